@@ -1,0 +1,29 @@
+# Language level, warnings, sanitizers, and what makes two cores enough: ccache and mold.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
+
+find_program(OARLOCK_CCACHE ccache)
+if(OARLOCK_CCACHE)
+  # The slack that ccache's manual names for precompiled headers; the base folder makes two clones share results.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${OARLOCK_CCACHE})
+endif()
+find_program(OARLOCK_MOLD mold)
+if(OARLOCK_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+# For Oarlock's own targets only: third-party headers are included as SYSTEM.
+add_library(oarlock_warnings INTERFACE)
+target_compile_options(oarlock_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Woverloaded-virtual
+  $<$<BOOL:${OARLOCK_WERROR}>:-Werror>)
+
+foreach(sanitizer IN LISTS OARLOCK_SANITIZE)
+  add_compile_options(-fsanitize=${sanitizer} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${sanitizer})
+endforeach()

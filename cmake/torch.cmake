@@ -1,0 +1,25 @@
+# LibTorch from the unpacked PyPI wheel. find_package(Torch) wants a CUDA toolkit and links everything, so the targets
+# are ours: oarlock_torch is libtorch_cpu + libc10, never libtorch.so, which would pull in the CUDA libraries.
+if(DEFINED ENV{XDG_CACHE_HOME})
+  set(_cache "$ENV{XDG_CACHE_HOME}/oarlock")
+else()
+  set(_cache "$ENV{HOME}/.cache/oarlock")
+endif()
+set(OARLOCK_TORCH_DIR "${_cache}/torch-2.11.0/torch" CACHE PATH "The torch folder of an unpacked wheel or a site-packages")
+if(NOT EXISTS "${OARLOCK_TORCH_DIR}/lib/libtorch_cpu.so")
+  message(FATAL_ERROR "LibTorch is not in ${OARLOCK_TORCH_DIR}: run scripts/setup build, or set OARLOCK_TORCH_DIR, or turn OARLOCK_TRAINER off")
+endif()
+
+foreach(library torch_cpu c10)
+  add_library(oarlock_${library} SHARED IMPORTED)
+  set_target_properties(oarlock_${library} PROPERTIES IMPORTED_LOCATION "${OARLOCK_TORCH_DIR}/lib/lib${library}.so")
+endforeach()
+
+add_library(oarlock_torch INTERFACE)
+target_include_directories(oarlock_torch SYSTEM INTERFACE
+  "${OARLOCK_TORCH_DIR}/include" "${OARLOCK_TORCH_DIR}/include/torch/csrc/api/include")
+# Without these the c10d headers are empty.
+target_compile_definitions(oarlock_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
+target_link_libraries(oarlock_torch INTERFACE oarlock_torch_cpu oarlock_c10)
+# Only GNU ld needs to be told where libcudart and libcupti lie.
+target_link_options(oarlock_torch INTERFACE "-Wl,-rpath-link,${OARLOCK_TORCH_DIR}/../nvidia/cu13/lib")

@@ -1,0 +1,95 @@
+#include "common/contract.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace oarlock {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+// The field's value if it is there and of the type; else what the target holds.
+template <typename T>
+void read(const Json& json, const char* key, T& target) {
+  if (const auto it = json.find(key); it != json.end()) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      if (it->is_string()) target = it->get<std::string>();
+    } else if constexpr (std::is_integral_v<T>) {
+      if (it->is_number_integer()) target = it->get<T>();
+    } else {
+      if (it->is_number()) target = it->get<double>();
+    }
+  }
+}
+
+}  // namespace
+
+std::string to_json(const TerminationMessage& message) {
+  Json json = {{"rank", message.rank},
+               {"step", message.step},
+               {"checkpointStep", message.checkpoint_step},
+               {"reason", message.reason},
+               {"message", message.message}};
+  std::string text = dump(json);
+  // Escapes make the cost of a byte uneven, so shorten until it fits.
+  for (std::string shortened = message.message; text.size() > kTerminationMessageLimit && !shortened.empty();) {
+    const size_t excess = text.size() - kTerminationMessageLimit + 3;
+    shortened.resize(shortened.size() - std::min(shortened.size(), std::max<size_t>(excess / 6, 1)));
+    while (!shortened.empty() && (static_cast<unsigned char>(shortened.back()) & 0xC0) == 0x80) shortened.pop_back();
+    if (!shortened.empty() && static_cast<unsigned char>(shortened.back()) >= 0xC0) shortened.pop_back();
+    json["message"] = shortened + "...";
+    text = dump(json);
+  }
+  return text;
+}
+
+std::optional<TerminationMessage> termination_message_from_json(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("reason")) return std::nullopt;
+  TerminationMessage message;
+  read(json, "rank", message.rank);
+  read(json, "step", message.step);
+  read(json, "checkpointStep", message.checkpoint_step);
+  read(json, "reason", message.reason);
+  read(json, "message", message.message);
+  return message;
+}
+
+std::string to_json(const RankStatus& status) {
+  Json json = {{"rank", status.rank},
+               {"worldSize", status.world_size},
+               {"attempt", status.attempt},
+               {"phase", status.phase},
+               {"step", status.step},
+               {"targetSteps", status.target_steps},
+               {"checkpointStep", status.checkpoint_step},
+               {"lastStepSeconds", status.last_step_seconds},
+               {"samplesPerSecond", status.samples_per_second},
+               {"collectiveSequence", status.collective_sequence},
+               {"updatedAt", status.updated_at}};
+  if (status.loss && std::isfinite(*status.loss)) json["loss"] = *status.loss;
+  return dump(json);
+}
+
+std::optional<RankStatus> rank_status_from_json(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("rank") || !json.contains("step")) return std::nullopt;
+  RankStatus status;
+  read(json, "rank", status.rank);
+  read(json, "worldSize", status.world_size);
+  read(json, "attempt", status.attempt);
+  read(json, "phase", status.phase);
+  read(json, "step", status.step);
+  read(json, "targetSteps", status.target_steps);
+  read(json, "checkpointStep", status.checkpoint_step);
+  read(json, "lastStepSeconds", status.last_step_seconds);
+  read(json, "samplesPerSecond", status.samples_per_second);
+  read(json, "collectiveSequence", status.collective_sequence);
+  read(json, "updatedAt", status.updated_at);
+  if (const auto it = json.find("loss"); it != json.end() && it->is_number()) status.loss = it->get<double>();
+  return status;
+}
+
+}  // namespace oarlock

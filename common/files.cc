@@ -1,0 +1,88 @@
+#include "common/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+namespace oarlock {
+namespace {
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+Result<std::string> read_file(const std::filesystem::path& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return fail_errno(errno, fmt::format("{}: cannot be opened", path.string()));
+  std::string content;
+  std::array<char, 65536> buffer;
+  for (;;) {
+    const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail_errno(errno, fmt::format("{}: cannot be read", path.string()));
+    if (got == 0) return content;
+    content.append(buffer.data(), static_cast<size_t>(got));
+  }
+}
+
+Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view content) {
+  const std::filesystem::path temporary = path.string() + fmt::format(".tmp-{}", ::getpid());
+  {
+    const FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (file.get() < 0) return fail_errno(errno, fmt::format("{}: cannot be created", temporary.string()));
+    int error = 0;
+    while (!content.empty() && error == 0) {
+      const ssize_t put = ::write(file.get(), content.data(), content.size());
+      if (put >= 0) {
+        content.remove_prefix(static_cast<size_t>(put));
+      } else if (errno != EINTR) {
+        error = errno;
+      }
+    }
+    if (error == 0 && ::fsync(file.get()) != 0) error = errno;
+    if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+    if (error != 0) {
+      ::unlink(temporary.c_str());
+      return fail_errno(error, fmt::format("{}: cannot be written", path.string()));
+    }
+  }
+  return sync_folder(path.has_parent_path() ? path.parent_path() : ".");
+}
+
+Result<void> make_writable_folder(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  // A folder that cannot be made is an output problem whatever errno says.
+  if (error) return fail(ExitCode::kCantCreate, fmt::format("{}: the folder cannot be created: {}", path.string(), error.message()));
+  if (::access(path.c_str(), W_OK | X_OK) != 0) {
+    return fail(ExitCode::kCantCreate, fmt::format("{}: the folder is not writable for uid {}: {}", path.string(), ::geteuid(),
+                                                   std::generic_category().message(errno)));
+  }
+  return {};
+}
+
+Result<void> sync_folder(const std::filesystem::path& path) {
+  const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() < 0 || ::fsync(folder.get()) != 0) {
+    return fail_errno(errno, fmt::format("{}: the folder cannot be synced", path.string()));
+  }
+  return {};
+}
+
+}  // namespace oarlock

@@ -1,0 +1,23 @@
+// Small file helpers whose failures are Results that name the path.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "common/error.h"
+
+namespace oarlock {
+
+Result<std::string> read_file(const std::filesystem::path& path);
+
+// Replaces the file's content in one step that survives a crash: temporary file, fsync, rename, fsync of the folder.
+Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view content);
+
+// mkdir -p. A folder that is there and cannot be written to is an error too.
+Result<void> make_writable_folder(const std::filesystem::path& path);
+
+// fsync of a folder: makes renames in it durable.
+Result<void> sync_folder(const std::filesystem::path& path);
+
+}  // namespace oarlock

@@ -1,0 +1,68 @@
+// Structured logs: one JSON object per line with stable keys, or one readable line on a terminal.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "common/error.h"
+
+namespace oarlock {
+
+enum class LogLevel { kDebug, kInfo, kWarn, kError };
+enum class LogFormat { kJson, kText };
+
+// "debug" | "info" | "warn" | "error"
+Result<LogLevel> log_level_from(std::string_view name);
+
+using LogValue = std::variant<std::string, int64_t, double, bool>;
+
+struct LogField {
+  std::string_view key;
+  LogValue value;
+
+  LogField(std::string_view k, std::string v) : key(k), value(std::move(v)) {}
+  LogField(std::string_view k, const char* v) : key(k), value(std::string(v)) {}
+  LogField(std::string_view k, std::string_view v) : key(k), value(std::string(v)) {}
+  LogField(std::string_view k, bool v) : key(k), value(v) {}
+  LogField(std::string_view k, double v) : key(k), value(v) {}
+  template <typename T>
+    requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
+  LogField(std::string_view k, T v) : key(k), value(static_cast<int64_t>(v)) {}
+};
+
+using LogFields = std::initializer_list<LogField>;
+
+// Thread-safe, cheap to copy (copies share the sink), writes to stderr. JSON lines have the keys ts, level, msg, then
+// the logger's own fields, then the call's. Text lines are "[prefix] time LEVEL msg key=value".
+class Logger {
+ public:
+  // `prefix` ("RANK 0") is shown by the text format only.
+  Logger(LogFormat format, LogLevel level, std::string prefix = "");
+  ~Logger();
+  Logger(const Logger&) = default;
+  Logger& operator=(const Logger&) = default;
+
+  // A logger that writes nothing, for tests.
+  static Logger silent();
+
+  // A logger that adds these fields to every line.
+  Logger with(LogFields fields) const;
+
+  void debug(std::string_view message, LogFields fields = {}) const { write(LogLevel::kDebug, message, fields); }
+  void info(std::string_view message, LogFields fields = {}) const { write(LogLevel::kInfo, message, fields); }
+  void warn(std::string_view message, LogFields fields = {}) const { write(LogLevel::kWarn, message, fields); }
+  void error(std::string_view message, LogFields fields = {}) const { write(LogLevel::kError, message, fields); }
+  void write(LogLevel level, std::string_view message, LogFields fields) const;
+
+ private:
+  struct Sink;
+  explicit Logger(std::shared_ptr<const Sink> sink);
+  std::shared_ptr<const Sink> sink_;
+  std::string own_;  // the logger's own fields, already rendered in the sink's format
+};
+
+}  // namespace oarlock

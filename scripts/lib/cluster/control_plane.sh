@@ -1,0 +1,79 @@
+# etcd, kube-apiserver, kube-controller-manager and kube-scheduler, on the host. Needs process.sh and pki.sh.
+
+make_control_plane_pki() {
+  make_ca
+  make_cert apiserver "/CN=kube-apiserver" "IP:$api_ip,IP:$kApiServiceIp,IP:127.0.0.1,DNS:localhost,DNS:kubernetes,\
+DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:kubernetes.default.svc.cluster.local"
+  make_key "$pki_dir/service-account.key"
+  openssl pkey -in "$pki_dir/service-account.key" -pubout -out "$pki_dir/service-account.pub"
+  make_kubeconfig admin "/O=system:masters/CN=admin"
+  make_kubeconfig controller-manager "/CN=system:kube-controller-manager"
+  make_kubeconfig scheduler "/CN=system:kube-scheduler"
+  [[ $mode == control-plane ]] || make_cert apiserver-kubelet "/O=system:masters/CN=kube-apiserver-kubelet"
+}
+
+start_etcd() {
+  # No fsync: a test cluster does not outlive its machine. Short election: there is nobody to lose it to.
+  start etcd "$(program etcd)" --name oarlock --data-dir "$cluster_dir/etcd" --unsafe-no-fsync --log-level warn \
+    --heartbeat-interval 20 --election-timeout 200 --snapshot-count 100000 --quota-backend-bytes 4294967296 \
+    --listen-client-urls "http://$loopback:2379" --advertise-client-urls "http://$loopback:2379" \
+    --listen-peer-urls "http://$loopback:2380" --initial-advertise-peer-urls "http://$loopback:2380" \
+    --initial-cluster "oarlock=http://$loopback:2380"
+}
+
+start_apiserver() {
+  local flags=()
+  if [[ $mode == control-plane ]]; then
+    flags+=(--endpoint-reconciler-type none)   # it would refuse to publish a loopback address
+  else
+    flags+=(--kubelet-client-certificate "$pki_dir/apiserver-kubelet.crt" --kubelet-client-key "$pki_dir/apiserver-kubelet.key")
+  fi
+  start kube-apiserver "$(program kube-apiserver)" --etcd-servers "http://$loopback:2379" \
+    --bind-address "$api_ip" --advertise-address "$api_ip" --secure-port 6443 \
+    --tls-cert-file "$pki_dir/apiserver.crt" --tls-private-key-file "$pki_dir/apiserver.key" --client-ca-file "$pki_dir/ca.crt" \
+    --service-account-issuer https://kubernetes.default.svc.cluster.local --service-account-key-file "$pki_dir/service-account.pub" \
+    --service-account-signing-key-file "$pki_dir/service-account.key" \
+    --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction --allow-privileged=true \
+    --service-cluster-ip-range "$kServiceCidr" --kubelet-preferred-address-types InternalIP --profiling=false \
+    "${flags[@]}" 8>&-
+}
+
+start_controllers() {
+  # The rates are raised since all of the cluster's writes come from here at once when a test begins.
+  start kube-controller-manager "$(program kube-controller-manager)" --kubeconfig "$cluster_dir/controller-manager.kubeconfig" \
+    --leader-elect=false --bind-address "$loopback" --kube-api-qps 500 --kube-api-burst 1000 \
+    --service-account-private-key-file "$pki_dir/service-account.key" --root-ca-file "$pki_dir/ca.crt" \
+    --use-service-account-credentials=false --profiling=false \
+    --node-monitor-period 1s --node-monitor-grace-period "${OARLOCK_NODE_GRACE:-12}s" 8>&-
+  start kube-scheduler "$(program kube-scheduler)" --kubeconfig "$cluster_dir/scheduler.kubeconfig" \
+    --leader-elect=false --bind-address "$loopback" --kube-api-qps 1000 --kube-api-burst 2000 --profiling=false 8>&-
+}
+
+api_ready() {
+  curl -fsS -m 5 --cacert "$pki_dir/ca.crt" --cert "$pki_dir/admin.crt" --key "$pki_dir/admin.key" "https://$api_ip:6443/readyz"
+}
+default_account_ready() {
+  curl -fsS -m 5 --cacert "$pki_dir/ca.crt" --cert "$pki_dir/admin.crt" --key "$pki_dir/admin.key" \
+    "https://$api_ip:6443/api/v1/namespaces/default/serviceaccounts/default"
+}
+
+wait_for_apiserver() {
+  local name
+  # A process that has died will not come up however long one waits: say so at once, with its last words.
+  api_up_or_dead() {
+    api_ready && return 0
+    for name in etcd kube-apiserver; do gone "$name" && return 0; done
+    return 1
+  }
+  wait_for 120 "kube-apiserver to be ready" api_up_or_dead
+  for name in etcd kube-apiserver; do
+    alive "$name" || { tail -n 5 "$log_dir/$name.log" >&2; die "$name has ended; its log is $log_dir/$name.log"; }
+  done
+}
+
+stop_control_plane() {
+  stop kube-scheduler
+  stop kube-controller-manager
+  stop kube-apiserver 5   # it drains watches first, which here nobody waits for
+  stop etcd
+}

