@@ -7,9 +7,11 @@ DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:kubernetes.default.svc.clu
   make_key "$pki_dir/service-account.key"
   openssl pkey -in "$pki_dir/service-account.key" -pubout -out "$pki_dir/service-account.pub"
   make_kubeconfig admin "/O=system:masters/CN=admin"
-  make_kubeconfig controller-manager "/CN=system:kube-controller-manager"
-  make_kubeconfig scheduler "/CN=system:kube-scheduler"
-  [[ $mode == control-plane ]] || make_cert apiserver-kubelet "/O=system:masters/CN=kube-apiserver-kubelet"
+  if [[ $mode != api ]]; then
+    make_kubeconfig controller-manager "/CN=system:kube-controller-manager"
+    make_kubeconfig scheduler "/CN=system:kube-scheduler"
+  fi
+  [[ $mode != full ]] || make_cert apiserver-kubelet "/O=system:masters/CN=kube-apiserver-kubelet"
 }
 
 start_etcd() {
@@ -23,7 +25,7 @@ start_etcd() {
 
 start_apiserver() {
   local flags=()
-  if [[ $mode == control-plane ]]; then
+  if [[ $mode != full ]]; then
     flags+=(--endpoint-reconciler-type none)   # it would refuse to publish a loopback address
   else
     flags+=(--kubelet-client-certificate "$pki_dir/apiserver-kubelet.crt" --kubelet-client-key "$pki_dir/apiserver-kubelet.key")
@@ -35,7 +37,7 @@ start_apiserver() {
     --service-account-signing-key-file "$pki_dir/service-account.key" \
     --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction --allow-privileged=true \
     --service-cluster-ip-range "$kServiceCidr" --kubelet-preferred-address-types InternalIP --profiling=false \
-    "${flags[@]}" 8>&-
+    "${flags[@]}"
 }
 
 start_controllers() {
@@ -44,9 +46,9 @@ start_controllers() {
     --leader-elect=false --bind-address "$loopback" --kube-api-qps 500 --kube-api-burst 1000 \
     --service-account-private-key-file "$pki_dir/service-account.key" --root-ca-file "$pki_dir/ca.crt" \
     --use-service-account-credentials=false --profiling=false \
-    --node-monitor-period 1s --node-monitor-grace-period "${OARLOCK_NODE_GRACE:-12}s" 8>&-
+    --node-monitor-period 1s --node-monitor-grace-period "${OARLOCK_NODE_GRACE:-12}s"
   start kube-scheduler "$(program kube-scheduler)" --kubeconfig "$cluster_dir/scheduler.kubeconfig" \
-    --leader-elect=false --bind-address "$loopback" --kube-api-qps 1000 --kube-api-burst 2000 --profiling=false 8>&-
+    --leader-elect=false --bind-address "$loopback" --kube-api-qps 1000 --kube-api-burst 2000 --profiling=false
 }
 
 api_ready() {
@@ -69,11 +71,4 @@ wait_for_apiserver() {
   for name in etcd kube-apiserver; do
     alive "$name" || { tail -n 5 "$log_dir/$name.log" >&2; die "$name has ended; its log is $log_dir/$name.log"; }
   done
-}
-
-stop_control_plane() {
-  stop kube-scheduler
-  stop kube-controller-manager
-  stop kube-apiserver 5   # it drains watches first, which here nobody waits for
-  stop etcd
 }

@@ -33,9 +33,14 @@ use_slot() {
   loopback=127.124.0.$((slot + 1))
   host_ip=10.123.$slot.1
   host_link=oarlock$slot
+  api_ip=$host_ip
+  [[ $mode == full ]] || api_ip=$loopback
 }
 node_ip() { echo "10.123.$slot.$((10 + $1))"; }
 node_pods() { echo "10.244.$((8 * slot + $1)).0"; }
+
+mode=full         # or: control-plane (no nodes), api (no nodes, and no controllers either)
+nodes=2
 
 # The state file is written before anything is started and says what 'down' has to end.
 save_state() {

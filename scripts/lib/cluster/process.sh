@@ -12,14 +12,16 @@ process_identity() {
 }
 
 # start NAME COMMAND...: in the background, with its output in a log. The process writes its own pid file before it
-# becomes the command, so a crash of this script leaves none unknown.
+# becomes the command, so a crash of this script leaves none unknown. It inherits no lock, but for etcd, which holds
+# the slot (layout.sh).
 start() {
   local name=$1; shift
   mkdir -p "$pid_dir" "$log_dir"
   # shellcheck disable=SC2016
   OARLOCK_CLUSTER_MARK=$cluster_dir setsid bash -c '
     stat=$(<"/proc/$$/stat"); fields=(${stat##*) }); echo "$$ ${fields[19]}" >"$1"
-    shift; exec "$@"' _ "$pid_dir/$name" "$@" >>"$log_dir/$name.log" 2>&1 </dev/null &
+    [[ $1 == */etcd ]] || exec 8>&-
+    shift; exec "$@"' _ "$pid_dir/$name" "$@" >>"$log_dir/$name.log" 2>&1 </dev/null 9>&- &
   wait_for 10 "the start of $name" test -s "$pid_dir/$name"
 }
 
@@ -34,18 +36,14 @@ pid_of() {
 
 alive() { pid_of "$1" >/dev/null; }
 
-# stop NAME [SECONDS]: asks, waits, then kills.
-stop() {
-  local name=$1 patience=${2:-10} pid
-  if pid=$(pid_of "$name"); then
-    kill -TERM "$pid" 2>/dev/null || true
-    if ! poll "$patience" gone "$name"; then
-      warn "$name did not stop in $patience s: killing it"
-      kill -KILL "$pid" 2>/dev/null || true
-      poll 10 gone "$name" || warn "$name (process $pid) cannot be killed"
-    fi
+# end NAME: kills. What a cluster's processes keep is thrown away with it, so none needs to be asked.
+end() {
+  local pid
+  if pid=$(pid_of "$1"); then
+    kill -KILL "$pid" 2>/dev/null || true
+    poll 10 gone "$1" || warn "$1 (process $pid) cannot be killed"
   fi
-  rm -f "$pid_dir/$name"
+  rm -f "$pid_dir/$1"
 }
 gone() { ! alive "$1"; }
 

@@ -10,6 +10,8 @@ kKubernetesPrograms=(kube-apiserver kube-controller-manager kube-scheduler kubel
 
 OARLOCK_BIN=$OARLOCK_CACHE/bin
 
+kPauseImage=$OARLOCK_BIN/pause-image-$kKubernetesVersion.tar
+
 # program NAME: the path where a program of the cluster is, or will be after scripts/setup cluster.
 program() {
   case $1 in

@@ -1,0 +1,181 @@
+# Nodes: each is a set of kernel namespaces with its own containerd, kubelet and kube-proxy. Needs process.sh and pki.sh.
+
+# in_lan COMMAND...: in the network namespace that holds the bridge between the nodes and the host. It is not on the host
+# itself, so that no setting or firewall of the host decides what the nodes can say to each other.
+in_lan() { nsenter --target "$(pid_of lan)" --net -- "$@"; }
+
+node_holder() { child_of "$(pid_of "node$1")"; }   # the node's first process
+in_node() {
+  local holder; holder=$(node_holder "$1") || die "node$1 is not running"; shift
+  nsenter --target "$holder" --mount --uts --ipc --net --pid -- "$@"
+}
+
+start_lan() {
+  alive lan || start lan unshare --net -- "$(program pause)"
+  local lan; lan=$(pid_of lan)
+  in_lan ip link add br0 type bridge forward_delay 0
+  in_lan ip link set br0 up
+  ip link add "$host_link" type veth peer name host netns "$lan"
+  in_lan ip link set host master br0 up
+  ip addr add "$host_ip/24" dev "$host_link"
+  ip link set "$host_link" up
+}
+
+start_node() {
+  local n=$1 node_dir=$cluster_dir/node$1 holder other
+  mkdir -p "$node_dir" /var/lib/cni
+  rm -f "$node_dir/ready"
+  start "node$n" unshare --mount --uts --ipc --net --pid --fork --kill-child --mount-proc --propagation private -- \
+    "$OARLOCK_ROOT/scripts/lib/cluster/node_init.sh" "node$n" "$node_dir" "$(program pause)"
+  wait_for 20 "node$n's namespaces" test -e "$node_dir/ready"
+  holder=$(node_holder "$n")
+  ip link add "n$n" netns "$(pid_of lan)" type veth peer name eth0 netns "$holder"
+  in_lan ip link set "n$n" master br0 up
+  # No default route: nothing in this cluster has business outside. Service addresses are translated on the way out.
+  in_node "$n" sh -c "ip addr add $(node_ip "$n")/24 dev eth0 && ip link set eth0 up && ip route add $kServiceCidr via $host_ip"
+  for ((other = 1; other <= nodes; other++)); do
+    [[ $other == "$n" ]] || in_node "$n" ip route add "$(node_pods "$other")/24" via "$(node_ip "$other")"
+  done
+  ip route replace "$(node_pods "$n")/24" via "$(node_ip "$n")" dev "$host_link"
+  make_cgroup "$(node_cgroup "$n")"
+  write_containerd_config "$n"
+  write_kubelet_config "$n"
+  write_proxy_config "$n"
+  start_in_node "$n" containerd
+}
+
+node_cgroup() { echo "oarlock/slot$slot/node$1"; }
+containerd_socket() { echo "$cluster_dir/node$1/containerd.sock"; }
+in_containerd() { local n=$1; shift; ctr --address "$(containerd_socket "$n")" --namespace k8s.io "$@"; }
+
+# start_in_node N containerd|kubelet|kube-proxy
+start_in_node() {
+  local n=$1 name=$2 node_dir=$cluster_dir/node$1 command
+  case $name in
+    containerd) command=(containerd --config "$node_dir/containerd.toml") ;;
+    kubelet) command=("$(program kubelet)" --config "$node_dir/kubelet.yaml" --kubeconfig "$cluster_dir/node$n.kubeconfig"
+      --hostname-override "node$n" --node-ip "$(node_ip "$n")" --root-dir "$node_dir/kubelet" --cert-dir "$node_dir/kubelet-pki") ;;
+    kube-proxy) command=("$(program kube-proxy)" --config "$node_dir/kube-proxy.yaml" --hostname-override "node$n") ;;
+    *) die -c 64 "a node has containerd, kubelet and kube-proxy, no '$name'" ;;
+  esac
+  start "node$n-$name" nsenter --target "$(node_holder "$n")" --mount --uts --ipc --net --pid -- "${command[@]}"
+}
+
+# nsenter waits for the program that it started, and the program is the one to ask to stop.
+stop_in_node() {
+  local name=node$1-$2 parent child
+  if parent=$(pid_of "$name") && child=$(child_of "$parent"); then
+    kill -TERM "$child" 2>/dev/null || true
+    poll 10 gone "$name" || { kill -KILL "$child" 2>/dev/null || true; poll 10 gone "$name" || true; }
+  fi
+  rm -f "$pid_dir/$name"
+}
+
+write_containerd_config() {
+  local node_dir=$cluster_dir/node$1 snapshotter=overlayfs
+  overlay_works || snapshotter=native
+  mkdir -p "$node_dir/cni"
+  # restrict_oom_score_adj: root without CAP_SYS_RESOURCE may not lower the score, and every sandbox would fail.
+  cat >"$node_dir/containerd.toml" <<CONFIG
+version = 2
+root = "$node_dir/containerd"
+state = "$node_dir/containerd-state"
+disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs", "io.containerd.internal.v1.opt", "io.containerd.internal.v1.restart"]
+[grpc]
+address = "$(containerd_socket "$1")"
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "oarlock.dev/pause:$kKubernetesVersion"
+restrict_oom_score_adj = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "/usr/lib/cni"
+conf_dir = "$node_dir/cni"
+[plugins."io.containerd.grpc.v1.cri".containerd]
+snapshotter = "$snapshotter"
+default_runtime_name = "runc"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+CONFIG
+  cat >"$node_dir/cni/10-oarlock.conflist" <<CONFIG
+{"cniVersion": "1.0.0", "name": "oarlock", "plugins": [
+  {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+   "ipam": {"type": "host-local", "ranges": [[{"subnet": "$(node_pods "$1")/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
+CONFIG
+}
+
+# Whether the kernel can stack file systems in the cluster's folder (not where that is itself such a stack).
+overlay_works() {
+  local try=$cluster_dir/overlay-try result=1
+  mkdir -p "$try/lower" "$try/upper" "$try/work" "$try/merged"
+  unshare --mount --propagation private -- \
+    mount -t overlay overlay -o "lowerdir=$try/lower,upperdir=$try/upper,workdir=$try/work" "$try/merged" 2>/dev/null && result=0
+  rm -rf "$try"
+  return $result
+}
+
+write_kubelet_config() {
+  local node_dir=$cluster_dir/node$1
+  mkdir -p "$node_dir/kubelet" "$node_dir/pod-logs" "$node_dir/plugins"
+  : >"$node_dir/resolv.conf"
+  # Disk pressure is the machine's own affair here: no image is collected, no pod evicted for it.
+  cat >"$node_dir/kubelet.yaml" <<CONFIG
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication:
+  anonymous: {enabled: false}
+  webhook: {enabled: true}
+  x509: {clientCAFile: $pki_dir/ca.crt}
+authorization: {mode: Webhook}
+containerRuntimeEndpoint: unix://$(containerd_socket "$1")
+cgroupDriver: cgroupfs
+cgroupRoot: /$(node_cgroup "$1")
+failCgroupV1: false
+failSwapOn: false
+oomScoreAdj: 0
+clusterDNS: [$host_ip]
+clusterDomain: cluster.local
+resolvConf: $node_dir/resolv.conf
+podLogsDir: $node_dir/pod-logs
+volumePluginDir: $node_dir/plugins
+imageGCHighThresholdPercent: 100
+evictionHard: {memory.available: 50Mi, nodefs.available: 0%, nodefs.inodesFree: 0%, imagefs.available: 0%, imagefs.inodesFree: 0%}
+makeIPTablesUtilChains: false
+serializeImagePulls: false
+nodeLeaseDurationSeconds: ${OARLOCK_NODE_LEASE:-8}
+CONFIG
+}
+
+write_proxy_config() {
+  # The connection tracking limits belong to the machine and cannot be set from a network namespace.
+  cat >"$cluster_dir/node$1/kube-proxy.yaml" <<CONFIG
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+clientConnection: {kubeconfig: $cluster_dir/kube-proxy.kubeconfig}
+mode: iptables
+clusterCIDR: 10.244.0.0/16
+conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+iptables: {minSyncPeriod: 0s}
+nodePortAddresses: ["127.0.0.0/8"]
+CONFIG
+}
+
+# Ends a node at once: killing its first process ends the processes, mounts and links inside.
+stop_node() {
+  local n=$1
+  end "node$n"
+  rm -f "$pid_dir/node$n-"*
+  # The namespaces are gone a moment after their last process, and with them what is mounted in the folder.
+  poll 10 remove_node_cgroup "$n" || warn "some cgroups of node$n are still in use"
+}
+remove_node_cgroup() { remove_cgroup "$(node_cgroup "$1")"; ! cgroup_left "$(node_cgroup "$1")"; }
+cgroup_left() {
+  local mount
+  while read -r mount; do [[ ! -d $mount/$1 ]] || return 0; done < <(cgroup_mounts)
+  return 1
+}
+
+# load_image N ARCHIVE...
+load_image() {
+  local n=$1 archive; shift
+  for archive in "$@"; do in_containerd "$n" images import --all-platforms=false "$archive" >/dev/null; done
+}

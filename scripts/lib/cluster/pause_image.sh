@@ -1,0 +1,35 @@
+# The pause image, from the pause program alone: an OCI archive written by hand needs no build tool.
+# make_pause_image FILE. Needs versions.sh, jq.
+make_pause_image() {
+  local work layer config manifest
+  work=$(mktemp -d "$OARLOCK_CACHE/pause.XXXXXX")
+  mkdir -p "$work/root" "$work/image/blobs/sha256"
+  install -m 755 "$(program pause)" "$work/root/pause"
+  tar -C "$work/root" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf "$work/blob" pause
+  layer=$(add_blob "$work")
+  jq -n --arg layer "sha256:$layer" --arg arch "$(dpkg --print-architecture)" '{architecture: $arch, os: "linux", config: {Entrypoint: ["/pause"], User: "65535:65535"},
+    rootfs: {type: "layers", diff_ids: [$layer]}}' >"$work/blob"
+  config=$(add_blob "$work")
+  jq -n --arg config "sha256:$config" --argjson config_size "$(stat -c %s "$work/image/blobs/sha256/$config")" \
+    --arg layer "sha256:$layer" --argjson layer_size "$(stat -c %s "$work/image/blobs/sha256/$layer")" \
+    '{schemaVersion: 2, mediaType: "application/vnd.oci.image.manifest.v1+json",
+      config: {mediaType: "application/vnd.oci.image.config.v1+json", digest: $config, size: $config_size},
+      layers: [{mediaType: "application/vnd.oci.image.layer.v1.tar", digest: $layer, size: $layer_size}]}' >"$work/blob"
+  manifest=$(add_blob "$work")
+  jq -n --arg digest "sha256:$manifest" --argjson size "$(stat -c %s "$work/image/blobs/sha256/$manifest")" \
+    --arg name "oarlock.dev/pause:$kKubernetesVersion" \
+    '{schemaVersion: 2, manifests: [{mediaType: "application/vnd.oci.image.manifest.v1+json", digest: $digest, size: $size,
+      annotations: {"io.containerd.image.name": $name}}]}' >"$work/image/index.json"
+  echo '{"imageLayoutVersion": "1.0.0"}' >"$work/image/oci-layout"
+  tar -C "$work/image" -cf "$work/image.tar" oci-layout index.json blobs
+  mv "$work/image.tar" "$1"
+  rm -rf "$work"
+}
+
+# Moves the file WORK/blob to where its digest says, and prints the digest.
+add_blob() {
+  local digest
+  digest=$(sha256sum "$1/blob" | cut -d' ' -f1)
+  mv "$1/blob" "$1/image/blobs/sha256/$digest"
+  echo "$digest"
+}
