@@ -1,0 +1,60 @@
+// One checkpoint: what it holds, and how it lies in its folder. docs/checkpoint-format.md describes the files.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "common/error.h"
+
+namespace oarlock {
+
+using TensorMap = std::map<std::string, at::Tensor>;
+
+// Who writes: the job and how often its group was started before. Orders the writers of one job.
+struct CheckpointOwner {
+  std::string uid;  // of the job; "" where there is none
+  int attempt = 0;
+
+  bool operator==(const CheckpointOwner&) const = default;
+};
+
+// state.json. What the engine needs beyond these goes into `extra`.
+struct CheckpointState {
+  int64_t step = 0;           // optimizer steps done
+  int64_t epoch = 0;          // the epoch under way, from 0
+  int64_t epoch_samples = 0;  // of it, samples consumed by all ranks together: DistributedSampler's `start`
+  int world_size = 1;         // ranks that trained
+  CheckpointOwner owner;      // set by CheckpointStore::save
+  nlohmann::json extra = nlohmann::json::object();
+};
+
+inline constexpr char kModelTensors[] = "model";          // parameters and buffers by their names
+inline constexpr char kOptimizerTensors[] = "optimizer";  // "<parameter>.<state>", e.g. "conv1.weight.exp_avg"
+inline constexpr char kRngTensors[] = "rng";              // "rank<r>.<stream>", uint8 generator states, one per rank
+
+// A snapshot in memory. Writing it needs nothing else, so that it may happen on another thread while training goes on.
+struct Checkpoint {
+  CheckpointState state;
+  std::map<std::string, TensorMap> tensors;  // "model" -> model.safetensors; names are [a-z0-9_-]+
+};
+
+// Contiguous copies on the CPU that share no memory with the originals.
+TensorMap copy_to_cpu(const TensorMap& tensors);
+
+// Writes every file and, last, manifest.json; each is fsynced, and so is the folder. The folder must exist and be empty.
+// kIoErr (disk full included), kCantCreate.
+Result<void> write_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& folder);
+
+// Checks the folder against its manifest: names, sizes, XXH3-128 checksums. kDataErr with what is wrong; kNoInput when
+// there is no manifest.
+Result<void> verify_checkpoint(const std::filesystem::path& folder);
+
+// verify_checkpoint, then reads all of it. Tensors are on the CPU and own their memory. kDataErr, kNoInput, kIoErr.
+Result<Checkpoint> read_checkpoint(const std::filesystem::path& folder);
+
+}  // namespace oarlock

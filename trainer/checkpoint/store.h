@@ -1,0 +1,75 @@
+// The folder with a job's checkpoints, step-00001234/ each: finding the newest that is whole, and being its one writer.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "trainer/checkpoint/checkpoint.h"
+
+namespace oarlock {
+
+// ---- reading: any process, no lock ---------------------------------------------------------------------------------
+
+struct SkippedCheckpoint {
+  std::filesystem::path folder;
+  std::string reason;  // one line
+};
+
+struct CheckpointSearch {
+  std::optional<std::filesystem::path> folder;  // the newest valid one (largest step); none: start from nothing
+  int64_t step = -1;                            // of it
+  std::vector<SkippedCheckpoint> skipped;       // newer ones that are not valid, newest first
+};
+
+// Verifies from the newest down until one is valid. A `root` that does not exist holds none. Fails only where the root
+// cannot be listed (kNoPermission, kIoErr).
+Result<CheckpointSearch> find_latest_checkpoint(const std::filesystem::path& root);
+
+// ---- writing: rank 0 ----------------------------------------------------------------------------------------------
+
+struct StoreOptions {
+  std::filesystem::path root;
+  CheckpointOwner owner;
+  int keep = 3;  // newest checkpoints that stay after a save; 0: all
+};
+
+struct SavedCheckpoint {
+  std::filesystem::path folder;
+  int64_t bytes = 0;
+};
+
+// Makes the root its owner's: a fence file there names the job and attempt that may write. A writer of an older attempt
+// of the same job, and one of a job that another has displaced, is refused with kTempFail, at open() and at every save():
+// its group has been replaced, nothing of it is wrong, and it must not be blamed. Everything it saved before stays.
+class CheckpointStore {
+ public:
+  // Creates the root, takes the fence, removes what crashed writers left. kCantCreate: the root cannot be created or
+  // written to. kTempFail: fenced off. kDataErr: the fence file is damaged.
+  static Result<std::unique_ptr<CheckpointStore>> open(const StoreOptions& options, const Logger& logger);
+
+  // Writes root/step-<step>/ so that a crash at any instant leaves either no such checkpoint or a whole one, and never
+  // touches another one before the new one is durable; then removes all but the newest `keep`. Replaces a checkpoint of
+  // the same step in one rename. kIoErr (disk full included), kCantCreate, kTempFail: the older ones are intact, and a
+  // later save may work. Uses nothing but its arguments and the file system: may run on any one thread at a time.
+  Result<SavedCheckpoint> save(const Checkpoint& checkpoint);
+
+  // Whether the owner may still write: kTempFail when a newer attempt has taken over.
+  Result<void> check_fence() const;
+
+ private:
+  CheckpointStore(const StoreOptions& options, const Logger& logger);
+  Result<void> take_fence();
+  void remove_leftovers() const;
+  void prune(int64_t newest_step) const;
+
+  StoreOptions options_;
+  Logger logger_;
+};
+
+}  // namespace oarlock

@@ -1,0 +1,13 @@
+// Image classification on idx files (MNIST, Fashion-MNIST): cross entropy, top-1 and top-5 accuracy.
+#pragma once
+
+#include <memory>
+
+#include "trainer/engine/task.h"
+
+namespace oarlock {
+
+// The factory for the registry, name "image_classification".
+std::unique_ptr<Task> make_image_classification(TaskSections sections);
+
+}  // namespace oarlock
