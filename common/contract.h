@@ -13,13 +13,13 @@ namespace oarlock {
 
 // ---- environment of a rank -------------------------------------------------------------------------------------
 // Bare names, as PyTorch's env:// rendezvous reads them.
-inline constexpr char kEnvRank[] = "RANK";                          // 0 .. WORLD_SIZE-1
-inline constexpr char kEnvLocalRank[] = "LOCAL_RANK";               // 0 .. LOCAL_WORLD_SIZE-1
-inline constexpr char kEnvWorldSize[] = "WORLD_SIZE";               // ranks in the job
-inline constexpr char kEnvLocalWorldSize[] = "LOCAL_WORLD_SIZE";    // ranks on this node
-inline constexpr char kEnvNodeRank[] = "NODE_RANK";                 // 0 .. nodes-1
-inline constexpr char kEnvMasterAddr[] = "MASTER_ADDR";             // host of rank 0
-inline constexpr char kEnvMasterPort[] = "MASTER_PORT";             // TCPStore port of rank 0
+inline constexpr char kEnvRank[] = "RANK";                        // 0 .. WORLD_SIZE-1
+inline constexpr char kEnvLocalRank[] = "LOCAL_RANK";             // 0 .. LOCAL_WORLD_SIZE-1
+inline constexpr char kEnvWorldSize[] = "WORLD_SIZE";             // ranks in the job
+inline constexpr char kEnvLocalWorldSize[] = "LOCAL_WORLD_SIZE";  // ranks on this node
+inline constexpr char kEnvNodeRank[] = "NODE_RANK";               // 0 .. nodes-1
+inline constexpr char kEnvMasterAddr[] = "MASTER_ADDR";           // host of rank 0
+inline constexpr char kEnvMasterPort[] = "MASTER_PORT";           // TCPStore port of rank 0
 // torchrun's names, so that a Python image needs no arguments.
 inline constexpr char kEnvPetNnodes[] = "PET_NNODES";
 inline constexpr char kEnvPetNprocPerNode[] = "PET_NPROC_PER_NODE";
@@ -27,14 +27,14 @@ inline constexpr char kEnvPetNodeRank[] = "PET_NODE_RANK";
 inline constexpr char kEnvPetMasterAddr[] = "PET_MASTER_ADDR";
 inline constexpr char kEnvPetMasterPort[] = "PET_MASTER_PORT";
 // Oarlock's own.
-inline constexpr char kEnvJob[] = "OARLOCK_JOB";                        // metadata.name of the TrainingJob
+inline constexpr char kEnvJob[] = "OARLOCK_JOB";  // metadata.name of the TrainingJob
 inline constexpr char kEnvNamespace[] = "OARLOCK_NAMESPACE";
-inline constexpr char kEnvUid[] = "OARLOCK_UID";                        // metadata.uid; with the attempt it fences checkpoints
-inline constexpr char kEnvAttempt[] = "OARLOCK_ATTEMPT";                // 0, 1, ...: how often the group was started before
-inline constexpr char kEnvConfig[] = "OARLOCK_CONFIG";                  // file with the trainer config (YAML or JSON)
-inline constexpr char kEnvCheckpointDir[] = "OARLOCK_CHECKPOINT_DIR";   // default of checkpoint.dir
-inline constexpr char kEnvMetricsPort[] = "OARLOCK_METRICS_PORT";       // of local rank 0; local rank n serves on port + n
-inline constexpr char kEnvTerminationLog[] = "OARLOCK_TERMINATION_LOG"; // file for the termination message
+inline constexpr char kEnvUid[] = "OARLOCK_UID";          // metadata.uid; with the attempt it fences checkpoints
+inline constexpr char kEnvAttempt[] = "OARLOCK_ATTEMPT";  // 0, 1, ...: how often the group was started before
+inline constexpr char kEnvConfig[] = "OARLOCK_CONFIG";    // file with the trainer config (YAML or JSON)
+inline constexpr char kEnvCheckpointDir[] = "OARLOCK_CHECKPOINT_DIR";  // default of checkpoint.dir
+inline constexpr char kEnvMetricsPort[] = "OARLOCK_METRICS_PORT";  // of local rank 0; local rank n serves on port + n
+inline constexpr char kEnvTerminationLog[] = "OARLOCK_TERMINATION_LOG";  // file for the termination message
 
 inline constexpr int kDefaultMasterPort = 29500;
 inline constexpr int kDefaultMetricsPort = 9400;
@@ -47,19 +47,21 @@ inline constexpr char kApiVersion[] = "oarlock.dev/v1alpha1";
 inline constexpr char kKind[] = "TrainingJob";
 inline constexpr char kPlural[] = "trainingjobs";
 
-inline constexpr char kLabelJobName[] = "oarlock.dev/job-name";       // on Services and Pods
-inline constexpr char kLabelAttempt[] = "oarlock.dev/attempt";        // on Pods
-inline constexpr char kLabelNodeRank[] = "oarlock.dev/node-rank";     // on Pods
+inline constexpr char kLabelJobName[] = "oarlock.dev/job-name";    // on Services and Pods
+inline constexpr char kLabelAttempt[] = "oarlock.dev/attempt";     // on Pods
+inline constexpr char kLabelNodeRank[] = "oarlock.dev/node-rank";  // on Pods
 inline constexpr char kLabelManagedBy[] = "app.kubernetes.io/managed-by";
 inline constexpr char kManagedByOarlock[] = "oarlock-operator";
-inline constexpr char kAnnotationConfig[] = "oarlock.dev/trainer-config";  // JSON of spec.trainer, mounted by the downward API
+inline constexpr char kAnnotationConfig[] =
+    "oarlock.dev/trainer-config";  // JSON of spec.trainer, mounted by the downward API
 
-inline constexpr char kTrainerContainer[] = "trainer";        // the container of the pod template that gets the contract
+inline constexpr char kTrainerContainer[] = "trainer";  // the container of the pod template that gets the contract
 inline constexpr char kConfigVolume[] = "oarlock-config";
 inline constexpr char kConfigMountPath[] = "/etc/oarlock";
-inline constexpr char kConfigFile[] = "trainer.json";         // OARLOCK_CONFIG=/etc/oarlock/trainer.json
-inline constexpr char kCheckpointVolume[] = "checkpoints";    // mounted by the template: OARLOCK_CHECKPOINT_DIR=<mountPath>/<job name>
-inline constexpr char kShmVolume[] = "oarlock-shm";           // Memory emptyDir on /dev/shm
+inline constexpr char kConfigFile[] = "trainer.json";  // OARLOCK_CONFIG=/etc/oarlock/trainer.json
+inline constexpr char kCheckpointVolume[] =
+    "checkpoints";  // mounted by the template: OARLOCK_CHECKPOINT_DIR=<mountPath>/<job name>
+inline constexpr char kShmVolume[] = "oarlock-shm";  // Memory emptyDir on /dev/shm
 
 // ---- termination message ---------------------------------------------------------------------------------------
 inline constexpr size_t kTerminationMessageLimit = 4096;  // bytes; the kubelet cuts what is longer
@@ -67,10 +69,10 @@ inline constexpr size_t kTerminationMessageLimit = 4096;  // bytes; the kubelet 
 // What a rank says last, in one JSON object; the kubelet puts it into the container's status.
 struct TerminationMessage {
   int rank = 0;
-  int64_t step = 0;             // optimizer steps done
-  int64_t checkpoint_step = -1; // of the newest complete checkpoint; -1: none
-  std::string reason;           // one CamelCase word: Completed, Interrupted, PeerLost, ConfigInvalid ...
-  std::string message;          // one line for a person; shortened first when the object would be too long
+  int64_t step = 0;              // optimizer steps done
+  int64_t checkpoint_step = -1;  // of the newest complete checkpoint; -1: none
+  std::string reason;            // one CamelCase word: Completed, Interrupted, PeerLost, ConfigInvalid ...
+  std::string message;           // one line for a person; shortened first when the object would be too long
 
   bool operator==(const TerminationMessage&) const = default;
 };
@@ -87,15 +89,15 @@ struct RankStatus {
   int rank = 0;
   int world_size = 1;
   int attempt = 0;
-  std::string phase;                   // rendezvous, restore, train, eval, checkpoint, done, failed
-  int64_t step = 0;                    // optimizer steps done, over all attempts
-  int64_t target_steps = 0;            // 0: not known
-  int64_t checkpoint_step = -1;        // -1: none
+  std::string phase;             // rendezvous, restore, train, eval, checkpoint, done, failed
+  int64_t step = 0;              // optimizer steps done, over all attempts
+  int64_t target_steps = 0;      // 0: not known
+  int64_t checkpoint_step = -1;  // -1: none
   double last_step_seconds = 0;
-  std::optional<double> loss;          // of the last logged step; absent before it and when not finite
-  double samples_per_second = 0;       // of the whole job
-  int64_t collective_sequence = 0;     // collectives this rank has started
-  std::string updated_at;              // RFC 3339
+  std::optional<double> loss;       // of the last logged step; absent before it and when not finite
+  double samples_per_second = 0;    // of the whole job
+  int64_t collective_sequence = 0;  // collectives this rank has started
+  std::string updated_at;           // RFC 3339
 
   bool operator==(const RankStatus&) const = default;
 };

@@ -9,19 +9,25 @@ namespace {
 ExitCode exit_code_of(int error_number) {
   switch (error_number) {
     case ENOENT:
-    case ENOTDIR: return ExitCode::kNoInput;
+    case ENOTDIR:
+      return ExitCode::kNoInput;
     case EACCES:
     case EPERM:
-    case EROFS: return ExitCode::kNoPermission;
+    case EROFS:
+      return ExitCode::kNoPermission;
     case ENOSPC:
     case EDQUOT:
-    case EIO: return ExitCode::kIoErr;
-    case EADDRINUSE: return ExitCode::kUnavailable;
+    case EIO:
+      return ExitCode::kIoErr;
+    case EADDRINUSE:
+      return ExitCode::kUnavailable;
     case ENOMEM:
     case EAGAIN:
     case EMFILE:
-    case ENFILE: return ExitCode::kOsErr;
-    default: return ExitCode::kFailure;
+    case ENFILE:
+      return ExitCode::kOsErr;
+    default:
+      return ExitCode::kFailure;
   }
 }
 

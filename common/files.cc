@@ -69,10 +69,12 @@ Result<void> make_writable_folder(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   // A folder that cannot be made is an output problem whatever errno says.
-  if (error) return fail(ExitCode::kCantCreate, fmt::format("{}: the folder cannot be created: {}", path.string(), error.message()));
+  if (error)
+    return fail(ExitCode::kCantCreate,
+                fmt::format("{}: the folder cannot be created: {}", path.string(), error.message()));
   if (::access(path.c_str(), W_OK | X_OK) != 0) {
-    return fail(ExitCode::kCantCreate, fmt::format("{}: the folder is not writable for uid {}: {}", path.string(), ::geteuid(),
-                                                   std::generic_category().message(errno)));
+    return fail(ExitCode::kCantCreate, fmt::format("{}: the folder is not writable for uid {}: {}", path.string(),
+                                                   ::geteuid(), std::generic_category().message(errno)));
   }
   return {};
 }

@@ -21,13 +21,15 @@ std::string quote(const std::string& text) {
 
 std::string render(const LogValue& value, LogFormat format) {
   if (const auto* text = std::get_if<std::string>(&value)) {
-    const bool plain = format == LogFormat::kText && !text->empty() && text->find_first_of(" \t\n\"=") == std::string::npos;
+    const bool plain =
+        format == LogFormat::kText && !text->empty() && text->find_first_of(" \t\n\"=") == std::string::npos;
     return plain ? *text : quote(*text);
   }
   if (const auto* integer = std::get_if<int64_t>(&value)) return fmt::format("{}", *integer);
   if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
   const double number = std::get<double>(value);
-  if (!std::isfinite(number)) return format == LogFormat::kJson ? fmt::format("\"{}\"", number) : fmt::format("{}", number);
+  if (!std::isfinite(number))
+    return format == LogFormat::kJson ? fmt::format("\"{}\"", number) : fmt::format("{}", number);
   return fmt::format("{:.6g}", number);
 }
 
@@ -66,7 +68,9 @@ Logger::Logger(LogFormat format, LogLevel level, std::string prefix) {
 Logger::Logger(std::shared_ptr<const Sink> sink) : sink_(std::move(sink)) {}
 Logger::~Logger() = default;
 
-Logger Logger::silent() { return Logger(std::make_shared<const Sink>(Sink{LogFormat::kJson, LogLevel::kError, "", nullptr})); }
+Logger Logger::silent() {
+  return Logger(std::make_shared<const Sink>(Sink{LogFormat::kJson, LogLevel::kError, "", nullptr}));
+}
 
 Logger Logger::with(LogFields fields) const {
   Logger copy = *this;

@@ -52,22 +52,26 @@ std::vector<prometheus::MetricFamily> process_families() {
   const double ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
   if (fields.size() >= 22) {
     const double cpu = (std::stod(fields[11]) + std::stod(fields[12])) / ticks;
-    out.push_back(family("process_cpu_seconds_total", "User and system CPU time spent in seconds.", Type::Counter, cpu));
-    out.push_back(family("process_start_time_seconds", "Start time of the process since the epoch in seconds.", Type::Gauge,
-                         boot_time() + std::stod(fields[19]) / ticks));
-    out.push_back(family("process_virtual_memory_bytes", "Virtual memory size in bytes.", Type::Gauge, std::stod(fields[20])));
+    out.push_back(
+        family("process_cpu_seconds_total", "User and system CPU time spent in seconds.", Type::Counter, cpu));
+    out.push_back(family("process_start_time_seconds", "Start time of the process since the epoch in seconds.",
+                         Type::Gauge, boot_time() + std::stod(fields[19]) / ticks));
+    out.push_back(
+        family("process_virtual_memory_bytes", "Virtual memory size in bytes.", Type::Gauge, std::stod(fields[20])));
     out.push_back(family("process_resident_memory_bytes", "Resident memory size in bytes.", Type::Gauge,
                          std::stod(fields[21]) * static_cast<double>(sysconf(_SC_PAGESIZE))));
   }
   std::error_code ignored;
   double open_fds = 0;
-  for (auto it = std::filesystem::directory_iterator("/proc/self/fd", ignored); it != std::filesystem::directory_iterator(); ++it) {
+  for (auto it = std::filesystem::directory_iterator("/proc/self/fd", ignored);
+       it != std::filesystem::directory_iterator(); ++it) {
     ++open_fds;
   }
   out.push_back(family("process_open_fds", "Number of open file descriptors.", Type::Gauge, open_fds));
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    out.push_back(family("process_max_fds", "Maximum number of open file descriptors.", Type::Gauge, static_cast<double>(limit.rlim_cur)));
+    out.push_back(family("process_max_fds", "Maximum number of open file descriptors.", Type::Gauge,
+                         static_cast<double>(limit.rlim_cur)));
   }
   return out;
 }
@@ -78,7 +82,8 @@ HttpHandler metrics_handler(std::shared_ptr<prometheus::Registry> registry) {
   return [registry = std::move(registry)](const std::string&) {
     std::vector<prometheus::MetricFamily> families = registry->Collect();
     for (prometheus::MetricFamily& process : process_families()) families.push_back(std::move(process));
-    return HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", prometheus::TextSerializer().Serialize(families)};
+    return HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8",
+                        prometheus::TextSerializer().Serialize(families)};
   };
 }
 

@@ -1,9 +1,15 @@
 #include "common/http/server.h"
 
 #include <CivetServer.h>
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace oarlock {
@@ -33,9 +39,9 @@ class Dispatcher final : public CivetHandler {
     return send(connection, {405, "text/plain; charset=utf-8", "only GET is served here\n"});
   }
   static bool send(mg_connection* connection, const HttpResponse& response) {
-    const std::string head =
-        fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", response.status,
-                    mg_get_response_code_text(connection, response.status), response.content_type, response.body.size());
+    const std::string head = fmt::format(
+        "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", response.status,
+        mg_get_response_code_text(connection, response.status), response.content_type, response.body.size());
     mg_write(connection, head.data(), head.size());
     mg_write(connection, response.body.data(), response.body.size());
     return true;
@@ -43,6 +49,27 @@ class Dispatcher final : public CivetHandler {
 
   HttpRoutes routes_;
 };
+
+// Opens and closes one connection to the own port.
+void knock(const std::string& address, int port) {
+  const bool v6 = address.find(':') != std::string::npos;
+  const int fd = ::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return;
+  sockaddr_in6 six{};
+  sockaddr_in four{};
+  six.sin6_family = AF_INET6;
+  four.sin_family = AF_INET;
+  six.sin6_port = four.sin_port = htons(static_cast<uint16_t>(port));
+  // Connecting to the unspecified address reaches the loopback on Linux.
+  if (v6) {
+    ::inet_pton(AF_INET6, address.c_str(), &six.sin6_addr);
+    ::connect(fd, reinterpret_cast<const sockaddr*>(&six), sizeof six);
+  } else {
+    ::inet_pton(AF_INET, address.c_str(), &four.sin_addr);
+    ::connect(fd, reinterpret_cast<const sockaddr*>(&four), sizeof four);
+  }
+  ::close(fd);
+}
 
 }  // namespace
 
@@ -54,21 +81,34 @@ struct HttpServer::Impl {
   }
 };
 
-HttpServer::HttpServer(std::unique_ptr<Impl> impl, int port) : impl_(std::move(impl)), port_(port) {}
-HttpServer::~HttpServer() = default;
+HttpServer::HttpServer(std::unique_ptr<Impl> impl, std::string address, int port)
+    : impl_(std::move(impl)), address_(std::move(address)), port_(port) {}
+
+// civetweb looks at its stop flag only when its two-second poll() ends, so somebody has to knock until it has stopped.
+HttpServer::~HttpServer() {
+  std::atomic<bool> stopped = false;
+  std::thread knocker([&] {
+    for (; !stopped; std::this_thread::sleep_for(std::chrono::milliseconds(2))) knock(address_, port_);
+  });
+  impl_.reset();
+  stopped = true;
+  knocker.join();
+}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address, int port, HttpRoutes routes) {
   const std::string host = address.find(':') != std::string::npos ? "[" + address + "]" : address;
-  const std::vector<std::string> options = {"listening_ports", fmt::format("{}:{}", host, port), "num_threads", "2",
-                                            "request_timeout_ms", "10000"};
+  const std::vector<std::string> options = {
+      "listening_ports", fmt::format("{}:{}", host, port), "num_threads", "2", "request_timeout_ms", "10000"};
   try {
     auto impl = std::make_unique<Impl>(std::move(routes), options);
     const std::vector<int> ports = impl->server.getListeningPorts();
     const int actual = ports.empty() ? port : ports.front();
-    return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl), actual));
+    return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl), address, actual));
   } catch (const std::exception&) {  // CivetException says only "null context"
-    return fail(ExitCode::kUnavailable,
-                fmt::format("cannot listen on {}:{} for metrics: the port is in use or not allowed; choose another port", host, port));
+    return fail(
+        ExitCode::kUnavailable,
+        fmt::format("cannot listen on {}:{} for metrics: the port is in use or not allowed; choose another port", host,
+                    port));
   }
 }
 

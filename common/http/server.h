@@ -34,8 +34,9 @@ class HttpServer {
 
  private:
   struct Impl;
-  HttpServer(std::unique_ptr<Impl> impl, int port);
+  HttpServer(std::unique_ptr<Impl> impl, std::string address, int port);
   std::unique_ptr<Impl> impl_;
+  std::string address_;
   int port_;
 };
 

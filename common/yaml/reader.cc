@@ -28,7 +28,9 @@ std::string at(const std::string& name, Mark mark) {
   return mark.line == 0 ? name : fmt::format("{}:{}:{}", name, mark.line, mark.column);
 }
 
-bool is_null_text(const std::string& text) { return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL"; }
+bool is_null_text(const std::string& text) {
+  return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
+}
 
 std::optional<bool> to_bool(const std::string& text) {
   if (text == "true" || text == "True" || text == "TRUE") return true;
@@ -50,7 +52,8 @@ std::optional<double> to_double(const std::string& text) {
   if (text == "-.inf" || text == "-.Inf") return -INFINITY;
   if (text == ".nan" || text == ".NaN") return NAN;
   const std::optional<double> value = to_number<double>(text);
-  if (!value || !std::isfinite(*value)) return std::nullopt;  // from_chars also takes "inf" and "nan", which YAML does not
+  if (!value || !std::isfinite(*value))
+    return std::nullopt;  // from_chars also takes "inf" and "nan", which YAML does not
   return value;
 }
 
@@ -73,10 +76,14 @@ std::optional<Node::Entry> duplicate_key(const Node& node) {
 
 std::string describe(const Node& node) {
   switch (node.kind()) {
-    case Node::Kind::kNull: return "nothing";
-    case Node::Kind::kSequence: return "a list";
-    case Node::Kind::kMap: return "a map";
-    case Node::Kind::kScalar: break;
+    case Node::Kind::kNull:
+      return "nothing";
+    case Node::Kind::kSequence:
+      return "a list";
+    case Node::Kind::kMap:
+      return "a map";
+    case Node::Kind::kScalar:
+      break;
   }
   return node.is_quoted() ? fmt::format("the string \"{}\"", node.text()) : fmt::format("'{}'", node.text());
 }
@@ -87,10 +94,14 @@ Node::Node(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
 
 Node::Kind Node::kind() const {
   switch (data_->node.Type()) {
-    case YAML::NodeType::Scalar: return !is_quoted() && is_null_text(data_->node.Scalar()) ? Kind::kNull : Kind::kScalar;
-    case YAML::NodeType::Sequence: return Kind::kSequence;
-    case YAML::NodeType::Map: return Kind::kMap;
-    default: return Kind::kNull;
+    case YAML::NodeType::Scalar:
+      return !is_quoted() && is_null_text(data_->node.Scalar()) ? Kind::kNull : Kind::kScalar;
+    case YAML::NodeType::Sequence:
+      return Kind::kSequence;
+    case YAML::NodeType::Map:
+      return Kind::kMap;
+    default:
+      return Kind::kNull;
   }
 }
 
@@ -124,7 +135,8 @@ std::optional<Node> Node::find(std::string_view key) const {
 
 nlohmann::json Node::to_json() const {
   switch (kind()) {
-    case Kind::kNull: return nullptr;
+    case Kind::kNull:
+      return nullptr;
     case Kind::kSequence: {
       nlohmann::json out = nlohmann::json::array();
       for (const Node& item : items()) out.push_back(item.to_json());
@@ -135,7 +147,8 @@ nlohmann::json Node::to_json() const {
       for (const Entry& entry : entries()) out[entry.key] = entry.value.to_json();
       return out;
     }
-    case Kind::kScalar: break;
+    case Kind::kScalar:
+      break;
   }
   const std::string value = text();
   const std::string tag = data_->node.Tag();
@@ -158,7 +171,8 @@ Result<std::vector<Node>> parse_all(const std::string& text, const std::string& 
   }
   for (const Node& node : out) {
     if (const auto twice = duplicate_key(node)) {
-      return fail(ExitCode::kConfig, fmt::format("{}: the key '{}' is here twice; remove one", at(name, twice->key_mark), twice->key));
+      return fail(ExitCode::kConfig,
+                  fmt::format("{}: the key '{}' is here twice; remove one", at(name, twice->key_mark), twice->key));
     }
   }
   return out;
@@ -169,18 +183,22 @@ Result<std::vector<Node>> load_all(const std::string& path) {
 }
 
 void Problems::add(Mark mark, std::string_view path, std::string_view message) {
-  lines_.push_back(path.empty() ? fmt::format("{}: {}", at(file_, mark), message) : fmt::format("{}: {}: {}", at(file_, mark), path, message));
+  lines_.push_back(path.empty() ? fmt::format("{}: {}", at(file_, mark), message)
+                                : fmt::format("{}: {}: {}", at(file_, mark), path, message));
 }
 
 Error Problems::to_error() const { return {ExitCode::kConfig, fmt::format("{}", fmt::join(lines_, "\n"))}; }
 
-MapReader::MapReader(const Node& node, std::string path, Problems& problems) : node_(node), path_(std::move(path)), problems_(problems) {
+MapReader::MapReader(const Node& node, std::string path, Problems& problems)
+    : node_(node), path_(std::move(path)), problems_(problems) {
   if (node_.kind() != Node::Kind::kMap && node_.kind() != Node::Kind::kNull) {
     problems_.add(node_.mark(), path_, fmt::format("expected a map, got {}", describe(node_)));
   }
 }
 
-std::string MapReader::path_of(std::string_view key) const { return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key); }
+std::string MapReader::path_of(std::string_view key) const {
+  return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+}
 
 std::optional<Node> MapReader::take(std::string_view key) {
   known_.emplace_back(key);
@@ -198,7 +216,8 @@ void MapReader::require(std::string_view key) {
 
 std::optional<Node> MapReader::scalar(std::string_view key, std::string_view expected) {
   std::optional<Node> value = take(key);
-  if (!value || value->kind() == Node::Kind::kNull) return std::nullopt;  // "key:" alone means the default, as in Kubernetes
+  if (!value || value->kind() == Node::Kind::kNull)
+    return std::nullopt;  // "key:" alone means the default, as in Kubernetes
   if (value->kind() != Node::Kind::kScalar) {
     problem(key, fmt::format("expected {}, got {}", expected, describe(*value)));
     return std::nullopt;

@@ -39,10 +39,10 @@ class Node {
 
   Kind kind() const;
   Mark mark() const;
-  std::string text() const;         // of a scalar, as written without quotes
-  bool is_quoted() const;           // a scalar in quotes is a string whatever it holds
+  std::string text() const;            // of a scalar, as written without quotes
+  bool is_quoted() const;              // a scalar in quotes is a string whatever it holds
   std::vector<Entry> entries() const;  // of a map, in the file's order; keys that are not scalars have empty text
-  std::vector<Node> items() const;  // of a sequence
+  std::vector<Node> items() const;     // of a sequence
   std::optional<Node> find(std::string_view key) const;
 
   // JSON with the types kubectl would give the scalars (YAML 1.1 booleans other than true/false are strings).
@@ -91,8 +91,9 @@ class MapReader {
   bool read(std::string_view key, bool& target);
   bool read(std::string_view key, int& target);
   bool read(std::string_view key, int64_t& target);
-  bool read(std::string_view key, double& target);       // integers too; "1e-4", ".inf", and !!float "1e-4"
-  bool read(std::string_view key, std::string& target);  // scalars that are numbers or booleans are a problem unless quoted
+  bool read(std::string_view key, double& target);  // integers too; "1e-4", ".inf", and !!float "1e-4"
+  bool read(std::string_view key,
+            std::string& target);  // scalars that are numbers or booleans are a problem unless quoted
   bool read(std::string_view key, std::vector<std::string>& target);
   bool read(std::string_view key, std::vector<double>& target);
   bool read(std::string_view key, std::vector<int64_t>& target);

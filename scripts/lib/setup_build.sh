@@ -1,7 +1,7 @@
 # scripts/setup build: everything that compiling and running on this machine needs.
 
 apt_install \
-  build-essential cmake ninja-build ccache mold pkg-config git ca-certificates python3-minimal python3-pip unzip zlib1g-dev libssl-dev libcurl4-openssl-dev \
+  build-essential cmake ninja-build ccache mold pkg-config git ca-certificates python3 python3-pip unzip zlib1g-dev libssl-dev libcurl4-openssl-dev \
   libexpected-dev nlohmann-json3-dev libfmt-dev libspdlog-dev libcli11-dev libyaml-cpp-dev libxxhash-dev \
   libcpprest-dev prometheus-cpp-dev libcivetweb-dev libgloo-dev libgtest-dev libgmock-dev dataset-fashion-mnist
 

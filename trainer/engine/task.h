@@ -18,8 +18,8 @@ namespace oarlock {
 
 // What a train step gives back.
 struct TrainOutput {
-  at::Tensor loss;                   // scalar, the mean over the batch's samples
-  std::vector<at::Tensor> outputs;   // what the model returned; DDP walks it where find_unused_parameters is on
+  at::Tensor loss;                  // scalar, the mean over the batch's samples
+  std::vector<at::Tensor> outputs;  // what the model returned; DDP walks it where find_unused_parameters is on
 };
 
 // Sums over samples by name, e.g. {"loss": 812.5, "correct": 903}; "count" is added by the engine. The engine adds the

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Holds docs/requirements.md and the ctest labels together, in both directions.
+
+A row's third column names the tests that prove it, or is "–". Each named test must exist and carry the row as a label;
+each row that a test carries must be in the table and name that test.
+
+usage: requirement_rows.py SOURCE_DIR BUILD_DIR
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROW = re.compile(r"^\| ([KRLDGCQTS]\d\d)\b[^|]*\|[^|]*\|([^|]*)\|\s*$")
+LABEL = re.compile(r"^[KRLDGCQTS]\d\d$")
+
+
+def labels_by_test(build):
+    out = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], check=True, capture_output=True, text=True)
+    tests = {}
+    for test in json.loads(out.stdout)["tests"]:
+        values = [prop["value"] for prop in test.get("properties", []) if prop["name"] == "LABELS"]
+        tests[test["name"]] = {label for label in (values[0] if values else []) if LABEL.match(label)}
+    return tests
+
+
+def main():
+    root, build = pathlib.Path(sys.argv[1]), sys.argv[2]
+    tests = labels_by_test(build)
+    named, problems = {}, []
+    for line in (root / "docs/requirements.md").read_text().splitlines():
+        match = ROW.match(line)
+        if match:
+            named[match.group(1)] = set(re.findall(r"`([a-z0-9_]+)`", match.group(2)))
+    for row, names in sorted(named.items()):
+        for name in sorted(names):
+            if name not in tests:
+                problems.append(f"docs/requirements.md: row {row} names the test {name}, which does not exist")
+            elif row not in tests[name]:
+                problems.append(f"docs/requirements.md: row {row} names the test {name}, which does not carry the label {row}")
+    for name, rows in sorted(tests.items()):
+        for row in sorted(rows):
+            if row not in named:
+                problems.append(f"test {name} carries {row}, which docs/requirements.md does not have")
+            elif name not in named[row]:
+                problems.append(f"test {name} carries {row}: name it in that row of docs/requirements.md")
+    done = sum(1 for names in named.values() if names)
+    print("\n".join(problems) or f"{done} of {len(named)} rows name the tests that prove them")
+    sys.exit(1 if problems or done == 0 else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+#include "common/clock.h"
+
+#include <gtest/gtest.h>
+
+namespace oarlock {
+namespace {
+
+SystemTime at(int64_t milliseconds) { return SystemTime(std::chrono::milliseconds(milliseconds)); }
+
+TEST(Rfc3339, RoundTrip) {
+  for (const int64_t seconds : {0L, 951782399L, 1795255872L, 4102444800L}) {
+    SystemTime time;
+    ASSERT_TRUE(from_rfc3339(to_rfc3339(at(seconds * 1000)), time));
+    EXPECT_EQ(time, at(seconds * 1000));
+  }
+  EXPECT_EQ(to_rfc3339(at(1795255872000)), "2026-11-21T10:11:12Z");
+}
+
+TEST(Rfc3339, FractionsAndOffsets) {
+  SystemTime time;
+  ASSERT_TRUE(from_rfc3339("1970-01-01T00:00:01.250000Z", time));
+  EXPECT_EQ(time, at(1250));
+  ASSERT_TRUE(from_rfc3339("1970-01-01T02:30:00+02:30", time));
+  EXPECT_EQ(time, at(0));
+  ASSERT_TRUE(from_rfc3339("1969-12-31T22:00:00-02:00", time));
+  EXPECT_EQ(time, at(0));
+}
+
+TEST(Rfc3339, WhatIsNoTimeIsRefused) {
+  SystemTime time;
+  for (const char* text :
+       {"", "2026-11-21", "2026-11-21T10:11:12", "2026-11-21T10:11:12.Z", "2026-11-21T10:11:12Zx", "now"}) {
+    EXPECT_FALSE(from_rfc3339(text, time)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace oarlock

@@ -1,0 +1,56 @@
+// The documents that operator and ranks exchange: they survive the round trip, and never exceed the kubelet's limit.
+#include "common/contract.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace oarlock {
+namespace {
+
+TEST(TerminationMessage, RoundTrip) {
+  const TerminationMessage message{3, 1200, 1000, "PeerLost", "rank 1 closed the connection"};
+  EXPECT_EQ(termination_message_from_json(to_json(message)), message);
+}
+
+TEST(TerminationMessage, LongMessagesAreCutToTheLimit) {
+  for (const std::string& unit :
+       {std::string("x"), std::string("\n"), std::string("é"), std::string("\x01"), std::string("\xff")}) {
+    TerminationMessage message{0, 1, -1, "Error", ""};
+    while (message.message.size() < 20000) message.message += unit;
+    const std::string text = to_json(message);
+    EXPECT_LE(text.size(), kTerminationMessageLimit);
+    EXPECT_GT(text.size(), kTerminationMessageLimit / 8);
+    const auto parsed = termination_message_from_json(text);
+    ASSERT_TRUE(parsed) << text;
+    EXPECT_EQ(parsed->reason, "Error");
+    EXPECT_TRUE(parsed->message.ends_with("..."));
+  }
+}
+
+TEST(TerminationMessage, WhatIsNoMessageIsNone) {
+  for (const char* text : {"", "Killed", "[1]", "{}", "{\"rank\":0", "null"})
+    EXPECT_FALSE(termination_message_from_json(text)) << text;
+}
+
+TEST(TerminationMessage, WrongTypesKeepDefaults) {
+  const auto parsed = termination_message_from_json(R"({"reason":"Error","rank":"two","step":1.5})");
+  ASSERT_TRUE(parsed);
+  EXPECT_EQ(parsed->rank, 0);
+  EXPECT_EQ(parsed->step, 0);
+}
+
+TEST(RankStatus, RoundTrip) {
+  const RankStatus status{1, 4, 2, "train", 77, 100, 50, 0.25, 0.5, 1234.5, 99, "2026-11-21T10:00:00Z"};
+  EXPECT_EQ(rank_status_from_json(to_json(status)), status);
+}
+
+TEST(RankStatus, ALossThatIsNotFiniteIsLeftOut) {
+  RankStatus status;
+  status.loss = std::nan("");
+  EXPECT_FALSE(nlohmann::json::parse(to_json(status)).contains("loss"));
+  EXPECT_FALSE(rank_status_from_json("{\"rank\":1}"));
+}
+
+}  // namespace
+}  // namespace oarlock

@@ -1,0 +1,113 @@
+#include "common/yaml/reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/yaml/suggest.h"
+
+namespace oarlock::yaml {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct Settings {
+  int nodes = 1;
+  double lr = 0.1;
+  std::string name = "default";
+  bool shuffle = false;
+  std::vector<double> betas = {0.9, 0.999};
+};
+
+// Reads Settings and gives the problems as text; "" when there are none.
+std::string read(const std::string& text, Settings& settings) {
+  const auto documents = parse_all(text, "job.yaml");
+  if (!documents) return documents.error().message;
+  Problems problems("job.yaml");
+  MapReader reader(documents->at(0), "", problems);
+  reader.read("nodes", settings.nodes);
+  reader.map("optimizer", [&](MapReader& optimizer) {
+    optimizer.read("lr", settings.lr);
+    optimizer.read("betas", settings.betas);
+  });
+  reader.read("name", settings.name);
+  reader.read("shuffle", settings.shuffle);
+  reader.finish();
+  return problems.to_error().message;
+}
+
+TEST(YamlReader, ReadsTypedValues) {
+  Settings settings;
+  EXPECT_EQ(read("nodes: 2\noptimizer: {lr: 1e-4, betas: [0.8, 1]}\nname: \"7\"\nshuffle: true\n", settings), "");
+  EXPECT_EQ(settings.nodes, 2);
+  EXPECT_DOUBLE_EQ(settings.lr, 1e-4);
+  EXPECT_THAT(settings.betas, ElementsAre(0.8, 1.0));
+  EXPECT_EQ(settings.name, "7");
+  EXPECT_TRUE(settings.shuffle);
+}
+
+TEST(YamlReader, AbsentAndEmptyKeepTheDefault) {
+  Settings settings;
+  EXPECT_EQ(read("nodes:\noptimizer:\n", settings), "");
+  EXPECT_EQ(settings.nodes, 1);
+}
+
+TEST(YamlReader, AllProblemsAtOnceWithTheirPlaces) {
+  Settings settings;
+  const std::string message =
+      read("nodes: two\noptimizer:\n  lrr: 1\n  betas: [0.9, x]\nname: 3\nshuffle: \"true\"\n", settings);
+  EXPECT_THAT(message, HasSubstr("job.yaml:1:8: nodes: expected an integer, got 'two'"));
+  EXPECT_THAT(message, HasSubstr("job.yaml:3:3: optimizer.lrr: unknown key; did you mean 'lr'?"));
+  EXPECT_THAT(message, HasSubstr("job.yaml:4:16: optimizer.betas[1]: expected numbers, got 'x'"));
+  EXPECT_THAT(message, HasSubstr("job.yaml:5:7: name: expected a string, got '3'; put it in quotes"));
+  EXPECT_THAT(message, HasSubstr("job.yaml:6:10: shuffle: expected true or false, got the string \"true\""));
+  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 4);
+}
+
+TEST(YamlReader, WrongShapes) {
+  Settings settings;
+  EXPECT_THAT(read("optimizer: adam\n", settings), HasSubstr("job.yaml:1:12: optimizer: expected a map, got 'adam'"));
+  EXPECT_THAT(read("nodes: [1]\n", settings), HasSubstr("expected an integer, got a list"));
+  EXPECT_THAT(read("nodes: 99999999999\n", settings), HasSubstr("99999999999 is out of range"));
+  EXPECT_THAT(read("nodes: 1\nnodes: 2\n", settings), HasSubstr("job.yaml:2:1: the key 'nodes' is here twice"));
+  EXPECT_THAT(read("nodes: [1\n", settings), HasSubstr("job.yaml:2:1: this is not YAML"));
+}
+
+TEST(YamlReader, Choices) {
+  enum class Color { kRed, kBlue };
+  constexpr std::pair<std::string_view, Color> kNames[] = {{"red", Color::kRed}, {"blue", Color::kBlue}};
+  const auto documents = parse_all("a: blue\nb: bleu\n", "f");
+  Problems problems("f");
+  MapReader reader(documents->at(0), "", problems);
+  Color color = Color::kRed;
+  EXPECT_TRUE(reader.read<Color>("a", color, kNames));
+  EXPECT_EQ(color, Color::kBlue);
+  EXPECT_FALSE(reader.read<Color>("b", color, kNames));
+  EXPECT_EQ(problems.to_error().message, "f:2:4: b: 'bleu' is not one of red, blue; did you mean 'blue'?");
+}
+
+TEST(YamlReader, JsonIsReadWithItsTypes) {
+  const auto documents =
+      parse_all(R"({"a": "1", "b": 1, "c": 1.5, "d": null, "e": [true, "true"], "f": {}, "g": yes, "h": ""})", "f");
+  ASSERT_TRUE(documents);
+  EXPECT_EQ(documents->at(0).to_json(),
+            nlohmann::json::parse(R"({"a":"1","b":1,"c":1.5,"d":null,"e":[true,"true"],"f":{},"g":"yes","h":""})"));
+}
+
+TEST(YamlReader, SeveralDocuments) {
+  const auto documents = parse_all("---\na: 1\n---\n---\nb: 2\n", "f");
+  ASSERT_TRUE(documents);
+  EXPECT_EQ(documents->size(), 2u);
+}
+
+TEST(Suggest, TypingErrorsButNotOtherWords) {
+  EXPECT_EQ(suggest("batchsize", {"batch_size", "seed"}), "batch_size");
+  EXPECT_EQ(suggest("epohcs", {"epochs", "steps"}), "epochs");
+  EXPECT_EQ(suggest("colour", {"epochs", "steps"}), "");
+  EXPECT_EQ(edit_distance("ab", "ba"), 1);
+}
+
+}  // namespace
+}  // namespace oarlock::yaml
