@@ -1,0 +1,156 @@
+// The whole vocabulary of the decision: what is seen, what may be done, what was decided.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/contract.h"
+#include "operator/api/types.h"
+
+namespace oarlock::control {
+
+using Job = api::TrainingJob;
+
+// ---- what is seen ----------------------------------------------------------------------------------------------
+
+enum class PodPhase { kPending, kRunning, kSucceeded, kFailed, kUnknown };
+
+// status.containerStatuses[name=trainer].state.terminated
+struct Termination {
+  int exit_code = 0;
+  std::string reason;   // Completed, Error, OOMKilled, ContainerCannotRun ...
+  std::string message;  // the termination message: JSON of oarlock-trainer, or the end of the log
+  std::optional<SystemTime> finished_at;
+
+  bool operator==(const Termination&) const = default;
+};
+
+// A Pod, reduced to what the decision reads.
+struct Pod {
+  std::string name;
+  std::string uid;
+  std::string resource_version;
+  std::string owner_uid;         // of the owner reference with controller=true; empty: none
+  std::optional<int> attempt;    // label oarlock.dev/attempt; absent when missing or not a number
+  std::optional<int> node_rank;  // label oarlock.dev/node-rank; likewise
+  PodPhase phase = PodPhase::kPending;
+  std::string reason;               // status.reason: Evicted, NodeLost ...
+  std::string message;              // status.message
+  bool deleting = false;            // metadata.deletionTimestamp is set
+  bool scheduled = false;           // condition PodScheduled is true
+  std::string unscheduled_message;  // message of PodScheduled while it is false
+  bool ready = false;               // condition Ready is true
+  std::string disruption;           // reason of condition DisruptionTarget when it is true: PreemptionByScheduler ...
+  std::string pod_ip;
+  std::string node_name;
+  std::optional<Termination> trainer;  // of the trainer container, once it has ended
+  std::string waiting_reason;  // of the first (init) container that waits: ImagePullBackOff, ContainerCreating ...
+  std::string waiting_message;
+
+  bool operator==(const Pod&) const = default;
+};
+
+struct Service {
+  std::string name;
+  std::string uid;
+  std::string owner_uid;  // as for Pod
+  bool deleting = false;
+
+  bool operator==(const Service&) const = default;
+};
+
+struct Observed {
+  Job job;
+  // Those of the job's namespace that carry oarlock.dev/job-name=<job> or are owned by the job. Whether they really are
+  // the job's is decided here, by the owner's uid. An object in the way that the shell met through AlreadyExists
+  // belongs here too, labels or not. Order does not matter.
+  std::vector<Pod> pods;
+  std::vector<Service> services;
+  SystemTime now{};
+  std::optional<RankStatus> progress;  // what rank 0 last told the shell, of whatever attempt
+};
+
+// ---- what may be done ------------------------------------------------------------------------------------------
+// The shell does the actions in order and stops at the first that fails; then it looks again and asks anew. So every
+// prefix of a plan must leave a state from which reconcile finds its way.
+
+// Live GET (not the cache). 404: go on. Anything else: stop; the cache was behind.
+struct ConfirmPodAbsent {
+  std::string name;
+
+  bool operator==(const ConfirmPodAbsent&) const = default;
+};
+
+// POST. AlreadyExists: live GET; when its controller's uid is the job's, go on, else stop and show it in Observed.
+struct CreateService {
+  std::string name;
+  std::string body;  // JSON
+
+  bool operator==(const CreateService&) const = default;
+};
+
+struct CreatePod {
+  std::string name;
+  int node_rank = 0;
+  std::string body;  // JSON
+
+  bool operator==(const CreatePod&) const = default;
+};
+
+// DELETE with preconditions. 404 and a uid that differs (409): it is gone, go on. A resourceVersion that differs: stop.
+struct DeletePod {
+  std::string name;
+  std::string uid;
+  std::string resource_version;  // empty: not a precondition
+  std::string reason;            // for the log
+
+  bool operator==(const DeletePod&) const = default;
+};
+
+// api::status_patch(job.metadata, status). 409: stop. It may equal the present status: then it is a fence, which
+// changes nothing on the server and only proves that the job in Observed was the newest.
+struct PatchStatus {
+  api::Status status;
+
+  bool operator==(const PatchStatus&) const = default;
+};
+
+// Best effort: a failure is logged and does not stop the plan.
+struct EmitEvent {
+  enum class Type { kNormal, kWarning };
+  Type type = Type::kNormal;
+  std::string reason;   // CamelCase: what happened
+  std::string action;   // CamelCase: what the operator did about it
+  std::string message;  // at most 1024 bytes
+  std::string pod;      // name of the related pod; empty: none
+
+  bool operator==(const EmitEvent&) const = default;
+};
+
+using Action = std::variant<ConfirmPodAbsent, CreateService, CreatePod, DeletePod, PatchStatus, EmitEvent>;
+
+// ---- what was decided ------------------------------------------------------------------------------------------
+
+enum class Verdict {
+  kProgress,  // the actions bring the job forward
+  kWait,      // nothing to do until something changes or requeue_after has passed
+  kComplete,  // the job is Complete, Failed or being deleted; after the actions (leftovers) there is nothing to do
+  kBlocked,   // a person must act: the status says what; the actions, if any, only report it
+};
+std::string to_string(Verdict verdict);
+
+struct Plan {
+  Verdict verdict = Verdict::kWait;
+  std::vector<Action> actions;  // at most one PatchStatus
+  std::optional<std::chrono::seconds> requeue_after;
+  std::string reason;  // one line for the log
+
+  bool operator==(const Plan&) const = default;
+};
+
+}  // namespace oarlock::control
