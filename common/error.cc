@@ -10,6 +10,7 @@ ExitCode exit_code_of(int error_number) {
   switch (error_number) {
     case ENOENT:
     case ENOTDIR:
+    case EISDIR:
       return ExitCode::kNoInput;
     case EACCES:
     case EPERM:
@@ -17,6 +18,7 @@ ExitCode exit_code_of(int error_number) {
       return ExitCode::kNoPermission;
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
     case EIO:
       return ExitCode::kIoErr;
     case EADDRINUSE:
