@@ -4,8 +4,8 @@
 source "$OARLOCK_ROOT/scripts/lib/cluster/versions.sh"
 # shellcheck source=scripts/lib/cluster/build.sh
 source "$OARLOCK_ROOT/scripts/lib/cluster/build.sh"
-# shellcheck source=scripts/lib/cluster/pause_image.sh
-source "$OARLOCK_ROOT/scripts/lib/cluster/pause_image.sh"
+# shellcheck source=scripts/lib/cluster/oci_archive.sh
+source "$OARLOCK_ROOT/scripts/lib/cluster/oci_archive.sh"
 
 # Where systemd runs, Debian starts containerd and Prometheus as they are installed. Nothing here uses those services,
 # so they are kept from starting; one that was there before is left as it is.
@@ -24,6 +24,14 @@ install_quietly() {
 
 ( source "$OARLOCK_ROOT/scripts/lib/setup_build.sh" )
 install_quietly containerd runc containernetworking-plugins iptables iproute2 util-linux kmod openssl curl jq ca-certificates \
-  gcc libc6-dev binutils python3-pip buildah mmdebstrap prometheus
+  gcc libc6-dev binutils python3-pip buildah mmdebstrap busybox-static prometheus
 with_lock cluster-build build_cluster_programs
-[[ -e $kPauseImage ]] || make_pause_image "$kPauseImage"
+
+make_pause_image() {
+  local root; root=$(mktemp -d)
+  install -m 755 "$(program pause)" "$root/pause"
+  chmod 755 "$root"
+  make_oci_archive "$kPauseImage" "oarlock.dev/pause:$kKubernetesVersion" "$root" '{"Entrypoint": ["/pause"], "User": "65535:65535"}'
+  rm -rf "$root"
+}
+[[ -e $kPauseImage ]] || make_pause_image

@@ -1,11 +1,10 @@
 # The cgroups below which the kubelets put their pods: /oarlock/slotS/nodeN, in every hierarchy. Needs layout.sh.
 
-# Prints the mount point of every cgroup hierarchy: many with version 1, one with version 2.
+# Prints the mount points of the cgroup hierarchies of the kinds named: cgroup (version 1), cgroup2.
 cgroup_mounts() {
-  local kind=cgroup
-  [[ $(stat -fc %T /sys/fs/cgroup) == cgroup2fs ]] && kind=cgroup2
-  awk -v kind="$kind" '{for (i = 7; i < NF; i++) if ($i == "-" && $(i + 1) == kind) print $5}' /proc/self/mountinfo | sort -u
+  awk -v kinds=" $* " '{for (i = 7; i < NF; i++) if ($i == "-" && index(kinds, " " $(i + 1) " ")) print $5}' /proc/self/mountinfo | sort -u
 }
+cgroup_kind() { if [[ $(stat -fc %T /sys/fs/cgroup) == cgroup2fs ]]; then echo cgroup2; else echo cgroup; fi; }
 
 make_cgroup() {
   local mount part path file
@@ -22,15 +21,18 @@ make_cgroup() {
         [[ ! -e $path/cgroup.clone_children || ! -e $path/$file ]] || cat "$path/../$file" >"$path/$file"
       done
     done
-  done < <(cgroup_mounts)
+  done < <(cgroup_mounts "$(cgroup_kind)")
 }
 
-# Removes a cgroup and all below it; they are empty once the node has ended.
+# Removes a cgroup and all below it, which are empty once the node has ended; false if something is left. With version 1
+# the container runtime makes some in a version 2 hierarchy, too.
 remove_cgroup() {
-  local mount
+  local mount left=0
   while read -r mount; do
     [[ -d $mount/$1 ]] || continue
-    find "$mount/$1" -depth -type d -exec rmdir {} + 2>/dev/null || true
-    rmdir --ignore-fail-on-non-empty "$mount/${1%/*}" 2>/dev/null || true
-  done < <(cgroup_mounts)
+    find "$mount/$1" -depth -type d -exec rmdir {} \; 2>/dev/null || true
+    [[ ! -d $mount/$1 ]] || left=1
+    rmdir "$mount/${1%/*}" 2>/dev/null && rmdir "$mount/${1%%/*}" 2>/dev/null || true
+  done < <(cgroup_mounts cgroup cgroup2)
+  return $left
 }

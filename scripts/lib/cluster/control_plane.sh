@@ -45,7 +45,7 @@ start_controllers() {
   start kube-controller-manager "$(program kube-controller-manager)" --kubeconfig "$cluster_dir/controller-manager.kubeconfig" \
     --leader-elect=false --bind-address "$loopback" --kube-api-qps 500 --kube-api-burst 1000 \
     --service-account-private-key-file "$pki_dir/service-account.key" --root-ca-file "$pki_dir/ca.crt" \
-    --use-service-account-credentials=false --profiling=false \
+    --use-service-account-credentials=true --profiling=false \
     --node-monitor-period 1s --node-monitor-grace-period "${OARLOCK_NODE_GRACE:-12}s"
   start kube-scheduler "$(program kube-scheduler)" --kubeconfig "$cluster_dir/scheduler.kubeconfig" \
     --leader-elect=false --bind-address "$loopback" --kube-api-qps 1000 --kube-api-burst 2000 --profiling=false

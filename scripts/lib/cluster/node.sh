@@ -165,13 +165,7 @@ stop_node() {
   end "node$n"
   rm -f "$pid_dir/node$n-"*
   # The namespaces are gone a moment after their last process, and with them what is mounted in the folder.
-  poll 10 remove_node_cgroup "$n" || warn "some cgroups of node$n are still in use"
-}
-remove_node_cgroup() { remove_cgroup "$(node_cgroup "$1")"; ! cgroup_left "$(node_cgroup "$1")"; }
-cgroup_left() {
-  local mount
-  while read -r mount; do [[ ! -d $mount/$1 ]] || return 0; done < <(cgroup_mounts)
-  return 1
+  poll 10 remove_cgroup "$(node_cgroup "$n")" || warn "some cgroups of node$n are still in use"
 }
 
 # load_image N ARCHIVE...

@@ -1,14 +1,14 @@
-# The pause image, from the pause program alone: an OCI archive written by hand needs no build tool.
-# make_pause_image FILE. Needs versions.sh, jq.
-make_pause_image() {
-  local work layer config manifest
-  work=$(mktemp -d "$OARLOCK_CACHE/pause.XXXXXX")
-  mkdir -p "$work/root" "$work/image/blobs/sha256"
-  install -m 755 "$(program pause)" "$work/root/pause"
-  tar -C "$work/root" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf "$work/blob" pause
+# Small images without a build tool: an OCI archive with one layer, written by hand. Needs common.sh and jq.
+
+# make_oci_archive FILE NAME FOLDER CONFIG: an image of the files below FOLDER; CONFIG is JSON, as {"Entrypoint": ["/a"]}.
+make_oci_archive() {
+  local file=$1 name=$2 folder=$3 settings=$4 work layer config manifest
+  work=$(mktemp -d "$OARLOCK_CACHE/image.XXXXXX")
+  mkdir -p "$work/image/blobs/sha256"
+  tar -C "$folder" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf "$work/blob" .
   layer=$(add_blob "$work")
-  jq -n --arg layer "sha256:$layer" --arg arch "$(dpkg --print-architecture)" '{architecture: $arch, os: "linux", config: {Entrypoint: ["/pause"], User: "65535:65535"},
-    rootfs: {type: "layers", diff_ids: [$layer]}}' >"$work/blob"
+  jq -n --arg layer "sha256:$layer" --arg arch "$(dpkg --print-architecture)" --argjson settings "$settings" \
+    '{architecture: $arch, os: "linux", config: $settings, rootfs: {type: "layers", diff_ids: [$layer]}}' >"$work/blob"
   config=$(add_blob "$work")
   jq -n --arg config "sha256:$config" --argjson config_size "$(stat -c %s "$work/image/blobs/sha256/$config")" \
     --arg layer "sha256:$layer" --argjson layer_size "$(stat -c %s "$work/image/blobs/sha256/$layer")" \
@@ -16,13 +16,12 @@ make_pause_image() {
       config: {mediaType: "application/vnd.oci.image.config.v1+json", digest: $config, size: $config_size},
       layers: [{mediaType: "application/vnd.oci.image.layer.v1.tar", digest: $layer, size: $layer_size}]}' >"$work/blob"
   manifest=$(add_blob "$work")
-  jq -n --arg digest "sha256:$manifest" --argjson size "$(stat -c %s "$work/image/blobs/sha256/$manifest")" \
-    --arg name "oarlock.dev/pause:$kKubernetesVersion" \
+  jq -n --arg digest "sha256:$manifest" --argjson size "$(stat -c %s "$work/image/blobs/sha256/$manifest")" --arg name "$name" \
     '{schemaVersion: 2, manifests: [{mediaType: "application/vnd.oci.image.manifest.v1+json", digest: $digest, size: $size,
       annotations: {"io.containerd.image.name": $name}}]}' >"$work/image/index.json"
   echo '{"imageLayoutVersion": "1.0.0"}' >"$work/image/oci-layout"
   tar -C "$work/image" -cf "$work/image.tar" oci-layout index.json blobs
-  mv "$work/image.tar" "$1"
+  mv "$work/image.tar" "$file"
   rm -rf "$work"
 }
 
