@@ -30,14 +30,13 @@ struct Termination {
   bool operator==(const Termination&) const = default;
 };
 
-// A Pod, reduced to what the decision reads.
+// A Pod, reduced to what the decision reads. Attempt and node rank are in the name (membership.h), which nobody can
+// change.
 struct Pod {
   std::string name;
   std::string uid;
   std::string resource_version;
-  std::string owner_uid;         // of the owner reference with controller=true; empty: none
-  std::optional<int> attempt;    // label oarlock.dev/attempt; absent when missing or not a number
-  std::optional<int> node_rank;  // label oarlock.dev/node-rank; likewise
+  std::string owner_uid;  // of the owner reference with controller=true; empty: none
   PodPhase phase = PodPhase::kPending;
   std::string reason;               // status.reason: Evicted, NodeLost ...
   std::string message;              // status.message
@@ -73,6 +72,9 @@ struct Observed {
   std::vector<Service> services;
   SystemTime now{};
   std::optional<RankStatus> progress;  // what rank 0 last told the shell, of whatever attempt
+  // What the API server last refused for this job (quota, admission, an invalid pod), in one line without anything that
+  // changes from try to try; empty once a plan ran through. It is shown in the job's condition.
+  std::string last_error;
 };
 
 // ---- what may be done ------------------------------------------------------------------------------------------
