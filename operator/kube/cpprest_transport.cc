@@ -1,0 +1,538 @@
+// cpprest's U() macro breaks fmt's headers.
+#define _TURN_OFF_PLATFORM_STRING
+#include "operator/kube/cpprest_transport.h"
+
+#include <cpprest/http_client.h>
+#include <cpprest/producerconsumerstream.h>
+#include <fmt/format.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <pplx/threadpool.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <vector>
+
+#include "common/files.h"
+
+namespace oarlock::kube {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using HttpClient = web::http::client::http_client;
+namespace streams = Concurrency::streams;
+
+constexpr size_t kPoolThreads = 2;              // cpprest's default is 40; more than 2 are not faster
+constexpr auto kLibraryTimeout = std::chrono::hours(1);  // never reached: the limits here are ours
+constexpr auto kCancelGrace = std::chrono::seconds(1);   // a cancelled request ends in milliseconds, unless in getaddrinfo
+constexpr auto kCloseGrace = std::chrono::seconds(30);   // the longest that getaddrinfo takes
+constexpr size_t kMaxErrorBody = 1u << 20;
+
+// ---- TLS ------------------------------------------------------------------------------------------------------------
+
+template <typename T, void (*Free)(T*)>
+struct Deleter {
+  void operator()(T* object) const { Free(object); }
+};
+using Certificate = std::unique_ptr<X509, Deleter<X509, X509_free>>;
+using PrivateKey = std::unique_ptr<EVP_PKEY, Deleter<EVP_PKEY, EVP_PKEY_free>>;
+
+struct BioFree {
+  void operator()(BIO* bio) const { BIO_free(bio); }
+};
+using Bio = std::unique_ptr<BIO, BioFree>;
+
+Bio bio_of(const std::string& text) { return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size()))); }
+
+std::string name_of(const Pem& pem) { return pem.file.empty() ? "the data in the configuration" : pem.file; }
+
+Result<std::string> text_of(const Pem& pem) {
+  if (pem.file.empty()) return pem.text;
+  return read_file(pem.file);
+}
+
+Result<std::vector<Certificate>> certificates_of(const Pem& pem) {
+  return text_of(pem).and_then([&](const std::string& text) -> Result<std::vector<Certificate>> {
+    std::vector<Certificate> out;
+    const Bio bio = bio_of(text);
+    while (X509* one = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) out.emplace_back(one);
+    ERR_clear_error();
+    if (out.empty()) return fail(ExitCode::kConfig, fmt::format("{}: no PEM certificate in it", name_of(pem)));
+    return out;
+  });
+}
+
+Result<PrivateKey> key_of(const Pem& pem) {
+  return text_of(pem).and_then([&](const std::string& text) -> Result<PrivateKey> {
+    // An encrypted key would ask for a passphrase on the terminal: give an empty one.
+    PrivateKey key(PEM_read_bio_PrivateKey(bio_of(text).get(), nullptr, nullptr, const_cast<char*>("")));
+    ERR_clear_error();
+    if (key == nullptr) return fail(ExitCode::kConfig, fmt::format("{}: no (unencrypted) PEM private key in it", name_of(pem)));
+    return key;
+  });
+}
+
+// What the certificate check found wrong last, for cpprest says only "Error in SSL handshake".
+class VerifyReport {
+ public:
+  void set(std::string problem) {
+    const std::lock_guard lock(mutex_);
+    problem_ = std::move(problem);
+  }
+  std::string get() const {
+    const std::lock_guard lock(mutex_);
+    return problem_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string problem_;
+};
+
+int verify_and_report(X509_STORE_CTX* context, void* report) {
+  const int good = X509_verify_cert(context);
+  const int code = X509_STORE_CTX_get_error(context);
+  std::string problem;
+  if (good != 1) {
+    problem = code == X509_V_OK ? "the server's certificate is for another host name"
+                                : fmt::format("the server's certificate is not accepted: {}", X509_verify_cert_error_string(code));
+  }
+  static_cast<VerifyReport*>(report)->set(std::move(problem));
+  return good;
+}
+
+[[noreturn]] void raise(const Error& error) { throw std::runtime_error(error.message); }
+
+// Called for each new connection. Throws what is wrong; cpprest reports it as the request's error.
+void prepare_tls(SSL_CTX* context, const TransportOptions& options, VerifyReport& report) {
+  SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+  if (!options.ca.empty()) {
+    // cpprest has loaded the system's authorities: a store of our own trusts the cluster's alone.
+    auto authorities = certificates_of(options.ca);
+    if (!authorities) raise(authorities.error());
+    X509_STORE* store = X509_STORE_new();
+    SSL_CTX_set_cert_store(context, store);  // takes it over
+    for (const Certificate& authority : *authorities) X509_STORE_add_cert(store, authority.get());
+  }
+  if (options.verify) SSL_CTX_set_cert_verify_callback(context, verify_and_report, &report);
+  if (options.client_certificate.empty()) return;
+  auto chain = certificates_of(options.client_certificate);
+  if (!chain) raise(chain.error());
+  auto key = key_of(options.client_key);
+  if (!key) raise(key.error());
+  bool good = SSL_CTX_use_certificate(context, chain->front().get()) == 1;
+  for (size_t i = 1; good && i < chain->size(); ++i) good = SSL_CTX_add1_chain_cert(context, (*chain)[i].get()) == 1;
+  good = good && SSL_CTX_use_PrivateKey(context, key->get()) == 1;
+  ERR_clear_error();
+  if (!good) raise({ExitCode::kConfig, "the client certificate and its key do not belong together"});
+}
+
+// ---- one exchange ---------------------------------------------------------------------------------------------------
+
+// Counts the exchanges that cpprest still works on, so that the transport outlives them.
+class InFlight {
+ public:
+  void enter() {
+    const std::lock_guard lock(mutex_);
+    ++count_;
+  }
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    --count_;
+    changed_.notify_all();
+  }
+  bool wait_empty(Clock::duration limit) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, limit, [&] { return count_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int count_ = 0;
+};
+
+// Where cpprest's threads and the calling thread meet. The pool's threads only hand over; all work is the caller's.
+struct Exchange {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<Response> head;  // status and Retry-After, once the headers are there
+  const uint8_t* bytes = nullptr;  // a piece of body, valid until `consumed` is set
+  size_t size = 0;
+  std::optional<pplx::task_completion_event<size_t>> consumed;
+  bool given_up = false;  // nobody listens any more: bytes are thrown away
+  bool done = false;
+  std::string error;  // of cpprest, when done; empty: complete
+};
+
+// The response's body, handed to the calling thread piece by piece. cpprest reads on when the piece's task completes,
+// so a slow reader slows the sender down and nothing is buffered.
+class BodyBuffer final : public streams::details::streambuf_state_manager<uint8_t> {
+ public:
+  explicit BodyBuffer(std::shared_ptr<Exchange> exchange)
+      : streambuf_state_manager<uint8_t>(std::ios_base::out), exchange_(std::move(exchange)) {}
+
+  bool can_seek() const override { return false; }
+  bool has_size() const override { return false; }
+  size_t buffer_size(std::ios_base::openmode) const override { return 0; }
+  void set_buffer_size(size_t, std::ios_base::openmode) override {}
+  size_t in_avail() const override { return 0; }
+  pos_type getpos(std::ios_base::openmode) const override { return static_cast<pos_type>(traits::eof()); }
+  pos_type seekpos(pos_type, std::ios_base::openmode) override { return static_cast<pos_type>(traits::eof()); }
+  pos_type seekoff(off_type, std::ios_base::seekdir, std::ios_base::openmode) override { return static_cast<pos_type>(traits::eof()); }
+  bool acquire(uint8_t*& pointer, size_t& count) override {
+    pointer = nullptr;
+    count = 0;
+    return false;
+  }
+  void release(uint8_t*, size_t) override {}
+
+ protected:
+  pplx::task<size_t> _putn(const uint8_t* pointer, size_t count) override {
+    const std::lock_guard lock(exchange_->mutex);
+    if (exchange_->given_up) return pplx::task_from_result(count);
+    exchange_->bytes = pointer;
+    exchange_->size = count;
+    exchange_->consumed.emplace();
+    exchange_->changed.notify_all();
+    return pplx::create_task(*exchange_->consumed);
+  }
+  pplx::task<bool> _sync() override { return pplx::task_from_result(true); }
+
+  // It is written to by putn alone.
+  pplx::task<int_type> _putc(uint8_t) override { return eof(); }
+  pplx::task<int_type> _bumpc() override { return eof(); }
+  int_type _sbumpc() override { return traits::eof(); }
+  pplx::task<int_type> _getc() override { return eof(); }
+  int_type _sgetc() override { return traits::eof(); }
+  pplx::task<int_type> _nextc() override { return eof(); }
+  pplx::task<int_type> _ungetc() override { return eof(); }
+  pplx::task<size_t> _getn(uint8_t*, size_t) override { return pplx::task_from_result<size_t>(0); }
+  size_t _scopy(uint8_t*, size_t) override { return 0; }
+  uint8_t* _alloc(size_t) override { return nullptr; }
+  void _commit(size_t) override {}
+
+ private:
+  static pplx::task<int_type> eof() { return pplx::task_from_result<int_type>(traits::eof()); }
+  const std::shared_ptr<Exchange> exchange_;
+};
+
+Response head_of(const web::http::http_response& response) {
+  Response head;
+  head.status = response.status_code();
+  const auto& headers = response.headers();
+  if (const auto it = headers.find("Retry-After"); it != headers.end()) {
+    char* end = nullptr;
+    const long seconds = std::strtol(it->second.c_str(), &end, 10);
+    if (end != it->second.c_str() && *end == '\0' && seconds >= 0) head.retry_after = std::chrono::seconds(seconds);
+  }
+  return head;
+}
+
+// Collects a whole body, up to a limit.
+class BodyCollector final : public ByteSink {
+ public:
+  explicit BodyCollector(size_t limit) : limit_(limit) {}
+  bool write(std::string_view bytes) override {
+    if (body_.size() + bytes.size() > limit_) return false;
+    body_ += bytes;
+    return true;
+  }
+  std::string take() { return std::move(body_); }
+
+ private:
+  const size_t limit_;
+  std::string body_;
+};
+
+// By what cpprest was doing when it failed: its error codes are misleading (an EOF is "No such file").
+TransportError::Kind kind_of(const std::string& cpprest_message) {
+  const auto starts = [&](std::string_view prefix) { return cpprest_message.starts_with(prefix); };
+  if (starts("Error resolving address") || starts("Failed to resolve address") || starts("Failed to connect")) {
+    return TransportError::Kind::kConnect;
+  }
+  if (starts("Error in SSL handshake")) return TransportError::Kind::kTls;
+  return TransportError::Kind::kBroken;
+}
+
+std::string describe(const std::string& cpprest_message, const VerifyReport& report) {
+  const auto starts = [&](std::string_view prefix) { return cpprest_message.starts_with(prefix); };
+  if (starts("Error resolving address") || starts("Failed to resolve address")) return "the host name cannot be resolved";
+  if (starts("Failed to connect")) return "no connection: nothing listens there, or it cannot be reached";
+  if (starts("Error in SSL handshake")) {
+    const std::string problem = report.get();
+    return problem.empty() ? "TLS handshake failed: the server may refuse the client certificate, or speaks no TLS" : problem;
+  }
+  if (starts("cannot rewind")) return "the connection had been closed by the server";
+  // Its text ends with a reason that is wrong as often as not: keep what it was doing.
+  return "the connection broke: " + cpprest_message.substr(0, cpprest_message.find(':'));
+}
+
+struct Limits {
+  Milliseconds idle;
+  Milliseconds total;
+};
+
+}  // namespace
+
+class CpprestTransport::Impl {
+ public:
+  Impl(TransportOptions options, web::uri base)
+      : options_(std::move(options)),
+        base_(std::move(base)),
+        report_(std::make_shared<VerifyReport>()),
+        in_flight_(std::make_shared<InFlight>()),
+        client_(make_client()) {}
+
+  ~Impl() {
+    // A client that is destroyed while a request runs crashes at exit: rather leak it.
+    if (!in_flight_->wait_empty(kCloseGrace)) new std::shared_ptr<HttpClient>(client_);
+  }
+
+  // Runs one request. Body bytes of a 2xx response go to the sink, any other body into the response.
+  TransportResult<Response> exchange(const Request& request, ByteSink& sink, Limits limits, const std::stop_token& cancel) {
+    auto message = make_message(request);
+    if (!message) return tl::make_unexpected(message.error());
+    const auto state = std::make_shared<Exchange>();
+    message->set_response_stream(streams::ostream(streams::streambuf<uint8_t>(std::make_shared<BodyBuffer>(state))));
+    pplx::cancellation_token_source canceller;
+    const std::shared_ptr<HttpClient> client = current_client();
+    start(*client, std::move(*message), canceller.get_token(), state);
+
+    TransportResult<Response> result = converse(*state, sink, limits, cancel);
+    if (!result) {
+      end(*state, canceller);
+      // After any failure: the pool may hold a connection that cpprest took out and never opened.
+      replace(client);
+      result.error().message = fmt::format("{}: {}", options_.server, result.error().message);
+    } else if (result->status == 401 && options_.token != nullptr) {
+      options_.token->drop();
+    }
+    return result;
+  }
+
+ private:
+  static web::http::client::http_client_config config_of(const std::shared_ptr<const TransportOptions>& options,
+                                                         const std::shared_ptr<VerifyReport>& report) {
+    web::http::client::http_client_config config;
+    config.set_timeout(std::chrono::duration_cast<std::chrono::microseconds>(kLibraryTimeout));
+    config.set_max_redirects(0);  // it would carry the token to wherever the redirect points
+    config.set_validate_certificates(options->verify);
+    config.set_ssl_context_callback([options, report](boost::asio::ssl::context& context) {
+      prepare_tls(context.native_handle(), *options, *report);
+    });
+    return config;
+  }
+
+  std::shared_ptr<HttpClient> make_client() const {
+    return std::make_shared<HttpClient>(base_, config_of(std::make_shared<const TransportOptions>(options_), report_));
+  }
+
+  std::shared_ptr<HttpClient> current_client() {
+    const std::lock_guard lock(mutex_);
+    return client_;
+  }
+
+  // Requests in flight keep the old client alive.
+  void replace(const std::shared_ptr<HttpClient>& used) {
+    const std::lock_guard lock(mutex_);
+    if (client_ == used) client_ = make_client();
+  }
+
+  TransportResult<web::http::http_request> make_message(const Request& request) {
+    const auto refuse = [&](std::string why) {
+      return tl::make_unexpected(TransportError{TransportError::Kind::kRefused, fmt::format("{}: {}", options_.server, why)});
+    };
+    web::http::http_request message(request.method);
+    try {
+      message.set_request_uri(web::uri(request.target));
+    } catch (const web::uri_exception& error) {
+      return refuse(fmt::format("the request target '{}' is not valid: {}", request.target, error.what()));
+    }
+    auto& headers = message.headers();
+    headers.add("User-Agent", options_.user_agent);
+    headers.add("Accept", "application/json");
+    if (!options_.tls_server_name.empty()) headers.add("Host", options_.tls_server_name);
+    if (options_.token != nullptr) {
+      const Result<std::string> token = options_.token->token();
+      if (!token) return refuse(token.error().message);
+      headers.add("Authorization", "Bearer " + *token);
+    }
+    if (request.method != "GET") {
+      // cpprest sends a request again when a pooled connection turns out closed, unless the body cannot seek.
+      streams::producer_consumer_buffer<uint8_t> body;
+      if (!request.body.empty()) body.putn_nocopy(reinterpret_cast<const uint8_t*>(request.body.data()), request.body.size()).wait();
+      body.close(std::ios_base::out);
+      message.set_body(body.create_istream(), request.body.size(),
+                       request.content_type.empty() ? "application/json" : request.content_type);
+    }
+    return message;
+  }
+
+  void start(HttpClient& client, web::http::http_request message, const pplx::cancellation_token& token,
+             const std::shared_ptr<Exchange>& state) {
+    const std::shared_ptr<InFlight> in_flight = in_flight_;
+    in_flight->enter();
+    const auto finish = [state, in_flight](const std::string& error) {
+      {
+        const std::lock_guard lock(state->mutex);
+        state->error = error;
+        state->done = true;
+        state->changed.notify_all();
+      }
+      in_flight->leave();
+    };
+    pplx::task<web::http::http_response> task;
+    try {
+      task = client.request(std::move(message), token);
+    } catch (const std::exception& error) {
+      finish(std::string("Failed before sending: ") + error.what());
+      return;
+    }
+    // Ends with a task-based continuation: an exception that nobody looks at ends the process.
+    task.then([state](const web::http::http_response& response) {
+          {
+            const std::lock_guard lock(state->mutex);
+            state->head = head_of(response);
+            state->changed.notify_all();
+          }
+          return response.content_ready();
+        })
+        .then([finish](const pplx::task<web::http::http_response>& whole) {
+          std::string error;
+          try {
+            whole.get();
+          } catch (const std::exception& exception) {
+            error = exception.what();
+            if (error.empty()) error = "unknown error";
+          }
+          finish(error);
+        });
+  }
+
+  // The calling thread's part: takes bytes, watches the limits, until the end.
+  TransportResult<Response> converse(Exchange& state, ByteSink& sink, Limits limits, const std::stop_token& cancel) {
+    using Kind = TransportError::Kind;
+    const auto failed = [](Kind kind, std::string message) {
+      return tl::make_unexpected(TransportError{kind, std::move(message)});
+    };
+    const std::stop_callback wake(cancel, [&state] {
+      const std::lock_guard lock(state.mutex);
+      state.changed.notify_all();
+    });
+    const Clock::time_point end = Clock::now() + limits.total;
+    Clock::time_point silent_until = Clock::now() + limits.idle;
+    BodyCollector rest(kMaxErrorBody);
+    std::unique_lock lock(state.mutex);
+    for (;;) {
+      if (cancel.stop_requested()) return failed(Kind::kCancelled, "cancelled");
+      if (state.bytes != nullptr && state.head) {
+        const std::string_view bytes(reinterpret_cast<const char*>(state.bytes), state.size);
+        state.bytes = nullptr;
+        const auto consumed = std::exchange(state.consumed, std::nullopt);
+        lock.unlock();
+        ByteSink& target = state.head->ok() ? sink : rest;
+        const bool more = target.write(bytes);
+        consumed->set(bytes.size());
+        lock.lock();
+        if (!more) return failed(Kind::kRefused, "the response is larger than allowed, or no more of it is wanted");
+        silent_until = Clock::now() + limits.idle;
+      } else if (state.done) {
+        if (!state.error.empty()) return failed(kind_of(state.error), describe(state.error, *report_));
+        Response response = std::move(*state.head);
+        response.body = rest.take();
+        return response;
+      }
+      const Clock::time_point now = Clock::now();
+      if (now >= end) {
+        return failed(Kind::kDeadline, fmt::format("no whole response within {} ms", limits.total.count()));
+      }
+      if (now >= silent_until) return failed(Kind::kIdle, fmt::format("nothing was received for {} ms", limits.idle.count()));
+      state.changed.wait_until(lock, std::min(end, silent_until),
+                               [&] { return cancel.stop_requested() || state.done || (state.bytes != nullptr && state.head); });
+    }
+  }
+
+  // Cancel, wait, and only then let go.
+  static void end(Exchange& state, pplx::cancellation_token_source& canceller) {
+    std::optional<pplx::task_completion_event<size_t>> pending;
+    {
+      const std::lock_guard lock(state.mutex);
+      state.given_up = true;
+      state.bytes = nullptr;
+      pending = std::exchange(state.consumed, std::nullopt);
+    }
+    canceller.cancel();
+    if (pending) pending->set(0);
+    std::unique_lock lock(state.mutex);
+    state.changed.wait_for(lock, kCancelGrace, [&] { return state.done; });
+  }
+
+  const TransportOptions options_;
+  const web::uri base_;
+  const std::shared_ptr<VerifyReport> report_;
+  const std::shared_ptr<InFlight> in_flight_;
+  std::mutex mutex_;
+  std::shared_ptr<HttpClient> client_;
+};
+
+Result<std::unique_ptr<CpprestTransport>> CpprestTransport::create(TransportOptions options) {
+  static std::once_flag pool_made;  // the library's pool is one per process
+  std::call_once(pool_made, [] { crossplat::threadpool::initialize_with_threads(kPoolThreads); });
+
+  const auto refuse = [&](std::string_view why) {
+    return fail(ExitCode::kConfig, fmt::format("the server address '{}' {}", options.server, why));
+  };
+  web::uri base;
+  try {
+    base = web::uri(options.server);
+  } catch (const web::uri_exception& error) {
+    return refuse("is not a URL: it should look like https://host:6443");
+  }
+  if (base.scheme() != "https" && base.scheme() != "http") return refuse("must begin with https:// or http://");
+  if (base.host().empty()) return refuse("names no host");
+  if (base.host().front() == '[') {
+    return refuse("is an IPv6 literal, which cpprestsdk cannot connect to: use a host name that resolves to it");
+  }
+  if (!options.ca.empty()) {
+    if (const auto authorities = certificates_of(options.ca); !authorities) return tl::make_unexpected(authorities.error());
+  }
+  if (options.client_certificate.empty() != options.client_key.empty()) {
+    return fail(ExitCode::kConfig, "a client certificate and its key must be given together");
+  }
+  if (!options.client_certificate.empty()) {
+    const auto chain = certificates_of(options.client_certificate);
+    if (!chain) return tl::make_unexpected(chain.error());
+    const auto key = key_of(options.client_key);
+    if (!key) return tl::make_unexpected(key.error());
+    if (X509_check_private_key(chain->front().get(), key->get()) != 1) {
+      ERR_clear_error();
+      return fail(ExitCode::kConfig, fmt::format("the client certificate ({}) and its key ({}) do not belong together",
+                                                 name_of(options.client_certificate), name_of(options.client_key)));
+    }
+  }
+  return std::unique_ptr<CpprestTransport>(new CpprestTransport(std::make_unique<Impl>(std::move(options), std::move(base))));
+}
+
+CpprestTransport::CpprestTransport(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CpprestTransport::~CpprestTransport() = default;
+
+TransportResult<Response> CpprestTransport::send(const Request& request, Milliseconds deadline, std::stop_token cancel) {
+  BodyCollector body(kMaxResponseBytes);
+  auto response = impl_->exchange(request, body, {deadline, deadline}, cancel);
+  if (response && response->ok()) response->body = body.take();
+  // With one limit for both, silence is a missed deadline.
+  if (!response && response.error().kind == TransportError::Kind::kIdle) response.error().kind = TransportError::Kind::kDeadline;
+  return response;
+}
+
+TransportResult<Response> CpprestTransport::stream(const Request& request, ByteSink& sink, StreamLimits limits,
+                                                   std::stop_token cancel) {
+  return impl_->exchange(request, sink, {limits.idle, limits.total}, cancel);
+}
+
+}  // namespace oarlock::kube
