@@ -15,8 +15,13 @@ foreach(library torch_cpu c10)
   set_target_properties(oarlock_${library} PROPERTIES IMPORTED_LOCATION "${OARLOCK_TORCH_DIR}/lib/lib${library}.so")
 endforeach()
 
+# The wheel's include folder has a {fmt} of its own, newer than the one we link: ours must be found before it.
+find_path(OARLOCK_FMT_INCLUDE fmt/format.h REQUIRED)
+file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/include_first")
+file(CREATE_LINK "${OARLOCK_FMT_INCLUDE}/fmt" "${CMAKE_BINARY_DIR}/include_first/fmt" SYMBOLIC)
+
 add_library(oarlock_torch INTERFACE)
-target_include_directories(oarlock_torch SYSTEM INTERFACE
+target_include_directories(oarlock_torch SYSTEM INTERFACE "${CMAKE_BINARY_DIR}/include_first"
   "${OARLOCK_TORCH_DIR}/include" "${OARLOCK_TORCH_DIR}/include/torch/csrc/api/include")
 # Without these the c10d headers are empty.
 target_compile_definitions(oarlock_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
