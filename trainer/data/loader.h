@@ -11,12 +11,12 @@
 namespace oarlock {
 
 struct LoaderOptions {
-  int64_t batch_size = 1;   // samples
-  bool drop_last = false;   // drop a last batch that is smaller
-  int threads = 1;          // that make batches; 0: next() makes them itself
-  int prefetch = 2;         // batches per thread that may lie ready or be under way
-  uint64_t seed = 0;        // handed to every make_batch. The engine derives it from the run's seed and the epoch, the
-                            // same on all ranks, so that augmentation does not depend on the world size
+  int64_t batch_size = 1;  // samples
+  bool drop_last = false;  // drop a last batch that is smaller
+  int threads = 1;         // that make batches; 0: next() makes them itself
+  int prefetch = 2;        // batches per thread that may lie ready or be under way
+  uint64_t seed = 0;       // handed to every make_batch. The engine derives it from the run's seed and the epoch, the
+                           // same on all ranks, so that augmentation does not depend on the world size
 };
 
 // Batch b holds indices[b * batch_size ...]. The sequence is the same whatever `threads` and `prefetch` are.

@@ -10,17 +10,17 @@
 namespace oarlock {
 
 struct SamplerOptions {
-  int64_t size = 0;      // samples in the dataset
-  int rank = 0;          // 0 .. world_size-1
+  int64_t size = 0;  // samples in the dataset
+  int rank = 0;      // 0 .. world_size-1
   int world_size = 1;
-  uint64_t seed = 0;     // the same on all ranks
-  bool shuffle = true;   // false: in the dataset's order
+  uint64_t seed = 0;       // the same on all ranks
+  bool shuffle = true;     // false: in the dataset's order
   bool drop_last = false;  // true: drop the tail that does not divide by world_size; false: pad by starting over
 };
 
-// The epoch's order is at::randperm of a CPU generator seeded with seed + epoch, padded or cut to a multiple of the world
-// size; rank r takes elements r, r + world, r + 2 world ... So the first k elements of every rank together are the first
-// k * world elements of the order, and a position in the epoch is one number for all ranks.
+// The epoch's order is at::randperm of a CPU generator seeded with seed + epoch, padded or cut to a multiple of the
+// world size; rank r takes elements r, r + world, r + 2 world ... So the first k elements of every rank together are
+// the first k * world elements of the order, and a position in the epoch is one number for all ranks.
 class DistributedSampler {
  public:
   // kConfig: rank or world size out of range. kDataErr: no samples.

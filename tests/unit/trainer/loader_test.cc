@@ -1,0 +1,149 @@
+// The loader's sequence must not depend on its threads, and it must end whenever asked.
+#include "trainer/data/loader.h"
+
+#include <ATen/ops/empty.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+namespace oarlock {
+namespace {
+
+std::vector<int64_t> count_to(int64_t n) {
+  std::vector<int64_t> indices(static_cast<size_t>(n));
+  std::iota(indices.begin(), indices.end(), 0);
+  return indices;
+}
+
+// A batch holds index * 1000 + seed; the batch with `bad_index` throws. Early batches take longer than later ones, so
+// that threads finish out of order.
+class CountingDataset final : public Dataset {
+ public:
+  explicit CountingDataset(int64_t bad_index = -1) : bad_index_(bad_index) {}
+
+  int64_t size() const override { return 1000; }
+  Batch make_batch(std::span<const int64_t> indices, uint64_t seed) const override {
+    made_.fetch_add(1);
+    for (int64_t spin = (indices.front() * 7919) % 5; spin > 0; --spin) std::this_thread::yield();
+    Batch batch;
+    batch.ids.assign(indices.begin(), indices.end());
+    const at::Tensor values = at::empty({batch.size()}, at::TensorOptions().dtype(at::kLong));
+    for (size_t i = 0; i < indices.size(); ++i) {
+      if (indices[i] == bad_index_) throw std::runtime_error("sample " + std::to_string(bad_index_) + " is damaged");
+      values.mutable_data_ptr<int64_t>()[i] = indices[i] * 1000 + static_cast<int64_t>(seed);
+    }
+    batch.tensors["x"] = values;
+    return batch;
+  }
+  int made() const { return made_.load(); }
+
+ private:
+  int64_t bad_index_;
+  mutable std::atomic<int> made_{0};
+};
+
+class LoaderThreads : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Threads, LoaderThreads, testing::Values(0, 1, 3));
+
+TEST_P(LoaderThreads, GivesEveryBatchInOrder) {
+  const CountingDataset dataset;
+  for (const bool drop_last : {false, true}) {
+    for (const int64_t samples : {0, 1, 8, 100}) {
+      Loader loader(dataset, count_to(samples),
+                    {.batch_size = 8, .drop_last = drop_last, .threads = GetParam(), .prefetch = 2, .seed = 5});
+      int64_t next = 0;
+      int64_t batches = 0;
+      while (const auto batch = loader.next()) {
+        ++batches;
+        ASSERT_EQ((*batch)["x"].numel(), batch->size());
+        for (int64_t i = 0; i < batch->size(); ++i, ++next) {
+          EXPECT_EQ(batch->ids[static_cast<size_t>(i)], next);
+          EXPECT_EQ((*batch)["x"].const_data_ptr<int64_t>()[i], next * 1000 + 5);
+        }
+      }
+      EXPECT_EQ(next, drop_last ? samples / 8 * 8 : samples);
+      EXPECT_EQ(batches, loader.batches());
+      EXPECT_FALSE(loader.next()) << "the end must stay the end";
+    }
+  }
+}
+
+TEST_P(LoaderThreads, CarriesAnExceptionToItsBatch) {
+  const CountingDataset dataset(/*bad_index=*/42);
+  Loader loader(dataset, count_to(100), {.batch_size = 10, .threads = GetParam(), .prefetch = 3});
+  for (int64_t good = 0; good < 4; ++good) EXPECT_EQ(loader.next()->ids.front(), good * 10);
+  for (int again = 0; again < 2; ++again) {
+    try {
+      loader.next();
+      FAIL() << "must throw";
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "sample 42 is damaged");
+    }
+  }
+}
+
+TEST_P(LoaderThreads, EndsInTheMiddleOfAnEpoch) {
+  const CountingDataset dataset;
+  for (int64_t taken = 0; taken < 20; ++taken) {
+    Loader loader(dataset, count_to(1000), {.batch_size = 4, .threads = GetParam(), .prefetch = 2});
+    for (int64_t i = 0; i < taken; ++i) ASSERT_TRUE(loader.next());
+  }
+}
+
+TEST_P(LoaderThreads, PrefetchIsBounded) {
+  const CountingDataset dataset;
+  const int capacity = GetParam() * 2;
+  for (int64_t taken = 1; taken < 50; ++taken) {
+    const int before = dataset.made();
+    {
+      Loader loader(dataset, count_to(1000), {.batch_size = 4, .threads = GetParam(), .prefetch = 2});
+      for (int64_t i = 0; i < taken; ++i) ASSERT_TRUE(loader.next());
+    }
+    EXPECT_LE(dataset.made() - before, taken + capacity);
+  }
+}
+
+// Two batches can only be made at the same time if two threads work.
+class MeetingDataset final : public Dataset {
+ public:
+  int64_t size() const override { return 2; }
+  Batch make_batch(std::span<const int64_t> indices, uint64_t) const override {
+    std::unique_lock lock(mutex_);
+    ++present_;
+    arrived_.notify_all();
+    if (!arrived_.wait_for(lock, std::chrono::seconds(60), [&] { return present_ == 2; })) {
+      throw std::runtime_error("the other thread never came");
+    }
+    return Batch{{}, {indices.begin(), indices.end()}};
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable arrived_;
+  mutable int present_ = 0;
+};
+
+TEST(Loader, ThreadsWorkAtTheSameTime) {
+  const MeetingDataset dataset;
+  Loader loader(dataset, count_to(2), {.batch_size = 1, .threads = 2, .prefetch = 1});
+  EXPECT_EQ(loader.next()->ids.front(), 0);
+  EXPECT_EQ(loader.next()->ids.front(), 1);
+}
+
+TEST(Loader, RefusesOptionsOutOfRange) {
+  const CountingDataset dataset;
+  EXPECT_THROW(Loader(dataset, {}, {.batch_size = 0}), std::invalid_argument);
+  EXPECT_THROW(Loader(dataset, {}, {.batch_size = 1, .threads = -1}), std::invalid_argument);
+  EXPECT_THROW(Loader(dataset, {}, {.batch_size = 1, .prefetch = 0}), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace oarlock

@@ -1,0 +1,119 @@
+// DistributedSampler against PyTorch's own (tests/data/make_sampler_goldens.py), and starting inside an epoch.
+#include "trainer/data/sampler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/files.h"
+
+namespace oarlock {
+namespace {
+
+using testing::HasSubstr;
+
+DistributedSampler sampler_of(const SamplerOptions& options) {
+  auto sampler = DistributedSampler::create(options);
+  EXPECT_TRUE(sampler) << sampler.error().message;
+  return *sampler;
+}
+
+TEST(Sampler, EqualsPyTorch) {
+  const auto text = read_file(OARLOCK_TEST_DATA "/sampler_goldens.json");
+  ASSERT_TRUE(text) << text.error().message;
+  const auto golden = nlohmann::json::parse(*text);
+  ASSERT_GE(golden["cases"].size(), 20U);
+  for (const auto& c : golden["cases"]) {
+    for (int rank = 0; rank < c["world_size"].get<int>(); ++rank) {
+      SCOPED_TRACE(c["size"].dump() + " samples, rank " + std::to_string(rank) + " of " + c["world_size"].dump());
+      const auto& expected = c["ranks"][static_cast<size_t>(rank)];
+      const DistributedSampler sampler = sampler_of({.size = c["size"],
+                                                     .rank = rank,
+                                                     .world_size = c["world_size"],
+                                                     .seed = c["seed"],
+                                                     .shuffle = c["shuffle"],
+                                                     .drop_last = c["drop_last"]});
+      const std::vector<int64_t> indices = sampler.indices(c["epoch"]);
+      EXPECT_EQ(static_cast<int64_t>(indices.size()), expected["count"].get<int64_t>());
+      EXPECT_EQ(static_cast<int64_t>(indices.size()), sampler.samples_per_rank());
+      if (expected.contains("indices")) {
+        EXPECT_EQ(indices, expected["indices"].get<std::vector<int64_t>>());
+        continue;
+      }
+      ASSERT_GE(indices.size(), 20U);
+      EXPECT_EQ(std::vector<int64_t>(indices.begin(), indices.begin() + 20),
+                expected["head"].get<std::vector<int64_t>>());
+      EXPECT_EQ(std::vector<int64_t>(indices.end() - 20, indices.end()), expected["tail"].get<std::vector<int64_t>>());
+      int64_t sum = 0;
+      for (size_t i = 0; i < indices.size(); ++i) sum += static_cast<int64_t>(i + 1) * indices[i];
+      EXPECT_EQ(sum, expected["weighted_sum"].get<int64_t>());
+    }
+  }
+}
+
+TEST(Sampler, StartsInsideAnEpoch) {
+  for (const bool drop_last : {false, true}) {
+    for (const int64_t size : {1, 5, 12, 103}) {
+      for (int rank = 0; rank < 4; ++rank) {
+        const auto sampler =
+            sampler_of({.size = size, .rank = rank, .world_size = 4, .seed = 3, .drop_last = drop_last});
+        const std::vector<int64_t> whole = sampler.indices(2);
+        for (size_t done = 0; done <= whole.size(); ++done) {
+          const auto start = static_cast<int64_t>(done) * 4;
+          EXPECT_EQ(sampler.indices(2, start),
+                    std::vector<int64_t>(whole.begin() + static_cast<long>(done), whole.end()));
+          EXPECT_EQ(sampler.samples_per_rank(start), static_cast<int64_t>(whole.size() - done));
+        }
+      }
+    }
+  }
+}
+
+// 103 samples: 4 ranks take 10 each, then 3 ranks go on. Together they see every sample, and only padding twice.
+TEST(Sampler, GoesOnWithAnotherWorldSize) {
+  std::multiset<int64_t> seen;
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto indices = sampler_of({.size = 103, .rank = rank, .world_size = 4}).indices(0);
+    seen.insert(indices.begin(), indices.begin() + 10);
+  }
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto indices = sampler_of({.size = 103, .rank = rank, .world_size = 3}).indices(0, 40);
+    EXPECT_EQ(indices.size(), 21U);
+    seen.insert(indices.begin(), indices.end());
+  }
+  EXPECT_EQ(std::set<int64_t>(seen.begin(), seen.end()).size(), 103U);
+  EXPECT_EQ(seen.size(), 103U);  // 63 were left, and 3 divides them
+}
+
+TEST(Sampler, RefusesWhatCannotBe) {
+  const auto rank = DistributedSampler::create({.size = 10, .rank = 2, .world_size = 2});
+  ASSERT_FALSE(rank);
+  EXPECT_EQ(rank.error().code, ExitCode::kConfig);
+  EXPECT_THAT(rank.error().message, HasSubstr("rank 2 is not below world size 2"));
+  const auto empty = DistributedSampler::create({.size = 0});
+  ASSERT_FALSE(empty);
+  EXPECT_EQ(empty.error().code, ExitCode::kDataErr);
+}
+
+TEST(Sampler, ExactShardHasEverySampleOnce) {
+  for (const int64_t size : {0, 1, 7, 100}) {
+    for (const int world : {1, 3, 8}) {
+      std::vector<int64_t> all;
+      for (int rank = 0; rank < world; ++rank) {
+        const auto mine = exact_shard(size, rank, world);
+        all.insert(all.end(), mine.begin(), mine.end());
+      }
+      std::sort(all.begin(), all.end());
+      ASSERT_EQ(static_cast<int64_t>(all.size()), size);
+      for (int64_t i = 0; i < size; ++i) EXPECT_EQ(all[static_cast<size_t>(i)], i);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace oarlock

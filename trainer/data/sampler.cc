@@ -1,0 +1,64 @@
+#include "trainer/data/sampler.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/randperm.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace oarlock {
+namespace {
+
+// The epoch's order before padding.
+std::vector<int64_t> epoch_order(const SamplerOptions& options, int64_t epoch) {
+  std::vector<int64_t> order(static_cast<size_t>(options.size));
+  if (!options.shuffle) {
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
+  const auto generator = at::make_generator<at::CPUGeneratorImpl>(options.seed + static_cast<uint64_t>(epoch));
+  const at::Tensor permutation = at::randperm(options.size, generator, at::TensorOptions().dtype(at::kLong));
+  std::copy_n(permutation.const_data_ptr<int64_t>(), options.size, order.begin());
+  return order;
+}
+
+}  // namespace
+
+Result<DistributedSampler> DistributedSampler::create(const SamplerOptions& options) {
+  if (options.world_size < 1 || options.rank < 0 || options.rank >= options.world_size) {
+    return fail(ExitCode::kConfig,
+                fmt::format("sampler: rank {} is not below world size {}", options.rank, options.world_size));
+  }
+  if (options.size < 1) {
+    return fail(ExitCode::kDataErr, "sampler: the dataset has no samples; check the data section of the config");
+  }
+  return DistributedSampler(options);
+}
+
+int64_t DistributedSampler::samples_per_rank(int64_t start) const {
+  const int64_t left = std::max<int64_t>(options_.size - std::max<int64_t>(start, 0), 0);
+  return options_.drop_last ? left / options_.world_size : (left + options_.world_size - 1) / options_.world_size;
+}
+
+std::vector<int64_t> DistributedSampler::indices(int64_t epoch, int64_t start) const {
+  const int64_t count = samples_per_rank(start);
+  if (count == 0) return {};
+  const std::vector<int64_t> order = epoch_order(options_, epoch);
+  std::vector<int64_t> mine(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t position = std::max<int64_t>(start, 0) + options_.rank + i * options_.world_size;
+    mine[static_cast<size_t>(i)] = order[static_cast<size_t>(position % options_.size)];  // past the end: start over
+  }
+  return mine;
+}
+
+std::vector<int64_t> exact_shard(int64_t size, int rank, int world_size) {
+  std::vector<int64_t> mine;
+  for (int64_t index = rank; index < size; index += world_size) mine.push_back(index);
+  return mine;
+}
+
+}  // namespace oarlock
