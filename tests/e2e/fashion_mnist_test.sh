@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# The README's job on two real nodes: one pod on each, Complete, its progress in kubectl, and Prometheus sees everybody.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+use_cluster
+work=$(mktemp -d)
+prometheus_pid=
+finish() {
+  local status=$?
+  [[ -z $prometheus_pid ]] || kill "$prometheus_pid" 2>/dev/null || true
+  [[ $status -eq 0 ]] || describe_world >&2
+  rm -rf "$work"
+}
+trap finish EXIT
+
+step "a real Prometheus that discovers operator and ranks"
+sed "s|KUBECONFIG_FILE|$KUBECONFIG|" manifests/examples/prometheus.yaml >"$work/prometheus.yml"
+promtool check config "$work/prometheus.yml" >/dev/null
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/tsdb" --web.listen-address="127.0.0.1:$port" >"$work/prometheus.log" 2>&1 &
+prometheus_pid=$!
+# value QUERY: of an instant query with one result.
+query() { curl -fsS --get "http://127.0.0.1:$port/api/v1/query" --data-urlencode "query=$1" | jq -r '.data.result | map(.value[1]) | join(" ")'; }
+query_is() { [[ $(query "$1") == "$2" ]]; }
+wait_for 30 "Prometheus answers" query "vector(1)"
+
+step "apply"
+kubectl apply -f manifests/examples/fashion-mnist.yaml
+wait_for 120 "both pods run" bash -c '[[ $(kubectl get pods -l oarlock.dev/job-name=fashion-mnist --field-selector=status.phase=Running -o name | wc -l) == 2 ]]'
+nodes=$(kubectl get pods -l oarlock.dev/job-name=fashion-mnist -o 'jsonpath={range .items[*]}{.spec.nodeName}{"\n"}{end}' | sort -u | wc -l)
+[[ $nodes == 2 ]] || broken "the two pods are on $nodes node(s)"
+
+step "Prometheus scrapes the operator and both ranks"
+wait_for 90 "both ranks step" query_is 'count(count by (rank) (trainer_steps_total > 0))' 2
+wait_for 30 "all three targets are up" query_is 'sum(up{job=~"oarlock-operator|trainingjobs"})' 3
+wait_for 30 "the operator counts its reconciles" query_is 'count(controller_runtime_reconcile_total{controller="trainingjob",result="success"} > 0)' 1
+query_is 'max(trainer_world_size)' 2 || broken "trainer_world_size is $(query 'max(trainer_world_size)')"
+
+step "progress is pulled from rank 0"
+wait_for 60 "status.progress moves" bash -c '[[ $(kubectl get tj fashion-mnist -o "jsonpath={.status.progress.step}") -gt 0 ]]'
+[[ $(field fashion-mnist .status.phase) == Running ]] || broken "the phase is $(field fashion-mnist .status.phase) while it trains"
+
+step "the rest of the README"
+tests/e2e/readme_commands.sh "kubectl wait" "kubectl get tj"
+expect_field fashion-mnist .status.phase Complete
+expect_field fashion-mnist .status.worldSize 2
+expect_field fashion-mnist .status.restarts.total 0
+expect_field fashion-mnist '.status.conditions[?(@.type=="Complete")].status' True
+expect_field fashion-mnist '.status.conditions[?(@.type=="Running")].status' False
+expect_field fashion-mnist .status.nodes.succeeded 2
+kubectl get tj | awk 'NR == 1 && !/NAME +STATE +READY +STEP +PROGRESS +RESTARTS +AGE/ {exit 1}' || broken "the columns are: $(kubectl get tj | head -1)"
+
+step "trained, and equal on both ranks"
+logs=$(kubectl logs fashion-mnist-0-0)
+accuracy=$(grep -o '"accuracy":[0-9.]*' <<<"$logs" | tail -1 | cut -d: -f2)
+awk -v a="${accuracy:-0}" 'BEGIN {exit !(a >= 0.89)}' || broken "the accuracy is '$accuracy'"
+grep -q '"parameters_bitwise_equal":true' <<<"$logs" || broken "the summary does not say that the ranks' parameters are equal"
+echo "accuracy $accuracy"

@@ -1,0 +1,59 @@
+# What the end-to-end tests share. They run in a cluster of their own (OARLOCK_CLUSTER_NAME, set by ctest), which the
+# fixture cluster_up made and cluster_down ends.
+set -euo pipefail
+
+OARLOCK_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$OARLOCK_SOURCE"
+
+step() { printf '== %s\n' "$*"; }
+broken() {
+  printf 'FAILED: %s\n' "$*" >&2
+  exit 1
+}
+
+use_cluster() { eval "$(scripts/cluster env)"; }
+
+# wait_for SECONDS WHAT COMMAND...: until the command succeeds.
+wait_for() {
+  local limit=$1 what=$2 deadline
+  shift 2
+  deadline=$((SECONDS + limit))
+  until "$@" >/dev/null 2>&1; do
+    [[ $SECONDS -lt $deadline ]] || broken "after $limit s still not: $what"
+    sleep 0.5   # the pace of looking, not a wait for something to be over
+  done
+}
+
+# field JOB JSONPATH: of a TrainingJob in the default namespace.
+field() { kubectl get trainingjob "$1" -o "jsonpath={$2}"; }
+expect_field() {
+  local actual
+  actual=$(field "$1" "$2")
+  [[ $actual == "$3" ]] || broken "$1 $2 is '$actual', not '$3'"
+}
+
+# What to read when something went wrong; printed when a test fails.
+describe_world() {
+  local pod
+  kubectl get trainingjobs,pods,services -A -o wide || true
+  kubectl get trainingjobs -A -o yaml || true
+  kubectl -n oarlock-system logs deployment/oarlock-operator --tail=60 || true
+  for pod in $(kubectl get pods -o name); do
+    printf -- '-- %s\n' "$pod"
+    kubectl logs "$pod" --tail=15 || true
+  done
+}
+trap '[[ $? -eq 0 ]] || describe_world >&2' EXIT
+
+# job_from_example NAME JQ_FILTER: the example's TrainingJob and claim under another name, changed by the filter.
+job_from_example() {
+  kubectl create --dry-run=client -o json -f manifests/examples/fashion-mnist.yaml |
+    jq --arg name "$1" "(if .kind == \"List\" then .items[] else . end)
+      | .metadata.name |= sub(\"^fashion-mnist\"; \$name)
+      | if .kind == \"TrainingJob\" then
+          (.spec.template.spec.volumes[]? | select(.persistentVolumeClaim) | .persistentVolumeClaim.claimName) |= sub(\"^fashion-mnist\"; \$name)
+          | $2
+        else . end"
+}
+
+operator_pod() { kubectl -n oarlock-system get pods -l app.kubernetes.io/name=oarlock-operator -o 'jsonpath={.items[0].metadata.name}'; }

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# SIGKILL to one rank's container in the middle of training, and the operator killed at that moment: one group restart,
+# resumed from the checkpoint, Complete, counted once.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+use_cluster
+
+step "a job with a checkpoint every few steps"
+job_from_example killed '.spec.trainer.epochs = 2 | .spec.trainer.checkpoint.every_steps = 50' | kubectl apply -f -
+wait_for 240 "a checkpoint is reported" bash -c '[[ $(kubectl get tj killed -o "jsonpath={.status.progress.checkpointStep}") -gt 0 ]]'
+
+step "kill rank 1's container, and the operator with it"
+read -r node id < <(kubectl get pod killed-0-1 -o 'jsonpath={.spec.nodeName} {.status.containerStatuses[?(@.name=="trainer")].containerID}' | sed 's|containerd://||')
+old_operator=$(operator_pod)
+scripts/cluster node "${node#node}" exec ctr -n k8s.io tasks kill --signal SIGKILL "$id"
+kubectl -n oarlock-system delete pod "$old_operator" --grace-period=0 --force
+wait_for 60 "another operator pod is ready" bash -c "[[ \$(kubectl -n oarlock-system get pods -l app.kubernetes.io/name=oarlock-operator -o 'jsonpath={range .items[*]}{.metadata.name}={.status.conditions[?(@.type==\"Ready\")].status} {end}') == *=True* ]] && ! kubectl -n oarlock-system get pod $old_operator"
+
+step "the group is restarted once and completes"
+wait_for 90 "the pods of attempt 1 are there" kubectl get pod killed-1-0 killed-1-1
+kubectl wait trainingjob/killed --for=condition=Complete --timeout=8m
+expect_field killed .status.restarts.total 1
+expect_field killed .status.attempt 1
+expect_field killed .status.phase Complete
+[[ -z $(kubectl get pods -l oarlock.dev/job-name=killed,oarlock.dev/attempt=2 -o name) ]] || broken "there are pods of an attempt 2"
+resumed=$(kubectl logs killed-1-0 | grep -oE '"resumed_from_step":[0-9]+' | head -1 | cut -d: -f2)
+[[ ${resumed:-0} -gt 0 ]] || broken "attempt 1 did not resume from a checkpoint"
+echo "resumed from step $resumed"
