@@ -1,9 +1,8 @@
 // spec -> the objects of one attempt. Pure; `oarlock render` prints these too.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "operator/core/environment.h"
@@ -13,28 +12,34 @@ namespace oarlock::control {
 
 std::string service_name(const Job& job);                          // the job's name
 std::string pod_name(const Job& job, int attempt, int node_rank);  // <job>-<attempt>-<node rank>; also its hostname
-std::string master_address(const Job& job, int attempt);           // <pod of rank 0>.<service>.<namespace>.svc
-int metrics_port(const Job& job);                                  // of local rank 0 in each pod
+std::string master_address(const Job& job, int attempt);           // <pod of node 0>.<service>.<namespace>.svc
+// Where the ranks of a pod serve /metrics and /statusz: local rank n on this port + n.
+int metrics_port(const Job& job);
 
-// The environment contract of an attempt in the cluster. `config_file` and `checkpoint_dir` come from the job: the file
-// under /etc/oarlock when spec.trainer is there, and <mountPath>/<job> when the template mounts a volume `checkpoints`.
-Group group_of(const Job& job, int attempt);
-
+// Headless, with addresses for pods that are not ready yet: rendezvous comes before readiness.
 nlohmann::json desired_service(const Job& job);
 
-// The pods of node ranks 0..nodes-1 from one parse of the template. REQUIRES: api::check(job) is empty.
+// The pods of one attempt, from one parse of the template. REQUIRES: api::check(job) is empty.
 class PodFactory {
  public:
   PodFactory(const Job& job, int attempt);
+
   nlohmann::json pod(int node_rank) const;
 
-  // Contract variables that the template sets and that the operator's value replaces, in the template's order.
+  // The contract's environment. config_file is the mounted spec.trainer, if there is one; checkpoint_dir is
+  // <mountPath>/<job> of the volume mount named `checkpoints` of the trainer container, if there is one.
+  const Group& group() const { return group_; }
+
+  // Contract variables that the template sets to a value of its own and that the operator's replaces, in the template's
+  // order.
   const std::vector<std::string>& overridden_variables() const { return overridden_; }
 
  private:
-  const Job& job_;
   Group group_;
-  std::string template_;  // JSON of the pod without what depends on the rank
+  nlohmann::json base_;   // the pod without what depends on the node rank
+  size_t trainer_ = 0;    // index of the trainer container
+  nlohmann::json users_;  // the environment that the template gives it, less the overridden variables
+  std::string name_prefix_;
   std::vector<std::string> overridden_;
 };
 

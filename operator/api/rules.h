@@ -1,0 +1,47 @@
+// What the CRD's CEL rules say. manifests/crd holds the same sentences; a unit test compares them.
+#pragma once
+
+namespace oarlock::api::rules {
+
+// Limits of the schema.
+inline constexpr int kMaxNodes = 4096;
+inline constexpr int kMaxProcessesPerNode = 128;
+inline constexpr int kMaxRestarts = 1000;
+inline constexpr int kMaxContainers = 32;
+inline constexpr int kMaxPorts = 64;
+inline constexpr int kMaxVolumes = 128;
+
+// <name>-<attempt>-<node rank> is a hostname of at most 63 characters; 4 digits are kept for the attempt.
+inline constexpr int kNameRoom = 57;
+
+inline constexpr char kName[] =
+    "the name becomes the name of a Service and of pods: it must start with a letter and hold only a-z, 0-9 and '-'";
+inline constexpr char kNameLength[] =
+    "the name is too long: pods are named <name>-<attempt>-<node rank> and a hostname has at most 63 characters; "
+    "use at most 57 characters less the digits of the last node rank";
+inline constexpr char kImmutable[] =
+    "nodes, processesPerNode, template, trainer and rendezvous shape the ranks and cannot change while the job runs or "
+    "after it "
+    "ended; set suspend: true and wait for phase Suspended, or create a new job";
+inline constexpr char kPortIsMetrics[] =
+    "rendezvous.port is one of the metrics ports (9400 and, with more processes per node, those after it); choose "
+    "another, "
+    "such as 29500";
+inline constexpr char kPortTaken[] =
+    "a container beside 'trainer' declares the rendezvous port or a metrics port of the ranks (9400 and those after "
+    "it); "
+    "containers of one pod share their ports, so change one of them";
+inline constexpr char kTrainer[] =
+    "there must be one container named 'trainer': it runs the ranks and gets their environment";
+inline constexpr char kRestartPolicy[] =
+    "restartPolicy must be Never, or left out: a rank that restarts alone cannot rejoin, so the operator restarts the "
+    "whole group";
+inline constexpr char kHostname[] =
+    "hostname and subdomain are set by the operator, so that the ranks find each other; leave them out";
+inline constexpr char kVolumeName[] =
+    "the volume names oarlock-config and oarlock-shm belong to the operator; choose another";
+inline constexpr char kConfigMount[] =
+    "the operator mounts spec.trainer at /etc/oarlock in container 'trainer'; mount yours elsewhere, or leave "
+    "spec.trainer out";
+
+}  // namespace oarlock::api::rules

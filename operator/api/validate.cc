@@ -1,0 +1,238 @@
+#include "operator/api/validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "operator/api/fields.h"
+#include "operator/api/rules.h"
+
+namespace oarlock::api {
+namespace {
+
+using Json = nlohmann::json;
+using Found = std::vector<FieldProblem>;
+
+bool is_name(const std::string& name) {
+  const auto letter = [](char c) { return c >= 'a' && c <= 'z'; };
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (name.empty() || !letter(name.front()) || name.back() == '-') return false;
+  return std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || digit(c) || c == '-'; });
+}
+
+void in_range(const char* path, int value, int low, int high, Found& found) {
+  if (value < low) found.push_back({path, fmt::format("{} is too small; the least is {}", value, low)});
+  if (value > high) found.push_back({path, fmt::format("{} is too large; the most is {}", value, high)});
+}
+
+// The member if it is there and of the kind, else null. A member of another kind is a problem.
+const Json* member(const Json& object, const char* key, Json::value_t kind, const std::string& path, Found& found) {
+  const auto it = object.find(key);
+  if (it == object.end() || it->is_null()) return nullptr;
+  if (it->type() == kind) return &*it;
+  found.push_back({path + "." + key, fmt::format("expected {}, got {}",
+                                                 kind == Json::value_t::array ? "a list" : "a map", it->type_name())});
+  return nullptr;
+}
+
+std::string string_of(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+// Calls fn(item, path) for each object in the list object[key].
+template <typename Fn>
+void each(const Json& object, const char* key, const std::string& path, size_t most, Found& found, Fn fn) {
+  const Json* list = member(object, key, Json::value_t::array, path, found);
+  if (list == nullptr) return;
+  if (list->size() > most)
+    found.push_back({path + "." + key, fmt::format("has {} items; the most is {}", list->size(), most)});
+  for (size_t i = 0; i < list->size(); ++i) {
+    const std::string item_path = fmt::format("{}.{}[{}]", path, key, i);
+    if (!(*list)[i].is_object()) {
+      found.push_back({item_path, fmt::format("expected a map, got {}", (*list)[i].type_name())});
+    } else {
+      fn((*list)[i], item_path);
+    }
+  }
+}
+
+void check_template(const Spec& spec, Found& found) {
+  const std::string path = "spec.template";
+  if (spec.pod_template.empty()) {
+    found.push_back({path, "is required"});
+    return;
+  }
+  const Json pod = Json::parse(spec.pod_template, nullptr, false);
+  if (!pod.is_object()) {
+    found.push_back({path, "is not JSON"});
+    return;
+  }
+  if (const Json* metadata = member(pod, "metadata", Json::value_t::object, path, found)) {
+    for (const char* key : {"labels", "annotations"}) {
+      const Json* map = member(*metadata, key, Json::value_t::object, path + ".metadata", found);
+      if (map == nullptr) continue;
+      for (const auto& [name, value] : map->items()) {
+        if (value.is_string()) continue;
+        found.push_back({fmt::format("{}.metadata.{}", path, key),
+                         fmt::format("'{}' is not a string; put its value in quotes", name)});
+      }
+    }
+  }
+  const std::string spec_path = path + ".spec";
+  const Json* pod_spec = member(pod, "spec", Json::value_t::object, path, found);
+  if (pod_spec == nullptr) {
+    if (!pod.contains("spec")) found.push_back({spec_path, "is required"});
+    return;
+  }
+  const std::string restart_policy = string_of(*pod_spec, "restartPolicy");
+  if (!restart_policy.empty() && restart_policy != "Never")
+    found.push_back({spec_path + ".restartPolicy", rules::kRestartPolicy});
+  for (const char* key : {"hostname", "subdomain"}) {
+    if (pod_spec->contains(key)) found.push_back({fmt::format("{}.{}", spec_path, key), rules::kHostname});
+  }
+  each(*pod_spec, "volumes", spec_path, rules::kMaxVolumes, found, [&](const Json& volume, const std::string& at) {
+    const std::string name = string_of(volume, "name");
+    if (name == kConfigVolume || name == kShmVolume) found.push_back({at + ".name", rules::kVolumeName});
+  });
+  int trainers = 0;
+  each(*pod_spec, "containers", spec_path, rules::kMaxContainers, found,
+       [&](const Json& container, const std::string& at) {
+         const bool is_trainer = string_of(container, "name") == kTrainerContainer;
+         if (is_trainer) ++trainers;
+         each(container, "env", at, SIZE_MAX, found, [](const Json&, const std::string&) {});
+         each(container, "ports", at, rules::kMaxPorts, found, [&](const Json& port, const std::string& port_path) {
+           const auto number = port.find("containerPort");
+           if (is_trainer || number == port.end() || !number->is_number_integer()) return;
+           const auto value = number->get<int64_t>();
+           if (value == spec.rendezvous.port ||
+               (value >= kDefaultMetricsPort && value < kDefaultMetricsPort + spec.processes_per_node)) {
+             found.push_back({port_path + ".containerPort", rules::kPortTaken});
+           }
+         });
+         each(container, "volumeMounts", at, rules::kMaxVolumes, found,
+              [&](const Json& mount, const std::string& mount_path) {
+                const std::string where = string_of(mount, "mountPath");
+                if (is_trainer && !spec.trainer.empty() &&
+                    (where == kConfigMountPath || where == std::string(kConfigMountPath) + "/")) {
+                  found.push_back({mount_path + ".mountPath", rules::kConfigMount});
+                }
+              });
+       });
+  if (trainers != 1) found.push_back({spec_path + ".containers", rules::kTrainer});
+}
+
+// The mark of the deepest node on the path that exists.
+yaml::Mark mark_at(yaml::Node node, std::string_view path) {
+  while (!path.empty()) {
+    const size_t end = std::min(path.find_first_of(".[", path.front() == '[' ? 1 : 0), path.size());
+    std::optional<yaml::Node> next;
+    if (path.front() == '[') {
+      size_t index = 0;
+      std::from_chars(path.data() + 1, path.data() + end, index);
+      const std::vector<yaml::Node> items = node.items();
+      if (index < items.size()) next = items[index];
+    } else {
+      next = node.find(path.substr(0, end));
+    }
+    if (!next) break;
+    node = *next;
+    path.remove_prefix(end);
+    if (path.starts_with('.')) path.remove_prefix(1);
+  }
+  return node.mark();
+}
+
+// fields::spec over the strict reader.
+class YamlReader {
+ public:
+  explicit YamlReader(yaml::MapReader& reader) : reader_(reader) {}
+
+  template <typename T>
+  void read(const char* key, T& target) {
+    reader_.read(key, target);
+  }
+  void object(const char* key, std::string& text) {
+    const std::optional<yaml::Node> value = reader_.take(key);
+    if (!value || value->kind() == yaml::Node::Kind::kNull) return;
+    if (value->kind() != yaml::Node::Kind::kMap) return reader_.problem(key, "expected a map");
+    text = value->to_json().dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+  template <typename Fn>
+  void map(const char* key, Fn read_fields) {
+    reader_.map(key, [&](yaml::MapReader& nested) {
+      YamlReader wrapped(nested);
+      read_fields(wrapped);
+    });
+  }
+
+ private:
+  yaml::MapReader& reader_;
+};
+
+void read_metadata(yaml::MapReader& reader, Metadata& metadata) {
+  reader.require("name");
+  reader.read("name", metadata.name);
+  reader.read("namespace", metadata.name_space);
+  reader.read("uid", metadata.uid);
+  // The rest of ObjectMeta is the API server's business.
+  for (const char* key : {"labels", "annotations", "generateName", "finalizers", "ownerReferences", "creationTimestamp",
+                          "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion",
+                          "managedFields", "selfLink"}) {
+    reader.take(key);
+  }
+}
+
+}  // namespace
+
+std::vector<FieldProblem> check(const TrainingJob& job) {
+  Found found;
+  const Spec& spec = job.spec;
+  if (!is_name(job.metadata.name)) found.push_back({"metadata.name", rules::kName});
+  if (job.metadata.name.size() + std::to_string(spec.nodes - 1).size() > rules::kNameRoom) {
+    found.push_back({"metadata.name", rules::kNameLength});
+  }
+  in_range("spec.nodes", spec.nodes, 1, rules::kMaxNodes, found);
+  in_range("spec.processesPerNode", spec.processes_per_node, 1, rules::kMaxProcessesPerNode, found);
+  in_range("spec.failurePolicy.maxRestarts", spec.failure_policy.max_restarts, 0, rules::kMaxRestarts, found);
+  in_range("spec.rendezvous.port", spec.rendezvous.port, 1, 65535, found);
+  if (spec.rendezvous.port >= kDefaultMetricsPort &&
+      spec.rendezvous.port < kDefaultMetricsPort + spec.processes_per_node) {
+    found.push_back({"spec.rendezvous.port", rules::kPortIsMetrics});
+  }
+  check_template(spec, found);
+  return found;
+}
+
+Result<TrainingJob> training_job_from_yaml(const yaml::Node& node, const std::string& file) {
+  TrainingJob job;
+  yaml::Problems problems(file);
+  yaml::MapReader root(node, "", problems);
+  std::string api_version;
+  std::string kind;
+  root.require("apiVersion");
+  root.require("kind");
+  root.require("metadata");
+  root.require("spec");
+  if (root.read("apiVersion", api_version) && api_version != kApiVersion) {
+    root.problem("apiVersion", fmt::format("'{}' is not {}", api_version, kApiVersion));
+  }
+  if (root.read("kind", kind) && kind != kKind) root.problem("kind", fmt::format("'{}' is not {}", kind, kKind));
+  root.map("metadata", [&](yaml::MapReader& metadata) { read_metadata(metadata, job.metadata); });
+  root.map("spec", [&](yaml::MapReader& spec) {
+    YamlReader reader(spec);
+    fields::spec(reader, job.spec);
+  });
+  root.take("status");  // the operator's; kubectl get -o yaml prints it
+  root.finish();
+  if (problems.empty()) {
+    for (const FieldProblem& problem : check(job))
+      problems.add(mark_at(node, problem.path), problem.path, problem.message);
+  }
+  if (!problems.empty()) return tl::make_unexpected(problems.to_error());
+  return job;
+}
+
+}  // namespace oarlock::api

@@ -1,0 +1,36 @@
+// What to do about the pods of the current attempt that failed, go away or are gone.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "operator/core/membership.h"
+
+namespace oarlock::control {
+
+// A rank that says only "a peer was lost" (exit code 76) gives the culprit's status this long to arrive.
+inline constexpr std::chrono::seconds kBlameGrace{10};
+
+struct Failure {
+  enum class Decision {
+    kNone,     // nothing failed
+    kWait,     // only collateral failures so far; ask again after `wait`
+    kRestart,  // all pods again, as the next attempt
+    kFail,     // the job
+  };
+  Decision decision = Decision::kNone;
+  std::chrono::seconds wait{0};
+  std::string reason;         // of the condition
+  std::string message;        // of the condition
+  api::AttemptRecord record;  // of the attempt that ended: reason, message and whom to blame; times are the caller's
+  // The judgement rests on a pod that is missing: make sure before acting (ConfirmPodAbsent). Empty: it does not.
+  std::string confirm_absent;
+};
+
+// Permanent exit codes (64..78 but 75 and 76) fail the job at once; all else restarts the group while
+// failurePolicy.maxRestarts allows. The culprit is, in this order: a permanent exit; a pod that was deleted, evicted or
+// disrupted; the first other exit; an interrupted rank (75); a pod that is gone; collateral (76).
+Failure judge(const Job& job, const Membership& members, SystemTime now);
+
+}  // namespace oarlock::control

@@ -1,0 +1,85 @@
+#include "operator/core/membership.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "operator/core/desired.h"
+
+namespace oarlock::control {
+namespace {
+
+// A non-negative decimal without leading zeros, so that one number has one spelling.
+std::optional<int> to_count(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
+  if (std::to_string(value) != text) return std::nullopt;
+  return value;
+}
+
+void sort_by_name(std::vector<const Pod*>& pods) {
+  // Names are unique among what the API server holds; uid decides in whatever else is given.
+  std::sort(pods.begin(), pods.end(),
+            [](const Pod* a, const Pod* b) { return std::tie(a->name, a->uid) < std::tie(b->name, b->uid); });
+}
+
+}  // namespace
+
+std::optional<PodIdentity> identify(const Job& job, std::string_view name) {
+  const std::string prefix = job.metadata.name + "-";
+  if (!name.starts_with(prefix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  const size_t dash = name.find('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  const std::optional<int> attempt = to_count(name.substr(0, dash));
+  const std::optional<int> node_rank = to_count(name.substr(dash + 1));
+  if (!attempt || !node_rank) return std::nullopt;
+  return PodIdentity{*attempt, *node_rank};
+}
+
+Membership split(const Observed& observed) {
+  const Job& job = observed.job;
+  Membership out;
+  out.current.resize(static_cast<size_t>(std::max(job.spec.nodes, 0)));
+  std::vector<const Pod*> pods;
+  for (const Pod& pod : observed.pods) pods.push_back(&pod);
+  sort_by_name(pods);
+  for (const Pod* pod : pods) {
+    const std::optional<PodIdentity> id = identify(job, pod->name);
+    if (!id) continue;  // not made by this program
+    const bool ours = !job.metadata.uid.empty() && pod->owner_uid == job.metadata.uid;
+    const bool in_range = id->node_rank < job.spec.nodes;
+    if (!ours) {
+      if (id->attempt == job.status.attempt && in_range) out.in_the_way.push_back(pod);
+    } else if (id->attempt > job.status.attempt) {
+      out.ahead.push_back(pod);
+    } else if (id->attempt < job.status.attempt || !in_range) {
+      out.old.push_back(pod);
+    } else {
+      out.current[static_cast<size_t>(id->node_rank)] = pod;
+    }
+  }
+  for (const Service& service : observed.services) {
+    if (service.name != service_name(job)) continue;
+    (service.owner_uid == job.metadata.uid ? out.service : out.service_in_the_way) = &service;
+  }
+  return out;
+}
+
+const Pod* progress_pod(const Observed& observed) {
+  const Membership members = split(observed);
+  const Pod* pod = members.current.empty() ? nullptr : members.current.front();
+  if (pod == nullptr || pod->phase != PodPhase::kRunning || pod->deleting || pod->pod_ip.empty() || has_ended(*pod))
+    return nullptr;
+  return pod;
+}
+
+bool has_ended(const Pod& pod) {
+  return pod.trainer || pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed;
+}
+
+bool has_succeeded(const Pod& pod) {
+  return pod.trainer ? pod.trainer->exit_code == 0 : pod.phase == PodPhase::kSucceeded;
+}
+
+}  // namespace oarlock::control

@@ -1,0 +1,181 @@
+#include "operator/core/status.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "operator/core/text.h"
+
+namespace oarlock::control {
+namespace {
+
+using api::Phase;
+
+SystemTime whole_seconds(SystemTime time) { return std::chrono::floor<std::chrono::seconds>(time); }
+
+bool has_started(const Pod* pod) { return pod != nullptr && (pod->phase == PodPhase::kRunning || has_ended(*pod)); }
+
+api::NodeCounts count(const Membership& members, int desired) {
+  api::NodeCounts out;
+  out.desired = desired;
+  for (const Pod* pod : members.current) {
+    if (pod == nullptr) continue;
+    if (has_succeeded(*pod)) {
+      ++out.succeeded;
+    } else if (has_ended(*pod)) {
+      ++out.failed;
+    } else if (pod->ready && !pod->deleting) {
+      ++out.ready;
+    }
+    if (pod->scheduled && !(pod->deleting && !has_ended(*pod))) ++out.scheduled;
+  }
+  out.summary = fmt::format("{}/{}", out.ready + out.succeeded, desired);
+  return out;
+}
+
+double rounded(double value, int digits) {
+  if (value == 0 || !std::isfinite(value)) return 0;
+  const double scale = std::pow(10.0, digits - 1 - std::floor(std::log10(std::fabs(value))));
+  return std::isfinite(scale) && std::isfinite(value * scale) ? std::round(value * scale) / scale : value;
+}
+
+std::string percent(const api::Progress& progress) {
+  if (!progress.target_steps || *progress.target_steps <= 0) return "";
+  const double share = static_cast<double>(progress.step) / static_cast<double>(*progress.target_steps);
+  return fmt::format("{}%", static_cast<int>(std::clamp(share, 0.0, 1.0) * 100));
+}
+
+api::Progress from_rank(const RankStatus& rank) {
+  api::Progress out;
+  out.step = rank.step;
+  if (rank.target_steps > 0) out.target_steps = rank.target_steps;
+  if (rank.checkpoint_step >= 0) out.checkpoint_step = rank.checkpoint_step;
+  if (rank.loss && std::isfinite(*rank.loss)) out.loss = rounded(*rank.loss, 6);
+  if (rank.samples_per_second > 0) out.samples_per_second = rounded(rank.samples_per_second, 4);
+  SystemTime updated{};
+  if (from_rfc3339(rank.updated_at, updated)) out.updated_at = whole_seconds(updated);
+  // More than this is not an estimate that anybody can use, and would leave what a time can hold.
+  constexpr double kLongest = 100.0 * 365 * 24 * 3600;
+  const double left = static_cast<double>(rank.target_steps - rank.step) * rank.last_step_seconds;
+  if (out.updated_at && out.target_steps && left > 0 && left < kLongest) {
+    out.eta = *out.updated_at + std::chrono::seconds(static_cast<int64_t>(left));
+  }
+  out.completed = percent(out);
+  return out;
+}
+
+struct Text {
+  std::string reason;
+  std::string message;
+};
+
+bool is_ordinary_wait(const std::string& reason) {
+  return reason.empty() || reason == "ContainerCreating" || reason == "PodInitializing";
+}
+
+// What keeps the attempt from running, the worst first.
+Text waiting_text(const Observed& observed, const Membership& members) {
+  const auto started = static_cast<int>(std::count_if(members.current.begin(), members.current.end(), has_started));
+  const std::string so_far = fmt::format("{} of {} pods have started", started, observed.job.spec.nodes);
+  const bool all_created =
+      std::none_of(members.current.begin(), members.current.end(), [](const Pod* pod) { return pod == nullptr; });
+  if (!observed.last_error.empty() && (!all_created || members.service == nullptr)) {
+    return {"CreateRefused", fmt::format("{}; the API server refused: {}", so_far, one_line(observed.last_error))};
+  }
+  for (const Pod* pod : members.current) {
+    if (pod == nullptr || has_started(pod) || is_ordinary_wait(pod->waiting_reason)) continue;
+    // The kubelet goes back and forth between the two; one name keeps the status still.
+    const std::string reason =
+        pod->waiting_reason == "ErrImagePull" ? "ImagePullBackOff" : one_line(pod->waiting_reason, 60);
+    const std::string why =
+        pod->waiting_message.empty() || pod->waiting_reason != reason ? "" : ": " + one_line(pod->waiting_message);
+    return {reason, fmt::format("{}; pod {}: {}{}", so_far, pod->name, reason, why)};
+  }
+  for (const Pod* pod : members.current) {
+    if (pod == nullptr || pod->scheduled || pod->unscheduled_message.empty()) continue;
+    return {"Unschedulable", fmt::format("{}; pod {}: {}", so_far, pod->name, one_line(pod->unscheduled_message))};
+  }
+  return {"PodsStarting", so_far};
+}
+
+void refresh_phase(const Observed& observed, const Membership& members, api::Status& status) {
+  if (status.phase == Phase::kNone) enter(status, Phase::kPending, "PodsStarting", "", observed.now);
+  if (status.phase != Phase::kPending && status.phase != Phase::kRestarting) return;
+  if (std::all_of(members.current.begin(), members.current.end(), has_started)) {
+    enter(status, Phase::kRunning, "PodsRunning", fmt::format("all {} pods have started", members.current.size()),
+          observed.now);
+    return;
+  }
+  Text text = waiting_text(observed, members);
+  if (status.phase == Phase::kRestarting && !status.attempts.empty()) {
+    const api::AttemptRecord& last = status.attempts.back();
+    text = {last.reason, fmt::format("attempt {}: {}; {}", last.attempt, last.message, text.message)};
+  }
+  enter(status, status.phase, text.reason, text.message, observed.now);
+}
+
+}  // namespace
+
+void enter(api::Status& status, Phase phase, const std::string& reason, const std::string& message, SystemTime now) {
+  now = whole_seconds(now);
+  status.phase = phase;
+  bool found = false;
+  for (api::Condition& condition : status.conditions) {
+    const bool truth = condition.type == to_string(phase);
+    if (condition.status != truth) condition.last_transition_time = now;
+    condition.status = truth;
+    if (!truth) continue;
+    found = true;
+    condition.reason = reason;
+    condition.message = message;
+  }
+  if (!found) status.conditions.push_back({to_string(phase), true, reason, message, now});
+  if (is_terminal(phase)) status.completion_time = now;
+}
+
+const api::Condition* find_condition(const api::Status& status, Phase phase) {
+  const auto found = std::find_if(status.conditions.begin(), status.conditions.end(),
+                                  [&](const api::Condition& condition) { return condition.type == to_string(phase); });
+  return found == status.conditions.end() ? nullptr : &*found;
+}
+
+api::Status refresh(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  api::Status status = job.status;
+  status.observed_generation = job.metadata.generation;
+  status.world_size = job.spec.world_size();
+  status.nodes = count(members, job.spec.nodes);
+  if (observed.progress && observed.progress->attempt == status.attempt)
+    status.progress = from_rank(*observed.progress);
+  if (status.phase != Phase::kSuspended) {
+    if (!status.start_time) status.start_time = whole_seconds(observed.now);
+    if (!status.attempt_start_time) status.attempt_start_time = whole_seconds(observed.now);
+    refresh_phase(observed, members, status);
+  }
+  return status;
+}
+
+void read_last_words(const Membership& members, api::Status& status) {
+  const Pod* first = members.current.empty() ? nullptr : members.current.front();
+  if (first == nullptr || !first->trainer) return;
+  const std::optional<TerminationMessage> said = termination_message_from_json(first->trainer->message);
+  if (!said) return;
+  api::Progress progress = status.progress.value_or(api::Progress{});
+  progress.step = said->step;
+  if (said->checkpoint_step >= 0) progress.checkpoint_step = said->checkpoint_step;
+  progress.eta.reset();
+  progress.completed = percent(progress);
+  if (first->trainer->finished_at) progress.updated_at = whole_seconds(*first->trainer->finished_at);
+  status.progress = progress;
+}
+
+void remember(api::Status& status, api::AttemptRecord record, SystemTime now) {
+  record.start_time = status.attempt_start_time;
+  record.end_time = whole_seconds(now);
+  status.attempts.push_back(std::move(record));
+  if (status.attempts.size() > api::kMaxAttemptRecords) status.attempts.erase(status.attempts.begin());
+}
+
+}  // namespace oarlock::control
