@@ -35,6 +35,14 @@ EmitEvent event(EmitEvent::Type type, const char* reason, const char* action, co
   return {type, reason, action, one_line(message, kEventMessageLimit), pod};
 }
 
+Plan plan_of(Verdict verdict, std::string reason, std::optional<seconds> requeue_after = std::nullopt) {
+  Plan plan;
+  plan.verdict = verdict;
+  plan.reason = std::move(reason);
+  plan.requeue_after = requeue_after;
+  return plan;
+}
+
 // ---- deletions -------------------------------------------------------------------------------------------------
 
 struct Deletions {
@@ -130,7 +138,8 @@ Plan begin_attempt(const Observed& observed, api::Status next, std::vector<Actio
   const Membership members = split(after);
   after.job.status = refresh(after, members);
 
-  Plan plan{.verdict = Verdict::kProgress, .actions = std::move(guards), .reason = std::move(reason)};
+  Plan plan = plan_of(Verdict::kProgress, std::move(reason));
+  plan.actions = std::move(guards);
   plan.actions.emplace_back(PatchStatus{after.job.status});
   append(plan.actions, std::move(events));
   Deletions old = clear_old(after, members);
@@ -143,7 +152,8 @@ Plan begin_attempt(const Observed& observed, api::Status next, std::vector<Actio
 
 Plan finish(const Observed& observed, const Membership& members, api::Status next, std::vector<Action> guards,
             EmitEvent said) {
-  Plan plan{.verdict = Verdict::kComplete, .actions = std::move(guards), .reason = said.message};
+  Plan plan = plan_of(Verdict::kComplete, said.message);
+  plan.actions = std::move(guards);
   plan.actions.emplace_back(PatchStatus{std::move(next)});
   Deletions left = stop_all(observed, members, "the job has ended", true, observed.now);
   append(plan.actions, std::move(left.actions));
@@ -155,7 +165,7 @@ Plan finish(const Observed& observed, const Membership& members, api::Status nex
 Plan blocked(const Observed& observed, const Membership& members, const char* reason, const std::string& message) {
   api::Status next = refresh(observed, members);
   if (may_create_pods(next.phase)) enter(next, next.phase, reason, one_line(message), observed.now);
-  Plan plan{.verdict = Verdict::kBlocked, .requeue_after = kAskForConflict, .reason = message};
+  Plan plan = plan_of(Verdict::kBlocked, message, kAskForConflict);
   if (next == observed.job.status) return plan;
   const api::Condition* before = find_condition(observed.job.status, next.phase);
   plan.actions.emplace_back(PatchStatus{next});
@@ -171,15 +181,14 @@ using Policy = std::optional<Plan> (*)(const Observed&, const Membership&);
 
 std::optional<Plan> leave_the_deleted(const Observed& observed, const Membership&) {
   if (!observed.job.metadata.deletion_timestamp) return std::nullopt;
-  return Plan{.verdict = Verdict::kComplete,
-              .reason = "the job is being deleted; the garbage collector takes what it owns"};
+  return plan_of(Verdict::kComplete, "the job is being deleted; the garbage collector takes what it owns");
 }
 
 // Terminal is permanent: only leftovers are stopped.
 std::optional<Plan> tidy_the_ended(const Observed& observed, const Membership& members) {
   const api::Status& status = observed.job.status;
   if (!is_terminal(status.phase)) return std::nullopt;
-  Plan plan{.verdict = Verdict::kComplete, .reason = "the job has ended"};
+  Plan plan = plan_of(Verdict::kComplete, "the job has ended");
   if (status.observed_generation != observed.job.metadata.generation) {
     api::Status next = status;
     next.observed_generation = observed.job.metadata.generation;
@@ -194,10 +203,10 @@ std::optional<Plan> tidy_the_ended(const Observed& observed, const Membership& m
 
 std::optional<Plan> distrust_an_old_view(const Observed& observed, const Membership& members) {
   if (members.ahead.empty()) return std::nullopt;
-  return Plan{.verdict = Verdict::kWait,
-              .requeue_after = kLookAgain,
-              .reason = fmt::format("pod {} is of a later attempt than the job's status ({}): the cache is behind",
-                                    members.ahead.front()->name, observed.job.status.attempt)};
+  return plan_of(Verdict::kWait,
+                 fmt::format("pod {} is of a later attempt than the job's status ({}): the cache is behind",
+                             members.ahead.front()->name, observed.job.status.attempt),
+                 kLookAgain);
 }
 
 std::optional<Plan> complete(const Observed& observed, const Membership& members) {
@@ -222,7 +231,7 @@ std::optional<Plan> suspend(const Observed& observed, const Membership& members)
   }
   const api::Condition* condition = find_condition(next, Phase::kSuspended);
   Deletions left = stop_all(observed, members, "the job is suspended", false, condition->last_transition_time);
-  Plan plan{.verdict = Verdict::kWait, .requeue_after = left.look_again, .reason = "the job is suspended"};
+  Plan plan = plan_of(Verdict::kWait, "the job is suspended", left.look_again);
   if (next != status) plan.actions.emplace_back(PatchStatus{next});
   append(plan.actions, std::move(left.actions));
   if (is_new)
@@ -249,7 +258,7 @@ std::optional<Plan> recover(const Observed& observed, const Membership& members)
   const Failure failure = judge(observed.job, members, observed.now);
   if (failure.decision == Failure::Decision::kNone) return std::nullopt;
   if (failure.decision == Failure::Decision::kWait) {
-    return Plan{.verdict = Verdict::kWait, .requeue_after = failure.wait, .reason = failure.message};
+    return plan_of(Verdict::kWait, failure.message, failure.wait);
   }
   std::vector<Action> guards;
   if (!failure.confirm_absent.empty()) guards.emplace_back(ConfirmPodAbsent{failure.confirm_absent});
@@ -281,9 +290,9 @@ std::optional<Plan> yield_names(const Observed& observed, const Membership& memb
       std::all_of(members.in_the_way.begin(), members.in_the_way.end(), [](const Pod* pod) { return pod->deleting; }) &&
       (members.service_in_the_way == nullptr || members.service_in_the_way->deleting);
   if (all_go) {
-    return Plan{.verdict = Verdict::kWait,
-                .requeue_after = kLookAgain,
-                .reason = fmt::format("{} of another owner has the name and is going away", names_in_the_way(members))};
+    return plan_of(Verdict::kWait,
+                   fmt::format("{} of another owner has the name and is going away", names_in_the_way(members)),
+                   kLookAgain);
   }
   return blocked(observed, members, "NameTaken",
                  fmt::format("{} exists and does not belong to this job; delete it, or give the job another name",
@@ -316,9 +325,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   const api::Status next = refresh(observed, members);
   Deletions old = clear_old(observed, members);
   std::vector<Action> missing = creations(observed, members);
-  Plan plan{.verdict = Verdict::kWait,
-            .requeue_after = old.look_again,
-            .reason = "nothing to do in phase " + to_string(next.phase)};
+  Plan plan = plan_of(Verdict::kWait, "nothing to do in phase " + to_string(next.phase), old.look_again);
   if (next != job.status || !missing.empty()) {
     plan.verdict = Verdict::kProgress;
     plan.reason = missing.empty() ? "the status changed" : fmt::format("{} objects are missing", missing.size());
