@@ -1,0 +1,251 @@
+#include "cli/launch/group.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <memory>
+#include <set>
+#include <sstream>
+
+#include "cli/launch/guard.h"
+#include "cli/launch/line_prefixer.h"
+#include "common/files.h"
+
+namespace oarlock::launch {
+namespace {
+
+// One stream of one member on its way to the console.
+struct Stream {
+  FileDescriptor from;
+  OutputQueue* to;
+  LinePrefixer prefixer;
+
+  void close() {
+    prefixer.finish(to->tail());
+    from.close();
+  }
+};
+
+bool group_exists(pid_t group) { return ::kill(-group, 0) == 0 || errno != ESRCH; }
+
+// This process's children, those included that were reparented to it.
+std::set<pid_t> children() {
+  const pid_t self = ::getpid();
+  const auto text = read_file(fmt::format("/proc/{}/task/{}/children", self, self));
+  std::set<pid_t> pids;
+  if (!text) return pids;  // a kernel without CONFIG_PROC_CHILDREN
+  std::istringstream words(*text);
+  for (pid_t pid; words >> pid;) pids.insert(pid);
+  return pids;
+}
+
+class Group {
+ public:
+  Group(const std::vector<Member>& members, const GroupOptions& options, const SignalSource& signals,
+        const Clock& clock, Console& console, Guard guard)
+      : members_(members),
+        options_(options),
+        signals_(signals),
+        clock_(clock),
+        console_(console),
+        guard_(std::move(guard)),
+        not_ours_(children()),
+        supervisor_(static_cast<int>(members.size()), options.grace) {}
+
+  Result<Verdict> run() {
+    for (const Member& member : members_) {
+      if (Result<void> started = start(member); !started) {
+        for (const pid_t group : groups_) ::kill(-group, SIGKILL);
+        end_strays();
+        return tl::make_unexpected(started.error());
+      }
+    }
+    while (!supervisor_.finished()) wait_and_act();
+    end_strays();
+    drain();
+    if (options_.stdio == Stdio::kForeground) take_back_terminal();
+    Verdict verdict = supervisor_.verdict();
+    const bool stopped = verdict.interrupted_by != 0;
+    const auto signal =
+        console_.flush(signals_, clock_, stopped ? std::optional(clock_.steady() + options_.grace) : std::nullopt);
+    if (signal && !stopped) verdict.interrupted_by = *signal;
+    return verdict;
+  }
+
+ private:
+  Result<void> start(const Member& member) {
+    Result<Child> child = spawn(member.command, options_.stdio, signals_);
+    if (!child) return tl::make_unexpected(child.error());
+    guard_.add(child->pid);
+    groups_.push_back(child->pid);
+    lingering_.push_back(false);
+    if (options_.stdio == Stdio::kPipes) {
+      add_stream(std::move(child->out), console_.out(), member.prefix);
+      add_stream(std::move(child->err), console_.err(), member.prefix);
+    }
+    return {};
+  }
+
+  void add_stream(FileDescriptor from, OutputQueue& to, const std::string& prefix) {
+    streams_.push_back({std::move(from), &to, LinePrefixer(prefix, to.is_terminal())});
+  }
+
+  void wait_and_act() {
+    std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}};
+    for (OutputQueue* queue : {&console_.out(), &console_.err()}) {
+      if (!queue->empty()) fds.push_back({queue->fd(), POLLOUT, 0});
+    }
+    const size_t first_stream = fds.size();
+    for (const Stream& stream : streams_) fds.push_back({stream.to->full() ? -1 : stream.from.get(), POLLIN, 0});
+
+    std::optional<SteadyTime> wake = supervisor_.deadline();
+    // The end of a leftover whose parent is not this process is not reported to it.
+    for (const bool lingering : lingering_) {
+      if (lingering)
+        wake = std::min(wake.value_or(SteadyTime::max()), clock_.steady() + std::chrono::milliseconds(100));
+    }
+    if (::poll(fds.data(), fds.size(), poll_timeout(wake, clock_.steady())) < 0) return;
+
+    for (size_t i = 1; i < first_stream; ++i) {
+      if (fds[i].revents != 0) (fds[i].fd == console_.out().fd() ? console_.out() : console_.err()).write_some();
+    }
+    for (size_t i = first_stream; i < fds.size(); ++i) {
+      if (fds[i].revents != 0) read_some(streams_[i - first_stream]);
+    }
+    std::erase_if(streams_, [](const Stream& stream) { return !stream.from.open(); });
+    for (const int signal : signals_.read()) {
+      const bool was_stopping = supervisor_.stopping();
+      send(supervisor_.signalled(signal, clock_.steady()));
+      if (supervisor_.stopping() && (!was_stopping || members_.size() > 1)) {
+        console_.say(fmt::format("{}: {} of {} still running, they have {} s to end", signal_name(signal),
+                                 supervisor_.running(), members_.size(),
+                                 std::chrono::duration_cast<std::chrono::seconds>(options_.grace).count()));
+      }
+    }
+    reap();
+    if (const auto deadline = supervisor_.deadline(); deadline && *deadline <= clock_.steady()) {
+      for (const GroupSignal& signal : send(supervisor_.time_passed(clock_.steady()))) {
+        console_.say(fmt::format("{} did not end in time: sent {}", members_[static_cast<size_t>(signal.member)].name,
+                                 signal_name(signal.signal)));
+      }
+    }
+  }
+
+  // True: there may be more.
+  bool read_some(Stream& stream) {
+    std::array<char, 65536> buffer;
+    const ssize_t got = ::read(stream.from.get(), buffer.data(), buffer.size());
+    if (got > 0 && !stream.to->closed()) {
+      stream.prefixer.feed({buffer.data(), static_cast<size_t>(got)}, stream.to->tail());
+      return true;
+    }
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    stream.close();  // the end; or the reader of our output is gone, and the rank shall learn it by SIGPIPE
+    return false;
+  }
+
+  Supervisor::Signals send(Supervisor::Signals signals) {
+    for (const GroupSignal& signal : signals) ::kill(-groups_[static_cast<size_t>(signal.member)], signal.signal);
+    return signals;
+  }
+
+  void reap() {
+    std::vector<MemberExit> exits;
+    int wait_status = 0;
+    for (pid_t pid; (pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0;) {
+      for (size_t i = 0; i < groups_.size(); ++i) {
+        if (groups_[i] == pid && !gone(i))
+          exits.push_back({static_cast<int>(i), ExitStatus::from_wait(wait_status), false});
+      }
+    }
+    // Only now: the zombies of a group count as its members until they are reaped.
+    for (MemberExit& exit : exits) {
+      const auto i = static_cast<size_t>(exit.member);
+      exit.leftovers = group_exists(groups_[i]);
+      lingering_[i] = exit.leftovers;
+      if (!exit.leftovers) forget(i);
+    }
+    if (!exits.empty()) {
+      const bool was_stopping = supervisor_.stopping();
+      send(supervisor_.exited(exits, clock_.steady()));
+      if (!was_stopping && supervisor_.stopping()) report_failure();
+    }
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      if (!lingering_[i] || group_exists(groups_[i])) continue;
+      lingering_[i] = false;
+      forget(i);
+      supervisor_.group_emptied(static_cast<int>(i));
+    }
+  }
+
+  bool gone(size_t member) const { return forgotten_.contains(member) || lingering_[member]; }
+
+  void forget(size_t member) {
+    guard_.remove(groups_[member]);
+    forgotten_.insert(member);
+  }
+
+  void report_failure() {
+    const Verdict verdict = supervisor_.verdict();
+    if (members_.size() == 1 && verdict.status.signal == 0) return;  // it has said itself what is the matter
+    std::string line =
+        fmt::format("{} ended with {}", members_[static_cast<size_t>(verdict.member)].name, describe(verdict.status));
+    if (supervisor_.running() > 0) line += fmt::format("; stopping the {} still running", supervisor_.running());
+    console_.say(line);
+  }
+
+  // What has left its group (setsid) was reparented to this process when its parent ended.
+  void end_strays() {
+    const SteadyTime give_up = clock_.steady() + std::chrono::seconds(2);
+    while (clock_.steady() < give_up) {
+      while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+      }
+      std::set<pid_t> strays = children();
+      strays.erase(guard_.pid());
+      for (const pid_t pid : not_ours_) strays.erase(pid);
+      if (strays.empty()) return;
+      for (const pid_t pid : strays) ::kill(pid, SIGKILL);
+      ::poll(nullptr, 0, 5);
+    }
+  }
+
+  // All writers are dead, so what the pipes hold is the rest.
+  void drain() {
+    for (Stream& stream : streams_) {
+      while (read_some(stream)) {
+      }
+      if (stream.from.open()) stream.close();
+    }
+    streams_.clear();
+  }
+
+  const std::vector<Member>& members_;
+  const GroupOptions& options_;
+  const SignalSource& signals_;
+  const Clock& clock_;
+  Console& console_;
+  Guard guard_;
+  const std::set<pid_t> not_ours_;  // children from before (an exec by a shell with background jobs), and the guard
+  Supervisor supervisor_;
+  std::vector<pid_t> groups_;  // by member
+  std::vector<bool> lingering_;
+  std::set<size_t> forgotten_;  // members of which nothing is left; their group's id may be anybody's by now
+  std::vector<Stream> streams_;
+};
+
+}  // namespace
+
+Result<Verdict> run_group(const std::vector<Member>& members, const GroupOptions& options, const SignalSource& signals,
+                          const Clock& clock, Console& console) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  Result<Guard> guard = Guard::start();
+  if (!guard) return tl::make_unexpected(guard.error());
+  return Group(members, options, signals, clock, console, std::move(*guard)).run();
+}
+
+}  // namespace oarlock::launch

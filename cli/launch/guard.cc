@@ -1,0 +1,76 @@
+#include "cli/launch/guard.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <set>
+
+namespace oarlock::launch {
+namespace {
+
+// Positive messages add a group, negative ones remove it. The end of the pipe means that the launcher is gone.
+void watch(int pipe) {
+  std::set<pid_t> groups;
+  pid_t message = 0;
+  for (;;) {
+    const ssize_t got = ::read(pipe, &message, sizeof message);
+    if (got < 0 && errno == EINTR) continue;
+    if (got != sizeof message) break;
+    if (message > 0) {
+      groups.insert(message);
+    } else {
+      groups.erase(-message);
+    }
+  }
+  for (const pid_t group : groups) ::kill(-group, SIGKILL);
+}
+
+}  // namespace
+
+Result<Guard> Guard::start() {
+  Guard guard;
+  if (::getpid() == 1) return guard;
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "a pipe cannot be made");
+  FileDescriptor reader(ends[0]);
+  guard.pipe_ = FileDescriptor(ends[1]);
+  guard.pid_ = ::fork();
+  if (guard.pid_ < 0) return fail_errno(errno, "a process cannot be made");
+  if (guard.pid_ == 0) {
+    // Away from the terminal's signals, and from every descriptor on which somebody waits for the end of this program.
+    sigset_t all;
+    ::sigfillset(&all);
+    ::sigprocmask(SIG_SETMASK, &all, nullptr);
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_NAME, "oarlock-guard");
+    const int pipe = ::dup3(reader.get(), 3, O_CLOEXEC) == 3 ? 3 : reader.get();
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(fd);
+    if (pipe == 3) {
+      ::close_range(4, ~0U, 0);
+    } else {
+      guard.pipe_.close();
+    }
+    watch(pipe);
+    ::_exit(0);
+  }
+  return guard;
+}
+
+Guard::~Guard() {
+  if (!pipe_.open()) return;
+  pipe_.close();
+  ::waitpid(pid_, nullptr, 0);
+}
+
+void Guard::send(pid_t message) {
+  if (pipe_.open()) static_cast<void>(::write(pipe_.get(), &message, sizeof message) == sizeof message);
+}
+
+void Guard::add(pid_t group) { send(group); }
+void Guard::remove(pid_t group) { send(-group); }
+
+}  // namespace oarlock::launch

@@ -1,0 +1,129 @@
+#include "cli/launch/process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <csignal>
+
+namespace oarlock::launch {
+namespace {
+
+struct Pipe {
+  FileDescriptor reader;
+  FileDescriptor writer;
+};
+
+Result<Pipe> make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "a pipe cannot be made");
+  return Pipe{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& string : strings) pointers.push_back(string.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+void make_foreground(pid_t group) {
+  const auto old = ::signal(SIGTTOU, SIG_IGN);  // else the terminal would stop this process, which is in the background
+  ::tcsetpgrp(STDIN_FILENO, group);
+  ::signal(SIGTTOU, old);
+}
+
+// In the child. Returns only when exec failed.
+void become(char* const* argv, char* const* environment, pid_t parent, Stdio stdio, int out, int err,
+            const SignalSource& signals) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(128 + SIGKILL);  // the parent died before the line above
+  if (stdio == Stdio::kForeground) {
+    if (::isatty(STDIN_FILENO) == 1 && ::tcgetpgrp(STDIN_FILENO) == ::getpgid(parent)) make_foreground(::getpid());
+  } else {
+    const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null >= 0) ::dup2(null, STDIN_FILENO);
+  }
+  if (stdio == Stdio::kPipes) {
+    ::dup2(out, STDOUT_FILENO);
+    ::dup2(err, STDERR_FILENO);
+  }
+  signals.restore();
+  ::execvpe(argv[0], argv, environment);
+}
+
+tl::unexpected<Error> exec_error(int error_number, const std::string& program) {
+  switch (error_number) {
+    case ENOENT:
+      return fail(
+          ExitCode::kNoInput,
+          program.find('/') == std::string::npos
+              ? fmt::format("command '{}' is not in PATH; give its path, or install it", program)
+              : fmt::format("command '{}' does not exist, or the interpreter in its first line does not", program));
+    case EACCES:
+      return fail(
+          ExitCode::kNoPermission,
+          fmt::format("command '{}' may not be executed; is it a program, and is its x permission set?", program));
+    case ENOEXEC:
+      return fail(
+          ExitCode::kDataErr,
+          fmt::format(
+              "command '{}' is no program for this machine: wrong architecture, or a script without a '#!' line",
+              program));
+    default:
+      return fail_errno(error_number, fmt::format("command '{}' cannot be executed", program));
+  }
+}
+
+}  // namespace
+
+Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& signals) {
+  std::vector<std::string> arguments = command.argv;
+  std::vector<std::string> entries = to_entries(command.environment);
+  const std::vector<char*> argv = pointers_to(arguments);
+  const std::vector<char*> environment = pointers_to(entries);
+
+  Pipe out;
+  Pipe err;
+  if (stdio == Stdio::kPipes) {
+    for (Pipe* pipe : {&out, &err}) {
+      Result<Pipe> made = make_pipe();
+      if (!made) return tl::make_unexpected(made.error());
+      *pipe = std::move(*made);
+      ::fcntl(pipe->reader.get(), F_SETFL, O_NONBLOCK);
+    }
+  }
+  Result<Pipe> report = make_pipe();  // closed by a successful exec, else it carries errno
+  if (!report) return tl::make_unexpected(report.error());
+
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) return fail_errno(errno, fmt::format("a process for '{}' cannot be made", command.argv[0]));
+  if (pid == 0) {
+    become(argv.data(), environment.data(), parent, stdio, out.writer.get(), err.writer.get(), signals);
+    const int error = errno;
+    if (::write(report->writer.get(), &error, sizeof error) != sizeof error) ::_exit(125);
+    ::_exit(126);
+  }
+  ::setpgid(pid, pid);  // in both processes, so that neither meets the old group; fails once the child has exec'ed
+  report->writer.close();
+  int error = 0;
+  ssize_t got;
+  do {
+    got = ::read(report->reader.get(), &error, sizeof error);
+  } while (got < 0 && errno == EINTR);
+  if (got == sizeof error) {
+    ::waitpid(pid, nullptr, 0);
+    return exec_error(error, command.argv[0]);
+  }
+  return Child{pid, std::move(out.reader), std::move(err.reader)};
+}
+
+void take_back_terminal() {
+  if (::isatty(STDIN_FILENO) == 1) make_foreground(::getpgrp());
+}
+
+}  // namespace oarlock::launch

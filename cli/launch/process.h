@@ -1,0 +1,40 @@
+// Starting a process in a process group of its own that cannot outlive this one.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/launch/environment.h"
+#include "cli/launch/file_descriptor.h"
+#include "cli/launch/signals.h"
+#include "common/error.h"
+
+namespace oarlock::launch {
+
+struct Command {
+  std::vector<std::string> argv;  // argv[0] is looked up in this process's PATH
+  Environment environment;        // the whole of it
+};
+
+enum class Stdio {
+  kForeground,  // this process's own, and the foreground of the terminal where there is one
+  kOutput,      // stdin is /dev/null, stdout and stderr are this process's own
+  kPipes,       // stdin is /dev/null, stdout and stderr are pipes
+};
+
+struct Child {
+  pid_t pid = -1;      // also the id of its process group
+  FileDescriptor out;  // reading ends, non-blocking; only with kPipes
+  FileDescriptor err;
+};
+
+// The child gets SIGKILL when this process dies. A program that is not there is kNoInput, one that may not be executed
+// kNoPermission, one that is none kDataErr.
+Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& signals);
+
+// After a kForeground child: makes this process's group the terminal's foreground again.
+void take_back_terminal();
+
+}  // namespace oarlock::launch

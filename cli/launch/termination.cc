@@ -1,0 +1,73 @@
+#include "cli/launch/termination.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+
+#include "cli/launch/file_descriptor.h"
+#include "common/contract.h"
+#include "common/files.h"
+
+namespace oarlock::launch {
+
+std::string pod_message(const std::vector<std::string>& texts, const std::vector<int>& ranks, const Verdict& verdict) {
+  const auto member = static_cast<size_t>(std::max(verdict.member, 0));
+  if (!texts[member].empty() || verdict.member < 0) return texts[member].substr(0, kTerminationMessageLimit);
+  TerminationMessage made;
+  made.rank = ranks[member];
+  made.reason = verdict.status.signal != 0 ? "KilledBySignal" : "Failed";
+  made.message = fmt::format("rank {} ended with {} and left no message", made.rank, describe(verdict.status));
+  for (const std::string& text : texts) {
+    if (const auto other = termination_message_from_json(text)) {
+      made.step = std::max(made.step, other->step);
+      made.checkpoint_step = std::max(made.checkpoint_step, other->checkpoint_step);
+    }
+  }
+  return to_json(made);
+}
+
+std::optional<std::string> termination_log(const Environment& environment) {
+  if (const auto it = environment.find(kEnvTerminationLog); it != environment.end() && !it->second.empty())
+    return it->second;
+  if (::access(kDefaultTerminationLog, W_OK) == 0) return kDefaultTerminationLog;
+  return std::nullopt;
+}
+
+Result<MessageFiles> MessageFiles::make(const Environment& environment) {
+  std::vector<std::string> places = {"/tmp", "/dev/shm"};
+  if (const auto it = environment.find("TMPDIR"); it != environment.end() && !it->second.empty())
+    places.insert(places.begin(), it->second);
+  for (const std::string& place : places) {
+    std::string folder = place + "/oarlock-launch.XXXXXX";
+    if (::mkdtemp(folder.data()) != nullptr) return MessageFiles(folder);
+  }
+  return fail(ExitCode::kCantCreate,
+              fmt::format("no temporary folder can be made in {}; mount an emptyDir there, or set TMPDIR",
+                          fmt::join(places, ", ")));
+}
+
+MessageFiles::~MessageFiles() {
+  std::error_code ignored;
+  if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+}
+
+std::filesystem::path MessageFiles::path(int member) const { return folder_ / fmt::format("{}.json", member); }
+
+std::string MessageFiles::text(int member) const { return read_file(path(member)).value_or(""); }
+
+Result<void> write_in_place(const std::filesystem::path& path, const std::string& text) {
+  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file.open())
+    return fail_errno(errno, fmt::format("{}: the termination message cannot be written", path.string()));
+  if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return fail_errno(errno, fmt::format("{}: the termination message cannot be written", path.string()));
+  }
+  return {};
+}
+
+}  // namespace oarlock::launch

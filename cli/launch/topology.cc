@@ -1,0 +1,169 @@
+#include "cli/launch/topology.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <climits>
+
+#include "common/contract.h"
+
+namespace oarlock::launch {
+namespace {
+
+std::optional<std::string> find(const Environment& environment, const char* name) {
+  const auto it = environment.find(name);
+  if (it == environment.end() || it->second.empty()) return std::nullopt;  // set but empty is as good as not set
+  return it->second;
+}
+
+struct Range {
+  int smallest;
+  int largest;
+  const char* words;
+};
+constexpr Range kCount{1, 1'000'000, "a number of at least 1"};
+constexpr Range kIndex{0, 999'999, "a number of at least 0"};
+constexpr Range kPort{1, 65535, "a port from 1 to 65535"};
+
+// A number under one flag and two environment names.
+class Setting {
+ public:
+  Setting(const char* flag, const char* bare, const char* pet, Range range)
+      : flag_(flag), bare_(bare), pet_(pet), range_(range) {}
+
+  // Nothing: none of the three is there.
+  Result<std::optional<int>> read(const std::optional<int>& flag_value, const Environment& environment) const {
+    if (flag_value) {
+      if (!in_range(*flag_value)) {
+        return fail(ExitCode::kUsage, fmt::format("{}={} is not {}", flag_, *flag_value, range_.words));
+      }
+      return flag_value;
+    }
+    std::optional<int> result;
+    for (const char* name : {bare_, pet_}) {
+      if (name == nullptr) continue;
+      const std::optional<std::string> text = find(environment, name);
+      if (!text) continue;
+      int value = 0;
+      const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+      if (error != std::errc() || end != text->data() + text->size() || !in_range(value)) {
+        return fail(ExitCode::kConfig, fmt::format("environment variable {}='{}' is not {}; correct it, or give {}",
+                                                   name, *text, range_.words, flag_));
+      }
+      if (result && *result != value) {
+        return fail(ExitCode::kConfig,
+                    fmt::format("environment variables {}={} and {}={} contradict each other; correct one, or give {}",
+                                bare_, *result, name, value, flag_));
+      }
+      result = value;
+    }
+    return result;
+  }
+
+ private:
+  bool in_range(int value) const { return value >= range_.smallest && value <= range_.largest; }
+
+  const char* flag_;
+  const char* bare_;
+  const char* pet_;
+  Range range_;
+};
+
+}  // namespace
+
+Result<Topology> resolve_topology(const TopologyFlags& flags, const Environment& environment,
+                                  const std::function<Result<int>()>& free_port) {
+  Topology topology;
+  const auto nproc = Setting("--nproc", kEnvLocalWorldSize, kEnvPetNprocPerNode, kCount).read(flags.nproc, environment);
+  if (!nproc) return tl::make_unexpected(nproc.error());
+  topology.nproc = nproc->value_or(1);
+
+  const auto nnodes = Setting("--nnodes", nullptr, kEnvPetNnodes, kCount).read(flags.nnodes, environment);
+  if (!nnodes) return tl::make_unexpected(nnodes.error());
+  // With a flag for either, an inherited WORLD_SIZE belongs to something else.
+  const bool use_world_size = !flags.nproc && !flags.nnodes;
+  std::optional<int> world_size;
+  if (use_world_size) {
+    const auto value = Setting("--nnodes and --nproc", kEnvWorldSize, nullptr, kCount).read(std::nullopt, environment);
+    if (!value) return tl::make_unexpected(value.error());
+    world_size = *value;
+  }
+  if (*nnodes) {
+    topology.nnodes = **nnodes;
+  } else if (world_size) {
+    topology.nnodes = std::max(1, *world_size / topology.nproc);
+  }
+  if (static_cast<int64_t>(topology.nproc) * topology.nnodes > kCount.largest) {
+    return fail(ExitCode::kUsage, fmt::format("{} nodes of {} ranks are more than {} ranks", topology.nnodes,
+                                              topology.nproc, kCount.largest));
+  }
+  if (world_size && *world_size != topology.world_size()) {
+    return fail(ExitCode::kConfig, fmt::format("environment variable {}={} is not {} nodes times {} ranks per node "
+                                               "({}, {}); correct them, or give --nnodes and --nproc",
+                                               kEnvWorldSize, *world_size, topology.nnodes, topology.nproc,
+                                               kEnvPetNnodes, kEnvLocalWorldSize));
+  }
+
+  const auto node_rank =
+      Setting("--node-rank", kEnvNodeRank, kEnvPetNodeRank, kIndex).read(flags.node_rank, environment);
+  if (!node_rank) return tl::make_unexpected(node_rank.error());
+  const bool several_nodes = topology.nnodes > 1;
+  if (several_nodes && !*node_rank) {
+    return fail(ExitCode::kConfig, fmt::format("with {} nodes, this node's index is needed: set {} or give --node-rank",
+                                               topology.nnodes, kEnvNodeRank));
+  }
+  topology.node_rank = node_rank->value_or(0);
+  if (topology.node_rank >= topology.nnodes) {
+    return fail(
+        flags.node_rank ? ExitCode::kUsage : ExitCode::kConfig,
+        fmt::format(
+            "node rank {} is not below the number of nodes, {}; nodes count from 0 (--node-rank or {}, --nnodes or {})",
+            topology.node_rank, topology.nnodes, kEnvNodeRank, kEnvPetNnodes));
+  }
+
+  std::optional<std::string> address;
+  if (!flags.master_addr.empty()) address = flags.master_addr;
+  if (!address) address = find(environment, kEnvMasterAddr);
+  if (!address) address = find(environment, kEnvPetMasterAddr);
+  if (!address && several_nodes) {
+    return fail(ExitCode::kConfig,
+                fmt::format("with {} nodes, the address of the one with rank 0 is needed: set {} or give --master-addr",
+                            topology.nnodes, kEnvMasterAddr));
+  }
+  const bool address_given = address.has_value();
+  topology.master_addr = address.value_or("127.0.0.1");
+
+  const auto port =
+      Setting("--master-port", kEnvMasterPort, kEnvPetMasterPort, kPort).read(flags.master_port, environment);
+  if (!port) return tl::make_unexpected(port.error());
+  if (*port) {
+    topology.master_port = **port;
+  } else if (several_nodes || address_given) {
+    topology.master_port = kDefaultMasterPort;
+  } else {
+    const Result<int> free = free_port();
+    if (!free) return tl::make_unexpected(free.error());
+    topology.master_port = *free;
+  }
+  return topology;
+}
+
+Environment rank_environment(const Topology& topology, int local_rank) {
+  const std::string port = std::to_string(topology.master_port);
+  return {
+      {kEnvRank, std::to_string(topology.rank(local_rank))},
+      {kEnvLocalRank, std::to_string(local_rank)},
+      {kEnvWorldSize, std::to_string(topology.world_size())},
+      {kEnvLocalWorldSize, std::to_string(topology.nproc)},
+      {kEnvNodeRank, std::to_string(topology.node_rank)},
+      {kEnvMasterAddr, topology.master_addr},
+      {kEnvMasterPort, port},
+      {kEnvPetNnodes, std::to_string(topology.nnodes)},
+      {kEnvPetNprocPerNode, std::to_string(topology.nproc)},
+      {kEnvPetNodeRank, std::to_string(topology.node_rank)},
+      {kEnvPetMasterAddr, topology.master_addr},
+      {kEnvPetMasterPort, port},
+  };
+}
+
+}  // namespace oarlock::launch

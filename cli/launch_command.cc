@@ -1,0 +1,149 @@
+// oarlock launch: supervises the ranks of one node.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/Config.hpp>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/launch/console.h"
+#include "cli/launch/free_ports.h"
+#include "cli/launch/group.h"
+#include "cli/launch/termination.h"
+#include "cli/launch/topology.h"
+#include "cli/usage.h"
+#include "common/contract.h"
+#include "common/files.h"
+#include "common/yaml/suggest.h"
+
+namespace oarlock::cli {
+namespace {
+
+using namespace launch;
+
+constexpr char kDescription[] =
+    "Start and supervise the ranks of one node. What is not given is taken from the environment\n"
+    "(LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT and torchrun's PET_ names), else: one rank, one node.";
+
+constexpr char kFooter[] = R"(
+Each rank gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT and the PET_ names.
+The first failure stops all ranks: SIGTERM, and SIGKILL after the grace. The exit code is that of the rank that failed
+first, 128+n after signal n. 66: there is no such command; 77: it may not be executed; 78: the environment is wrong.
+SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded; a second SIGINT kills at once.
+With several ranks, each line of output begins with [RANK r]; a single rank has this program's own stdin and stdout.
+
+examples:
+  oarlock launch --nproc 2 oarlock-trainer --config trainer.yaml
+  oarlock launch --nproc 4 -- python3 train.py --epochs 3
+  oarlock launch --nnodes 2 --node-rank 1 --master-addr node0 --nproc 8 -- python3 train.py
+)";
+
+struct LaunchFlags {
+  TopologyFlags topology;
+  double grace = 20;
+  bool no_prefix = false;
+};
+
+// `words` is what CLI11 left over: everything from the first word on that is no option of launch.
+Result<std::vector<std::string>> command_of(std::vector<std::string> words, const std::optional<Words>& after_marker,
+                                            const CLI::App& app) {
+  if (!words.empty() && words.front().starts_with('-')) {
+    std::vector<std::string> known;
+    for (const CLI::Option* option : app.get_options()) known.push_back("--" + option->get_lnames().front());
+    const std::string nearest = suggest(words.front().substr(0, words.front().find('=')), known);
+    return fail(ExitCode::kUsage, fmt::format("unknown option '{}'{}; see oarlock launch --help", words.front(),
+                                              nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest)));
+  }
+  if (after_marker) {
+    if (!words.empty()) words.emplace_back("--");  // it belongs to the command
+    words.insert(words.end(), after_marker->begin(), after_marker->end());
+  }
+  if (words.empty()) {
+    return fail(ExitCode::kUsage,
+                "there is no command to run; write it after the options: oarlock launch --nproc 2 -- python3 train.py");
+  }
+  return words;
+}
+
+std::string log_text(const std::optional<std::string>& path) { return path ? read_file(*path).value_or("") : ""; }
+
+Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string>& argv) {
+  const Environment environment = environment_of(environ);
+  const Result<Topology> topology = resolve_topology(flags.topology, environment, [] { return free_port_range(1); });
+  if (!topology) return tl::make_unexpected(topology.error());
+  const Result<SignalSource> signals = SignalSource::take();
+  if (!signals) return tl::make_unexpected(signals.error());
+
+  const int count = topology->nproc;
+  const std::optional<std::string> pod_log = termination_log(environment);
+  std::optional<MessageFiles> files;
+  if (count > 1) {
+    Result<MessageFiles> made = MessageFiles::make(environment);
+    if (!made) return tl::make_unexpected(made.error());
+    files.emplace(std::move(*made));
+  }
+  std::vector<Member> members;
+  std::vector<int> ranks;
+  for (int i = 0; i < count; ++i) {
+    Environment of_rank = rank_environment(*topology, i);
+    if (files) of_rank[kEnvTerminationLog] = files->path(i).string();
+    of_rank.insert(environment.begin(), environment.end());  // does not replace
+    const int rank = topology->rank(i);
+    ranks.push_back(rank);
+    members.push_back({{argv, std::move(of_rank)},
+                       fmt::format("rank {}", rank),
+                       flags.no_prefix ? "" : fmt::format("[RANK {}] ", rank)});
+  }
+
+  const RealClock clock;
+  Console console("oarlock launch");
+  const auto grace = std::chrono::duration_cast<Supervisor::Duration>(std::chrono::duration<double>(flags.grace));
+  const Stdio stdio = count > 1 ? Stdio::kPipes : Stdio::kForeground;
+  const Result<Verdict> verdict = run_group(members, {grace, stdio}, *signals, clock, console);
+  if (!verdict) return tl::make_unexpected(verdict.error());
+
+  std::vector<std::string> texts;
+  for (int i = 0; i < count; ++i) texts.push_back(files ? files->text(i) : log_text(pod_log));
+  const std::string message = pod_message(texts, ranks, *verdict);
+  // Several ranks that know nothing of the contract may have written the pod's file themselves: that stays.
+  const std::string present = log_text(pod_log);
+  const bool made_up = !texts.empty() && texts[static_cast<size_t>(std::max(verdict->member, 0))].empty();
+  if (pod_log && !message.empty() && message != present && (present.empty() || !made_up)) {
+    if (Result<void> written = write_in_place(*pod_log, message); !written) {
+      console.say(written.error().message);
+      console.flush(*signals, clock, clock.steady() + grace);
+    }
+  }
+  return verdict->exit_code;
+}
+
+}  // namespace
+
+void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen& chosen) {
+  auto flags = std::make_shared<LaunchFlags>();
+  CLI::App* launch = app.add_subcommand("launch", kDescription);
+  launch->footer(kFooter);
+  set_usage(*launch, "oarlock launch [OPTIONS] [--] COMMAND [ARGUMENTS...]");
+  launch->add_option("--nproc", flags->topology.nproc, "ranks on this node")->type_name("N");
+  launch->add_option("--nnodes", flags->topology.nnodes, "nodes in the job")->type_name("N");
+  launch->add_option("--node-rank", flags->topology.node_rank, "this node's index, from 0")->type_name("N");
+  launch->add_option("--master-addr", flags->topology.master_addr, "host of rank 0")->type_name("HOST");
+  launch->add_option("--master-port", flags->topology.master_port, "rendezvous port of rank 0")->type_name("PORT");
+  launch
+      ->add_option("--grace", flags->grace,
+                   "seconds between SIGTERM and SIGKILL; in a pod, less than its terminationGracePeriodSeconds")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
+  launch->add_flag("--no-prefix", flags->no_prefix, "no [RANK r] before the lines");
+  launch->prefix_command();
+  launch->callback([launch, flags, &after_marker, &chosen] {
+    chosen = [launch, flags, &after_marker]() -> Result<int> {
+      const Result<std::vector<std::string>> argv = command_of(launch->remaining(), after_marker, *launch);
+      if (!argv) return tl::make_unexpected(argv.error());
+      return launch_ranks(*flags, *argv);
+    };
+  });
+}
+
+}  // namespace oarlock::cli

@@ -1,0 +1,60 @@
+#include "cli/launch/line_prefixer.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace oarlock::launch {
+namespace {
+
+// Feeds the text in pieces of every size from one byte on; the result must not depend on it.
+std::string prefixed(const std::string& text, bool at_carriage_return = false) {
+  std::string result;
+  for (size_t piece = 1; piece <= text.size() + 1; ++piece) {
+    LinePrefixer prefixer("> ", at_carriage_return);
+    std::string out;
+    for (size_t i = 0; i < text.size(); i += piece) prefixer.feed(std::string_view(text).substr(i, piece), out);
+    prefixer.finish(out);
+    if (piece > 1) {
+      EXPECT_EQ(out, result) << "in pieces of " << piece;
+    }
+    result = out;
+  }
+  return result;
+}
+
+TEST(LinePrefixer, PrefixesEachLine) { EXPECT_EQ(prefixed("a\nb\n"), "> a\n> b\n"); }
+TEST(LinePrefixer, KeepsEmptyLines) { EXPECT_EQ(prefixed("\n\na\n"), "> \n> \n> a\n"); }
+TEST(LinePrefixer, KeepsALastLineWithoutNewline) { EXPECT_EQ(prefixed("a\nb"), "> a\n> b\n"); }
+TEST(LinePrefixer, SaysNothingAboutNothing) { EXPECT_EQ(prefixed(""), ""); }
+TEST(LinePrefixer, IsBinarySafe) {
+  const std::string bytes("\x00\xff\x1b[0m\r\x80\n\x00", 10);
+  EXPECT_EQ(prefixed(bytes), "> " + bytes.substr(0, 9) + "> " + std::string(1, '\0') + "\n");
+}
+TEST(LinePrefixer, LeavesCarriageReturnsAloneElsewhere) { EXPECT_EQ(prefixed("1%\r2%\r3%\n"), "> 1%\r2%\r3%\n"); }
+TEST(LinePrefixer, EndsALineAtACarriageReturnOnATerminal) {
+  EXPECT_EQ(prefixed("1%\r2%\rdone\n", true), "> 1%\r> 2%\r> done\n");
+}
+TEST(LinePrefixer, TakesCrLfAsOneEnd) { EXPECT_EQ(prefixed("a\r\nb\r\n", true), "> a\r\n> b\r\n"); }
+
+TEST(LinePrefixer, HoldsALineUntilItIsComplete) {
+  LinePrefixer prefixer("> ", false);
+  std::string out;
+  prefixer.feed("begin", out);
+  EXPECT_EQ(out, "");
+  prefixer.feed(" end\nnext", out);
+  EXPECT_EQ(out, "> begin end\n");
+}
+
+TEST(LinePrefixer, CutsALineThatNeverEnds) {
+  LinePrefixer prefixer("> ", false);
+  std::string out;
+  const std::string piece(size_t{1} << 20, 'x');
+  for (int i = 0; i < 40; ++i) prefixer.feed(piece, out);
+  prefixer.finish(out);
+  EXPECT_EQ(out.size(), 40 * piece.size() + 3 * 3);  // 16, 16 and 8 MiB, each with "> " and a newline
+}
+
+}  // namespace
+}  // namespace oarlock::launch

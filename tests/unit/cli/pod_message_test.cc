@@ -1,0 +1,44 @@
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "cli/launch/termination.h"
+#include "common/contract.h"
+
+namespace oarlock::launch {
+namespace {
+
+const std::string kRank4 = to_json(TerminationMessage{
+    .rank = 4, .step = 90, .checkpoint_step = 80, .reason = "PeerLost", .message = "rank 5 is gone"});
+const std::string kRank5 = to_json(
+    TerminationMessage{.rank = 5, .step = 91, .checkpoint_step = 80, .reason = "DataInvalid", .message = "truncated"});
+const std::vector<int> kRanks = {4, 5};
+
+TEST(PodMessage, IsThatOfTheFailedRank) {
+  EXPECT_EQ(pod_message({kRank4, kRank5}, kRanks, {.exit_code = 65, .member = 1, .status = {65, 0}}), kRank5);
+}
+
+TEST(PodMessage, IsTheFirstRanksAfterASuccess) {
+  EXPECT_EQ(pod_message({kRank4, kRank5}, kRanks, {}), kRank4);
+  EXPECT_EQ(pod_message({"", ""}, kRanks, {}), "");
+}
+
+TEST(PodMessage, IsMadeForARankThatCouldNotSpeak) {
+  const std::string text = pod_message({kRank4, ""}, kRanks, {.exit_code = 137, .member = 1, .status = {0, SIGKILL}});
+  const auto message = termination_message_from_json(text);
+  ASSERT_TRUE(message.has_value()) << text;
+  EXPECT_EQ(message->rank, 5);
+  EXPECT_EQ(message->step, 90);  // as its peer saw it
+  EXPECT_EQ(message->checkpoint_step, 80);
+  EXPECT_EQ(message->reason, "KilledBySignal");
+  EXPECT_EQ(message->message, "rank 5 ended with signal 9 (SIGKILL) and left no message");
+}
+
+TEST(PodMessage, MayBeAnyTextAndIsCutToTheLimit) {
+  const Verdict verdict{.exit_code = 1, .member = 0, .status = {1, 0}};
+  EXPECT_EQ(pod_message({"plain text", kRank5}, kRanks, verdict), "plain text");
+  EXPECT_EQ(pod_message({std::string(10'000, 'x'), ""}, kRanks, verdict).size(), kTerminationMessageLimit);
+}
+
+}  // namespace
+}  // namespace oarlock::launch
