@@ -155,10 +155,10 @@ Plan finish(const Observed& observed, const Membership& members, api::Status nex
   Plan plan = plan_of(Verdict::kComplete, said.message);
   plan.actions = std::move(guards);
   plan.actions.emplace_back(PatchStatus{std::move(next)});
+  plan.actions.emplace_back(std::move(said));
   Deletions left = stop_all(observed, members, "the job has ended", true, observed.now);
   append(plan.actions, std::move(left.actions));
   plan.requeue_after = left.look_again;
-  plan.actions.emplace_back(std::move(said));
   return plan;
 }
 
@@ -233,10 +233,11 @@ std::optional<Plan> suspend(const Observed& observed, const Membership& members)
   Deletions left = stop_all(observed, members, "the job is suspended", false, condition->last_transition_time);
   Plan plan = plan_of(Verdict::kWait, "the job is suspended", left.look_again);
   if (next != status) plan.actions.emplace_back(PatchStatus{next});
-  append(plan.actions, std::move(left.actions));
-  if (is_new)
+  if (is_new) {
     plan.actions.emplace_back(
         event(EmitEvent::Type::kNormal, "Suspended", "DeletePods", "spec.suspend is true: the pods are stopped"));
+  }
+  append(plan.actions, std::move(left.actions));
   if (!plan.actions.empty()) plan.verdict = Verdict::kProgress;
   return plan;
 }
