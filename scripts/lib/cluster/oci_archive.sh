@@ -1,8 +1,9 @@
-# Small images without a build tool: an OCI archive with one layer, written by hand. Needs common.sh and jq.
+# Writes OCI archives. Their layers are not compressed, which for a load on the same machine is only a loss of time; the
+# build tools' own archives always are. Needs common.sh and jq.
 
 # make_oci_archive FILE NAME FOLDER CONFIG: an image of the files below FOLDER; CONFIG is JSON, as {"Entrypoint": ["/a"]}.
 make_oci_archive() {
-  local file=$1 name=$2 folder=$3 settings=$4 work layer config manifest
+  local file=$1 name=$2 folder=$3 settings=$4 work layer config
   work=$(mktemp -d "$OARLOCK_CACHE/image.XXXXXX")
   mkdir -p "$work/image/blobs/sha256"
   tar -C "$folder" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf "$work/blob" .
@@ -15,14 +16,35 @@ make_oci_archive() {
     '{schemaVersion: 2, mediaType: "application/vnd.oci.image.manifest.v1+json",
       config: {mediaType: "application/vnd.oci.image.config.v1+json", digest: $config, size: $config_size},
       layers: [{mediaType: "application/vnd.oci.image.layer.v1.tar", digest: $layer, size: $layer_size}]}' >"$work/blob"
-  manifest=$(add_blob "$work")
-  jq -n --arg digest "sha256:$manifest" --argjson size "$(stat -c %s "$work/image/blobs/sha256/$manifest")" --arg name "$name" \
-    '{schemaVersion: 2, manifests: [{mediaType: "application/vnd.oci.image.manifest.v1+json", digest: $digest, size: $size,
-      annotations: {"io.containerd.image.name": $name}}]}' >"$work/image/index.json"
-  echo '{"imageLayoutVersion": "1.0.0"}' >"$work/image/oci-layout"
-  tar -C "$work/image" -cf "$work/image.tar" oci-layout index.json blobs
-  mv "$work/image.tar" "$file"
+  add_blob "$work" >"$work/manifest"
+  write_archive "$work/image" "$name" "$(<"$work/manifest")" "$file"
   rm -rf "$work"
+}
+
+# archive_pushed_image FOLDER NAME FILE: from what 'buildah push dir:FOLDER' has written, one file for each digest.
+archive_pushed_image() {
+  local folder=$1 digest file
+  mkdir -p "$folder/image/blobs/sha256"
+  digest=$(sha256sum "$folder/manifest.json" | cut -d' ' -f1)
+  mv "$folder/manifest.json" "$folder/$digest"
+  for file in "$folder"/*; do
+    if [[ ${file##*/} =~ ^[0-9a-f]{64}$ ]]; then mv "$file" "$folder/image/blobs/sha256/"; fi
+  done
+  write_archive "$folder/image" "$2" "$digest" "$3"
+  rm -rf "$folder"
+}
+
+# write_archive LAYOUT NAME MANIFEST_DIGEST FILE
+write_archive() {
+  local layout=$1 name=$2 digest=$3 file=$4 type
+  type=$(jq -r .mediaType "$layout/blobs/sha256/$digest")
+  jq -n --arg digest "sha256:$digest" --arg type "$type" --argjson size "$(stat -c %s "$layout/blobs/sha256/$digest")" --arg name "$name" \
+    '{schemaVersion: 2, manifests: [{mediaType: $type, digest: $digest, size: $size,
+      annotations: {"io.containerd.image.name": $name, "org.opencontainers.image.ref.name": $name}}]}' >"$layout/index.json"
+  echo '{"imageLayoutVersion": "1.0.0"}' >"$layout/oci-layout"
+  mkdir -p "$(dirname "$file")"
+  tar -C "$layout" -cf "$file.part" oci-layout index.json blobs
+  mv "$file.part" "$file"
 }
 
 # Moves the file WORK/blob to where its digest says, and prints the digest.

@@ -1,0 +1,30 @@
+# The operator's image. Ordinary:  docker build -f docker/operator.Dockerfile -t oarlock/operator .
+# scripts/images passes the folder of programs that are built already: --build-context programs=DIR (it holds usr/bin).
+ARG BASE=docker.io/library/debian:bookworm-slim
+
+FROM ${BASE} AS programs
+RUN apt-get update && apt-get install -y --no-install-recommends \
+      build-essential cmake ninja-build pkg-config libssl-dev zlib1g-dev libexpected-dev nlohmann-json3-dev libfmt-dev \
+      libspdlog-dev libcli11-dev libyaml-cpp-dev libxxhash-dev libcpprest-dev libprometheus-cpp-dev libcivetweb-dev
+COPY . /source
+RUN cmake -S /source -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr \
+      -DOARLOCK_TRAINER=OFF -DOARLOCK_CLI=OFF -DOARLOCK_TESTS=OFF \
+ && cmake --build /build && cmake --install /build --component operator --strip
+
+FROM ${BASE}
+# Only what the operator loads.
+RUN apt-get update && apt-get install -y --no-install-recommends \
+      libcpprest2.10 libssl3 libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0 libcivetweb1 \
+      libspdlog1.10 libfmt9 libyaml-cpp0.7 libxxhash0 zlib1g \
+ && rm -rf /var/lib/apt/lists/* /var/cache/* /var/log/*
+COPY --from=programs /usr/bin/oarlock-operator /usr/bin/
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="oarlock-operator" \
+      org.opencontainers.image.description="Kubernetes operator for TrainingJobs" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+# No name, a number: Kubernetes can then check runAsNonRoot. It writes no file, so the root can be read-only.
+USER 65532:65532
+ENTRYPOINT ["/usr/bin/oarlock-operator"]

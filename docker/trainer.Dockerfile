@@ -1,0 +1,52 @@
+# The trainer's image. Ordinary:  docker build -f docker/trainer.Dockerfile -t oarlock/trainer .
+# With CUDA and NCCL:             docker build -f docker/trainer.Dockerfile -t oarlock/trainer:cuda --build-arg VARIANT=cuda .
+# scripts/images passes what it has already: --build-context programs=DIR (it holds usr/bin), and
+# --build-context libtorch=DIR (it holds torch/ and nvidia/, as a site-packages folder does).
+ARG BASE=docker.io/library/debian:bookworm-slim
+ARG VARIANT=cpu
+
+FROM ${BASE} AS libtorch
+ARG VARIANT
+RUN apt-get update && apt-get install -y --no-install-recommends python3-pip
+# The CPU variant needs two small wheels beside torch, since libtorch_cpu.so names their libraries; CUDA needs all.
+RUN python3 -m pip install --no-cache-dir --target / --only-binary=:all: $([ "$VARIANT" = cuda ] || echo --no-deps) \
+      torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
+
+FROM ${BASE} AS programs
+ARG VARIANT
+RUN apt-get update && apt-get install -y --no-install-recommends \
+      build-essential cmake ninja-build pkg-config mold libssl-dev zlib1g-dev libexpected-dev nlohmann-json3-dev libfmt-dev \
+      libspdlog-dev libcli11-dev libyaml-cpp-dev libxxhash-dev libprometheus-cpp-dev libcivetweb-dev libgloo-dev
+COPY --from=libtorch /torch /libtorch/torch
+COPY --from=libtorch /nvidia /libtorch/nvidia
+COPY . /source
+RUN cmake -S /source -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr \
+      -DOARLOCK_TORCH_DIR=/libtorch/torch -DOARLOCK_CUDA=$([ "$VARIANT" = cuda ] && echo ON || echo OFF) \
+      -DOARLOCK_OPERATOR=OFF -DOARLOCK_TESTS=OFF \
+ && cmake --build /build && cmake --install /build --component trainer --strip && cmake --install /build --component cli --strip
+
+FROM ${BASE}
+ARG VARIANT
+# One layer for all that seldom changes. The CPU variant takes the five libraries that are loaded, the other all.
+# dataset-fashion-mnist is real data, so that the first job needs neither a volume nor a download.
+RUN --mount=type=bind,from=libtorch,target=/wheels \
+    apt-get update && apt-get install -y --no-install-recommends \
+      libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0 libcivetweb1 libspdlog1.10 libfmt9 libyaml-cpp0.7 libxxhash0 zlib1g \
+      dataset-fashion-mnist \
+ && rm -rf /var/lib/apt/lists/* /var/cache/* /var/log/* \
+ && mkdir -p /opt/libtorch && cd /wheels \
+ && if [ "$VARIANT" = cuda ]; then cp -a --parents torch/lib nvidia /opt/libtorch; \
+    else cp --parents torch/lib/libtorch_cpu.so torch/lib/libc10.so torch/lib/libgomp.so.1 \
+           nvidia/cu13/lib/libcudart.so.13 nvidia/cu13/lib/libcupti.so.13 /opt/libtorch; fi \
+ && echo /opt/libtorch/torch/lib >/etc/ld.so.conf.d/libtorch.conf && ldconfig
+COPY --from=programs /usr/bin/oarlock /usr/bin/oarlock-trainer /usr/bin/
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="oarlock-trainer" \
+      org.opencontainers.image.description="LibTorch trainer, and the launcher of a node's ranks" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+USER 65532:65532
+ENTRYPOINT ["/usr/bin/oarlock", "launch", "--"]
+CMD ["oarlock-trainer"]
