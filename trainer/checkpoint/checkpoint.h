@@ -10,10 +10,9 @@
 #include <string>
 
 #include "common/error.h"
+#include "trainer/checkpoint/safetensors.h"
 
 namespace oarlock {
-
-using TensorMap = std::map<std::string, at::Tensor>;
 
 // Who writes: the job and how often its group was started before. Orders the writers of one job.
 struct CheckpointOwner {
@@ -30,7 +29,7 @@ struct CheckpointState {
   int64_t epoch_samples = 0;  // of it, samples consumed by all ranks together: DistributedSampler's `start`
   int world_size = 1;         // ranks that trained
   CheckpointOwner owner;      // set by CheckpointStore::save
-  nlohmann::json extra = nlohmann::json::object();
+  nlohmann::json extra = nlohmann::json::object();  // no NaN: JSON has none
 };
 
 inline constexpr char kModelTensors[] = "model";          // parameters and buffers by their names
@@ -46,13 +45,16 @@ struct Checkpoint {
 // Contiguous copies on the CPU that share no memory with the originals.
 TensorMap copy_to_cpu(const TensorMap& tensors);
 
-// Writes every file and, last, manifest.json; each is fsynced, and so is the folder. The folder must exist and be empty.
-// kIoErr (disk full included), kCantCreate.
-Result<void> write_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& folder);
+inline constexpr char kManifestFile[] = "manifest.json";
 
-// Checks the folder against its manifest: names, sizes, XXH3-128 checksums. kDataErr with what is wrong; kNoInput when
-// there is no manifest.
-Result<void> verify_checkpoint(const std::filesystem::path& folder);
+// Writes every file and, last, manifest.json; each is fsynced, and so is the folder. The folder must exist and be
+// empty. Gives the bytes written. kIoErr (disk full included), kCantCreate; kUsage: a tensor that safetensors cannot
+// hold.
+Result<int64_t> write_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& folder);
+
+// Checks the folder against its manifest: names, sizes, XXH3-128 checksums. Gives the step. kDataErr with what is
+// wrong; kNoInput when there is no manifest.
+Result<int64_t> verify_checkpoint(const std::filesystem::path& folder);
 
 // verify_checkpoint, then reads all of it. Tensors are on the CPU and own their memory. kDataErr, kNoInput, kIoErr.
 Result<Checkpoint> read_checkpoint(const std::filesystem::path& folder);

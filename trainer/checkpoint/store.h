@@ -35,7 +35,7 @@ Result<CheckpointSearch> find_latest_checkpoint(const std::filesystem::path& roo
 
 struct StoreOptions {
   std::filesystem::path root;
-  CheckpointOwner owner;
+  CheckpointOwner owner{};
   int keep = 3;  // newest checkpoints that stay after a save; 0: all
 };
 
@@ -45,8 +45,9 @@ struct SavedCheckpoint {
 };
 
 // Makes the root its owner's: a fence file there names the job and attempt that may write. A writer of an older attempt
-// of the same job, and one of a job that another has displaced, is refused with kTempFail, at open() and at every save():
-// its group has been replaced, nothing of it is wrong, and it must not be blamed. Everything it saved before stays.
+// of the same job, and one of a job that another has displaced, is refused with kTempFail, at open() and at every
+// save(): its group has been replaced, nothing of it is wrong, and it must not be blamed. Everything it saved before
+// stays.
 class CheckpointStore {
  public:
   // Creates the root, takes the fence, removes what crashed writers left. kCantCreate: the root cannot be created or
@@ -57,7 +58,7 @@ class CheckpointStore {
   // touches another one before the new one is durable; then removes all but the newest `keep`. Replaces a checkpoint of
   // the same step in one rename. kIoErr (disk full included), kCantCreate, kTempFail: the older ones are intact, and a
   // later save may work. Uses nothing but its arguments and the file system: may run on any one thread at a time.
-  Result<SavedCheckpoint> save(const Checkpoint& checkpoint);
+  Result<SavedCheckpoint> save(Checkpoint checkpoint);
 
   // Whether the owner may still write: kTempFail when a newer attempt has taken over.
   Result<void> check_fence() const;
@@ -70,6 +71,7 @@ class CheckpointStore {
 
   StoreOptions options_;
   Logger logger_;
+  bool lock_warned_ = false;
 };
 
 }  // namespace oarlock

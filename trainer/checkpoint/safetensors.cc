@@ -1,0 +1,332 @@
+#include "trainer/checkpoint/safetensors.h"
+
+#include <ATen/ops/empty.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace oarlock {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the elements would have to be swapped");
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr uint64_t kMaxHeader = 100'000'000;  // bytes; the reference implementation's limit
+constexpr char kMetadataKey[] = "__metadata__";
+
+struct Dtype {
+  std::string_view name;
+  at::ScalarType type;
+};
+
+// In the order in which the reference implementation writes. Its sub-byte types (F4, F6_*) are not LibTorch dtypes.
+constexpr std::array kDtypes{
+    Dtype{"U64", at::ScalarType::UInt64},
+    Dtype{"I64", at::ScalarType::Long},
+    Dtype{"F64", at::ScalarType::Double},
+    Dtype{"C64", at::ScalarType::ComplexFloat},
+    Dtype{"F32", at::ScalarType::Float},
+    Dtype{"U32", at::ScalarType::UInt32},
+    Dtype{"I32", at::ScalarType::Int},
+    Dtype{"BF16", at::ScalarType::BFloat16},
+    Dtype{"F16", at::ScalarType::Half},
+    Dtype{"U16", at::ScalarType::UInt16},
+    Dtype{"I16", at::ScalarType::Short},
+    Dtype{"F8_E5M2FNUZ", at::ScalarType::Float8_e5m2fnuz},
+    Dtype{"F8_E4M3FNUZ", at::ScalarType::Float8_e4m3fnuz},
+    Dtype{"F8_E8M0", at::ScalarType::Float8_e8m0fnu},
+    Dtype{"F8_E4M3", at::ScalarType::Float8_e4m3fn},
+    Dtype{"F8_E5M2", at::ScalarType::Float8_e5m2},
+    Dtype{"I8", at::ScalarType::Char},
+    Dtype{"U8", at::ScalarType::Byte},
+    Dtype{"BOOL", at::ScalarType::Bool},
+};
+
+// ---- reading -------------------------------------------------------------------------------------------------------
+
+// One file being read, and its name for messages.
+class Source {
+ public:
+  static Result<Source> open(const std::filesystem::path& path) {
+    Source source(path, ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat status{};
+    if (source.fd_ < 0 || ::fstat(source.fd_, &status) != 0) {
+      return fail_errno(errno, fmt::format("{}: cannot be opened", path.string()));
+    }
+    source.size_ = static_cast<uint64_t>(status.st_size);
+    return source;
+  }
+  ~Source() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Source(Source&& other) noexcept
+      : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
+  Source& operator=(Source&&) = delete;
+
+  uint64_t size() const { return size_; }
+
+  tl::unexpected<Error> bad(const std::string& what) const {
+    return fail(ExitCode::kDataErr, fmt::format("{}: not a valid safetensors file: {}", path_.string(), what));
+  }
+
+  Result<void> read(uint64_t offset, void* target, uint64_t size) const {
+    auto* to = static_cast<char*>(target);
+    while (size > 0) {
+      const ssize_t got = ::pread(fd_, to, size, static_cast<off_t>(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return fail_errno(errno, fmt::format("{}: cannot be read", path_.string()));
+      if (got == 0) return bad("it became shorter while it was read");
+      to += got;
+      offset += static_cast<uint64_t>(got);
+      size -= static_cast<uint64_t>(got);
+    }
+    return {};
+  }
+
+ private:
+  Source(std::filesystem::path path, int fd) : path_(std::move(path)), fd_(fd) {}
+
+  std::filesystem::path path_;
+  int fd_;
+  uint64_t size_ = 0;
+};
+
+struct Entry {
+  std::string name;
+  at::ScalarType type = at::ScalarType::Undefined;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0;  // in the elements' part of the file
+  uint64_t end = 0;
+};
+
+// JSON in which no object has a key twice, or nothing.
+std::optional<json> parse_strictly(const std::string& text) {
+  std::vector<std::set<std::string>> open_objects;
+  bool duplicate = false;
+  const auto callback = [&](int, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::object_start) open_objects.emplace_back();
+    if (event == json::parse_event_t::object_end) open_objects.pop_back();
+    if (event == json::parse_event_t::key) {
+      duplicate = duplicate || !open_objects.back().insert(parsed.get<std::string>()).second;
+    }
+    return true;
+  };
+  json parsed = json::parse(text, callback, /*allow_exceptions=*/false);
+  if (parsed.is_discarded() || duplicate) return std::nullopt;
+  return parsed;
+}
+
+std::optional<uint64_t> unsigned_integer(const json& value) {
+  if (!value.is_number_unsigned()) return std::nullopt;
+  return value.get<uint64_t>();
+}
+
+// Bytes of a tensor; nothing when the number does not fit.
+std::optional<uint64_t> byte_size(const std::vector<int64_t>& shape, at::ScalarType type) {
+  uint64_t bytes = c10::elementSize(type);
+  for (const int64_t dimension : shape) {
+    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(dimension), &bytes)) return std::nullopt;
+  }
+  return bytes;
+}
+
+Result<Entry> entry_from(const Source& source, const std::string& name, const json& value, uint64_t data_size) {
+  const auto bad = [&](const std::string& what) { return source.bad(fmt::format("tensor \"{}\": {}", name, what)); };
+  if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
+      !value.contains("data_offsets")) {
+    return bad("expected exactly dtype, shape and data_offsets");
+  }
+  Entry entry;
+  entry.name = name;
+  const json& dtype = value["dtype"];
+  const auto* known =
+      std::find_if(kDtypes.begin(), kDtypes.end(), [&](const Dtype& d) { return dtype == json(d.name); });
+  if (known == kDtypes.end()) return bad(fmt::format("dtype {} is not supported", dtype.dump()));
+  entry.type = known->type;
+
+  if (!value["shape"].is_array()) return bad("shape is not a list");
+  for (const json& item : value["shape"]) {
+    const auto dimension = unsigned_integer(item);
+    if (!dimension || *dimension > INT64_MAX)
+      return bad(fmt::format("shape {} is not a list of sizes", value["shape"].dump()));
+    entry.shape.push_back(static_cast<int64_t>(*dimension));
+  }
+  const json& offsets = value["data_offsets"];
+  const auto begin = offsets.is_array() && offsets.size() == 2 ? unsigned_integer(offsets[0]) : std::nullopt;
+  const auto end = begin ? unsigned_integer(offsets[1]) : std::nullopt;
+  if (!end || *begin > *end || *end > data_size) {
+    return bad(fmt::format("data_offsets {} do not lie in the {} bytes of data", offsets.dump(), data_size));
+  }
+  entry.begin = *begin;
+  entry.end = *end;
+  const auto bytes = byte_size(entry.shape, entry.type);
+  if (!bytes || *bytes != *end - *begin) {
+    return bad(fmt::format("data_offsets {} do not fit {} of shape [{}]", offsets.dump(), known->name,
+                           fmt::join(entry.shape, ", ")));
+  }
+  return entry;
+}
+
+Result<SafetensorsMetadata> metadata_from(const Source& source, const json& value) {
+  if (!value.is_object()) return source.bad("__metadata__ is not an object");
+  SafetensorsMetadata metadata;
+  for (const auto& [key, text] : value.items()) {
+    if (!text.is_string()) return source.bad(fmt::format("__metadata__: the value of \"{}\" is not a string", key));
+    metadata[key] = text.get<std::string>();
+  }
+  return metadata;
+}
+
+// One tensor after the other, from the first byte of the data to the last.
+Result<void> check_layout(const Source& source, std::vector<Entry>& entries, uint64_t data_size) {
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
+  uint64_t at = 0;
+  for (const Entry& entry : entries) {
+    if (entry.begin != at) {
+      return source.bad(fmt::format("tensor \"{}\" starts at byte {} of the data, expected byte {}: {}", entry.name,
+                                    entry.begin, at, entry.begin < at ? "tensors overlap" : "there is a gap"));
+    }
+    at = entry.end;
+  }
+  if (at != data_size) return source.bad(fmt::format("the tensors end at byte {} of {} bytes of data", at, data_size));
+  return {};
+}
+
+// ---- writing -------------------------------------------------------------------------------------------------------
+
+struct Planned {
+  std::string name;
+  at::Tensor tensor;
+  size_t dtype = 0;  // index in kDtypes
+};
+
+Result<std::vector<Planned>> plan(const std::filesystem::path& path, const TensorMap& tensors) {
+  std::vector<Planned> planned;
+  for (const auto& [name, tensor] : tensors) {
+    const auto refuse = [&, tensor_name = name](const std::string& what) {
+      return fail(ExitCode::kUsage, fmt::format("{}: tensor \"{}\": {}", path.string(), tensor_name, what));
+    };
+    if (name == kMetadataKey) return refuse("the format keeps this name for itself");
+    if (!tensor.defined() || tensor.layout() != at::kStrided) return refuse("only dense tensors can be saved");
+    const auto* known =
+        std::find_if(kDtypes.begin(), kDtypes.end(), [&](const Dtype& d) { return d.type == tensor.scalar_type(); });
+    if (known == kDtypes.end())
+      return refuse(fmt::format("safetensors has no dtype {}", c10::toString(tensor.scalar_type())));
+    planned.push_back({name, tensor.detach().cpu().contiguous(), static_cast<size_t>(known - kDtypes.begin())});
+  }
+  std::stable_sort(planned.begin(), planned.end(),
+                   [](const Planned& a, const Planned& b) { return a.dtype < b.dtype; });
+  return planned;
+}
+
+// The length and the header, padded with spaces to a multiple of 8.
+std::string header_of(const std::vector<Planned>& planned, const SafetensorsMetadata& metadata) {
+  ordered_json header = ordered_json::object();
+  if (!metadata.empty()) header[kMetadataKey] = metadata;
+  uint64_t at = 0;
+  for (const Planned& item : planned) {
+    const uint64_t end = at + item.tensor.nbytes();
+    ordered_json entry;
+    entry["dtype"] = kDtypes[item.dtype].name;
+    entry["shape"] = item.tensor.sizes().vec();
+    entry["data_offsets"] = {at, end};
+    header[item.name] = std::move(entry);
+    at = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const uint64_t length = text.size();
+  std::string prefix(sizeof(length), '\0');
+  std::memcpy(prefix.data(), &length, sizeof(length));
+  return prefix + text;
+}
+
+}  // namespace
+
+Result<SafetensorsFile> read_safetensors(const std::filesystem::path& path) {
+  const auto source = Source::open(path);
+  if (!source) return tl::make_unexpected(source.error());
+  uint64_t header_size = 0;
+  if (source->size() < sizeof(header_size)) return source->bad(fmt::format("it has only {} bytes", source->size()));
+  if (auto read = source->read(0, &header_size, sizeof(header_size)); !read) return tl::make_unexpected(read.error());
+  if (header_size > kMaxHeader || header_size > source->size() - sizeof(header_size)) {
+    return source->bad(
+        fmt::format("the header's length {} does not fit a file of {} bytes", header_size, source->size()));
+  }
+  std::string text(header_size, '\0');
+  if (auto read = source->read(sizeof(header_size), text.data(), header_size); !read) {
+    return tl::make_unexpected(read.error());
+  }
+  const std::optional<json> header = text.starts_with('{') ? parse_strictly(text) : std::nullopt;
+  if (!header || !header->is_object()) return source->bad("the header is not a JSON object with distinct keys");
+
+  const uint64_t data_offset = sizeof(header_size) + header_size;
+  const uint64_t data_size = source->size() - data_offset;
+  SafetensorsFile file;
+  std::vector<Entry> entries;
+  for (const auto& [name, value] : header->items()) {
+    if (name == kMetadataKey) {
+      auto metadata = metadata_from(*source, value);
+      if (!metadata) return tl::make_unexpected(metadata.error());
+      file.metadata = std::move(*metadata);
+      continue;
+    }
+    auto entry = entry_from(*source, name, value, data_size);
+    if (!entry) return tl::make_unexpected(entry.error());
+    entries.push_back(std::move(*entry));
+  }
+  if (auto layout = check_layout(*source, entries, data_size); !layout) return tl::make_unexpected(layout.error());
+
+  for (const Entry& entry : entries) {
+    at::Tensor tensor;
+    try {
+      tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.type));
+    } catch (const c10::Error&) {
+      return source->bad(
+          fmt::format("tensor \"{}\": shape [{}] is not possible", entry.name, fmt::join(entry.shape, ", ")));
+    }
+    if (entry.end > entry.begin) {
+      const auto read = source->read(data_offset + entry.begin, tensor.mutable_data_ptr(), entry.end - entry.begin);
+      if (!read) return tl::make_unexpected(read.error());
+    }
+    file.tensors.emplace(entry.name, std::move(tensor));
+  }
+  return file;
+}
+
+Result<FileDigest> write_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
+                                     const SafetensorsMetadata& metadata) {
+  const auto planned = plan(path, tensors);
+  if (!planned) return tl::make_unexpected(planned.error());
+  auto file = DigestWriter::create(path);
+  if (!file) return tl::make_unexpected(file.error());
+  if (auto written = file->write(header_of(*planned, metadata)); !written) return tl::make_unexpected(written.error());
+  for (const Planned& item : *planned) {
+    if (item.tensor.nbytes() == 0) continue;
+    const auto* bytes = static_cast<const std::byte*>(item.tensor.const_data_ptr());
+    if (auto written = file->write(std::span(bytes, item.tensor.nbytes())); !written) {
+      return tl::make_unexpected(written.error());
+    }
+  }
+  return file->finish();
+}
+
+}  // namespace oarlock
