@@ -1,0 +1,323 @@
+// oarlock launch with real processes: exit codes, signals, orphans, output, environment.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <csignal>
+#include <set>
+
+#include "common/contract.h"
+#include "common/files.h"
+#include "tests/integration/cli/program.h"
+
+namespace oarlock::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+
+std::vector<std::string> launch(std::vector<std::string> options, const std::string& script) {
+  std::vector<std::string> argv = {oarlock(), "launch"};
+  argv.insert(argv.end(), options.begin(), options.end());
+  argv.insert(argv.end(), {"--", "/bin/bash", "-c", script});
+  return argv;
+}
+
+struct Codes {
+  std::string name;
+  int nproc;
+  std::string script;
+  int expected;
+};
+class ExitCodeTest : public testing::TestWithParam<Codes> {};
+TEST_P(ExitCodeTest, IsThatOfTheFirstRealFailure) {
+  Program program(launch({"--nproc", std::to_string(GetParam().nproc)}, GetParam().script));
+  EXPECT_EQ(program.wait(), GetParam().expected) << program.err();
+}
+// "wait_for FILE" orders the ranks' ends.
+const std::string kWaitFor = "wait_for() { until [ -e $1 ]; do read -t 0.01 < <(:) || :; done; }; ";
+INSTANTIATE_TEST_SUITE_P(Table, ExitCodeTest,
+                         testing::Values(Codes{"Success", 2, "exit 0", 0},                //
+                                         Codes{"Single", 1, "exit 3", 3},                 //
+                                         Codes{"SingleSignal", 1, "kill -KILL $$", 137},  //
+                                         Codes{"Both", 2, "exit 65", 65},                 //
+                                         Codes{"OneOfTwo", 2, "[ $RANK = 0 ] || exit 3", 3},
+                                         Codes{"KilledChild", 2, "[ $RANK = 0 ] && exec sleep 1000; kill -KILL $$",
+                                               137},
+                                         Codes{"PeerLostComesFirst", 2,
+                                               kWaitFor + "if [ $RANK = 0 ]; then trap 'exit 1' TERM; touch ready; "
+                                                          "sleep 1000 & wait; fi; wait_for ready; exit 76",
+                                               1},
+                                         Codes{"PeerLostComesLast", 2,
+                                               kWaitFor + "trap 'exit 76' TERM; if [ $RANK = 0 ]; then touch ready; "
+                                                          "sleep 1000 & wait; fi; wait_for ready; exit 1",
+                                               1},
+                                         Codes{"OnlyPeersLost", 2, "exit 76", 76}),
+                         [](const auto& row) { return row.param.name; });
+
+TEST(Launch, StubbornRankIsKilledAfterTheGrace) {
+  Program program(launch({"--nproc", "2", "--grace", "0.3"},
+                         kWaitFor + "if [ $RANK = 1 ]; then trap '' TERM; echo $$ > pid; while :; do read -t 1 < "
+                                    "<(sleep 1) || :; done; fi; wait_for pid; exit 66"));
+  const int stubborn = number_in(program.folder() / "pid");
+  EXPECT_EQ(program.wait(), 66);
+  EXPECT_FALSE(alive(stubborn));
+  EXPECT_THAT(program.err(), HasSubstr("rank 0 ended with exit code 66; stopping the 1 still running"));
+  EXPECT_THAT(program.err(), HasSubstr("rank 1 did not end in time: sent SIGKILL"));
+}
+
+TEST(Launch, ForwardsSignalsToAllRanks) {
+  for (const auto& [number, name] : std::vector<std::pair<int, std::string>>{
+           {SIGTERM, "TERM"}, {SIGINT, "INT"}, {SIGHUP, "HUP"}, {SIGUSR1, "USR1"}, {SIGUSR2, "USR2"}}) {
+    Program program(launch({"--nproc", "2"}, "trap 'echo got " + name + "; kill $!; exit 0' " + name +
+                                                 "; sleep 1000 & echo $$ > ready.$RANK; wait"));
+    ASSERT_GT(number_in(program.folder() / "ready.0"), 0);
+    ASSERT_GT(number_in(program.folder() / "ready.1"), 0);
+    program.signal(number);
+    EXPECT_EQ(program.wait(), 0) << name;
+    EXPECT_THAT(lines(program.out()), UnorderedElementsAre("[RANK 0] got " + name, "[RANK 1] got " + name));
+  }
+}
+
+TEST(Launch, InterruptedAndSavedIsTempFail) {
+  Program program(
+      launch({"--nproc", "2"}, "[ $RANK = 0 ] && trap 'exit 75' TERM; sleep 1000 & echo $$ > ready.$RANK; wait"));
+  ASSERT_GT(number_in(program.folder() / "ready.0"), 0);
+  ASSERT_GT(number_in(program.folder() / "ready.1"), 0);
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 75);
+}
+
+TEST(Launch, SecondInterruptKillsAtOnce) {
+  Program program(
+      launch({"--nproc", "2", "--grace", "1000"},
+             "trap 'echo $$ > int.$RANK' INT; echo $$ > ready.$RANK; while :; do read -t 1 < <(sleep 1) || :; done"));
+  ASSERT_GT(number_in(program.folder() / "ready.0"), 0);
+  ASSERT_GT(number_in(program.folder() / "ready.1"), 0);
+  program.signal(SIGINT);
+  ASSERT_GT(number_in(program.folder() / "int.0"), 0);
+  program.signal(SIGINT);
+  EXPECT_EQ(program.wait(), 137);
+}
+
+// What a rank leaves behind is ended too: in its process group, and out of it.
+TEST(Launch, EndsGrandchildren) {
+  Program program(launch({"--nproc", "2", "--grace", "0.2"},
+                         "sleep 1000 & echo $! > group.$RANK; setsid sleep 1000 & echo $! > away.$RANK; (trap '' TERM; "
+                         "sleep 1000 & echo $! > deaf.$RANK) ; exit 0"));
+  EXPECT_EQ(program.wait(), 0);
+  for (const char* name : {"group.0", "group.1", "away.0", "away.1", "deaf.0", "deaf.1"}) {
+    EXPECT_FALSE(alive(number_in(program.folder() / name))) << name;
+  }
+}
+
+// Orphans become the launcher's children; as PID 1 of a container it must not collect zombies.
+TEST(Launch, ReapsOrphansWhileRanksRun) {
+  Program program(
+      launch({"--nproc", "1"},
+             "( (sleep 0.05; echo done > orphan_done) & echo $! > orphan ); trap 'exit 0' TERM; sleep 1000 & wait"));
+  const int orphan = number_in(program.folder() / "orphan");
+  EXPECT_TRUE(eventually([&] { return content(program.folder() / "orphan_done") == "done\n"; }));
+  EXPECT_TRUE(
+      eventually([&] { return !std::filesystem::exists("/proc/" + std::to_string(orphan)); }));  // not even a zombie
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 0);
+}
+
+TEST(Launch, NothingSurvivesAKilledLauncher) {
+  Program program(launch({"--nproc", "2"}, "sleep 1000 & echo $! > child.$RANK; echo $$ > rank.$RANK; wait"));
+  std::vector<int> pids;
+  for (const char* name : {"child.0", "child.1", "rank.0", "rank.1"})
+    pids.push_back(number_in(program.folder() / name));
+  for (const int pid : pids) EXPECT_TRUE(alive(pid));
+  program.signal(SIGKILL);
+  EXPECT_EQ(program.wait(), 137);
+  for (const int pid : pids) EXPECT_TRUE(eventually([&] { return !alive(pid); })) << pid;
+}
+
+TEST(Launch, LinesStayWhole) {
+  // 200 lines of 1 MB and 20,000 short ones on both streams, in pieces, at once.
+  const std::string script = R"(import os, sys
+rank = os.environ["RANK"]
+long = (rank * 1_000_000).encode()
+for i in range(100):
+    os.write(1, long[:300_000]); os.write(1, long[300_000:] + b"\n")
+    for j in range(100):
+        sys.stderr.write(f"{rank} {i} {j} "); sys.stderr.write("x" * 50 + "\n")
+os.write(1, b"the end of " + rank.encode())
+)";
+  Program program({oarlock(), "launch", "--nproc", "2", "--", "python3", "-c", script});
+  ASSERT_EQ(program.wait(), 0) << program.err();
+  const std::vector<std::string> out = lines(program.out());
+  for (const std::string rank : {"0", "1"}) {
+    const std::string prefix = "[RANK " + rank + "] ";
+    EXPECT_EQ(std::count(out.begin(), out.end(), prefix + std::string(1'000'000, rank[0])), 100);
+    EXPECT_EQ(std::count(out.begin(), out.end(), prefix + "the end of " + rank), 1);
+  }
+  EXPECT_EQ(out.size(), 202u);
+  const std::vector<std::string> err = lines(program.err());
+  std::vector<std::string> of_first;
+  for (const std::string& line : err) {
+    EXPECT_EQ(line.size(), err[0].size() + (line.size() - err[0].size()));
+    ASSERT_TRUE(line.starts_with("[RANK ") && line.ends_with(" " + std::string(50, 'x'))) << line;
+    if (line.starts_with("[RANK 0] 0 ")) of_first.push_back(line);
+  }
+  EXPECT_EQ(err.size(), 20'000u);
+  ASSERT_EQ(of_first.size(), 10'000u);
+  for (int i = 0; i < 10'000; ++i)
+    EXPECT_EQ(of_first[static_cast<size_t>(i)],
+              "[RANK 0] 0 " + std::to_string(i / 100) + " " + std::to_string(i % 100) + " " + std::string(50, 'x'));
+}
+
+TEST(Launch, SharedStdoutAndStderrKeepLinesWhole) {
+  // 2>&1: one file, two streams, and lines that are longer than one write.
+  Program program({"/bin/bash", "-c",
+                   oarlock() + " launch --nproc 2 -- python3 -c 'import os\nfor i in range(200): os.write(1 + i % 2, "
+                               "b\"ab\"[i % 2 : i % 2 + 1] * 20_000 + b\"\\n\")' 2>&1"});
+  ASSERT_EQ(program.wait(), 0);
+  const std::vector<std::string> out = lines(program.out());
+  EXPECT_EQ(out.size(), 400u);
+  for (const std::string& line : out) {
+    const std::string text = line.substr(9);
+    EXPECT_TRUE(text == std::string(20'000, 'a') || text == std::string(20'000, 'b')) << line.substr(0, 60);
+  }
+}
+
+// A slow or absent reader of the output must not stop the supervision.
+TEST(Launch, AReaderThatStallsDoesNotStopSignals) {
+  TemporaryFolder folder;
+  const std::string fifo = folder.path() / "fifo";
+  Program program({"/bin/bash", "-c",
+                   "mkfifo " + fifo + "; exec 3<>" + fifo + "; exec " + oarlock() +
+                       " launch --nproc 2 --grace 1 -- bash -c 'echo $$ > ready.$RANK; exec yes' >&3"});
+  const int first = number_in(program.folder() / "ready.0");
+  const int second = number_in(program.folder() / "ready.1");
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 143);
+  EXPECT_FALSE(alive(first));
+  EXPECT_FALSE(alive(second));
+}
+
+TEST(Launch, ReaderThatLeavesEndsTheRanksBySigpipe) {
+  Program program({"/bin/bash", "-c", oarlock() + " launch --nproc 2 -- yes | head -n 1; exit ${PIPESTATUS[0]}"});
+  EXPECT_EQ(program.wait(), 128 + SIGPIPE);
+  EXPECT_THAT(lines(program.out()), ElementsAre(testing::EndsWith("] y")));
+}
+
+TEST(Launch, SingleRankHasTheLaunchersOwnStreams) {
+  Program program({"/bin/bash", "-c", "printf 'a\\0b' | " + oarlock() + " launch cat"});
+  EXPECT_EQ(program.wait(), 0);
+  EXPECT_EQ(program.out(), std::string("a\0b", 3));
+}
+
+TEST(Launch, NoPrefix) {
+  Program program(launch({"--nproc", "2", "--no-prefix"}, "echo $RANK"));
+  EXPECT_EQ(program.wait(), 0);
+  EXPECT_THAT(lines(program.out()), UnorderedElementsAre("0", "1"));
+}
+
+TEST(Launch, PythonGetsItsRank) {
+  const std::string script =
+      "import os; print(' '.join(os.environ[k] for k in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE', "
+      "'NODE_RANK', 'MASTER_ADDR', 'MASTER_PORT', "
+      "'PET_NNODES', 'PET_NPROC_PER_NODE', 'PET_NODE_RANK', 'PET_MASTER_ADDR', 'PET_MASTER_PORT', "
+      "'OARLOCK_METRICS_PORT')))";
+  Program program({oarlock(), "launch", "--nproc", "2", "--nnodes", "2", "--node-rank", "1", "--master-addr", "node0",
+                   "--master-port", "1234", "python3", "-c", script},
+                  {.environment = {{"OARLOCK_METRICS_PORT", "9400"}}, .folder = {}});
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_THAT(lines(program.out()), UnorderedElementsAre("[RANK 2] 2 0 4 2 1 node0 1234 2 2 1 node0 1234 9400",
+                                                         "[RANK 3] 3 1 4 2 1 node0 1234 2 2 1 node0 1234 9400"));
+}
+
+TEST(Launch, TopologyFromTheOperatorsEnvironment) {
+  Program program(launch({}, "echo $RANK/$WORLD_SIZE"), {.environment = {{"WORLD_SIZE", "4"},
+                                                                         {"LOCAL_WORLD_SIZE", "2"},
+                                                                         {"NODE_RANK", "1"},
+                                                                         {"MASTER_ADDR", "a"},
+                                                                         {"MASTER_PORT", "1"}},
+                                                         .folder = {}});
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_THAT(lines(program.out()), UnorderedElementsAre("[RANK 2] 2/4", "[RANK 3] 3/4"));
+}
+
+struct Mistake {
+  std::string name;
+  std::vector<std::string> arguments;
+  std::map<std::string, std::string> environment;
+  int code;
+  std::string words;
+};
+class MistakeTest : public testing::TestWithParam<Mistake> {};
+TEST_P(MistakeTest, GetsOneLine) {
+  std::vector<std::string> argv = {oarlock()};
+  argv.insert(argv.end(), GetParam().arguments.begin(), GetParam().arguments.end());
+  Program program(argv, {.environment = GetParam().environment, .folder = {}});
+  EXPECT_EQ(program.wait(), GetParam().code);
+  EXPECT_THAT(lines(program.err()), ElementsAre(HasSubstr(GetParam().words)));
+  EXPECT_EQ(program.out(), "");
+}
+INSTANTIATE_TEST_SUITE_P(
+    Table, MistakeTest,
+    testing::Values(
+        Mistake{"NoCommand", {"launch"}, {}, 64, "there is no command"},
+        Mistake{"UnknownOption", {"launch", "--nprocs", "2", "--", "true"}, {}, 64, "did you mean '--nproc'"},
+        Mistake{"NotANumber", {"launch", "--nproc", "two", "true"}, {}, 64, "--nproc"},
+        Mistake{"UnknownCommand", {"lunch"}, {}, 64, "lunch"},
+        Mistake{"NotInPath", {"launch", "--nproc", "3", "no-such-command"}, {}, 66, "'no-such-command' is not in PATH"},
+        Mistake{"NoSuchFile", {"launch", "/no/such/file"}, {}, 66, "'/no/such/file' does not exist"},
+        Mistake{"NotExecutable", {"launch", "/etc/passwd"}, {}, 77, "'/etc/passwd' may not be executed"},
+        Mistake{"BadEnvironment", {"launch", "true"}, {{"LOCAL_WORLD_SIZE", "x"}}, 78, "LOCAL_WORLD_SIZE='x'"}),
+    [](const auto& row) { return row.param.name; });
+
+TEST(Launch, MessageOfTheDecisiveRankBecomesThePods) {
+  const std::string message = to_json(
+      TerminationMessage{.rank = 1, .step = 7, .checkpoint_step = 5, .reason = "DataInvalid", .message = "truncated"});
+  const std::string peers = to_json(
+      TerminationMessage{.rank = 0, .step = 7, .checkpoint_step = 5, .reason = "PeerLost", .message = "rank 1"});
+  TemporaryFolder folder;
+  const std::string log = folder.path() / "log";
+  const std::map<std::string, std::string> environment = {
+      {"OARLOCK_TERMINATION_LOG", log}, {"MINE", message}, {"PEERS", peers}};
+  Program program(launch({"--nproc", "2"},
+                         "if [ $RANK = 0 ]; then printf %s \"$PEERS\" > $OARLOCK_TERMINATION_LOG; exit 76; fi; printf "
+                         "%s \"$MINE\" > $OARLOCK_TERMINATION_LOG; exit 65"),
+                  {.environment = environment, .folder = {}});
+  EXPECT_EQ(program.wait(), 65);
+  EXPECT_EQ(content(log), message);
+
+  Program killed(
+      launch({"--nproc", "2"},
+             "if [ $RANK = 0 ]; then printf %s \"$PEERS\" > $OARLOCK_TERMINATION_LOG; exit 0; fi; kill -SEGV $$"),
+      {.environment = environment, .folder = {}});
+  EXPECT_EQ(killed.wait(), 139);
+  const auto made = termination_message_from_json(content(log));
+  ASSERT_TRUE(made.has_value()) << content(log);
+  EXPECT_EQ(made->rank, 1);
+  EXPECT_EQ(made->checkpoint_step, 5);
+  EXPECT_THAT(made->message, HasSubstr("SIGSEGV"));
+  EXPECT_TRUE(std::filesystem::is_empty(killed.folder())) << "temporary files were left";
+}
+
+TEST(Launch, SingleRankWritesItsMessageItself) {
+  TemporaryFolder folder;
+  const std::string log = folder.path() / "log";
+  ASSERT_TRUE(write_file_atomically(log, "").has_value());  // as the kubelet makes it
+  const ProgramOptions options{.environment = {{"OARLOCK_TERMINATION_LOG", log}}, .folder = {}};
+  Program speaks(launch({}, "printf mine > $OARLOCK_TERMINATION_LOG; exit 3"), options);
+  EXPECT_EQ(speaks.wait(), 3);
+  EXPECT_EQ(content(log), "mine");
+  ASSERT_TRUE(write_file_atomically(log, "").has_value());
+  Program dies(launch({}, "kill -KILL $$"), options);
+  EXPECT_EQ(dies.wait(), 137);
+  EXPECT_THAT(content(log), HasSubstr("KilledBySignal"));
+}
+
+TEST(Launch, HelpHasExamples) {
+  Program program({oarlock(), "launch", "--help"});
+  EXPECT_EQ(program.wait(), 0);
+  EXPECT_THAT(program.out(), HasSubstr("oarlock launch --nproc 4 -- python3 train.py"));
+}
+
+}  // namespace
+}  // namespace oarlock::test
