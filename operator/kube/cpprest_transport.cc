@@ -26,10 +26,11 @@ using Clock = std::chrono::steady_clock;
 using HttpClient = web::http::client::http_client;
 namespace streams = Concurrency::streams;
 
-constexpr size_t kPoolThreads = 2;              // cpprest's default is 40; more than 2 are not faster
+constexpr size_t kPoolThreads = 2;                       // cpprest's default is 40; more than 2 are not faster
 constexpr auto kLibraryTimeout = std::chrono::hours(1);  // never reached: the limits here are ours
-constexpr auto kCancelGrace = std::chrono::seconds(1);   // a cancelled request ends in milliseconds, unless in getaddrinfo
-constexpr auto kCloseGrace = std::chrono::seconds(30);   // the longest that getaddrinfo takes
+constexpr auto kCancelGrace =
+    std::chrono::seconds(1);  // a cancelled request ends in milliseconds, unless in getaddrinfo
+constexpr auto kCloseGrace = std::chrono::seconds(30);  // the longest that getaddrinfo takes
 constexpr size_t kMaxErrorBody = 1u << 20;
 
 // ---- TLS ------------------------------------------------------------------------------------------------------------
@@ -71,7 +72,8 @@ Result<PrivateKey> key_of(const Pem& pem) {
     // An encrypted key would ask for a passphrase on the terminal: give an empty one.
     PrivateKey key(PEM_read_bio_PrivateKey(bio_of(text).get(), nullptr, nullptr, const_cast<char*>("")));
     ERR_clear_error();
-    if (key == nullptr) return fail(ExitCode::kConfig, fmt::format("{}: no (unencrypted) PEM private key in it", name_of(pem)));
+    if (key == nullptr)
+      return fail(ExitCode::kConfig, fmt::format("{}: no (unencrypted) PEM private key in it", name_of(pem)));
     return key;
   });
 }
@@ -98,8 +100,9 @@ int verify_and_report(X509_STORE_CTX* context, void* report) {
   const int code = X509_STORE_CTX_get_error(context);
   std::string problem;
   if (good != 1) {
-    problem = code == X509_V_OK ? "the server's certificate is for another host name"
-                                : fmt::format("the server's certificate is not accepted: {}", X509_verify_cert_error_string(code));
+    problem = code == X509_V_OK
+                  ? "the server's certificate is for another host name"
+                  : fmt::format("the server's certificate is not accepted: {}", X509_verify_cert_error_string(code));
   }
   static_cast<VerifyReport*>(report)->set(std::move(problem));
   return good;
@@ -160,7 +163,7 @@ class InFlight {
 struct Exchange {
   std::mutex mutex;
   std::condition_variable changed;
-  std::optional<Response> head;  // status and Retry-After, once the headers are there
+  std::optional<Response> head;    // status and Retry-After, once the headers are there
   const uint8_t* bytes = nullptr;  // a piece of body, valid until `consumed` is set
   size_t size = 0;
   std::optional<pplx::task_completion_event<size_t>> consumed;
@@ -183,7 +186,9 @@ class BodyBuffer final : public streams::details::streambuf_state_manager<uint8_
   size_t in_avail() const override { return 0; }
   pos_type getpos(std::ios_base::openmode) const override { return static_cast<pos_type>(traits::eof()); }
   pos_type seekpos(pos_type, std::ios_base::openmode) override { return static_cast<pos_type>(traits::eof()); }
-  pos_type seekoff(off_type, std::ios_base::seekdir, std::ios_base::openmode) override { return static_cast<pos_type>(traits::eof()); }
+  pos_type seekoff(off_type, std::ios_base::seekdir, std::ios_base::openmode) override {
+    return static_cast<pos_type>(traits::eof());
+  }
   bool acquire(uint8_t*& pointer, size_t& count) override {
     pointer = nullptr;
     count = 0;
@@ -261,11 +266,13 @@ TransportError::Kind kind_of(const std::string& cpprest_message) {
 
 std::string describe(const std::string& cpprest_message, const VerifyReport& report) {
   const auto starts = [&](std::string_view prefix) { return cpprest_message.starts_with(prefix); };
-  if (starts("Error resolving address") || starts("Failed to resolve address")) return "the host name cannot be resolved";
+  if (starts("Error resolving address") || starts("Failed to resolve address"))
+    return "the host name cannot be resolved";
   if (starts("Failed to connect")) return "no connection: nothing listens there, or it cannot be reached";
   if (starts("Error in SSL handshake")) {
     const std::string problem = report.get();
-    return problem.empty() ? "TLS handshake failed: the server may refuse the client certificate, or speaks no TLS" : problem;
+    return problem.empty() ? "TLS handshake failed: the server may refuse the client certificate, or speaks no TLS"
+                           : problem;
   }
   if (starts("cannot rewind")) return "the connection had been closed by the server";
   // Its text ends with a reason that is wrong as often as not: keep what it was doing.
@@ -294,7 +301,8 @@ class CpprestTransport::Impl {
   }
 
   // Runs one request. Body bytes of a 2xx response go to the sink, any other body into the response.
-  TransportResult<Response> exchange(const Request& request, ByteSink& sink, Limits limits, const std::stop_token& cancel) {
+  TransportResult<Response> exchange(const Request& request, ByteSink& sink, Limits limits,
+                                     const std::stop_token& cancel) {
     auto message = make_message(request);
     if (!message) return tl::make_unexpected(message.error());
     const auto state = std::make_shared<Exchange>();
@@ -345,7 +353,8 @@ class CpprestTransport::Impl {
 
   TransportResult<web::http::http_request> make_message(const Request& request) {
     const auto refuse = [&](std::string why) {
-      return tl::make_unexpected(TransportError{TransportError::Kind::kRefused, fmt::format("{}: {}", options_.server, why)});
+      return tl::make_unexpected(
+          TransportError{TransportError::Kind::kRefused, fmt::format("{}: {}", options_.server, why)});
     };
     web::http::http_request message(request.method);
     try {
@@ -365,7 +374,8 @@ class CpprestTransport::Impl {
     if (request.method != "GET") {
       // cpprest sends a request again when a pooled connection turns out closed, unless the body cannot seek.
       streams::producer_consumer_buffer<uint8_t> body;
-      if (!request.body.empty()) body.putn_nocopy(reinterpret_cast<const uint8_t*>(request.body.data()), request.body.size()).wait();
+      if (!request.body.empty())
+        body.putn_nocopy(reinterpret_cast<const uint8_t*>(request.body.data()), request.body.size()).wait();
       body.close(std::ios_base::out);
       message.set_body(body.create_istream(), request.body.size(),
                        request.content_type.empty() ? "application/json" : request.content_type);
@@ -451,9 +461,11 @@ class CpprestTransport::Impl {
       if (now >= end) {
         return failed(Kind::kDeadline, fmt::format("no whole response within {} ms", limits.total.count()));
       }
-      if (now >= silent_until) return failed(Kind::kIdle, fmt::format("nothing was received for {} ms", limits.idle.count()));
-      state.changed.wait_until(lock, std::min(end, silent_until),
-                               [&] { return cancel.stop_requested() || state.done || (state.bytes != nullptr && state.head); });
+      if (now >= silent_until)
+        return failed(Kind::kIdle, fmt::format("nothing was received for {} ms", limits.idle.count()));
+      state.changed.wait_until(lock, std::min(end, silent_until), [&] {
+        return cancel.stop_requested() || state.done || (state.bytes != nullptr && state.head);
+      });
     }
   }
 
@@ -499,7 +511,8 @@ Result<std::unique_ptr<CpprestTransport>> CpprestTransport::create(TransportOpti
     return refuse("is an IPv6 literal, which cpprestsdk cannot connect to: use a host name that resolves to it");
   }
   if (!options.ca.empty()) {
-    if (const auto authorities = certificates_of(options.ca); !authorities) return tl::make_unexpected(authorities.error());
+    if (const auto authorities = certificates_of(options.ca); !authorities)
+      return tl::make_unexpected(authorities.error());
   }
   if (options.client_certificate.empty() != options.client_key.empty()) {
     return fail(ExitCode::kConfig, "a client certificate and its key must be given together");
@@ -515,18 +528,21 @@ Result<std::unique_ptr<CpprestTransport>> CpprestTransport::create(TransportOpti
                                                  name_of(options.client_certificate), name_of(options.client_key)));
     }
   }
-  return std::unique_ptr<CpprestTransport>(new CpprestTransport(std::make_unique<Impl>(std::move(options), std::move(base))));
+  return std::unique_ptr<CpprestTransport>(
+      new CpprestTransport(std::make_unique<Impl>(std::move(options), std::move(base))));
 }
 
 CpprestTransport::CpprestTransport(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 CpprestTransport::~CpprestTransport() = default;
 
-TransportResult<Response> CpprestTransport::send(const Request& request, Milliseconds deadline, std::stop_token cancel) {
+TransportResult<Response> CpprestTransport::send(const Request& request, Milliseconds deadline,
+                                                 std::stop_token cancel) {
   BodyCollector body(kMaxResponseBytes);
   auto response = impl_->exchange(request, body, {deadline, deadline}, cancel);
   if (response && response->ok()) response->body = body.take();
   // With one limit for both, silence is a missed deadline.
-  if (!response && response.error().kind == TransportError::Kind::kIdle) response.error().kind = TransportError::Kind::kDeadline;
+  if (!response && response.error().kind == TransportError::Kind::kIdle)
+    response.error().kind = TransportError::Kind::kDeadline;
   return response;
 }
 

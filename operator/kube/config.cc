@@ -1,0 +1,240 @@
+#include "operator/kube/config.h"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include "common/files.h"
+#include "common/yaml/reader.h"
+
+namespace oarlock::kube {
+namespace {
+
+using yaml::Node;
+
+struct KubeconfigFile {
+  std::string path;
+  Node root;
+};
+
+std::string trimmed(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+}
+
+std::string text_at(const Node& node, std::string_view key) {
+  const auto value = node.find(key);
+  return value && value->kind() == Node::Kind::kScalar ? value->text() : "";
+}
+
+// The value of the first entry with this name in the list `section` ("clusters": [{name, cluster: {...}}]).
+struct Named {
+  const KubeconfigFile* file;
+  Node value;
+};
+std::optional<Named> find_named(const std::vector<KubeconfigFile>& files, std::string_view section,
+                                std::string_view member, const std::string& name) {
+  for (const KubeconfigFile& file : files) {
+    const auto list = file.root.find(section);
+    if (!list || list->kind() != Node::Kind::kSequence) continue;
+    for (const Node& item : list->items()) {
+      if (text_at(item, "name") != name) continue;
+      if (auto value = item.find(member)) return Named{&file, *value};
+    }
+  }
+  return std::nullopt;
+}
+
+Result<std::string> base64_decode(const std::string& text) {
+  std::string compact;
+  for (const char c : text) {
+    if (c != ' ' && c != '\n' && c != '\r' && c != '\t') compact += c;
+  }
+  std::string out(compact.size() / 4 * 3 + 3, '\0');
+  const int size =
+      EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()),
+                      reinterpret_cast<const unsigned char*>(compact.data()), static_cast<int>(compact.size()));
+  if (size < 0 || compact.size() % 4 != 0) return fail(ExitCode::kConfig, "not base64");
+  size_t padding = 0;  // EVP_DecodeBlock counts it as zero bytes
+  while (padding < 2 && padding < compact.size() && compact[compact.size() - 1 - padding] == '=') ++padding;
+  out.resize(static_cast<size_t>(size) - padding);
+  return out;
+}
+
+// The pair KEY-data (base64) and KEY (a file, relative to the kubeconfig's folder); the data wins, as in client-go.
+Result<Pem> pem_at(const Named& at, const std::string& key) {
+  if (const std::string data = text_at(at.value, key + "-data"); !data.empty()) {
+    auto text = base64_decode(data);
+    if (!text)
+      return fail(ExitCode::kConfig, fmt::format("{}: {}-data is {}", at.file->path, key, text.error().message));
+    return Pem{.text = std::move(*text), .file = ""};
+  }
+  const std::string file = text_at(at.value, key);
+  if (file.empty()) return Pem{};
+  return Pem{.text = "", .file = (std::filesystem::path(at.file->path).parent_path() / file).string()};
+}
+
+tl::unexpected<Error> unsupported(const Named& at, const std::string& key, std::string_view remedy) {
+  return fail(ExitCode::kConfig, fmt::format("{}: '{}' is not supported yet: {}", at.file->path, key, remedy));
+}
+
+Result<void> read_cluster(const Named& at, ClusterConfig& config) {
+  config.server = text_at(at.value, "server");
+  if (config.server.empty())
+    return fail(ExitCode::kConfig, fmt::format("{}: the cluster has no 'server'", at.file->path));
+  if (!text_at(at.value, "proxy-url").empty()) return unsupported(at, "proxy-url", "connect without a proxy");
+  const std::string insecure = text_at(at.value, "insecure-skip-tls-verify");
+  config.verify = insecure != "true";
+  config.tls_server_name = text_at(at.value, "tls-server-name");
+  auto ca = pem_at(at, "certificate-authority");
+  if (!ca) return tl::make_unexpected(ca.error());
+  config.ca = std::move(*ca);
+  return {};
+}
+
+Result<void> read_user(const Named& at, ClusterConfig& config) {
+  for (const char* plugin : {"exec", "auth-provider"}) {
+    if (at.value.find(plugin))
+      return unsupported(at, plugin, "use a client certificate or a token, e.g. of 'kubectl create token'");
+  }
+  if (!text_at(at.value, "username").empty())
+    return unsupported(at, "username", "API servers take no passwords since 1.19");
+  for (const char* impersonation : {"as", "as-uid", "as-groups"}) {
+    if (at.value.find(impersonation)) return unsupported(at, impersonation, "use the user's own credentials");
+  }
+  auto certificate = pem_at(at, "client-certificate");
+  if (!certificate) return tl::make_unexpected(certificate.error());
+  auto key = pem_at(at, "client-key");
+  if (!key) return tl::make_unexpected(key.error());
+  config.client_certificate = std::move(*certificate);
+  config.client_key = std::move(*key);
+  config.token = text_at(at.value, "token");
+  if (const std::string file = text_at(at.value, "tokenFile"); !file.empty()) {
+    config.token_file = (std::filesystem::path(at.file->path).parent_path() / file).string();
+  }
+  return {};
+}
+
+std::vector<std::string> split_paths(const std::string& paths) {
+  std::vector<std::string> out;
+  for (size_t begin = 0; begin <= paths.size();) {
+    const size_t end = std::min(paths.find(':', begin), paths.size());
+    if (end > begin) out.push_back(paths.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return out;
+}
+
+}  // namespace
+
+Environment process_environment() {
+  return [](const std::string& name) -> std::string {
+    const char* value = std::getenv(name.c_str());
+    return value == nullptr ? "" : value;
+  };
+}
+
+Result<ClusterConfig> load_kubeconfig(const std::string& paths) {
+  const std::vector<std::string> names = split_paths(paths);
+  std::vector<KubeconfigFile> files;
+  for (const std::string& path : names) {
+    // Of several files, one that does not exist is left out, as kubectl does.
+    std::error_code ignored;
+    if (names.size() > 1 && !std::filesystem::exists(path, ignored)) continue;
+    auto documents = yaml::load_all(path);
+    if (!documents) return tl::make_unexpected(documents.error());
+    if (documents->empty() || documents->front().kind() != Node::Kind::kMap) {
+      return fail(
+          ExitCode::kConfig,
+          fmt::format("{}: this is not a kubeconfig: it should be a map with clusters, contexts and users", path));
+    }
+    files.push_back({path, documents->front()});
+  }
+  if (files.empty()) return fail(ExitCode::kNoInput, fmt::format("{}: none of these kubeconfig files exists", paths));
+
+  std::string context_name;
+  for (const KubeconfigFile& file : files) {
+    if (context_name.empty()) context_name = text_at(file.root, "current-context");
+  }
+  if (context_name.empty()) {
+    return fail(ExitCode::kConfig,
+                fmt::format("{}: no current-context: choose one with 'kubectl config use-context NAME'", paths));
+  }
+  const auto missing = [&](const char* what, const std::string& name) {
+    return fail(ExitCode::kConfig, fmt::format("{}: there is no {} named '{}'", paths, what, name));
+  };
+  const auto context = find_named(files, "contexts", "context", context_name);
+  if (!context) return missing("context", context_name);
+
+  ClusterConfig config;
+  config.source = fmt::format("{}, context {}", context->file->path, context_name);
+  config.name_space = text_at(context->value, "namespace");
+  const std::string cluster_name = text_at(context->value, "cluster");
+  const auto cluster = find_named(files, "clusters", "cluster", cluster_name);
+  if (!cluster) return missing("cluster", cluster_name);
+  const std::string user_name = text_at(context->value, "user");
+  const auto user = find_named(files, "users", "user", user_name);
+  if (!user && !user_name.empty()) return missing("user", user_name);
+
+  return read_cluster(*cluster, config)
+      .and_then([&]() -> Result<void> { return user ? read_user(*user, config) : Result<void>(); })
+      .map([&] { return config; });
+}
+
+Result<ClusterConfig> in_cluster_config(const Environment& environment, const std::string& service_account_folder) {
+  ClusterConfig config;
+  config.source = "the pod's service account";
+  std::string host = environment("KUBERNETES_SERVICE_HOST");
+  // An IPv6 literal, which cpprestsdk cannot connect to; the certificate has this name too.
+  if (host.find(':') != std::string::npos) host = "kubernetes.default.svc";
+  const std::string port = environment("KUBERNETES_SERVICE_PORT");
+  config.server = fmt::format("https://{}:{}", host, port.empty() ? "443" : port);
+  config.ca.file = service_account_folder + "/ca.crt";
+  config.token_file = service_account_folder + "/token";
+  // Both must be there now; later they are read again as they change.
+  for (const std::string& file : {config.ca.file, config.token_file}) {
+    if (const auto text = read_file(file); !text) {
+      return fail(text.error().code,
+                  fmt::format("{}; is automountServiceAccountToken off for this pod?", text.error().message));
+    }
+  }
+  if (const auto name = read_file(service_account_folder + "/namespace")) config.name_space = trimmed(*name);
+  return config;
+}
+
+Result<ClusterConfig> find_cluster_config(const std::string& kubeconfig_flag, const Environment& environment,
+                                          const std::string& service_account_folder) {
+  if (!kubeconfig_flag.empty()) return load_kubeconfig(kubeconfig_flag);
+  if (const std::string paths = environment("KUBECONFIG"); !paths.empty()) return load_kubeconfig(paths);
+  if (!environment("KUBERNETES_SERVICE_HOST").empty()) return in_cluster_config(environment, service_account_folder);
+  std::error_code ignored;
+  if (const std::string home = environment("HOME");
+      !home.empty() && std::filesystem::exists(home + "/.kube/config", ignored)) {
+    return load_kubeconfig(home + "/.kube/config");
+  }
+  return fail(ExitCode::kConfig, "no cluster is known: give --kubeconfig FILE or set KUBECONFIG, or run in a pod");
+}
+
+TransportOptions transport_options(const ClusterConfig& config, const std::string& user_agent,
+                                   std::shared_ptr<const Clock> clock) {
+  TransportOptions options;
+  options.server = config.server;
+  options.ca = config.ca;
+  options.verify = config.verify;
+  options.tls_server_name = config.tls_server_name;
+  options.client_certificate = config.client_certificate;
+  options.client_key = config.client_key;
+  options.user_agent = user_agent;
+  // As in client-go, the file wins: the token beside it may be old.
+  if (!config.token_file.empty()) {
+    options.token = std::make_shared<FileToken>(config.token_file, std::move(clock));
+  } else if (!config.token.empty()) {
+    options.token = std::make_shared<ConstantToken>(config.token);
+  }
+  return options;
+}
+
+}  // namespace oarlock::kube

@@ -1,0 +1,120 @@
+#include "operator/kube/splitter.h"
+
+#include <algorithm>
+
+namespace oarlock::kube {
+
+bool LineSplitter::feed(std::string_view bytes, const TextHandler& on_line) {
+  while (!bytes.empty()) {
+    const size_t end = bytes.find('\n');
+    const std::string_view piece = bytes.substr(0, end);
+    if (begun_.size() + piece.size() > limit_) {
+      too_long_ = true;
+      return false;
+    }
+    if (end == std::string_view::npos) {
+      begun_ += piece;
+      return true;
+    }
+    bytes.remove_prefix(end + 1);
+    if (begun_.empty()) {
+      if (!piece.empty() && !on_line(piece)) return false;
+    } else {
+      begun_ += piece;
+      const bool more = on_line(begun_);
+      begun_.clear();
+      if (!more) return false;
+    }
+  }
+  return true;
+}
+
+void ItemSplitter::scan_envelope(char c) {
+  if (in_string_) {
+    if (depth_ == 1 && (escaped_ || c != '"')) last_key_ += c;
+    if (escaped_) {
+      escaped_ = false;
+    } else if (c == '\\') {
+      escaped_ = true;
+    } else if (c == '"') {
+      in_string_ = false;
+    }
+  } else if (c == '"') {
+    in_string_ = true;
+    if (depth_ == 1) last_key_.clear();
+  } else if (c == '{' || c == '[') {
+    in_items_ = c == '[' && depth_ == 1 && last_key_ == "items";
+    ++depth_;
+  } else if (c == '}' || c == ']') {
+    --depth_;
+    finished_ = depth_ == 0;
+  } else if (c == ',' && depth_ == 1) {
+    last_key_.clear();
+  }
+  envelope_ += c;
+}
+
+bool ItemSplitter::feed(std::string_view bytes, const TextHandler& on_item) {
+  size_t begin = 0;  // of the current item's text within these bytes
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const char c = bytes[i];
+    if (!in_items_) {
+      scan_envelope(c);
+      begin = i + 1;
+      if (envelope_.size() > limit_) {
+        too_long_ = true;
+        return false;
+      }
+      continue;
+    }
+    if (in_string_) {
+      if (escaped_) {
+        escaped_ = false;
+      } else if (c == '\\') {
+        escaped_ = true;
+      } else if (c == '"') {
+        in_string_ = false;
+      }
+      continue;
+    }
+    const bool between = depth_ == 2 && item_.empty();
+    if (c == '"') {
+      in_string_ = true;
+    } else if (c == '{' || c == '[') {
+      if (between && begin <= i) begin = i;  // drops commas and spaces between items
+      ++depth_;
+    } else if (c == '}' || c == ']') {
+      --depth_;
+      if (depth_ == 1) {  // the end of the array
+        in_items_ = false;
+        last_key_.clear();
+        envelope_ += c;
+        begin = i + 1;
+      } else if (depth_ == 2) {
+        const std::string_view piece = bytes.substr(begin, i + 1 - begin);
+        begin = i + 1;
+        if (item_.size() + piece.size() > limit_) {
+          too_long_ = true;
+          return false;
+        }
+        bool more = false;
+        if (item_.empty()) {
+          more = on_item(piece);
+        } else {
+          item_ += piece;
+          more = on_item(item_);
+          item_.clear();
+        }
+        if (!more) return false;
+      }
+    }
+  }
+  if (in_items_ && depth_ > 2) item_ += bytes.substr(begin);
+  if (item_.size() > limit_) {
+    too_long_ = true;
+    return false;
+  }
+  return true;
+}
+
+}  // namespace oarlock::kube

@@ -1,0 +1,112 @@
+// Keys of objects to look at, with the semantics of client-go's workqueue: a key is never worked on by two workers, a
+// key added many times is done once, one added while it is worked on is done again, a delayed add keeps the earlier
+// time, and failures wait longer each time.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <queue>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "common/clock.h"
+#include "operator/kube/object_key.h"
+
+namespace oarlock::kube {
+
+using Seconds = std::chrono::duration<double>;
+
+// Told of what happens in the queue, under its lock: must be quick and must not call back.
+class QueueObserver {
+ public:
+  virtual ~QueueObserver() = default;
+  virtual void on_add(size_t depth) = 0;
+  virtual void on_get(size_t depth, Seconds waited) = 0;
+  virtual void on_done(Seconds worked) = 0;
+  virtual void on_retry() = 0;
+};
+
+// The semantics, without threads: whoever calls says what time it is. Times never go back.
+class QueueState {
+ public:
+  struct Options {
+    std::chrono::milliseconds base_delay{5};  // after the first failure; doubles with each
+    std::chrono::milliseconds longest_delay{1000000};
+  };
+
+  explicit QueueState(Options options, QueueObserver* observer = nullptr) : options_(options), observer_(observer) {}
+
+  void add(const ObjectKey& key, SteadyTime now);
+  void add_after(const ObjectKey& key, std::chrono::milliseconds delay, SteadyTime now);
+  void add_rate_limited(const ObjectKey& key, SteadyTime now);
+  void forget(const ObjectKey& key) { failures_.erase(key); }
+  int failures(const ObjectKey& key) const;
+
+  // Moves what is due into the queue, and takes the oldest key. Empty: nothing to do before next_due().
+  std::optional<ObjectKey> get(SteadyTime now);
+  std::optional<SteadyTime> next_due() const;
+  void done(const ObjectKey& key, SteadyTime now);
+
+  // From here on nothing is added; keys that are worked on are not done again.
+  void shut_down();
+  bool shutting_down() const { return shutting_down_; }
+
+  size_t depth() const { return ready_.size(); }
+  size_t in_work() const { return processing_.size(); }
+  Seconds unfinished(SteadyTime now) const;  // sum of the time that the keys in work have taken so far
+  Seconds longest(SteadyTime now) const;     // of the one that has taken longest
+
+ private:
+  struct Delayed {
+    SteadyTime due;
+    ObjectKey key;
+    bool operator>(const Delayed& other) const { return due > other.due; }
+  };
+
+  void move_due(SteadyTime now);
+
+  const Options options_;
+  QueueObserver* const observer_;
+  std::deque<ObjectKey> ready_;                           // in order
+  std::unordered_map<ObjectKey, SteadyTime> dirty_;       // to be done, and since when; those in work not in ready_
+  std::unordered_map<ObjectKey, SteadyTime> processing_;  // in work, and since when
+  std::priority_queue<Delayed, std::vector<Delayed>, std::greater<>> delayed_;
+  std::unordered_map<ObjectKey, SteadyTime> waiting_;  // what in delayed_ counts: older entries are stale
+  std::unordered_map<ObjectKey, int> failures_;
+  bool shutting_down_ = false;
+};
+
+// The same for threads. The observer must outlive it.
+class WorkQueue {
+ public:
+  WorkQueue(QueueState::Options options, std::shared_ptr<const Clock> clock, QueueObserver* observer = nullptr)
+      : clock_(std::move(clock)), state_(options, observer) {}
+
+  void add(const ObjectKey& key);
+  void add_after(const ObjectKey& key, std::chrono::milliseconds delay);
+  void add_rate_limited(const ObjectKey& key);
+  void forget(const ObjectKey& key);
+  int failures(const ObjectKey& key) const;
+
+  std::optional<ObjectKey> get();  // waits; empty after shut_down()
+  void done(const ObjectKey& key);
+  void shut_down();
+
+  size_t depth() const;
+  Seconds unfinished() const;
+  Seconds longest() const;
+
+ private:
+  const std::shared_ptr<const Clock> clock_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  QueueState state_;
+};
+
+}  // namespace oarlock::kube

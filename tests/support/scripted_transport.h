@@ -1,0 +1,92 @@
+// A Transport that answers from a script, and a Sleeper that does not sleep but remembers.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "operator/kube/timing.h"
+#include "operator/kube/transport.h"
+#include "tests/support/fake_clock.h"
+
+namespace oarlock::test {
+
+// One answer: the pieces of a body as they come from the network, then how it ends.
+struct Answer {
+  int status = 200;
+  std::vector<std::string> pieces{};
+  std::optional<kube::TransportError::Kind> failure{};  // after the pieces
+  std::optional<std::chrono::seconds> retry_after{};
+  std::chrono::milliseconds takes{2000};  // of the fake clock
+};
+
+class ScriptedTransport final : public kube::Transport {
+ public:
+  explicit ScriptedTransport(std::shared_ptr<FakeClock> clock) : clock_(std::move(clock)) {}
+
+  void script(Answer answer) { answers_.push_back(std::move(answer)); }
+  // Called when the script has ended, instead of answering: ask everybody to stop.
+  void at_end(std::function<void()> stop) { at_end_ = std::move(stop); }
+  const std::vector<kube::Request>& requests() const { return requests_; }
+
+  kube::TransportResult<kube::Response> send(const kube::Request& request, kube::Milliseconds,
+                                             std::stop_token) override {
+    return answer(request, nullptr);
+  }
+  kube::TransportResult<kube::Response> stream(const kube::Request& request, kube::ByteSink& sink,
+                                               kube::StreamLimits limits, std::stop_token) override {
+    last_limits = limits;
+    return answer(request, &sink);
+  }
+
+  kube::StreamLimits last_limits{};
+
+ private:
+  kube::TransportResult<kube::Response> answer(const kube::Request& request, kube::ByteSink* sink) {
+    using Kind = kube::TransportError::Kind;
+    if (answers_.empty()) {
+      if (at_end_) at_end_();
+      return tl::make_unexpected(kube::TransportError{Kind::kCancelled, "the script has ended"});
+    }
+    requests_.push_back(request);
+    const Answer now = std::move(answers_.front());
+    answers_.pop_front();
+    clock_->advance(now.takes);
+    kube::Response response{.status = now.status, .body = "", .retry_after = now.retry_after};
+    for (const std::string& piece : now.pieces) {
+      if (sink == nullptr || !response.ok()) {
+        response.body += piece;
+      } else if (!sink->write(piece)) {
+        return tl::make_unexpected(kube::TransportError{Kind::kRefused, "refused"});
+      }
+    }
+    if (now.failure) return tl::make_unexpected(kube::TransportError{*now.failure, "scripted failure"});
+    return response;
+  }
+
+  const std::shared_ptr<FakeClock> clock_;
+  std::deque<Answer> answers_;
+  std::vector<kube::Request> requests_;
+  std::function<void()> at_end_;
+};
+
+class RecordingSleeper final : public kube::Sleeper {
+ public:
+  explicit RecordingSleeper(std::shared_ptr<FakeClock> clock) : clock_(std::move(clock)) {}
+  bool sleep(std::chrono::milliseconds duration, const std::stop_token& stop) override {
+    if (stop.stop_requested()) return false;
+    slept.push_back(duration);
+    clock_->advance(duration);
+    return true;
+  }
+  std::vector<std::chrono::milliseconds> slept;
+
+ private:
+  const std::shared_ptr<FakeClock> clock_;
+};
+
+}  // namespace oarlock::test

@@ -1,0 +1,207 @@
+#include "operator/kube/config.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "tests/support/fake_clock.h"
+#include "tests/support/temporary_folder.h"
+
+namespace oarlock::kube {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kKubeconfig[] = R"(
+apiVersion: v1
+kind: Config
+current-context: dev
+preferences: {}
+clusters:
+- name: one
+  cluster: {server: "https://one:6443", certificate-authority-data: Q0EK}
+- name: two
+  cluster: {server: "https://two:6443", certificate-authority: ca/two.crt, tls-server-name: api.two, insecure-skip-tls-verify: true}
+contexts:
+- name: dev
+  context: {cluster: one, user: certs, namespace: team}
+- name: prod
+  context: {cluster: two, user: token}
+users:
+- name: certs
+  user: {client-certificate-data: Q0VSVA==, client-key: /keys/k.pem}
+- name: token
+  user: {token: abc, tokenFile: tokens/t}
+)";
+
+class ConfigTest : public ::testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) {
+    const std::filesystem::path path = folder_.path() / name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+    return path.string();
+  }
+  Environment environment() {
+    return [this](const std::string& name) { return variables_.count(name) != 0 ? variables_[name] : ""; };
+  }
+  Error error_of(const std::string& text) {
+    const auto config = load_kubeconfig(write("bad", text));
+    EXPECT_FALSE(config) << text;
+    return config ? Error{} : config.error();
+  }
+
+  test::TemporaryFolder folder_;
+  std::map<std::string, std::string> variables_;
+};
+
+TEST_F(ConfigTest, ReadsTheCurrentContext) {
+  const std::string path = write("config", kKubeconfig);
+  const auto config = load_kubeconfig(path);
+  ASSERT_TRUE(config) << config.error().message;
+  ClusterConfig expected;
+  expected.source = path + ", context dev";
+  expected.server = "https://one:6443";
+  expected.ca.text = "CA\n";
+  expected.client_certificate.text = "CERT";
+  expected.client_key.file = "/keys/k.pem";
+  expected.name_space = "team";
+  EXPECT_EQ(*config, expected);
+}
+
+TEST_F(ConfigTest, FilesAreRelativeToTheKubeconfig) {
+  std::string text = kKubeconfig;
+  text.replace(text.find("current-context: dev"), 20, "current-context: prod");
+  const auto config = load_kubeconfig(write("sub/config", text));
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->ca.file, (folder_.path() / "sub/ca/two.crt").string());
+  EXPECT_EQ(config->token_file, (folder_.path() / "sub/tokens/t").string());
+  EXPECT_EQ(config->tls_server_name, "api.two");
+  EXPECT_FALSE(config->verify);
+}
+
+TEST_F(ConfigTest, SeveralFilesAreReadAsOne) {
+  const std::string first = write("first", "current-context: prod\nusers:\n- {name: token, user: {token: mine}}\n");
+  const auto config =
+      load_kubeconfig((folder_.path() / "missing").string() + ":" + first + ":" + write("second", kKubeconfig));
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->server, "https://two:6443");
+  EXPECT_EQ(config->token, "mine");
+  EXPECT_EQ(config->token_file, "");
+}
+
+TEST_F(ConfigTest, WhatIsMissingIsNamed) {
+  EXPECT_EQ(load_kubeconfig("/no/such/file").error().code, ExitCode::kNoInput);
+  EXPECT_THAT(load_kubeconfig("/no/such/file").error().message, HasSubstr("/no/such/file"));
+  EXPECT_EQ(load_kubeconfig("/no/a:/no/b").error().code, ExitCode::kNoInput);
+  const Error no_context = error_of("clusters: []\n");
+  EXPECT_EQ(no_context.code, ExitCode::kConfig);
+  EXPECT_THAT(no_context.message, HasSubstr("kubectl config use-context"));
+  EXPECT_THAT(error_of("current-context: x\n").message, HasSubstr("no context named 'x'"));
+  EXPECT_THAT(error_of("current-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n").message,
+              HasSubstr("no cluster named 'c'"));
+  EXPECT_THAT(error_of("current-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\nclusters: [{name: "
+                       "c, cluster: {server: 'https://h'}}]\n")
+                  .message,
+              HasSubstr("no user named 'u'"));
+  EXPECT_THAT(
+      error_of("current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\nclusters: [{name: c, cluster: {}}]\n")
+          .message,
+      HasSubstr("no 'server'"));
+}
+
+TEST_F(ConfigTest, WhatIsNoKubeconfigSaysSo) {
+  EXPECT_THAT(error_of("- a\n- b\n").message, HasSubstr("not a kubeconfig"));
+  EXPECT_THAT(error_of("").message, HasSubstr("not a kubeconfig"));
+  EXPECT_THAT(error_of("a: [\n").message, HasSubstr("bad:2:1: this is not YAML"));
+}
+
+TEST_F(ConfigTest, WhatIsNotSupportedIsRefusedWithARemedy) {
+  const auto with_user = [&](const std::string& user) {
+    return error_of(
+        "current-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: "
+        "{server: 'https://h'}}]\nusers: [{name: u, user: {" +
+        user + "}}]\n");
+  };
+  const Error exec = with_user("exec: {command: aws}");
+  EXPECT_EQ(exec.code, ExitCode::kConfig);
+  EXPECT_THAT(exec.message, HasSubstr("'exec' is not supported yet: use a client certificate or a token"));
+  EXPECT_THAT(with_user("auth-provider: {name: gcp}").message, HasSubstr("auth-provider"));
+  EXPECT_THAT(with_user("username: a, password: b").message, HasSubstr("username"));
+  EXPECT_THAT(with_user("client-key-data: '%%%'").message, HasSubstr("client-key-data is not base64"));
+}
+
+TEST_F(ConfigTest, InAPodTheServiceAccountIsUsed) {
+  write("sa/ca.crt", "CA");
+  const std::string token = write("sa/token", "t\n");
+  write("sa/namespace", "oarlock-system\n");
+  variables_ = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"KUBERNETES_SERVICE_PORT", "6443"}};
+  const auto config = find_cluster_config("", environment(), (folder_.path() / "sa").string());
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->server, "https://10.0.0.1:6443");
+  EXPECT_EQ(config->token_file, token);
+  EXPECT_EQ(config->name_space, "oarlock-system");
+
+  variables_["KUBERNETES_SERVICE_HOST"] = "fd00::1";
+  EXPECT_EQ(find_cluster_config("", environment(), (folder_.path() / "sa").string())->server,
+            "https://kubernetes.default.svc:6443");
+
+  std::filesystem::remove(token);
+  const auto missing = find_cluster_config("", environment(), (folder_.path() / "sa").string());
+  EXPECT_EQ(missing.error().code, ExitCode::kNoInput);
+  EXPECT_THAT(missing.error().message, HasSubstr("automountServiceAccountToken"));
+}
+
+TEST_F(ConfigTest, TheFlagThenTheVariableThenThePodThenTheHome) {
+  const auto server_of = [&](const std::string& flag) {
+    const auto config = find_cluster_config(flag, environment(), (folder_.path() / "sa").string());
+    return config ? config->server : config.error().message;
+  };
+  const auto file = [&](const std::string& name) {
+    return write(name,
+                 "current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\nclusters: [{name: c, cluster: "
+                 "{server: 'https://" +
+                     name + "'}}]\n");
+  };
+  EXPECT_THAT(server_of(""), HasSubstr("--kubeconfig"));
+  file(".kube/config");
+  variables_["HOME"] = folder_.path().string();
+  EXPECT_EQ(server_of(""), "https://.kube/config");
+  write("sa/ca.crt", "CA");
+  write("sa/token", "t");
+  variables_["KUBERNETES_SERVICE_HOST"] = "pod";
+  EXPECT_EQ(server_of(""), "https://pod:443");
+  variables_["KUBECONFIG"] = file("variable");
+  EXPECT_EQ(server_of(""), "https://variable");
+  EXPECT_EQ(server_of(file("flag")), "https://flag");
+}
+
+TEST_F(ConfigTest, ATokenFileIsReadAgainAfterAMinuteAndAfterARefusal) {
+  auto clock = std::make_shared<test::FakeClock>();
+  const std::string path = write("token", "first\n");
+  FileToken token(path, clock);
+  EXPECT_EQ(token.token(), "first");
+  write("token", "second");
+  EXPECT_EQ(token.token(), "first");
+  clock->advance(std::chrono::seconds(61));
+  EXPECT_EQ(token.token(), "second");
+  write("token", "third");
+  token.drop();
+  EXPECT_EQ(token.token(), "third");
+  std::filesystem::remove(path);
+  clock->advance(std::chrono::seconds(61));
+  EXPECT_EQ(token.token(), "third");  // better an old one than none
+}
+
+TEST_F(ConfigTest, NoTokenAtAllIsAnError) {
+  auto clock = std::make_shared<test::FakeClock>();
+  FileToken missing("/no/such/token", clock);
+  EXPECT_EQ(missing.token().error().code, ExitCode::kNoInput);
+  FileToken empty(write("token", " \n"), clock);
+  EXPECT_EQ(empty.token().error().code, ExitCode::kDataErr);
+}
+
+}  // namespace
+}  // namespace oarlock::kube

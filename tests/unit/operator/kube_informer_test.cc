@@ -1,0 +1,277 @@
+// The informer and its reflector against a scripted API server: no network, no waiting.
+#include "operator/kube/informer.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/scripted_transport.h"
+
+namespace oarlock::kube {
+namespace {
+
+using namespace std::chrono_literals;
+using test::Answer;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Failure = TransportError::Kind;
+
+struct Thing {
+  std::string color;
+};
+
+std::string object(const std::string& name, const std::string& version, const std::string& color) {
+  return R"({"metadata":{"namespace":"ns","name":")" + name + R"(","resourceVersion":")" + version +
+         R"(","managedFields":[{"x":{}}]},"color":")" + color + R"(","noise":[1,2]})";
+}
+std::string list(const std::string& version, const std::vector<std::string>& items, const std::string& more = "") {
+  std::string text = R"({"kind":"ThingList","metadata":{"resourceVersion":")" + version + R"(","continue":")" + more +
+                     R"("},"items":[)";
+  for (size_t i = 0; i < items.size(); ++i) text += (i > 0 ? "," : "") + items[i];
+  return text + "]}\n";
+}
+std::string event(const std::string& type, const std::string& what) {
+  return R"({"type":")" + type + R"(","object":)" + what + "}\n";
+}
+std::string bookmark(const std::string& version) {
+  return event("BOOKMARK", R"({"kind":"Thing","metadata":{"resourceVersion":")" + version + R"("}})");
+}
+std::string error(int code, const std::string& reason, const std::string& message) {
+  return event("ERROR", R"({"kind":"Status","code":)" + std::to_string(code) + R"(,"reason":")" + reason +
+                            R"(","message":")" + message + R"("})");
+}
+
+class InformerTest : public ::testing::Test {
+ protected:
+  InformerTest() {
+    transport_->at_end([this] { stop_.request_stop(); });
+    ReflectorOptions options{.resource = {"g", "v1", "things"}, .selection = {}, .fields = FieldFilter({"color"})};
+    options.page_size = 2;
+    Informer<Thing>::Hooks hooks;
+    hooks.project = [this](const nlohmann::json& json) -> Result<Thing> {
+      ++projections_;
+      EXPECT_FALSE(json.contains("noise"));
+      if (json.value("color", "") == "unreadable") return fail(ExitCode::kConfig, "no such color");
+      return Thing{json.value("color", "")};
+    };
+    hooks.index_of = [](const ObjectKey&, const Thing& thing) { return thing.color; };
+    hooks.on_change = [this](const ObjectKey& key, const Thing* before, const Thing* after) {
+      changes_.push_back(key.name + ":" + (before ? before->color : "-") + ">" + (after ? after->color : "-"));
+    };
+    hooks.on_unreadable = [this](const ObjectKey& key, const Error& e) {
+      unreadable_.push_back(key.to_string() + ": " + e.message);
+    };
+    hooks.on_problem = [this](const ApiError& e) { problems_.push_back(e.message); };
+    hooks.on_synced = [this](size_t count) { synced_.push_back(count); };
+    informer_ = std::make_unique<Informer<Thing>>(options, hooks, transport_, clock_, sleeper_, [] { return 0.5; });
+  }
+
+  void run() { informer_->run(stop_.get_token()); }
+  std::vector<std::string> targets() const {
+    std::vector<std::string> out;
+    for (const Request& request : transport_->requests())
+      out.push_back(request.target.substr(std::string("/apis/g/v1/things").size()));
+    return out;
+  }
+  static std::string watch_from(const std::string& version) {
+    return "?watch=true&allowWatchBookmarks=true&resourceVersion=" + version + "&timeoutSeconds=450";
+  }
+  std::string color_of(const std::string& name) const {
+    const auto thing = informer_->store().get({"ns", name});
+    return thing ? thing->color : "(none)";
+  }
+
+  std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();
+  std::shared_ptr<test::ScriptedTransport> transport_ = std::make_shared<test::ScriptedTransport>(clock_);
+  std::shared_ptr<test::RecordingSleeper> sleeper_ = std::make_shared<test::RecordingSleeper>(clock_);
+  std::stop_source stop_;
+  std::unique_ptr<Informer<Thing>> informer_;
+  std::vector<std::string> changes_, unreadable_, problems_;
+  std::vector<size_t> synced_;
+  int projections_ = 0;
+};
+
+TEST_F(InformerTest, ListsFromTheServersCacheAndWatchesFromThere) {
+  transport_->script({.pieces = {list("10", {object("a", "3", "red"), object("b", "4", "blue")})}});
+  transport_->script(
+      {.pieces = {event("ADDED", object("c", "11", "red")), event("MODIFIED", object("a", "12", "green")),
+                  event("DELETED", object("b", "13", "blue"))}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0", watch_from("10")));
+  EXPECT_EQ(synced_, std::vector<size_t>{2});
+  EXPECT_TRUE(informer_->synced());
+  ASSERT_THAT(changes_, SizeIs(5));
+  EXPECT_THAT((std::vector<std::string>{changes_.begin(), changes_.begin() + 2}),
+              ::testing::UnorderedElementsAre("a:->red", "b:->blue"));
+  EXPECT_THAT((std::vector<std::string>{changes_.begin() + 2, changes_.end()}),
+              ElementsAre("c:->red", "a:red>green", "b:blue>-"));
+  EXPECT_EQ(color_of("a"), "green");
+  EXPECT_EQ(color_of("b"), "(none)");
+  EXPECT_THAT(informer_->store().find("red"), SizeIs(1));
+  EXPECT_THAT(informer_->store().find("blue"), IsEmpty());
+  EXPECT_TRUE(informer_->has_seen("13"));
+  EXPECT_FALSE(informer_->has_seen("14"));
+  EXPECT_THAT(problems_, IsEmpty());
+  EXPECT_THAT(sleeper_->slept, IsEmpty());
+}
+
+TEST_F(InformerTest, AWatchThatEndsGoesOnWhereTheLastEventOrBookmarkWas) {
+  transport_->script({.pieces = {list("10", {})}});
+  transport_->script({.pieces = {event("ADDED", object("a", "11", "red")), bookmark("20")}});
+  transport_->script({.pieces = {event("MODIFIED", object("a", "21", "blue"))}});
+  transport_->script({.pieces = {bookmark("30")}, .failure = Failure::kBroken});
+  transport_->script({.pieces = {}, .failure = Failure::kIdle});
+  transport_->script({.pieces = {}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0", watch_from("10"), watch_from("20"), watch_from("21"),
+                                     watch_from("30"), watch_from("30")));
+  EXPECT_EQ(color_of("a"), "blue");
+  EXPECT_TRUE(informer_->has_seen("30"));
+  EXPECT_THAT(problems_, IsEmpty());
+  EXPECT_THAT(sleeper_->slept, IsEmpty());
+}
+
+TEST_F(InformerTest, APieceOfALineIsKeptUntilItsEndComesAndDroppedWithTheStream) {
+  const std::string whole = event("ADDED", object("a", "11", "red"));
+  const std::string lost = event("ADDED", object("b", "12", "red"));
+  transport_->script({.pieces = {list("10", {})}});
+  transport_->script(
+      {.pieces = {whole.substr(0, 30), whole.substr(30) + lost.substr(0, 40)}, .failure = Failure::kBroken});
+  transport_->script({.pieces = {lost}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0", watch_from("10"), watch_from("11")));
+  EXPECT_THAT(changes_, ElementsAre("a:->red", "b:->red"));
+}
+
+TEST_F(InformerTest, GoneInTheStreamListsTheNewestAndAppliesOnlyDifferences) {
+  transport_->script(
+      {.pieces = {list("10", {object("a", "3", "red"), object("b", "4", "blue"), object("c", "5", "green")})}});
+  transport_->script({.pieces = {error(410, "Expired", "too old resource version: 10 (50)")}});
+  // In pages, for "the newest" comes from etcd.
+  transport_->script({.pieces = {list("60", {object("a", "3", "red"), object("b", "55", "black")}, "next")}});
+  transport_->script({.pieces = {list("60", {object("d", "56", "white")})}});
+  transport_->script({.pieces = {bookmark("61")}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0", watch_from("10"), "?limit=2", "?limit=2&continue=next",
+                                     watch_from("60")));
+  EXPECT_THAT((std::vector<std::string>{changes_.begin() + 3, changes_.end()}),
+              ::testing::UnorderedElementsAre("b:blue>black", "c:green>-", "d:->white"));
+  EXPECT_EQ(projections_, 5);  // "a" has the version it had: not even looked at
+  EXPECT_EQ(informer_->store().size(), 3u);
+  EXPECT_THAT(problems_, ElementsAre("too old resource version: 10 (50)"));
+  EXPECT_THAT(sleeper_->slept, ElementsAre(1200ms));  // 0.8 s and half of it by the jitter
+}
+
+TEST_F(InformerTest, GoneAsAResponseAndAVersionOfTheFutureDoTheSame) {
+  transport_->script({.pieces = {list("10", {})}});
+  transport_->script({.status = 410, .pieces = {R"({"reason":"Gone","message":"gone"})"}});
+  transport_->script({.pieces = {list("11", {})}});
+  transport_->script(
+      {.status = 504, .pieces = {R"({"reason":"Timeout","message":"Too large resource version: 11, current: 5"})"}});
+  transport_->script({.pieces = {list("5", {})}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0", watch_from("10"), "?limit=2", watch_from("11"), "?limit=2"));
+  EXPECT_TRUE(informer_->has_seen("5"));
+  EXPECT_FALSE(informer_->has_seen("10"));
+}
+
+TEST_F(InformerTest, PagesThatOutliveTheirSnapshotAreReplacedByOneList) {
+  transport_->script({.pieces = {list("10", {})}});
+  transport_->script({.status = 410, .pieces = {"{}"}});
+  transport_->script({.pieces = {list("60", {object("a", "3", "red")}, "next")}});
+  transport_->script({.status = 410, .pieces = {R"({"reason":"Expired","message":"the token has expired"})"}});
+  transport_->script({.pieces = {list("70", {object("b", "3", "red")})}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0", watch_from("10"), "?limit=2", "?limit=2&continue=next", ""));
+  EXPECT_THAT(changes_, ElementsAre("b:->red"));  // nothing of the list that was not finished
+}
+
+TEST_F(InformerTest, AListThatBreaksChangesNothingAndIsTriedAgainLaterAndLater) {
+  transport_->script({.pieces = {list("10", {object("a", "3", "red")})}});
+  transport_->script({.status = 500, .pieces = {R"({"message":"etcd is away"})"}});
+  const std::string whole = list("20", {object("b", "12", "red"), object("c", "13", "red")});
+  transport_->script({.pieces = {whole.substr(0, whole.size() / 2)}, .failure = Failure::kBroken});
+  transport_->script({.pieces = {whole.substr(0, whole.size() - 5)}});  // "properly" ended, and yet not whole
+  transport_->script({.status = 503, .pieces = {"busy"}, .retry_after = 60s});
+  transport_->script({.failure = Failure::kConnect});
+  transport_->script({.pieces = {list("20", {object("b", "12", "red")})}});
+  run();
+  EXPECT_THAT(targets(),
+              ElementsAre("?resourceVersion=0", watch_from("10"), "?resourceVersion=10", "?resourceVersion=10",
+                          "?resourceVersion=10", "?resourceVersion=10", "?resourceVersion=10"));
+  EXPECT_THAT(changes_, ElementsAre("a:->red", "b:->red", "a:red>-"));
+  EXPECT_THAT(problems_, ElementsAre("etcd is away", "scripted failure", "the list ended in the middle",
+                                     HasSubstr("503: busy"), "scripted failure"));
+  EXPECT_THAT(sleeper_->slept, ElementsAre(1200ms, 2400ms, 4800ms, 60000ms, 19200ms));
+}
+
+TEST_F(InformerTest, TheBackoffEndsAt30SecondsAndBeginsAnewAfterTwoQuietMinutes) {
+  for (int i = 0; i < 8; ++i) transport_->script({.failure = Failure::kConnect});
+  transport_->script({.pieces = {list("10", {})}});
+  transport_->script({.pieces = {bookmark("11")}, .takes = 121s});
+  transport_->script({.status = 500});
+  transport_->script({.pieces = {list("12", {})}});
+  run();
+  EXPECT_THAT(sleeper_->slept, ElementsAre(1200ms, 2400ms, 4800ms, 9600ms, 19200ms, 38400ms, 45000ms, 45000ms, 1200ms));
+}
+
+TEST_F(InformerTest, AWatchThatIsRefusedForLoadOrFindsNobodyIsTriedAgainWithoutAList) {
+  transport_->script({.pieces = {list("10", {})}});
+  transport_->script({.failure = Failure::kConnect});
+  transport_->script({.status = 429, .pieces = {"{}"}, .retry_after = 7s});
+  transport_->script({.pieces = {bookmark("11")}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0", watch_from("10"), watch_from("10"), watch_from("10")));
+  EXPECT_THAT(sleeper_->slept, ElementsAre(1200ms, 7000ms));
+}
+
+TEST_F(InformerTest, AWatchThatEndsAtOnceWithoutAWordIsAProblem) {
+  transport_->script({.pieces = {list("10", {})}});
+  transport_->script({.pieces = {}, .takes = 10ms});
+  transport_->script({.pieces = {list("10", {})}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0", watch_from("10"), "?resourceVersion=10"));
+  EXPECT_THAT(problems_, ElementsAre(HasSubstr("ended at once")));
+  EXPECT_THAT(sleeper_->slept, SizeIs(1));
+}
+
+TEST_F(InformerTest, GarbageInTheStreamIsAProblemAndLeadsToAList) {
+  for (const std::string garbage :
+       {"{\"type\":\n", "{\"type\":\"NEW\",\"object\":{}}\n", "{\"type\":\"ADDED\"}\n", "[]\n"}) {
+    transport_->script({.pieces = {list("10", {})}});
+    transport_->script({.pieces = {garbage}});
+  }
+  run();
+  EXPECT_THAT(problems_, SizeIs(4));
+  EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0", watch_from("10"), "?resourceVersion=10", watch_from("10"),
+                                     "?resourceVersion=10", watch_from("10"), "?resourceVersion=10", watch_from("10")));
+}
+
+TEST_F(InformerTest, AnObjectThatCannotBeReadStaysAsItWasAndDoesNotStopTheOthers) {
+  transport_->script({.pieces = {list("10", {object("a", "3", "red"), object("b", "4", "unreadable")})}});
+  transport_->script(
+      {.pieces = {event("MODIFIED", object("a", "11", "unreadable")), event("ADDED", object("c", "12", "blue")),
+                  event("DELETED", object("a", "13", "unreadable"))}});
+  run();
+  EXPECT_THAT(changes_, ElementsAre("a:->red", "c:->blue", "a:red>-"));
+  EXPECT_THAT(unreadable_, ElementsAre("ns/b: no such color", "ns/a: no such color"));
+}
+
+TEST_F(InformerTest, NothingIsDoneAfterTheStop) {
+  stop_.request_stop();
+  transport_->script({.pieces = {list("10", {})}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0"));  // the transport itself refuses a cancelled call
+  EXPECT_THAT(sleeper_->slept, IsEmpty());
+}
+
+TEST_F(InformerTest, TheWatchHasAnIdleLimitAndALifeBeyondTheServers) {
+  transport_->script({.pieces = {list("10", {})}});
+  transport_->script({.pieces = {bookmark("11")}});
+  run();
+  EXPECT_EQ(transport_->last_limits.idle, 90s);
+  EXPECT_EQ(transport_->last_limits.total, 480s);
+}
+
+}  // namespace
+}  // namespace oarlock::kube
