@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2031
 # scripts/setup cluster: a Kubernetes for this machine, built from Go modules, and the tools for container images.
 
 # shellcheck source=scripts/lib/cluster/versions.sh

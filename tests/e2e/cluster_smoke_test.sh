@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Proves that scripts/cluster gives a Kubernetes on which Oarlock can run: pods on two nodes that find each other by name,
 # the API from inside a pod, logs, exec, shared storage, faults; and that 'down' leaves nothing behind.
+# shellcheck source=scripts/lib/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib/common.sh"
 # shellcheck source=scripts/lib/cluster/versions.sh
 source "$OARLOCK_ROOT/scripts/lib/cluster/versions.sh"
@@ -156,6 +157,7 @@ check "node 1 reads node 2 by its name behind the headless Service" within 10 pr
 check "node 2 reads node 1 by its name behind the headless Service" within 10 prints "page of rank 1" in_rank 2 wget -qO- http://rank-1.group.default.svc.cluster.local:8080/
 check "the headless Service names both pods" addresses_of_both
 check "a Service with an address" within 10 prints "page of rank" in_rank 1 wget -qO- http://web:8080/
+# shellcheck disable=SC2016  # the pod's own files
 check "a pod reaches the API at kubernetes.default.svc" prints '"major": "1"' \
   in_rank 1 sh -c 'kubectl --server=https://kubernetes.default.svc --token="$(cat /var/run/secrets/kubernetes.io/serviceaccount/token)" --certificate-authority=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt get --raw /version'
 check "a pod finds the API by its environment" prints '"major": "1"' in_rank 2 kubectl get --raw /version

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154  # the variables are layout.sh's
 # CoreDNS, and the storage that all nodes share. Needs control_plane.sh.
 kSharedVolumes=32
 

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154,SC2164  # versions.sh's variables; set -e ends on a failing cd
 # Builds the cluster's programs from Go modules: they are the only form in which Debian users get a current Kubernetes
 # from ordinary package clients. Needs common.sh and versions.sh. Everything is written to a work folder and renamed
 # into place, one program at a time, so an interrupted build goes on where it was.
@@ -49,7 +50,9 @@ module_file() { go_here mod download -json "$1" | jq -er ".$2"; }
 # A module of our own with the same requirements, the staging modules at their published versions, can build it.
 kubernetes_module() {
   local folder=$kGoWork/kubernetes staging=v0.${kKubernetesVersion#v1.} v=k8s.io/kubernetes@$kKubernetesVersion
-  rm -rf "$folder" && mkdir -p "$folder" && cd "$folder"
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  cd "$folder"
   local mod sum
   mod=$(module_file "$v" GoMod) || die -c 69 "cannot download the module $v"
   sum=$(module_file "$v" Dir)/go.sum
@@ -91,7 +94,9 @@ build_pause() {
 build_module_program() {
   local name=$1 module=$2 version=$3 package=$4
   [[ -x $(program "$name") ]] && return 0
-  rm -rf "$kGoWork/$name" && mkdir -p "$kGoWork/$name" && cd "$kGoWork/$name"
+  rm -rf "${kGoWork:?}/$name"
+  mkdir -p "$kGoWork/$name"
+  cd "$kGoWork/$name"
   printf 'module oarlock.dev/%s-build\n\ngo %s.0\n\nrequire %s %s\n' "$name" "$kGoMinimum" "$module" "$version" >go.mod
   timed_build "$name" "$(program "$name")" "$package" ""
 }

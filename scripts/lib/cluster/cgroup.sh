@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154  # the variables are layout.sh's
 # The cgroups below which the kubelets put their pods: /oarlock/slotS/nodeN, in every hierarchy. Needs layout.sh.
 
 # Prints the mount points of the cgroup hierarchies of the kinds named: cgroup (version 1), cgroup2.
@@ -32,7 +33,7 @@ remove_cgroup() {
     [[ -d $mount/$1 ]] || continue
     find "$mount/$1" -depth -type d -exec rmdir {} \; 2>/dev/null || true
     [[ ! -d $mount/$1 ]] || left=1
-    rmdir "$mount/${1%/*}" 2>/dev/null && rmdir "$mount/${1%%/*}" 2>/dev/null || true
+    rmdir "$mount/${1%/*}" "$mount/${1%%/*}" 2>/dev/null || true   # the last one out
   done < <(cgroup_mounts cgroup cgroup2)
   return $left
 }

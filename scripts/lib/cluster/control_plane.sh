@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154  # the variables are layout.sh's
 # etcd, kube-apiserver, kube-controller-manager and kube-scheduler, on the host. Needs process.sh and pki.sh.
 
 make_control_plane_pki() {
@@ -59,14 +60,10 @@ default_account_ready() {
     "https://$api_ip:6443/api/v1/namespaces/default/serviceaccounts/default"
 }
 
+# A process that has died will not come up however long one waits: say so at once, with its last words.
+api_up_or_dead() { api_ready || gone etcd || gone kube-apiserver; }
 wait_for_apiserver() {
   local name
-  # A process that has died will not come up however long one waits: say so at once, with its last words.
-  api_up_or_dead() {
-    api_ready && return 0
-    for name in etcd kube-apiserver; do gone "$name" && return 0; done
-    return 1
-  }
   wait_for 120 "kube-apiserver to be ready" api_up_or_dead
   for name in etcd kube-apiserver; do
     alive "$name" || { tail -n 5 "$log_dir/$name.log" >&2; die "$name has ended; its log is $log_dir/$name.log"; }

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034,SC2154  # its variables are for the other files
 # Where a cluster's things are. Needs common.sh and versions.sh.
 #
 # Addresses come from a slot, a small number that etcd holds locked (flock on an inherited descriptor) for as long as it
@@ -56,7 +57,8 @@ load_state() {
 # Takes the first free slot and keeps it locked on descriptor 8, which etcd inherits.
 take_slot() {
   local candidate folder=/tmp/oarlock-slots
-  mkdir -p "$folder" && chmod 1777 "$folder" 2>/dev/null || true
+  mkdir -p "$folder"
+  chmod 1777 "$folder" 2>/dev/null || true   # it may be another user's, and then it is so already
   for ((candidate = 0; candidate < kSlots; candidate++)); do
     { exec 8>>"$folder/$candidate"; } 2>/dev/null || continue
     if flock -n 8 && ! ip link show "oarlock$candidate" >/dev/null 2>&1; then

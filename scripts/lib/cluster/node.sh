@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154  # the variables are layout.sh's
 # Nodes: each is a set of kernel namespaces with its own containerd, kubelet and kube-proxy. Needs process.sh and pki.sh.
 
 # in_lan COMMAND...: in the network namespace that holds the bridge between the nodes and the host. It is not on the host
@@ -175,7 +176,7 @@ load_images() {
     index=$(tar -xOf "$archive" --occurrence=1 index.json 2>/dev/null || echo '{}')   # an archive of Docker's has none
     name=$(jq -r '.manifests[0].annotations["io.containerd.image.name"] // ""' <<<"$index")
     digest=$(jq -r '.manifests[0].digest // ""' <<<"$index")
-    layout= jobs=()
+    layout='' jobs=()
     for ((n = 1; n <= nodes; n++)); do
       if [[ -n $name ]] && in_containerd "$n" images ls "name==$name" | grep -qF " $digest "; then continue; fi
       if [[ -n $name && -z $layout ]]; then

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Writes OCI archives. Their layers are not compressed, which for a load on the same machine is only a loss of time; the
 # build tools' own archives always are. Needs common.sh and jq.
 

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154  # the variables are layout.sh's
 # Certificates of the cluster, with openssl: elliptic keys, for they are made in milliseconds. Needs layout.sh.
 
 make_key() { (umask 077; openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$1" 2>/dev/null); }

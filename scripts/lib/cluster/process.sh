@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154  # the variables are layout.sh's
 # Starting and ending our own processes, and never another's. Needs layout.sh.
 
 # A process is known by its id and its start time, for ids are used again.

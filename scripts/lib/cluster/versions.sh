@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What the test cluster is made of. A version is part of the file's name in the cache, so a new pin builds anew.
 # shellcheck disable=SC2034  # used by the scripts that source this
 kKubernetesVersion=v1.35.4
