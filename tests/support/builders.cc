@@ -1,0 +1,181 @@
+#include "tests/support/builders.h"
+
+#include <fmt/format.h>
+
+#include "operator/core/desired.h"
+
+namespace oarlock::test {
+
+using namespace control;  // NOLINT: this file is about its types
+
+SystemTime at_second(int64_t seconds) { return SystemTime(std::chrono::seconds(1795255200 + seconds)); }
+
+JobBuilder::JobBuilder(const std::string& name) {
+  job_.metadata.name = name;
+  job_.metadata.uid = kJobUid;
+  job_.metadata.resource_version = "100";
+  job_.metadata.generation = 1;
+  job_.metadata.creation_timestamp = at_second(0);
+  job_.spec.nodes = 2;
+  job_.spec.pod_template = kMinimalTemplate;
+}
+
+JobBuilder& JobBuilder::nodes(int count) {
+  job_.spec.nodes = count;
+  return *this;
+}
+JobBuilder& JobBuilder::processes_per_node(int count) {
+  job_.spec.processes_per_node = count;
+  return *this;
+}
+JobBuilder& JobBuilder::pod_template(const std::string& json) {
+  job_.spec.pod_template = json;
+  return *this;
+}
+JobBuilder& JobBuilder::trainer(const std::string& json) {
+  job_.spec.trainer = json;
+  return *this;
+}
+JobBuilder& JobBuilder::max_restarts(int count) {
+  job_.spec.failure_policy.max_restarts = count;
+  return *this;
+}
+JobBuilder& JobBuilder::suspend(bool value) {
+  job_.spec.suspend = value;
+  return *this;
+}
+JobBuilder& JobBuilder::being_deleted() {
+  job_.metadata.deletion_timestamp = at_second(50);
+  return *this;
+}
+JobBuilder& JobBuilder::phase(api::Phase phase, int attempt) {
+  job_.status.phase = phase;
+  job_.status.attempt = attempt;
+  job_.status.observed_generation = job_.metadata.generation;
+  job_.status.world_size = job_.spec.world_size();
+  job_.status.start_time = at_second(1);
+  job_.status.attempt_start_time = at_second(1);
+  job_.status.conditions = {{to_string(phase), true, "Set", "by the test", at_second(1)}};
+  job_.status.nodes.desired = job_.spec.nodes;
+  job_.status.nodes.summary = fmt::format("0/{}", job_.spec.nodes);
+  if (is_terminal(phase)) job_.status.completion_time = at_second(2);
+  return *this;
+}
+JobBuilder& JobBuilder::restarts(int count) {
+  job_.status.restarts = {count, count};
+  return *this;
+}
+JobBuilder& JobBuilder::status(const api::Status& status) {
+  job_.status = status;
+  return *this;
+}
+
+PodBuilder::PodBuilder(const std::string& job, int attempt, int node_rank) {
+  pod_.name = fmt::format("{}-{}-{}", job, attempt, node_rank);
+  pod_.uid = "uid-of-" + pod_.name;
+  pod_.resource_version = "200";
+  pod_.owner_uid = kJobUid;
+}
+
+PodBuilder& PodBuilder::name(const std::string& name) {
+  pod_.name = name;
+  return *this;
+}
+PodBuilder& PodBuilder::uid(const std::string& uid) {
+  pod_.uid = uid;
+  return *this;
+}
+PodBuilder& PodBuilder::owner(const std::string& uid) {
+  pod_.owner_uid = uid;
+  return *this;
+}
+PodBuilder& PodBuilder::scheduled(const std::string& node) {
+  pod_.scheduled = true;
+  pod_.node_name = node;
+  return *this;
+}
+PodBuilder& PodBuilder::unschedulable(const std::string& message) {
+  pod_.scheduled = false;
+  pod_.unscheduled_message = message;
+  return *this;
+}
+PodBuilder& PodBuilder::waiting(const std::string& reason, const std::string& message) {
+  if (!pod_.scheduled) scheduled();
+  pod_.waiting_reason = reason;
+  pod_.waiting_message = message;
+  return *this;
+}
+PodBuilder& PodBuilder::running() {
+  if (!pod_.scheduled) scheduled();
+  pod_.phase = PodPhase::kRunning;
+  pod_.ready = true;
+  pod_.pod_ip = "10.0.0.1";
+  return *this;
+}
+PodBuilder& PodBuilder::ended(int exit_code, const std::string& message, const std::string& reason) {
+  trainer_ended(exit_code);
+  pod_.phase = exit_code == 0 ? PodPhase::kSucceeded : PodPhase::kFailed;
+  pod_.trainer->message = message;
+  if (!reason.empty()) pod_.trainer->reason = reason;
+  return *this;
+}
+PodBuilder& PodBuilder::trainer_ended(int exit_code) {
+  running();
+  pod_.ready = false;
+  pod_.trainer = Termination{exit_code, exit_code == 0 ? "Completed" : "Error", "", at_second(59)};
+  return *this;
+}
+PodBuilder& PodBuilder::finished_at(SystemTime time) {
+  pod_.trainer->finished_at = time;
+  return *this;
+}
+PodBuilder& PodBuilder::evicted(const std::string& message) {
+  if (!pod_.scheduled) scheduled();
+  pod_.phase = PodPhase::kFailed;
+  pod_.ready = false;
+  pod_.reason = "Evicted";
+  pod_.message = message;
+  return *this;
+}
+PodBuilder& PodBuilder::disrupted(const std::string& reason) {
+  pod_.disruption = reason;
+  return *this;
+}
+PodBuilder& PodBuilder::deleting() {
+  pod_.deleting = true;
+  return *this;
+}
+
+Service service_of(const Job& job) { return {service_name(job), "uid-of-service", job.metadata.uid, false}; }
+
+Observed seen(const Job& job, std::vector<Pod> pods) {
+  Observed out;
+  out.job = job;
+  out.pods = std::move(pods);
+  out.services = {service_of(job)};
+  out.now = at_second(60);
+  return out;
+}
+
+api::Status status_after(const Observed& observed, const Plan& plan) {
+  const std::vector<PatchStatus> patches = only<PatchStatus>(plan);
+  return patches.empty() ? observed.job.status : patches.back().status;
+}
+
+std::vector<std::string> names(const Plan& plan) {
+  struct Name {
+    std::string operator()(const ConfirmPodAbsent& action) const { return "ConfirmPodAbsent " + action.name; }
+    std::string operator()(const CreateService& action) const { return "CreateService " + action.name; }
+    std::string operator()(const CreatePod& action) const { return "CreatePod " + action.name; }
+    std::string operator()(const DeletePod& action) const { return "DeletePod " + action.name; }
+    std::string operator()(const PatchStatus& action) const {
+      return fmt::format("PatchStatus {} {}", to_string(action.status.phase), action.status.attempt);
+    }
+    std::string operator()(const EmitEvent& action) const { return "EmitEvent " + action.reason; }
+  };
+  std::vector<std::string> out;
+  for (const Action& action : plan.actions) out.push_back(std::visit(Name{}, action));
+  return out;
+}
+
+}  // namespace oarlock::test

@@ -1,0 +1,89 @@
+// Fluent builders of what the operator's core sees. A job is valid as it is; a pod belongs to it and waits for a node.
+#pragma once
+
+#include <string>
+
+#include "operator/core/model.h"
+
+namespace oarlock::test {
+
+inline constexpr char kJobUid[] = "job-uid-1";
+inline constexpr char kMinimalTemplate[] =
+    R"({"spec":{"containers":[{"name":"trainer","image":"example/trainer:1"}]}})";
+
+// 2026-11-21T10:00:00Z plus so many seconds.
+SystemTime at_second(int64_t seconds);
+
+class JobBuilder {
+ public:
+  explicit JobBuilder(const std::string& name = "bert");
+
+  JobBuilder& nodes(int count);
+  JobBuilder& processes_per_node(int count);
+  JobBuilder& pod_template(const std::string& json);
+  JobBuilder& trainer(const std::string& json);
+  JobBuilder& max_restarts(int count);
+  JobBuilder& suspend(bool value = true);
+  JobBuilder& being_deleted();
+  // As the operator leaves it: condition, start times, counts of `attempt`.
+  JobBuilder& phase(api::Phase phase, int attempt = 0);
+  JobBuilder& restarts(int count);
+  JobBuilder& status(const api::Status& status);
+
+  control::Job build() const { return job_; }
+  operator control::Job() const { return job_; }  // NOLINT: lets tests pass a builder where a job is wanted
+
+ private:
+  control::Job job_;
+};
+
+class PodBuilder {
+ public:
+  PodBuilder(const std::string& job, int attempt, int node_rank);
+
+  PodBuilder& name(const std::string& name);
+  PodBuilder& uid(const std::string& uid);
+  PodBuilder& owner(const std::string& uid);
+  PodBuilder& scheduled(const std::string& node = "node-1");
+  PodBuilder& unschedulable(const std::string& message);
+  PodBuilder& waiting(const std::string& reason, const std::string& message = "");
+  PodBuilder& running();  // scheduled, ready, with an address
+  // The trainer container and the pod ended together.
+  PodBuilder& ended(int exit_code, const std::string& message = "", const std::string& reason = "");
+  // The trainer container ended; another goes on.
+  PodBuilder& trainer_ended(int exit_code);
+  PodBuilder& finished_at(SystemTime time);
+  PodBuilder& evicted(const std::string& message = "");
+  PodBuilder& disrupted(const std::string& reason);
+  PodBuilder& deleting();
+
+  control::Pod build() const { return pod_; }
+  operator control::Pod() const { return pod_; }  // NOLINT
+
+ private:
+  control::Pod pod_;
+};
+
+control::Service service_of(const control::Job& job);
+
+// With the job's Service, at at_second(60).
+control::Observed seen(const control::Job& job, std::vector<control::Pod> pods = {});
+
+// The actions of one type, in order.
+template <typename T>
+std::vector<T> only(const control::Plan& plan) {
+  std::vector<T> out;
+  for (const control::Action& action : plan.actions) {
+    if (const T* wanted = std::get_if<T>(&action)) out.push_back(*wanted);
+  }
+  return out;
+}
+
+// The status that the plan writes; the present one if it writes none.
+api::Status status_after(const control::Observed& observed, const control::Plan& plan);
+
+// "ConfirmPodAbsent bert-0-1", "PatchStatus Restarting 1", "DeletePod bert-0-0", "CreatePod bert-1-0", "EmitEvent
+// Restarting" ...
+std::vector<std::string> names(const control::Plan& plan);
+
+}  // namespace oarlock::test

@@ -1,0 +1,198 @@
+#include "tests/support/sim_cluster.h"
+
+#include <nlohmann/json.hpp>
+
+#include "operator/api/codec.h"
+#include "tests/support/builders.h"
+
+namespace oarlock::test {
+
+using namespace control;  // NOLINT: this file is about its types
+
+SimCluster::SimCluster(Job job) : job_(std::move(job)), now_(at_second(60)) {
+  job_.metadata.resource_version = next_version();
+}
+
+Outcome SimCluster::apply(const Action& action, const Job& job) {
+  if (const auto* event = std::get_if<EmitEvent>(&action)) {
+    events_.push_back(*event);
+    return Outcome::kDone;
+  }
+  ++requests_;
+  if (const auto* confirm = std::get_if<ConfirmPodAbsent>(&action)) return confirm_absent(*confirm);
+  if (const auto* service = std::get_if<CreateService>(&action)) return create_service(*service);
+  if (const auto* pod = std::get_if<CreatePod>(&action)) return create_pod(*pod);
+  if (const auto* pod = std::get_if<DeletePod>(&action)) return delete_pod(*pod);
+  return patch_status(std::get<PatchStatus>(action), job);
+}
+
+Outcome SimCluster::confirm_absent(const ConfirmPodAbsent& action) {
+  return find(action.name) == nullptr ? Outcome::kDone : Outcome::kStopped;
+}
+
+Outcome SimCluster::create_service(const CreateService& action) {
+  if (service_) return Outcome::kDone;  // AlreadyExists, and ours: the simulation has no foreign Services
+  const auto body = nlohmann::json::parse(action.body);
+  service_ = Service{body["metadata"]["name"], "service-" + next_version(),
+                     body["metadata"]["ownerReferences"][0]["uid"], false};
+  ++writes_;
+  return Outcome::kDone;
+}
+
+Outcome SimCluster::create_pod(const CreatePod& action) {
+  if (const Pod* there = find(action.name)) {
+    if (there->owner_uid == job_.metadata.uid) return Outcome::kDone;
+    met_.insert(action.name);
+    return Outcome::kStopped;
+  }
+  const auto body = nlohmann::json::parse(action.body);
+  Pod pod;
+  pod.name = body["metadata"]["name"];
+  pod.owner_uid = body["metadata"]["ownerReferences"][0]["uid"];
+  pod.uid = "pod-" + next_version();
+  touch(pod);
+  pods_[pod.name] = pod;
+  ++writes_;
+  return Outcome::kDone;
+}
+
+Outcome SimCluster::delete_pod(const DeletePod& action) {
+  Pod* pod = find(action.name);
+  if (pod == nullptr || pod->uid != action.uid) return Outcome::kDone;
+  if (!action.resource_version.empty() && action.resource_version != pod->resource_version) return Outcome::kStopped;
+  ask_to_delete(action.name);
+  ++writes_;
+  return Outcome::kDone;
+}
+
+Outcome SimCluster::patch_status(const PatchStatus& action, const Job& seen) {
+  if (seen.metadata.resource_version != job_.metadata.resource_version) return Outcome::kStopped;
+  // Through JSON, so that what does not survive the API server shows.
+  nlohmann::json object = api::to_json(job_);
+  object["status"] = api::status_to_json(job_.status);
+  const nlohmann::json before = object;
+  object.merge_patch({{"status", api::status_patch(seen.metadata, action.status)["status"]}});
+  if (object == before) return Outcome::kDone;
+  job_ = api::training_job_from_json(object).value();
+  job_.metadata.resource_version = next_version();
+  ++writes_;
+  return Outcome::kDone;
+}
+
+Pod* SimCluster::find(const std::string& name) {
+  const auto found = pods_.find(name);
+  return found == pods_.end() ? nullptr : &found->second;
+}
+
+bool SimCluster::schedule(const std::string& name) {
+  Pod* pod = find(name);
+  if (pod == nullptr || pod->scheduled || pod->deleting || pod->phase != PodPhase::kPending) return false;
+  pod->scheduled = true;
+  pod->node_name = "node-" + name.substr(name.rfind('-') + 1);
+  touch(*pod);
+  return true;
+}
+
+bool SimCluster::start(const std::string& name) {
+  Pod* pod = find(name);
+  if (pod == nullptr || !pod->scheduled || pod->deleting || pod->phase != PodPhase::kPending) return false;
+  pod->phase = PodPhase::kRunning;
+  pod->pod_ip = "10.0.0.1";
+  touch(*pod);
+  return true;
+}
+
+bool SimCluster::make_ready(const std::string& name) {
+  Pod* pod = find(name);
+  if (pod == nullptr || pod->phase != PodPhase::kRunning || pod->ready || pod->trainer) return false;
+  pod->ready = true;
+  touch(*pod);
+  return true;
+}
+
+bool SimCluster::end(const std::string& name, int exit_code) {
+  Pod* pod = find(name);
+  if (pod == nullptr || pod->phase != PodPhase::kRunning) return false;
+  pod->phase = exit_code == 0 ? PodPhase::kSucceeded : PodPhase::kFailed;
+  pod->ready = false;
+  pod->trainer = Termination{exit_code, exit_code == 0 ? "Completed" : "Error", "", now_};
+  touch(*pod);
+  return true;
+}
+
+bool SimCluster::evict(const std::string& name) {
+  Pod* pod = find(name);
+  if (pod == nullptr || pod->phase == PodPhase::kSucceeded || pod->phase == PodPhase::kFailed) return false;
+  pod->phase = PodPhase::kFailed;
+  pod->reason = "Evicted";
+  pod->ready = false;
+  touch(*pod);
+  return true;
+}
+
+bool SimCluster::ask_to_delete(const std::string& name) {
+  Pod* pod = find(name);
+  if (pod == nullptr || pod->deleting) return false;
+  const bool stops_at_once = !pod->scheduled || pod->phase == PodPhase::kSucceeded || pod->phase == PodPhase::kFailed;
+  if (stops_at_once) return remove(name);
+  pod->deleting = true;
+  touch(*pod);
+  return true;
+}
+
+bool SimCluster::remove(const std::string& name) {
+  ++version_;
+  return pods_.erase(name) > 0;
+}
+
+void SimCluster::set_suspend(bool value) {
+  if (job_.spec.suspend == value) return;
+  job_.spec.suspend = value;
+  ++job_.metadata.generation;
+  job_.metadata.resource_version = next_version();
+}
+
+void SimCluster::delete_job() {
+  job_.metadata.deletion_timestamp = now_;
+  job_.metadata.resource_version = next_version();
+}
+
+void SimCluster::delete_service() { service_.reset(); }
+
+void SimCluster::add_foreign_pod(const std::string& name) {
+  if (find(name) != nullptr) return;
+  Pod pod;
+  pod.name = name;
+  pod.uid = "foreign-" + next_version();
+  pod.owner_uid = "somebody-else";
+  pod.phase = PodPhase::kRunning;
+  pod.scheduled = true;
+  touch(pod);
+  pods_[name] = pod;
+}
+
+void SimCluster::remove_foreign_pods() {
+  std::erase_if(pods_, [&](const auto& item) { return item.second.owner_uid != job_.metadata.uid; });
+  met_.clear();
+}
+
+View SimCluster::view() const {
+  View out;
+  out.job = job_;
+  for (const auto& [name, pod] : pods_) {
+    if (pod.owner_uid == job_.metadata.uid || met_.contains(name)) out.pods.push_back(pod);
+  }
+  if (service_) out.services.push_back(*service_);
+  return out;
+}
+
+Observed SimCluster::observe(const View& view) const {
+  Observed out;
+  out.job = view.job;
+  out.pods = view.pods;
+  out.services = view.services;
+  out.now = now_;
+  return out;
+}
+
+}  // namespace oarlock::test

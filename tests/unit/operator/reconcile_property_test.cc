@@ -1,0 +1,373 @@
+// Random walks of a simulated cluster and an operator that crashes after any prefix of a plan and reads caches that are
+// behind, each kind of object on its own. What must hold is checked against the true state at every write.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "operator/core/failure_policy.h"
+#include "operator/core/membership.h"
+#include "operator/core/reconcile.h"
+#include "tests/support/builders.h"
+#include "tests/support/sim_cluster.h"
+
+namespace oarlock::test {
+namespace {
+
+using namespace control;  // NOLINT
+using api::Phase;
+
+constexpr int kWalks = 3000;
+constexpr int kSteps = 120;
+constexpr size_t kMemory = 40;  // old views that a cache may still show
+constexpr int kExitCodes[] = {0, 0, 0, 1, 1, 137, 75, 76, 76, 78};
+
+class Walk {
+ public:
+  explicit Walk(uint32_t seed) : random_(seed), sim_(make_job()) {
+    if (chance(20)) sim_.add_foreign_pod("bert-0-0");
+    if (chance(20)) sim_.add_foreign_pod("bert-1-0");
+    remember();
+  }
+
+  void run() {
+    for (int i = 0; i < kSteps && !::testing::Test::HasFailure(); ++i) {
+      if (chance(45)) {
+        operate();
+      } else {
+        move();
+      }
+      remember();
+    }
+    if (!::testing::Test::HasFailure()) settle();
+  }
+
+  std::string trace() const { return trace_.str(); }
+  int restarts() const { return sim_.job().status.restarts.total; }
+  Phase phase() const { return sim_.job().status.phase; }
+  bool saw_suspension() const { return saw_suspension_; }
+
+ private:
+  Job make_job() { return JobBuilder().nodes(pick(1, 3)).max_restarts(pick(0, 2)).suspend(chance(10)).build(); }
+
+  int pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+  bool chance(int percent) { return pick(1, 100) <= percent; }
+
+  void remember() {
+    if (has_failure(sim_)) failed_.insert(sim_.job().status.attempt);
+    if (has_permanent_failure(sim_)) failed_for_good_.insert(sim_.job().status.attempt);
+    memory_.push_back(sim_.view());
+    ++newest_;
+    if (memory_.size() > kMemory) memory_.pop_front();
+  }
+  // Index into memory_ of a moment; moments that are forgotten show the oldest.
+  const View& moment(int64_t when) const {
+    const int64_t oldest = newest_ - static_cast<int64_t>(memory_.size()) + 1;
+    return memory_[static_cast<size_t>(std::max(when, oldest) - oldest)];
+  }
+
+  // Each watch shows some moment of its own, never an earlier one than before, unless the operator was started anew.
+  Observed look() {
+    for (int64_t* seen : {&job_seen_, &pods_seen_, &services_seen_}) {
+      if (chance(60)) *seen = newest_;
+      *seen = std::max(*seen, newest_ - pick(0, 12));
+    }
+    View view;
+    view.job = moment(job_seen_).job;
+    view.pods = moment(pods_seen_).pods;
+    view.services = moment(services_seen_).services;
+    Observed out = sim_.observe(view);
+    if (chance(30)) {
+      out.progress.emplace();
+      out.progress->attempt = pick(0, 2);
+      out.progress->step = pick(0, 100);
+      out.progress->target_steps = 100;
+      out.progress->updated_at = to_rfc3339(sim_.now());
+    }
+    if (chance(10)) out.last_error = "pods is forbidden: exceeded quota";
+    return out;
+  }
+
+  void operate() {
+    if (chance(15)) {  // a new process, whose first list may come from an API server that is behind
+      trace_ << "operator starts\n";
+      job_seen_ = pods_seen_ = services_seen_ = newest_ - pick(0, 20);
+    }
+    const Observed observed = look();
+    const Plan plan = checked_plan(observed);
+    const size_t survive =
+        chance(30) ? static_cast<size_t>(pick(0, static_cast<int>(plan.actions.size()))) : plan.actions.size();
+    execute(plan, observed, survive);
+  }
+
+  Plan checked_plan(const Observed& observed) {
+    const Plan plan = reconcile(observed);
+    Observed shuffled = observed;
+    std::shuffle(shuffled.pods.begin(), shuffled.pods.end(), random_);
+    EXPECT_EQ(plan, reconcile(shuffled)) << "the order of the pods matters";
+    EXPECT_LE(only<PatchStatus>(plan).size(), 1U);
+    if (plan.verdict == Verdict::kWait) {
+      EXPECT_TRUE(plan.actions.empty()) << plan.reason;
+    }
+    return plan;
+  }
+
+  void execute(const Plan& plan, const Observed& observed, size_t survive) {
+    trace_ << to_string(plan.verdict) << ": " << plan.reason << "\n";
+    const std::vector<std::string> said = names(plan);
+    for (size_t i = 0; i < survive; ++i) {
+      const SimCluster before = sim_;
+      check_intent(plan.actions[i], before);
+      const Outcome outcome = sim_.apply(plan.actions[i], observed.job);
+      trace_ << "  " << said[i] << (outcome == Outcome::kStopped ? " -> stopped" : "") << "\n";
+      check_effect(before);
+      remember();
+      if (outcome == Outcome::kStopped) return;
+    }
+    if (survive < plan.actions.size()) trace_ << "  operator dies\n";
+  }
+
+  // What an action would do to the world as it really is.
+  void check_intent(const Action& action, const SimCluster& before) {
+    const Job& job = before.job();
+    if (const auto* create = std::get_if<CreatePod>(&action)) {
+      const bool is_new = !before.pods().contains(create->name);
+      if (is_new) {
+        const PodIdentity id = identify(job, create->name).value();
+        EXPECT_EQ(id.attempt, job.status.attempt) << "a pod of an attempt that is over";
+        EXPECT_LT(id.node_rank, job.spec.nodes);
+        EXPECT_FALSE(is_terminal(job.status.phase)) << "a pod for a job that has ended";
+        EXPECT_NE(job.status.phase, Phase::kSuspended) << "a pod for a suspended job";
+      }
+    }
+    if (const auto* remove = std::get_if<DeletePod>(&action)) {
+      const auto found = before.pods().find(remove->name);
+      if (found == before.pods().end() || found->second.uid != remove->uid) return;
+      EXPECT_EQ(found->second.owner_uid, job.metadata.uid) << "somebody else's pod";
+      const bool is_current = identify(job, remove->name)->attempt == job.status.attempt;
+      const bool may = !is_current || is_terminal(job.status.phase) || job.status.phase == Phase::kSuspended;
+      EXPECT_TRUE(may) << "a pod of the running attempt: " << remove->name;
+    }
+  }
+
+  void check_effect(const SimCluster& before) {
+    const api::Status& was = before.job().status;
+    const api::Status& is = sim_.job().status;
+    if (is_terminal(was.phase)) {
+      api::Status frozen = is;
+      frozen.observed_generation = was.observed_generation;
+      EXPECT_EQ(was, frozen) << "the end of a job is final";
+    }
+    EXPECT_GE(is.attempt, was.attempt);
+    EXPECT_LE(is.restarts.total, sim_.job().spec.failure_policy.max_restarts);
+    EXPECT_EQ(is.restarts.total, is.restarts.charged);
+    if (is.restarts.total != was.restarts.total) {
+      EXPECT_EQ(is.restarts.total, was.restarts.total + 1);
+      EXPECT_EQ(is.attempt, was.attempt + 1);
+      EXPECT_TRUE(failed_.contains(was.attempt)) << "a restart without a failure";
+    } else if (is.attempt != was.attempt) {
+      EXPECT_EQ(was.phase, Phase::kSuspended) << "a new attempt that is neither restart nor resume";
+    }
+    if (is.phase == Phase::kFailed && was.phase != Phase::kFailed) {
+      EXPECT_TRUE(failed_.contains(was.attempt)) << "failed without a failure";
+      EXPECT_TRUE(failed_for_good_.contains(was.attempt) ||
+                  was.restarts.total == sim_.job().spec.failure_policy.max_restarts)
+          << "failed too early";
+    }
+    if (is.phase == Phase::kComplete && was.phase != Phase::kComplete) {
+      for (int rank = 0; rank < sim_.job().spec.nodes; ++rank)
+        EXPECT_TRUE(succeeded_.contains({was.attempt, rank})) << "rank " << rank;
+    }
+    EXPECT_EQ(std::count_if(is.conditions.begin(), is.conditions.end(),
+                            [](const auto& condition) { return condition.status; }),
+              is.phase == Phase::kNone ? 0 : 1);
+    if (is.phase != Phase::kNone) {
+      for (const api::Condition& condition : is.conditions)
+        EXPECT_EQ(condition.status, condition.type == to_string(is.phase));
+    }
+    if (is.phase == Phase::kSuspended) saw_suspension_ = true;
+  }
+
+  bool has_failure(const SimCluster& world) const {
+    const Job& job = world.job();
+    for (int rank = 0; rank < job.spec.nodes; ++rank) {
+      const auto found = world.pods().find("bert-" + std::to_string(job.status.attempt) + "-" + std::to_string(rank));
+      if (found == world.pods().end()) {
+        if (job.status.phase == Phase::kRunning) return true;
+        continue;
+      }
+      const Pod& pod = found->second;
+      if (pod.owner_uid != job.metadata.uid || pod.deleting || (has_ended(pod) && !has_succeeded(pod))) return true;
+    }
+    return false;
+  }
+
+  bool has_permanent_failure(const SimCluster& world) const {
+    for (const auto& [name, pod] : world.pods()) {
+      if (pod.trainer && pod.trainer->exit_code == 78 &&
+          identify(world.job(), name)->attempt == world.job().status.attempt)
+        return true;
+    }
+    return false;
+  }
+
+  std::vector<std::string> own_pods() const {
+    std::vector<std::string> out;
+    for (const auto& [name, pod] : sim_.pods()) {
+      if (pod.owner_uid == sim_.job().metadata.uid) out.push_back(name);
+    }
+    return out;
+  }
+
+  void end(const std::string& pod, int exit_code) {
+    if (!sim_.end(pod, exit_code)) return;
+    trace_ << pod << " exits " << exit_code << "\n";
+    const PodIdentity id = identify(sim_.job(), pod).value();
+    if (exit_code == 0) succeeded_.insert({id.attempt, id.node_rank});
+  }
+
+  void move() {
+    const std::vector<std::string> pods = own_pods();
+    const std::string pod = pods.empty() ? "" : pods[static_cast<size_t>(pick(0, static_cast<int>(pods.size()) - 1))];
+    switch (pick(0, 15)) {
+      case 0:
+      case 1:
+      case 2:
+        sim_.schedule(pod);
+        break;
+      case 3:
+      case 4:
+      case 5:
+        sim_.start(pod);
+        break;
+      case 6:
+        sim_.make_ready(pod);
+        break;
+      case 7:
+      case 8:
+        end(pod, kExitCodes[static_cast<size_t>(pick(0, std::size(kExitCodes) - 1))]);
+        break;
+      case 9:
+        if (chance(30) && sim_.evict(pod)) trace_ << pod << " evicted\n";
+        break;
+      case 10:
+        if (chance(20) && sim_.ask_to_delete(pod)) trace_ << pod << " deleted by somebody\n";
+        break;
+      case 11:
+        if (chance(15) && sim_.remove(pod)) trace_ << pod << " gone\n";
+        break;
+      case 12:
+        stop_deleted_pods(50);
+        break;
+      case 13:
+        sim_.tick(pick(1, 15));
+        break;
+      case 14:
+        if (chance(15)) {
+          sim_.set_suspend(!sim_.job().spec.suspend);
+          trace_ << "suspend: " << sim_.job().spec.suspend << "\n";
+        }
+        break;
+      default:
+        if (chance(10)) sim_.delete_service();
+        break;
+    }
+  }
+
+  // Those on a dead node stay.
+  void stop_deleted_pods(int percent) {
+    for (const std::string& pod : own_pods()) {
+      if (sim_.pods().at(pod).deleting && chance(percent)) sim_.remove(pod);
+    }
+  }
+
+  // From here on the world is kind and the caches are fresh: the job must end, and then nothing may be written. Pods
+  // that are still Terminating stay so: their nodes are dead.
+  void settle() {
+    trace_ << "the world turns kind\n";
+    sim_.set_suspend(false);
+    sim_.remove_foreign_pods();
+    for (int round = 0; round < 200; ++round) {
+      const int writes = sim_.writes();
+      const Observed observed = sim_.observe(sim_.view());
+      const Plan plan = checked_plan(observed);
+      execute(plan, observed, plan.actions.size());
+      if (::testing::Test::HasFailure()) return;
+      const bool moved = advance();
+      if (plan.requeue_after) sim_.tick(static_cast<int>(plan.requeue_after->count()));
+      if (sim_.writes() != writes || moved || plan.requeue_after) continue;
+      ASSERT_TRUE(is_terminal(sim_.job().status.phase)) << "nothing moves any more: " << plan.reason;
+      check_end(plan);
+      return;
+    }
+    FAIL() << "no end in 200 rounds";
+  }
+
+  bool advance() {
+    bool moved = false;
+    for (const std::string& pod : own_pods()) {
+      if (identify(sim_.job(), pod)->attempt != sim_.job().status.attempt) continue;
+      if (sim_.schedule(pod) || sim_.start(pod)) {
+        moved = true;
+      } else if (sim_.job().status.phase == Phase::kRunning && sim_.pods().at(pod).phase == PodPhase::kRunning &&
+                 !sim_.pods().at(pod).deleting) {
+        end(pod, 0);
+        moved = true;
+      }
+    }
+    return moved;
+  }
+
+  void check_end(const Plan& last) {
+    EXPECT_EQ(last.verdict, Verdict::kComplete);
+    EXPECT_TRUE(last.actions.empty()) << "writes at a fixpoint";
+    for (const auto& [name, pod] : sim_.pods()) {
+      const bool holds_a_node = !pod.deleting && !has_ended(pod);
+      EXPECT_FALSE(holds_a_node) << name << " runs on for a job that has ended";
+    }
+  }
+
+  std::mt19937 random_;
+  SimCluster sim_;
+  std::deque<View> memory_;
+  int64_t newest_ = -1;  // the moment of memory_.back()
+  int64_t job_seen_ = 0;
+  int64_t pods_seen_ = 0;
+  int64_t services_seen_ = 0;
+  std::set<std::pair<int, int>> succeeded_;  // attempt and node rank of every pod that ever ended with 0
+  std::set<int> failed_;                     // attempts of which a pod failed, was being deleted or was gone
+  std::set<int> failed_for_good_;            // with an exit code that no restart cures
+  bool saw_suspension_ = false;
+  std::ostringstream trace_;
+};
+
+TEST(ReconcileProperty, HoldsOnRandomWalks) {
+  int completed = 0;
+  int failed = 0;
+  int restarted = 0;
+  int suspended = 0;
+  for (uint32_t seed = 1; seed <= kWalks; ++seed) {
+    Walk walk(seed);
+    walk.run();
+    ASSERT_FALSE(HasFailure()) << "seed " << seed << "\n" << walk.trace();
+    completed += walk.phase() == Phase::kComplete ? 1 : 0;
+    failed += walk.phase() == Phase::kFailed ? 1 : 0;
+    restarted += walk.restarts() > 0 ? 1 : 0;
+    suspended += walk.saw_suspension() ? 1 : 0;
+  }
+  // The walks are worth something only if they go everywhere.
+  EXPECT_GT(completed, kWalks / 10);
+  EXPECT_GT(failed, kWalks / 10);
+  EXPECT_GT(restarted, kWalks / 10);
+  EXPECT_GT(suspended, kWalks / 20);
+  RecordProperty("completed", completed);
+  RecordProperty("failed", failed);
+  RecordProperty("restarted", restarted);
+  RecordProperty("suspended", suspended);
+}
+
+}  // namespace
+}  // namespace oarlock::test
