@@ -1,0 +1,44 @@
+// Image classifiers with the parameter names that the same modules have in Python.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/yaml/reader.h"
+
+namespace oarlock {
+
+// What a model sees and gives: [n, channels, height, width] -> logits [n, classes].
+struct ImageShape {
+  int64_t channels = 1;
+  int64_t height = 28;
+  int64_t width = 28;
+};
+
+class ImageModel : public torch::nn::Module {
+ public:
+  virtual at::Tensor forward(const at::Tensor& images) = 0;
+};
+
+enum class ImageModelKind { kCnn, kMlp };
+
+// The section "model".
+struct ImageModelConfig {
+  ImageModelKind kind = ImageModelKind::kCnn;  // name: cnn | mlp
+  int64_t classes = 10;                        // at most 256, as idx labels are bytes
+  std::vector<int64_t> channels{32, 64};       // cnn: of conv1 and conv2
+  std::vector<int64_t> hidden;  // widths between input (cnn: features) and logits; cnn [128], mlp [256, 128]
+};
+
+// Problems go to the reader, and so do options of the other model.
+ImageModelConfig read_image_model(yaml::MapReader& reader);
+
+// cnn: conv1, conv2 (3x3, padding 1, each ReLU and 2x2 max pooling), fc1 ... fcN. mlp: fc1 ... fcN. ReLU between the
+// fc. Initialised by torch's default generator. Images must be at least 4x4 for the cnn.
+std::shared_ptr<ImageModel> make_image_model(const ImageModelConfig& config, const ImageShape& shape);
+
+}  // namespace oarlock

@@ -1,0 +1,124 @@
+#include "trainer/tasks/image_classification/task.h"
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "trainer/tasks/image_classification/idx_images.h"
+#include "trainer/tasks/image_classification/models.h"
+
+namespace oarlock {
+namespace {
+
+constexpr char kDefaultPath[] = "/usr/share/datasets/fashion-mnist";  // Debian's dataset-fashion-mnist
+
+// The section "data".
+struct DataConfig {
+  std::string path = kDefaultPath;
+  int64_t train_samples = 0;   // 0: all
+  int64_t eval_samples = 0;    // 0: all
+  std::optional<double> mean;  // of pixels scaled to 0..1; both or none; default: those of the training images
+  std::optional<double> std;
+};
+
+DataConfig read_data(yaml::MapReader& reader) {
+  DataConfig config;
+  if (reader.read("path", config.path) && config.path.empty()) reader.problem("path", "must not be empty");
+  for (const auto& [key, target] :
+       {std::pair{"train_samples", &config.train_samples}, {"eval_samples", &config.eval_samples}}) {
+    if (reader.read(key, *target) && *target < 0) reader.problem(key, "must be 0 (all) or more");
+  }
+  reader.read("mean", config.mean);
+  reader.read("std", config.std);
+  if (config.std && *config.std <= 0) reader.problem("std", "must be greater than 0");
+  if (config.mean.has_value() != config.std.has_value()) {
+    reader.problem(config.mean ? "mean" : "std", "mean and std belong together: set both or neither");
+  }
+  return config;
+}
+
+// Samples whose label is among the k largest logits.
+double count_top_k(const at::Tensor& logits, const at::Tensor& labels, int64_t k) {
+  const at::Tensor best = std::get<1>(logits.topk(std::min(k, logits.size(1)), 1));
+  return best.eq(labels.unsqueeze(1)).sum().item<double>();
+}
+
+class ImageClassification final : public Task {
+ public:
+  explicit ImageClassification(TaskSections sections)
+      : data_(read_data(sections.data)), model_(read_image_model(sections.model)) {}
+
+  Result<void> prepare() override {
+    auto train = IdxImages::open(data_.path, "train", model_.classes, data_.train_samples);
+    if (!train) return tl::make_unexpected(train.error());
+    auto eval = IdxImages::open(data_.path, "t10k", model_.classes, data_.eval_samples);
+    if (!eval) return tl::make_unexpected(eval.error());
+    if (eval->height() != train->height() || eval->width() != train->width()) {
+      return fail(ExitCode::kDataErr,
+                  fmt::format("{}: training images are {} x {}, test images {} x {}; both must be of one data set",
+                              data_.path, train->height(), train->width(), eval->height(), eval->width()));
+    }
+    if (model_.kind == ImageModelKind::kCnn && std::min(train->height(), train->width()) < 4) {
+      return fail(ExitCode::kDataErr, fmt::format("{}: images are {} x {}; the model cnn needs at least 4 x 4: use mlp",
+                                                  data_.path, train->height(), train->width()));
+    }
+    const Normalization normalization =
+        data_.mean ? Normalization{.mean = *data_.mean, .std = *data_.std} : train->statistics();
+    train->normalize(normalization);
+    eval->normalize(normalization);
+    train_ = std::make_unique<IdxImages>(std::move(*train));
+    eval_ = std::make_unique<IdxImages>(std::move(*eval));
+    return {};
+  }
+
+  const Dataset& train_data() const override { return *train_; }
+  const Dataset& eval_data() const override { return *eval_; }
+
+  std::shared_ptr<torch::nn::Module> build_model() override {
+    return make_image_model(model_, {.channels = 1, .height = train_->height(), .width = train_->width()});
+  }
+
+  TrainOutput train_step(torch::nn::Module& model, const Batch& batch) override {
+    const at::Tensor logits = forward(model, batch);
+    return {.loss = at::cross_entropy_loss(logits, batch["label"]), .outputs = {logits}};
+  }
+
+  MetricSums eval_step(torch::nn::Module& model, const Batch& batch) override {
+    const at::Tensor logits = forward(model, batch);
+    const at::Tensor& labels = batch["label"];
+    // Summed in double precision: the total must not depend on how samples fell into batches.
+    const at::Tensor losses = at::cross_entropy_loss(logits, labels, {}, at::Reduction::None);
+    return {{"loss", losses.to(at::kDouble).sum().item<double>()},
+            {"top1", count_top_k(logits, labels, 1)},
+            {"top5", count_top_k(logits, labels, 5)}};
+  }
+
+  Metrics metrics(const MetricSums& totals) const override {
+    const double count = totals.at("count");
+    return {{"loss", totals.at("loss") / count},
+            {"accuracy", totals.at("top1") / count},
+            {"top5", totals.at("top5") / count}};
+  }
+
+ private:
+  static at::Tensor forward(torch::nn::Module& model, const Batch& batch) {
+    return dynamic_cast<ImageModel&>(model).forward(batch["image"]);
+  }
+
+  DataConfig data_;
+  ImageModelConfig model_;
+  std::unique_ptr<IdxImages> train_;
+  std::unique_ptr<IdxImages> eval_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_image_classification(TaskSections sections) {
+  return std::make_unique<ImageClassification>(sections);
+}
+
+}  // namespace oarlock
