@@ -1,0 +1,152 @@
+#include "trainer/engine/command_line.h"
+
+#include <CLI/CLI.hpp>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "trainer/engine/rank_process.h"
+#include "trainer/engine/termination.h"
+
+namespace oarlock {
+namespace {
+
+constexpr char kExamples[] = R"(
+Rank, world size and master come from the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
+MASTER_PORT. Without them it trains as a single process.
+
+examples:
+  oarlock-trainer --config trainer.yaml
+  oarlock-trainer --config trainingjob.yaml --checkpoint-dir /tmp/run --metrics-port 9400
+  oarlock-trainer --config trainer.yaml --check
+  RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500 oarlock-trainer --config trainer.yaml
+
+exit codes: 0 done, 64..78 permanent failures (sysexits.h), but 75 interrupted with everything saved and 76 another rank was lost)";
+
+struct CommandLine {
+  std::string config;
+  std::string checkpoint_dir;
+  std::string metrics_port;
+  std::string log_format = "auto";
+  bool check = false;
+};
+
+int complain(ExitCode code, const std::string& message) {
+  std::fprintf(stderr, "oarlock-trainer: error: %s\n", message.c_str());
+  return to_int(code);
+}
+
+Logger make_logger(const std::string& format, int rank) {
+  const bool text = format == "text" || (format == "auto" && ::isatty(STDERR_FILENO) != 0);
+  return Logger(text ? LogFormat::kText : LogFormat::kJson, rank == 0 ? LogLevel::kInfo : LogLevel::kWarn,
+                "RANK " + std::to_string(rank))
+      .with({{"rank", rank}});
+}
+
+// The base port: the flag's, else the environment's, else none. Local rank n serves on base + n.
+Result<void> choose_metrics_port(const std::string& flag, const RankEnvironment& environment, RunOptions& out) {
+  if (flag == "auto") {
+    out.any_metrics_port = true;
+    return {};
+  }
+  const int base = flag.empty() ? environment.metrics_port.value_or(0) : std::atoi(flag.c_str());
+  out.metrics_port = base == 0 ? 0 : base + environment.local_rank;
+  if (out.metrics_port > 65535) {
+    return fail(ExitCode::kConfig, "metrics port " + std::to_string(base) + " plus LOCAL_RANK " +
+                                       std::to_string(environment.local_rank) + " is above 65535; choose a lower one");
+  }
+  return {};
+}
+
+int train(const CommandLine& command, const std::string& config_path, const RankEnvironment& environment,
+          const TaskTable& tasks) {
+  static StopFlag stop;  // signal handlers reach it until the very end
+  static const RealClock clock;
+  raise_on_termination_signals(stop);
+  const std::optional<std::string> termination_log = termination_log_path(environment.termination_log);
+  const Logger logger = make_logger(command.log_format, environment.rank);
+
+  RunOptions options;
+  options.config_path = config_path;
+  options.version = OARLOCK_VERSION;
+  options.revision = OARLOCK_REVISION;
+  if (!command.checkpoint_dir.empty()) options.checkpoint_dir = command.checkpoint_dir;
+  const Result<void> port = choose_metrics_port(command.metrics_port, environment, options);
+  exit_on_terminate(termination_log, environment.rank);
+  const auto process = std::make_unique<RankProcess>(options, environment, tasks, stop, clock, logger);
+  const Outcome outcome =
+      port ? process->run() : Outcome{port.error().code, reason_of(port.error().code), port.error().message};
+  if (outcome.code != ExitCode::kOk) {
+    logger.error(outcome.message, {{"exit_code", to_int(outcome.code)}, {"reason", outcome.reason}});
+  }
+  if (termination_log) {
+    const Result<void> written = write_termination_message(*termination_log, process->termination_message(outcome));
+    if (!written) logger.warn(written.error().message);
+  }
+  if (outcome.code != ExitCode::kOk) {
+    std::fflush(nullptr);
+    std::_Exit(to_int(outcome.code));  // the threads of a broken group would keep a destructor waiting
+  }
+  return 0;
+}
+
+int run(int argc, char** argv, const TaskTable& tasks) {
+  CommandLine command;
+  CLI::App app{"Trains one rank of a TrainingJob.", "oarlock-trainer"};
+  app.footer(kExamples);
+  app.set_version_flag("--version", std::string("oarlock-trainer " OARLOCK_VERSION " (" OARLOCK_REVISION ")"));
+  app.add_option("-c,--config", command.config,
+                 "Trainer configuration or TrainingJob, YAML or JSON (default: $OARLOCK_CONFIG)");
+  app.add_option(
+      "--checkpoint-dir", command.checkpoint_dir,
+      "Folder of the checkpoints (default: checkpoint.dir of the configuration, else $OARLOCK_CHECKPOINT_DIR)");
+  app.add_option(
+         "--metrics-port", command.metrics_port,
+         "Port of /metrics and /statusz of local rank 0, local rank n serves on port + n; 0: none, auto: a free one "
+         "(default: $OARLOCK_METRICS_PORT, else none)")
+      ->check(CLI::IsMember({"auto"}) | CLI::Range(0, 65535));
+  app.add_option("--log-format", command.log_format, "text, json, or auto: text on a terminal")
+      ->check(CLI::IsMember({"text", "json", "auto"}));
+  app.add_flag("--check", command.check, "Only check the configuration");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return complain(ExitCode::kUsage, std::string(error.what()) + "; see oarlock-trainer --help");
+  }
+  const EnvironmentLookup lookup = process_environment();
+  const Result<RankEnvironment> environment = read_environment(lookup);
+  const std::string config = !command.config.empty() ? command.config : lookup(kEnvConfig).value_or("");
+  if (config.empty() && (environment || command.check)) {
+    return complain(ExitCode::kUsage,
+                    "no configuration: give --config FILE or set OARLOCK_CONFIG; see oarlock-trainer --help");
+  }
+  if (command.check) {
+    const Result<Configured> configured = load_run(config, tasks);
+    if (!configured) return complain(configured.error().code, configured.error().message);
+    std::printf("%s: the configuration is valid\n", config.c_str());
+    return 0;
+  }
+  if (!environment) {
+    if (const auto path = termination_log_path(lookup(kEnvTerminationLog))) {
+      (void)write_termination_message(*path,
+                                      {0, 0, -1, reason_of(environment.error().code), environment.error().message});
+    }
+    return complain(environment.error().code, environment.error().message);
+  }
+  return train(command, config, *environment, tasks);
+}
+
+}  // namespace
+
+int trainer_main(int argc, char** argv, const TaskTable& tasks) {
+  try {
+    return run(argc, argv, tasks);
+  } catch (const std::exception& error) {  // nothing should get here
+    return complain(ExitCode::kSoftware, error.what());
+  }
+}
+
+}  // namespace oarlock

@@ -1,0 +1,45 @@
+// Who this process is among the ranks of the job, from the environment contract (common/contract.h). Pure: the
+// environment is a function that is passed in.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/error.h"
+
+namespace oarlock {
+
+// The value of a variable, or nothing where it is not set.
+using EnvironmentLookup = std::function<std::optional<std::string>(std::string_view name)>;
+
+// getenv() of this process.
+EnvironmentLookup process_environment();
+
+struct RankEnvironment {
+  int rank = 0;              // 0 .. world_size-1
+  int local_rank = 0;        // 0 .. local_world_size-1; picks the device
+  int world_size = 1;        // ranks in the job
+  int local_world_size = 1;  // ranks on this node
+  int node_rank = 0;
+  std::string master_addr;  // host of rank 0; empty when world_size is 1
+  int master_port = 0;      // TCPStore of rank 0
+
+  std::string job;  // name; empty outside a TrainingJob
+  std::string job_namespace;
+  std::string uid;  // with the attempt it fences checkpoints and tells ranks of different runs apart
+  int attempt = 0;
+  std::optional<std::string> config;  // file
+  std::optional<std::string> checkpoint_dir;
+  std::optional<int> metrics_port;             // of local rank 0; 0: none
+  std::optional<std::string> termination_log;  // file
+
+  bool operator==(const RankEnvironment&) const = default;
+};
+
+// No variable at all means a single process. Empty values count as not set. Fails with kConfig and one line that names
+// the variable, its value and the remedy: missing, not a number, out of range, or contradicting another one.
+Result<RankEnvironment> read_environment(const EnvironmentLookup& lookup);
+
+}  // namespace oarlock

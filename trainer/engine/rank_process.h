@@ -1,0 +1,83 @@
+// One rank from its environment to its exit code: puts the parts together and says how it ended.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/contract.h"
+#include "trainer/engine/environment.h"
+#include "trainer/engine/rendezvous.h"
+#include "trainer/engine/task.h"
+#include "trainer/engine/train_loop.h"
+
+namespace oarlock {
+
+// The tasks of a program, by name.
+using TaskTable = std::map<std::string, TaskFactory>;
+
+struct RunOptions {
+  std::string config_path;
+  std::optional<std::string> checkpoint_dir;  // overrides the config's
+  int metrics_port = 0;                       // of this rank; 0: none
+  bool any_metrics_port = false;              // pick a free one
+  std::string version;
+  std::string revision;
+};
+
+struct Configured {
+  TrainerConfig config;
+  std::unique_ptr<Task> task;
+};
+// The configuration file and the task that it names; fails as load_config() does.
+Result<Configured> load_run(const std::string& config_path, const TaskTable& tasks);
+
+struct Outcome {
+  ExitCode code = ExitCode::kOk;
+  std::string reason;   // for the termination message
+  std::string message;  // one line
+};
+
+class RankProcess {
+ public:
+  // The references must outlive the object.
+  RankProcess(RunOptions options, RankEnvironment environment, const TaskTable& tasks, const StopFlag& stop,
+              const Clock& clock, Logger logger);
+
+  // Trains to the end. Never throws. After a failure the object must not be destroyed: the threads of a group that has
+  // lost a rank wait for it until their time-out; leave with _Exit().
+  Outcome run();
+
+  TerminationMessage termination_message(const Outcome& outcome) const;
+
+ private:
+  Result<TrainSummary> train();
+  Result<void> configure();
+  Result<void> start_telemetry();
+  Result<void> meet_ranks();
+  Result<void> build();
+  Result<void> open_checkpoints();
+  std::string reason_for(const Error& error) const;
+  void report(const TrainSummary& summary, double seconds);
+
+  RunOptions options_;
+  RankEnvironment environment_;
+  const TaskTable& tasks_;
+  const StopFlag& stop_;
+  const Clock& clock_;
+  Logger logger_;
+
+  // In the order in which they come to be; destroyed backwards.
+  TrainerConfig config_;
+  std::unique_ptr<Task> task_;
+  at::Device device_ = at::kCPU;
+  std::unique_ptr<Telemetry> telemetry_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  RankGroup group_;
+  std::unique_ptr<DistributedModel> model_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Checkpointer> checkpointer_;
+  std::optional<TrainLoop> loop_;
+};
+
+}  // namespace oarlock

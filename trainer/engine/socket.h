@@ -1,0 +1,31 @@
+// The two socket operations of the rendezvous: listening where rank 0 serves, and reaching it. LibTorch-free.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "common/error.h"
+
+namespace oarlock {
+
+// A TCP socket that listens on all addresses, IPv6 and IPv4 where the kernel has both; port 0 picks a free one. The
+// caller owns the descriptor. kUnavailable when the port is in use.
+struct Listener {
+  int descriptor = -1;
+  int port = 0;
+};
+Result<Listener> listen_on(int port);
+
+// Both ends of a connection that was made, as numeric addresses.
+struct Reached {
+  std::string peer_address;
+  std::string local_address;
+};
+
+// Resolves and connects once, then closes. The error is the reason alone ("Connection refused"): the caller knows host
+// and port. kNoHost: the name does not resolve; kUnavailable: it does, and nobody answers.
+Result<Reached> reach(const std::string& host, int port, std::chrono::milliseconds timeout);
+
+bool is_loopback(const std::string& numeric_address);
+
+}  // namespace oarlock

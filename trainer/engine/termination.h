@@ -1,0 +1,25 @@
+// The last word of a rank: the termination message in the file where the kubelet (or the launcher) looks for it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "common/contract.h"
+
+namespace oarlock {
+
+// The file named by $OARLOCK_TERMINATION_LOG, else /dev/termination-log where there is one, else nothing.
+std::optional<std::string> termination_log_path(const std::optional<std::string>& from_environment);
+
+// Overwrites the file in place: the kubelet bind-mounts it, so it cannot be replaced by a rename. Fails as write()
+// does.
+Result<void> write_termination_message(const std::string& path, const TerminationMessage& message);
+
+// Makes std::terminate (an exception on a thread of a library) leave with kSoftware, one line and the termination
+// message instead of a core dump. Once per process.
+void exit_on_terminate(const std::optional<std::string>& path, int rank);
+
+// The reason word for an exit code, where the place of failure knows no better one: "ConfigInvalid", "PeerLost" ...
+std::string reason_of(ExitCode code);
+
+}  // namespace oarlock
