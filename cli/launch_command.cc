@@ -69,13 +69,18 @@ std::string log_text(const std::optional<std::string>& path) { return path ? rea
 
 Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string>& argv) {
   const Environment environment = environment_of(environ);
-  const Result<Topology> topology = resolve_topology(flags.topology, environment, [] { return free_port_range(1); });
+  const Result<Topology> topology = resolve_topology(flags.topology, environment, [] {
+    return free_port_ranges(1, 1).map([](const std::vector<int>& ports) { return ports.front(); });
+  });
   if (!topology) return tl::make_unexpected(topology.error());
   const Result<SignalSource> signals = SignalSource::take();
   if (!signals) return tl::make_unexpected(signals.error());
 
   const int count = topology->nproc;
   const std::optional<std::string> pod_log = termination_log(environment);
+  if (!log_text(pod_log).empty()) {  // of an earlier run of this container: not to be taken for this one's
+    if (Result<void> cleared = write_in_place(*pod_log, ""); !cleared) return tl::make_unexpected(cleared.error());
+  }
   std::optional<MessageFiles> files;
   if (count > 1) {
     Result<MessageFiles> made = MessageFiles::make(environment);

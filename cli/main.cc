@@ -1,5 +1,6 @@
 // oarlock: the command for people. One file per subcommand; each returns the exit code or one Error, printed here.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/Config.hpp>
 #include <CLI/Error.hpp>
@@ -8,16 +9,34 @@
 #include <cstdio>
 #include <exception>
 #include <optional>
+#include <sstream>
 #include <string>
 
 #include "cli/command.h"
+#include "common/yaml/suggest.h"
 
 namespace oarlock::cli {
 namespace {
 
 int report(const std::string& command, const Error& error) {
-  fmt::print(stderr, "{}: error: {}\n", command, error.message);
+  std::istringstream lines(error.message);
+  for (std::string line; std::getline(lines, line);) fmt::print(stderr, "{}: error: {}\n", command, line);
   return to_int(error.code);
+}
+
+bool has_subcommand(const CLI::App& app, const std::string& name) {
+  const auto subcommands = app.get_subcommands(nullptr);
+  return std::any_of(subcommands.begin(), subcommands.end(),
+                     [&](const CLI::App* sub) { return sub->get_name() == name; });
+}
+
+Error unknown_subcommand(const std::string& typed, const CLI::App& app) {
+  std::vector<std::string> known;
+  for (const CLI::App* sub : app.get_subcommands(nullptr)) known.push_back(sub->get_name());
+  const std::string nearest = suggest(typed, known);
+  return {ExitCode::kUsage,
+          fmt::format("unknown command '{}'{}; the commands are: {}", typed,
+                      nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest), fmt::join(known, ", "))};
 }
 
 int run_main(Words words) {
@@ -31,11 +50,16 @@ int run_main(Words words) {
   app.set_version_flag("--version", "oarlock " OARLOCK_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "\nexamples:\n  oarlock launch --nproc 2 -- python3 train.py\n\nExit codes are explained in docs/exit-codes.md.");
+      "\nexamples:\n  oarlock run -f trainingjob.yaml\n  oarlock launch --nproc 2 -- python3 train.py\n\nExit codes "
+      "are explained in docs/exit-codes.md.");
   Chosen chosen;
+  add_run(app, chosen);
   add_launch(app, after_marker, chosen);
 
   std::string command = "oarlock";
+  if (!words.empty() && !words.front().starts_with('-') && !has_subcommand(app, words.front())) {
+    return report(command, unknown_subcommand(words.front(), app));
+  }
   try {
     std::reverse(words.begin(), words.end());  // as CLI11 wants it
     app.parse(std::move(words));

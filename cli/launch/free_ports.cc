@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <optional>
+#include <iterator>
 
 #include "cli/launch/file_descriptor.h"
 
@@ -35,34 +35,29 @@ Result<Bound> bind_port(int port) {
 
 }  // namespace
 
-Result<std::vector<int>> free_ports(int count) {
-  std::vector<Bound> held;  // until all are found, so that none comes twice
-  std::vector<int> ports;
-  for (int i = 0; i < count; ++i) {
-    Result<Bound> bound = bind_port(0);
-    if (!bound) return tl::make_unexpected(bound.error());
-    ports.push_back(bound->port);
-    held.push_back(std::move(*bound));
-  }
-  return ports;
-}
-
-Result<int> free_port_range(int count) {
+Result<std::vector<int>> free_port_ranges(int ranges, int length) {
   constexpr int kTries = 100;
-  for (int i = 0; i < kTries; ++i) {
-    std::vector<Bound> held;
+  std::vector<Bound> held;  // until all are found, so that none comes twice
+  std::vector<int> firsts;
+  for (int tries = 0; static_cast<int>(firsts.size()) < ranges; ++tries) {
+    if (tries == kTries * ranges) {
+      return fail(ExitCode::kUnavailable, fmt::format("no {} free ports in a row were found on 127.0.0.1", length));
+    }
     Result<Bound> first = bind_port(0);
     if (!first) return tl::make_unexpected(first.error());
     const int port = first->port;
-    held.push_back(std::move(*first));
-    while (static_cast<int>(held.size()) < count && port + static_cast<int>(held.size()) <= 65535) {
-      Result<Bound> next = bind_port(port + static_cast<int>(held.size()));
+    std::vector<Bound> range;
+    range.push_back(std::move(*first));
+    while (static_cast<int>(range.size()) < length && port + static_cast<int>(range.size()) <= 65535) {
+      Result<Bound> next = bind_port(port + static_cast<int>(range.size()));
       if (!next) break;
-      held.push_back(std::move(*next));
+      range.push_back(std::move(*next));
     }
-    if (static_cast<int>(held.size()) == count) return port;
+    if (static_cast<int>(range.size()) < length) continue;
+    std::move(range.begin(), range.end(), std::back_inserter(held));
+    firsts.push_back(port);
   }
-  return fail(ExitCode::kUnavailable, fmt::format("no {} free ports in a row were found on 127.0.0.1", count));
+  return firsts;
 }
 
 }  // namespace oarlock::launch

@@ -7,11 +7,8 @@
 
 namespace oarlock::launch {
 
-// TCP ports that are free on 127.0.0.1, all different. Another program may take one before it is used: whoever binds it
-// reports that.
-Result<std::vector<int>> free_ports(int count);
-
-// The first port of `count` free ones in a row.
-Result<int> free_port_range(int count);
+// The first ports of `ranges` ranges of `length` TCP ports each, all of them free on 127.0.0.1 and different. Another
+// program may take one before it is used: whoever binds it reports that.
+Result<std::vector<int>> free_port_ranges(int ranges, int length);
 
 }  // namespace oarlock::launch

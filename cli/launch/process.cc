@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -36,11 +37,12 @@ void make_foreground(pid_t group) {
 }
 
 // In the child. Returns only when exec failed.
-void become(char* const* argv, char* const* environment, pid_t parent, Stdio stdio, int out, int err,
-            const SignalSource& signals) {
+void become(char* const* argv, char* const* environment, const cpu_set_t* cores, pid_t parent, Stdio stdio, int out,
+            int err, const SignalSource& signals) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(128 + SIGKILL);  // the parent died before the line above
+  if (CPU_COUNT(cores) > 0) ::sched_setaffinity(0, sizeof *cores, cores);
   if (stdio == Stdio::kForeground) {
     if (::isatty(STDIN_FILENO) == 1 && ::tcgetpgrp(STDIN_FILENO) == ::getpgid(parent)) make_foreground(::getpid());
   } else {
@@ -86,6 +88,10 @@ Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& sig
   const std::vector<char*> argv = pointers_to(arguments);
   const std::vector<char*> environment = pointers_to(entries);
 
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  for (const int core : command.cpus) CPU_SET(static_cast<size_t>(core), &cores);
+
   Pipe out;
   Pipe err;
   if (stdio == Stdio::kPipes) {
@@ -103,7 +109,7 @@ Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& sig
   const pid_t pid = ::fork();
   if (pid < 0) return fail_errno(errno, fmt::format("a process for '{}' cannot be made", command.argv[0]));
   if (pid == 0) {
-    become(argv.data(), environment.data(), parent, stdio, out.writer.get(), err.writer.get(), signals);
+    become(argv.data(), environment.data(), &cores, parent, stdio, out.writer.get(), err.writer.get(), signals);
     const int error = errno;
     if (::write(report->writer.get(), &error, sizeof error) != sizeof error) ::_exit(125);
     ::_exit(126);
@@ -120,6 +126,17 @@ Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& sig
     return exec_error(error, command.argv[0]);
   }
   return Child{pid, std::move(out.reader), std::move(err.reader)};
+}
+
+std::vector<int> usable_cores() {
+  std::vector<int> cores;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(static_cast<size_t>(core), &set)) cores.push_back(core);
+  }
+  return cores;
 }
 
 void take_back_terminal() {

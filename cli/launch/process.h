@@ -16,6 +16,7 @@ namespace oarlock::launch {
 struct Command {
   std::vector<std::string> argv;  // argv[0] is looked up in this process's PATH
   Environment environment;        // the whole of it
+  std::vector<int> cpus = {};     // the cores that it may use; empty: those of this process
 };
 
 enum class Stdio {
@@ -33,6 +34,9 @@ struct Child {
 // The child gets SIGKILL when this process dies. A program that is not there is kNoInput, one that may not be executed
 // kNoPermission, one that is none kDataErr.
 Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& signals);
+
+// The cores that this process may use.
+std::vector<int> usable_cores();
 
 // After a kForeground child: makes this process's group the terminal's foreground again.
 void take_back_terminal();

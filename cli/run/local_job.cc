@@ -1,0 +1,178 @@
+#include "cli/run/local_job.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/run/expand.h"
+#include "common/contract.h"
+#include "operator/core/desired.h"
+#include "operator/core/environment.h"
+
+namespace oarlock::run {
+namespace {
+
+using Json = nlohmann::json;
+
+// The trainer container of a pod or a pod template.
+const Json& trainer_of(const Json& pod) {
+  for (const Json& container : pod["spec"]["containers"]) {
+    if (container.value("name", "") == kTrainerContainer) return container;
+  }
+  return pod["spec"]["containers"][0];  // api::check refuses such a job
+}
+
+Json list_of(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_array() ? *it : Json::array();
+}
+
+std::string string_of(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+std::vector<std::string> words_of(const Json& container, const char* key) {
+  std::vector<std::string> words;
+  for (const Json& word : list_of(container, key)) {
+    if (word.is_string()) words.push_back(word);
+  }
+  return words;
+}
+
+Lookup lookup_in(const Environment& environment) {
+  return [&environment](const std::string& name) -> std::optional<std::string> {
+    const auto it = environment.find(name);
+    return it == environment.end() ? std::nullopt : std::optional(it->second);
+  };
+}
+
+// What `base` has, the contract's values for this machine, then the template's own list with $(NAME) expanded.
+Environment environment_here(const Json& template_list, const std::vector<control::EnvVar>& contract,
+                             const Environment& base) {
+  Environment out = base;
+  std::erase_if(out, [](const auto& variable) { return control::is_contract_variable(variable.first); });
+  Environment known;  // $(NAME) sees the container's list, not the image
+  for (const control::EnvVar& variable : contract) out[variable.name] = known[variable.name] = variable.value;
+  for (const Json& variable : template_list) {
+    const std::string name = string_of(variable, "name");
+    // The user's own folder for checkpoints is one of the pod.
+    const bool users = !control::is_contract_variable(name) || name == kEnvConfig;
+    if (!users || variable.contains("valueFrom")) continue;
+    out[name] = known[name] = expand(string_of(variable, "value"), lookup_in(known));
+  }
+  return out;
+}
+
+control::Group group_here(const control::Group& in_cluster, const Place& place, int node) {
+  control::Group group = in_cluster;
+  group.master_addr = "127.0.0.1";
+  group.master_port = place.master_port;
+  group.metrics_port = place.metrics_ports[static_cast<size_t>(node)];
+  if (!group.config_file.empty()) group.config_file = place.config_file;
+  if (!group.checkpoint_dir.empty()) group.checkpoint_dir = place.checkpoint_dir;
+  group.termination_log.clear();
+  return group;
+}
+
+// Calls fn(path, text) for every string in a JSON value.
+template <typename Fn>
+void each_string(const Json& value, const std::string& path, Fn fn) {
+  if (value.is_string()) return fn(path, value.get_ref<const std::string&>());
+  if (value.is_object()) {
+    for (const auto& [key, child] : value.items()) each_string(child, path + "." + key, fn);
+  } else if (value.is_array()) {
+    for (size_t i = 0; i < value.size(); ++i) each_string(value[i], fmt::format("{}[{}]", path, i), fn);
+  }
+}
+
+bool lies_in(const std::string& path, std::string folder) {
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  return path == folder || path.starts_with(folder + "/");
+}
+
+}  // namespace
+
+std::vector<LocalProcess> local_processes(const api::TrainingJob& job, const Place& place) {
+  const control::PodFactory factory(job, place.attempt);
+  const Json pod = Json::parse(job.spec.pod_template);
+  const Json& trainer = trainer_of(pod);
+  const Json list = list_of(trainer, "env");
+  std::vector<LocalProcess> processes;
+  for (int node = 0; node < job.spec.nodes; ++node) {
+    const control::Group group = group_here(factory.group(), place, node);
+    const auto add = [&](std::vector<std::string> argv, const std::vector<control::EnvVar>& contract, int rank) {
+      Environment environment = environment_here(list, contract, place.base);
+      for (std::string& word : argv) word = expand(word, lookup_in(environment));
+      processes.push_back({std::move(argv), std::move(environment), node, rank});
+    };
+    std::vector<std::string> argv = words_of(trainer, "command");
+    std::vector<std::string> arguments = words_of(trainer, "args");
+    if (!argv.empty()) {
+      argv.insert(argv.end(), arguments.begin(), arguments.end());
+      add(argv, control::node_environment(group, node), group.processes_per_node == 1 ? node : -1);
+      continue;
+    }
+    if (arguments.empty()) arguments = {"oarlock-trainer"};
+    for (int local_rank = 0; local_rank < group.processes_per_node; ++local_rank) {
+      add(arguments, control::rank_environment(group, node, local_rank), node * group.processes_per_node + local_rank);
+    }
+  }
+  return processes;
+}
+
+bool saves_checkpoints(const api::TrainingJob& job) {
+  return !control::PodFactory(job, 0).group().checkpoint_dir.empty();
+}
+
+std::vector<std::string> differences(const api::TrainingJob& job, const Environment& base) {
+  std::vector<std::string> notes;
+  const Json pod = Json::parse(job.spec.pod_template);
+  const Json& trainer = trainer_of(pod);
+  const auto note_paths = [&](const Json& value, const std::string& where) {
+    each_string(value, where, [&](const std::string& path, const std::string& text) {
+      for (const Json& mount : list_of(trainer, "volumeMounts")) {
+        const std::string folder = string_of(mount, "mountPath");
+        if (folder.empty() || !lies_in(text, folder)) continue;
+        notes.push_back(fmt::format(
+            "{} is '{}', on the volume '{}' of the pod; volumes are not mounted here, so it is this machine's own path",
+            path, text, string_of(mount, "name")));
+      }
+    });
+  };
+  if (!job.spec.trainer.empty()) note_paths(Json::parse(job.spec.trainer), "spec.trainer");
+  const std::string container = "spec.template.spec.containers[trainer]";
+  for (const char* key : {"command", "args"}) note_paths(list_of(trainer, key), container + "." + key);
+  for (const Json& variable : list_of(trainer, "env")) {
+    const std::string name = string_of(variable, "name");
+    if (control::is_contract_variable(name)) continue;
+    if (!variable.contains("valueFrom")) {
+      note_paths(string_of(variable, "value"), container + ".env." + name);
+    } else if (!base.contains(name)) {
+      notes.push_back(fmt::format(
+          "{}.env.{} comes from the cluster (valueFrom) and is not set here; set it in this shell if it is needed",
+          container, name));
+    }
+  }
+  if (!list_of(trainer, "envFrom").empty())
+    notes.push_back(container + ".envFrom comes from the cluster; set what is needed in this shell");
+  if (const std::string folder = string_of(trainer, "workingDir"); !folder.empty()) {
+    notes.push_back(
+        fmt::format("{}.workingDir '{}' is the image's; the processes run in the present folder", container, folder));
+  }
+  std::vector<std::string> others;
+  for (const char* key : {"initContainers", "containers"}) {
+    for (const Json& other : list_of(pod["spec"], key)) {
+      if (string_of(other, "name") != kTrainerContainer) others.push_back(string_of(other, "name"));
+    }
+  }
+  if (!others.empty())
+    notes.push_back(fmt::format("only the container 'trainer' is run here, not: {}", fmt::join(others, ", ")));
+  if (job.spec.suspend) notes.push_back("spec.suspend is true: on a cluster nothing would start");
+  return notes;
+}
+
+}  // namespace oarlock::run
