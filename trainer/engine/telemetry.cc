@@ -142,7 +142,7 @@ void Telemetry::checkpoint_restored(int64_t step, const std::string& folder, dou
   metrics_.checkpoint_done(false, true, 0, seconds);
   metrics_.set_last_checkpoint(step, clock_.now());
   status_.update([&](RankStatus& status) { status.checkpoint_step = step; });
-  logger().info("resuming from a checkpoint", {{"step", step}, {"folder", folder}});
+  logger().info("resuming from a checkpoint", {{"resumed_from_step", step}, {"folder", folder}});
 }
 
 void Telemetry::checkpoint_known(int64_t step) {
