@@ -5,7 +5,7 @@ ARG BASE=docker.io/library/debian:bookworm-slim
 FROM ${BASE} AS programs
 RUN apt-get update && apt-get install -y --no-install-recommends \
       build-essential cmake ninja-build pkg-config libssl-dev zlib1g-dev libexpected-dev nlohmann-json3-dev libfmt-dev \
-      libspdlog-dev libcli11-dev libyaml-cpp-dev libxxhash-dev libcpprest-dev libprometheus-cpp-dev libcivetweb-dev
+      libspdlog-dev libcli11-dev libyaml-cpp-dev libxxhash-dev libcpprest-dev prometheus-cpp-dev libcivetweb-dev
 COPY . /source
 RUN cmake -S /source -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr \
       -DOARLOCK_TRAINER=OFF -DOARLOCK_CLI=OFF -DOARLOCK_TESTS=OFF \

