@@ -135,7 +135,8 @@ class LocalRun {
     Verdict verdict;
     std::string who;      // "rank 1": whose end decided
     int node = 0;         // where that ran
-    std::string message;  // the termination message
+    std::string message;  // the termination message, made from what is known where there was none
+    bool spoke = false;   // there was one
   };
 
   Result<Ended> run_attempt() {
@@ -183,7 +184,7 @@ class LocalRun {
     for (size_t i = 0; i < members.size(); ++i) texts.push_back(messages->text(static_cast<int>(i)));
     const auto decisive = static_cast<size_t>(std::max(verdict->member, 0));
     return Ended{*verdict, members[decisive].name, processes[decisive].node,
-                 launch::pod_message(texts, ranks, *verdict)};
+                 launch::pod_message(texts, ranks, *verdict), !texts[decisive].empty()};
   }
 
   void announce(const run::Place& place) {
@@ -204,7 +205,7 @@ class LocalRun {
   std::string describe_end(const Ended& ended) const {
     std::string text = fmt::format("{} ended with {}", ended.who, launch::describe(ended.verdict.status));
     if (const auto message = termination_message_from_json(ended.message);
-        message && !message->message.empty() && message->reason != "KilledBySignal") {
+        ended.spoke && message && !message->message.empty()) {
       text += fmt::format(" ({}: {})", message->reason, message->message);
     }
     return text;

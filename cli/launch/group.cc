@@ -129,10 +129,13 @@ class Group {
     }
     reap();
     if (const auto deadline = supervisor_.deadline(); deadline && *deadline <= clock_.steady()) {
+      const bool was_stopping = supervisor_.stopping();
       for (const GroupSignal& signal : send(supervisor_.time_passed(clock_.steady()))) {
-        console_.say(fmt::format("{} did not end in time: sent {}", members_[static_cast<size_t>(signal.member)].name,
-                                 signal_name(signal.signal)));
+        if (signal.signal != SIGKILL) continue;
+        console_.say(
+            fmt::format("{} did not end in time: sent SIGKILL", members_[static_cast<size_t>(signal.member)].name));
       }
+      if (!was_stopping && supervisor_.stopping()) report_failure();
     }
   }
 

@@ -11,6 +11,8 @@ namespace {
 // A process that outlives SIGKILL for this long hangs in the kernel (a dead NFS server, a device): it is given up.
 constexpr auto kKillPatience = std::chrono::seconds(10);
 
+constexpr auto kBlameGrace = std::chrono::seconds(2);
+
 bool is_stop_signal(int signal) {
   return signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
 }
@@ -54,23 +56,29 @@ Supervisor::Signals Supervisor::exited(std::span<const MemberExit> exits, Steady
   // other way round, so signals come first.
   std::vector<MemberExit> batch(exits.begin(), exits.end());
   std::stable_partition(batch.begin(), batch.end(), [](const MemberExit& exit) { return exit.status.signal != 0; });
-  bool failed = false;
   for (const MemberExit& exit : batch) {
     Member& member = members_[static_cast<size_t>(exit.member)];
-    if (!exit.status.ok()) {
-      failures_.push_back({exit.member, exit.status, blame(member, exit.status)});
-      failed = true;
-    }
+    if (!exit.status.ok()) failures_.push_back({exit.member, exit.status, blame(member, exit.status)});
     member.state = exit.leftovers ? State::kLingering : State::kGone;
     if (exit.leftovers && !member.asked) ask(exit.member, SIGTERM, now, signals);
   }
-  if (failed && !stopping_) {
-    stopping_ = true;
-    for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
-      if (!members_[static_cast<size_t>(i)].asked) ask(i, SIGTERM, now, signals);
-    }
+  if (stopping_ || failures_.empty()) return signals;
+  const bool only_lost = std::all_of(failures_.begin(), failures_.end(),
+                                     [](const Failure& failure) { return failure.blame == Blame::kPeerLost; });
+  if (only_lost && running() > 0) {
+    if (!stop_at_) stop_at_ = now + kBlameGrace;
+  } else {
+    stop(now, signals);
   }
   return signals;
+}
+
+void Supervisor::stop(SteadyTime now, Signals& signals) {
+  stopping_ = true;
+  stop_at_.reset();
+  for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
+    if (!members_[static_cast<size_t>(i)].asked) ask(i, SIGTERM, now, signals);
+  }
 }
 
 void Supervisor::group_emptied(int member) { members_[static_cast<size_t>(member)].state = State::kGone; }
@@ -81,6 +89,7 @@ Supervisor::Signals Supervisor::signalled(int signal, SteadyTime now) {
   if (is_stop_signal(signal)) {
     if (!stopping_) interrupted_by_ = signal;
     stopping_ = true;
+    stop_at_.reset();
     saw_interrupt_key_ = saw_interrupt_key_ || signal == SIGINT;
   }
   for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
@@ -97,6 +106,7 @@ Supervisor::Signals Supervisor::signalled(int signal, SteadyTime now) {
 
 Supervisor::Signals Supervisor::time_passed(SteadyTime now) {
   Signals signals;
+  if (stop_at_ && *stop_at_ <= now) stop(now, signals);
   for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
     Member& member = members_[static_cast<size_t>(i)];
     if (member.state == State::kGone || !member.kill_at || *member.kill_at > now) continue;
@@ -111,7 +121,7 @@ Supervisor::Signals Supervisor::time_passed(SteadyTime now) {
 }
 
 std::optional<SteadyTime> Supervisor::deadline() const {
-  std::optional<SteadyTime> earliest;
+  std::optional<SteadyTime> earliest = stop_at_;
   for (const Member& member : members_) {
     if (member.state == State::kGone || !member.kill_at) continue;
     if (!earliest || *member.kill_at < *earliest) earliest = member.kill_at;

@@ -36,7 +36,8 @@ struct Verdict {
 };
 
 // Rules:
-// - The first failure stops the group: SIGTERM to everyone, SIGKILL after the grace.
+// - The first failure stops the group: SIGTERM to everyone, SIGKILL after the grace. A member that only lost a peer
+//   (exit code 76) gives the culprit two seconds to end by itself and say why.
 // - SIGTERM, SIGINT, SIGHUP and SIGQUIT from outside are forwarded and start the same grace; a second SIGINT kills at
 // once.
 // - What a member's leader leaves behind is stopped in the same way.
@@ -83,11 +84,13 @@ class Supervisor {
   Blame blame(const Member& member, const ExitStatus& status) const;
   void ask(int member, int signal, SteadyTime now, Signals& signals);
   void kill(int member, SteadyTime now, Signals& signals);
+  void stop(SteadyTime now, Signals& signals);
 
   Duration grace_;
   std::vector<Member> members_;
   std::vector<Failure> failures_;  // in order of time
   bool stopping_ = false;
+  std::optional<SteadyTime> stop_at_;  // when a lost peer's group is stopped
   int interrupted_by_ = 0;
   bool saw_interrupt_key_ = false;
 };

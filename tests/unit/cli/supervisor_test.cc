@@ -68,9 +68,13 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"CrashSeenTogetherWithErrorExit", 2, {Ends{{{0, code(1), false}, {1, died(SIGSEGV), false}}}}, 139, 1},
         Case{"CrashSeenTogetherWithPeerLost", 2, {Ends{{{0, code(76), false}, {1, died(SIGKILL), false}}}}, 137, 1},
         Case{"OnlyPeersLost", 2, {ends(0, code(76)), ends(1, code(76))}, 76, 0},
-        Case{"PeerLostThenStopped", 2, {ends(0, code(76)), ends(1, died(SIGTERM))}, 76, 0},
-        Case{"PeerLostThenSaved", 2, {ends(0, code(76)), ends(1, code(75))}, 76, 0},
-        Case{"PeerLostThenOutOfGrace", 2, {ends(0, code(76)), GracePasses{}, ends(1, died(SIGKILL))}, 76, 0},
+        Case{"PeerLostThenStopped", 2, {ends(0, code(76)), GracePasses{}, ends(1, died(SIGTERM))}, 76, 0},
+        Case{"PeerLostThenSaved", 2, {ends(0, code(76)), GracePasses{}, ends(1, code(75))}, 76, 0},
+        Case{"PeerLostThenOutOfGrace",
+             2,
+             {ends(0, code(76)), GracePasses{}, GracePasses{}, ends(1, died(SIGKILL))},
+             76,
+             0},
         Case{"FailureThenStubborn", 2, {ends(0, code(78)), GracePasses{}, ends(1, died(SIGKILL))}, 78, 0},
         Case{"FailureThenOtherFailure", 2, {ends(1, code(4)), ends(0, code(5))}, 4, 1},
         Case{"FailureThenCrash", 2, {ends(1, code(4)), ends(0, died(SIGABRT))}, 4, 1},
@@ -114,6 +118,26 @@ TEST(Supervisor, FailureStopsTheOthersOnce) {
   EXPECT_FALSE(supervisor.finished());
   exit_one(supervisor, 2, died(SIGKILL), 26);
   EXPECT_TRUE(supervisor.finished());
+}
+
+TEST(Supervisor, ALostPeerGivesTheCulpritTimeToSpeak) {
+  Supervisor supervisor(3, kGrace);
+  EXPECT_THAT(exit_one(supervisor, 0, code(76), 5), IsEmpty());
+  EXPECT_FALSE(supervisor.stopping());
+  EXPECT_EQ(supervisor.deadline(), at(7));
+  EXPECT_THAT(exit_one(supervisor, 1, code(65), 6), ElementsAre(GroupSignal{2, SIGTERM}));
+  exit_one(supervisor, 2, died(SIGTERM), 6);
+  EXPECT_EQ(supervisor.verdict().exit_code, 65);
+}
+
+TEST(Supervisor, AfterALostPeerTheRestIsStoppedAnyway) {
+  Supervisor supervisor(2, kGrace);
+  exit_one(supervisor, 0, code(76), 5);
+  EXPECT_THAT(supervisor.time_passed(at(7)), ElementsAre(GroupSignal{1, SIGTERM}));
+  EXPECT_TRUE(supervisor.stopping());
+  EXPECT_EQ(supervisor.deadline(), at(27));
+  exit_one(supervisor, 1, died(SIGTERM), 8);
+  EXPECT_EQ(supervisor.verdict().exit_code, 76);
 }
 
 TEST(Supervisor, SuccessStopsNobody) {

@@ -1,0 +1,268 @@
+// oarlock run with real processes and the real rules, without a trainer: the container's command is a shell script.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "common/contract.h"
+#include "tests/integration/cli/program.h"
+
+namespace oarlock::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+struct Job {
+  int nodes = 2;
+  int per_node = 1;
+  int max_restarts = 3;
+  std::string script;  // of the container's command
+  std::string trainer = "{task: x}";
+};
+
+void write(const fs::path& file, const std::string& text) { std::ofstream(file) << text; }
+
+std::string yaml(const Job& job) {
+  std::string indented;
+  for (const std::string& line : lines(job.script)) indented += "              " + line + "\n";
+  return fmt::format(R"(apiVersion: oarlock.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: j}}
+spec:
+  nodes: {}
+  processesPerNode: {}
+  failurePolicy: {{maxRestarts: {}}}
+  trainer: {}
+  template:
+    spec:
+      containers:
+        - name: trainer
+          image: any
+          volumeMounts: [{{name: checkpoints, mountPath: /ckpt}}]
+          command:
+            - bash
+            - -c
+            - |
+{})",
+                     job.nodes, job.per_node, job.max_restarts, job.trainer, indented);
+}
+
+// A folder with job.yaml in it, and the program that runs it.
+class RunTest : public testing::Test {
+ protected:
+  void job(const Job& job) { write(folder_.path() / "job.yaml", yaml(job)); }
+  std::unique_ptr<Program> start(std::vector<std::string> options = {}) {
+    std::vector<std::string> argv = {oarlock(), "run", "-f", "job.yaml"};
+    argv.insert(argv.end(), options.begin(), options.end());
+    return std::make_unique<Program>(argv, ProgramOptions{.environment = {}, .folder = folder_.path()});
+  }
+  fs::path file(const std::string& name) const { return folder_.path() / name; }
+  std::string text(const std::string& name) const { return content(file(name)); }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(RunTest, RunsEveryRankAndSumsUp) {
+  job({.nodes = 2,
+       .script = "echo rank $RANK of $WORLD_SIZE\nmkdir -p $OARLOCK_CHECKPOINT_DIR/step-3\nprintf "
+                 "'{\"rank\":0,\"step\":3,\"checkpointStep\":3,\"reason\":\"Completed\",\"message\":\"done\"}' > "
+                 "$OARLOCK_TERMINATION_LOG"});
+  const auto run = start();
+  EXPECT_EQ(run->wait(), 0) << run->err();
+  EXPECT_THAT(lines(run->out()), testing::UnorderedElementsAre("[RANK 0] rank 0 of 2", "[RANK 1] rank 1 of 2"));
+  EXPECT_THAT(run->err(), HasSubstr("j: attempt 0, 2 nodes of 1 rank; metrics of each rank: http://127.0.0.1:"));
+  EXPECT_THAT(run->err(), HasSubstr("j: Complete after "));
+  EXPECT_THAT(run->err(), HasSubstr("step 3, newest checkpoint at step 3"));
+  EXPECT_THAT(run->err(), HasSubstr("checkpoints: " + file("oarlock-runs/j/checkpoints").string() + "\n"));
+}
+
+TEST_F(RunTest, RestartsTheWholeGroupUntilItSucceeds) {
+  job({.nodes = 2,
+       .script = "echo $RANK >> ranks.$OARLOCK_ATTEMPT\n[ $OARLOCK_ATTEMPT = 0 ] && [ $RANK = 1 ] && until [ $(wc -l < "
+                 "ranks.0) = 2 ]; do :; done && exit 9\n[ "
+                 "$OARLOCK_ATTEMPT = 0 ] && exec sleep 1000\n:"});
+  const auto run = start();
+  EXPECT_EQ(run->wait(), 0) << run->err();
+  EXPECT_EQ(lines(text("ranks.0")).size(), 2u);
+  EXPECT_EQ(lines(text("ranks.1")).size(), 2u);
+  EXPECT_FALSE(fs::exists(file("ranks.2")));
+  EXPECT_THAT(run->err(), HasSubstr("rank 1 ended with exit code 9; all ranks start again, restart 1 of 3"));
+  EXPECT_THAT(run->err(), AllOf(HasSubstr("Complete after"), HasSubstr(", 1 restart\n")));
+}
+
+TEST_F(RunTest, GivesUpAfterMaxRestarts) {
+  job({.nodes = 1, .max_restarts = 2, .script = "echo $OARLOCK_ATTEMPT >> attempts; exit 9"});
+  const auto run = start();
+  EXPECT_EQ(run->wait(), 9);
+  EXPECT_EQ(text("attempts"), "0\n1\n2\n");
+  EXPECT_THAT(run->err(), AllOf(HasSubstr("the restarts (2 restarts) are used up"), HasSubstr("j: Failed after")));
+}
+
+TEST_F(RunTest, PermanentCodesFailAtOnceWithTheRanksOwnWords) {
+  job({.nodes = 2,
+       .script = "echo $OARLOCK_ATTEMPT >> attempts\n[ $RANK = 0 ] && exit 76\nprintf "
+                 "'{\"rank\":1,\"step\":0,\"checkpointStep\":-1,\"reason\":\"DataInvalid\",\"message\":\"x.gz is cut "
+                 "short\"}' > $OARLOCK_TERMINATION_LOG\nexit 65"});
+  const auto run = start();
+  EXPECT_EQ(run->wait(), 65);
+  EXPECT_EQ(lines(text("attempts")), (std::vector<std::string>{"0", "0"}));
+  EXPECT_THAT(run->err(),
+              HasSubstr("rank 1 ended with exit code 65 (DataInvalid: x.gz is cut short): a restart would fail again"));
+}
+
+TEST_F(RunTest, AKilledRankCostsOneRestart) {
+  job({.nodes = 2,
+       .script = "echo $BASHPID > pid.$RANK.$OARLOCK_ATTEMPT\n[ $OARLOCK_ATTEMPT = 1 ] && exit 0\nexec sleep 1000"});
+  const auto run = start();
+  ASSERT_GT(number_in(file("pid.0.0")), 0);
+  ::kill(number_in(file("pid.1.0")), SIGKILL);
+  EXPECT_EQ(run->wait(), 0) << run->err();
+  EXPECT_THAT(run->err(), HasSubstr("rank 1 ended with signal 9 (SIGKILL); all ranks start again"));
+}
+
+TEST_F(RunTest, InterruptStopsGracefullyAndDoesNotRestart) {
+  job({.nodes = 2,
+       .script = "trap 'kill $!; exit 75' INT\nsleep 1000 &\necho $BASHPID > ready.$RANK\necho x >> starts\nwait"});
+  const auto run = start();
+  const int first = number_in(file("ready.0"));
+  const int second = number_in(file("ready.1"));
+  run->signal(SIGINT);
+  EXPECT_EQ(run->wait(), 75) << run->err();
+  EXPECT_FALSE(alive(first));
+  EXPECT_FALSE(alive(second));
+  EXPECT_EQ(lines(text("starts")).size(), 2u);
+  EXPECT_THAT(run->err(), AllOf(HasSubstr("j: Interrupted after"), HasSubstr("the same command goes on from there")));
+}
+
+TEST_F(RunTest, AttemptsGoOnInASecondRunAndFreshStartsOver) {
+  job({.nodes = 1,
+       .script = "echo $OARLOCK_ATTEMPT $OARLOCK_UID >> seen\nmkdir -p $OARLOCK_CHECKPOINT_DIR\ntouch "
+                 "$OARLOCK_CHECKPOINT_DIR/saved"});
+  EXPECT_EQ(start()->wait(), 0);
+  const auto second = start();
+  EXPECT_EQ(second->wait(), 0);
+  EXPECT_THAT(second->err(), HasSubstr("has earlier runs; this one goes on from their checkpoints"));
+  const auto fresh = start({"--fresh"});
+  EXPECT_EQ(fresh->wait(), 0);
+  EXPECT_THAT(fresh->err(), HasSubstr("the earlier run is now in " + file("oarlock-runs/j.").string()));
+  const std::vector<std::string> seen = lines(text("seen"));
+  ASSERT_EQ(seen.size(), 3u);
+  EXPECT_EQ(seen[0].substr(0, 2), "0 ");
+  EXPECT_EQ(seen[1], "1 " + seen[0].substr(2));
+  EXPECT_EQ(seen[2].substr(0, 2), "0 ");
+  EXPECT_NE(seen[2].substr(2), seen[0].substr(2));
+  int moved = 0;
+  for (const auto& entry : fs::directory_iterator(file("oarlock-runs"))) {
+    if (entry.path().filename() != "j") moved += fs::exists(entry.path() / "checkpoints" / "saved") ? 1 : 0;
+  }
+  EXPECT_EQ(moved, 1);
+}
+
+TEST_F(RunTest, FlagsOverrideTheFile) {
+  job({.nodes = 2, .script = "echo $WORLD_SIZE $LOCAL_WORLD_SIZE ${RANK-none} $MASTER_PORT"});
+  const auto run = start({"--nodes", "1", "--nproc", "3", "--master-port", "4321", "--workdir", "elsewhere"});
+  EXPECT_EQ(run->wait(), 0) << run->err();
+  EXPECT_THAT(lines(run->out()), ElementsAre("3 3 none 4321"));
+  EXPECT_TRUE(fs::exists(file("elsewhere/j/run.json")));
+  EXPECT_FALSE(fs::exists(file("oarlock-runs")));
+  EXPECT_EQ(start({"--nodes", "0"})->wait(), 64);
+}
+
+TEST_F(RunTest, ConfigIsTheUsersFileUnlessThatHoldsSeveralJobs) {
+  job({.nodes = 1, .script = "echo $OARLOCK_CONFIG; cat $OARLOCK_CONFIG > config"});
+  EXPECT_EQ(start()->wait(), 0);
+  EXPECT_EQ(text("config"), text("job.yaml"));
+  std::string two = text("job.yaml");
+  std::string other = two;
+  other.replace(other.find("name: j}"), 8, "name: k}");
+  write(file("job.yaml"), two + "---\n" + other + "---\napiVersion: v1\nkind: ConfigMap\n");
+  const auto ambiguous = start();
+  EXPECT_EQ(ambiguous->wait(), 64);
+  EXPECT_THAT(ambiguous->err(), HasSubstr("choose one with --name: j, k"));
+  EXPECT_EQ(start({"--name", "k"})->wait(), 0);
+  EXPECT_EQ(nlohmann::json::parse(text("config")), (nlohmann::json{{"task", "x"}}));
+}
+
+TEST_F(RunTest, ProblemsOfTheFileHaveTheirPlaceAndComeTogether) {
+  std::string bad = yaml({.script = ":"});
+  bad.replace(bad.find("  nodes:"), 8, "  nodse:");
+  bad.replace(bad.find("maxRestarts: 3"), 14, "maxRestarts: x");
+  write(file("job.yaml"), bad);
+  const auto run = start();
+  EXPECT_EQ(run->wait(), 78);
+  const std::vector<std::string> problems = lines(run->err());
+  EXPECT_THAT(problems,
+              Contains(AllOf(HasSubstr("job.yaml:5:3: "), HasSubstr("nodse"), HasSubstr("did you mean 'nodes'?"))));
+  EXPECT_THAT(problems, Contains(HasSubstr("job.yaml:7:32: ")));
+  EXPECT_EQ(problems.size(), 2u);
+  EXPECT_FALSE(fs::exists(file("oarlock-runs"))) << "a bad file must leave nothing behind";
+}
+
+TEST_F(RunTest, MissingFileAndOtherKinds) {
+  Program missing({oarlock(), "run", "-f", "/no/such/job.yaml"});
+  EXPECT_EQ(missing.wait(), 66);
+  EXPECT_THAT(lines(missing.err()), ElementsAre(HasSubstr("/no/such/job.yaml")));
+  write(file("job.yaml"), "apiVersion: v1\nkind: ConfigMap\n");
+  const auto other = start();
+  EXPECT_EQ(other->wait(), 78);
+  EXPECT_THAT(lines(other->err()), ElementsAre(HasSubstr("there is no TrainingJob")));
+  write(file("job.yaml"), "apiVersion: oarlock.dev/v1alpha1\nkind: TraningJob\n");
+  const auto typo = start();
+  EXPECT_EQ(typo->wait(), 78);
+  EXPECT_THAT(typo->err(), HasSubstr("TraningJob"));
+}
+
+TEST_F(RunTest, MissingProgramIsSaidOnce) {
+  write(file("job.yaml"),
+        "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec:\n  nodes: 2\n  template: "
+        "{spec: {containers: [{name: trainer, command: [no-such-program]}]}}\n");
+  const auto run = start();
+  EXPECT_EQ(run->wait(), 66);
+  EXPECT_THAT(run->err(), HasSubstr("'no-such-program' is not in PATH"));
+}
+
+TEST_F(RunTest, MissingTrainerIsSaidOnce) {
+  // A copy of oarlock alone, with no trainer beside it.
+  write(file("job.yaml"),
+        "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec:\n  nodes: 2\n  trainer: "
+        "{task: x}\n  template: {spec: {containers: [{name: trainer, image: x}]}}\n");
+  fs::copy_file(oarlock(), file("oarlock"));
+  Program run({file("oarlock").string(), "run", "-f", "job.yaml"},
+              {.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
+  EXPECT_EQ(run.wait(), 69);
+  EXPECT_THAT(run.err(), HasSubstr("oarlock-trainer is neither in " + folder_.path().string()));
+}
+
+TEST_F(RunTest, TwoRunsOfOneJobDoNotMeet) {
+  job({.nodes = 1, .script = "echo $BASHPID > ready; exec sleep 1000"});
+  const auto first = start();
+  ASSERT_GT(number_in(file("ready")), 0);
+  const auto second = start();
+  EXPECT_EQ(second->wait(), 69);
+  EXPECT_THAT(second->err(), HasSubstr("a run of 'j' goes on"));
+}
+
+TEST_F(RunTest, RanksHaveTheirOwnFreeMetricsPorts) {
+  job({.nodes = 2,
+       .per_node = 1,
+       .script = "python3 -c 'import os, socket; s = socket.socket(); s.bind((\"127.0.0.1\", "
+                 "int(os.environ[\"OARLOCK_METRICS_PORT\"]) + int(os.environ[\"LOCAL_RANK\"]))); "
+                 "print(s.getsockname()[1])'"});
+  const auto run = start();
+  EXPECT_EQ(run->wait(), 0) << run->out() << run->err();
+  for (const std::string& line : lines(run->out())) {
+    EXPECT_THAT(run->err(), HasSubstr("http://127.0.0.1:" + line.substr(line.rfind(' ') + 1) + "/metrics"));
+  }
+}
+
+}  // namespace
+}  // namespace oarlock::test

@@ -1,0 +1,140 @@
+// The small parts of `oarlock run`: its folder, the restart rules, programs and cores.
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "cli/run/programs.h"
+#include "cli/run/restart.h"
+#include "cli/run/run_folder.h"
+#include "tests/support/temporary_folder.h"
+
+namespace oarlock::run {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Decision = control::Failure::Decision;
+
+class FixedClock final : public Clock {
+ public:
+  SystemTime now() const override { return SystemTime(std::chrono::seconds(1'800'000'000)); }
+  SteadyTime steady() const override { return {}; }
+};
+const FixedClock kClock;
+
+TEST(RunFolder, AttemptsGoOnAndTheUidStays) {
+  const test::TemporaryFolder folder;
+  std::string uid;
+  {
+    auto run = RunFolder::open(folder.path(), "job", false, kClock);
+    ASSERT_TRUE(run.has_value()) << run.error().message;
+    EXPECT_TRUE(run->is_first_attempt());
+    EXPECT_EQ(run->begin_attempt().value(), 0);
+    EXPECT_EQ(run->begin_attempt().value(), 1);
+    EXPECT_EQ(run->checkpoints(), folder.path() / "job" / "checkpoints");
+    uid = run->uid();
+    EXPECT_EQ(uid.size(), 36u);
+  }
+  auto again = RunFolder::open(folder.path(), "job", false, kClock);
+  ASSERT_TRUE(again.has_value());
+  EXPECT_FALSE(again->is_first_attempt());
+  EXPECT_EQ(again->uid(), uid);
+  EXPECT_EQ(again->begin_attempt().value(), 2);
+  EXPECT_EQ(again->moved_to(), std::nullopt);
+}
+
+TEST(RunFolder, OneRunAtATime) {
+  const test::TemporaryFolder folder;
+  const auto first = RunFolder::open(folder.path(), "job", false, kClock);
+  for (const bool fresh : {false, true}) {
+    const auto second = RunFolder::open(folder.path(), "job", fresh, kClock);
+    ASSERT_FALSE(second.has_value());
+    EXPECT_EQ(second.error().code, ExitCode::kUnavailable);
+    EXPECT_THAT(second.error().message, HasSubstr("a run of 'job' goes on"));
+  }
+  EXPECT_TRUE(RunFolder::open(folder.path(), "other", false, kClock).has_value());
+}
+
+TEST(RunFolder, FreshMovesAside) {
+  const test::TemporaryFolder folder;
+  std::string uid;
+  for (int i = 0; i < 3; ++i) {
+    auto run = RunFolder::open(folder.path(), "job", true, kClock);
+    ASSERT_TRUE(run.has_value()) << run.error().message;
+    EXPECT_NE(run->uid(), uid);
+    EXPECT_EQ(run->begin_attempt().value(), 0);
+    uid = run->uid();
+    fs::create_directory(run->checkpoints());
+    std::ofstream(run->checkpoints() / "mine") << i;
+    EXPECT_EQ(run->moved_to().has_value(), i > 0);
+    EXPECT_TRUE(i == 0 || fs::exists(*run->moved_to() / "checkpoints" / "mine"));
+  }
+  EXPECT_TRUE(fs::exists(folder.path() / "job.2027-01-15T080000Z"));
+  EXPECT_TRUE(fs::exists(folder.path() / "job.2027-01-15T080000Z-2"));
+}
+
+TEST(RunFolder, DamageAndMissingRightsAreErrors) {
+  const test::TemporaryFolder folder;
+  fs::create_directories(folder.path() / "job");
+  std::ofstream(folder.path() / "job" / "run.json") << "{\"uid\": 3";
+  const auto damaged = RunFolder::open(folder.path(), "job", false, kClock);
+  ASSERT_FALSE(damaged.has_value());
+  EXPECT_EQ(damaged.error().code, ExitCode::kDataErr);
+  EXPECT_THAT(damaged.error().message, HasSubstr("--fresh"));
+  std::ofstream(folder.path() / "file") << "";
+  const auto in_the_way = RunFolder::open(folder.path() / "file", "job", false, kClock);
+  ASSERT_FALSE(in_the_way.has_value());
+  EXPECT_EQ(in_the_way.error().code, ExitCode::kCantCreate);
+}
+
+TEST(JudgeExit, IsTheOperatorsRule) {
+  api::TrainingJob job;
+  job.metadata.name = "j";
+  job.spec.nodes = 2;
+  job.spec.failure_policy.max_restarts = 2;
+  const auto decision = [&](int restarts, int exit_code) {
+    return judge_exit(job, restarts, 1, exit_code, "").decision;
+  };
+  for (const int permanent : {64, 65, 66, 69, 70, 73, 74, 77, 78})
+    EXPECT_EQ(decision(0, permanent), Decision::kFail) << permanent;
+  for (const int temporary : {1, 2, 75, 76, 127, 134, 137, 139}) {
+    EXPECT_EQ(decision(0, temporary), Decision::kRestart) << temporary;
+    EXPECT_EQ(decision(1, temporary), Decision::kRestart) << temporary;
+    EXPECT_EQ(decision(2, temporary), Decision::kFail) << temporary;
+  }
+  EXPECT_EQ(judge_exit(job, 0, 0, 78, "").reason, "PermanentFailure");
+  EXPECT_EQ(judge_exit(job, 2, 0, 1, "").reason, "MaxRestartsExceeded");
+}
+
+TEST(FindProgram, BesideThisOneThenInPath) {
+  const test::TemporaryFolder folder;
+  const fs::path beside = folder.path() / "beside";
+  const fs::path in_path = folder.path() / "in_path";
+  for (const fs::path& place : {beside, in_path}) fs::create_directory(place);
+  const auto find = [&](const std::string& name) {
+    return find_program({name, "x"}, beside, "/nowhere:" + in_path.string());
+  };
+  EXPECT_THAT(find("python3").value(), ElementsAre("python3", "x"));
+  const auto nowhere = find("oarlock-trainer");
+  ASSERT_FALSE(nowhere.has_value());
+  EXPECT_EQ(nowhere.error().code, ExitCode::kUnavailable);
+  EXPECT_THAT(nowhere.error().message, HasSubstr(beside.string()));
+  for (const fs::path& place : {in_path, beside}) {
+    std::ofstream(place / "oarlock-trainer") << "";
+    fs::permissions(place / "oarlock-trainer", fs::perms::owner_all);
+    EXPECT_THAT(find("oarlock-trainer").value(),
+                ElementsAre(place == beside ? (beside / "oarlock-trainer").string() : "oarlock-trainer", "x"));
+  }
+}
+
+TEST(ShareCores, EqualPartsForNodesOfOneMachine) {
+  EXPECT_THAT(share_cores({0, 1, 4, 5, 6}, 2), ElementsAre(ElementsAre(0, 1), ElementsAre(4, 5, 6)));
+  EXPECT_THAT(share_cores({0, 1}, 2), ElementsAre(ElementsAre(0), ElementsAre(1)));
+  EXPECT_THAT(share_cores({0, 1}, 3), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()));
+  EXPECT_THAT(share_cores({0, 1}, 1), ElementsAre(IsEmpty()));
+}
+
+}  // namespace
+}  // namespace oarlock::run
