@@ -79,9 +79,15 @@ std::vector<prometheus::MetricFamily> process_families() {
 }  // namespace
 
 HttpHandler metrics_handler(std::shared_ptr<prometheus::Registry> registry) {
-  return [registry = std::move(registry)](const std::string&) {
-    std::vector<prometheus::MetricFamily> families = registry->Collect();
-    for (prometheus::MetricFamily& process : process_families()) families.push_back(std::move(process));
+  return metrics_handler(std::vector<std::shared_ptr<prometheus::Collectable>>{std::move(registry)});
+}
+
+HttpHandler metrics_handler(std::vector<std::shared_ptr<prometheus::Collectable>> sources) {
+  return [sources = std::move(sources)](const std::string&) {
+    std::vector<prometheus::MetricFamily> families = process_families();
+    for (const auto& source : sources) {
+      for (prometheus::MetricFamily& family : source->Collect()) families.push_back(std::move(family));
+    }
     return HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8",
                         prometheus::TextSerializer().Serialize(families)};
   };
