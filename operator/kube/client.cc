@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include "operator/kube/json_access.h"
 
 namespace oarlock::kube {
 namespace {
@@ -50,11 +50,7 @@ ApiError api_error(int code, const std::string& reason, const std::string& messa
 
 ApiError api_error(const Response& response) {
   const nlohmann::json body = nlohmann::json::parse(response.body, nullptr, false);
-  const auto text = [&](const char* key) -> std::string {
-    const auto it = body.is_object() ? body.find(key) : body.end();
-    return it != body.end() && it->is_string() ? it->get<std::string>() : "";
-  };
-  ApiError error = api_error(response.status, text("reason"), text("message"));
+  ApiError error = api_error(response.status, text_at(body, "reason"), text_at(body, "message"));
   if (!body.is_object())
     error.message = fmt::format("the server answered {}: {}", response.status, first_line(response.body));
   error.retry_after = response.retry_after;

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "operator/kube/json_access.h"
 #include "operator/kube/splitter.h"
 
 namespace oarlock::kube {
@@ -14,17 +13,6 @@ using Json = nlohmann::json;
 constexpr size_t kMaxObjectBytes = 8u << 20;  // etcd takes 1.5 MiB; JSON may be some times longer
 constexpr auto kShortWatch = std::chrono::seconds(1);
 constexpr auto kWatchMargin = std::chrono::seconds(30);
-
-std::string text_at(const Json& json, const char* key) {
-  const auto it = json.is_object() ? json.find(key) : json.end();
-  return it != json.end() && it->is_string() ? it->get<std::string>() : "";
-}
-
-const Json& member(const Json& json, const char* key) {
-  static const Json nothing;
-  const auto it = json.is_object() ? json.find(key) : json.end();
-  return it != json.end() ? *it : nothing;
-}
 
 std::string version_of(const Json& object) { return text_at(member(object, "metadata"), "resourceVersion"); }
 

@@ -1,0 +1,166 @@
+#include "operator/shell/cache.h"
+
+#include "common/contract.h"
+
+namespace oarlock::control {
+namespace {
+
+std::string index_key(const kube::ObjectKey& key, const std::string& job) {
+  return job.empty() ? "" : kube::ObjectKey{key.name_space, job}.to_string();
+}
+
+// Tells of the job that a pod or Service belongs to, and of the one it belonged to before.
+template <typename T>
+auto owner_change(const CacheHooks& hooks) {
+  return [&hooks](const kube::ObjectKey& key, const T* before, const T* after) {
+    if (before != nullptr && !before->job.empty()) hooks.on_change({key.name_space, before->job});
+    if (after != nullptr && !after->job.empty() && (before == nullptr || before->job != after->job)) {
+      hooks.on_change({key.name_space, after->job});
+    }
+  };
+}
+
+}  // namespace
+
+kube::Resource resource_of(Kind kind) {
+  switch (kind) {
+    case Kind::kJob:
+      return {kGroup, kVersion, kPlural};
+    case Kind::kPod:
+      return kube::pods();
+    case Kind::kService:
+      return kube::services();
+  }
+  return {};
+}
+
+template <typename T>
+std::unique_ptr<kube::Informer<T>> Cache::make_informer(Kind kind, kube::Selection selection, kube::FieldFilter fields,
+                                                        typename kube::Informer<T>::Hooks hooks) {
+  hooks.on_unreadable = [this, kind](const kube::ObjectKey& key, const Error& error) {
+    hooks_.on_unreadable(kind, key, error);
+  };
+  hooks.on_problem = [this, kind](const kube::ApiError& error) { hooks_.on_problem(kind, error); };
+  hooks.on_synced = [this, kind](size_t objects) { hooks_.on_synced(kind, objects); };
+  kube::ReflectorOptions options{
+      .resource = resource_of(kind), .selection = std::move(selection), .fields = std::move(fields)};
+  return std::make_unique<kube::Informer<T>>(std::move(options), std::move(hooks), transport_, clock_, sleeper_,
+                                             kube::seeded_random(seed_++));
+}
+
+Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Transport> transport,
+             std::shared_ptr<const Clock> clock, std::shared_ptr<kube::Sleeper> sleeper)
+    : hooks_(std::move(hooks)),
+      transport_(std::move(transport)),
+      clock_(std::move(clock)),
+      sleeper_(std::move(sleeper)),
+      seed_(options.seed) {
+  std::vector<std::string> namespaces = std::move(options.namespaces);
+  if (namespaces.empty()) namespaces.emplace_back();
+  for (const std::string& name_space : namespaces) {
+    const kube::Selection all{.name_space = name_space, .label_selector = "", .field_selector = ""};
+    const kube::Selection labelled{.name_space = name_space, .label_selector = kLabelJobName, .field_selector = ""};
+    Scope& scope = scopes_[name_space];
+
+    kube::Informer<Job>::Hooks jobs;
+    jobs.project = project_job;
+    jobs.index_of = [](const kube::ObjectKey&, const Job&) { return std::string(); };
+    jobs.on_change = [this](const kube::ObjectKey& key, const Job*, const Job*) { hooks_.on_change(key); };
+    scope.jobs = make_informer<Job>(Kind::kJob, all, job_fields(), std::move(jobs));
+
+    kube::Informer<CachedPod>::Hooks pods;
+    pods.project = project_pod;
+    pods.index_of = [](const kube::ObjectKey& key, const CachedPod& pod) { return index_key(key, pod.job); };
+    pods.on_change = owner_change<CachedPod>(hooks_);
+    scope.pods = make_informer<CachedPod>(Kind::kPod, labelled, pod_fields(), std::move(pods));
+
+    kube::Informer<CachedService>::Hooks services;
+    services.project = project_service;
+    services.index_of = [](const kube::ObjectKey& key, const CachedService& service) {
+      return index_key(key, service.job);
+    };
+    services.on_change = owner_change<CachedService>(hooks_);
+    scope.services = make_informer<CachedService>(Kind::kService, labelled, service_fields(), std::move(services));
+  }
+}
+
+Cache::~Cache() { stop(); }
+
+void Cache::start() {
+  for (auto& [name, scope] : scopes_) {
+    threads_.emplace_back([&informer = *scope.jobs](const std::stop_token& stop) { informer.run(stop); });
+    threads_.emplace_back([&informer = *scope.pods](const std::stop_token& stop) { informer.run(stop); });
+    threads_.emplace_back([&informer = *scope.services](const std::stop_token& stop) { informer.run(stop); });
+  }
+}
+
+void Cache::stop() {
+  for (std::jthread& thread : threads_) thread.request_stop();
+  threads_.clear();
+}
+
+bool Cache::synced() const {
+  for (const auto& [name, scope] : scopes_) {
+    if (!scope.jobs->synced() || !scope.pods->synced() || !scope.services->synced()) return false;
+  }
+  return true;
+}
+
+const Cache::Scope* Cache::scope_of(const std::string& name_space) const {
+  auto it = scopes_.find(name_space);
+  if (it == scopes_.end()) it = scopes_.find("");
+  return it == scopes_.end() ? nullptr : &it->second;
+}
+
+bool Cache::has_seen(Kind kind, const std::string& name_space, const std::string& resource_version) const {
+  const Scope* scope = scope_of(name_space);
+  if (scope == nullptr) return false;
+  switch (kind) {
+    case Kind::kJob:
+      return scope->jobs->has_seen(resource_version);
+    case Kind::kPod:
+      return scope->pods->has_seen(resource_version);
+    case Kind::kService:
+      return scope->services->has_seen(resource_version);
+  }
+  return false;
+}
+
+std::shared_ptr<const Job> Cache::job(const kube::ObjectKey& key) const {
+  const Scope* scope = scope_of(key.name_space);
+  return scope == nullptr ? nullptr : scope->jobs->store().get(key);
+}
+
+std::vector<std::shared_ptr<const Job>> Cache::jobs() const {
+  std::vector<std::shared_ptr<const Job>> out;
+  for (const auto& [name, scope] : scopes_) {
+    for (const kube::ObjectKey& key : scope.jobs->store().keys()) {
+      if (std::shared_ptr<const Job> job = scope.jobs->store().get(key)) out.push_back(std::move(job));
+    }
+  }
+  return out;
+}
+
+std::vector<Pod> Cache::pods_of(const kube::ObjectKey& job) const {
+  std::vector<Pod> out;
+  if (const Scope* scope = scope_of(job.name_space)) {
+    for (const auto& pod : scope->pods->store().find(job.to_string())) out.push_back(pod->pod);
+  }
+  return out;
+}
+
+std::vector<Service> Cache::services_of(const kube::ObjectKey& job) const {
+  std::vector<Service> out;
+  if (const Scope* scope = scope_of(job.name_space)) {
+    for (const auto& service : scope->services->store().find(job.to_string())) out.push_back(service->service);
+  }
+  return out;
+}
+
+size_t Cache::pods() const {
+  size_t count = 0;
+  for (const auto& [name, scope] : scopes_) count += scope.pods->store().size();
+  return count;
+}
+
+}  // namespace oarlock::control

@@ -1,0 +1,76 @@
+// What the operator knows of the cluster: the jobs, and the pods and Services that carry a job's label, each followed
+// by an informer of its own in every namespace that is looked at (or one for all).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/log.h"
+#include "operator/kube/informer.h"
+#include "operator/shell/projection.h"
+
+namespace oarlock::control {
+
+enum class Kind { kJob, kPod, kService };
+
+kube::Resource resource_of(Kind kind);
+
+struct CacheOptions {
+  std::vector<std::string> namespaces;  // empty: all
+  uint64_t seed = 0;                    // of the jitter
+};
+
+struct CacheHooks {
+  std::function<void(const kube::ObjectKey& job)> on_change;  // something of this job has changed
+  std::function<void(Kind, const kube::ApiError&)> on_problem;
+  std::function<void(Kind, size_t objects)> on_synced;
+  std::function<void(Kind, const kube::ObjectKey&, const Error&)> on_unreadable;
+};
+
+class Cache {
+ public:
+  Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Transport> transport,
+        std::shared_ptr<const Clock> clock, std::shared_ptr<kube::Sleeper> sleeper);
+  ~Cache();  // stops
+  Cache(const Cache&) = delete;
+  Cache& operator=(const Cache&) = delete;
+
+  void start();  // a thread for each informer
+  void stop();   // and waits for them
+
+  bool synced() const;
+  // Has the cache all that happened to this kind in this namespace up to this version?
+  bool has_seen(Kind kind, const std::string& name_space, const std::string& resource_version) const;
+
+  std::shared_ptr<const Job> job(const kube::ObjectKey& key) const;
+  std::vector<std::shared_ptr<const Job>> jobs() const;
+  std::vector<Pod> pods_of(const kube::ObjectKey& job) const;
+  std::vector<Service> services_of(const kube::ObjectKey& job) const;
+  size_t pods() const;
+
+ private:
+  struct Scope {
+    std::unique_ptr<kube::Informer<Job>> jobs;
+    std::unique_ptr<kube::Informer<CachedPod>> pods;
+    std::unique_ptr<kube::Informer<CachedService>> services;
+  };
+
+  template <typename T>
+  std::unique_ptr<kube::Informer<T>> make_informer(Kind kind, kube::Selection selection, kube::FieldFilter fields,
+                                                   typename kube::Informer<T>::Hooks hooks);
+  const Scope* scope_of(const std::string& name_space) const;
+
+  const CacheHooks hooks_;
+  const std::shared_ptr<kube::Transport> transport_;
+  const std::shared_ptr<const Clock> clock_;
+  const std::shared_ptr<kube::Sleeper> sleeper_;
+  uint64_t seed_;
+  std::map<std::string, Scope> scopes_;  // by namespace; "" has all
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace oarlock::control

@@ -1,0 +1,211 @@
+#include "operator/shell/controller.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "operator/core/desired.h"
+#include "operator/core/membership.h"
+
+namespace oarlock::control {
+namespace {
+
+using ErrorKind = kube::ApiError::Kind;
+
+// While the cache lags behind our own writes its events bring the key back; this is for the case that none comes.
+constexpr auto kLookAgain = std::chrono::seconds(1);
+
+// Something that a person should hear of in `kubectl describe`: the API server does not let the objects be made.
+bool is_refusal(const kube::ApiError& error) {
+  return error.kind == ErrorKind::kForbidden || error.kind == ErrorKind::kInvalid;
+}
+
+template <typename T>
+void put_in(std::vector<T>& objects, T object) {
+  std::erase_if(objects, [&](const T& other) { return other.name == object.name; });
+  objects.push_back(std::move(object));
+}
+
+}  // namespace
+
+Controller::Controller(Parts parts, Logger log) : parts_(std::move(parts)), log_(std::move(log)) {}
+
+Controller::~Controller() { stop(); }
+
+void Controller::start(int workers) {
+  parts_.metrics->set_workers(workers);
+  for (int i = 0; i < workers; ++i) {
+    workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+  }
+}
+
+void Controller::stop() {
+  parts_.queue->shut_down();
+  for (std::jthread& worker : workers_) worker.request_stop();
+  workers_.clear();
+}
+
+void Controller::work(const std::stop_token& stop) {
+  while (const std::optional<kube::ObjectKey> key = parts_.queue->get()) {
+    parts_.metrics->worker_busy(true);
+    const SteadyTime started = parts_.clock->steady();
+    Done done;
+    try {
+      done = reconcile(*key, stop);
+    } catch (const std::exception& error) {  // the boundary of a reconcile: one broken job must not stop the others
+      log_.error("a reconcile failed",
+                 {{"namespace", key->name_space}, {"trainingjob", key->name}, {"error", error.what()}});
+      done = {Result::kError, std::chrono::milliseconds(0)};
+    }
+    const char* result = "success";
+    switch (done.result) {
+      case Result::kSuccess:
+        parts_.queue->forget(*key);
+        break;
+      case Result::kError:
+        result = "error";
+        if (done.after.count() > 0) {
+          parts_.queue->add_after(*key, done.after);
+        } else {
+          parts_.queue->add_rate_limited(*key);
+        }
+        break;
+      case Result::kRequeue:
+        result = "requeue";
+        parts_.queue->add_rate_limited(*key);
+        break;
+      case Result::kRequeueAfter:
+        result = "requeue_after";
+        parts_.queue->forget(*key);
+        parts_.queue->add_after(*key, done.after);
+        break;
+    }
+    parts_.metrics->reconciled(result, parts_.clock->steady() - started);
+    parts_.queue->done(*key);
+    parts_.metrics->worker_busy(false);
+  }
+}
+
+Observed Controller::observe(const kube::ObjectKey& key, const Job& job) {
+  Observed observed;
+  observed.job = job;
+  observed.pods = parts_.cache->pods_of(key);
+  observed.services = parts_.cache->services_of(key);
+  observed.now = parts_.clock->now();
+  observed.progress = parts_.poller->latest(key, job.metadata.uid);
+  for (const Foreign& foreign : foreign_of(job.metadata.uid)) {
+    const auto answer = parts_.executor->client().get(resource_of(foreign.kind), foreign.key, {});
+    const bool is_pod = foreign.kind == Kind::kPod;
+    if (!answer) {
+      if (answer.error().kind == ErrorKind::kNotFound) drop_foreign(job.metadata.uid, foreign);
+      continue;
+    }
+    const oarlock::Result<nlohmann::json> object = (is_pod ? pod_fields() : service_fields()).parse(*answer);
+    if (!object) continue;
+    if (is_pod) {
+      if (auto pod = project_pod(*object)) put_in(observed.pods, std::move(pod->pod));
+    } else {
+      if (auto service = project_service(*object)) put_in(observed.services, std::move(service->service));
+    }
+  }
+  return observed;
+}
+
+void Controller::follow_progress(const kube::ObjectKey& key, const Observed& observed) {
+  if (const Pod* pod = is_terminal(observed.job.status.phase) ? nullptr : progress_pod(observed)) {
+    parts_.poller->watch(key, observed.job.metadata.uid, pod->pod_ip, metrics_port(observed.job));
+  } else {
+    parts_.poller->pause(key);
+  }
+}
+
+Controller::Done Controller::reconcile(const kube::ObjectKey& key, const std::stop_token& stop) {
+  const std::shared_ptr<const Job> job = parts_.cache->job(key);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = known_uids_.find(key);
+    // The job has gone, or another one of its name has come.
+    if (known != known_uids_.end() && (job == nullptr || job->metadata.uid != known->second)) {
+      parts_.own_writes->forget(known->second);
+      foreign_.erase(known->second);
+      known_uids_.erase(known);
+      parts_.poller->forget(key);
+    }
+    if (job == nullptr) return {};
+    known_uids_[key] = job->metadata.uid;
+  }
+  const bool up_to_date = parts_.own_writes->seen(job->metadata.uid, [&](Kind kind, const std::string& version) {
+    return parts_.cache->has_seen(kind, key.name_space, version);
+  });
+  if (!up_to_date) return {Result::kRequeueAfter, kLookAgain};
+
+  const Observed observed = observe(key, *job);
+  follow_progress(key, observed);
+  const Plan plan = parts_.decide(observed);
+  const Logger log = log_.with({{"namespace", key.name_space}, {"trainingjob", key.name}, {"uid", job->metadata.uid}});
+  log.write(plan.actions.empty() ? LogLevel::kDebug : LogLevel::kInfo, plan.reason,
+            {{"verdict", to_string(plan.verdict)},
+             {"actions", plan.actions.size()},
+             {"phase", to_string(job->status.phase)}});
+  const auto on_done = [&](const Action& action) {
+    if (const auto* patch = std::get_if<PatchStatus>(&action)) parts_.metrics->status_changed(*job, patch->status);
+  };
+  if (const std::optional<Stop> why = parts_.executor->execute(*job, plan.actions, on_done, stop)) {
+    return stopped(*job, *why);
+  }
+  if (plan.requeue_after) return {Result::kRequeueAfter, *plan.requeue_after};
+  return {};
+}
+
+Controller::Done Controller::stopped(const Job& job, const Stop& why) {
+  const Logger log =
+      log_.with({{"namespace", job.metadata.name_space}, {"trainingjob", job.metadata.name}, {"action", why.action}});
+  switch (why.kind) {
+    case Stop::Kind::kGone:
+    case Stop::Kind::kEnding:
+      return {};
+    case Stop::Kind::kStale:
+      log.debug("the plan was made from an old view; looking again", {{"error", why.error.message}});
+      return {Result::kRequeue, {}};
+    case Stop::Kind::kForeign:
+      log.info("the name belongs to an object of somebody else");
+      add_foreign(job.metadata.uid, {why.foreign_kind, why.foreign});
+      return {Result::kRequeue, {}};
+    case Stop::Kind::kFailed:
+      break;
+  }
+  log.warn("an API call failed; trying again",
+           {{"error", why.error.message}, {"status", why.error.status}, {"reason", why.error.reason}});
+  const kube::ObjectKey key{job.metadata.name_space, job.metadata.name};
+  if (is_refusal(why.error) && why.action.starts_with("create") && parts_.queue->failures(key) == 0) {
+    parts_.executor->emit(job, {.type = EmitEvent::Type::kWarning,
+                                .reason = "FailedCreate",
+                                .action = "Retry",
+                                .message = fmt::format("cannot {}: {}", why.action, why.error.message),
+                                .pod = ""});
+  }
+  if (why.error.retry_after) return {Result::kError, *why.error.retry_after};
+  return {Result::kError, {}};
+}
+
+std::vector<Controller::Foreign> Controller::foreign_of(const std::string& job_uid) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = foreign_.find(job_uid);
+  return it == foreign_.end() ? std::vector<Foreign>() : std::vector<Foreign>(it->second.begin(), it->second.end());
+}
+
+void Controller::add_foreign(const std::string& job_uid, Foreign foreign) {
+  const std::lock_guard lock(mutex_);
+  foreign_[job_uid].insert(std::move(foreign));
+}
+
+void Controller::drop_foreign(const std::string& job_uid, const Foreign& foreign) {
+  const std::lock_guard lock(mutex_);
+  if (const auto it = foreign_.find(job_uid); it != foreign_.end()) {
+    it->second.erase(foreign);
+    if (it->second.empty()) foreign_.erase(it);
+  }
+}
+
+}  // namespace oarlock::control

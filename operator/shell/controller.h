@@ -1,0 +1,80 @@
+// The loop: a job's key from the queue, what the cache knows of it, the decision, its actions.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "operator/core/model.h"
+#include "operator/kube/work_queue.h"
+#include "operator/shell/cache.h"
+#include "operator/shell/execute.h"
+#include "operator/shell/metrics.h"
+#include "operator/shell/own_writes.h"
+#include "operator/shell/progress_poller.h"
+
+namespace oarlock::control {
+
+class Controller {
+ public:
+  struct Parts {
+    const Cache* cache;
+    ProgressPoller* poller;
+    kube::WorkQueue* queue;
+    std::shared_ptr<OwnWrites> own_writes;
+    std::shared_ptr<Executor> executor;
+    std::shared_ptr<Metrics> metrics;
+    std::shared_ptr<const Clock> clock;
+    std::function<Plan(const Observed&)> decide;
+  };
+
+  // The parts must outlive it.
+  Controller(Parts parts, Logger log);
+  ~Controller();  // stops
+  Controller(const Controller&) = delete;
+  Controller& operator=(const Controller&) = delete;
+
+  void start(int workers);  // when the cache has synced
+  void stop();              // ends the queue, lets each worker finish its API call, and waits for it
+
+ private:
+  // What becomes of the key.
+  enum class Result { kSuccess, kError, kRequeue, kRequeueAfter };
+  struct Done {
+    Result result = Result::kSuccess;
+    std::chrono::milliseconds after{0};  // of kRequeueAfter, and of kError where the server asked for patience
+  };
+
+  void work(const std::stop_token& stop);
+  Done reconcile(const kube::ObjectKey& key, const std::stop_token& stop);
+  Observed observe(const kube::ObjectKey& key, const Job& job);
+  void follow_progress(const kube::ObjectKey& key, const Observed& observed);
+  Done stopped(const Job& job, const Stop& why);
+
+  // Objects of others that have a job's names: not in the cache, so they are read live for as long as they are there.
+  struct Foreign {
+    Kind kind;
+    kube::ObjectKey key;
+    auto operator<=>(const Foreign&) const = default;
+  };
+  std::vector<Foreign> foreign_of(const std::string& job_uid) const;
+  void add_foreign(const std::string& job_uid, Foreign foreign);
+  void drop_foreign(const std::string& job_uid, const Foreign& foreign);
+
+  const Parts parts_;
+  const Logger log_;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, std::set<Foreign>> foreign_;   // by the job's uid
+  std::unordered_map<kube::ObjectKey, std::string> known_uids_;  // of the jobs that were seen, to clean up after them
+  std::vector<std::jthread> workers_;
+};
+
+}  // namespace oarlock::control

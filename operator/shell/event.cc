@@ -1,0 +1,56 @@
+#include "operator/shell/event.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/contract.h"
+
+namespace oarlock::control {
+namespace {
+
+constexpr size_t kMaxName = 253;
+constexpr size_t kMaxNote = 1024;
+constexpr size_t kMaxInstance = 128;
+
+// metav1.MicroTime.
+std::string micro_time(SystemTime time) {
+  const auto whole = std::chrono::floor<std::chrono::seconds>(time);
+  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(time - whole).count();
+  std::string text = to_rfc3339(time);
+  text.pop_back();
+  return fmt::format("{}.{:06}Z", text, micros);
+}
+
+}  // namespace
+
+std::string event_body(const Job& job, const EmitEvent& event, const EventSource& source, SystemTime time) {
+  const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+  const std::string suffix = fmt::format(".{:x}", nanoseconds);
+  nlohmann::json body = {{"apiVersion", "events.k8s.io/v1"},
+                         {"kind", "Event"},
+                         {"metadata",
+                          {{"name", job.metadata.name.substr(0, kMaxName - suffix.size()) + suffix},
+                           {"namespace", job.metadata.name_space}}},
+                         {"eventTime", micro_time(time)},
+                         {"reportingController", source.controller},
+                         {"reportingInstance", source.instance.substr(0, kMaxInstance)},
+                         {"type", event.type == EmitEvent::Type::kWarning ? "Warning" : "Normal"},
+                         {"reason", event.reason},
+                         {"action", event.action},
+                         {"note", event.message.substr(0, kMaxNote)},
+                         {"regarding",
+                          {{"apiVersion", kApiVersion},
+                           {"kind", kKind},
+                           {"namespace", job.metadata.name_space},
+                           {"name", job.metadata.name},
+                           {"uid", job.metadata.uid},
+                           {"resourceVersion", job.metadata.resource_version}}}};
+  if (!event.pod.empty()) {
+    body["related"] = {
+        {"apiVersion", "v1"}, {"kind", "Pod"}, {"namespace", job.metadata.name_space}, {"name", event.pod}};
+  }
+  return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace oarlock::control

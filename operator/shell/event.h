@@ -1,0 +1,19 @@
+// The body of an events.k8s.io/v1 Event about a job. Pure.
+#pragma once
+
+#include <string>
+
+#include "common/clock.h"
+#include "operator/core/model.h"
+
+namespace oarlock::control {
+
+struct EventSource {
+  std::string controller = "oarlock.dev/operator";
+  std::string instance;  // which of the operators: the pod's name
+};
+
+// JSON. `time` to the nanosecond makes the name unique.
+std::string event_body(const Job& job, const EmitEvent& event, const EventSource& source, SystemTime time);
+
+}  // namespace oarlock::control

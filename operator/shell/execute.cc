@@ -1,0 +1,138 @@
+#include "operator/shell/execute.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/api/codec.h"
+
+namespace oarlock::control {
+namespace {
+
+using ErrorKind = kube::ApiError::Kind;
+
+std::string describe(const char* verb, Kind kind, const kube::ObjectKey& key) {
+  const char* noun = kind == Kind::kPod ? "pod" : kind == Kind::kService ? "service" : "status of";
+  return fmt::format("{} {} {}", verb, noun, key.to_string());
+}
+
+Stop stopped(Stop::Kind kind, std::string action, kube::ApiError error = {}) {
+  Stop stop;
+  stop.kind = kind;
+  stop.action = std::move(action);
+  stop.error = std::move(error);
+  return stop;
+}
+
+Stop met_foreign(std::string action, Kind kind, const kube::ObjectKey& key) {
+  Stop stop = stopped(Stop::Kind::kForeign, std::move(action));
+  stop.foreign_kind = kind;
+  stop.foreign = key;
+  return stop;
+}
+
+// The API server checks the uid first and names the precondition that failed.
+bool is_other_uid(const kube::ApiError& conflict) {
+  return conflict.message.find("UID in precondition") != std::string::npos;
+}
+
+}  // namespace
+
+std::optional<Stop> Executor::execute(const Job& job, const std::vector<Action>& actions,
+                                      const std::function<void(const Action&)>& on_done,
+                                      const std::stop_token& stop) const {
+  for (const Action& action : actions) {
+    if (stop.stop_requested()) return stopped(Stop::Kind::kEnding, "");
+    if (Outcome outcome = std::visit([&](const auto& one) { return run(job, one); }, action)) return outcome;
+    on_done(action);
+  }
+  return std::nullopt;
+}
+
+Executor::Outcome Executor::run(const Job& job, const ConfirmPodAbsent& action) const {
+  const kube::ObjectKey key{job.metadata.name_space, action.name};
+  const auto answer = client_.get(kube::pods(), key, {});
+  const std::string what = describe("confirm the absence of", Kind::kPod, key);
+  if (!answer) {
+    if (answer.error().kind == ErrorKind::kNotFound) return std::nullopt;
+    return stopped(Stop::Kind::kFailed, what, answer.error());
+  }
+  own_writes_->record(job.metadata.uid, Kind::kPod, read_written(*answer).resource_version);
+  return stopped(Stop::Kind::kStale, what);
+}
+
+Executor::Outcome Executor::create(const Job& job, Kind kind, const std::string& name, const std::string& body) const {
+  const kube::ObjectKey key{job.metadata.name_space, name};
+  const std::string what = describe("create", kind, key);
+  auto answer = client_.create(resource_of(kind), key.name_space, body, {});
+  if (!answer && answer.error().kind == ErrorKind::kAlreadyExists) {
+    // Ours, of a create whose answer was lost, or somebody else's: the owner's uid tells.
+    answer = client_.get(resource_of(kind), key, {});
+    if (!answer && answer.error().kind == ErrorKind::kNotFound) return stopped(Stop::Kind::kStale, what);
+    if (answer && read_written(*answer).owner_uid != job.metadata.uid) return met_foreign(what, kind, key);
+  }
+  if (!answer) return stopped(Stop::Kind::kFailed, what, answer.error());
+  own_writes_->record(job.metadata.uid, kind, read_written(*answer).resource_version);
+  return std::nullopt;
+}
+
+Executor::Outcome Executor::run(const Job& job, const CreateService& action) const {
+  return create(job, Kind::kService, action.name, action.body);
+}
+
+Executor::Outcome Executor::run(const Job& job, const CreatePod& action) const {
+  return create(job, Kind::kPod, action.name, action.body);
+}
+
+Executor::Outcome Executor::run(const Job& job, const DeletePod& action) const {
+  const kube::ObjectKey key{job.metadata.name_space, action.name};
+  const std::string what = describe("delete", Kind::kPod, key);
+  log_.info("deleting a pod", {{"namespace", key.name_space}, {"pod", key.name}, {"reason", action.reason}});
+  const auto answer =
+      client_.remove(kube::pods(), key, {.uid = action.uid, .resource_version = action.resource_version}, {});
+  if (answer) {
+    own_writes_->record(job.metadata.uid, Kind::kPod, read_written(*answer).resource_version);
+    return std::nullopt;
+  }
+  if (answer.error().kind == ErrorKind::kNotFound) return std::nullopt;
+  if (answer.error().kind != ErrorKind::kConflict) return stopped(Stop::Kind::kFailed, what, answer.error());
+  if (action.resource_version.empty() || is_other_uid(answer.error())) return std::nullopt;
+  return stopped(Stop::Kind::kStale, what, answer.error());
+}
+
+Executor::Outcome Executor::run(const Job& job, const PatchStatus& action) const {
+  const kube::ObjectKey key{job.metadata.name_space, job.metadata.name};
+  const std::string what = describe("patch", Kind::kJob, key);
+  const auto answer =
+      client_.patch_status(resource_of(Kind::kJob), key, api::status_patch(job.metadata, action.status).dump(), {});
+  if (answer) {
+    own_writes_->record(job.metadata.uid, Kind::kJob, read_written(*answer).resource_version);
+    return std::nullopt;
+  }
+  switch (answer.error().kind) {
+    case ErrorKind::kNotFound:
+      return stopped(Stop::Kind::kGone, what, answer.error());
+    case ErrorKind::kConflict:
+      return stopped(Stop::Kind::kStale, what, answer.error());
+    default:
+      return stopped(Stop::Kind::kFailed, what, answer.error());
+  }
+}
+
+Executor::Outcome Executor::run(const Job& job, const EmitEvent& action) const {
+  emit(job, action);
+  return std::nullopt;
+}
+
+void Executor::emit(const Job& job, const EmitEvent& event) const {
+  const auto answer =
+      client_.create(kube::events(), job.metadata.name_space, event_body(job, event, source_, clock_->now()), {});
+  if (!answer) {
+    log_.warn("an event could not be written", {{"namespace", job.metadata.name_space},
+                                                {"trainingjob", job.metadata.name},
+                                                {"reason", event.reason},
+                                                {"error", answer.error().message}});
+  }
+}
+
+}  // namespace oarlock::control

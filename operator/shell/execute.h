@@ -1,0 +1,72 @@
+// Actions -> API calls, in order, to the first that fails. What the answers tell goes to OwnWrites.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "operator/core/model.h"
+#include "operator/kube/client.h"
+#include "operator/shell/event.h"
+#include "operator/shell/own_writes.h"
+
+namespace oarlock::control {
+
+// Why a plan was not done to its end.
+struct Stop {
+  enum class Kind {
+    kStale,    // the world has moved on since the cache was read: look again
+    kForeign,  // an object of somebody else has the name: it must be seen in the next Observed
+    kGone,     // the job does not exist any more
+    kEnding,   // the program ends
+    kFailed,   // the API call failed
+  };
+  Kind kind = Kind::kFailed;
+  std::string action;                                // "create pod ns/a-0-1"
+  kube::ApiError error;                              // of kFailed
+  control::Kind foreign_kind = control::Kind::kPod;  // of kForeign
+  kube::ObjectKey foreign;
+};
+
+class Executor {
+ public:
+  Executor(kube::Client client, std::shared_ptr<OwnWrites> own_writes, EventSource source,
+           std::shared_ptr<const Clock> clock, Logger log)
+      : client_(std::move(client)),
+        own_writes_(std::move(own_writes)),
+        source_(std::move(source)),
+        clock_(std::move(clock)),
+        log_(std::move(log)) {}
+
+  // Empty: all done. Each action that was done is given to `on_done`. A stop is obeyed between two actions; a call in
+  // flight is let end, within the client's deadline. Thread-safe.
+  std::optional<Stop> execute(const Job& job, const std::vector<Action>& actions,
+                              const std::function<void(const Action&)>& on_done, const std::stop_token& stop) const;
+
+  // Best effort.
+  void emit(const Job& job, const EmitEvent& event) const;
+
+  const kube::Client& client() const { return client_; }
+
+ private:
+  using Outcome = std::optional<Stop>;
+  Outcome run(const Job& job, const ConfirmPodAbsent& action) const;
+  Outcome run(const Job& job, const CreateService& action) const;
+  Outcome run(const Job& job, const CreatePod& action) const;
+  Outcome run(const Job& job, const DeletePod& action) const;
+  Outcome run(const Job& job, const PatchStatus& action) const;
+  Outcome run(const Job& job, const EmitEvent& action) const;
+  Outcome create(const Job& job, Kind kind, const std::string& name, const std::string& body) const;
+
+  const kube::Client client_;
+  const std::shared_ptr<OwnWrites> own_writes_;
+  const EventSource source_;
+  const std::shared_ptr<const Clock> clock_;
+  const Logger log_;
+};
+
+}  // namespace oarlock::control

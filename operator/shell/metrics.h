@@ -1,0 +1,108 @@
+// The operator's own metrics: controller-runtime's and client-go's names and labels, so that their dashboards and
+// alerts work here too, and trainingjob_* for the jobs.
+#pragma once
+
+#include <prometheus/collectable.h>
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "operator/core/model.h"
+#include "operator/kube/transport.h"
+#include "operator/kube/work_queue.h"
+
+namespace oarlock::control {
+
+inline constexpr char kControllerName[] = "trainingjob";
+
+// Thread-safe.
+class Metrics final : public kube::QueueObserver {
+ public:
+  explicit Metrics(std::shared_ptr<prometheus::Registry> registry);
+
+  // result: success, error, requeue or requeue_after.
+  void reconciled(const std::string& result, kube::Seconds took);
+  void set_workers(int workers);
+  void worker_busy(bool busy);
+
+  void requested(const std::string& host, const std::string& method, int code,
+                 kube::Seconds took);  // code 0: no answer
+
+  // A status of this job was written.
+  void status_changed(const Job& job, const api::Status& next);
+
+  void on_add(size_t depth) override;
+  void on_get(size_t depth, kube::Seconds waited) override;
+  void on_done(kube::Seconds worked) override;
+  void on_retry() override;
+
+ private:
+  prometheus::Family<prometheus::Counter>& reconcile_total_;
+  prometheus::Counter& reconcile_errors_;
+  prometheus::Histogram& reconcile_time_;
+  prometheus::Gauge& max_concurrent_;
+  prometheus::Gauge& active_;
+  prometheus::Gauge& depth_;
+  prometheus::Counter& adds_;
+  prometheus::Histogram& queue_duration_;
+  prometheus::Histogram& work_duration_;
+  prometheus::Counter& retries_;
+  prometheus::Family<prometheus::Counter>& requests_;
+  prometheus::Family<prometheus::Histogram>& request_duration_;
+  prometheus::Family<prometheus::Counter>& jobs_created_;
+  prometheus::Family<prometheus::Counter>& jobs_finished_;
+};
+
+// Counts and times what goes through, and remembers whether the server has ever answered.
+class MeteredTransport final : public kube::Transport {
+ public:
+  MeteredTransport(std::shared_ptr<kube::Transport> inner, std::string host, std::shared_ptr<Metrics> metrics,
+                   std::shared_ptr<const Clock> clock)
+      : inner_(std::move(inner)), host_(std::move(host)), metrics_(std::move(metrics)), clock_(std::move(clock)) {}
+
+  kube::TransportResult<kube::Response> send(const kube::Request& request, kube::Milliseconds deadline,
+                                             std::stop_token cancel) override;
+  kube::TransportResult<kube::Response> stream(const kube::Request& request, kube::ByteSink& sink,
+                                               kube::StreamLimits limits, std::stop_token cancel) override;
+  bool has_answered() const { return has_answered_; }
+
+ private:
+  class WatchingSink;
+  void count(const kube::Request& request, const kube::TransportResult<kube::Response>& response, bool streamed,
+             SteadyTime started);
+
+  const std::shared_ptr<kube::Transport> inner_;
+  const std::string host_;
+  const std::shared_ptr<Metrics> metrics_;
+  const std::shared_ptr<const Clock> clock_;
+  std::atomic<bool> has_answered_ = false;
+};
+
+// Families that follow from the present state, made at each scrape: nothing is left behind by jobs that are gone. Of
+// more than `max_jobs` jobs the youngest have no series, and trainingjob_dropped_series_total says how many.
+class JobMetrics final : public prometheus::Collectable {
+ public:
+  struct Source {
+    std::function<std::vector<std::shared_ptr<const Job>>()> jobs;
+    std::function<kube::Seconds()> unfinished_work;
+    std::function<kube::Seconds()> longest_work;
+  };
+  explicit JobMetrics(Source source, size_t max_jobs = 2000) : source_(std::move(source)), max_jobs_(max_jobs) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  const Source source_;
+  const size_t max_jobs_;
+};
+
+}  // namespace oarlock::control

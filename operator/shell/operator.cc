@@ -1,0 +1,139 @@
+#include "operator/shell/operator.h"
+
+#include <fmt/format.h>
+#include <prometheus/registry.h>
+
+#include <atomic>
+#include <random>
+
+#include "common/http/metrics.h"
+#include "operator/core/reconcile.h"
+#include "operator/kube/client.h"
+#include "operator/kube/cpprest_transport.h"
+#include "operator/shell/controller.h"
+#include "operator/shell/problem_log.h"
+#include "operator/shell/server.h"
+
+namespace oarlock::control {
+namespace {
+
+// Kubernetes waits 30 s before it kills, so a call must end well before.
+constexpr kube::Milliseconds kCallDeadline{10000};
+// A reconcile is a few calls; one that takes longer than this hangs, and only a restart helps.
+constexpr kube::Seconds kHungWorker{300};
+constexpr auto kLook = std::chrono::milliseconds(50);
+
+std::string host_of(const std::string& url) {
+  const size_t scheme = url.find("://");
+  const size_t begin = scheme == std::string::npos ? 0 : scheme + 3;
+  return url.substr(begin, url.find('/', begin) - begin);
+}
+
+// Of the pods: plain HTTP, no credentials.
+ProgressPoller::Connect connect_to_pods(const std::string& user_agent) {
+  return [user_agent](const std::string& url) -> std::shared_ptr<kube::Transport> {
+    kube::TransportOptions options;
+    options.server = url;
+    options.user_agent = user_agent;
+    auto transport = kube::CpprestTransport::create(std::move(options));
+    return transport ? std::shared_ptr<kube::Transport>(std::move(*transport)) : nullptr;
+  };
+}
+
+}  // namespace
+
+Result<void> run_operator(const OperatorOptions& options, const Logger& log, const std::stop_token& stop) {
+  const auto clock = std::make_shared<const RealClock>();
+  const auto sleeper = std::make_shared<kube::RealSleeper>();
+  const std::string user_agent = "oarlock-operator/" + options.version;
+
+  auto network = kube::CpprestTransport::create(kube::transport_options(options.cluster, user_agent, clock));
+  if (!network) {
+    return fail(network.error().code, fmt::format("{}: {}", options.cluster.source, network.error().message));
+  }
+  const auto registry = std::make_shared<prometheus::Registry>();
+  const auto metrics = std::make_shared<Metrics>(registry);
+  const auto transport = std::make_shared<MeteredTransport>(std::shared_ptr<kube::Transport>(std::move(*network)),
+                                                            host_of(options.cluster.server), metrics, clock);
+
+  // Declared in the order of need; destroyed, and so stopped, in the opposite one.
+  kube::WorkQueue queue({}, clock, metrics.get());
+  ProblemLog problems(options.cluster.server, clock, log);
+  CacheHooks hooks;
+  hooks.on_change = [&](const kube::ObjectKey& job) { queue.add(job); };
+  hooks.on_problem = [&](Kind kind, const kube::ApiError& error) { problems.problem(kind, error); };
+  hooks.on_synced = [&](Kind kind, size_t objects) { problems.works(kind, objects); };
+  hooks.on_unreadable = [&](Kind kind, const kube::ObjectKey& key, const Error& error) {
+    log.warn("an object cannot be read and is left alone", {{"resource", resource_of(kind).to_string()},
+                                                            {"namespace", key.name_space},
+                                                            {"name", key.name},
+                                                            {"error", error.message}});
+  };
+  Cache cache({.namespaces = options.namespaces, .seed = std::random_device()()}, std::move(hooks), transport, clock,
+              sleeper);
+  ProgressPoller poller(
+      options.progress, connect_to_pods(user_agent), [&](const kube::ObjectKey& job) { queue.add(job); }, clock);
+
+  std::atomic<bool> ready = false;
+  ServerSources sources;
+  sources.why_not_healthy = [&]() -> std::string {
+    return queue.longest() < kHungWorker ? "" : "a worker has been busy with one job for more than five minutes";
+  };
+  sources.why_not_ready = [&]() -> std::string {
+    if (ready) return "";
+    const std::string problem = problems.present();
+    return problem.empty() ? "the caches are not filled yet" : problem;
+  };
+  sources.metrics = {
+      registry, std::make_shared<JobMetrics>(JobMetrics::Source{.jobs = [&] { return cache.jobs(); },
+                                                                .unfinished_work = [&] { return queue.unfinished(); },
+                                                                .longest_work = [&] { return queue.longest(); }})};
+  auto server = HttpServer::start(options.listen_address, options.port, operator_routes(std::move(sources)));
+  if (!server) return tl::make_unexpected(server.error());
+  log.info("listening", {{"address", options.listen_address}, {"port", (*server)->port()}});
+
+  const auto own_writes = std::make_shared<OwnWrites>(clock);
+  const auto executor = std::make_shared<Executor>(kube::Client(transport, kCallDeadline), own_writes,
+                                                   EventSource{.instance = options.instance}, clock, log);
+  Controller controller({.cache = &cache,
+                         .poller = &poller,
+                         .queue = &queue,
+                         .own_writes = own_writes,
+                         .executor = executor,
+                         .metrics = metrics,
+                         .clock = clock,
+                         .decide = reconcile},
+                        log);
+
+  const SteadyTime started = clock->steady();
+  const auto age = [&] { return std::chrono::duration<double>(clock->steady() - started); };
+  log.info("connecting", {{"server", options.cluster.server}, {"config", options.cluster.source}});
+  cache.start();
+  while (!cache.synced() && sleeper->sleep(kLook, stop)) {
+    if (options.startup_timeout.count() > 0 && age() > options.startup_timeout && !transport->has_answered()) {
+      return fail(ExitCode::kUnavailable,
+                  fmt::format("no answer from the API server within {} s (--startup-timeout): {}",
+                              options.startup_timeout.count(), problems.present()));
+    }
+  }
+  if (!stop.stop_requested()) {
+    poller.start();
+    controller.start(options.workers);
+    ready = true;
+    log.info("ready", {{"seconds", age().count()},
+                       {"workers", options.workers},
+                       {"jobs", cache.jobs().size()},
+                       {"pods", cache.pods()}});
+    while (sleeper->sleep(std::chrono::hours(1), stop)) {
+    }
+  }
+
+  ready = false;
+  log.info("stopping");
+  controller.stop();
+  poller.stop();
+  cache.stop();
+  return {};
+}
+
+}  // namespace oarlock::control

@@ -1,0 +1,35 @@
+// All of the operator put together, without flags and signals: what main() runs and what a test may run in its process.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/http/server.h"
+#include "common/log.h"
+#include "operator/kube/config.h"
+#include "operator/shell/progress_poller.h"
+
+namespace oarlock::control {
+
+struct OperatorOptions {
+  kube::ClusterConfig cluster;
+  std::vector<std::string> namespaces;  // empty: all
+  int workers = 4;
+  std::string listen_address = "0.0.0.0";
+  int port = 8080;                           // 0: a free one
+  std::chrono::seconds startup_timeout{60};  // 0: wait for the API server for ever
+  std::string instance;                      // of several operators this one: the pod's name
+  std::string version;
+  ProgressOptions progress;
+};
+
+// Runs until a stop is requested, then ends in order: workers, poller, informers, HTTP. Fails when it cannot begin: a
+// port in use, credentials that cannot work, no answer from the API server within the startup timeout (kUnavailable).
+Result<void> run_operator(const OperatorOptions& options, const Logger& log, const std::stop_token& stop);
+
+}  // namespace oarlock::control

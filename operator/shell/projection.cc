@@ -1,0 +1,162 @@
+#include "operator/shell/projection.h"
+
+#include "common/contract.h"
+#include "operator/api/codec.h"
+#include "operator/kube/json_access.h"
+
+namespace oarlock::control {
+namespace {
+
+using kube::elements;
+using kube::member;
+using kube::text_at;
+using Json = nlohmann::json;
+
+std::string owner_uid(const Json& metadata) {
+  for (const Json& owner : elements(metadata, "ownerReferences")) {
+    if (kube::true_at(owner, "controller")) return text_at(owner, "uid");
+  }
+  return "";
+}
+
+std::string label(const Json& metadata, const char* name) { return text_at(member(metadata, "labels"), name); }
+
+PodPhase phase_of(const std::string& name) {
+  if (name == "Running") return PodPhase::kRunning;
+  if (name == "Succeeded") return PodPhase::kSucceeded;
+  if (name == "Failed") return PodPhase::kFailed;
+  if (name == "Unknown") return PodPhase::kUnknown;
+  return PodPhase::kPending;
+}
+
+void read_conditions(const Json& status, Pod& pod) {
+  for (const Json& condition : elements(status, "conditions")) {
+    const std::string type = text_at(condition, "type");
+    const bool is_true = text_at(condition, "status") == "True";
+    if (type == "PodScheduled") {
+      pod.scheduled = is_true;
+      if (!is_true) pod.unscheduled_message = text_at(condition, "message");
+    } else if (type == "Ready") {
+      pod.ready = is_true;
+    } else if (type == "DisruptionTarget" && is_true) {
+      pod.disruption = text_at(condition, "reason");
+    }
+  }
+}
+
+void read_containers(const Json& status, Pod& pod) {
+  for (const char* list : {"initContainerStatuses", "containerStatuses"}) {
+    for (const Json& container : elements(status, list)) {
+      const Json& state = member(container, "state");
+      const Json& waiting = member(state, "waiting");
+      if (pod.waiting_reason.empty()) {
+        pod.waiting_reason = text_at(waiting, "reason");
+        pod.waiting_message = text_at(waiting, "message");
+      }
+      const Json& terminated = member(state, "terminated");
+      if (std::string_view(list) == "containerStatuses" && text_at(container, "name") == kTrainerContainer &&
+          terminated.is_object()) {
+        Termination end;
+        if (const Json& code = member(terminated, "exitCode"); code.is_number_integer())
+          end.exit_code = code.get<int>();
+        end.reason = text_at(terminated, "reason");
+        end.message = text_at(terminated, "message");
+        SystemTime finished;
+        if (from_rfc3339(text_at(terminated, "finishedAt"), finished)) end.finished_at = finished;
+        pod.trainer = std::move(end);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+kube::FieldFilter job_fields() {
+  return {"metadata.name",
+          "metadata.namespace",
+          "metadata.uid",
+          "metadata.generation",
+          "metadata.resourceVersion",
+          "metadata.creationTimestamp",
+          "spec",
+          "metadata.deletionTimestamp",
+          "status"};
+}
+
+kube::FieldFilter pod_fields() {
+  return {"metadata.name",
+          "metadata.namespace",
+          "metadata.uid",
+          "metadata.resourceVersion",
+          "metadata.deletionTimestamp",
+          "metadata.ownerReferences.controller",
+          "metadata.ownerReferences.uid",
+          R"(metadata.labels.oarlock\.dev/job-name)",
+          "spec.nodeName",
+          "status.phase",
+          "status.reason",
+          "status.message",
+          "status.podIP",
+          "status.conditions.type",
+          "status.conditions.status",
+          "status.conditions.reason",
+          "status.conditions.message",
+          "status.initContainerStatuses.state.waiting",
+          "status.containerStatuses.name",
+          "status.containerStatuses.state"};
+}
+
+kube::FieldFilter service_fields() {
+  return {"metadata.name",
+          "metadata.namespace",
+          "metadata.uid",
+          "metadata.deletionTimestamp",
+          "metadata.ownerReferences.controller",
+          "metadata.ownerReferences.uid",
+          R"(metadata.labels.oarlock\.dev/job-name)"};
+}
+
+Result<Job> project_job(const Json& object) { return api::training_job_from_json(object); }
+
+Result<CachedPod> project_pod(const Json& object) {
+  const Json& metadata = member(object, "metadata");
+  const Json& status = member(object, "status");
+  CachedPod out;
+  out.job = label(metadata, kLabelJobName);
+  Pod& pod = out.pod;
+  pod.name = text_at(metadata, "name");
+  pod.uid = text_at(metadata, "uid");
+  pod.resource_version = text_at(metadata, "resourceVersion");
+  pod.owner_uid = owner_uid(metadata);
+  pod.phase = phase_of(text_at(status, "phase"));
+  pod.reason = text_at(status, "reason");
+  pod.message = text_at(status, "message");
+  pod.deleting = member(metadata, "deletionTimestamp").is_string();
+  pod.pod_ip = text_at(status, "podIP");
+  pod.node_name = text_at(member(object, "spec"), "nodeName");
+  read_conditions(status, pod);
+  read_containers(status, pod);
+  return out;
+}
+
+Result<CachedService> project_service(const Json& object) {
+  const Json& metadata = member(object, "metadata");
+  CachedService out;
+  out.job = label(metadata, kLabelJobName);
+  out.service.name = text_at(metadata, "name");
+  out.service.uid = text_at(metadata, "uid");
+  out.service.owner_uid = owner_uid(metadata);
+  out.service.deleting = member(metadata, "deletionTimestamp").is_string();
+  return out;
+}
+
+Written read_written(const std::string& answer) {
+  static const kube::FieldFilter kFields{"metadata.uid", "metadata.resourceVersion",
+                                         "metadata.ownerReferences.controller", "metadata.ownerReferences.uid"};
+  const Result<Json> object = kFields.parse(answer);
+  if (!object) return {};
+  const Json& metadata = member(*object, "metadata");
+  return {text_at(metadata, "uid"), text_at(metadata, "resourceVersion"), owner_uid(metadata)};
+}
+
+}  // namespace oarlock::control
