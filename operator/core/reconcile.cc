@@ -230,9 +230,11 @@ std::optional<Plan> suspend(const Observed& observed, const Membership& members)
     next.nodes = {.desired = observed.job.spec.nodes, .summary = fmt::format("0/{}", observed.job.spec.nodes)};
   }
   const api::Condition* condition = find_condition(next, Phase::kSuspended);
-  Deletions left = stop_all(observed, members, "the job is suspended", false, condition->last_transition_time);
+  const SystemTime since = condition == nullptr ? observed.now : condition->last_transition_time;
+  Deletions left = stop_all(observed, members, "the job is suspended", false, since);
   Plan plan = plan_of(Verdict::kWait, "the job is suspended", left.look_again);
-  if (next != status) plan.actions.emplace_back(PatchStatus{next});
+  // Also as a fence: a job that was born suspended has the same attempt after it was resumed.
+  if (next != status || !left.actions.empty()) plan.actions.emplace_back(PatchStatus{next});
   if (is_new) {
     plan.actions.emplace_back(
         event(EmitEvent::Type::kNormal, "Suspended", "DeletePods", "spec.suspend is true: the pods are stopped"));

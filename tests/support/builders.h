@@ -9,7 +9,7 @@ namespace oarlock::test {
 
 inline constexpr char kJobUid[] = "job-uid-1";
 inline constexpr char kMinimalTemplate[] =
-    R"({"spec":{"containers":[{"name":"trainer","image":"example/trainer:1"}]}})";
+    R"({"spec":{"containers":[{"image":"example/trainer:1","name":"trainer"}]}})";
 
 // 2026-11-21T10:00:00Z plus so many seconds.
 SystemTime at_second(int64_t seconds);

@@ -20,9 +20,9 @@ namespace {
 using namespace control;  // NOLINT
 using api::Phase;
 
-constexpr int kWalks = 3000;
+constexpr int kWalks = 2000;
 constexpr int kSteps = 120;
-constexpr size_t kMemory = 40;  // old views that a cache may still show
+constexpr int kMemory = 40;  // old views that a cache may still show
 constexpr int kExitCodes[] = {0, 0, 0, 1, 1, 137, 75, 76, 76, 78};
 
 class Walk {
@@ -61,7 +61,7 @@ class Walk {
     if (has_permanent_failure(sim_)) failed_for_good_.insert(sim_.job().status.attempt);
     memory_.push_back(sim_.view());
     ++newest_;
-    if (memory_.size() > kMemory) memory_.pop_front();
+    if (memory_.size() > static_cast<size_t>(kMemory)) memory_.pop_front();
   }
   // Index into memory_ of a moment; moments that are forgotten show the oldest.
   const View& moment(int64_t when) const {
@@ -73,7 +73,7 @@ class Walk {
   Observed look() {
     for (int64_t* seen : {&job_seen_, &pods_seen_, &services_seen_}) {
       if (chance(60)) *seen = newest_;
-      *seen = std::max(*seen, newest_ - pick(0, 12));
+      *seen = std::max(*seen, newest_ - pick(0, kMemory));
     }
     View view;
     view.job = moment(job_seen_).job;
@@ -94,7 +94,7 @@ class Walk {
   void operate() {
     if (chance(15)) {  // a new process, whose first list may come from an API server that is behind
       trace_ << "operator starts\n";
-      job_seen_ = pods_seen_ = services_seen_ = newest_ - pick(0, 20);
+      for (int64_t* seen : {&job_seen_, &pods_seen_, &services_seen_}) *seen = newest_ - pick(0, kMemory);
     }
     const Observed observed = look();
     const Plan plan = checked_plan(observed);
@@ -290,12 +290,17 @@ class Walk {
     trace_ << "the world turns kind\n";
     sim_.set_suspend(false);
     sim_.remove_foreign_pods();
-    for (int round = 0; round < 200; ++round) {
+    int still = 0;  // plans since the world last moved
+    for (int round = 0; round < 300; ++round) {
       const int writes = sim_.writes();
       const Observed observed = sim_.observe(sim_.view());
       const Plan plan = checked_plan(observed);
       execute(plan, observed, plan.actions.size());
       if (::testing::Test::HasFailure()) return;
+      ++still;
+      ASSERT_TRUE(still <= 4 || plan.actions.empty()) << "the operator never comes to rest: " << plan.reason;
+      if (!plan.actions.empty()) continue;
+      still = 0;
       const bool moved = advance();
       if (plan.requeue_after) sim_.tick(static_cast<int>(plan.requeue_after->count()));
       if (sim_.writes() != writes || moved || plan.requeue_after) continue;
@@ -303,7 +308,7 @@ class Walk {
       check_end(plan);
       return;
     }
-    FAIL() << "no end in 200 rounds";
+    FAIL() << "no end in 300 rounds";
   }
 
   bool advance() {

@@ -1,0 +1,150 @@
+#include "operator/api/codec.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/builders.h"
+
+namespace oarlock::test {
+namespace {
+
+using nlohmann::json;
+
+json minimal() {
+  return json::parse(R"({
+    "apiVersion": "oarlock.dev/v1alpha1", "kind": "TrainingJob",
+    "metadata": {"name": "bert", "namespace": "ml", "uid": "u", "resourceVersion": "7", "generation": 3},
+    "spec": {"template": {"spec": {"containers": [{"name": "trainer"}]}}}})");
+}
+
+api::Status full_status() {
+  api::Status status;
+  status.phase = api::Phase::kRestarting;
+  status.conditions = {{"Pending", false, "PodsStarting", "0 of 2", at_second(1)},
+                       {"Restarting", true, "OOMKilled", "m", at_second(2)}};
+  status.observed_generation = 3;
+  status.world_size = 4;
+  status.attempt = 2;
+  status.nodes = {2, 2, 1, 0, 1, "1/2"};
+  status.restarts = {2, 1};
+  status.progress = api::Progress{10, 100, 8, "10%", 0.25, 1234.5, at_second(900), at_second(3)};
+  status.start_time = at_second(1);
+  status.attempt_start_time = at_second(2);
+  status.completion_time = at_second(4);
+  status.attempts = {{0, at_second(1), at_second(2), "OOMKilled", "m", "bert-0-1", "node-1", 1, 137},
+                     {1, std::nullopt, at_second(3), "PeerLost", "n", "", "", std::nullopt, std::nullopt}};
+  return status;
+}
+
+TEST(Codec, GivesAbsentFieldsTheirDefaults) {
+  const auto job = api::training_job_from_json(minimal());
+  ASSERT_TRUE(job) << job.error().message;
+  EXPECT_EQ(job->metadata.name_space, "ml");
+  EXPECT_EQ(job->metadata.resource_version, "7");
+  EXPECT_EQ(job->metadata.generation, 3);
+  EXPECT_EQ(job->spec.nodes, 1);
+  EXPECT_EQ(job->spec.processes_per_node, 1);
+  EXPECT_EQ(job->spec.failure_policy.max_restarts, 3);
+  EXPECT_EQ(job->spec.rendezvous.port, 29500);
+  EXPECT_FALSE(job->spec.suspend);
+  EXPECT_EQ(job->spec.trainer, "");
+  EXPECT_EQ(job->status, api::Status{});
+}
+
+TEST(Codec, CarriesTemplateAndTrainerVerbatim) {
+  json object = minimal();
+  object["spec"]["template"]["spec"]["fieldOfNextYear"] = {{"deep", {1, 2.5, nullptr, "x"}}};
+  object["spec"]["trainer"] = {{"optimizer", {{"lr", 1e-4}}}, {"notYetInvented", true}};
+  const auto job = api::training_job_from_json(object);
+  ASSERT_TRUE(job);
+  EXPECT_EQ(json::parse(job->spec.pod_template), object["spec"]["template"]);
+  EXPECT_EQ(json::parse(job->spec.trainer), object["spec"]["trainer"]);
+  EXPECT_EQ(api::to_json(*job)["spec"]["template"], object["spec"]["template"]);
+}
+
+TEST(Codec, IgnoresFieldsOfANewerCrd) {
+  json object = minimal();
+  object["spec"]["quantumPolicy"] = {{"entangle", true}};
+  object["metadata"]["labels"] = {{"a", "b"}};
+  EXPECT_EQ(api::training_job_from_json(object).value(), api::training_job_from_json(minimal()).value());
+}
+
+TEST(Codec, RoundTripsEveryField) {
+  api::TrainingJob job =
+      JobBuilder().nodes(2).processes_per_node(2).trainer(R"({"task":"x"})").max_restarts(5).suspend().build();
+  job.metadata.deletion_timestamp = at_second(9);
+  job.spec.rendezvous.port = 12345;
+  job.status = full_status();
+  const auto back = api::training_job_from_json(json::parse(api::to_json(job).dump()));
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(*back, job);
+}
+
+TEST(Codec, NamesThePathOfAWrongType) {
+  struct Case {
+    const char* pointer;
+    json value;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"/spec/nodes", "2", R"(spec.nodes: expected an integer, got "2")"},
+      {"/spec/nodes", 2.5, "spec.nodes: expected an integer, got 2.5"},
+      {"/spec/nodes", 3000000000LL, "spec.nodes: expected an integer of 32 bits, got 3000000000"},
+      {"/spec/suspend", "yes", R"(spec.suspend: expected true or false, got "yes")"},
+      {"/spec/failurePolicy", 3, "spec.failurePolicy: expected an object, got 3"},
+      {"/spec/template", "x", R"(spec.template: expected an object, got "x")"},
+      {"/status", json{{"phase", "Dancing"}}, R"(status.phase: expected a phase, got "Dancing")"},
+      {"/status", json{{"startTime", "noon"}},
+       R"(status.startTime: expected a time as 2026-11-21T10:11:12Z, got "noon")"},
+      {"/status", json{{"conditions", json::array({{{"type", 1}}})}},
+       "status.conditions[0].type: expected a string, got 1"},
+      {"/metadata", json::array(), "metadata: expected an object, got []"},
+  };
+  for (const Case& test : cases) {
+    json object = minimal();
+    object[json::json_pointer(test.pointer)] = test.value;
+    const auto job = api::training_job_from_json(object);
+    ASSERT_FALSE(job) << test.pointer;
+    EXPECT_EQ(job.error().message, test.message);
+    EXPECT_EQ(job.error().code, ExitCode::kConfig);
+  }
+  EXPECT_FALSE(api::training_job_from_json(json::array()));
+}
+
+TEST(Codec, NullIsAbsent) {
+  json object = minimal();
+  object["spec"]["nodes"] = nullptr;
+  object["spec"]["trainer"] = nullptr;
+  object["status"] = nullptr;
+  EXPECT_EQ(api::training_job_from_json(object).value(), api::training_job_from_json(minimal()).value());
+}
+
+TEST(Codec, StatusPatchReplacesTheWholeStatus) {
+  const api::TrainingJob job = JobBuilder().build();
+  api::Status next;
+  next.phase = api::Phase::kPending;
+  next.progress = api::Progress{};
+  const json patch = api::status_patch(job.metadata, next);
+  EXPECT_EQ(patch["metadata"]["uid"], kJobUid);
+  EXPECT_EQ(patch["metadata"]["resourceVersion"], "100");
+
+  json object = api::to_json(JobBuilder().status(full_status()).build());
+  object.merge_patch({{"status", patch["status"]}});
+  EXPECT_EQ(api::training_job_from_json(object)->status, next);
+
+  next.progress.reset();
+  object = api::to_json(JobBuilder().status(full_status()).build());
+  object.merge_patch({{"status", api::status_patch(job.metadata, next)["status"]}});
+  EXPECT_EQ(api::training_job_from_json(object)->status, next);
+}
+
+TEST(Codec, StatusPatchLeavesWhatANewerOperatorWrote) {
+  json object = api::to_json(JobBuilder().build());
+  object["status"] = {{"goodput", {{"usefulSeconds", 7}}}};
+  object.merge_patch({{"status", api::status_patch({}, full_status())["status"]}});
+  EXPECT_EQ(object["status"]["goodput"]["usefulSeconds"], 7);
+}
+
+}  // namespace
+}  // namespace oarlock::test

@@ -1,0 +1,142 @@
+#include "operator/core/desired.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/builders.h"
+#include "tests/support/golden.h"
+
+namespace oarlock::test {
+namespace {
+
+using namespace control;  // NOLINT
+using nlohmann::json;
+
+// Everything that the operator adds, overrides or leaves alone.
+constexpr char kFullTemplate[] = R"json({
+  "metadata": {
+    "creationTimestamp": null, "generateName": "x-", "name": "mine",
+    "labels": {"team": "vision", "oarlock.dev/attempt": "99"}, "annotations": {"note": "kept"}},
+  "spec": {
+    "priorityClassName": "high", "fieldOfNextYear": {"deep": [1, 2.5, null]},
+    "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+    "volumes": [{"name": "checkpoints", "persistentVolumeClaim": {"claimName": "ckpt"}}],
+    "containers": [
+      {"name": "exporter", "image": "example/exporter:1", "ports": [{"containerPort": 9100}]},
+      {"name": "trainer", "image": "example/trainer:1", "args": ["--node", "$(NODE_RANK)"],
+       "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+       "resources": {"limits": {"nvidia.com/gpu": "1"}}, "newContainerField": true,
+       "env": [{"name": "MASTER_PORT", "value": "1"}, {"name": "NCCL_DEBUG", "value": "INFO"},
+               {"name": "OARLOCK_CHECKPOINT_DIR", "value": "/ckpt/elsewhere"},
+               {"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+       "volumeMounts": [{"name": "checkpoints", "mountPath": "/ckpt/"}]}]}})json";
+
+json pods_of(const Job& job, int attempt) {
+  const PodFactory factory(job, attempt);
+  json out = json::array();
+  for (int rank = 0; rank < job.spec.nodes; ++rank) out.push_back(factory.pod(rank));
+  return out;
+}
+
+json variable(const json& pod, size_t container, const std::string& name) {
+  for (const json& entry : pod["spec"]["containers"][container]["env"]) {
+    if (entry["name"] == name) return entry;
+  }
+  return nullptr;
+}
+
+TEST(Desired, ServiceGolden) {
+  expect_golden("operator/service.json", desired_service(JobBuilder().build()).dump(2) + "\n");
+}
+
+TEST(Desired, MinimalPodsGolden) {
+  expect_golden("operator/pods_minimal.json", pods_of(JobBuilder().build(), 0).dump(2) + "\n");
+}
+
+TEST(Desired, FullPodsGolden) {
+  const Job job =
+      JobBuilder().processes_per_node(2).pod_template(kFullTemplate).trainer(R"({"lr":0.1,"task":"image"})").build();
+  expect_golden("operator/pods_full.json", pods_of(job, 3).dump(2) + "\n");
+}
+
+TEST(Desired, NamesFitTogether) {
+  const Job job = JobBuilder().build();
+  const json pod = PodFactory(job, 4).pod(0);
+  EXPECT_EQ(pod["metadata"]["name"], pod_name(job, 4, 0));
+  EXPECT_EQ(pod["spec"]["hostname"], pod_name(job, 4, 0));
+  EXPECT_EQ(pod["spec"]["subdomain"], service_name(job));
+  EXPECT_EQ(desired_service(job)["metadata"]["name"], service_name(job));
+  EXPECT_EQ(master_address(job, 4), "bert-4-0.bert.default.svc");
+  EXPECT_EQ(variable(PodFactory(job, 4).pod(1), 0, "MASTER_ADDR")["value"], master_address(job, 4));
+  for (const auto& [key, value] : desired_service(job)["spec"]["selector"].items())
+    EXPECT_EQ(pod["metadata"]["labels"][key], value);
+}
+
+TEST(Desired, CarriesUnknownFieldsThrough) {
+  const json pod = PodFactory(JobBuilder().pod_template(kFullTemplate).build(), 0).pod(0);
+  EXPECT_EQ(pod["spec"]["fieldOfNextYear"], json::parse(R"({"deep": [1, 2.5, null]})"));
+  EXPECT_EQ(pod["spec"]["containers"][1]["newContainerField"], true);
+}
+
+TEST(Desired, UserVariablesWinOnlyWhereSafe) {
+  const PodFactory factory(JobBuilder().pod_template(kFullTemplate).build(), 0);
+  EXPECT_EQ(factory.overridden_variables(), (std::vector<std::string>{"MASTER_PORT", "RANK"}));
+  const json pod = factory.pod(1);
+  EXPECT_EQ(variable(pod, 1, "MASTER_PORT")["value"], "29500");
+  EXPECT_EQ(variable(pod, 1, "RANK")["value"], "1");
+  EXPECT_EQ(variable(pod, 1, "OARLOCK_CHECKPOINT_DIR")["value"], "/ckpt/elsewhere");
+  EXPECT_EQ(variable(pod, 1, "NCCL_DEBUG")["value"], "INFO");
+  std::set<std::string> seen;
+  for (const json& entry : pod["spec"]["containers"][1]["env"])
+    EXPECT_TRUE(seen.insert(entry["name"]).second) << entry["name"];
+  EXPECT_FALSE(pod["spec"]["containers"][0].contains("env")) << "only the trainer gets the contract";
+}
+
+TEST(Desired, CheckpointDirIsTheMountAndTheJob) {
+  json pod = json::parse(kMinimalTemplate);
+  pod["spec"]["containers"][0]["volumeMounts"] = json::array({{{"name", "checkpoints"}, {"mountPath", "/ckpt"}}});
+  EXPECT_EQ(PodFactory(JobBuilder().pod_template(pod.dump()).build(), 0).group().checkpoint_dir, "/ckpt/bert");
+  EXPECT_EQ(PodFactory(JobBuilder().build(), 0).group().checkpoint_dir, "");
+}
+
+TEST(Desired, KeepsTheUsersSharedMemoryTokenPolicyAndPorts) {
+  json pod = json::parse(kMinimalTemplate);
+  json& trainer = pod["spec"]["containers"][0];
+  pod["spec"]["automountServiceAccountToken"] = true;
+  trainer["volumeMounts"] = json::array({{{"name", "big"}, {"mountPath", "/dev/shm/"}}});
+  trainer["terminationMessagePolicy"] = "File";
+  trainer["terminationMessagePath"] = "/tmp/last";
+  trainer["ports"] = json::array({{{"name", "prom"}, {"containerPort", 9400}}});
+  const json out = PodFactory(JobBuilder().pod_template(pod.dump()).build(), 0).pod(0);
+  EXPECT_EQ(out["spec"]["automountServiceAccountToken"], true);
+  EXPECT_EQ(out["spec"]["containers"][0]["volumeMounts"], trainer["volumeMounts"]);
+  EXPECT_FALSE(out["spec"].contains("volumes"));
+  EXPECT_EQ(out["spec"]["containers"][0]["terminationMessagePolicy"], "File");
+  EXPECT_EQ(variable(out, 0, "OARLOCK_TERMINATION_LOG")["value"], "/tmp/last");
+  const json ports = out["spec"]["containers"][0]["ports"];
+  ASSERT_EQ(ports.size(), 2U);
+  EXPECT_EQ(ports[0], trainer["ports"][0]);
+  EXPECT_EQ(ports[1]["name"], "rendezvous");
+}
+
+TEST(Desired, PodsDifferOnlyInTheirRank) {
+  const PodFactory factory(JobBuilder().nodes(3).build(), 1);
+  std::string one = factory.pod(1).dump();
+  const std::string two = factory.pod(2).dump();
+  EXPECT_NE(one, two);
+  EXPECT_EQ(factory.pod(1), factory.pod(1));
+  json second = factory.pod(2);
+  json first = factory.pod(1);
+  for (json* pod : {&first, &second}) {
+    pod->at("metadata").erase("name");
+    pod->at("metadata")["labels"].erase(kLabelNodeRank);
+    pod->at("spec").erase("hostname");
+    for (json& entry : pod->at("spec")["containers"][0]["env"]) {
+      const std::set<std::string> of_rank = {"RANK", "NODE_RANK", "PET_NODE_RANK"};
+      if (of_rank.contains(entry["name"].get<std::string>())) entry.erase("value");
+    }
+  }
+  EXPECT_EQ(first, second);
+}
+
+}  // namespace
+}  // namespace oarlock::test

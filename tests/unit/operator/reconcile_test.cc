@@ -1,0 +1,344 @@
+// One test for each row of docs/operator-states.md, and for each place where the operator may die or see an old view.
+#include "operator/core/reconcile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/core/desired.h"
+#include "operator/core/status.h"
+#include "tests/support/builders.h"
+
+namespace oarlock::test {
+namespace {
+
+using namespace control;  // NOLINT
+using api::Phase;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+PodBuilder pod(int attempt, int node_rank) { return {"bert", attempt, node_rank}; }
+
+// The world after the plan was done: its status, and nothing else changed.
+Observed after(const Observed& observed, const Plan& plan) {
+  Observed out = observed;
+  out.job.status = status_after(observed, plan);
+  return out;
+}
+
+// With the plan's status in place, the same world gives the same status.
+void expect_settled(const Observed& observed, const Plan& plan) {
+  const Observed then = after(observed, plan);
+  EXPECT_EQ(status_after(then, reconcile(then)), then.job.status) << "the status flaps";
+}
+
+TEST(Reconcile, StartsAJob) {
+  Observed observed = seen(JobBuilder());
+  observed.services.clear();
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(plan.verdict, Verdict::kProgress);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 0", "EmitEvent Started", "CreateService bert",
+                                       "CreatePod bert-0-0", "CreatePod bert-0-1"));
+  const auto body = nlohmann::json::parse(only<CreatePod>(plan)[1].body);
+  EXPECT_EQ(body, PodFactory(observed.job, 0).pod(1));
+  EXPECT_EQ(only<CreatePod>(plan)[1].node_rank, 1);
+}
+
+TEST(Reconcile, WarnsOfOverriddenVariables) {
+  const Job job = JobBuilder().pod_template(
+      R"({"spec":{"containers":[{"name":"trainer","env":[{"name":"WORLD_SIZE","value":"9"},{"name":"MASTER_ADDR","value":"x"}]}]}})");
+  const std::vector<EmitEvent> events = only<EmitEvent>(reconcile(seen(job)));
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[1].type, EmitEvent::Type::kWarning);
+  EXPECT_EQ(events[1].reason, "EnvironmentOverridden");
+  EXPECT_THAT(events[1].message, HasSubstr("WORLD_SIZE, MASTER_ADDR"));
+}
+
+TEST(Reconcile, FinishesACreationThatACrashCutShort) {
+  Observed observed = seen(JobBuilder());
+  observed = after(observed, reconcile(observed));
+  observed.pods = {pod(0, 0)};
+  observed.services.clear();
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 0", "CreateService bert", "CreatePod bert-0-1"));
+  EXPECT_EQ(only<PatchStatus>(plan)[0].status, observed.job.status)
+      << "a fence: nothing is created from an old view of the job";
+}
+
+TEST(Reconcile, WaitsForPods) {
+  Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod(0, 0).scheduled(), pod(0, 1)});
+  observed = after(observed, reconcile(observed));
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(plan.verdict, Verdict::kWait);
+  EXPECT_THAT(plan.actions, IsEmpty());
+  EXPECT_EQ(observed.job.status.nodes.scheduled, 1);
+}
+
+TEST(Reconcile, Runs) {
+  const Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod(0, 0).running(), pod(0, 1).running()});
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Running 0", "EmitEvent Running"));
+  EXPECT_EQ(status_after(observed, plan).nodes.summary, "2/2");
+  EXPECT_EQ(reconcile(after(observed, plan)),
+            (Plan{Verdict::kWait, {}, std::nullopt, "nothing to do in phase Running"}));
+}
+
+TEST(Reconcile, RestartsTheWholeGroup) {
+  const Observed observed = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).ended(137)});
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(plan.verdict, Verdict::kProgress);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 1", "EmitEvent Restarting", "DeletePod bert-0-0",
+                                       "CreatePod bert-1-0", "CreatePod bert-1-1"))
+      << "the count is kept before anything is done, and the pod that failed keeps its log";
+  const api::Status next = status_after(observed, plan);
+  EXPECT_EQ(next.restarts, (api::Restarts{1, 1}));
+  EXPECT_EQ(next.nodes, (api::NodeCounts{2, 0, 0, 0, 0, "0/2"}));
+  ASSERT_EQ(next.attempts.size(), 1U);
+  EXPECT_EQ(next.attempts[0].pod, "bert-0-1");
+  EXPECT_EQ(next.attempts[0].exit_code, 137);
+  EXPECT_EQ(only<DeletePod>(plan)[0].uid, "uid-of-bert-0-0");
+  EXPECT_THAT(only<EmitEvent>(plan)[0].message, HasSubstr("restart 1 of 3 as attempt 1: pod bert-0-1"));
+  EXPECT_EQ(only<EmitEvent>(plan)[0].pod, "bert-0-1");
+  expect_settled(observed, plan);
+}
+
+TEST(Reconcile, ARestartThatDiedAfterTheCountGoesOnWithoutCountingAgain) {
+  const Observed before = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).ended(137)});
+  Observed observed = after(before, reconcile(before));
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 1", "DeletePod bert-0-0", "CreatePod bert-1-0",
+                                       "CreatePod bert-1-1"));
+  EXPECT_EQ(status_after(observed, plan).restarts.total, 1);
+
+  observed.pods.emplace_back(pod(1, 0));
+  EXPECT_THAT(names(reconcile(observed)),
+              ElementsAre("PatchStatus Restarting 1", "DeletePod bert-0-0", "CreatePod bert-1-1"));
+}
+
+TEST(Reconcile, ADeadNodeDoesNotHoldUpTheNextAttempt) {
+  const Observed observed = seen(JobBuilder().phase(Phase::kRestarting, 1),
+                                 {pod(0, 0).running().deleting(), pod(1, 0).running(), pod(1, 1).running()});
+  EXPECT_THAT(names(reconcile(observed)), ElementsAre("PatchStatus Running 1", "EmitEvent Running"));
+}
+
+TEST(Reconcile, ALostPodIsLookedForBeforeItCounts) {
+  const Observed observed = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running()});
+  EXPECT_THAT(names(reconcile(observed)),
+              ElementsAre("ConfirmPodAbsent bert-0-1", "PatchStatus Restarting 1", "EmitEvent Restarting",
+                          "DeletePod bert-0-0", "CreatePod bert-1-0", "CreatePod bert-1-1"));
+}
+
+TEST(Reconcile, KeepsTheEndedPodsOfTheLastAttemptOnly) {
+  const Observed observed =
+      seen(JobBuilder().phase(Phase::kRestarting, 2),
+           {pod(0, 0).ended(1), pod(1, 0).ended(1), pod(1, 1).ended(76), pod(2, 0).running(), pod(2, 1).running()});
+  const std::vector<DeletePod> deleted = only<DeletePod>(reconcile(observed));
+  ASSERT_EQ(deleted.size(), 1U);
+  EXPECT_EQ(deleted[0].name, "bert-0-0");
+}
+
+TEST(Reconcile, APodThatIsJustEndingIsNotDeletedUnderItsLog) {
+  Observed observed = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).trainer_ended(1)});
+  const Plan plan = reconcile(observed);
+  ASSERT_EQ(only<DeletePod>(plan).size(), 1U);
+  EXPECT_EQ(only<DeletePod>(plan)[0].name, "bert-0-0");
+  EXPECT_EQ(plan.requeue_after, std::chrono::seconds(10));
+  observed = after(observed, plan);
+  observed.pods = {pod(0, 1).trainer_ended(1), pod(1, 0).running(), pod(1, 1).running()};
+  observed.now = at_second(66);
+  EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(4));
+  observed.now = at_second(70);
+  EXPECT_EQ(only<DeletePod>(reconcile(observed)).at(0).name, "bert-0-1") << "a sidecar goes on and holds the node";
+}
+
+TEST(Reconcile, FailsWhenRestartsAreUsedUp) {
+  const Observed observed = seen(JobBuilder().max_restarts(1).phase(Phase::kRunning, 1).restarts(1),
+                                 {pod(1, 0).running(), pod(1, 1).ended(1)});
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(plan.verdict, Verdict::kComplete);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Failed 1", "EmitEvent Failed", "DeletePod bert-1-0"));
+  const api::Status next = status_after(observed, plan);
+  EXPECT_EQ(next.restarts.total, 1);
+  EXPECT_EQ(next.completion_time, at_second(60));
+  EXPECT_EQ(find_condition(next, Phase::kFailed)->reason, "MaxRestartsExceeded");
+  EXPECT_EQ(only<DeletePod>(plan)[0].resource_version, "200") << "a pod that ends now keeps its log";
+}
+
+TEST(Reconcile, FailsAtOnceOnAPermanentError) {
+  const Observed observed = seen(JobBuilder().phase(Phase::kRestarting), {pod(0, 0).running(), pod(0, 1).ended(78)});
+  EXPECT_THAT(names(reconcile(observed)),
+              ElementsAre("PatchStatus Failed 0", "EmitEvent Failed", "DeletePod bert-0-0"));
+}
+
+TEST(Reconcile, Completes) {
+  Observed observed = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).ended(0), pod(0, 1).ended(0)});
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(plan.verdict, Verdict::kComplete);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Complete 0", "EmitEvent Completed"));
+  EXPECT_EQ(status_after(observed, plan).nodes, (api::NodeCounts{2, 2, 0, 2, 0, "2/2"}));
+  observed = after(observed, plan);
+  EXPECT_EQ(reconcile(observed), (Plan{Verdict::kComplete, {}, std::nullopt, "the job has ended"}));
+}
+
+TEST(Reconcile, CompletesFromPendingWhenAllWasQuick) {
+  const Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod(0, 0).ended(0), pod(0, 1).ended(0)});
+  EXPECT_EQ(names(reconcile(observed)).at(0), "PatchStatus Complete 0");
+}
+
+TEST(Reconcile, ASidecarDoesNotOutliveTheJob) {
+  Observed observed = seen(JobBuilder().nodes(1).phase(Phase::kRunning), {pod(0, 0).trainer_ended(0)});
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Complete 0", "EmitEvent Completed"));
+  EXPECT_EQ(plan.requeue_after, std::chrono::seconds(10));
+  observed = after(observed, plan);
+  EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(10));
+  observed.now = at_second(71);
+  EXPECT_THAT(names(reconcile(observed)), ElementsAre("DeletePod bert-0-0"));
+}
+
+TEST(Reconcile, TerminalIsPermanent) {
+  for (const Phase phase : {Phase::kComplete, Phase::kFailed}) {
+    for (const bool is_suspended : {false, true}) {
+      Job job = JobBuilder().phase(phase).suspend(is_suspended);
+      EXPECT_THAT(reconcile(seen(job)).actions, IsEmpty());
+      EXPECT_THAT(reconcile(seen(job, {pod(0, 0).ended(1), pod(0, 1).ended(0)})).actions, IsEmpty());
+      EXPECT_THAT(names(reconcile(seen(job, {pod(0, 0).running(), pod(0, 1).running().deleting()}))),
+                  ElementsAre("DeletePod bert-0-0"));
+      job.metadata.generation = 2;
+      const Plan plan = reconcile(seen(job));
+      api::Status expected = job.status;
+      expected.observed_generation = 2;
+      EXPECT_EQ(only<PatchStatus>(plan).at(0).status, expected);
+    }
+  }
+}
+
+TEST(Reconcile, LeavesAJobThatIsBeingDeletedToTheGarbageCollector) {
+  const Plan plan = reconcile(seen(JobBuilder().being_deleted().phase(Phase::kRunning), {pod(0, 0).ended(1)}));
+  EXPECT_EQ(plan.verdict, Verdict::kComplete);
+  EXPECT_THAT(plan.actions, IsEmpty());
+}
+
+TEST(Reconcile, SuspendsAndResumesAsANewAttemptThatIsNoRestart) {
+  Observed observed = seen(JobBuilder().suspend().phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).ended(1)});
+  const Plan suspended = reconcile(observed);
+  EXPECT_THAT(names(suspended), ElementsAre("PatchStatus Suspended 0", "EmitEvent Suspended", "DeletePod bert-0-0"));
+  EXPECT_EQ(status_after(observed, suspended).restarts.total, 0);
+
+  observed = after(observed, suspended);
+  observed.pods = {pod(0, 0).running().deleting(), pod(0, 1).ended(1)};
+  const Plan waits = reconcile(observed);
+  EXPECT_EQ(waits.verdict, Verdict::kProgress) << "the pod that failed is counted";
+  observed = after(observed, waits);
+  EXPECT_EQ(reconcile(observed).verdict, Verdict::kWait);
+  EXPECT_THAT(reconcile(observed).actions, IsEmpty());
+
+  observed.job.spec.suspend = false;
+  const Plan resumed = reconcile(observed);
+  EXPECT_THAT(names(resumed),
+              ElementsAre("PatchStatus Pending 1", "EmitEvent Resumed", "CreatePod bert-1-0", "CreatePod bert-1-1"));
+  EXPECT_EQ(status_after(observed, resumed).restarts.total, 0);
+  EXPECT_EQ(status_after(observed, resumed).attempt_start_time, at_second(60));
+  EXPECT_EQ(status_after(observed, resumed).start_time, at_second(1));
+  expect_settled(observed, resumed);
+}
+
+TEST(Reconcile, AJobThatIsBornSuspendedCreatesNothingAndStartsAsAttemptZero) {
+  Observed observed = seen(JobBuilder().suspend());
+  observed.services.clear();
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Suspended 0", "EmitEvent Suspended"));
+  observed = after(observed, plan);
+  EXPECT_FALSE(observed.job.status.start_time);
+  EXPECT_THAT(reconcile(observed).actions, IsEmpty());
+  observed.job.spec.suspend = false;
+  EXPECT_THAT(names(reconcile(observed)),
+              ElementsAre("PatchStatus Pending 0", "EmitEvent Resumed", "CreateService bert", "CreatePod bert-0-0",
+                          "CreatePod bert-0-1"));
+}
+
+TEST(Reconcile, DistrustsAViewOfTheJobThatIsOlderThanItsPods) {
+  const Plan plan = reconcile(seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).ended(1), pod(1, 0).running()}));
+  EXPECT_EQ(plan.verdict, Verdict::kWait);
+  EXPECT_THAT(plan.actions, IsEmpty());
+  EXPECT_TRUE(plan.requeue_after);
+}
+
+TEST(Reconcile, SaysWhoseNameIsTaken) {
+  Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod(0, 0).owner("other").running(), pod(0, 1)});
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(plan.verdict, Verdict::kBlocked);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 0", "EmitEvent NameTaken"));
+  EXPECT_THAT(find_condition(status_after(observed, plan), Phase::kPending)->message,
+              HasSubstr("pod bert-0-0 exists and does not belong to this job"));
+  EXPECT_TRUE(plan.requeue_after);
+  observed = after(observed, plan);
+  EXPECT_EQ(reconcile(observed).verdict, Verdict::kBlocked);
+  EXPECT_THAT(reconcile(observed).actions, IsEmpty()) << "said once";
+  observed.pods = {pod(0, 1)};
+  EXPECT_THAT(only<CreatePod>(reconcile(observed)).at(0).name, "bert-0-0");
+}
+
+TEST(Reconcile, WaitsForTheGarbageOfAnEarlierJobOfThatName) {
+  const Plan plan = reconcile(seen(JobBuilder(), {pod(0, 0).owner("earlier").running().deleting()}));
+  EXPECT_EQ(plan.verdict, Verdict::kWait);
+  EXPECT_THAT(plan.actions, IsEmpty());
+}
+
+TEST(Reconcile, AForeignServiceBlocks) {
+  Observed observed = seen(JobBuilder());
+  observed.services[0].owner_uid = "other";
+  EXPECT_EQ(reconcile(observed).verdict, Verdict::kBlocked);
+}
+
+TEST(Reconcile, RefusesASpecThatCannotWork) {
+  Job job = JobBuilder();
+  for (const char* broken : {"", "not json", "{}", "[]", R"({"spec":{}})",
+                             R"({"spec":{"containers":[{"name":"main"}]}})", R"({"spec":{"containers":[7]}})"}) {
+    job.spec.pod_template = broken;
+    const Plan plan = reconcile(seen(job));
+    EXPECT_EQ(plan.verdict, Verdict::kBlocked) << broken;
+    EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 0", "EmitEvent InvalidSpec")) << broken;
+  }
+}
+
+TEST(Reconcile, PutsBackAServiceThatSomebodyDeleted) {
+  Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod(0, 0).running(), pod(0, 1).running()});
+  observed = after(observed, reconcile(observed));
+  observed.services.clear();
+  EXPECT_THAT(names(reconcile(observed)), ElementsAre("PatchStatus Running 0", "CreateService bert"));
+}
+
+TEST(Reconcile, FollowsTheGeneration) {
+  Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod(0, 0).running(), pod(0, 1).running()});
+  observed = after(observed, reconcile(observed));
+  observed.job.metadata.generation = 2;
+  EXPECT_EQ(status_after(observed, reconcile(observed)).observed_generation, 2);
+}
+
+TEST(Reconcile, IsTotal) {
+  Observed nothing;
+  EXPECT_NO_THROW(reconcile(nothing));
+  for (const int nodes : {-1, 0, 1, 5}) {
+    for (const Phase phase : {Phase::kNone, Phase::kPending, Phase::kRunning, Phase::kRestarting, Phase::kSuspended,
+                              Phase::kComplete, Phase::kFailed}) {
+      for (const bool is_suspended : {false, true}) {
+        Job job = JobBuilder("\xff bad").nodes(nodes).suspend(is_suspended);
+        job.status.phase = phase;
+        job.status.attempt = 1;
+        Pod odd = PodBuilder("\xff bad", 1, 0).ended(1, "\xff\xfe");
+        odd.trainer->finished_at.reset();
+        Observed observed =
+            seen(job, {odd, odd, PodBuilder("\xff bad", 0, 0).running(), PodBuilder("\xff bad", 1, 7).evicted("\xc3")});
+        observed.services.push_back(observed.services[0]);
+        EXPECT_NO_THROW(reconcile(observed)) << nodes << " " << to_string(phase);
+        EXPECT_EQ(reconcile(observed), reconcile(observed));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace oarlock::test

@@ -1,0 +1,176 @@
+#include "operator/api/validate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "operator/api/rules.h"
+#include "tests/support/builders.h"
+
+namespace oarlock::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr char kGood[] = R"(apiVersion: oarlock.dev/v1alpha1
+kind: TrainingJob
+metadata:
+  name: bert
+spec:
+  nodes: 2
+  template:
+    spec:
+      containers:
+        - name: trainer
+          image: example/trainer:1
+          newInKubernetes: {a: 1}
+  trainer:
+    task: image
+    whatever: 3
+)";
+
+Result<api::TrainingJob> read(const std::string& text) {
+  return api::training_job_from_yaml(yaml::parse_all(text, "job.yaml").value().at(0), "job.yaml");
+}
+
+std::string replaced(const std::string& from, const std::string& to) {
+  std::string text = kGood;
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+std::string problem(const std::string& text) {
+  const auto job = read(text);
+  EXPECT_FALSE(job) << text;
+  return job ? "" : job.error().message;
+}
+
+TEST(Validate, ReadsAJob) {
+  const auto job = read(kGood);
+  ASSERT_TRUE(job) << job.error().message;
+  EXPECT_EQ(job->metadata.name, "bert");
+  EXPECT_EQ(job->metadata.name_space, "default");
+  EXPECT_EQ(job->spec.nodes, 2);
+  EXPECT_EQ(json::parse(job->spec.trainer), json::parse(R"({"task":"image","whatever":3})"));
+  EXPECT_EQ(json::parse(job->spec.pod_template)["spec"]["containers"][0]["newInKubernetes"]["a"], 1);
+}
+
+TEST(Validate, ReadsWhatKubectlPrints) {
+  std::string text =
+      replaced("  name: bert\n", "  name: bert\n  uid: u\n  labels: {a: b}\n  managedFields: []\n  generation: 3\n");
+  text += "status:\n  phase: Running\n  anything: 1\n";
+  EXPECT_TRUE(read(text)) << read(text).error().message;
+}
+
+TEST(Validate, NamesPlaceAndRemedy) {
+  EXPECT_THAT(problem(replaced("nodes: 2", "nodess: 2")),
+              HasSubstr("job.yaml:6:3: spec.nodess: unknown key; did you mean 'nodes'?"));
+  EXPECT_THAT(problem(replaced("nodes: 2", "nodes: '2'")),
+              AllOf(HasSubstr("job.yaml:6:10: spec.nodes: expected an integer")));
+  EXPECT_THAT(problem(replaced("nodes: 2", "nodes: 0")),
+              HasSubstr("job.yaml:6:10: spec.nodes: 0 is too small; the least is 1"));
+  EXPECT_THAT(problem(replaced("nodes: 2", "nodes: 5000")),
+              HasSubstr("job.yaml:6:10: spec.nodes: 5000 is too large; the most is 4096"));
+  EXPECT_THAT(problem(replaced("kind: TrainingJob", "kind: PyTorchJob")),
+              HasSubstr("job.yaml:2:7: kind: 'PyTorchJob' is not TrainingJob"));
+  EXPECT_THAT(problem(replaced("oarlock.dev/v1alpha1", "kubeflow.org/v1")),
+              HasSubstr("job.yaml:1:13: apiVersion: 'kubeflow.org/v1' is not"));
+  EXPECT_THAT(problem(replaced("name: trainer", "name: main")),
+              HasSubstr(std::string("job.yaml:10:9: spec.template.spec.containers: ") + api::rules::kTrainer));
+  EXPECT_THAT(problem(replaced("name: bert", "name: 9bert")),
+              HasSubstr(std::string("job.yaml:4:9: metadata.name: ") + api::rules::kName));
+  EXPECT_THAT(problem(replaced("spec:\n  nodes: 2\n  template", "spec:\n  nodes: 2\n  tmplate")),
+              HasSubstr("job.yaml:7:3: spec.tmplate: unknown key; did you mean 'template'?"));
+  EXPECT_THAT(problem("apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: a}\n"),
+              HasSubstr("job.yaml:1:1: spec: is required"));
+  EXPECT_THAT(problem("- a\n"), HasSubstr("job.yaml:1:1: expected a map"));
+}
+
+TEST(Validate, ReportsAllProblemsAtOnce) {
+  std::string text = replaced("nodes: 2", "nodes: 0\n  rendezvous: {port: 9400}");
+  const std::string message = problem(text);
+  EXPECT_THAT(message, HasSubstr("spec.nodes"));
+  EXPECT_THAT(message, HasSubstr(std::string("job.yaml:7:22: spec.rendezvous.port: ") + api::rules::kPortIsMetrics));
+}
+
+TEST(Validate, TrainerOfAnotherKindIsRefused) {
+  EXPECT_THAT(problem(replaced("trainer:\n    task: image\n    whatever: 3", "trainer: image")),
+              HasSubstr("spec.trainer: expected a map"));
+}
+
+struct Broken {
+  const char* pointer;  // into the template
+  json value;
+  const char* path;
+  std::string message;
+};
+
+TEST(Check, RefusesWhatCannotWork) {
+  const Broken cases[] = {
+      {"/spec/restartPolicy", "OnFailure", "spec.template.spec.restartPolicy", api::rules::kRestartPolicy},
+      {"/spec/hostname", "h", "spec.template.spec.hostname", api::rules::kHostname},
+      {"/spec/subdomain", "s", "spec.template.spec.subdomain", api::rules::kHostname},
+      {"/spec/volumes", json::array({{{"name", "oarlock-shm"}}}), "spec.template.spec.volumes[0].name",
+       api::rules::kVolumeName},
+      {"/spec/containers/0/name", "main", "spec.template.spec.containers", api::rules::kTrainer},
+      {"/spec/containers/1", {{"name", "trainer"}}, "spec.template.spec.containers", api::rules::kTrainer},
+      {"/spec/containers/1",
+       {{"name", "x"}, {"ports", json::array({{{"containerPort", 29500}}})}},
+       "spec.template.spec.containers[1].ports[0].containerPort",
+       api::rules::kPortTaken},
+      {"/spec/containers/1",
+       {{"name", "x"}, {"ports", json::array({{{"containerPort", 9401}}})}},
+       "spec.template.spec.containers[1].ports[0].containerPort",
+       api::rules::kPortTaken},
+      {"/spec/containers/0/volumeMounts", json::array({{{"name", "v"}, {"mountPath", "/etc/oarlock/"}}}),
+       "spec.template.spec.containers[0].volumeMounts[0].mountPath", api::rules::kConfigMount},
+      {"/spec/containers/0/volumeMounts", "x", "spec.template.spec.containers[0].volumeMounts",
+       "expected a list, got string"},
+      {"/spec/containers/0/env", json::array({"A=b"}), "spec.template.spec.containers[0].env[0]",
+       "expected a map, got string"},
+      {"/spec", json::array(), "spec.template.spec", "expected a map, got array"},
+      {"/spec/containers", {{"name", "trainer"}}, "spec.template.spec.containers", "expected a list, got object"},
+      {"/metadata",
+       {{"labels", {{"a", 1}}}},
+       "spec.template.metadata.labels",
+       "'a' is not a string; put its value in quotes"},
+  };
+  for (const Broken& test : cases) {
+    json pod = json::parse(kMinimalTemplate);
+    pod[json::json_pointer(test.pointer)] = test.value;
+    const auto problems = api::check(JobBuilder().processes_per_node(2).trainer("{}").pod_template(pod.dump()).build());
+    ASSERT_FALSE(problems.empty()) << test.pointer << " " << test.value;
+    EXPECT_EQ(problems[0], (api::FieldProblem{test.path, test.message}));
+  }
+}
+
+TEST(Check, AcceptsWhatLooksAlike) {
+  json pod = json::parse(kMinimalTemplate);
+  pod["spec"]["restartPolicy"] = "Never";
+  pod["spec"]["containers"][0]["ports"] = json::array({{{"containerPort", 9400}}});
+  pod["spec"]["containers"][0]["volumeMounts"] = json::array({{{"name", "v"}, {"mountPath", "/etc/oarlock"}}});
+  pod["spec"]["containers"][1] = {{"name", "side"}, {"ports", json::array({{{"containerPort", 9401}}})}};
+  EXPECT_TRUE(api::check(JobBuilder().pod_template(pod.dump()).build()).empty())
+      << "one process per node, no spec.trainer";
+}
+
+TEST(Check, NamesMustLeaveRoomForAttemptAndRank) {
+  const auto problems = [](size_t length, int nodes) {
+    return api::check(JobBuilder(std::string(length, 'a')).nodes(nodes).build());
+  };
+  EXPECT_TRUE(problems(56, 10).empty());
+  ASSERT_EQ(problems(56, 11).size(), 1U);
+  EXPECT_EQ(problems(56, 11)[0], (api::FieldProblem{"metadata.name", api::rules::kNameLength}));
+  EXPECT_EQ(std::string(56, 'a').size() + std::string("-9999-9").size(), 63U);
+  for (const char* name : {"", "A", "1a", "a.b", "a-", "-a", "a_b"})
+    EXPECT_FALSE(api::check(JobBuilder(name).build()).empty()) << name;
+}
+
+}  // namespace
+}  // namespace oarlock::test
