@@ -30,7 +30,7 @@ enum class ImageModelKind { kCnn, kMlp };
 struct ImageModelConfig {
   ImageModelKind kind = ImageModelKind::kCnn;  // name: cnn | mlp
   int64_t classes = 10;                        // at most 256, as idx labels are bytes
-  std::vector<int64_t> channels{32, 64};       // cnn: of conv1 and conv2
+  std::vector<int64_t> channels{16, 32};       // cnn: of conv1 and conv2
   std::vector<int64_t> hidden;  // widths between input (cnn: features) and logits; cnn [128], mlp [256, 128]
 };
 

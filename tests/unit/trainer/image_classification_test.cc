@@ -1,0 +1,326 @@
+// The image task: models against PyTorch's, options, damaged data, metrics, and that it learns real Fashion-MNIST
+// images.
+#include "trainer/tasks/image_classification/task.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/equal.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/optim/adamw.h>
+#include <torch/utils.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/temporary_folder.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/data/loader.h"
+#include "trainer/data/sampler.h"
+#include "trainer/tasks/image_classification/idx_images.h"
+#include "trainer/tasks/image_classification/models.h"
+
+namespace oarlock {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+
+// The task of these two sections, and the problems with them.
+struct Made {
+  std::unique_ptr<Task> task;
+  std::string problems;
+};
+
+Made make_task(const std::string& data, const std::string& model = "{}") {
+  yaml::Problems problems("test.yaml");
+  const auto data_node = yaml::parse_all(data, "test.yaml");
+  const auto model_node = yaml::parse_all(model, "test.yaml");
+  yaml::MapReader data_reader(data_node->front(), "data", problems);
+  yaml::MapReader model_reader(model_node->front(), "model", problems);
+  Made made;
+  made.task = make_image_classification({data_reader, model_reader});
+  data_reader.finish();
+  model_reader.finish();
+  if (!problems.empty()) made.problems = problems.to_error().message;
+  return made;
+}
+
+std::unique_ptr<Task> prepared(const std::string& data, const std::string& model = "{}") {
+  Made made = make_task(data, model);
+  EXPECT_EQ(made.problems, "");
+  const auto result = made.task->prepare();
+  EXPECT_TRUE(result) << result.error().message;
+  return std::move(made.task);
+}
+
+std::vector<std::pair<std::string, std::vector<int64_t>>> shapes_of(const torch::nn::Module& model) {
+  std::vector<std::pair<std::string, std::vector<int64_t>>> shapes;
+  for (const auto& item : model.named_parameters()) shapes.emplace_back(item.key(), item.value().sizes().vec());
+  return shapes;
+}
+
+using Shape = std::vector<int64_t>;
+
+TEST(ImageModels, NamesAndShapesAreThoseOfPython) {
+  const auto cnn = make_image_model({.hidden = {128}}, {});
+  EXPECT_THAT(shapes_of(*cnn), ElementsAre(Pair("conv1.weight", Shape{16, 1, 3, 3}), Pair("conv1.bias", Shape{16}),
+                                           Pair("conv2.weight", Shape{32, 16, 3, 3}), Pair("conv2.bias", Shape{32}),
+                                           Pair("fc1.weight", Shape{128, 1568}), Pair("fc1.bias", Shape{128}),
+                                           Pair("fc2.weight", Shape{10, 128}), Pair("fc2.bias", Shape{10})));
+  const auto mlp =
+      make_image_model({.kind = ImageModelKind::kMlp, .classes = 3, .hidden = {20}}, {.height = 8, .width = 9});
+  EXPECT_THAT(shapes_of(*mlp), ElementsAre(Pair("fc1.weight", Shape{20, 72}), Pair("fc1.bias", Shape{20}),
+                                           Pair("fc2.weight", Shape{3, 20}), Pair("fc2.bias", Shape{3})));
+}
+
+TEST(ImageModels, ForwardAndBackwardEqualPyTorch) {
+  const auto golden = read_safetensors(OARLOCK_TEST_DATA "/image_model_goldens.safetensors");
+  ASSERT_TRUE(golden) << golden.error().message;
+  const TensorMap& tensors = golden->tensors;
+  const std::map<std::string, ImageModelConfig> configs{
+      {"cnn", {.classes = 5, .channels = {3, 4}, .hidden = {6}}},
+      {"mlp", {.kind = ImageModelKind::kMlp, .classes = 5, .hidden = {7, 6}}}};
+  for (const auto& [name, config] : configs) {
+    SCOPED_TRACE(name);
+    const auto model = make_image_model(config, {.height = 9, .width = 13});
+    {
+      const torch::NoGradGuard no_grad;
+      for (auto& item : model->named_parameters()) item.value().copy_(tensors.at(name + ".parameter." + item.key()));
+    }
+    const at::Tensor logits = model->forward(tensors.at("image"));
+    EXPECT_TRUE(at::allclose(logits, tensors.at(name + ".logits"), 1e-5, 1e-6));
+    const at::Tensor loss = at::cross_entropy_loss(logits, tensors.at("label"));
+    EXPECT_TRUE(at::allclose(loss, tensors.at(name + ".loss"), 1e-5, 1e-6));
+    loss.backward();
+    for (const auto& item : model->named_parameters()) {
+      EXPECT_TRUE(at::allclose(item.value().grad(), tensors.at(name + ".gradient." + item.key()), 1e-5, 1e-6))
+          << item.key();
+    }
+  }
+}
+
+TEST(ImageOptions, DefaultsAreGood) {
+  EXPECT_EQ(make_task("{}").problems, "");
+  EXPECT_EQ(make_task("{path: /x, train_samples: 5, eval_samples: 6, mean: 0.3, std: 0.3}",
+                      "{name: mlp, classes: 20, hidden: [4, 5, 6]}")
+                .problems,
+            "");
+  EXPECT_EQ(make_task("{}", "{name: cnn, channels: [4, 8], hidden: []}").problems, "");
+}
+
+TEST(ImageOptions, ProblemsNamePlaceAndRemedy) {
+  EXPECT_THAT(make_task("{pth: /x}").problems, AllOf(HasSubstr("test.yaml:1:2: data"), HasSubstr("path")));
+  EXPECT_THAT(make_task("{path: ''}").problems, HasSubstr("data.path: must not be empty"));
+  EXPECT_THAT(make_task("{train_samples: -1}").problems, HasSubstr("must be 0 (all) or more"));
+  EXPECT_THAT(make_task("{mean: 0.5}").problems, HasSubstr("mean and std belong together"));
+  EXPECT_THAT(make_task("{mean: 0.5, std: 0}").problems, HasSubstr("must be greater than 0"));
+  EXPECT_THAT(make_task("{}", "{name: cnm}").problems, AllOf(HasSubstr("model.name"), HasSubstr("cnn")));
+  EXPECT_THAT(make_task("{}", "{clases: 10}").problems, HasSubstr("classes"));
+  EXPECT_THAT(make_task("{}", "{classes: 1}").problems, HasSubstr("must be between 2 and 256"));
+  EXPECT_THAT(make_task("{}", "{channels: [8]}").problems, HasSubstr("expected two: of conv1 and conv2"));
+  EXPECT_THAT(make_task("{}", "{name: mlp, channels: [8, 8]}").problems, HasSubstr("only the model cnn has channels"));
+  EXPECT_THAT(make_task("{}", "{hidden: [0]}").problems, HasSubstr("every entry must be between"));
+}
+
+// A data set of `count` images of height x width; image i is filled with i, its label is i % 3.
+class IdxFolder {
+ public:
+  explicit IdxFolder(uint8_t count = 6, uint8_t height = 4, uint8_t width = 5) {
+    for (const std::string split : {"train", "t10k"}) write(split, count, count, height, width);
+  }
+  void write(const std::string& split, uint8_t images, uint8_t labels, uint8_t height, uint8_t width) const {
+    std::string text{0, 0, 8, 3,
+                     0, 0, 0, static_cast<char>(images),
+                     0, 0, 0, static_cast<char>(height),
+                     0, 0, 0, static_cast<char>(width)};
+    for (uint8_t i = 0; i < images; ++i) text.append(static_cast<size_t>(height) * width, static_cast<char>(i));
+    std::ofstream(path() / (split + "-images-idx3-ubyte"), std::ios::binary) << text;
+    text = {0, 0, 8, 1, 0, 0, 0, static_cast<char>(labels)};
+    for (uint8_t i = 0; i < labels; ++i) text.push_back(static_cast<char>(i % 3));
+    std::ofstream(path() / (split + "-labels-idx1-ubyte"), std::ios::binary) << text;
+  }
+  const fs::path& path() const { return folder_.path(); }
+  std::string section(const std::string& more = "") const { return "{path: " + path().string() + more + "}"; }
+
+ private:
+  test::TemporaryFolder folder_;
+};
+
+Error prepare_error(const std::string& data, const std::string& model = "{}") {
+  const auto result = make_task(data, model).task->prepare();
+  EXPECT_FALSE(result);
+  return result ? Error{} : result.error();
+}
+
+TEST(ImageData, ProblemsNameFileAndRemedy) {
+  Error error = prepare_error("{path: /nonexistent}");
+  EXPECT_EQ(error.code, ExitCode::kNoInput);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("/nonexistent: no train-images-idx3-ubyte"),
+                                   HasSubstr("apt-get install dataset-fashion-mnist"), HasSubstr("data.path")));
+  {
+    const IdxFolder folder;
+    fs::remove(folder.path() / "t10k-labels-idx1-ubyte");
+    error = prepare_error(folder.section());
+    EXPECT_EQ(error.code, ExitCode::kNoInput);
+    EXPECT_THAT(error.message, HasSubstr("no t10k-labels-idx1-ubyte"));
+  }
+  {
+    const IdxFolder folder;
+    fs::resize_file(folder.path() / "train-images-idx3-ubyte", 100);
+    error = prepare_error(folder.section());
+    EXPECT_EQ(error.code, ExitCode::kDataErr);
+    EXPECT_THAT(error.message, HasSubstr("train-images-idx3-ubyte: expected 120 bytes of elements, found 84"));
+  }
+  {
+    const IdxFolder folder;
+    folder.write("t10k", 6, 5, 4, 5);
+    error = prepare_error(folder.section());
+    EXPECT_EQ(error.code, ExitCode::kDataErr);
+    EXPECT_THAT(error.message, HasSubstr("t10k-labels-idx1-ubyte: expected 6 labels"));
+  }
+  {
+    const IdxFolder folder;
+    error = prepare_error(folder.section(), "{classes: 2}");
+    EXPECT_EQ(error.code, ExitCode::kDataErr);
+    EXPECT_THAT(error.message,
+                HasSubstr("train-labels-idx1-ubyte: label 2 of sample 2 is not below model.classes (2)"));
+  }
+  {
+    const IdxFolder folder;
+    folder.write("t10k", 6, 6, 5, 5);
+    EXPECT_THAT(prepare_error(folder.section()).message, HasSubstr("training images are 4 x 5, test images 5 x 5"));
+  }
+  {
+    const IdxFolder folder(6, 3, 3);
+    EXPECT_THAT(prepare_error(folder.section()).message, HasSubstr("the model cnn needs at least 4 x 4: use mlp"));
+    EXPECT_TRUE(make_task(folder.section(), "{name: mlp}").task->prepare());
+  }
+}
+
+TEST(ImageData, BatchesAreNormalisedAndInOrder) {
+  const IdxFolder folder;
+  const auto task = prepared(folder.section(", mean: 0.5, std: 0.25, eval_samples: 4"));
+  EXPECT_EQ(task->train_data().size(), 6);
+  EXPECT_EQ(task->eval_data().size(), 4);
+  const std::vector<int64_t> indices{5, 0, 5};
+  const Batch batch = task->train_data().make_batch(indices, 0);
+  EXPECT_EQ(batch.ids, indices);
+  EXPECT_EQ(batch["image"].sizes(), at::IntArrayRef({3, 1, 4, 5}));
+  EXPECT_EQ(batch["image"].scalar_type(), at::kFloat);
+  for (int64_t i = 0; i < 3; ++i) {
+    const double expected = (static_cast<double>(indices[static_cast<size_t>(i)]) / 255 - 0.5) / 0.25;
+    EXPECT_FLOAT_EQ(batch["image"][i].min().item<float>(), static_cast<float>(expected));
+    EXPECT_FLOAT_EQ(batch["image"][i].max().item<float>(), static_cast<float>(expected));
+    EXPECT_EQ(batch["label"][i].item<int64_t>(), indices[static_cast<size_t>(i)] % 3);
+  }
+}
+
+std::vector<int64_t> all_of(const Dataset& dataset) { return exact_shard(dataset.size(), 0, 1); }
+
+// Mean and deviation known of Fashion-MNIST: 0.2860 and 0.3530.
+TEST(ImageData, FashionMnistHasZeroMeanAndUnitVariance) {
+  const auto images = IdxImages::open("/usr/share/datasets/fashion-mnist", "train", 10, 0);
+  ASSERT_TRUE(images) << images.error().message;
+  EXPECT_EQ(images->size(), 60000);
+  EXPECT_NEAR(images->statistics().mean, 0.2860, 5e-5);
+  EXPECT_NEAR(images->statistics().std, 0.3530, 5e-5);
+  const auto task = prepared("{}");
+  EXPECT_EQ(task->eval_data().size(), 10000);
+  const at::Tensor image = task->train_data().make_batch(all_of(task->train_data()), 0)["image"];
+  EXPECT_NEAR(image.to(at::kDouble).mean().item<double>(), 0, 1e-4);
+  EXPECT_NEAR(image.to(at::kDouble).std().item<double>(), 1, 1e-4);
+}
+
+// Logits are what it was made with, whatever the images.
+class FixedModel final : public ImageModel {
+ public:
+  explicit FixedModel(at::Tensor logits) : logits_(std::move(logits)) {}
+  at::Tensor forward(const at::Tensor&) override { return logits_; }
+
+ private:
+  at::Tensor logits_;
+};
+
+TEST(ImageMetrics, CountTop1AndTop5) {
+  const IdxFolder folder;
+  const auto task = prepared(folder.section());
+  const std::vector<int64_t> indices{0, 1, 2, 3};  // labels 0 1 2 0
+  const Batch batch = task->eval_data().make_batch(indices, 0);
+  const at::Tensor logits = torch::tensor({{9., 8., 7., 6., 5., 4., 3.},    // right
+                                           {9., 8., 7., 6., 5., 4., 3.},    // second
+                                           {9., 8., 0., 6., 5., 4., 3.},    // last: not among five
+                                           {5., 6., 7., 8., 9., 0., 0.}});  // fifth
+  FixedModel model(logits);
+  MetricSums sums = task->eval_step(model, batch);
+  EXPECT_EQ(sums.at("top1"), 1);
+  EXPECT_EQ(sums.at("top5"), 3);
+  EXPECT_NEAR(sums.at("loss"), at::cross_entropy_loss(logits, batch["label"], {}, at::Reduction::Sum).item<double>(),
+              1e-5);
+  sums["count"] = 4;
+  const Metrics metrics = task->metrics(sums);
+  EXPECT_THAT(metrics, ElementsAre(Pair("accuracy", 0.25), Pair("loss", sums.at("loss") / 4), Pair("top5", 0.75)));
+
+  FixedModel few(torch::tensor({{1., 2.}, {1., 2.}, {1., 2.}, {1., 2.}}));  // fewer classes than five
+  Batch binary = batch;
+  binary.tensors["label"] = torch::tensor({0, 1, 0, 1});
+  EXPECT_EQ(task->eval_step(few, binary).at("top5"), 4);
+}
+
+struct Trained {
+  std::shared_ptr<torch::nn::Module> model;
+  Metrics metrics;  // on the training images
+};
+
+Trained train(Task& task, int64_t epochs, int loader_threads) {
+  torch::manual_seed(3);
+  Trained result{.model = task.build_model(), .metrics = {}};
+  torch::optim::AdamW optimizer(result.model->parameters(), torch::optim::AdamWOptions(2e-3));
+  const auto sampler = DistributedSampler::create({.size = task.train_data().size(), .seed = 3});
+  for (int64_t epoch = 0; epoch < epochs; ++epoch) {
+    Loader loader(task.train_data(), sampler->indices(epoch), {.batch_size = 32, .threads = loader_threads});
+    while (const auto batch = loader.next()) {
+      optimizer.zero_grad();
+      task.train_step(*result.model, *batch).loss.backward();
+      optimizer.step();
+    }
+  }
+  result.model->eval();
+  const torch::NoGradGuard no_grad;
+  MetricSums totals;
+  Loader loader(task.train_data(), all_of(task.train_data()), {.batch_size = 100, .threads = loader_threads});
+  while (const auto batch = loader.next()) {
+    for (const auto& [name, sum] : task.eval_step(*result.model, *batch)) totals[name] += sum;
+    totals["count"] += static_cast<double>(batch->size());
+  }
+  result.metrics = task.metrics(totals);
+  return result;
+}
+
+TEST(ImageTraining, OverfitsRealImages) {
+  at::set_num_threads(1);
+  const auto task = prepared("{train_samples: 512}");
+  const Trained cnn = train(*task, /*epochs=*/50, /*loader_threads=*/1);
+  EXPECT_EQ(cnn.metrics.at("accuracy"), 1) << "loss " << cnn.metrics.at("loss");
+  EXPECT_LT(cnn.metrics.at("loss"), 0.05);
+}
+
+TEST(ImageTraining, IsTheSameEveryTime) {
+  at::set_num_threads(1);
+  for (const std::string model : {"{name: cnn}", "{name: mlp}"}) {
+    const auto task = prepared("{train_samples: 256}", model);
+    const Trained first = train(*task, 2, /*loader_threads=*/0);
+    const Trained second = train(*task, 2, /*loader_threads=*/3);
+    const auto parameters = first.model->parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) EXPECT_TRUE(at::equal(parameters[i], second.model->parameters()[i]));
+    EXPECT_EQ(first.metrics, second.metrics);
+  }
+}
+
+}  // namespace
+}  // namespace oarlock
