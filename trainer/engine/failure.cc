@@ -14,6 +14,12 @@ namespace {
 // The first line, without c10's backtrace.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+// Gloo begins with the place in its own source.
+std::string without_place(const std::string& text) {
+  const size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
+  return end == std::string::npos ? text : text.substr(end + 2);
+}
+
 Error lost(const std::string& detail) {
   const bool late = detail.find("Timed out") != std::string::npos || detail.find("timeout") != std::string::npos;
   return {ExitCode::kPeerLost,
@@ -30,7 +36,7 @@ Error to_error(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);
   } catch (const ::gloo::Exception& error) {
-    return lost(first_line(error.what()));
+    return lost(without_place(first_line(error.what())));
   } catch (const c10::DistError& error) {
     return lost(first_line(error.what_without_backtrace()));
   } catch (const c10::OutOfMemoryError& error) {

@@ -81,7 +81,8 @@ void Telemetry::enter(Phase phase) {
 
 void Telemetry::rendezvous_done(double seconds) { metrics_.rendezvous_done(seconds); }
 
-void Telemetry::begin(int64_t step, int64_t target_steps, int64_t epochs) {
+void Telemetry::begin(int64_t step, int64_t target_steps, int64_t epoch, int64_t epochs) {
+  view_.epoch = epoch;
   view_.step = step;
   view_.target_steps = target_steps;
   view_.epochs = epochs;

@@ -49,7 +49,7 @@ class Telemetry {
 
   void enter(Phase phase);  // what the time from now on is spent on
   void rendezvous_done(double seconds);
-  void begin(int64_t step, int64_t target_steps, int64_t epochs);  // epochs 0: the length is given in steps
+  void begin(int64_t step, int64_t target_steps, int64_t epoch, int64_t epochs);  // epochs 0: the length is in steps
   void step_done(const StepReport& report);
   void loss_known(double loss);  // mean over the ranks, of the last step
   void evaluated(const std::map<std::string, double>& metrics);

@@ -52,7 +52,7 @@ Result<void> TrainLoop::restore() {
     position_ = restored->value_or(Position{});
   }
   summary_.target_steps = target_steps();
-  parts_.telemetry.begin(position_.step, summary_.target_steps, parts_.config.epochs.value_or(0));
+  parts_.telemetry.begin(position_.step, summary_.target_steps, position_.epoch, parts_.config.epochs.value_or(0));
   parts_.telemetry.enter(Phase::kOther);
   return {};
 }
@@ -119,6 +119,7 @@ Result<void> TrainLoop::log_loss() {
   if (!loss_.defined() || loss_checked_step_ == position_.step) return {};
   std::array<double, 1> mean = {loss_.item<double>() / parts_.group.world_size()};
   parts_.group.sum(mean);
+  if (std::isnan(mean[0])) mean[0] = std::abs(mean[0]);  // the sign of NaN means nothing and would be printed
   loss_checked_step_ = position_.step;
   parts_.telemetry.loss_known(mean[0]);
   if (std::isfinite(mean[0])) return {};
@@ -134,7 +135,9 @@ Result<void> TrainLoop::end_epoch() {
   if (steps_in_epoch(position_.epoch_samples) > 0) return {};  // the run ends inside the epoch
   const int64_t epochs_done = position_.epoch + 1;
   const EvalConfig& eval = parts_.config.eval;
-  if (eval.every_epochs > 0 && epochs_done % eval.every_epochs == 0) run_evaluation();
+  if (eval.every_epochs > 0 && epochs_done % eval.every_epochs == 0) {
+    if (const Result<void> evaluated = run_evaluation(); !evaluated) return evaluated;
+  }
   position_ = {position_.step, epochs_done, 0};
   const CheckpointConfig& checkpoint = parts_.config.checkpoint;
   if (checkpoint.every_epochs > 0 && epochs_done % checkpoint.every_epochs == 0) return save();
@@ -143,8 +146,9 @@ Result<void> TrainLoop::end_epoch() {
 
 Result<void> TrainLoop::finish() {
   if (!summary_.interrupted) {
-    if (const Result<void> logged = log_loss(); !logged) return logged;
-    if (evaluated_step_ != position_.step) run_evaluation();
+    if (evaluated_step_ != position_.step) {
+      if (const Result<void> evaluated = run_evaluation(); !evaluated) return evaluated;
+    }
     if (const Result<void> saved = save(); !saved) return saved;
   }
   summary_.position = position_;
@@ -162,7 +166,8 @@ Result<void> TrainLoop::save() {
   return saved;
 }
 
-void TrainLoop::run_evaluation() {
+Result<void> TrainLoop::run_evaluation() {
+  if (const Result<void> finite = log_loss(); !finite) return finite;
   parts_.telemetry.enter(Phase::kEval);
   parts_.model.broadcast_buffers();  // running statistics are rank 0's, as in the checkpoint
   const EvalConfig& eval = parts_.config.eval;
@@ -174,6 +179,7 @@ void TrainLoop::run_evaluation() {
   evaluated_step_ = position_.step;
   parts_.telemetry.evaluated(summary_.metrics);
   parts_.telemetry.enter(Phase::kOther);
+  return {};
 }
 
 bool TrainLoop::finished() const {

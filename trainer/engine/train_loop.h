@@ -61,7 +61,7 @@ class TrainLoop {
   Result<void> end_epoch();
   Result<void> finish();
   Result<void> save();
-  void run_evaluation();
+  Result<void> run_evaluation();
   bool finished() const;
   int64_t steps_in_epoch(int64_t samples_done) const;
   int64_t target_steps() const;

@@ -1,0 +1,231 @@
+// The meeting of the ranks and every way in which it fails: a code, and one line that says whose fault it is.
+#include "trainer/engine/rendezvous.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <optional>
+#include <thread>
+
+#include "tests/support/rank_harness.h"
+#include "trainer/engine/socket.h"
+
+namespace oarlock {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Attempt {
+  std::optional<Result<Meeting>> result;
+
+  const Error& error() const { return result->error(); }
+};
+
+class Rendezvous : public testing::Test {
+ protected:
+  RendezvousOptions options(int rank, int world_size = 2) const {
+    return {rank, world_size, "127.0.0.1", port_, "uid-1", 0, milliseconds(20'000)};
+  }
+
+  // Each on its own thread, all at once.
+  std::vector<Attempt> run(const std::vector<RendezvousOptions>& ranks) {
+    std::vector<Attempt> attempts(ranks.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      threads.emplace_back([&, i] { attempts[i].result = meet(ranks[i], stop_, clock_, Logger::silent()); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const Attempt& attempt : attempts) {
+      if (!*attempt.result) EXPECT_THAT(attempt.error().message, Not(HasSubstr("\n")));
+    }
+    return attempts;
+  }
+
+  double seconds_of(const std::function<void()>& body) {
+    const SteadyTime begin = clock_.steady();
+    body();
+    return std::chrono::duration<double>(clock_.steady() - begin).count();
+  }
+
+  int port_ = test::free_port();
+  StopFlag stop_;
+  RealClock clock_;
+};
+
+TEST_F(Rendezvous, AllMeet) {
+  const auto attempts = run({options(2, 3), options(0, 3), options(1, 3)});
+  for (const Attempt& attempt : attempts) {
+    ASSERT_TRUE(*attempt.result) << attempt.error().message;
+    EXPECT_EQ((*attempt.result)->address, "127.0.0.1");
+  }
+}
+
+TEST_F(Rendezvous, RanksWaitForAMasterThatComesLater) {
+  // Something that is no store answers first: the ranks must try again.
+  const auto listener = listen_on(port_);
+  ASSERT_TRUE(listener);
+  Attempt one;
+  std::thread rank_1([&] { one.result = meet(options(1), stop_, clock_, Logger::silent()); });
+  for (int i = 0; i < 2; ++i) ::close(::accept(listener->descriptor, nullptr, nullptr));
+  ::close(listener->descriptor);
+  const auto zero = run({options(0)});
+  rank_1.join();
+  ASSERT_TRUE(*zero[0].result) << zero[0].error().message;
+  ASSERT_TRUE(*one.result) << one.error().message;
+}
+
+TEST_F(Rendezvous, TheMasterNeverComes) {
+  RendezvousOptions late = options(1);
+  late.timeout = milliseconds(400);
+  const double seconds = seconds_of([&] {
+    const auto attempts = run({late});
+    ASSERT_FALSE(*attempts[0].result);
+    EXPECT_EQ(attempts[0].error().code, ExitCode::kTempFail);
+    EXPECT_THAT(attempts[0].error().message, AllOf(HasSubstr("127.0.0.1:" + std::to_string(port_)), HasSubstr("0.4 s"),
+                                                   HasSubstr("Connection refused"), HasSubstr("MASTER_ADDR")));
+  });
+  EXPECT_LT(seconds, 2);
+}
+
+TEST_F(Rendezvous, TheNameDoesNotResolve) {
+  RendezvousOptions nowhere = options(1);
+  nowhere.master_addr = "no..such..name";  // refused by the resolver itself: nothing is asked
+  nowhere.timeout = milliseconds(300);
+  const auto attempts = run({nowhere});
+  ASSERT_FALSE(*attempts[0].result);
+  EXPECT_EQ(attempts[0].error().code, ExitCode::kTempFail);
+  EXPECT_THAT(attempts[0].error().message, AllOf(HasSubstr("no..such..name"), HasSubstr("does not resolve")));
+}
+
+TEST_F(Rendezvous, MissingRanksAreNamedOnAll) {
+  std::vector<RendezvousOptions> ranks = {options(0, 4), options(2, 4)};
+  for (RendezvousOptions& rank : ranks) rank.timeout = milliseconds(500);
+  for (const Attempt& attempt : run(ranks)) {
+    ASSERT_FALSE(*attempt.result);
+    EXPECT_EQ(attempt.error().code, ExitCode::kTempFail);
+    EXPECT_THAT(attempt.error().message, AllOf(HasSubstr("2 of 4 ranks"), HasSubstr("missing: rank 1, 3")));
+  }
+}
+
+TEST_F(Rendezvous, ThePortIsInUse) {
+  const auto listener = listen_on(port_);
+  ASSERT_TRUE(listener);
+  const auto attempts = run({options(0)});
+  ::close(listener->descriptor);
+  ASSERT_FALSE(*attempts[0].result);
+  EXPECT_EQ(attempts[0].error().code, ExitCode::kUnavailable);
+  EXPECT_THAT(attempts[0].error().message,
+              AllOf(HasSubstr("port " + std::to_string(port_)), HasSubstr("in use"), HasSubstr("MASTER_PORT")));
+}
+
+TEST_F(Rendezvous, WorldSizesThatDifferStopAllAtOnce) {
+  const double seconds = seconds_of([&] {
+    for (const Attempt& attempt : run({options(0, 3), options(1, 3), options(2, 4)})) {
+      ASSERT_FALSE(*attempt.result);
+      EXPECT_EQ(attempt.error().code, ExitCode::kConfig);
+      EXPECT_THAT(attempt.error().message,
+                  AllOf(HasSubstr("WORLD_SIZE=3 on rank 0"), HasSubstr("WORLD_SIZE=4 on rank 2")));
+    }
+  });
+  EXPECT_LT(seconds, 10) << "not by the deadline";
+}
+
+TEST_F(Rendezvous, ARankThatIsThereTwiceStopsAllAtOnce) {
+  const double seconds = seconds_of([&] {
+    int refused = 0;
+    for (const Attempt& attempt : run({options(0, 3), options(1, 3), options(1, 3)})) {
+      ASSERT_FALSE(*attempt.result);
+      EXPECT_EQ(attempt.error().code, ExitCode::kConfig);
+      EXPECT_THAT(attempt.error().message, HasSubstr("RANK=1 is taken twice"));
+      ++refused;
+    }
+    EXPECT_EQ(refused, 3);
+  });
+  EXPECT_LT(seconds, 10) << "not by the deadline";
+}
+
+TEST_F(Rendezvous, AnotherJobsMasterIsRefusedAndNotDisturbed) {
+  RendezvousOptions stranger = options(1);
+  stranger.uid = "uid-2";
+  RendezvousOptions zombie = options(1);
+  RendezvousOptions zero = options(0);
+  RendezvousOptions one = options(1);
+  zero.attempt = 1;
+  one.attempt = 1;
+  Attempt master;
+  std::thread rank_0([&] { master.result = meet(zero, stop_, clock_, Logger::silent()); });
+  const auto refused = run({stranger, zombie});
+  ASSERT_FALSE(*refused[0].result);
+  EXPECT_EQ(refused[0].error().code, ExitCode::kConfig);
+  EXPECT_THAT(refused[0].error().message, AllOf(HasSubstr("another job"), HasSubstr("uid-1"), HasSubstr("uid-2")));
+  ASSERT_FALSE(*refused[1].result);
+  EXPECT_EQ(refused[1].error().code, ExitCode::kConfig);
+  EXPECT_THAT(refused[1].error().message, AllOf(HasSubstr("attempt 1"), HasSubstr("attempt 0"), HasSubstr("replaced")));
+  const auto wanted = run({one});
+  rank_0.join();
+  EXPECT_TRUE(*wanted[0].result) << wanted[0].error().message;
+  EXPECT_TRUE(*master.result) << master.error().message;
+}
+
+TEST_F(Rendezvous, AnOlderAttemptsMasterIsWaitedOut) {
+  RendezvousOptions old = options(0);
+  RendezvousOptions one = options(1);
+  one.attempt = 1;
+  one.timeout = milliseconds(400);
+  Attempt master;
+  std::thread rank_0([&] { master.result = meet(old, stop_, clock_, Logger::silent()); });
+  const auto waited = run({one});
+  ASSERT_FALSE(*waited[0].result);
+  EXPECT_EQ(waited[0].error().code, ExitCode::kTempFail) << "a retry may cure it: the old master will be gone";
+  EXPECT_THAT(waited[0].error().message, HasSubstr("attempt 0 is still there, this is attempt 1"));
+  stop_.raise(SIGTERM);
+  rank_0.join();
+  EXPECT_EQ(master.error().code, ExitCode::kTempFail);
+}
+
+TEST_F(Rendezvous, ASignalEndsTheWait) {
+  for (const int rank : {0, 1}) {
+    Attempt attempt;
+    const double seconds = seconds_of([&] {
+      std::thread waiting([&] { attempt.result = meet(options(rank), stop_, clock_, Logger::silent()); });
+      stop_.raise(SIGTERM);
+      waiting.join();
+    });
+    ASSERT_FALSE(*attempt.result);
+    EXPECT_EQ(attempt.error().code, ExitCode::kTempFail);
+    EXPECT_THAT(attempt.error().message, HasSubstr("interrupted by signal 15"));
+    EXPECT_LT(seconds, 4);
+  }
+}
+
+TEST(Addresses, RankZeroIsReachedWhereTheOthersReachedIt) {
+  // Two nodes: the master's own name is 127.0.1.1 in its /etc/hosts, its local rank came that way, the other node's
+  // not.
+  const std::vector<Arrival> arrivals = {{"127.0.0.1", "127.0.1.1"}, {"10.0.0.2", "10.0.0.1"}};
+  EXPECT_EQ(master_address_from(arrivals), "10.0.0.1");
+  EXPECT_EQ(own_address_from(arrivals[0], "10.0.0.1"), "10.0.0.1") << "it shares the master's host";
+  EXPECT_EQ(own_address_from(arrivals[1], "10.0.0.1"), "10.0.0.2");
+}
+
+TEST(Addresses, OneHostStaysOnLoopback) {
+  const std::vector<Arrival> four = {{"127.0.0.1", "127.0.0.1"}};
+  EXPECT_EQ(master_address_from(four), "127.0.0.1");
+  EXPECT_EQ(own_address_from(four[0], "127.0.0.1"), "127.0.0.1");
+  const std::vector<Arrival> six = {{"::1", "::1"}};
+  EXPECT_EQ(master_address_from(six), "::1");
+  EXPECT_EQ(own_address_from(six[0], "::1"), "::1");
+}
+
+TEST(Addresses, Loopback) {
+  for (const char* address : {"127.0.0.1", "127.0.1.1", "::1", "::ffff:127.0.0.1"})
+    EXPECT_TRUE(is_loopback(address)) << address;
+  for (const char* address : {"10.0.0.1", "fd00::1", "128.0.0.1"}) EXPECT_FALSE(is_loopback(address)) << address;
+}
+
+}  // namespace
+}  // namespace oarlock

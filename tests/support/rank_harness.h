@@ -1,0 +1,53 @@
+// Ranks as real processes: forked from the test (to call the engine's parts over a real Gloo group), or a trainer
+// program started once per rank with the environment of the contract.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/contract.h"
+#include "tests/integration/cli/program.h"
+#include "trainer/engine/process_group.h"
+
+namespace oarlock::test {
+
+// A TCP port of loopback that was free a moment ago.
+int free_port();
+
+// Forks `world_size` processes, connects them over loopback, and calls body(group) in each. What fails with EXPECT or
+// ASSERT in one of them, or throws, fails the test. The parent must not have used LibTorch's threads before.
+void run_ranks(int world_size, const std::function<void(const RankGroup& group)>& body);
+
+struct TrainerOptions {
+  std::string config;                              // text of the YAML file
+  std::vector<std::string> arguments;              // after --config FILE
+  std::map<std::string, std::string> environment;  // on top of the contract's; an empty value removes a variable
+  std::filesystem::path folder;                    // working directory of the ranks, for the configuration's paths
+};
+
+// The ranks of one job, each with its termination log.
+class TrainerRanks {
+ public:
+  TrainerRanks(int world_size, const TrainerOptions& options);
+
+  Program& rank(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
+  std::vector<int> wait();  // exit codes by rank
+  TerminationMessage last_word(int rank) const;
+  nlohmann::json log_line(int rank, const std::string& message) const;  // the last with this "msg"; null: none
+  int metrics_port(int rank) const;  // waits until it is served (--metrics-port auto)
+
+ private:
+  TemporaryFolder logs_;
+  std::vector<std::unique_ptr<Program>> ranks_;
+};
+
+// The program with the tests' tasks (tests/support/trainer_program).
+std::string test_trainer();
+
+// Body of GET http://127.0.0.1:port/path; "" when nobody answers.
+std::string http_get(int port, const std::string& path);
+
+}  // namespace oarlock::test

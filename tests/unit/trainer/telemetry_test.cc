@@ -1,0 +1,181 @@
+// What a run tells about itself: metrics, /statusz, the progress line, phases that sum up to the uptime.
+#include "trainer/engine/telemetry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <regex>
+
+#include "common/contract.h"
+#include "common/http/metrics.h"
+#include "tests/support/fake_clock.h"
+
+namespace oarlock {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using test::FakeClock;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(PhaseClock, PhasesAreExclusiveAndSumUpToTheUptime) {
+  FakeClock clock;
+  PhaseClock phases(clock);
+  clock.advance(seconds(2));
+  phases.enter(Phase::kDataWait);
+  clock.advance(seconds(1));
+  phases.enter(Phase::kForward);
+  clock.advance(seconds(4));
+  phases.enter(Phase::kDataWait);
+  clock.advance(seconds(8));  // under way
+  const auto by_phase = phases.seconds();
+  EXPECT_DOUBLE_EQ(by_phase[static_cast<size_t>(Phase::kStartup)], 2);
+  EXPECT_DOUBLE_EQ(by_phase[static_cast<size_t>(Phase::kForward)], 4);
+  EXPECT_DOUBLE_EQ(by_phase[static_cast<size_t>(Phase::kDataWait)], 9);
+  EXPECT_DOUBLE_EQ(std::accumulate(by_phase.begin(), by_phase.end(), 0.0), 15);
+}
+
+TEST(Throughput, FollowsTheLastTenSeconds) {
+  Throughput throughput;
+  EXPECT_EQ(throughput.samples_per_second(), 0);
+  for (int i = 0; i < 100; ++i) throughput.add_step(32, 0.1);
+  EXPECT_NEAR(throughput.samples_per_second(), 320, 1e-9);
+  EXPECT_NEAR(throughput.seconds_per_step(), 0.1, 1e-9);
+  for (int i = 0; i < 400; ++i) throughput.add_step(32, 0.2);  // 80 s: the fast ones are forgotten
+  EXPECT_NEAR(throughput.samples_per_second(), 160, 1);
+}
+
+TEST(ProgressLine, SaysWhereTheRunIs) {
+  ProgressView view;
+  view.step = 120;
+  view.target_steps = 1407;
+  view.epoch = 0;
+  view.epochs = 3;
+  view.loss = 0.51234;
+  view.learning_rate = 0.001;
+  view.samples_per_second = 23012.4;
+  view.seconds_per_step = 0.0326;
+  EXPECT_EQ(progress_line(view), "epoch 1/3  step 120/1407 (8%)  loss 0.5123  lr 0.001  23012 samples/s  ETA 0:42");
+  view = {};
+  view.step = 7;
+  EXPECT_EQ(progress_line(view), "step 7  lr 0  0 samples/s");
+}
+
+TEST(ProgressLine, Durations) {
+  EXPECT_EQ(format_duration(0), "0:00");
+  EXPECT_EQ(format_duration(42.4), "0:42");
+  EXPECT_EQ(format_duration(3723), "1:02:03");
+  EXPECT_EQ(format_duration(2 * 86400 + 3 * 3600 + 4 * 60), "2d 03:04");
+}
+
+TEST(ProgressLine, OverwritesItselfAtMostTenTimesASecond) {
+  FakeClock clock;
+  std::vector<std::string> written;
+  ProgressLine line([&](std::string_view text) { written.emplace_back(text); }, clock);
+  line.clear();
+  EXPECT_TRUE(written.empty()) << "nothing to clear";
+  line.show({});
+  line.show({});
+  ASSERT_EQ(written.size(), 1U);
+  EXPECT_THAT(written[0], testing::AllOf(testing::StartsWith("\r"), testing::EndsWith("\x1b[K\r")));
+  clock.advance(milliseconds(100));
+  line.show({});
+  EXPECT_EQ(written.size(), 2U);
+  line.clear();
+  EXPECT_EQ(written.back(), "\r\x1b[K");
+}
+
+TelemetryOptions rank_1_of_2() {
+  TelemetryOptions options;
+  options.rank = 1;
+  options.world_size = 2;
+  options.attempt = 4;
+  options.build = {"1.2.3", "abc", "2.11.0", "", ""};
+  options.run = {"run-7", "tiny", "ddp", "fp32"};
+  return options;
+}
+
+TEST(Telemetry, StatusFollowsTheRun) {
+  FakeClock clock;
+  Telemetry telemetry(rank_1_of_2(), Logger::silent(), clock);
+  EXPECT_EQ(telemetry.status().phase, "rendezvous");
+  EXPECT_EQ(telemetry.status().attempt, 4);
+  telemetry.enter(Phase::kRestore);
+  EXPECT_EQ(telemetry.status().phase, "restore");
+  telemetry.begin(10, 40, 1, 3);
+  telemetry.checkpoint_known(10);
+  telemetry.enter(Phase::kForward);
+  clock.advance(seconds(5));
+  telemetry.step_done({11, 1, 16, 32, 0.5, 0.01, 99});
+  telemetry.loss_known(1.25);
+  const RankStatus status = telemetry.status();
+  EXPECT_EQ(status.phase, "train");
+  EXPECT_EQ(status.rank, 1);
+  EXPECT_EQ(status.world_size, 2);
+  EXPECT_EQ(status.step, 11);
+  EXPECT_EQ(status.target_steps, 40);
+  EXPECT_EQ(status.checkpoint_step, 10);
+  EXPECT_EQ(status.last_step_seconds, 0.5);
+  EXPECT_EQ(status.loss, 1.25);
+  EXPECT_DOUBLE_EQ(status.samples_per_second, 64);
+  EXPECT_EQ(status.collective_sequence, 99);
+  EXPECT_EQ(status.updated_at, to_rfc3339(clock.now()));
+  telemetry.loss_known(NAN);
+  EXPECT_FALSE(telemetry.status().loss);
+  telemetry.finished(false);
+  EXPECT_EQ(telemetry.status().phase, "failed");
+}
+
+TEST(TrainerMetrics, EverySeriesHasTheRankAndTheNamesOfTheContract) {
+  FakeClock clock;
+  TrainerMetrics metrics(1, 2, {"1.2.3", "abc", "2.11.0", "", ""}, {"run-7", "tiny", "ddp", "fp32"});
+  const auto text = [&] { return metrics_handler(metrics.registry())("").body; };
+  EXPECT_THAT(text(), Not(HasSubstr("\ntrainer_loss{"))) << "no loss before there is one";
+  metrics.set_target_steps(40);
+  metrics.step_done(11, 16, 0.02, 0.001, clock.now());
+  metrics.set_loss(1.25);
+  metrics.set_validation_loss(1.5);
+  metrics.set_phases({1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+  metrics.set_phases({1, 2, 3, 4, 5.5, 6, 7, 8, 9, 10});
+  metrics.rendezvous_done(0.2);
+  metrics.collective(Collective::kAllReduce, 2, 4096);
+  metrics.checkpoint_done(true, true, 1000, 0.1);
+  metrics.checkpoint_done(true, false, 0, 0);
+  metrics.set_last_checkpoint(11, clock.now());
+  const std::string now = text();
+  for (const char* line :
+       {"trainer_build_info{rank=\"1\",cuda=\"\",libtorch=\"2.11.0\",nccl=\"\",revision=\"abc\",version=\"1.2.3\"} 1\n",
+        "trainer_run_info{rank=\"1\",model=\"tiny\",precision=\"fp32\",run_id=\"run-7\",strategy=\"ddp\"} 1\n",
+        "trainer_world_size{rank=\"1\"} 2\n",
+        "trainer_steps_total{rank=\"1\"} 1\n",
+        "trainer_current_step{rank=\"1\"} 11\n",
+        "trainer_target_steps{rank=\"1\"} 40\n",
+        "trainer_samples_total{rank=\"1\"} 16\n",
+        "trainer_loss{rank=\"1\"} 1.25\n",
+        "trainer_validation_loss{rank=\"1\"} 1.5\n",
+        "trainer_learning_rate{rank=\"1\"} 0.001\n",
+        "trainer_last_step_timestamp_seconds{rank=\"1\"} 1700000000\n",
+        "trainer_phase_seconds_total{rank=\"1\",phase=\"startup\"} 1\n",
+        "trainer_phase_seconds_total{rank=\"1\",phase=\"forward\"} 5.5\n",
+        "trainer_step_duration_seconds_count{rank=\"1\"} 1\n",
+        "trainer_rendezvous_duration_seconds_count{rank=\"1\"} 1\n",
+        "trainer_collective_operations_total{rank=\"1\",group=\"dp\",op=\"all_reduce\"} 2\n",
+        "trainer_collective_bytes_total{rank=\"1\",group=\"dp\",op=\"all_reduce\"} 4096\n",
+        "trainer_checkpoint_operations_total{rank=\"1\",operation=\"save\",result=\"success\"} 1\n",
+        "trainer_checkpoint_operations_total{rank=\"1\",operation=\"save\",result=\"failure\"} 1\n",
+        "trainer_checkpoint_bytes_total{rank=\"1\",operation=\"save\"} 1000\n",
+        "trainer_last_checkpoint_step{rank=\"1\"} 11\n"}) {
+    EXPECT_THAT(now, HasSubstr(line));
+  }
+  // Every trainer series, whatever it is, carries the rank.
+  const std::regex series(R"((^|\n)(trainer_[a-z_]+)(\{[^}]*\})?)");
+  for (std::sregex_iterator it(now.begin(), now.end(), series), end; it != end; ++it) {
+    EXPECT_THAT((*it)[3].str(), HasSubstr("rank=\"1\"")) << (*it)[2];
+  }
+}
+
+}  // namespace
+}  // namespace oarlock

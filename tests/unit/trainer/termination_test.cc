@@ -1,0 +1,51 @@
+// The last word of a rank, and how many cores it may use.
+#include "trainer/engine/termination.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "common/files.h"
+#include "tests/support/temporary_folder.h"
+#include "trainer/engine/cpu_count.h"
+
+namespace oarlock {
+namespace {
+
+TEST(TerminationLog, ThePathOfTheEnvironmentWins) { EXPECT_EQ(termination_log_path("/tmp/x"), "/tmp/x"); }
+
+TEST(TerminationLog, OverwritesInPlaceWhatAnEarlierProcessLeft) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.path() / "termination-log";
+  std::ofstream(path) << std::string(5000, 'x');
+  std::filesystem::create_hard_link(path,
+                                    folder.path() / "mount");  // as the kubelet's bind mount: the same file elsewhere
+  const TerminationMessage message = {3, 120, 100, "PeerLost", "another rank was lost"};
+  ASSERT_TRUE(write_termination_message(path, message));
+  EXPECT_EQ(termination_message_from_json(*read_file(folder.path() / "mount")), message);
+}
+
+TEST(TerminationLog, FailureNamesThePath) {
+  const auto written = write_termination_message("/nowhere/termination-log", {});
+  ASSERT_FALSE(written);
+  EXPECT_NE(written.error().message.find("/nowhere/termination-log"), std::string::npos);
+}
+
+TEST(TerminationLog, EveryExitCodeHasItsReason) {
+  EXPECT_EQ(reason_of(ExitCode::kOk), "Completed");
+  EXPECT_EQ(reason_of(ExitCode::kConfig), "ConfigInvalid");
+  EXPECT_EQ(reason_of(ExitCode::kPeerLost), "PeerLost");
+}
+
+TEST(CpuCount, FromTheContainersLimit) {
+  EXPECT_EQ(cpus_from_cpu_max("max 100000\n"), 0);
+  EXPECT_EQ(cpus_from_cpu_max("200000 100000\n"), 2);
+  EXPECT_EQ(cpus_from_cpu_max("150000 100000\n"), 2);
+  EXPECT_EQ(cpus_from_cpu_max("50000 100000\n"), 1);
+  EXPECT_EQ(cpus_from_cpu_max("-1 100000\n"), 0);  // version 1's "no limit"
+  EXPECT_EQ(cpus_from_cpu_max(""), 0);
+  EXPECT_GE(usable_cpus(), 1);
+}
+
+}  // namespace
+}  // namespace oarlock

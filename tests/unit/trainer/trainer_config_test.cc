@@ -1,0 +1,234 @@
+// The trainer's configuration: every key read, every problem reported at once with its place.
+#include "trainer/engine/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace oarlock {
+namespace {
+
+using testing::HasSubstr;
+
+// A task whose data section has `path` and whose model section has `hidden`.
+struct FakeTasks {
+  std::string task;
+  std::string path;
+  int hidden = 0;
+
+  Result<TrainerConfig> parse(const std::string& text) {
+    const TaskNames names = {{"images", "text"},
+                             [this](const std::string& name, yaml::MapReader& data, yaml::MapReader& model) {
+                               task = name;
+                               data.read("path", path);
+                               model.read("hidden", hidden);
+                             }};
+    return parse_config(text, "f.yaml", names);
+  }
+};
+
+std::string error_of(const std::string& text) {
+  FakeTasks tasks;
+  const auto config = tasks.parse(text);
+  EXPECT_FALSE(config);
+  if (config) return "";
+  EXPECT_EQ(config.error().code, ExitCode::kConfig);
+  return config.error().message;
+}
+
+constexpr char kAll[] = R"(
+task: images
+data: {path: /d}
+model: {hidden: 7}
+seed: 9
+epochs: 3
+batch: {size: 32, per: global, drop_last: true}
+optimizer: {name: sgd, lr: 0.1, weight_decay: 1e-4, momentum: 0.9, nesterov: true}
+schedule: {name: cosine, warmup_steps: 10}
+checkpoint: {dir: /ck, every_steps: 5, every_epochs: 0, keep: 2}
+eval: {every_epochs: 2, batch_size: 100}
+ddp: {bucket_cap_mb: 12.5, gradient_as_bucket_view: false, find_unused_parameters: true, static_graph: true, broadcast_buffers: false}
+distributed: {backend: gloo, rendezvous_timeout_seconds: 7, timeout_seconds: 8.5}
+loader: {threads: 0, prefetch: 4}
+log: {every_steps: 3}
+device: cpu
+threads: 2
+)";
+
+TEST(TrainerConfig, ReadsEveryKey) {
+  FakeTasks tasks;
+  const auto config = tasks.parse(kAll);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->task, "images");
+  EXPECT_EQ(tasks.task, "images");
+  EXPECT_EQ(tasks.path, "/d");
+  EXPECT_EQ(tasks.hidden, 7);
+  EXPECT_EQ(config->seed, 9U);
+  EXPECT_EQ(config->epochs, 3);
+  EXPECT_FALSE(config->steps);
+  EXPECT_EQ(config->batch.size, 32);
+  EXPECT_EQ(config->batch.per, BatchPer::kGlobal);
+  EXPECT_TRUE(config->batch.drop_last);
+  EXPECT_EQ(config->optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(config->optimizer.lr, 0.1);
+  EXPECT_EQ(config->optimizer.weight_decay, 1e-4);
+  EXPECT_EQ(config->optimizer.momentum, 0.9);
+  EXPECT_TRUE(config->optimizer.nesterov);
+  EXPECT_EQ(config->schedule.kind, ScheduleKind::kCosine);
+  EXPECT_EQ(config->schedule.warmup_steps, 10);
+  EXPECT_EQ(config->checkpoint.dir, "/ck");
+  EXPECT_EQ(config->checkpoint.every_steps, 5);
+  EXPECT_EQ(config->checkpoint.every_epochs, 0);
+  EXPECT_EQ(config->checkpoint.keep, 2);
+  EXPECT_EQ(config->eval.every_epochs, 2);
+  EXPECT_EQ(config->eval.batch_size, 100);
+  EXPECT_EQ(config->ddp.bucket_cap_mb, 12.5);
+  EXPECT_FALSE(config->ddp.gradient_as_bucket_view);
+  EXPECT_TRUE(config->ddp.find_unused_parameters);
+  EXPECT_TRUE(config->ddp.static_graph);
+  EXPECT_FALSE(config->ddp.broadcast_buffers);
+  EXPECT_EQ(config->distributed.backend, BackendKind::kGloo);
+  EXPECT_EQ(config->distributed.rendezvous_timeout_seconds, 7);
+  EXPECT_EQ(config->distributed.timeout_seconds, 8.5);
+  EXPECT_EQ(config->loader.threads, 0);
+  EXPECT_EQ(config->loader.prefetch, 4);
+  EXPECT_EQ(config->log_every_steps, 3);
+  EXPECT_EQ(config->device, DeviceKind::kCpu);
+  EXPECT_EQ(config->threads, 2);
+}
+
+TEST(TrainerConfig, TaskAndLengthAreEnough) {
+  FakeTasks tasks;
+  const auto config = tasks.parse("{task: text, steps: 10}");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->steps, 10);
+  EXPECT_EQ(config->optimizer.kind, OptimizerKind::kAdamW);
+  EXPECT_EQ(config->optimizer.weight_decay, 0.01);
+}
+
+TEST(TrainerConfig, SgdHasNoWeightDecayUnlessSet) {
+  FakeTasks tasks;
+  const auto config = tasks.parse("{task: text, steps: 10, optimizer: {name: sgd}}");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->optimizer.weight_decay, 0);
+}
+
+TEST(TrainerConfig, AllProblemsAtOnceWithPlaceAndSuggestion) {
+  const std::string message = error_of(
+      "task: imges\n"
+      "epohcs: 3\n"
+      "batch:\n"
+      "  size: 0\n"
+      "optimizer: {lr: fast, beta: [0.9, 0.99]}\n"
+      "device: gpu\n");
+  EXPECT_THAT(message, HasSubstr("f.yaml:1:7: task: 'imges' is not one of images, text; did you mean 'images'?"));
+  EXPECT_THAT(message, HasSubstr("f.yaml:2:1: epohcs: unknown key; did you mean 'epochs'?"));
+  EXPECT_THAT(message, HasSubstr("f.yaml:4:9: batch.size: 0 is below 1"));
+  EXPECT_THAT(message, HasSubstr("f.yaml:5:17: optimizer.lr: expected a number, got 'fast'"));
+  EXPECT_THAT(message, HasSubstr("f.yaml:5:23: optimizer.beta: unknown key; did you mean 'betas'?"));
+  EXPECT_THAT(message, HasSubstr("f.yaml:6:9: device: 'gpu' is not one of auto, cpu, cuda"));
+  EXPECT_THAT(message, HasSubstr("epochs: is required"));
+}
+
+TEST(TrainerConfig, UnknownKeysOfTheTasksSectionsAreProblems) {
+  const std::string message = error_of("task: images\nsteps: 1\ndata: {pth: /d}\nmodel: {hiden: 3}\n");
+  EXPECT_THAT(message, HasSubstr("f.yaml:3:8: data.pth: unknown key; did you mean 'path'?"));
+  EXPECT_THAT(message, HasSubstr("f.yaml:4:9: model.hiden: unknown key; did you mean 'hidden'?"));
+}
+
+struct WrongValue {
+  const char* line;
+  const char* message;
+};
+
+TEST(TrainerConfig, ValuesOutOfRange) {
+  const WrongValue cases[] = {
+      {"steps: 5", "steps: the length is given twice"},
+      {"epochs: 0", "epochs: 0 is below 1"},
+      {"seed: -1", "seed: -1 is below 0"},
+      {"optimizer: {lr: 0}", "optimizer.lr: 0 is not above 0"},
+      {"optimizer: {weight_decay: -0.1}", "optimizer.weight_decay: -0.1 is below 0"},
+      {"optimizer: {momentum: 0.9}", "optimizer.momentum: belongs to the optimizer sgd"},
+      {"optimizer: {name: sgd, betas: [0.9, 0.99]}", "optimizer.betas: belongs to the optimizer adamw"},
+      {"optimizer: {betas: [0.9]}", "optimizer.betas: expected two numbers"},
+      {"optimizer: {betas: [0.9, 1.0]}", "optimizer.betas: expected two numbers"},
+      {"optimizer: {name: sgd, momentum: 1}", "optimizer.momentum: 1 is not in [0, 1)"},
+      {"optimizer: {name: sgd, nesterov: true}", "optimizer.nesterov: needs a momentum"},
+      {"optimizer: {name: sdg}", "did you mean 'sgd'?"},
+      {"schedule: {warmup_steps: -1}", "schedule.warmup_steps: -1 is below 0"},
+      {"checkpoint: {keep: -1}", "checkpoint.keep: -1 is below 0"},
+      {"ddp: {bucket_cap_mb: 0}", "ddp.bucket_cap_mb: 0 is not above 0"},
+      {"distributed: {backend: mpi}", "'mpi' is not one of auto, gloo, nccl"},
+      {"distributed: {timeout_seconds: 0}", "distributed.timeout_seconds: 0 is not above 0"},
+      {"loader: {prefetch: 0}", "loader.prefetch: 0 is below 1"},
+      {"log: {every_steps: 0}", "log.every_steps: 0 is below 1"},
+      {"threads: -1", "threads: -1 is below 0"},
+  };
+  for (const WrongValue& wrong : cases) {
+    const bool has_epochs = std::string(wrong.line).starts_with("epochs");
+    const std::string text = std::string("task: images\n") + (has_epochs ? "" : "epochs: 1\n") + wrong.line + "\n";
+    EXPECT_THAT(error_of(text), HasSubstr(wrong.message)) << wrong.line;
+  }
+}
+
+constexpr char kJob[] = R"(apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: ck}
+---
+apiVersion: oarlock.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: j}
+spec:
+  nodes: 2
+  trainer:
+    task: images
+    epochs: 2
+    optimizer: {lrr: 1}
+)";
+
+TEST(TrainerConfig, TheTrainerSectionOfATrainingJob) {
+  std::string text = kJob;
+  EXPECT_THAT(error_of(text), HasSubstr("f.yaml:13:17: spec.trainer.optimizer.lrr: unknown key; did you mean 'lr'?"));
+  text.replace(text.find("lrr: 1"), 6, "lr: 0.5");
+  FakeTasks tasks;
+  const auto config = tasks.parse(text);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->epochs, 2);
+  EXPECT_EQ(config->optimizer.lr, 0.5);
+}
+
+TEST(TrainerConfig, FilesWithoutOneConfiguration) {
+  EXPECT_THAT(error_of(""), HasSubstr("f.yaml: the file holds no configuration"));
+  EXPECT_THAT(error_of("kind: Pod\n"), HasSubstr("no TrainingJob, only kind 'Pod'"));
+  EXPECT_THAT(error_of("kind: TrainingJob\nspec: {nodes: 1}\n"), HasSubstr("has no spec.trainer"));
+  EXPECT_THAT(error_of("kind: TrainingJob\n---\nkind: TrainingJob\n"), HasSubstr("holds 2 TrainingJobs"));
+  EXPECT_THAT(error_of("task: images\n---\ntask: images\n"), HasSubstr("several documents"));
+  EXPECT_THAT(error_of("- 1\n"), HasSubstr("expected a map, got a list"));
+  EXPECT_THAT(error_of("{task: [}"), HasSubstr("this is not YAML"));
+}
+
+TEST(TrainerConfig, MissingFileSaysItsName) {
+  const auto config = load_config("/nowhere/trainer.yaml", {});
+  ASSERT_FALSE(config);
+  EXPECT_EQ(config.error().code, ExitCode::kNoInput);
+  EXPECT_THAT(config.error().message, HasSubstr("/nowhere/trainer.yaml"));
+}
+
+TEST(TrainerConfig, JsonIsYaml) {
+  FakeTasks tasks;
+  const auto config = tasks.parse(R"({"task":"images","epochs":1,"optimizer":{"lr":0.0005}})");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->optimizer.lr, 0.0005);
+}
+
+TEST(BatchSize, PerDeviceOrGlobal) {
+  EXPECT_EQ(batch_size_per_rank({32, BatchPer::kDevice, false}, 3), 32);
+  EXPECT_EQ(batch_size_per_rank({96, BatchPer::kGlobal, false}, 3), 32);
+  const auto uneven = batch_size_per_rank({32, BatchPer::kGlobal, false}, 3);
+  ASSERT_FALSE(uneven);
+  EXPECT_EQ(uneven.error().code, ExitCode::kConfig);
+  EXPECT_THAT(uneven.error().message,
+              testing::AllOf(HasSubstr("32"), HasSubstr("3 ranks"), HasSubstr("multiple of 3")));
+}
+
+}  // namespace
+}  // namespace oarlock
