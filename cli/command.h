@@ -19,5 +19,7 @@ using Words = std::vector<std::string>;
 // `after_marker`: the words after the first "--", which CLI11 does not see. Both references must live until the end.
 void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen& chosen);
 void add_run(CLI::App& app, Chosen& chosen);
+void add_validate(CLI::App& app, Chosen& chosen);
+void add_render(CLI::App& app, Chosen& chosen);
 
 }  // namespace oarlock::cli

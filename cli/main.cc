@@ -50,11 +50,14 @@ int run_main(Words words) {
   app.set_version_flag("--version", "oarlock " OARLOCK_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "\nexamples:\n  oarlock run -f trainingjob.yaml\n  oarlock launch --nproc 2 -- python3 train.py\n\nExit codes "
+      "\nexamples:\n  oarlock run -f trainingjob.yaml\n  oarlock validate -f trainingjob.yaml\n  oarlock launch "
+      "--nproc 2 -- python3 train.py\n\nExit codes "
       "are explained in docs/exit-codes.md.");
   Chosen chosen;
   add_run(app, chosen);
   add_launch(app, after_marker, chosen);
+  add_validate(app, chosen);
+  add_render(app, chosen);
 
   std::string command = "oarlock";
   if (!words.empty() && !words.front().starts_with('-') && !has_subcommand(app, words.front())) {

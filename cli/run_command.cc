@@ -56,6 +56,7 @@ struct RunFlags {
   std::optional<int> nproc;
   std::optional<int> master_port;
   std::optional<double> grace;
+  std::string log_format = "auto";
   bool fresh = false;
 };
 
@@ -169,7 +170,11 @@ class LocalRun {
       environment[kEnvTerminationLog] = messages->path(static_cast<int>(members.size())).string();
       const bool is_rank = process.rank >= 0;
       const int number = is_rank ? process.rank : process.node;
-      const std::string prefix = fmt::format("[{} {}] ", is_rank ? "RANK" : "NODE", number);
+      std::string prefix = fmt::format("[{} {}] ", is_rank ? "RANK" : "NODE", number);
+      if (text_logs() && run::runs_default_command(job_)) {
+        argv->insert(argv->end(), {"--log-format", "text"});
+        prefix.clear();  // those lines have one
+      }
       ranks.push_back(is_rank ? number : number * job_.spec.processes_per_node);
       members.push_back({{std::move(*argv), std::move(environment), cores[static_cast<size_t>(process.node)]},
                          fmt::format("{} {}", is_rank ? "rank" : "node", number),
@@ -185,6 +190,11 @@ class LocalRun {
     const auto decisive = static_cast<size_t>(std::max(verdict->member, 0));
     return Ended{*verdict, members[decisive].name, processes[decisive].node,
                  launch::pod_message(texts, ranks, *verdict), !texts[decisive].empty()};
+  }
+
+  // The trainer itself sees a pipe and would write JSON.
+  bool text_logs() {
+    return flags_.log_format == "text" || (flags_.log_format == "auto" && console_.err().is_terminal());
   }
 
   void announce(const run::Place& place) {
@@ -215,7 +225,7 @@ class LocalRun {
     const std::string indent(std::string_view("oarlock run: ").size(), ' ');
     console_.say(fmt::format("{}: {} after {}, {}", job_.metadata.name, state, duration_text(clock_.steady() - begin),
                              plural(restarts, "restart")));
-    if (const auto message = termination_message_from_json(ended.message)) {
+    if (const auto message = termination_message_from_json(ended.message); message && message->step > 0) {
       std::string line = fmt::format("{}step {}", indent, message->step);
       if (message->checkpoint_step >= 0)
         line += fmt::format(", newest checkpoint at step {}", message->checkpoint_step);
@@ -301,6 +311,10 @@ void add_run(CLI::App& app, Chosen& chosen) {
          "seconds between SIGTERM and SIGKILL; default: terminationGracePeriodSeconds of the template, else 30")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 1e6));
+  run->add_option("--log-format", flags->log_format, "of oarlock-trainer: text, json, or auto: text on a terminal")
+      ->type_name("FORMAT")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"text", "json", "auto"}));
   run->add_flag("--fresh", flags->fresh, "start over; an earlier run's folder is moved aside, not deleted");
   run->callback([flags, &chosen] { chosen = [flags] { return run_job(*flags); }; });
 }

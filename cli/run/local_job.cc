@@ -124,6 +124,11 @@ std::vector<LocalProcess> local_processes(const api::TrainingJob& job, const Pla
   return processes;
 }
 
+bool runs_default_command(const api::TrainingJob& job) {
+  const Json pod = Json::parse(job.spec.pod_template);
+  return list_of(trainer_of(pod), "command").empty() && list_of(trainer_of(pod), "args").empty();
+}
+
 bool saves_checkpoints(const api::TrainingJob& job) {
   return !control::PodFactory(job, 0).group().checkpoint_dir.empty();
 }

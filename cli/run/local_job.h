@@ -38,7 +38,8 @@ struct LocalProcess {
 // REQUIRES: api::check(job) is empty.
 std::vector<LocalProcess> local_processes(const api::TrainingJob& job, const Place& place);
 
-bool saves_checkpoints(const api::TrainingJob& job);  // the template mounts a volume `checkpoints`
+bool runs_default_command(const api::TrainingJob& job);  // oarlock-trainer: neither `command` nor `args` is given
+bool saves_checkpoints(const api::TrainingJob& job);     // the template mounts a volume `checkpoints`
 
 // One line for each thing of the template that a cluster does and this machine does not, where it matters: paths that
 // lie on volumes, variables from Secrets, init containers and sidecars.

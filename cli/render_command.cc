@@ -1,0 +1,90 @@
+// oarlock render: the objects that the operator would create, without a cluster.
+#include <fmt/format.h>
+
+#include <CLI/Config.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/job_file.h"
+#include "cli/usage.h"
+#include "cli/yaml_writer.h"
+#include "operator/core/desired.h"
+
+namespace oarlock::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kDescription[] =
+    "Print the Service and the pods that the operator would create for a TrainingJob. The job's uid is the API\n"
+    "server's to give: it is shown as zeros unless the file has one.";
+
+constexpr char kFooter[] = R"(
+exit codes: 0; 66: the file cannot be read; 78: the file is wrong.
+
+examples:
+  oarlock render -f trainingjob.yaml
+  oarlock render -f trainingjob.yaml -o json | jq '.items[1].spec.containers[0].env'
+)";
+
+struct RenderFlags {
+  std::string file;
+  std::string name;
+  std::string output = "yaml";
+  int attempt = 0;
+};
+
+Result<int> render(const RenderFlags& flags) {
+  Result<std::vector<api::TrainingJob>> jobs = load_jobs(flags.file);
+  if (!jobs) return tl::make_unexpected(jobs.error());
+  if (!flags.name.empty()) {
+    Result<api::TrainingJob> job = choose_job(std::move(*jobs), flags.name, flags.file);
+    if (!job) return tl::make_unexpected(job.error());
+    jobs = std::vector<api::TrainingJob>{std::move(*job)};
+  }
+  Json items = Json::array();
+  for (api::TrainingJob& job : *jobs) {
+    if (job.metadata.uid.empty()) job.metadata.uid = "00000000-0000-0000-0000-000000000000";
+    items.push_back(control::desired_service(job));
+    const control::PodFactory factory(job, flags.attempt);
+    for (int node = 0; node < job.spec.nodes; ++node) items.push_back(factory.pod(node));
+    for (const std::string& name : factory.overridden_variables()) {
+      fmt::print(stderr, "oarlock render: note: {}: the template's value of {} is replaced by the operator's\n",
+                 job.metadata.name, name);
+    }
+  }
+  std::string text;
+  if (flags.output == "json") {
+    text = Json{{"apiVersion", "v1"}, {"kind", "List"}, {"items", items}}.dump(2) + "\n";
+  } else {
+    for (const Json& item : items) text += (text.empty() ? "" : "---\n") + to_yaml(item);
+  }
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    return fail_errno(errno, "the output cannot be written");
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_render(CLI::App& app, Chosen& chosen) {
+  auto flags = std::make_shared<RenderFlags>();
+  CLI::App* render_app = app.add_subcommand("render", kDescription);
+  set_usage(*render_app, "oarlock render -f FILE [OPTIONS]");
+  render_app->footer(kFooter);
+  render_app->add_option("-f,--file", flags->file, "the TrainingJobs, YAML or JSON")->type_name("FILE")->required();
+  render_app->add_option("--name", flags->name, "only this TrainingJob")->type_name("NAME");
+  render_app->add_option("-o,--output", flags->output, "yaml or json")
+      ->type_name("FORMAT")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"yaml", "json"}));
+  render_app->add_option("--attempt", flags->attempt, "the pods of this attempt: restarts before it")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 9999));
+  render_app->callback([flags, &chosen] { chosen = [flags] { return render(*flags); }; });
+}
+
+}  // namespace oarlock::cli

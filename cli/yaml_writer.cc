@@ -1,0 +1,76 @@
+#include "cli/yaml_writer.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace oarlock::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+// The letters and marks that mean nothing special anywhere in a plain scalar, beginning with a letter or a slash.
+bool is_plain(std::string_view text) {
+  constexpr std::array<std::string_view, 9> kWords = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"};
+  const auto letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
+  const auto harmless = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("_./-").find(c) != std::string_view::npos;
+  };
+  if (text.empty() || !(letter(text.front()) || text.front() == '/') ||
+      !std::all_of(text.begin(), text.end(), harmless))
+    return false;
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return std::find(kWords.begin(), kWords.end(), lower) == kWords.end();
+}
+
+std::string scalar(const Json& value) {
+  if (value.is_string() && is_plain(value.get_ref<const std::string&>())) return value;
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);  // JSON's scalars are YAML's; so are {} and []
+}
+
+bool is_block(const Json& value) { return value.is_structured() && !value.empty(); }
+
+void write(const Json& value, size_t indent, std::string& out);
+
+// What stands behind "key:" or "-".
+void write_value(const Json& value, size_t indent, std::string& out) {
+  if (is_block(value)) {
+    out += '\n';
+    write(value, indent, out);
+  } else {
+    out += ' ' + scalar(value) + '\n';
+  }
+}
+
+void write(const Json& value, size_t indent, std::string& out) {
+  const std::string space(indent, ' ');
+  if (!is_block(value)) {
+    out += space + scalar(value) + '\n';
+  } else if (value.is_object()) {
+    for (const auto& [key, child] : value.items()) {
+      out += space + scalar(key) + ':';
+      write_value(child, child.is_array() ? indent : indent + 2, out);
+    }
+  } else {
+    for (const Json& item : value) {
+      const size_t begin = out.size();
+      write(item, indent + 2, out);
+      out[begin + indent] = '-';  // in the indentation of the item's first line
+    }
+  }
+}
+
+}  // namespace
+
+std::string to_yaml(const Json& value) {
+  std::string out;
+  write(value, 0, out);
+  return out;
+}
+
+}  // namespace oarlock::cli
