@@ -56,4 +56,4 @@ job_from_example() {
         else . end"
 }
 
-operator_pod() { kubectl -n oarlock-system get pods -l app.kubernetes.io/name=oarlock-operator -o 'jsonpath={.items[0].metadata.name}'; }
+operator_pod() { kubectl -n oarlock-system get pods -l app.kubernetes.io/component=operator -o 'jsonpath={.items[0].metadata.name}'; }

@@ -13,7 +13,7 @@ read -r node id < <(kubectl get pod killed-0-1 -o 'jsonpath={.spec.nodeName} {.s
 old_operator=$(operator_pod)
 scripts/cluster node "${node#node}" exec ctr -n k8s.io tasks kill --signal SIGKILL "$id"
 kubectl -n oarlock-system delete pod "$old_operator" --grace-period=0 --force
-wait_for 60 "another operator pod is ready" bash -c "[[ \$(kubectl -n oarlock-system get pods -l app.kubernetes.io/name=oarlock-operator -o 'jsonpath={range .items[*]}{.metadata.name}={.status.conditions[?(@.type==\"Ready\")].status} {end}') == *=True* ]] && ! kubectl -n oarlock-system get pod $old_operator"
+wait_for 60 "another operator pod is ready" bash -c "[[ \$(kubectl -n oarlock-system get pods -l app.kubernetes.io/component=operator -o 'jsonpath={range .items[*]}{.metadata.name}={.status.conditions[?(@.type==\"Ready\")].status} {end}') == *=True* ]] && ! kubectl -n oarlock-system get pod $old_operator"
 
 step "the group is restarted once and completes"
 wait_for 90 "the pods of attempt 1 are there" kubectl get pod killed-1-0 killed-1-1
