@@ -1,0 +1,129 @@
+// oarlock validate and render, and what all commands share.
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/yaml/reader.h"
+#include "operator/api/validate.h"
+#include "operator/core/desired.h"
+#include "tests/integration/cli/program.h"
+
+namespace oarlock::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+const std::string kExample = OARLOCK_SOURCE "/manifests/examples/fashion-mnist.yaml";
+
+constexpr char kJob[] = R"(apiVersion: oarlock.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: j}
+spec:
+  nodes: 2
+  template: {spec: {containers: [{name: trainer, image: x, command: [python3], env: [{name: RANK, value: "7"}]}]}}
+)";
+
+// A folder with oarlock alone, or with a stand-in for oarlock-trainer beside it.
+class OfflineTest : public testing::Test {
+ protected:
+  OfflineTest() { fs::copy_file(oarlock(), folder_.path() / "oarlock"); }
+  void write(const std::string& name, const std::string& text) { std::ofstream(folder_.path() / name) << text; }
+  void trainer(const std::string& script) {
+    write("oarlock-trainer", "#!/bin/sh\n" + script);
+    fs::permissions(folder_.path() / "oarlock-trainer", fs::perms::owner_all);
+  }
+  std::unique_ptr<Program> start(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), (folder_.path() / "oarlock").string());
+    return std::make_unique<Program>(
+        arguments, ProgramOptions{.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(OfflineTest, ValidateReportsEveryProblemOfEveryFile) {
+  write("good.yaml", kJob);
+  write("bad.yaml",
+        "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec:\n  nodse: 2\n  "
+        "processesPerNode: two\n  template: {spec: {}}\n");
+  const auto run = start({"validate", "-f", "good.yaml", "bad.yaml", "missing.yaml"});
+  EXPECT_EQ(run->wait(), 78);
+  EXPECT_THAT(lines(run->out()), ElementsAre("good.yaml: TrainingJob j is valid: 2 x 1 ranks"));
+  EXPECT_THAT(run->err(), AllOf(HasSubstr("bad.yaml:5:3: "), HasSubstr("did you mean 'nodes'?"),
+                                HasSubstr("bad.yaml:6:21: "), HasSubstr("missing.yaml: cannot be opened")));
+  const auto missing = start({"validate", "-f", "missing.yaml"});
+  EXPECT_EQ(missing->wait(), 66);
+}
+
+TEST_F(OfflineTest, ValidateAsksTheTrainerAboutItsPart) {
+  write("job.yaml",
+        "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec:\n  trainer: {task: x}\n  "
+        "template: {spec: {containers: [{name: trainer, image: x}]}}\n");
+  const auto without = start({"validate", "-f", "job.yaml"});
+  EXPECT_EQ(without->wait(), 0);
+  EXPECT_THAT(without->err(), HasSubstr("job.yaml: note: spec.trainer is not checked: oarlock-trainer is neither in"));
+  trainer("echo \"asked: $*\"; exit 0");
+  const auto good = start({"validate", "-f", "job.yaml"});
+  EXPECT_EQ(good->wait(), 0);
+  EXPECT_THAT(lines(good->out()),
+              ElementsAre("asked: --check --config job.yaml", "job.yaml: TrainingJob j is valid: 1 x 1 ranks"));
+  trainer("echo job.yaml:5:13: unknown task >&2; exit 78");
+  const auto bad = start({"validate", "-f", "job.yaml"});
+  EXPECT_EQ(bad->wait(), 78);
+  EXPECT_EQ(bad->out(), "");
+  EXPECT_THAT(lines(bad->err()), ElementsAre("job.yaml:5:13: unknown task"));
+}
+
+TEST_F(OfflineTest, RenderPrintsTheOperatorsObjects) {
+  write("job.yaml", kJob);
+  const auto as_json = start({"render", "-f", "job.yaml", "-o", "json", "--attempt", "3"});
+  EXPECT_EQ(as_json->wait(), 0) << as_json->err();
+  auto job = api::training_job_from_yaml(yaml::parse_all(kJob, "job.yaml")->front(), "job.yaml").value();
+  job.metadata.uid = "00000000-0000-0000-0000-000000000000";
+  const control::PodFactory factory(job, 3);
+  const Json expected = Json::array({control::desired_service(job), factory.pod(0), factory.pod(1)});
+  EXPECT_EQ(Json::parse(as_json->out())["items"], expected);
+  EXPECT_THAT(as_json->err(), HasSubstr("j: the template's value of RANK is replaced by the operator's"));
+  const auto as_yaml = start({"render", "-f", "job.yaml", "--attempt", "3"});
+  EXPECT_EQ(as_yaml->wait(), 0);
+  Json read = Json::array();
+  const auto documents = yaml::parse_all(as_yaml->out(), "out");
+  ASSERT_TRUE(documents.has_value()) << documents.error().message;
+  for (const yaml::Node& document : *documents) read.push_back(document.to_json());
+  EXPECT_EQ(read, expected);
+}
+
+TEST_F(OfflineTest, TheExampleIsValid) {
+  const auto run = start({"validate", "-f", kExample});
+  EXPECT_EQ(run->wait(), 0) << run->err();
+  const auto rendered = start({"render", "-f", kExample, "-o", "json"});
+  EXPECT_EQ(rendered->wait(), 0);
+  const Json items = Json::parse(rendered->out())["items"];
+  ASSERT_EQ(items.size(), 3u);
+  const Json& container = items[1]["spec"]["containers"][0];
+  EXPECT_EQ(
+      container["image"],
+      "oarlock/trainer:" + content(OARLOCK_SOURCE "/VERSION").substr(0, content(OARLOCK_SOURCE "/VERSION").find('\n')));
+}
+
+TEST_F(OfflineTest, HelpAndVersion) {
+  EXPECT_EQ(start({"--version"})->wait(), 0);
+  for (const std::string command : {"run", "launch", "validate", "render"}) {
+    const auto help = start({command, "--help"});
+    EXPECT_EQ(help->wait(), 0);
+    EXPECT_THAT(help->out(), AllOf(HasSubstr("usage: oarlock " + command), HasSubstr("examples:"),
+                                   HasSubstr("  oarlock " + command + " ")));
+  }
+  const auto nothing = start({});
+  EXPECT_EQ(nothing->wait(), 64);
+  const auto render = start({"render"});
+  EXPECT_EQ(render->wait(), 64);
+  EXPECT_THAT(lines(render->err()), ElementsAre(HasSubstr("--file")));
+}
+
+}  // namespace
+}  // namespace oarlock::test
