@@ -1,0 +1,116 @@
+// oarlock run with the real trainer: two ranks, DDP, a killed rank, a second run.
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/integration/cli/program.h"
+
+namespace oarlock::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+class RunTrainerTest : public testing::Test {
+ protected:
+  void job(int steps, const std::string& more = "") {
+    std::ofstream(folder_.path() / "job.yaml") << R"(apiVersion: oarlock.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: j}
+spec:
+  nodes: 2
+  trainer:
+    task: image_classification
+    data: {train_samples: 4000, eval_samples: 200}
+    steps: )" << steps << R"(
+    batch: {size: 8}
+    checkpoint: {every_steps: 10}
+    log: {every_steps: 10}
+)" << more << R"(
+  template:
+    spec:
+      containers:
+        - {name: trainer, image: x, volumeMounts: [{name: checkpoints, mountPath: /ckpt}]}
+)";
+  }
+  std::unique_ptr<Program> start() {
+    return std::make_unique<Program>(std::vector<std::string>{oarlock(), "run", "-f", "job.yaml"},
+                                     ProgramOptions{.environment = {}, .folder = folder_.path()});
+  }
+  // The first JSON line of rank 0 with the message; null: there is none.
+  static Json line_of(const std::string& output, const std::string& message) {
+    for (const std::string& line : lines(output)) {
+      if (!line.starts_with("[RANK 0] {")) continue;
+      const Json json = Json::parse(line.substr(9), nullptr, false);
+      if (json.is_object() && json.value("msg", "").starts_with(message)) return json;
+    }
+    return nullptr;
+  }
+  // Pid of a rank of the run: the child whose environment says so.
+  static int pid_of_rank(const Program& run, int rank) {
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      const std::string stat = content(entry.path() / "stat");
+      const size_t end = stat.rfind(')');
+      if (end == std::string::npos || std::stoi(stat.substr(end + 4)) != run.pid()) continue;
+      const std::string environment = content(entry.path() / "environ");
+      if (environment.find(std::string(1, '\0') + "RANK=" + std::to_string(rank) + '\0') != std::string::npos)
+        return std::stoi(name);
+    }
+    return -1;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(RunTrainerTest, TrainsAndASecondRunSaysThatItIsDone) {
+  job(20);
+  const auto run = start();
+  ASSERT_EQ(run->wait(), 0) << run->err();
+  const Json done = line_of(run->err(), "training is complete");
+  ASSERT_TRUE(done.is_object()) << run->err();
+  EXPECT_EQ(done["parameters_bitwise_equal"], true);
+  EXPECT_EQ(done["world_size"], 2);
+  EXPECT_EQ(done["checkpoint"], (folder_.path() / "oarlock-runs/j/checkpoints/step-00000020").string());
+  EXPECT_THAT(run->err(), HasSubstr("step 20, newest checkpoint at step 20"));
+  const auto again = start();
+  EXPECT_EQ(again->wait(), 0) << again->err();
+  EXPECT_EQ(line_of(again->err(), "resuming from a checkpoint")["resumed_from_step"], 20) << again->err();
+}
+
+TEST_F(RunTrainerTest, AKilledRankResumesFromTheCheckpoint) {
+  job(200);
+  const auto run = start();
+  ASSERT_TRUE(eventually([&] { return line_of(run->err(), "checkpoint saved").is_object(); })) << run->err();
+  const int pid = pid_of_rank(*run, 1);
+  ASSERT_GT(pid, 0);
+  ::kill(pid, SIGKILL);
+  ASSERT_EQ(run->wait(), 0) << run->err();
+  EXPECT_THAT(run->err(), HasSubstr("rank 1 ended with signal 9 (SIGKILL); all ranks start again, restart 1 of 3"));
+  EXPECT_GE(line_of(run->err(), "resuming from a checkpoint").value("resumed_from_step", 0), 10) << run->err();
+  EXPECT_EQ(line_of(run->err(), "training is complete").value("step", 0), 200);
+}
+
+TEST_F(RunTrainerTest, InterruptSavesAndTheNextRunResumes) {
+  job(100'000);
+  const auto run = start();
+  ASSERT_TRUE(eventually([&] { return line_of(run->err(), "checkpoint saved").is_object(); })) << run->err();
+  run->signal(SIGINT);
+  EXPECT_EQ(run->wait(), 75) << run->err();
+  EXPECT_THAT(run->err(), HasSubstr("j: Interrupted after"));
+}
+
+TEST_F(RunTrainerTest, ATypingErrorHasTheUsersLine) {
+  job(20, "    epohcs: 3\n");
+  const auto run = start();
+  EXPECT_EQ(run->wait(), 78);
+  EXPECT_THAT(run->err(), HasSubstr("job.yaml:13:5: spec.trainer.epohcs: unknown key; did you mean 'epochs'?"));
+  EXPECT_THAT(run->err(), HasSubstr("a restart would fail again"));
+}
+
+}  // namespace
+}  // namespace oarlock::test
