@@ -1,0 +1,126 @@
+#include "tests/support/api_server.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <sstream>
+#include <stdexcept>
+
+#include "common/clock.h"
+#include "operator/kube/config.h"
+#include "operator/kube/cpprest_transport.h"
+
+namespace oarlock::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string kCluster = std::string(OARLOCK_SOURCE) + "/scripts/cluster";
+
+void run(const std::vector<std::string>& argv, const ProgramOptions& options = {}) {
+  Program program(argv, options);
+  if (const int code = program.wait(); code != 0) {
+    throw std::runtime_error(argv[0] + " ended with " + std::to_string(code) + ":\n" + program.out() + program.err());
+  }
+}
+
+nlohmann::json parsed(const std::string& text) {
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  return json.is_discarded() ? nlohmann::json(text) : json;
+}
+
+}  // namespace
+
+ApiServer::ApiServer(Parts parts) : parts_(parts) {
+  // Ends the cluster when this process has ended in whatever way: a crashed test must leave no apiserver behind. In a
+  // session of its own, so that nothing takes it along.
+  const std::string watch = "exec setsid sh -c 'while kill -0 " + std::to_string(::getpid()) +
+                            " 2>/dev/null; do sleep 1; done; " + kCluster + " down --dir " + folder() +
+                            "' >/dev/null 2>&1 &";
+  run({"/bin/sh", "-c", watch});
+  run({kCluster, "up", parts == Parts::kApiOnly ? "--api-only" : "--control-plane-only", "--dir", folder()});
+  const auto config = kube::load_kubeconfig(kubeconfig());
+  if (!config) throw std::runtime_error(config.error().message);
+  auto transport =
+      kube::CpprestTransport::create(kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>()));
+  if (!transport) throw std::runtime_error(transport.error().message);
+  transport_ = std::move(*transport);
+}
+
+ApiServer::~ApiServer() {
+  transport_.reset();
+  try {
+    run({kCluster, "down", "--dir", folder()});
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << error.what();
+  }
+}
+
+std::string ApiServer::kubeconfig() const { return folder() + "/admin.kubeconfig"; }
+
+Reply ApiServer::call(const std::string& method, const std::string& target, const nlohmann::json& body) {
+  kube::Request request{.method = method, .target = target, .body = "", .content_type = "application/json"};
+  if (!body.is_null()) request.body = body.dump();
+  if (method == "PATCH") request.content_type = "application/merge-patch+json";
+  const auto response = transport_->send(request, 30s, {});
+  if (!response) throw std::runtime_error(method + " " + target + ": " + response.error().message);
+  return {response->status, parsed(response->body)};
+}
+
+void ApiServer::apply(const std::string& manifest) {
+  run({folder() + "/bin/kubectl", "apply", "-f", manifest},
+      {.environment = {{"KUBECONFIG", kubeconfig()}}, .folder = ""});
+}
+
+std::string ApiServer::make_namespace() {
+  const std::string name = "test-" + std::to_string(namespaces_++);
+  const Reply made = call("POST", "/api/v1/namespaces", {{"metadata", {{"name", name}}}});
+  if (!made.ok()) throw std::runtime_error("namespace " + name + ": " + made.message());
+  if (parts_ == Parts::kWithControllers) {
+    const std::string account = "/api/v1/namespaces/" + name + "/serviceaccounts/default";
+    if (!eventually([&] { return call("GET", account).ok(); }))
+      throw std::runtime_error("no service account in " + name);
+  }
+  return name;
+}
+
+OperatorProcess::OperatorProcess(std::vector<std::string> arguments, bool wait_until_ready) {
+  std::vector<std::string> argv{OARLOCK_BIN "/oarlock-operator", "--port", "0", "--listen-address", "127.0.0.1"};
+  for (std::string& argument : arguments) argv.push_back(std::move(argument));
+  program_ = std::make_unique<Program>(std::move(argv));
+  const std::string wanted = wait_until_ready ? "\"msg\":\"ready\"" : "\"msg\":\"listening\"";
+  if (!eventually([&] { return logged(wanted) || !alive(program_->pid()); }) || !logged(wanted)) {
+    throw std::runtime_error("the operator does not start:\n" + log());
+  }
+}
+
+int OperatorProcess::port() const {
+  const std::string text = log();
+  const std::string key = "\"port\":";
+  const size_t at = text.find(key);
+  return at == std::string::npos ? 0 : std::stoi(text.substr(at + key.size()));
+}
+
+Reply OperatorProcess::get(const std::string& path) const {
+  kube::TransportOptions options;
+  options.server = "http://127.0.0.1:" + std::to_string(port());
+  auto transport = kube::CpprestTransport::create(std::move(options));
+  if (!transport) throw std::runtime_error(transport.error().message);
+  const auto response = (*transport)->send({.method = "GET", .target = path, .body = "", .content_type = ""}, 10s, {});
+  if (!response) throw std::runtime_error(response.error().message);
+  return {response->status, response->body};
+}
+
+double OperatorProcess::metric(const std::string& name, const std::vector<std::string>& labels) const {
+  std::istringstream text(get("/metrics").body.get<std::string>());
+  double sum = 0;
+  for (std::string line; std::getline(text, line);) {
+    if (!line.starts_with(name + "{") && !line.starts_with(name + " ")) continue;
+    bool all = true;
+    for (const std::string& label : labels) all = all && line.find(label) != std::string::npos;
+    if (all) sum += std::stod(line.substr(line.rfind(' ') + 1));
+  }
+  return sum;
+}
+
+}  // namespace oarlock::test

@@ -1,0 +1,67 @@
+// A real kube-apiserver for a test program: started by scripts/cluster with a folder and ports of its own.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "operator/kube/transport.h"
+#include "tests/integration/cli/program.h"
+#include "tests/support/temporary_folder.h"
+
+namespace oarlock::test {
+
+struct Reply {
+  int status = 0;
+  nlohmann::json body;
+
+  bool ok() const { return status >= 200 && status < 300; }
+  std::string message() const { return body.is_object() ? body.value("message", "") : body.dump(); }
+};
+
+// Throws std::runtime_error where it cannot start: a test that needs it must fail, not pass.
+class ApiServer {
+ public:
+  enum class Parts { kApiOnly, kWithControllers };  // etcd and kube-apiserver; also controller-manager and scheduler
+  explicit ApiServer(Parts parts);
+  ~ApiServer();
+  ApiServer(const ApiServer&) = delete;
+  ApiServer& operator=(const ApiServer&) = delete;
+
+  std::string kubeconfig() const;  // of an administrator
+  Reply call(const std::string& method, const std::string& target, const nlohmann::json& body = nullptr);
+  void apply(const std::string& manifest);  // a file or folder, with kubectl; throws
+  // A new namespace, complete with what the controllers put into it.
+  std::string make_namespace();
+
+  kube::Transport& transport() { return *transport_; }
+
+ private:
+  std::string folder() const { return (temporary_.path() / "c").string(); }
+
+  const Parts parts_;
+  TemporaryFolder temporary_;
+  std::unique_ptr<kube::Transport> transport_;
+  int namespaces_ = 0;
+};
+
+// An oarlock-operator as a process.
+class OperatorProcess {
+ public:
+  // With --port 0 and JSON logs, beside these arguments. Waits until it says "ready", unless told not to.
+  explicit OperatorProcess(std::vector<std::string> arguments, bool wait_until_ready = true);
+
+  Program& program() { return *program_; }
+  std::string log() const { return program_->err(); }
+  bool logged(const std::string& text) const { return log().find(text) != std::string::npos; }
+  int port() const;                          // of its HTTP server
+  Reply get(const std::string& path) const;  // text answers are a JSON string
+  // The sum over all series of this metric whose labels hold all of these texts; 0 if there are none.
+  double metric(const std::string& name, const std::vector<std::string>& labels = {}) const;
+
+ private:
+  std::unique_ptr<Program> program_;
+};
+
+}  // namespace oarlock::test
