@@ -375,36 +375,42 @@ TEST(CheckpointStore, KilledAtRandomInstants) {
   }
 }
 
-// A small disk of its own in a mount namespace; where that is not allowed, a file size limit stands in. The body gets
-// the folder and gives an exit code; 0 passes.
-int on_a_full_disk(const fs::path& folder, const std::function<int(const fs::path&)>& body) {
-  return in_child([&] {
-    const bool namespaced = unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0;
-    if (namespaced && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-        mount("tmpfs", folder.c_str(), "tmpfs", 0, "size=1m") == 0) {
-      std::puts("disk: tmpfs of 1 MiB");
-    } else {
-      std::puts("disk: RLIMIT_FSIZE of 1 MiB");
-      std::signal(SIGXFSZ, SIG_IGN);
-      const rlimit limit{1 << 20, 1 << 20};
-      if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 100;
-    }
-    std::fflush(stdout);
-    return body(folder);
-  });
+// What makes the disk too small for the big checkpoint.
+enum class Limit { kTmpfs, kFileSize };
+
+bool mount_small_disk(const fs::path& folder) {
+  const bool namespaced = unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0;
+  return namespaced && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount("tmpfs", folder.c_str(), "tmpfs", 0, "size=1m") == 0;
 }
 
-TEST(CheckpointStore, DiskFull) {
+bool limit_file_size() {
+  std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{1 << 20, 1 << 20};
+  return setrlimit(RLIMIT_FSIZE, &limit) == 0;
+}
+
+class DiskFull : public testing::TestWithParam<Limit> {};
+INSTANTIATE_TEST_SUITE_P(CheckpointStore, DiskFull, testing::Values(Limit::kTmpfs, Limit::kFileSize),
+                         [](const auto& instance) {
+                           return instance.param == Limit::kTmpfs ? "Tmpfs" : "FileSizeLimit";
+                         });
+
+TEST_P(DiskFull, KeepsTheOldCheckpoint) {
   const test::TemporaryFolder folder;
+  const fs::path& root = folder.path();
   const Checkpoint small = checkpoint_of(1);
   const Checkpoint big = checkpoint_of(2, 1 << 19);
   const Checkpoint next = checkpoint_of(3);
-  const int code = on_a_full_disk(folder.path(), [&](const fs::path& root) {
+  const int code = in_child([&] {
+    // Where no mount is allowed, the file size limit stands in for the small disk.
+    if (!(GetParam() == Limit::kTmpfs && mount_small_disk(root)) && !limit_file_size()) return 100;
     const auto store = CheckpointStore::open({.root = root}, Logger::silent());
     if (!store || !(*store)->save(small)) return 1;
     const auto full = (*store)->save(big);
     if (full) return 2;
     std::puts(full.error().message.c_str());
+    std::fflush(stdout);
     if (full.error().code != ExitCode::kIoErr) return 3;
     if (full.error().message.find("model.safetensors: cannot be written") == std::string::npos) return 4;
     const auto search = find_latest_checkpoint(root);

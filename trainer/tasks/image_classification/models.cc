@@ -52,7 +52,10 @@ class Cnn final : public ImageModel {
   Cnn(const ImageModelConfig& config, const ImageShape& shape)
       : conv1_(register_conv("conv1", shape.channels, config.channels[0])),
         conv2_(register_conv("conv2", config.channels[0], config.channels[1])),
-        head_(*this, config.channels[1] * (shape.height / 4) * (shape.width / 4), config.hidden, config.classes) {}
+        head_(*this, config.channels[1] * (shape.height / 4) * (shape.width / 4), config.hidden, config.classes) {
+    // The gradient of a one-channel weight comes with these strides, and DDP's buckets take theirs from the parameter.
+    if (shape.channels == 1) conv1_->weight.set_data(channels_last(conv1_->weight.detach()));
+  }
 
   at::Tensor forward(const at::Tensor& images) override {
     // Pooling first leaves ReLU a quarter of the work; the result is the same.
