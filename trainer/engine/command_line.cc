@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -40,9 +41,9 @@ int complain(ExitCode code, const std::string& message) {
 
 Logger make_logger(const std::string& format, int rank) {
   const bool text = format == "text" || (format == "auto" && ::isatty(STDERR_FILENO) != 0);
-  return Logger(text ? LogFormat::kText : LogFormat::kJson, rank == 0 ? LogLevel::kInfo : LogLevel::kWarn,
-                "RANK " + std::to_string(rank))
-      .with({{"rank", rank}});
+  const LogLevel level = rank == 0 ? LogLevel::kInfo : LogLevel::kWarn;
+  if (text) return Logger(LogFormat::kText, level, fmt::format("RANK {}", rank));
+  return Logger(LogFormat::kJson, level).with({{"rank", rank}});
 }
 
 // The base port: the flag's, else the environment's, else none. Local rank n serves on base + n.

@@ -77,6 +77,8 @@ Result<TrainSummary> RankProcess::train() {
       {config_, group_, *task_, *model_, *optimizer_, checkpointer_.get(), *telemetry_, stop_, clock_});
   if (!loop) return tl::make_unexpected(loop.error());
   loop_.emplace(std::move(*loop));
+  if (!checkpointer_ && environment_.rank == 0)
+    telemetry_->logger().warn("checkpoint.dir is not set: nothing will be saved");
   return loop_->run();
 }
 
@@ -175,10 +177,7 @@ Result<void> RankProcess::build() {
 }
 
 Result<void> RankProcess::open_checkpoints() {
-  if (config_.checkpoint.dir.empty()) {
-    if (environment_.rank == 0) telemetry_->logger().warn("checkpoint.dir is not set: nothing will be saved");
-    return {};
-  }
+  if (config_.checkpoint.dir.empty()) return {};
   const StoreOptions options = {
       config_.checkpoint.dir, {environment_.uid, environment_.attempt}, config_.checkpoint.keep};
   Result<std::unique_ptr<Checkpointer>> opened =
@@ -189,8 +188,7 @@ Result<void> RankProcess::open_checkpoints() {
 }
 
 std::string RankProcess::reason_for(const Error& error) const {
-  if (error.code == ExitCode::kTempFail && stop_.raised()) return "Interrupted";
-  if (error.code == ExitCode::kTempFail && !model_) return "RendezvousTimeout";
+  if (error.code == ExitCode::kTempFail && !model_) return stop_.raised() ? "Interrupted" : "RendezvousTimeout";
   if (error.code == ExitCode::kTempFail) return "Replaced";  // the checkpoints' fence
   if (loop_ && !loop_->loss_is_finite()) return "NonFiniteLoss";
   return reason_of(error.code);

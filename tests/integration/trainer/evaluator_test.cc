@@ -1,6 +1,7 @@
 // Evaluation: every sample once, and the same bits whatever the world size.
 #include "trainer/engine/evaluator.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -22,7 +23,9 @@ TEST(EvaluationIndices, EverySampleOnExactlyOneRankInWholeBatches) {
         for (size_t i = 0; i < indices.size(); ++i) {
           seen[static_cast<size_t>(indices[i])]++;
           EXPECT_EQ(indices[i] / 16 % world_size, rank);
-          if (i % 16 != 0) EXPECT_EQ(indices[i], indices[i - 1] + 1) << "a batch is a run of samples";
+          if (i % 16 != 0) {
+            EXPECT_EQ(indices[i], indices[i - 1] + 1) << "a batch is a run of samples";
+          }
         }
       }
       EXPECT_THAT(seen, testing::Each(1)) << size << " over " << world_size;

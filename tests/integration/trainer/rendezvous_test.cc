@@ -41,7 +41,9 @@ class Rendezvous : public testing::Test {
     }
     for (std::thread& thread : threads) thread.join();
     for (const Attempt& attempt : attempts) {
-      if (!*attempt.result) EXPECT_THAT(attempt.error().message, Not(HasSubstr("\n")));
+      if (!*attempt.result) {
+        EXPECT_THAT(attempt.error().message, Not(HasSubstr("\n")));
+      }
     }
     return attempts;
   }

@@ -138,7 +138,7 @@ TEST(TrainerRun, TheSameLossAndEvaluationForEveryWorldSize) {
 TEST(TrainerRun, ResumedAfterSigkillItEndsWithTheSameBits) {
   for (const int world_size : {1, 2}) {
     const std::string config =
-        "task: tiny\nepochs: 40\nbatch: {size: 16}\ncheckpoint: {every_steps: 7, every_epochs: 1}\nseed: 3\n";
+        "task: tiny\nepochs: 30\nbatch: {size: 16}\ncheckpoint: {every_steps: 20, every_epochs: 0}\nseed: 3\n";
     const TemporaryFolder whole;
     const TemporaryFolder parts;
     const std::string expected = undisturbed(world_size, config, whole.path());
@@ -148,7 +148,7 @@ TEST(TrainerRun, ResumedAfterSigkillItEndsWithTheSameBits) {
                                       .arguments = {"--checkpoint-dir", arguments},
                                       .environment = {},
                                       .folder = {}});
-      ASSERT_TRUE(eventually([&] { return find_latest_checkpoint(parts.path())->step >= 21; }));
+      ASSERT_TRUE(eventually([&] { return find_latest_checkpoint(parts.path())->step >= 20; }));
       ranks.rank(world_size - 1).signal(SIGKILL);
       const std::vector<int> codes = ranks.wait();
       EXPECT_EQ(codes.back(), 128 + SIGKILL) << "it must not have been over already";
@@ -190,7 +190,7 @@ TEST(TrainerRun, SigtermToOneRankSavesAndStopsAll) {
 
 TEST(TrainerRun, ResumedAfterSigtermItEndsWithTheSameBits) {
   const std::string config =
-      "task: tiny\nsteps: 3000\nbatch: {size: 16}\neval: {every_epochs: 0}\ncheckpoint: {every_epochs: 0}\n";
+      "task: tiny\nsteps: 1500\nbatch: {size: 16}\neval: {every_epochs: 0}\ncheckpoint: {every_epochs: 0}\n";
   const TemporaryFolder whole;
   const TemporaryFolder parts;
   const std::string expected = undisturbed(2, config, whole.path());
@@ -320,7 +320,7 @@ TEST(TrainerRun, ANewerAttemptFencesAnOlderOneOff) {
   newer.rank(0).signal(SIGTERM);
   EXPECT_EQ(newer.rank(0).wait(), to_int(ExitCode::kTempFail));
   EXPECT_EQ(newer.last_word(0).checkpoint_step, find_latest_checkpoint(folder.path())->step);
-  EXPECT_EQ(zombie.last_word(0).checkpoint_step, -1);
+  EXPECT_EQ(zombie.last_word(0).reason, "Replaced");
 }
 
 TEST(TrainerRun, TheCheckpointOfAnotherSeedIsRefused) {

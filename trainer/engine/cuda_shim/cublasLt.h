@@ -1,0 +1,4 @@
+#pragma once
+
+struct cublasLtContext;
+using cublasLtHandle_t = cublasLtContext*;

@@ -1,0 +1,5 @@
+#pragma once
+
+struct cusolverDnContext;
+using cusolverDnHandle_t = cusolverDnContext*;
+enum cusolverStatus_t : int;

@@ -1,0 +1,5 @@
+#pragma once
+
+struct cusparseContext;
+using cusparseHandle_t = cusparseContext*;
+enum cusparseStatus_t : int;
