@@ -13,6 +13,9 @@ namespace {
 
 using api::Phase;
 
+// Seconds. More is not an estimate that anybody can use, and would leave what a time can hold.
+constexpr double kLongestEta = 100.0 * 365 * 24 * 3600;
+
 SystemTime whole_seconds(SystemTime time) { return std::chrono::floor<std::chrono::seconds>(time); }
 
 bool has_started(const Pod* pod) { return pod != nullptr && (pod->phase == PodPhase::kRunning || has_ended(*pod)); }
@@ -56,10 +59,8 @@ api::Progress from_rank(const RankStatus& rank) {
   if (rank.samples_per_second > 0) out.samples_per_second = rounded(rank.samples_per_second, 4);
   SystemTime updated{};
   if (from_rfc3339(rank.updated_at, updated)) out.updated_at = whole_seconds(updated);
-  // More than this is not an estimate that anybody can use, and would leave what a time can hold.
-  constexpr double kLongest = 100.0 * 365 * 24 * 3600;
   const double left = static_cast<double>(rank.target_steps - rank.step) * rank.last_step_seconds;
-  if (out.updated_at && out.target_steps && left > 0 && left < kLongest) {
+  if (out.updated_at && out.target_steps && left > 0 && left < kLongestEta) {
     out.eta = *out.updated_at + std::chrono::seconds(static_cast<int64_t>(left));
   }
   out.completed = percent(out);
