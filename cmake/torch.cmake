@@ -28,3 +28,7 @@ target_compile_definitions(oarlock_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO
 target_link_libraries(oarlock_torch INTERFACE oarlock_torch_cpu oarlock_c10)
 # Only GNU ld needs to be told where libcudart and libcupti lie.
 target_link_options(oarlock_torch INTERFACE "-Wl,-rpath-link,${OARLOCK_TORCH_DIR}/../nvidia/cu13/lib")
+
+if(OARLOCK_CUDA)
+  include(cuda)
+endif()

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cusolver_common.h>
+
 struct cusolverDnContext;
 using cusolverDnHandle_t = cusolverDnContext*;
-enum cusolverStatus_t : int;

@@ -1,0 +1,3 @@
+#pragma once
+
+enum cusolverStatus_t : int;
