@@ -83,7 +83,8 @@ int run(int argc, char** argv) {
       ->type_name("FILE");
   app.add_option("--namespace", options.namespaces, "Look at this namespace only; may be repeated. Default: all")
       ->type_name("NAME")
-      ->take_all();
+      ->take_all()
+      ->allow_extra_args(false);
   app.add_option("--workers", options.workers, "Jobs worked on at once")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));

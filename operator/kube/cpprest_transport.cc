@@ -100,7 +100,8 @@ int verify_and_report(X509_STORE_CTX* context, void* report) {
   const int code = X509_STORE_CTX_get_error(context);
   std::string problem;
   if (good != 1) {
-    problem = code == X509_V_OK
+    // The name is checked by asio's callback, which leaves no reason.
+    problem = code == X509_V_OK || code == X509_V_ERR_UNSPECIFIED
                   ? "the server's certificate is for another host name"
                   : fmt::format("the server's certificate is not accepted: {}", X509_verify_cert_error_string(code));
   }

@@ -31,11 +31,6 @@ Stop met_foreign(std::string action, Kind kind, const kube::ObjectKey& key) {
   return stop;
 }
 
-// The API server checks the uid first and names the precondition that failed.
-bool is_other_uid(const kube::ApiError& conflict) {
-  return conflict.message.find("UID in precondition") != std::string::npos;
-}
-
 }  // namespace
 
 std::optional<Stop> Executor::execute(const Job& job, const std::vector<Action>& actions,
@@ -96,7 +91,11 @@ Executor::Outcome Executor::run(const Job& job, const DeletePod& action) const {
   }
   if (answer.error().kind == ErrorKind::kNotFound) return std::nullopt;
   if (answer.error().kind != ErrorKind::kConflict) return stopped(Stop::Kind::kFailed, what, answer.error());
-  if (action.resource_version.empty() || is_other_uid(answer.error())) return std::nullopt;
+  if (action.resource_version.empty()) return std::nullopt;
+  // Which of the two preconditions did not hold? The pod of another uid is not ours to delete: ours is gone.
+  const auto live = client_.get(kube::pods(), key, {});
+  if (!live && live.error().kind != ErrorKind::kNotFound) return stopped(Stop::Kind::kFailed, what, live.error());
+  if (!live || read_written(*live).uid != action.uid) return std::nullopt;
   return stopped(Stop::Kind::kStale, what, answer.error());
 }
 

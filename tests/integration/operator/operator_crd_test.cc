@@ -1,0 +1,238 @@
+// The CRD in a real kube-apiserver: what is refused at admission and with which words, what is defaulted, what kubectl
+// shows. And the transport over real TLS.
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "common/clock.h"
+#include "operator/api/rules.h"
+#include "operator/kube/client.h"
+#include "operator/kube/config.h"
+#include "operator/kube/cpprest_transport.h"
+#include "tests/support/api_server.h"
+
+namespace oarlock::test {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+class Crd : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    server_ = std::make_unique<ApiServer>(ApiServer::Parts::kApiOnly);
+    server_->apply(OARLOCK_SOURCE "/manifests/crd");
+    ASSERT_TRUE(eventually([] { return server_->call("GET", "/apis/oarlock.dev/v1alpha1/trainingjobs").ok(); }));
+  }
+  static void TearDownTestSuite() { server_.reset(); }
+
+  void SetUp() override { ns_ = server_->make_namespace(); }
+
+  static Json valid() {
+    return Json::parse(R"({"apiVersion": "oarlock.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "j"},
+      "spec": {"template": {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}}})");
+  }
+  std::string jobs() const { return "/apis/oarlock.dev/v1alpha1/namespaces/" + ns_ + "/trainingjobs"; }
+  Reply create(const Json& job) { return server_->call("POST", jobs() + "?fieldValidation=Strict", job); }
+  Reply patch(const std::string& path, const Json& change) { return server_->call("PATCH", jobs() + path, change); }
+
+  static inline std::unique_ptr<ApiServer> server_;
+  std::string ns_;
+};
+
+struct Refusal {
+  std::string pointer;
+  Json value;
+  std::string message;
+};
+
+TEST_F(Crd, RefusesWhatCannotWorkWithAReason) {
+  using namespace api::rules;
+  const Refusal refusals[] = {
+      {"/metadata/name", "9lives", kName},
+      {"/metadata/name", "dotted.name", kName},
+      {"/metadata/name", std::string(57, 'a'), kNameLength},
+      {"/spec/nodes", 0, "spec.nodes"},
+      {"/spec/nodes", 5000, "spec.nodes"},
+      {"/spec/nodes", "two", "spec.nodes"},
+      {"/spec/processesPerNode", 0, "spec.processesPerNode"},
+      {"/spec/rendezvous", {{"port", 9400}}, kPortIsMetrics},
+      {"/spec/rendezvous", {{"port", 70000}}, "spec.rendezvous.port"},
+      {"/spec/failurePolicy", {{"maxRestarts", -1}}, "maxRestarts"},
+      {"/spec/template/spec/containers", {{{"name", "main"}, {"image", "i"}}}, kTrainer},
+      {"/spec/template/spec/restartPolicy", "Always", kRestartPolicy},
+      {"/spec/template/spec/hostname", "mine", kHostname},
+      {"/spec/template/spec/volumes", {{{"name", "oarlock-shm"}, {"emptyDir", Json::object()}}}, kVolumeName},
+      {"/spec/template/spec/containers",
+       {{{"name", "trainer"}, {"image", "i"}},
+        {{"name", "side"}, {"image", "i"}, {"ports", {{{"containerPort", 29500}}}}}},
+       kPortTaken},
+      {"/spec/ndoes", 2, "ndoes"},
+  };
+  for (const Refusal& refusal : refusals) {
+    Json job = valid();
+    job[Json::json_pointer(refusal.pointer)] = refusal.value;
+    const Reply reply = create(job);
+    EXPECT_THAT(reply.status, ::testing::AnyOf(422, 400)) << refusal.pointer << " " << refusal.value;
+    EXPECT_THAT(reply.message(), HasSubstr(refusal.message)) << refusal.pointer << " " << refusal.value;
+  }
+  Json two_names = valid();
+  two_names["metadata"]["name"] = std::string(56, 'a');
+  two_names["spec"]["nodes"] = 10;  // the last rank has one digit: fits
+  EXPECT_EQ(create(two_names).status, 201);
+}
+
+TEST_F(Crd, WritesDefaultsAndCarriesUnknownPodFieldsThrough) {
+  Json job = valid();
+  job["spec"]["template"]["spec"]["containers"][0]["fieldOfTheFuture"] = {{"deep", {1, 2}}};
+  const Reply made = server_->call("POST", jobs(), job);
+  ASSERT_EQ(made.status, 201) << made.message();
+  EXPECT_EQ(made.body["spec"]["nodes"], 1);
+  EXPECT_EQ(made.body["spec"]["processesPerNode"], 1);
+  EXPECT_EQ(made.body["spec"]["failurePolicy"]["maxRestarts"], 3);
+  EXPECT_EQ(made.body["spec"]["rendezvous"]["port"], 29500);
+  EXPECT_EQ(made.body["spec"]["suspend"], false);
+  EXPECT_EQ(made.body["spec"]["template"]["spec"]["containers"][0]["fieldOfTheFuture"],
+            Json::parse(R"({"deep": [1, 2]})"));
+}
+
+TEST_F(Crd, WhatShapesTheRanksCannotChangeUnlessSuspended) {
+  ASSERT_EQ(create(valid()).status, 201);
+  const Json changes[] = {{{"nodes", 3}},
+                          {{"processesPerNode", 2}},
+                          {{"rendezvous", {{"port", 30000}}}},
+                          {{"trainer", {{"seed", 1}}}},
+                          {{"template", {{"metadata", {{"labels", {{"a", "b"}}}}}}}}};
+  for (const Json& change : changes) {
+    const Reply reply = patch("/j", {{"spec", change}});
+    EXPECT_EQ(reply.status, 422) << change;
+    EXPECT_THAT(reply.message(), HasSubstr("shape the ranks and cannot change")) << change;
+  }
+  EXPECT_TRUE(patch("/j", {{"spec", {{"suspend", true}}}}).ok());
+  EXPECT_TRUE(patch("/j", {{"spec", {{"failurePolicy", {{"maxRestarts", 7}}}}}}).ok());
+  ASSERT_TRUE(patch("/j/status", {{"status", {{"phase", "Suspended"}}}}).ok());
+  for (const Json& change : changes) {
+    const Reply reply = patch("/j", {{"spec", change}});
+    EXPECT_TRUE(reply.ok()) << change << reply.message();
+  }
+}
+
+TEST_F(Crd, ThePartsOfTheStatusAreWrittenThroughTheSubresourceOnly) {
+  ASSERT_EQ(create(valid()).status, 201);
+  const Reply spec = patch("/j", {{"status", {{"phase", "Complete"}}}});
+  EXPECT_FALSE(spec.body.contains("status"));
+  const Reply status = patch("/j/status", {{"spec", {{"suspend", true}}}, {"status", {{"phase", "Running"}}}});
+  EXPECT_EQ(status.body["spec"]["suspend"], false);
+  EXPECT_EQ(status.body["status"]["phase"], "Running");
+  EXPECT_EQ(status.body["metadata"]["generation"], 1);
+}
+
+TEST_F(Crd, KubectlShowsTheColumns) {
+  ASSERT_EQ(create(valid()).status, 201);
+  ASSERT_TRUE(
+      patch("/j/status", Json::parse(R"({"status": {"phase": "Running", "nodes": {"desired": 1, "summary": "1/1"},
+    "progress": {"step": 42, "completed": "21%"}, "restarts": {"total": 3, "charged": 3}}})"))
+          .ok());
+  const std::string kubectl = server_->kubeconfig().substr(0, server_->kubeconfig().rfind('/')) + "/bin/kubectl";
+  Program program({kubectl, "get", "tj", "-n", ns_},
+                  {.environment = {{"KUBECONFIG", server_->kubeconfig()}}, .folder = ""});
+  ASSERT_EQ(program.wait(), 0) << program.err();
+  std::istringstream table(program.out());
+  std::string header;
+  std::getline(table, header);
+  EXPECT_THAT(header, ::testing::MatchesRegex("NAME +STATE +READY +STEP +PROGRESS +RESTARTS +AGE *"));
+  std::string name, state, ready, step, progress, restarts;
+  table >> name >> state >> ready >> step >> progress >> restarts;
+  EXPECT_EQ(name + " " + state + " " + ready + " " + step + " " + progress + " " + restarts, "j Running 1/1 42 21% 3");
+}
+
+class Tls : public Crd {
+ protected:
+  kube::TransportOptions options() const {
+    const auto config = kube::load_kubeconfig(server_->kubeconfig());
+    EXPECT_TRUE(config);
+    return kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>());
+  }
+  static kube::TransportResult<kube::Response> ask(const kube::TransportOptions& options) {
+    auto transport = kube::CpprestTransport::create(options);
+    EXPECT_TRUE(transport) << transport.error().message;
+    return (*transport)
+        ->send({.method = "GET", .target = "/api/v1/namespaces", .body = "", .content_type = ""}, 20s, {});
+  }
+};
+
+TEST_F(Tls, TheClustersAuthorityAndAClientCertificateAreEnough) {
+  const auto response = ask(options());
+  ASSERT_TRUE(response) << response.error().message;
+  EXPECT_EQ(response->status, 200);
+}
+
+TEST_F(Tls, AnotherAuthorityIsRefusedBeforeAnythingIsSent) {
+  kube::TransportOptions wrong = options();
+  // A certificate, but not of the authority: the client's own.
+  wrong.ca = wrong.client_certificate;
+  const auto response = ask(wrong);
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().kind, kube::TransportError::Kind::kTls);
+  EXPECT_THAT(response.error().message, HasSubstr("certificate is not accepted"));
+  // The system's authorities are not trusted beside it, nor instead of it.
+  wrong.ca = {};
+  EXPECT_EQ(ask(wrong).error().kind, kube::TransportError::Kind::kTls);
+  wrong.verify = false;
+  EXPECT_TRUE(ask(wrong));
+}
+
+TEST_F(Tls, ACertificateForAnotherNameIsRefused) {
+  kube::TransportOptions wrong = options();
+  wrong.tls_server_name = "somebody.else";
+  const auto response = ask(wrong);
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().kind, kube::TransportError::Kind::kTls);
+  EXPECT_THAT(response.error().message, HasSubstr("another host name"));
+  wrong.tls_server_name = "kubernetes.default.svc";
+  EXPECT_TRUE(ask(wrong));
+}
+
+TEST_F(Tls, WithoutCredentialsTheServerSaysWho) {
+  kube::TransportOptions nobody = options();
+  nobody.client_certificate = {};
+  nobody.client_key = {};
+  EXPECT_EQ(ask(nobody)->status, 403);  // system:anonymous
+  nobody.token = std::make_shared<kube::ConstantToken>("not a token");
+  EXPECT_EQ(ask(nobody)->status, 401);
+}
+
+TEST_F(Tls, AnAuthorityInAFileIsReadForEachConnection) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "ca.crt").string();
+  kube::TransportOptions rotating = options();
+  const std::string good = rotating.ca.text;
+  std::ofstream(file) << rotating.client_certificate.text;  // the wrong one at first
+  rotating.ca = {.text = "", .file = file};
+  auto transport = kube::CpprestTransport::create(rotating);
+  ASSERT_TRUE(transport);
+  const kube::Request request{.method = "GET", .target = "/version", .body = "", .content_type = ""};
+  EXPECT_FALSE((*transport)->send(request, 20s, {}));
+  std::ofstream(file) << good;
+  EXPECT_TRUE((*transport)->send(request, 20s, {}));
+}
+
+TEST_F(Tls, PreconditionsAreObeyedByTheServer) {
+  const auto shared = std::shared_ptr<kube::Transport>(std::move(*kube::CpprestTransport::create(options())));
+  const kube::Client client(shared, 20s);
+  const Json made = create(valid()).body;
+  const std::string uid = made["metadata"]["uid"];
+  const kube::Resource resource{"oarlock.dev", "v1alpha1", "trainingjobs"};
+  const auto wrong_uid = client.remove(resource, {ns_, "j"}, {.uid = "another", .resource_version = ""}, {});
+  EXPECT_EQ(wrong_uid.error().kind, kube::ApiError::Kind::kConflict);
+  const auto old = client.remove(resource, {ns_, "j"}, {.uid = uid, .resource_version = "1"}, {});
+  EXPECT_EQ(old.error().kind, kube::ApiError::Kind::kConflict);
+  EXPECT_EQ(client.create(resource, ns_, valid().dump(), {}).error().kind, kube::ApiError::Kind::kAlreadyExists);
+  EXPECT_TRUE(
+      client.remove(resource, {ns_, "j"}, {.uid = uid, .resource_version = made["metadata"]["resourceVersion"]}, {}));
+  EXPECT_EQ(client.get(resource, {ns_, "j"}, {}).error().kind, kube::ApiError::Kind::kNotFound);
+}
+
+}  // namespace
+}  // namespace oarlock::test

@@ -1,0 +1,194 @@
+// The program as a person meets it: flags, messages, exit codes, its HTTP server. The API server is played by a small
+// server, for it must be absent, empty or broken here; operator_scenario_test has the real one.
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "common/http/server.h"
+#include "tests/support/api_server.h"
+#include "tests/support/hostile_server.h"
+
+namespace oarlock::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class OperatorProgram : public ::testing::Test {
+ protected:
+  // Runs it to its end.
+  struct End {
+    int code;
+    std::string out;
+    std::string err;
+  };
+  static End run(std::vector<std::string> arguments, const ProgramOptions& options = {}) {
+    std::vector<std::string> argv{OARLOCK_BIN "/oarlock-operator"};
+    for (std::string& argument : arguments) argv.push_back(std::move(argument));
+    Program program(argv, options);
+    const int code = program.wait();
+    return {code, program.out(), program.err()};
+  }
+  std::string kubeconfig_for(const std::string& server) {
+    const std::string path = (folder_.path() / "kubeconfig").string();
+    std::ofstream(path)
+        << "current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: '"
+        << server << "'}}]\n";
+    return path;
+  }
+  static size_t lines_of(const std::string& text) { return lines(text).size(); }
+
+  // An API server whose lists are empty and whose watches stay open; the CRD is there or not.
+  static HostileServer::Handler empty_cluster(std::atomic<bool>& has_crd) {
+    return [&has_crd](HostileServer::Connection& connection, const HostileServer::Received& request) {
+      if (request.target.find("trainingjobs") != std::string::npos && !has_crd) {
+        connection.answer(404, "404 page not found");
+      } else if (request.target.find("watch=true") != std::string::npos) {
+        connection.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        connection.wait_for_close();
+        return false;
+      } else {
+        connection.answer(200, R"({"kind":"List","metadata":{"resourceVersion":"1"},"items":[]})");
+      }
+      return true;
+    };
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(OperatorProgram, HelpHasExamplesAndVersionIsPrinted) {
+  const End help = run({"--help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_THAT(help.out, AllOf(HasSubstr("--kubeconfig"), HasSubstr("examples:"), HasSubstr("Exit codes:")));
+  const End version = run({"--version"});
+  EXPECT_EQ(version.code, 0);
+  std::string expected;
+  std::getline(std::ifstream(OARLOCK_SOURCE "/VERSION") >> std::ws, expected);
+  EXPECT_EQ(version.out, expected + "\n");
+}
+
+TEST_F(OperatorProgram, WrongFlagsEndWith64) {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--prot", "1"},
+                                                    {"--port", "99999"},
+                                                    {"--workers", "0"},
+                                                    {"--log-level", "loud"},
+                                                    {"--log-format", "xml"},
+                                                    {"extra"}}) {
+    const End end = run(arguments);
+    EXPECT_EQ(end.code, 64) << arguments[0];
+    EXPECT_THAT(end.err, HasSubstr(arguments[0]));
+  }
+}
+
+TEST_F(OperatorProgram, NoOrWrongKubeconfigIsOneLine) {
+  const End missing = run({"--kubeconfig", "/no/such/file", "--port", "0"});
+  EXPECT_EQ(missing.code, 66);
+  EXPECT_THAT(missing.err, HasSubstr("/no/such/file"));
+  EXPECT_EQ(lines_of(missing.err), 1u);
+
+  const End none = run({"--port", "0"}, {.environment = {{"HOME", "/nonexistent"}}, .folder = ""});
+  EXPECT_EQ(none.code, 78);
+  EXPECT_THAT(none.err, HasSubstr("--kubeconfig"));
+
+  std::ofstream(folder_.path() / "bad") << "current-context: [\n";
+  const End bad = run({"--kubeconfig", (folder_.path() / "bad").string(), "--port", "0"});
+  EXPECT_EQ(bad.code, 78);
+  EXPECT_THAT(bad.err, HasSubstr("bad:2:1"));
+  EXPECT_EQ(lines_of(bad.err), 1u);
+
+  const End literal = run({"--kubeconfig", kubeconfig_for("https://[::1]:6443"), "--port", "0"});
+  EXPECT_EQ(literal.code, 78);
+  EXPECT_THAT(literal.err, HasSubstr("IPv6 literal"));
+}
+
+TEST_F(OperatorProgram, APortInUseEndsWith69) {
+  auto other = HttpServer::start("127.0.0.1", 0, {});
+  ASSERT_TRUE(other);
+  const std::string port = std::to_string((*other)->port());
+  const End end =
+      run({"--kubeconfig", kubeconfig_for("http://127.0.0.1:1"), "--listen-address", "127.0.0.1", "--port", port});
+  EXPECT_EQ(end.code, 69);
+  EXPECT_THAT(end.err, HasSubstr(port));
+}
+
+TEST_F(OperatorProgram, AnAbsentApiServerIsSaidOnceAndEndsWith69) {
+  int port = 0;
+  {
+    HostileServer gone([](auto&, const auto&) { return false; });
+    port = gone.port();
+  }
+  const std::string server = "http://127.0.0.1:" + std::to_string(port);
+  const End end = run({"--kubeconfig", kubeconfig_for(server), "--listen-address", "127.0.0.1", "--port", "0",
+                       "--startup-timeout", "2"});
+  EXPECT_EQ(end.code, 69);
+  EXPECT_THAT(end.err,
+              AllOf(HasSubstr(server), HasSubstr("is the API server running"), HasSubstr("--startup-timeout")));
+  size_t warnings = 0;
+  for (const std::string& line : lines(end.err))
+    warnings += line.find("\"level\":\"warn\"") != std::string::npos ? 1 : 0;
+  EXPECT_EQ(warnings, 3u) << end.err;  // one for each resource, however often it was tried
+}
+
+TEST_F(OperatorProgram, WithoutTheCrdItWaitsNotReadyAndSaysWhatToDo) {
+  std::atomic<bool> has_crd = false;
+  HostileServer server(empty_cluster(has_crd));
+  OperatorProcess process({"--kubeconfig", kubeconfig_for(server.url()), "--startup-timeout", "1"}, false);
+  ASSERT_TRUE(eventually([&] { return process.logged("kubectl apply -f manifests/crd"); })) << process.log();
+  EXPECT_EQ(process.get("/readyz").status, 503);
+  EXPECT_THAT(process.get("/readyz").body.get<std::string>(), HasSubstr("the TrainingJob CRD is not installed"));
+  EXPECT_EQ(process.get("/healthz").status, 200);
+  EXPECT_EQ(process.get("/nothing").status, 404);
+  has_crd = true;
+  EXPECT_TRUE(eventually([&] { return process.get("/readyz").status == 200; })) << process.log();
+  EXPECT_TRUE(process.logged("the cache is up to date again"));
+  EXPECT_GT(process.metric("rest_client_requests_total", {"code=\"404\"", "method=\"GET\""}), 0);
+  process.program().signal(SIGTERM);
+  EXPECT_EQ(process.program().wait(), 0);
+}
+
+TEST_F(OperatorProgram, EndsInOrderWheneverItIsAskedTo) {
+  std::atomic<bool> has_crd = true;
+  HostileServer server(empty_cluster(has_crd));
+  HostileServer silent([](HostileServer::Connection& connection, const auto&) {
+    connection.wait_for_close();
+    return false;
+  });
+  // Open watches, unanswered lists, and signals at every moment of the start.
+  for (int i = 0; i < 30; ++i) {
+    const bool is_silent = i % 3 == 2;
+    const bool wait = !is_silent && i % 3 == 0;
+    OperatorProcess process({"--kubeconfig", kubeconfig_for(is_silent ? silent.url() : server.url())}, wait);
+    process.program().signal(i % 2 == 0 ? SIGTERM : SIGINT);
+    ASSERT_EQ(process.program().wait(), 0) << process.log();
+    EXPECT_TRUE(process.logged("\"msg\":\"stopped\""));
+  }
+}
+
+TEST_F(OperatorProgram, ALostApiServerIsFollowedAgainWhenItIsBack) {
+  std::atomic<bool> has_crd = true;
+  std::atomic<bool> refuse = false;
+  const HostileServer::Handler usual = empty_cluster(has_crd);
+  HostileServer server([&](HostileServer::Connection& connection, const HostileServer::Received& request) {
+    if (!refuse) {
+      if (request.target.find("watch=true") == std::string::npos) return usual(connection, request);
+      connection.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+      while (!connection.stopping() && !refuse) std::this_thread::yield();
+      return false;  // in the middle of the stream
+    }
+    connection.answer(503, "the server is going away");
+    return true;
+  });
+  OperatorProcess process({"--kubeconfig", kubeconfig_for(server.url())});
+  refuse = true;
+  EXPECT_TRUE(eventually([&] { return process.logged("going away"); })) << process.log();
+  EXPECT_EQ(process.get("/readyz").status, 200);  // it was ready; who follows from an old cache is still the right one
+  refuse = false;
+  EXPECT_TRUE(eventually([&] { return process.logged("the cache is up to date again"); })) << process.log();
+  EXPECT_THAT(process.log(), Not(HasSubstr("\"level\":\"error\"")));
+}
+
+}  // namespace
+}  // namespace oarlock::test

@@ -1,0 +1,223 @@
+// Actions against a scripted API server: which requests are made, where a plan stops, and what is remembered.
+#include "operator/shell/execute.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/scripted_transport.h"
+
+namespace oarlock::control {
+namespace {
+
+using test::Answer;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Json = nlohmann::json;
+
+std::string object(const std::string& version, const std::string& owner = "job-uid") {
+  return Json{{"metadata",
+               {{"uid", "object-uid"},
+                {"resourceVersion", version},
+                {"ownerReferences", {{{"uid", "other"}}, {{"uid", owner}, {"controller", true}}}}}}}
+      .dump();
+}
+Answer failure(int status, const std::string& reason, const std::string& message = "no") {
+  return {.status = status, .pieces = {Json{{"reason", reason}, {"message", message}}.dump()}};
+}
+
+class ExecuteTest : public ::testing::Test {
+ protected:
+  ExecuteTest() {
+    job_.metadata.name = "j";
+    job_.metadata.name_space = "ns";
+    job_.metadata.uid = "job-uid";
+    job_.metadata.resource_version = "10";
+    transport_->at_end([this] { script_ended_ = true; });
+  }
+
+  std::optional<Stop> run(std::vector<Action> actions) {
+    done_ = 0;
+    return executor_.execute(job_, actions, [this](const Action&) { ++done_; }, stop_.get_token());
+  }
+  std::vector<std::string> requests() const {
+    std::vector<std::string> out;
+    for (const auto& request : transport_->requests()) out.push_back(request.method + " " + request.target);
+    return out;
+  }
+  // The newest version that the cache must show before the job is looked at again.
+  bool waits_for(Kind kind, const std::string& version) {
+    bool found = false;
+    own_writes_->seen("job-uid", [&](Kind asked, const std::string& wanted) {
+      found = found || (asked == kind && wanted == version);
+      return false;
+    });
+    return found;
+  }
+
+  std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();
+  std::shared_ptr<test::ScriptedTransport> transport_ = std::make_shared<test::ScriptedTransport>(clock_);
+  std::shared_ptr<OwnWrites> own_writes_ = std::make_shared<OwnWrites>(clock_);
+  Executor executor_{kube::Client(transport_, std::chrono::seconds(5)), own_writes_, EventSource{.instance = "me"},
+                     clock_, Logger::silent()};
+  Job job_;
+  std::stop_source stop_;
+  bool script_ended_ = false;
+  int done_ = 0;
+};
+
+constexpr char kPod[] = "/api/v1/namespaces/ns/pods/j-0-0";
+constexpr char kPods[] = "/api/v1/namespaces/ns/pods";
+
+TEST_F(ExecuteTest, DoesTheActionsInOrderAndRemembersWhatItWrote) {
+  for (const char* version : {"11", "12", "13", "14"}) transport_->script({.pieces = {object(version)}});
+  transport_->script({.status = 201, .pieces = {"{}"}});
+  EXPECT_FALSE(run({PatchStatus{}, CreateService{"j", "service"}, CreatePod{"j-0-0", 0, "pod"},
+                    DeletePod{"j-0-0", "u", "9", "old"}, EmitEvent{}}));
+  EXPECT_EQ(done_, 5);
+  EXPECT_THAT(requests(),
+              ElementsAre("PATCH /apis/oarlock.dev/v1alpha1/namespaces/ns/trainingjobs/j/status",
+                          "POST /api/v1/namespaces/ns/services", std::string("POST ") + kPods,
+                          std::string("DELETE ") + kPod, "POST /apis/events.k8s.io/v1/namespaces/ns/events"));
+  const auto& sent = transport_->requests();
+  EXPECT_EQ(Json::parse(sent[0].body)["metadata"]["resourceVersion"], "10");
+  EXPECT_EQ(Json::parse(sent[0].body)["metadata"]["uid"], "job-uid");
+  EXPECT_EQ(sent[1].body, "service");
+  EXPECT_EQ(sent[2].body, "pod");
+  EXPECT_EQ(Json::parse(sent[3].body)["preconditions"], Json::parse(R"({"uid": "u", "resourceVersion": "9"})"));
+  EXPECT_TRUE(waits_for(Kind::kJob, "11"));
+  EXPECT_TRUE(waits_for(Kind::kService, "12"));
+  EXPECT_TRUE(waits_for(Kind::kPod, "14"));
+}
+
+TEST_F(ExecuteTest, StopsAtTheFirstFailure) {
+  transport_->script(failure(500, "InternalError", "etcd is away"));
+  const auto stop = run({CreatePod{"j-0-0", 0, "{}"}, CreatePod{"j-0-1", 1, "{}"}});
+  ASSERT_TRUE(stop);
+  EXPECT_EQ(stop->kind, Stop::Kind::kFailed);
+  EXPECT_EQ(stop->action, "create pod ns/j-0-0");
+  EXPECT_EQ(stop->error.message, "etcd is away");
+  EXPECT_EQ(requests().size(), 1u);
+  EXPECT_EQ(done_, 0);
+}
+
+TEST_F(ExecuteTest, AStopIsObeyedBetweenActions) {
+  stop_.request_stop();
+  const auto stop = run({CreatePod{"j-0-0", 0, "{}"}});
+  ASSERT_TRUE(stop);
+  EXPECT_EQ(stop->kind, Stop::Kind::kEnding);
+  EXPECT_THAT(requests(), IsEmpty());
+}
+
+TEST_F(ExecuteTest, WhatExistsAndIsOursIsAsGoodAsCreated) {
+  transport_->script(failure(409, "AlreadyExists"));
+  transport_->script({.pieces = {object("30")}});
+  transport_->script({.pieces = {object("31")}});
+  EXPECT_FALSE(run({CreatePod{"j-0-0", 0, "{}"}, CreatePod{"j-0-1", 1, "{}"}}));
+  EXPECT_THAT(requests(),
+              ElementsAre(std::string("POST ") + kPods, std::string("GET ") + kPod, std::string("POST ") + kPods));
+  EXPECT_TRUE(waits_for(Kind::kPod, "31"));
+}
+
+TEST_F(ExecuteTest, WhatExistsAndIsSomebodyElsesStopsThePlan) {
+  transport_->script(failure(409, "AlreadyExists"));
+  transport_->script({.pieces = {object("30", "another-job")}});
+  const auto stop = run({CreateService{"j", "{}"}, CreatePod{"j-0-0", 0, "{}"}});
+  ASSERT_TRUE(stop);
+  EXPECT_EQ(stop->kind, Stop::Kind::kForeign);
+  EXPECT_EQ(stop->foreign_kind, Kind::kService);
+  EXPECT_EQ(stop->foreign, (kube::ObjectKey{"ns", "j"}));
+  EXPECT_FALSE(waits_for(Kind::kService, "30"));
+}
+
+TEST_F(ExecuteTest, WhatExistedAMomentAgoIsLookedAtAgain) {
+  transport_->script(failure(409, "AlreadyExists"));
+  transport_->script(failure(404, "NotFound"));
+  EXPECT_EQ(run({CreatePod{"j-0-0", 0, "{}"}})->kind, Stop::Kind::kStale);
+}
+
+TEST_F(ExecuteTest, APodThatIsGoneOrAnotherNowIsAsGoodAsDeleted) {
+  transport_->script(failure(404, "NotFound"));
+  EXPECT_FALSE(run({DeletePod{"j-0-0", "u", "9", ""}}));
+  transport_->script(failure(409, "Conflict"));
+  EXPECT_FALSE(run({DeletePod{"j-0-0", "u", "", ""}}));
+  transport_->script(failure(409, "Conflict"));
+  transport_->script({.pieces = {object("12")}});  // with the uid "object-uid"
+  EXPECT_FALSE(run({DeletePod{"j-0-0", "u", "9", ""}}));
+  transport_->script(failure(409, "Conflict"));
+  transport_->script(failure(404, "NotFound"));
+  EXPECT_FALSE(run({DeletePod{"j-0-0", "u", "9", ""}}));
+}
+
+TEST_F(ExecuteTest, APodThatHasChangedIsNotDeleted) {
+  transport_->script(failure(409, "Conflict"));
+  transport_->script({.pieces = {object("12")}});
+  EXPECT_EQ(run({DeletePod{"j-0-0", "object-uid", "9", ""}})->kind, Stop::Kind::kStale);
+}
+
+TEST_F(ExecuteTest, ConfirmPodAbsentAsksTheServerAndNotTheCache) {
+  transport_->script(failure(404, "NotFound"));
+  EXPECT_FALSE(run({ConfirmPodAbsent{"j-0-0"}}));
+  EXPECT_THAT(requests(), ElementsAre(std::string("GET ") + kPod));
+  transport_->script({.pieces = {object("40")}});
+  EXPECT_EQ(run({ConfirmPodAbsent{"j-0-0"}, PatchStatus{}})->kind, Stop::Kind::kStale);
+  EXPECT_TRUE(waits_for(Kind::kPod, "40"));
+  transport_->script({.failure = kube::TransportError::Kind::kBroken});
+  EXPECT_EQ(run({ConfirmPodAbsent{"j-0-0"}})->kind, Stop::Kind::kFailed);
+}
+
+TEST_F(ExecuteTest, AStatusOfAnOldOrDeletedJobIsNotWritten) {
+  transport_->script(failure(409, "Conflict"));
+  EXPECT_EQ(run({PatchStatus{}, CreatePod{"j-0-0", 0, "{}"}})->kind, Stop::Kind::kStale);
+  transport_->script(failure(404, "NotFound"));
+  EXPECT_EQ(run({PatchStatus{}, CreatePod{"j-0-0", 0, "{}"}})->kind, Stop::Kind::kGone);
+  EXPECT_EQ(requests().size(), 2u);
+}
+
+TEST_F(ExecuteTest, AnEventThatCannotBeWrittenDoesNotMatter) {
+  transport_->script(failure(403, "Forbidden"));
+  transport_->script({.pieces = {object("11")}});
+  EXPECT_FALSE(run({EmitEvent{}, CreatePod{"j-0-0", 0, "{}"}}));
+  EXPECT_EQ(done_, 2);
+}
+
+TEST(EventBody, SaysWhatHappenedToWhom) {
+  Job job;
+  job.metadata.name = "j";
+  job.metadata.name_space = "ns";
+  job.metadata.uid = "job-uid";
+  job.metadata.resource_version = "10";
+  const EmitEvent event{
+      .type = EmitEvent::Type::kWarning, .reason = "Failed", .action = "Fail", .message = "why", .pod = "j-0-1"};
+  const SystemTime time = SystemTime(std::chrono::seconds(1'700'000'000)) + std::chrono::microseconds(42);
+  const Json body = Json::parse(event_body(job, event, {.controller = "c", .instance = "i"}, time));
+  EXPECT_EQ(body["apiVersion"], "events.k8s.io/v1");
+  EXPECT_EQ(body["metadata"], Json::parse(R"({"name": "j.17979cfe362aa410", "namespace": "ns"})"));
+  EXPECT_EQ(body["eventTime"], "2023-11-14T22:13:20.000042Z");
+  EXPECT_EQ(body["type"], "Warning");
+  EXPECT_EQ(body["reason"], "Failed");
+  EXPECT_EQ(body["action"], "Fail");
+  EXPECT_EQ(body["note"], "why");
+  EXPECT_EQ(body["reportingController"], "c");
+  EXPECT_EQ(body["reportingInstance"], "i");
+  EXPECT_EQ(body["regarding"],
+            Json::parse(R"({"apiVersion": "oarlock.dev/v1alpha1", "kind": "TrainingJob", "namespace": "ns",
+    "name": "j", "uid": "job-uid", "resourceVersion": "10"})"));
+  EXPECT_EQ(body["related"]["name"], "j-0-1");
+}
+
+TEST(EventBody, LongNamesAndTextsAreCut) {
+  Job job;
+  job.metadata.name = std::string(253, 'n');
+  EmitEvent event;
+  event.message = std::string(3000, 'm');
+  const Json body =
+      Json::parse(event_body(job, event, {.instance = std::string(500, 'i')}, SystemTime(std::chrono::seconds(1))));
+  EXPECT_LE(body["metadata"]["name"].get<std::string>().size(), 253u);
+  EXPECT_LE(body["note"].get<std::string>().size(), 1024u);
+  EXPECT_LE(body["reportingInstance"].get<std::string>().size(), 128u);
+}
+
+}  // namespace
+}  // namespace oarlock::control

@@ -1,0 +1,165 @@
+#include "operator/shell/metrics.h"
+
+#include <gmock/gmock.h>
+
+#include "common/http/metrics.h"
+#include "operator/shell/problem_log.h"
+#include "tests/support/builders.h"
+#include "tests/support/scripted_transport.h"
+
+namespace oarlock::control {
+namespace {
+
+using namespace std::chrono_literals;
+using test::at_second;
+using test::JobBuilder;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class MetricsTest : public ::testing::Test {
+ protected:
+  std::string text() const {
+    return metrics_handler({registry_, std::make_shared<JobMetrics>(
+                                           JobMetrics::Source{.jobs = [this] { return jobs_; },
+                                                              .unfinished_work = [] { return kube::Seconds(1.5); },
+                                                              .longest_work = [] { return kube::Seconds(0.5); }},
+                                           max_jobs_)})("")
+        .body;
+  }
+  void add(const Job& job) { jobs_.push_back(std::make_shared<const Job>(job)); }
+
+  std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
+  std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>(registry_);
+  std::vector<std::shared_ptr<const Job>> jobs_;
+  size_t max_jobs_ = 100;
+};
+
+TEST_F(MetricsTest, HasControllerRuntimesNamesAndLabelsFromTheStart) {
+  const std::string all = text();
+  for (const char* line :
+       {R"(controller_runtime_reconcile_total{controller="trainingjob",result="success"} 0)",
+        R"(controller_runtime_reconcile_total{controller="trainingjob",result="requeue_after"} 0)",
+        R"(controller_runtime_reconcile_errors_total{controller="trainingjob"} 0)",
+        R"(controller_runtime_reconcile_time_seconds_count{controller="trainingjob"} 0)",
+        R"(workqueue_depth{controller="trainingjob",name="trainingjob",priority="0"} 0)",
+        R"(workqueue_adds_total{controller="trainingjob",name="trainingjob"} 0)",
+        R"(workqueue_unfinished_work_seconds{controller="trainingjob",name="trainingjob"} 1.5)",
+        R"(workqueue_longest_running_processor_seconds{controller="trainingjob",name="trainingjob"} 0.5)",
+        "process_resident_memory_bytes"}) {
+    EXPECT_THAT(all, HasSubstr(line));
+  }
+}
+
+TEST_F(MetricsTest, CountsReconcilesAndTheQueue) {
+  metrics_->reconciled("success", kube::Seconds(0.01));
+  metrics_->reconciled("error", kube::Seconds(0.02));
+  metrics_->set_workers(4);
+  metrics_->worker_busy(true);
+  metrics_->on_add(3);
+  metrics_->on_retry();
+  const std::string all = text();
+  for (const char* line : {R"(controller_runtime_reconcile_total{controller="trainingjob",result="error"} 1)",
+                           R"(controller_runtime_reconcile_errors_total{controller="trainingjob"} 1)",
+                           R"(controller_runtime_reconcile_time_seconds_bucket{controller="trainingjob",le="0.01"} 1)",
+                           R"(controller_runtime_max_concurrent_reconciles{controller="trainingjob"} 4)",
+                           R"(controller_runtime_active_workers{controller="trainingjob"} 1)",
+                           R"(workqueue_depth{controller="trainingjob",name="trainingjob",priority="0"} 3)",
+                           R"(workqueue_retries_total{controller="trainingjob",name="trainingjob"} 1)"}) {
+    EXPECT_THAT(all, HasSubstr(line));
+  }
+}
+
+TEST_F(MetricsTest, CountsRequestsByCodeMethodAndHost) {
+  auto clock = std::make_shared<test::FakeClock>();
+  auto script = std::make_shared<test::ScriptedTransport>(clock);
+  MeteredTransport transport(script, "h:6443", metrics_, clock);
+  script->script({.failure = kube::TransportError::Kind::kConnect});
+  EXPECT_FALSE(transport.send({"GET", "/version", "", ""}, 1s, {}));
+  EXPECT_FALSE(transport.has_answered());
+  script->script({.status = 409});
+  EXPECT_EQ(transport.send({"POST", "/x", "", ""}, 1s, {})->status, 409);
+  EXPECT_TRUE(transport.has_answered());
+  class Sink final : public kube::ByteSink {
+    bool write(std::string_view) override { return true; }
+  } sink;
+  script->script({.pieces = {"line\n"}, .failure = kube::TransportError::Kind::kBroken, .takes = 400s});
+  EXPECT_FALSE(transport.stream({"GET", "/x?watch=true", "", ""}, sink, {1s, 1s}, {}));
+  const std::string all = text();
+  EXPECT_THAT(all, HasSubstr(R"(rest_client_requests_total{code="<error>",host="h:6443",method="GET"} 1)"));
+  EXPECT_THAT(all, HasSubstr(R"(rest_client_requests_total{code="409",host="h:6443",method="POST"} 1)"));
+  EXPECT_THAT(all, HasSubstr(R"(rest_client_requests_total{code="200",host="h:6443",method="GET"} 1)"));
+  // A watch of minutes is no latency.
+  EXPECT_THAT(all, HasSubstr(R"(rest_client_request_duration_seconds_count{host="h:6443",verb="GET"} 1)"));
+}
+
+TEST_F(MetricsTest, TellsOfJobsAsTheyAreNow) {
+  Job job = JobBuilder("bert").nodes(2).phase(api::Phase::kRunning, 1).restarts(1);
+  job.status.progress = api::Progress{};
+  job.status.progress->step = 25;
+  job.status.progress->target_steps = 100;
+  job.status.nodes.ready = 2;
+  add(job);
+  const std::string labels = R"({namespace=")" + job.metadata.name_space + R"(",trainingjob="bert")";
+  const std::string all = text();
+  EXPECT_THAT(all, HasSubstr("trainingjob_status_phase{namespace=\"" + job.metadata.name_space +
+                             R"(",phase="Running",trainingjob="bert"} 1)"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_progress_ratio" + labels + "} 0.25"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_spec_replicas" + labels + "} 2"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_restarts_total" + labels + "} 1"));
+  EXPECT_THAT(all, HasSubstr(R"(state="ready",trainingjob="bert"} 2)"));
+  jobs_.clear();
+  EXPECT_THAT(text(), Not(HasSubstr("bert")));
+}
+
+TEST_F(MetricsTest, TooManyJobsLoseTheirSeriesTheYoungestFirstAndAreCounted) {
+  max_jobs_ = 2;
+  for (int i = 0; i < 5; ++i) {
+    Job job = JobBuilder("job" + std::to_string(i));
+    job.metadata.creation_timestamp = at_second(100 - i);
+    add(job);
+  }
+  const std::string all = text();
+  EXPECT_THAT(all, HasSubstr("trainingjob_dropped_series_total 3"));
+  EXPECT_THAT(all, HasSubstr("job4"));
+  EXPECT_THAT(all, HasSubstr("job3"));
+  EXPECT_THAT(all, Not(HasSubstr("job2")));
+}
+
+TEST_F(MetricsTest, CountsStartsAndEndsOnce) {
+  Job job = JobBuilder("bert");
+  api::Status started = job.status;
+  started.phase = api::Phase::kPending;
+  started.start_time = at_second(1);
+  metrics_->status_changed(job, started);
+  job.status = started;
+  metrics_->status_changed(job, started);
+  api::Status failed = started;
+  failed.phase = api::Phase::kFailed;
+  failed.conditions = {{.type = "Failed", .status = true, .reason = "MaxRestartsExceeded", .message = ""}};
+  metrics_->status_changed(job, failed);
+  job.status = failed;
+  metrics_->status_changed(job, failed);
+  const std::string all = text();
+  EXPECT_THAT(all, HasSubstr("trainingjob_jobs_created_total{namespace=\"" + job.metadata.name_space + "\"} 1"));
+  EXPECT_THAT(all, HasSubstr(R"(reason="MaxRestartsExceeded",result="Failed"} 1)"));
+}
+
+TEST(ProblemLog, NamesThePlaceAndTheRemedyUntilItWorks) {
+  auto clock = std::make_shared<test::FakeClock>();
+  ProblemLog log("https://h:6443", clock, Logger::silent());
+  EXPECT_EQ(log.present(), "");
+  log.problem(Kind::kJob,
+              kube::api_error(kube::Response{.status = 404, .body = "404 page not found", .retry_after = {}}));
+  EXPECT_THAT(log.present(), HasSubstr("trainingjobs.oarlock.dev"));
+  EXPECT_THAT(log.present(), HasSubstr("kubectl apply -f manifests/crd"));
+  log.works(Kind::kJob, 3);
+  EXPECT_EQ(log.present(), "");
+  log.problem(Kind::kPod, kube::api_error(403, "Forbidden", "pods is forbidden"));
+  EXPECT_THAT(log.present(), HasSubstr("pods is forbidden; the role is missing"));
+  log.problem(Kind::kPod, kube::api_error(kube::TransportError{kube::TransportError::Kind::kConnect,
+                                                               "https://h:6443: no connection"}));
+  EXPECT_THAT(log.present(), HasSubstr("is the API server running"));
+}
+
+}  // namespace
+}  // namespace oarlock::control

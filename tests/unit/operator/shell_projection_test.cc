@@ -1,0 +1,123 @@
+#include "operator/shell/projection.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+namespace oarlock::control {
+namespace {
+
+using Json = nlohmann::json;
+
+// As the informer does it: through the filter, so that a field that the filter forgets is missed here.
+CachedPod pod_from(const std::string& text) {
+  const auto object = pod_fields().parse(text);
+  EXPECT_TRUE(object) << object.error().message;
+  return *project_pod(*object);
+}
+
+TEST(ProjectPod, ReadsARunningPod) {
+  const CachedPod cached = pod_from(R"({
+    "metadata": {"name": "j-1-0", "namespace": "ns", "uid": "u", "resourceVersion": "7", "managedFields": [{}],
+      "labels": {"oarlock.dev/job-name": "j", "oarlock.dev/attempt": "1", "x": "y"},
+      "ownerReferences": [{"uid": "a"}, {"uid": "b", "controller": true, "name": "j"}]},
+    "spec": {"nodeName": "node1", "containers": [{"name": "trainer"}]},
+    "status": {"phase": "Running", "podIP": "10.1.1.1", "hostIP": "1.1.1.1",
+      "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}, {"type": "Other", "status": "True"}],
+      "containerStatuses": [{"name": "trainer", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}})");
+  Pod expected;
+  expected.name = "j-1-0";
+  expected.uid = "u";
+  expected.resource_version = "7";
+  expected.owner_uid = "b";
+  expected.phase = PodPhase::kRunning;
+  expected.scheduled = true;
+  expected.ready = true;
+  expected.pod_ip = "10.1.1.1";
+  expected.node_name = "node1";
+  EXPECT_EQ(cached.pod, expected);
+  EXPECT_EQ(cached.job, "j");
+}
+
+TEST(ProjectPod, ReadsHowTheTrainerEnded) {
+  const Pod pod = pod_from(R"({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+    "status": {"phase": "Failed", "reason": "Evicted", "message": "low on memory",
+      "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}],
+      "containerStatuses": [
+        {"name": "sidecar", "state": {"terminated": {"exitCode": 9}}},
+        {"name": "trainer", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "message": "last words",
+          "finishedAt": "2026-01-02T03:04:05Z"}}}]}})")
+                      .pod;
+  EXPECT_EQ(pod.phase, PodPhase::kFailed);
+  EXPECT_EQ(pod.reason, "Evicted");
+  EXPECT_EQ(pod.message, "low on memory");
+  EXPECT_TRUE(pod.deleting);
+  EXPECT_EQ(pod.disruption, "PreemptionByScheduler");
+  ASSERT_TRUE(pod.trainer);
+  EXPECT_EQ(pod.trainer->exit_code, 137);
+  EXPECT_EQ(pod.trainer->reason, "OOMKilled");
+  EXPECT_EQ(pod.trainer->message, "last words");
+  EXPECT_EQ(to_rfc3339(*pod.trainer->finished_at), "2026-01-02T03:04:05Z");
+}
+
+TEST(ProjectPod, ReadsWhatAPodWaitsFor) {
+  const Pod pod = pod_from(R"({"status": {"phase": "Pending",
+    "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"},
+                   {"type": "DisruptionTarget", "status": "False", "reason": "X"}],
+    "initContainerStatuses": [{"state": {"terminated": {"exitCode": 0}}},
+                              {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}],
+    "containerStatuses": [{"name": "trainer", "state": {"waiting": {"reason": "PodInitializing"}}}]}})")
+                      .pod;
+  EXPECT_FALSE(pod.scheduled);
+  EXPECT_EQ(pod.unscheduled_message, "0/3 nodes are available");
+  EXPECT_EQ(pod.disruption, "");
+  EXPECT_EQ(pod.waiting_reason, "ImagePullBackOff");
+  EXPECT_EQ(pod.waiting_message, "no such image");
+  EXPECT_FALSE(pod.trainer);
+}
+
+TEST(ProjectPod, TakesAnythingWithoutHarm) {
+  for (const char* text : {"{}", R"({"metadata": 3, "status": [], "spec": "x"})",
+                           R"({"status": {"conditions": {"type": "Ready"}, "phase": 7}})",
+                           R"({"status": {"containerStatuses": [3, null, {"name": "trainer", "state": "x"}]}})"}) {
+    EXPECT_EQ(pod_from(text).pod.phase, PodPhase::kPending) << text;
+  }
+}
+
+TEST(ProjectService, ReadsItsOwner) {
+  const auto object =
+      service_fields().parse(R"({"metadata": {"name": "j", "uid": "u", "labels": {"oarlock.dev/job-name": "j"},
+    "ownerReferences": [{"uid": "b", "controller": true}]}, "spec": {"clusterIP": "None"}})");
+  ASSERT_TRUE(object);
+  const CachedService cached = *project_service(*object);
+  EXPECT_EQ(cached.service, (Service{.name = "j", .uid = "u", .owner_uid = "b", .deleting = false}));
+  EXPECT_EQ(cached.job, "j");
+}
+
+TEST(ProjectJob, KeepsTheWholeSpecAndStatusAndLittleElse) {
+  const auto object = job_fields().parse(R"({"apiVersion": "oarlock.dev/v1alpha1", "kind": "TrainingJob",
+    "metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "5", "generation": 2, "managedFields": [{"a": {}}]},
+    "spec": {"nodes": 3, "template": {"spec": {"containers": [{"name": "trainer", "future": {"field": 1}}]}}},
+    "status": {"phase": "Running", "attempt": 4}})");
+  ASSERT_TRUE(object);
+  EXPECT_FALSE((*object)["metadata"].contains("managedFields"));
+  const auto job = project_job(*object);
+  ASSERT_TRUE(job) << job.error().message;
+  EXPECT_EQ(job->metadata.uid, "u");
+  EXPECT_EQ(job->metadata.generation, 2);
+  EXPECT_EQ(job->spec.nodes, 3);
+  EXPECT_THAT(job->spec.pod_template, ::testing::HasSubstr("future"));
+  EXPECT_EQ(job->status.attempt, 4);
+}
+
+TEST(ReadWritten, TakesTheControllersUid) {
+  const Written written = read_written(R"({"metadata": {"uid": "u", "resourceVersion": "5",
+    "ownerReferences": [{"uid": "x"}, {"uid": "y", "controller": true}]}})");
+  EXPECT_EQ(written.uid, "u");
+  EXPECT_EQ(written.resource_version, "5");
+  EXPECT_EQ(written.owner_uid, "y");
+  EXPECT_EQ(read_written("not json").uid, "");
+}
+
+}  // namespace
+}  // namespace oarlock::control
