@@ -100,7 +100,7 @@ class Rendezvous {
     store.timeout = kStoreTimeout;
     store.masterListenFd = listener->descriptor;  // the store owns it from here on
     try {
-      store_ = c10::make_intrusive<c10d::TCPStore>("localhost", store);
+      store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", store);
     } catch (const std::exception& error) {
       return fail(ExitCode::kUnavailable, fmt::format("rendezvous: the store on port {} did not start: {}",
                                                       options_.master_port, error.what()));
@@ -249,11 +249,11 @@ class Rendezvous {
     return fail(static_cast<ExitCode>(go.value("code", 1)), go.value("message", ""));
   }
 
-  // The store goes with rank 0: the others must have read the verdict before.
+  // The store goes with rank 0: the others must have read the verdict before, those that have yet to arrive too.
   void linger() {
     if (options_.rank != 0) return;
     const SteadyTime until = clock_.steady() + kLinger;
-    while (clock_.steady() < until && store_->add(kVerdictsRead, 0) < store_->add(kArrived, 0)) {
+    while (clock_.steady() < until && store_->add(kVerdictsRead, 0) < options_.world_size) {
       std::this_thread::sleep_for(milliseconds(10));
     }
   }
