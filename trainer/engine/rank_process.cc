@@ -33,13 +33,13 @@ Result<Configured> load_run(const std::string& config_path, const TaskTable& tas
 }
 
 RankProcess::RankProcess(RunOptions options, RankEnvironment environment, const TaskTable& tasks, const StopFlag& stop,
-                         const Clock& clock, Logger logger)
+                         const Clock& clock, const Logger& logger)
     : options_(std::move(options)),
       environment_(std::move(environment)),
       tasks_(tasks),
       stop_(stop),
       clock_(clock),
-      logger_(std::move(logger)) {}
+      logger_(logger) {}
 
 Outcome RankProcess::run() {
   const SteadyTime begin = clock_.steady();

@@ -42,7 +42,7 @@ class RankProcess {
  public:
   // The references must outlive the object.
   RankProcess(RunOptions options, RankEnvironment environment, const TaskTable& tasks, const StopFlag& stop,
-              const Clock& clock, Logger logger);
+              const Clock& clock, const Logger& logger);
 
   // Trains to the end. Never throws. After a failure the object must not be destroyed: the threads of a group that has
   // lost a rank wait for it until their time-out; leave with _Exit().

@@ -36,7 +36,7 @@ class StatusBoard {
  private:
   mutable std::mutex mutex_;
   RankStatus status_;
-  SystemTime updated_{};
+  SystemTime updated_;  // the epoch: never
   const Clock& clock_;
 };
 

@@ -42,9 +42,9 @@ RankStatus initial_status(const TelemetryOptions& options) {
 
 }  // namespace
 
-Telemetry::Telemetry(TelemetryOptions options, Logger logger, const Clock& clock)
+Telemetry::Telemetry(TelemetryOptions options, const Logger& logger, const Clock& clock)
     : options_(std::move(options)),
-      logger_(std::move(logger)),
+      logger_(logger),
       clock_(clock),
       phases_(clock),
       metrics_(options_.rank, options_.world_size, options_.build, options_.run),

@@ -41,7 +41,7 @@ struct StepReport {
 class Telemetry {
  public:
   // The clock must outlive the telemetry.
-  Telemetry(TelemetryOptions options, Logger logger, const Clock& clock);
+  Telemetry(TelemetryOptions options, const Logger& logger, const Clock& clock);
   ~Telemetry();  // stops the server
 
   // Serves /metrics, /statusz and /healthz on all addresses; port 0 picks one. kUnavailable when the port is taken.

@@ -238,6 +238,22 @@ TEST(TrainerRun, AKilledRankIsNoticedAtOnce) {
   }
 }
 
+TEST(TrainerRun, AMasterThatIsLostBeforeAllHaveMetReleasesTheOthers) {
+  TrainerRanks ranks(2, {.config = kLong,
+                         .arguments = {},
+                         .environment = {{"WORLD_SIZE", "3"}, {"LOCAL_WORLD_SIZE", "3"}},
+                         .folder = {}});
+  ASSERT_TRUE(eventually([&] {
+    return ranks.log_line(0, "rendezvous: waiting for ranks").value("missing", "") == "2";
+  })) << ranks.rank(0).err();
+  const double seconds = seconds_of([&] {
+    ranks.rank(0).signal(SIGKILL);
+    EXPECT_THAT(ranks.wait(), ElementsAre(128 + SIGKILL, to_int(ExitCode::kPeerLost)));
+  });
+  EXPECT_LT(seconds, 2);
+  EXPECT_THAT(ranks.last_word(1).message, HasSubstr("rank 0 at 127.0.0.1:"));
+}
+
 TEST(TrainerRun, AHangingRankEndsTheOthersAtTheTimeOut) {
   const std::string config = std::string(kLong) + "distributed: {timeout_seconds: 1}\n";
   TrainerRanks ranks(2, {.config = config, .arguments = {"--metrics-port", "auto"}, .environment = {}, .folder = {}});

@@ -1,0 +1,49 @@
+// The run's random numbers: a function of seed, rank and step, and of nothing that happened before.
+#include "trainer/engine/randomness.h"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/rand.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace oarlock {
+namespace {
+
+at::Tensor draw(uint64_t seed, int rank, int64_t step) {
+  seed_step(seed, rank, step, c10::kCPU);
+  return at::rand({4});
+}
+
+TEST(Randomness, AStepDrawsTheSameWhateverCameBefore) {
+  const at::Tensor first = draw(7, 1, 30);
+  draw(7, 1, 31);
+  at::rand({1000});
+  EXPECT_TRUE(at::equal(draw(7, 1, 30), first));
+}
+
+TEST(Randomness, SeedRankAndStepEachMatter) {
+  const at::Tensor base = draw(7, 1, 30);
+  EXPECT_FALSE(at::equal(draw(8, 1, 30), base));
+  EXPECT_FALSE(at::equal(draw(7, 2, 30), base));
+  EXPECT_FALSE(at::equal(draw(7, 1, 31), base));
+  EXPECT_FALSE(at::equal(draw(7, 30, 1), base));
+}
+
+TEST(Randomness, SeedsOfEpochsDoNotRepeat) {
+  std::set<uint64_t> seen;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    for (int64_t epoch = 0; epoch < 50; ++epoch) seen.insert(epoch_seed(seed, epoch));
+  }
+  EXPECT_EQ(seen.size(), 1000U);
+}
+
+TEST(Randomness, TheModelsSeedIsTorchs) {
+  seed_model(5);
+  const at::Tensor first = at::rand({4});
+  seed_model(5);
+  EXPECT_TRUE(at::equal(at::rand({4}), first));
+}
+
+}  // namespace
+}  // namespace oarlock
