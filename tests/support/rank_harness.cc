@@ -83,7 +83,8 @@ void run_ranks(int world_size, const std::function<void(const RankGroup&)>& body
 
 TrainerRanks::TrainerRanks(int world_size, const TrainerOptions& options) {
   const std::filesystem::path config = logs_.path() / "trainer.yaml";
-  std::ofstream(config) << options.config;
+  // One thread: LibTorch's threads spin while they wait, and tests run side by side.
+  std::ofstream(config) << options.config << "\nthreads: 1\n";
   std::vector<std::string> argv = {test_trainer(), "--config", config.string()};
   argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
   const int port = world_size > 1 ? free_port() : 0;
@@ -121,7 +122,7 @@ TerminationMessage TrainerRanks::last_word(int rank) const {
 }
 
 nlohmann::json TrainerRanks::log_line(int rank, const std::string& message) const {
-  nlohmann::json found;
+  nlohmann::json found = nlohmann::json::object();
   for (const std::string& line : lines(ranks_[static_cast<size_t>(rank)]->err())) {
     const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
     if (json.is_object() && json.value("msg", "") == message) found = json;
@@ -131,8 +132,8 @@ nlohmann::json TrainerRanks::log_line(int rank, const std::string& message) cons
 
 int TrainerRanks::metrics_port(int rank) const {
   nlohmann::json line;
-  EXPECT_TRUE(eventually([&] { return !(line = log_line(rank, "metrics are served")).is_null(); }));
-  return line.is_null() ? 0 : line["port"].get<int>();
+  EXPECT_TRUE(eventually([&] { return !(line = log_line(rank, "metrics are served")).empty(); }));
+  return line.empty() ? 0 : line["port"].get<int>();
 }
 
 std::string test_trainer() { return OARLOCK_BIN "/oarlock-test-trainer"; }

@@ -22,7 +22,7 @@ int free_port();
 void run_ranks(int world_size, const std::function<void(const RankGroup& group)>& body);
 
 struct TrainerOptions {
-  std::string config;                              // text of the YAML file
+  std::string config;                              // text of the YAML file; `threads: 1` is added
   std::vector<std::string> arguments;              // after --config FILE
   std::map<std::string, std::string> environment;  // on top of the contract's; an empty value removes a variable
   std::filesystem::path folder;                    // working directory of the ranks, for the configuration's paths
@@ -36,7 +36,7 @@ class TrainerRanks {
   Program& rank(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
   std::vector<int> wait();  // exit codes by rank
   TerminationMessage last_word(int rank) const;
-  nlohmann::json log_line(int rank, const std::string& message) const;  // the last with this "msg"; null: none
+  nlohmann::json log_line(int rank, const std::string& message) const;  // the last with this "msg"; empty: none
   int metrics_port(int rank) const;  // waits until it is served (--metrics-port auto)
 
  private:

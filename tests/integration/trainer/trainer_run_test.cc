@@ -83,7 +83,7 @@ TEST(TrainerRun, TrainsAndSaysSo) {
                          .folder = {}});
   EXPECT_THAT(ranks.wait(), ElementsAre(0, 0)) << ranks.rank(0).err();
   const nlohmann::json summary = ranks.log_line(0, "training is complete");
-  ASSERT_FALSE(summary.is_null()) << ranks.rank(0).err();
+  ASSERT_FALSE(summary.empty()) << ranks.rank(0).err();
   EXPECT_EQ(summary["step"], 12 * 256 / 32);
   EXPECT_GT(summary["accuracy"], 0.6);  // three classes: 0.33 by chance
   EXPECT_EQ(summary["count"], 101);
