@@ -10,6 +10,7 @@
 #include <chrono>
 #include <stdexcept>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 namespace oarlock {
@@ -63,10 +64,10 @@ void knock(const std::string& address, int port) {
   // Connecting to the unspecified address reaches the loopback on Linux.
   if (v6) {
     ::inet_pton(AF_INET6, address.c_str(), &six.sin6_addr);
-    ::connect(fd, reinterpret_cast<const sockaddr*>(&six), sizeof six);
+    std::ignore = ::connect(fd, reinterpret_cast<const sockaddr*>(&six), sizeof six);
   } else {
     ::inet_pton(AF_INET, address.c_str(), &four.sin_addr);
-    ::connect(fd, reinterpret_cast<const sockaddr*>(&four), sizeof four);
+    std::ignore = ::connect(fd, reinterpret_cast<const sockaddr*>(&four), sizeof four);
   }
   ::close(fd);
 }

@@ -12,13 +12,27 @@ finish() {
 }
 trap finish EXIT
 
-step "a real Prometheus that discovers operator and ranks"
-sed "s|KUBECONFIG_FILE|$KUBECONFIG|" manifests/examples/prometheus.yaml >"$work/prometheus.yml"
+step "a real Prometheus"
+# Debian's has no Kubernetes discovery built in, so the targets come from kubectl through a file.
+write_targets() {
+  {
+    kubectl -n oarlock-system get pods -l app.kubernetes.io/component=operator -o json | jq '.items | map({job: "oarlock-operator", pod: .})'
+    kubectl get pods -l oarlock.dev/job-name -o json | jq '.items | map({job: "trainingjobs", pod: .})'
+  } | jq -s 'add | map({targets: [.pod.status.podIP + ":" + (.pod.spec.containers[].ports[]? | select(.name == "metrics") | .containerPort | tostring)],
+                      labels: {job: .job, pod: .pod.metadata.name}})' >"$work/targets.json.new"
+  mv "$work/targets.json.new" "$work/targets.json"
+}
+cat >"$work/prometheus.yml" <<'CONFIG'
+global: {scrape_interval: 2s}
+scrape_configs:
+  - job_name: all
+    file_sd_configs: [{files: [targets.json], refresh_interval: 2s}]
+CONFIG
 promtool check config "$work/prometheus.yml" >/dev/null
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/tsdb" --web.listen-address="127.0.0.1:$port" >"$work/prometheus.log" 2>&1 &
 prometheus_pid=$!
-# value QUERY: of an instant query with one result.
+# query QUERY: the values of an instant query.
 query() { curl -fsS --get "http://127.0.0.1:$port/api/v1/query" --data-urlencode "query=$1" | jq -r '.data.result | map(.value[1]) | join(" ")'; }
 query_is() { [[ $(query "$1") == "$2" ]]; }
 wait_for 30 "Prometheus answers" query "vector(1)"
@@ -28,6 +42,7 @@ kubectl apply -f manifests/examples/fashion-mnist.yaml
 wait_for 120 "both pods run" bash -c '[[ $(kubectl get pods -l oarlock.dev/job-name=fashion-mnist --field-selector=status.phase=Running -o name | wc -l) == 2 ]]'
 nodes=$(kubectl get pods -l oarlock.dev/job-name=fashion-mnist -o 'jsonpath={range .items[*]}{.spec.nodeName}{"\n"}{end}' | sort -u | wc -l)
 [[ $nodes == 2 ]] || broken "the two pods are on $nodes node(s)"
+write_targets
 
 step "Prometheus scrapes the operator and both ranks"
 wait_for 90 "both ranks step" query_is 'count(count by (rank) (trainer_steps_total > 0))' 2

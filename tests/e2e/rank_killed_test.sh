@@ -9,7 +9,7 @@ job_from_example killed '.spec.trainer.epochs = 2 | .spec.trainer.checkpoint.eve
 wait_for 240 "a checkpoint is reported" bash -c '[[ $(kubectl get tj killed -o "jsonpath={.status.progress.checkpointStep}") -gt 0 ]]'
 
 step "kill rank 1's container, and the operator with it"
-read -r node id < <(kubectl get pod killed-0-1 -o 'jsonpath={.spec.nodeName} {.status.containerStatuses[?(@.name=="trainer")].containerID}' | sed 's|containerd://||')
+read -r node id < <(kubectl get pod killed-0-1 -o 'jsonpath={.spec.nodeName} {.status.containerStatuses[?(@.name=="trainer")].containerID}{"\n"}' | sed 's|containerd://||')
 old_operator=$(operator_pod)
 scripts/cluster node "${node#node}" exec ctr -n k8s.io tasks kill --signal SIGKILL "$id"
 kubectl -n oarlock-system delete pod "$old_operator" --grace-period=0 --force
