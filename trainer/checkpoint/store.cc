@@ -159,6 +159,8 @@ Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint) {
   const auto bytes = write_checkpoint(checkpoint, written);
   if (!bytes) {
     remove_quietly(written);
+    // A newer attempt removes what older ones were writing: then that is the cause, and no fault of ours.
+    if (auto admitted = check_fence(); !admitted) return tl::make_unexpected(admitted.error());
     return tl::make_unexpected(bytes.error());
   }
   saved.bytes = *bytes;
