@@ -42,6 +42,7 @@ Membership split(const Observed& observed) {
   Membership out;
   out.current.resize(static_cast<size_t>(std::max(job.spec.nodes, 0)));
   std::vector<const Pod*> pods;
+  pods.reserve(observed.pods.size());
   for (const Pod& pod : observed.pods) pods.push_back(&pod);
   sort_by_name(pods);
   for (const Pod* pod : pods) {

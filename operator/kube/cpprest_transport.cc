@@ -310,7 +310,7 @@ class CpprestTransport::Impl {
     message->set_response_stream(streams::ostream(streams::streambuf<uint8_t>(std::make_shared<BodyBuffer>(state))));
     pplx::cancellation_token_source canceller;
     const std::shared_ptr<HttpClient> client = current_client();
-    start(*client, std::move(*message), canceller.get_token(), state);
+    start(*client, *message, canceller.get_token(), state);
 
     TransportResult<Response> result = converse(*state, sink, limits, cancel);
     if (!result) {
@@ -384,7 +384,7 @@ class CpprestTransport::Impl {
     return message;
   }
 
-  void start(HttpClient& client, web::http::http_request message, const pplx::cancellation_token& token,
+  void start(HttpClient& client, const web::http::http_request& message, const pplx::cancellation_token& token,
              const std::shared_ptr<Exchange>& state) {
     const std::shared_ptr<InFlight> in_flight = in_flight_;
     in_flight->enter();
@@ -399,7 +399,7 @@ class CpprestTransport::Impl {
     };
     pplx::task<web::http::http_response> task;
     try {
-      task = client.request(std::move(message), token);
+      task = client.request(message, token);
     } catch (const std::exception& error) {
       finish(std::string("Failed before sending: ") + error.what());
       return;

@@ -11,7 +11,7 @@ wait_for 240 "a checkpoint is reported" bash -c '[[ $(kubectl get tj killed -o "
 step "kill rank 1's container, and the operator with it"
 read -r node id < <(kubectl get pod killed-0-1 -o 'jsonpath={.spec.nodeName} {.status.containerStatuses[?(@.name=="trainer")].containerID}{"\n"}' | sed 's|containerd://||')
 old_operator=$(operator_pod)
-scripts/cluster node "${node#node}" exec ctr -n k8s.io tasks kill --signal SIGKILL "$id"
+scripts/cluster node "${node#node}" ctr tasks kill --signal SIGKILL "$id"
 kubectl -n oarlock-system delete pod "$old_operator" --grace-period=0 --force
 wait_for 60 "another operator pod is ready" bash -c "[[ \$(kubectl -n oarlock-system get pods -l app.kubernetes.io/component=operator -o 'jsonpath={range .items[*]}{.metadata.name}={.status.conditions[?(@.type==\"Ready\")].status} {end}') == *=True* ]] && ! kubectl -n oarlock-system get pod $old_operator"
 
