@@ -7,9 +7,9 @@
 namespace oarlock::kube {
 
 inline const nlohmann::json& member(const nlohmann::json& json, const char* key) {
-  static const nlohmann::json nothing;
+  static const nlohmann::json kNothing;
   const auto it = json.is_object() ? json.find(key) : json.end();
-  return json.is_object() && it != json.end() ? *it : nothing;
+  return json.is_object() && it != json.end() ? *it : kNothing;
 }
 
 inline std::string text_at(const nlohmann::json& json, const char* key) {
@@ -24,9 +24,9 @@ inline bool true_at(const nlohmann::json& json, const char* key) {
 
 // The elements of an array; nothing of anything else.
 inline const nlohmann::json& elements(const nlohmann::json& json, const char* key) {
-  static const nlohmann::json none = nlohmann::json::array();
+  static const nlohmann::json kNone = nlohmann::json::array();
   const nlohmann::json& value = member(json, key);
-  return value.is_array() ? value : none;
+  return value.is_array() ? value : kNone;
 }
 
 }  // namespace oarlock::kube

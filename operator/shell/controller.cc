@@ -29,7 +29,7 @@ void put_in(std::vector<T>& objects, T object) {
 
 }  // namespace
 
-Controller::Controller(Parts parts, Logger log) : parts_(std::move(parts)), log_(std::move(log)) {}
+Controller::Controller(Parts parts, const Logger& log) : parts_(std::move(parts)), log_(log) {}
 
 Controller::~Controller() { stop(); }
 

@@ -37,7 +37,7 @@ class Controller {
   };
 
   // The parts must outlive it.
-  Controller(Parts parts, Logger log);
+  Controller(Parts parts, const Logger& log);
   ~Controller();  // stops
   Controller(const Controller&) = delete;
   Controller& operator=(const Controller&) = delete;

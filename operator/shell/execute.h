@@ -35,12 +35,12 @@ struct Stop {
 class Executor {
  public:
   Executor(kube::Client client, std::shared_ptr<OwnWrites> own_writes, EventSource source,
-           std::shared_ptr<const Clock> clock, Logger log)
+           std::shared_ptr<const Clock> clock, const Logger& log)
       : client_(std::move(client)),
         own_writes_(std::move(own_writes)),
         source_(std::move(source)),
         clock_(std::move(clock)),
-        log_(std::move(log)) {}
+        log_(log) {}
 
   // Empty: all done. Each action that was done is given to `on_done`. A stop is obeyed between two actions; a call in
   // flight is let end, within the client's deadline. Thread-safe.

@@ -62,7 +62,7 @@ double seconds(SystemTime time) { return std::chrono::duration<double>(time.time
 
 }  // namespace
 
-Metrics::Metrics(std::shared_ptr<prometheus::Registry> registry)
+Metrics::Metrics(const std::shared_ptr<prometheus::Registry>& registry)
     : reconcile_total_(
           counter(*registry, "controller_runtime_reconcile_total", "Total number of reconciliations per controller.")),
       reconcile_errors_(counter(*registry, "controller_runtime_reconcile_errors_total",

@@ -27,7 +27,7 @@ inline constexpr char kControllerName[] = "trainingjob";
 // Thread-safe.
 class Metrics final : public kube::QueueObserver {
  public:
-  explicit Metrics(std::shared_ptr<prometheus::Registry> registry);
+  explicit Metrics(const std::shared_ptr<prometheus::Registry>& registry);
 
   // result: success, error, requeue or requeue_after.
   void reconciled(const std::string& result, kube::Seconds took);

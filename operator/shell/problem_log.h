@@ -19,8 +19,8 @@ std::string remedy_for(Kind kind, const kube::ApiError& error);
 // Thread-safe.
 class ProblemLog {
  public:
-  ProblemLog(std::string server, std::shared_ptr<const Clock> clock, Logger log)
-      : server_(std::move(server)), clock_(std::move(clock)), log_(std::move(log)) {}
+  ProblemLog(std::string server, std::shared_ptr<const Clock> clock, const Logger& log)
+      : server_(std::move(server)), clock_(std::move(clock)), log_(log) {}
 
   void problem(Kind kind, const kube::ApiError& error);
   void works(Kind kind, size_t objects);
