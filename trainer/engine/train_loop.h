@@ -52,7 +52,7 @@ class TrainLoop {
 
  private:
   TrainLoop(const TrainParts& parts, DistributedSampler sampler, int64_t batch_size)
-      : parts_(parts), sampler_(std::move(sampler)), batch_size_(batch_size), stop_(parts.stop, parts.group) {}
+      : parts_(parts), sampler_(sampler), batch_size_(batch_size), stop_(parts.stop, parts.group) {}
 
   Result<void> restore();
   Result<void> train_epoch();

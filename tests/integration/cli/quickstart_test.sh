@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# The README's first command: a trained model, and a second call that does not train again.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+broken() { printf 'FAILED: %s\n' "$*" >&2; tail -n 30 "$work/log" >&2; exit 1; }
+
+scripts/quickstart --workdir "$work/runs" >"$work/log" 2>&1 || broken "the first run ended with $?"
+accuracy=$(grep -oE 'test accuracy [0-9.]+' "$work/log" | tail -n 1 | grep -oE '[0-9.]+')
+awk -v a="${accuracy:-0}" 'BEGIN { exit !(a >= 0.89 && a < 1) }' || broken "the accuracy is '$accuracy'"
+grep -q '2 ranks with bitwise equal parameters' "$work/log" || broken "the ranks' parameters are not said to be equal"
+grep -qE 'speed: [0-9.]+ samples/s' "$work/log" || broken "no speed"
+checkpoint=$(sed -nE 's/.*checkpoint: (.*)/\1/p' "$work/log" | tail -n 1)
+[[ -s $checkpoint/model.safetensors && -s $checkpoint/manifest.json ]] || broken "no checkpoint in '$checkpoint'"
+
+scripts/quickstart --workdir "$work/runs" >"$work/log" 2>&1 || broken "the second run ended with $?"
+grep -q 'complete already' "$work/log" || broken "the second run does not say that the training was complete"
+status=0
+scripts/quickstart --colour >"$work/log" 2>&1 || status=$?
+[[ $status == 64 ]] || broken "an unknown option ended with $status, not 64"
+echo "accuracy $accuracy"
