@@ -14,7 +14,7 @@ else()
   endif()
   set(_cuda_include "${OARLOCK_TORCH_DIR}/../nvidia/cu13/include" "${OARLOCK_CUDA_HEADERS}/nvidia/cu13/include"
       "${OARLOCK_CUDA_HEADERS}/nvidia/cu13/include/cccl" "${OARLOCK_CUDA_HEADERS}/nvidia/nccl/include"
-      "${CMAKE_SOURCE_DIR}/trainer/engine/cuda_shim")
+      "${CMAKE_SOURCE_DIR}/trainer/device/cuda_shim")
   set(OARLOCK_CUDART "${OARLOCK_TORCH_DIR}/../nvidia/cu13/lib/libcudart.so.13")
 endif()
 target_include_directories(oarlock_torch_with_cuda SYSTEM INTERFACE ${_cuda_include})

@@ -15,7 +15,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "trainer/engine/socket.h"
+#include "trainer/distributed/socket.h"
 
 namespace oarlock::test {
 namespace {

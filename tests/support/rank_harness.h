@@ -2,15 +2,17 @@
 // program started once per rank with the environment of the contract.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "common/contract.h"
 #include "tests/integration/cli/program.h"
-#include "trainer/engine/process_group.h"
+#include "trainer/distributed/process_group.h"
 
 namespace oarlock::test {
 

@@ -7,10 +7,10 @@
 #include <string>
 
 #include "trainer/checkpoint/store.h"
-#include "trainer/engine/distributed_model.h"
-#include "trainer/engine/optimizer.h"
-#include "trainer/engine/process_group.h"
-#include "trainer/engine/telemetry.h"
+#include "trainer/distributed/distributed_model.h"
+#include "trainer/distributed/process_group.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/telemetry/telemetry.h"
 
 namespace oarlock {
 

@@ -9,7 +9,7 @@
 #include <cstdlib>
 
 #include "trainer/engine/rank_process.h"
-#include "trainer/engine/termination.h"
+#include "trainer/process/termination.h"
 
 namespace oarlock {
 namespace {

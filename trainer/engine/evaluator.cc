@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "trainer/data/loader.h"
-#include "trainer/engine/transfer.h"
+#include "trainer/device/transfer.h"
 
 namespace oarlock {
 namespace {

@@ -1,7 +1,7 @@
 // Exact evaluation over all ranks: every sample once, and the same bits whatever the world size.
 #pragma once
 
-#include "trainer/engine/process_group.h"
+#include "trainer/distributed/process_group.h"
 #include "trainer/engine/task.h"
 
 namespace oarlock {

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
-#include "trainer/engine/cpu_count.h"
-#include "trainer/engine/device.h"
-#include "trainer/engine/failure.h"
+#include "trainer/device/device.h"
+#include "trainer/distributed/failure.h"
 #include "trainer/engine/randomness.h"
-#include "trainer/engine/termination.h"
+#include "trainer/process/cpu_count.h"
+#include "trainer/process/termination.h"
 
 namespace oarlock {
 namespace {
@@ -23,9 +23,7 @@ Result<Configured> load_run(const std::string& config_path, const TaskTable& tas
   Configured out;
   TaskNames names;
   for (const auto& [name, factory] : tasks) names.names.push_back(name);
-  names.read_sections = [&](const std::string& name, yaml::MapReader& data, yaml::MapReader& model) {
-    out.task = tasks.at(name)(TaskSections{data, model});
-  };
+  names.describe_sections = [&](const std::string& name, Fields& root) { out.task = tasks.at(name)(root); };
   Result<TrainerConfig> config = load_config(config_path, names);
   if (!config) return tl::make_unexpected(config.error());
   out.config = std::move(*config);

@@ -6,10 +6,10 @@
 #include <string>
 
 #include "common/contract.h"
-#include "trainer/engine/environment.h"
-#include "trainer/engine/rendezvous.h"
+#include "trainer/distributed/rendezvous.h"
 #include "trainer/engine/task.h"
 #include "trainer/engine/train_loop.h"
+#include "trainer/process/environment.h"
 
 namespace oarlock {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "trainer/engine/process_group.h"
-#include "trainer/engine/signals.h"
+#include "trainer/distributed/process_group.h"
+#include "trainer/process/signals.h"
 
 namespace oarlock {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/yaml/reader.h"
+#include "trainer/config/fields.h"
 #include "trainer/data/dataset.h"
 
 namespace oarlock {
@@ -51,11 +51,7 @@ class Task {
   virtual Metrics metrics(const MetricSums& totals) const = 0;
 };
 
-// Reads the task's own sections of the config; problems go to the readers. The task is not prepared yet.
-struct TaskSections {
-  yaml::MapReader& data;
-  yaml::MapReader& model;
-};
-using TaskFactory = std::unique_ptr<Task> (*)(TaskSections sections);
+// Makes a task and describes its own sections, "data" and "model", among the root's fields. It is not prepared yet.
+using TaskFactory = std::unique_ptr<Task> (*)(Fields& root);
 
 }  // namespace oarlock

@@ -5,9 +5,9 @@
 #include <array>
 #include <cmath>
 
+#include "trainer/device/transfer.h"
 #include "trainer/engine/randomness.h"
-#include "trainer/engine/schedule.h"
-#include "trainer/engine/transfer.h"
+#include "trainer/optim/schedule.h"
 
 namespace oarlock {
 

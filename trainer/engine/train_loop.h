@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <string>
 
+#include "trainer/config/config.h"
 #include "trainer/data/loader.h"
 #include "trainer/data/sampler.h"
 #include "trainer/engine/checkpointer.h"
-#include "trainer/engine/config.h"
 #include "trainer/engine/evaluator.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task.h"

@@ -277,7 +277,7 @@ TEST(Launch, MessageOfTheDecisiveRankBecomesThePods) {
   TemporaryFolder folder;
   const std::string log = folder.path() / "log";
   const std::map<std::string, std::string> environment = {
-      {"OARLOCK_TERMINATION_LOG", log}, {"MINE", message}, {"PEERS", peers}};
+      {"OARLOCK_TERMINATION_LOG", log}, {"MINE", message}, {"PEERS", peers}, {"WRITTEN", folder.path() / "written"}};
   Program program(launch({"--nproc", "2"},
                          "if [ $RANK = 0 ]; then printf %s \"$PEERS\" > $OARLOCK_TERMINATION_LOG; exit 76; fi; printf "
                          "%s \"$MINE\" > $OARLOCK_TERMINATION_LOG; exit 65"),
@@ -287,7 +287,8 @@ TEST(Launch, MessageOfTheDecisiveRankBecomesThePods) {
 
   Program killed(
       launch({"--nproc", "2"},
-             "if [ $RANK = 0 ]; then printf %s \"$PEERS\" > $OARLOCK_TERMINATION_LOG; exit 0; fi; kill -SEGV $$"),
+             "if [ $RANK = 0 ]; then printf %s \"$PEERS\" > $OARLOCK_TERMINATION_LOG; touch $WRITTEN; exit 0; fi; "
+             "until [ -e $WRITTEN ]; do :; done; kill -SEGV $$"),
       {.environment = environment, .folder = {}});
   EXPECT_EQ(killed.wait(), 139);
   const auto made = termination_message_from_json(content(log));

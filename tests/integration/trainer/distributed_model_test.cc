@@ -1,5 +1,5 @@
 // DDP held against one process on the joined batch: the gradients are the same, whatever the options.
-#include "trainer/engine/distributed_model.h"
+#include "trainer/distributed/distributed_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

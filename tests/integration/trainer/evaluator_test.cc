@@ -10,6 +10,7 @@
 
 #include "tests/support/rank_harness.h"
 #include "tests/support/trainer_program/tiny_task.h"
+#include "trainer/config/fields_reader.h"
 
 namespace oarlock {
 namespace {
@@ -35,12 +36,10 @@ TEST(EvaluationIndices, EverySampleOnExactlyOneRankInWholeBatches) {
 
 // The metrics with all their bits.
 std::string evaluate_tiny(const RankGroup& group, const std::string& data) {
-  const auto documents = yaml::parse_all(data, "data");
-  const auto nothing = yaml::parse_all("{}", "model");
+  const auto documents = yaml::parse_all("data: " + data, "test");
   yaml::Problems problems("test");
-  yaml::MapReader data_reader(documents->front(), "data", problems);
-  yaml::MapReader model_reader(nothing->front(), "model", problems);
-  const auto task = test::make_tiny({data_reader, model_reader});
+  FieldsReader root(documents->front(), "", problems);
+  const auto task = test::make_tiny(root);
   EXPECT_TRUE(problems.empty());
   EXPECT_TRUE(task->prepare());
   at::manual_seed(11);

@@ -1,5 +1,5 @@
 // The meeting of the ranks and every way in which it fails: a code, and one line that says whose fault it is.
-#include "trainer/engine/rendezvous.h"
+#include "trainer/distributed/rendezvous.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "tests/support/rank_harness.h"
-#include "trainer/engine/socket.h"
+#include "trainer/distributed/socket.h"
 
 namespace oarlock {
 namespace {

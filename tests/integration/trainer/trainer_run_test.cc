@@ -13,7 +13,7 @@
 #include "common/clock.h"
 #include "tests/support/rank_harness.h"
 #include "trainer/checkpoint/store.h"
-#include "trainer/engine/socket.h"
+#include "trainer/distributed/socket.h"
 
 namespace oarlock {
 namespace {

@@ -76,17 +76,23 @@ class TinyNet final : public torch::nn::Module {
 
 class TinyTask final : public Task {
  public:
-  explicit TinyTask(TaskSections sections) {
-    sections.data.read("samples", samples_);
-    sections.data.read("eval_samples", eval_samples_);
-    sections.model.read("hidden", hidden_);
-    sections.model.read("dropout", dropout_);
-    sections.model.read("batch_norm", batch_norm_);
-    sections.model.map("fault", [&](yaml::MapReader& fault) {
-      fault.read("kind", fault_.kind);
-      fault.read("rank", fault_.rank);
-      fault.read("step", fault_.step);
-    });
+  explicit TinyTask(Fields& root) {
+    root.section(
+        "data",
+        [&](Fields& data) {
+          data.field("samples", samples_, at_least(1), "to train on");
+          data.field("eval_samples", eval_samples_, at_least(0), "to evaluate on");
+        },
+        "random features and a rule");
+    root.section(
+        "model",
+        [&](Fields& model) {
+          model.field("hidden", hidden_, at_least(1), "width");
+          model.field("dropout", dropout_, from_below(0, 1), "probability");
+          model.field("batch_norm", batch_norm_, "between the layers");
+          model.section("fault", [&](Fields& fault) { describe_fault(fault); }, "what goes wrong, where and when");
+        },
+        "an MLP");
   }
 
   Result<void> prepare() override {
@@ -124,6 +130,12 @@ class TinyTask final : public Task {
   }
 
  private:
+  void describe_fault(Fields& fault) {
+    fault.field("kind", fault_.kind, "throw, nan, shape or prepare");
+    fault.field("rank", fault_.rank, at_least(0), "of the rank that fails");
+    fault.field("step", fault_.step, at_least(0), "of this process, from 0");
+  }
+
   static at::Tensor loss_of(torch::nn::Module& model, const Batch& batch) {
     return torch::nn::functional::cross_entropy(dynamic_cast<TinyNet&>(model).forward(batch["features"]),
                                                 batch["labels"]);
@@ -142,6 +154,6 @@ class TinyTask final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_tiny(TaskSections sections) { return std::make_unique<TinyTask>(sections); }
+std::unique_ptr<Task> make_tiny(Fields& root) { return std::make_unique<TinyTask>(root); }
 
 }  // namespace oarlock::test

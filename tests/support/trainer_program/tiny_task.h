@@ -10,6 +10,6 @@ namespace oarlock::test {
 
 // data:  samples, eval_samples
 // model: hidden, dropout, batch_norm, fault {kind: throw | nan | shape | prepare, rank, step}
-std::unique_ptr<Task> make_tiny(TaskSections sections);
+std::unique_ptr<Task> make_tiny(Fields& root);
 
 }  // namespace oarlock::test

@@ -1,5 +1,5 @@
 // The environment contract as a table: what each set of variables means, or the one line that says what is wrong.
-#include "trainer/engine/environment.h"
+#include "trainer/process/environment.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

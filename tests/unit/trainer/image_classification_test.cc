@@ -17,6 +17,7 @@
 
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/config/fields_reader.h"
 #include "trainer/data/loader.h"
 #include "trainer/data/sampler.h"
 #include "trainer/tasks/image_classification/idx_images.h"
@@ -39,14 +40,11 @@ struct Made {
 
 Made make_task(const std::string& data, const std::string& model = "{}") {
   yaml::Problems problems("test.yaml");
-  const auto data_node = yaml::parse_all(data, "test.yaml");
-  const auto model_node = yaml::parse_all(model, "test.yaml");
-  yaml::MapReader data_reader(data_node->front(), "data", problems);
-  yaml::MapReader model_reader(model_node->front(), "model", problems);
+  const auto documents = yaml::parse_all("{data: " + data + ", model: " + model + "}", "test.yaml");
+  FieldsReader root(documents->front(), "", problems);
   Made made;
-  made.task = make_image_classification({data_reader, model_reader});
-  data_reader.finish();
-  model_reader.finish();
+  made.task = make_image_classification(root);
+  root.finish();
   if (!problems.empty()) made.problems = problems.to_error().message;
   return made;
 }
@@ -115,17 +113,17 @@ TEST(ImageOptions, DefaultsAreGood) {
 }
 
 TEST(ImageOptions, ProblemsNamePlaceAndRemedy) {
-  EXPECT_THAT(make_task("{pth: /x}").problems, AllOf(HasSubstr("test.yaml:1:2: data"), HasSubstr("path")));
+  EXPECT_THAT(make_task("{pth: /x}").problems, AllOf(HasSubstr("test.yaml:1:9: data"), HasSubstr("path")));
   EXPECT_THAT(make_task("{path: ''}").problems, HasSubstr("data.path: must not be empty"));
-  EXPECT_THAT(make_task("{train_samples: -1}").problems, HasSubstr("must be 0 (all) or more"));
+  EXPECT_THAT(make_task("{train_samples: -1}").problems, HasSubstr("data.train_samples: -1 is below 0"));
   EXPECT_THAT(make_task("{mean: 0.5}").problems, HasSubstr("mean and std belong together"));
-  EXPECT_THAT(make_task("{mean: 0.5, std: 0}").problems, HasSubstr("must be greater than 0"));
+  EXPECT_THAT(make_task("{mean: 0.5, std: 0}").problems, HasSubstr("data.std: 0 is not above 0"));
   EXPECT_THAT(make_task("{}", "{name: cnm}").problems, AllOf(HasSubstr("model.name"), HasSubstr("cnn")));
   EXPECT_THAT(make_task("{}", "{clases: 10}").problems, HasSubstr("classes"));
-  EXPECT_THAT(make_task("{}", "{classes: 1}").problems, HasSubstr("must be between 2 and 256"));
+  EXPECT_THAT(make_task("{}", "{classes: 1}").problems, HasSubstr("model.classes: 1 is not in [2, 256]"));
   EXPECT_THAT(make_task("{}", "{channels: [8]}").problems, HasSubstr("expected two: of conv1 and conv2"));
   EXPECT_THAT(make_task("{}", "{name: mlp, channels: [8, 8]}").problems, HasSubstr("only the model cnn has channels"));
-  EXPECT_THAT(make_task("{}", "{hidden: [0]}").problems, HasSubstr("every entry must be between"));
+  EXPECT_THAT(make_task("{}", "{hidden: [0]}").problems, HasSubstr("model.hidden: element 0: 0 is not in [1, 65536]"));
 }
 
 // A data set of `count` images of height x width; image i is filled with i, its label is i % 3.

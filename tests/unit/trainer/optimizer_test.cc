@@ -1,6 +1,6 @@
 // The fused optimizers against torch::optim, whose arithmetic is PyTorch's, and against the formulas where that has
 // none.
-#include "trainer/engine/optimizer.h"
+#include "trainer/optim/optimizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

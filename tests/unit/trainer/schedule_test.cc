@@ -1,5 +1,5 @@
 // Learning rates against PyTorch's closed form.
-#include "trainer/engine/schedule.h"
+#include "trainer/optim/schedule.h"
 
 #include <gtest/gtest.h>
 

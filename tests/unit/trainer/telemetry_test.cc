@@ -1,5 +1,5 @@
 // What a run tells about itself: metrics, /statusz, the progress line, phases that sum up to the uptime.
-#include "trainer/engine/telemetry.h"
+#include "trainer/telemetry/telemetry.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

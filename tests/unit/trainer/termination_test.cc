@@ -1,5 +1,5 @@
 // The last word of a rank, and how many cores it may use.
-#include "trainer/engine/termination.h"
+#include "trainer/process/termination.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "common/files.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer/engine/cpu_count.h"
+#include "trainer/process/cpu_count.h"
 
 namespace oarlock {
 namespace {

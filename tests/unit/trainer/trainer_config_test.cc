@@ -1,5 +1,5 @@
 // The trainer's configuration: every key read, every problem reported at once with its place.
-#include "trainer/engine/config.h"
+#include "trainer/config/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,11 +16,10 @@ struct FakeTasks {
   int hidden = 0;
 
   Result<TrainerConfig> parse(const std::string& text) {
-    const TaskNames names = {{"images", "text"},
-                             [this](const std::string& name, yaml::MapReader& data, yaml::MapReader& model) {
+    const TaskNames names = {{"images", "text"}, [this](const std::string& name, Fields& root) {
                                task = name;
-                               data.read("path", path);
-                               model.read("hidden", hidden);
+                               root.section("data", [&](Fields& data) { data.field("path", path, ""); }, "");
+                               root.section("model", [&](Fields& model) { model.field("hidden", hidden, {}, ""); }, "");
                              }};
     return parse_config(text, "f.yaml", names);
   }
@@ -150,7 +149,7 @@ TEST(TrainerConfig, ValuesOutOfRange) {
       {"optimizer: {momentum: 0.9}", "optimizer.momentum: belongs to the optimizer sgd"},
       {"optimizer: {name: sgd, betas: [0.9, 0.99]}", "optimizer.betas: belongs to the optimizer adamw"},
       {"optimizer: {betas: [0.9]}", "optimizer.betas: expected two numbers"},
-      {"optimizer: {betas: [0.9, 1.0]}", "optimizer.betas: expected two numbers"},
+      {"optimizer: {betas: [0.9, 1.0]}", "optimizer.betas: element 1: 1 is not in [0, 1)"},
       {"optimizer: {name: sgd, momentum: 1}", "optimizer.momentum: 1 is not in [0, 1)"},
       {"optimizer: {name: sgd, nesterov: true}", "optimizer.nesterov: needs a momentum"},
       {"optimizer: {name: sdg}", "did you mean 'sgd'?"},

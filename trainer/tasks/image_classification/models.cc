@@ -6,11 +6,6 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
-#include <algorithm>
-#include <array>
-#include <string_view>
-#include <utility>
-
 namespace oarlock {
 namespace {
 
@@ -85,30 +80,19 @@ class Mlp final : public ImageModel {
   FullyConnected layers_;
 };
 
-void check_widths(yaml::MapReader& reader, const char* key, const std::vector<int64_t>& widths) {
-  if (std::any_of(widths.begin(), widths.end(), [](int64_t w) { return w < 1 || w > kMaxWidth; })) {
-    reader.problem(key, fmt::format("every entry must be between 1 and {}", kMaxWidth));
-  }
-}
-
 }  // namespace
 
-ImageModelConfig read_image_model(yaml::MapReader& reader) {
-  static constexpr std::array<std::pair<std::string_view, ImageModelKind>, 2> kNames{
-      {{"cnn", ImageModelKind::kCnn}, {"mlp", ImageModelKind::kMlp}}};
-  ImageModelConfig config;
-  reader.read<ImageModelKind>("name", config.kind, kNames);
-  if (reader.read("classes", config.classes) && (config.classes < 2 || config.classes > kMaxClasses)) {
-    reader.problem("classes", fmt::format("must be between 2 and {}", kMaxClasses));
-  }
-  config.hidden = config.kind == ImageModelKind::kCnn ? std::vector<int64_t>{128} : std::vector<int64_t>{256, 128};
-  if (reader.read("hidden", config.hidden)) check_widths(reader, "hidden", config.hidden);
-  if (reader.read("channels", config.channels)) {
-    check_widths(reader, "channels", config.channels);
-    if (config.kind != ImageModelKind::kCnn) reader.problem("channels", "only the model cnn has channels");
-    if (config.channels.size() != 2) reader.problem("channels", "expected two: of conv1 and conv2");
-  }
-  return config;
+void describe(ImageModelConfig& config, Fields& fields) {
+  fields.choice<ImageModelKind>("name", config.kind, {{"cnn", ImageModelKind::kCnn}, {"mlp", ImageModelKind::kMlp}},
+                                "the network");
+  const bool cnn = config.kind == ImageModelKind::kCnn;
+  fields.field("classes", config.classes, from_to(2, kMaxClasses), "labels are 0 .. classes - 1");
+  if (!fields.given("hidden")) config.hidden = cnn ? std::vector<int64_t>{128} : std::vector<int64_t>{256, 128};
+  fields.field("hidden", config.hidden, from_to(1, kMaxWidth),
+               "widths between input (cnn: features) and logits; cnn: [128], mlp: [256, 128]");
+  fields.field("channels", config.channels, from_to(1, kMaxWidth), "cnn: of conv1 and conv2");
+  if (!cnn && fields.given("channels")) fields.problem("channels", "only the model cnn has channels");
+  if (cnn && config.channels.size() != 2) fields.problem("channels", "expected two: of conv1 and conv2");
 }
 
 std::shared_ptr<ImageModel> make_image_model(const ImageModelConfig& config, const ImageShape& shape) {

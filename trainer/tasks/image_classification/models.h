@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/yaml/reader.h"
+#include "trainer/config/fields.h"
 
 namespace oarlock {
 
@@ -34,8 +34,7 @@ struct ImageModelConfig {
   std::vector<int64_t> hidden;  // widths between input (cnn: features) and logits; cnn [128], mlp [256, 128]
 };
 
-// Problems go to the reader, and so do options of the other model.
-ImageModelConfig read_image_model(yaml::MapReader& reader);
+void describe(ImageModelConfig& config, Fields& fields);
 
 // cnn: conv1, conv2 (3x3, padding 1, each ReLU and 2x2 max pooling), fc1 ... fcN. mlp: fc1 ... fcN. ReLU between the
 // fc. Initialised by torch's default generator. Images must be at least 4x4 for the cnn.

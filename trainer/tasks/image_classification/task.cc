@@ -25,20 +25,16 @@ struct DataConfig {
   std::optional<double> std;
 };
 
-DataConfig read_data(yaml::MapReader& reader) {
-  DataConfig config;
-  if (reader.read("path", config.path) && config.path.empty()) reader.problem("path", "must not be empty");
-  for (const auto& [key, target] :
-       {std::pair{"train_samples", &config.train_samples}, {"eval_samples", &config.eval_samples}}) {
-    if (reader.read(key, *target) && *target < 0) reader.problem(key, "must be 0 (all) or more");
-  }
-  reader.read("mean", config.mean);
-  reader.read("std", config.std);
-  if (config.std && *config.std <= 0) reader.problem("std", "must be greater than 0");
+void describe(DataConfig& config, Fields& fields) {
+  fields.field("path", config.path, "folder of the idx files");
+  fields.field("train_samples", config.train_samples, at_least(0), "the first so many of the training set; 0: all");
+  fields.field("eval_samples", config.eval_samples, at_least(0), "the first so many of the test set; 0: all");
+  fields.field("mean", config.mean, any_number(), "of pixels scaled to 0..1; default: of the training images");
+  fields.field("std", config.std, above(0), "their standard deviation");
+  if (config.path.empty()) fields.problem("path", "must not be empty");
   if (config.mean.has_value() != config.std.has_value()) {
-    reader.problem(config.mean ? "mean" : "std", "mean and std belong together: set both or neither");
+    fields.problem(config.mean ? "mean" : "std", "mean and std belong together: set both or neither");
   }
-  return config;
 }
 
 // Samples whose label is among the k largest logits.
@@ -49,8 +45,11 @@ double count_top_k(const at::Tensor& logits, const at::Tensor& labels, int64_t k
 
 class ImageClassification final : public Task {
  public:
-  explicit ImageClassification(TaskSections sections)
-      : data_(read_data(sections.data)), model_(read_image_model(sections.model)) {}
+  explicit ImageClassification(Fields& root) {
+    root.section(
+        "data", [&](Fields& data) { describe(data_, data); }, "idx files, as those of MNIST and Fashion-MNIST");
+    root.section("model", [&](Fields& model) { describe(model_, model); }, "a network for small images");
+  }
 
   Result<void> prepare() override {
     auto train = IdxImages::open(data_.path, "train", model_.classes, data_.train_samples);
@@ -117,8 +116,6 @@ class ImageClassification final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_image_classification(TaskSections sections) {
-  return std::make_unique<ImageClassification>(sections);
-}
+std::unique_ptr<Task> make_image_classification(Fields& root) { return std::make_unique<ImageClassification>(root); }
 
 }  // namespace oarlock

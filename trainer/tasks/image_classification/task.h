@@ -8,6 +8,6 @@
 namespace oarlock {
 
 // The factory for the registry, name "image_classification".
-std::unique_ptr<Task> make_image_classification(TaskSections sections);
+std::unique_ptr<Task> make_image_classification(Fields& root);
 
 }  // namespace oarlock

@@ -1,0 +1,59 @@
+// The trainer's configuration: one struct per section, read from YAML or JSON with every problem at once.
+// LibTorch-free.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "trainer/config/batch.h"
+#include "trainer/config/checkpoint.h"
+#include "trainer/config/ddp.h"
+#include "trainer/config/distributed.h"
+#include "trainer/config/eval.h"
+#include "trainer/config/loader.h"
+#include "trainer/config/optimizer.h"
+#include "trainer/config/schedule.h"
+
+namespace oarlock {
+
+enum class DeviceKind { kAuto, kCpu, kCuda };
+
+struct TrainerConfig {
+  std::string task;
+  uint64_t seed = 0;
+  std::optional<int64_t> epochs;  // exactly one of epochs and steps
+  std::optional<int64_t> steps;
+  BatchConfig batch;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  CheckpointConfig checkpoint;
+  EvalConfig eval;
+  DdpConfig ddp;
+  DistributedConfig distributed;
+  LoaderConfig loader;
+  int64_t log_every_steps = 50;
+  DeviceKind device = DeviceKind::kAuto;
+  int threads = 0;  // of LibTorch; 0: the cores, shared by the ranks of the node
+};
+
+struct TaskNames {
+  std::vector<std::string> names;
+  // Describes the task's own sections, "data" and "model", among the fields of the root. `task` is one of the names.
+  std::function<void(const std::string& task, Fields& root)> describe_sections;
+};
+
+// The whole configuration, the sections of its task included.
+void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks);
+
+// `text` is a bare trainer configuration, or Kubernetes YAML with exactly one TrainingJob, whose spec.trainer is read.
+// kConfig with one line per problem: "file:line:column: path: message".
+Result<TrainerConfig> parse_config(const std::string& text, const std::string& file_name, const TaskNames& tasks);
+
+// The same from a file; kNoInput and the like when it cannot be read.
+Result<TrainerConfig> load_config(const std::string& path, const TaskNames& tasks);
+
+}  // namespace oarlock

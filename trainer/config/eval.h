@@ -1,0 +1,15 @@
+// The section "eval": when and how the model is evaluated.
+#pragma once
+
+#include "trainer/config/fields.h"
+
+namespace oarlock {
+
+struct EvalConfig {
+  int64_t every_epochs = 1;  // 0: at the end only
+  int64_t batch_size = 0;    // samples per step on one rank; 0: batch.size
+};
+
+void describe(EvalConfig& config, Fields& fields);
+
+}  // namespace oarlock

@@ -1,0 +1,170 @@
+#include "trainer/distributed/distributed_model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/engine.h>
+#include <xxhash.h>
+#include <torch/csrc/distributed/c10d/logger.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include <algorithm>
+#include <limits>
+#include <sstream>
+
+#include "trainer/distributed/reducer_compat.h"
+
+namespace oarlock {
+namespace {
+
+std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
+  std::vector<at::Tensor> out;
+  for (const NamedTensor& item : named) out.push_back(item.tensor.detach());
+  return out;
+}
+
+// One line per tensor with what must be equal on all ranks.
+std::string describe(const std::vector<NamedTensor>& tensors, const char* kind) {
+  std::string out;
+  for (const NamedTensor& item : tensors) {
+    out += fmt::format("{} '{}' {} [{}] strides [{}]{}\n", kind, item.name, c10::toString(item.tensor.scalar_type()),
+                       fmt::join(item.tensor.sizes(), ", "), fmt::join(item.tensor.strides(), ", "),
+                       item.tensor.requires_grad() ? " trainable" : "");
+  }
+  return out;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> out;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) out.push_back(line);
+  return out;
+}
+
+}  // namespace
+
+DistributedModel::DistributedModel(std::shared_ptr<torch::nn::Module> module, const RankGroup& group,
+                                   const DdpConfig& config)
+    : module_(std::move(module)), group_(group), config_(config), parameters_(unique_parameters(*module_)) {}
+
+DistributedModel::~DistributedModel() = default;
+
+Result<std::unique_ptr<DistributedModel>> DistributedModel::create(std::shared_ptr<torch::nn::Module> module,
+                                                                   const RankGroup& group, const DdpConfig& config) {
+  std::unique_ptr<DistributedModel> model(new DistributedModel(std::move(module), group, config));
+  if (group.world_size() == 1) return model;
+  if (const Result<void> same = model->verify_against_rank_0(); !same) return tl::make_unexpected(same.error());
+  model->broadcast_state();
+  model->build_reducer();
+  return model;
+}
+
+Result<void> DistributedModel::verify_against_rank_0() const {
+  const std::string own = describe(parameters_, "parameter") + describe(buffers(), "buffer");
+  const std::vector<std::string> here = lines_of(own);
+  const std::vector<std::string> there = lines_of(group_.broadcast(own));
+  Result<void> result;
+  for (size_t i = 0; i < std::max(here.size(), there.size()) && result; ++i) {
+    const std::string mine = i < here.size() ? here[i] : "nothing";
+    const std::string theirs = i < there.size() ? there[i] : "nothing";
+    if (mine != theirs) {
+      result = fail(ExitCode::kConfig,
+                    fmt::format("the model differs between the ranks: {} on rank {}, but {} on rank 0; build the same "
+                                "model on all ranks",
+                                mine, group_.rank(), theirs));
+    }
+  }
+  return group_.agree(result);
+}
+
+void DistributedModel::build_reducer() {
+  std::vector<at::Tensor> trainable;
+  std::unordered_map<size_t, std::string> names;
+  for (const NamedTensor& parameter : parameters_) {
+    if (!parameter.tensor.requires_grad()) continue;
+    names[trainable.size()] = parameter.name;
+    trainable.push_back(parameter.tensor);
+    traffic_.bytes += static_cast<int64_t>(parameter.tensor.nbytes());
+  }
+  if (trainable.empty()) return;
+  const auto cap = static_cast<int64_t>(config_.bucket_cap_mb * 1024 * 1024);
+  const int64_t first_cap = std::min<int64_t>(cap, c10d::kDefaultFirstBucketBytes);
+  // Where buckets are rebuilt in the order in which gradients become ready, after the first backward, one bucket per
+  // type is enough until then.
+  const bool rebuilt_later = config_.static_graph || !config_.find_unused_parameters;
+  const std::vector<size_t> limits =
+      rebuilt_later ? std::vector<size_t>{std::numeric_limits<int64_t>::max()}
+                    : std::vector<size_t>{static_cast<size_t>(first_cap), static_cast<size_t>(cap)};
+  auto buckets = std::get<0>(
+      c10d::compute_bucket_assignment_by_size(trainable, limits, std::vector<bool>(trainable.size(), false)));
+  std::reverse(buckets.begin(), buckets.end());
+  reducer_ = make_reducer(trainable, buckets, group_.c10d(), names,
+                          {cap, first_cap, config_.find_unused_parameters, config_.gradient_as_bucket_view});
+  logger_ = std::make_shared<c10d::Logger>(reducer_);
+  reducer_->set_logger(logger_);
+  const std::vector<int> device_ids =
+      group_.device().is_cuda() ? std::vector<int>{group_.device().index()} : std::vector<int>{};
+  logger_->set_construction_data_and_log(module_->name(), device_ids, device_ids.empty() ? -1 : device_ids[0],
+                                         config_.broadcast_buffers, /*has_sync_bn=*/false, config_.static_graph);
+  traffic_.buckets = static_cast<int64_t>(buckets.size());
+  if (config_.static_graph) {
+    reducer_->set_static_graph();
+    logger_->set_static_graph();
+  }
+}
+
+at::Tensor DistributedModel::forward(const std::function<at::Tensor()>& compute_loss) {
+  if (!reducer_) return compute_loss();
+  if (synchronize_) {
+    logger_->set_runtime_stats_and_log();
+    reducer_->prepare_for_forward();
+  }
+  if (reducer_->rebuild_buckets()) traffic_.buckets = static_cast<int64_t>(logger_->get_bucket_sizes().size());
+  if (buffers_are_stale_ && config_.broadcast_buffers) broadcast_buffers();
+  at::Tensor loss = compute_loss();
+  buffers_are_stale_ = synchronize_;
+  if (!synchronize_) return loss;
+  // The graph is walked from the loss: what the loss does not need gets no gradient.
+  const bool find_unused = config_.find_unused_parameters && !config_.static_graph;
+  reducer_->prepare_for_backward(find_unused ? std::vector<at::Tensor>{loss} : std::vector<at::Tensor>{});
+  if (config_.static_graph && !delayed_reduction_queued_ && loss.requires_grad()) {
+    // What distributed.py's _DDPSink does: the first pass only learns the graph, and reduces when it is over.
+    delayed_reduction_queued_ = true;
+    loss.register_hook([reducer = reducer_](const at::Tensor&) {
+      torch::autograd::Engine::get_default_engine().queue_callback([reducer] { reducer->delay_all_reduce(); });
+    });
+  }
+  return loss;
+}
+
+void DistributedModel::backward(const at::Tensor& loss) { loss.backward(); }
+
+void DistributedModel::broadcast_state() {
+  const at::NoGradGuard no_grad;
+  group_.broadcast(tensors_of(parameters_));
+  group_.broadcast(tensors_of(buffers()));
+}
+
+void DistributedModel::broadcast_buffers() {
+  const at::NoGradGuard no_grad;
+  group_.broadcast(tensors_of(buffers()));
+}
+
+// Undefined rather than zero: the reducer then writes the mean into its bucket without reading the old gradient.
+void DistributedModel::clear_gradients() {
+  for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad() = at::Tensor();
+}
+
+bool equal_on_all_ranks(const std::vector<NamedTensor>& tensors, const RankGroup& group) {
+  XXH3_state_t* state = XXH3_createState();
+  XXH3_64bits_reset(state);
+  for (const NamedTensor& item : tensors) {
+    const at::Tensor host = item.tensor.detach().cpu().contiguous();
+    XXH3_64bits_update(state, host.data_ptr(), host.nbytes());
+  }
+  const auto hash = static_cast<int64_t>(XXH3_64bits_digest(state));
+  XXH3_freeState(state);
+  const std::vector<int64_t> hashes = group.gather(hash);
+  return std::all_of(hashes.begin(), hashes.end(), [&](int64_t other) { return other == hashes.front(); });
+}
+
+}  // namespace oarlock

@@ -1,0 +1,94 @@
+// DistributedDataParallel on LibTorch's own c10d::Reducer: gradients are averaged over the ranks in buckets, while the
+// backward pass still goes on. The order of the calls is that of torch.nn.parallel.DistributedDataParallel.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "trainer/config/ddp.h"
+#include "trainer/distributed/process_group.h"
+#include "trainer/nn/named_tensors.h"
+
+namespace c10d {
+class Logger;
+class Reducer;
+}  // namespace c10d
+
+namespace oarlock {
+
+// What one synchronised backward pass sends.
+struct GradientTraffic {
+  int64_t buckets = 0;
+  int64_t bytes = 0;
+};
+
+class DistributedModel {
+ public:
+  // Called by all ranks of the group, which must outlive the model. The module is on its device. Afterwards parameters
+  // and buffers are rank 0's. kConfig, on all ranks, when a parameter or buffer differs in name, shape or type from
+  // rank 0's; the message names it.
+  static Result<std::unique_ptr<DistributedModel>> create(std::shared_ptr<torch::nn::Module> module,
+                                                          const RankGroup& group, const DdpConfig& config);
+  ~DistributedModel();
+  DistributedModel(const DistributedModel&) = delete;
+  DistributedModel& operator=(const DistributedModel&) = delete;
+
+  // Runs `compute_loss`, which calls the module's forward, and returns its loss (a scalar).
+  at::Tensor forward(const std::function<at::Tensor()>& compute_loss);
+
+  // From the loss of the last forward(). Afterwards the gradients are the mean over the ranks of the mean over each
+  // rank's batch; under no_sync() they are this rank's own, added to what was there.
+  void backward(const at::Tensor& loss);
+
+  // While one lives, gradients accumulate locally. It must cover the forward as well as the backward pass.
+  class NoSync {
+   public:
+    explicit NoSync(DistributedModel& model) : model_(model), before_(model.synchronize_) {
+      model.synchronize_ = false;
+    }
+    ~NoSync() { model_.synchronize_ = before_; }
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    DistributedModel& model_;
+    bool before_;
+  };
+
+  // Rank 0's parameters and buffers to all ranks; buffers only (running statistics) before an evaluation.
+  void broadcast_state();
+  void broadcast_buffers();
+
+  void clear_gradients();
+
+  torch::nn::Module& module() { return *module_; }
+  const std::vector<NamedTensor>& parameters() const { return parameters_; }
+  std::vector<NamedTensor> buffers() const { return unique_buffers(*module_); }
+  GradientTraffic traffic() const { return traffic_; }
+
+ private:
+  DistributedModel(std::shared_ptr<torch::nn::Module> module, const RankGroup& group, const DdpConfig& config);
+  Result<void> verify_against_rank_0() const;
+  void build_reducer();
+
+  std::shared_ptr<torch::nn::Module> module_;
+  const RankGroup& group_;
+  DdpConfig config_;
+  std::vector<NamedTensor> parameters_;
+  std::shared_ptr<c10d::Reducer> reducer_;  // null in a world of one, or where nothing is trainable
+  std::shared_ptr<c10d::Logger> logger_;
+  GradientTraffic traffic_;
+  bool synchronize_ = true;
+  bool buffers_are_stale_ = true;          // require_forward_param_sync of distributed.py
+  bool delayed_reduction_queued_ = false;  // static_graph: once, in the first synchronised backward
+};
+
+// Whether all ranks hold the same bits, by a hash of each rank's. Called by all ranks.
+bool equal_on_all_ranks(const std::vector<NamedTensor>& tensors, const RankGroup& group);
+
+}  // namespace oarlock

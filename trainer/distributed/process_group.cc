@@ -1,0 +1,98 @@
+#include "trainer/distributed/process_group.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+namespace oarlock {
+namespace {
+
+constexpr size_t kCoalesceBytes = size_t{250} << 20;  // as PyTorch's DDP
+
+at::Tensor to_tensor(const std::string& text) {
+  at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
+  std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  return bytes;
+}
+
+std::string to_text(const at::Tensor& tensor) {
+  const at::Tensor bytes = tensor.cpu();
+  return {static_cast<const char*>(bytes.data_ptr()), static_cast<size_t>(bytes.numel())};
+}
+
+void wait(const c10::intrusive_ptr<c10d::Work>& work) { work->wait(); }
+
+}  // namespace
+
+void RankGroup::reduce(std::span<double> values, c10d::ReduceOp op) const {
+  if (!group_ || values.empty()) return;
+  const at::Tensor host = at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kDouble);
+  std::vector<at::Tensor> tensors = {host.to(device_)};
+  c10d::AllreduceOptions options;
+  options.reduceOp = std::move(op);
+  wait(group_->allreduce(tensors, options));
+  if (!tensors[0].is_alias_of(host)) host.copy_(tensors[0]);
+}
+
+void RankGroup::sum(std::span<double> values) const { reduce(values, c10d::ReduceOp::SUM); }
+void RankGroup::max(std::span<double> values) const { reduce(values, c10d::ReduceOp::MAX); }
+
+std::vector<int64_t> RankGroup::gather(int64_t value) const {
+  if (!group_) return {value};
+  at::Tensor input = at::tensor({value}, at::kLong).to(device_);
+  at::Tensor output = at::zeros({world_size()}, input.options());
+  wait(group_->_allgather_base(output, input));
+  const at::Tensor host = output.cpu();
+  return {host.data_ptr<int64_t>(), host.data_ptr<int64_t>() + host.numel()};
+}
+
+std::string RankGroup::broadcast(const std::string& text) const {
+  if (!group_) return text;
+  std::vector<at::Tensor> length = {at::tensor({static_cast<int64_t>(text.size())}, at::kLong).to(device_)};
+  wait(group_->broadcast(length));
+  const int64_t size = length[0].item<int64_t>();
+  if (size == 0) return "";
+  std::vector<at::Tensor> bytes = {(rank() == 0 ? to_tensor(text) : at::empty({size}, at::kByte)).to(device_)};
+  wait(group_->broadcast(bytes));
+  return to_text(bytes[0]);
+}
+
+void RankGroup::broadcast(std::vector<at::Tensor> tensors) const {
+  if (group_ && !tensors.empty()) c10d::broadcast_coalesced(group_, tensors, kCoalesceBytes, 0);
+}
+
+Result<std::string> RankGroup::broadcast(const Result<std::string>& result) const {
+  if (!group_) return result;
+  nlohmann::json message;
+  if (rank() == 0) {
+    message = result ? nlohmann::json{{"value", *result}}
+                     : nlohmann::json{{"code", to_int(result.error().code)}, {"message", result.error().message}};
+  }
+  message = nlohmann::json::parse(broadcast(message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+  if (message.contains("value")) return message["value"].get<std::string>();
+  return fail(static_cast<ExitCode>(message["code"].get<int>()), message["message"].get<std::string>());
+}
+
+Result<void> RankGroup::agree(const Result<void>& result) const {
+  if (!group_) return result;
+  const std::vector<int64_t> codes = gather(result ? 0 : to_int(result.error().code));
+  const auto first = std::find_if(codes.begin(), codes.end(), [](int64_t code) { return code != 0; });
+  if (first == codes.end()) return {};
+  if (!result) return result;
+  return fail(static_cast<ExitCode>(*first), "stopped together with rank " + std::to_string(first - codes.begin()) +
+                                                 ", whose own message names the cause");
+}
+
+void RankGroup::barrier() const {
+  if (group_) wait(group_->barrier());
+}
+
+int64_t RankGroup::sequence() const { return group_ ? static_cast<int64_t>(group_->getSequenceNumberForGroup()) : 0; }
+
+}  // namespace oarlock

@@ -1,0 +1,11 @@
+// In place of process_group_nccl.cc in a build without OARLOCK_CUDA.
+#include "trainer/distributed/process_group.h"
+
+namespace oarlock {
+
+Result<RankGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>&, const GroupOptions&) {
+  return fail(ExitCode::kUnavailable,
+              "distributed.backend: nccl is not in this build; use gloo, or a build with -DOARLOCK_CUDA=ON");
+}
+
+}  // namespace oarlock

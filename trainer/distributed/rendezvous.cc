@@ -1,0 +1,328 @@
+#include "trainer/distributed/rendezvous.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "trainer/distributed/socket.h"
+
+namespace oarlock {
+namespace {
+
+using std::chrono::milliseconds;
+using Json = nlohmann::json;
+using StorePtr = c10::intrusive_ptr<c10d::TCPStore>;
+
+constexpr milliseconds kFirstPause{20};
+constexpr milliseconds kLongestPause{1000};
+constexpr milliseconds kConnectTimeout{3000};
+constexpr milliseconds kSlice{1000};           // of a wait, between looks at the stop flag
+constexpr milliseconds kReportInterval{5000};  // between progress lines
+constexpr milliseconds kStoreTimeout{30'000};  // of one store operation
+constexpr milliseconds kLinger{1000};          // rank 0 stays so long for the others to read a bad verdict
+
+constexpr char kMaster[] = "oarlock/master";
+constexpr char kArrived[] = "oarlock/arrived";
+constexpr char kFull[] = "oarlock/full";
+constexpr char kGo[] = "oarlock/go";
+constexpr char kVerdictsRead[] = "oarlock/verdicts-read";
+std::string claim_key(int rank) { return fmt::format("oarlock/claim/{}", rank); }
+std::string arrival_key(int rank) { return fmt::format("oarlock/arrival/{}", rank); }
+
+std::vector<uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
+std::string text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+Json verdict(ExitCode code, const std::string& message) { return {{"code", to_int(code)}, {"message", message}}; }
+
+class Rendezvous {
+ public:
+  Rendezvous(const RendezvousOptions& options, const StopFlag& stop, const Clock& clock, const Logger& logger)
+      : options_(options),
+        stop_(stop),
+        clock_(clock),
+        logger_(logger),
+        deadline_(clock.steady() + options.timeout),
+        reported_(clock.steady()) {}
+
+  Result<Meeting> run() {
+    const Result<void> joined = options_.rank == 0 ? serve() : join();
+    if (!joined) return tl::make_unexpected(joined.error());
+    try {
+      return check_in();
+    } catch (const c10::DistError&) {
+      return fail(ExitCode::kPeerLost,
+                  fmt::format("rendezvous: rank 0 at {} was lost before all ranks had met; its own last message "
+                              "names the cause",
+                              endpoint()));
+    }
+  }
+
+ private:
+  std::string endpoint() const { return fmt::format("{}:{}", options_.master_addr, options_.master_port); }
+
+  milliseconds remaining() const {
+    return std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(deadline_ - clock_.steady()));
+  }
+
+  bool report_is_due() {
+    if (clock_.steady() - reported_ < kReportInterval) return false;
+    reported_ = clock_.steady();
+    return true;
+  }
+
+  tl::unexpected<Error> stopped() const {
+    return fail(ExitCode::kTempFail,
+                fmt::format("rendezvous: interrupted by signal {} before all ranks had met", stop_.signal_number()));
+  }
+
+  // ---- rank 0 ----
+  Result<void> serve() {
+    const Result<Listener> listener = listen_on(options_.master_port);
+    if (!listener) return tl::make_unexpected(listener.error());
+    c10d::TCPStoreOptions store;
+    store.port = static_cast<uint16_t>(listener->port);
+    store.isServer = true;
+    store.waitWorkers = false;
+    store.timeout = kStoreTimeout;
+    store.masterListenFd = listener->descriptor;  // the store owns it from here on
+    try {
+      store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", store);
+    } catch (const std::exception& error) {
+      return fail(ExitCode::kUnavailable, fmt::format("rendezvous: the store on port {} did not start: {}",
+                                                      options_.master_port, error.what()));
+    }
+    store_->set(
+        kMaster,
+        bytes(Json{{"world_size", options_.world_size}, {"uid", options_.uid}, {"attempt", options_.attempt}}.dump()));
+    return {};
+  }
+
+  // ---- the others ----
+  Result<void> join() {
+    std::string reason = "not tried yet";
+    for (milliseconds pause = kFirstPause;; pause = std::min(pause * 3 / 2, kLongestPause)) {
+      const Result<Reached> reached =
+          reach(options_.master_addr, options_.master_port, std::clamp(remaining(), milliseconds(1), kConnectTimeout));
+      if (reached) {
+        own_ = {reached->local_address, reached->peer_address};
+        Result<bool> accepted = connect_store();
+        if (!accepted) return tl::make_unexpected(accepted.error());
+        if (*accepted) return {};
+        reason = refusal_;
+      } else {
+        reason = reached.error().message;
+      }
+      if (stop_.raised()) return stopped();
+      if (remaining() <= pause) {
+        return fail(
+            ExitCode::kTempFail,
+            fmt::format(
+                "rendezvous: rank 0 at {} could not be reached within {:.4g} s: {}; check that rank 0 runs, and "
+                "MASTER_ADDR and MASTER_PORT",
+                endpoint(), std::chrono::duration<double>(options_.timeout).count(), reason));
+      }
+      if (report_is_due()) {
+        logger_.warn("rendezvous: still trying to reach rank 0",
+                     {{"address", endpoint()}, {"reason", reason}, {"seconds_left", remaining().count() / 1000}});
+      }
+      std::this_thread::sleep_for(pause);
+    }
+  }
+
+  // False: not yet (refusal_ says why); an error: never.
+  Result<bool> connect_store() {
+    c10d::TCPStoreOptions store;
+    store.port = static_cast<uint16_t>(options_.master_port);
+    store.waitWorkers = false;
+    store.timeout = std::max(remaining(), milliseconds(1000));
+    Json master;
+    try {
+      store_ = c10::make_intrusive<c10d::TCPStore>(own_.master_address, store);
+      store_->setTimeout(kStoreTimeout);
+      master = Json::parse(text(store_->get(kMaster)), nullptr, false);
+    } catch (const std::exception&) {
+      refusal_ = "something listens there, but it does not answer as a TCPStore";
+      return false;
+    }
+    return accept(master);
+  }
+
+  Result<bool> accept(const Json& master) {
+    if (!master.is_object()) {
+      refusal_ = "the store there is not that of an oarlock-trainer";
+      return false;
+    }
+    const std::string uid = master.value("uid", "");
+    const int attempt = master.value("attempt", 0);
+    const int world_size = master.value("world_size", 0);
+    if (uid != options_.uid) {
+      return fail(ExitCode::kConfig,
+                  fmt::format("rendezvous: rank 0 at {} belongs to another job (OARLOCK_UID '{}' there, '{}' here); "
+                              "give each job its own MASTER_ADDR and MASTER_PORT",
+                              endpoint(), uid, options_.uid));
+    }
+    if (attempt > options_.attempt) {
+      return fail(
+          ExitCode::kConfig,
+          fmt::format("rendezvous: rank 0 at {} is of attempt {}, this is rank {} of attempt {}, which has been "
+                      "replaced; stop this process",
+                      endpoint(), attempt, options_.rank, options_.attempt));
+    }
+    if (attempt < options_.attempt) {  // it is being replaced
+      refusal_ = fmt::format("attempt {} is still there, this is attempt {}", attempt, options_.attempt);
+      return false;
+    }
+    if (world_size != options_.world_size) {
+      const std::string message =
+          fmt::format("rendezvous: WORLD_SIZE={} on rank 0 but WORLD_SIZE={} on rank {}; set the same on all ranks",
+                      world_size, options_.world_size, options_.rank);
+      announce(verdict(ExitCode::kConfig, message));
+      return fail(ExitCode::kConfig, message);
+    }
+    return true;
+  }
+
+  // ---- all ----
+  // The first verdict stands.
+  void announce(const Json& value) {
+    store_->compareSet(kGo, {}, bytes(value.dump()));
+    store_->set(kFull, bytes("failed"));
+  }
+
+  Result<Meeting> check_in() {
+    const Json arrival = {
+        {"local", own_.local_address}, {"master", own_.master_address}, {"host", host_name()}, {"pid", ::getpid()}};
+    if (store_->add(claim_key(options_.rank), 1) > 1) return claimed_twice();
+    store_->set(arrival_key(options_.rank), bytes(arrival.dump()));
+    if (store_->add(kArrived, 1) == options_.world_size) store_->set(kFull, bytes("full"));
+    if (options_.rank == 0) {
+      if (const Result<void> full = wait_for(kFull); !full) return give_up(full.error());
+      if (text(store_->get(kFull)) == "full") publish_go();
+    }
+    if (const Result<void> go = wait_for(kGo); !go) return give_up(go.error());
+    return obey(Json::parse(text(store_->get(kGo))));
+  }
+
+  Result<Meeting> claimed_twice() {
+    std::string other = "another process";
+    if (store_->check({arrival_key(options_.rank)})) {
+      const Json first = Json::parse(text(store_->get(arrival_key(options_.rank))));
+      other = fmt::format("pid {} on {}", first.value("pid", 0), first.value("host", ""));
+    }
+    const std::string message =
+        fmt::format("rendezvous: RANK={} is taken twice: by {} and by pid {} on {}; give each process its own RANK",
+                    options_.rank, other, ::getpid(), host_name());
+    announce(verdict(ExitCode::kConfig, message));
+    return fail(ExitCode::kConfig, message);
+  }
+
+  void publish_go() {
+    std::vector<Arrival> arrivals;
+    for (int rank = 1; rank < options_.world_size; ++rank) {
+      const Json arrival = Json::parse(text(store_->get(arrival_key(rank))));
+      arrivals.push_back({arrival.value("local", ""), arrival.value("master", "")});
+    }
+    store_->compareSet(kGo, {}, bytes(Json{{"code", 0}, {"master", master_address_from(arrivals)}}.dump()));
+  }
+
+  Result<Meeting> obey(const Json& go) {
+    if (go.value("code", 0) == 0) {
+      const std::string master = go.value("master", "");
+      return Meeting{store_, options_.rank == 0 ? master : own_address_from(own_, master)};
+    }
+    store_->add(kVerdictsRead, 1);
+    linger();
+    return fail(static_cast<ExitCode>(go.value("code", 1)), go.value("message", ""));
+  }
+
+  // The store goes with rank 0: the others must have read the verdict before, those that have yet to arrive too.
+  void linger() {
+    if (options_.rank != 0) return;
+    const SteadyTime until = clock_.steady() + kLinger;
+    while (clock_.steady() < until && store_->add(kVerdictsRead, 0) < options_.world_size) {
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+  }
+
+  Result<void> wait_for(const char* key) {
+    for (;;) {
+      try {
+        store_->wait({key}, std::clamp(remaining(), milliseconds(1), kSlice));
+        return {};
+      } catch (const c10::DistStoreError&) {  // the slice is over
+      }
+      if (stop_.raised()) return stopped();
+      if (remaining() == milliseconds(0)) {
+        return fail(
+            ExitCode::kTempFail,
+            fmt::format(
+                "rendezvous: {} of {} ranks came within {:.4g} s; missing: rank {}; look at why they did not start",
+                store_->add(kArrived, 0), options_.world_size, std::chrono::duration<double>(options_.timeout).count(),
+                fmt::join(missing(), ", ")));
+      }
+      if (report_is_due()) {
+        logger_.warn("rendezvous: waiting for ranks", {{"missing", fmt::format("{}", fmt::join(missing(), ","))},
+                                                       {"seconds_left", remaining().count() / 1000}});
+      }
+    }
+  }
+
+  std::vector<int> missing() {
+    std::vector<int> out;
+    for (int rank = 0; rank < options_.world_size; ++rank) {
+      if (!store_->check({arrival_key(rank)})) out.push_back(rank);
+    }
+    return out;
+  }
+
+  // Tells the others, too.
+  Result<Meeting> give_up(const Error& error) {
+    announce(verdict(error.code, error.message));
+    store_->add(kVerdictsRead, 1);
+    linger();
+    return tl::make_unexpected(error);
+  }
+
+  const RendezvousOptions& options_;
+  const StopFlag& stop_;
+  const Clock& clock_;
+  const Logger& logger_;
+  const SteadyTime deadline_;
+  SteadyTime reported_;
+  StorePtr store_;
+  Arrival own_;
+  std::string refusal_;
+};
+
+}  // namespace
+
+std::string master_address_from(std::span<const Arrival> arrivals) {
+  for (const Arrival& arrival : arrivals) {
+    if (!is_loopback(arrival.master_address)) return arrival.master_address;
+  }
+  return arrivals.empty() ? "127.0.0.1" : arrivals.front().master_address;
+}
+
+std::string own_address_from(const Arrival& own, const std::string& master_address) {
+  return is_loopback(own.local_address) ? master_address : own.local_address;
+}
+
+Result<Meeting> meet(const RendezvousOptions& options, const StopFlag& stop, const Clock& clock, const Logger& logger) {
+  return Rendezvous(options, stop, clock, logger).run();
+}
+
+}  // namespace oarlock

@@ -1,0 +1,148 @@
+#include "trainer/distributed/socket.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+namespace oarlock {
+namespace {
+
+class Socket {
+ public:
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  ~Socket() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  Socket& operator=(Socket&&) = delete;
+
+  int get() const { return descriptor_; }
+  int release() { return std::exchange(descriptor_, -1); }
+
+ private:
+  int descriptor_;
+};
+
+std::string describe(int error_number) { return std::generic_category().message(error_number); }
+
+std::string numeric(const sockaddr_storage& address, socklen_t length) {
+  std::array<char, NI_MAXHOST> host{};
+  // The casts to sockaddr are how the socket interface is typed.
+  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host.data(), host.size(), nullptr, 0,
+                  NI_NUMERICHOST) != 0) {
+    return "";
+  }
+  return host.data();
+}
+
+int port_of(const sockaddr_storage& address) {
+  return address.ss_family == AF_INET6 ? ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port)
+                                       : ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+// errno of what failed, or 0.
+int try_listen(int family, int port, Listener& out) {
+  Socket socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (socket.get() < 0) return errno;
+  const int on = 1;
+  const int off = 0;
+  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_storage address{};
+  socklen_t length = 0;
+  if (family == AF_INET6) {
+    setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    auto& six = reinterpret_cast<sockaddr_in6&>(address);
+    six.sin6_family = AF_INET6;
+    six.sin6_port = htons(static_cast<uint16_t>(port));
+    six.sin6_addr = in6addr_any;
+    length = sizeof six;
+  } else {
+    auto& four = reinterpret_cast<sockaddr_in&>(address);
+    four.sin_family = AF_INET;
+    four.sin_port = htons(static_cast<uint16_t>(port));
+    length = sizeof four;
+  }
+  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) return errno;
+  if (::listen(socket.get(), SOMAXCONN) != 0) return errno;
+  length = sizeof address;
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return errno;
+  out = {socket.release(), port_of(address)};
+  return 0;
+}
+
+// errno of the connection, or 0.
+int connect_within(int descriptor, const sockaddr* address, socklen_t length, std::chrono::milliseconds timeout) {
+  if (::connect(descriptor, address, length) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  pollfd waiting{descriptor, POLLOUT, 0};
+  const int ready = ::poll(&waiting, 1, static_cast<int>(timeout.count()));
+  if (ready == 0) return ETIMEDOUT;
+  if (ready < 0) return errno;
+  int error = 0;
+  socklen_t size = sizeof error;
+  getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size);
+  return error;
+}
+
+}  // namespace
+
+Result<Listener> listen_on(int port) {
+  Listener out;
+  int error = try_listen(AF_INET6, port, out);
+  if (error != 0 && error != EADDRINUSE) error = try_listen(AF_INET, port, out);  // a kernel without IPv6
+  if (error == 0) return out;
+  if (error == EADDRINUSE) {
+    return fail(
+        ExitCode::kUnavailable,
+        fmt::format(
+            "rendezvous: port {} is in use on this host, so rank 0 cannot serve it; stop the program that has it, "
+            "or set MASTER_PORT to another port on all ranks",
+            port));
+  }
+  return fail(ExitCode::kUnavailable,
+              fmt::format("rendezvous: cannot listen on port {}: {}; set MASTER_PORT to another port on all ranks",
+                          port, describe(error)));
+}
+
+Result<Reached> reach(const std::string& host, int port, std::chrono::milliseconds timeout) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int unresolved = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (unresolved != 0) {
+    return fail(ExitCode::kNoHost, fmt::format("the name does not resolve: {}", gai_strerror(unresolved)));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  int error = 0;
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    const Socket socket(::socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    error = socket.get() < 0 ? errno : connect_within(socket.get(), entry->ai_addr, entry->ai_addrlen, timeout);
+    if (error != 0) continue;
+    sockaddr_storage local{};
+    sockaddr_storage peer{};
+    socklen_t local_length = sizeof local;
+    socklen_t peer_length = sizeof peer;
+    getsockname(socket.get(), reinterpret_cast<sockaddr*>(&local), &local_length);
+    getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer), &peer_length);
+    return Reached{numeric(peer, peer_length), numeric(local, local_length)};
+  }
+  return fail(ExitCode::kUnavailable, describe(error));
+}
+
+bool is_loopback(const std::string& numeric_address) {
+  return numeric_address.starts_with("127.") || numeric_address == "::1" || numeric_address.starts_with("::ffff:127.");
+}
+
+}  // namespace oarlock

@@ -1,0 +1,106 @@
+#include "trainer/process/termination.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+namespace oarlock {
+namespace {
+
+// std::terminate takes a plain function, so what it needs must be found without an argument.
+struct LastResort {
+  std::optional<std::string> path;
+  int rank = 0;
+};
+LastResort& last_resort() {
+  static LastResort instance;
+  return instance;
+}
+
+[[noreturn]] void on_terminate() {
+  std::string what = "std::terminate was called";
+  if (const std::exception_ptr current = std::current_exception()) {
+    try {
+      std::rethrow_exception(current);
+    } catch (const std::exception& error) {
+      what = fmt::format("unexpected exception: {}", error.what());
+      what = what.substr(0, what.find('\n'));
+    } catch (...) {
+      what = "unexpected exception of an unknown type";
+    }
+  }
+  const LastResort& place = last_resort();
+  fmt::print(stderr, "[RANK {}] ERROR {}\n", place.rank, what);
+  if (place.path) {
+    (void)write_termination_message(*place.path, {place.rank, 0, -1, reason_of(ExitCode::kSoftware), what});
+  }
+  std::fflush(nullptr);
+  std::_Exit(to_int(ExitCode::kSoftware));
+}
+
+}  // namespace
+
+void exit_on_terminate(const std::optional<std::string>& path, int rank) {
+  last_resort() = {path, rank};
+  std::set_terminate(on_terminate);
+}
+
+std::optional<std::string> termination_log_path(const std::optional<std::string>& from_environment) {
+  if (from_environment) return from_environment;
+  if (::access(kDefaultTerminationLog, F_OK) == 0) return kDefaultTerminationLog;
+  return std::nullopt;
+}
+
+Result<void> write_termination_message(const std::string& path, const TerminationMessage& message) {
+  const std::string text = to_json(message);
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file < 0) return fail_errno(errno, fmt::format("{}: the termination message cannot be written", path));
+  const ssize_t put = ::write(file, text.data(), text.size());  // at most 4096 bytes: one write
+  const int error = put == static_cast<ssize_t>(text.size()) ? 0 : (put < 0 ? errno : EIO);
+  ::close(file);
+  if (error != 0) return fail_errno(error, fmt::format("{}: the termination message cannot be written", path));
+  return {};
+}
+
+std::string reason_of(ExitCode code) {
+  switch (code) {
+    case ExitCode::kOk:
+      return "Completed";
+    case ExitCode::kFailure:
+      return "Failed";
+    case ExitCode::kUsage:
+      return "UsageInvalid";
+    case ExitCode::kDataErr:
+      return "DataInvalid";
+    case ExitCode::kNoInput:
+      return "InputMissing";
+    case ExitCode::kNoHost:
+      return "HostUnknown";
+    case ExitCode::kUnavailable:
+      return "Unavailable";
+    case ExitCode::kSoftware:
+      return "InternalError";
+    case ExitCode::kOsErr:
+      return "OutOfResources";
+    case ExitCode::kCantCreate:
+      return "CannotCreate";
+    case ExitCode::kIoErr:
+      return "IoError";
+    case ExitCode::kTempFail:
+      return "TemporaryFailure";
+    case ExitCode::kPeerLost:
+      return "PeerLost";
+    case ExitCode::kNoPermission:
+      return "PermissionDenied";
+    case ExitCode::kConfig:
+      return "ConfigInvalid";
+  }
+  return "Failed";
+}
+
+}  // namespace oarlock

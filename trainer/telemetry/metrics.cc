@@ -1,0 +1,144 @@
+#include "trainer/telemetry/metrics.h"
+
+namespace oarlock {
+namespace {
+
+using prometheus::BuildCounter;
+using prometheus::BuildGauge;
+using prometheus::BuildHistogram;
+using prometheus::Histogram;
+using Labels = std::map<std::string, std::string>;
+
+constexpr std::array<const char*, 4> kCollectiveNames = {"all_reduce", "broadcast", "all_gather", "barrier"};
+
+const Histogram::BucketBoundaries kStepBuckets = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+                                                  0.5,   1,      2.5,   5,    10,    30,   60,  300};
+const Histogram::BucketBoundaries kLongBuckets = {0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600};
+
+double seconds_since_epoch(SystemTime time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
+
+// Counters that are computed elsewhere are brought up to a value.
+void raise_to(prometheus::Counter& counter, double value) {
+  if (const double missing = value - counter.Value(); missing > 0) counter.Increment(missing);
+}
+
+class Families {
+ public:
+  Families(prometheus::Registry& registry, int rank) : registry_(registry), labels_{{"rank", std::to_string(rank)}} {}
+
+  auto& gauge(const char* name, const char* help) {
+    return BuildGauge().Name(name).Help(help).Labels(labels_).Register(registry_);
+  }
+  auto& counter(const char* name, const char* help) {
+    return BuildCounter().Name(name).Help(help).Labels(labels_).Register(registry_);
+  }
+  auto& histogram(const char* name, const char* help) {
+    return BuildHistogram().Name(name).Help(help).Labels(labels_).Register(registry_);
+  }
+
+ private:
+  prometheus::Registry& registry_;
+  Labels labels_;
+};
+
+}  // namespace
+
+TrainerMetrics::TrainerMetrics(int rank, int world_size, const BuildInfo& build, const RunInfo& run)
+    : registry_(std::make_shared<prometheus::Registry>()) {
+  Families families(*registry_, rank);
+  families.gauge("trainer_build_info", "The program; the value is always 1.")
+      .Add({{"version", build.version},
+            {"revision", build.revision},
+            {"libtorch", build.libtorch},
+            {"cuda", build.cuda},
+            {"nccl", build.nccl}})
+      .Set(1);
+  families.gauge("trainer_run_info", "The run; the value is always 1.")
+      .Add({{"run_id", run.run_id}, {"model", run.model}, {"strategy", run.strategy}, {"precision", run.precision}})
+      .Set(1);
+  families.gauge("trainer_world_size", "Ranks in the job.").Add({}).Set(world_size);
+  steps_ = &families.counter("trainer_steps_total", "Optimizer steps that this process has done.").Add({});
+  current_step_ = &families.gauge("trainer_current_step", "Optimizer steps done, over all attempts.").Add({});
+  target_steps_ =
+      &families.gauge("trainer_target_steps", "Optimizer steps of the whole run; 0: not known yet.").Add({});
+  last_step_timestamp_ = &families
+                              .gauge("trainer_last_step_timestamp_seconds",
+                                     "When the last step ended, in seconds since the epoch; 0: none yet.")
+                              .Add({});
+  learning_rate_ = &families.gauge("trainer_learning_rate", "Learning rate of the last step.").Add({});
+  samples_ = &families.counter("trainer_samples_total", "Samples that this rank has trained on.").Add({});
+  step_duration_ = &families.histogram("trainer_step_duration_seconds", "Time of one step, waiting for data included.")
+                        .Add({}, kStepBuckets);
+  rendezvous_duration_ =
+      &families.histogram("trainer_rendezvous_duration_seconds", "Time until all ranks had met.").Add({}, kLongBuckets);
+  nonfinite_loss_ = &families.counter("trainer_nonfinite_steps_total", "Steps found to have a loss that is not finite.")
+                         .Add({{"kind", "loss"}});
+  communication_errors_ =
+      &families.counter("trainer_comm_errors_total", "Collectives that failed.").Add({{"kind", "peer_lost"}});
+
+  auto& phases = families.counter("trainer_phase_seconds_total",
+                                  "Time by phase; the phases are exclusive and sum up to the uptime.");
+  for (size_t i = 0; i < phases_.size(); ++i) phases_[i] = &phases.Add({{"phase", std::string(kPhaseNames[i])}});
+  auto& operations = families.counter("trainer_collective_operations_total", "Collectives started by this rank.");
+  auto& bytes = families.counter("trainer_collective_bytes_total", "Bytes of this rank's tensors in collectives.");
+  for (size_t i = 0; i < kCollectiveNames.size(); ++i) {
+    const Labels labels = {{"op", kCollectiveNames[i]}, {"group", "dp"}};
+    collective_operations_[i] = &operations.Add(labels);
+    collective_bytes_[i] = &bytes.Add(labels);
+  }
+  loss_ = &families.gauge("trainer_loss", "Mean training loss over the ranks, at the last logged step.");
+  validation_loss_ = &families.gauge("trainer_validation_loss", "Loss of the last evaluation.");
+  last_checkpoint_step_ = &families.gauge("trainer_last_checkpoint_step", "Step of the newest complete checkpoint.");
+  last_checkpoint_timestamp_ = &families.gauge("trainer_last_checkpoint_timestamp_seconds",
+                                               "When the newest checkpoint was complete, in seconds since the epoch.");
+  checkpoint_operations_ = &families.counter("trainer_checkpoint_operations_total", "Checkpoints saved and restored.");
+  checkpoint_bytes_ = &families.counter("trainer_checkpoint_bytes_total", "Bytes of checkpoints written and read.");
+  checkpoint_duration_ =
+      &families.histogram("trainer_checkpoint_duration_seconds", "Time to save or restore a checkpoint.");
+}
+
+void TrainerMetrics::set_target_steps(int64_t steps) { target_steps_->Set(static_cast<double>(steps)); }
+void TrainerMetrics::set_step(int64_t step) { current_step_->Set(static_cast<double>(step)); }
+
+void TrainerMetrics::step_done(int64_t step, int64_t local_samples, double seconds, double learning_rate,
+                               SystemTime now) {
+  steps_->Increment();
+  current_step_->Set(static_cast<double>(step));
+  samples_->Increment(static_cast<double>(local_samples));
+  step_duration_->Observe(seconds);
+  learning_rate_->Set(learning_rate);
+  last_step_timestamp_->Set(seconds_since_epoch(now));
+}
+
+void TrainerMetrics::set_loss(double loss) { loss_->Add({}).Set(loss); }
+void TrainerMetrics::set_validation_loss(double loss) { validation_loss_->Add({}).Set(loss); }
+
+void TrainerMetrics::set_phases(const std::array<double, kPhaseNames.size()>& seconds) {
+  for (size_t i = 0; i < seconds.size(); ++i) raise_to(*phases_[i], seconds[i]);
+}
+
+void TrainerMetrics::rendezvous_done(double seconds) { rendezvous_duration_->Observe(seconds); }
+
+void TrainerMetrics::collective(Collective op, int64_t operations, int64_t bytes) {
+  const auto index = static_cast<size_t>(op);
+  collective_operations_[index]->Increment(static_cast<double>(operations));
+  collective_bytes_[index]->Increment(static_cast<double>(bytes));
+}
+
+void TrainerMetrics::checkpoint_done(bool save, bool success, int64_t bytes, double seconds) {
+  const std::string operation = save ? "save" : "restore";
+  checkpoint_operations_->Add({{"operation", operation}, {"result", success ? "success" : "failure"}}).Increment();
+  if (!success) return;
+  checkpoint_bytes_->Add({{"operation", operation}}).Increment(static_cast<double>(bytes));
+  checkpoint_duration_->Add({{"operation", operation}, {"mode", "sync"}}, kLongBuckets).Observe(seconds);
+}
+
+void TrainerMetrics::set_last_checkpoint(int64_t step, SystemTime time) {
+  last_checkpoint_step_->Add({}).Set(static_cast<double>(step));
+  last_checkpoint_timestamp_->Add({}).Set(seconds_since_epoch(time));
+}
+
+void TrainerMetrics::nonfinite_loss() { nonfinite_loss_->Increment(); }
+void TrainerMetrics::communication_error() { communication_errors_->Increment(); }
+
+}  // namespace oarlock

@@ -1,0 +1,67 @@
+#include "trainer/telemetry/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+
+namespace oarlock {
+namespace {
+constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
+}
+
+std::string format_duration(double seconds) {
+  const auto total = static_cast<int64_t>(std::llround(seconds));
+  const int64_t days = total / 86400;
+  const int64_t hours = total / 3600 % 24;
+  const int64_t minutes = total / 60 % 60;
+  if (days > 0) return fmt::format("{}d {:02}:{:02}", days, hours, minutes);
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, total % 60);
+  return fmt::format("{}:{:02}", minutes, total % 60);
+}
+
+std::string progress_line(const ProgressView& view) {
+  std::string line;
+  const auto add = [&line](const std::string& part) { line += (line.empty() ? "" : "  ") + part; };
+  if (view.epochs > 0) add(fmt::format("epoch {}/{}", std::min(view.epoch + 1, view.epochs), view.epochs));
+  if (view.target_steps > 0) {
+    add(fmt::format("step {}/{} ({}%)", view.step, view.target_steps, 100 * view.step / view.target_steps));
+  } else {
+    add(fmt::format("step {}", view.step));
+  }
+  if (view.loss) add(fmt::format("loss {:.4f}", *view.loss));
+  add(fmt::format("lr {:.3g}", view.learning_rate));
+  add(fmt::format("{:.0f} samples/s", view.samples_per_second));
+  if (view.target_steps > 0 && view.seconds_per_step > 0) {
+    add("ETA " + format_duration(static_cast<double>(view.target_steps - view.step) * view.seconds_per_step));
+  }
+  return line;
+}
+
+void ProgressLine::show(const ProgressView& view) {
+  if (!write_) return;
+  const SteadyTime now = clock_.steady();
+  if (drawn_ && now - *drawn_ < kRedrawInterval) return;
+  drawn_ = now;
+  visible_ = true;
+  // The cursor goes back to the start, so that whatever else writes overwrites the line instead of lengthening it.
+  write_("\r" + progress_line(view) + "\x1b[K\r");
+}
+
+void ProgressLine::clear() {
+  if (!write_ || !visible_) return;
+  visible_ = false;
+  drawn_.reset();
+  write_("\r\x1b[K");
+}
+
+ProgressLine::Writer terminal_writer() {
+  if (::isatty(STDERR_FILENO) == 0) return {};
+  return [](std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stderr);
+    std::fflush(stderr);
+  };
+}
+
+}  // namespace oarlock

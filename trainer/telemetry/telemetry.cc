@@ -1,0 +1,163 @@
+#include "trainer/telemetry/telemetry.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "common/contract.h"
+#include "common/http/metrics.h"
+
+namespace oarlock {
+namespace {
+
+std::string_view status_phase_of(Phase phase) {
+  switch (phase) {
+    case Phase::kStartup:
+    case Phase::kRendezvous:
+      return "rendezvous";
+    case Phase::kRestore:
+      return "restore";
+    case Phase::kEval:
+      return "eval";
+    case Phase::kCheckpoint:
+      return "checkpoint";
+    case Phase::kDataWait:
+    case Phase::kForward:
+    case Phase::kBackward:
+    case Phase::kOptimizer:
+    case Phase::kOther:
+      return "train";
+  }
+  return "train";
+}
+
+RankStatus initial_status(const TelemetryOptions& options) {
+  RankStatus status;
+  status.rank = options.rank;
+  status.world_size = options.world_size;
+  status.attempt = options.attempt;
+  status.phase = "rendezvous";
+  return status;
+}
+
+}  // namespace
+
+Telemetry::Telemetry(TelemetryOptions options, const Logger& logger, const Clock& clock)
+    : options_(std::move(options)),
+      logger_(logger),
+      clock_(clock),
+      phases_(clock),
+      metrics_(options_.rank, options_.world_size, options_.build, options_.run),
+      status_(initial_status(options_), clock),
+      progress_(options_.progress, clock),
+      status_phase_("rendezvous") {}
+
+Telemetry::~Telemetry() = default;
+
+Result<int> Telemetry::serve(int port) {
+  const HttpHandler exposition = metrics_handler(metrics_.registry());
+  HttpRoutes routes;
+  routes[kMetricsPath] = [this, exposition](const std::string& query) {
+    metrics_.set_phases(phases_.seconds());
+    return exposition(query);
+  };
+  routes[kStatusPath] = [this](const std::string&) {
+    return HttpResponse{200, "application/json", to_json(status_.get()) + "\n"};
+  };
+  routes["/healthz"] = [](const std::string&) { return HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}; };
+  return HttpServer::start("0.0.0.0", port, std::move(routes)).map([this](std::unique_ptr<HttpServer> server) {
+    server_ = std::move(server);
+    return server_->port();
+  });
+}
+
+void Telemetry::enter(Phase phase) {
+  phases_.enter(phase);
+  const std::string_view name = status_phase_of(phase);
+  if (name == status_phase_) return;  // most changes are within a step
+  status_phase_ = name;
+  status_.update([&](RankStatus& status) { status.phase = name; });
+}
+
+void Telemetry::rendezvous_done(double seconds) { metrics_.rendezvous_done(seconds); }
+
+void Telemetry::begin(int64_t step, int64_t target_steps, int64_t epoch, int64_t epochs) {
+  view_.epoch = epoch;
+  view_.step = step;
+  view_.target_steps = target_steps;
+  view_.epochs = epochs;
+  metrics_.set_step(step);
+  metrics_.set_target_steps(target_steps);
+  status_.update([&](RankStatus& status) {
+    status.step = step;
+    status.target_steps = target_steps;
+  });
+}
+
+void Telemetry::step_done(const StepReport& report) {
+  throughput_.add_step(report.global_samples, report.seconds);
+  metrics_.step_done(report.step, report.local_samples, report.seconds, report.learning_rate, clock_.now());
+  status_.update([&](RankStatus& status) {
+    status.step = report.step;
+    status.last_step_seconds = report.seconds;
+    status.samples_per_second = throughput_.samples_per_second();
+    status.collective_sequence = report.collective_sequence;
+  });
+  view_.step = report.step;
+  view_.epoch = report.epoch;
+  view_.learning_rate = report.learning_rate;
+  view_.samples_per_second = throughput_.samples_per_second();
+  view_.seconds_per_step = throughput_.seconds_per_step();
+  if (options_.progress) progress_.show(view_);
+}
+
+void Telemetry::loss_known(double loss) {
+  view_.loss = loss;
+  metrics_.set_loss(loss);
+  status_.update(
+      [&](RankStatus& status) { status.loss = std::isfinite(loss) ? std::optional<double>(loss) : std::nullopt; });
+  if (options_.progress) return;  // the line shows it
+  logger_.info("step", {{"step", view_.step},
+                        {"target_steps", view_.target_steps},
+                        {"epoch", view_.epoch},
+                        {"loss", loss},
+                        {"learning_rate", view_.learning_rate},
+                        {"samples_per_second", view_.samples_per_second}});
+}
+
+void Telemetry::evaluated(const std::map<std::string, double>& metrics) {
+  if (const auto loss = metrics.find("loss"); loss != metrics.end()) metrics_.set_validation_loss(loss->second);
+  Logger with_metrics = logger();
+  for (const auto& [name, value] : metrics) with_metrics = with_metrics.with({{name, value}});
+  with_metrics.info("evaluation", {{"epoch", view_.epoch}, {"step", view_.step}});
+}
+
+void Telemetry::checkpoint_saved(int64_t step, const std::string& folder, int64_t bytes, double seconds) {
+  metrics_.checkpoint_done(true, true, bytes, seconds);
+  metrics_.set_last_checkpoint(step, clock_.now());
+  status_.update([&](RankStatus& status) { status.checkpoint_step = step; });
+  logger().info("checkpoint saved", {{"step", step}, {"folder", folder}, {"bytes", bytes}, {"seconds", seconds}});
+}
+
+void Telemetry::checkpoint_restored(int64_t step, const std::string& folder, double seconds) {
+  metrics_.checkpoint_done(false, true, 0, seconds);
+  metrics_.set_last_checkpoint(step, clock_.now());
+  status_.update([&](RankStatus& status) { status.checkpoint_step = step; });
+  logger().info("resuming from a checkpoint", {{"resumed_from_step", step}, {"folder", folder}});
+}
+
+void Telemetry::checkpoint_known(int64_t step) {
+  metrics_.set_last_checkpoint(step, clock_.now());
+  status_.update([&](RankStatus& status) { status.checkpoint_step = step; });
+}
+
+void Telemetry::checkpoint_failed(bool save) { metrics_.checkpoint_done(save, false, 0, 0); }
+void Telemetry::nonfinite_loss() { metrics_.nonfinite_loss(); }
+void Telemetry::peer_lost() { metrics_.communication_error(); }
+
+void Telemetry::finished(bool success) {
+  progress_.clear();
+  status_.update([&](RankStatus& status) { status.phase = success ? "done" : "failed"; });
+}
+
+}  // namespace oarlock

@@ -1,0 +1,86 @@
+// Everything that a run tells about itself while it goes on: metrics, /statusz, log lines and the progress line. The
+// training loop reports events here and knows nothing of where they go.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "common/http/server.h"
+#include "common/log.h"
+#include "trainer/telemetry/metrics.h"
+#include "trainer/telemetry/phase_clock.h"
+#include "trainer/telemetry/progress.h"
+#include "trainer/telemetry/status.h"
+#include "trainer/telemetry/throughput.h"
+
+namespace oarlock {
+
+struct TelemetryOptions {
+  int rank = 0;
+  int world_size = 1;
+  int attempt = 0;
+  int64_t log_every_steps = 50;
+  BuildInfo build;
+  RunInfo run;
+  ProgressLine::Writer progress;  // empty: no progress line
+};
+
+struct StepReport {
+  int64_t step = 0;   // optimizer steps done, this one included
+  int64_t epoch = 0;  // from 0
+  int64_t local_samples = 0;
+  int64_t global_samples = 0;  // of all ranks
+  double seconds = 0;          // waiting for data included
+  double learning_rate = 0;
+  int64_t collective_sequence = 0;
+};
+
+// The server's threads read what the training thread writes; the methods belong to the training thread.
+class Telemetry {
+ public:
+  // The clock must outlive the telemetry.
+  Telemetry(TelemetryOptions options, const Logger& logger, const Clock& clock);
+  ~Telemetry();  // stops the server
+
+  // Serves /metrics, /statusz and /healthz on all addresses; port 0 picks one. kUnavailable when the port is taken.
+  Result<int> serve(int port);
+
+  void enter(Phase phase);  // what the time from now on is spent on
+  void rendezvous_done(double seconds);
+  void begin(int64_t step, int64_t target_steps, int64_t epoch, int64_t epochs);  // epochs 0: the length is in steps
+  void step_done(const StepReport& report);
+  void loss_known(double loss);  // mean over the ranks, of the last step
+  void evaluated(const std::map<std::string, double>& metrics);
+  void checkpoint_saved(int64_t step, const std::string& folder, int64_t bytes, double seconds);
+  void checkpoint_restored(int64_t step, const std::string& folder, double seconds);
+  void checkpoint_known(int64_t step);  // on the ranks that neither write nor read it
+  void checkpoint_failed(bool save);
+  void nonfinite_loss();
+  void peer_lost();
+  void collective(Collective op, int64_t operations, int64_t bytes) { metrics_.collective(op, operations, bytes); }
+  void finished(bool success);
+
+  const Logger& logger() {
+    progress_.clear();
+    return logger_;
+  }
+  RankStatus status() const { return status_.get(); }
+  double samples_per_second() const { return throughput_.samples_per_second(); }
+
+ private:
+  TelemetryOptions options_;
+  Logger logger_;
+  const Clock& clock_;
+  PhaseClock phases_;
+  TrainerMetrics metrics_;
+  StatusBoard status_;
+  ProgressLine progress_;
+  Throughput throughput_;
+  ProgressView view_;
+  std::string_view status_phase_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace oarlock
