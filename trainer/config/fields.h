@@ -3,10 +3,13 @@
 //
 //   void describe(LoaderConfig& config, Fields& fields) {
 //     fields.field("threads", config.threads, at_least(0), "threads that make batches; 0: the training thread");
-//     if (config.threads == 0 && fields.given("prefetch")) fields.problem("prefetch", "needs loader.threads above 0");
+//     fields.only_where("prefetch", config.threads > 0, "needs loader.threads above 0");
 //   }
 //
-// A field keeps its value where the file does not give one: the default is the struct's.
+// A field keeps its value where the file does not give one: the default is the struct's. A default that depends on
+// another field is put into the struct before the field is named: what is printed is the value right after. Every field
+// is named whatever the others hold (see only_where), for the reference page shows the defaults' description. Fields
+// that exclude each other are optional.
 #pragma once
 
 #include <cstdint>
@@ -78,10 +81,13 @@ class Fields {
   virtual void problem(std::string_view key, std::string_view message) = 0;
   // A problem where the file does not have the key.
   virtual void require(std::string_view key) = 0;
+  // The key means something only where the condition holds; elsewhere it is a problem to give it, and the printed
+  // configuration does not have it. `why_not`: "belongs to the optimizer sgd".
+  virtual void only_where(std::string_view key, bool condition, std::string_view why_not) = 0;
   // Lets the value of a key be, whatever it is.
   virtual void skip(std::string_view key) = 0;
 
- protected:
+  // What choice() and list() are made of.
   virtual bool choose(std::string_view key, size_t& chosen, const std::vector<std::string_view>& choices,
                       std::string_view meaning) = 0;
   virtual void sequence(std::string_view key, size_t size, const std::function<void(size_t)>& resize,

@@ -74,6 +74,9 @@ void FieldsReader::section(std::string_view key, const std::function<void(Fields
 bool FieldsReader::given(std::string_view key) const { return reader_.has(key); }
 void FieldsReader::problem(std::string_view key, std::string_view message) { reader_.problem(key, message); }
 void FieldsReader::require(std::string_view key) { reader_.require(key); }
+void FieldsReader::only_where(std::string_view key, bool condition, std::string_view why_not) {
+  if (!condition && given(key)) problem(key, why_not);
+}
 void FieldsReader::skip(std::string_view key) { reader_.take(key); }
 
 bool FieldsReader::choose(std::string_view key, size_t& chosen, const std::vector<std::string_view>& choices,

@@ -27,16 +27,18 @@ class FieldsReader final : public Fields {
   bool given(std::string_view key) const override;
   void problem(std::string_view key, std::string_view message) override;
   void require(std::string_view key) override;
+  void only_where(std::string_view key, bool condition, std::string_view why_not) override;
   void skip(std::string_view key) override;
+
+  bool choose(std::string_view key, size_t& chosen, const std::vector<std::string_view>& choices,
+              std::string_view meaning) override;
+  void sequence(std::string_view key, size_t size, const std::function<void(size_t)>& resize,
+                const std::function<void(size_t, Fields&)>& describe, std::string_view meaning) override;
 
   // Reports the keys that nobody described. Sections and the items of lists do it themselves.
   void finish() { reader_.finish(); }
 
  private:
-  bool choose(std::string_view key, size_t& chosen, const std::vector<std::string_view>& choices,
-              std::string_view meaning) override;
-  void sequence(std::string_view key, size_t size, const std::function<void(size_t)>& resize,
-                const std::function<void(size_t, Fields&)>& describe, std::string_view meaning) override;
   template <typename Number>
   void number(std::string_view key, Number& value, const Range& range);
   template <typename Number>

@@ -16,10 +16,10 @@ void describe(OptimizerConfig& config, Fields& fields) {
   fields.field("eps", config.eps, above(0), "adamw: added to the denominator");
   if (config.betas.size() != 2) fields.problem("betas", "expected two numbers in [0, 1)");
   for (const char* key : {"momentum", "nesterov"}) {
-    if (!sgd && fields.given(key)) fields.problem(key, "belongs to the optimizer sgd; this one is adamw");
+    fields.only_where(key, sgd, "belongs to the optimizer sgd; this one is adamw");
   }
   for (const char* key : {"betas", "eps"}) {
-    if (sgd && fields.given(key)) fields.problem(key, "belongs to the optimizer adamw; this one is sgd");
+    fields.only_where(key, !sgd, "belongs to the optimizer adamw; this one is sgd");
   }
   if (config.nesterov && config.momentum == 0) fields.problem("nesterov", "needs a momentum above 0");
 }

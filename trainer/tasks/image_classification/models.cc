@@ -91,7 +91,7 @@ void describe(ImageModelConfig& config, Fields& fields) {
   fields.field("hidden", config.hidden, from_to(1, kMaxWidth),
                "widths between input (cnn: features) and logits; cnn: [128], mlp: [256, 128]");
   fields.field("channels", config.channels, from_to(1, kMaxWidth), "cnn: of conv1 and conv2");
-  if (!cnn && fields.given("channels")) fields.problem("channels", "only the model cnn has channels");
+  fields.only_where("channels", cnn, "only the model cnn has channels");
   if (cnn && config.channels.size() != 2) fields.problem("channels", "expected two: of conv1 and conv2");
 }
 
