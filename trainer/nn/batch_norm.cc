@@ -1,0 +1,72 @@
+#include "trainer/nn/batch_norm.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/batch_norm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "trainer/nn/synchronized_batch_norm.h"
+
+namespace oarlock {
+
+BatchNorm::BatchNorm(const char* name, int64_t features, const BatchNormOptions& options, int64_t fewest_dimensions,
+                     int64_t most_dimensions)
+    : torch::nn::Module(name),
+      options_(options),
+      features_(features),
+      fewest_dimensions_(fewest_dimensions),
+      most_dimensions_(most_dimensions) {
+  if (options_.affine) {
+    weight = register_parameter("weight", at::empty({features}));
+    bias = register_parameter("bias", at::empty({features}));
+  }
+  if (options_.track_running_stats) {
+    running_mean = register_buffer("running_mean", at::empty({features}));
+    running_var = register_buffer("running_var", at::empty({features}));
+    num_batches_tracked = register_buffer("num_batches_tracked", at::zeros({}, at::kLong));
+  }
+  reset_parameters();
+}
+
+void BatchNorm::reset_parameters() {
+  const at::NoGradGuard no_grad;
+  if (weight.defined()) {
+    weight.fill_(1);
+    bias.zero_();
+  }
+  if (running_mean.defined()) {
+    running_mean.zero_();
+    running_var.fill_(1);
+    num_batches_tracked.zero_();
+  }
+}
+
+// Counts the batch. Without a momentum it is read back, which waits for a CUDA device.
+double BatchNorm::average_factor() {
+  if (!running_mean.defined()) return 0;
+  num_batches_tracked.add_(1);
+  return options_.momentum ? *options_.momentum : 1.0 / static_cast<double>(num_batches_tracked.item<int64_t>());
+}
+
+at::Tensor BatchNorm::forward(const at::Tensor& input) {
+  TORCH_CHECK_VALUE(input.dim() >= fewest_dimensions_ && input.dim() <= most_dimensions_, name(), ": expected ",
+                    fewest_dimensions_, "D", most_dimensions_ > fewest_dimensions_ ? " or 3D" : "", " input (got ",
+                    input.dim(), "D input)");
+  TORCH_CHECK_VALUE(input.size(1) == features_, name(), ": expected ", features_, " features, the input has ",
+                    input.size(1));
+  if (!is_training()) {
+    const bool of_the_batch = !running_mean.defined();
+    return at::batch_norm(input, weight, bias, running_mean, running_var, of_the_batch, 0, options_.eps,
+                          at::globalContext().userEnabledCuDNN());
+  }
+  if (exchange_) {
+    return synchronized_batch_norm(input, weight, bias, {running_mean, running_var, average_factor()}, options_.eps,
+                                   exchange_);
+  }
+  TORCH_CHECK_VALUE(input.numel() / features_ > 1, name(),
+                    ": expected more than 1 value per channel when training, got input of size ", input.sizes());
+  return at::batch_norm(input, weight, bias, running_mean, running_var, true, average_factor(), options_.eps,
+                        at::globalContext().userEnabledCuDNN());
+}
+
+}  // namespace oarlock

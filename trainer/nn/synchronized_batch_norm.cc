@@ -1,0 +1,231 @@
+#include "trainer/nn/synchronized_batch_norm.h"
+
+#include <ATen/ops/batch_norm_backward_elemt.h>
+#include <ATen/ops/batch_norm_backward_reduce.h>
+#include <ATen/ops/batch_norm_elemt.h>
+#include <ATen/ops/batch_norm_gather_stats_with_counts.h>
+#include <ATen/ops/batch_norm_stats.h>
+#include <ATen/ops/batch_norm_update_stats.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace oarlock {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Of the joined batch.
+struct Statistics {
+  at::Tensor mean;    // [c]
+  at::Tensor spread;  // [c]; the CPU's kernels take the variance, CUDA's 1 / sqrt(variance + eps)
+  at::Tensor counts;  // values per channel; CPU: one number, of all ranks; CUDA: [ranks], int32
+};
+
+struct Gradients {
+  at::Tensor input;
+  at::Tensor weight;
+  at::Tensor bias;
+};
+
+// What goes back to the ranks' sums: [c] each, the sum of dy, and of dy * (x - mean) times a factor of the kernel's.
+struct LocalSums {
+  at::Tensor dy;
+  at::Tensor dy_x;
+};
+
+at::ScalarType statistics_type(const at::Tensor& input) {
+  return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::Tensor with_one_layout(const at::Tensor& input) {
+  const bool channels_last =
+      input.is_contiguous(at::MemoryFormat::ChannelsLast) || input.is_contiguous(at::MemoryFormat::ChannelsLast3d);
+  return channels_last ? input : input.contiguous();
+}
+
+void update(const at::Tensor& running, const at::Tensor& value, double factor) {
+  running.mul_(1 - factor).add_(value.to(running.scalar_type()), factor);
+}
+
+// ---- CPU: there are no kernels for synchronised batch norm, but those for evaluation do what is needed, given the
+// statistics of all ranks as if they were running ones ----
+namespace cpu {
+
+// y = (x - mean) * weight / sqrt(variance + eps) + bias
+at::Tensor normalize(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const Statistics& joined,
+                     double eps) {
+  return std::get<0>(at::native_batch_norm(x, weight, bias, joined.mean, joined.spread, /*training=*/false, 0, eps));
+}
+
+// The parallel algorithm of Chan, Golub and LeVeque (1979), in double.
+Statistics join(const at::Tensor& x, const RunningStatistics& running, const BatchExchange& exchange) {
+  const int64_t channels = x.size(1);
+  const auto wide = x.options().dtype(at::kDouble);
+  at::Tensor own = at::zeros({2 * channels + 1}, wide);
+  if (x.numel() > 0) {
+    const auto [mean, var] = at::batch_norm_update_stats(x, {}, {}, 0);
+    own = at::cat({mean.to(at::kDouble), var.to(at::kDouble), at::full({1}, x.numel() / channels, wide)});
+  }
+  const at::Tensor all = exchange.gather(own);  // [ranks, 2c + 1]
+  const at::Tensor counts = all.narrow(1, 2 * channels, 1);
+  const at::Tensor means = all.narrow(1, 0, channels);
+  const at::Tensor count = counts.sum();
+  TORCH_CHECK_VALUE(count.item<double>() > 1,
+                    "synchronised batch norm: expected more than 1 value per channel when training, the batches of all "
+                    "ranks together have ",
+                    count.item<double>());
+  const at::Tensor mean = (counts * means).sum(0) / count;
+  const at::Tensor var = (counts * (all.narrow(1, channels, channels) + (means - mean).square())).sum(0) / count;
+  if (running.mean.defined()) {
+    update(running.mean, mean, running.factor);
+    update(running.var, var * (count / (count - 1)), running.factor);
+  }
+  return {mean.to(x.scalar_type()), var.to(x.scalar_type()), count};
+}
+
+// The kernel of evaluation gives dy * weight / sqrt(variance + eps), and sums of dy * (x - mean) / sqrt(...) and of dy.
+Gradients of_fixed_statistics(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
+                              const Statistics& joined, double eps) {
+  auto [input, by_weight, by_bias] = at::native_batch_norm_backward(dy, x, weight, joined.mean, joined.spread, {}, {},
+                                                                    /*train=*/false, eps, {true, true, true});
+  return {std::move(input), std::move(by_weight), std::move(by_bias)};
+}
+
+// dx = weight / sqrt(variance + eps) * (dy - mean(dy) - x_hat * mean(dy * x_hat)): the last two terms are a
+// normalisation with another weight and bias.
+at::Tensor through_statistics(const at::Tensor& fixed, const at::Tensor& x, const at::Tensor& weight,
+                              const Statistics& joined, const LocalSums& sums, double eps) {
+  const at::Tensor inverse = (joined.spread.to(at::kDouble) + eps).rsqrt();
+  const at::Tensor scale = -(weight.defined() ? inverse * weight : inverse) / joined.counts;
+  const at::Tensor by_x = (scale * sums.dy_x).to(x.scalar_type());
+  const at::Tensor constant = (scale * sums.dy).to(x.scalar_type());
+  return fixed + normalize(x, by_x, constant, joined, eps);
+}
+
+}  // namespace cpu
+
+// ---- CUDA: LibTorch's kernels in the order of _functions.py. Not exercised without a GPU ----
+namespace cuda {
+
+Statistics join(const at::Tensor& x, const RunningStatistics& running, double eps, const BatchExchange& exchange) {
+  const int64_t channels = x.size(1);
+  const auto options = x.options().dtype(statistics_type(x));
+  // An empty batch has an arbitrary finite deviation, with the weight 0.
+  at::Tensor own = at::cat({at::zeros({channels}, options), at::ones({channels}, options), at::zeros({1}, options)});
+  if (x.numel() > 0) {
+    const auto [mean, inverse] = at::batch_norm_stats(x, eps);
+    own = at::cat({mean, inverse, at::full({1}, x.numel() / channels, mean.options())});
+  }
+  at::Tensor all = exchange.gather(own);
+  // The kernel divides by the count so far, so ranks without a sample must come last. Unlike _functions.py's mask this
+  // does not wait for the device, and can be captured.
+  all = all.index_select(0, all.select(1, 2 * channels).argsort(/*dim=*/0, /*descending=*/true));
+  const at::Tensor counts = all.select(1, 2 * channels).contiguous();
+  const auto [mean, inverse] = at::batch_norm_gather_stats_with_counts(
+      x, all.narrow(1, 0, channels).contiguous(), all.narrow(1, channels, channels).contiguous(), running.mean,
+      running.var, running.factor, eps, counts);
+  return {mean, inverse, counts.to(at::kInt)};
+}
+
+}  // namespace cuda
+
+// The autograd graph keeps what its nodes need in IValues.
+struct ExchangeHolder final : torch::CustomClassHolder {
+  explicit ExchangeHolder(std::shared_ptr<const BatchExchange> of) : exchange(std::move(of)) {}
+  std::shared_ptr<const BatchExchange> exchange;
+};
+
+class SynchronizedBatchNorm : public torch::autograd::Function<SynchronizedBatchNorm> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
+                            const at::Tensor& bias, const RunningStatistics& running, double eps,
+                            const std::shared_ptr<const BatchExchange>& exchange) {
+    const bool on_cpu = input.device().is_cpu();
+    // The CPU computes in the type of the statistics: half types are for transport.
+    const at::Tensor x = with_one_layout(on_cpu ? input.to(statistics_type(input)) : input);
+    const Statistics joined = on_cpu ? cpu::join(x, running, *exchange) : cuda::join(x, running, eps, *exchange);
+    context->save_for_backward({x, weight, joined.mean, joined.spread, joined.counts});
+    context->saved_data["eps"] = eps;
+    context->saved_data["type"] = static_cast<int64_t>(input.scalar_type());
+    context->saved_data["exchange"] = c10::IValue::make_capsule(c10::make_intrusive<ExchangeHolder>(exchange));
+    if (x.numel() == 0) return at::empty_like(input);
+    if (on_cpu) return cpu::normalize(x, weight, bias, joined, eps).to(input.scalar_type());
+    return at::batch_norm_elemt(x, weight, bias, joined.mean, joined.spread, eps);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& outputs) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    const at::Tensor& weight = saved[1];
+    const Statistics joined = {saved[2], saved[3], saved[4]};
+    const double eps = context->saved_data["eps"].toDouble();
+    const auto holder = c10::static_intrusive_pointer_cast<ExchangeHolder>(context->saved_data["exchange"].toCapsule());
+    const bool needs_input = context->needs_input_grad(0);
+    Gradients gradients = x.numel() == 0 ? of_nothing(x, weight, joined, needs_input, *holder->exchange)
+                          : x.is_cpu()   ? on_cpu(outputs[0], x, weight, joined, eps, needs_input, *holder->exchange)
+                                         : on_cuda(outputs[0], x, weight, joined, needs_input, *holder->exchange);
+    if (gradients.input.defined()) {
+      gradients.input = gradients.input.to(static_cast<at::ScalarType>(context->saved_data["type"].toInt()));
+    }
+    if (!weight.defined()) gradients = {gradients.input, {}, {}};
+    return {gradients.input, gradients.weight, gradients.bias, {}, {}, {}};
+  }
+
+ private:
+  static LocalSums summed(const at::Tensor& dy, const at::Tensor& dy_x, const BatchExchange& exchange) {
+    at::Tensor both = at::cat({dy, dy_x});
+    exchange.sum(both);
+    return {both.narrow(0, 0, dy.size(0)), both.narrow(0, dy.size(0), dy.size(0))};
+  }
+
+  // A rank without a sample: its part of the sums is 0, but the others wait for it. Zeros rather than no gradients, so
+  // that DDP sees its parameters used.
+  static Gradients of_nothing(const at::Tensor& x, const at::Tensor& weight, const Statistics& joined, bool needs_input,
+                              const BatchExchange& exchange) {
+    const at::Tensor zero = at::zeros_like(joined.mean);
+    if (needs_input) summed(zero, zero, exchange);
+    const at::Tensor by_parameter = weight.defined() ? at::zeros_like(weight) : at::Tensor();
+    return {needs_input ? at::zeros_like(x) : at::Tensor(), by_parameter,
+            by_parameter.defined() ? by_parameter.clone() : by_parameter};
+  }
+
+  static Gradients on_cpu(const at::Tensor& output, const at::Tensor& x, const at::Tensor& weight,
+                          const Statistics& joined, double eps, bool needs_input, const BatchExchange& exchange) {
+    const at::Tensor dy = output.to(x.scalar_type()).contiguous(x.suggest_memory_format());
+    Gradients out = cpu::of_fixed_statistics(dy, x, weight, joined, eps);
+    if (!needs_input) return {{}, out.weight, out.bias};
+    const LocalSums sums = summed(out.bias, out.weight, exchange);
+    out.input = cpu::through_statistics(out.input, x, weight, joined, sums, eps);
+    return out;
+  }
+
+  static Gradients on_cuda(const at::Tensor& output, const at::Tensor& x, const at::Tensor& weight,
+                           const Statistics& joined, bool needs_input, const BatchExchange& exchange) {
+    const at::Tensor dy = output.contiguous(x.suggest_memory_format());
+    const auto [sum_dy, sum_dy_x, by_weight, by_bias] = at::batch_norm_backward_reduce(
+        dy, x, joined.mean, joined.spread, weight, needs_input, weight.defined(), weight.defined());
+    if (!needs_input) return {{}, by_weight, by_bias};
+    const LocalSums sums = summed(sum_dy, sum_dy_x, exchange);
+    const at::Tensor wide = weight.defined() ? weight.to(joined.mean.scalar_type()) : weight;
+    return {at::batch_norm_backward_elemt(dy, x, joined.mean, joined.spread, wide, sums.dy, sums.dy_x, joined.counts),
+            by_weight, by_bias};
+  }
+};
+
+}  // namespace
+
+at::Tensor synchronized_batch_norm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                                   const RunningStatistics& running, double eps,
+                                   const std::shared_ptr<const BatchExchange>& exchange) {
+  return SynchronizedBatchNorm::apply(input, weight, bias, running, eps, exchange);
+}
+
+}  // namespace oarlock
