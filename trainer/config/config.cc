@@ -91,6 +91,7 @@ void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks) {
   section("checkpoint", config.checkpoint, "what is saved, where and when");
   section("eval", config.eval, "when and how the model is evaluated");
   section("ddp", config.ddp, "distributed data parallel");
+  section("cuda", config.cuda, "how the device is used");
   section("distributed", config.distributed, "how the ranks meet and talk");
   section("loader", config.loader, "how batches are made ahead of time");
   fields.section(

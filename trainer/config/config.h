@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "trainer/config/batch.h"
 #include "trainer/config/checkpoint.h"
+#include "trainer/config/cuda.h"
 #include "trainer/config/ddp.h"
 #include "trainer/config/distributed.h"
 #include "trainer/config/eval.h"
@@ -33,6 +34,7 @@ struct TrainerConfig {
   CheckpointConfig checkpoint;
   EvalConfig eval;
   DdpConfig ddp;
+  CudaConfig cuda;
   DistributedConfig distributed;
   LoaderConfig loader;
   int64_t log_every_steps = 50;

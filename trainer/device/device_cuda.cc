@@ -1,9 +1,13 @@
+#include <ATen/Context.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <nccl.h>
 
 #include "trainer/device/device.h"
+#include "trainer/device/settings.h"
 
 namespace oarlock {
 
@@ -23,6 +27,30 @@ Result<c10::Device> select_device(DeviceKind kind, int local_rank, int local_wor
   }
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(local_rank));
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
+}
+
+Result<void> configure_device(const CudaConfig& config, c10::Device device) {
+  if (config.graphs && !device.is_cuda()) {
+    return fail(ExitCode::kConfig, "cuda.graphs needs a CUDA device; remove it, or use device: cuda");
+  }
+  apply_global_settings(config);
+  if (!device.is_cuda()) return {};
+  if (config.memory_fraction < 1) {
+    c10::cuda::device_count_ensure_non_zero();
+    at::globalContext().lazyInitDevice(at::kCUDA);  // the allocator must know its devices
+    c10::cuda::CUDACachingAllocator::setMemoryFraction(config.memory_fraction, device.index());
+  }
+  if (config.graphs)
+    c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index()));
+  return {};
+}
+
+std::optional<DeviceMemory> device_memory(c10::Device device) {
+  if (!device.is_cuda()) return std::nullopt;
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return DeviceMemory{stats.allocated_bytes[kAll].current, stats.reserved_bytes[kAll].current,
+                      stats.allocated_bytes[kAll].peak};
 }
 
 DeviceVersions device_versions() {

@@ -1,5 +1,6 @@
 // In place of device_cuda.cc in a build without OARLOCK_CUDA.
 #include "trainer/device/device.h"
+#include "trainer/device/settings.h"
 
 namespace oarlock {
 
@@ -10,6 +11,17 @@ Result<c10::Device> select_device(DeviceKind kind, int, int) {
   }
   return c10::Device(c10::kCPU);
 }
+
+Result<void> configure_device(const CudaConfig& config, c10::Device) {
+  if (config.graphs) {
+    return fail(ExitCode::kConfig,
+                "cuda.graphs is not in this build; remove it, or use a build with -DOARLOCK_CUDA=ON");
+  }
+  apply_global_settings(config);
+  return {};
+}
+
+std::optional<DeviceMemory> device_memory(c10::Device) { return std::nullopt; }
 
 DeviceVersions device_versions() { return {}; }
 
