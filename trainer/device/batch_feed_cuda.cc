@@ -1,0 +1,106 @@
+#include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <variant>
+
+#include "trainer/device/batch_feed_cpu.h"
+
+namespace oarlock {
+namespace {
+
+// A batch whose copy was started on the feed's stream; `copied` comes after the copy.
+struct Copied {
+  Batch batch;
+  std::shared_ptr<at::cuda::CUDAEvent> copied;
+};
+
+class CudaBatchFeed final : public BatchFeed {
+ public:
+  CudaBatchFeed(BatchSource source, at::Device device, const BatchFeedOptions& options)
+      : source_(std::move(source)),
+        device_(device),
+        options_(options),
+        stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index())),
+        thread_([this](const std::stop_token& stop) { copy_ahead(stop); }) {}
+
+  std::optional<Batch> next() override {
+    std::unique_lock lock(mutex_);
+    ready_.wait(lock, [&] { return !queue_.empty(); });
+    if (const auto* error = std::get_if<std::exception_ptr>(&queue_.front())) std::rethrow_exception(*error);
+    if (std::holds_alternative<End>(queue_.front())) return std::nullopt;
+    Copied item = std::move(std::get<Copied>(queue_.front()));
+    queue_.pop_front();
+    lock.unlock();
+    room_.notify_one();
+    const c10::cuda::CUDAStream current = c10::cuda::getCurrentCUDAStream(device_.index());
+    item.copied->block(current);
+    // The memory belongs to the feed's stream: it may be given out again only when this stream is done with it.
+    for (auto& [name, tensor] : item.batch.tensors) {
+      c10::cuda::CUDACachingAllocator::recordStream(tensor.storage().data_ptr(), current);
+    }
+    return std::move(item.batch);
+  }
+
+ private:
+  struct End {};
+  using Item = std::variant<Copied, End, std::exception_ptr>;
+
+  void copy_ahead(const std::stop_token& stop) {
+    for (bool more = true; more;) {
+      Item item = End{};
+      try {
+        c10::cuda::set_device(device_.index());
+        const c10::cuda::CUDAStreamGuard guard(stream_);
+        if (std::optional<Batch> batch = source_()) item = copy(std::move(*batch));
+      } catch (...) {
+        item = std::current_exception();
+      }
+      more = std::holds_alternative<Copied>(item);
+      std::unique_lock lock(mutex_);
+      if (!room_.wait(lock, stop, [&] { return static_cast<int>(queue_.size()) < options_.ahead; })) return;
+      queue_.push_back(std::move(item));
+      lock.unlock();
+      ready_.notify_one();
+    }
+  }
+
+  // A copy runs beside the kernels only from pinned memory. LibTorch's host allocator keeps that memory until the copy
+  // is over, so the batch on the host may go at once.
+  Copied copy(Batch batch) const {
+    for (auto& [name, tensor] : batch.tensors) {
+      if (options_.channels_last) tensor = channels_last(tensor);
+      if (!tensor.is_pinned()) tensor = tensor.pin_memory();
+      tensor = tensor.to(device_, /*non_blocking=*/true);
+    }
+    Copied out{std::move(batch), std::make_shared<at::cuda::CUDAEvent>()};
+    out.copied->record(stream_);
+    return out;
+  }
+
+  BatchSource source_;
+  at::Device device_;
+  BatchFeedOptions options_;
+  c10::cuda::CUDAStream stream_;
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::condition_variable_any room_;
+  std::deque<Item> queue_;
+  std::jthread thread_;  // last: stopped and joined before the rest goes
+};
+
+}  // namespace
+
+std::unique_ptr<BatchFeed> make_batch_feed(BatchSource source, at::Device device, const BatchFeedOptions& options) {
+  if (!device.is_cuda()) return std::make_unique<CpuBatchFeed>(std::move(source), options);
+  return std::make_unique<CudaBatchFeed>(std::move(source), device, options);
+}
+
+}  // namespace oarlock

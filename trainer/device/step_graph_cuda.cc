@@ -1,0 +1,100 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "trainer/device/step_graph.h"
+
+namespace oarlock {
+namespace {
+
+bool same_form(const Batch& a, const Batch& b) {
+  if (a.tensors.size() != b.tensors.size()) return false;
+  for (auto left = a.tensors.begin(), right = b.tensors.begin(); left != a.tensors.end(); ++left, ++right) {
+    if (left->first != right->first || left->second.sizes() != right->second.sizes() ||
+        left->second.strides() != right->second.strides() ||
+        left->second.scalar_type() != right->second.scalar_type()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+class CudaStepGraph final : public StepGraph {
+ public:
+  CudaStepGraph(const Logger& logger, const StepGraphOptions& options) : logger_(logger), options_(options) {}
+
+  at::Tensor run(const Batch& batch, const Body& body) override {
+    if (steps_ < options_.warm_up_steps) {
+      ++steps_;
+      return body(batch);
+    }
+    if (!recorded_) record(batch, body);
+    if (!same_form(batch, input_)) {
+      if (!warned_)
+        logger_.warn("cuda.graphs: a batch of another shape than the recorded step's runs without the graph");
+      warned_ = true;
+      return body(batch);
+    }
+    for (auto& [name, tensor] : input_.tensors) tensor.copy_(batch.tensors.at(name), /*non_blocking=*/true);
+    input_.ids = batch.ids;
+    graph_.replay();
+    return loss_;
+  }
+
+  bool recorded() const override { return recorded_; }
+
+ private:
+  // Recording runs nothing on the device: the step itself is the first replay.
+  void record(const Batch& batch, const Body& body) {
+    input_.ids = batch.ids;
+    for (const auto& [name, tensor] : batch.tensors) input_.tensors[name] = at::empty_like(tensor);
+    c10::cuda::device_synchronize();
+    c10::cuda::CUDACachingAllocator::emptyCache();  // what the warm-up kept would stay beside the graph's own pool
+    // Other threads (NCCL's watchdog, the batch feed) go on calling the driver meanwhile.
+    graph_.capture_begin(/*pool=*/{0, 0}, cudaStreamCaptureModeThreadLocal);
+    try {
+      loss_ = body(input_);
+    } catch (...) {
+      abandon();
+      throw;
+    }
+    graph_.capture_end();
+    recorded_ = true;
+    logger_.info("the training step is recorded as a CUDA graph");
+  }
+
+  // The body's own error tells more than the one that ending a broken capture gives.
+  void abandon() {
+    try {
+      graph_.capture_end();
+    } catch (const std::exception&) {
+    }
+  }
+
+  Logger logger_;
+  StepGraphOptions options_;
+  int steps_ = 0;
+  bool recorded_ = false;
+  bool warned_ = false;
+  Batch input_;  // the recorded step reads these tensors
+  at::Tensor loss_;
+  at::cuda::CUDAGraph graph_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<StepGraph>> make_step_graph(at::Device device, const Logger& logger,
+                                                   const StepGraphOptions& options) {
+  if (!device.is_cuda())
+    return fail(ExitCode::kConfig, "cuda.graphs needs a CUDA device; remove it, or use device: cuda");
+  if (c10::cuda::getCurrentCUDAStream(device.index()) == c10::cuda::getDefaultCUDAStream(device.index())) {
+    return fail(ExitCode::kSoftware,
+                "a step cannot be recorded on the default stream: configure_device() was not called");
+  }
+  return std::make_unique<CudaStepGraph>(logger, options);
+}
+
+}  // namespace oarlock
