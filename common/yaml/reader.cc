@@ -10,21 +10,18 @@
 #include <nlohmann/json.hpp>
 
 #include "common/files.h"
+#include "common/yaml/node_data.h"
 #include "common/yaml/suggest.h"
 
 namespace oarlock::yaml {
 
-struct Node::Data {
-  YAML::Node node;
-};
-
 namespace {
 
-Mark mark_of(const YAML::Mark& mark) { return mark.is_null() ? Mark{} : Mark{mark.line + 1, mark.column + 1}; }
-
-Node wrap(const YAML::Node& node) { return Node(std::make_shared<const Node::Data>(Node::Data{node})); }
+constexpr int kDeepest = 200;
+constexpr char kCommandLine[] = "command line";
 
 std::string at(const std::string& name, Mark mark) {
+  if (mark.on_command_line) return kCommandLine;
   return mark.line == 0 ? name : fmt::format("{}:{}:{}", name, mark.line, mark.column);
 }
 
@@ -56,6 +53,44 @@ std::optional<double> to_double(const std::string& text) {
     return std::nullopt;  // from_chars also takes "inf" and "nan", which YAML does not
   return value;
 }
+
+// What yaml-cpp read, as a tree of our own that is never changed.
+class Converter {
+ public:
+  explicit Converter(bool on_command_line) : on_command_line_(on_command_line) {}
+
+  // Throws YAML::Exception.
+  Node convert(const YAML::Node& node, int depth = 0) const {
+    if (depth > kDeepest) throw YAML::ParserException(node.Mark(), fmt::format("deeper than {} levels", kDeepest));
+    Node::Data out;
+    out.mark = mark_of(node.Mark());
+    out.tag = node.Tag();
+    if (node.IsScalar()) {
+      out.text = node.Scalar();
+      out.kind = out.tag != kQuoted && is_null_text(out.text) ? Node::Kind::kNull : Node::Kind::kScalar;
+    } else if (node.IsSequence()) {
+      out.kind = Node::Kind::kSequence;
+      for (const auto& item : node) out.items.push_back(convert(item, depth + 1));
+    } else if (node.IsMap()) {
+      out.kind = Node::Kind::kMap;
+      for (const auto& pair : node) {
+        out.entries.push_back({pair.first.IsScalar() ? pair.first.Scalar() : "", mark_of(pair.first.Mark()),
+                               convert(pair.second, depth + 1)});
+      }
+    }
+    return make_node(std::move(out));
+  }
+
+  Mark mark_of(const YAML::Mark& mark) const {
+    if (on_command_line_) return {.on_command_line = true};
+    return mark.is_null() ? Mark{} : Mark{mark.line + 1, mark.column + 1};
+  }
+
+  static constexpr char kQuoted[] = "!";  // yaml-cpp's tag for a quoted or block scalar
+
+ private:
+  bool on_command_line_;
+};
 
 // The first key that a map of the document has twice; yaml-cpp keeps both and find() sees the first only.
 std::optional<Node::Entry> duplicate_key(const Node& node) {
@@ -92,43 +127,16 @@ std::string describe(const Node& node) {
 
 Node::Node(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
 
-Node::Kind Node::kind() const {
-  switch (data_->node.Type()) {
-    case YAML::NodeType::Scalar:
-      return !is_quoted() && is_null_text(data_->node.Scalar()) ? Kind::kNull : Kind::kScalar;
-    case YAML::NodeType::Sequence:
-      return Kind::kSequence;
-    case YAML::NodeType::Map:
-      return Kind::kMap;
-    default:
-      return Kind::kNull;
-  }
-}
-
-Mark Node::mark() const { return mark_of(data_->node.Mark()); }
-std::string Node::text() const { return data_->node.IsScalar() ? data_->node.Scalar() : ""; }
-bool Node::is_quoted() const { return data_->node.Tag() == "!"; }  // yaml-cpp's mark for a quoted or block scalar
-
-std::vector<Node::Entry> Node::entries() const {
-  std::vector<Entry> out;
-  if (!data_->node.IsMap()) return out;
-  for (const auto& pair : data_->node) {
-    out.push_back({pair.first.IsScalar() ? pair.first.Scalar() : "", mark_of(pair.first.Mark()), wrap(pair.second)});
-  }
-  return out;
-}
-
-std::vector<Node> Node::items() const {
-  std::vector<Node> out;
-  if (!data_->node.IsSequence()) return out;
-  for (const auto& item : data_->node) out.push_back(wrap(item));
-  return out;
-}
+Node::Kind Node::kind() const { return data_->kind; }
+Mark Node::mark() const { return data_->mark; }
+std::string Node::text() const { return data_->text; }
+bool Node::is_quoted() const { return data_->tag == Converter::kQuoted; }
+std::vector<Node::Entry> Node::entries() const { return data_->entries; }
+std::vector<Node> Node::items() const { return data_->items; }
 
 std::optional<Node> Node::find(std::string_view key) const {
-  if (!data_->node.IsMap()) return std::nullopt;
-  for (const auto& pair : data_->node) {
-    if (pair.first.IsScalar() && pair.first.Scalar() == key) return wrap(pair.second);
+  for (const Entry& entry : data_->entries) {
+    if (entry.key == key) return entry.value;
   }
   return std::nullopt;
 }
@@ -151,7 +159,7 @@ nlohmann::json Node::to_json() const {
       break;
   }
   const std::string value = text();
-  const std::string tag = data_->node.Tag();
+  const std::string& tag = data_->tag;
   if (is_quoted() || tag == "tag:yaml.org,2002:str") return value;
   if (const auto flag = to_bool(value)) return *flag;
   if (const auto integer = to_number<int64_t>(value); integer && tag != "tag:yaml.org,2002:float") return *integer;
@@ -159,23 +167,37 @@ nlohmann::json Node::to_json() const {
   return value;
 }
 
-Result<std::vector<Node>> parse_all(const std::string& text, const std::string& name) {
+namespace {
+
+Result<std::vector<Node>> parse(const std::string& text, const std::string& name, const Converter& converter) {
+  const auto prefix = [&](Mark mark) { return mark.on_command_line ? "" : at(name, mark) + ": "; };
   std::vector<Node> out;
   try {
     for (const YAML::Node& document : YAML::LoadAll(text)) {
-      Node node = wrap(document);
+      Node node = converter.convert(document);
       if (node.kind() != Node::Kind::kNull) out.push_back(std::move(node));
     }
   } catch (const YAML::Exception& error) {
-    return fail(ExitCode::kConfig, fmt::format("{}: this is not YAML: {}", at(name, mark_of(error.mark)), error.msg));
+    return fail(ExitCode::kConfig,
+                fmt::format("{}this is not YAML: {}", prefix(converter.mark_of(error.mark)), error.msg));
   }
   for (const Node& node : out) {
     if (const auto twice = duplicate_key(node)) {
       return fail(ExitCode::kConfig,
-                  fmt::format("{}: the key '{}' is here twice; remove one", at(name, twice->key_mark), twice->key));
+                  fmt::format("{}the key '{}' is here twice; remove one", prefix(twice->key_mark), twice->key));
     }
   }
   return out;
+}
+
+}  // namespace
+
+Result<std::vector<Node>> parse_all(const std::string& text, const std::string& name) {
+  return parse(text, name, Converter(/*on_command_line=*/false));
+}
+
+Result<std::vector<Node>> parse_command_line(const std::string& text) {
+  return parse(text, "", Converter(/*on_command_line=*/true));
 }
 
 Result<std::vector<Node>> load_all(const std::string& path) {

@@ -25,8 +25,9 @@
 namespace oarlock::yaml {
 
 struct Mark {
-  int line = 0;    // from 1; 0: not known
-  int column = 0;  // from 1
+  int line = 0;                  // from 1; 0: not known
+  int column = 0;                // from 1
+  bool on_command_line = false;  // not in the file at all
 
   bool operator==(const Mark&) const = default;
 };
@@ -48,6 +49,11 @@ class Node {
   // JSON with the types kubectl would give the scalars (YAML 1.1 booleans other than true/false are strings).
   nlohmann::json to_json() const;
 
+  // A copy of the tree in which the place that `path` leads to holds the value; what is not on the way is shared. The
+  // path is of keys and indices, "optimizer.groups[0].lr"; maps on the way are made where there are none, and the index
+  // after a list's last appends. kUsage: there is no such place.
+  Result<Node> with(std::string_view path, const Node& value) const;
+
   struct Data;
   explicit Node(std::shared_ptr<const Data> data);
 
@@ -67,6 +73,13 @@ Result<std::vector<Node>> parse_all(const std::string& text, const std::string& 
 // The same from a file; fails also as read_file does.
 Result<std::vector<Node>> load_all(const std::string& path);
 
+// `root` with what a command line sets: each word is "path=value", the value YAML ("optimizer.lr=4e-3",
+// "loader={threads: 2}", "data.path="). A later word wins. Problems with these values say "command line" for the place.
+// kUsage: with one line for each word that is no such thing.
+Result<Node> with_overrides(const Node& root, const std::vector<std::string>& words);
+// A map without entries, to begin with where there is no file.
+Node empty_map();
+
 class Problems {
  public:
   explicit Problems(std::string file) : file_(std::move(file)) {}
@@ -74,7 +87,7 @@ class Problems {
   void add(Mark mark, std::string_view path, std::string_view message);
   bool empty() const { return lines_.empty(); }
   size_t size() const { return lines_.size(); }
-  // kConfig; one line per problem: "file:line:col: path: message".
+  // kConfig; one line per problem: "file:line:col: path: message", or "command line: path: message".
   Error to_error() const;
 
  private:

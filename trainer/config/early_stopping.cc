@@ -10,8 +10,8 @@ void describe(WatchedMetric& metric, Fields& fields, std::string_view name_key) 
                             "whether less or more of it is better");
   fields.field("min_delta", metric.min_delta, at_least(0), "a change of no more than this is no improvement");
   fields.field("grace_period", metric.grace_period, at_least(0), "evaluations before patience is lost");
-  fields.field("baseline", metric.baseline, any_number(),
-               "the first value has to be better than this; default: any is");
+  fields.field("init_best_score", metric.init_best_score, any_number(),
+               "what the first value must beat; default: any value is better");
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ void describe(EarlyStoppingConfig& config, Fields& fields) {
       "metrics", several, [](WatchedMetric& metric, Fields& inner) { describe(metric, inner, "name"); },
       "instead of metric: several, each with settings of its own");
   const bool is_list = !several.empty();
-  for (const char* key : {"metric", "mode", "min_delta", "grace_period", "baseline"}) {
+  for (const char* key : {"metric", "mode", "min_delta", "grace_period", "init_best_score"}) {
     fields.only_where(key, !is_list, "belongs to a single metric; the list 'metrics' has its own for each");
   }
   config.metrics = is_list ? several : std::vector<WatchedMetric>{single};

@@ -12,9 +12,9 @@ enum class Aggregate { kAny, kAll };
 struct WatchedMetric {
   std::string name = "loss";
   MetricMode mode = MetricMode::kMin;
-  double min_delta = 0;            // a change of no more than this is no improvement
-  int64_t grace_period = 0;        // evaluations before patience is lost
-  std::optional<double> baseline;  // the first value has to be better; default: any is
+  double min_delta = 0;                   // a change of no more than this is no improvement
+  int64_t grace_period = 0;               // evaluations before patience is lost
+  std::optional<double> init_best_score;  // what the first value must beat; none: any value is better
 };
 
 struct EarlyStoppingConfig {

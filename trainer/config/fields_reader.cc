@@ -13,9 +13,6 @@ double as_double(const std::optional<Number>& value) {
   return as_double(*value);
 }
 
-// What a section reads that the file does not have.
-yaml::Node empty_map() { return yaml::parse_all("{}", "")->front(); }
-
 }  // namespace
 
 FieldsReader::FieldsReader(const yaml::Node& node, const std::string& path, yaml::Problems& problems)
@@ -66,7 +63,7 @@ void FieldsReader::field(std::string_view key, std::vector<double>& value, const
 }
 
 void FieldsReader::section(std::string_view key, const std::function<void(Fields&)>& describe, std::string_view) {
-  FieldsReader inner(reader_.take(key).value_or(empty_map()), path_of(key), reader_.problems());
+  FieldsReader inner(reader_.take(key).value_or(yaml::empty_map()), path_of(key), reader_.problems());
   describe(inner);
   inner.finish();
 }

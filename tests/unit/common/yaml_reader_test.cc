@@ -109,5 +109,65 @@ TEST(Suggest, TypingErrorsButNotOtherWords) {
   EXPECT_EQ(edit_distance("ab", "ba"), 1);
 }
 
+// The configuration after overrides as JSON; else the problems.
+std::string overridden(const std::string& text, const std::vector<std::string>& words) {
+  const Node root = text.empty() ? empty_map() : parse_all(text, "f.yaml")->front();
+  const std::string before = root.to_json().dump();
+  const Result<Node> out = with_overrides(root, words);
+  EXPECT_EQ(root.to_json().dump(), before);  // it is a copy
+  EXPECT_TRUE(out || out.error().code == ExitCode::kUsage);
+  return out ? out->to_json().dump() : out.error().message;
+}
+
+TEST(YamlOverrides, SetReplaceAndAdd) {
+  const std::string file = "a: 1\nb: {c: 2, d: [3, {e: 4}]}\n";
+  EXPECT_EQ(overridden(file, {}), R"({"a":1,"b":{"c":2,"d":[3,{"e":4}]}})");
+  EXPECT_EQ(overridden(file, {"a=x=y"}), R"({"a":"x=y","b":{"c":2,"d":[3,{"e":4}]}})");
+  EXPECT_EQ(overridden(file, {"b.d[1].e=4e-3", "b.d[2]=true"}), R"({"a":1,"b":{"c":2,"d":[3,{"e":0.004},true]}})");
+  EXPECT_EQ(overridden(file, {"b=[{lr: 1}, \"2\"]"}), R"({"a":1,"b":[{"lr":1},"2"]})");
+  EXPECT_EQ(overridden(file, {"a=", "b.c="}), R"({"a":null,"b":{"c":null,"d":[3,{"e":4}]}})");
+  EXPECT_EQ(overridden("", {"m.n.o=1", "m.n.p[0].q=2", "m.n.o=3"}), R"({"m":{"n":{"o":3,"p":[{"q":2}]}}})");
+}
+
+TEST(YamlOverrides, AllProblemsAtOnce) {
+  const std::string message = overridden(
+      "a: 1\nb: [1]\n", {"a.x=1", "b[2]=1", "b.c=1", "lr", "=1", "b[x]=1", "c..d=1", "e=[", "f={a: 1, a: 2}"});
+  EXPECT_THAT(message, HasSubstr("command line: a.x: 'a' is not a map, so there is no 'x' in it\n"));
+  EXPECT_THAT(message, HasSubstr("command line: b[2]: 'b' has 1 elements, so the next one is [1]\n"));
+  EXPECT_THAT(message, HasSubstr("command line: b.c: 'b' is not a map"));
+  EXPECT_THAT(message, HasSubstr("command line: 'lr' is not key=value, such as optimizer.lr=0.1\n"));
+  EXPECT_THAT(message, HasSubstr("command line: '=1' is not key=value"));
+  EXPECT_THAT(message, HasSubstr("command line: b[x]: is not a path of keys and indices"));
+  EXPECT_THAT(message, HasSubstr("command line: c..d: is not a path of keys and indices"));
+  EXPECT_THAT(message, HasSubstr("command line: e: this is not YAML"));
+  EXPECT_THAT(message, HasSubstr("command line: f: the key 'a' is here twice; remove one"));
+}
+
+TEST(YamlOverrides, ProblemsNameTheCommandLineOrTheFile) {
+  const Node root = parse_all("optimizer: {lrr: 1}\nepochs: x\n", "f.yaml")->front();
+  const Result<Node> out = with_overrides(root, {"optimizer.betaz=[1]", "seed=many", "loader={thread: 1}"});
+  ASSERT_TRUE(out) << out.error().message;
+  Problems problems("f.yaml");
+  MapReader reader(*out, "", problems);
+  int number = 0;
+  reader.read("epochs", number);
+  reader.read("seed", number);
+  reader.map("optimizer", [&](MapReader& optimizer) { optimizer.read("lr", number); });
+  reader.map("loader", [&](MapReader& loader) { loader.read("threads", number); });
+  reader.finish();
+  EXPECT_EQ(problems.to_error().message,
+            "f.yaml:2:9: epochs: expected an integer, got 'x'\n"
+            "command line: seed: expected an integer, got 'many'\n"
+            "f.yaml:1:13: optimizer.lrr: unknown key; did you mean 'lr'?\n"
+            "command line: optimizer.betaz: unknown key; known here are lr\n"
+            "command line: loader.thread: unknown key; did you mean 'threads'?");
+}
+
+TEST(YamlReader, TooDeepIsAnErrorNotACrash) {
+  const auto documents = parse_all(std::string(3000, '['), "deep.yaml");
+  ASSERT_FALSE(documents);
+  EXPECT_EQ(documents.error().code, ExitCode::kConfig);
+}
+
 }  // namespace
 }  // namespace oarlock::yaml
