@@ -9,7 +9,7 @@
 #include "cli/command.h"
 #include "cli/job_file.h"
 #include "cli/usage.h"
-#include "cli/yaml_writer.h"
+#include "common/yaml/writer.h"
 #include "operator/core/desired.h"
 
 namespace oarlock::cli {
@@ -59,7 +59,7 @@ Result<int> render(const RenderFlags& flags) {
   if (flags.output == "json") {
     text = Json{{"apiVersion", "v1"}, {"kind", "List"}, {"items", items}}.dump(2) + "\n";
   } else {
-    for (const Json& item : items) text += (text.empty() ? "" : "---\n") + to_yaml(item);
+    for (const Json& item : items) text += (text.empty() ? "" : "---\n") + yaml::to_yaml(item);
   }
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
     return fail_errno(errno, "the output cannot be written");

@@ -1,4 +1,4 @@
-// The trainer's configuration: one struct per section, read from YAML or JSON with every problem at once.
+// The trainer's configuration: one struct per section. load.h reads it from YAML or JSON with every problem at once.
 // LibTorch-free.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include "trainer/config/cuda.h"
 #include "trainer/config/ddp.h"
 #include "trainer/config/distributed.h"
+#include "trainer/config/early_stopping.h"
 #include "trainer/config/eval.h"
 #include "trainer/config/loader.h"
 #include "trainer/config/optimizer.h"
@@ -33,6 +34,7 @@ struct TrainerConfig {
   ScheduleConfig schedule;
   CheckpointConfig checkpoint;
   EvalConfig eval;
+  EarlyStoppingConfig early_stopping;
   DdpConfig ddp;
   CudaConfig cuda;
   DistributedConfig distributed;
@@ -50,12 +52,5 @@ struct TaskNames {
 
 // The whole configuration, the sections of its task included.
 void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks);
-
-// `text` is a bare trainer configuration, or Kubernetes YAML with exactly one TrainingJob, whose spec.trainer is read.
-// kConfig with one line per problem: "file:line:column: path: message".
-Result<TrainerConfig> parse_config(const std::string& text, const std::string& file_name, const TaskNames& tasks);
-
-// The same from a file; kNoInput and the like when it cannot be read.
-Result<TrainerConfig> load_config(const std::string& path, const TaskNames& tasks);
 
 }  // namespace oarlock

@@ -5,9 +5,12 @@ namespace {
 
 // `name_key`: "metric" where one metric is described in the section itself, "name" in the list of several.
 void describe(WatchedMetric& metric, Fields& fields, std::string_view name_key) {
-  fields.field(name_key, metric.name, "one of the metrics that the task's evaluation gives");
+  fields.field(name_key, metric.name,
+               "one of the metrics of the evaluation; default: the one by which the task tells "
+               "models apart, with its mode");
   fields.choice<MetricMode>("mode", metric.mode, {{"min", MetricMode::kMin}, {"max", MetricMode::kMax}},
                             "whether less or more of it is better");
+  fields.only_where("mode", !metric.name.empty(), "belongs to a metric that is named; the task's own has its own mode");
   fields.field("min_delta", metric.min_delta, at_least(0), "a change of no more than this is no improvement");
   fields.field("grace_period", metric.grace_period, at_least(0), "evaluations before patience is lost");
   fields.field("init_best_score", metric.init_best_score, any_number(),

@@ -10,7 +10,7 @@ enum class Aggregate { kAny, kAll };
 
 // One metric that is watched.
 struct WatchedMetric {
-  std::string name = "loss";
+  std::string name;  // empty: the task's monitor, with its mode
   MetricMode mode = MetricMode::kMin;
   double min_delta = 0;                   // a change of no more than this is no improvement
   int64_t grace_period = 0;               // evaluations before patience is lost

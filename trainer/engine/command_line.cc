@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "trainer/config/reference.h"
 #include "trainer/engine/rank_process.h"
 #include "trainer/process/termination.h"
 
@@ -21,23 +22,27 @@ MASTER_PORT. Without them it trains as a single process.
 examples:
   oarlock-trainer --config trainer.yaml
   oarlock-trainer --config trainingjob.yaml --checkpoint-dir /tmp/run --metrics-port 9400
-  oarlock-trainer --config trainer.yaml --check
+  oarlock-trainer --config trainer.yaml optimizer.lr=4e-3 epochs=3
+  oarlock-trainer --config trainer.yaml --print-config
   RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500 oarlock-trainer --config trainer.yaml
 
 exit codes: 0 done, 64..78 permanent failures (sysexits.h), but 75 interrupted with everything saved and 76 another rank was lost)";
 
 struct CommandLine {
-  std::string config;
+  ConfigSource config;
   std::string checkpoint_dir;
   std::string metrics_port;
   std::string log_format = "auto";
   bool check = false;
+  bool print_config = false;
+  bool print_reference = false;
 };
 
 int complain(ExitCode code, const std::string& message) {
   std::fprintf(stderr, "oarlock-trainer: error: %s\n", message.c_str());
   return to_int(code);
 }
+int complain(const Error& error) { return complain(error.code, error.message); }
 
 Logger make_logger(const std::string& format, int rank) {
   const bool text = format == "text" || (format == "auto" && ::isatty(STDERR_FILENO) != 0);
@@ -61,8 +66,7 @@ Result<void> choose_metrics_port(const std::string& flag, const RankEnvironment&
   return {};
 }
 
-int train(const CommandLine& command, const std::string& config_path, const RankEnvironment& environment,
-          const TaskTable& tasks) {
+int train(const CommandLine& command, const RankEnvironment& environment, const TaskTable& tasks) {
   static StopFlag stop;  // signal handlers reach it until the very end
   static const RealClock clock;
   raise_on_termination_signals(stop);
@@ -70,7 +74,7 @@ int train(const CommandLine& command, const std::string& config_path, const Rank
   const Logger logger = make_logger(command.log_format, environment.rank);
 
   RunOptions options;
-  options.config_path = config_path;
+  options.config = command.config;
   options.version = OARLOCK_VERSION;
   options.revision = OARLOCK_REVISION;
   if (!command.checkpoint_dir.empty()) options.checkpoint_dir = command.checkpoint_dir;
@@ -93,12 +97,32 @@ int train(const CommandLine& command, const std::string& config_path, const Rank
   return 0;
 }
 
+// What needs neither ranks nor data.
+int print(const CommandLine& command, const TaskTable& tasks) {
+  if (command.print_reference) {
+    std::fputs(reference_page(task_names(tasks)).c_str(), stdout);
+    return 0;
+  }
+  const Result<std::string> printed = print_config(command.config, task_names(tasks));
+  if (!printed) return complain(printed.error());
+  if (command.print_config) {
+    std::fputs(printed->c_str(), stdout);
+  } else {
+    const std::string& path = command.config.path;
+    std::printf("%s: the configuration is valid\n", path.empty() ? "command line" : path.c_str());
+  }
+  return 0;
+}
+
 int run(int argc, char** argv, const TaskTable& tasks) {
   CommandLine command;
   CLI::App app{"Trains one rank of a TrainingJob.", "oarlock-trainer"};
   app.footer(kExamples);
   app.set_version_flag("--version", std::string("oarlock-trainer " OARLOCK_VERSION " (" OARLOCK_REVISION ")"));
-  app.add_option("-c,--config", command.config,
+  app.add_option("settings", command.config.overrides,
+                 "Settings in place of the configuration's, their values YAML: optimizer.lr=4e-3")
+      ->type_name("KEY=VALUE");
+  app.add_option("-c,--config", command.config.path,
                  "Trainer configuration or TrainingJob, YAML or JSON (default: $OARLOCK_CONFIG)");
   app.add_option(
       "--checkpoint-dir", command.checkpoint_dir,
@@ -111,6 +135,8 @@ int run(int argc, char** argv, const TaskTable& tasks) {
   app.add_option("--log-format", command.log_format, "text, json, or auto: text on a terminal")
       ->check(CLI::IsMember({"text", "json", "auto"}));
   app.add_flag("--check", command.check, "Only check the configuration");
+  app.add_flag("--print-config", command.print_config, "Only print the complete configuration, defaults included");
+  app.add_flag("--print-reference", command.print_reference, "Only print the reference of all keys, in Markdown");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -119,25 +145,22 @@ int run(int argc, char** argv, const TaskTable& tasks) {
   }
   const EnvironmentLookup lookup = process_environment();
   const Result<RankEnvironment> environment = read_environment(lookup);
-  const std::string config = !command.config.empty() ? command.config : lookup(kEnvConfig).value_or("");
-  if (config.empty() && (environment || command.check)) {
+  if (command.config.path.empty()) command.config.path = lookup(kEnvConfig).value_or("");
+  const bool only_prints = command.check || command.print_config || command.print_reference;
+  if (command.config.path.empty() && command.config.overrides.empty() && (environment || only_prints) &&
+      !command.print_reference) {
     return complain(ExitCode::kUsage,
                     "no configuration: give --config FILE or set OARLOCK_CONFIG; see oarlock-trainer --help");
   }
-  if (command.check) {
-    const Result<Configured> configured = load_run(config, tasks);
-    if (!configured) return complain(configured.error().code, configured.error().message);
-    std::printf("%s: the configuration is valid\n", config.c_str());
-    return 0;
-  }
+  if (only_prints) return print(command, tasks);
   if (!environment) {
     if (const auto path = termination_log_path(lookup(kEnvTerminationLog))) {
       (void)write_termination_message(*path,
                                       {0, 0, -1, reason_of(environment.error().code), environment.error().message});
     }
-    return complain(environment.error().code, environment.error().message);
+    return complain(environment.error());
   }
-  return train(command, config, *environment, tasks);
+  return train(command, *environment, tasks);
 }
 
 }  // namespace

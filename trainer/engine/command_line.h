@@ -1,7 +1,7 @@
 // The command line of a trainer program: the same for oarlock-trainer and for a program with tasks of one's own.
 #pragma once
 
-#include "trainer/engine/rank_process.h"
+#include "trainer/engine/task_table.h"
 
 namespace oarlock {
 

@@ -19,17 +19,6 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 
 }  // namespace
 
-Result<Configured> load_run(const std::string& config_path, const TaskTable& tasks) {
-  Configured out;
-  TaskNames names;
-  for (const auto& [name, factory] : tasks) names.names.push_back(name);
-  names.describe_sections = [&](const std::string& name, Fields& root) { out.task = tasks.at(name)(root); };
-  Result<TrainerConfig> config = load_config(config_path, names);
-  if (!config) return tl::make_unexpected(config.error());
-  out.config = std::move(*config);
-  return out;
-}
-
 RankProcess::RankProcess(RunOptions options, RankEnvironment environment, const TaskTable& tasks, const StopFlag& stop,
                          const Clock& clock, const Logger& logger)
     : options_(std::move(options)),
@@ -81,7 +70,7 @@ Result<TrainSummary> RankProcess::train() {
 }
 
 Result<void> RankProcess::configure() {
-  Result<Configured> configured = load_run(options_.config_path, tasks_);
+  Result<Configured> configured = load_run(options_.config, tasks_);
   if (!configured) return tl::make_unexpected(configured.error());
   config_ = std::move(configured->config);
   task_ = std::move(configured->task);

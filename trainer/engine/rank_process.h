@@ -7,30 +7,20 @@
 
 #include "common/contract.h"
 #include "trainer/distributed/rendezvous.h"
-#include "trainer/engine/task.h"
+#include "trainer/engine/task_table.h"
 #include "trainer/engine/train_loop.h"
 #include "trainer/process/environment.h"
 
 namespace oarlock {
 
-// The tasks of a program, by name.
-using TaskTable = std::map<std::string, TaskFactory>;
-
 struct RunOptions {
-  std::string config_path;
+  ConfigSource config;
   std::optional<std::string> checkpoint_dir;  // overrides the config's
   int metrics_port = 0;                       // of this rank; 0: none
   bool any_metrics_port = false;              // pick a free one
   std::string version;
   std::string revision;
 };
-
-struct Configured {
-  TrainerConfig config;
-  std::unique_ptr<Task> task;
-};
-// The configuration file and the task that it names; fails as load_config() does.
-Result<Configured> load_run(const std::string& config_path, const TaskTable& tasks);
 
 struct Outcome {
   ExitCode code = ExitCode::kOk;

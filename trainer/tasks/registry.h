@@ -1,7 +1,7 @@
 // The tasks that come with oarlock-trainer. A task of one's own is one line in a table like this one.
 #pragma once
 
-#include "trainer/engine/rank_process.h"
+#include "trainer/engine/task_table.h"
 
 namespace oarlock {
 

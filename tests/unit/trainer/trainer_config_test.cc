@@ -1,5 +1,5 @@
 // The trainer's configuration: every key read, every problem reported at once with its place.
-#include "trainer/config/config.h"
+#include "trainer/config/load.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -206,7 +206,7 @@ TEST(TrainerConfig, FilesWithoutOneConfiguration) {
 }
 
 TEST(TrainerConfig, MissingFileSaysItsName) {
-  const auto config = load_config("/nowhere/trainer.yaml", {});
+  const auto config = load_config({.path = "/nowhere/trainer.yaml", .overrides = {}}, {});
   ASSERT_FALSE(config);
   EXPECT_EQ(config.error().code, ExitCode::kNoInput);
   EXPECT_THAT(config.error().message, HasSubstr("/nowhere/trainer.yaml"));

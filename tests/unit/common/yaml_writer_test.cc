@@ -1,12 +1,13 @@
-#include "cli/yaml_writer.h"
+#include "common/yaml/writer.h"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "common/yaml/reader.h"
 
-namespace oarlock::cli {
+namespace oarlock::yaml {
 namespace {
 
 using Json = nlohmann::json;
@@ -38,11 +39,16 @@ TEST(ToYaml, IsReadBackAsItWas) {
   ])J");
   for (const Json& value : values) {
     const Json document = {{"key", value}, {"list", {value, value}}};
-    const auto parsed = yaml::parse_all(to_yaml(document), "x");
+    const auto parsed = parse_all(to_yaml(document), "x");
     ASSERT_TRUE(parsed.has_value()) << parsed.error().message << "\n" << to_yaml(document);
     EXPECT_EQ(parsed->front().to_json(), document) << to_yaml(document);
   }
 }
 
+TEST(ToYaml, OrderedKeysAndNumbersThatAreNotFinite) {
+  const nlohmann::ordered_json value = {{"z", INFINITY}, {"a", {{"y", -INFINITY}, {"b", NAN}}}};
+  EXPECT_EQ(to_yaml(value), "z: .inf\na:\n  y: -.inf\n  b: .nan\n");
+}
+
 }  // namespace
-}  // namespace oarlock::cli
+}  // namespace oarlock::yaml

@@ -1,15 +1,14 @@
-#include "cli/yaml_writer.h"
+#include "common/yaml/writer.h"
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-namespace oarlock::cli {
+namespace oarlock::yaml {
 namespace {
-
-using Json = nlohmann::json;
 
 // The letters and marks that mean nothing special anywhere in a plain scalar, beginning with a letter or a slash.
 bool is_plain(std::string_view text) {
@@ -28,16 +27,26 @@ bool is_plain(std::string_view text) {
   return std::find(kWords.begin(), kWords.end(), lower) == kWords.end();
 }
 
+template <typename Json>
 std::string scalar(const Json& value) {
-  if (value.is_string() && is_plain(value.get_ref<const std::string&>())) return value;
+  if (value.is_string() && is_plain(value.template get_ref<const std::string&>())) return value;
+  if (value.is_number_float() && !std::isfinite(value.template get<double>())) {
+    const auto number = value.template get<double>();
+    return std::isnan(number) ? ".nan" : number > 0 ? ".inf" : "-.inf";
+  }
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);  // JSON's scalars are YAML's; so are {} and []
 }
 
-bool is_block(const Json& value) { return value.is_structured() && !value.empty(); }
+template <typename Json>
+bool is_block(const Json& value) {
+  return value.is_structured() && !value.empty();
+}
 
+template <typename Json>
 void write(const Json& value, size_t indent, std::string& out);
 
 // What stands behind "key:" or "-".
+template <typename Json>
 void write_value(const Json& value, size_t indent, std::string& out) {
   if (is_block(value)) {
     out += '\n';
@@ -47,13 +56,14 @@ void write_value(const Json& value, size_t indent, std::string& out) {
   }
 }
 
+template <typename Json>
 void write(const Json& value, size_t indent, std::string& out) {
   const std::string space(indent, ' ');
   if (!is_block(value)) {
     out += space + scalar(value) + '\n';
   } else if (value.is_object()) {
     for (const auto& [key, child] : value.items()) {
-      out += space + scalar(key) + ':';
+      out += space + scalar(Json(key)) + ':';
       write_value(child, child.is_array() ? indent : indent + 2, out);
     }
   } else {
@@ -65,12 +75,16 @@ void write(const Json& value, size_t indent, std::string& out) {
   }
 }
 
-}  // namespace
-
-std::string to_yaml(const Json& value) {
+template <typename Json>
+std::string document(const Json& value) {
   std::string out;
   write(value, 0, out);
   return out;
 }
 
-}  // namespace oarlock::cli
+}  // namespace
+
+std::string to_yaml(const nlohmann::json& value) { return document(value); }
+std::string to_yaml(const nlohmann::ordered_json& value) { return document(value); }
+
+}  // namespace oarlock::yaml
