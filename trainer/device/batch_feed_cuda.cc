@@ -31,6 +31,11 @@ class CudaBatchFeed final : public BatchFeed {
         stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index())),
         thread_([this](const std::stop_token& stop) { copy_ahead(stop); }) {}
 
+  ~CudaBatchFeed() override {
+    thread_ = {};  // stops and joins
+    for (const InFlight& item : in_flight_) item.copied->synchronize();
+  }
+
   std::optional<Batch> next() override {
     std::unique_lock lock(mutex_);
     ready_.wait(lock, [&] { return !queue_.empty(); });
@@ -51,6 +56,11 @@ class CudaBatchFeed final : public BatchFeed {
 
  private:
   struct End {};
+  // The loader fills the memory of a batch again that was let go, so a batch is held until its copy is over.
+  struct InFlight {
+    Batch host;
+    std::shared_ptr<at::cuda::CUDAEvent> copied;
+  };
   using Item = std::variant<Copied, End, std::exception_ptr>;
 
   void copy_ahead(const std::stop_token& stop) {
@@ -59,6 +69,7 @@ class CudaBatchFeed final : public BatchFeed {
       try {
         c10::cuda::set_device(device_.index());
         const c10::cuda::CUDAStreamGuard guard(stream_);
+        while (!in_flight_.empty() && in_flight_.front().copied->query()) in_flight_.pop_front();
         if (std::optional<Batch> batch = source_()) item = copy(std::move(*batch));
       } catch (...) {
         item = std::current_exception();
@@ -72,17 +83,18 @@ class CudaBatchFeed final : public BatchFeed {
     }
   }
 
-  // A copy runs beside the kernels only from pinned memory. LibTorch's host allocator keeps that memory until the copy
-  // is over, so the batch on the host may go at once.
-  Copied copy(Batch batch) const {
-    for (auto& [name, tensor] : batch.tensors) {
+  // A copy runs beside the kernels only from pinned memory.
+  Copied copy(Batch host) {
+    Batch on_device{.tensors = {}, .ids = host.ids};
+    for (auto& [name, tensor] : host.tensors) {
       if (options_.channels_last) tensor = channels_last(tensor);
       if (!tensor.is_pinned()) tensor = tensor.pin_memory();
-      tensor = tensor.to(device_, /*non_blocking=*/true);
+      on_device.tensors[name] = tensor.to(device_, /*non_blocking=*/true);
     }
-    Copied out{std::move(batch), std::make_shared<at::cuda::CUDAEvent>()};
-    out.copied->record(stream_);
-    return out;
+    auto copied = std::make_shared<at::cuda::CUDAEvent>();
+    copied->record(stream_);
+    in_flight_.push_back({std::move(host), copied});
+    return {std::move(on_device), std::move(copied)};
   }
 
   BatchSource source_;
@@ -93,7 +105,8 @@ class CudaBatchFeed final : public BatchFeed {
   std::condition_variable ready_;
   std::condition_variable_any room_;
   std::deque<Item> queue_;
-  std::jthread thread_;  // last: stopped and joined before the rest goes
+  std::deque<InFlight> in_flight_;  // the thread's
+  std::jthread thread_;             // last: stopped and joined before the rest goes
 };
 
 }  // namespace

@@ -35,11 +35,8 @@ Result<void> configure_device(const CudaConfig& config, c10::Device device) {
   }
   apply_global_settings(config);
   if (!device.is_cuda()) return {};
-  if (config.memory_fraction < 1) {
-    c10::cuda::device_count_ensure_non_zero();
-    at::globalContext().lazyInitDevice(at::kCUDA);  // the allocator must know its devices
-    c10::cuda::CUDACachingAllocator::setMemoryFraction(config.memory_fraction, device.index());
-  }
+  at::globalContext().lazyInitDevice(at::kCUDA);  // the allocator must know its devices
+  c10::cuda::CUDACachingAllocator::setMemoryFraction(config.memory_fraction, device.index());
   if (config.graphs)
     c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index()));
   return {};

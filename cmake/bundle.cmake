@@ -1,0 +1,25 @@
+# For programs that are carried to another machine (scripts/bench gpu bundle): what Debian has as a static library is
+# linked statically; the rest is put beside them by oarlock_bundle(). No compile option changes, so objects are shared
+# with other builds.
+function(oarlock_link_statically target library)
+  find_library(OARLOCK_STATIC_${library} NAMES lib${library}.a REQUIRED)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL INTERFACE_LIBRARY)
+    set_target_properties(${target} PROPERTIES INTERFACE_LINK_LIBRARIES "${OARLOCK_STATIC_${library}}")
+  else()
+    set_target_properties(${target} PROPERTIES IMPORTED_LOCATION "${OARLOCK_STATIC_${library}}"
+      IMPORTED_LOCATION_RELEASE "${OARLOCK_STATIC_${library}}")
+  endif()
+endfunction()
+oarlock_link_statically(PkgConfig::xxhash xxhash)
+oarlock_link_statically(PkgConfig::yaml_cpp yaml-cpp)
+oarlock_link_statically(ZLIB::ZLIB z)
+
+# oarlock_bundle(TARGETS...): into the install component `gpu-bundle`, with the shared libraries that have no static twin.
+# LibTorch and CUDA are not among them: they are the other machine's.
+function(oarlock_bundle)
+  set_target_properties(${ARGN} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+  install(TARGETS ${ARGN} COMPONENT gpu-bundle EXCLUDE_FROM_ALL RUNTIME DESTINATION bin)
+  install(IMPORTED_RUNTIME_ARTIFACTS fmt::fmt spdlog::spdlog prometheus-cpp::core civetweb::civetweb civetweb::civetweb-cpp
+    COMPONENT gpu-bundle EXCLUDE_FROM_ALL LIBRARY DESTINATION lib RUNTIME DESTINATION lib)
+endfunction()

@@ -1,0 +1,29 @@
+# scripts/bench gpu: a bundle that is made here and runs on a machine with a GPU.
+kBundleLimitMb=60
+
+bench_gpu() {
+  case ${1:-} in
+    bundle) shift; make_gpu_bundle "${1:-build/gpu-bundle}" ;;
+    run | check)
+      [[ $# -ge 2 ]] || die -c 64 "scripts/bench gpu $1 needs the folder of a bundle"
+      [[ -x $2/run ]] || die -c 66 "$2 is no bundle: scripts/bench gpu bundle makes one"
+      local mode=$1 folder=$2
+      shift 2
+      if [[ $mode == check ]]; then "$folder/run" --check "$@"; else "$folder/run" "$@"; fi ;;
+    *) usage >&2; die -c 64 "scripts/bench gpu: bundle, run or check?" ;;
+  esac
+}
+
+make_gpu_bundle() {
+  local folder=$1 build=build/gpu-bundle-build
+  scripts/setup build cuda
+  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DOARLOCK_CUDA=ON -DOARLOCK_BUNDLE=ON -DOARLOCK_OPERATOR=OFF \
+    -DOARLOCK_CLI=OFF >"$OARLOCK_CACHE/cmake-gpu-bundle.log" 2>&1 || { tail -n 30 "$OARLOCK_CACHE/cmake-gpu-bundle.log" >&2; die "cmake failed"; }
+  cmake --build "$build" --target gpu-bundle-programs >&2 || die "the build of the bundle failed"
+  rm -rf "$folder"
+  cmake --install "$build" --component gpu-bundle --prefix "$folder" --strip >/dev/null || die "the bundle could not be put together"
+  local size
+  size=$(du -sm "$folder" | cut -f1)
+  [[ $size -lt $kBundleLimitMb ]] || die "the bundle is $size MB; the limit is $kBundleLimitMb"
+  say "$folder: $size MB; copy it to the machine with the GPU and start ./run there"
+}

@@ -1,0 +1,55 @@
+"""torch.utils.data.DataLoader over images in memory, for scripts/bench: samples per second as one line of JSON."""
+import json
+import sys
+import time
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
+
+BATCH = 64
+
+
+class Images(Dataset):
+    """With one index a sample, with a list of indices a batch."""
+
+    def __init__(self, size):
+        self.images, self.labels = torch.zeros(size, 3, 32, 32), torch.zeros(size, dtype=torch.long)
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        return self.images[index], self.labels[index]
+
+
+def rate(loader, size, epochs):
+    begin = time.monotonic()
+    for _ in range(epochs):
+        for _ in loader:
+            pass
+    return size * epochs / (time.monotonic() - begin)
+
+
+def main():
+    size, epochs = int(sys.argv[1]), int(sys.argv[2])
+    torch.set_num_threads(1)
+    data = Images(size)
+    workers = {"num_workers": 2, "persistent_workers": True}
+
+    def per_item(**options):
+        return DataLoader(data, batch_size=BATCH, shuffle=True, **options)
+
+    def vectorised(**options):
+        return DataLoader(data, sampler=BatchSampler(RandomSampler(data), BATCH, False), batch_size=None, **options)
+
+    rate(vectorised(), size, 1)
+    figures = {
+        "per_item_0": rate(per_item(), size, 1),
+        "per_item_2": rate(per_item(**workers), size, 1),
+        "vectorised_0": rate(vectorised(), size, epochs),
+        "vectorised_2": rate(vectorised(**workers), size, epochs),
+    }
+    print(json.dumps(figures))
+
+
+main()

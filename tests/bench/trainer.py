@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""scripts/bench trainer: this engine beside Python's DistributedDataParallel, in interleaved pairs.
+
+Both train 2 ranks of one thread over Gloo. Ours is the whole engine, started by `oarlock launch` with its metrics
+served; theirs is tests/bench/rival/ddp.py, started by torchrun. Both note when each step begins.
+"""
+import argparse
+import json
+import os
+import pathlib
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from figures import Figure, table, write_json
+
+HERE = pathlib.Path(__file__).resolve().parent
+RANKS = 2
+
+
+class Case:
+    """One model: its batch per rank, its steps, and which kernels serve the rival best."""
+
+    def __init__(self, model, batch, steps, kernels, goal, channels_last=False):
+        self.model, self.batch, self.steps, self.goal = model, batch, steps, goal
+        self.kernels, self.channels_last = kernels, channels_last
+
+
+CASES = {
+    "small": Case("small", 32, 600, "fused", 0.6),
+    "mlp": Case("mlp", 128, 24, "fused", 1.0),
+    "cnn": Case("cnn", 64, 24, "fused", 1.0, channels_last=True),
+    "resnet": Case("resnet", 8, 10, "fused", 1.0, channels_last=True),
+}
+
+OURS = """\
+task: bench
+seed: 1
+steps: {steps}
+threads: 1
+batch: {{size: {batch}, per: device}}
+optimizer: {{name: adamw, lr: 0.001, weight_decay: 0.01}}
+loader: {{threads: 0}}
+ddp: {{static_graph: true}}
+cuda: {{channels_last: {channels_last}}}
+data: {{samples: {samples}, record: {record}}}
+model: {{name: {model}}}
+"""
+
+
+class Failed(Exception):
+    pass
+
+
+def run(command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
+    return done.stdout
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def environment():
+    keep = {k: v for k, v in os.environ.items() if not k.startswith(("OARLOCK_", "PET_"))}
+    return {**keep, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_DISTRIBUTED_DEBUG": "OFF"}
+
+
+class Result:
+    """A run: seconds from its start to the end of the first step, seconds of a step, memory."""
+
+    def __init__(self, started, record):
+        marks = record["marks_ns"]
+        gaps = [(b - a) / 1e9 for a, b in zip(marks, marks[1:])]
+        self.first_step = (marks[1] - started) / 1e9
+        settled = gaps[min(len(gaps) // 4, 50) : -1] or gaps  # the last gap holds the end of the run
+        self.step = statistics.median(settled)
+        self.gaps = gaps
+        self.rss_mb = record["peak_rss_kb"] / 1024
+        self.faults = record["minor_faults"]
+
+
+class Bench:
+    def __init__(self, args, folder):
+        self.bin, self.python, self.folder = pathlib.Path(args.bin), args.python, pathlib.Path(folder)
+        self.pairs, self.quick = args.pairs, args.smoke
+
+    def steps(self, case):
+        return 6 if self.quick else case.steps
+
+    def ours(self, case, extra=""):
+        record, config = self.folder / "ours.json", self.folder / "trainer.yaml"
+        samples = case.batch * RANKS * 8
+        config.write_text(OURS.format(steps=self.steps(case), batch=case.batch, samples=samples, record=record,
+                                      model=case.model, channels_last=str(case.channels_last).lower()) + extra)
+        command = [self.bin / "oarlock", "launch", "--nproc", str(RANKS), "--master-port", str(free_port()), "--",
+                   self.bin / "oarlock-bench-trainer", "--config", config, "--metrics-port", "auto"]
+        return self.timed(command, record)
+
+    def theirs(self, case):
+        record = self.folder / "theirs.json"
+        # The static rendezvous: one TCPStore and no agent's negotiation, which is torchrun's quickest start.
+        command = [self.python, "-m", "torch.distributed.run", "--nnodes", "1", "--node-rank", "0", "--nproc-per-node",
+                   str(RANKS), "--rdzv-backend", "static", "--master-addr", "127.0.0.1", "--master-port",
+                   str(free_port()), HERE / "rival" / "ddp.py", "--model", case.model, "--steps",
+                   str(self.steps(case)), "--batch", str(case.batch), "--samples", str(case.batch * RANKS * 8),
+                   "--kernels", case.kernels, "--record", record]
+        if case.channels_last:
+            command.append("--channels-last")
+        return self.timed(command, record)
+
+    def timed(self, command, record):
+        record.unlink(missing_ok=True)
+        started = time.monotonic_ns()
+        run(command, env=environment())
+        return Result(started, json.loads(record.read_text()))
+
+    def pairs_of(self, ours, theirs):
+        """Ours and theirs in turn, the first of a pair changing from pair to pair."""
+        for pair in range(self.pairs):
+            if pair % 2:
+                b = theirs()
+                a = ours()
+            else:
+                a = ours()
+                b = theirs()
+            yield a, b
+
+    def model(self, name):
+        case = CASES[name]
+        step = Figure(f"step, {name}", "ms", case.goal)
+        rss = Figure(f"RSS per rank, {name}", "MiB", 0.35)
+        start = Figure("start to first step", "s", 0.15)
+        for a, b in self.pairs_of(lambda: self.ours(case), lambda: self.theirs(case)):
+            step.add(a.step * 1e3, b.step * 1e3)
+            rss.add(a.rss_mb, b.rss_mb)
+            start.add(a.first_step, b.first_step)
+        return ([start] if name == "small" else []) + [step] + ([rss] if name in ("small", "mlp") else [])
+
+    def loader(self):
+        size, epochs = ("2000", "1") if self.quick else ("20000", "5")
+        figures = {
+            key: Figure(f"loader, {text}", "items/s", goal, at_least=True)
+            for key, text, goal in (("per_item_0", "per item", 20), ("per_item_2", "per item, 2 workers", 20),
+                                    ("vectorised_0", "vectorised", 4), ("vectorised_2", "vectorised, 2 workers", 4))
+        }
+        ours = lambda: json.loads(run([self.bin / "oarlock-bench-loader", size, epochs]))
+        theirs = lambda: json.loads(run([self.python, HERE / "rival" / "loader.py", size, epochs]))
+        for a, b in self.pairs_of(ours, theirs):
+            for key, figure in figures.items():
+                figure.add(a["threads_2" if key.endswith("_2") else "threads_0"], b[key])
+        return list(figures.values())
+
+    def checkpoint(self):
+        """The step that saves, beyond the steps around it, beside torch.save and fsync."""
+        every, case = 8, CASES["mlp"]
+        figure = Figure("checkpoint, training stall", "ms", 0.02)
+        folder = self.folder / "checkpoints"
+
+        def ours():
+            run(["rm", "-rf", folder])
+            extra = f"checkpoint: {{dir: {folder}, every_steps: {every}, keep: 1}}\n"
+            result = self.ours(Case(case.model, 16, 2 * every if self.quick else 5 * every, case.kernels, 0), extra)
+            plain = statistics.median(result.gaps[every // 2 :])
+            saving = result.gaps[every - 1 : -1 : every]
+            return statistics.median(saving[1:] or saving) - plain
+
+        def theirs():
+            path = self.folder / "theirs.pt"
+            return statistics.median(json.loads(run([self.python, HERE / "rival" / "save.py", case.model, path,
+                                                     "1" if self.quick else "4"]))["seconds"])
+
+        for a, b in self.pairs_of(ours, theirs):
+            figure.add(max(a, 0) * 1e3, b * 1e3)
+        return [figure]
+
+    def telemetry(self):
+        """What metrics, progress and log cost a step, beside the small step itself: both are ours."""
+        figure = Figure("metrics, progress, log / small step", "us", 0.01)
+        for _ in range(self.pairs):
+            cost = json.loads(run([self.bin / "oarlock-bench-telemetry", "1000" if self.quick else "200000"]))
+            figure.add(cost["nanoseconds_per_step"] / 1e3, self.ours(CASES["small"]).step * 1e6)
+        return [figure]
+
+
+NAMES = ["small", "mlp", "cnn", "resnet", "loader", "checkpoint", "telemetry"]
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench trainer", formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__,
+        epilog="examples:\n  scripts/bench trainer\n  scripts/bench trainer --pairs 7 --only small,mlp --json bench.json")
+    parser.add_argument("--bin", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--python", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--pairs", type=int, default=3, metavar="N", help="runs of each side (default 3)")
+    parser.add_argument("--only", default=",".join(NAMES), metavar="NAME,...", help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--json", metavar="FILE", help="write every figure of every pair")
+    parser.add_argument("--smoke", action="store_true", help="one pair of a few steps: whether it works, not how fast")
+    args = parser.parse_args()
+    names = args.only.split(",")
+    for name in names:
+        if name not in NAMES:
+            parser.error(f"unknown benchmark '{name}'; there are: {', '.join(NAMES)}")
+    if args.pairs < 1:
+        parser.error("--pairs must be at least 1")
+    if args.smoke:
+        args.pairs = 1
+
+    figures = []
+    with tempfile.TemporaryDirectory(prefix="oarlock-bench-") as folder:
+        bench = Bench(args, folder)
+        for name in names:
+            print(f"{name} ...", file=sys.stderr, flush=True)
+            made = bench.model(name) if name in CASES else getattr(bench, name)()
+            figures += made
+    print(table(figures))
+    if args.json:
+        write_json(args.json, figures, {"ranks": RANKS, "pairs": args.pairs})
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failed as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,63 @@
+// oarlock-bench-loader: samples per second of the loader over images in memory. Prints one line of JSON.
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+
+#include "trainer/data/collate.h"
+#include "trainer/data/loader.h"
+#include "trainer/data/sampler.h"
+
+namespace {
+
+class Images final : public oarlock::Dataset {
+ public:
+  explicit Images(int64_t size)
+      : images_(torch::zeros({size, 3, 32, 32})), labels_(torch::zeros({size}, torch::kLong)) {}
+  int64_t size() const override { return images_.size(0); }
+  void make_batch(std::span<const int64_t> indices, uint64_t, oarlock::Batch& batch) const override {
+    oarlock::stack_rows(images_, indices, "image", batch);
+    oarlock::stack_rows(labels_, indices, "label", batch);
+  }
+
+ private:
+  at::Tensor images_;
+  at::Tensor labels_;
+};
+
+double seconds_of(const oarlock::Dataset& data, const oarlock::DistributedSampler& sampler, int threads,
+                  int64_t epochs) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (int64_t epoch = 0; epoch < epochs; ++epoch) {
+    oarlock::Loader loader(data, sampler.indices(epoch), {.batch_size = 64, .threads = threads});
+    while (loader.next()) {
+    }
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int64_t size = argc > 1 ? std::atoll(argv[1]) : 20000;
+  const int64_t epochs = argc > 2 ? std::atoll(argv[2]) : 10;
+  at::set_num_threads(1);
+  const Images data(size);
+  const auto sampler = oarlock::DistributedSampler::create({.size = size, .seed = 1});
+  if (!sampler || epochs < 1) {
+    std::fprintf(stderr, "oarlock-bench-loader: error: SAMPLES and EPOCHS must be at least 1\n");
+    return 64;
+  }
+  seconds_of(data, *sampler, 0, 1);  // the samples' pages, once
+  const auto rate = [&](int threads) {
+    return static_cast<double>(size * epochs) / seconds_of(data, *sampler, threads, epochs);
+  };
+  const double none = rate(0);
+  const double two = rate(2);
+  fmt::print("{{\"threads_0\": {}, \"threads_2\": {}}}\n", none, two);
+  return 0;
+}

@@ -1,0 +1,26 @@
+// The models that scripts/bench times; tests/bench/rival/models.py has the same ones.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <vector>
+
+namespace oarlock::bench {
+
+enum class ModelKind { kSmall, kMlp, kCnn, kResnet };
+
+class Model : public torch::nn::Module {
+ public:
+  virtual at::Tensor forward(const at::Tensor& x) = 0;
+};
+
+// small: 32 Linear(64, 64) one after the other. mlp: 1024-2048-2048-1024-10, 8.4 M parameters. cnn: the CIFAR network
+// of two convolutions, 1.1 M. resnet: ResNet-18 for CIFAR, 11.2 M.
+std::shared_ptr<Model> make_model(ModelKind kind);
+
+// Of one sample.
+std::vector<int64_t> input_shape(ModelKind kind);
+int64_t outputs(ModelKind kind);
+
+}  // namespace oarlock::bench

@@ -1,0 +1,116 @@
+#include "tests/bench/trainer/task.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/types.h>
+
+#include <cstdlib>
+
+#include "tests/bench/trainer/models.h"
+#include "tests/bench/trainer/record.h"
+#include "trainer/data/collate.h"
+
+namespace oarlock::bench {
+namespace {
+
+constexpr size_t kExpectedSteps = 10000;
+
+class MemoryData final : public Dataset {
+ public:
+  MemoryData(ModelKind kind, int64_t samples) {
+    at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(1);
+    std::vector<int64_t> shape = input_shape(kind);
+    shape.insert(shape.begin(), samples);
+    inputs_ = torch::randn(shape, generator);
+    labels_ = torch::randint(outputs(kind), {samples}, generator, torch::kLong);
+  }
+
+  int64_t size() const override { return labels_.size(0); }
+
+  void make_batch(std::span<const int64_t> indices, uint64_t, Batch& batch) const override {
+    stack_rows(inputs_, indices, "input", batch);
+    stack_rows(labels_, indices, "label", batch);
+  }
+
+ private:
+  at::Tensor inputs_;
+  at::Tensor labels_;
+};
+
+class BenchTask final : public Task {
+ public:
+  explicit BenchTask(Fields& root) {
+    root.section(
+        "data",
+        [&](Fields& data) {
+          data.field("samples", samples_, at_least(1), "to train on");
+          data.field("record", record_path_, "file of rank 0 for what was measured; empty: none");
+        },
+        "random samples in memory");
+    root.section(
+        "model",
+        [&](Fields& model) {
+          model.choice<ModelKind>("name", kind_,
+                                  {{"small", ModelKind::kSmall},
+                                   {"mlp", ModelKind::kMlp},
+                                   {"cnn", ModelKind::kCnn},
+                                   {"resnet", ModelKind::kResnet}},
+                                  "what is timed");
+        },
+        "the model");
+  }
+
+  PrepareOn prepare_on() const override { return PrepareOn::kEveryRank; }
+  Result<void> prepare_data() override { return {}; }
+
+  Result<void> prepare() override {
+    train_ = std::make_unique<MemoryData>(kind_, samples_);
+    eval_ = std::make_unique<MemoryData>(kind_, 1);
+    return {};
+  }
+
+  const Dataset& train_data() const override { return *train_; }
+  const Dataset& eval_data() const override { return *eval_; }
+  std::shared_ptr<torch::nn::Module> build_model() override { return make_model(kind_); }
+
+  TrainOutput train_step(torch::nn::Module& model, const Batch& batch) override {
+    record_.mark();
+    return {loss_of(model, batch), {}};
+  }
+
+  // The evaluation at the end of the run: the last step is over.
+  EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {
+    write_record();
+    return {.sums = {{"loss", loss_of(model, batch).item<double>()}}, .rows = {}};
+  }
+
+  Metrics metrics(const MetricSums& totals, const EvalRows&) const override {
+    return {{"loss", totals.at("loss") / totals.at("count")}};
+  }
+  Monitor monitor() const override { return {.metric = "loss", .mode = MetricMode::kMin}; }
+
+ private:
+  static at::Tensor loss_of(torch::nn::Module& model, const Batch& batch) {
+    return torch::nn::functional::cross_entropy(dynamic_cast<Model&>(model).forward(batch["input"]), batch["label"]);
+  }
+
+  void write_record() {
+    const char* rank = std::getenv("RANK");
+    if (record_path_.empty() || (rank != nullptr && std::string_view(rank) != "0")) return;
+    record_.mark();
+    record_.write(record_path_);
+  }
+
+  int64_t samples_ = 4096;
+  std::string record_path_;
+  ModelKind kind_ = ModelKind::kSmall;
+  StepRecord record_{kExpectedSteps};
+  std::unique_ptr<MemoryData> train_;
+  std::unique_ptr<MemoryData> eval_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_bench_task(Fields& root) { return std::make_unique<BenchTask>(root); }
+
+}  // namespace oarlock::bench
