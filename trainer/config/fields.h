@@ -66,7 +66,7 @@ class Fields {
   virtual void section(std::string_view key, const std::function<void(Fields&)>& describe,
                        std::string_view meaning) = 0;
 
-  // A sequence of maps.
+  // A sequence of maps; `describe` is called for the default's items where the file does not have the key.
   template <typename Item>
   void list(std::string_view key, std::vector<Item>& items, const std::function<void(Item&, Fields&)>& describe,
             std::string_view meaning) {

@@ -83,15 +83,15 @@ bool FieldsReader::choose(std::string_view key, size_t& chosen, const std::vecto
   return reader_.read<size_t>(key, chosen, names);
 }
 
-void FieldsReader::sequence(std::string_view key, size_t, const std::function<void(size_t)>& resize,
+void FieldsReader::sequence(std::string_view key, size_t size, const std::function<void(size_t)>& resize,
                             const std::function<void(size_t, Fields&)>& describe, std::string_view) {
   const std::optional<yaml::Node> node = reader_.take(key);
-  if (!node) return;
-  if (node->kind() != yaml::Node::Kind::kSequence) {
+  std::vector<yaml::Node> items(size, yaml::empty_map());  // the default's
+  if (node && node->kind() != yaml::Node::Kind::kNull && node->kind() != yaml::Node::Kind::kSequence) {
     reader_.problem(key, "expected a list of maps");
     return;
   }
-  const std::vector<yaml::Node> items = node->items();
+  if (node && node->kind() == yaml::Node::Kind::kSequence) items = node->items();
   resize(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
     FieldsReader inner(items[i], fmt::format("{}[{}]", path_of(key), i), reader_.problems());
