@@ -3,7 +3,7 @@
 set(OARLOCK_CUDA_HEADERS "${_cache}/cuda-headers-13.0" CACHE PATH "Where scripts/setup cuda unpacked the header wheels")
 set(OARLOCK_CUDA_TOOLKIT "" CACHE PATH "An installed CUDA toolkit to take headers from; empty: the wheels")
 
-add_library(oarlock_torch_with_cuda INTERFACE)
+add_library(oarlock_torch_with_cuda INTERFACE IMPORTED)
 if(OARLOCK_CUDA_TOOLKIT)
   find_path(OARLOCK_NCCL_INCLUDE nccl.h HINTS "${OARLOCK_TORCH_DIR}/../nvidia/nccl/include" "${OARLOCK_CUDA_HEADERS}/nvidia/nccl/include" REQUIRED)
   set(_cuda_include "${OARLOCK_CUDA_TOOLKIT}/include" "${OARLOCK_NCCL_INCLUDE}")
@@ -13,8 +13,10 @@ else()
     message(FATAL_ERROR "the CUDA headers are not in ${OARLOCK_CUDA_HEADERS}: run scripts/setup cuda, or set OARLOCK_CUDA_TOOLKIT, or turn OARLOCK_CUDA off")
   endif()
   set(_cuda_include "${OARLOCK_TORCH_DIR}/../nvidia/cu13/include" "${OARLOCK_CUDA_HEADERS}/nvidia/cu13/include"
-      "${OARLOCK_CUDA_HEADERS}/nvidia/cu13/include/cccl" "${OARLOCK_CUDA_HEADERS}/nvidia/nccl/include"
-      "${CMAKE_SOURCE_DIR}/trainer/device/cuda_shim")
+      "${OARLOCK_CUDA_HEADERS}/nvidia/cu13/include/cccl" "${OARLOCK_CUDA_HEADERS}/nvidia/nccl/include")
+  if(EXISTS "${CMAKE_SOURCE_DIR}/trainer/device/cuda_shim")  # not where Oarlock is used from its install tree
+    list(APPEND _cuda_include "${CMAKE_SOURCE_DIR}/trainer/device/cuda_shim")
+  endif()
   set(OARLOCK_CUDART "${OARLOCK_TORCH_DIR}/../nvidia/cu13/lib/libcudart.so.13")
 endif()
 target_include_directories(oarlock_torch_with_cuda SYSTEM INTERFACE ${_cuda_include})

@@ -3,8 +3,9 @@
 function(oarlock_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
+  target_compile_features(${name} PUBLIC cxx_std_20)
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
-  target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE oarlock_warnings ${ARG_PRIVATE})
+  target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:oarlock_warnings> ${ARG_PRIVATE})
 endfunction()
 
 # oarlock_program(NAME COMPONENT c SOURCES ... DEPS ...): an installed program, in bin/ of the build folder.

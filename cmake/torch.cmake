@@ -10,6 +10,15 @@ if(NOT EXISTS "${OARLOCK_TORCH_DIR}/lib/libtorch_cpu.so")
   message(FATAL_ERROR "LibTorch is not in ${OARLOCK_TORCH_DIR}: run scripts/setup build, or set OARLOCK_TORCH_DIR, or turn OARLOCK_TRAINER off")
 endif()
 
+# Library and headers belong together to the patch.
+set(OARLOCK_TORCH_VERSION "")
+foreach(part MAJOR MINOR PATCH)
+  file(STRINGS "${OARLOCK_TORCH_DIR}/include/torch/headeronly/version.h" _line REGEX "define TORCH_VERSION_${part} ")
+  string(REGEX MATCH "[0-9]+$" _number "${_line}")
+  string(APPEND OARLOCK_TORCH_VERSION ".${_number}")
+endforeach()
+string(SUBSTRING "${OARLOCK_TORCH_VERSION}" 1 -1 OARLOCK_TORCH_VERSION)
+
 foreach(library torch_cpu c10)
   add_library(oarlock_${library} SHARED IMPORTED)
   set_target_properties(oarlock_${library} PROPERTIES IMPORTED_LOCATION "${OARLOCK_TORCH_DIR}/lib/lib${library}.so")
@@ -20,7 +29,8 @@ find_path(OARLOCK_FMT_INCLUDE fmt/format.h REQUIRED)
 file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/include_first")
 file(CREATE_LINK "${OARLOCK_FMT_INCLUDE}/fmt" "${CMAKE_BINARY_DIR}/include_first/fmt" SYMBOLIC)
 
-add_library(oarlock_torch INTERFACE)
+# Imported, so that it is no part of what is installed: cmake/install.cmake installs this file instead.
+add_library(oarlock_torch INTERFACE IMPORTED)
 target_include_directories(oarlock_torch SYSTEM INTERFACE "${CMAKE_BINARY_DIR}/include_first"
   "${OARLOCK_TORCH_DIR}/include" "${OARLOCK_TORCH_DIR}/include/torch/csrc/api/include")
 # Without these the c10d headers are empty.

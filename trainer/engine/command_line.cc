@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "trainer/config/reference.h"
+#include "trainer/engine/configured.h"
 #include "trainer/engine/rank_process.h"
 #include "trainer/process/termination.h"
 

@@ -6,6 +6,7 @@
 
 #include "trainer/device/device.h"
 #include "trainer/distributed/failure.h"
+#include "trainer/engine/configured.h"
 #include "trainer/engine/randomness.h"
 #include "trainer/process/cpu_count.h"
 #include "trainer/process/termination.h"

@@ -7,6 +7,7 @@
 
 #include "common/contract.h"
 #include "trainer/distributed/rendezvous.h"
+#include "trainer/config/load.h"
 #include "trainer/engine/task_table.h"
 #include "trainer/engine/train_loop.h"
 #include "trainer/process/environment.h"

@@ -1,4 +1,4 @@
-#include "trainer/engine/task_table.h"
+#include "trainer/engine/configured.h"
 
 namespace oarlock {
 
