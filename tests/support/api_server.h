@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "operator/kube/transport.h"
-#include "tests/integration/cli/program.h"
+#include "tests/support/program.h"
 #include "tests/support/temporary_folder.h"
 
 namespace oarlock::test {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/contract.h"
-#include "tests/integration/cli/program.h"
+#include "tests/support/program.h"
 #include "trainer/distributed/process_group.h"
 
 namespace oarlock::test {

@@ -7,7 +7,7 @@
 #include "common/yaml/reader.h"
 #include "operator/api/validate.h"
 #include "operator/core/desired.h"
-#include "tests/integration/cli/program.h"
+#include "tests/support/program.h"
 
 namespace oarlock::test {
 namespace {

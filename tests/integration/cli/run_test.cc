@@ -8,7 +8,7 @@
 #include <set>
 
 #include "common/contract.h"
-#include "tests/integration/cli/program.h"
+#include "tests/support/program.h"
 
 namespace oarlock::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/integration/cli/program.h"
+#include "tests/support/program.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
