@@ -21,12 +21,15 @@ namespace {
 
 using namespace launch;
 
+constexpr char kOmpThreads[] = "OMP_NUM_THREADS";
+
 constexpr char kDescription[] =
     "Start and supervise the ranks of one node. What is not given is taken from the environment\n"
     "(LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT and torchrun's PET_ names), else: one rank, one node.";
 
 constexpr char kFooter[] = R"(
-Each rank gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT and the PET_ names.
+Each rank gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT and the PET_ names;
+with several ranks also OMP_NUM_THREADS=1, unless it is set.
 The first failure stops all ranks: SIGTERM, and SIGKILL after the grace. The exit code is that of the rank that failed
 first, 128+n after signal n. 66: there is no such command; 77: it may not be executed; 78: the environment is wrong.
 SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded; a second SIGINT kills at once.
@@ -87,10 +90,12 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
     if (!made) return tl::make_unexpected(made.error());
     files.emplace(std::move(*made));
   }
+  const bool limit_threads = count > 1 && !environment.contains(kOmpThreads);
   std::vector<Member> members;
   std::vector<int> ranks;
   for (int i = 0; i < count; ++i) {
     Environment of_rank = rank_environment(*topology, i);
+    if (limit_threads) of_rank[kOmpThreads] = "1";  // else every rank would take all cores
     if (files) of_rank[kEnvTerminationLog] = files->path(i).string();
     of_rank.insert(environment.begin(), environment.end());  // does not replace
     const int rank = topology->rank(i);
@@ -102,6 +107,7 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
 
   const RealClock clock;
   Console console("oarlock launch");
+  if (limit_threads) console.say("OMP_NUM_THREADS is not set: 1 for each rank, as torchrun does");
   const auto grace = std::chrono::duration_cast<Supervisor::Duration>(std::chrono::duration<double>(flags.grace));
   const Stdio stdio = count > 1 ? Stdio::kPipes : Stdio::kForeground;
   const Result<Verdict> verdict = run_group(members, {grace, stdio}, *signals, clock, console);

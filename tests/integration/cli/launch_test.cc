@@ -7,7 +7,7 @@
 
 #include "common/contract.h"
 #include "common/files.h"
-#include "tests/integration/cli/program.h"
+#include "tests/support/program.h"
 
 namespace oarlock::test {
 namespace {
@@ -146,7 +146,8 @@ for i in range(100):
         sys.stderr.write(f"{rank} {i} {j} "); sys.stderr.write("x" * 50 + "\n")
 os.write(1, b"the end of " + rank.encode())
 )";
-  Program program({oarlock(), "launch", "--nproc", "2", "--", "python3", "-c", script});
+  Program program({oarlock(), "launch", "--nproc", "2", "--", "python3", "-c", script},
+                  {.environment = {{"OMP_NUM_THREADS", "1"}}, .folder = {}});
   ASSERT_EQ(program.wait(), 0) << program.err();
   const std::vector<std::string> out = lines(program.out());
   for (const std::string rank : {"0", "1"}) {
@@ -168,11 +169,37 @@ os.write(1, b"the end of " + rank.encode())
               "[RANK 0] 0 " + std::to_string(i / 100) + " " + std::to_string(i % 100) + " " + std::string(50, 'x'));
 }
 
+// What the ranks see of OMP_NUM_THREADS, and whether launch said a word.
+struct Threads {
+  std::string seen;
+  bool said;
+};
+Threads omp_threads(const std::string& nproc, const std::map<std::string, std::string>& environment) {
+  Program program(
+      {oarlock(), "launch", "--nproc", nproc, "--no-prefix", "--", "/bin/sh", "-c", "echo ${OMP_NUM_THREADS-none}"},
+      {.environment = environment, .folder = {}});
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  return {program.out(), program.err().find("OMP_NUM_THREADS is not set: 1 for each rank") != std::string::npos};
+}
+
+TEST(Launch, SeveralRanksGetOneThreadEachUnlessToldOtherwise) {
+  const Threads two = omp_threads("2", {});
+  EXPECT_EQ(two.seen, "1\n1\n");
+  EXPECT_TRUE(two.said);
+  const Threads told = omp_threads("2", {{"OMP_NUM_THREADS", "3"}});
+  EXPECT_EQ(told.seen, "3\n3\n");
+  EXPECT_FALSE(told.said);
+  const Threads alone = omp_threads("1", {});
+  EXPECT_EQ(alone.seen, "none\n");
+  EXPECT_FALSE(alone.said);
+}
+
 TEST(Launch, SharedStdoutAndStderrKeepLinesWhole) {
   // 2>&1: one file, two streams, and lines that are longer than one write.
   Program program({"/bin/bash", "-c",
-                   oarlock() + " launch --nproc 2 -- python3 -c 'import os\nfor i in range(200): os.write(1 + i % 2, "
-                               "b\"ab\"[i % 2 : i % 2 + 1] * 20_000 + b\"\\n\")' 2>&1"});
+                   "OMP_NUM_THREADS=1 " + oarlock() +
+                       " launch --nproc 2 -- python3 -c 'import os\nfor i in range(200): os.write(1 + i % 2, "
+                       "b\"ab\"[i % 2 : i % 2 + 1] * 20_000 + b\"\\n\")' 2>&1"});
   ASSERT_EQ(program.wait(), 0);
   const std::vector<std::string> out = lines(program.out());
   EXPECT_EQ(out.size(), 400u);
@@ -263,7 +290,11 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"UnknownOption", {"launch", "--nprocs", "2", "--", "true"}, {}, 64, "did you mean '--nproc'"},
         Mistake{"NotANumber", {"launch", "--nproc", "two", "true"}, {}, 64, "--nproc"},
         Mistake{"UnknownCommand", {"lunch"}, {}, 64, "lunch"},
-        Mistake{"NotInPath", {"launch", "--nproc", "3", "no-such-command"}, {}, 66, "'no-such-command' is not in PATH"},
+        Mistake{"NotInPath",
+                {"launch", "--nproc", "3", "no-such-command"},
+                {{"OMP_NUM_THREADS", "1"}},
+                66,
+                "'no-such-command' is not in PATH"},
         Mistake{"NoSuchFile", {"launch", "/no/such/file"}, {}, 66, "'/no/such/file' does not exist"},
         Mistake{"NotExecutable", {"launch", "/etc/passwd"}, {}, 77, "'/etc/passwd' may not be executed"},
         Mistake{"BadEnvironment", {"launch", "true"}, {{"LOCAL_WORLD_SIZE", "x"}}, 78, "LOCAL_WORLD_SIZE='x'"}),
