@@ -18,7 +18,8 @@ namespace oarlock {
 // EarlyStopping.
 class EarlyStopping final : public Stateful {
  public:
-  explicit EarlyStopping(EarlyStoppingConfig config);
+  // The monitor is what a metric without a name means. Without a patience nothing is watched.
+  EarlyStopping(EarlyStoppingConfig config, const Monitor& monitor);
 
   // After an evaluation: takes the metrics and says whether to stop. kConfig when a metric that is watched is not among
   // them. NaN is no improvement. Never stops without a patience.
@@ -28,7 +29,7 @@ class EarlyStopping final : public Stateful {
   Result<bool> observe(const Metrics& metrics, const RankGroup& group);
 
   bool stopped() const { return stopped_; }
-  // Why the run stopped, for people: "accuracy has not improved for 5 evaluations; the best was 0.91".
+  // For people: "no improvement of accuracy (best 0.91) for 5 evaluations".
   std::string reason() const;
 
   struct Watched {
@@ -45,8 +46,10 @@ class EarlyStopping final : public Stateful {
 
   std::string_view section() const override { return "early-stopping"; }
   TensorMap tensors() const override { return {}; }
+  // Holds how much patience was lost, not how much is left: a run that stopped goes on when its patience is raised.
   nlohmann::json values() const override;
   Result<void> restored(const nlohmann::json& values) override;
+  Result<void> missing() override { return {}; }
 
  private:
   EarlyStoppingConfig config_;
