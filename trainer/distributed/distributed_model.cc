@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/engine.h>
-#include <xxhash.h>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
@@ -11,7 +10,10 @@
 #include <limits>
 #include <sstream>
 
+#include "trainer/distributed/comm_hook.h"
+#include "trainer/distributed/failure.h"
 #include "trainer/distributed/reducer_compat.h"
+#include "trainer/distributed/sync_batch_norm.h"
 
 namespace oarlock {
 namespace {
@@ -50,6 +52,10 @@ DistributedModel::~DistributedModel() = default;
 
 Result<std::unique_ptr<DistributedModel>> DistributedModel::create(std::shared_ptr<torch::nn::Module> module,
                                                                    const RankGroup& group, const DdpConfig& config) {
+  if (config.sync_batch_norm) {
+    if (const Result<void> converted = convert_sync_batch_norm(*module, group); !converted)
+      return tl::make_unexpected(converted.error());
+  }
   std::unique_ptr<DistributedModel> model(new DistributedModel(std::move(module), group, config));
   if (group.world_size() == 1) return model;
   if (const Result<void> same = model->verify_against_rank_0(); !same) return tl::make_unexpected(same.error());
@@ -104,12 +110,13 @@ void DistributedModel::build_reducer() {
   const std::vector<int> device_ids =
       group_.device().is_cuda() ? std::vector<int>{group_.device().index()} : std::vector<int>{};
   logger_->set_construction_data_and_log(module_->name(), device_ids, device_ids.empty() ? -1 : device_ids[0],
-                                         config_.broadcast_buffers, /*has_sync_bn=*/false, config_.static_graph);
+                                         config_.broadcast_buffers, config_.sync_batch_norm, config_.static_graph);
   traffic_.buckets = static_cast<int64_t>(buckets.size());
   if (config_.static_graph) {
     reducer_->set_static_graph();
     logger_->set_static_graph();
   }
+  if (auto hook = make_comm_hook(config_, group_.c10d())) reducer_->register_comm_hook(std::move(hook));
 }
 
 at::Tensor DistributedModel::forward(const std::function<at::Tensor()>& compute_loss) {
@@ -136,7 +143,28 @@ at::Tensor DistributedModel::forward(const std::function<at::Tensor()>& compute_
   return loss;
 }
 
-void DistributedModel::backward(const at::Tensor& loss) { loss.backward(); }
+void DistributedModel::backward(const at::Tensor& loss) {
+  loss.backward();
+  if (reducer_ && synchronize_) check_all_were_reduced();
+}
+
+// Otherwise this rank would find out in the next step, and the others wait for it in vain.
+void DistributedModel::check_all_were_reduced() const {
+  try {
+    reducer_->check_finalized();
+  } catch (const c10::Error&) {
+    std::vector<std::string> unused;
+    for (const NamedTensor& parameter : parameters_) {
+      if (parameter.tensor.requires_grad() && !parameter.tensor.grad().defined())
+        unused.push_back("'" + parameter.name + "'");
+    }
+    throw Failure(
+        {ExitCode::kConfig,
+         fmt::format("the loss of rank {} does not depend on {}, so gradients were not averaged; set "
+                     "ddp.find_unused_parameters: true, or freeze what is never used",
+                     group_.rank(), unused.empty() ? "some parameters" : fmt::format("{}", fmt::join(unused, ", ")))});
+  }
+}
 
 void DistributedModel::broadcast_state() {
   const at::NoGradGuard no_grad;
@@ -152,19 +180,6 @@ void DistributedModel::broadcast_buffers() {
 // Undefined rather than zero: the reducer then writes the mean into its bucket without reading the old gradient.
 void DistributedModel::clear_gradients() {
   for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad() = at::Tensor();
-}
-
-bool equal_on_all_ranks(const std::vector<NamedTensor>& tensors, const RankGroup& group) {
-  XXH3_state_t* state = XXH3_createState();
-  XXH3_64bits_reset(state);
-  for (const NamedTensor& item : tensors) {
-    const at::Tensor host = item.tensor.detach().cpu().contiguous();
-    XXH3_64bits_update(state, host.data_ptr(), host.nbytes());
-  }
-  const auto hash = static_cast<int64_t>(XXH3_64bits_digest(state));
-  XXH3_freeState(state);
-  const std::vector<int64_t> hashes = group.gather(hash);
-  return std::all_of(hashes.begin(), hashes.end(), [&](int64_t other) { return other == hashes.front(); });
 }
 
 }  // namespace oarlock

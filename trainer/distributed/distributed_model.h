@@ -11,6 +11,7 @@
 
 #include "common/error.h"
 #include "trainer/config/ddp.h"
+#include "trainer/distributed/parameter_check.h"
 #include "trainer/distributed/process_group.h"
 #include "trainer/nn/named_tensors.h"
 
@@ -31,7 +32,7 @@ class DistributedModel {
  public:
   // Called by all ranks of the group, which must outlive the model. The module is on its device. Afterwards parameters
   // and buffers are rank 0's. kConfig, on all ranks, when a parameter or buffer differs in name, shape or type from
-  // rank 0's; the message names it.
+  // rank 0's; the message names it. kConfig as convert_sync_batch_norm() (sync_batch_norm.h).
   static Result<std::unique_ptr<DistributedModel>> create(std::shared_ptr<torch::nn::Module> module,
                                                           const RankGroup& group, const DdpConfig& config);
   ~DistributedModel();
@@ -42,7 +43,8 @@ class DistributedModel {
   at::Tensor forward(const std::function<at::Tensor()>& compute_loss);
 
   // From the loss of the last forward(). Afterwards the gradients are the mean over the ranks of the mean over each
-  // rank's batch; under no_sync() they are this rank's own, added to what was there.
+  // rank's batch; under no_sync() they are this rank's own, added to what was there. Throws Failure (failure.h,
+  // kConfig) where a parameter was not used and ddp.find_unused_parameters is off.
   void backward(const at::Tensor& loss);
 
   // While one lives, gradients accumulate locally. It must cover the forward as well as the backward pass.
@@ -75,6 +77,7 @@ class DistributedModel {
   DistributedModel(std::shared_ptr<torch::nn::Module> module, const RankGroup& group, const DdpConfig& config);
   Result<void> verify_against_rank_0() const;
   void build_reducer();
+  void check_all_were_reduced() const;
 
   std::shared_ptr<torch::nn::Module> module_;
   const RankGroup& group_;
@@ -87,8 +90,5 @@ class DistributedModel {
   bool buffers_are_stale_ = true;          // require_forward_param_sync of distributed.py
   bool delayed_reduction_queued_ = false;  // static_graph: once, in the first synchronised backward
 };
-
-// Whether all ranks hold the same bits, by a hash of each rank's. Called by all ranks.
-bool equal_on_all_ranks(const std::vector<NamedTensor>& tensors, const RankGroup& group);
 
 }  // namespace oarlock

@@ -35,6 +35,8 @@ Error lost(const std::string& detail) {
 Error to_error(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);
+  } catch (const Failure& failure) {
+    return failure.error();
   } catch (const ::gloo::Exception& error) {
     return lost(without_place(first_line(error.what())));
   } catch (const c10::DistError& error) {

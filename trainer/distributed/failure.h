@@ -2,10 +2,22 @@
 #pragma once
 
 #include <exception>
+#include <stdexcept>
+#include <utility>
 
 #include "common/error.h"
 
 namespace oarlock {
+
+// An Error where only an exception gets through, as out of a backward pass. to_error() takes it out again.
+class Failure : public std::runtime_error {
+ public:
+  explicit Failure(Error error) : std::runtime_error(error.message), error_(std::move(error)) {}
+  const Error& error() const { return error_; }
+
+ private:
+  Error error_;
+};
 
 // kPeerLost for what a collective throws when another rank is gone or late, kOsErr where memory ran out, kSoftware for
 // the rest. The message is one line.

@@ -52,6 +52,22 @@ std::vector<int64_t> RankGroup::gather(int64_t value) const {
   return {host.data_ptr<int64_t>(), host.data_ptr<int64_t>() + host.numel()};
 }
 
+std::vector<std::string> RankGroup::gather(const std::string& text) const {
+  if (!group_) return {text};
+  const std::vector<int64_t> sizes = gather(static_cast<int64_t>(text.size()));
+  const int64_t longest = std::max<int64_t>(*std::max_element(sizes.begin(), sizes.end()), 1);
+  std::string padded = text;
+  padded.resize(static_cast<size_t>(longest));
+  at::Tensor input = to_tensor(padded).to(device_);
+  at::Tensor output = at::zeros({world_size() * longest}, input.options());
+  wait(group_->_allgather_base(output, input));
+  const std::string all = to_text(output);
+  std::vector<std::string> out;
+  for (size_t rank = 0; rank < sizes.size(); ++rank)
+    out.push_back(all.substr(rank * static_cast<size_t>(longest), static_cast<size_t>(sizes[rank])));
+  return out;
+}
+
 std::string RankGroup::broadcast(const std::string& text) const {
   if (!group_) return text;
   std::vector<at::Tensor> length = {at::tensor({static_cast<int64_t>(text.size())}, at::kLong).to(device_)};

@@ -34,6 +34,8 @@ class RankGroup {
 
   // The value of each rank, by rank.
   std::vector<int64_t> gather(int64_t value) const;
+  // The same of texts, of any length.
+  std::vector<std::string> gather(const std::string& text) const;
 
   // Of rank 0.
   std::string broadcast(const std::string& text) const;
@@ -71,6 +73,7 @@ struct GroupOptions {
 
 // All ranks of the store call these together. Throw what the backend throws.
 RankGroup make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& options);
+bool nccl_in_build();
 // kUnavailable in a build without NCCL.
 Result<RankGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& options);
 

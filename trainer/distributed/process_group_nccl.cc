@@ -5,6 +5,8 @@
 
 namespace oarlock {
 
+bool nccl_in_build() { return true; }
+
 Result<RankGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& options) {
   if (!options.device.is_cuda()) {
     return fail(ExitCode::kConfig, "distributed.backend: nccl needs device: cuda; use gloo on the cpu");

@@ -3,6 +3,8 @@
 
 namespace oarlock {
 
+bool nccl_in_build() { return false; }
+
 Result<RankGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>&, const GroupOptions&) {
   return fail(ExitCode::kUnavailable,
               "distributed.backend: nccl is not in this build; use gloo, or a build with -DOARLOCK_CUDA=ON");

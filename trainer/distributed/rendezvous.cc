@@ -105,9 +105,11 @@ class Rendezvous {
       return fail(ExitCode::kUnavailable, fmt::format("rendezvous: the store on port {} did not start: {}",
                                                       options_.master_port, error.what()));
     }
-    store_->set(
-        kMaster,
-        bytes(Json{{"world_size", options_.world_size}, {"uid", options_.uid}, {"attempt", options_.attempt}}.dump()));
+    store_->set(kMaster, bytes(Json{{"world_size", options_.world_size},
+                                    {"uid", options_.uid},
+                                    {"attempt", options_.attempt},
+                                    {"device", options_.device}}
+                                   .dump()));
     return {};
   }
 
@@ -115,8 +117,7 @@ class Rendezvous {
   Result<void> join() {
     std::string reason = "not tried yet";
     for (milliseconds pause = kFirstPause;; pause = std::min(pause * 3 / 2, kLongestPause)) {
-      const Result<Reached> reached =
-          reach(options_.master_addr, options_.master_port, std::clamp(remaining(), milliseconds(1), kConnectTimeout));
+      const Result<Reached> reached = reach_master();
       if (reached) {
         own_ = {reached->local_address, reached->peer_address};
         Result<bool> accepted = connect_store();
@@ -141,6 +142,15 @@ class Rendezvous {
       }
       std::this_thread::sleep_for(pause);
     }
+  }
+
+  Result<Reached> reach_master() const {
+    const auto try_host = [&](const std::string& host) {
+      return reach(host, options_.master_port, std::clamp(remaining(), milliseconds(1), kConnectTimeout));
+    };
+    Result<Reached> reached = try_host(options_.master_addr);
+    const bool unresolved = !reached && reached.error().code == ExitCode::kNoHost;
+    return unresolved && !options_.master_fallback.empty() ? try_host(options_.master_fallback) : reached;
   }
 
   // False: not yet (refusal_ says why); an error: never.
@@ -190,6 +200,13 @@ class Rendezvous {
       const std::string message =
           fmt::format("rendezvous: WORLD_SIZE={} on rank 0 but WORLD_SIZE={} on rank {}; set the same on all ranks",
                       world_size, options_.world_size, options_.rank);
+      announce(verdict(ExitCode::kConfig, message));
+      return fail(ExitCode::kConfig, message);
+    }
+    if (const std::string device = master.value("device", ""); device != options_.device) {
+      const std::string message = fmt::format(
+          "rendezvous: rank {} trains on '{}', but rank 0 on '{}'; give all ranks the same devices, or set device: cpu",
+          options_.rank, options_.device, device);
       announce(verdict(ExitCode::kConfig, message));
       return fail(ExitCode::kConfig, message);
     }

@@ -27,6 +27,8 @@ struct RendezvousOptions {
   std::string uid;  // ranks of another uid or attempt are refused
   int attempt = 0;
   std::chrono::milliseconds timeout{300'000};
+  std::string master_fallback;  // tried where master_addr does not resolve; may be empty
+  std::string device;           // "cpu" or "cuda": must be the same on all ranks
 };
 
 struct Meeting {
@@ -36,8 +38,8 @@ struct Meeting {
 
 // Returns when all ranks are there. Blocks until the deadline at most, or about a second after `stop` was raised.
 // kTempFail: the deadline has passed (who is missing, or why the master cannot be reached), or `stop`.
-// kUnavailable: the port is in use. kConfig: the ranks disagree about the world size, two are the same rank, or the
-// master belongs to another job or a newer attempt. kPeerLost: rank 0 went away meanwhile.
+// kUnavailable: the port is in use. kConfig: the ranks disagree about world size or device, two are the same rank, or
+// the master belongs to another job or a newer attempt. kPeerLost: rank 0 went away meanwhile.
 Result<Meeting> meet(const RendezvousOptions& options, const StopFlag& stop, const Clock& clock, const Logger& logger);
 
 // How a rank and the master saw each other's end of their connection.

@@ -17,24 +17,6 @@
 namespace oarlock {
 namespace {
 
-class Socket {
- public:
-  explicit Socket(int descriptor) : descriptor_(descriptor) {}
-  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  ~Socket() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  Socket& operator=(Socket&&) = delete;
-
-  int get() const { return descriptor_; }
-  int release() { return std::exchange(descriptor_, -1); }
-
- private:
-  int descriptor_;
-};
-
 std::string describe(int error_number) { return std::generic_category().message(error_number); }
 
 std::string numeric(const sockaddr_storage& address, socklen_t length) {
@@ -98,6 +80,10 @@ int connect_within(int descriptor, const sockaddr* address, socklen_t length, st
 
 }  // namespace
 
+Socket::~Socket() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
 Result<Listener> listen_on(int port) {
   Listener out;
   int error = try_listen(AF_INET6, port, out);
@@ -139,6 +125,22 @@ Result<Reached> reach(const std::string& host, int port, std::chrono::millisecon
     return Reached{numeric(peer, peer_length), numeric(local, local_length)};
   }
   return fail(ExitCode::kUnavailable, describe(error));
+}
+
+Result<Socket> begin_to_reach(const std::string& numeric_address, int port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int unresolved = getaddrinfo(numeric_address.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (unresolved != 0) return fail(ExitCode::kNoHost, gai_strerror(unresolved));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  Socket socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (socket.get() < 0) return fail(ExitCode::kOsErr, describe(errno));
+  if (::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS) {
+    return fail(ExitCode::kUnavailable, describe(errno));
+  }
+  return socket;
 }
 
 bool is_loopback(const std::string& numeric_address) {

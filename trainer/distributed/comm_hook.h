@@ -1,0 +1,16 @@
+// What DDP does with a bucket of gradients instead of averaging it as it is.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/comm.hpp>
+
+#include <memory>
+
+#include "trainer/config/ddp.h"
+
+namespace oarlock {
+
+// Null for CommHook::kNone. The hook keeps the group. Gradients come out as their mean over the ranks, or near it.
+std::unique_ptr<c10d::CommHookInterface> make_comm_hook(const DdpConfig& config,
+                                                        const c10::intrusive_ptr<c10d::ProcessGroup>& group);
+
+}  // namespace oarlock

@@ -1,0 +1,48 @@
+#include "trainer/distributed/diagnosis.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+namespace oarlock {
+namespace {
+
+std::string place(const Activity& activity) {
+  return fmt::format("step {}, {}, collective {}", activity.step, activity.phase, activity.collective);
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+}  // namespace
+
+std::string diagnose(const Activity& own, std::span<const PeerReport> peers) {
+  std::vector<int> silent;
+  std::vector<int> gone;
+  std::vector<std::string> parts;
+  bool ahead = false;
+  for (const PeerReport& peer : peers) {
+    if (peer.state == PeerReport::State::kSilent) silent.push_back(peer.rank);
+    if (peer.state == PeerReport::State::kGone) gone.push_back(peer.rank);
+    if (peer.state != PeerReport::State::kAnswers) continue;
+    ahead |= peer.activity.collective > own.collective;
+    if (peer.activity.collective < own.collective)
+      parts.push_back(fmt::format("rank {} has not arrived (it is at {})", peer.rank, place(peer.activity)));
+  }
+  if (!silent.empty()) {
+    parts.insert(parts.begin(), fmt::format("{} {} not answer (stopped, or the host is cut off)", ranks_text(silent),
+                                            silent.size() == 1 ? "does" : "do"));
+  }
+  if (!gone.empty()) {
+    parts.push_back(fmt::format("{} {} ended", ranks_text(gone), gone.size() == 1 ? "has" : "have"));
+  }
+  if (parts.empty()) {
+    parts.emplace_back(ahead ? "the other ranks went on without this one"
+                             : "every rank answers and none is behind: look at the network between them");
+  }
+  return fmt::format("{}; this rank is at {}", fmt::join(parts, "; "), place(own));
+}
+
+}  // namespace oarlock
