@@ -26,6 +26,10 @@ class Stateful {
 
   // The tensors hold what was saved; takes the values, too. kDataErr, naming what is wrong.
   virtual Result<void> restored(const nlohmann::json& values) = 0;
+
+  // On every rank in place of restored(): the checkpoint that the run goes on from has no such section, as this part is
+  // new in the configuration. It begins here; the model holds its restored parameters. kConfig where that cannot be.
+  virtual Result<void> missing() = 0;
 };
 
 }  // namespace oarlock

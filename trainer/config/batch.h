@@ -1,7 +1,6 @@
 // The section "batch": how many samples a step takes.
 #pragma once
 
-#include "common/error.h"
 #include "trainer/config/fields.h"
 
 namespace oarlock {
@@ -9,14 +8,13 @@ namespace oarlock {
 enum class BatchPer { kDevice, kGlobal };
 
 struct BatchConfig {
+  // device: of one rank's forward pass. global: of the whole optimizer step, over all ranks and accumulation steps,
+  // whose product must divide it.
   int64_t size = 64;
-  BatchPer per = BatchPer::kDevice;  // global: divided by the world size, which must divide it
-  bool drop_last = false;            // drop an epoch's incomplete last batch
+  BatchPer per = BatchPer::kDevice;
+  bool drop_last = false;  // drop an epoch's last step where it is not full
 };
 
 void describe(BatchConfig& config, Fields& fields);
-
-// Samples that one rank takes per step. kConfig when a global batch does not divide by the world size.
-Result<int64_t> batch_size_per_rank(const BatchConfig& batch, int world_size);
 
 }  // namespace oarlock

@@ -1,5 +1,7 @@
 #include "trainer/config/config.h"
 
+#include <set>
+
 namespace oarlock {
 namespace {
 
@@ -40,6 +42,14 @@ void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks) {
   section("batch", config.batch, "how many samples a step takes");
   section("optimizer", config.optimizer, "how parameters are updated");
   section("schedule", config.schedule, "the learning rate over the run");
+  section("scaling", config.scaling, "how learning rate and warm-up follow the samples per step");
+  section("gradient", config.gradient, "what happens to gradients before the optimizer");
+  section("amp", config.amp, "automatic mixed precision");
+  section("ema", config.ema, "a moving average of the weights");
+  section("nonfinite", config.nonfinite, "what happens when a loss or gradient is not finite");
+  if (config.amp.scales() && config.nonfinite.gradient == NonfiniteGradient::kStop) {
+    fields.problem("nonfinite", "gradient: stop would end the run at the first overflow of amp.dtype fp16; use skip");
+  }
   section("checkpoint", config.checkpoint, "what is saved, where and when");
   section("eval", config.eval, "when and how the model is evaluated");
   section("early_stopping", config.early_stopping, "when a run ends because it gets no better");
@@ -59,6 +69,10 @@ void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks) {
   fields.choice<DeviceKind>("device", config.device,
                             {{"auto", DeviceKind::kAuto}, {"cpu", DeviceKind::kCpu}, {"cuda", DeviceKind::kCuda}},
                             "auto: a CUDA device where build and machine have one");
+  fields.field("gpu_ids", config.gpu_ids, at_least(0),
+               "CUDA device of each local rank, among the visible ones; empty: local rank n takes device n");
+  if (std::set<int64_t>(config.gpu_ids.begin(), config.gpu_ids.end()).size() < config.gpu_ids.size())
+    fields.problem("gpu_ids", "a device is given twice; each rank needs its own");
   fields.field("threads", config.threads, at_least(0), "of LibTorch; 0: the cores, shared by the ranks of the node");
 }
 

@@ -9,15 +9,20 @@
 #include <vector>
 
 #include "common/error.h"
+#include "trainer/config/amp.h"
 #include "trainer/config/batch.h"
 #include "trainer/config/checkpoint.h"
 #include "trainer/config/cuda.h"
 #include "trainer/config/ddp.h"
 #include "trainer/config/distributed.h"
 #include "trainer/config/early_stopping.h"
+#include "trainer/config/ema.h"
 #include "trainer/config/eval.h"
+#include "trainer/config/gradient.h"
 #include "trainer/config/loader.h"
+#include "trainer/config/nonfinite.h"
 #include "trainer/config/optimizer.h"
+#include "trainer/config/scaling.h"
 #include "trainer/config/schedule.h"
 
 namespace oarlock {
@@ -32,6 +37,11 @@ struct TrainerConfig {
   BatchConfig batch;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
+  ScalingConfig scaling;
+  GradientConfig gradient;
+  AmpConfig amp;
+  EmaConfig ema;
+  NonfiniteConfig nonfinite;
   CheckpointConfig checkpoint;
   EvalConfig eval;
   EarlyStoppingConfig early_stopping;
@@ -41,7 +51,8 @@ struct TrainerConfig {
   LoaderConfig loader;
   int64_t log_every_steps = 50;
   DeviceKind device = DeviceKind::kAuto;
-  int threads = 0;  // of LibTorch; 0: the cores, shared by the ranks of the node
+  std::vector<int64_t> gpu_ids;  // by local rank; empty: local rank n takes device n
+  int threads = 0;               // of LibTorch; 0: the cores, shared by the ranks of the node
 };
 
 struct TaskNames {

@@ -1,150 +1,95 @@
 #include "trainer/optim/optimizer.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_add.h>
-#include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/_fused_sgd.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <map>
+#include "trainer/optim/adam.h"
+#include "trainer/optim/sgd.h"
 
 namespace oarlock {
-namespace {
 
-// The fused kernels take lists of one type and device.
-std::vector<std::vector<NamedTensor>> group_by_type(const std::vector<NamedTensor>& parameters) {
-  std::map<std::pair<at::ScalarType, at::DeviceType>, std::vector<NamedTensor>> groups;
-  for (const NamedTensor& parameter : parameters) {
-    if (parameter.tensor.requires_grad()) {
-      groups[{parameter.tensor.scalar_type(), parameter.tensor.device().type()}].push_back(parameter);
-    }
+Optimizer::Optimizer(std::vector<ParameterGroup> groups, std::vector<std::string> state_names)
+    : groups_(std::move(groups)), state_names_(std::move(state_names)) {
+  for (const ParameterGroup& group : groups_) {
+    Lists lists;
+    for (const NamedTensor& parameter : group.parameters) lists.parameters.push_back(parameter.tensor);
+    const at::Tensor& first = lists.parameters.front();
+    Rate rate{group.lr, {}};
+    if (first.is_cuda())
+      rate.on_device = at::full({}, group.lr, first.options().dtype(at::kFloat).requires_grad(false));
+    rates_.push_back(std::move(rate));
+    gradients_.emplace_back().reserve(lists.parameters.size());
+    lists_.push_back(std::move(lists));
   }
-  std::vector<std::vector<NamedTensor>> out;
-  for (auto& [type, group] : groups) out.push_back(std::move(group));
-  return out;
 }
 
-std::vector<at::Tensor> zeros_like(const std::vector<NamedTensor>& parameters) {
+std::vector<at::Tensor> Optimizer::zeros_like(const ParameterGroup& group) {
   std::vector<at::Tensor> out;
-  for (const NamedTensor& parameter : parameters) out.push_back(at::zeros_like(parameter.tensor.detach()));
+  for (const NamedTensor& parameter : group.parameters) out.push_back(at::zeros_like(parameter.tensor.detach()));
   return out;
 }
 
-class AdamW final : public Optimizer {
- public:
-  AdamW(const OptimizerConfig& config, const std::vector<NamedTensor>& parameters) : config_(config) {
-    for (auto& members : group_by_type(parameters)) {
-      Group group;
-      group.exp_avgs = zeros_like(members);
-      group.exp_avg_sqs = zeros_like(members);
-      // One tensor for all counts: where every parameter has a gradient they are raised by one operation.
-      group.counts = at::zeros({static_cast<int64_t>(members.size())},
-                               members[0].tensor.options().dtype(at::kFloat).requires_grad(false));
-      for (int64_t i = 0; i < group.counts.numel(); ++i) group.steps.push_back(group.counts.select(0, i));
-      group.parameters = std::move(members);
-      groups_.push_back(std::move(group));
+void Optimizer::set_learning_rates(const std::function<double(double lr)>& rate_of) {
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const double value = rate_of(groups_[i].lr);
+    if (value == rates_[i].value) continue;
+    rates_[i].value = value;
+    if (rates_[i].on_device.defined()) rates_[i].on_device.fill_(value);
+  }
+}
+
+const GradientLists& Optimizer::gather_gradients() {
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    gradients_[i].clear();
+    for (const at::Tensor& parameter : lists_[i].parameters) {
+      if (const at::Tensor& gradient = parameter.grad(); gradient.defined()) gradients_[i].push_back(gradient);
     }
   }
+  return gradients_;
+}
 
-  void step(double learning_rate) override {
-    const at::NoGradGuard no_grad;
-    for (Group& group : groups_) {
-      std::vector<at::Tensor> parameters, gradients, exp_avgs, exp_avg_sqs, steps;
-      for (size_t i = 0; i < group.parameters.size(); ++i) {
-        const at::Tensor& gradient = group.parameters[i].tensor.grad();
-        if (!gradient.defined()) continue;
-        parameters.push_back(group.parameters[i].tensor);
-        gradients.push_back(gradient);
-        exp_avgs.push_back(group.exp_avgs[i]);
-        exp_avg_sqs.push_back(group.exp_avg_sqs[i]);
-        steps.push_back(group.steps[i]);
-      }
-      if (parameters.empty()) continue;
-      if (parameters.size() == group.parameters.size()) {
-        group.counts.add_(1);
-      } else {
-        at::_foreach_add_(steps, 1);
-      }
-      at::_fused_adamw_(parameters, gradients, exp_avgs, exp_avg_sqs, /*max_exp_avg_sqs=*/{}, steps, learning_rate,
-                        config_.betas[0], config_.betas[1], config_.weight_decay, config_.eps, /*amsgrad=*/false,
-                        /*maximize=*/false);
+void Optimizer::step(const at::Tensor& found_inf) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    Lists& all = lists_[i];
+    if (gradients_[i].empty()) continue;
+    if (gradients_[i].size() == all.parameters.size()) {
+      update(i, all, gradients_[i], true, found_inf);
+      continue;
     }
+    Lists used;
+    used.states.resize(all.states.size());
+    for (size_t j = 0; j < all.parameters.size(); ++j) {
+      if (!all.parameters[j].grad().defined()) continue;
+      used.parameters.push_back(all.parameters[j]);
+      for (size_t k = 0; k < all.states.size(); ++k) used.states[k].push_back(all.states[k][j]);
+    }
+    update(i, used, gradients_[i], false, found_inf);
   }
+}
 
-  TensorMap state() const override {
-    TensorMap out;
-    for (const Group& group : groups_) {
-      for (size_t i = 0; i < group.parameters.size(); ++i) {
-        const std::string& name = group.parameters[i].name;
-        out[name + ".exp_avg"] = group.exp_avgs[i];
-        out[name + ".exp_avg_sq"] = group.exp_avg_sqs[i];
-        out[name + ".step"] = group.steps[i];
+TensorMap Optimizer::tensors() const {
+  TensorMap out;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    for (size_t k = 0; k < lists_[i].states.size(); ++k) {
+      for (size_t j = 0; j < groups_[i].parameters.size(); ++j) {
+        out[groups_[i].parameters[j].name + "." + state_names_[k]] = lists_[i].states[k][j];
       }
     }
-    return out;
   }
+  return out;
+}
 
- private:
-  struct Group {
-    std::vector<NamedTensor> parameters;
-    std::vector<at::Tensor> exp_avgs;
-    std::vector<at::Tensor> exp_avg_sqs;
-    at::Tensor counts;              // updates done, by parameter
-    std::vector<at::Tensor> steps;  // its elements
-  };
-  OptimizerConfig config_;
-  std::vector<Group> groups_;
-};
-
-class Sgd final : public Optimizer {
- public:
-  Sgd(const OptimizerConfig& config, const std::vector<NamedTensor>& parameters) : config_(config) {
-    for (auto& members : group_by_type(parameters)) {
-      // Without dampening a buffer of zeros gives the same first step as PyTorch's copy of the gradient.
-      std::vector<at::Tensor> buffers = config.momentum > 0 ? zeros_like(members) : std::vector<at::Tensor>{};
-      groups_.push_back({std::move(members), std::move(buffers)});
-    }
-  }
-
-  void step(double learning_rate) override {
-    const at::NoGradGuard no_grad;
-    for (Group& group : groups_) {
-      std::vector<at::Tensor> parameters, gradients, buffers;
-      for (size_t i = 0; i < group.parameters.size(); ++i) {
-        const at::Tensor& gradient = group.parameters[i].tensor.grad();
-        if (!gradient.defined()) continue;
-        parameters.push_back(group.parameters[i].tensor);
-        gradients.push_back(gradient);
-        if (!group.buffers.empty()) buffers.push_back(group.buffers[i]);
-      }
-      if (parameters.empty()) continue;
-      at::_fused_sgd_(parameters, gradients, buffers, config_.weight_decay, config_.momentum, learning_rate,
-                      /*dampening=*/0.0, config_.nesterov, /*maximize=*/false, /*is_first_step=*/false);
-    }
-  }
-
-  TensorMap state() const override {
-    TensorMap out;
-    for (const Group& group : groups_) {
-      for (size_t i = 0; i < group.buffers.size(); ++i)
-        out[group.parameters[i].name + ".momentum_buffer"] = group.buffers[i];
-    }
-    return out;
-  }
-
- private:
-  struct Group {
-    std::vector<NamedTensor> parameters;
-    std::vector<at::Tensor> buffers;
-  };
-  OptimizerConfig config_;
-  std::vector<Group> groups_;
-};
-
-}  // namespace
+Result<std::unique_ptr<Optimizer>> make_optimizer(const OptimizerConfig& config,
+                                                  const std::vector<NamedTensor>& parameters) {
+  Result<std::vector<ParameterGroup>> groups = group_parameters(config, parameters);
+  if (!groups) return tl::make_unexpected(groups.error());
+  if (config.kind == OptimizerKind::kSgd) return std::make_unique<Sgd>(config, std::move(*groups));
+  return std::make_unique<Adam>(config, std::move(*groups));
+}
 
 Result<void> copy_tensors(const TensorMap& from, const TensorMap& to, const std::string& what) {
   const at::NoGradGuard no_grad;
@@ -176,13 +121,6 @@ Result<void> copy_tensors(const TensorMap& from, const TensorMap& to, const std:
   }
   for (const auto& [name, target] : to) at::Tensor(target).copy_(from.at(name));
   return {};
-}
-
-Result<void> Optimizer::load(const TensorMap& saved) { return copy_tensors(saved, state(), "optimizer state"); }
-
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const std::vector<NamedTensor>& parameters) {
-  if (config.kind == OptimizerKind::kSgd) return std::make_unique<Sgd>(config, parameters);
-  return std::make_unique<AdamW>(config, parameters);
 }
 
 }  // namespace oarlock

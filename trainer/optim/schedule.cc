@@ -5,13 +5,65 @@
 #include <numbers>
 
 namespace oarlock {
+namespace {
 
-double learning_rate(const ScheduleConfig& config, double lr, int64_t step, int64_t target_steps) {
-  if (step < config.warmup_steps) return lr * static_cast<double>(step + 1) / static_cast<double>(config.warmup_steps);
-  if (config.kind == ScheduleKind::kConstant) return lr;
-  const int64_t length = std::max<int64_t>(target_steps - config.warmup_steps, 1);
-  const double progress = std::min(1.0, static_cast<double>(step - config.warmup_steps) / static_cast<double>(length));
-  return lr * (1.0 + std::cos(std::numbers::pi * progress)) / 2.0;
+double cosine(double from, double to, double share) {
+  return to + (from - to) / 2.0 * (1.0 + std::cos(std::numbers::pi * share));
+}
+
+double one_cycle(const ScheduleConfig& config, double t, double length) {
+  const auto anneal = [&](double from, double to, double share) {
+    return config.anneal == Anneal::kCosine ? cosine(from, to, share) : from + (to - from) * share;
+  };
+  const double first = 1.0 / config.div_factor;
+  const double last = first / config.final_div_factor;
+  const double top = config.pct_start * length - 1.0;
+  const double end = length - 1.0;
+  if (t <= top) return top > 0 ? anneal(first, 1.0, t / top) : 1.0;
+  return end > top ? anneal(1.0, last, std::min((t - top) / (end - top), 1.0)) : last;
+}
+
+double factor(const ScheduleConfig& config, int64_t t, int64_t length) {
+  const auto gamma_to = [&](int64_t power) { return std::pow(config.gamma, static_cast<double>(power)); };
+  const double share = std::min(1.0, static_cast<double>(t) / static_cast<double>(length));
+  switch (config.kind) {
+    case ScheduleKind::kConstant:
+    case ScheduleKind::kPlateau:
+      return 1;
+    case ScheduleKind::kStep:
+      return gamma_to(t / config.step_size);
+    case ScheduleKind::kMultiStep:
+      return gamma_to(std::upper_bound(config.milestones.begin(), config.milestones.end(), t) -
+                      config.milestones.begin());
+    case ScheduleKind::kExponential:
+      return gamma_to(t);
+    case ScheduleKind::kLinear:
+      return 1.0 + (config.min_ratio - 1.0) * share;
+    case ScheduleKind::kCosine:
+      return cosine(1.0, config.min_ratio, share);
+    case ScheduleKind::kOneCycle:
+      return one_cycle(config, static_cast<double>(t), static_cast<double>(length));
+  }
+  return 1;
+}
+
+}  // namespace
+
+double warmup_factor(const ScheduleConfig& config, int64_t step) {
+  if (step >= config.warmup_steps) return 1;
+  const auto length = static_cast<double>(config.warmup_steps);
+  const double first = config.warmup_start_factor.value_or(1.0 / length);
+  return first + (1.0 - first) * static_cast<double>(step) / length;
+}
+
+double learning_rate(const ScheduleConfig& config, double lr, const ScheduleTime& time) {
+  const double warmup = warmup_factor(config, time.step);
+  const bool by_epoch = config.interval == ScheduleInterval::kEpoch;
+  const int64_t t = by_epoch ? time.epoch : time.step - config.warmup_steps;
+  if (t < 0) return lr * warmup;
+  const int64_t rest = by_epoch ? time.total_epochs : time.total_steps - config.warmup_steps;
+  const int64_t length = std::max<int64_t>(config.length.value_or(rest), 1);
+  return lr * warmup * factor(config, t, length);
 }
 
 }  // namespace oarlock

@@ -1,4 +1,5 @@
-// The learning rate as a function of the step. Pure.
+// The learning rate as a pure function of how far the run is, so that a resumed run goes on exactly. The closed forms
+// of torch/optim/lr_scheduler.py; what depends on the evaluations is in plateau.h. LibTorch-free.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +8,28 @@
 
 namespace oarlock {
 
-// Of the step that is about to be taken, counted from 0. After the warm-up the cosine goes from lr to 0 at
-// target_steps: lr * (1 + cos(pi * (step - warmup) / (target - warmup))) / 2, as
-// torch.optim.lr_scheduler.CosineAnnealingLR with T_max = target - warmup and eta_min = 0.
-double learning_rate(const ScheduleConfig& config, double lr, int64_t step, int64_t target_steps);
+// Of the step that is about to be taken.
+struct ScheduleTime {
+  int64_t step = 0;         // optimizer steps done
+  int64_t epoch = 0;        // epochs done
+  int64_t total_steps = 1;  // of the whole run
+  int64_t total_epochs = 1;
+};
+
+// `lr` times the warm-up times the schedule.
+//
+// Warm-up: with W warmup_steps and start factor f, LinearLR: f + (1 - f) * step / W before step W, then 1.
+// Schedule: a function of t intervals, until T = schedule.length (default: the end of the run):
+//   step         gamma ^ floor(t / step_size)                               StepLR
+//   multistep    gamma ^ (milestones at or before t)                        MultiStepLR
+//   exponential  gamma ^ t                                                  ExponentialLR
+//   linear       1 + (min_ratio - 1) * min(t, T) / T                        LinearLR
+//   cosine       r + (1 - r) * (1 + cos(pi * min(t, T) / T)) / 2            CosineAnnealingLR, eta_min = r * lr
+//   onecycle     rise over the first pct_start of T, then fall              OneCycleLR, max_lr = lr
+// With interval step, t = step - W: the schedule begins after the warm-up, as by SequentialLR, and is 1 before. With
+// interval epoch, t = epoch, and the warm-up comes on top, as by ChainedScheduler.
+double learning_rate(const ScheduleConfig& config, double lr, const ScheduleTime& time);
+
+double warmup_factor(const ScheduleConfig& config, int64_t step);
 
 }  // namespace oarlock

@@ -1,0 +1,124 @@
+// Effective batch, learning rate and warm-up by the number of ranks: the tables of the seeds' guides.
+#include "trainer/config/batch_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace oarlock {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+TrainerConfig config_of(int64_t batch, int64_t accumulation, double lr, int64_t warmup) {
+  TrainerConfig config;
+  config.batch.size = batch;
+  config.gradient.accumulation_steps = accumulation;
+  config.optimizer.lr = lr;
+  config.schedule.warmup_steps = warmup;
+  config.scaling.lr = ScalingRule::kLinear;
+  config.scaling.warmup = ScalingRule::kLinear;
+  return config;
+}
+
+BatchPlan plan_of(const TrainerConfig& config, int world_size) {
+  const Result<BatchPlan> plan = plan_batches(config, world_size);
+  EXPECT_TRUE(plan) << plan.error().message;
+  return plan.value_or(BatchPlan{});
+}
+
+// UniRef50 SEDD: learning rates (S03), effective batches (S04) and warm-ups (S05) for 1, 2, 4 and 8 devices.
+TEST(BatchPlan, TheTableOfTheSeddGuide) {
+  const TrainerConfig config = config_of(16, 4, 5e-5, 5000);
+  struct Row {
+    int world;
+    int64_t batch;
+    double lr;
+    int64_t warmup;
+  };
+  for (const Row& row : {Row{1, 64, 5e-5, 5000}, {2, 128, 1e-4, 10000}, {4, 256, 2e-4, 20000}, {8, 512, 4e-4, 40000}}) {
+    const BatchPlan plan = plan_of(config, row.world);
+    EXPECT_EQ(plan.micro_batch, 16);
+    EXPECT_EQ(plan.per_rank, 64);
+    EXPECT_EQ(plan.effective_batch, row.batch);
+    const TrainerConfig used = scaled(config, plan);
+    EXPECT_DOUBLE_EQ(used.optimizer.lr, row.lr);
+    EXPECT_EQ(used.schedule.warmup_steps, row.warmup);
+  }
+}
+
+// Its presets (S06): on 8 devices a smaller batch of 12 per device gives 384 in all, and six times the reference.
+TEST(BatchPlan, ThePresetsOfTheSeddGuide) {
+  TrainerConfig config = config_of(12, 4, 5e-5, 5000);
+  config.scaling.reference_batch = 64;
+  const BatchPlan plan = plan_of(config, 8);
+  EXPECT_EQ(plan.effective_batch, 384);
+  EXPECT_DOUBLE_EQ(scaled(config, plan).optimizer.lr, 3e-4);
+  EXPECT_EQ(plan.warmup_steps, 30000);
+}
+
+// GEARS (G10, G19): 32 per device and 1e-3 become 128 and 4e-3 on 4; accumulation 4 makes it 512 (G25). TrainingEngine
+// (T12) and ComFormer (C07) count alike. QuantumGrav (Q01): 64 x 3 = 192.
+TEST(BatchPlan, PerDeviceBatchesAddUp) {
+  TrainerConfig config = config_of(32, 1, 1e-3, 0);
+  EXPECT_EQ(plan_of(config, 4).effective_batch, 128);
+  EXPECT_DOUBLE_EQ(scaled(config, plan_of(config, 4)).optimizer.lr, 4e-3);
+  config.gradient.accumulation_steps = 4;
+  EXPECT_EQ(plan_of(config, 4).effective_batch, 512);
+  EXPECT_EQ(plan_of(config_of(64, 1, 1e-3, 0), 3).effective_batch, 192);
+}
+
+TEST(BatchPlan, NoneSqrtAndCapped) {
+  TrainerConfig config = config_of(16, 1, 1, 100);
+  config.scaling.lr = ScalingRule::kNone;
+  config.scaling.warmup = ScalingRule::kSqrt;
+  EXPECT_EQ(plan_of(config, 8).lr_factor, 1);
+  EXPECT_EQ(plan_of(config, 8).warmup_steps, std::llround(100 * std::sqrt(8.0)));
+  config.scaling.lr = ScalingRule::kSqrt;
+  EXPECT_DOUBLE_EQ(plan_of(config, 16).lr_factor, 4);
+  config.scaling.lr = ScalingRule::kLinear;
+  config.scaling.warmup = ScalingRule::kLinear;
+  config.scaling.cap = 4;  // min(n, 4) of the SEDD guide (S12)
+  EXPECT_DOUBLE_EQ(plan_of(config, 3).lr_factor, 3);
+  EXPECT_DOUBLE_EQ(plan_of(config, 8).lr_factor, 4);
+  EXPECT_EQ(plan_of(config, 8).warmup_steps, 400);
+  config.scaling.cap.reset();
+  config.scaling.reference_world = 2;
+  EXPECT_DOUBLE_EQ(plan_of(config, 8).lr_factor, 4);
+  EXPECT_DOUBLE_EQ(plan_of(config, 1).lr_factor, 0.5);
+}
+
+TEST(BatchPlan, GroupsWithARateOfTheirOwnAreScaledToo) {
+  TrainerConfig config = config_of(16, 1, 1, 0);
+  config.optimizer.groups.resize(2);
+  config.optimizer.groups[0].lr = 0.1;
+  const TrainerConfig used = scaled(config, plan_of(config, 4));
+  EXPECT_DOUBLE_EQ(*used.optimizer.groups[0].lr, 0.4);
+  EXPECT_FALSE(used.optimizer.groups[1].lr) << "follows optimizer.lr";
+}
+
+TEST(BatchPlan, AGlobalBatchIsDividedOrRefused) {
+  TrainerConfig config = config_of(96, 2, 1, 0);
+  config.batch.per = BatchPer::kGlobal;
+  config.scaling = {};
+  const BatchPlan plan = plan_of(config, 3);
+  EXPECT_EQ(plan.micro_batch, 16);
+  EXPECT_EQ(plan.per_rank, 32);
+  EXPECT_EQ(plan.effective_batch, 96);
+  const auto uneven = plan_batches(config, 5);
+  ASSERT_FALSE(uneven);
+  EXPECT_EQ(uneven.error().code, ExitCode::kConfig);
+  EXPECT_THAT(uneven.error().message, AllOf(HasSubstr("96"), HasSubstr("5 ranks"), HasSubstr("2 accumulation steps"),
+                                            HasSubstr("multiple of 10")));
+  config.scaling.lr = ScalingRule::kLinear;
+  const auto rootless = plan_batches(config, 3);
+  ASSERT_FALSE(rootless);
+  EXPECT_THAT(rootless.error().message, HasSubstr("scaling.reference_batch"));
+  config.scaling.reference_batch = 48;
+  EXPECT_DOUBLE_EQ(plan_of(config, 3).lr_factor, 2);
+}
+
+}  // namespace
+}  // namespace oarlock

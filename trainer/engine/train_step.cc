@@ -1,0 +1,137 @@
+#include "trainer/engine/train_step.h"
+
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include <stdexcept>
+
+#include "trainer/engine/randomness.h"
+#include "trainer/optim/autocast.h"
+#include "trainer/optim/gradient_clip.h"
+
+namespace oarlock {
+
+Result<std::unique_ptr<TrainStep>> TrainStep::create(const TrainerConfig& config, Task& task, DistributedModel& model,
+                                                     const RankGroup& group, std::function<void(Phase)> enter) {
+  Result<std::unique_ptr<Optimizer>> optimizer = make_optimizer(config.optimizer, model.parameters());
+  if (!optimizer) return tl::make_unexpected(optimizer.error());
+  return std::unique_ptr<TrainStep>(new TrainStep(config, task, model, group, std::move(*optimizer), std::move(enter)));
+}
+
+TrainStep::TrainStep(const TrainerConfig& config, Task& task, DistributedModel& model, const RankGroup& group,
+                     std::unique_ptr<Optimizer> optimizer, std::function<void(Phase)> enter)
+    : config_(config),
+      task_(task),
+      model_(model),
+      group_(group),
+      enter_(std::move(enter)),
+      optimizer_(std::move(optimizer)) {
+  const at::TensorOptions scalar = at::TensorOptions(group.device()).dtype(at::kFloat);
+  if (config.amp.scales()) scaler_.emplace(config.amp, group.device());
+  if (config.ema.enabled) average_.emplace(config.ema, model.parameters(), model.buffers());
+  if (!scaler_ && !config.nonfinite.checks_gradients()) return;
+  found_inf_ = at::zeros({}, scalar);
+  skipped_ = at::zeros({}, scalar.dtype(at::kLong));
+  skipped_in_a_row_ = at::zeros({}, scalar);
+  one_ = at::ones({}, scalar);
+}
+
+std::vector<Stateful*> TrainStep::stateful() {
+  std::vector<Stateful*> out = {optimizer_.get()};
+  if (scaler_) out.push_back(&*scaler_);
+  if (average_) out.push_back(&*average_);
+  return out;
+}
+
+void TrainStep::begin(int64_t index, int64_t samples, const std::function<double(double lr)>& rate_of) {
+  seed_step(config_.seed, group_.rank(), index, group_.device());
+  optimizer_->set_learning_rates(rate_of);
+  samples_ = samples_left_ = samples;
+}
+
+void TrainStep::add(const Batch& batch) {
+  if (batch.size() > samples_left_) throw std::logic_error("a batch has more samples than its step has left");
+  const bool first = samples_left_ == samples_;
+  samples_left_ -= batch.size();
+  const double weight = static_cast<double>(batch.size()) / static_cast<double>(samples_);
+  if (first) loss_ = {};
+  if (!complete()) {
+    const DistributedModel::NoSync no_sync(model_);
+    forward_backward(batch, weight);
+    return;
+  }
+  finish(batch, weight);
+  if (average_) average_->update();
+  enter(Phase::kOther);
+}
+
+void TrainStep::finish(const Batch& batch, double weight) {
+  forward_backward(batch, weight);
+  enter(Phase::kOptimizer);
+  update();
+  model_.clear_gradients();
+}
+
+void TrainStep::forward_backward(const Batch& batch, double weight) {
+  enter(Phase::kForward);
+  const at::Tensor loss = model_.forward([&] {
+    const Autocast autocast(config_.amp, group_.device());
+    return task_.train_step(model_.module(), batch).loss;
+  });
+  enter(Phase::kBackward);
+  model_.backward(scaled(loss, weight));
+  const at::Tensor value = weight == 1 ? loss.detach() : loss.detach().mul(weight);
+  loss_ = loss_.defined() ? loss_.add(value) : value;
+}
+
+at::Tensor TrainStep::scaled(const at::Tensor& loss, double weight) const {
+  const bool poisons = config_.nonfinite.loss == NonfiniteLoss::kSkip;
+  if (!scaler_ && !poisons) return weight == 1 ? loss : loss.mul(weight);
+  at::Tensor factor = scaler_ ? scaler_->scale() : one_;
+  if (weight != 1) factor = factor.mul(weight);
+  if (poisons) factor = factor + loss.detach() * 0;  // NaN where the loss is not finite, else the factor
+  return loss * factor;
+}
+
+void TrainStep::update() {
+  const GradientLists& gradients = optimizer_->gather_gradients();
+  const bool checks = found_inf_.defined();
+  const bool norm_tells = config_.gradient.clip_norm && !scaler_;  // an element that is not finite makes the norm so
+  if (checks) found_inf_.zero_();
+  if (scaler_) {
+    scaler_->unscale(gradients, found_inf_);
+  } else if (checks && !norm_tells) {
+    check_finite_and_scale(gradients, found_inf_, one_);
+  }
+  gradient_norm_ = clip_gradients(config_.gradient, gradients);
+  if (checks && norm_tells && gradient_norm_.defined()) found_inf_.copy_(gradient_norm_.isfinite().logical_not());
+  optimizer_->step(found_inf_);
+  if (scaler_) scaler_->update(found_inf_);
+  if (!checks) return;
+  skipped_.add_(found_inf_.to(at::kLong));
+  skipped_in_a_row_.add_(1).mul_(found_inf_);
+}
+
+StepReading TrainStep::read() const {
+  const at::Tensor nothing = at::zeros({}, at::kDouble);
+  const auto or_nothing = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.detach().to(at::kDouble) : nothing.to(loss_.device());
+  };
+  // One copy to the host for all.
+  const at::Tensor values =
+      at::stack({or_nothing(loss_), or_nothing(gradient_norm_), or_nothing(scaler_ ? scaler_->scale() : at::Tensor()),
+                 or_nothing(skipped_), or_nothing(skipped_in_a_row_)})
+          .cpu();
+  const auto* data = values.const_data_ptr<double>();
+  StepReading out;
+  out.loss = data[0];
+  if (gradient_norm_.defined()) out.gradient_norm = data[1];
+  if (scaler_) out.loss_scale = data[2];
+  out.skipped = static_cast<int64_t>(data[3]);
+  out.skipped_in_a_row = static_cast<int64_t>(data[4]);
+  return out;
+}
+
+}  // namespace oarlock
