@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr char kFormat[] = "oarlock-checkpoint";
-constexpr int kFormatVersion = 1;
+constexpr int kFormatVersion = 2;
 constexpr char kStateFile[] = "state.json";
 constexpr char kTensorSuffix[] = ".safetensors";
 
@@ -61,28 +61,36 @@ Result<json> read_json(const std::filesystem::path& path) {
 
 json to_json(const CheckpointState& state) {
   return {{"step", state.step},
+          {"high_water_step", state.high_water_step},
           {"epoch", state.epoch},
           {"epoch_samples", state.epoch_samples},
           {"world_size", state.world_size},
           {"uid", state.owner.uid},
           {"attempt", state.owner.attempt},
+          {"sections", state.sections},
           {"extra", state.extra}};
 }
 
 Result<CheckpointState> state_from(const json& value, const std::filesystem::path& path) {
-  if (!has_exactly(value, {"step", "epoch", "epoch_samples", "world_size", "uid", "attempt", "extra"})) {
-    return damaged(path, "expected exactly step, epoch, epoch_samples, world_size, uid, attempt and extra");
+  if (!has_exactly(value, {"step", "high_water_step", "epoch", "epoch_samples", "world_size", "uid", "attempt",
+                           "sections", "extra"})) {
+    return damaged(path,
+                   "expected exactly step, high_water_step, epoch, epoch_samples, world_size, uid, attempt, sections "
+                   "and extra");
   }
-  for (const char* key : {"step", "epoch", "epoch_samples", "world_size", "attempt"}) {
+  for (const char* key : {"step", "high_water_step", "epoch", "epoch_samples", "world_size", "attempt"}) {
     if (!value[key].is_number_unsigned()) return damaged(path, fmt::format("{} is not a count", key));
   }
-  if (!value["uid"].is_string() || !value["extra"].is_object()) return damaged(path, "uid or extra has the wrong type");
+  if (!value["uid"].is_string() || !value["sections"].is_object() || !value["extra"].is_object())
+    return damaged(path, "uid, sections or extra has the wrong type");
   CheckpointState state;
   state.step = value["step"];
+  state.high_water_step = value["high_water_step"];
   state.epoch = value["epoch"];
   state.epoch_samples = value["epoch_samples"];
   state.world_size = value["world_size"];
   state.owner = {.uid = value["uid"], .attempt = value["attempt"]};
+  state.sections = value["sections"];
   state.extra = value["extra"];
   return state;
 }

@@ -24,17 +24,17 @@ struct CheckpointOwner {
 
 // state.json. What the engine needs beyond these goes into `extra`.
 struct CheckpointState {
-  int64_t step = 0;           // optimizer steps done
-  int64_t epoch = 0;          // the epoch under way, from 0
-  int64_t epoch_samples = 0;  // of it, samples consumed by all ranks together: DistributedSampler's `start`
-  int world_size = 1;         // ranks that trained
-  CheckpointOwner owner;      // set by CheckpointStore::save
-  nlohmann::json extra = nlohmann::json::object();  // no NaN: JSON has none
+  int64_t step = 0;             // optimizer steps done
+  int64_t high_water_step = 0;  // the most that were ever done, also by runs that were lost; at least `step`
+  int64_t epoch = 0;            // the epoch under way, from 0
+  int64_t epoch_samples = 0;    // of it, samples consumed by all ranks together: DistributedSampler's `start`
+  int world_size = 1;           // ranks that trained
+  CheckpointOwner owner;        // set by CheckpointStore::save
+  nlohmann::json sections = nlohmann::json::object();  // of each Stateful its values, by its section
+  nlohmann::json extra = nlohmann::json::object();     // no NaN: JSON has none
 };
 
-inline constexpr char kModelTensors[] = "model";          // parameters and buffers by their names
-inline constexpr char kOptimizerTensors[] = "optimizer";  // "<parameter>.<state>", e.g. "conv1.weight.exp_avg"
-inline constexpr char kRngTensors[] = "rng";              // "rank<r>.<stream>", uint8 generator states, one per rank
+inline constexpr char kModelTensors[] = "model";  // parameters and buffers by their names
 
 // A snapshot in memory. Writing it needs nothing else, so that it may happen on another thread while training goes on.
 struct Checkpoint {

@@ -14,6 +14,7 @@
 
 #include "common/files.h"
 #include "trainer/checkpoint/fence.h"
+#include "trainer/checkpoint/links.h"
 
 namespace oarlock {
 namespace {
@@ -25,6 +26,7 @@ constexpr std::string_view kStepPrefix = "step-";
 constexpr std::string_view kWritingPrefix = ".writing-";
 constexpr std::string_view kReplacedPrefix = ".replaced-";
 constexpr std::string_view kRemovedPrefix = ".removed-";
+constexpr std::string_view kLinkPrefix = ".link-";
 constexpr std::string_view kFencePrefix = "fence.json.tmp-";  // write_file_atomically's
 
 struct StepFolder {
@@ -145,7 +147,7 @@ Result<void> CheckpointStore::take_fence() {
 
 Result<void> CheckpointStore::check_fence() const { return oarlock::check_fence(options_.root, options_.owner); }
 
-Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint) {
+Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint, std::optional<int64_t> best_step) {
   if (auto taken = take_fence(); !taken) return tl::make_unexpected(taken.error());
   checkpoint.state.owner = options_.owner;
   const std::string name = folder_name(checkpoint.state.step);
@@ -175,8 +177,20 @@ Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint) {
     if (auto synced = sync_folder(options_.root); !synced) return tl::make_unexpected(synced.error());
   }
   remove_quietly(replaced);
-  prune(checkpoint.state.step);
+  std::error_code ignored;
+  set_links(checkpoint.state.step, best_step);
+  prune(checkpoint.state.step, best_step);
+  if (const auto best = link_target(options_.root, kBestLink); best && !fs::exists(options_.root / *best))
+    fs::remove(options_.root / kBestLink, ignored);
   return saved;
+}
+
+// The checkpoint is saved, whatever becomes of its names.
+void CheckpointStore::set_links(int64_t step, std::optional<int64_t> best_step) {
+  Result<void> set = set_link(options_.root, kLastLink, folder_name(step));
+  if (set && best_step && fs::exists(options_.root / folder_name(*best_step)))
+    set = set_link(options_.root, kBestLink, folder_name(*best_step));
+  if (!set && !std::exchange(links_warned_, true)) logger_.warn(set.error().message);
 }
 
 void CheckpointStore::remove_leftovers() const {
@@ -189,7 +203,7 @@ void CheckpointStore::remove_leftovers() const {
       const fs::path target = options_.root / name.substr(kReplacedPrefix.size());
       if (!fs::exists(target) && ::rename(entries->path().c_str(), target.c_str()) == 0) continue;
     }
-    for (const std::string_view prefix : {kWritingPrefix, kReplacedPrefix, kRemovedPrefix, kFencePrefix}) {
+    for (const std::string_view prefix : {kWritingPrefix, kReplacedPrefix, kRemovedPrefix, kLinkPrefix, kFencePrefix}) {
       if (name.starts_with(prefix)) leftovers.push_back(entries->path());
     }
   }
@@ -199,7 +213,7 @@ void CheckpointStore::remove_leftovers() const {
   }
 }
 
-void CheckpointStore::prune(int64_t newest_step) const {
+void CheckpointStore::prune(int64_t newest_step, std::optional<int64_t> best_step) const {
   if (options_.keep <= 0) return;
   const auto folders = step_folders(options_.root);
   if (!folders) return;
@@ -210,7 +224,7 @@ void CheckpointStore::prune(int64_t newest_step) const {
     const bool complete = fs::exists(folder.path / kManifestFile);
     if (complete && kept < options_.keep) {
       ++kept;
-    } else {
+    } else if (folder.step != best_step) {
       remove_checkpoint(folder.path);
     }
   }

@@ -1,4 +1,5 @@
-// The folder with a job's checkpoints, step-00001234/ each: finding the newest that is whole, and being its one writer.
+// The folder with a job's checkpoints, step-00001234/ each, and the links "best" and "last": finding the newest that is
+// whole, and being its one writer.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ Result<CheckpointSearch> find_latest_checkpoint(const std::filesystem::path& roo
 struct StoreOptions {
   std::filesystem::path root;
   CheckpointOwner owner{};
-  int keep = 3;  // newest checkpoints that stay after a save; 0: all
+  int keep = 3;  // newest checkpoints that stay after a save, besides the best; 0: all
 };
 
 struct SavedCheckpoint {
@@ -55,10 +56,11 @@ class CheckpointStore {
   static Result<std::unique_ptr<CheckpointStore>> open(const StoreOptions& options, const Logger& logger);
 
   // Writes root/step-<step>/ so that a crash at any instant leaves either no such checkpoint or a whole one, and never
-  // touches another one before the new one is durable; then removes all but the newest `keep`. Replaces a checkpoint of
+  // touches another one before the new one is durable. Then points the links "last" to it and "best" to the checkpoint
+  // of `best_step` (this or an older one), and removes all but the newest `keep` and the best. Replaces a checkpoint of
   // the same step in one rename. kIoErr (disk full included), kCantCreate, kTempFail: the older ones are intact, and a
   // later save may work. Uses nothing but its arguments and the file system: may run on any one thread at a time.
-  Result<SavedCheckpoint> save(Checkpoint checkpoint);
+  Result<SavedCheckpoint> save(Checkpoint checkpoint, std::optional<int64_t> best_step = std::nullopt);
 
   // Whether the owner may still write: kTempFail when a newer attempt has taken over.
   Result<void> check_fence() const;
@@ -67,11 +69,13 @@ class CheckpointStore {
   CheckpointStore(const StoreOptions& options, const Logger& logger);
   Result<void> take_fence();
   void remove_leftovers() const;
-  void prune(int64_t newest_step) const;
+  void set_links(int64_t step, std::optional<int64_t> best_step);
+  void prune(int64_t newest_step, std::optional<int64_t> best_step) const;
 
   StoreOptions options_;
   Logger logger_;
   bool lock_warned_ = false;
+  bool links_warned_ = false;
 };
 
 }  // namespace oarlock

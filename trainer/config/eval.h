@@ -8,6 +8,7 @@ namespace oarlock {
 struct EvalConfig {
   int64_t every_epochs = 1;  // 0: at the end only
   int64_t batch_size = 0;    // samples per step on one rank; 0: batch.size
+  std::string rows_file;     // CSV of the last evaluation's rows; empty: none
 };
 
 void describe(EvalConfig& config, Fields& fields);

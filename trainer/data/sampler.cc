@@ -55,10 +55,4 @@ std::vector<int64_t> DistributedSampler::indices(int64_t epoch, int64_t start) c
   return mine;
 }
 
-std::vector<int64_t> exact_shard(int64_t size, int rank, int world_size) {
-  std::vector<int64_t> mine;
-  for (int64_t index = rank; index < size; index += world_size) mine.push_back(index);
-  return mine;
-}
-
 }  // namespace oarlock

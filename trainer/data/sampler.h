@@ -1,5 +1,5 @@
 // Which samples a rank sees in an epoch: torch.utils.data.DistributedSampler with its exact permutation, able to start
-// inside an epoch; and the exact split that evaluation uses.
+// inside an epoch.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +38,5 @@ class DistributedSampler {
   explicit DistributedSampler(const SamplerOptions& options) : options_(options) {}
   SamplerOptions options_;
 };
-
-// rank, rank + world, ... below size: every sample on exactly one rank, nothing padded. Ranks may differ by one sample
-// and have none.
-std::vector<int64_t> exact_shard(int64_t size, int rank, int world_size);
 
 }  // namespace oarlock

@@ -2,7 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "trainer/optim/optimizer.h"
 
 namespace oarlock {
 namespace {
@@ -11,6 +17,8 @@ using Json = nlohmann::json;
 
 constexpr char kTask[] = "task";
 constexpr char kSeed[] = "seed";
+constexpr char kBest[] = "best";
+constexpr auto kHighWaterInterval = std::chrono::milliseconds(500);
 
 TensorMap model_tensors(DistributedModel& model) {
   TensorMap out;
@@ -19,17 +27,26 @@ TensorMap model_tensors(DistributedModel& model) {
   return out;
 }
 
+TensorSections live_tensors(DistributedModel& model, const std::vector<Stateful*>& parts) {
+  TensorSections out;
+  out[kModelTensors] = model_tensors(model);
+  for (const Stateful* part : parts) {
+    if (TensorMap tensors = part->tensors(); !tensors.empty()) out[std::string(part->section())] = std::move(tensors);
+  }
+  return out;
+}
+
+std::string joined_names(const Metrics& metrics) {
+  std::string out;
+  for (const auto& [name, value] : metrics) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
 std::vector<at::Tensor> values(const TensorMap& tensors) {
   std::vector<at::Tensor> out;
   for (const auto& [name, tensor] : tensors) out.push_back(tensor);
   return out;
 }
-
-Json to_json(const Position& position) {
-  return {{"step", position.step}, {"epoch", position.epoch}, {"epoch_samples", position.epoch_samples}};
-}
-
-Position position_from(const Json& json) { return {json["step"], json["epoch"], json["epoch_samples"]}; }
 
 double seconds_between(SteadyTime begin, SteadyTime end) { return std::chrono::duration<double>(end - begin).count(); }
 
@@ -52,23 +69,47 @@ Result<void> check_identity(const Json& extra, const RunIdentity& identity, cons
   return {};
 }
 
-const TensorMap& section(const Checkpoint& checkpoint, const char* name) {
+const TensorMap& tensors_of(const Checkpoint& checkpoint, std::string_view section) {
   static const TensorMap kNothing;
-  const auto found = checkpoint.tensors.find(name);
+  const auto found = checkpoint.tensors.find(std::string(section));
   return found == checkpoint.tensors.end() ? kNothing : found->second;
 }
 
+std::string name_of(const Stateful& part) { return std::string(part.section()); }
+
+const char* name_of(MetricMode mode) { return mode == MetricMode::kMin ? "min" : "max"; }
+
 }  // namespace
 
-Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const StoreOptions& options, RunIdentity identity,
-                                                         const RankGroup& group, Telemetry& telemetry,
-                                                         const Clock& clock) {
-  std::unique_ptr<Checkpointer> out(new Checkpointer(options, std::move(identity), group, telemetry, clock));
+CheckpointerOptions checkpointer_options(const CheckpointConfig& config, const CheckpointOwner& owner,
+                                         RunIdentity identity, const Monitor& monitor) {
+  CheckpointerOptions out;
+  out.store = {.root = config.dir, .owner = owner, .keep = config.keep};
+  out.identity = std::move(identity);
+  out.on_error = config.on_error;
+  if (config.best.save) {
+    out.best = config.best.metric.empty() ? monitor : Monitor{.metric = config.best.metric, .mode = config.best.mode};
+  }
+  return out;
+}
+
+// ---- opening and restoring -----------------------------------------------------------------------------------------
+
+Checkpointer::Checkpointer(CheckpointerOptions options, const RankGroup& group, Telemetry& telemetry,
+                           const Clock& clock)
+    : options_(std::move(options)), group_(group), telemetry_(telemetry), clock_(clock) {}
+
+Checkpointer::~Checkpointer() = default;
+
+Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const CheckpointerOptions& options, const RankGroup& group,
+                                                         Telemetry& telemetry, const Clock& clock) {
+  std::unique_ptr<Checkpointer> out(new Checkpointer(options, group, telemetry, clock));
   Result<void> opened;
   if (group.rank() == 0) {
-    Result<std::unique_ptr<CheckpointStore>> store = CheckpointStore::open(options, telemetry.logger());
+    Result<std::unique_ptr<CheckpointStore>> store = CheckpointStore::open(options.store, telemetry.logger());
     if (store) {
-      out->store_ = std::move(*store);
+      out->store_ = std::make_unique<AsyncStore>(std::move(*store), clock);
+      out->high_water_ = std::make_unique<HighWater>(options.store.root);
     } else {
       opened = tl::make_unexpected(store.error());
     }
@@ -77,70 +118,233 @@ Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const StoreOptions& opt
   return out;
 }
 
-Result<std::string> Checkpointer::load_newest(DistributedModel& model, Optimizer& optimizer) {
+// What the other ranks need besides the tensors, as JSON; "" where there is no checkpoint.
+Result<std::string> Checkpointer::load_newest(DistributedModel& model, const std::vector<Stateful*>& parts) {
   const SteadyTime begin = clock_.steady();
-  const Result<CheckpointSearch> search = find_latest_checkpoint(options_.root);
+  const Result<CheckpointSearch> search = find_latest_checkpoint(options_.store.root);
   if (!search) return tl::make_unexpected(search.error());
   for (const SkippedCheckpoint& skipped : search->skipped) {
     telemetry_.logger().warn("a checkpoint is not valid and was skipped",
                              {{"folder", skipped.folder.string()}, {"reason", skipped.reason}});
   }
-  if (!search->folder) return "";
-  const std::string folder = search->folder->string();
+  high_water_step_ = read_high_water(options_.store.root);
+  if (!search->folder) {
+    if (high_water_step_ > 0)
+      telemetry_.logger().warn("there is no checkpoint: training starts again", {{"lost_steps", high_water_step_}});
+    return "";
+  }
   const Result<Checkpoint> checkpoint = read_checkpoint(*search->folder);
   if (!checkpoint) return tl::make_unexpected(checkpoint.error());
-  const Result<void> loaded =
-      check_identity(checkpoint->state.extra, identity_, folder)
-          .and_then([&] { return copy_tensors(section(*checkpoint, kModelTensors), model_tensors(model), "model"); })
-          .and_then([&] { return optimizer.load(section(*checkpoint, kOptimizerTensors)); });
+  const CheckpointState& state = checkpoint->state;
+  const Result<void> loaded = check_identity(state.extra, options_.identity, search->folder->string()).and_then([&] {
+    return load(*checkpoint, model, parts);
+  });
   if (!loaded) return tl::make_unexpected(loaded.error());
-  folder_ = folder;
-  telemetry_.checkpoint_restored(checkpoint->state.step, folder, seconds_between(begin, clock_.steady()));
-  return to_json(Position{checkpoint->state.step, checkpoint->state.epoch, checkpoint->state.epoch_samples}).dump();
+  warn_of_sections(*checkpoint, parts);
+  restore_marks(*checkpoint, *search);
+  telemetry_.checkpoint_restored(state.step, folder_, seconds_between(begin, clock_.steady()),
+                                 high_water_step_ - state.step);
+  return Json{{"step", state.step},
+              {"epoch", state.epoch},
+              {"epoch_samples", state.epoch_samples},
+              {"sections", state.sections}}
+      .dump();
 }
 
-Result<std::optional<Position>> Checkpointer::restore(DistributedModel& model, Optimizer& optimizer) {
+Result<void> Checkpointer::load(const Checkpoint& checkpoint, DistributedModel& model,
+                                const std::vector<Stateful*>& parts) {
+  Result<void> loaded = copy_tensors(tensors_of(checkpoint, kModelTensors), model_tensors(model), kModelTensors);
+  for (const Stateful* part : parts) {
+    if (!loaded || !checkpoint.state.sections.contains(name_of(*part))) continue;
+    loaded = copy_tensors(tensors_of(checkpoint, part->section()), part->tensors(), name_of(*part));
+  }
+  return loaded;
+}
+
+void Checkpointer::warn_of_sections(const Checkpoint& checkpoint, const std::vector<Stateful*>& parts) {
+  std::set<std::string> names;
+  for (const Stateful* part : parts) {
+    names.insert(name_of(*part));
+    if (checkpoint.state.sections.contains(name_of(*part))) continue;
+    telemetry_.logger().warn("the checkpoint has no such section, which the configuration now needs: it begins afresh",
+                             {{"section", name_of(*part)}, {"step", checkpoint.state.step}});
+  }
+  for (const auto& [name, values] : checkpoint.state.sections.items()) {
+    if (names.contains(name)) continue;
+    telemetry_.logger().warn("the checkpoint has a section that the configuration does not use: it is left out",
+                             {{"section", name}, {"step", checkpoint.state.step}});
+  }
+}
+
+void Checkpointer::restore_marks(const Checkpoint& checkpoint, const CheckpointSearch& search) {
+  const CheckpointState& state = checkpoint.state;
+  folder_ = search.folder->string();
+  known_step_ = state.step;
+  under_way_ = Position{state.step, state.epoch, state.epoch_samples};
+  high_water_step_ = std::max({high_water_step_, state.high_water_step, state.step});
+  const Json best = state.extra.value(kBest, Json());
+  if (!options_.best || !best.is_object()) return;
+  if (best.value("metric", "") != options_.best->metric || best.value("mode", "") != name_of(options_.best->mode)) {
+    telemetry_.logger().warn("the best checkpoint was chosen by another metric: the next evaluation counts as the best",
+                             {{"metric", best.value("metric", "")}});
+    return;
+  }
+  best_ = Best{.step = best.value("step", int64_t{0}), .value = best.value("value", 0.0)};
+}
+
+Result<std::optional<Position>> Checkpointer::restore(DistributedModel& model, const std::vector<Stateful*>& parts) {
   telemetry_.enter(Phase::kRestore);
   Result<std::string> own = "";
-  if (group_.rank() == 0) own = load_newest(model, optimizer);
+  if (group_.rank() == 0) own = load_newest(model, parts);
   if (!own) telemetry_.checkpoint_failed(/*save=*/false);
   const Result<std::string> shared = group_.broadcast(own);
   if (!shared) return tl::make_unexpected(shared.error());
+  if (group_.rank() == 0) copy_.reserve(live_tensors(model, parts));
   if (shared->empty()) return std::nullopt;
   model.broadcast_state();
-  group_.broadcast(values(optimizer.state()));
-  last_ = position_from(Json::parse(*shared));
-  if (group_.rank() != 0) telemetry_.checkpoint_known(last_->step);
-  return last_;
+  const Json json = Json::parse(*shared);
+  for (Stateful* part : parts) {
+    const auto saved = json["sections"].find(name_of(*part));
+    const bool found = saved != json["sections"].end();
+    if (const TensorMap tensors = part->tensors(); found && !tensors.empty()) group_.broadcast(values(tensors));
+    const Result<void> done = found ? part->restored(*saved) : part->missing();
+    if (!done) return tl::make_unexpected(done.error());
+  }
+  const Position position{json["step"], json["epoch"], json["epoch_samples"]};
+  if (group_.rank() != 0) telemetry_.checkpoint_known(position.step);
+  known_step_ = position.step;
+  return position;
 }
 
-Result<void> Checkpointer::write(const Position& position, DistributedModel& model, const Optimizer& optimizer) {
-  const SteadyTime begin = clock_.steady();
+// ---- saving --------------------------------------------------------------------------------------------------------
+
+Result<bool> Checkpointer::evaluated(int64_t step, const Metrics& metrics) {
+  if (!options_.best) return false;
+  const auto metric = metrics.find(options_.best->metric);
+  if (metric == metrics.end()) {
+    return fail(ExitCode::kConfig, fmt::format("checkpoint.best.metric: the evaluation gives no '{}'; it gives {}",
+                                               options_.best->metric, joined_names(metrics)));
+  }
+  Result<std::string> own = "";
+  if (group_.rank() == 0) {
+    const double value = metric->second;
+    const std::optional<Best>& before = candidate_ ? candidate_ : best_;
+    const bool better =
+        std::isfinite(value) &&
+        (!before || (options_.best->mode == MetricMode::kMin ? value < before->value : value > before->value));
+    if (better) candidate_ = Best{.step = step, .value = value};
+    own = better ? "better" : "";
+  }
+  return group_.broadcast(own).map([](const std::string& answer) { return !answer.empty(); });
+}
+
+bool Checkpointer::is_saved(const Position& position) const {
+  return under_way_ == position && !(candidate_ && candidate_->step == position.step);
+}
+
+void Checkpointer::begin_save(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts) {
+  copy_.take(live_tensors(model, parts));
+  high_water_step_ = std::max(high_water_step_, position.step);
   Checkpoint checkpoint;
   checkpoint.state.step = position.step;
+  checkpoint.state.high_water_step = high_water_step_;
   checkpoint.state.epoch = position.epoch;
   checkpoint.state.epoch_samples = position.epoch_samples;
   checkpoint.state.world_size = group_.world_size();
-  checkpoint.state.extra = {{kTask, identity_.task}, {kSeed, identity_.seed}};
-  checkpoint.tensors[kModelTensors] = copy_to_cpu(model_tensors(model));
-  checkpoint.tensors[kOptimizerTensors] = copy_to_cpu(optimizer.state());
-  const Result<SavedCheckpoint> saved = store_->save(checkpoint);
-  if (!saved) return tl::make_unexpected(saved.error());
-  folder_ = saved->folder.string();
-  telemetry_.checkpoint_saved(position.step, folder_, saved->bytes, seconds_between(begin, clock_.steady()));
+  checkpoint.state.extra = {{kTask, options_.identity.task}, {kSeed, options_.identity.seed}};
+  for (const Stateful* part : parts) checkpoint.state.sections[name_of(*part)] = part->values();
+  if (candidate_ && candidate_->step != position.step) candidate_.reset();  // the model has changed since
+  const std::optional<Best>& best = candidate_ ? candidate_ : best_;
+  if (best) {
+    checkpoint.state.extra[kBest] = {{"step", best->step},
+                                     {"value", best->value},
+                                     {"metric", options_.best->metric},
+                                     {"mode", name_of(options_.best->mode)}};
+  }
+  checkpoint.tensors = copy_.tensors();
+  under_way_ = position;
+  store_->start(std::move(checkpoint), best ? std::optional(best->step) : std::nullopt, [this] { copy_.wait(); });
+}
+
+// Tells what became of a save.
+Result<void> Checkpointer::finish_save(std::optional<FinishedSave> finished) {
+  if (!finished) return {};
+  const CheckpointState& state = finished->state;
+  if (!finished->result) {
+    under_way_.reset();
+    telemetry_.checkpoint_failed(/*save=*/true);
+    telemetry_.logger().warn("a checkpoint could not be saved; the older ones are intact",
+                             {{"step", state.step}, {"reason", finished->result.error().message}});
+    return tl::make_unexpected(finished->result.error());
+  }
+  if (candidate_ && candidate_->step == state.step) best_ = std::exchange(candidate_, std::nullopt);
+  known_step_ = state.step;
+  folder_ = finished->result->folder.string();
+  telemetry_.checkpoint_saved(state.step, folder_, finished->result->bytes, finished->seconds);
   return {};
 }
 
-Result<void> Checkpointer::save(const Position& position, DistributedModel& model, const Optimizer& optimizer) {
-  if (last_ == position) return {};
-  telemetry_.enter(Phase::kCheckpoint);
-  Result<void> written;
-  if (group_.rank() == 0) written = write(position, model, optimizer);
-  if (!written) telemetry_.checkpoint_failed(/*save=*/true);
-  if (const Result<void> all = group_.agree(written); !all) return all;
-  last_ = position;
-  if (group_.rank() != 0) telemetry_.checkpoint_known(position.step);
+std::optional<Error> Checkpointer::fatal(const Result<void>& saved) const {
+  if (saved) return std::nullopt;
+  const bool replaced = saved.error().code == ExitCode::kTempFail;
+  if (replaced || options_.on_error == CheckpointErrors::kStop) return saved.error();
+  return std::nullopt;
+}
+
+// Rank 0's result to all, and with it the step of the newest checkpoint.
+Result<void> Checkpointer::share(const Result<void>& own) {
+  const Result<std::string> shared = group_.broadcast(own.map([&] { return std::to_string(known_step_); }));
+  if (!shared) return tl::make_unexpected(shared.error());
+  const int64_t step = std::stoll(*shared);
+  if (step != known_step_) telemetry_.checkpoint_known(step);
+  known_step_ = step;
   return {};
+}
+
+Result<void> Checkpointer::save(const Position& position, DistributedModel& model,
+                                const std::vector<Stateful*>& parts) {
+  telemetry_.enter(Phase::kCheckpoint);
+  Result<void> own;
+  if (group_.rank() == 0) {
+    if (const auto error = fatal(finish_save(store_->wait()))) own = tl::make_unexpected(*error);
+    if (own && !is_saved(position)) begin_save(position, model, parts);
+  }
+  return share(own);
+}
+
+Result<void> Checkpointer::save_and_wait(const Position& position, DistributedModel& model,
+                                         const std::vector<Stateful*>& parts) {
+  telemetry_.enter(Phase::kCheckpoint);
+  Result<void> own;
+  if (group_.rank() == 0) {
+    if (const auto error = fatal(finish_save(store_->wait()))) own = tl::make_unexpected(*error);
+    if (own && !is_saved(position)) {
+      begin_save(position, model, parts);
+      own = finish_save(store_->wait());
+    }
+    high_water_->raise(position.step);
+  }
+  return share(own);
+}
+
+bool Checkpointer::poll(int64_t step) {
+  if (group_.rank() != 0) return false;
+  if (const SteadyTime now = clock_.steady(); now - high_water_time_ >= kHighWaterInterval) {
+    high_water_time_ = now;
+    high_water_->raise(step);
+  }
+  if (!failure_ && store_->busy()) failure_ = fatal(finish_save(store_->take()));
+  return failure_.has_value();
+}
+
+Result<void> Checkpointer::agree_on_failure() {
+  Result<std::string> own = "";
+  if (failure_) own = tl::make_unexpected(*failure_);
+  return group_.broadcast(own).map([](const std::string&) {});
+}
+
+void Checkpointer::settle(std::chrono::milliseconds patience) {
+  if (store_) static_cast<void>(finish_save(store_->wait(patience)));
 }
 
 }  // namespace oarlock

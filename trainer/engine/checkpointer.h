@@ -5,11 +5,16 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "trainer/checkpoint/store.h"
+#include "trainer/checkpoint/async_store.h"
+#include "trainer/checkpoint/high_water.h"
+#include "trainer/checkpoint/host_copy.h"
+#include "trainer/checkpoint/stateful.h"
+#include "trainer/config/checkpoint.h"
 #include "trainer/distributed/distributed_model.h"
 #include "trainer/distributed/process_group.h"
-#include "trainer/optim/optimizer.h"
+#include "trainer/engine/task.h"
 #include "trainer/telemetry/telemetry.h"
 
 namespace oarlock {
@@ -29,40 +34,93 @@ struct RunIdentity {
   uint64_t seed = 0;
 };
 
-// Every method is called by all ranks together and fails on all of them alike.
+struct CheckpointerOptions {
+  StoreOptions store;
+  RunIdentity identity;
+  CheckpointErrors on_error = CheckpointErrors::kContinue;
+  std::optional<Monitor> best;  // none: no checkpoint is the best
+};
+CheckpointerOptions checkpointer_options(const CheckpointConfig& config, const CheckpointOwner& owner,
+                                         RunIdentity identity, const Monitor& monitor);
+
+// Methods are called by all ranks together and fail on all of them alike, where nothing else is said.
+//
+// A save copies the state into memory and goes on; a thread writes it. One save is under way at a time: the next one
+// waits for it. What becomes of it is seen by rank 0 at poll(), and told to the others by the next save. A save that
+// fails is reported; by the policy `stop` it ends the run, by `continue` the next save tries again. That a newer
+// attempt has taken the folder over (kTempFail) always ends the run.
 class Checkpointer {
  public:
   // The references must outlive the checkpointer. Takes the folder's fence; fails as CheckpointStore::open does.
-  static Result<std::unique_ptr<Checkpointer>> open(const StoreOptions& options, RunIdentity identity,
-                                                    const RankGroup& group, Telemetry& telemetry, const Clock& clock);
+  static Result<std::unique_ptr<Checkpointer>> open(const CheckpointerOptions& options, const RankGroup& group,
+                                                    Telemetry& telemetry, const Clock& clock);
+  // Waits for the save under way.
+  ~Checkpointer();
 
-  // The newest valid checkpoint into model and optimizer of all ranks; nothing where there is none. kConfig: it belongs
-  // to another task or seed. kDataErr: to another model.
-  Result<std::optional<Position>> restore(DistributedModel& model, Optimizer& optimizer);
+  // The newest valid checkpoint into the model and the parts of all ranks; nothing where there is none. A part that the
+  // checkpoint does not have begins afresh, with a warning; what the checkpoint has beyond the parts is left out, with
+  // a warning. kConfig: it belongs to another task or seed. kDataErr: to another model.
+  Result<std::optional<Position>> restore(DistributedModel& model, const std::vector<Stateful*>& parts);
 
-  // Does nothing if the last checkpoint is of this position.
-  Result<void> save(const Position& position, DistributedModel& model, const Optimizer& optimizer);
+  // Does nothing if the last save was of this position.
+  Result<void> save(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts);
+
+  // The same, returning when it is on disk; fails when it is not, whatever the policy.
+  Result<void> save_and_wait(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts);
+
+  // After an evaluation at this step: whether the model is the best so far, so that it must be saved before the next
+  // step. kConfig when the metric is not among them.
+  Result<bool> evaluated(int64_t step, const Metrics& metrics);
+
+  // After every step, by each rank for itself: looks whether the save under way is over, without waiting. True: the run
+  // must end, and agree_on_failure() must be called by all ranks.
+  bool poll(int64_t step);
+  Result<void> agree_on_failure();
+
+  // Before the process ends otherwise: lets the save under way finish, for as long.
+  void settle(std::chrono::milliseconds patience);
 
   // Of the newest checkpoint saved or restored; on rank 0 only.
   const std::string& folder() const { return folder_; }
 
  private:
-  Checkpointer(const StoreOptions& options, RunIdentity identity, const RankGroup& group, Telemetry& telemetry,
-               const Clock& clock)
-      : options_(options), identity_(std::move(identity)), group_(group), telemetry_(telemetry), clock_(clock) {}
+  struct Best {
+    int64_t step = 0;
+    double value = 0;
+  };
 
-  // On rank 0: loads the newest into this rank's model and optimizer; the position as JSON, "" where there is none.
-  Result<std::string> load_newest(DistributedModel& model, Optimizer& optimizer);
-  Result<void> write(const Position& position, DistributedModel& model, const Optimizer& optimizer);
+  Checkpointer(CheckpointerOptions options, const RankGroup& group, Telemetry& telemetry, const Clock& clock);
 
-  StoreOptions options_;
-  RunIdentity identity_;
+  // On rank 0.
+  Result<std::string> load_newest(DistributedModel& model, const std::vector<Stateful*>& parts);
+  Result<void> load(const Checkpoint& checkpoint, DistributedModel& model, const std::vector<Stateful*>& parts);
+  void restore_marks(const Checkpoint& checkpoint, const CheckpointSearch& search);
+  void warn_of_sections(const Checkpoint& checkpoint, const std::vector<Stateful*>& parts);
+  bool is_saved(const Position& position) const;
+  void begin_save(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts);
+  Result<void> finish_save(std::optional<FinishedSave> finished);
+  std::optional<Error> fatal(const Result<void>& saved) const;
+
+  Result<void> share(const Result<void>& own);
+
+  CheckpointerOptions options_;
   const RankGroup& group_;
   Telemetry& telemetry_;
   const Clock& clock_;
-  std::unique_ptr<CheckpointStore> store_;  // rank 0's
-  std::optional<Position> last_;
+
+  // Of rank 0.
+  HostCopy copy_;
+  std::unique_ptr<AsyncStore> store_;
+  std::unique_ptr<HighWater> high_water_;
+  SteadyTime high_water_time_{};
+  int64_t high_water_step_ = 0;
+  std::optional<Position> under_way_;  // of the save that was begun last, until it has failed
+  std::optional<Best> best_;           // on disk
+  std::optional<Best> candidate_;      // better, not on disk yet
+  std::optional<Error> failure_;       // that ends the run
   std::string folder_;
+
+  int64_t known_step_ = -1;  // of the newest checkpoint on disk, as far as this rank knows
 };
 
 }  // namespace oarlock

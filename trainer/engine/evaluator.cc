@@ -3,10 +3,12 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include <bit>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "trainer/data/loader.h"
-#include "trainer/device/transfer.h"
+#include "trainer/engine/eval_rows.h"
 
 namespace oarlock {
 namespace {
@@ -24,8 +26,13 @@ class TrainingModeGuard {
   torch::nn::Module& module_;
 };
 
-std::vector<MetricSums> evaluate_shard(Task& task, torch::nn::Module& module, const RankGroup& group,
-                                       const EvaluateOptions& options) {
+// What this rank's batches gave.
+struct Shard {
+  std::vector<MetricSums> sums;  // by batch
+  RowCollector rows;
+};
+
+Shard evaluate_shard(Task& task, torch::nn::Module& module, const RankGroup& group, const EvaluateOptions& options) {
   const at::NoGradGuard no_grad;
   const TrainingModeGuard evaluation_mode(module);
   const Dataset& data = task.eval_data();
@@ -34,44 +41,39 @@ std::vector<MetricSums> evaluate_shard(Task& task, torch::nn::Module& module, co
                  .drop_last = false,
                  .threads = options.loader_threads,
                  .prefetch = options.loader_prefetch,
+                 .pin_memory = options.pin_memory,
                  .seed = options.seed});
-  std::vector<MetricSums> out;
-  while (const std::optional<Batch> batch = loader.next()) {
-    out.push_back(task.eval_step(module, to_device(*batch, group.device())));
-    out.back()[kCount] = static_cast<double>(batch->size());
+  const auto feed = make_batch_feed([&] { return loader.next(); }, group.device(), options.feed);
+  Shard out;
+  while (const std::optional<Batch> batch = feed->next()) {
+    EvalOutput given = task.eval_step(module, *batch);
+    given.sums[kCount] = static_cast<double>(batch->size());
+    out.sums.push_back(std::move(given.sums));
+    out.rows.add(batch->ids, given.rows);
   }
   return out;
 }
 
-// The names in rank 0's first batch: a rank may have no batch at all.
-std::vector<std::string> agree_on_names(const std::vector<MetricSums>& shard, const RankGroup& group) {
-  std::string joined;
-  if (!shard.empty()) {
-    for (const auto& [name, value] : shard.front()) joined += name + "\n";
+// What an evaluation consists of, as rank 0's first batch says: a rank may have no batch at all, and rank 0 has one
+// where any has.
+struct Contents {
+  std::vector<std::string> sums;
+  RowLayout rows;
+};
+
+Contents agree_on_contents(const Shard& shard, const RankGroup& group) {
+  nlohmann::json own = {{"sums", nlohmann::json::array()}, {"rows", shard.rows.layout()}};
+  if (!shard.sums.empty()) {
+    for (const auto& [name, value] : shard.sums.front()) own["sums"].push_back(name);
   }
-  joined = group.broadcast(joined);
-  std::vector<std::string> names;
-  for (size_t begin = 0, end = 0; (end = joined.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    names.push_back(joined.substr(begin, end - begin));
-  }
-  return names;
+  const nlohmann::json agreed = nlohmann::json::parse(group.broadcast(own.dump()));
+  return {agreed["sums"], agreed["rows"]};
 }
 
-}  // namespace
-
-std::vector<int64_t> evaluation_indices(int64_t size, int64_t batch_size, int rank, int world_size) {
-  std::vector<int64_t> out;
-  for (int64_t begin = rank * batch_size; begin < size; begin += world_size * batch_size) {
-    for (int64_t i = begin; i < std::min(begin + batch_size, size); ++i) out.push_back(i);
-  }
-  return out;
-}
-
-Metrics evaluate(Task& task, torch::nn::Module& module, const RankGroup& group, const EvaluateOptions& options) {
-  const std::vector<MetricSums> shard = evaluate_shard(task, module, group, options);
-  const std::vector<std::string> names = agree_on_names(shard, group);
+// The sums of all batches of all ranks, added in the order of the batches.
+MetricSums total_sums(const std::vector<MetricSums>& shard, const std::vector<std::string>& names, size_t batches,
+                      const RankGroup& group) {
   // One row per batch of the whole: adding zeros changes no bit, so every rank gets the rows as they were computed.
-  const auto batches = static_cast<size_t>(batch_count(task.eval_data().size(), options.batch_size, false));
   std::vector<double> rows(batches * names.size(), 0.0);
   for (size_t i = 0; i < shard.size(); ++i) {
     const size_t row = i * static_cast<size_t>(group.world_size()) + static_cast<size_t>(group.rank());
@@ -89,7 +91,41 @@ Metrics evaluate(Task& task, torch::nn::Module& module, const RankGroup& group, 
   for (size_t row = 0; row < batches; ++row) {
     for (size_t j = 0; j < names.size(); ++j) totals[names[j]] += rows[row * names.size() + j];
   }
-  return task.metrics(totals);
+  return totals;
+}
+
+// Rank 0's metrics with all their bits, infinities and NaN included.
+Metrics broadcast_metrics(const Metrics& metrics, const RankGroup& group) {
+  nlohmann::json bits = nlohmann::json::object();
+  for (const auto& [name, value] : metrics) bits[name] = std::bit_cast<uint64_t>(value);
+  Metrics out;
+  for (const auto& [name, value] : nlohmann::json::parse(group.broadcast(bits.dump())).items())
+    out[name] = std::bit_cast<double>(value.get<uint64_t>());
+  return out;
+}
+
+}  // namespace
+
+std::vector<int64_t> evaluation_indices(int64_t size, int64_t batch_size, int rank, int world_size) {
+  std::vector<int64_t> out;
+  for (int64_t begin = rank * batch_size; begin < size; begin += world_size * batch_size) {
+    for (int64_t i = begin; i < std::min(begin + batch_size, size); ++i) out.push_back(i);
+  }
+  return out;
+}
+
+Evaluation evaluate(Task& task, torch::nn::Module& module, const RankGroup& group, const EvaluateOptions& options) {
+  const Shard shard = evaluate_shard(task, module, group, options);
+  const Contents contents = agree_on_contents(shard, group);
+  if (!shard.sums.empty() && shard.rows.layout() != contents.rows)
+    throw std::runtime_error("the task's eval_step gave different rows on different ranks");
+  const auto batches = static_cast<size_t>(batch_count(task.eval_data().size(), options.batch_size, false));
+  const MetricSums totals = total_sums(shard.sums, contents.sums, batches, group);
+  Evaluation out;
+  out.rows = gather_rows(shard.rows.rows(), contents.rows, group);
+  if (group.rank() == 0) out.metrics = task.metrics(totals, out.rows);
+  out.metrics = broadcast_metrics(out.metrics, group);
+  return out;
 }
 
 }  // namespace oarlock

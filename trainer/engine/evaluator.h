@@ -1,6 +1,7 @@
 // Exact evaluation over all ranks: every sample once, and the same bits whatever the world size.
 #pragma once
 
+#include "trainer/device/batch_feed.h"
 #include "trainer/distributed/process_group.h"
 #include "trainer/engine/task.h"
 
@@ -10,13 +11,21 @@ struct EvaluateOptions {
   int64_t batch_size = 1;
   int loader_threads = 1;
   int loader_prefetch = 2;
+  bool pin_memory = false;
   uint64_t seed = 0;
+  BatchFeedOptions feed;
+};
+
+struct Evaluation {
+  Metrics metrics;
+  EvalRows rows;  // on rank 0; empty where the task gives none
 };
 
 // Called by all ranks. The data are cut into the same batches for every world size, batch b goes to rank b mod world
-// size, and the batches' sums are added in their order, in double precision. The module is in training mode afterwards.
+// size, and the batches' sums are added in their order, in double precision; rows are put in the order of their ids. So
+// rank 0 computes the metrics from the same numbers whatever the world size. The module is in training mode afterwards.
 // Throws what the task and the group throw.
-Metrics evaluate(Task& task, torch::nn::Module& module, const RankGroup& group, const EvaluateOptions& options);
+Evaluation evaluate(Task& task, torch::nn::Module& module, const RankGroup& group, const EvaluateOptions& options);
 
 // The samples of the batches that are this rank's, in order.
 std::vector<int64_t> evaluation_indices(int64_t size, int64_t batch_size, int rank, int world_size);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "trainer/config/early_stopping.h"
 #include "trainer/config/fields.h"
 #include "trainer/data/dataset.h"
 
@@ -27,9 +28,42 @@ struct TrainOutput {
 using MetricSums = std::map<std::string, double>;
 using Metrics = std::map<std::string, double>;
 
+// What an evaluation step gives back: sums, or values of each sample, or both. The names are the same for every batch.
+struct EvalOutput {
+  MetricSums sums;
+  std::map<std::string, at::Tensor> rows;  // "prediction" -> [samples of the batch, ...], as many numbers each; by the
+                                           // order of the batch's ids
+};
+
+// The rows of a whole evaluation, each sample once, by ascending id.
+struct EvalRows {
+  std::vector<int64_t> ids;
+  std::map<std::string, at::Tensor> columns;  // double, on the CPU, [ids, ...]; empty where the task gives no rows
+};
+
+// Where a dataset's files are made ready, before any rank opens them.
+enum class PrepareOn {
+  kOneRank,         // the folder is shared by all ranks
+  kOneRankPerNode,  // each node has a folder of its own
+  kEveryRank,
+};
+
+// The metric that tells a better model from a worse one.
+struct Monitor {
+  std::string metric;
+  MetricMode mode = MetricMode::kMin;
+};
+
 class Task {
  public:
   virtual ~Task() = default;
+
+  virtual PrepareOn prepare_on() const = 0;
+
+  // Makes the files that prepare() will read: downloads, converts, fills caches; nothing where they are there already.
+  // Called on the ranks that prepare_on() names; the others wait, and a failure is everybody's. May run again after it
+  // was killed at any point.
+  virtual Result<void> prepare_data() = 0;
 
   // Opens the data and checks what the config promised. Called once on every rank, before build_model.
   virtual Result<void> prepare() = 0;
@@ -45,10 +79,14 @@ class Task {
   virtual TrainOutput train_step(torch::nn::Module& model, const Batch& batch) = 0;
 
   // Forward without gradients; the model is in evaluation mode.
-  virtual MetricSums eval_step(torch::nn::Module& model, const Batch& batch) = 0;
+  virtual EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) = 0;
 
-  // From the totals (with "count") to what is reported, e.g. {"loss": ..., "accuracy": ...}.
-  virtual Metrics metrics(const MetricSums& totals) const = 0;
+  // From the totals (with "count") and the rows to what is reported, e.g. {"loss": ..., "accuracy": ...}. Called on
+  // rank 0, which tells the others.
+  virtual Metrics metrics(const MetricSums& totals, const EvalRows& rows) const = 0;
+
+  // One of the metrics: by it the best checkpoint is chosen, unless the configuration names another.
+  virtual Monitor monitor() const = 0;
 };
 
 // Makes a task and describes its own sections, "data" and "model", among the root's fields. It is not prepared yet.

@@ -2,14 +2,22 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/nn/functional/loss.h>
-#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <functional>
 #include <limits>
 #include <stdexcept>
+
+#include "trainer/data/collate.h"
+#include "trainer/nn/batch_norm.h"
 
 namespace oarlock::test {
 namespace {
@@ -26,11 +34,20 @@ struct Fault {
     const char* own = std::getenv("RANK");
     return kind == wanted && rank == (own != nullptr ? std::atoll(own) : 0);
   }
+
+  // Says so on stderr, and never comes back.
+  void stall_if(const std::string& wanted) const {
+    if (!here(wanted)) return;
+    std::fprintf(stderr, "the fault '%s' begins\n", wanted.c_str());
+    for (;;) ::pause();
+  }
 };
 
 class RandomData final : public Dataset {
  public:
-  RandomData(int64_t size, uint64_t seed) {
+  // before_batch(n), n counted from 0, on the loader's threads.
+  RandomData(int64_t size, uint64_t seed, std::function<void(int64_t)> before_batch = {})
+      : before_batch_(std::move(before_batch)) {
     at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
     features_ = torch::randn({size, kFeatures}, generator);
     labels_ = features_.narrow(1, 0, kClasses).argmax(1);
@@ -38,16 +55,15 @@ class RandomData final : public Dataset {
 
   int64_t size() const override { return features_.size(0); }
 
-  Batch make_batch(std::span<const int64_t> indices, uint64_t) const override {
-    Batch batch;
-    batch.ids.assign(indices.begin(), indices.end());
-    const at::Tensor index = torch::tensor(batch.ids, torch::kLong);
-    batch.tensors["features"] = features_.index_select(0, index);
-    batch.tensors["labels"] = labels_.index_select(0, index);
-    return batch;
+  void make_batch(std::span<const int64_t> indices, uint64_t, Batch& batch) const override {
+    if (before_batch_) before_batch_(batches_++);
+    stack_rows(features_, indices, "features", batch);
+    stack_rows(labels_, indices, "labels", batch);
   }
 
  private:
+  std::function<void(int64_t)> before_batch_;
+  mutable std::atomic<int64_t> batches_{0};
   at::Tensor features_;
   at::Tensor labels_;
 };
@@ -57,7 +73,7 @@ class TinyNet final : public torch::nn::Module {
   TinyNet(int64_t hidden, double dropout, bool batch_norm)
       : batch_norm_(batch_norm),
         fc1_(register_module("fc1", torch::nn::Linear(kFeatures, hidden))),
-        norm_(batch_norm ? register_module("norm", torch::nn::BatchNorm1d(hidden)) : nullptr),
+        norm_(batch_norm ? register_module("norm", BatchNorm1d(hidden)) : nullptr),
         dropout_(register_module("dropout", torch::nn::Dropout(dropout))),
         fc2_(register_module("fc2", torch::nn::Linear(hidden, kClasses))) {}
 
@@ -69,7 +85,7 @@ class TinyNet final : public torch::nn::Module {
  private:
   bool batch_norm_;
   torch::nn::Linear fc1_;
-  torch::nn::BatchNorm1d norm_;
+  BatchNorm1d norm_;
   torch::nn::Dropout dropout_;
   torch::nn::Linear fc2_;
 };
@@ -82,6 +98,13 @@ class TinyTask final : public Task {
         [&](Fields& data) {
           data.field("samples", samples_, at_least(1), "to train on");
           data.field("eval_samples", eval_samples_, at_least(0), "to evaluate on");
+          data.field("rows", rows_, "evaluation gives target, prediction and logits of each sample, too");
+          data.field("prepared_file", prepared_file_, "prepare_data() adds a line with its rank");
+          data.choice<PrepareOn>("prepare_on", prepare_on_,
+                                 {{"one_rank", PrepareOn::kOneRank},
+                                  {"one_rank_per_node", PrepareOn::kOneRankPerNode},
+                                  {"every_rank", PrepareOn::kEveryRank}},
+                                 "where prepare_data() runs");
         },
         "random features and a rule");
     root.section(
@@ -95,9 +118,19 @@ class TinyTask final : public Task {
         "an MLP");
   }
 
+  PrepareOn prepare_on() const override { return prepare_on_; }
+
+  Result<void> prepare_data() override {
+    if (fault_.here("prepare_data")) return fail(ExitCode::kNoInput, "the fault 'prepare_data': no such file");
+    if (!prepared_file_.empty()) std::ofstream(prepared_file_, std::ios::app) << std::getenv("RANK") << "\n";
+    return {};
+  }
+
   Result<void> prepare() override {
     if (fault_.here("prepare")) return fail(ExitCode::kNoInput, "the fault 'prepare': a file is missing");
-    train_ = std::make_unique<RandomData>(samples_, 1);
+    train_ = std::make_unique<RandomData>(samples_, 1, [this](int64_t batch) {
+      if (batch == fault_.step) fault_.stall_if("stall_data");
+    });
     eval_ = std::make_unique<RandomData>(eval_samples_, 2);
     return {};
   }
@@ -111,27 +144,45 @@ class TinyTask final : public Task {
 
   TrainOutput train_step(torch::nn::Module& model, const Batch& batch) override {
     if (fault_.step == step_ && fault_.here("throw")) throw std::runtime_error("the fault 'throw'");
+    if (fault_.step == step_ && fault_.here("diverge")) {
+      const at::NoGradGuard no_grad;
+      model.parameters().front().add_(1);
+    }
     at::Tensor loss = loss_of(model, batch);
     if (fault_.step == step_ && fault_.here("nan")) loss = loss * std::numeric_limits<double>::quiet_NaN();
+    if (fault_.step <= step_ && fault_.here("nan_from")) loss = loss * std::numeric_limits<double>::quiet_NaN();
+    if (fault_.step == step_ && fault_.here("inf")) loss = loss + std::numeric_limits<double>::infinity();
     ++step_;
     return {loss, {}};
   }
 
-  MetricSums eval_step(torch::nn::Module& model, const Batch& batch) override {
+  EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {
+    fault_.stall_if("stall_eval");
     const at::Tensor logits = dynamic_cast<TinyNet&>(model).forward(batch["features"]);
     const at::Tensor loss = torch::nn::functional::cross_entropy(logits, batch["labels"]);
-    return {{"loss", loss.item<double>() * static_cast<double>(batch.size())},
-            {"correct", logits.argmax(1).eq(batch["labels"]).sum().item<double>()}};
+    EvalOutput out;
+    out.sums = {{"loss", loss.item<double>() * static_cast<double>(batch.size())},
+                {"correct", logits.argmax(1).eq(batch["labels"]).sum().item<double>()}};
+    if (rows_) out.rows = {{"target", batch["labels"]}, {"prediction", logits.argmax(1)}, {"logit", logits}};
+    return out;
   }
 
-  Metrics metrics(const MetricSums& totals) const override {
+  Metrics metrics(const MetricSums& totals, const EvalRows& rows) const override {
     const double count = totals.at("count");
-    return {{"loss", totals.at("loss") / count}, {"accuracy", totals.at("correct") / count}, {"count", count}};
+    Metrics out = {{"loss", totals.at("loss") / count}, {"accuracy", totals.at("correct") / count}, {"count", count}};
+    if (rows_) {
+      out["rows"] = static_cast<double>(rows.ids.size());
+      out["row_accuracy"] =
+          rows.columns.at("target").eq(rows.columns.at("prediction")).to(at::kDouble).mean().item<double>();
+    }
+    return out;
   }
+
+  Monitor monitor() const override { return {.metric = "accuracy", .mode = MetricMode::kMax}; }
 
  private:
   void describe_fault(Fields& fault) {
-    fault.field("kind", fault_.kind, "throw, nan, shape or prepare");
+    fault.field("kind", fault_.kind, "throw, nan, shape, prepare, prepare_data, stall_data, stall_eval or diverge");
     fault.field("rank", fault_.rank, at_least(0), "of the rank that fails");
     fault.field("step", fault_.step, at_least(0), "of this process, from 0");
   }
@@ -143,6 +194,9 @@ class TinyTask final : public Task {
 
   int64_t samples_ = 256;
   int64_t eval_samples_ = 101;
+  bool rows_ = false;
+  std::string prepared_file_;
+  PrepareOn prepare_on_ = PrepareOn::kOneRank;
   int64_t hidden_ = 16;
   double dropout_ = 0.2;
   bool batch_norm_ = true;

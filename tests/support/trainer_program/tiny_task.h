@@ -8,8 +8,9 @@
 
 namespace oarlock::test {
 
-// data:  samples, eval_samples
-// model: hidden, dropout, batch_norm, fault {kind: throw | nan | shape | prepare, rank, step}
+// data:  samples, eval_samples, rows, prepared_file, prepare_on
+// model: hidden, dropout, batch_norm, fault {kind: throw | nan | nan_from | inf | shape | prepare | prepare_data, rank,
+// step}
 std::unique_ptr<Task> make_tiny(Fields& root);
 
 }  // namespace oarlock::test

@@ -1,72 +1,37 @@
-// Checkpoints: what is saved comes back, damage is noticed, crashes and full disks never cost an older checkpoint, and
-// only the newest attempt may write.
+// Checkpoints: what is saved comes back, damage is noticed, the best stays, and only the newest attempt may write.
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sched.h>
-#include <sys/mount.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <csignal>
-#include <cstdlib>
 #include <fstream>
-#include <functional>
+#include <mutex>
+#include <stdexcept>
 #include <string>
-#include <thread>
 
 #include "common/files.h"
+#include "tests/support/checkpoints.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/checkpoint/async_store.h"
+#include "trainer/checkpoint/high_water.h"
+#include "trainer/checkpoint/host_copy.h"
 #include "trainer/checkpoint/store.h"
 
 namespace oarlock {
 namespace {
 
 namespace fs = std::filesystem;
+using test::checkpoint_of;
+using test::expect_is;
+using test::in_child;
+using test::names_in;
+using test::open_store;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// A checkpoint whose every value tells its step.
-Checkpoint checkpoint_of(int64_t step, int64_t floats = 1000) {
-  Checkpoint checkpoint;
-  checkpoint.state.step = step;
-  checkpoint.state.epoch = step / 10;
-  checkpoint.state.epoch_samples = step * 64;
-  checkpoint.state.world_size = 2;
-  checkpoint.state.extra = {{"learning_rate", 0.5}, {"note", "käse"}};
-  checkpoint.tensors[kModelTensors] = {{"conv1.weight", at::full({floats}, static_cast<double>(step))},
-                                       {"conv1.bias", at::full({3}, static_cast<double>(step), at::kDouble)}};
-  checkpoint.tensors[kOptimizerTensors] = {{"conv1.weight.exp_avg", at::full({floats}, static_cast<double>(-step))}};
-  checkpoint.tensors[kRngTensors] = {{"rank0.cpu", at::arange(256).to(at::kByte)}};
-  return checkpoint;
-}
-
-void expect_is(const Checkpoint& checkpoint, int64_t step) {
-  EXPECT_EQ(checkpoint.state.step, step);
-  const at::Tensor weight = checkpoint.tensors.at(kModelTensors).at("conv1.weight");
-  EXPECT_TRUE(at::equal(weight, at::full(weight.sizes(), static_cast<double>(step))));
-  const at::Tensor average = checkpoint.tensors.at(kOptimizerTensors).at("conv1.weight.exp_avg");
-  EXPECT_TRUE(at::equal(average, at::full(average.sizes(), static_cast<double>(-step))));
-}
-
-std::unique_ptr<CheckpointStore> open_store(const fs::path& root, CheckpointOwner owner = {}, int keep = 0) {
-  auto store = CheckpointStore::open({.root = root, .owner = std::move(owner), .keep = keep}, Logger::silent());
-  EXPECT_TRUE(store) << store.error().message;
-  return store ? std::move(*store) : nullptr;
-}
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 void flip_byte(const fs::path& path, size_t at) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -75,15 +40,6 @@ void flip_byte(const fs::path& path, size_t at) {
   file.seekp(static_cast<std::streamoff>(at));
   file.put(byte);
   ASSERT_TRUE(file.good());
-}
-
-// Runs the body in a child process; gives its exit code, or -signal.
-int in_child(const std::function<int()>& body) {
-  const pid_t child = fork();
-  if (child == 0) _exit(body());
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
 TEST(Checkpoint, ComesBackAsItWas) {
@@ -96,8 +52,8 @@ TEST(Checkpoint, ComesBackAsItWas) {
   int64_t bytes = 0;
   for (const auto& entry : fs::directory_iterator(result->folder)) bytes += static_cast<int64_t>(entry.file_size());
   EXPECT_EQ(result->bytes, bytes);
-  EXPECT_THAT(names_in(result->folder), ElementsAre("manifest.json", "model.safetensors", "optimizer.safetensors",
-                                                    "rng.safetensors", "state.json"));
+  EXPECT_THAT(names_in(result->folder), ElementsAre("manifest.json", "model.safetensors", "noise.safetensors",
+                                                    "optimizer.safetensors", "state.json"));
 
   const auto read = read_checkpoint(result->folder);
   ASSERT_TRUE(read) << read.error().message;
@@ -106,17 +62,31 @@ TEST(Checkpoint, ComesBackAsItWas) {
   EXPECT_EQ(read->state.epoch_samples, 1234 * 64);
   EXPECT_EQ(read->state.world_size, 2);
   EXPECT_EQ(read->state.owner, (CheckpointOwner{.uid = "job-1", .attempt = 4}));
+  EXPECT_EQ(read->state.high_water_step, 1239);
+  EXPECT_EQ(read->state.sections, saved.state.sections);
   EXPECT_EQ(read->state.extra, saved.state.extra);
-  EXPECT_TRUE(at::equal(read->tensors.at(kRngTensors).at("rank0.cpu"), at::arange(256).to(at::kByte)));
+  EXPECT_TRUE(at::equal(read->tensors.at("noise").at("rank0.cpu"), at::arange(256).to(at::kByte)));
 }
 
-TEST(Checkpoint, CopiesShareNothing) {
+TEST(HostCopy, SharesNothingAndReusesItsMemory) {
   const at::Tensor original = at::arange(6).reshape({2, 3});
-  const TensorMap copies = copy_to_cpu({{"t", original.t()}});
-  EXPECT_TRUE(at::equal(copies.at("t"), original.t()));
-  EXPECT_TRUE(copies.at("t").is_contiguous());
+  HostCopy copy;
+  copy.reserve({{"model", {{"t", original.t()}}}});
+  const void* memory = copy.tensors().at("model").at("t").const_data_ptr();
+  copy.take({{"model", {{"t", original.t()}}}});
+  copy.wait();
+  const at::Tensor& t = copy.tensors().at("model").at("t");
+  EXPECT_EQ(t.const_data_ptr(), memory);
+  EXPECT_TRUE(t.is_contiguous());
+  EXPECT_TRUE(at::equal(t, original.t()));
   original.zero_();
-  EXPECT_EQ(copies.at("t").sum().item<int64_t>(), 15);
+  EXPECT_EQ(t.sum().item<int64_t>(), 15);
+  copy.take({{"model", {{"t", original.t()}}}, {"ema", {{"t", at::full({2}, 3)}}}});
+  EXPECT_EQ(copy.tensors().at("model").at("t").const_data_ptr(), memory);
+  EXPECT_EQ(copy.tensors().at("ema").at("t").sum().item<int64_t>(), 6);
+  copy.take({{"model", {{"u", at::full({1}, 7)}}}});
+  EXPECT_EQ(copy.tensors().size(), 1U);
+  EXPECT_FALSE(copy.tensors().at("model").contains("t"));
 }
 
 TEST(Checkpoint, EveryFlippedByteIsNoticed) {
@@ -184,7 +154,86 @@ TEST(CheckpointStore, KeepsTheNewest) {
   const test::TemporaryFolder folder;
   const auto store = open_store(folder.path(), {}, /*keep=*/2);
   for (const int64_t step : {1, 2, 3, 4}) ASSERT_TRUE(store->save(checkpoint_of(step)));
-  EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "step-00000003", "step-00000004"));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "last", "step-00000003", "step-00000004"));
+}
+
+std::string target_of(const fs::path& link) { return fs::read_symlink(link).string(); }
+
+TEST(CheckpointStore, TheBestIsFoundByNameAndNeverPruned) {
+  const test::TemporaryFolder folder;
+  const auto store = open_store(folder.path(), {}, /*keep=*/1);
+  ASSERT_TRUE(store->save(checkpoint_of(1), 1));
+  EXPECT_EQ(target_of(folder.path() / "best"), "step-00000001");
+  for (const int64_t step : {2, 3}) ASSERT_TRUE(store->save(checkpoint_of(step), 1));
+  EXPECT_THAT(names_in(folder.path()),
+              ElementsAre(".lock", "best", "fence.json", "last", "step-00000001", "step-00000003"));
+  EXPECT_EQ(target_of(folder.path() / "last"), "step-00000003");
+  expect_is(*read_checkpoint(folder.path() / "best"), 1);
+
+  ASSERT_TRUE(store->save(checkpoint_of(4), 4));  // better
+  EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "best", "fence.json", "last", "step-00000004"));
+  EXPECT_EQ(target_of(folder.path() / "best"), "step-00000004");
+
+  ASSERT_TRUE(store->save(checkpoint_of(5)));  // a run that has no best any more
+  EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "last", "step-00000005"));
+}
+
+TEST(HighWater, SurvivesItsWriterAndNeverFalls) {
+  const test::TemporaryFolder folder;
+  EXPECT_EQ(read_high_water(folder.path()), 0);
+  {
+    HighWater water(folder.path());
+    water.raise(7);
+    water.raise(1234567);
+    EXPECT_EQ(read_high_water(folder.path()), 1234567);
+  }
+  HighWater(folder.path()).raise(8);
+  EXPECT_EQ(read_high_water(folder.path()), 1234567);
+  std::ofstream(folder.path() / "reached") << "nonsense";
+  EXPECT_EQ(read_high_water(folder.path()), 0);
+}
+
+TEST(AsyncStore, SavesWhileTheCallerGoesOn) {
+  const test::TemporaryFolder folder;
+  const RealClock clock;
+  AsyncStore store(open_store(folder.path()), clock);
+  std::mutex gate;
+  std::unique_lock closed(gate);
+  store.start(checkpoint_of(1), std::nullopt, [&] { const std::lock_guard wait(gate); });
+  EXPECT_TRUE(store.busy());
+  EXPECT_FALSE(store.take()) << "the writer stands before the gate";
+  EXPECT_FALSE(store.wait(std::chrono::milliseconds(1)));
+  EXPECT_THROW(store.start(checkpoint_of(2), std::nullopt), std::logic_error);
+  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, -1);
+  closed.unlock();
+  const auto saved = store.wait();
+  ASSERT_TRUE(saved);
+  ASSERT_TRUE(saved->result) << saved->result.error().message;
+  EXPECT_EQ(saved->state.step, 1);
+  EXPECT_FALSE(store.busy());
+  EXPECT_FALSE(store.wait());
+  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 1);
+}
+
+TEST(AsyncStore, FailuresAreHandedOverAndTheNextSaveWorks) {
+  const test::TemporaryFolder folder;
+  const RealClock clock;
+  AsyncStore store(open_store(folder.path()), clock);
+  Checkpoint bad = checkpoint_of(1);
+  bad.tensors.erase(kModelTensors);
+  store.start(std::move(bad), std::nullopt);
+  EXPECT_FALSE(store.wait()->result);
+  store.start(checkpoint_of(2), std::nullopt, [] { throw std::runtime_error("the copy failed"); });
+  EXPECT_THAT(store.wait()->result.error().message, HasSubstr("the copy failed"));
+  store.start(checkpoint_of(3), std::nullopt);
+  EXPECT_TRUE(store.wait()->result);
+}
+
+TEST(AsyncStore, FinishesWhatItWasGiven) {
+  const test::TemporaryFolder folder;
+  const RealClock clock;
+  AsyncStore(open_store(folder.path()), clock).start(checkpoint_of(1), std::nullopt);
+  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 1);
 }
 
 // After step 4 was found damaged the run goes on from 3: the checkpoints that it writes now must not lose to step 4.
@@ -200,7 +249,7 @@ TEST(CheckpointStore, DamagedNewerStepsDoNotPushOutGoodOnes) {
   ASSERT_TRUE(store->save(checkpoint_of(40)));
   EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 40);
   EXPECT_TRUE(find_latest_checkpoint(folder.path())->skipped.empty());
-  EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "step-00000040"));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "last", "step-00000040"));
 }
 
 TEST(CheckpointStore, LeftoversGoWithTheNextWriter) {
@@ -214,7 +263,7 @@ TEST(CheckpointStore, LeftoversGoWithTheNextWriter) {
   std::ofstream(folder.path() / "fence.json.tmp-77") << "{";
   fs::rename(folder.path() / "step-00000001", folder.path() / ".replaced-step-00000001");
   const auto store = open_store(folder.path());
-  EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "step-00000001"));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "last", "step-00000001"));
   EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 1);
 }
 
@@ -231,7 +280,7 @@ TEST(CheckpointStore, OlderAttemptsAreFencedOff) {
   EXPECT_THAT(refused.error().message,
               HasSubstr("attempt 0 of this job may not write here any more: attempt 1 has taken over"));
   EXPECT_FALSE(first->check_fence());
-  EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "step-00000001"));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "last", "step-00000001"));
   const auto reopened =
       CheckpointStore::open({.root = folder.path(), .owner = {.uid = "a", .attempt = 0}}, Logger::silent());
   ASSERT_FALSE(reopened);
@@ -295,131 +344,6 @@ TEST(CheckpointStore, UnwritableFolders) {
   EXPECT_EQ(code, to_int(ExitCode::kCantCreate));
   fs::permissions(folder.path() / "root", fs::perms(0755));
   EXPECT_EQ(find_latest_checkpoint(folder.path() / "root")->step, 1);
-}
-
-// kill -9 as soon as the save has begun to write: at that moment the file of the new checkpoint grows.
-TEST(CheckpointStore, KilledInTheMiddleOfASave) {
-  constexpr int64_t kFloats = 8 << 20;  // 2 x 32 MiB: long enough to be caught
-  const test::TemporaryFolder folder;
-  ASSERT_TRUE(open_store(folder.path())->save(checkpoint_of(1)));
-  const Checkpoint big = checkpoint_of(2, kFloats);
-  const pid_t child = fork();
-  if (child == 0) {
-    const auto store = CheckpointStore::open({.root = folder.path()}, Logger::silent());
-    _exit((*store)->save(big) ? 0 : 1);
-  }
-  const fs::path growing = folder.path() / (".writing-step-00000002-0-" + std::to_string(child)) / "model.safetensors";
-  std::error_code missing;
-  while (fs::file_size(growing, missing) == 0 || missing) {
-    ASSERT_EQ(waitpid(child, nullptr, WNOHANG), 0) << "the save was over before it was seen";
-    std::this_thread::yield();
-  }
-  ASSERT_EQ(kill(child, SIGKILL), 0);
-  ASSERT_EQ(waitpid(child, nullptr, 0), child);
-
-  EXPECT_TRUE(fs::exists(growing)) << "killed too late";
-  auto search = find_latest_checkpoint(folder.path());
-  EXPECT_EQ(search->step, 1);
-  EXPECT_TRUE(search->skipped.empty());
-  const auto store = open_store(folder.path());
-  EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "step-00000001"));
-  ASSERT_TRUE(store->save(checkpoint_of(2)));
-  expect_is(*read_checkpoint(folder.path() / "step-00000002"), 2);
-}
-
-// kill -9 at random instants of a writer that saves, replaces and prunes without pause: whatever it says it saved is
-// there, and the newest one is whole.
-TEST(CheckpointStore, KilledAtRandomInstants) {
-  const test::TemporaryFolder folder;
-  std::vector<Checkpoint> checkpoints;
-  for (int64_t step = 0; step < 64; ++step) checkpoints.push_back(checkpoint_of(step, 20000));
-  unsigned seed = 1;
-  for (int round = 0; round < 40; ++round) {
-    std::array<int, 2> said{};
-    ASSERT_EQ(pipe2(said.data(), O_CLOEXEC), 0);
-    const auto before = find_latest_checkpoint(folder.path());
-    const pid_t child = fork();
-    if (child == 0) {
-      const auto store = CheckpointStore::open({.root = folder.path(), .keep = 2}, Logger::silent());
-      // Twice the same step: the second replaces the first.
-      for (int64_t i = 2 * (before->step + 1); i < 128; ++i) {
-        const auto step = static_cast<uint8_t>(i / 2);
-        if (!(*store)->save(checkpoints[step]) || write(said[1], &step, 1) != 1) _exit(1);
-      }
-      _exit(0);
-    }
-    close(said[1]);
-    // The instant: after some reports, and a little later.
-    int64_t reported = before->step;
-    uint8_t step = 0;
-    for (int reports = rand_r(&seed) % 4; reports > 0 && read(said[0], &step, 1) == 1; --reports) reported = step;
-    for (int spin = rand_r(&seed) % 20000; spin > 0; --spin) asm volatile("");
-    kill(child, SIGKILL);
-    while (read(said[0], &step, 1) == 1) reported = step;
-    close(said[0]);
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    ASSERT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << "a save failed";
-
-    const auto search = find_latest_checkpoint(folder.path());
-    ASSERT_TRUE(search);
-    EXPECT_TRUE(search->skipped.empty()) << search->skipped[0].reason;
-    EXPECT_GE(search->step, reported);
-    EXPECT_LE(search->step, reported + 1);
-    if (search->folder) {
-      const auto read = read_checkpoint(*search->folder);
-      ASSERT_TRUE(read) << read.error().message;
-      expect_is(*read, search->step);
-    }
-    if (search->step == 63) fs::remove_all(folder.path() / "step-00000063");
-  }
-}
-
-// What makes the disk too small for the big checkpoint.
-enum class Limit { kTmpfs, kFileSize };
-
-bool mount_small_disk(const fs::path& folder) {
-  const bool namespaced = unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0;
-  return namespaced && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-         mount("tmpfs", folder.c_str(), "tmpfs", 0, "size=1m") == 0;
-}
-
-bool limit_file_size() {
-  std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit limit{1 << 20, 1 << 20};
-  return setrlimit(RLIMIT_FSIZE, &limit) == 0;
-}
-
-class DiskFull : public testing::TestWithParam<Limit> {};
-INSTANTIATE_TEST_SUITE_P(CheckpointStore, DiskFull, testing::Values(Limit::kTmpfs, Limit::kFileSize),
-                         [](const auto& instance) {
-                           return instance.param == Limit::kTmpfs ? "Tmpfs" : "FileSizeLimit";
-                         });
-
-TEST_P(DiskFull, KeepsTheOldCheckpoint) {
-  const test::TemporaryFolder folder;
-  const fs::path& root = folder.path();
-  const Checkpoint small = checkpoint_of(1);
-  const Checkpoint big = checkpoint_of(2, 1 << 19);
-  const Checkpoint next = checkpoint_of(3);
-  const int code = in_child([&] {
-    // Where no mount is allowed, the file size limit stands in for the small disk.
-    if (!(GetParam() == Limit::kTmpfs && mount_small_disk(root)) && !limit_file_size()) return 100;
-    const auto store = CheckpointStore::open({.root = root}, Logger::silent());
-    if (!store || !(*store)->save(small)) return 1;
-    const auto full = (*store)->save(big);
-    if (full) return 2;
-    std::puts(full.error().message.c_str());
-    std::fflush(stdout);
-    if (full.error().code != ExitCode::kIoErr) return 3;
-    if (full.error().message.find("model.safetensors: cannot be written") == std::string::npos) return 4;
-    const auto search = find_latest_checkpoint(root);
-    if (!search || search->step != 1 || !search->skipped.empty()) return 5;
-    if (names_in(root) != std::vector<std::string>{".lock", "fence.json", "step-00000001"}) return 6;
-    if (!(*store)->save(next)) return 7;  // the failed save gave its space back
-    return find_latest_checkpoint(root)->step == 3 ? 0 : 8;
-  });
-  EXPECT_EQ(code, 0);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <torch/utils.h>
 
 #include <fstream>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -207,7 +208,7 @@ TEST(ImageData, BatchesAreNormalisedAndInOrder) {
   EXPECT_EQ(task->train_data().size(), 6);
   EXPECT_EQ(task->eval_data().size(), 4);
   const std::vector<int64_t> indices{5, 0, 5};
-  const Batch batch = task->train_data().make_batch(indices, 0);
+  const Batch batch = make_batch(task->train_data(), indices);
   EXPECT_EQ(batch.ids, indices);
   EXPECT_EQ(batch["image"].sizes(), at::IntArrayRef({3, 1, 4, 5}));
   EXPECT_EQ(batch["image"].scalar_type(), at::kFloat);
@@ -219,7 +220,11 @@ TEST(ImageData, BatchesAreNormalisedAndInOrder) {
   }
 }
 
-std::vector<int64_t> all_of(const Dataset& dataset) { return exact_shard(dataset.size(), 0, 1); }
+std::vector<int64_t> all_of(const Dataset& dataset) {
+  std::vector<int64_t> indices(static_cast<size_t>(dataset.size()));
+  std::iota(indices.begin(), indices.end(), 0);
+  return indices;
+}
 
 // Mean and deviation known of Fashion-MNIST: 0.2860 and 0.3530.
 TEST(ImageData, FashionMnistHasZeroMeanAndUnitVariance) {
@@ -230,7 +235,7 @@ TEST(ImageData, FashionMnistHasZeroMeanAndUnitVariance) {
   EXPECT_NEAR(images->statistics().std, 0.3530, 5e-5);
   const auto task = prepared("{}");
   EXPECT_EQ(task->eval_data().size(), 10000);
-  const at::Tensor image = task->train_data().make_batch(all_of(task->train_data()), 0)["image"];
+  const at::Tensor image = make_batch(task->train_data(), all_of(task->train_data()))["image"];
   EXPECT_NEAR(image.to(at::kDouble).mean().item<double>(), 0, 1e-4);
   EXPECT_NEAR(image.to(at::kDouble).std().item<double>(), 1, 1e-4);
 }
@@ -249,25 +254,25 @@ TEST(ImageMetrics, CountTop1AndTop5) {
   const IdxFolder folder;
   const auto task = prepared(folder.section());
   const std::vector<int64_t> indices{0, 1, 2, 3};  // labels 0 1 2 0
-  const Batch batch = task->eval_data().make_batch(indices, 0);
+  const Batch batch = make_batch(task->eval_data(), indices);
   const at::Tensor logits = torch::tensor({{9., 8., 7., 6., 5., 4., 3.},    // right
                                            {9., 8., 7., 6., 5., 4., 3.},    // second
                                            {9., 8., 0., 6., 5., 4., 3.},    // last: not among five
                                            {5., 6., 7., 8., 9., 0., 0.}});  // fifth
   FixedModel model(logits);
-  MetricSums sums = task->eval_step(model, batch);
+  MetricSums sums = task->eval_step(model, batch).sums;
   EXPECT_EQ(sums.at("top1"), 1);
   EXPECT_EQ(sums.at("top5"), 3);
   EXPECT_NEAR(sums.at("loss"), at::cross_entropy_loss(logits, batch["label"], {}, at::Reduction::Sum).item<double>(),
               1e-5);
   sums["count"] = 4;
-  const Metrics metrics = task->metrics(sums);
+  const Metrics metrics = task->metrics(sums, {});
   EXPECT_THAT(metrics, ElementsAre(Pair("accuracy", 0.25), Pair("loss", sums.at("loss") / 4), Pair("top5", 0.75)));
 
   FixedModel few(torch::tensor({{1., 2.}, {1., 2.}, {1., 2.}, {1., 2.}}));  // fewer classes than five
   Batch binary = batch;
   binary.tensors["label"] = torch::tensor({0, 1, 0, 1});
-  EXPECT_EQ(task->eval_step(few, binary).at("top5"), 4);
+  EXPECT_EQ(task->eval_step(few, binary).sums.at("top5"), 4);
 }
 
 struct Trained {
@@ -293,10 +298,10 @@ Trained train(Task& task, int64_t epochs, int loader_threads) {
   MetricSums totals;
   Loader loader(task.train_data(), all_of(task.train_data()), {.batch_size = 100, .threads = loader_threads});
   while (const auto batch = loader.next()) {
-    for (const auto& [name, sum] : task.eval_step(*result.model, *batch)) totals[name] += sum;
+    for (const auto& [name, sum] : task.eval_step(*result.model, *batch).sums) totals[name] += sum;
     totals["count"] += static_cast<double>(batch->size());
   }
-  result.metrics = task.metrics(totals);
+  result.metrics = task.metrics(totals, {});
   return result;
 }
 

@@ -30,18 +30,14 @@ class CountingDataset final : public Dataset {
   explicit CountingDataset(int64_t bad_index = -1) : bad_index_(bad_index) {}
 
   int64_t size() const override { return 1000; }
-  Batch make_batch(std::span<const int64_t> indices, uint64_t seed) const override {
+  void make_batch(std::span<const int64_t> indices, uint64_t seed, Batch& batch) const override {
     made_.fetch_add(1);
     for (int64_t spin = (indices.front() * 7919) % 5; spin > 0; --spin) std::this_thread::yield();
-    Batch batch;
-    batch.ids.assign(indices.begin(), indices.end());
-    const at::Tensor values = at::empty({batch.size()}, at::TensorOptions().dtype(at::kLong));
+    at::Tensor& values = batch.allocate("x", {batch.size()}, at::kLong);
     for (size_t i = 0; i < indices.size(); ++i) {
       if (indices[i] == bad_index_) throw std::runtime_error("sample " + std::to_string(bad_index_) + " is damaged");
       values.mutable_data_ptr<int64_t>()[i] = indices[i] * 1000 + static_cast<int64_t>(seed);
     }
-    batch.tensors["x"] = values;
-    return batch;
   }
   int made() const { return made_.load(); }
 
@@ -115,14 +111,13 @@ TEST_P(LoaderThreads, PrefetchIsBounded) {
 class MeetingDataset final : public Dataset {
  public:
   int64_t size() const override { return 2; }
-  Batch make_batch(std::span<const int64_t> indices, uint64_t) const override {
+  void make_batch(std::span<const int64_t>, uint64_t, Batch&) const override {
     std::unique_lock lock(mutex_);
     ++present_;
     arrived_.notify_all();
     if (!arrived_.wait_for(lock, std::chrono::seconds(60), [&] { return present_ == 2; })) {
       throw std::runtime_error("the other thread never came");
     }
-    return Batch{{}, {indices.begin(), indices.end()}};
   }
 
  private:

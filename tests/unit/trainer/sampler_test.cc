@@ -100,20 +100,5 @@ TEST(Sampler, RefusesWhatCannotBe) {
   EXPECT_EQ(empty.error().code, ExitCode::kDataErr);
 }
 
-TEST(Sampler, ExactShardHasEverySampleOnce) {
-  for (const int64_t size : {0, 1, 7, 100}) {
-    for (const int world : {1, 3, 8}) {
-      std::vector<int64_t> all;
-      for (int rank = 0; rank < world; ++rank) {
-        const auto mine = exact_shard(size, rank, world);
-        all.insert(all.end(), mine.begin(), mine.end());
-      }
-      std::sort(all.begin(), all.end());
-      ASSERT_EQ(static_cast<int64_t>(all.size()), size);
-      for (int64_t i = 0; i < size; ++i) EXPECT_EQ(all[static_cast<size_t>(i)], i);
-    }
-  }
-}
-
 }  // namespace
 }  // namespace oarlock

@@ -1,6 +1,5 @@
 #include "trainer/tasks/image_classification/idx_images.h"
 
-#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -95,24 +94,17 @@ void IdxImages::normalize(const Normalization& normalization) {
   }
 }
 
-Batch IdxImages::make_batch(std::span<const int64_t> indices, uint64_t /*seed*/) const {
+void IdxImages::make_batch(std::span<const int64_t> indices, uint64_t /*seed*/, Batch& batch) const {
   const auto count = static_cast<int64_t>(indices.size());
   const auto pixels_each = static_cast<size_t>(height_ * width_);
-  at::Tensor images = at::empty({count, 1, height_, width_}, at::TensorOptions().dtype(at::kFloat));
-  at::Tensor labels = at::empty({count}, at::TensorOptions().dtype(at::kLong));
-  auto* to = images.mutable_data_ptr<float>();
-  auto* label = labels.mutable_data_ptr<int64_t>();
+  auto* to = batch.allocate("image", {count, 1, height_, width_}, at::kFloat).mutable_data_ptr<float>();
+  auto* label = batch.allocate("label", {count}, at::kLong).mutable_data_ptr<int64_t>();
   for (const int64_t index : indices) {
     const uint8_t* from = pixels_.data() + static_cast<size_t>(index) * pixels_each;
     for (size_t i = 0; i < pixels_each; ++i) to[i] = value_of_[from[i]];
     to += pixels_each;
     *label++ = labels_[static_cast<size_t>(index)];
   }
-  Batch batch;
-  batch.tensors.emplace("image", std::move(images));
-  batch.tensors.emplace("label", std::move(labels));
-  batch.ids.assign(indices.begin(), indices.end());
-  return batch;
 }
 
 }  // namespace oarlock

@@ -30,7 +30,7 @@ class IdxImages final : public Dataset {
   int64_t width() const { return width_; }
 
   // "image": float [n, 1, height, width], normalised; "label": int64 [n]. There is no augmentation yet.
-  Batch make_batch(std::span<const int64_t> indices, uint64_t seed) const override;
+  void make_batch(std::span<const int64_t> indices, uint64_t seed, Batch& batch) const override;
 
   // Of all pixels, scaled to 0..1.
   Normalization statistics() const;

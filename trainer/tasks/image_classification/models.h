@@ -24,20 +24,23 @@ class ImageModel : public torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& images) = 0;
 };
 
-enum class ImageModelKind { kCnn, kMlp };
+enum class ImageModelKind { kCnn, kMlp, kTorchScript };
 
 // The section "model".
 struct ImageModelConfig {
-  ImageModelKind kind = ImageModelKind::kCnn;  // name: cnn | mlp
+  ImageModelKind kind = ImageModelKind::kCnn;  // name: cnn | mlp | torchscript
   int64_t classes = 10;                        // at most 256, as idx labels are bytes
   std::vector<int64_t> channels{16, 32};       // cnn: of conv1 and conv2
-  std::vector<int64_t> hidden;  // widths between input (cnn: features) and logits; cnn [128], mlp [256, 128]
+  std::vector<int64_t> hidden;            // widths between input (cnn: features) and logits; cnn [128], mlp [256, 128]
+  bool activation_checkpointing = false;  // cnn: of each convolution
+  std::string path;                       // torchscript: the file
 };
 
 void describe(ImageModelConfig& config, Fields& fields);
 
 // cnn: conv1, conv2 (3x3, padding 1, each ReLU and 2x2 max pooling), fc1 ... fcN. mlp: fc1 ... fcN. ReLU between the
 // fc. Initialised by torch's default generator. Images must be at least 4x4 for the cnn.
+// Not for a torchscript, which is a ScriptModel (nn/script_model.h).
 std::shared_ptr<ImageModel> make_image_model(const ImageModelConfig& config, const ImageShape& shape);
 
 }  // namespace oarlock

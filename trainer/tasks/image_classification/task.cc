@@ -1,6 +1,7 @@
 #include "trainer/tasks/image_classification/task.h"
 
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "trainer/nn/script_model.h"
 #include "trainer/tasks/image_classification/idx_images.h"
 #include "trainer/tasks/image_classification/models.h"
 
@@ -51,6 +53,10 @@ class ImageClassification final : public Task {
     root.section("model", [&](Fields& model) { describe(model_, model); }, "a network for small images");
   }
 
+  // The files are read as they are.
+  PrepareOn prepare_on() const override { return PrepareOn::kOneRank; }
+  Result<void> prepare_data() override { return {}; }
+
   Result<void> prepare() override {
     auto train = IdxImages::open(data_.path, "train", model_.classes, data_.train_samples);
     if (!train) return tl::make_unexpected(train.error());
@@ -61,6 +67,7 @@ class ImageClassification final : public Task {
                   fmt::format("{}: training images are {} x {}, test images {} x {}; both must be of one data set",
                               data_.path, train->height(), train->width(), eval->height(), eval->width()));
     }
+    if (const Result<void> loaded = load_script({1, 1, train->height(), train->width()}); !loaded) return loaded;
     if (model_.kind == ImageModelKind::kCnn && std::min(train->height(), train->width()) < 4) {
       return fail(ExitCode::kDataErr, fmt::format("{}: images are {} x {}; the model cnn needs at least 4 x 4: use mlp",
                                                   data_.path, train->height(), train->width()));
@@ -78,6 +85,7 @@ class ImageClassification final : public Task {
   const Dataset& eval_data() const override { return *eval_; }
 
   std::shared_ptr<torch::nn::Module> build_model() override {
+    if (script_) return script_;
     return make_image_model(model_, {.channels = 1, .height = train_->height(), .width = train_->width()});
   }
 
@@ -86,30 +94,58 @@ class ImageClassification final : public Task {
     return {.loss = at::cross_entropy_loss(logits, batch["label"]), .outputs = {logits}};
   }
 
-  MetricSums eval_step(torch::nn::Module& model, const Batch& batch) override {
+  EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {
     const at::Tensor logits = forward(model, batch);
     const at::Tensor& labels = batch["label"];
     // Summed in double precision: the total must not depend on how samples fell into batches.
     const at::Tensor losses = at::cross_entropy_loss(logits, labels, {}, at::Reduction::None);
-    return {{"loss", losses.to(at::kDouble).sum().item<double>()},
-            {"top1", count_top_k(logits, labels, 1)},
-            {"top5", count_top_k(logits, labels, 5)}};
+    return {.sums = {{"loss", losses.to(at::kDouble).sum().item<double>()},
+                     {"top1", count_top_k(logits, labels, 1)},
+                     {"top5", count_top_k(logits, labels, 5)}},
+            .rows = {}};
   }
 
-  Metrics metrics(const MetricSums& totals) const override {
+  Metrics metrics(const MetricSums& totals, const EvalRows& /*rows*/) const override {
     const double count = totals.at("count");
     return {{"loss", totals.at("loss") / count},
             {"accuracy", totals.at("top1") / count},
             {"top5", totals.at("top5") / count}};
   }
 
+  Monitor monitor() const override { return {.metric = "accuracy", .mode = MetricMode::kMax}; }
+
  private:
   static at::Tensor forward(torch::nn::Module& model, const Batch& batch) {
+    if (auto* script = dynamic_cast<ScriptModel*>(&model)) return script->forward({batch["image"]});
     return dynamic_cast<ImageModel&>(model).forward(batch["image"]);
+  }
+
+  // Where the model is one: tries it on an image of this size, so that a script for other data does not fail later.
+  Result<void> load_script(at::IntArrayRef image) {
+    if (model_.kind != ImageModelKind::kTorchScript) return {};
+    Result<std::shared_ptr<ScriptModel>> script = ScriptModel::load(model_.path);
+    if (!script) return tl::make_unexpected(script.error());
+    script_ = std::move(*script);
+    const at::NoGradGuard no_gradients;
+    script_->eval();
+    try {
+      const at::Tensor logits = script_->forward({at::zeros(image)});
+      script_->train();
+      if (logits.sizes() == at::IntArrayRef{1, model_.classes}) return {};
+      return fail(ExitCode::kConfig,
+                  fmt::format("{}: gives logits of shape {} for an image of {}, expected [1, {}] "
+                              "(model.classes)",
+                              model_.path, c10::str(logits.sizes()), c10::str(image), model_.classes));
+    } catch (const std::exception& error) {
+      const std::string text = error.what();
+      return fail(ExitCode::kConfig, fmt::format("{}: cannot take an image of {}: {}", model_.path, c10::str(image),
+                                                 text.substr(0, text.find('\n'))));
+    }
   }
 
   DataConfig data_;
   ImageModelConfig model_;
+  std::shared_ptr<ScriptModel> script_;  // where the model is one
   std::unique_ptr<IdxImages> train_;
   std::unique_ptr<IdxImages> eval_;
 };

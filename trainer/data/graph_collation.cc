@@ -1,0 +1,212 @@
+#include "trainer/data/graph_collation.h"
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+#include <string_view>
+
+namespace oarlock {
+namespace {
+
+// What collate() adds itself.
+constexpr std::string_view kReserved[] = {"edge_index", "batch", "ptr", "edge_ptr"};
+
+size_t at(int64_t index) { return static_cast<size_t>(index); }
+
+tl::unexpected<Error> wrong(const std::string& what) { return fail(ExitCode::kDataErr, "graphs: " + what); }
+
+Result<void> check_offsets(const std::vector<int64_t>& offsets, const char* name) {
+  if (offsets.empty() || offsets.front() != 0) return wrong(fmt::format("{} must begin with 0", name));
+  if (!std::is_sorted(offsets.begin(), offsets.end())) return wrong(fmt::format("{} must not descend", name));
+  return {};
+}
+
+Result<void> check_tensors(const std::map<std::string, at::Tensor>& tensors, int64_t rows, const char* of) {
+  for (const auto& [name, tensor] : tensors) {
+    if (std::find(std::begin(kReserved), std::end(kReserved), name) != std::end(kReserved))
+      return wrong(fmt::format("the name '{}' is kept for what collation adds", name));
+    if (!tensor.is_contiguous() || tensor.dim() == 0 || tensor.size(0) != rows) {
+      return wrong(fmt::format("'{}' must be contiguous with a row for each of {} {}", name, rows, of));
+    }
+  }
+  return {};
+}
+
+// `offsets` cut the values into the graphs.
+Result<void> check_numbers(const std::string& name, std::span<const int64_t> values,
+                           const std::vector<int64_t>& offsets, int64_t per_row,
+                           const std::vector<int64_t>& node_offsets) {
+  for (size_t graph = 0; graph + 1 < node_offsets.size(); ++graph) {
+    const int64_t nodes = node_offsets[graph + 1] - node_offsets[graph];
+    for (size_t i = at(offsets[graph] * per_row); i < at(offsets[graph + 1] * per_row); ++i) {
+      if (values[i] < 0 || values[i] >= nodes)
+        return wrong(fmt::format("'{}' of graph {} names node {}, but it has {} nodes", name, graph, values[i], nodes));
+    }
+  }
+  return {};
+}
+
+int64_t elements_per_row(const at::Tensor& tensor) { return c10::multiply_integers(tensor.sizes().slice(1)); }
+
+std::vector<int64_t> one_each(int64_t count) {
+  std::vector<int64_t> offsets(at(count) + 1);
+  std::iota(offsets.begin(), offsets.end(), 0);
+  return offsets;
+}
+
+Result<void> check(const GraphArrays& arrays) {
+  if (auto good = check_offsets(arrays.node_offsets, "node_offsets"); !good) return good;
+  if (auto good = check_offsets(arrays.edge_offsets, "edge_offsets"); !good) return good;
+  if (arrays.node_offsets.size() != arrays.edge_offsets.size())
+    return wrong("node_offsets and edge_offsets are not of as many graphs");
+  const auto graphs = static_cast<int64_t>(arrays.node_offsets.size()) - 1;
+  const int64_t edges = arrays.edge_offsets.back();
+  if (arrays.edge_index.scalar_type() != at::kLong || arrays.edge_index.sizes() != at::IntArrayRef({2, edges}) ||
+      !arrays.edge_index.is_contiguous()) {
+    return wrong(fmt::format("edge_index must be int64 [2, {}] and contiguous", edges));
+  }
+  if (auto good = check_tensors(arrays.nodes, arrays.node_offsets.back(), "nodes"); !good) return good;
+  if (auto good = check_tensors(arrays.edges, edges, "edges"); !good) return good;
+  if (auto good = check_tensors(arrays.graphs, graphs, "graphs"); !good) return good;
+  const auto* index = arrays.edge_index.const_data_ptr<int64_t>();
+  for (const int64_t row : {0, 1}) {
+    auto good =
+        check_numbers("edge_index", {index + row * edges, at(edges)}, arrays.edge_offsets, 1, arrays.node_offsets);
+    if (!good) return good;
+  }
+  for (const std::string& name : arrays.node_numbers) {
+    const auto look = [&](const std::map<std::string, at::Tensor>& tensors,
+                          const std::vector<int64_t>& offsets) -> Result<bool> {
+      const auto found = tensors.find(name);
+      if (found == tensors.end()) return false;
+      if (found->second.scalar_type() != at::kLong)
+        return wrong(fmt::format("'{}' numbers nodes: it must be int64", name));
+      const std::span values(found->second.const_data_ptr<int64_t>(), at(found->second.numel()));
+      return check_numbers(name, values, offsets, elements_per_row(found->second), arrays.node_offsets).map([] {
+        return true;
+      });
+    };
+    bool found = false;
+    for (const Result<bool>& looked : {look(arrays.nodes, arrays.node_offsets), look(arrays.edges, arrays.edge_offsets),
+                                       look(arrays.graphs, one_each(graphs))}) {
+      if (!looked) return tl::make_unexpected(looked.error());
+      found = found || *looked;
+    }
+    if (!found) return wrong(fmt::format("node_numbers has '{}', but there is no such tensor", name));
+  }
+  return {};
+}
+
+// The edges of each graph by destination, those to one node in their old order.
+void sort_edges(GraphArrays& arrays) {
+  const int64_t edges = arrays.edge_offsets.back();
+  const auto* destination = arrays.edge_index.const_data_ptr<int64_t>() + edges;
+  std::vector<int64_t> order(at(edges));
+  std::iota(order.begin(), order.end(), 0);
+  for (size_t graph = 0; graph + 1 < arrays.edge_offsets.size(); ++graph) {
+    std::stable_sort(order.begin() + arrays.edge_offsets[graph], order.begin() + arrays.edge_offsets[graph + 1],
+                     [&](int64_t a, int64_t b) { return destination[a] < destination[b]; });
+  }
+  if (std::is_sorted(order.begin(), order.end())) return;
+  const at::Tensor index = at::empty({edges}, at::TensorOptions().dtype(at::kLong));
+  std::copy(order.begin(), order.end(), index.mutable_data_ptr<int64_t>());
+  arrays.edge_index = arrays.edge_index.index_select(1, index);
+  for (auto& [name, tensor] : arrays.edges) tensor = tensor.index_select(0, index);
+}
+
+// Rows of each graph, one graph after the other. offsets empty: one row for each graph.
+class Gather {
+ public:
+  Gather(const std::vector<int64_t>& offsets, std::span<const int64_t> indices) : offsets_(offsets), indices_(indices) {
+    for (const int64_t graph : indices) rows_ += length(graph);
+  }
+  int64_t rows() const { return rows_; }
+  int64_t begin(int64_t graph) const { return offsets_.empty() ? graph : offsets_[at(graph)]; }
+  int64_t length(int64_t graph) const { return offsets_.empty() ? 1 : offsets_[at(graph) + 1] - offsets_[at(graph)]; }
+
+  void copy(const at::Tensor& from, at::Tensor& to) const {
+    const size_t bytes = at(elements_per_row(from)) * from.element_size();
+    const auto* source = static_cast<const char*>(from.const_data_ptr());
+    auto* target = static_cast<char*>(to.mutable_data_ptr());
+    for (const int64_t graph : indices_) {
+      const size_t size = at(length(graph)) * bytes;
+      if (size > 0) std::memcpy(target, source + at(begin(graph)) * bytes, size);
+      target += size;
+    }
+  }
+
+  // Node numbers count from `first[g]` for the g-th graph.
+  void copy_shifted(const int64_t* from, int64_t per_row, const int64_t* first, int64_t* to) const {
+    for (size_t g = 0; g < indices_.size(); ++g) {
+      const int64_t* source = from + begin(indices_[g]) * per_row;
+      const int64_t count = length(indices_[g]) * per_row;
+      for (int64_t i = 0; i < count; ++i) to[i] = source[i] + first[g];
+      to += count;
+    }
+  }
+
+ private:
+  const std::vector<int64_t>& offsets_;
+  std::span<const int64_t> indices_;
+  int64_t rows_ = 0;
+};
+
+void gather_all(const std::map<std::string, at::Tensor>& tensors, const Gather& gather,
+                const std::set<std::string>& node_numbers, const int64_t* first, Batch& batch) {
+  for (const auto& [name, tensor] : tensors) {
+    std::vector<int64_t> sizes = tensor.sizes().vec();
+    sizes[0] = gather.rows();
+    at::Tensor& out = batch.allocate(name, sizes, tensor.scalar_type());
+    if (node_numbers.contains(name)) {
+      gather.copy_shifted(tensor.const_data_ptr<int64_t>(), elements_per_row(tensor), first,
+                          out.mutable_data_ptr<int64_t>());
+    } else {
+      gather.copy(tensor, out);
+    }
+  }
+}
+
+}  // namespace
+
+Result<GraphCollation> GraphCollation::create(GraphArrays arrays) {
+  if (auto good = check(arrays); !good) return tl::make_unexpected(good.error());
+  sort_edges(arrays);
+  return GraphCollation(std::move(arrays));
+}
+
+void GraphCollation::collate(std::span<const int64_t> indices, Batch& batch) const {
+  for (const int64_t graph : indices) {
+    if (graph < 0 || graph >= size()) throw std::out_of_range(fmt::format("graph {} is not below {}", graph, size()));
+  }
+  const Gather nodes(arrays_.node_offsets, indices);
+  const Gather edges(arrays_.edge_offsets, indices);
+  static const std::vector<int64_t> kOneRowEach;
+  const Gather graphs(kOneRowEach, indices);
+
+  auto* ptr = batch.allocate("ptr", {graphs.rows() + 1}, at::kLong).mutable_data_ptr<int64_t>();
+  auto* of_node = batch.allocate("batch", {nodes.rows()}, at::kLong).mutable_data_ptr<int64_t>();
+  ptr[0] = 0;
+  for (size_t g = 0; g < indices.size(); ++g) {
+    ptr[g + 1] = ptr[g] + nodes.length(indices[g]);
+    std::fill(of_node + ptr[g], of_node + ptr[g + 1], static_cast<int64_t>(g));
+  }
+
+  auto* index = batch.allocate("edge_index", {2, edges.rows()}, at::kLong).mutable_data_ptr<int64_t>();
+  const auto* from = arrays_.edge_index.const_data_ptr<int64_t>();
+  edges.copy_shifted(from, 1, ptr, index);
+  edges.copy_shifted(from + arrays_.edge_offsets.back(), 1, ptr, index + edges.rows());
+  auto* edge_ptr = batch.allocate("edge_ptr", {nodes.rows() + 1}, at::kLong).mutable_data_ptr<int64_t>();
+  std::fill(edge_ptr, edge_ptr + nodes.rows() + 1, 0);
+  for (int64_t e = 0; e < edges.rows(); ++e) ++edge_ptr[index[edges.rows() + e] + 1];
+  std::partial_sum(edge_ptr, edge_ptr + nodes.rows() + 1, edge_ptr);
+
+  gather_all(arrays_.nodes, nodes, arrays_.node_numbers, ptr, batch);
+  gather_all(arrays_.edges, edges, arrays_.node_numbers, ptr, batch);
+  gather_all(arrays_.graphs, graphs, arrays_.node_numbers, ptr, batch);
+}
+
+}  // namespace oarlock

@@ -1,0 +1,14 @@
+// A task's data made ready once, not by every rank that will read them.
+#pragma once
+
+#include "trainer/distributed/process_group.h"
+#include "trainer/engine/task.h"
+
+namespace oarlock {
+
+// Called by all ranks: Task::prepare_data() on the ranks that Task::prepare_on() names, while the others wait. A
+// failure is everybody's, with the message of the first rank that failed. The wait is a collective: preparing may take
+// as long as distributed.timeout_seconds.
+Result<void> prepare_data(Task& task, const RankGroup& group, int local_rank);
+
+}  // namespace oarlock
