@@ -1,0 +1,86 @@
+// A TorchScript module trains here as it does in Python, under the names that it has there.
+#include "trainer/nn/script_model.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/support/temporary_folder.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/nn/named_tensors.h"
+
+namespace oarlock {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr char kModel[] = OARLOCK_TEST_DATA "/script_model.pt";
+
+std::vector<std::string> names(const std::vector<NamedTensor>& tensors) {
+  std::vector<std::string> out;
+  for (const NamedTensor& item : tensors) out.push_back(item.name);
+  return out;
+}
+
+TEST(ScriptModel, HasPythonsNamesAndFrozenParameters) {
+  const auto model = ScriptModel::load(kModel);
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_THAT(names(unique_parameters(**model)),
+              ElementsAre("scale", "features.0.weight", "features.0.bias", "features.1.weight", "features.1.bias",
+                          "head.weight", "head.bias"));
+  EXPECT_THAT(names(unique_buffers(**model)),
+              ElementsAre("features.1.running_mean", "features.1.running_var", "features.1.num_batches_tracked"));
+  for (const NamedTensor& item : unique_parameters(**model))
+    EXPECT_EQ(item.tensor.requires_grad(), item.name != "scale") << item.name;
+}
+
+TEST(ScriptModel, ThreeStepsAreThoseOfPython) {
+  const auto golden = read_safetensors(OARLOCK_TEST_DATA "/script_model_goldens.safetensors");
+  ASSERT_TRUE(golden) << golden.error().message;
+  const TensorMap& tensors = golden->tensors;
+  const auto loaded = ScriptModel::load(kModel);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  ScriptModel& model = **loaded;
+  const at::Tensor& image = tensors.at("image");
+  model.eval();
+  EXPECT_TRUE(model.forward({image}).allclose(tensors.at("before.eval"), 1e-5, 1e-6));
+  model.train();
+  for (int64_t step = 0; step < 3; ++step) {
+    model.zero_grad();
+    const at::Tensor loss = at::cross_entropy_loss(model.forward({image}), tensors.at("label"));
+    EXPECT_NEAR(loss.item<double>(), tensors.at("loss")[step].item<double>(), 1e-6);
+    loss.backward();
+    const at::NoGradGuard no_gradients;
+    for (const NamedTensor& item : unique_parameters(model)) {
+      if (item.tensor.grad().defined()) item.tensor.sub_(item.tensor.grad(), 0.1);
+    }
+  }
+  model.eval();
+  EXPECT_TRUE(model.forward({image}).allclose(tensors.at("after.eval"), 1e-5, 1e-6));
+  std::vector<NamedTensor> state = unique_parameters(model);
+  for (const NamedTensor& item : unique_buffers(model)) state.push_back(item);
+  for (const NamedTensor& item : state) {
+    const at::Tensor& expected = tensors.at("after." + item.name);
+    EXPECT_TRUE(item.tensor.to(at::kDouble).allclose(expected.to(at::kDouble), 1e-5, 1e-6)) << item.name;
+  }
+}
+
+TEST(ScriptModel, WhatIsNoScriptSaysSo) {
+  const auto missing = ScriptModel::load("/nowhere/model.pt");
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, ExitCode::kNoInput);
+  const test::TemporaryFolder folder;
+  const std::string path = (folder.path() / "model.pt").string();
+  std::ofstream(path) << "not a script";
+  const auto wrong = ScriptModel::load(path);
+  ASSERT_FALSE(wrong);
+  EXPECT_EQ(wrong.error().code, ExitCode::kDataErr);
+  EXPECT_THAT(wrong.error().message, HasSubstr(path + ": is no TorchScript module"));
+}
+
+}  // namespace
+}  // namespace oarlock
