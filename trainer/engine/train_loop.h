@@ -2,25 +2,34 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "trainer/config/batch_plan.h"
 #include "trainer/config/config.h"
 #include "trainer/data/loader.h"
 #include "trainer/data/sampler.h"
+#include "trainer/device/batch_feed.h"
 #include "trainer/engine/checkpointer.h"
+#include "trainer/engine/early_stopping.h"
 #include "trainer/engine/evaluator.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task.h"
+#include "trainer/engine/train_step.h"
+#include "trainer/optim/plateau.h"
+#include "trainer/optim/schedule.h"
 
 namespace oarlock {
 
 // Everything that the loop works with; all of it outlives the loop.
 struct TrainParts {
-  const TrainerConfig& config;
+  const TrainerConfig& config;  // scaled() by the plan
+  const BatchPlan& plan;
   const RankGroup& group;
   Task& task;
   DistributedModel& model;
-  Optimizer& optimizer;
+  TrainStep& step;
   Checkpointer* checkpointer;  // null: no checkpoints
   Telemetry& telemetry;
   const StopFlag& stop;
@@ -31,7 +40,9 @@ struct TrainSummary {
   Position position;
   int64_t target_steps = 0;
   bool interrupted = false;       // stopped by a signal, with everything saved
+  std::string not_saved;          // but for this reason, where it is not empty
   bool was_complete = false;      // the checkpoint held the finished run already
+  std::string stopped_early;      // why the run ended before its length; empty: it did not
   Metrics metrics;                // of the last evaluation
   int64_t samples = 0;            // trained on by all ranks in this process's life
   double train_seconds = 0;       // spent on steps
@@ -44,37 +55,56 @@ class TrainLoop {
   // kConfig: the batch does not fit the world size or the data.
   static Result<TrainLoop> create(const TrainParts& parts);
 
-  // Called by all ranks. kDataErr when the loss is not finite; else what checkpoints fail with. Throws what the task
-  // and the group throw.
+  // Called by all ranks. kDataErr when the section "nonfinite" ends the run; else what checkpoints fail with. Throws
+  // what the task and the group throw.
   Result<TrainSummary> run();
 
-  bool loss_is_finite() const { return loss_is_finite_; }
+  // Why the run was ended by the section "nonfinite": "NonFiniteLoss", "NonFiniteGradient"; else empty.
+  const std::string& nonfinite() const { return nonfinite_; }
+
+  // Whether the ranks' parameters were found to differ.
+  bool diverged() const { return diverged_; }
 
  private:
-  TrainLoop(const TrainParts& parts, DistributedSampler sampler, int64_t batch_size)
-      : parts_(parts), sampler_(sampler), batch_size_(batch_size), stop_(parts.stop, parts.group) {}
+  TrainLoop(const TrainParts& parts, DistributedSampler sampler);
 
   Result<void> restore();
   Result<void> train_epoch();
-  Result<void> train_step(const Batch& batch, SteadyTime begin);
-  Result<void> log_loss();
+  bool train_step(BatchFeed& feed);
+  void step_done(int64_t samples, SteadyTime begin);
+  Result<void> after_step();
+  Result<void> check_parameters();
+  Result<void> look();
+  Result<void> check_finite(double loss, const StepReading& reading);
   Result<void> end_epoch();
   Result<void> finish();
   Result<void> save();
+  Result<void> save_at_end();
+  Result<void> stop();
   Result<void> run_evaluation();
-  bool finished() const;
+  Result<void> observe();
+  bool length_reached() const;
+  bool finished() const { return length_reached() || early_stopping_.stopped(); }
   int64_t steps_in_epoch(int64_t samples_done) const;
+  int64_t samples_of_next_step() const;
+  ScheduleTime schedule_time() const;
+  double rate(double lr) const;
   int64_t target_steps() const;
 
   TrainParts parts_;
   DistributedSampler sampler_;
-  int64_t batch_size_;  // of this rank
   StopAgreement stop_;
+  std::optional<Plateau> plateau_;
+  EarlyStopping early_stopping_;
+  std::vector<Stateful*> stateful_;  // what a checkpoint holds besides the model
   Position position_;
-  at::Tensor loss_;                 // of the last step, this rank's
-  int64_t loss_checked_step_ = -1;  // up to here the loss is known to be finite
-  bool loss_is_finite_ = true;
+  double step_seconds_ = 0;  // of the last step
+  int64_t looked_at_step_ = -1;
+  int64_t skipped_seen_ = 0;
+  bool diverged_ = false;
+  std::string nonfinite_;
   int64_t evaluated_step_ = -1;
+  bool is_best_ = false;  // the last evaluation was the best so far
   TrainSummary summary_;
 };
 

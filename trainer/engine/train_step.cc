@@ -62,7 +62,16 @@ void TrainStep::add(const Batch& batch) {
     forward_backward(batch, weight);
     return;
   }
-  finish(batch, weight);
+  if (graph_ && first) {
+    const StepGraph::Outputs outputs = graph_->run(batch, [&](const Batch& input) {
+      finish(input, weight);
+      return StepGraph::Outputs{loss_, gradient_norm_};
+    });
+    loss_ = outputs[0];
+    gradient_norm_ = outputs[1];
+  } else {
+    finish(batch, weight);
+  }
   if (average_) average_->update();
   enter(Phase::kOther);
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trainer/config/config.h"
+#include "trainer/device/step_graph.h"
 #include "trainer/distributed/distributed_model.h"
 #include "trainer/engine/task.h"
 #include "trainer/optim/grad_scaler.h"
@@ -37,6 +38,9 @@ class TrainStep {
   // does.
   static Result<std::unique_ptr<TrainStep>> create(const TrainerConfig& config, Task& task, DistributedModel& model,
                                                    const RankGroup& group, std::function<void(Phase)> enter = {});
+
+  // From now on a step of one micro-batch is recorded and replayed.
+  void replay_with(std::unique_ptr<StepGraph> graph) { graph_ = std::move(graph); }
 
   // Begins step `index` (from 0) of the run, on so many samples of this rank. Seeds the random numbers, and sets the
   // learning rates: rate_of gives the rate of a group from its lr.
@@ -66,8 +70,8 @@ class TrainStep {
   TrainStep(const TrainerConfig& config, Task& task, DistributedModel& model, const RankGroup& group,
             std::unique_ptr<Optimizer> optimizer, std::function<void(Phase)> enter);
 
-  // The last micro-batch, and the update. The same work on the device every time, with everything that changes from step
-  // to step in device tensors, so that a CUDA graph may record it; begin() and the moving average stay outside.
+  // The last micro-batch, and the update. The same work on the device every time, with everything that changes from
+  // step to step in device tensors, so that a CUDA graph may record it; begin() and the moving average stay outside.
   void finish(const Batch& batch, double weight);
   void forward_backward(const Batch& batch, double weight);
   at::Tensor scaled(const at::Tensor& loss, double weight) const;
@@ -84,6 +88,7 @@ class TrainStep {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GradScaler> scaler_;
   std::optional<MovingAverage> average_;
+  std::unique_ptr<StepGraph> graph_;  // null: every step runs as it is
 
   int64_t samples_ = 0;
   int64_t samples_left_ = 0;

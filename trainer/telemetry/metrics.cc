@@ -71,10 +71,21 @@ TrainerMetrics::TrainerMetrics(int rank, int world_size, const BuildInfo& build,
                         .Add({}, kStepBuckets);
   rendezvous_duration_ =
       &families.histogram("trainer_rendezvous_duration_seconds", "Time until all ranks had met.").Add({}, kLongBuckets);
-  nonfinite_loss_ = &families.counter("trainer_nonfinite_steps_total", "Steps found to have a loss that is not finite.")
-                         .Add({{"kind", "loss"}});
+  auto& nonfinite = families.counter("trainer_nonfinite_steps_total",
+                                     "Steps found to have a loss that is not finite, and steps skipped as a gradient "
+                                     "was not.");
+  nonfinite_loss_ = &nonfinite.Add({{"kind", "loss"}});
+  nonfinite_gradient_ = &nonfinite.Add({{"kind", "gradient"}});
+  auto& checks = families.counter("trainer_parameter_checks_total", "Comparisons of all ranks' parameters.");
+  parameters_equal_ = &checks.Add({{"result", "equal"}});
+  parameters_diverged_ = &checks.Add({{"result", "diverged"}});
   communication_errors_ =
       &families.counter("trainer_comm_errors_total", "Collectives that failed.").Add({{"kind", "peer_lost"}});
+
+  recomputed_steps_ = &families
+                           .counter("trainer_recomputed_steps_total",
+                                    "Steps that an earlier attempt had done after its last checkpoint.")
+                           .Add({});
 
   auto& phases = families.counter("trainer_phase_seconds_total",
                                   "Time by phase; the phases are exclusive and sum up to the uptime.");
@@ -87,6 +98,8 @@ TrainerMetrics::TrainerMetrics(int rank, int world_size, const BuildInfo& build,
     collective_bytes_[i] = &bytes.Add(labels);
   }
   loss_ = &families.gauge("trainer_loss", "Mean training loss over the ranks, at the last logged step.");
+  gradient_norm_ = &families.gauge("trainer_gradient_norm",
+                                   "Norm of all gradients together before clipping, at the last logged step.");
   validation_loss_ = &families.gauge("trainer_validation_loss", "Loss of the last evaluation.");
   last_checkpoint_step_ = &families.gauge("trainer_last_checkpoint_step", "Step of the newest complete checkpoint.");
   last_checkpoint_timestamp_ = &families.gauge("trainer_last_checkpoint_timestamp_seconds",
@@ -130,8 +143,11 @@ void TrainerMetrics::checkpoint_done(bool save, bool success, int64_t bytes, dou
   checkpoint_operations_->Add({{"operation", operation}, {"result", success ? "success" : "failure"}}).Increment();
   if (!success) return;
   checkpoint_bytes_->Add({{"operation", operation}}).Increment(static_cast<double>(bytes));
-  checkpoint_duration_->Add({{"operation", operation}, {"mode", "sync"}}, kLongBuckets).Observe(seconds);
+  checkpoint_duration_->Add({{"operation", operation}, {"mode", save ? "async" : "sync"}}, kLongBuckets)
+      .Observe(seconds);
 }
+
+void TrainerMetrics::steps_lost(int64_t steps) { recomputed_steps_->Increment(static_cast<double>(steps)); }
 
 void TrainerMetrics::set_last_checkpoint(int64_t step, SystemTime time) {
   last_checkpoint_step_->Add({}).Set(static_cast<double>(step));
@@ -139,6 +155,9 @@ void TrainerMetrics::set_last_checkpoint(int64_t step, SystemTime time) {
 }
 
 void TrainerMetrics::nonfinite_loss() { nonfinite_loss_->Increment(); }
+void TrainerMetrics::nonfinite_gradients(int64_t steps) { nonfinite_gradient_->Increment(static_cast<double>(steps)); }
+void TrainerMetrics::set_gradient_norm(double norm) { gradient_norm_->Add({}).Set(norm); }
+void TrainerMetrics::parameters_checked(bool equal) { (equal ? parameters_equal_ : parameters_diverged_)->Increment(); }
 void TrainerMetrics::communication_error() { communication_errors_->Increment(); }
 
 }  // namespace oarlock

@@ -28,7 +28,7 @@ struct RunInfo {
   std::string run_id;
   std::string model;
   std::string strategy;   // ddp | single
-  std::string precision;  // fp32
+  std::string precision;  // fp32 | fp16 | bf16
 };
 
 enum class Collective { kAllReduce, kBroadcast, kAllGather, kBarrier };
@@ -49,9 +49,13 @@ class TrainerMetrics {
   void rendezvous_done(double seconds);
   void collective(Collective op, int64_t operations, int64_t bytes);
   void checkpoint_done(bool save, bool success, int64_t bytes, double seconds);  // save, or else restore
+  void steps_lost(int64_t steps);
   void set_last_checkpoint(int64_t step, SystemTime time);
   void nonfinite_loss();
+  void nonfinite_gradients(int64_t steps);
+  void set_gradient_norm(double norm);
   void communication_error();
+  void parameters_checked(bool equal);
 
  private:
   std::shared_ptr<prometheus::Registry> registry_;
@@ -64,13 +68,18 @@ class TrainerMetrics {
   prometheus::Histogram* step_duration_;
   prometheus::Histogram* rendezvous_duration_;
   prometheus::Counter* nonfinite_loss_;
+  prometheus::Counter* nonfinite_gradient_;
   prometheus::Counter* communication_errors_;
+  prometheus::Counter* parameters_equal_;
+  prometheus::Counter* parameters_diverged_;
+  prometheus::Counter* recomputed_steps_;
   std::array<prometheus::Counter*, kPhaseNames.size()> phases_{};
   std::array<prometheus::Counter*, 4> collective_operations_{};
   std::array<prometheus::Counter*, 4> collective_bytes_{};
   // Families whose series appear with their first value, so that no dashboard shows a loss of 0 that never was.
   prometheus::Family<prometheus::Gauge>* loss_;
   prometheus::Family<prometheus::Gauge>* validation_loss_;
+  prometheus::Family<prometheus::Gauge>* gradient_norm_;
   prometheus::Family<prometheus::Gauge>* last_checkpoint_step_;
   prometheus::Family<prometheus::Gauge>* last_checkpoint_timestamp_;
   prometheus::Family<prometheus::Counter>* checkpoint_operations_;

@@ -10,6 +10,11 @@ void PhaseClock::enter(Phase phase) {
   phase_ = phase;
 }
 
+Phase PhaseClock::phase() const {
+  const std::lock_guard lock(mutex_);
+  return phase_;
+}
+
 std::array<double, kPhaseNames.size()> PhaseClock::seconds() const {
   const std::lock_guard lock(mutex_);
   std::array<double, kPhaseNames.size()> out = seconds_;

@@ -33,6 +33,9 @@ class PhaseClock {
 
   void enter(Phase phase);
 
+  // Of this moment.
+  Phase phase() const;
+
   // Seconds by phase until now, the one under way included; indexed as kPhaseNames.
   std::array<double, kPhaseNames.size()> seconds() const;
 

@@ -139,11 +139,13 @@ void Telemetry::checkpoint_saved(int64_t step, const std::string& folder, int64_
   logger().info("checkpoint saved", {{"step", step}, {"folder", folder}, {"bytes", bytes}, {"seconds", seconds}});
 }
 
-void Telemetry::checkpoint_restored(int64_t step, const std::string& folder, double seconds) {
+void Telemetry::checkpoint_restored(int64_t step, const std::string& folder, double seconds, int64_t lost_steps) {
   metrics_.checkpoint_done(false, true, 0, seconds);
+  metrics_.steps_lost(lost_steps);
   metrics_.set_last_checkpoint(step, clock_.now());
   status_.update([&](RankStatus& status) { status.checkpoint_step = step; });
-  logger().info("resuming from a checkpoint", {{"resumed_from_step", step}, {"folder", folder}});
+  logger().info("resuming from a checkpoint",
+                {{"resumed_from_step", step}, {"lost_steps", lost_steps}, {"folder", folder}});
 }
 
 void Telemetry::checkpoint_known(int64_t step) {
@@ -152,6 +154,14 @@ void Telemetry::checkpoint_known(int64_t step) {
 }
 
 void Telemetry::checkpoint_failed(bool save) { metrics_.checkpoint_done(save, false, 0, 0); }
+void Telemetry::skipped(int64_t steps) {
+  if (steps == 0) return;
+  metrics_.nonfinite_gradients(steps);
+  if (options_.rank == 0) {
+    logger().warn("steps were skipped, as loss or gradient was not finite", {{"steps", steps}, {"step", view_.step}});
+  }
+}
+
 void Telemetry::nonfinite_loss() { metrics_.nonfinite_loss(); }
 void Telemetry::peer_lost() { metrics_.communication_error(); }
 

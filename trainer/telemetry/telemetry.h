@@ -54,11 +54,15 @@ class Telemetry {
   void loss_known(double loss);  // mean over the ranks, of the last step
   void evaluated(const std::map<std::string, double>& metrics);
   void checkpoint_saved(int64_t step, const std::string& folder, int64_t bytes, double seconds);
-  void checkpoint_restored(int64_t step, const std::string& folder, double seconds);
+  // lost_steps: done before the crash, beyond the checkpoint.
+  void checkpoint_restored(int64_t step, const std::string& folder, double seconds, int64_t lost_steps);
   void checkpoint_known(int64_t step);  // on the ranks that neither write nor read it
   void checkpoint_failed(bool save);
   void nonfinite_loss();
+  void skipped(int64_t steps);  // more of them since it was told last, as loss or gradient was not finite
+  void gradient_norm_known(double norm) { metrics_.set_gradient_norm(norm); }  // of the last step
   void peer_lost();
+  void parameters_checked(bool equal) { metrics_.parameters_checked(equal); }
   void collective(Collective op, int64_t operations, int64_t bytes) { metrics_.collective(op, operations, bytes); }
   void finished(bool success);
 
@@ -67,6 +71,7 @@ class Telemetry {
     return logger_;
   }
   RankStatus status() const { return status_.get(); }
+  std::string_view phase() const { return kPhaseNames[static_cast<size_t>(phases_.phase())]; }  // any thread
   double samples_per_second() const { return throughput_.samples_per_second(); }
 
  private:

@@ -211,7 +211,8 @@ TEST(ParameterGroups, AGroupThatIsLeftEmptyIsAnError) {
   EXPECT_EQ(groups.error().code, ExitCode::kConfig);
   EXPECT_THAT(groups.error().message, AllOf(HasSubstr("groups[0]"), HasSubstr("'^encoder'"), HasSubstr("a.weight")));
   config.groups[0].match = ".";
-  config.groups.push_back({.match = "bias"});
+  config.groups.resize(2);
+  config.groups[1].match = "bias";
   groups = group_parameters(config, golden_parameters());
   ASSERT_FALSE(groups);
   EXPECT_THAT(groups.error().message, AllOf(HasSubstr("groups[1]"), HasSubstr("belongs to a group before")));

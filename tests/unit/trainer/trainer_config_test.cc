@@ -147,7 +147,7 @@ TEST(TrainerConfig, ValuesOutOfRange) {
       {"optimizer: {lr: 0}", "optimizer.lr: 0 is not above 0"},
       {"optimizer: {weight_decay: -0.1}", "optimizer.weight_decay: -0.1 is below 0"},
       {"optimizer: {momentum: 0.9}", "optimizer.momentum: belongs to the optimizer sgd"},
-      {"optimizer: {name: sgd, betas: [0.9, 0.99]}", "optimizer.betas: belongs to the optimizer adamw"},
+      {"optimizer: {name: sgd, betas: [0.9, 0.99]}", "optimizer.betas: belongs to the optimizers adam"},
       {"optimizer: {betas: [0.9]}", "optimizer.betas: expected two numbers"},
       {"optimizer: {betas: [0.9, 1.0]}", "optimizer.betas: element 1: 1 is not in [0, 1)"},
       {"optimizer: {name: sgd, momentum: 1}", "optimizer.momentum: 1 is not in [0, 1)"},
@@ -219,14 +219,87 @@ TEST(TrainerConfig, JsonIsYaml) {
   EXPECT_EQ(config->optimizer.lr, 0.0005);
 }
 
-TEST(BatchSize, PerDeviceOrGlobal) {
-  EXPECT_EQ(batch_size_per_rank({32, BatchPer::kDevice, false}, 3), 32);
-  EXPECT_EQ(batch_size_per_rank({96, BatchPer::kGlobal, false}, 3), 32);
-  const auto uneven = batch_size_per_rank({32, BatchPer::kGlobal, false}, 3);
-  ASSERT_FALSE(uneven);
-  EXPECT_EQ(uneven.error().code, ExitCode::kConfig);
-  EXPECT_THAT(uneven.error().message,
-              testing::AllOf(HasSubstr("32"), HasSubstr("3 ranks"), HasSubstr("multiple of 3")));
+// ---- the optimizer step ----------------------------------------------------------------------------------------
+
+TEST(TrainerConfig, ReadsEveryKeyOfTheOptimizerStep) {
+  FakeTasks tasks;
+  const auto config = tasks.parse(R"(
+task: text
+steps: 10
+optimizer:
+  name: adam
+  amsgrad: true
+  maximize: true
+  groups: [{preset: no_decay}, {match: "^head", lr: 0.2, lr_scale: 0.5, weight_decay: 0.3}]
+schedule: {name: onecycle, interval: epoch, length: 9, pct_start: 0.2, div_factor: 5, final_div_factor: 50, anneal: linear, warmup_start_factor: 0.1}
+scaling: {lr: sqrt, warmup: linear, reference_batch: 64, cap: 4}
+gradient: {accumulation_steps: 4, clip_norm: 1, norm_type: inf}
+amp: {enabled: true, dtype: fp16, init_scale: 128, growth_factor: 3, backoff_factor: 0.25, growth_interval: 7}
+ema: {enabled: true, decay: 0.9995, warmup: true, buffers: true, evaluate: false}
+nonfinite: {loss: skip, gradient: skip, max_consecutive: 5}
+)");
+  ASSERT_TRUE(config) << config.error().message;
+  const OptimizerConfig& optimizer = config->optimizer;
+  EXPECT_EQ(optimizer.kind, OptimizerKind::kAdam);
+  EXPECT_EQ(optimizer.weight_decay, 0);
+  EXPECT_TRUE(optimizer.amsgrad && optimizer.maximize);
+  ASSERT_EQ(optimizer.groups.size(), 2U);
+  EXPECT_EQ(optimizer.groups[0].preset, GroupPreset::kNoDecay);
+  EXPECT_EQ(optimizer.groups[0].weight_decay, 0);
+  EXPECT_EQ(optimizer.groups[1].match, "^head");
+  EXPECT_EQ(optimizer.groups[1].lr, 0.2);
+  EXPECT_EQ(optimizer.groups[1].lr_scale, 0.5);
+  EXPECT_EQ(optimizer.groups[1].weight_decay, 0.3);
+  EXPECT_EQ(config->schedule.kind, ScheduleKind::kOneCycle);
+  EXPECT_EQ(config->schedule.interval, ScheduleInterval::kEpoch);
+  EXPECT_EQ(config->schedule.length, 9);
+  EXPECT_EQ(config->schedule.final_div_factor, 50);
+  EXPECT_EQ(config->schedule.anneal, Anneal::kLinear);
+  EXPECT_EQ(config->schedule.warmup_start_factor, 0.1);
+  EXPECT_EQ(config->scaling.lr, ScalingRule::kSqrt);
+  EXPECT_EQ(config->scaling.warmup, ScalingRule::kLinear);
+  EXPECT_EQ(config->scaling.reference_batch, 64);
+  EXPECT_EQ(config->scaling.cap, 4);
+  EXPECT_EQ(config->gradient.accumulation_steps, 4);
+  EXPECT_EQ(config->gradient.clip_norm, 1);
+  EXPECT_EQ(config->gradient.norm_type, NormType::kInfinity);
+  EXPECT_TRUE(config->amp.scales());
+  EXPECT_EQ(config->amp.init_scale, 128);
+  EXPECT_EQ(config->amp.backoff_factor, 0.25);
+  EXPECT_EQ(config->amp.growth_interval, 7);
+  EXPECT_TRUE(config->ema.enabled && config->ema.warmup && config->ema.buffers);
+  EXPECT_EQ(config->ema.decay, 0.9995);
+  EXPECT_FALSE(config->ema.evaluate);
+  EXPECT_EQ(config->nonfinite.loss, NonfiniteLoss::kSkip);
+  EXPECT_EQ(config->nonfinite.gradient, NonfiniteGradient::kSkip);
+  EXPECT_EQ(config->nonfinite.max_consecutive, 5);
+}
+
+TEST(TrainerConfig, WhatDoesNotFitTheOptimizerStep) {
+  const WrongValue cases[] = {
+      {"optimizer: {groups: [{lr: 0.1}]}", "optimizer.groups[0].match: a group has either"},
+      {"optimizer: {groups: [{match: a, preset: no_decay}]}", "optimizer.groups[0].match: a group has either"},
+      {"optimizer: {groups: [{match: '('}]}", "optimizer.groups[0].match: '(' is not a regular expression"},
+      {"optimizer: {groups: [{match: a, lr_sclae: 2}]}", "did you mean 'lr_scale'?"},
+      {"optimizer: {name: sgd, amsgrad: true}", "optimizer.amsgrad: belongs to the optimizers adam and adamw"},
+      {"optimizer: {name: sgd, momentum: 0.9, dampening: 0.1, nesterov: true}", "optimizer.nesterov: needs"},
+      {"schedule: {name: multistep}", "schedule.milestones: is required"},
+      {"schedule: {name: multistep, milestones: [5, 3]}", "schedule.milestones: must grow"},
+      {"schedule: {name: cosine, gamma: 0.5}", "schedule.gamma: belongs to the schedules step"},
+      {"schedule: {name: step, plateau: {patience: 3}}", "schedule.plateau: belongs to the schedule plateau"},
+      {"schedule: {name: step, length: 3}", "schedule.length: belongs to the schedules linear"},
+      {"gradient: {clip_norm: 1, clip_value: 1}", "gradient.clip_value: gradients are clipped twice"},
+      {"gradient: {accumulation_steps: 0}", "gradient.accumulation_steps: 0 is below 1"},
+      {"amp: {dtype: bf16, init_scale: 2}", "amp.init_scale: belongs to amp.dtype: fp16"},
+      {"ema: {decay: 1}", "ema.decay: 1 is not in [0, 1)"},
+      {"scaling: {cap: 0.5}", "scaling.cap: 0.5 is below 1"},
+      {"scaling: {reference_batch: 64, reference_world: 2}", "scaling.reference_world: the reference is given twice"},
+      {"amp: {enabled: true, dtype: fp16}\nnonfinite: {gradient: stop}", "nonfinite: gradient: stop would end the run"},
+  };
+  for (const WrongValue& wrong : cases) {
+    EXPECT_THAT(error_of(std::string("task: images\nepochs: 1\n") + wrong.line + "\n"), HasSubstr(wrong.message))
+        << wrong.line;
+  }
 }
 
 }  // namespace
