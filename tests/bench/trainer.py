@@ -97,7 +97,7 @@ class Bench:
 
     def ours(self, case, extra=""):
         record, config = self.folder / "ours.json", self.folder / "trainer.yaml"
-        samples = case.batch * RANKS * 8
+        samples = case.batch * RANKS * self.steps(case)  # one epoch: no evaluation but the last
         config.write_text(OURS.format(steps=self.steps(case), batch=case.batch, samples=samples, record=record,
                                       model=case.model, channels_last=str(case.channels_last).lower()) + extra)
         command = [self.bin / "oarlock", "launch", "--nproc", str(RANKS), "--master-port", str(free_port()), "--",
@@ -110,7 +110,7 @@ class Bench:
         command = [self.python, "-m", "torch.distributed.run", "--nnodes", "1", "--node-rank", "0", "--nproc-per-node",
                    str(RANKS), "--rdzv-backend", "static", "--master-addr", "127.0.0.1", "--master-port",
                    str(free_port()), HERE / "rival" / "ddp.py", "--model", case.model, "--steps",
-                   str(self.steps(case)), "--batch", str(case.batch), "--samples", str(case.batch * RANKS * 8),
+                   str(self.steps(case)), "--batch", str(case.batch), "--samples", str(case.batch * RANKS * self.steps(case)),
                    "--kernels", case.kernels, "--record", record]
         if case.channels_last:
             command.append("--channels-last")

@@ -56,14 +56,14 @@ Trained train(bool graph) {
     optimizer->gather_gradients();
     optimizer->step();
     for (at::Tensor& parameter : model->parameters()) parameter.mutable_grad() = at::Tensor();
-    return loss.detach();
+    return StepGraph::Outputs{loss.detach()};
   };
   Trained out;
   for (int64_t step = 0; step < kSteps; ++step) {
     const Batch batch = batch_of(step, step + 1 == kSteps ? kBatch / 2 : kBatch);
     seed_step(1, 0, step, kGpu);
     optimizer->set_learning_rates([&](double lr) { return lr * std::cos(0.03 * static_cast<double>(step)); });
-    out.losses.push_back((graph ? step_graph->run(batch, body) : body(batch)).item<double>());
+    out.losses.push_back((graph ? step_graph->run(batch, body) : body(batch)).front().item<double>());
   }
   for (const at::Tensor& parameter : model->parameters()) out.parameters.push_back(parameter.detach().cpu());
   out.recorded = step_graph->recorded();
@@ -93,7 +93,9 @@ TEST(StepGraph, AStepThatCannotBeRecordedSaysWhy) {
   StepGraphOptions options;
   options.warm_up_steps = 0;
   const auto graph = std::move(make_step_graph(kGpu, Logger(LogFormat::kText, LogLevel::kWarn), options).value());
-  const auto waits_for_the_host = [](const Batch& batch) { return batch["x"] * batch["x"].sum().item<double>(); };
+  const auto waits_for_the_host = [](const Batch& batch) {
+    return StepGraph::Outputs{batch["x"] * batch["x"].sum().item<double>()};
+  };
   EXPECT_THROW(graph->run(batch_of(0, kBatch), waits_for_the_host), c10::Error);
 }
 

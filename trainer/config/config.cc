@@ -58,6 +58,11 @@ void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks) {
   }
   section("ddp", config.ddp, "distributed data parallel");
   section("cuda", config.cuda, "how the device is used");
+  if (config.cuda.graphs && config.gradient.accumulation_steps > 1) {
+    fields.problem("cuda",
+                   "graphs: a step is recorded as one forward and backward; remove it, or "
+                   "gradient.accumulation_steps");
+  }
   section("distributed", config.distributed, "how the ranks meet and talk");
   section("loader", config.loader, "how batches are made ahead of time");
   fields.section(

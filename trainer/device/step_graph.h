@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "common/error.h"
 #include "common/log.h"
@@ -19,15 +20,16 @@ namespace oarlock {
 
 class StepGraph {
  public:
-  // One step from the batch to the loss, backward and optimizer included.
-  using Body = std::function<at::Tensor(const Batch&)>;
+  // One step, backward and optimizer included, from the batch to what shall be read of it: the loss, say.
+  using Outputs = std::vector<at::Tensor>;
+  using Body = std::function<Outputs(const Batch&)>;
 
   virtual ~StepGraph() = default;
 
   // The first calls run the body as it is (the reducer rearranges its buckets, libraries choose their kernels); then it
   // is recorded, and from there on replayed. A batch with other names, shapes or types than the recorded one runs as it
-  // is, which is logged once. The loss is valid until the next call.
-  virtual at::Tensor run(const Batch& batch, const Body& body) = 0;
+  // is, which is logged once. The outputs are valid until the next call.
+  virtual Outputs run(const Batch& batch, const Body& body) = 0;
 
   virtual bool recorded() const = 0;
 };

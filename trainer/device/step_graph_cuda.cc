@@ -26,7 +26,7 @@ class CudaStepGraph final : public StepGraph {
  public:
   CudaStepGraph(const Logger& logger, const StepGraphOptions& options) : logger_(logger), options_(options) {}
 
-  at::Tensor run(const Batch& batch, const Body& body) override {
+  Outputs run(const Batch& batch, const Body& body) override {
     if (steps_ < options_.warm_up_steps) {
       ++steps_;
       return body(batch);
@@ -41,7 +41,7 @@ class CudaStepGraph final : public StepGraph {
     for (auto& [name, tensor] : input_.tensors) tensor.copy_(batch.tensors.at(name), /*non_blocking=*/true);
     input_.ids = batch.ids;
     graph_.replay();
-    return loss_;
+    return outputs_;
   }
 
   bool recorded() const override { return recorded_; }
@@ -56,7 +56,7 @@ class CudaStepGraph final : public StepGraph {
     // Other threads (NCCL's watchdog, the batch feed) go on calling the driver meanwhile.
     graph_.capture_begin(/*pool=*/{0, 0}, cudaStreamCaptureModeThreadLocal);
     try {
-      loss_ = body(input_);
+      outputs_ = body(input_);
     } catch (...) {
       abandon();
       throw;
@@ -80,7 +80,7 @@ class CudaStepGraph final : public StepGraph {
   bool recorded_ = false;
   bool warned_ = false;
   Batch input_;  // the recorded step reads these tensors
-  at::Tensor loss_;
+  Outputs outputs_;
   at::cuda::CUDAGraph graph_;
 };
 
