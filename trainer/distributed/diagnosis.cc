@@ -21,16 +21,20 @@ std::string ranks_text(const std::vector<int>& ranks) {
 std::string diagnose(const Activity& own, std::span<const PeerReport> peers) {
   std::vector<int> silent;
   std::vector<int> gone;
-  std::vector<std::string> parts;
+  std::vector<const PeerReport*> behind;
   bool ahead = false;
   for (const PeerReport& peer : peers) {
     if (peer.state == PeerReport::State::kSilent) silent.push_back(peer.rank);
     if (peer.state == PeerReport::State::kGone) gone.push_back(peer.rank);
     if (peer.state != PeerReport::State::kAnswers) continue;
     ahead |= peer.activity.collective > own.collective;
-    if (peer.activity.collective < own.collective)
-      parts.push_back(fmt::format("rank {} has not arrived (it is at {})", peer.rank, place(peer.activity)));
+    if (peer.activity.collective < own.collective) behind.push_back(&peer);
   }
+  // A rank that is behind may itself wait for a silent one.
+  const char* const how = silent.empty() ? "has not arrived" : "is behind, too";
+  std::vector<std::string> parts;
+  for (const PeerReport* peer : behind)
+    parts.push_back(fmt::format("rank {} {} (it is at {})", peer->rank, how, place(peer->activity)));
   if (!silent.empty()) {
     parts.insert(parts.begin(), fmt::format("{} {} not answer (stopped, or the host is cut off)", ranks_text(silent),
                                             silent.size() == 1 ? "does" : "do"));

@@ -121,10 +121,9 @@ void DistributedModel::build_reducer() {
 
 at::Tensor DistributedModel::forward(const std::function<at::Tensor()>& compute_loss) {
   if (!reducer_) return compute_loss();
-  if (synchronize_) {
-    logger_->set_runtime_stats_and_log();
-    reducer_->prepare_for_forward();
-  }
+  if (synchronize_) logger_->set_runtime_stats_and_log();
+  // With a static graph the reducer takes every backward until the second such call for the one that it learns from.
+  if (synchronize_ || delayed_reduction_queued_) reducer_->prepare_for_forward();
   if (reducer_->rebuild_buckets()) traffic_.buckets = static_cast<int64_t>(logger_->get_bucket_sizes().size());
   if (buffers_are_stale_ && config_.broadcast_buffers) broadcast_buffers();
   at::Tensor loss = compute_loss();

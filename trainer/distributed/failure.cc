@@ -1,10 +1,12 @@
 #include "trainer/distributed/failure.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
 #include <gloo/common/error.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <new>
 #include <string>
 
@@ -31,6 +33,11 @@ Error lost(const std::string& detail) {
 }
 
 }  // namespace
+
+void silence_libtorch_log() {
+  constexpr int kErrors = 2;
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = kErrors;
+}
 
 Error to_error(const std::exception_ptr& exception) {
   try {

@@ -19,6 +19,10 @@ class Failure : public std::runtime_error {
   Error error_;
 };
 
+// LibTorch's log lines and backtraces no longer go to stderr, unless $TORCH_CPP_LOG_LEVEL asks for them: whatever fails
+// in it reaches us as an exception, and is told once. For the whole process.
+void silence_libtorch_log();
+
 // kPeerLost for what a collective throws when another rank is gone or late, kOsErr where memory ran out, kSoftware for
 // the rest. The message is one line.
 Error to_error(const std::exception_ptr& exception);

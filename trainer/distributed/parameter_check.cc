@@ -58,11 +58,11 @@ Result<void> check_equal_on_all_ranks(const std::vector<NamedTensor>& tensors, c
     const std::vector<int64_t> by_rank = group.gather(hashes[i]);
     if (all_equal(by_rank)) continue;
     const std::vector<int> others = minority(by_rank);
-    return fail(ExitCode::kSoftware,
-                fmt::format("the ranks' parameters diverged: '{}' is the first that differs, on {} {} of {}; look for "
-                            "state that a rank changes on its own, or for faulty memory there",
-                            tensors[i].name, others.size() == 1 ? "rank" : "ranks", fmt::join(others, ", "),
-                            by_rank.size()));
+    return fail(
+        ExitCode::kSoftware,
+        fmt::format("the ranks' parameters diverged: '{}' is the first that differs, on {} {} of {}; look for "
+                    "state that a rank changes on its own, or for faulty memory there",
+                    tensors[i].name, others.size() == 1 ? "rank" : "ranks", fmt::join(others, ", "), by_rank.size()));
   }
   return fail(ExitCode::kSoftware, "the ranks' parameters diverged: their names are not the same");
 }

@@ -12,6 +12,7 @@
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -100,14 +101,16 @@ Gradients of_fixed_statistics(const at::Tensor& dy, const at::Tensor& x, const a
 }
 
 // dx = weight / sqrt(variance + eps) * (dy - mean(dy) - x_hat * mean(dy * x_hat)): the last two terms are a
-// normalisation with another weight and bias.
+// normalisation with another weight and bias. Of x - mean, as their sum with dy nearly cancels in small batches.
 at::Tensor through_statistics(const at::Tensor& fixed, const at::Tensor& x, const at::Tensor& weight,
                               const Statistics& joined, const LocalSums& sums, double eps) {
-  const at::Tensor inverse = (joined.spread.to(at::kDouble) + eps).rsqrt();
-  const at::Tensor scale = -(weight.defined() ? inverse * weight : inverse) / joined.counts;
+  const at::Tensor scale = -weight * (joined.spread.to(at::kDouble) + eps).rsqrt() / joined.counts;
   const at::Tensor by_x = (scale * sums.dy_x).to(x.scalar_type());
   const at::Tensor constant = (scale * sums.dy).to(x.scalar_type());
-  return fixed + normalize(x, by_x, constant, joined, eps);
+  std::vector<int64_t> per_channel(static_cast<size_t>(x.dim()), 1);
+  per_channel[1] = -1;
+  const Statistics centred = {at::zeros_like(joined.mean), joined.spread, joined.counts};
+  return fixed + normalize(x - joined.mean.view(per_channel), by_x, constant, centred, eps);
 }
 
 }  // namespace cpu
@@ -200,10 +203,11 @@ class SynchronizedBatchNorm : public torch::autograd::Function<SynchronizedBatch
   static Gradients on_cpu(const at::Tensor& output, const at::Tensor& x, const at::Tensor& weight,
                           const Statistics& joined, double eps, bool needs_input, const BatchExchange& exchange) {
     const at::Tensor dy = output.to(x.scalar_type()).contiguous(x.suggest_memory_format());
-    Gradients out = cpu::of_fixed_statistics(dy, x, weight, joined, eps);
+    const at::Tensor scale = weight.defined() ? weight : at::ones_like(joined.mean);
+    Gradients out = cpu::of_fixed_statistics(dy, x, scale, joined, eps);
     if (!needs_input) return {{}, out.weight, out.bias};
     const LocalSums sums = summed(out.bias, out.weight, exchange);
-    out.input = cpu::through_statistics(out.input, x, weight, joined, sums, eps);
+    out.input = cpu::through_statistics(out.input, x, scale, joined, sums, eps);
     return out;
   }
 

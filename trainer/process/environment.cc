@@ -2,118 +2,193 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include <algorithm>
 #include <cstdlib>
+#include <initializer_list>
 #include <limits>
+#include <numeric>
 
 #include "common/contract.h"
+#include "trainer/process/slurm.h"
+#include "trainer/process/variable_reader.h"
 
 namespace oarlock {
 namespace {
 
 constexpr int kMaxPort = 65535;
-
-// Remembers the first problem, so that the rules below read as a list.
-class Reader {
- public:
-  explicit Reader(const EnvironmentLookup& lookup) : lookup_(lookup) {}
-
-  std::optional<std::string> text(std::string_view name) const {
-    std::optional<std::string> value = lookup_(name);
-    if (value && value->empty()) value.reset();
-    return value;
-  }
-
-  bool has(std::string_view name) const { return text(name).has_value(); }
-
-  std::optional<int> integer(std::string_view name, int low, int high) {
-    const std::optional<std::string> value = text(name);
-    if (!value) return std::nullopt;
-    int number = 0;
-    const auto [end, error] = std::from_chars(value->data(), value->data() + value->size(), number);
-    const bool whole = error == std::errc() && end == value->data() + value->size();
-    if (whole && number >= low && number <= high) return number;
-    const std::string range = high == std::numeric_limits<int>::max() ? fmt::format("of at least {}", low)
-                                                                      : fmt::format("from {} to {}", low, high);
-    problem(fmt::format("{}='{}' is not an integer {}; correct it or unset it", name, *value, range));
-    return std::nullopt;
-  }
-
-  void problem(std::string message) {
-    if (!error_) error_ = Error{ExitCode::kConfig, "environment: " + std::move(message)};
-  }
-
-  const std::optional<Error>& error() const { return error_; }
-
- private:
-  const EnvironmentLookup& lookup_;
-  std::optional<Error> error_;
-};
-
 constexpr int kUnbounded = std::numeric_limits<int>::max();
+// Ports of Slurm jobs without a MASTER_PORT: below the range that systems give out by themselves.
+constexpr int kFirstJobPort = 15000;
+constexpr int kJobPorts = 15000;
 
-// The bare names of PyTorch's env:// rendezvous. Other sources of the same numbers (a batch system's variables) belong
-// beside this function; read_environment() tries one after the other.
-void read_bare(Reader& reader, RankEnvironment& out) {
-  const std::optional<int> world_size = reader.integer(kEnvWorldSize, 1, kUnbounded);
-  const std::optional<int> rank = reader.integer(kEnvRank, 0, kUnbounded);
-  const std::optional<int> local_world_size = reader.integer(kEnvLocalWorldSize, 1, kUnbounded);
-  const std::optional<int> local_rank = reader.integer(kEnvLocalRank, 0, kUnbounded);
-  out.world_size = world_size.value_or(1);
-  out.rank = rank.value_or(0);
-  out.local_world_size = local_world_size.value_or(1);
-  out.local_rank = local_rank.value_or(0);
-  out.node_rank = reader.integer(kEnvNodeRank, 0, kUnbounded).value_or(0);
+// What a launcher calls the four numbers.
+struct Names {
+  const char* rank;
+  const char* world_size;
+  const char* local_rank;
+  const char* local_world_size;
+};
+constexpr Names kBare = {kEnvRank, kEnvWorldSize, kEnvLocalRank, kEnvLocalWorldSize};
+constexpr Names kOpenMpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                            "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Names kSlurm = {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
 
-  if (!reader.has(kEnvWorldSize) && reader.has(kEnvRank)) {
+void check_rank(VariableReader& reader, const Names& names, const RankEnvironment& out) {
+  if (!reader.has(names.world_size) && reader.has(names.rank)) {
     reader.problem(
         fmt::format("{} is not set although {}={} is; set it to the number of ranks, or unset both to run alone",
-                    kEnvWorldSize, kEnvRank, out.rank));
+                    names.world_size, names.rank, out.rank));
   }
-  if (out.world_size > 1 && !reader.has(kEnvRank)) {
+  if (out.world_size > 1 && !reader.has(names.rank)) {
     reader.problem(fmt::format("{} is not set although {}={}; set it to 0 .. {}, a different one for each process",
-                               kEnvRank, kEnvWorldSize, out.world_size, out.world_size - 1));
+                               names.rank, names.world_size, out.world_size, out.world_size - 1));
   }
   if (out.rank >= out.world_size) {
-    reader.problem(fmt::format("{}={} is not below {}={}; ranks are numbered from 0, so the last is {}", kEnvRank,
-                               out.rank, kEnvWorldSize, out.world_size, out.world_size - 1));
+    reader.problem(fmt::format("{}={} is not below {}={}; ranks are numbered from 0, so the last is {}", names.rank,
+                               out.rank, names.world_size, out.world_size, out.world_size - 1));
   }
-  if (!reader.has(kEnvLocalWorldSize) && out.local_rank > 0) {
+}
+
+void check_local_rank(VariableReader& reader, const Names& names, const RankEnvironment& out) {
+  if (!reader.has(names.local_world_size) && out.local_rank > 0) {
     reader.problem(fmt::format("{} is not set although {}={} is; set it to the number of ranks on this node",
-                               kEnvLocalWorldSize, kEnvLocalRank, out.local_rank));
+                               names.local_world_size, names.local_rank, out.local_rank));
   }
-  if (out.local_world_size > 1 && !reader.has(kEnvLocalRank)) {
+  if (out.local_world_size > 1 && !reader.has(names.local_rank)) {
     reader.problem(
         fmt::format("{} is not set although {}={}; set it to 0 .. {}, a different one for each process of the node",
-                    kEnvLocalRank, kEnvLocalWorldSize, out.local_world_size, out.local_world_size - 1));
+                    names.local_rank, names.local_world_size, out.local_world_size, out.local_world_size - 1));
   }
   if (out.local_rank >= out.local_world_size) {
     reader.problem(fmt::format("{}={} is not below {}={}; local ranks are numbered from 0, so the last is {}",
-                               kEnvLocalRank, out.local_rank, kEnvLocalWorldSize, out.local_world_size,
+                               names.local_rank, out.local_rank, names.local_world_size, out.local_world_size,
                                out.local_world_size - 1));
   }
   if (out.local_world_size > out.world_size) {
     reader.problem(fmt::format("{}={} is more than {}={}; a node cannot have more ranks than the job",
-                               kEnvLocalWorldSize, out.local_world_size, kEnvWorldSize, out.world_size));
+                               names.local_world_size, out.local_world_size, names.world_size, out.world_size));
   }
 }
 
-void read_master(Reader& reader, RankEnvironment& out) {
+void read_rank(VariableReader& reader, const Names& names, RankEnvironment& out) {
+  out.world_size = reader.integer(names.world_size, 1, kUnbounded).value_or(1);
+  out.rank = reader.integer(names.rank, 0, kUnbounded).value_or(0);
+  out.local_rank = reader.integer(names.local_rank, 0, kUnbounded).value_or(0);
+  check_rank(reader, names, out);
+}
+
+void read_local_size(VariableReader& reader, const Names& names, RankEnvironment& out) {
+  out.local_world_size = reader.integer(names.local_world_size, 1, kUnbounded).value_or(1);
+  check_local_rank(reader, names, out);
+}
+
+// The bare names of PyTorch's env:// rendezvous.
+void read_bare(VariableReader& reader, RankEnvironment& out) {
+  read_rank(reader, kBare, out);
+  read_local_size(reader, kBare, out);
+  out.node_rank = reader.integer(kEnvNodeRank, 0, kUnbounded).value_or(0);
+}
+
+// mpirun of Open MPI. It says nothing of the master, but on one node that is known.
+void read_open_mpi(VariableReader& reader, RankEnvironment& out) {
+  read_rank(reader, kOpenMpi, out);
+  read_local_size(reader, kOpenMpi, out);
+  out.node_rank = out.rank / std::max(out.local_world_size, 1);  // its own NODE_RANK counts processes, not nodes
+  out.master_port = kDefaultMasterPort;
+  if (out.local_world_size == out.world_size) out.master_addr = "127.0.0.1";
+}
+
+void read_slurm_node(VariableReader& reader, RankEnvironment& out) {
+  const auto text = reader.text(kSlurm.local_world_size);
+  if (!text) {  // only srun's steps have it
+    out.local_world_size = reader.integer("SLURM_NTASKS_PER_NODE", 1, kUnbounded).value_or(out.world_size);
+    return check_local_rank(reader, kSlurm, out);
+  }
+  const auto tasks = slurm_tasks_by_node(*text);
+  if (!tasks) {
+    return reader.problem(
+        fmt::format("{}='{}' is not a list of tasks by node; start with srun", kSlurm.local_world_size, *text));
+  }
+  if (const int sum = std::accumulate(tasks->begin(), tasks->end(), 0); sum != out.world_size) {
+    return reader.problem(
+        fmt::format("{}='{}' are {} tasks, but {}={}; start with srun, and unset what was set by hand",
+                    kSlurm.local_world_size, *text, sum, kSlurm.world_size, out.world_size));
+  }
+  if (static_cast<size_t>(out.node_rank) >= tasks->size()) {
+    return reader.problem(fmt::format("SLURM_NODEID={} is not among the {} nodes of {}='{}'", out.node_rank,
+                                      tasks->size(), kSlurm.local_world_size, *text));
+  }
+  out.local_world_size = (*tasks)[static_cast<size_t>(out.node_rank)];
+  check_local_rank(reader, kSlurm, out);
+}
+
+// Enough of an id to tell jobs apart; those of special steps are larger than an int.
+int last_digits(const std::optional<std::string>& id) {
+  constexpr size_t kDigits = 5;
+  if (!id) return 0;
+  return std::max(std::atoi(id->substr(id->size() - std::min(id->size(), kDigits)).c_str()), 0);
+}
+
+// srun. The first node of the step has rank 0; where node names do not resolve, the address from which srun was started
+// usually is that node's, too.
+void read_slurm(VariableReader& reader, RankEnvironment& out) {
+  read_rank(reader, kSlurm, out);
+  const auto nodes = reader.text("SLURM_STEP_NODELIST");
+  if (!nodes && out.world_size > 1) {
+    return reader.problem(fmt::format("{}={}, but this process is not one of srun's; start it with srun, or unset {}",
+                                      kSlurm.world_size, out.world_size, kSlurm.rank));
+  }
+  out.node_rank = reader.integer("SLURM_NODEID", 0, kUnbounded).value_or(0);
+  read_slurm_node(reader, out);
+  if (!nodes || out.world_size == 1) return;
+  const auto host = first_slurm_host(*nodes);
+  if (!host) return reader.problem(fmt::format("SLURM_STEP_NODELIST='{}' is not a list of hosts", *nodes));
+  out.master_addr = out.local_world_size == out.world_size ? "127.0.0.1" : *host;
+  out.master_fallback = reader.text("SLURM_LAUNCH_NODE_IPADDR").value_or("");
+  const int mixed = last_digits(reader.text("SLURM_JOB_ID")) + 101 * last_digits(reader.text("SLURM_STEP_ID"));
+  out.master_port = kFirstJobPort + mixed % kJobPorts;
+}
+
+// The first launcher whose variables are there. The bare names win: `oarlock launch` under srun sets them.
+void read_launcher(VariableReader& reader, RankEnvironment& out) {
+  const auto any = [&](std::initializer_list<const char*> names) {
+    return std::any_of(names.begin(), names.end(), [&](const char* name) { return reader.has(name); });
+  };
+  if (any({kBare.rank, kBare.world_size, kBare.local_rank, kBare.local_world_size})) return read_bare(reader, out);
+  if (any({kOpenMpi.rank, kOpenMpi.world_size})) return read_open_mpi(reader, out);
+  if (any({kSlurm.rank, "SLURM_STEP_NODELIST"})) return read_slurm(reader, out);
+  read_bare(reader, out);
+}
+
+// MASTER_ADDR and MASTER_PORT win over what the launcher's variables gave.
+void read_master(VariableReader& reader, RankEnvironment& out) {
   const std::optional<int> port = reader.integer(kEnvMasterPort, 1, kMaxPort);
-  if (out.world_size == 1) return;  // nobody to meet
-  out.master_addr = reader.text(kEnvMasterAddr).value_or("");
-  out.master_port = port.value_or(0);
-  if (out.master_addr.empty()) {
-    reader.problem(fmt::format("{} is not set although {}={}; set it to the host name or address of rank 0",
-                               kEnvMasterAddr, kEnvWorldSize, out.world_size));
+  if (out.world_size == 1) {  // nobody to meet
+    out.master_addr.clear();
+    out.master_fallback.clear();
+    out.master_port = 0;
+    return;
   }
-  if (!reader.has(kEnvMasterPort)) {
-    reader.problem(fmt::format("{} is not set although {}={}; set it to a free TCP port of rank 0's host, such as {}",
-                               kEnvMasterPort, kEnvWorldSize, out.world_size, kDefaultMasterPort));
+  if (const auto address = reader.text(kEnvMasterAddr)) {
+    out.master_addr = *address;
+    out.master_fallback.clear();
+  }
+  out.master_port = port.value_or(out.master_port);
+  if (out.master_addr.empty()) {
+    reader.problem(
+        fmt::format("{} is not set although the job has {} ranks; set it to the host name or address of "
+                    "rank 0",
+                    kEnvMasterAddr, out.world_size));
+  }
+  if (out.master_port == 0) {
+    reader.problem(
+        fmt::format("{} is not set although the job has {} ranks; set it to a free TCP port of rank 0's "
+                    "host, such as {}",
+                    kEnvMasterPort, out.world_size, kDefaultMasterPort));
   }
 }
 
-void read_oarlock(Reader& reader, RankEnvironment& out) {
+void read_oarlock(VariableReader& reader, RankEnvironment& out) {
   out.job = reader.text(kEnvJob).value_or("");
   out.job_namespace = reader.text(kEnvNamespace).value_or("");
   out.uid = reader.text(kEnvUid).value_or("");
@@ -136,8 +211,8 @@ EnvironmentLookup process_environment() {
 
 Result<RankEnvironment> read_environment(const EnvironmentLookup& lookup) {
   RankEnvironment out;
-  Reader reader(lookup);
-  read_bare(reader, out);
+  VariableReader reader(lookup);
+  read_launcher(reader, out);
   read_master(reader, out);
   read_oarlock(reader, out);
   if (reader.error()) return tl::make_unexpected(*reader.error());

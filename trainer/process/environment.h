@@ -1,5 +1,5 @@
-// Who this process is among the ranks of the job, from the environment contract (common/contract.h). Pure: the
-// environment is a function that is passed in.
+// Who this process is among the ranks of the job, from the environment contract (common/contract.h) or a batch system's
+// variables. Pure: the environment is a function that is passed in.
 #pragma once
 
 #include <functional>
@@ -23,8 +23,9 @@ struct RankEnvironment {
   int world_size = 1;        // ranks in the job
   int local_world_size = 1;  // ranks on this node
   int node_rank = 0;
-  std::string master_addr;  // host of rank 0; empty when world_size is 1
-  int master_port = 0;      // TCPStore of rank 0
+  std::string master_addr;      // host of rank 0; empty when world_size is 1
+  int master_port = 0;          // TCPStore of rank 0
+  std::string master_fallback;  // tried where master_addr does not resolve; may be empty
 
   std::string job;  // name; empty outside a TrainingJob
   std::string job_namespace;
@@ -38,8 +39,10 @@ struct RankEnvironment {
   bool operator==(const RankEnvironment&) const = default;
 };
 
-// No variable at all means a single process. Empty values count as not set. Fails with kConfig and one line that names
-// the variable, its value and the remedy: missing, not a number, out of range, or contradicting another one.
+// The variables of PyTorch's env:// rendezvous, else those of Open MPI's mpirun (OMPI_COMM_WORLD_*), else those of
+// Slurm's srun (SLURM_*); no variable at all means a single process. Empty values count as not set. Fails with kConfig
+// and one line that names the variable, its value and the remedy: missing, not a number, out of range, or contradicting
+// another one.
 Result<RankEnvironment> read_environment(const EnvironmentLookup& lookup);
 
 }  // namespace oarlock

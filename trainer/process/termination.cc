@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <utility>
 
 namespace oarlock {
 namespace {
@@ -16,37 +17,42 @@ namespace {
 struct LastResort {
   std::optional<std::string> path;
   int rank = 0;
+  ExplainException explain;
 };
 LastResort& last_resort() {
   static LastResort instance;
   return instance;
 }
 
-[[noreturn]] void on_terminate() {
-  std::string what = "std::terminate was called";
-  if (const std::exception_ptr current = std::current_exception()) {
-    try {
-      std::rethrow_exception(current);
-    } catch (const std::exception& error) {
-      what = fmt::format("unexpected exception: {}", error.what());
-      what = what.substr(0, what.find('\n'));
-    } catch (...) {
-      what = "unexpected exception of an unknown type";
-    }
+Error software_error(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    return {ExitCode::kSoftware, fmt::format("unexpected exception: {}", what.substr(0, what.find('\n')))};
+  } catch (...) {
+    return {ExitCode::kSoftware, "unexpected exception of an unknown type"};
   }
+}
+
+[[noreturn]] void on_terminate() {
+  Error error = {ExitCode::kSoftware, "std::terminate was called"};
   const LastResort& place = last_resort();
-  fmt::print(stderr, "[RANK {}] ERROR {}\n", place.rank, what);
+  if (const std::exception_ptr current = std::current_exception()) {
+    error = place.explain ? place.explain(current) : software_error(current);
+  }
+  fmt::print(stderr, "[RANK {}] ERROR {}\n", place.rank, error.message);
   if (place.path) {
-    (void)write_termination_message(*place.path, {place.rank, 0, -1, reason_of(ExitCode::kSoftware), what});
+    (void)write_termination_message(*place.path, {place.rank, 0, -1, reason_of(error.code), error.message});
   }
   std::fflush(nullptr);
-  std::_Exit(to_int(ExitCode::kSoftware));
+  std::_Exit(to_int(error.code));
 }
 
 }  // namespace
 
-void exit_on_terminate(const std::optional<std::string>& path, int rank) {
-  last_resort() = {path, rank};
+void exit_on_terminate(const std::optional<std::string>& path, int rank, ExplainException explain) {
+  last_resort() = {path, rank, std::move(explain)};
   std::set_terminate(on_terminate);
 }
 

@@ -1,6 +1,8 @@
 // The last word of a rank: the termination message in the file where the kubelet (or the launcher) looks for it.
 #pragma once
 
+#include <exception>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -15,9 +17,12 @@ std::optional<std::string> termination_log_path(const std::optional<std::string>
 // does.
 Result<void> write_termination_message(const std::string& path, const TerminationMessage& message);
 
-// Makes std::terminate (an exception on a thread of a library) leave with kSoftware, one line and the termination
-// message instead of a core dump. Once per process.
-void exit_on_terminate(const std::optional<std::string>& path, int rank);
+// What an exception that nobody caught means.
+using ExplainException = std::function<Error(const std::exception_ptr&)>;
+
+// Makes std::terminate (an exception on a thread of a library) leave with the code of `explain`, else kSoftware, one
+// line and the termination message instead of a core dump. Once per process.
+void exit_on_terminate(const std::optional<std::string>& path, int rank, ExplainException explain = {});
 
 // The reason word for an exit code, where the place of failure knows no better one: "ConfigInvalid", "PeerLost" ...
 std::string reason_of(ExitCode code);

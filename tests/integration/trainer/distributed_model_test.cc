@@ -7,7 +7,10 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
+#include <optional>
+
 #include "tests/support/rank_harness.h"
+#include "trainer/distributed/failure.h"
 
 namespace oarlock {
 namespace {
@@ -39,9 +42,14 @@ class Branches final : public torch::nn::Module {
   std::vector<torch::nn::Linear> branches_;
 };
 
+using Used = std::vector<std::vector<size_t>>;  // branches, by rank
+
 // What every rank does in one step.
 struct StepPlan {
-  std::vector<std::vector<size_t>> used;  // branches, by rank
+  Used used;                  // in each micro-batch
+  std::vector<Used> micro{};  // or by micro-batch
+
+  const Used& of(size_t index) const { return micro.empty() ? used : micro[index]; }
 };
 
 std::shared_ptr<Branches> seeded_model() {
@@ -81,13 +89,13 @@ void expect_joined_gradients(const RankGroup& group, const DdpConfig& config, co
       const at::Tensor batch = joined_batch(static_cast<int>(step * accumulate + micro), group.world_size());
       at::Tensor joined = torch::zeros({}, at::kDouble);
       for (int rank = 0; rank < group.world_size(); ++rank) {
-        joined = joined +
-                 reference->loss(shard(batch, rank), plans[step].used[static_cast<size_t>(rank)]) / group.world_size();
+        joined = joined + reference->loss(shard(batch, rank), plans[step].of(micro)[static_cast<size_t>(rank)]) /
+                              group.world_size();
       }
       joined.backward();
       const auto own_step = [&] {
         const at::Tensor loss = model.forward([&] {
-          return module->loss(shard(batch, group.rank()), plans[step].used[static_cast<size_t>(group.rank())]);
+          return module->loss(shard(batch, group.rank()), plans[step].of(micro)[static_cast<size_t>(group.rank())]);
         });
         model.backward(loss);
       };
@@ -192,6 +200,90 @@ TEST(Ddp, NoSyncAccumulates) {
     run_ranks(2,
               [&](const RankGroup& group) { expect_joined_gradients(group, options(bucket_view), all_used(2, 3), 3); });
   }
+}
+
+TEST(Ddp, NoSyncAccumulatesWithAStaticGraph) {
+  for (const bool bucket_view : {true, false}) {
+    run_ranks(2, [&](const RankGroup& group) {
+      DdpConfig config = options(bucket_view);
+      config.static_graph = true;
+      expect_joined_gradients(group, config, all_used(2, 4), 3);
+    });
+  }
+}
+
+// A parameter that only an earlier micro-batch used keeps what that gave, and it is reduced (pytorch/pytorch#69031).
+TEST(Ddp, NoSyncAccumulatesWithUnusedParameters) {
+  for (const bool bucket_view : {true, false}) {
+    run_ranks(2, [&](const RankGroup& group) {
+      DdpConfig config = options(bucket_view);
+      config.find_unused_parameters = true;
+      const Used left = {{0}, {0}};
+      const Used right = {{1}, {1}};
+      const Used all = {{0, 1, 2}, {0, 1, 2}};
+      const Used rank_0_left = {{0}, {1}};
+      const Used rank_1_left = {{1}, {0}};
+      expect_joined_gradients(group, config,
+                              {{{}, {left, right}},
+                               {{}, {rank_0_left, right}},
+                               {{}, {all, left}},
+                               {{}, {rank_0_left, rank_1_left}},
+                               {{}, {{{2}, {0}}, {{0}, {0}}}},
+                               {{}, {right, right}}},
+                              2);
+    });
+  }
+}
+
+// One step of 2 ranks that accumulate over 2 micro-batches is one step of 4 ranks: both are held against the same
+// samples in one process.
+TEST(Ddp, AccumulationEqualsMoreRanks) {
+  const auto gradients_of = [](const RankGroup& group, size_t accumulate) {
+    const auto module = seeded_model();
+    auto model = DistributedModel::create(module, group, options(true));
+    const at::Tensor samples = joined_batch(0, 4);
+    const int shards = group.world_size() * static_cast<int>(accumulate);
+    for (size_t micro = 0; micro < accumulate; ++micro) {
+      const int index = group.rank() + static_cast<int>(micro) * group.world_size();
+      std::optional<DistributedModel::NoSync> no_sync;
+      if (micro + 1 < accumulate) no_sync.emplace(**model);
+      EXPECT_EQ(shards, 4);
+      (*model)->backward((*model)->forward(
+          [&] { return module->loss(shard(samples, index), {0, 1, 2}) / static_cast<double>(accumulate); }));
+    }
+    std::vector<at::Tensor> out;
+    for (const NamedTensor& parameter : (*model)->parameters()) out.push_back(parameter.tensor.grad().clone());
+    return out;
+  };
+  for (const auto& [world_size, accumulate] : {std::pair<int, size_t>{4, 1}, {2, 2}, {1, 4}}) {
+    run_ranks(world_size, [&, accumulate = accumulate](const RankGroup& group) {
+      const auto actual = gradients_of(group, accumulate);
+      const auto reference = seeded_model();
+      reference->loss(joined_batch(0, 4), {0, 1, 2}).backward();
+      const auto wanted = reference->parameters();
+      ASSERT_EQ(actual.size(), wanted.size());
+      for (size_t i = 0; i < wanted.size(); ++i) EXPECT_LE(difference(actual[i], wanted[i].grad()), kTolerance);
+    });
+  }
+}
+
+TEST(Ddp, AnUnusedParameterIsNamedWhereNobodyLooksForIt) {
+  run_ranks(2, [](const RankGroup& group) {
+    const auto module = seeded_model();
+    auto model = DistributedModel::create(module, group, options(true));
+    ASSERT_TRUE(model);
+    try {
+      (*model)->backward(
+          (*model)->forward([&] { return module->loss(shard(joined_batch(0, 2), group.rank()), {0, 1}); }));
+      FAIL() << "nothing was thrown";
+    } catch (...) {
+      const Error error = to_error(std::current_exception());
+      EXPECT_EQ(error.code, ExitCode::kConfig);
+      EXPECT_THAT(error.message, testing::AllOf(testing::HasSubstr("'spare.weight', 'spare.bias'"),
+                                                testing::HasSubstr("rank " + std::to_string(group.rank())),
+                                                testing::HasSubstr("ddp.find_unused_parameters: true")));
+    }
+  });
 }
 
 TEST(Ddp, NoSyncKeepsGradientsToItself) {
@@ -324,6 +416,29 @@ TEST(Ddp, DivergenceIsSeen) {
   });
 }
 
+TEST(ParameterCheck, NamesTheFirstTensorAndTheRanksThatDiffer) {
+  run_ranks(3, [](const RankGroup& group) {
+    const auto module = std::make_shared<WithBuffers>(4);
+    auto model = DistributedModel::create(module, group, {});
+    ASSERT_TRUE(model);
+    EXPECT_TRUE(check_equal_on_all_ranks((*model)->parameters(), group));
+    if (group.rank() == 1) {  // one bit
+      module->fc->bias.data_ptr<float>()[0] = std::nextafter(module->fc->bias.data_ptr<float>()[0], 9.0F);
+    }
+    const Result<void> same = check_equal_on_all_ranks((*model)->parameters(), group);
+    ASSERT_FALSE(same);
+    EXPECT_EQ(same.error().code, ExitCode::kSoftware);
+    EXPECT_THAT(same.error().message, testing::AllOf(testing::HasSubstr("'fc.bias'"), testing::HasSubstr("rank 1")));
+  });
+}
+
+TEST(ParameterCheck, TheMinorityIsBlamed) {
+  EXPECT_THAT(minority({7, 7, 3, 7}), testing::ElementsAre(2));
+  EXPECT_THAT(minority({3, 7, 7, 5}), testing::ElementsAre(0, 3));
+  EXPECT_THAT(minority({3, 7}), testing::ElementsAre(1)) << "as many of one as of another";
+  EXPECT_THAT(minority({3, 3, 3}), testing::IsEmpty());
+}
+
 TEST(RankGroup, CollectivesOverTheRanks) {
   for (const int world_size : {1, 3}) {
     run_ranks(world_size, [&](const RankGroup& group) {
@@ -337,6 +452,9 @@ TEST(RankGroup, CollectivesOverTheRanks) {
       std::vector<int64_t> ranks;
       for (int rank = 0; rank < world_size; ++rank) ranks.push_back(INT64_C(1) << (40 + rank));
       EXPECT_EQ(group.gather(INT64_C(1) << (40 + group.rank())), ranks);
+      std::vector<std::string> texts;
+      for (int rank = 0; rank < world_size; ++rank) texts.emplace_back(static_cast<size_t>(rank), 'x');
+      EXPECT_EQ(group.gather(texts[static_cast<size_t>(group.rank())]), texts);
       EXPECT_EQ(group.broadcast(std::string("from ") + std::to_string(group.rank())), "from 0");
       EXPECT_EQ(group.broadcast(std::string()), "");
       const Result<std::string> own =

@@ -29,7 +29,7 @@ struct Attempt {
 class Rendezvous : public testing::Test {
  protected:
   RendezvousOptions options(int rank, int world_size = 2) const {
-    return {rank, world_size, "127.0.0.1", port_, "uid-1", 0, milliseconds(20'000)};
+    return {rank, world_size, "127.0.0.1", port_, "uid-1", 0, milliseconds(20'000), "", "cpu"};
   }
 
   // Each on its own thread, all at once.
@@ -58,6 +58,26 @@ class Rendezvous : public testing::Test {
   StopFlag stop_;
   RealClock clock_;
 };
+
+TEST_F(Rendezvous, AMasterThatDoesNotResolveIsReachedByItsOtherAddress) {
+  auto ranks = std::vector{options(0), options(1)};
+  ranks[1].master_addr = "gpu07.invalid";
+  ranks[1].master_fallback = "127.0.0.1";
+  const auto attempts = run(ranks);
+  EXPECT_TRUE(*attempts[0].result);
+  EXPECT_TRUE(*attempts[1].result);
+}
+
+TEST_F(Rendezvous, DevicesThatDifferStopAll) {
+  auto ranks = std::vector{options(0), options(1)};
+  ranks[0].device = "cuda";
+  const auto attempts = run(ranks);
+  for (const Attempt& attempt : attempts) {
+    ASSERT_FALSE(*attempt.result);
+    EXPECT_EQ(attempt.error().code, ExitCode::kConfig);
+    EXPECT_THAT(attempt.error().message, AllOf(HasSubstr("rank 1 trains on 'cpu'"), HasSubstr("rank 0 on 'cuda'")));
+  }
+}
 
 TEST_F(Rendezvous, AllMeet) {
   const auto attempts = run({options(2, 3), options(0, 3), options(1, 3)});

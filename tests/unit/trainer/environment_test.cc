@@ -6,6 +6,8 @@
 
 #include <map>
 
+#include "trainer/process/slurm.h"
+
 namespace oarlock {
 namespace {
 
@@ -83,6 +85,127 @@ TEST(Environment, LocalNumbersMayBeLeftOut) {
   EXPECT_EQ(environment->local_world_size, 1);
 }
 
+// ---- other launchers ---------------------------------------------------------------------------------------------
+
+Variables open_mpi() {
+  return {{"OMPI_COMM_WORLD_RANK", "3"},
+          {"OMPI_COMM_WORLD_SIZE", "4"},
+          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+          {"OMPI_COMM_WORLD_NODE_RANK", "1"}};
+}
+
+// As srun sets them for the last of six tasks on three nodes.
+Variables slurm() {
+  return {{"SLURM_PROCID", "5"},
+          {"SLURM_NTASKS", "6"},
+          {"SLURM_LOCALID", "0"},
+          {"SLURM_NODEID", "2"},
+          {"SLURM_NTASKS_PER_NODE", "3"},
+          {"SLURM_STEP_TASKS_PER_NODE", "3,2,1"},
+          {"SLURM_STEP_NODELIST", "gpu[07-08],login"},
+          {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.7"},
+          {"SLURM_JOB_ID", "1234567"},
+          {"SLURM_STEP_ID", "2"}};
+}
+
+TEST(Environment, OpenMpi) {
+  Variables variables = open_mpi();
+  variables["MASTER_ADDR"] = "node0";
+  const auto environment = read(variables);
+  ASSERT_TRUE(environment) << environment.error().message;
+  EXPECT_EQ(environment->rank, 3);
+  EXPECT_EQ(environment->world_size, 4);
+  EXPECT_EQ(environment->local_rank, 1);
+  EXPECT_EQ(environment->local_world_size, 2);
+  EXPECT_EQ(environment->node_rank, 1);
+  EXPECT_EQ(environment->master_addr, "node0");
+  EXPECT_EQ(environment->master_port, 29500);
+}
+
+TEST(Environment, OpenMpiOnOneNodeNeedsNoMaster) {
+  Variables variables = open_mpi();
+  variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "4";
+  variables["OMPI_COMM_WORLD_LOCAL_RANK"] = "3";
+  const auto environment = read(variables);
+  ASSERT_TRUE(environment) << environment.error().message;
+  EXPECT_EQ(environment->master_addr, "127.0.0.1");
+  EXPECT_EQ(environment->node_rank, 0);
+}
+
+TEST(Environment, Slurm) {
+  const auto environment = read(slurm());
+  ASSERT_TRUE(environment) << environment.error().message;
+  EXPECT_EQ(environment->rank, 5);
+  EXPECT_EQ(environment->world_size, 6);
+  EXPECT_EQ(environment->local_rank, 0);
+  EXPECT_EQ(environment->local_world_size, 1);
+  EXPECT_EQ(environment->node_rank, 2);
+  EXPECT_EQ(environment->master_addr, "gpu07");
+  EXPECT_EQ(environment->master_fallback, "10.0.0.7") << "where node names do not resolve";
+  EXPECT_EQ(environment->master_port, 15000 + (34567 + 2 * 101) % 15000);
+}
+
+TEST(Environment, MasterAddressAndPortWinOverSlurms) {
+  Variables variables = slurm();
+  variables["MASTER_ADDR"] = "elsewhere";
+  variables["MASTER_PORT"] = "4000";
+  const auto environment = read(variables);
+  ASSERT_TRUE(environment);
+  EXPECT_EQ(environment->master_addr, "elsewhere");
+  EXPECT_EQ(environment->master_fallback, "");
+  EXPECT_EQ(environment->master_port, 4000);
+}
+
+TEST(Environment, SlurmOnOneNode) {
+  Variables variables = slurm();
+  variables["SLURM_NODEID"] = "0";
+  variables["SLURM_LOCALID"] = "5";
+  variables["SLURM_STEP_TASKS_PER_NODE"] = "6";
+  variables["SLURM_STEP_NODELIST"] = "gpu07";
+  const auto environment = read(variables);
+  ASSERT_TRUE(environment) << environment.error().message;
+  EXPECT_EQ(environment->local_world_size, 6);
+  EXPECT_EQ(environment->master_addr, "127.0.0.1");
+}
+
+TEST(Environment, TheBareNamesWin) {  // `oarlock launch` under srun, mpirun inside a Slurm job
+  Variables variables = two_ranks();
+  variables.merge(slurm());
+  variables.merge(open_mpi());
+  ASSERT_TRUE(read(variables));
+  EXPECT_EQ(*read(variables), *read(two_ranks()));
+  Variables both = open_mpi();
+  both["MASTER_ADDR"] = "node0";
+  both.merge(slurm());
+  EXPECT_EQ(read(both)->world_size, 4);
+}
+
+TEST(Environment, ABatchScriptOfOneTaskIsASingleProcess) {
+  const auto environment = read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_LOCALID", "0"}});
+  ASSERT_TRUE(environment) << environment.error().message;
+  EXPECT_EQ(environment->world_size, 1);
+}
+
+TEST(Environment, AShellInsideOfAnAllocationIsASingleProcess) {
+  const auto environment = read({{"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "7"}});
+  ASSERT_TRUE(environment) << environment.error().message;
+  EXPECT_EQ(environment->world_size, 1);
+}
+
+TEST(Slurm, Lists) {
+  EXPECT_EQ(first_slurm_host("node1"), "node1");
+  EXPECT_EQ(first_slurm_host("node1,node2"), "node1");
+  EXPECT_EQ(first_slurm_host("node[003-010,12]"), "node003");
+  EXPECT_EQ(first_slurm_host("rack[1-2]n[5,7].local,other"), "rack1n5.local");
+  EXPECT_EQ(first_slurm_host(""), std::nullopt);
+  EXPECT_EQ(first_slurm_host("node[1-2"), std::nullopt);
+  EXPECT_EQ(slurm_tasks_by_node("4"), (std::vector<int>{4}));
+  EXPECT_EQ(slurm_tasks_by_node("4(x2),3"), (std::vector<int>{4, 4, 3}));
+  for (const char* wrong : {"", "x", "4(x", "4(2)", "4,", "4(x-1)", "4;3"})
+    EXPECT_EQ(slurm_tasks_by_node(wrong), std::nullopt) << wrong;
+}
+
 struct WrongCase {
   const char* name;
   Variables changes;               // an empty value removes the variable
@@ -104,7 +227,7 @@ TEST_P(WrongEnvironment, IsOneLineThatNamesVariableValueAndRemedy) {
 INSTANTIATE_TEST_SUITE_P(
     Cases, WrongEnvironment,
     testing::Values(
-        WrongCase{"no_master_addr", {{"MASTER_ADDR", ""}}, {"MASTER_ADDR", "not set", "WORLD_SIZE=2", "rank 0"}},
+        WrongCase{"no_master_addr", {{"MASTER_ADDR", ""}}, {"MASTER_ADDR", "not set", "2 ranks", "rank 0"}},
         WrongCase{"no_master_port", {{"MASTER_PORT", ""}}, {"MASTER_PORT", "not set", "29500"}},
         WrongCase{"no_rank", {{"RANK", ""}}, {"RANK", "not set", "WORLD_SIZE=2", "0 .. 1"}},
         WrongCase{"no_world_size", {{"WORLD_SIZE", ""}}, {"WORLD_SIZE", "not set", "RANK=1"}},
@@ -126,6 +249,41 @@ INSTANTIATE_TEST_SUITE_P(
         WrongCase{"port_too_large", {{"MASTER_PORT", "70000"}}, {"MASTER_PORT='70000'", "from 1 to 65535"}},
         WrongCase{"attempt_text", {{"OARLOCK_ATTEMPT", "x"}}, {"OARLOCK_ATTEMPT='x'"}},
         WrongCase{"metrics_port_too_large", {{"OARLOCK_METRICS_PORT", "65536"}}, {"OARLOCK_METRICS_PORT='65536'"}}),
+    [](const auto& test_case) { return std::string(test_case.param.name); });
+
+class WrongLauncher : public testing::TestWithParam<WrongCase> {};
+
+TEST_P(WrongLauncher, IsOneLineThatNamesVariableValueAndRemedy) {
+  Variables variables = std::string(GetParam().name).starts_with("slurm") ? slurm() : open_mpi();
+  for (const auto& [name, value] : GetParam().changes) variables[name] = value;
+  const auto environment = read(variables);
+  ASSERT_FALSE(environment);
+  EXPECT_EQ(environment.error().code, ExitCode::kConfig);
+  EXPECT_THAT(environment.error().message, testing::Not(testing::HasSubstr("\n")));
+  for (const std::string& word : GetParam().words) EXPECT_THAT(environment.error().message, testing::HasSubstr(word));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, WrongLauncher,
+    testing::Values(
+        WrongCase{"ompi_no_master", {}, {"MASTER_ADDR", "not set", "4 ranks"}},
+        WrongCase{"ompi_no_size", {{"OMPI_COMM_WORLD_SIZE", ""}}, {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK=3"}},
+        WrongCase{"ompi_rank", {{"OMPI_COMM_WORLD_RANK", "4"}}, {"OMPI_COMM_WORLD_RANK=4", "OMPI_COMM_WORLD_SIZE=4"}},
+        WrongCase{"ompi_local",
+                  {{"OMPI_COMM_WORLD_LOCAL_RANK", "2"}},
+                  {"OMPI_COMM_WORLD_LOCAL_RANK=2", "OMPI_COMM_WORLD_LOCAL_SIZE=2"}},
+        WrongCase{"slurm_no_procid", {{"SLURM_PROCID", ""}}, {"SLURM_PROCID is not set", "SLURM_NTASKS=6"}},
+        WrongCase{"slurm_no_ntasks", {{"SLURM_NTASKS", ""}}, {"SLURM_NTASKS is not set", "SLURM_PROCID=5"}},
+        WrongCase{"slurm_text", {{"SLURM_PROCID", "first"}}, {"SLURM_PROCID='first'", "not an integer"}},
+        WrongCase{"slurm_rank", {{"SLURM_PROCID", "6"}}, {"SLURM_PROCID=6", "SLURM_NTASKS=6"}},
+        WrongCase{"slurm_local", {{"SLURM_LOCALID", "1"}}, {"SLURM_LOCALID=1", "SLURM_STEP_TASKS_PER_NODE=1"}},
+        WrongCase{"slurm_node", {{"SLURM_NODEID", "3"}}, {"SLURM_NODEID=3", "3 nodes"}},
+        WrongCase{"slurm_tasks", {{"SLURM_NTASKS", "8"}}, {"'3,2,1' are 6 tasks", "SLURM_NTASKS=8"}},
+        WrongCase{"slurm_list", {{"SLURM_STEP_TASKS_PER_NODE", "3;2;1"}}, {"SLURM_STEP_TASKS_PER_NODE='3;2;1'"}},
+        WrongCase{"slurm_hosts", {{"SLURM_STEP_NODELIST", "gpu[1"}}, {"SLURM_STEP_NODELIST='gpu[1'"}},
+        WrongCase{"slurm_batch_script",
+                  {{"SLURM_STEP_NODELIST", ""}, {"SLURM_STEP_TASKS_PER_NODE", ""}},
+                  {"SLURM_NTASKS=6", "srun"}}),
     [](const auto& test_case) { return std::string(test_case.param.name); });
 
 }  // namespace

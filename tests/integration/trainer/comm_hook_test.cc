@@ -1,0 +1,113 @@
+// Gradient hooks over two ranks held against PyTorch's: goldens by tests/data/make_powersgd_goldens.py.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+
+#include "tests/support/rank_harness.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/distributed/distributed_model.h"
+
+namespace oarlock {
+namespace {
+
+using test::run_ranks;
+
+constexpr int kSteps = 5;
+
+torch::nn::Sequential model_of(const TensorMap& goldens) {
+  using torch::nn::Linear;
+  torch::nn::Sequential model(Linear(12, 16), torch::nn::Tanh(), Linear(16, 12), torch::nn::Tanh(), Linear(12, 16),
+                              torch::nn::Tanh(), Linear(16, 2));
+  const at::NoGradGuard no_grad;
+  for (const auto& item : model->named_parameters()) item.value().copy_(goldens.at("model." + item.key()));
+  return model;
+}
+
+void expect_goldens(const std::string& name, const DdpConfig& config, double tolerance) {
+  run_ranks(2, [&](const RankGroup& group) {
+    const TensorMap goldens = read_safetensors(OARLOCK_TEST_DATA "/powersgd_goldens.safetensors")->tensors;
+    torch::nn::Sequential module = model_of(goldens);
+    auto created = DistributedModel::create(module.ptr(), group, config);
+    ASSERT_TRUE(created) << created.error().message;
+    for (int step = 0; step < kSteps; ++step) {
+      const at::Tensor x = goldens.at("x." + std::to_string(step))[group.rank()];
+      (*created)->backward((*created)->forward([&] { return module->forward(x).square().mean(); }));
+      const at::NoGradGuard no_grad;
+      for (const NamedTensor& item : (*created)->parameters()) {
+        const at::Tensor& wanted = goldens.at(name + "." + std::to_string(step) + "." + item.name);
+        EXPECT_LE((item.tensor.grad() - wanted).abs().max().item<double>(), tolerance)
+            << name << " step " << step << " " << item.name;
+        at::Tensor(item.tensor).sub_(item.tensor.grad(), 0.5);
+      }
+      (*created)->clear_gradients();
+    }
+    EXPECT_TRUE(equal_on_all_ranks((*created)->parameters(), group));
+  });
+}
+
+DdpConfig powersgd(const PowerSgdConfig& options) {
+  DdpConfig config;
+  config.comm_hook = CommHook::kPowerSgd;
+  config.powersgd = options;
+  return config;
+}
+
+TEST(PowerSgd, EqualsPyTorch) {
+  expect_goldens("rank1", powersgd({.start_iteration = 2}), 1e-6);
+  expect_goldens("rank2", powersgd({.matrix_approximation_rank = 2, .start_iteration = 2, .min_compression_rate = 1}),
+                 1e-6);
+  expect_goldens("rank4_qr",
+                 powersgd({.matrix_approximation_rank = 4, .start_iteration = 2, .min_compression_rate = 0.5}), 1e-6);
+  expect_goldens("cold",
+                 powersgd({.start_iteration = 0, .use_error_feedback = false, .warm_start = false, .random_seed = 7}),
+                 1e-6);
+  expect_goldens("epsilon",
+                 powersgd({.start_iteration = 3, .min_compression_rate = 1.5, .orthogonalization_epsilon = 1e-3}),
+                 1e-6);
+}
+
+TEST(PowerSgd, IsAnApproximation) {  // the goldens are not those of plain averaging
+  const TensorMap goldens = read_safetensors(OARLOCK_TEST_DATA "/powersgd_goldens.safetensors")->tensors;
+  EXPECT_GT((goldens.at("rank1.4.0.weight") - goldens.at("fp16.4.0.weight")).abs().max().item<double>(), 1e-3);
+}
+
+// Sums of the compressed type: one unit of its last place where the order of summation differs.
+TEST(CompressHook, Fp16AndBf16EqualPyTorch) {
+  DdpConfig config;
+  config.comm_hook = CommHook::kFp16;
+  expect_goldens("fp16", config, 1e-6);
+  config.comm_hook = CommHook::kBf16;
+  expect_goldens("bf16", config, 1e-6);
+}
+
+// With the factors' full rank nothing is lost, in several buckets and with error feedback.
+TEST(PowerSgd, AtFullRankItIsTheMean) {
+  for (const double cap : {25.0, 0.0005}) {
+    run_ranks(2, [&](const RankGroup& group) {
+      const TensorMap goldens = read_safetensors(OARLOCK_TEST_DATA "/powersgd_goldens.safetensors")->tensors;
+      torch::nn::Sequential module = model_of(goldens);
+      torch::nn::Sequential joined = model_of(goldens);
+      DdpConfig config = powersgd({.matrix_approximation_rank = 16, .start_iteration = 2, .min_compression_rate = 0.1});
+      config.bucket_cap_mb = cap;
+      auto created = DistributedModel::create(module.ptr(), group, config);
+      ASSERT_TRUE(created);
+      for (int step = 0; step < kSteps; ++step) {
+        const at::Tensor x = goldens.at("x." + std::to_string(step));
+        (*created)->backward((*created)->forward([&] { return module->forward(x[group.rank()]).square().mean(); }));
+        joined->zero_grad();
+        joined->forward(x.flatten(0, 1)).square().mean().backward();
+        for (const NamedTensor& item : (*created)->parameters()) {
+          const at::Tensor wanted = joined->named_parameters()[item.name].grad();
+          EXPECT_LE((item.tensor.grad() - wanted).abs().max().item<double>(), 1e-5) << item.name << " step " << step;
+        }
+        (*created)->clear_gradients();
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace oarlock
