@@ -17,7 +17,7 @@
 namespace oarlock {
 namespace {
 
-int64_t width_of(const std::vector<int64_t>& sizes) { return c10::multiply_integers(sizes); }
+int64_t width_of(at::IntArrayRef sizes) { return c10::multiply_integers(sizes); }
 
 std::vector<int64_t> with_rows(int64_t rows, const std::vector<int64_t>& sizes) {
   std::vector<int64_t> out = {rows};
@@ -75,7 +75,7 @@ void RowCollector::add(const std::vector<int64_t>& ids, const std::map<std::stri
   if (std::exchange(empty_, false)) {
     for (const auto& [name, values] : rows) {
       if (values.dim() == 0) throw std::runtime_error(fmt::format("eval_step: the rows '{}' have no dimension", name));
-      layout_.emplace(name, values.sizes().slice(1).vec());
+      layout_.emplace(name, values.sizes().slice(1));
     }
   }
   if (rows.size() != layout_.size()) throw std::runtime_error("eval_step gave different rows for different batches");
@@ -138,7 +138,7 @@ EvalRows gather_rows(const EvalRows& mine, const RowLayout& layout, const RankGr
 Result<void> write_rows_csv(const std::filesystem::path& path, const EvalRows& rows) {
   std::string text = "id";
   for (const auto& [name, values] : rows.columns) {
-    const int64_t width = width_of(values.sizes().slice(1).vec());
+    const int64_t width = width_of(values.sizes().slice(1));
     if (values.dim() == 1) text += "," + name;
     for (int64_t j = 0; values.dim() > 1 && j < width; ++j) text += fmt::format(",{}_{}", name, j);
   }
@@ -146,7 +146,7 @@ Result<void> write_rows_csv(const std::filesystem::path& path, const EvalRows& r
   for (size_t i = 0; i < rows.ids.size(); ++i) {
     text += std::to_string(rows.ids[i]);
     for (const auto& [name, values] : rows.columns) {
-      const int64_t width = width_of(values.sizes().slice(1).vec());
+      const int64_t width = width_of(values.sizes().slice(1));
       const auto* row = values.const_data_ptr<double>() + static_cast<int64_t>(i) * width;
       for (int64_t j = 0; j < width; ++j) text += fmt::format(",{}", row[j]);
     }
