@@ -6,6 +6,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "trainer/engine/eval_rows.h"
 #include "trainer/engine/randomness.h"
 #include "trainer/optim/autocast.h"
 

@@ -56,7 +56,7 @@ void TrainStep::add(const Batch& batch) {
   const bool first = samples_left_ == samples_;
   samples_left_ -= batch.size();
   const double weight = static_cast<double>(batch.size()) / static_cast<double>(samples_);
-  if (first) loss_ = {};
+  if (first) loss_ = at::Tensor();
   if (!complete()) {
     const DistributedModel::NoSync no_sync(model_);
     forward_backward(batch, weight);
