@@ -22,9 +22,9 @@ constexpr char kName[] = "name";
 constexpr char kBest[] = "best";
 constexpr char kGraceLeft[] = "grace_left";
 
-double first_best(const WatchedMetric& metric) {
-  return metric.init_best_score.value_or(metric.mode == MetricMode::kMin ? kInfinity : -kInfinity);
-}
+double worst(MetricMode mode) { return mode == MetricMode::kMin ? kInfinity : -kInfinity; }
+
+double first_best(const WatchedMetric& metric) { return metric.init_best_score.value_or(worst(metric.mode)); }
 
 bool is_better(const WatchedMetric& metric, double value, double best) {
   return metric.mode == MetricMode::kMin ? value < best - metric.min_delta : value > best + metric.min_delta;
@@ -135,8 +135,8 @@ Result<void> EarlyStopping::restored(const Json& values) {
                     "early_stopping: the checkpoint watched other metrics than the configuration; put them back, or "
                     "use another checkpoint.dir");
       }
-      watched.push_back({metrics[i].value(kBest, first_best({.mode = config_.metrics[i].mode})),
-                         metrics[i].at(kGraceLeft), metrics[i].at(kImproved)});
+      watched.push_back({metrics[i].value(kBest, worst(config_.metrics[i].mode)), metrics[i].at(kGraceLeft),
+                         metrics[i].at(kImproved)});
     }
     watched_ = std::move(watched);
     has_improved_ = values.at(kImproved);

@@ -146,15 +146,15 @@ void check_leaves(const variable_list& outputs, const variable_list& known) {
 class CheckpointFunction : public torch::autograd::Function<CheckpointFunction> {
  public:
   static variable_list forward(AutogradContext* context, const c10::intrusive_ptr<Call>& call,
-                               const variable_list& parameters, const variable_list& inputs) {
-    variable_list saved = parameters;
+                               at::TensorList parameters, at::TensorList inputs) {
+    variable_list saved = parameters.vec();
     saved.insert(saved.end(), inputs.begin(), inputs.end());
     context->saved_data["call"] = c10::IValue::make_capsule(call);
     context->set_materialize_grads(false);
     variable_list outputs;
     {
       const AutocastGuard autocast(call->autocast);
-      outputs = call->function(inputs);
+      outputs = call->function(inputs.vec());
     }
     variable_list integers;
     for (const at::Tensor& output : outputs) {
@@ -229,7 +229,7 @@ std::vector<at::Tensor> checkpointed(const torch::nn::Module& module, TensorFunc
     all.insert(all.end(), inputs.begin(), inputs.end());
     call->random = RandomState::current(all);
   }
-  return CheckpointFunction::apply(call, parameters, inputs);
+  return CheckpointFunction::apply(call, at::TensorList(parameters), at::TensorList(inputs));
 }
 
 at::Tensor checkpointed(const torch::nn::Module& module, const std::function<at::Tensor(const at::Tensor&)>& function,

@@ -59,7 +59,9 @@ void expect_step(const EarlyStopping& stopping, const Json& step) {
   for (size_t i = 0; i < stopping.watched().size(); ++i) {
     const double best = stopping.watched()[i].best;
     EXPECT_EQ(std::isfinite(best), !step[3][i].is_null());
-    if (std::isfinite(best)) EXPECT_EQ(best, step[3][i].get<double>());
+    if (std::isfinite(best)) {
+      EXPECT_EQ(best, step[3][i].get<double>());
+    }
     EXPECT_EQ(stopping.watched()[i].grace_left, step[4][i].get<int64_t>());
   }
 }

@@ -82,8 +82,9 @@ TEST(ImageModels, ForwardAndBackwardEqualPyTorch) {
   const auto golden = read_safetensors(OARLOCK_TEST_DATA "/image_model_goldens.safetensors");
   ASSERT_TRUE(golden) << golden.error().message;
   const TensorMap& tensors = golden->tensors;
-  const std::map<std::string, ImageModelConfig> configs{
+  const std::vector<std::pair<std::string, ImageModelConfig>> configs{
       {"cnn", {.classes = 5, .channels = {3, 4}, .hidden = {6}}},
+      {"cnn", {.classes = 5, .channels = {3, 4}, .hidden = {6}, .activation_checkpointing = true}},
       {"mlp", {.kind = ImageModelKind::kMlp, .classes = 5, .hidden = {7, 6}}}};
   for (const auto& [name, config] : configs) {
     SCOPED_TRACE(name);
@@ -124,6 +125,11 @@ TEST(ImageOptions, ProblemsNamePlaceAndRemedy) {
   EXPECT_THAT(make_task("{}", "{classes: 1}").problems, HasSubstr("model.classes: 1 is not in [2, 256]"));
   EXPECT_THAT(make_task("{}", "{channels: [8]}").problems, HasSubstr("expected two: of conv1 and conv2"));
   EXPECT_THAT(make_task("{}", "{name: mlp, channels: [8, 8]}").problems, HasSubstr("only the model cnn has channels"));
+  EXPECT_THAT(make_task("{}", "{name: mlp, activation_checkpointing: true}").problems,
+              HasSubstr("belongs to the model cnn"));
+  EXPECT_THAT(
+      make_task("{}", "{name: torchscript, hidden: [3]}").problems,
+      AllOf(HasSubstr("model.path: is required by the model torchscript"), HasSubstr("model.hidden: belongs to")));
   EXPECT_THAT(make_task("{}", "{hidden: [0]}").problems, HasSubstr("model.hidden: element 0: 0 is not in [1, 65536]"));
 }
 
@@ -323,6 +329,38 @@ TEST(ImageTraining, IsTheSameEveryTime) {
     for (size_t i = 0; i < parameters.size(); ++i) EXPECT_TRUE(at::equal(parameters[i], second.model->parameters()[i]));
     EXPECT_EQ(first.metrics, second.metrics);
   }
+}
+
+// The script has three classes and takes images of any size from 5 x 5 on.
+TEST(ImageScript, TrainsUnderItsOwnNames) {
+  const IdxFolder folder(6, 9, 9);
+  const auto task =
+      prepared(folder.section(), "{name: torchscript, classes: 3, path: " OARLOCK_TEST_DATA "/script_model.pt}");
+  const auto model = task->build_model();
+  EXPECT_THAT(shapes_of(*model), testing::Contains(Pair("features.0.weight", Shape{4, 1, 3, 3})));
+  const std::vector<int64_t> all{0, 1, 2, 3, 4, 5};
+  const Batch batch = make_batch(task->train_data(), all);
+  task->train_step(*model, batch).loss.backward();
+  EXPECT_TRUE(model->named_parameters()["head.weight"].grad().defined());
+  EXPECT_FALSE(model->named_parameters()["scale"].grad().defined());
+  model->eval();
+  EXPECT_EQ(task->eval_step(*model, batch).sums.size(), 3U);
+}
+
+TEST(ImageScript, AScriptForOtherDataIsFoundBeforeTraining) {
+  const auto error_of = [](const IdxFolder& folder, const std::string& classes) {
+    Made made = make_task(folder.section(),
+                          "{name: torchscript, classes: " + classes + ", path: " OARLOCK_TEST_DATA "/script_model.pt}");
+    EXPECT_EQ(made.problems, "");
+    const Result<void> result = made.task->prepare();
+    return result ? Error{} : result.error();
+  };
+  const Error classes = error_of(IdxFolder(6, 9, 9), "5");
+  EXPECT_EQ(classes.code, ExitCode::kConfig);
+  EXPECT_THAT(classes.message, HasSubstr("gives logits of shape [1, 3] for an image of [1, 1, 9, 9], expected [1, 5]"));
+  const Error small = error_of(IdxFolder(6, 2, 2), "3");
+  EXPECT_EQ(small.code, ExitCode::kConfig);
+  EXPECT_THAT(small.message, HasSubstr("cannot take an image of [1, 1, 2, 2]: "));
 }
 
 }  // namespace

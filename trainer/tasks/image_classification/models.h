@@ -33,7 +33,7 @@ struct ImageModelConfig {
   std::vector<int64_t> channels{16, 32};       // cnn: of conv1 and conv2
   std::vector<int64_t> hidden;            // widths between input (cnn: features) and logits; cnn [128], mlp [256, 128]
   bool activation_checkpointing = false;  // cnn: of each convolution
-  std::string path;                       // torchscript: the file
+  std::string path{};                     // torchscript: the file
 };
 
 void describe(ImageModelConfig& config, Fields& fields);

@@ -45,6 +45,12 @@ double count_top_k(const at::Tensor& logits, const at::Tensor& labels, int64_t k
   return best.eq(labels.unsqueeze(1)).sum().item<double>();
 }
 
+// TorchScript's own words come last, after a trace of the script.
+std::string last_line(std::string text) {
+  text.erase(text.find_last_not_of('\n') + 1);
+  return text.substr(text.rfind('\n') + 1);
+}
+
 class ImageClassification final : public Task {
  public:
   explicit ImageClassification(Fields& root) {
@@ -137,9 +143,8 @@ class ImageClassification final : public Task {
                               "(model.classes)",
                               model_.path, c10::str(logits.sizes()), c10::str(image), model_.classes));
     } catch (const std::exception& error) {
-      const std::string text = error.what();
       return fail(ExitCode::kConfig, fmt::format("{}: cannot take an image of {}: {}", model_.path, c10::str(image),
-                                                 text.substr(0, text.find('\n'))));
+                                                 last_line(error.what())));
     }
   }
 
