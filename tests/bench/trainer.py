@@ -82,6 +82,9 @@ class Result:
         self.first_step = (marks[1] - started) / 1e9
         settled = gaps[min(len(gaps) // 4, 50) : -1] or gaps  # the last gap holds the end of the run
         self.step = statistics.median(settled)
+        cpu = record["cpu_marks_ns"]
+        skip = min(len(gaps) // 4, 50)
+        self.step_cpu = (cpu[-2] - cpu[skip]) / 1e9 / max(len(cpu) - 2 - skip, 1)
         self.gaps = gaps
         self.rss_mb = record["peak_rss_kb"] / 1024
         self.faults = record["minor_faults"]
@@ -136,16 +139,18 @@ class Bench:
     def model(self, name):
         case = CASES[name]
         step = Figure(f"step, {name}", "ms", case.goal)
+        cpu = Figure(f"step, {name}, processor time", "ms", case.goal)
         rss = Figure(f"RSS per rank, {name}", "MiB", 0.35)
         start = Figure("start to first step", "s", 0.15)
         for a, b in self.pairs_of(lambda: self.ours(case), lambda: self.theirs(case)):
             step.add(a.step * 1e3, b.step * 1e3)
+            cpu.add(a.step_cpu * 1e3, b.step_cpu * 1e3)
             rss.add(a.rss_mb, b.rss_mb)
             start.add(a.first_step, b.first_step)
-        return ([start] if name == "small" else []) + [step] + ([rss] if name in ("small", "mlp") else [])
+        return ([start] if name == "small" else []) + [step, cpu] + ([rss] if name in ("small", "mlp") else [])
 
     def loader(self):
-        size, epochs = ("2000", "1") if self.quick else ("20000", "5")
+        size, epochs = ("2000", "1") if self.quick else ("10000", "5")
         figures = {
             key: Figure(f"loader, {text}", "items/s", goal, at_least=True)
             for key, text, goal in (("per_item_0", "per item", 20), ("per_item_2", "per item, 2 workers", 20),

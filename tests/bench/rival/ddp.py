@@ -20,14 +20,13 @@ def status_kb(key):
         return next(int(line.split()[1]) for line in file if line.startswith(key + ":"))
 
 
-def write_record(path, marks):
+def write_record(path, marks, cpu_marks):
     usage = resource.getrusage(resource.RUSAGE_SELF)
     record = {
         "marks_ns": marks,
+        "cpu_marks_ns": cpu_marks,
         "peak_rss_kb": status_kb("VmHWM"),
-        "rss_kb": status_kb("VmRSS"),
         "minor_faults": usage.ru_minflt,
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
     }
     with open(path, "w", encoding="ascii") as file:
         json.dump(record, file)
@@ -67,9 +66,14 @@ def main():
     order = torch.randperm(args.samples)[rank::world]
     batches = order.split(args.batch)[: order.numel() // args.batch]
 
-    marks = []
-    for step in range(args.steps):
+    marks, cpu_marks = [], []
+
+    def mark():
         marks.append(time.monotonic_ns())
+        cpu_marks.append(time.process_time_ns())
+
+    for step in range(args.steps):
+        mark()
         index = batches[step % len(batches)]
         x = inputs.index_select(0, index)
         if args.channels_last:
@@ -78,9 +82,9 @@ def main():
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-    marks.append(time.monotonic_ns())
+    mark()
     if rank == 0:
-        write_record(args.record, marks)
+        write_record(args.record, marks, cpu_marks)
     distributed.barrier()
     distributed.destroy_process_group()
 

@@ -1,11 +1,10 @@
 #include "tests/bench/trainer/record.h"
 
 #include <sys/resource.h>
+#include <time.h>
 
-#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <stdexcept>
 
 namespace oarlock::bench {
@@ -19,25 +18,26 @@ int64_t status_kb(const std::string& key) {
   return 0;
 }
 
-double seconds(const timeval& time) {
-  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+int64_t nanoseconds(clockid_t clock) {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return static_cast<int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 }
 
 }  // namespace
 
 void StepRecord::mark() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  marks_.push_back(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+  marks_.push_back(nanoseconds(CLOCK_MONOTONIC));
+  cpu_marks_.push_back(nanoseconds(CLOCK_PROCESS_CPUTIME_ID));
 }
 
 void StepRecord::write(const std::string& path) const {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   const nlohmann::json json = {{"marks_ns", marks_},
+                               {"cpu_marks_ns", cpu_marks_},
                                {"peak_rss_kb", status_kb("VmHWM")},
-                               {"rss_kb", status_kb("VmRSS")},
-                               {"minor_faults", usage.ru_minflt},
-                               {"cpu_seconds", seconds(usage.ru_utime) + seconds(usage.ru_stime)}};
+                               {"minor_faults", usage.ru_minflt}};
   std::ofstream out(path);
   out << json;
   if (!out.flush()) throw std::runtime_error("the record could not be written to " + path);

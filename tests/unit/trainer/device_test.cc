@@ -1,0 +1,105 @@
+// What of the device code runs without a GPU: layout, the feed on the CPU, settings, and what is refused.
+#include "trainer/device/device.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/utils.h>
+
+#include "trainer/device/batch_feed.h"
+#include "trainer/device/memory_format.h"
+#include "trainer/device/step_graph.h"
+
+namespace oarlock {
+namespace {
+
+TEST(ChannelsLast, ModulesKeepTheirValuesAndTakeTheLayout) {
+  torch::manual_seed(1);
+  torch::nn::Sequential model(torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 8, 3).padding(1)),
+                              torch::nn::BatchNorm2d(8), torch::nn::Conv2d(8, 2, 1));
+  const at::Tensor x = at::randn({3, 4, 6, 7});
+  const at::Tensor expected = model->forward(x);
+  const auto before = model->parameters();
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& parameter : before) values.push_back(parameter.detach().clone());
+  to_channels_last(*model);
+  const auto after = model->parameters();
+  ASSERT_EQ(after.size(), values.size());
+  for (size_t i = 0; i < after.size(); ++i) {
+    EXPECT_TRUE(after[i].is_same(before[i]));
+    EXPECT_TRUE(at::equal(after[i], values[i]));
+    EXPECT_TRUE(after[i].requires_grad());
+    EXPECT_TRUE(after[i].dim() != 4 || after[i].is_contiguous(at::MemoryFormat::ChannelsLast));
+  }
+  const at::Tensor got = model->forward(channels_last(x));
+  EXPECT_TRUE(got.is_contiguous(at::MemoryFormat::ChannelsLast));
+  EXPECT_TRUE(at::allclose(got, expected, 1e-5, 1e-5));
+}
+
+TEST(ChannelsLast, OneChannelTakesTheStridesToo) {
+  const at::Tensor image = at::arange(12.0).view({1, 1, 3, 4});
+  const at::Tensor got = channels_last(image);
+  EXPECT_EQ(got.strides(), (std::vector<int64_t>{12, 1, 4, 1}));
+  EXPECT_TRUE(at::equal(got, image));
+}
+
+TEST(ChannelsLast, OtherDimensionsAreLeftAlone) {
+  const at::Tensor matrix = at::randn({3, 4});
+  EXPECT_TRUE(channels_last(matrix).is_same(matrix));
+}
+
+BatchSource counting(int batches) {
+  return [made = 0, batches]() mutable -> std::optional<Batch> {
+    if (made == batches) return std::nullopt;
+    Batch batch;
+    batch.ids = {made++};
+    batch.tensors["image"] = at::randn({1, 3, 4, 5});
+    batch.tensors["label"] = at::randn({1, 2});
+    return batch;
+  };
+}
+
+TEST(BatchFeed, OnTheCpuBatchesPassThrough) {
+  const auto feed = make_batch_feed(counting(3), at::kCPU);
+  for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(feed->next()->ids, std::vector<int64_t>{i});
+  EXPECT_FALSE(feed->next());
+}
+
+TEST(BatchFeed, ChannelsLastIsForImagesOnly) {
+  const auto feed = make_batch_feed(counting(1), at::kCPU, {.channels_last = true});
+  const Batch batch = *feed->next();
+  EXPECT_TRUE(batch["image"].is_contiguous(at::MemoryFormat::ChannelsLast));
+  EXPECT_TRUE(batch["label"].is_contiguous());
+}
+
+TEST(ConfigureDevice, SetsLibTorchsSwitches) {
+  CudaConfig config;
+  config.tf32 = true;
+  config.deterministic = true;
+  ASSERT_TRUE(configure_device(config, at::kCPU));
+  EXPECT_TRUE(at::globalContext().allowTF32CuBLAS());
+  EXPECT_TRUE(at::globalContext().allowTF32CuDNN());
+  EXPECT_TRUE(at::globalContext().deterministicAlgorithms());
+  ASSERT_TRUE(configure_device({}, at::kCPU));
+  EXPECT_FALSE(at::globalContext().allowTF32CuBLAS());
+  EXPECT_FALSE(at::globalContext().allowTF32CuDNN());
+}
+
+TEST(ConfigureDevice, GraphsNeedADevice) {
+  CudaConfig config;
+  config.graphs = true;
+  const Result<void> configured = configure_device(config, at::kCPU);
+  ASSERT_FALSE(configured);
+  EXPECT_EQ(configured.error().code, ExitCode::kConfig);
+  EXPECT_NE(configured.error().message.find("cuda.graphs"), std::string::npos);
+  EXPECT_FALSE(make_step_graph(at::kCPU, Logger(LogFormat::kText, LogLevel::kWarn)));
+  EXPECT_FALSE(device_memory(at::kCPU));
+}
+
+}  // namespace
+}  // namespace oarlock
