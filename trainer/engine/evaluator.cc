@@ -98,9 +98,9 @@ MetricSums total_sums(const std::vector<MetricSums>& shard, const std::vector<st
 Metrics broadcast_metrics(const Metrics& metrics, const RankGroup& group) {
   nlohmann::json bits = nlohmann::json::object();
   for (const auto& [name, value] : metrics) bits[name] = std::bit_cast<uint64_t>(value);
+  const nlohmann::json shared = nlohmann::json::parse(group.broadcast(bits.dump()));
   Metrics out;
-  for (const auto& [name, value] : nlohmann::json::parse(group.broadcast(bits.dump())).items())
-    out[name] = std::bit_cast<double>(value.get<uint64_t>());
+  for (const auto& [name, value] : shared.items()) out[name] = std::bit_cast<double>(value.get<uint64_t>());
   return out;
 }
 
