@@ -111,23 +111,24 @@ class LocalRun {
       console_.say(fmt::format("{} has earlier runs; this one goes on from their checkpoints (--fresh starts over)",
                                folder_.path().string()));
     }
+    int charged = 0;
     for (int restarts = 0;; ++restarts) {
       const Result<Ended> ended = run_attempt();
       if (!ended) return tl::make_unexpected(ended.error());
       if (ended->verdict.exit_code == 0) return finish("Complete", *ended, restarts, begin);
       if (ended->verdict.interrupted_by != 0) return finish("Interrupted", *ended, restarts, begin);
       const control::Failure failure =
-          run::judge_exit(job_, restarts, ended->node, ended->verdict.exit_code, ended->message);
+          run::judge_exit(job_, charged, ended->node, ended->verdict.exit_code, ended->message);
       const std::string what = describe_end(*ended);
       if (failure.decision != control::Failure::Decision::kRestart) {
-        console_.say(fmt::format("{}: {}", what,
-                                 failure.reason == "PermanentFailure"
-                                     ? "a restart would fail again"
-                                     : fmt::format("the restarts ({}) are used up", plural(restarts, "restart"))));
+        console_.say(fmt::format("{}: {}", what, why_not_again(failure, charged)));
         return finish("Failed", *ended, restarts, begin);
       }
-      console_.say(fmt::format("{}; all ranks start again, restart {} of {}", what, restarts + 1,
-                               job_.spec.failure_policy.max_restarts));
+      if (failure.is_charged) ++charged;
+      console_.say(fmt::format("{}; all ranks start again, {}", what,
+                               failure.is_charged
+                                   ? fmt::format("restart {} of {}", charged, job_.spec.failure_policy.max_restarts)
+                                   : "which does not count"));
     }
   }
 
@@ -139,6 +140,15 @@ class LocalRun {
     std::string message;  // the termination message, made from what is known where there was none
     bool spoke = false;   // there was one
   };
+
+  static std::string why_not_again(const control::Failure& failure, int charged) {
+    // By the time that the judgement is made the other ranks were stopped.
+    if (failure.decision == control::Failure::Decision::kNone)
+      return "failurePolicy.rules ignore this exit; on a cluster the others go on, here they end with it";
+    if (failure.reason == "PermanentFailure") return "a restart would fail again";
+    if (failure.reason == "FailurePolicy") return "failurePolicy.rules fail the job";
+    return fmt::format("the restarts ({}) are used up", plural(charged, "restart"));
+  }
 
   Result<Ended> run_attempt() {
     const Result<int> attempt = folder_.begin_attempt();

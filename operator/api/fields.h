@@ -1,82 +1,125 @@
-// Every field of a TrainingJob with its JSON name, once. A Reader is JsonReader (codec.cc), YamlReader (validate.cc),
-// or whatever else has these members: read(key, target) for bool, integers, numbers, strings, times and their
-// optionals; phase(key, Phase&); object(key, text) for JSON that is kept as text; map(key, fn(Reader&)); list(key,
-// vector, fn(Reader&, item)). The unit test that compares the CRD with the codec is one more Reader.
+// Every field of a TrainingJob with its JSON name, once: reading JSON (codec.cc), writing it (codec.cc), reading YAML
+// (validate.cc) and comparing with the CRD (a unit test) are visitors of these lists. A visitor has
+//   field(key, value)              bool, integers, numbers, strings, times, their optionals, lists of strings or int64
+//   choice(key, value, names)      an enumeration
+//   truth(key, bool&)              "True" or "False"
+//   object(key, text)              JSON that is kept as text
+//   group(key, fn(Visitor&))       a map
+//   group(key, optional, fn(Visitor&, value))
+//   list(key, vector, fn(Visitor&, item))
 #pragma once
 
 #include "operator/api/types.h"
 
 namespace oarlock::api::fields {
 
-template <typename Reader>
-void spec(Reader& r, Spec& spec) {
-  r.read("nodes", spec.nodes);
-  r.read("processesPerNode", spec.processes_per_node);
-  r.object("template", spec.pod_template);
-  r.object("trainer", spec.trainer);
-  r.map("failurePolicy", [&](Reader& policy) { policy.read("maxRestarts", spec.failure_policy.max_restarts); });
-  r.map("rendezvous", [&](Reader& rendezvous) { rendezvous.read("port", spec.rendezvous.port); });
-  r.read("suspend", spec.suspend);
+template <typename Visitor>
+void metadata(Visitor& v, Metadata& metadata) {
+  v.field("name", metadata.name);
+  v.field("namespace", metadata.name_space);
+  v.field("uid", metadata.uid);
+  v.field("resourceVersion", metadata.resource_version);
+  v.field("generation", metadata.generation);
+  v.field("creationTimestamp", metadata.creation_timestamp);
+  v.field("deletionTimestamp", metadata.deletion_timestamp);
 }
 
-template <typename Reader>
-void condition(Reader& r, Condition& condition) {
-  r.read("type", condition.type);
-  r.truth("status", condition.status);
-  r.read("reason", condition.reason);
-  r.read("message", condition.message);
-  r.read("lastTransitionTime", condition.last_transition_time);
-}
-
-template <typename Reader>
-void progress(Reader& r, Progress& progress) {
-  r.read("step", progress.step);
-  r.read("targetSteps", progress.target_steps);
-  r.read("checkpointStep", progress.checkpoint_step);
-  r.read("completed", progress.completed);
-  r.read("loss", progress.loss);
-  r.read("samplesPerSecond", progress.samples_per_second);
-  r.read("eta", progress.eta);
-  r.read("updatedAt", progress.updated_at);
-}
-
-template <typename Reader>
-void attempt_record(Reader& r, AttemptRecord& record) {
-  r.read("attempt", record.attempt);
-  r.read("startTime", record.start_time);
-  r.read("endTime", record.end_time);
-  r.read("reason", record.reason);
-  r.read("message", record.message);
-  r.read("pod", record.pod);
-  r.read("node", record.node);
-  r.read("nodeRank", record.node_rank);
-  r.read("exitCode", record.exit_code);
-}
-
-template <typename Reader>
-void status(Reader& r, Status& status) {
-  r.phase("phase", status.phase);
-  r.list("conditions", status.conditions, [](Reader& item, Condition& c) { condition(item, c); });
-  r.read("observedGeneration", status.observed_generation);
-  r.read("worldSize", status.world_size);
-  r.read("attempt", status.attempt);
-  r.map("nodes", [&](Reader& nodes) {
-    nodes.read("desired", status.nodes.desired);
-    nodes.read("scheduled", status.nodes.scheduled);
-    nodes.read("ready", status.nodes.ready);
-    nodes.read("succeeded", status.nodes.succeeded);
-    nodes.read("failed", status.nodes.failed);
-    nodes.read("summary", status.nodes.summary);
+template <typename Visitor>
+void failure_rule(Visitor& v, FailureRule& rule) {
+  v.choice("action", rule.action, failure_action_names());
+  v.group("onExitCodes", rule.on_exit_codes, [](Visitor& match, ExitCodeMatch& codes) {
+    match.choice("operator", codes.operation, exit_code_operator_names());
+    match.field("values", codes.values);
   });
-  r.map("restarts", [&](Reader& restarts) {
-    restarts.read("total", status.restarts.total);
-    restarts.read("charged", status.restarts.charged);
+  v.field("onPodReasons", rule.on_pod_reasons);
+  v.list("onPodConditions", rule.on_pod_conditions, [](Visitor& match, PodConditionMatch& condition) {
+    match.field("type", condition.type);
+    match.field("status", condition.status);
   });
-  r.map("progress", [&](Reader& p) { progress(p, status.progress.emplace()); });
-  r.read("startTime", status.start_time);
-  r.read("attemptStartTime", status.attempt_start_time);
-  r.read("completionTime", status.completion_time);
-  r.list("attempts", status.attempts, [](Reader& item, AttemptRecord& record) { attempt_record(item, record); });
+}
+
+template <typename Visitor>
+void spec(Visitor& v, Spec& spec) {
+  v.field("nodes", spec.nodes);
+  v.field("processesPerNode", spec.processes_per_node);
+  v.object("template", spec.pod_template);
+  v.object("trainer", spec.trainer);
+  v.group("failurePolicy", [&](Visitor& policy) {
+    policy.field("maxRestarts", spec.failure_policy.max_restarts);
+    policy.field("backoffSeconds", spec.failure_policy.backoff_seconds);
+    policy.list("rules", spec.failure_policy.rules, [](Visitor& item, FailureRule& rule) { failure_rule(item, rule); });
+  });
+  v.choice("successPolicy", spec.success_policy, success_policy_names());
+  v.choice("cleanPodPolicy", spec.clean_pod_policy, clean_pod_policy_names());
+  v.field("activeDeadlineSeconds", spec.active_deadline_seconds);
+  v.field("ttlSecondsAfterFinished", spec.ttl_seconds_after_finished);
+  v.group("rendezvous", [&](Visitor& rendezvous) { rendezvous.field("port", spec.rendezvous.port); });
+  v.field("suspend", spec.suspend);
+  v.field("managedBy", spec.managed_by);
+}
+
+template <typename Visitor>
+void condition(Visitor& v, Condition& condition) {
+  v.field("type", condition.type);
+  v.truth("status", condition.status);
+  v.field("reason", condition.reason);
+  v.field("message", condition.message);
+  v.field("lastTransitionTime", condition.last_transition_time);
+}
+
+template <typename Visitor>
+void progress(Visitor& v, Progress& progress) {
+  v.field("step", progress.step);
+  v.field("targetSteps", progress.target_steps);
+  v.field("checkpointStep", progress.checkpoint_step);
+  v.field("completed", progress.completed);
+  v.field("loss", progress.loss);
+  v.field("samplesPerSecond", progress.samples_per_second);
+  v.field("eta", progress.eta);
+  v.field("updatedAt", progress.updated_at);
+}
+
+template <typename Visitor>
+void attempt_record(Visitor& v, AttemptRecord& record) {
+  v.field("attempt", record.attempt);
+  v.field("startTime", record.start_time);
+  v.field("endTime", record.end_time);
+  v.field("reason", record.reason);
+  v.field("message", record.message);
+  v.field("pod", record.pod);
+  v.field("node", record.node);
+  v.field("nodeRank", record.node_rank);
+  v.field("exitCode", record.exit_code);
+}
+
+template <typename Visitor>
+void status(Visitor& v, Status& status) {
+  v.choice("phase", status.phase, phase_names());
+  v.list("conditions", status.conditions, [](Visitor& item, Condition& c) { condition(item, c); });
+  v.field("observedGeneration", status.observed_generation);
+  v.field("worldSize", status.world_size);
+  v.field("attempt", status.attempt);
+  v.group("nodes", [&](Visitor& nodes) {
+    nodes.field("desired", status.nodes.desired);
+    nodes.field("scheduled", status.nodes.scheduled);
+    nodes.field("ready", status.nodes.ready);
+    nodes.field("succeeded", status.nodes.succeeded);
+    nodes.field("failed", status.nodes.failed);
+    nodes.field("summary", status.nodes.summary);
+  });
+  v.group("restarts", [&](Visitor& restarts) {
+    restarts.field("total", status.restarts.total);
+    restarts.field("charged", status.restarts.charged);
+    restarts.list("reasons", status.restarts.reasons, [](Visitor& item, RestartCount& count) {
+      item.field("reason", count.reason);
+      item.field("count", count.count);
+    });
+  });
+  v.group("progress", status.progress, [](Visitor& p, Progress& value) { progress(p, value); });
+  v.field("startTime", status.start_time);
+  v.field("attemptStartTime", status.attempt_start_time);
+  v.field("completionTime", status.completion_time);
+  v.list("attempts", status.attempts, [](Visitor& item, AttemptRecord& record) { attempt_record(item, record); });
 }
 
 }  // namespace oarlock::api::fields

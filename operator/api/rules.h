@@ -10,6 +10,14 @@ inline constexpr int kMaxRestarts = 1000;
 inline constexpr int kMaxContainers = 32;
 inline constexpr int kMaxPorts = 64;
 inline constexpr int kMaxVolumes = 128;
+inline constexpr int kMaxBackoffSeconds = 3600;
+inline constexpr int kMaxRules = 20;  // as of a Job's podFailurePolicy
+inline constexpr int kMaxExitCode = 255;
+inline constexpr int kMaxReason = 60;
+inline constexpr int kMaxSeconds = 2147483647;
+inline constexpr int kMaxManagedBy = 63;
+// The only condition that a rule can ask for.
+inline constexpr char kDisruptionTarget[] = "DisruptionTarget";
 
 // <name>-<attempt>-<node rank> is a hostname of at most 63 characters; 4 digits are kept for the attempt.
 inline constexpr int kNameRoom = 57;
@@ -36,6 +44,15 @@ inline constexpr char kTrainer[] =
 inline constexpr char kRestartPolicy[] =
     "restartPolicy must be Never, or left out: a rank that restarts alone cannot rejoin, so the operator restarts the "
     "whole group";
+inline constexpr char kOneRequirement[] =
+    "a rule has exactly one of onExitCodes, onPodReasons and onPodConditions; write a rule for each";
+inline constexpr char kIgnoreNeedsExit[] =
+    "Ignore takes the rank for done, so it needs onExitCodes: a pod that was taken away has not done its work; use "
+    "RestartFree to restart without counting";
+inline constexpr char kManagedByForm[] =
+    "managedBy is a domain and a path, such as kueue.x-k8s.io/multikueue; leave it out for this operator";
+inline constexpr char kManagedByFixed[] =
+    "managedBy cannot change: two controllers would take care of one job; create a new job";
 inline constexpr char kHostname[] =
     "hostname and subdomain are set by the operator, so that the ranks find each other; leave them out";
 inline constexpr char kVolumeName[] =

@@ -1,23 +1,36 @@
 #include "operator/api/types.h"
 
 namespace oarlock::api {
+namespace {
+
+template <typename Enum>
+using Pair = std::pair<std::string_view, Enum>;
+
+constexpr Pair<FailureAction> kFailureActions[] = {{"Restart", FailureAction::kRestart},
+                                                   {"RestartFree", FailureAction::kRestartFree},
+                                                   {"Fail", FailureAction::kFail},
+                                                   {"Ignore", FailureAction::kIgnore}};
+constexpr Pair<ExitCodeOperator> kExitCodeOperators[] = {{"In", ExitCodeOperator::kIn},
+                                                         {"NotIn", ExitCodeOperator::kNotIn}};
+constexpr Pair<CleanPodPolicy> kCleanPodPolicies[] = {
+    {"Running", CleanPodPolicy::kRunning}, {"All", CleanPodPolicy::kAll}, {"None", CleanPodPolicy::kNone}};
+constexpr Pair<SuccessPolicy> kSuccessPolicies[] = {{"AllRanks", SuccessPolicy::kAllRanks},
+                                                    {"Rank0", SuccessPolicy::kRank0}};
+constexpr Pair<Phase> kPhases[] = {{"Pending", Phase::kPending},       {"Running", Phase::kRunning},
+                                   {"Restarting", Phase::kRestarting}, {"Suspended", Phase::kSuspended},
+                                   {"Complete", Phase::kComplete},     {"Failed", Phase::kFailed}};
+
+}  // namespace
+
+Names<FailureAction> failure_action_names() { return kFailureActions; }
+Names<ExitCodeOperator> exit_code_operator_names() { return kExitCodeOperators; }
+Names<CleanPodPolicy> clean_pod_policy_names() { return kCleanPodPolicies; }
+Names<SuccessPolicy> success_policy_names() { return kSuccessPolicies; }
+Names<Phase> phase_names() { return kPhases; }
 
 std::string to_string(Phase phase) {
-  switch (phase) {
-    case Phase::kNone:
-      return "";
-    case Phase::kPending:
-      return "Pending";
-    case Phase::kRunning:
-      return "Running";
-    case Phase::kRestarting:
-      return "Restarting";
-    case Phase::kSuspended:
-      return "Suspended";
-    case Phase::kComplete:
-      return "Complete";
-    case Phase::kFailed:
-      return "Failed";
+  for (const auto& [name, candidate] : kPhases) {
+    if (candidate == phase) return std::string(name);
   }
   return "";
 }

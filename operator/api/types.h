@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -25,11 +28,62 @@ struct Metadata {
   bool operator==(const Metadata&) const = default;
 };
 
+// Names of an enumeration's values as the API has them; one list for reading, writing and checking.
+template <typename Enum>
+using Names = std::span<const std::pair<std::string_view, Enum>>;
+
+// What a pod's failure does to the group.
+enum class FailureAction {
+  kRestart,      // restarts it, which counts against maxRestarts
+  kRestartFree,  // restarts it, which does not count
+  kFail,         // fails the job
+  kIgnore,       // nothing: the pod counts as done
+};
+Names<FailureAction> failure_action_names();
+
+enum class ExitCodeOperator { kIn, kNotIn };
+Names<ExitCodeOperator> exit_code_operator_names();
+
+// As in a Job's podFailurePolicy, for the container "trainer".
+struct ExitCodeMatch {
+  ExitCodeOperator operation = ExitCodeOperator::kIn;
+  std::vector<int64_t> values;
+
+  bool operator==(const ExitCodeMatch&) const = default;
+};
+
+struct PodConditionMatch {
+  std::string type;
+  std::string status = "True";
+
+  bool operator==(const PodConditionMatch&) const = default;
+};
+
+// Exactly one of the three requirements is given.
+struct FailureRule {
+  FailureAction action = FailureAction::kRestart;
+  std::optional<ExitCodeMatch> on_exit_codes;
+  std::vector<std::string> on_pod_reasons;           // one of them
+  std::vector<PodConditionMatch> on_pod_conditions;  // one of them
+
+  bool operator==(const FailureRule&) const = default;
+};
+
 struct FailurePolicy {
-  int max_restarts = 3;  // group restarts before the job fails
+  int max_restarts = 3;            // charged restarts before the job fails
+  int backoff_seconds = 10;        // before the second of several quick restarts in a row; doubles with each
+  std::vector<FailureRule> rules;  // the first that matches a pod decides about it
 
   bool operator==(const FailurePolicy&) const = default;
 };
+
+// Which pods of a job that has ended are deleted.
+enum class CleanPodPolicy { kRunning, kAll, kNone };
+Names<CleanPodPolicy> clean_pod_policy_names();
+
+// Whose success makes the job Complete.
+enum class SuccessPolicy { kAllRanks, kRank0 };
+Names<SuccessPolicy> success_policy_names();
 
 struct Rendezvous {
   int port = kDefaultMasterPort;  // MASTER_PORT
@@ -46,16 +100,25 @@ struct Spec {
   FailurePolicy failure_policy;
   Rendezvous rendezvous;
   bool suspend = false;
+  SuccessPolicy success_policy = SuccessPolicy::kAllRanks;
+  CleanPodPolicy clean_pod_policy = CleanPodPolicy::kRunning;
+  std::optional<int64_t> active_deadline_seconds;  // from the first start, or from the last resume
+  std::optional<int> ttl_seconds_after_finished;
+  std::string managed_by;  // empty, or kManagedBy: this operator
 
   int world_size() const { return nodes * processes_per_node; }
 
   bool operator==(const Spec&) const = default;
 };
 
+// spec.managedBy of jobs that this operator takes care of.
+inline constexpr char kManagedBy[] = "oarlock.dev/operator";
+
 enum class Phase { kNone, kPending, kRunning, kRestarting, kSuspended, kComplete, kFailed };
 
 // "" for kNone, else the name as in status.phase and as the type of the condition that is true in it.
 std::string to_string(Phase phase);
+Names<Phase> phase_names();  // without kNone
 constexpr bool is_terminal(Phase phase) { return phase == Phase::kComplete || phase == Phase::kFailed; }
 
 struct Condition {
@@ -80,9 +143,17 @@ struct NodeCounts {
   bool operator==(const NodeCounts&) const = default;
 };
 
+struct RestartCount {
+  std::string reason;  // of few: control::restart_reasons()
+  int count = 0;
+
+  bool operator==(const RestartCount&) const = default;
+};
+
 struct Restarts {
-  int total = 0;    // group restarts done
-  int charged = 0;  // those that count against failurePolicy.maxRestarts
+  int total = 0;                      // group restarts done
+  int charged = 0;                    // those that count against failurePolicy.maxRestarts
+  std::vector<RestartCount> reasons;  // the total, by what made it necessary
 
   bool operator==(const Restarts&) const = default;
 };

@@ -22,7 +22,7 @@ bool is_name(const std::string& name) {
   return std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || digit(c) || c == '-'; });
 }
 
-void in_range(const char* path, int value, int low, int high, Found& found) {
+void in_range(const char* path, int64_t value, int64_t low, int64_t high, Found& found) {
   if (value < low) found.push_back({path, fmt::format("{} is too small; the least is {}", value, low)});
   if (value > high) found.push_back({path, fmt::format("{} is too large; the most is {}", value, high)});
 }
@@ -124,6 +124,77 @@ void check_template(const Spec& spec, Found& found) {
   if (trainers != 1) found.push_back({spec_path + ".containers", rules::kTrainer});
 }
 
+// CamelCase, as the API server wants the reasons of conditions.
+bool is_reason(const std::string& text) {
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  return !text.empty() && text.size() <= rules::kMaxReason && letter(text.front()) &&
+         std::all_of(text.begin(), text.end(), [&](char c) { return letter(c) || digit(c); });
+}
+
+void at_most(const std::string& path, size_t count, size_t most, Found& found) {
+  if (count > most) found.push_back({path, fmt::format("has {} items; the most is {}", count, most)});
+}
+
+void check_rule(const FailureRule& rule, const std::string& path, Found& found) {
+  const int given =
+      (rule.on_exit_codes ? 1 : 0) + (rule.on_pod_reasons.empty() ? 0 : 1) + (rule.on_pod_conditions.empty() ? 0 : 1);
+  if (given != 1) found.push_back({path, rules::kOneRequirement});
+  if (rule.action == FailureAction::kIgnore && !rule.on_exit_codes) found.push_back({path, rules::kIgnoreNeedsExit});
+  if (rule.on_exit_codes) {
+    const std::string at = path + ".onExitCodes.values";
+    const std::vector<int64_t>& values = rule.on_exit_codes->values;
+    if (values.empty()) found.push_back({at, "needs at least one exit code"});
+    at_most(at, values.size(), rules::kMaxExitCode, found);
+    for (const int64_t value : values) {
+      if (value < 1 || value > rules::kMaxExitCode) {
+        found.push_back({at, fmt::format("{} is not the exit code of a failure: 1 to {}", value, rules::kMaxExitCode)});
+      }
+      if (std::count(values.begin(), values.end(), value) > 1) {
+        found.push_back({at, fmt::format("{} is there twice", value)});
+        break;
+      }
+    }
+  }
+  at_most(path + ".onPodReasons", rule.on_pod_reasons.size(), rules::kMaxRules, found);
+  for (const std::string& reason : rule.on_pod_reasons) {
+    if (!is_reason(reason)) {
+      found.push_back(
+          {path + ".onPodReasons", fmt::format("'{}' is not one CamelCase word such as OOMKilled", reason)});
+    }
+  }
+  for (const PodConditionMatch& condition : rule.on_pod_conditions) {
+    if (condition.type != rules::kDisruptionTarget || condition.status != "True") {
+      found.push_back({path + ".onPodConditions",
+                       fmt::format("{}={} cannot be matched; only DisruptionTarget with status \"True\" can",
+                                   condition.type, condition.status)});
+    }
+  }
+}
+
+void check_policies(const Spec& spec, Found& found) {
+  in_range("spec.failurePolicy.maxRestarts", spec.failure_policy.max_restarts, 0, rules::kMaxRestarts, found);
+  in_range("spec.failurePolicy.backoffSeconds", spec.failure_policy.backoff_seconds, 0, rules::kMaxBackoffSeconds,
+           found);
+  const std::vector<FailureRule>& all = spec.failure_policy.rules;
+  at_most("spec.failurePolicy.rules", all.size(), rules::kMaxRules, found);
+  for (size_t i = 0; i < all.size(); ++i) check_rule(all[i], fmt::format("spec.failurePolicy.rules[{}]", i), found);
+  if (spec.active_deadline_seconds) {
+    in_range("spec.activeDeadlineSeconds", *spec.active_deadline_seconds, 1, rules::kMaxSeconds, found);
+  }
+  if (spec.ttl_seconds_after_finished) {
+    in_range("spec.ttlSecondsAfterFinished", *spec.ttl_seconds_after_finished, 0, rules::kMaxSeconds, found);
+  }
+  if (!spec.managed_by.empty()) {
+    const size_t slash = spec.managed_by.find('/');
+    const bool two_parts = slash != std::string::npos && slash > 0 && slash + 1 < spec.managed_by.size() &&
+                           spec.managed_by.find('/', slash + 1) == std::string::npos;
+    if (!two_parts || spec.managed_by.size() > rules::kMaxManagedBy) {
+      found.push_back({"spec.managedBy", rules::kManagedByForm});
+    }
+  }
+}
+
 // The mark of the deepest node on the path that exists.
 yaml::Mark mark_at(yaml::Node node, std::string_view path) {
   while (!path.empty()) {
@@ -151,8 +222,12 @@ class YamlReader {
   explicit YamlReader(yaml::MapReader& reader) : reader_(reader) {}
 
   template <typename T>
-  void read(const char* key, T& target) {
+  void field(const char* key, T& target) {
     reader_.read(key, target);
+  }
+  template <typename Enum>
+  void choice(const char* key, Enum& target, Names<Enum> names) {
+    reader_.read(key, target, names);
   }
   void object(const char* key, std::string& text) {
     const std::optional<yaml::Node> value = reader_.take(key);
@@ -161,11 +236,28 @@ class YamlReader {
     text = value->to_json().dump(-1, ' ', false, Json::error_handler_t::replace);
   }
   template <typename Fn>
-  void map(const char* key, Fn read_fields) {
+  void group(const char* key, Fn visit) {
     reader_.map(key, [&](yaml::MapReader& nested) {
       YamlReader wrapped(nested);
-      read_fields(wrapped);
+      visit(wrapped);
     });
+  }
+  template <typename T, typename Fn>
+  void group(const char* key, std::optional<T>& target, Fn visit) {
+    group(key, [&](YamlReader& nested) { visit(nested, target.emplace()); });
+  }
+  template <typename T, typename Fn>
+  void list(const char* key, std::vector<T>& target, Fn visit) {
+    const std::optional<yaml::Node> value = reader_.take(key);
+    if (!value || value->kind() == yaml::Node::Kind::kNull) return;
+    if (value->kind() != yaml::Node::Kind::kSequence) return reader_.problem(key, "expected a list");
+    const std::vector<yaml::Node> items = value->items();
+    for (size_t i = 0; i < items.size(); ++i) {
+      yaml::MapReader item(items[i], fmt::format("{}.{}[{}]", reader_.path(), key, i), reader_.problems());
+      YamlReader wrapped(item);
+      visit(wrapped, target.emplace_back());
+      item.finish();
+    }
   }
 
  private:
@@ -196,7 +288,7 @@ std::vector<FieldProblem> check(const TrainingJob& job) {
   }
   in_range("spec.nodes", spec.nodes, 1, rules::kMaxNodes, found);
   in_range("spec.processesPerNode", spec.processes_per_node, 1, rules::kMaxProcessesPerNode, found);
-  in_range("spec.failurePolicy.maxRestarts", spec.failure_policy.max_restarts, 0, rules::kMaxRestarts, found);
+  check_policies(spec, found);
   in_range("spec.rendezvous.port", spec.rendezvous.port, 1, 65535, found);
   if (spec.rendezvous.port >= kDefaultMetricsPort &&
       spec.rendezvous.port < kDefaultMetricsPort + spec.processes_per_node) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "operator/core/membership.h"
 
@@ -26,11 +27,13 @@ struct Failure {
   api::AttemptRecord record;  // of the attempt that ended: reason, message and whom to blame; times are the caller's
   // The judgement rests on a pod that is missing: make sure before acting (ConfirmPodAbsent). Empty: it does not.
   std::string confirm_absent;
+  bool is_charged = true;           // the restart counts against failurePolicy.maxRestarts
+  std::string_view restart_reason;  // one of restart_reasons()
 };
 
-// Permanent exit codes (64..78 but 75 and 76) fail the job at once; all else restarts the group while
-// failurePolicy.maxRestarts allows. The culprit is, in this order: a permanent exit; a pod that was deleted, evicted or
-// disrupted; the first other exit; an interrupted rank (75); a pod that is gone; collateral (76).
+// The culprit is, in this order: a pod whose failure fails the job; one that was deleted, evicted or disrupted; the
+// first other exit; an interrupted rank (75); a pod that is gone; collateral (76). Its action is the group's, but a
+// restart that counts needs one that is left of failurePolicy.maxRestarts.
 Failure judge(const Job& job, const Membership& members, SystemTime now);
 
 }  // namespace oarlock::control

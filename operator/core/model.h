@@ -114,6 +114,16 @@ struct DeletePod {
   bool operator==(const DeletePod&) const = default;
 };
 
+// DELETE of the job itself with preconditions, in the background: the garbage collector takes what it owns. 404 and a
+// uid that differs: it is gone, go on. A resourceVersion that differs: stop.
+struct DeleteJob {
+  std::string name;
+  std::string uid;
+  std::string resource_version;
+
+  bool operator==(const DeleteJob&) const = default;
+};
+
 // api::status_patch(job.metadata, status). 409: stop. It may equal the present status: then it is a fence, which
 // changes nothing on the server and only proves that the job in Observed was the newest.
 struct PatchStatus {
@@ -134,7 +144,7 @@ struct EmitEvent {
   bool operator==(const EmitEvent&) const = default;
 };
 
-using Action = std::variant<ConfirmPodAbsent, CreateService, CreatePod, DeletePod, PatchStatus, EmitEvent>;
+using Action = std::variant<ConfirmPodAbsent, CreateService, CreatePod, DeletePod, DeleteJob, PatchStatus, EmitEvent>;
 
 // ---- what was decided ------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "operator/core/backoff.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -112,6 +113,10 @@ void refresh_phase(const Observed& observed, const Membership& members, api::Sta
   Text text = waiting_text(observed, members);
   if (status.phase == Phase::kRestarting && !status.attempts.empty()) {
     const api::AttemptRecord& last = status.attempts.back();
+    const std::optional<SystemTime> next_start = restart_time(observed.job.spec.failure_policy, status);
+    if (next_start && *next_start > observed.now) {
+      text.message = fmt::format("failed again and again: the next start is at {}", to_rfc3339(*next_start));
+    }
     text = {last.reason, fmt::format("attempt {}: {}; {}", last.attempt, last.message, text.message)};
   }
   enter(status, status.phase, text.reason, text.message, observed.now);

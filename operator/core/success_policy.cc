@@ -1,12 +1,48 @@
 #include "operator/core/success_policy.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
-namespace oarlock::control {
+#include "operator/core/failure_case.h"
+#include "operator/core/plan.h"
+#include "operator/core/policy.h"
+#include "operator/core/status.h"
 
-bool is_success(const Membership& members) {
-  return !members.current.empty() && std::all_of(members.current.begin(), members.current.end(),
-                                                 [](const Pod* pod) { return pod != nullptr && has_succeeded(*pod); });
+namespace oarlock::control {
+namespace {
+
+std::string describe(const Job& job, const Membership& members) {
+  if (job.spec.success_policy == api::SuccessPolicy::kRank0) {
+    return fmt::format("node rank 0 is done: pod {} has ended", members.current.front()->name);
+  }
+  const size_t all = members.current.size();
+  const auto succeeded = static_cast<size_t>(std::count_if(members.current.begin(), members.current.end(),
+                                                           [](const Pod* pod) { return has_succeeded(*pod); }));
+  if (succeeded == all) return fmt::format("all {} pods ended with exit code 0", all);
+  return fmt::format("all {} pods ended, {} of them with an exit code that failurePolicy.rules ignores", all,
+                     all - succeeded);
+}
+
+}  // namespace
+
+bool is_success(const Job& job, const Membership& members) {
+  if (members.current.empty()) return false;
+  if (job.spec.success_policy == api::SuccessPolicy::kRank0) {
+    const Pod* first = members.current.front();
+    return first != nullptr && is_done(job, *first);
+  }
+  return std::all_of(members.current.begin(), members.current.end(),
+                     [&](const Pod* pod) { return pod != nullptr && is_done(job, *pod); });
+}
+
+std::optional<Plan> complete(const Observed& observed, const Membership& members) {
+  if (!is_success(observed.job, members)) return std::nullopt;
+  api::Status next = refresh(observed, members);
+  const std::string message = describe(observed.job, members);
+  enter(next, api::Phase::kComplete, "Succeeded", message, observed.now);
+  read_last_words(members, next);
+  return finish(observed, members, next, {}, event(EmitEvent::Type::kNormal, "Completed", "Complete", message));
 }
 
 }  // namespace oarlock::control

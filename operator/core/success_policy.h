@@ -1,11 +1,11 @@
-// When is the job done well?
+// When a job has succeeded.
 #pragma once
 
 #include "operator/core/membership.h"
 
 namespace oarlock::control {
 
-// Every node's trainer ended with exit code 0.
-bool is_success(const Membership& members);
+// By spec.successPolicy: every pod of the attempt is done, or the one of node rank 0 is.
+bool is_success(const Job& job, const Membership& members);
 
 }  // namespace oarlock::control

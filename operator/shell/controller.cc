@@ -94,6 +94,10 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job) {
   observed.services = parts_.cache->services_of(key);
   observed.now = parts_.clock->now();
   observed.progress = parts_.poller->latest(key, job.metadata.uid);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto it = refusals_.find(job.metadata.uid); it != refusals_.end()) observed.last_error = it->second;
+  }
   for (const Foreign& foreign : foreign_of(job.metadata.uid)) {
     const auto answer = parts_.executor->client().get(resource_of(foreign.kind), foreign.key, {});
     const bool is_pod = foreign.kind == Kind::kPod;
@@ -129,6 +133,7 @@ Controller::Done Controller::reconcile(const kube::ObjectKey& key, const std::st
     if (known != known_uids_.end() && (job == nullptr || job->metadata.uid != known->second)) {
       parts_.own_writes->forget(known->second);
       foreign_.erase(known->second);
+      refusals_.erase(known->second);
       known_uids_.erase(known);
       parts_.poller->forget(key);
     }
@@ -154,6 +159,7 @@ Controller::Done Controller::reconcile(const kube::ObjectKey& key, const std::st
   if (const std::optional<Stop> why = parts_.executor->execute(*job, plan.actions, on_done, stop)) {
     return stopped(*job, *why);
   }
+  remember_refusal(job->metadata.uid, "");
   if (plan.requeue_after) return {Result::kRequeueAfter, *plan.requeue_after};
   return {};
 }
@@ -178,7 +184,9 @@ Controller::Done Controller::stopped(const Job& job, const Stop& why) {
   log.warn("an API call failed; trying again",
            {{"error", why.error.message}, {"status", why.error.status}, {"reason", why.error.reason}});
   const kube::ObjectKey key{job.metadata.name_space, job.metadata.name};
-  if (is_refusal(why.error) && why.action.starts_with("create") && parts_.queue->failures(key) == 0) {
+  const bool is_refused = is_refusal(why.error) && why.action.starts_with("create");
+  if (is_refused) remember_refusal(job.metadata.uid, why.error.message);
+  if (is_refused && parts_.queue->failures(key) == 0) {
     parts_.executor->emit(job, {.type = EmitEvent::Type::kWarning,
                                 .reason = "FailedCreate",
                                 .action = "Retry",
@@ -187,6 +195,15 @@ Controller::Done Controller::stopped(const Job& job, const Stop& why) {
   }
   if (why.error.retry_after) return {Result::kError, *why.error.retry_after};
   return {Result::kError, {}};
+}
+
+void Controller::remember_refusal(const std::string& job_uid, const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  if (what.empty()) {
+    refusals_.erase(job_uid);
+  } else {
+    refusals_[job_uid] = what;
+  }
 }
 
 std::vector<Controller::Foreign> Controller::foreign_of(const std::string& job_uid) const {

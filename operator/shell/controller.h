@@ -55,6 +55,7 @@ class Controller {
 
   void work(const std::stop_token& stop);
   Done reconcile(const kube::ObjectKey& key, const std::stop_token& stop);
+  void remember_refusal(const std::string& job_uid, const std::string& what);  // empty: nothing is refused any more
   Observed observe(const kube::ObjectKey& key, const Job& job);
   void follow_progress(const kube::ObjectKey& key, const Observed& observed);
   Done stopped(const Job& job, const Stop& why);
@@ -73,6 +74,7 @@ class Controller {
   const Logger log_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::set<Foreign>> foreign_;   // by the job's uid
+  std::unordered_map<std::string, std::string> refusals_;        // by the job's uid: Observed.last_error
   std::unordered_map<kube::ObjectKey, std::string> known_uids_;  // of the jobs that were seen, to clean up after them
   std::vector<std::jthread> workers_;
 };

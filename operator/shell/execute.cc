@@ -12,7 +12,7 @@ namespace {
 using ErrorKind = kube::ApiError::Kind;
 
 std::string describe(const char* verb, Kind kind, const kube::ObjectKey& key) {
-  const char* noun = kind == Kind::kPod ? "pod" : kind == Kind::kService ? "service" : "status of";
+  const char* noun = kind == Kind::kPod ? "pod" : kind == Kind::kService ? "service" : "trainingjob";
   return fmt::format("{} {} {}", verb, noun, key.to_string());
 }
 
@@ -79,29 +79,39 @@ Executor::Outcome Executor::run(const Job& job, const CreatePod& action) const {
   return create(job, Kind::kPod, action.name, action.body);
 }
 
-Executor::Outcome Executor::run(const Job& job, const DeletePod& action) const {
-  const kube::ObjectKey key{job.metadata.name_space, action.name};
-  const std::string what = describe("delete", Kind::kPod, key);
-  log_.info("deleting a pod", {{"namespace", key.name_space}, {"pod", key.name}, {"reason", action.reason}});
-  const auto answer =
-      client_.remove(kube::pods(), key, {.uid = action.uid, .resource_version = action.resource_version}, {});
+Executor::Outcome Executor::remove(const Job& job, Kind kind, const std::string& name,
+                                   const kube::Preconditions& wanted) const {
+  const kube::ObjectKey key{job.metadata.name_space, name};
+  const std::string what = describe("delete", kind, key);
+  const auto answer = client_.remove(resource_of(kind), key, wanted, {});
   if (answer) {
-    own_writes_->record(job.metadata.uid, Kind::kPod, read_written(*answer).resource_version);
+    own_writes_->record(job.metadata.uid, kind, read_written(*answer).resource_version);
     return std::nullopt;
   }
   if (answer.error().kind == ErrorKind::kNotFound) return std::nullopt;
   if (answer.error().kind != ErrorKind::kConflict) return stopped(Stop::Kind::kFailed, what, answer.error());
-  if (action.resource_version.empty()) return std::nullopt;
-  // Which of the two preconditions did not hold? The pod of another uid is not ours to delete: ours is gone.
-  const auto live = client_.get(kube::pods(), key, {});
+  if (wanted.resource_version.empty()) return std::nullopt;
+  // Which of the two preconditions did not hold? The object of another uid is not ours to delete: ours is gone.
+  const auto live = client_.get(resource_of(kind), key, {});
   if (!live && live.error().kind != ErrorKind::kNotFound) return stopped(Stop::Kind::kFailed, what, live.error());
-  if (!live || read_written(*live).uid != action.uid) return std::nullopt;
+  if (!live || read_written(*live).uid != wanted.uid) return std::nullopt;
   return stopped(Stop::Kind::kStale, what, answer.error());
+}
+
+Executor::Outcome Executor::run(const Job& job, const DeletePod& action) const {
+  log_.info("deleting a pod",
+            {{"namespace", job.metadata.name_space}, {"pod", action.name}, {"reason", action.reason}});
+  return remove(job, Kind::kPod, action.name, {.uid = action.uid, .resource_version = action.resource_version});
+}
+
+Executor::Outcome Executor::run(const Job& job, const DeleteJob& action) const {
+  log_.info("deleting a job that has ended", {{"namespace", job.metadata.name_space}, {"trainingjob", action.name}});
+  return remove(job, Kind::kJob, action.name, {.uid = action.uid, .resource_version = action.resource_version});
 }
 
 Executor::Outcome Executor::run(const Job& job, const PatchStatus& action) const {
   const kube::ObjectKey key{job.metadata.name_space, job.metadata.name};
-  const std::string what = describe("patch", Kind::kJob, key);
+  const std::string what = describe("patch the status of", Kind::kJob, key);
   const auto answer =
       client_.patch_status(resource_of(Kind::kJob), key, api::status_patch(job.metadata, action.status).dump(), {});
   if (answer) {

@@ -211,7 +211,8 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
                            MetricType::Gauge);
   FamilyBuilder wanted("trainingjob_spec_replicas", "Pods that the job asks for.", MetricType::Gauge);
   FamilyBuilder replicas("trainingjob_status_replicas", "Pods of the current attempt by state.", MetricType::Gauge);
-  FamilyBuilder restarts("trainingjob_restarts_total", "Restarts of the whole group.", MetricType::Counter);
+  FamilyBuilder restarts("trainingjob_restarts_total", "Restarts of the whole group, by what made them necessary.",
+                         MetricType::Counter);
   FamilyBuilder progress("trainingjob_progress_ratio", "Share of the optimizer steps that is done.", MetricType::Gauge);
   FamilyBuilder dropped("trainingjob_dropped_series_total", "Jobs that have no series, because there are too many.",
                         MetricType::Counter);
@@ -252,7 +253,9 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
                                                   {"succeeded", status.nodes.succeeded},
                                                   {"failed", status.nodes.failed}};
     for (const auto& [state, pods] : states) replicas.add(with("state", state), pods);
-    restarts.add(labels, status.restarts.total);
+    for (const api::RestartCount& restart : status.restarts.reasons) {
+      restarts.add(with("reason", restart.reason), restart.count);
+    }
     if (status.progress && status.progress->target_steps && *status.progress->target_steps > 0) {
       progress.add(labels,
                    static_cast<double>(status.progress->step) / static_cast<double>(*status.progress->target_steps));

@@ -40,6 +40,34 @@ JobBuilder& JobBuilder::max_restarts(int count) {
   job_.spec.failure_policy.max_restarts = count;
   return *this;
 }
+JobBuilder& JobBuilder::rule(api::FailureRule rule) {
+  job_.spec.failure_policy.rules.push_back(std::move(rule));
+  return *this;
+}
+JobBuilder& JobBuilder::backoff_seconds(int seconds) {
+  job_.spec.failure_policy.backoff_seconds = seconds;
+  return *this;
+}
+JobBuilder& JobBuilder::success_policy(api::SuccessPolicy policy) {
+  job_.spec.success_policy = policy;
+  return *this;
+}
+JobBuilder& JobBuilder::clean_pod_policy(api::CleanPodPolicy policy) {
+  job_.spec.clean_pod_policy = policy;
+  return *this;
+}
+JobBuilder& JobBuilder::deadline_seconds(int seconds) {
+  job_.spec.active_deadline_seconds = seconds;
+  return *this;
+}
+JobBuilder& JobBuilder::ttl_seconds(int seconds) {
+  job_.spec.ttl_seconds_after_finished = seconds;
+  return *this;
+}
+JobBuilder& JobBuilder::managed_by(const std::string& manager) {
+  job_.spec.managed_by = manager;
+  return *this;
+}
 JobBuilder& JobBuilder::suspend(bool value) {
   job_.spec.suspend = value;
   return *this;
@@ -62,7 +90,8 @@ JobBuilder& JobBuilder::phase(api::Phase phase, int attempt) {
   return *this;
 }
 JobBuilder& JobBuilder::restarts(int count) {
-  job_.status.restarts = {count, count};
+  job_.status.restarts = {count, count, {}};
+  if (count > 0) job_.status.restarts.reasons = {{"PodFailed", count}};
   return *this;
 }
 JobBuilder& JobBuilder::status(const api::Status& status) {
@@ -168,6 +197,7 @@ std::vector<std::string> names(const Plan& plan) {
     std::string operator()(const CreateService& action) const { return "CreateService " + action.name; }
     std::string operator()(const CreatePod& action) const { return "CreatePod " + action.name; }
     std::string operator()(const DeletePod& action) const { return "DeletePod " + action.name; }
+    std::string operator()(const DeleteJob& action) const { return "DeleteJob " + action.name; }
     std::string operator()(const PatchStatus& action) const {
       return fmt::format("PatchStatus {} {}", to_string(action.status.phase), action.status.attempt);
     }

@@ -23,6 +23,13 @@ class JobBuilder {
   JobBuilder& pod_template(const std::string& json);
   JobBuilder& trainer(const std::string& json);
   JobBuilder& max_restarts(int count);
+  JobBuilder& rule(api::FailureRule rule);
+  JobBuilder& backoff_seconds(int seconds);
+  JobBuilder& success_policy(api::SuccessPolicy policy);
+  JobBuilder& clean_pod_policy(api::CleanPodPolicy policy);
+  JobBuilder& deadline_seconds(int seconds);
+  JobBuilder& ttl_seconds(int seconds);
+  JobBuilder& managed_by(const std::string& manager);
   JobBuilder& suspend(bool value = true);
   JobBuilder& being_deleted();
   // As the operator leaves it: condition, start times, counts of `attempt`.

@@ -13,6 +13,9 @@ SimCluster::SimCluster(Job job) : job_(std::move(job)), now_(at_second(60)) {
   job_.metadata.resource_version = next_version();
 }
 
+SimCluster::SimCluster(Job job, Objects objects, SystemTime now)
+    : job_(std::move(job)), objects_(std::move(objects)), now_(now) {}
+
 Outcome SimCluster::apply(const Action& action, const Job& job) {
   if (const auto* event = std::get_if<EmitEvent>(&action)) {
     events_.push_back(*event);
@@ -23,6 +26,7 @@ Outcome SimCluster::apply(const Action& action, const Job& job) {
   if (const auto* service = std::get_if<CreateService>(&action)) return create_service(*service);
   if (const auto* pod = std::get_if<CreatePod>(&action)) return create_pod(*pod);
   if (const auto* pod = std::get_if<DeletePod>(&action)) return delete_pod(*pod);
+  if (const auto* ended = std::get_if<DeleteJob>(&action)) return delete_job(*ended);
   return patch_status(std::get<PatchStatus>(action), job);
 }
 
@@ -31,10 +35,9 @@ Outcome SimCluster::confirm_absent(const ConfirmPodAbsent& action) {
 }
 
 Outcome SimCluster::create_service(const CreateService& action) {
-  if (service_) return Outcome::kDone;  // AlreadyExists, and ours: the simulation has no foreign Services
+  if (objects_.service) return Outcome::kDone;  // AlreadyExists, and ours: the simulation has no foreign Services
   const auto body = nlohmann::json::parse(action.body);
-  service_ = Service{body["metadata"]["name"], "service-" + next_version(),
-                     body["metadata"]["ownerReferences"][0]["uid"], false};
+  objects_.service = Service{body["metadata"]["name"], "service", body["metadata"]["ownerReferences"][0]["uid"], false};
   ++writes_;
   return Outcome::kDone;
 }
@@ -42,16 +45,16 @@ Outcome SimCluster::create_service(const CreateService& action) {
 Outcome SimCluster::create_pod(const CreatePod& action) {
   if (const Pod* there = find(action.name)) {
     if (there->owner_uid == job_.metadata.uid) return Outcome::kDone;
-    met_.insert(action.name);
+    objects_.met.insert(action.name);
     return Outcome::kStopped;
   }
   const auto body = nlohmann::json::parse(action.body);
   Pod pod;
   pod.name = body["metadata"]["name"];
   pod.owner_uid = body["metadata"]["ownerReferences"][0]["uid"];
-  pod.uid = "pod-" + next_version();
+  pod.uid = pod.name + "#" + std::to_string(++objects_.created[pod.name]);
   touch(pod);
-  pods_[pod.name] = pod;
+  objects_.pods[pod.name] = pod;
   ++writes_;
   return Outcome::kDone;
 }
@@ -61,6 +64,14 @@ Outcome SimCluster::delete_pod(const DeletePod& action) {
   if (pod == nullptr || pod->uid != action.uid) return Outcome::kDone;
   if (!action.resource_version.empty() && action.resource_version != pod->resource_version) return Outcome::kStopped;
   ask_to_delete(action.name);
+  ++writes_;
+  return Outcome::kDone;
+}
+
+Outcome SimCluster::delete_job(const DeleteJob& action) {
+  if (action.uid != job_.metadata.uid) return Outcome::kDone;
+  if (action.resource_version != job_.metadata.resource_version) return Outcome::kStopped;
+  delete_job();
   ++writes_;
   return Outcome::kDone;
 }
@@ -80,8 +91,8 @@ Outcome SimCluster::patch_status(const PatchStatus& action, const Job& seen) {
 }
 
 Pod* SimCluster::find(const std::string& name) {
-  const auto found = pods_.find(name);
-  return found == pods_.end() ? nullptr : &found->second;
+  const auto found = objects_.pods.find(name);
+  return found == objects_.pods.end() ? nullptr : &found->second;
 }
 
 bool SimCluster::schedule(const std::string& name) {
@@ -140,9 +151,17 @@ bool SimCluster::ask_to_delete(const std::string& name) {
   return true;
 }
 
+bool SimCluster::disrupt(const std::string& name) {
+  Pod* pod = find(name);
+  if (pod == nullptr || pod->deleting || pod->phase == PodPhase::kSucceeded || pod->phase == PodPhase::kFailed)
+    return false;
+  pod->disruption = "PreemptionByScheduler";
+  return ask_to_delete(name);
+}
+
 bool SimCluster::remove(const std::string& name) {
   ++version_;
-  return pods_.erase(name) > 0;
+  return objects_.pods.erase(name) > 0;
 }
 
 void SimCluster::set_suspend(bool value) {
@@ -152,12 +171,19 @@ void SimCluster::set_suspend(bool value) {
   job_.metadata.resource_version = next_version();
 }
 
+void SimCluster::set_max_restarts(int count) {
+  if (job_.spec.failure_policy.max_restarts == count) return;
+  job_.spec.failure_policy.max_restarts = count;
+  ++job_.metadata.generation;
+  job_.metadata.resource_version = next_version();
+}
+
 void SimCluster::delete_job() {
   job_.metadata.deletion_timestamp = now_;
   job_.metadata.resource_version = next_version();
 }
 
-void SimCluster::delete_service() { service_.reset(); }
+void SimCluster::delete_service() { objects_.service.reset(); }
 
 void SimCluster::add_foreign_pod(const std::string& name) {
   if (find(name) != nullptr) return;
@@ -168,21 +194,21 @@ void SimCluster::add_foreign_pod(const std::string& name) {
   pod.phase = PodPhase::kRunning;
   pod.scheduled = true;
   touch(pod);
-  pods_[name] = pod;
+  objects_.pods[name] = pod;
 }
 
 void SimCluster::remove_foreign_pods() {
-  std::erase_if(pods_, [&](const auto& item) { return item.second.owner_uid != job_.metadata.uid; });
-  met_.clear();
+  std::erase_if(objects_.pods, [&](const auto& item) { return item.second.owner_uid != job_.metadata.uid; });
+  objects_.met.clear();
 }
 
 View SimCluster::view() const {
   View out;
   out.job = job_;
-  for (const auto& [name, pod] : pods_) {
-    if (pod.owner_uid == job_.metadata.uid || met_.contains(name)) out.pods.push_back(pod);
+  for (const auto& [name, pod] : objects_.pods) {
+    if (pod.owner_uid == job_.metadata.uid || objects_.met.contains(name)) out.pods.push_back(pod);
   }
-  if (service_) out.services.push_back(*service_);
+  if (objects_.service) out.services.push_back(*objects_.service);
   return out;
 }
 

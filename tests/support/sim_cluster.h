@@ -20,11 +20,22 @@ struct View {
   std::vector<control::Service> services;
 };
 
+// What the API server holds beside the job.
+struct Objects {
+  std::map<std::string, control::Pod> pods;
+  std::optional<control::Service> service;
+  std::set<std::string> met;           // foreign pods that a create ran into
+  std::map<std::string, int> created;  // how often a pod of this name was: each has a uid of its own
+
+  bool operator==(const Objects&) const = default;
+};
+
 enum class Outcome { kDone, kStopped };  // kStopped: the shell ends the plan here
 
 class SimCluster {
  public:
   explicit SimCluster(control::Job job);
+  SimCluster(control::Job job, Objects objects, SystemTime now);
 
   // ---- what the operator does: the shell's contract with model.h -----------------------------------------------
   // `job` is the job as the operator saw it when it made the plan: the patch carries its resourceVersion.
@@ -36,10 +47,12 @@ class SimCluster {
   bool make_ready(const std::string& pod);
   bool end(const std::string& pod, int exit_code);
   bool evict(const std::string& pod);
-  bool ask_to_delete(const std::string& pod);  // kubectl delete pod, a drain, the taint manager
+  bool ask_to_delete(const std::string& pod);  // kubectl delete pod
+  bool disrupt(const std::string& pod);        // a drain, a preemption, the taint manager
   bool remove(const std::string& pod);         // gone at once: a deleting pod that stopped, or a node that was deleted
   void tick(int seconds) { now_ += std::chrono::seconds(seconds); }
   void set_suspend(bool value);
+  void set_max_restarts(int count);
   void delete_job();
   void delete_service();
   void add_foreign_pod(const std::string& name);
@@ -47,8 +60,9 @@ class SimCluster {
 
   // ---- what is there ---------------------------------------------------------------------------------------------
   const control::Job& job() const { return job_; }
-  const std::map<std::string, control::Pod>& pods() const { return pods_; }
-  bool has_service() const { return service_.has_value(); }
+  const std::map<std::string, control::Pod>& pods() const { return objects_.pods; }
+  bool has_service() const { return objects_.service.has_value(); }
+  const Objects& objects() const { return objects_; }
   const std::vector<control::EmitEvent>& events() const { return events_; }
   SystemTime now() const { return now_; }
   int writes() const { return writes_; }  // that changed something
@@ -64,15 +78,14 @@ class SimCluster {
   Outcome create_service(const control::CreateService& action);
   Outcome create_pod(const control::CreatePod& action);
   Outcome delete_pod(const control::DeletePod& action);
+  Outcome delete_job(const control::DeleteJob& action);
   Outcome patch_status(const control::PatchStatus& action, const control::Job& seen);
   control::Pod* find(const std::string& name);
   void touch(control::Pod& pod) { pod.resource_version = next_version(); }
   std::string next_version() { return std::to_string(++version_); }
 
   control::Job job_;
-  std::map<std::string, control::Pod> pods_;
-  std::optional<control::Service> service_;
-  std::set<std::string> met_;  // foreign pods that a create ran into
+  Objects objects_;
   std::vector<control::EmitEvent> events_;
   SystemTime now_;
   uint64_t version_ = 1000;

@@ -68,6 +68,20 @@ TEST_F(Crd, RefusesWhatCannotWorkWithAReason) {
        {{{"name", "trainer"}, {"image", "i"}},
         {{"name", "side"}, {"image", "i"}, {"ports", {{{"containerPort", 29500}}}}}},
        kPortTaken},
+      {"/spec/failurePolicy", {{"rules", {{{"action", "Fail"}}}}}, kOneRequirement},
+      {"/spec/failurePolicy", {{"rules", {{{"action", "Ignore"}, {"onPodReasons", {"Evicted"}}}}}}, kIgnoreNeedsExit},
+      {"/spec/failurePolicy",
+       {{"rules", {{{"action", "Fail"}, {"onExitCodes", {{"operator", "In"}, {"values", {0}}}}}}}},
+       "greater than or equal to 1"},
+      {"/spec/failurePolicy",
+       {{"rules", {{{"action", "Fail"}, {"onPodConditions", {{{"type", "Ready"}}}}}}}},
+       "DisruptionTarget"},
+      {"/spec/failurePolicy", {{"backoffSeconds", 4000}}, "backoffSeconds"},
+      {"/spec/managedBy", "me", kManagedByForm},
+      {"/spec/cleanPodPolicy", "Some", "cleanPodPolicy"},
+      {"/spec/successPolicy", "Rank1", "successPolicy"},
+      {"/spec/activeDeadlineSeconds", 0, "activeDeadlineSeconds"},
+      {"/spec/ttlSecondsAfterFinished", -1, "ttlSecondsAfterFinished"},
       {"/spec/ndoes", 2, "ndoes"},
   };
   for (const Refusal& refusal : refusals) {
@@ -91,6 +105,9 @@ TEST_F(Crd, WritesDefaultsAndCarriesUnknownPodFieldsThrough) {
   EXPECT_EQ(made.body["spec"]["nodes"], 1);
   EXPECT_EQ(made.body["spec"]["processesPerNode"], 1);
   EXPECT_EQ(made.body["spec"]["failurePolicy"]["maxRestarts"], 3);
+  EXPECT_EQ(made.body["spec"]["failurePolicy"]["backoffSeconds"], 10);
+  EXPECT_EQ(made.body["spec"]["successPolicy"], "AllRanks");
+  EXPECT_EQ(made.body["spec"]["cleanPodPolicy"], "Running");
   EXPECT_EQ(made.body["spec"]["rendezvous"]["port"], 29500);
   EXPECT_EQ(made.body["spec"]["suspend"], false);
   EXPECT_EQ(made.body["spec"]["template"]["spec"]["containers"][0]["fieldOfTheFuture"],
@@ -116,6 +133,29 @@ TEST_F(Crd, WhatShapesTheRanksCannotChangeUnlessSuspended) {
     const Reply reply = patch("/j", {{"spec", change}});
     EXPECT_TRUE(reply.ok()) << change << reply.message();
   }
+}
+
+TEST_F(Crd, PoliciesMayChangeWhileTheJobRunsButNotItsManager) {
+  ASSERT_EQ(create(valid()).status, 201);
+  for (const Json& change :
+       {Json{{"activeDeadlineSeconds", 60}}, Json{{"ttlSecondsAfterFinished", 0}}, Json{{"cleanPodPolicy", "All"}},
+        Json{{"successPolicy", "Rank0"}}, Json{{"activeDeadlineSeconds", nullptr}}}) {
+    const Reply reply = patch("/j", {{"spec", change}});
+    EXPECT_TRUE(reply.ok()) << change << reply.message();
+  }
+  const Reply taken = patch("/j", {{"spec", {{"managedBy", "kueue.x-k8s.io/multikueue"}}}});
+  EXPECT_EQ(taken.status, 422);
+  EXPECT_THAT(taken.message(), HasSubstr(api::rules::kManagedByFixed));
+}
+
+TEST_F(Crd, AScaleIsAnEditOfNodes) {
+  ASSERT_EQ(create(valid()).status, 201);
+  const Reply running = patch("/j/scale", {{"spec", {{"replicas", 4}}}});
+  EXPECT_EQ(running.status, 422) << running.body;
+  EXPECT_THAT(running.message(), HasSubstr("shape the ranks and cannot change"));
+  ASSERT_TRUE(patch("/j/status", {{"status", {{"phase", "Suspended"}}}}).ok());
+  EXPECT_TRUE(patch("/j/scale", {{"spec", {{"replicas", 4}}}}).ok());
+  EXPECT_EQ(server_->call("GET", jobs() + "/j").body["spec"]["nodes"], 4);
 }
 
 TEST_F(Crd, ThePartsOfTheStatusAreWrittenThroughTheSubresourceOnly) {

@@ -148,7 +148,11 @@ class Scenario : public ::testing::Test {
   void expect_attempt(const std::string& name, int attempt) {
     EXPECT_TRUE(eventually([&] { return status(name).value("attempt", -1) == attempt; })) << status(name).dump(1);
   }
-  static Json restarts(int total) { return {{"total", total}, {"charged", total}}; }
+  static Json restarts(int total, const char* reason = "PodFailed") {
+    Json out = {{"total", total}, {"charged", total}};
+    if (total > 0) out["reasons"] = {{{"reason", reason}, {"count", total}}};
+    return out;
+  }
 
   static inline std::unique_ptr<ApiServer> server_;
   std::unique_ptr<OperatorProcess> operator_;
@@ -215,7 +219,7 @@ TEST_F(Scenario, RunsAndCompletes) {
   EXPECT_TRUE(has_condition("j", "Complete", "True"));
   EXPECT_TRUE(has_condition("j", "Running", "False"));
   EXPECT_TRUE(status("j").contains("completionTime"));
-  EXPECT_EQ(status("j")["restarts"], restarts(0));
+  EXPECT_EQ(status("j")["restarts"]["total"], 0);
   EXPECT_THAT(pod_names(), ElementsAre("j-0-0", "j-0-1"));  // kept for their logs
   EXPECT_TRUE(
       eventually([&] { return operator_->metric("trainingjob_jobs_finished_total", {"result=\"Complete\""}) == 1; }));
@@ -266,7 +270,7 @@ TEST_F(Scenario, APermanentErrorFailsAtOnce) {
   set_pod("j-0-0",
           ended(78, R"({"rank":0,"step":0,"checkpointStep":-1,"reason":"ConfigInvalid","message":"no such task"})"));
   expect_phase("j", "Failed");
-  EXPECT_EQ(status("j")["restarts"], restarts(0));
+  EXPECT_EQ(status("j")["restarts"]["total"], 0);
   EXPECT_EQ(status("j")["attempt"], 0);
   EXPECT_THAT(status("j").dump(), HasSubstr("no such task"));
   EXPECT_TRUE(eventually([&] { return live_pods().empty(); }));
@@ -274,7 +278,7 @@ TEST_F(Scenario, APermanentErrorFailsAtOnce) {
 
 TEST_F(Scenario, AnOperatorThatIsKilledLosesAndDoublesNothing) {
   start_operator();
-  create_job("j", {{"failurePolicy", {{"maxRestarts", 2}}}});
+  create_job("j", {{"failurePolicy", {{"maxRestarts", 2}, {"backoffSeconds", 0}}}});
   set_group("j", 0, running());
   expect_phase("j", "Running");
   kill_operator();
@@ -332,7 +336,7 @@ TEST_F(Scenario, ANewJobOfTheSameNameHasItsOwnPods) {
   };
   EXPECT_TRUE(eventually([&] { return owned("j-0-0") && owned("j-0-1"); }));
   EXPECT_TRUE(eventually([&] { return pod_names() == std::set<std::string>{"j-0-0", "j-0-1"}; }));
-  EXPECT_EQ(status("j")["restarts"], restarts(0));
+  EXPECT_EQ(status("j")["restarts"]["total"], 0);
   set_group("j", 0, running());
   expect_phase("j", "Running");
 }
@@ -444,7 +448,25 @@ TEST_F(Scenario, RunsWithTheRightsOfTheManifestAndEndsInOrder) {
   std::ofstream(folder.path() / "kubeconfig") << text;
   std::ofstream(folder.path() / "token") << token.body["status"]["token"].get<std::string>();
   operator_ = std::make_unique<OperatorProcess>(
-      std::vector<std::string>{"--kubeconfig", (folder.path() / "kubeconfig").string()});
+      std::vector<std::string>{"--kubeconfig", (folder.path() / "kubeconfig").string(), "--leader-elect",
+                               "--leader-elect-resource-namespace", "oarlock-system", "--protect-metrics"});
+  ASSERT_TRUE(eventually([&] { return operator_->logged("this operator is the leader"); })) << operator_->log();
+  // /metrics is for those who may read it: nobody, somebody without the right, and with it.
+  EXPECT_EQ(operator_->get("/metrics").status, 401);
+  operator_->use_token(token.body["status"]["token"]);
+  EXPECT_EQ(operator_->get("/metrics").status, 403);
+  ASSERT_TRUE(
+      server_
+          ->call("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+                 {{"metadata", {{"name", "scraper"}}},
+                  {"roleRef",
+                   {{"apiGroup", "rbac.authorization.k8s.io"},
+                    {"kind", "ClusterRole"},
+                    {"name", "oarlock-metrics-reader"}}},
+                  {"subjects",
+                   {{{"kind", "ServiceAccount"}, {"name", "oarlock-operator"}, {"namespace", "oarlock-system"}}}}})
+          .ok());
+  ASSERT_TRUE(eventually([&] { return operator_->get("/metrics").status == 200; }));
   EXPECT_EQ(operator_->get("/healthz").status, 200);
   EXPECT_EQ(operator_->get("/readyz").status, 200);
   create_job("j", {{"failurePolicy", {{"maxRestarts", 1}}}});

@@ -27,7 +27,7 @@ api::Status full_status() {
   status.world_size = 4;
   status.attempt = 2;
   status.nodes = {2, 2, 1, 0, 1, "1/2"};
-  status.restarts = {2, 1};
+  status.restarts = {2, 1, {{"OOMKilled", 1}, {"Disrupted", 1}}};
   status.progress = api::Progress{10, 100, 8, "10%", 0.25, 1234.5, at_second(900), at_second(3)};
   status.start_time = at_second(1);
   status.attempt_start_time = at_second(2);
@@ -75,6 +75,16 @@ TEST(Codec, RoundTripsEveryField) {
       JobBuilder().nodes(2).processes_per_node(2).trainer(R"({"task":"x"})").max_restarts(5).suspend().build();
   job.metadata.deletion_timestamp = at_second(9);
   job.spec.rendezvous.port = 12345;
+  job.spec.failure_policy.backoff_seconds = 7;
+  job.spec.failure_policy.rules = {
+      {api::FailureAction::kIgnore, api::ExitCodeMatch{api::ExitCodeOperator::kNotIn, {3, 42}}, {}, {}},
+      {api::FailureAction::kFail, std::nullopt, {"OOMKilled", "Evicted"}, {}},
+      {api::FailureAction::kRestartFree, std::nullopt, {}, {{"DisruptionTarget", "True"}}}};
+  job.spec.success_policy = api::SuccessPolicy::kRank0;
+  job.spec.clean_pod_policy = api::CleanPodPolicy::kAll;
+  job.spec.active_deadline_seconds = 3000000000;
+  job.spec.ttl_seconds_after_finished = 0;
+  job.spec.managed_by = "kueue.x-k8s.io/multikueue";
   job.status = full_status();
   const auto back = api::training_job_from_json(json::parse(api::to_json(job).dump()));
   ASSERT_TRUE(back) << back.error().message;
@@ -94,11 +104,15 @@ TEST(Codec, NamesThePathOfAWrongType) {
       {"/spec/suspend", "yes", R"(spec.suspend: expected true or false, got "yes")"},
       {"/spec/failurePolicy", 3, "spec.failurePolicy: expected an object, got 3"},
       {"/spec/template", "x", R"(spec.template: expected an object, got "x")"},
-      {"/status", json{{"phase", "Dancing"}}, R"(status.phase: expected a phase, got "Dancing")"},
+      {"/status", json{{"phase", "Dancing"}},
+       R"(status.phase: expected one of Pending, Running, Restarting, Suspended, Complete, Failed, got "Dancing")"},
       {"/status", json{{"startTime", "noon"}},
        R"(status.startTime: expected a time as 2026-11-21T10:11:12Z, got "noon")"},
       {"/status", json{{"conditions", json::array({{{"type", 1}}})}},
        "status.conditions[0].type: expected a string, got 1"},
+      {"/spec/cleanPodPolicy", "Some", R"(spec.cleanPodPolicy: expected one of Running, All, None, got "Some")"},
+      {"/spec/failurePolicy", json{{"rules", json::array({{{"onExitCodes", {{"values", {1, "2"}}}}}})}},
+       R"(spec.failurePolicy.rules[0].onExitCodes.values[1]: expected an integer, got "2")"},
       {"/metadata", json::array(), "metadata: expected an object, got []"},
   };
   for (const Case& test : cases) {

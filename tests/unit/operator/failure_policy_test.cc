@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "operator/core/failure_case.h"
 #include "tests/support/builders.h"
 
 namespace oarlock::test {
@@ -238,6 +241,179 @@ TEST(FailurePolicy, CollateralWaitsForTheCulprit) {
   EXPECT_EQ(judged({pod(0).ended(76).finished_at(at_second(3600)), pod(1).running()}).decision, Decision::kRestart)
       << "a clock that is ahead";
   EXPECT_EQ(judged({pod(0).ended(76), pod(1).running().deleting()}).record.pod, "bert-0-1");
+}
+
+// ---- failurePolicy.rules ---------------------------------------------------------------------------------------
+
+using api::FailureAction;
+
+api::FailureRule on_exit(FailureAction action, api::ExitCodeOperator operation, std::vector<int64_t> codes) {
+  return {action, api::ExitCodeMatch{operation, std::move(codes)}, {}, {}};
+}
+api::FailureRule in(FailureAction action, std::vector<int64_t> codes) {
+  return on_exit(action, api::ExitCodeOperator::kIn, std::move(codes));
+}
+api::FailureRule not_in(FailureAction action, std::vector<int64_t> codes) {
+  return on_exit(action, api::ExitCodeOperator::kNotIn, std::move(codes));
+}
+api::FailureRule on_reason(FailureAction action, const std::string& reason) {
+  return {action, std::nullopt, {reason}, {}};
+}
+api::FailureRule on_disruption(FailureAction action) {
+  return {action, std::nullopt, {}, {{"DisruptionTarget", "True"}}};
+}
+
+struct RuleRow {
+  const char* what;
+  std::vector<api::FailureRule> rules;
+  Pod pod;  // of node rank 1
+  Decision decision;
+  bool is_charged;
+  const char* restart_reason;  // "": no restart
+};
+
+TEST(FailurePolicy, RulesTable) {
+  const Pod oom = pod(1).ended(137, "", "OOMKilled");
+  const Pod preempted = pod(1).ended(143).disrupted("PreemptionByScheduler");
+  const RuleRow rows[] = {
+      {"no rule: an exit counts", {}, pod(1).ended(1), Decision::kRestart, true, "PodFailed"},
+      {"no rule: a disruption is free", {}, preempted, Decision::kRestart, false, "Disrupted"},
+      {"no rule: a disruption before any exit",
+       {},
+       pod(1).running().disrupted("DeletionByTaintManager").deleting(),
+       Decision::kRestart,
+       false,
+       "Disrupted"},
+      {"no rule: an eviction for the pod's own excess counts",
+       {},
+       pod(1).evicted(),
+       Decision::kRestart,
+       true,
+       "Evicted"},
+      {"no rule: kubectl delete counts", {}, pod(1).running().deleting(), Decision::kRestart, true, "PodDeleted"},
+      {"no rule: OOM counts", {}, oom, Decision::kRestart, true, "OOMKilled"},
+      {"In", {in(FailureAction::kFail, {3, 42})}, pod(1).ended(42), Decision::kFail, true, ""},
+      {"In, another code",
+       {in(FailureAction::kFail, {3, 42})},
+       pod(1).ended(41),
+       Decision::kRestart,
+       true,
+       "PodFailed"},
+      {"NotIn", {not_in(FailureAction::kFail, {3})}, pod(1).ended(42), Decision::kFail, true, ""},
+      {"NotIn, a listed code",
+       {not_in(FailureAction::kFail, {3})},
+       pod(1).ended(3),
+       Decision::kRestart,
+       true,
+       "PodFailed"},
+      {"NotIn never means a lost peer",
+       {not_in(FailureAction::kFail, {3})},
+       pod(1).ended(76),
+       Decision::kRestart,
+       true,
+       "PeerLost"},
+      {"a lost peer by name", {in(FailureAction::kFail, {76})}, pod(1).ended(76), Decision::kFail, true, ""},
+      {"a permanent code that may restart",
+       {in(FailureAction::kRestart, {78})},
+       pod(1).ended(78),
+       Decision::kRestart,
+       true,
+       "PodFailed"},
+      {"a free exit", {in(FailureAction::kRestartFree, {1})}, pod(1).ended(1), Decision::kRestart, false, "PodFailed"},
+      {"an exit code is none without an exit",
+       {not_in(FailureAction::kFail, {3})},
+       pod(1).evicted(),
+       Decision::kRestart,
+       true,
+       "Evicted"},
+      {"OOMKilled", {on_reason(FailureAction::kFail, "OOMKilled")}, oom, Decision::kFail, true, ""},
+      {"Evicted is free",
+       {on_reason(FailureAction::kRestartFree, "Evicted")},
+       pod(1).evicted(),
+       Decision::kRestart,
+       false,
+       "Evicted"},
+      {"the trainer's own reason",
+       {on_reason(FailureAction::kFail, "DataMissing")},
+       pod(1).ended(1, kLastWords),
+       Decision::kFail,
+       true,
+       ""},
+      {"PodDeleted",
+       {on_reason(FailureAction::kRestartFree, "PodDeleted")},
+       pod(1).running().deleting(),
+       Decision::kRestart,
+       false,
+       "PodDeleted"},
+      {"Error is not a lost peer's",
+       {on_reason(FailureAction::kFail, "Error")},
+       pod(1).ended(76),
+       Decision::kRestart,
+       true,
+       "PeerLost"},
+      {"DisruptionTarget fails", {on_disruption(FailureAction::kFail)}, preempted, Decision::kFail, true, ""},
+      {"DisruptionTarget counts",
+       {on_disruption(FailureAction::kRestart)},
+       preempted,
+       Decision::kRestart,
+       true,
+       "Disrupted"},
+      {"not disrupted", {on_disruption(FailureAction::kFail)}, pod(1).ended(1), Decision::kRestart, true, "PodFailed"},
+      {"ignored", {in(FailureAction::kIgnore, {3})}, pod(1).ended(3), Decision::kNone, true, ""},
+      {"the first rule decides",
+       {in(FailureAction::kIgnore, {3}), not_in(FailureAction::kFail, {4})},
+       pod(1).ended(3),
+       Decision::kNone,
+       true,
+       ""},
+      {"the first rule decides, the other way",
+       {not_in(FailureAction::kFail, {4}), in(FailureAction::kIgnore, {3})},
+       pod(1).ended(3),
+       Decision::kFail,
+       true,
+       ""},
+  };
+  for (const RuleRow& row : rows) {
+    JobBuilder job;
+    job.phase(Phase::kRunning);
+    for (const api::FailureRule& rule : row.rules) job.rule(rule);
+    // The other rank has ended too, so that nobody waits for somebody to blame.
+    const Observed observed = seen(job, {pod(0).ended(0), row.pod});
+    const Failure failure = judge(observed.job, split(observed), observed.now);
+    EXPECT_EQ(failure.decision, row.decision) << row.what;
+    EXPECT_EQ(failure.is_charged, row.is_charged) << row.what;
+    EXPECT_EQ(failure.restart_reason, row.restart_reason) << row.what;
+  }
+}
+
+TEST(FailurePolicy, ARuleThatFailsTheJobIsNamed) {
+  const Observed observed =
+      seen(JobBuilder().phase(Phase::kRunning).rule(in(FailureAction::kFail, {1})).rule(in(FailureAction::kFail, {42})),
+           {pod(0).ended(143).deleting(), pod(1).ended(42)});
+  const Failure failure = judge(observed.job, split(observed), observed.now);
+  EXPECT_EQ(failure.decision, Decision::kFail);
+  EXPECT_EQ(failure.reason, "FailurePolicy");
+  EXPECT_EQ(failure.message, "pod bert-0-1 on node-1 ended with exit code 42; failurePolicy.rules[1] fails the job")
+      << "before a pod that was taken away";
+}
+
+TEST(FailurePolicy, AFreeRestartNeedsNoneThatIsLeft) {
+  const Observed observed = seen(JobBuilder().max_restarts(0).phase(Phase::kRunning),
+                                 {pod(0).running(), pod(1).running().deleting().disrupted("PreemptionByScheduler")});
+  const Failure failure = judge(observed.job, split(observed), observed.now);
+  EXPECT_EQ(failure.decision, Decision::kRestart);
+  EXPECT_FALSE(failure.is_charged);
+}
+
+TEST(FailurePolicy, EveryRestartReasonIsOfTheList) {
+  for (const Pod& one : std::vector<Pod>{pod(1).ended(1), pod(1).ended(137, "", "OOMKilled"), pod(1).evicted(),
+                                         pod(1).running().deleting(), pod(1).ended(75), pod(1).ended(76),
+                                         pod(1).running().deleting().disrupted("X")}) {
+    const auto all = restart_reasons();
+    const Failure failure = judged({pod(0).ended(0), one});
+    EXPECT_NE(std::find(all.begin(), all.end(), failure.restart_reason), all.end()) << failure.restart_reason;
+  }
+  EXPECT_EQ(judged({pod(0).ended(0)}).restart_reason, "PodLost");
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ TEST(Reconcile, RestartsTheWholeGroup) {
                                        "CreatePod bert-1-0", "CreatePod bert-1-1"))
       << "the count is kept before anything is done, and the pod that failed keeps its log";
   const api::Status next = status_after(observed, plan);
-  EXPECT_EQ(next.restarts, (api::Restarts{1, 1}));
+  EXPECT_EQ(next.restarts, (api::Restarts{1, 1, {{"PodFailed", 1}}}));
   EXPECT_EQ(next.nodes, (api::NodeCounts{2, 0, 0, 0, 0, "0/2"}));
   ASSERT_EQ(next.attempts.size(), 1U);
   EXPECT_EQ(next.attempts[0].pod, "bert-0-1");
@@ -316,6 +316,161 @@ TEST(Reconcile, FollowsTheGeneration) {
   observed = after(observed, reconcile(observed));
   observed.job.metadata.generation = 2;
   EXPECT_EQ(status_after(observed, reconcile(observed)).observed_generation, 2);
+}
+
+TEST(Reconcile, LeavesAJobOfAnotherManagerAlone) {
+  const Observed observed = seen(JobBuilder().managed_by("kueue.x-k8s.io/multikueue"),
+                                 {pod(0, 0).ended(1), pod(0, 1).owner("other").running()});
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(plan.verdict, Verdict::kComplete);
+  EXPECT_THAT(plan.actions, IsEmpty());
+  EXPECT_THAT(plan.reason, HasSubstr("kueue.x-k8s.io/multikueue"));
+  EXPECT_THAT(reconcile(seen(JobBuilder().managed_by("oarlock.dev/operator"))).actions, ::testing::Not(IsEmpty()));
+}
+
+TEST(Reconcile, FailsAJobThatIsActiveForTooLong) {
+  Observed observed =
+      seen(JobBuilder().phase(Phase::kRunning).deadline_seconds(60), {pod(0, 0).running(), pod(0, 1).running()});
+  observed = after(observed, reconcile(observed));
+  EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(1)) << "it began at second 1, this is second 60";
+  observed.now = at_second(61);
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(plan.verdict, Verdict::kComplete);
+  EXPECT_THAT(names(plan),
+              ElementsAre("PatchStatus Failed 0", "EmitEvent Failed", "DeletePod bert-0-0", "DeletePod bert-0-1"));
+  EXPECT_EQ(find_condition(status_after(observed, plan), Phase::kFailed)->reason, "DeadlineExceeded");
+  EXPECT_EQ(status_after(observed, plan).restarts.total, 0);
+  expect_settled(observed, plan);
+}
+
+TEST(Reconcile, TheDeadlineRunsAnewFromAResumeAndNotWhileSuspended) {
+  Observed observed = seen(JobBuilder().suspend().phase(Phase::kRunning).deadline_seconds(30));
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kSuspended) << "it was active for 59 s";
+  observed = after(observed, reconcile(observed));
+  observed.now = at_second(1000);
+  EXPECT_EQ(reconcile(observed).requeue_after, std::nullopt);
+  observed.job.spec.suspend = false;
+  observed = after(observed, reconcile(observed));
+  EXPECT_EQ(observed.job.status.phase, Phase::kPending);
+  observed.now = at_second(1029);
+  EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(1));
+  observed.now = at_second(1030);
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kFailed);
+}
+
+TEST(Reconcile, SuccessBeatsTheDeadline) {
+  const Observed observed =
+      seen(JobBuilder().phase(Phase::kRunning).deadline_seconds(10), {pod(0, 0).ended(0), pod(0, 1).ended(0)});
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kComplete);
+}
+
+TEST(Reconcile, DeletesAJobWhenItsTimeToLiveIsOver) {
+  for (const Phase phase : {Phase::kComplete, Phase::kFailed}) {
+    Observed observed = seen(JobBuilder().phase(phase).ttl_seconds(60), {pod(0, 0).ended(0)});  // ended at second 2
+    Plan plan = reconcile(observed);
+    EXPECT_THAT(plan.actions, IsEmpty());
+    EXPECT_EQ(plan.requeue_after, std::chrono::seconds(2));
+    observed.now = at_second(62);
+    plan = reconcile(observed);
+    EXPECT_EQ(plan.verdict, Verdict::kComplete);
+    ASSERT_THAT(names(plan), ElementsAre("DeleteJob bert"));
+    EXPECT_EQ(only<DeleteJob>(plan)[0].uid, kJobUid);
+    EXPECT_EQ(only<DeleteJob>(plan)[0].resource_version, "100") << "an edit at the last moment counts";
+    observed.job.metadata.deletion_timestamp = at_second(62);
+    EXPECT_THAT(reconcile(observed).actions, IsEmpty());
+  }
+  Observed active =
+      seen(JobBuilder().phase(Phase::kRunning).ttl_seconds(0), {pod(0, 0).running(), pod(0, 1).running()});
+  EXPECT_THAT(only<DeleteJob>(reconcile(active)), IsEmpty());
+}
+
+TEST(Reconcile, CleansPodsAsThePolicySays) {
+  struct Row {
+    api::CleanPodPolicy policy;
+    std::vector<std::string> deleted;
+  };
+  for (const Row& row : {Row{api::CleanPodPolicy::kRunning, {"DeletePod bert-0-0"}},
+                         Row{api::CleanPodPolicy::kAll, {"DeletePod bert-0-0", "DeletePod bert-0-1"}},
+                         Row{api::CleanPodPolicy::kNone, {}}}) {
+    Observed observed = seen(JobBuilder().clean_pod_policy(row.policy).max_restarts(0).phase(Phase::kRunning),
+                             {pod(0, 0).running(), pod(0, 1).ended(1)});
+    const Plan plan = reconcile(observed);
+    std::vector<std::string> expected = {"PatchStatus Failed 0", "EmitEvent Failed"};
+    expected.insert(expected.end(), row.deleted.begin(), row.deleted.end());
+    EXPECT_EQ(names(plan), expected);
+    observed = after(observed, plan);
+    EXPECT_EQ(names(reconcile(observed)), row.deleted) << "also where the plan was cut short";
+  }
+}
+
+TEST(Reconcile, Rank0AloneCanMakeTheJobComplete) {
+  Observed observed = seen(JobBuilder().success_policy(api::SuccessPolicy::kRank0).phase(Phase::kRunning),
+                           {pod(0, 0).ended(0), pod(0, 1).running()});
+  EXPECT_THAT(names(reconcile(observed)),
+              ElementsAre("PatchStatus Complete 0", "EmitEvent Completed", "DeletePod bert-0-1"));
+  observed.pods = {pod(0, 0).ended(0), pod(0, 1).ended(1)};
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kComplete);
+  observed.pods = {pod(0, 0).running(), pod(0, 1).ended(0)};
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRunning);
+  observed.job.spec.success_policy = api::SuccessPolicy::kAllRanks;
+  observed.pods = {pod(0, 0).ended(0), pod(0, 1).running()};
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRunning);
+}
+
+TEST(Reconcile, AnIgnoredExitCountsAsDone) {
+  const api::FailureRule ignore{
+      api::FailureAction::kIgnore, api::ExitCodeMatch{api::ExitCodeOperator::kIn, {3}}, {}, {}};
+  Observed observed = seen(JobBuilder().rule(ignore).phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).ended(3)});
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRunning);
+  observed.pods[0] = pod(0, 0).ended(0);
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(status_after(observed, plan).phase, Phase::kComplete);
+  EXPECT_THAT(plan.reason, HasSubstr("all 2 pods ended, 1 of them with an exit code that failurePolicy.rules ignores"));
+}
+
+TEST(Reconcile, ADisruptionRestartsWithoutCounting) {
+  const Observed observed =
+      seen(JobBuilder().max_restarts(0).phase(Phase::kRunning),
+           {pod(0, 0).running(), pod(0, 1).running().deleting().disrupted("PreemptionByScheduler")});
+  const Plan plan = reconcile(observed);
+  const api::Status next = status_after(observed, plan);
+  EXPECT_EQ(next.phase, Phase::kRestarting);
+  EXPECT_EQ(next.restarts, (api::Restarts{1, 0, {{"Disrupted", 1}}}));
+  EXPECT_THAT(only<EmitEvent>(plan)[0].message, HasSubstr("a restart that does not count as attempt 1"));
+}
+
+// Attempts 0 and 1 failed within a second; this is attempt 2, whose failure was seen at second 59.
+Observed failed_twice(int backoff_seconds) {
+  Job job = JobBuilder().backoff_seconds(backoff_seconds).phase(Phase::kRestarting, 2).restarts(2);
+  job.status.attempts.resize(2);
+  for (int i = 0; i < 2; ++i) {
+    job.status.attempts[static_cast<size_t>(i)].attempt = i;
+    job.status.attempts[static_cast<size_t>(i)].reason = "PodFailed";
+    job.status.attempts[static_cast<size_t>(i)].message = "m";
+    job.status.attempts[static_cast<size_t>(i)].start_time = at_second(55 + 2 * i);
+    job.status.attempts[static_cast<size_t>(i)].end_time = at_second(57 + 2 * i);
+  }
+  return seen(job, {pod(1, 0).running()});
+}
+
+TEST(Reconcile, AGroupThatFailsAgainAndAgainWaitsBeforeItStartsAnew) {
+  Observed observed = failed_twice(10);
+  Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 2", "DeletePod bert-1-0")) << "peers end at once";
+  EXPECT_EQ(plan.requeue_after, std::chrono::seconds(9));
+  observed = after(observed, plan);
+  EXPECT_THAT(find_condition(observed.job.status, Phase::kRestarting)->message,
+              HasSubstr("the next start is at " + to_rfc3339(at_second(69))));
+  observed.pods.clear();
+  observed.now = at_second(68);
+  plan = reconcile(observed);
+  EXPECT_THAT(plan.actions, IsEmpty()) << "nothing is written while it waits";
+  EXPECT_EQ(plan.requeue_after, std::chrono::seconds(1));
+  observed.now = at_second(69);
+  plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 2", "CreatePod bert-2-0", "CreatePod bert-2-1"));
+  expect_settled(observed, plan);
+  EXPECT_EQ(only<CreatePod>(reconcile(failed_twice(0))).size(), 2U);
 }
 
 TEST(Reconcile, IsTotal) {

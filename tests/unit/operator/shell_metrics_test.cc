@@ -105,7 +105,8 @@ TEST_F(MetricsTest, TellsOfJobsAsTheyAreNow) {
                              R"(",phase="Running",trainingjob="bert"} 1)"));
   EXPECT_THAT(all, HasSubstr("trainingjob_progress_ratio" + labels + "} 0.25"));
   EXPECT_THAT(all, HasSubstr("trainingjob_spec_replicas" + labels + "} 2"));
-  EXPECT_THAT(all, HasSubstr("trainingjob_restarts_total" + labels + "} 1"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_restarts_total{namespace=\"" + job.metadata.name_space +
+                             R"(",reason="PodFailed",trainingjob="bert"} 1)"));
   EXPECT_THAT(all, HasSubstr(R"(state="ready",trainingjob="bert"} 2)"));
   jobs_.clear();
   EXPECT_THAT(text(), Not(HasSubstr("bert")));

@@ -68,6 +68,67 @@ TEST(Validate, ReadsWhatKubectlPrints) {
   EXPECT_TRUE(read(text)) << read(text).error().message;
 }
 
+std::string with_spec(const std::string& lines) { return replaced("  nodes: 2\n", "  nodes: 2\n" + lines); }
+
+TEST(Validate, ReadsThePolicies) {
+  const auto job = read(with_spec(R"(  successPolicy: Rank0
+  cleanPodPolicy: None
+  activeDeadlineSeconds: 3600
+  ttlSecondsAfterFinished: 0
+  managedBy: kueue.x-k8s.io/multikueue
+  failurePolicy:
+    backoffSeconds: 0
+    rules:
+      - {action: Ignore, onExitCodes: {operator: In, values: [3, 42]}}
+      - {action: Fail, onPodReasons: [OOMKilled]}
+      - action: RestartFree
+        onPodConditions: [{type: DisruptionTarget}]
+)"));
+  ASSERT_TRUE(job) << job.error().message;
+  EXPECT_EQ(job->spec.success_policy, api::SuccessPolicy::kRank0);
+  EXPECT_EQ(job->spec.clean_pod_policy, api::CleanPodPolicy::kNone);
+  EXPECT_EQ(job->spec.active_deadline_seconds, 3600);
+  EXPECT_EQ(job->spec.ttl_seconds_after_finished, 0);
+  EXPECT_EQ(job->spec.managed_by, "kueue.x-k8s.io/multikueue");
+  const api::FailurePolicy& policy = job->spec.failure_policy;
+  EXPECT_EQ(policy.backoff_seconds, 0);
+  ASSERT_EQ(policy.rules.size(), 3U);
+  EXPECT_EQ(
+      policy.rules[0],
+      (api::FailureRule{api::FailureAction::kIgnore, api::ExitCodeMatch{api::ExitCodeOperator::kIn, {3, 42}}, {}, {}}));
+  EXPECT_EQ(policy.rules[1], (api::FailureRule{api::FailureAction::kFail, std::nullopt, {"OOMKilled"}, {}}));
+  EXPECT_EQ(policy.rules[2],
+            (api::FailureRule{api::FailureAction::kRestartFree, std::nullopt, {}, {{"DisruptionTarget", "True"}}}));
+}
+
+TEST(Validate, NamesWhatIsWrongWithAPolicy) {
+  const auto rule = [](const std::string& text) {
+    return problem(with_spec("  failurePolicy:\n    rules:\n      - " + text + "\n"));
+  };
+  EXPECT_THAT(problem(with_spec("  cleanPodPolicy: Some\n")), HasSubstr("job.yaml:7:19: spec.cleanPodPolicy: "));
+  EXPECT_THAT(problem(with_spec("  activeDeadlineSeconds: 0\n")),
+              HasSubstr("spec.activeDeadlineSeconds: 0 is too small; the least is 1"));
+  EXPECT_THAT(problem(with_spec("  ttlSecondsAfterFinished: -1\n")),
+              HasSubstr("spec.ttlSecondsAfterFinished: -1 is too small; the least is 0"));
+  for (const char* value : {"me", "/me", "a/", "a/b/c"}) {
+    EXPECT_THAT(problem(with_spec("  managedBy: " + std::string(value) + "\n")), HasSubstr(api::rules::kManagedByForm));
+  }
+  EXPECT_THAT(problem(with_spec("  failurePolicy: {backoffSeconds: 4000}\n")),
+              HasSubstr("spec.failurePolicy.backoffSeconds: 4000 is too large; the most is 3600"));
+  EXPECT_THAT(rule("{action: Fail}"),
+              HasSubstr(std::string("job.yaml:9:9: spec.failurePolicy.rules[0]: ") + api::rules::kOneRequirement));
+  EXPECT_THAT(rule("{action: Fail, onPodReasons: [A], onExitCodes: {operator: In, values: [1]}}"),
+              HasSubstr(api::rules::kOneRequirement));
+  EXPECT_THAT(rule("{action: Ignore, onPodReasons: [Evicted]}"), HasSubstr(api::rules::kIgnoreNeedsExit));
+  EXPECT_THAT(rule("{action: Fail, onExitCodes: {operator: In, values: [0]}}"),
+              HasSubstr("0 is not the exit code of a failure: 1 to 255"));
+  EXPECT_THAT(rule("{action: Fail, onExitCodes: {operator: In, values: [1, 1]}}"), HasSubstr("1 is there twice"));
+  EXPECT_THAT(rule("{action: Fail, onExitCodes: {operator: In, values: []}}"), HasSubstr("at least one exit code"));
+  EXPECT_THAT(rule("{action: Fail, onPodReasons: [not one]}"), HasSubstr("is not one CamelCase word"));
+  EXPECT_THAT(rule("{action: Fail, onPodConditions: [{type: Ready}]}"), HasSubstr("Ready=True cannot be matched"));
+  EXPECT_THAT(rule("{action: Fail, onExitCode: {}}"), HasSubstr("did you mean 'onExitCodes'?"));
+}
+
 TEST(Validate, NamesPlaceAndRemedy) {
   EXPECT_THAT(problem(replaced("nodes: 2", "nodess: 2")),
               HasSubstr("job.yaml:6:3: spec.nodess: unknown key; did you mean 'nodes'?"));

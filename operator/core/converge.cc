@@ -1,0 +1,90 @@
+// Brings a job that neither failed nor ended to what its spec asks for.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "operator/api/validate.h"
+#include "operator/core/cleanup.h"
+#include "operator/core/creation.h"
+#include "operator/core/desired.h"
+#include "operator/core/plan.h"
+#include "operator/core/policy.h"
+#include "operator/core/status.h"
+
+namespace oarlock::control {
+
+using api::Phase;
+
+std::optional<Plan> distrust_an_old_view(const Observed& observed, const Membership& members) {
+  if (members.ahead.empty()) return std::nullopt;
+  return plan_of(Verdict::kWait,
+                 fmt::format("pod {} is of a later attempt than the job's status ({}): the cache is behind",
+                             members.ahead.front()->name, observed.job.status.attempt),
+                 kLookAgain);
+}
+
+// Somebody else's object has a name that is needed. Most often it is the garbage of a deleted job of the same name.
+std::optional<Plan> yield_names(const Observed& observed, const Membership& members) {
+  if (names_in_the_way(members).empty()) return std::nullopt;
+  const bool all_go =
+      std::all_of(members.in_the_way.begin(), members.in_the_way.end(), [](const Pod* pod) { return pod->deleting; }) &&
+      (members.service_in_the_way == nullptr || members.service_in_the_way->deleting);
+  if (all_go) {
+    return plan_of(Verdict::kWait,
+                   fmt::format("{} of another owner has the name and is going away", names_in_the_way(members)),
+                   kLookAgain);
+  }
+  return blocked(observed, members, "NameTaken",
+                 fmt::format("{} exists and does not belong to this job; delete it, or give the job another name",
+                             names_in_the_way(members)));
+}
+
+std::optional<Plan> refuse_nonsense(const Observed& observed, const Membership& members) {
+  if (observed.job.status.phase != Phase::kNone && !may_create_pods(observed.job.status.phase)) return std::nullopt;
+  const std::vector<api::FieldProblem> problems = api::check(observed.job);
+  if (problems.empty()) return std::nullopt;
+  return blocked(observed, members, "InvalidSpec",
+                 fmt::format("{}: {}", problems.front().path, problems.front().message));
+}
+
+std::optional<Plan> converge(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  if (job.status.phase == Phase::kNone) {
+    std::vector<Action> events = {
+        event(EmitEvent::Type::kNormal, "Started", "CreatePods", fmt::format("creating {} pods", job.spec.nodes))};
+    const std::vector<std::string> overridden = PodFactory(job, job.status.attempt).overridden_variables();
+    if (!overridden.empty()) {
+      events.emplace_back(
+          event(EmitEvent::Type::kWarning, "EnvironmentOverridden", "CreatePods",
+                fmt::format("the template sets {}, which the operator sets itself: the operator's values stand",
+                            fmt::join(overridden, ", "))));
+    }
+    return begin_attempt(observed, job.status, {}, std::move(events),
+                         fmt::format("creating the Service and {} pods", job.spec.nodes));
+  }
+  const api::Status next = refresh(observed, members);
+  Deletions old = clear_old(observed, members);
+  Creations made = creations(observed, members);
+  std::vector<Action>& missing = made.actions;
+  Plan plan = plan_of(Verdict::kWait, "nothing to do in phase " + to_string(next.phase),
+                      sooner(old.look_again, made.look_again));
+  if (next != job.status || !missing.empty()) {
+    plan.verdict = Verdict::kProgress;
+    plan.reason = missing.empty() ? "the status changed" : fmt::format("{} objects are missing", missing.size());
+    plan.actions.emplace_back(PatchStatus{next});
+  }
+  if (!old.actions.empty()) {
+    plan.verdict = Verdict::kProgress;
+    plan.reason = fmt::format("{} pods of earlier attempts are left", old.actions.size());
+  }
+  append(plan.actions, std::move(old.actions));
+  append(plan.actions, std::move(missing));
+  if (next.phase == Phase::kRunning && job.status.phase != Phase::kRunning) {
+    plan.actions.emplace_back(
+        event(EmitEvent::Type::kNormal, "Running", "None", find_condition(next, Phase::kRunning)->message));
+  }
+  return plan;
+}
+
+}  // namespace oarlock::control

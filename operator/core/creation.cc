@@ -1,0 +1,50 @@
+#include "operator/core/creation.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "operator/core/backoff.h"
+#include "operator/core/desired.h"
+#include "operator/core/plan.h"
+
+namespace oarlock::control {
+namespace {
+
+std::string text_of(const nlohmann::json& object) {
+  return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+bool may_create_pods(api::Phase phase) { return phase == api::Phase::kPending || phase == api::Phase::kRestarting; }
+
+std::string names_in_the_way(const Membership& members) {
+  std::vector<std::string> names;
+  if (members.service_in_the_way != nullptr) names.push_back("Service " + members.service_in_the_way->name);
+  for (const Pod* pod : members.in_the_way) names.push_back("pod " + pod->name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+Creations creations(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  Creations out;
+  if (members.service == nullptr)
+    out.actions.emplace_back(CreateService{service_name(job), text_of(desired_service(job))});
+  const bool all_there =
+      std::none_of(members.current.begin(), members.current.end(), [](const Pod* pod) { return pod == nullptr; });
+  if (!may_create_pods(job.status.phase) || all_there) return out;
+  out.look_again = time_left(restart_time(job.spec.failure_policy, job.status), observed.now);
+  if (out.look_again) return out;
+  const PodFactory factory(job, job.status.attempt);
+  for (size_t i = 0; i < members.current.size(); ++i) {
+    if (members.current[i] != nullptr) continue;
+    const int node_rank = static_cast<int>(i);
+    out.actions.emplace_back(
+        CreatePod{pod_name(job, job.status.attempt, node_rank), node_rank, text_of(factory.pod(node_rank))});
+  }
+  return out;
+}
+
+}  // namespace oarlock::control

@@ -1,0 +1,61 @@
+#include "operator/core/backoff.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/builders.h"
+
+namespace oarlock::test {
+namespace {
+
+using std::chrono::seconds;
+
+// Attempts of these lengths, the newest last.
+api::Status failed_after(const std::vector<int>& lengths) {
+  api::Status status;
+  status.phase = api::Phase::kRestarting;
+  for (const int length : lengths) {
+    api::AttemptRecord record;
+    record.start_time = at_second(1000);
+    record.end_time = at_second(1000 + length);
+    status.attempts.push_back(record);
+  }
+  return status;
+}
+
+TEST(Backoff, DoublesWithEachQuickFailureInARow) {
+  api::FailurePolicy policy;
+  policy.backoff_seconds = 10;
+  const auto delay = [&](const std::vector<int>& lengths) {
+    return control::restart_delay(policy, failed_after(lengths)).count();
+  };
+  EXPECT_EQ(delay({}), 0);
+  EXPECT_EQ(delay({1}), 0) << "the first restart is immediate";
+  EXPECT_EQ(delay({1, 1}), 10);
+  EXPECT_EQ(delay({1, 1, 1}), 20);
+  EXPECT_EQ(delay({1, 1, 1, 1}), 40);
+  EXPECT_EQ(delay(std::vector<int>(10, 1)), 300) << "five minutes at most";
+  EXPECT_EQ(delay({1, 1, 600}), 0) << "the last attempt was no quick failure";
+  EXPECT_EQ(delay({1, 1, 599}), 20);
+  EXPECT_EQ(delay({1, 1, 3600, 5}), 0) << "only those in a row count";
+  EXPECT_EQ(delay({1, 1, 3600, 5, 5}), 10);
+}
+
+TEST(Backoff, FollowsTheField) {
+  api::FailurePolicy policy;
+  policy.backoff_seconds = 0;
+  EXPECT_EQ(control::restart_delay(policy, failed_after(std::vector<int>(10, 1))), seconds(0));
+  EXPECT_FALSE(control::restart_time(policy, failed_after({1, 1})));
+  policy.backoff_seconds = 3600;
+  EXPECT_EQ(control::restart_delay(policy, failed_after({1, 1, 1, 1})), seconds(3600)) << "longer than the usual limit";
+}
+
+TEST(Backoff, CountsFromTheEndOfTheAttemptAndOnlyWhileRestarting) {
+  const api::FailurePolicy policy;
+  api::Status status = failed_after({1, 2});
+  EXPECT_EQ(control::restart_time(policy, status), at_second(1012));
+  status.phase = api::Phase::kPending;  // resumed by hand: at once
+  EXPECT_FALSE(control::restart_time(policy, status));
+}
+
+}  // namespace
+}  // namespace oarlock::test
