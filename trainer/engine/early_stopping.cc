@@ -20,14 +20,25 @@ constexpr char kPatienceLost[] = "patience_lost";
 constexpr char kImproved[] = "improved";
 constexpr char kName[] = "name";
 constexpr char kBest[] = "best";
+constexpr char kPlus[] = "inf";
+constexpr char kMinus[] = "-inf";
 constexpr char kGraceLeft[] = "grace_left";
 
-double worst(MetricMode mode) { return mode == MetricMode::kMin ? kInfinity : -kInfinity; }
-
-double first_best(const WatchedMetric& metric) { return metric.init_best_score.value_or(worst(metric.mode)); }
+double first_best(const WatchedMetric& metric) {
+  return metric.init_best_score.value_or(metric.mode == MetricMode::kMin ? kInfinity : -kInfinity);
+}
 
 bool is_better(const WatchedMetric& metric, double value, double best) {
   return metric.mode == MetricMode::kMin ? value < best - metric.min_delta : value > best + metric.min_delta;
+}
+
+// JSON has no infinity.
+Json to_json(double value) { return std::isfinite(value) ? Json(value) : Json(value > 0 ? kPlus : kMinus); }
+
+double number_from(const Json& json) {
+  if (json == kPlus) return kInfinity;
+  if (json == kMinus) return -kInfinity;
+  return json.get<double>();
 }
 
 Result<double> value_of(const WatchedMetric& metric, const Metrics& metrics) {
@@ -116,10 +127,10 @@ std::string EarlyStopping::reason() const {
 Json EarlyStopping::values() const {
   Json metrics = Json::array();
   for (size_t i = 0; i < watched_.size(); ++i) {
-    Json metric = {
-        {kName, config_.metrics[i].name}, {kGraceLeft, watched_[i].grace_left}, {kImproved, watched_[i].has_improved}};
-    if (std::isfinite(watched_[i].best)) metric[kBest] = watched_[i].best;  // else there is none yet
-    metrics.push_back(std::move(metric));
+    metrics.push_back({{kName, config_.metrics[i].name},
+                       {kBest, to_json(watched_[i].best)},
+                       {kGraceLeft, watched_[i].grace_left},
+                       {kImproved, watched_[i].has_improved}});
   }
   return {
       {kMetrics, metrics}, {kPatienceLost, config_.patience.value_or(0) - patience_left_}, {kImproved, has_improved_}};
@@ -129,14 +140,13 @@ Result<void> EarlyStopping::restored(const Json& values) {
   try {
     const Json& metrics = values.at(kMetrics);
     std::vector<Watched> watched;
-    for (size_t i = 0; i < metrics.size(); ++i) {
+    for (size_t i = 0; i < std::max(metrics.size(), watched_.size()); ++i) {
       if (metrics.size() != watched_.size() || metrics[i].at(kName) != config_.metrics[i].name) {
         return fail(ExitCode::kConfig,
                     "early_stopping: the checkpoint watched other metrics than the configuration; put them back, or "
                     "use another checkpoint.dir");
       }
-      watched.push_back({metrics[i].value(kBest, worst(config_.metrics[i].mode)), metrics[i].at(kGraceLeft),
-                         metrics[i].at(kImproved)});
+      watched.push_back({number_from(metrics[i].at(kBest)), metrics[i].at(kGraceLeft), metrics[i].at(kImproved)});
     }
     watched_ = std::move(watched);
     has_improved_ = values.at(kImproved);
