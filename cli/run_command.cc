@@ -45,6 +45,7 @@ exit codes: 0 the job is complete; else that of the rank that failed first (128+
 examples:
   oarlock run -f trainingjob.yaml
   oarlock run -f trainingjob.yaml --nodes 1 --nproc 4
+  oarlock run -f trainingjob.yaml epochs=3 optimizer.lr=4e-3
   oarlock run -f trainingjob.yaml --fresh --workdir /data/runs
 )";
 
@@ -57,6 +58,7 @@ struct RunFlags {
   std::optional<int> master_port;
   std::optional<double> grace;
   std::string log_format = "auto";
+  std::vector<std::string> settings;  // key=value, for oarlock-trainer
   bool fresh = false;
 };
 
@@ -180,6 +182,7 @@ class LocalRun {
       environment[kEnvTerminationLog] = messages->path(static_cast<int>(members.size())).string();
       const bool is_rank = process.rank >= 0;
       const int number = is_rank ? process.rank : process.node;
+      argv->insert(argv->end(), flags_.settings.begin(), flags_.settings.end());
       std::string prefix = fmt::format("[{} {}] ", is_rank ? "RANK" : "NODE", number);
       if (text_logs() && run::runs_default_command(job_)) {
         argv->insert(argv->end(), {"--log-format", "text"});
@@ -270,6 +273,12 @@ class LocalRun {
 Result<api::TrainingJob> with_flags(api::TrainingJob job, const RunFlags& flags) {
   if (flags.nodes) job.spec.nodes = *flags.nodes;
   if (flags.nproc) job.spec.processes_per_node = *flags.nproc;
+  if (!flags.settings.empty() && !run::runs_default_command(job)) {
+    return fail(ExitCode::kUsage,
+                fmt::format("'{}' is a setting for oarlock-trainer, but this job has a command of its own; change its "
+                            "arguments in the file",
+                            flags.settings.front()));
+  }
   const std::vector<api::FieldProblem> problems = api::check(job);
   if (problems.empty()) return job;
   return fail(ExitCode::kUsage, fmt::format("with --nodes and --nproc as given, {}: {}", problems.front().path,
@@ -304,9 +313,12 @@ Result<int> run_job(const RunFlags& flags) {
 void add_run(CLI::App& app, Chosen& chosen) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* run = app.add_subcommand("run", kDescription);
-  set_usage(*run, "oarlock run -f FILE [OPTIONS]");
+  set_usage(*run, "oarlock run -f FILE [OPTIONS] [KEY=VALUE...]");
   run->footer(kFooter);
   run->add_option("-f,--file", flags->file, "the TrainingJob, YAML or JSON")->type_name("FILE")->required();
+  run->add_option("settings", flags->settings,
+                  "settings of oarlock-trainer in place of spec.trainer's: optimizer.lr=4e-3")
+      ->type_name("KEY=VALUE");
   run->add_option("--name", flags->name, "which TrainingJob, if the file holds several")->type_name("NAME");
   run->add_option("--workdir", flags->workdir, "folder of the runs, a folder for each job")
       ->type_name("DIR")

@@ -177,6 +177,15 @@ TEST_F(RunTest, FlagsOverrideTheFile) {
   EXPECT_EQ(start({"--nodes", "0"})->wait(), 64);
 }
 
+TEST_F(RunTest, SettingsAreForTheTrainerOnly) {
+  job({.script = "true"});
+  const auto run = start({"epochs=3"});
+  EXPECT_EQ(run->wait(), 64);
+  EXPECT_THAT(
+      lines(run->err()),
+      ElementsAre(HasSubstr("'epochs=3' is a setting for oarlock-trainer, but this job has a command of its own")));
+}
+
 TEST_F(RunTest, ConfigIsTheUsersFileUnlessThatHoldsSeveralJobs) {
   job({.nodes = 1, .script = "echo $OARLOCK_CONFIG; cat $OARLOCK_CONFIG > config"});
   EXPECT_EQ(start()->wait(), 0);

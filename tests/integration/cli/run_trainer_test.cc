@@ -36,9 +36,10 @@ spec:
         - {name: trainer, image: x, volumeMounts: [{name: checkpoints, mountPath: /ckpt}]}
 )";
   }
-  std::unique_ptr<Program> start() {
-    return std::make_unique<Program>(std::vector<std::string>{oarlock(), "run", "-f", "job.yaml"},
-                                     ProgramOptions{.environment = {}, .folder = folder_.path()});
+  std::unique_ptr<Program> start(const std::vector<std::string>& settings = {}) {
+    std::vector<std::string> argv = {oarlock(), "run", "-f", "job.yaml"};
+    argv.insert(argv.end(), settings.begin(), settings.end());
+    return std::make_unique<Program>(argv, ProgramOptions{.environment = {}, .folder = folder_.path()});
   }
   // The first JSON line of rank 0 with the message; null: there is none.
   static Json line_of(const std::string& output, const std::string& message) {
@@ -66,6 +67,19 @@ spec:
 
   TemporaryFolder folder_;
 };
+
+TEST_F(RunTrainerTest, SettingsOfTheCommandLineReachEveryRank) {
+  job(20);
+  const auto wrong = start({"optimizer.lrr=1", "steps=0"});
+  EXPECT_EQ(wrong->wait(), 78);
+  EXPECT_THAT(wrong->err(), HasSubstr("command line: spec.trainer.optimizer.lrr: unknown key; did you mean 'lr'?"));
+  EXPECT_THAT(wrong->err(), HasSubstr("command line: spec.trainer.steps: 0 is below 1"));
+  const auto run = start({"steps=4", "batch.size=2"});
+  ASSERT_EQ(run->wait(), 0) << run->err();
+  const Json done = line_of(run->err(), "training is complete");
+  ASSERT_TRUE(done.is_object()) << run->err();
+  EXPECT_EQ(done["step"], 4);
+}
 
 TEST_F(RunTrainerTest, TrainsAndASecondRunSaysThatItIsDone) {
   job(20);
