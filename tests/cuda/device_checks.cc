@@ -24,10 +24,10 @@ const at::Device kGpu(at::kCUDA, 0);
 at::TensorOptions on_gpu() { return at::TensorOptions(kGpu).dtype(at::kFloat); }
 
 TEST(SelectDevice, OneDevicePerLocalRank) {
-  const Result<c10::Device> device = select_device(DeviceKind::kCuda, 0, 1);
+  const Result<SelectedDevice> device = select_device({.kind = DeviceKind::kCuda}, {0, 1});
   ASSERT_TRUE(device) << device.error().message;
-  EXPECT_EQ(*device, kGpu);
-  EXPECT_EQ(select_device(DeviceKind::kCuda, 4096, 4097).error().code, ExitCode::kUnavailable);
+  EXPECT_EQ(device->device, kGpu);
+  EXPECT_EQ(select_device({.kind = DeviceKind::kCuda}, {4096, 4097}).error().code, ExitCode::kUnavailable);
 }
 
 TEST(DeviceMemory, FollowsTheTensors) {

@@ -6,15 +6,24 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "common/error.h"
 #include "trainer/config/config.h"
+#include "trainer/device/choose_device.h"
 
 namespace oarlock {
 
-// One device per local rank. Auto takes CUDA where the build and the machine have it. kUnavailable: CUDA was asked for
-// and is not there, or has fewer devices than the node has ranks. Makes the device current.
-Result<c10::Device> select_device(DeviceKind kind, int local_rank, int local_world_size);
+struct SelectedDevice {
+  c10::Device device = c10::kCPU;
+  std::string warning;  // for the log; empty: nothing to say
+};
+// By the rules of choose_device(), which it fails as. Makes the device current.
+Result<SelectedDevice> select_device(const DeviceRequest& request, const LocalPlace& place);
+
+// Of this process. The build's and the machine's part of select_device().
+CudaDevices cuda_devices();
+void make_current(int cuda_index);
 
 // Puts the section "cuda" into effect for this process; before the model is built, on the thread that trains. With
 // graphs the thread's current stream is a side stream from here on: a step is captured on the stream on which the

@@ -11,23 +11,9 @@
 
 namespace oarlock {
 
-Result<c10::Device> select_device(DeviceKind kind, int local_rank, int local_world_size) {
-  if (kind == DeviceKind::kCpu) return c10::Device(c10::kCPU);
-  const int count = c10::cuda::device_count();
-  if (count == 0) {
-    if (kind == DeviceKind::kAuto) return c10::Device(c10::kCPU);
-    return fail(ExitCode::kUnavailable,
-                "device: cuda, but this machine shows no CUDA device; check the driver and CUDA_VISIBLE_DEVICES, or "
-                "use device: cpu");
-  }
-  if (local_rank >= count) {
-    return fail(ExitCode::kUnavailable, fmt::format("local rank {} of {} has no CUDA device: {} visible; start at most "
-                                                    "{} ranks on this node, or use device: cpu",
-                                                    local_rank, local_world_size, count, count));
-  }
-  c10::cuda::set_device(static_cast<c10::DeviceIndex>(local_rank));
-  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
-}
+CudaDevices cuda_devices() { return {.in_build = true, .visible = c10::cuda::device_count()}; }
+
+void make_current(int cuda_index) { c10::cuda::set_device(static_cast<c10::DeviceIndex>(cuda_index)); }
 
 Result<void> configure_device(const CudaConfig& config, c10::Device device) {
   if (config.graphs && !device.is_cuda()) {

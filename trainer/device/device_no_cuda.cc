@@ -4,13 +4,9 @@
 
 namespace oarlock {
 
-Result<c10::Device> select_device(DeviceKind kind, int, int) {
-  if (kind == DeviceKind::kCuda) {
-    return fail(ExitCode::kUnavailable,
-                "device: cuda is not in this build; use device: cpu, or a build with -DOARLOCK_CUDA=ON");
-  }
-  return c10::Device(c10::kCPU);
-}
+CudaDevices cuda_devices() { return {}; }
+
+void make_current(int) {}
 
 Result<void> configure_device(const CudaConfig& config, c10::Device) {
   if (config.graphs) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "trainer/config/reference.h"
+#include "trainer/distributed/failure.h"
 #include "trainer/engine/configured.h"
 #include "trainer/engine/rank_process.h"
 #include "trainer/process/termination.h"
@@ -71,6 +72,7 @@ int train(const CommandLine& command, const RankEnvironment& environment, const 
   static StopFlag stop;  // signal handlers reach it until the very end
   static const RealClock clock;
   raise_on_termination_signals(stop);
+  silence_libtorch_log();
   const std::optional<std::string> termination_log = termination_log_path(environment.termination_log);
   const Logger logger = make_logger(command.log_format, environment.rank);
 
@@ -80,8 +82,10 @@ int train(const CommandLine& command, const RankEnvironment& environment, const 
   options.revision = OARLOCK_REVISION;
   if (!command.checkpoint_dir.empty()) options.checkpoint_dir = command.checkpoint_dir;
   const Result<void> port = choose_metrics_port(command.metrics_port, environment, options);
-  exit_on_terminate(termination_log, environment.rank);
   const auto process = std::make_unique<RankProcess>(options, environment, tasks, stop, clock, logger);
+  // NCCL's watchdog throws on a thread of its own.
+  exit_on_terminate(termination_log, environment.rank,
+                    [&process](const std::exception_ptr& exception) { return process->explain(exception); });
   const Outcome outcome =
       port ? process->run() : Outcome{port.error().code, reason_of(port.error().code), port.error().message};
   if (outcome.code != ExitCode::kOk) {

@@ -5,8 +5,10 @@
 #include <torch/version.h>
 
 #include "trainer/device/device.h"
+#include "trainer/device/memory_format.h"
 #include "trainer/distributed/failure.h"
 #include "trainer/engine/configured.h"
+#include "trainer/engine/prepare_data.h"
 #include "trainer/engine/randomness.h"
 #include "trainer/process/cpu_count.h"
 #include "trainer/process/termination.h"
@@ -14,8 +16,12 @@
 namespace oarlock {
 namespace {
 
-std::chrono::milliseconds milliseconds_of(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+// For a save under way when the run fails: it may be the newest checkpoint, but nobody waits for a disk that hangs.
+constexpr std::chrono::milliseconds kSettlePatience{5000};
+
+std::string precision_of(const AmpConfig& amp) {
+  if (!amp.enabled) return "fp32";
+  return amp.dtype == AmpType::kFp16 ? "fp16" : "bf16";
 }
 
 }  // namespace
@@ -33,10 +39,18 @@ Outcome RankProcess::run() {
   const SteadyTime begin = clock_.steady();
   const Result<TrainSummary> summary = catch_errors([&] { return train(); });
   const bool success = summary && !summary->interrupted;
+  const Error error = summary ? Error{} : explained(summary.error(), watch_.get());  // at once: the others are ending
+  if (!summary && checkpointer_) checkpointer_->settle(kSettlePatience);
   if (telemetry_) telemetry_->finished(success);
   if (!summary) {
-    if (telemetry_ && summary.error().code == ExitCode::kPeerLost) telemetry_->peer_lost();
-    return {summary.error().code, reason_for(summary.error()), summary.error().message};
+    if (telemetry_ && error.code == ExitCode::kPeerLost) telemetry_->peer_lost();
+    return {error.code, reason_for(error), error.message};
+  }
+  if (!summary->not_saved.empty()) {
+    return {ExitCode::kTempFail, "Interrupted",
+            fmt::format("interrupted by a signal at step {}; a new start resumes from an older checkpoint, as it could "
+                        "not be saved: {}",
+                        summary->position.step, summary->not_saved)};
   }
   if (summary->interrupted) {
     return {ExitCode::kTempFail, "Interrupted",
@@ -47,11 +61,8 @@ Outcome RankProcess::run() {
                               summary->position.step)};
   }
   report(*summary, std::chrono::duration<double>(clock_.steady() - begin).count());
-  if (!summary->parameters_equal) {
-    return {ExitCode::kSoftware, "ParametersDiverged",
-            "the parameters are not the same on all ranks at the end of the run"};
-  }
-  return {ExitCode::kOk, reason_of(ExitCode::kOk), fmt::format("trained to step {}", summary->position.step)};
+  const std::string early = summary->stopped_early.empty() ? "" : "; stopped early: " + summary->stopped_early;
+  return {ExitCode::kOk, reason_of(ExitCode::kOk), fmt::format("trained to step {}{}", summary->position.step, early)};
 }
 
 Result<TrainSummary> RankProcess::train() {
@@ -62,7 +73,7 @@ Result<TrainSummary> RankProcess::train() {
                            .and_then([&] { return open_checkpoints(); });
   if (!ready) return tl::make_unexpected(ready.error());
   Result<TrainLoop> loop = TrainLoop::create(
-      {config_, group_, *task_, *model_, *optimizer_, checkpointer_.get(), *telemetry_, stop_, clock_});
+      {config_, plan_, group_, *task_, *model_, *step_, checkpointer_.get(), *telemetry_, stop_, clock_});
   if (!loop) return tl::make_unexpected(loop.error());
   loop_.emplace(std::move(*loop));
   if (!checkpointer_ && environment_.rank == 0)
@@ -80,16 +91,20 @@ Result<void> RankProcess::configure() {
   } else if (config_.checkpoint.dir.empty()) {
     config_.checkpoint.dir = environment_.checkpoint_dir.value_or("");
   }
-  if (const auto fits = batch_size_per_rank(config_.batch, environment_.world_size); !fits)
-    return tl::make_unexpected(fits.error());
+  const Result<BatchPlan> plan = plan_batches(config_, environment_.world_size);
+  if (!plan) return tl::make_unexpected(plan.error());
+  plan_ = *plan;
+  config_ = scaled(std::move(config_), plan_);
   const int threads =
       config_.threads > 0 ? config_.threads : std::max(1, usable_cpus() / environment_.local_world_size);
   at::set_num_threads(threads);
-  const Result<c10::Device> device =
-      select_device(config_.device, environment_.local_rank, environment_.local_world_size);
+  config_.loader.threads = loader_threads(config_.loader, usable_cpus(), environment_.local_world_size);
+  const Result<SelectedDevice> device = select_device({config_.device, config_.gpu_ids, config_.distributed.fallback},
+                                                      {environment_.local_rank, environment_.local_world_size});
   if (!device) return tl::make_unexpected(device.error());
-  device_ = *device;
-  return {};
+  device_ = device->device;
+  if (!device->warning.empty()) logger_.warn(device->warning);
+  return configure_device(config_.cuda, device_);
 }
 
 Result<void> RankProcess::start_telemetry() {
@@ -101,7 +116,7 @@ Result<void> RankProcess::start_telemetry() {
   options.log_every_steps = config_.log_every_steps;
   options.build = {options_.version, options_.revision, TORCH_VERSION, versions.cuda, versions.nccl};
   options.run = {environment_.uid.empty() ? environment_.job : environment_.uid, config_.task,
-                 environment_.world_size > 1 ? "ddp" : "single", "fp32"};
+                 environment_.world_size > 1 ? "ddp" : "single", precision_of(config_.amp)};
   if (environment_.rank == 0) options.progress = terminal_writer();
   telemetry_ = std::make_unique<Telemetry>(std::move(options), logger_, clock_);
   if (options_.metrics_port == 0 && !options_.any_metrics_port) return {};
@@ -112,64 +127,68 @@ Result<void> RankProcess::start_telemetry() {
 }
 
 Result<void> RankProcess::meet_ranks() {
-  if (environment_.world_size == 1) {
-    group_ = RankGroup(nullptr, device_);
-    return {};
-  }
   telemetry_->enter(Phase::kRendezvous);
   const SteadyTime begin = clock_.steady();
-  const auto timeout = milliseconds_of(config_.distributed.rendezvous_timeout_seconds);
-  const RendezvousOptions options = {environment_.rank,
-                                     environment_.world_size,
-                                     environment_.master_addr,
-                                     environment_.master_port,
-                                     environment_.uid,
-                                     environment_.attempt,
-                                     timeout};
-  Result<Meeting> meeting = meet(options, stop_, clock_, logger_);
-  if (!meeting) return tl::make_unexpected(meeting.error());
-  store_ = meeting->store;
-  GroupOptions group;
-  group.rank = environment_.rank;
-  group.world_size = environment_.world_size;
-  group.device = device_;
-  group.timeout = milliseconds_of(config_.distributed.timeout_seconds);
-  group.connect_timeout = timeout;
-  group.address = meeting->address;
-  const BackendKind backend = config_.distributed.backend;
-  if (backend == BackendKind::kNccl || (backend == BackendKind::kAuto && device_.is_cuda())) {
-    Result<RankGroup> made = make_nccl_group(store_, group);
-    if (!made) return tl::make_unexpected(made.error());
-    group_ = std::move(*made);
-  } else {
-    group_ = make_gloo_group(store_, group);
-  }
+  ConnectionOptions options;
+  options.rendezvous.rank = environment_.rank;
+  options.rendezvous.world_size = environment_.world_size;
+  options.rendezvous.master_addr = environment_.master_addr;
+  options.rendezvous.master_port = environment_.master_port;
+  options.rendezvous.master_fallback = environment_.master_fallback;
+  options.rendezvous.uid = environment_.uid;
+  options.rendezvous.attempt = environment_.attempt;
+  options.config = config_.distributed;
+  options.device = device_;
+  Result<Connection> connection = connect_ranks(options, [this] { return activity(); }, stop_, clock_, logger_);
+  if (!connection) return tl::make_unexpected(connection.error());
+  store_ = std::move(connection->store);
+  group_ = std::move(connection->group);
+  watch_ = std::move(connection->watch);
+  if (environment_.world_size == 1) return {};
   const double seconds = std::chrono::duration<double>(clock_.steady() - begin).count();
   telemetry_->rendezvous_done(seconds);
   telemetry_->logger().info("all ranks have met", {{"world_size", environment_.world_size}, {"seconds", seconds}});
   return {};
 }
 
+Activity RankProcess::activity() const { return {std::string(telemetry_->phase()), telemetry_->status().step, 0}; }
+
+Error RankProcess::explain(const std::exception_ptr& exception) const {
+  return explained(to_error(exception), watch_.get());
+}
+
 Result<void> RankProcess::build() {
   telemetry_->enter(Phase::kRestore);
-  if (const Result<void> prepared = task_->prepare(); !prepared) return prepared;
+  const Result<void> prepared =
+      prepare_data(*task_, group_, environment_.local_rank).and_then([&] { return task_->prepare(); });
+  if (!prepared) return prepared;
   seed_model(config_.seed);
   std::shared_ptr<torch::nn::Module> module = task_->build_model();
   module->to(device_);
+  if (config_.cuda.channels_last) to_channels_last(*module);
   module->train();
   Result<std::unique_ptr<DistributedModel>> model = DistributedModel::create(std::move(module), group_, config_.ddp);
   if (!model) return tl::make_unexpected(model.error());
   model_ = std::move(*model);
-  optimizer_ = make_optimizer(config_.optimizer, model_->parameters());
+  Result<std::unique_ptr<TrainStep>> step =
+      TrainStep::create(config_, *task_, *model_, group_, [this](Phase phase) { telemetry_->enter(phase); });
+  if (!step) return tl::make_unexpected(step.error());
+  step_ = std::move(*step);
+  if (config_.cuda.graphs) {
+    Result<std::unique_ptr<StepGraph>> graph = make_step_graph(device_, telemetry_->logger());
+    if (!graph) return tl::make_unexpected(graph.error());
+    step_->replay_with(std::move(*graph));
+  }
+  log_plan();
   return {};
 }
 
 Result<void> RankProcess::open_checkpoints() {
   if (config_.checkpoint.dir.empty()) return {};
-  const StoreOptions options = {
-      config_.checkpoint.dir, {environment_.uid, environment_.attempt}, config_.checkpoint.keep};
   Result<std::unique_ptr<Checkpointer>> opened =
-      Checkpointer::open(options, {config_.task, config_.seed}, group_, *telemetry_, clock_);
+      Checkpointer::open(checkpointer_options(config_.checkpoint, {environment_.uid, environment_.attempt},
+                                              {config_.task, config_.seed}, task_->monitor()),
+                         group_, *telemetry_, clock_);
   if (!opened) return tl::make_unexpected(opened.error());
   checkpointer_ = std::move(*opened);
   return {};
@@ -178,14 +197,27 @@ Result<void> RankProcess::open_checkpoints() {
 std::string RankProcess::reason_for(const Error& error) const {
   if (error.code == ExitCode::kTempFail && !model_) return stop_.raised() ? "Interrupted" : "RendezvousTimeout";
   if (error.code == ExitCode::kTempFail) return "Replaced";  // the checkpoints' fence
-  if (loop_ && !loop_->loss_is_finite()) return "NonFiniteLoss";
+  if (loop_ && loop_->diverged()) return "ParametersDiverged";
+  if (loop_ && !loop_->nonfinite().empty()) return loop_->nonfinite();
   return reason_of(error.code);
+}
+
+// What follows from the number of ranks, once and on rank 0.
+void RankProcess::log_plan() {
+  telemetry_->logger().info("batches and learning rate", {{"effective_batch", plan_.effective_batch},
+                                                          {"batch_per_rank", plan_.micro_batch},
+                                                          {"accumulation_steps", config_.gradient.accumulation_steps},
+                                                          {"world_size", environment_.world_size},
+                                                          {"learning_rate", config_.optimizer.lr},
+                                                          {"learning_rate_factor", plan_.lr_factor},
+                                                          {"warmup_steps", plan_.warmup_steps}});
 }
 
 void RankProcess::report(const TrainSummary& summary, double seconds) {
   if (environment_.rank != 0) return;
   Logger with_metrics = telemetry_->logger();
   for (const auto& [name, value] : summary.metrics) with_metrics = with_metrics.with({{name, value}});
+  if (!summary.stopped_early.empty()) with_metrics = with_metrics.with({{"stopped_early", summary.stopped_early}});
   const double rate = summary.train_seconds > 0 ? static_cast<double>(summary.samples) / summary.train_seconds : 0;
   with_metrics.info(summary.was_complete
                         ? "training was complete already: evaluated the checkpoint; raise epochs or steps, or use "

@@ -1,13 +1,14 @@
 // One rank from its environment to its exit code: puts the parts together and says how it ended.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "common/contract.h"
-#include "trainer/distributed/rendezvous.h"
 #include "trainer/config/load.h"
+#include "trainer/distributed/connection.h"
 #include "trainer/engine/task_table.h"
 #include "trainer/engine/train_loop.h"
 #include "trainer/process/environment.h"
@@ -35,6 +36,9 @@ class RankProcess {
   RankProcess(RunOptions options, RankEnvironment environment, const TaskTable& tasks, const StopFlag& stop,
               const Clock& clock, const Logger& logger);
 
+  // What an exception means that no other place has caught, with a diagnosis where a rank was lost. Any thread.
+  Error explain(const std::exception_ptr& exception) const;
+
   // Trains to the end. Never throws. After a failure the object must not be destroyed: the threads of a group that has
   // lost a rank wait for it until their time-out; leave with _Exit().
   Outcome run();
@@ -43,12 +47,14 @@ class RankProcess {
 
  private:
   Result<TrainSummary> train();
+  Activity activity() const;
   Result<void> configure();
   Result<void> start_telemetry();
   Result<void> meet_ranks();
   Result<void> build();
   Result<void> open_checkpoints();
   std::string reason_for(const Error& error) const;
+  void log_plan();
   void report(const TrainSummary& summary, double seconds);
 
   RunOptions options_;
@@ -60,13 +66,15 @@ class RankProcess {
 
   // In the order in which they come to be; destroyed backwards.
   TrainerConfig config_;
+  BatchPlan plan_;
   std::unique_ptr<Task> task_;
   at::Device device_ = at::kCPU;
   std::unique_ptr<Telemetry> telemetry_;
   c10::intrusive_ptr<c10d::Store> store_;
   RankGroup group_;
+  std::unique_ptr<PeerWatch> watch_;  // null in a world of one
   std::unique_ptr<DistributedModel> model_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<TrainStep> step_;
   std::unique_ptr<Checkpointer> checkpointer_;
   std::optional<TrainLoop> loop_;
 };

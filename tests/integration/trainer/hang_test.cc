@@ -1,0 +1,120 @@
+// Ranks that hang: the others name them, say what they are doing, and end with exit 76 within the time-out + 2 s.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+
+#include "tests/support/rank_harness.h"
+
+namespace oarlock {
+namespace {
+
+using test::eventually;
+using test::http_get;
+using test::TrainerRanks;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr double kTimeout = 1.5;  // of a collective
+constexpr double kGrace = 2;      // from it to the exit
+constexpr char kJob[] =
+    "task: tiny\nsteps: 1000000\nbatch: {size: 16}\nlog: {every_steps: 10}\ndistributed: {timeout_seconds: 1.5}\n";
+
+bool wait_for_step(TrainerRanks& ranks, int64_t step) {
+  const int port = ranks.metrics_port(0);
+  return eventually([&] {
+    const auto status = rank_status_from_json(http_get(port, kStatusPath));
+    return status && status->step >= step;
+  });
+}
+
+// The ranks but `victim` end with 76 in time, each with `words` in its last word.
+void expect_named(TrainerRanks& ranks, int victim, std::chrono::steady_clock::time_point begin,
+                  const testing::Matcher<std::string>& words) {
+  for (int rank = 0; rank < 3; ++rank) {
+    if (rank == victim) continue;
+    EXPECT_EQ(ranks.rank(rank).wait(), to_int(ExitCode::kPeerLost)) << ranks.rank(rank).err();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    EXPECT_LT(seconds, kTimeout + kGrace) << "rank " << rank;
+    const TerminationMessage last = ranks.last_word(rank);
+    EXPECT_EQ(last.reason, "PeerLost");
+    EXPECT_THAT(last.message, words) << "rank " << rank;
+    EXPECT_THAT(last.message, AllOf(HasSubstr("this rank is at step "), HasSubstr("collective "))) << "rank " << rank;
+    const std::string err = ranks.rank(rank).err();
+    EXPECT_THAT(err, HasSubstr(last.message.substr(0, 40))) << "the log says it, too";
+    EXPECT_THAT(err, Not(HasSubstr("frame #"))) << "no backtrace of LibTorch";
+  }
+}
+
+class StoppedRank : public testing::TestWithParam<int> {};
+
+TEST_P(StoppedRank, IsNamedByAllOthers) {  // rank 0, which serves the store, as any other
+  const int victim = GetParam();
+  TrainerRanks ranks(3, {.config = kJob, .arguments = {"--metrics-port", "auto"}, .environment = {}, .folder = {}});
+  ASSERT_TRUE(wait_for_step(ranks, 5));
+  const auto begin = std::chrono::steady_clock::now();
+  ranks.rank(victim).signal(SIGSTOP);
+  expect_named(ranks, victim, begin, HasSubstr("rank " + std::to_string(victim) + " does not answer"));
+  for (int rank = 0; rank < 3; ++rank) {
+    if (rank != victim) {
+      EXPECT_THAT(ranks.last_word(rank).message, Not(HasSubstr("ranks "))) << "only one is to blame";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EachPosition, StoppedRank, testing::Values(0, 1, 2),
+                         [](const auto& test_case) { return "rank_" + std::to_string(test_case.param); });
+
+TEST(StuckRank, InTheLoaderIsNamedWithItsPhase) {
+  TrainerRanks ranks(3, {.config = std::string(kJob) + "model: {fault: {kind: stall_data, rank: 1, step: 8}}\n",
+                         .arguments = {"--metrics-port", "auto"},
+                         .environment = {},
+                         .folder = {}});
+  ASSERT_TRUE(eventually([&] { return ranks.rank(1).err().find("stall_data") != std::string::npos; }));
+  expect_named(ranks, 1, std::chrono::steady_clock::now(),
+               AllOf(HasSubstr("rank 1 has not arrived (it is at step "), HasSubstr("data_wait")));
+}
+
+TEST(StuckRank, InEvaluationIsNamedWithItsPhase) {
+  TrainerRanks ranks(3, {.config = std::string(kJob) + "model: {fault: {kind: stall_eval, rank: 2}}\n",
+                         .arguments = {"--metrics-port", "auto"},
+                         .environment = {},
+                         .folder = {}});
+  ASSERT_TRUE(eventually([&] { return ranks.rank(2).err().find("stall_eval") != std::string::npos; }));
+  expect_named(ranks, 2, std::chrono::steady_clock::now(),
+               AllOf(HasSubstr("rank 2 has not arrived (it is at step "), HasSubstr(", eval,")));
+}
+
+TEST(FailingRank, TellsTheOthersWhy) {
+  TrainerRanks ranks(3, {.config = std::string(kJob) + "model: {fault: {kind: throw, rank: 1, step: 6}}\n",
+                         .arguments = {},
+                         .environment = {},
+                         .folder = {}});
+  const std::vector<int> codes = ranks.wait();
+  EXPECT_EQ(codes[1], to_int(ExitCode::kSoftware));
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(codes[static_cast<size_t>(rank)], to_int(ExitCode::kPeerLost));
+    EXPECT_THAT(ranks.last_word(rank).message, AllOf(HasSubstr("rank 1 failed: "), HasSubstr("the fault 'throw'")));
+  }
+}
+
+TEST(DivergedRank, IsNamedWithTheParameterAndEndsAll) {
+  TrainerRanks ranks(3, {.config = "task: tiny\nsteps: 1000000\nbatch: {size: 16}\n"
+                                   "distributed: {check_parameters_every: 4}\n"
+                                   "model: {fault: {kind: diverge, rank: 2, step: 5}}\n",
+                         .arguments = {},
+                         .environment = {},
+                         .folder = {}});
+  EXPECT_THAT(ranks.wait(), testing::Each(to_int(ExitCode::kSoftware)));
+  for (int rank = 0; rank < 3; ++rank) {
+    const TerminationMessage last = ranks.last_word(rank);
+    EXPECT_EQ(last.reason, "ParametersDiverged");
+    EXPECT_EQ(last.step, 8) << "the first check after it";
+    EXPECT_THAT(last.message, AllOf(HasSubstr("'fc1.weight'"), HasSubstr("rank 2 of 3")));
+  }
+}
+
+}  // namespace
+}  // namespace oarlock

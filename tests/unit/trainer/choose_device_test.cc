@@ -1,0 +1,104 @@
+// Which device a rank gets, as a table: what is asked for, where, what is there.
+#include "trainer/device/choose_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trainer/distributed/connection.h"
+
+namespace oarlock {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr CudaDevices kNoBuild = {.in_build = false, .visible = 0};
+constexpr CudaDevices kNoGpu = {.in_build = true, .visible = 0};
+constexpr CudaDevices kFour = {.in_build = true, .visible = 4};
+
+TEST(ChooseDevice, EachLocalRankItsOwn) {
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto choice = choose_device({}, {rank, 4}, kFour);
+    ASSERT_TRUE(choice);
+    EXPECT_EQ(choice->cuda, rank);
+    EXPECT_EQ(choice->warning, "");
+  }
+}
+
+TEST(ChooseDevice, GpuIdsByLocalRank) {
+  const DeviceRequest request = {.kind = DeviceKind::kAuto, .gpu_ids = {3, 1}};
+  EXPECT_EQ(choose_device(request, {0, 2}, kFour)->cuda, 3);
+  EXPECT_EQ(choose_device(request, {1, 2}, kFour)->cuda, 1);
+  EXPECT_EQ(choose_device(request, {0, 1}, kFour)->cuda, 3) << "more than the ranks need";
+}
+
+TEST(ChooseDevice, GpuIdsThatDoNotFit) {
+  const auto few = choose_device({.gpu_ids = {2}}, {0, 2}, kFour);
+  ASSERT_FALSE(few);
+  EXPECT_EQ(few.error().code, ExitCode::kConfig);
+  EXPECT_THAT(few.error().message, AllOf(HasSubstr("gpu_ids: [2]"), HasSubstr("2 ranks")));
+  const auto beyond = choose_device({.gpu_ids = {2, 7}}, {1, 2}, kFour);
+  ASSERT_FALSE(beyond);
+  EXPECT_EQ(beyond.error().code, ExitCode::kUnavailable);
+  EXPECT_THAT(beyond.error().message,
+              AllOf(HasSubstr("device 7"), HasSubstr("4 are visible"), HasSubstr("CUDA_VISIBLE_DEVICES")));
+}
+
+TEST(ChooseDevice, AutoTakesTheCpuWhereThereIsNoGpu) {
+  EXPECT_EQ(choose_device({}, {0, 1}, kNoBuild)->cuda, std::nullopt);
+  EXPECT_EQ(choose_device({}, {0, 1}, kNoBuild)->warning, "");
+  EXPECT_EQ(choose_device({}, {0, 1}, kNoGpu)->cuda, std::nullopt);
+  EXPECT_THAT(choose_device({}, {0, 1}, kNoGpu)->warning, HasSubstr("on the CPU")) << "loudly";
+  EXPECT_EQ(choose_device({.kind = DeviceKind::kCpu}, {0, 1}, kFour)->cuda, std::nullopt);
+}
+
+TEST(ChooseDevice, WhatWasAskedForIsAnErrorUnlessAFallbackWas) {
+  for (const CudaDevices& devices : {kNoBuild, kNoGpu}) {
+    for (const DeviceRequest& request :
+         {DeviceRequest{.kind = DeviceKind::kCuda}, DeviceRequest{.kind = DeviceKind::kAuto, .gpu_ids = {0}}}) {
+      const auto choice = choose_device(request, {0, 1}, devices);
+      ASSERT_FALSE(choice);
+      EXPECT_EQ(choice.error().code, ExitCode::kUnavailable);
+      EXPECT_THAT(choice.error().message, HasSubstr("device: cuda"));
+      DeviceRequest with_fallback = request;
+      with_fallback.fallback = Fallback::kCpu;
+      const auto fallen = choose_device(with_fallback, {0, 1}, devices);
+      ASSERT_TRUE(fallen);
+      EXPECT_EQ(fallen->cuda, std::nullopt);
+      EXPECT_THAT(fallen->warning, AllOf(HasSubstr("device: cuda"), HasSubstr("on the CPU")));
+    }
+  }
+}
+
+TEST(ChooseDevice, MoreRanksThanDevices) {
+  const auto choice = choose_device({}, {4, 8}, kFour);
+  ASSERT_FALSE(choice);
+  EXPECT_EQ(choice.error().code, ExitCode::kUnavailable);
+  EXPECT_THAT(choice.error().message, AllOf(HasSubstr("local rank 4 of 8"), HasSubstr("at most 4 ranks")));
+}
+
+TEST(ChooseBackend, NcclForCudaElseGloo) {
+  EXPECT_TRUE(choose_backend({}, true, true)->nccl);
+  EXPECT_FALSE(choose_backend({}, false, true)->nccl);
+  EXPECT_FALSE(choose_backend({}, false, false)->nccl);
+  EXPECT_FALSE(choose_backend({.backend = BackendKind::kGloo}, true, true)->nccl);
+  EXPECT_TRUE(choose_backend({.backend = BackendKind::kNccl}, true, true)->nccl);
+}
+
+TEST(ChooseBackend, NcclThatCannotBeHad) {
+  const auto on_cpu = choose_backend({.backend = BackendKind::kNccl}, false, true);
+  ASSERT_FALSE(on_cpu);
+  EXPECT_EQ(on_cpu.error().code, ExitCode::kConfig);
+  EXPECT_THAT(on_cpu.error().message, AllOf(HasSubstr("distributed.backend: nccl"), HasSubstr("device: cuda")));
+  const auto not_built = choose_backend({.backend = BackendKind::kNccl}, false, false);
+  ASSERT_FALSE(not_built);
+  EXPECT_EQ(not_built.error().code, ExitCode::kUnavailable);
+  EXPECT_THAT(not_built.error().message, HasSubstr("not in this build"));
+  const auto fallen = choose_backend({.backend = BackendKind::kNccl, .fallback = Fallback::kCpu}, false, false);
+  ASSERT_TRUE(fallen);
+  EXPECT_FALSE(fallen->nccl);
+  EXPECT_THAT(fallen->warning, HasSubstr("gloo"));
+}
+
+}  // namespace
+}  // namespace oarlock
