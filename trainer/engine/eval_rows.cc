@@ -75,7 +75,7 @@ void RowCollector::add(const std::vector<int64_t>& ids, const std::map<std::stri
   if (std::exchange(empty_, false)) {
     for (const auto& [name, values] : rows) {
       if (values.dim() == 0) throw std::runtime_error(fmt::format("eval_step: the rows '{}' have no dimension", name));
-      layout_.emplace(name, values.sizes().slice(1));
+      layout_.emplace(name, values.sizes().slice(1).vec());
     }
   }
   if (rows.size() != layout_.size()) throw std::runtime_error("eval_step gave different rows for different batches");
