@@ -25,7 +25,8 @@ start_etcd() {
 }
 
 start_apiserver() {
-  local flags=()
+  local flags=() extra
+  read -ra extra <<<"${OARLOCK_APISERVER_ARGS:-}"
   if [[ $mode != full ]]; then
     flags+=(--endpoint-reconciler-type none)   # it would refuse to publish a loopback address
   else
@@ -38,7 +39,7 @@ start_apiserver() {
     --service-account-signing-key-file "$pki_dir/service-account.key" \
     --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction --allow-privileged=true \
     --service-cluster-ip-range "$kServiceCidr" --kubelet-preferred-address-types InternalIP --profiling=false \
-    "${flags[@]}"
+    "${flags[@]}" ${extra[@]+"${extra[@]}"}
 }
 
 start_controllers() {

@@ -1,0 +1,19 @@
+# shellcheck shell=bash
+# scripts/bench operator: set-up, build, and the comparison in tests/bench/operator.
+
+bench_operator() {
+  local argument rivals name
+  for argument in "$@"; do
+    [[ $argument == -h || $argument == --help ]] && exec python3 tests/bench/operator/benchmark.py --bin . --help
+  done
+  # shellcheck source=scripts/lib/cluster/versions.sh
+  source "$OARLOCK_ROOT/scripts/lib/cluster/versions.sh"
+  scripts/setup build cluster rivals
+  cmake --preset release >"$OARLOCK_CACHE/cmake-release.log" 2>&1 || { tail -n 30 "$OARLOCK_CACHE/cmake-release.log" >&2; die "cmake --preset release failed"; }
+  cmake --build build/release --target oarlock-operator oarlock-bench-load >&2 || die "the build of the benchmark failed"
+  rivals=$(mktemp -d)
+  # shellcheck disable=SC2064
+  trap "rm -rf '$rivals'" EXIT
+  for name in kwok training-operator jobset; do ln -s "$(program "$name")" "$rivals/$name"; done
+  with_lock bench-operator /usr/bin/python3 tests/bench/operator/benchmark.py --bin build/release/bin --rivals "$rivals" "$@"
+}

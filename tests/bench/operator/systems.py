@@ -1,0 +1,191 @@
+"""The systems under test: how each is installed, started and given a job."""
+import json
+import pathlib
+import re
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+
+import webhooks
+from processes import Process, wait_until
+from workload import PODS_PER_JOB, pod_spec
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class System:
+    """`user` is who it is to the API server; its lists, in this order, are emptied after a run."""
+
+    name = user = ""
+
+    def __init__(self, plane):
+        self.plane = plane
+        self.kubeconfig = plane.user(self.user)
+
+    def install(self):
+        """Before each start."""
+        raise NotImplementedError
+
+    def uninstall(self):
+        """After each stop: what would keep the API server waiting for the process."""
+
+    def command(self, probe_port):
+        """What to start, with environment variables; it answers /readyz on that port."""
+        raise NotImplementedError
+
+    def job(self, namespace, scheduler="default-scheduler"):
+        """(target to POST to, body with @NAME@ for the name)."""
+        raise NotImplementedError
+
+    def owned_lists(self, namespace):
+        """What its jobs leave beside pods and Services, the jobs first."""
+        raise NotImplementedError
+
+    def lists(self, namespace):
+        core = f"/api/v1/namespaces/{namespace}"
+        return [*self.owned_lists(namespace), f"{core}/pods", f"{core}/services"]
+
+    def start(self, wait=True):
+        port = free_port()
+        command, environment = self.command(port)
+        process = Process(command, self.plane.folder / f"{self.user}.log", environment)
+        if wait:
+            def ready():
+                process.check()
+                try:
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+                        return answer.status == 200
+                except (urllib.error.URLError, OSError):
+                    return False
+
+            wait_until(ready, f"{self.name} to be ready", 120)
+        return process
+
+
+class Oarlock(System):
+    name, user = "Oarlock", "bench-oarlock"
+
+    def __init__(self, plane, program, manifests):
+        super().__init__(plane)
+        self._program, self._manifests = program, manifests
+        flags = subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
+        # With one replica there is nobody to lose to; the rivals run without election, too.
+        self._election = re.search(r"--leader-elect(?:ion)?\b", flags)
+
+    def install(self):
+        self.plane.apply(*sorted(pathlib.Path(self._manifests, "crd").glob("*.yaml")))
+
+    def command(self, probe_port):
+        command = [self._program, "--kubeconfig", self.kubeconfig, "--listen-address", "127.0.0.1", "--port",
+                   str(probe_port)]
+        if self._election:
+            command.append(f"{self._election.group(0)}=false")
+        return command, {}
+
+    def job(self, namespace, scheduler="default-scheduler"):
+        return f"/apis/oarlock.dev/v1alpha1/namespaces/{namespace}/trainingjobs", {
+            "apiVersion": "oarlock.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "@NAME@"},
+            "spec": {"nodes": PODS_PER_JOB, "template": {"spec": pod_spec("trainer", scheduler)}}}
+
+    def owned_lists(self, namespace):
+        return [f"/apis/oarlock.dev/v1alpha1/namespaces/{namespace}/trainingjobs"]
+
+
+class TrainingOperator(System):
+    """Kubeflow's training-operator. Outside of a cluster it needs its webhook's certificate where it looks for it."""
+
+    name, user, flags = "training-operator", "bench-training-operator", ()
+    kNamespace = "kubeflow"
+    kCertificates = pathlib.Path("/tmp/k8s-webhook-server/serving-certs")  # fixed in its source
+
+    def __init__(self, plane, program):
+        super().__init__(plane)
+        self._program, self._config = program, pathlib.Path(f"{program}-config")
+        self._webhook_port = free_port()
+
+    def install(self):
+        self.plane.apply(*sorted(self._config.glob("crds/kubeflow.org_*.yaml")))
+        made = webhooks.certificate(self.plane.folder / f"{self.user}-pki", "training-operator-ca",
+                                    "training-operator.kubeflow.svc")
+        self.plane.apply_object("/api/v1/namespaces", self.kNamespace, {"metadata": {"name": self.kNamespace}})
+        self.plane.apply_object(f"/api/v1/namespaces/{self.kNamespace}/secrets", "training-operator-webhook-cert",
+                                made.secret("training-operator-webhook-cert"))
+        made.install(self.kCertificates)
+        webhooks.register(self.plane, self._config / "webhook" / "manifests.yaml",
+                          {"validating-webhook-configuration": "validator.training-operator.kubeflow.org"},
+                          self._webhook_port, made.ca_bundle())
+
+    def uninstall(self):
+        webhooks.unregister(self.plane, "validator.training-operator.kubeflow.org")
+
+    def command(self, probe_port):
+        return [self._program, "--health-probe-bind-address", f"127.0.0.1:{probe_port}", "--metrics-bind-address",
+                f"127.0.0.1:{free_port()}", "--webhook-server-port", str(self._webhook_port),
+                *self.flags], {"KUBECONFIG": self.kubeconfig}
+
+    def job(self, namespace, scheduler="default-scheduler"):
+        def replicas(count):
+            return {"replicas": count, "restartPolicy": "Never",
+                    "template": {"spec": pod_spec("pytorch", scheduler)}}
+
+        return f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs", {
+            "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "@NAME@"},
+            "spec": {"pytorchReplicaSpecs": {"Master": replicas(1), "Worker": replicas(PODS_PER_JOB - 1)}}}
+
+    def owned_lists(self, namespace):
+        return [f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs"]
+
+
+class TunedTrainingOperator(TrainingOperator):
+    name, user = "training-operator, tuned", "bench-training-operator-tuned"
+    flags = ("--kube-api-qps=1000", "--kube-api-burst=2000", "--controller-threads=4")
+
+
+class JobSet(System):
+    name, user = "JobSet", "bench-jobset"
+
+    def __init__(self, plane, program):
+        super().__init__(plane)
+        self._program, self._config = program, pathlib.Path(f"{program}-config")
+        self._webhook_port = free_port()
+        self._settings = plane.folder / "jobset.json"
+
+    def install(self):
+        self.plane.apply(*sorted(self._config.glob("crd/bases/*.yaml")))
+        made = webhooks.certificate(self.plane.folder / f"{self.user}-pki", "jobset-ca", "jobset.svc")
+        certificates = self.plane.folder / "jobset-certificates"
+        made.install(certificates)
+        self._settings.write_text(json.dumps({
+            "apiVersion": "config.jobset.x-k8s.io/v1alpha1", "kind": "Configuration",
+            "leaderElection": {"leaderElect": False}, "internalCertManagement": {"enable": False},
+            "webhook": {"host": "127.0.0.1", "port": self._webhook_port, "certDir": str(certificates)}}))
+        # As its kustomization does: the pod webhooks see the pods of JobSets only.
+        ours = {"matchExpressions": [{"key": "jobset.sigs.k8s.io/jobset-name", "operator": "Exists"}]}
+        webhooks.register(self.plane, self._config / "webhook" / "manifests.yaml",
+                          {"validating-webhook-configuration": "jobset-validating",
+                           "mutating-webhook-configuration": "jobset-mutating"},
+                          self._webhook_port, made.ca_bundle(), {"mpod.kb.io": ours, "vpod.kb.io": ours})
+
+    def uninstall(self):
+        webhooks.unregister(self.plane, "jobset-validating", "jobset-mutating")
+
+    def command(self, probe_port):
+        return [self._program, "--config", str(self._settings), "--health-probe-bind-address",
+                f"127.0.0.1:{probe_port}", "--metrics-bind-address", f"127.0.0.1:{free_port()}"], {
+                    "KUBECONFIG": self.kubeconfig}
+
+    def job(self, namespace, scheduler="default-scheduler"):
+        template = {"spec": {**pod_spec("worker", scheduler), "restartPolicy": "Never"}}
+        job = {"parallelism": PODS_PER_JOB, "completions": PODS_PER_JOB, "backoffLimit": 0, "template": template}
+        return f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets", {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "@NAME@"},
+            "spec": {"replicatedJobs": [{"name": "workers", "replicas": 1, "template": {"spec": job}}]}}
+
+    def owned_lists(self, namespace):
+        return [f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets",
+                f"/apis/batch/v1/namespaces/{namespace}/jobs"]
