@@ -61,12 +61,12 @@ void advance(Call& call, const std::string& line, bool wants_answer) {
   }
 }
 
-// To all peers at once.
-std::vector<Call> call_all(int own, const std::vector<PeerAddress>& peers, const std::string& line, bool wants_answer,
-                           milliseconds patience) {
+// All peers at once, without `skipped`.
+std::vector<Call> call_all(const std::vector<PeerAddress>& peers, std::optional<int> skipped, const std::string& line,
+                           bool wants_answer, milliseconds patience) {
   std::vector<Call> calls;
   for (int rank = 0; rank < static_cast<int>(peers.size()); ++rank) {
-    if (rank == own) continue;
+    if (rank == skipped) continue;
     const PeerAddress& peer = peers[static_cast<size_t>(rank)];
     Result<Socket> socket = begin_to_reach(peer.host, peer.port);
     Call call{.rank = rank, .open = socket.has_value(), .gone = !socket.has_value()};
@@ -169,8 +169,9 @@ void PeerWatch::answer(const Socket& connection) {
 
 std::string PeerWatch::explain(milliseconds patience) {
   std::vector<PeerReport> reports;
-  for (const Call& call : call_all(rank_, peers_, "?\n", /*wants_answer=*/true, patience)) {
-    reports.push_back(report_of(call));
+  // This rank, too: when it has answered itself, it has read what it was told before.
+  for (const Call& call : call_all(peers_, std::nullopt, "?\n", /*wants_answer=*/true, patience)) {
+    if (call.rank != rank_) reports.push_back(report_of(call));
   }
   std::string diagnosis = diagnose(activity_(), reports);
   {
@@ -183,7 +184,7 @@ std::string PeerWatch::explain(milliseconds patience) {
 
 void PeerWatch::tell(const std::string& message, milliseconds patience) const {
   const std::string line = one_line(fmt::format("!rank {} {}", rank_, message)) + "\n";
-  call_all(rank_, peers_, line, /*wants_answer=*/false, patience);
+  call_all(peers_, rank_, line, /*wants_answer=*/false, patience);
 }
 
 }  // namespace oarlock
