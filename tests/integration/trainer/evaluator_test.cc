@@ -7,10 +7,13 @@
 #include <torch/types.h>
 
 #include <fstream>
+#include <limits>
+#include <stdexcept>
 
 #include "tests/support/rank_harness.h"
 #include "tests/support/trainer_program/tiny_task.h"
 #include "trainer/config/fields_reader.h"
+#include "trainer/engine/eval_rows.h"
 
 namespace oarlock {
 namespace {
@@ -35,7 +38,7 @@ TEST(EvaluationIndices, EverySampleOnExactlyOneRankInWholeBatches) {
 }
 
 // The metrics with all their bits.
-std::string evaluate_tiny(const RankGroup& group, const std::string& data) {
+std::string evaluate_tiny(const RankGroup& group, const std::string& data, size_t expected_rows) {
   const auto documents = yaml::parse_all("data: " + data, "test");
   yaml::Problems problems("test");
   FieldsReader root(documents->front(), "", problems);
@@ -46,16 +49,17 @@ std::string evaluate_tiny(const RankGroup& group, const std::string& data) {
   const auto module = task->build_model();
   module->train();
   std::string out;
-  for (const auto& [name, value] : evaluate(*task, *module, group, {.batch_size = 16}))
-    out += fmt::format("{}={:a}\n", name, value);
+  const Evaluation evaluation = evaluate(*task, *module, group, {.batch_size = 16});
+  for (const auto& [name, value] : evaluation.metrics) out += fmt::format("{}={:a}\n", name, value);
+  EXPECT_EQ(evaluation.rows.ids.size(), group.rank() == 0 ? expected_rows : 0U);
   EXPECT_TRUE(module->is_training());
   return out;
 }
 
-std::string over_ranks(int world_size, const std::string& data) {
+std::string over_ranks(int world_size, const std::string& data, size_t expected_rows = 0) {
   const test::TemporaryFolder folder;
   test::run_ranks(world_size, [&](const RankGroup& group) {
-    const std::string metrics = evaluate_tiny(group, data);
+    const std::string metrics = evaluate_tiny(group, data, expected_rows);
     std::ofstream(folder.path() / std::to_string(group.rank())) << metrics;
   });
   const std::string first = test::content(folder.path() / "0");
@@ -72,6 +76,54 @@ TEST(Evaluator, TheSameBitsForEveryWorldSize) {
 TEST(Evaluator, RanksWithoutABatchJoinIn) {
   const std::string alone = over_ranks(1, "{eval_samples: 5}");
   EXPECT_EQ(over_ranks(3, "{eval_samples: 5}"), alone);
+}
+
+TEST(Evaluator, RowsReachRankZeroAndTheMetrics) {
+  for (const auto& [samples, data] : std::vector<std::pair<size_t, std::string>>{
+           {101, "{eval_samples: 101, rows: true}"}, {5, "{eval_samples: 5, rows: true}"}}) {
+    const std::string alone = over_ranks(1, data, samples);
+    EXPECT_THAT(alone, testing::HasSubstr(fmt::format("rows={:a}\n", static_cast<double>(samples))));
+    for (const int world_size : {2, 3}) EXPECT_EQ(over_ranks(world_size, data, samples), alone) << world_size;
+  }
+}
+
+TEST(EvalRows, SortedByIdAndEachOnce) {
+  const EvalRows rows{.ids = {7, 2, 7, 0}, .columns = {{"x", torch::tensor({70., 20., 71., 0.}, torch::kDouble)}}};
+  const EvalRows sorted = sorted_unique(rows);
+  EXPECT_EQ(sorted.ids, (std::vector<int64_t>{0, 2, 7}));
+  EXPECT_TRUE(torch::equal(sorted.columns.at("x"), torch::tensor({0., 20., 70.}, torch::kDouble)));
+}
+
+// Rank r has r rows, and all have the row 100: different numbers of rows, one rank without, one sample on several.
+TEST(EvalRows, GatheredFromRanksWithDifferentNumbersOfRows) {
+  test::run_ranks(3, [](const RankGroup& group) {
+    RowCollector mine;
+    const double infinity = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < group.rank(); ++i) {
+      const int64_t id = 10 * group.rank() + i;
+      mine.add({id, 100}, {{"x", torch::tensor({static_cast<double>(id), -infinity}, torch::kDouble)},
+                           {"y", torch::tensor({{id, id}, {int64_t{-1}, int64_t{-2}}})}});
+    }
+    const RowLayout layout = {{"x", {}}, {"y", {2}}};
+    const EvalRows all = gather_rows(mine.rows(), layout, group);
+    if (group.rank() != 0) {
+      EXPECT_TRUE(all.ids.empty());
+      return;
+    }
+    EXPECT_EQ(all.ids, (std::vector<int64_t>{10, 20, 21, 100}));
+    EXPECT_TRUE(torch::equal(all.columns.at("x"), torch::tensor({10., 20., 21., -infinity}, torch::kDouble)));
+    EXPECT_TRUE(torch::equal(all.columns.at("y"),
+                             torch::tensor({{10., 10.}, {20., 20.}, {21., 21.}, {-1., -2.}}, torch::kDouble)));
+  });
+}
+
+TEST(EvalRows, ThatDoNotFitAreNamed) {
+  RowCollector rows;
+  rows.add({1, 2}, {{"x", torch::zeros({2})}});
+  EXPECT_THROW(rows.add({3}, {{"x", torch::zeros({2})}}), std::runtime_error);
+  EXPECT_THROW(rows.add({3}, {{"z", torch::zeros({1})}}), std::runtime_error);
+  EXPECT_THROW(rows.add({3}, {}), std::runtime_error);
+  EXPECT_EQ(rows.rows().ids.size(), 2U);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // The loader's sequence must not depend on its threads, and it must end whenever asked.
 #include "trainer/data/loader.h"
 
-#include <ATen/ops/empty.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +9,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -105,6 +105,56 @@ TEST_P(LoaderThreads, PrefetchIsBounded) {
     }
     EXPECT_LE(dataset.made() - before, taken + capacity);
   }
+}
+
+TEST_P(LoaderThreads, GoesOnWithTheNextEpochAtAnyMoment) {
+  const CountingDataset dataset;
+  Loader loader(dataset, count_to(50), {.batch_size = 7, .threads = GetParam(), .prefetch = 2, .seed = 1});
+  for (int64_t taken = 0; taken < 9; ++taken) {
+    for (int64_t i = 0; i < taken; ++i) loader.next();
+    loader.begin(count_to(10 * taken), static_cast<uint64_t>(taken));
+    for (int64_t next = 0; const auto batch = loader.next();) {
+      for (int64_t i = 0; i < batch->size(); ++i, ++next)
+        ASSERT_EQ((*batch)["x"].const_data_ptr<int64_t>()[i], next * 1000 + taken);
+      ASSERT_LE(next, 10 * taken);
+    }
+    EXPECT_EQ(loader.batches(), (10 * taken + 6) / 7);
+    loader.begin(count_to(50), 1);
+  }
+}
+
+TEST_P(LoaderThreads, AnEpochAfterAnErrorIsWhole) {
+  const CountingDataset dataset(/*bad_index=*/42);
+  Loader loader(dataset, count_to(100), {.batch_size = 10, .threads = GetParam(), .prefetch = 3});
+  for (int64_t good = 0; good < 4; ++good) loader.next();
+  EXPECT_THROW(loader.next(), std::runtime_error);
+  loader.begin(count_to(40), 0);
+  for (int64_t good = 0; good < 4; ++good) EXPECT_EQ(loader.next()->ids.front(), good * 10);
+  EXPECT_FALSE(loader.next());
+}
+
+TEST_P(LoaderThreads, BatchesThatAreLetGoCostNoMemory) {
+  const CountingDataset dataset;
+  Loader loader(dataset, count_to(600), {.batch_size = 6, .threads = GetParam(), .prefetch = 2});
+  std::set<const void*> memory;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    while (const auto batch = loader.next()) memory.insert((*batch)["x"].const_data_ptr());
+    loader.begin(count_to(600), 0);
+  }
+  // Those that lie ready or are being made, and the one in the consumer's hands.
+  EXPECT_LE(memory.size(), static_cast<size_t>(GetParam() * 2 + 2));
+}
+
+TEST_P(LoaderThreads, BatchesThatAreKeptNeverChange) {
+  const CountingDataset dataset;
+  Loader loader(dataset, count_to(400), {.batch_size = 4, .threads = GetParam(), .prefetch = 2});
+  std::vector<at::Tensor> kept;
+  while (const auto batch = loader.next()) {
+    if (kept.size() < 50) kept.push_back(batch->ids[0] % 8 == 0 ? (*batch)["x"] : (*batch)["x"].narrow(0, 0, 1));
+  }
+  ASSERT_EQ(kept.size(), 50U);
+  for (size_t i = 0; i < kept.size(); ++i)
+    EXPECT_EQ(kept[i].const_data_ptr<int64_t>()[0], static_cast<int64_t>(i) * 4000);
 }
 
 // Two batches can only be made at the same time if two threads work.

@@ -1,0 +1,148 @@
+// kill -9 at a random instant, a hundred times, half of them inside a save: the run that is started again each time
+// ends with the bits of one that nobody disturbed, and no checkpoint is ever lost or half read.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include "tests/integration/trainer/run_support.h"
+
+namespace oarlock {
+namespace {
+
+using test::bits_of;
+using test::TemporaryFolder;
+using test::TrainerRanks;
+using test::undisturbed;
+using testing::Each;
+
+constexpr int kKills = 100;
+constexpr int kKillsPerJob = 13;
+
+// Everything that a checkpoint can hold, saved every few steps; with evaluations, so that the best moves.
+constexpr char kConfig[] =
+    "task: tiny\nsteps: 480\nbatch: {size: 16}\ndata: {samples: 192, eval_samples: 33}\noptimizer: {lr: 0.003}\n"
+    "ema: {enabled: true, decay: 0.9}\ncheckpoint: {every_steps: 4, every_epochs: 0, keep: 2}\nseed: 3\n";
+
+class KilledJob {
+ public:
+  KilledJob(int world_size, std::mt19937& random) : world_size_(world_size), random_(random) {}
+
+  // Kills one life of the job; false: it was over before.
+  bool live_and_die(bool inside_a_save) {
+    const int64_t begun_at = newest_step();
+    TrainerRanks ranks(world_size_, options());
+    wait_for_saves(ranks, begun_at, static_cast<int>(random_() % 4));
+    if (inside_a_save) wait_for_a_save(ranks);
+    wait_a_little(inside_a_save ? 4000 : 20000);
+    ranks.rank(static_cast<int>(random_() % static_cast<unsigned>(world_size_))).signal(SIGKILL);
+    const std::vector<int> codes = ranks.wait();
+    if (is_writing()) ++killed_inside_;
+    check_checkpoints(begun_at);
+    return std::find(codes.begin(), codes.end(), 128 + SIGKILL) != codes.end();
+  }
+
+  std::string finish() {
+    TrainerRanks ranks(world_size_, options());
+    EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
+    EXPECT_FALSE(is_writing());
+    return bits_of(folder_.path() / "last");
+  }
+
+  int killed_inside() const { return killed_inside_; }
+
+ private:
+  test::TrainerOptions options() {
+    return {.config = kConfig,
+            .arguments = {"--checkpoint-dir", folder_.path().string()},
+            .environment = {{"OARLOCK_UID", "job"}, {"OARLOCK_ATTEMPT", std::to_string(attempt_++)}},
+            .folder = {}};
+  }
+
+  int64_t newest_step() const {
+    int64_t newest = -1;
+    for (const std::string& name : names())
+      if (name.starts_with("step-")) newest = std::max<int64_t>(newest, std::stoll(name.substr(5)));
+    return newest;
+  }
+  bool is_writing() const {
+    const std::vector<std::string> all = names();
+    return std::any_of(all.begin(), all.end(), [](const std::string& name) { return name.starts_with(".writing-"); });
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    std::error_code ignored;
+    for (std::filesystem::directory_iterator entry(folder_.path(), ignored), end; !ignored && entry != end;
+         entry.increment(ignored))
+      out.push_back(entry->path().filename().string());
+    return out;
+  }
+
+  template <typename Condition>
+  void poll(TrainerRanks& ranks, const Condition& condition) const {
+    while (!condition() && test::alive(ranks.rank(0).pid()))
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  void wait_for_saves(TrainerRanks& ranks, int64_t from, int saves) const {
+    poll(ranks, [&] { return newest_step() >= std::max<int64_t>(from, 0) + 4 * saves; });
+  }
+  // What is being written now may be what a dead life left: the new one removes that first.
+  void wait_for_a_save(TrainerRanks& ranks) const {
+    const int64_t from = newest_step();
+    poll(ranks, [&] { return newest_step() > from; });
+    poll(ranks, [&] { return is_writing(); });
+  }
+  // The random instant.
+  void wait_a_little(unsigned microseconds) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(random_() % microseconds);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+  }
+
+  void check_checkpoints(int64_t begun_at) const {
+    const auto search = find_latest_checkpoint(folder_.path());
+    ASSERT_TRUE(search);
+    EXPECT_TRUE(search->skipped.empty()) << search->skipped[0].reason;
+    EXPECT_GE(search->step, begun_at) << "a checkpoint was lost";
+    EXPECT_EQ(search->step, newest_step());
+    const auto best = read_checkpoint(folder_.path() / "best");
+    EXPECT_TRUE(best || !std::filesystem::is_symlink(folder_.path() / "best")) << best.error().message;
+  }
+
+  TemporaryFolder folder_;
+  int world_size_;
+  std::mt19937& random_;
+  int attempt_ = 0;
+  int killed_inside_ = 0;
+};
+
+TEST(KillResume, AHundredKillsChangeNoBit) {
+  std::mt19937 random(20261121);  // the same jobs in every run; the instants depend on the machine
+  std::map<int, std::string> expected;
+  for (const int world_size : {1, 2}) {
+    const TemporaryFolder whole;
+    expected[world_size] = undisturbed(world_size, kConfig, whole.path());
+  }
+  int kills = 0;
+  int inside = 0;
+  for (int number = 0; kills < kKills; ++number) {
+    ASSERT_LT(number, 3 * kKills / kKillsPerJob) << "only " << kills << " kills were in time";
+    const int world_size = number % 4 == 3 ? 2 : 1;
+    KilledJob job(world_size, random);
+    for (int life = 0; life < kKillsPerJob && kills < kKills; ++life) {
+      if (!job.live_and_die(/*inside_a_save=*/life % 2 == 1)) break;
+      ++kills;
+    }
+    EXPECT_EQ(job.finish(), expected[world_size]) << "job " << number << " of " << world_size << " ranks";
+    inside += job.killed_inside();
+  }
+  RecordProperty("inside_a_save", inside);
+  std::printf("%d kills, %d of them while a checkpoint was being written\n", kills, inside);
+  EXPECT_GE(inside, kKills / 5) << "the save window was missed";
+}
+
+}  // namespace
+}  // namespace oarlock
