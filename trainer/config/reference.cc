@@ -34,7 +34,7 @@ the exit code is 78. A key that is there without a value means its default.
 | `--epochs N`, `--n_epochs N` | `epochs=N` |
 | `--batch-size N` | `batch.size=N`, of each device; `batch.per=global` for all together |
 | `--lr X`, `--learning_rate X` | `optimizer.lr=X` |
-| `--use-amp` | `amp.precision=fp16` or `bf16` |
+| `--use-amp` | `amp.enabled=true`, and `amp.dtype=fp16` or `bf16` |
 | `--use-ema` | `ema.enabled=true` |
 | `--patience N` | `early_stopping.patience=N` |
 | `--backend gloo` | `distributed.backend=gloo` |
