@@ -1,0 +1,99 @@
+#include "tests/support/model/invariants.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "operator/core/membership.h"
+#include "operator/core/status.h"
+
+namespace oarlock::test {
+namespace {
+
+using namespace control;  // NOLINT: this file is about its types
+using api::Phase;
+
+std::string check_creation(const CreatePod& create, const SimCluster& before) {
+  if (before.pods().contains(create.name)) return "";
+  const Job& job = before.job();
+  const std::optional<PodIdentity> id = identify(job, create.name);
+  if (!id || id->attempt != job.status.attempt) return "a pod is created for an attempt that is not the current one";
+  if (id->node_rank >= job.spec.nodes) return "a pod is created for a rank that does not exist";
+  if (is_terminal(job.status.phase)) return "a pod is created for a job that has ended";
+  if (job.status.phase == Phase::kSuspended) return "a pod is created for a suspended job";
+  return "";
+}
+
+std::string check_deletion(const DeletePod& remove, const SimCluster& before) {
+  const auto found = before.pods().find(remove.name);
+  if (found == before.pods().end() || found->second.uid != remove.uid) return "";
+  const Job& job = before.job();
+  if (found->second.owner_uid != job.metadata.uid) return "somebody else's pod is deleted";
+  const bool is_current = identify(job, remove.name)->attempt == job.status.attempt;
+  const bool may = !is_current || is_terminal(job.status.phase) || job.status.phase == Phase::kSuspended;
+  return may ? "" : "a pod of the running attempt is deleted";
+}
+
+bool is_by_deadline(const api::Status& status) {
+  const api::Condition* failed = find_condition(status, Phase::kFailed);
+  return failed != nullptr && failed->reason == "DeadlineExceeded";
+}
+
+std::string check_counts(const api::Status& was, const api::Status& is, const Job& job, const World& world) {
+  const int counted = is.restarts.total - was.restarts.total;
+  const int charged = is.restarts.charged - was.restarts.charged;
+  if (is.attempt < was.attempt) return "the attempt goes back";
+  if (counted == 0 && is.attempt != was.attempt && was.phase != Phase::kSuspended)
+    return "a new attempt that is neither a restart nor a resume";
+  if (counted != 0 && (counted != 1 || is.attempt != was.attempt + 1)) return "a restart is not counted once";
+  if (counted != 0 && !world.has_failed) return "a restart without a failure";
+  if (charged < 0 || charged > counted) return "restarts.charged is not exact";
+  if (charged > 0 && is.restarts.charged > job.spec.failure_policy.max_restarts) return "more restarts than allowed";
+  int by_reason = 0;
+  for (const api::RestartCount& count : is.restarts.reasons) by_reason += count.count;
+  return by_reason == is.restarts.total ? "" : "restarts.reasons do not add up";
+}
+
+std::string check_end(const api::Status& was, const api::Status& is, const Job& job, const World& world) {
+  if (is_terminal(was.phase)) {
+    api::Status frozen = is;
+    frozen.observed_generation = was.observed_generation;
+    return frozen == was ? "" : "the end of a job is not final";
+  }
+  if (is.phase == Phase::kFailed && !is_by_deadline(is)) {
+    if (!world.has_failed) return "failed without a failure";
+    if (!world.has_no_remedy && was.restarts.charged < job.spec.failure_policy.max_restarts) return "failed too early";
+  }
+  if (is.phase == Phase::kComplete) {
+    const unsigned wanted =
+        job.spec.success_policy == api::SuccessPolicy::kRank0 ? 1U : (1U << static_cast<unsigned>(job.spec.nodes)) - 1;
+    if ((world.done & wanted) != wanted) return "complete before the ranks succeeded";
+  }
+  return "";
+}
+
+std::string check_conditions(const api::Status& is) {
+  if (is.phase == Phase::kNone) return "";
+  for (const api::Condition& condition : is.conditions) {
+    if (condition.status != (condition.type == to_string(is.phase))) return "a condition is not what the phase says";
+  }
+  return find_condition(is, is.phase) == nullptr ? "the phase has no condition" : "";
+}
+
+}  // namespace
+
+std::string broken_by(const Action& action, const World& world, const SimCluster& before, const SimCluster& after) {
+  if (const auto* create = std::get_if<CreatePod>(&action)) return check_creation(*create, before);
+  if (const auto* remove = std::get_if<DeletePod>(&action)) return check_deletion(*remove, before);
+  const api::Status& was = before.job().status;
+  if (std::holds_alternative<DeleteJob>(action)) return is_terminal(was.phase) ? "" : "a job that is active is deleted";
+  if (!std::holds_alternative<PatchStatus>(action)) return "";
+  const api::Status& is = after.job().status;
+  for (const std::string& problem :
+       {check_counts(was, is, after.job(), world), check_end(was, is, after.job(), world), check_conditions(is)}) {
+    if (!problem.empty()) return problem;
+  }
+  return "";
+}
+
+}  // namespace oarlock::test

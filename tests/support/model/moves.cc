@@ -1,0 +1,119 @@
+#include "tests/support/model/moves.h"
+
+#include <fmt/format.h>
+
+namespace oarlock::test {
+
+using Kind = Move::Kind;
+
+std::string to_string(const Move& move) {
+  switch (move.kind) {
+    case Kind::kSchedule:
+      return move.pod + " is scheduled";
+    case Kind::kStart:
+      return move.pod + " starts";
+    case Kind::kSucceed:
+      return move.pod + " ends with 0";
+    case Kind::kTick:
+      return fmt::format("{} s pass", Worlds::kTick.count());
+    case Kind::kResume:
+      return "spec.suspend: false";
+    case Kind::kStop:
+      return move.pod + " has stopped";
+    case Kind::kFail:
+      return fmt::format("{} ends with {}", move.pod, move.exit_code);
+    case Kind::kEvict:
+      return move.pod + " is evicted";
+    case Kind::kDelete:
+      return "somebody deletes " + move.pod;
+    case Kind::kDisrupt:
+      return move.pod + " is preempted";
+    case Kind::kLose:
+      return move.pod + " is gone with its node";
+    case Kind::kSuspend:
+      return "spec.suspend: true";
+    case Kind::kEdit:
+      return "spec.failurePolicy.maxRestarts grows";
+    case Kind::kDeleteJob:
+      return "somebody deletes the job";
+    case Kind::kDeleteService:
+      return "somebody deletes the Service";
+    case Kind::kFreeNames:
+      return "the pods of somebody else go away";
+  }
+  return "";
+}
+
+std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& exit_codes) {
+  const control::Job& job = cluster.job();
+  std::vector<Move> out = {{Kind::kTick, "", 0}};
+  if (job.metadata.deletion_timestamp) return {};
+  out.push_back({job.spec.suspend ? Kind::kResume : Kind::kSuspend, "", 0});
+  for (const Kind kind : {Kind::kEdit, Kind::kDeleteJob}) out.push_back({kind, "", 0});
+  if (cluster.has_service()) out.push_back({Kind::kDeleteService, "", 0});
+  bool has_foreign = false;
+  for (const auto& [name, pod] : cluster.pods()) {
+    if (pod.owner_uid != job.metadata.uid) {
+      has_foreign = true;
+      continue;
+    }
+    const bool has_ended = pod.phase == control::PodPhase::kSucceeded || pod.phase == control::PodPhase::kFailed;
+    if (has_ended) continue;
+    out.push_back({pod.deleting ? Kind::kStop : Kind::kLose, name, 0});
+    if (pod.phase == control::PodPhase::kRunning) {
+      out.push_back({Kind::kSucceed, name, 0});
+      for (const int code : exit_codes) out.push_back({Kind::kFail, name, code});
+    }
+    if (pod.deleting) continue;
+    // In larger groups a pod that has a node and one that has none are not told apart, which keeps the search short.
+    out.push_back({pod.scheduled || job.spec.nodes > 1 ? Kind::kStart : Kind::kSchedule, name, 0});
+    for (const Kind kind : {Kind::kEvict, Kind::kDelete, Kind::kDisrupt}) out.push_back({kind, name, 0});
+  }
+  if (has_foreign) out.push_back({Kind::kFreeNames, "", 0});
+  return out;
+}
+
+bool apply(const Move& move, SimCluster& cluster) {
+  switch (move.kind) {
+    case Kind::kSchedule:
+      return cluster.schedule(move.pod);
+    case Kind::kStart:
+      cluster.schedule(move.pod);
+      return cluster.start(move.pod);
+    case Kind::kSucceed:
+    case Kind::kFail:
+      return cluster.end(move.pod, move.exit_code);
+    case Kind::kTick:
+      cluster.tick(static_cast<int>(Worlds::kTick.count()));
+      return true;
+    case Kind::kSuspend:
+    case Kind::kResume:
+      cluster.set_suspend(move.kind == Kind::kSuspend);
+      return true;
+    case Kind::kStop:
+    case Kind::kLose:
+      return cluster.remove(move.pod);
+    case Kind::kEvict:
+      return cluster.evict(move.pod);
+    case Kind::kDelete:
+      return cluster.ask_to_delete(move.pod);
+    case Kind::kDisrupt:
+      return cluster.disrupt(move.pod);
+    case Kind::kEdit:
+      if (cluster.job().spec.failure_policy.max_restarts >= 2) return false;
+      cluster.set_max_restarts(cluster.job().spec.failure_policy.max_restarts + 1);
+      return true;
+    case Kind::kDeleteJob:
+      cluster.delete_job();
+      return true;
+    case Kind::kDeleteService:
+      cluster.delete_service();
+      return true;
+    case Kind::kFreeNames:
+      cluster.remove_foreign_pods();
+      return true;
+  }
+  return false;
+}
+
+}  // namespace oarlock::test

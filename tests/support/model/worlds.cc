@@ -1,0 +1,175 @@
+#include "tests/support/model/worlds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "operator/api/codec.h"
+#include "operator/core/backoff.h"
+#include "operator/core/membership.h"
+#include "tests/support/builders.h"
+
+namespace oarlock::test {
+namespace {
+
+using namespace control;  // NOLINT: this file is about its types
+using std::chrono::seconds;
+
+SystemTime now() { return at_second(1000); }
+SystemTime oldest() { return now() - Worlds::kOldest; }
+
+void age(SystemTime& time, seconds older, bool matters) {
+  time = matters ? std::max(time - older, oldest()) : oldest();
+}
+void age(std::optional<SystemTime>& time, seconds older, bool matters) {
+  if (time) age(*time, older, matters);
+}
+
+std::string start_text(const Job& job) {
+  const auto start = restart_time(job.spec.failure_policy, job.status);
+  return start ? to_rfc3339(*start) : "";
+}
+
+void age(Job& job, seconds older) {
+  api::Status& status = job.status;
+  const bool has_deadline = job.spec.active_deadline_seconds.has_value();
+  const std::string said = start_text(job);
+  age(job.metadata.deletion_timestamp, older, false);
+  age(status.start_time, older, has_deadline);
+  age(status.attempt_start_time, older, false);
+  age(status.completion_time, older, job.spec.ttl_seconds_after_finished.has_value());
+  for (api::Condition& condition : status.conditions) {
+    age(condition.last_transition_time, older, has_deadline && condition.type == "Suspended");
+  }
+  for (api::AttemptRecord& record : status.attempts) {
+    const bool waits = &record == &status.attempts.back() && restart_time(job.spec.failure_policy, status);
+    age(record.end_time, older, waits);
+    record.start_time = record.end_time;
+  }
+  // The condition names the time of the next start.
+  const std::string says = start_text(job);
+  for (api::Condition& condition : status.conditions) {
+    const size_t at = said.empty() ? std::string::npos : condition.message.find(said);
+    if (at != std::string::npos) condition.message.replace(at, said.size(), says);
+  }
+}
+
+void age(Pod& pod, seconds older) {
+  if (!pod.trainer) return;
+  age(pod.trainer->finished_at, older, pod.trainer->exit_code == to_int(ExitCode::kPeerLost));
+}
+
+std::string key_of(const Pod& pod) {
+  return fmt::format("{} {} {} {} {} {}{} {} {} {}|", pod.name, pod.uid, pod.owner_uid, static_cast<int>(pod.phase),
+                     pod.reason, pod.deleting, pod.scheduled, pod.disruption, pod.trainer ? pod.trainer->exit_code : -1,
+                     pod.trainer && pod.trainer->finished_at ? (now() - *pod.trainer->finished_at).count() : 0);
+}
+
+std::string version_of(const std::string& key) { return fmt::format("v{:x}", std::hash<std::string>{}(key)); }
+
+bool has_failure(const SimCluster& cluster) {
+  const Job& job = cluster.job();
+  for (int rank = 0; rank < job.spec.nodes; ++rank) {
+    const auto found = cluster.pods().find(fmt::format("{}-{}-{}", job.metadata.name, job.status.attempt, rank));
+    if (found == cluster.pods().end()) {
+      if (job.status.phase == api::Phase::kRunning) return true;
+      continue;
+    }
+    const Pod& pod = found->second;
+    if (pod.owner_uid != job.metadata.uid || pod.deleting || (has_ended(pod) && !has_succeeded(pod))) return true;
+  }
+  return false;
+}
+
+// What is seen of the attempt now, added to what was seen before.
+void look(const SimCluster& cluster, World& world) {
+  world.has_failed = world.has_failed || has_failure(cluster);
+  for (const auto& [name, pod] : cluster.pods()) {
+    const auto id = identify(cluster.job(), name);
+    if (!id || id->attempt != cluster.job().status.attempt || !pod.trainer) continue;
+    if (pod.trainer->exit_code == 0) world.done |= static_cast<uint8_t>(1U << static_cast<unsigned>(id->node_rank));
+    if (pod.trainer->exit_code == to_int(ExitCode::kConfig)) world.has_no_remedy = true;
+  }
+}
+
+}  // namespace
+
+Worlds::Worlds(const SimCluster& first) {
+  World world;
+  world.job = intern_job(first.job(), seconds(0));
+  world.objects = intern_objects(first.objects(), first.job(), seconds(0));
+  look(first, world);
+  intern(world);
+}
+
+SimCluster Worlds::cluster(uint32_t world) const {
+  return {jobs_[worlds_[world].job], objects_[worlds_[world].objects], now()};
+}
+
+uint32_t Worlds::after(uint32_t from, const SimCluster& cluster) {
+  const seconds older = std::chrono::duration_cast<seconds>(cluster.now() - now());
+  const Job& before = jobs_[worlds_[from].job];
+  const bool is_same_job =
+      older.count() == 0 && cluster.job().metadata.resource_version == before.metadata.resource_version;
+  World world = worlds_[from];
+  if (cluster.job().status.attempt != before.status.attempt) world = {};
+  look(cluster, world);
+  const uint32_t job = is_same_job ? worlds_[from].job : intern_job(cluster.job(), older);
+  world.job = job;
+  world.objects = intern_objects(cluster.objects(), cluster.job(), older);
+  return intern(world);
+}
+
+Observed Worlds::observe(uint32_t job, uint32_t pods, bool has_service) const {
+  Observed out;
+  out.job = jobs_[job];
+  out.now = now();
+  const Objects& seen = objects_[pods];
+  for (const auto& [name, pod] : seen.pods) {
+    if (pod.owner_uid == out.job.metadata.uid || seen.met.contains(name)) out.pods.push_back(pod);
+  }
+  if (has_service) out.services.push_back(service_of(out.job));
+  return out;
+}
+
+uint32_t Worlds::intern_job(Job job, seconds older) {
+  job.metadata.resource_version.clear();
+  age(job, older);
+  std::string key = api::to_json(job).dump();
+  job.metadata.resource_version = version_of(key);
+  const auto [it, is_new] = job_ids_.try_emplace(std::move(key), static_cast<uint32_t>(jobs_.size()));
+  if (is_new) jobs_.push_back(std::move(job));
+  return it->second;
+}
+
+uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) {
+  // Names of earlier attempts are never used again.
+  std::erase_if(objects.created,
+                [&](const auto& item) { return identify(job, item.first)->attempt < job.status.attempt; });
+  std::string key = objects.service ? "service|" : "|";
+  for (auto& [name, pod] : objects.pods) {
+    age(pod, older);
+    const std::string text = key_of(pod);
+    pod.resource_version = version_of(text);
+    key += text;
+  }
+  for (const std::string& name : objects.met) key += "met " + name;
+  for (const auto& [name, count] : objects.created) key += fmt::format("created {} {}", name, count);
+  const auto [it, is_new] = object_ids_.try_emplace(std::move(key), static_cast<uint32_t>(objects_.size()));
+  if (is_new) objects_.push_back(std::move(objects));
+  return it->second;
+}
+
+uint32_t Worlds::intern(const World& world) {
+  const uint64_t key = (static_cast<uint64_t>(world.job) << 32U) | world.objects;
+  std::vector<uint32_t>& same = world_ids_[key];
+  for (const uint32_t id : same) {
+    if (worlds_[id] == world) return id;
+  }
+  same.push_back(static_cast<uint32_t>(worlds_.size()));
+  worlds_.push_back(world);
+  return same.back();
+}
+
+}  // namespace oarlock::test

@@ -1,0 +1,144 @@
+// Everything that can happen to small jobs, in every order; and a search that would notice a broken operator.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "tests/support/builders.h"
+#include "tests/support/model/checker.h"
+
+namespace oarlock::test {
+namespace {
+
+using namespace control;  // NOLINT
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct Setup {
+  const char* name;
+  ModelOptions options;
+  bool is_bounded = false;  // there is more than can be searched; the nearest states are
+};
+
+std::ostream& operator<<(std::ostream& out, const Setup& setup) { return out << setup.name; }
+
+ModelOptions with(const Job& job, int faults, bool old_views = true) {
+  ModelOptions options;
+  options.job = job;
+  options.faults = faults;
+  options.old_views = old_views;
+  return options;
+}
+
+ModelOptions bounded(ModelOptions options, size_t states) {
+  options.max_states = states;
+  return options;
+}
+
+ModelOptions with_exits(ModelOptions options, std::vector<int> exit_codes) {
+  options.exit_codes = std::move(exit_codes);
+  return options;
+}
+
+ModelOptions with_foreign(ModelOptions options, const std::string& pod) {
+  options.foreign_pods = {pod};
+  return options;
+}
+
+std::vector<Setup> setups() {
+  const JobBuilder plain = JobBuilder().backoff_seconds(0);
+  const auto job = [&](int nodes, int restarts) { return JobBuilder(plain).nodes(nodes).max_restarts(restarts); };
+  return {
+      {"OnePod", with_exits(with(job(1, 2), 2), {1, 78})},
+      {"OnePodFailsAgainAndAgain", bounded(with(job(1, 2), 4), 300000), true},
+      {"TwoPods", bounded(with_exits(with(job(2, 2), 3), {1, 76}), 500000), true},
+      {"TwoPodsOneFault", with(job(2, 1), 1)},
+      {"ThreePods", bounded(with(job(3, 2), 3), 500000), true},
+      {"ANameThatIsTaken", with_foreign(with(job(1, 1), 2), "bert-1-0")},
+      {"Deadline", with(job(1, 1).deadline_seconds(20), 2)},
+      {"TimeToLive", with(job(1, 1).ttl_seconds(10), 2)},
+      {"Backoff", with(JobBuilder().nodes(1).max_restarts(2), 2, false)},
+      {"CleanAll", with(job(2, 0).clean_pod_policy(api::CleanPodPolicy::kAll), 1)},
+      {"Rank0", with(job(2, 1).success_policy(api::SuccessPolicy::kRank0), 1)},
+  };
+}
+
+class ModelCheck : public ::testing::TestWithParam<Setup> {};
+
+TEST_P(ModelCheck, HoldsInEveryReachableState) {
+  const auto begin = std::chrono::steady_clock::now();
+  const ModelResult result = check_model(GetParam().options, policies());
+  EXPECT_EQ(result.violation, "");
+  EXPECT_EQ(result.is_complete, !GetParam().is_bounded) << result.states << " states";
+  EXPECT_TRUE(result.saw_complete || GetParam().is_bounded);
+  EXPECT_TRUE(result.saw_deleted);
+  EXPECT_TRUE(result.saw_suspended);
+  std::cout << "states " << result.states << ", worlds " << result.worlds << ", transitions " << result.transitions
+            << ", restarts " << result.most_restarts << ", "
+            << std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() << " s\n";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ModelCheck, ::testing::ValuesIn(setups()),
+                         [](const auto& setup) { return std::string(setup.param.name); });
+
+// ---- does it notice? -------------------------------------------------------------------------------------------
+
+ModelResult check_without(Policy missing, const ModelOptions& options) {
+  std::vector<Policy> broken(policies().begin(), policies().end());
+  std::erase(broken, missing);
+  return check_model(options, broken);
+}
+
+// Creates the pods of the attempt without the status first, which proves that the view is not an old one.
+std::optional<Plan> converge_without_fence(const Observed& observed, const Membership& members) {
+  std::optional<Plan> plan = converge(observed, members);
+  const bool creates = plan && std::any_of(plan->actions.begin(), plan->actions.end(), [](const Action& action) {
+                         return std::holds_alternative<CreatePod>(action);
+                       });
+  if (creates && observed.job.status.phase != api::Phase::kNone) {
+    std::erase_if(plan->actions, [](const Action& action) { return std::holds_alternative<PatchStatus>(action); });
+  }
+  return plan;
+}
+
+// Counts each restart twice.
+std::optional<Plan> recover_counting_twice(const Observed& observed, const Membership& members) {
+  std::optional<Plan> plan = recover(observed, members);
+  if (!plan) return plan;
+  for (Action& action : plan->actions) {
+    auto* patch = std::get_if<PatchStatus>(&action);
+    if (patch != nullptr && patch->status.phase == api::Phase::kRestarting) ++patch->status.restarts.total;
+  }
+  return plan;
+}
+
+ModelResult check_with(Policy broken, Policy instead_of, const ModelOptions& options) {
+  std::vector<Policy> list(policies().begin(), policies().end());
+  std::replace(list.begin(), list.end(), instead_of, broken);
+  return check_model(options, list);
+}
+
+const ModelOptions kSmall = with(JobBuilder().nodes(1).max_restarts(1).backoff_seconds(0), 2);
+
+TEST(ModelCheckItself, NoticesAJobThatDoesNotStayEnded) {
+  EXPECT_THAT(check_without(tidy_the_ended, kSmall).violation, HasSubstr("the end of a job is not final"));
+}
+
+TEST(ModelCheckItself, NoticesAnOperatorThatForgetsToRecover) {
+  EXPECT_THAT(check_without(recover, kSmall).violation,
+              AllOf(HasSubstr("the job can never end"), HasSubstr("bert-0-0 is evicted")));
+}
+
+TEST(ModelCheckItself, NoticesACountThatIsNotExactAndPrintsTheShortestWayThere) {
+  const std::string violation = check_with(recover_counting_twice, recover, kSmall).violation;
+  EXPECT_THAT(violation, HasSubstr("a restart is not counted once"));
+  EXPECT_LT(std::count(violation.begin(), violation.end(), '\n'), 9) << violation;
+}
+
+TEST(ModelCheckItself, NoticesPodsMadeFromAnOldView) {
+  EXPECT_THAT(check_with(converge_without_fence, converge, kSmall).violation,
+              AllOf(HasSubstr("a pod is created"), HasSubstr("[old:")));
+}
+
+}  // namespace
+}  // namespace oarlock::test
