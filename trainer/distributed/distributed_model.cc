@@ -121,18 +121,23 @@ void DistributedModel::build_reducer() {
 
 at::Tensor DistributedModel::forward(const std::function<at::Tensor()>& compute_loss) {
   if (!reducer_) return compute_loss();
-  if (synchronize_) logger_->set_runtime_stats_and_log();
-  // With a static graph the reducer takes every backward until the second such call for the one that it learns from.
-  if (synchronize_ || delayed_reduction_queued_) reducer_->prepare_for_forward();
+  // The pass from which a static graph is learned must be one of its own, or the reducer would count the uses of all
+  // micro-batches together. It reduces even under no_sync(): reducing what is equal already changes nothing.
+  const bool learns = config_.static_graph && !delayed_reduction_queued_;
+  const bool synchronize = synchronize_ || learns;
+  if (synchronize) {
+    logger_->set_runtime_stats_and_log();
+    reducer_->prepare_for_forward();
+  }
   if (reducer_->rebuild_buckets()) traffic_.buckets = static_cast<int64_t>(logger_->get_bucket_sizes().size());
   if (buffers_are_stale_ && config_.broadcast_buffers) broadcast_buffers();
   at::Tensor loss = compute_loss();
-  buffers_are_stale_ = synchronize_;
-  if (!synchronize_) return loss;
+  buffers_are_stale_ = synchronize;
+  if (!synchronize) return loss;
   // The graph is walked from the loss: what the loss does not need gets no gradient.
   const bool find_unused = config_.find_unused_parameters && !config_.static_graph;
   reducer_->prepare_for_backward(find_unused ? std::vector<at::Tensor>{loss} : std::vector<at::Tensor>{});
-  if (config_.static_graph && !delayed_reduction_queued_ && loss.requires_grad()) {
+  if (learns && loss.requires_grad()) {
     // What distributed.py's _DDPSink does: the first pass only learns the graph, and reduces when it is over.
     delayed_reduction_queued_ = true;
     loss.register_hook([reducer = reducer_](const at::Tensor&) {

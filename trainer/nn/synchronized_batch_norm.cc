@@ -12,7 +12,6 @@
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -178,7 +177,6 @@ class SynchronizedBatchNorm : public torch::autograd::Function<SynchronizedBatch
     if (gradients.input.defined()) {
       gradients.input = gradients.input.to(static_cast<at::ScalarType>(context->saved_data["type"].toInt()));
     }
-    if (!weight.defined()) gradients = {gradients.input, {}, {}};
     return {gradients.input, gradients.weight, gradients.bias, {}, {}, {}};
   }
 
@@ -195,30 +193,27 @@ class SynchronizedBatchNorm : public torch::autograd::Function<SynchronizedBatch
                               const BatchExchange& exchange) {
     const at::Tensor zero = at::zeros_like(joined.mean);
     if (needs_input) summed(zero, zero, exchange);
-    const at::Tensor by_parameter = weight.defined() ? at::zeros_like(weight) : at::Tensor();
-    return {needs_input ? at::zeros_like(x) : at::Tensor(), by_parameter,
-            by_parameter.defined() ? by_parameter.clone() : by_parameter};
+    return {needs_input ? at::zeros_like(x) : at::Tensor(), at::zeros_like(weight), at::zeros_like(weight)};
   }
 
   static Gradients on_cpu(const at::Tensor& output, const at::Tensor& x, const at::Tensor& weight,
                           const Statistics& joined, double eps, bool needs_input, const BatchExchange& exchange) {
     const at::Tensor dy = output.to(x.scalar_type()).contiguous(x.suggest_memory_format());
-    const at::Tensor scale = weight.defined() ? weight : at::ones_like(joined.mean);
-    Gradients out = cpu::of_fixed_statistics(dy, x, scale, joined, eps);
+    Gradients out = cpu::of_fixed_statistics(dy, x, weight, joined, eps);
     if (!needs_input) return {{}, out.weight, out.bias};
     const LocalSums sums = summed(out.bias, out.weight, exchange);
-    out.input = cpu::through_statistics(out.input, x, scale, joined, sums, eps);
+    out.input = cpu::through_statistics(out.input, x, weight, joined, sums, eps);
     return out;
   }
 
   static Gradients on_cuda(const at::Tensor& output, const at::Tensor& x, const at::Tensor& weight,
                            const Statistics& joined, bool needs_input, const BatchExchange& exchange) {
     const at::Tensor dy = output.contiguous(x.suggest_memory_format());
-    const auto [sum_dy, sum_dy_x, by_weight, by_bias] = at::batch_norm_backward_reduce(
-        dy, x, joined.mean, joined.spread, weight, needs_input, weight.defined(), weight.defined());
+    const auto [sum_dy, sum_dy_x, by_weight, by_bias] =
+        at::batch_norm_backward_reduce(dy, x, joined.mean, joined.spread, weight, needs_input, true, true);
     if (!needs_input) return {{}, by_weight, by_bias};
     const LocalSums sums = summed(sum_dy, sum_dy_x, exchange);
-    const at::Tensor wide = weight.defined() ? weight.to(joined.mean.scalar_type()) : weight;
+    const at::Tensor wide = weight.to(joined.mean.scalar_type());
     return {at::batch_norm_backward_elemt(dy, x, joined.mean, joined.spread, wide, sums.dy, sums.dy_x, joined.counts),
             by_weight, by_bias};
   }
@@ -229,7 +224,10 @@ class SynchronizedBatchNorm : public torch::autograd::Function<SynchronizedBatch
 at::Tensor synchronized_batch_norm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                                    const RunningStatistics& running, double eps,
                                    const std::shared_ptr<const BatchExchange>& exchange) {
-  return SynchronizedBatchNorm::apply(input, weight, bias, running, eps, exchange);
+  if (weight.defined()) return SynchronizedBatchNorm::apply(input, weight, bias, running, eps, exchange);
+  const auto options = input.options().dtype(statistics_type(input));
+  return SynchronizedBatchNorm::apply(input, at::ones({input.size(1)}, options), at::zeros({input.size(1)}, options),
+                                      running, eps, exchange);
 }
 
 }  // namespace oarlock
