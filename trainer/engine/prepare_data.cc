@@ -1,5 +1,7 @@
 #include "trainer/engine/prepare_data.h"
 
+#include <string>
+
 #include "trainer/distributed/failure.h"
 
 namespace oarlock {
@@ -24,7 +26,8 @@ Result<void> prepare_data(Task& task, const RankGroup& group, int local_rank) {
   // What the task throws is an answer, too: the others wait for one.
   if (prepares(task.prepare_on(), group.rank(), local_rank))
     prepared = catch_errors([&] { return task.prepare_data(); });
-  return group.agree(prepared);
+  if (task.prepare_on() != PrepareOn::kOneRank) return group.agree(prepared);
+  return group.broadcast(prepared.map([] { return std::string(); })).map([](const std::string&) {});
 }
 
 }  // namespace oarlock

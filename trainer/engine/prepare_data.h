@@ -7,8 +7,8 @@
 namespace oarlock {
 
 // Called by all ranks: Task::prepare_data() on the ranks that Task::prepare_on() names, while the others wait. A
-// failure is everybody's, with the message of the first rank that failed. The wait is a collective: preparing may take
-// as long as distributed.timeout_seconds.
+// failure is everybody's; where one rank prepares, with its message. The wait is a collective: preparing may take as
+// long as distributed.timeout_seconds.
 Result<void> prepare_data(Task& task, const RankGroup& group, int local_rank);
 
 }  // namespace oarlock
