@@ -1,10 +1,10 @@
 // oarlock-operator: flags, signals, and the exit code.
-#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "operator/kube/config.h"
+#include "operator/shell/memory.h"
 #include "operator/shell/operator.h"
 
 namespace {
@@ -27,12 +28,20 @@ examples:
 
 It serves /healthz, /readyz and /metrics. SIGTERM and SIGINT end it in order; a second one at once.
 Exit codes: 0 stopped; 64 wrong flags; 66 no kubeconfig; 69 no answer from the API server, or the port is in use;
-78 a kubeconfig that cannot work.)";
+75 not the leader any more; 78 a kubeconfig that cannot work.)";
 
 std::string host_name() {
   char name[256] = "";
   if (::gethostname(name, sizeof name - 1) != 0) return "unknown";
   return name;
+}
+
+// Two starts on one host must not take each other's lease for their own.
+std::string unique_identity(const std::string& host) {
+  std::random_device random;
+  char suffix[32];
+  std::snprintf(suffix, sizeof suffix, "_%08x%08x", random(), random());
+  return host + suffix;
 }
 
 // Waits for SIGTERM or SIGINT on a thread of its own. After the first, the signals have their usual effect again.
@@ -88,13 +97,43 @@ int run(int argc, char** argv) {
   app.add_option("--workers", options.workers, "Jobs worked on at once")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  app.add_option("--listen-address", options.listen_address, "Address of the HTTP server")->capture_default_str();
+  app.add_option("--listen-address", options.listen_address,
+                 "Address of the HTTP server; :: is every address, IPv4 and IPv6")
+      ->capture_default_str();
   app.add_option("--port", options.port, "Port of the HTTP server; 0: a free one")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));
+  app.add_flag("--protect-metrics", options.protect_metrics,
+               "/metrics wants a bearer token whose user may get it (asked by TokenReview and SubjectAccessReview)");
+  app.add_option("--tls-certificate", options.server_certificate,
+                 "Serve HTTPS with this PEM file, which holds the certificate and its key")
+      ->type_name("FILE");
   app.add_option("--progress-interval", progress_interval, "Seconds between two questions to a running job's rank 0")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
+  int lease_seconds = 15;
+  int renew_seconds = 10;
+  int retry_seconds = 2;
+  app.add_flag("--leader-elect", options.election.enabled,
+               "Run several operators: one works, the others stand by and take over when it ends or is lost");
+  app.add_option("--leader-elect-resource-namespace", options.election.lease.key.name_space,
+                 "Where the Lease is; default: the pod's namespace, or the kubeconfig context's")
+      ->type_name("NAME");
+  app.add_option("--leader-elect-resource-name", options.election.lease.key.name, "Name of the Lease")
+      ->default_val(oarlock::control::kLeaseName)
+      ->type_name("NAME");
+  app.add_option("--leader-elect-lease-duration", lease_seconds,
+                 "Seconds after which the others take over from a leader that is silent")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 3600));
+  app.add_option("--leader-elect-renew-deadline", renew_seconds,
+                 "Seconds after which a leader that cannot renew gives up; less than the duration")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 3600));
+  app.add_option("--leader-elect-retry-period", retry_seconds,
+                 "Seconds between two tries; less than the renew deadline")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 3600));
   app.add_option("--startup-timeout", startup_timeout,
                  "Seconds to wait for the first answer of the API server before giving up; 0: for ever")
       ->capture_default_str()
@@ -110,6 +149,13 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : to_int(ExitCode::kUsage);
   }
 
+  if (!(lease_seconds > renew_seconds && renew_seconds > retry_seconds)) {
+    std::fprintf(stderr,
+                 "error: --leader-elect-lease-duration (%d) must be more than --leader-elect-renew-deadline (%d), "
+                 "and that more than --leader-elect-retry-period (%d)\n",
+                 lease_seconds, renew_seconds, retry_seconds);
+    return to_int(ExitCode::kUsage);
+  }
   const auto level = oarlock::log_level_from(level_name);
   if (!level) {
     std::fprintf(stderr, "error: --log-level: %s\n", level.error().message.c_str());
@@ -128,6 +174,13 @@ int run(int argc, char** argv) {
   options.startup_timeout = std::chrono::seconds(startup_timeout);
   options.progress.interval = std::chrono::milliseconds(static_cast<int64_t>(progress_interval * 1000));
   options.instance = host_name();
+  oarlock::kube::LeaseOptions& lease = options.election.lease;
+  if (lease.key.name_space.empty())
+    lease.key.name_space = cluster->name_space.empty() ? "default" : cluster->name_space;
+  lease.identity = unique_identity(options.instance);
+  lease.duration = std::chrono::seconds(lease_seconds);
+  lease.renew_deadline = std::chrono::seconds(renew_seconds);
+  lease.retry_period = std::chrono::seconds(retry_seconds);
   options.version = OARLOCK_VERSION;
 
   const SignalWatcher signals;
@@ -140,7 +193,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  mallopt(M_ARENA_MAX, 2);  // a dozen mostly idle threads: an arena for each would only cost memory
+  oarlock::control::tune_allocator();
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {

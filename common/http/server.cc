@@ -19,13 +19,19 @@ namespace {
 // One handler for "/" that looks the exact path up: civetweb alone would also match prefixes.
 class Dispatcher final : public CivetHandler {
  public:
-  explicit Dispatcher(HttpRoutes routes) : routes_(std::move(routes)) {}
+  using Refuse = decltype(HttpServerOptions::refuse);
+  Dispatcher(HttpRoutes routes, Refuse refuse) : routes_(std::move(routes)), refuse_(std::move(refuse)) {}
 
   bool handleGet(CivetServer*, mg_connection* connection) override {
     const mg_request_info* request = mg_get_request_info(connection);
     const auto route = routes_.find(request->local_uri);
     if (route == routes_.end()) return send(connection, {404, "text/plain; charset=utf-8", "not found\n"});
     try {
+      if (refuse_) {
+        const char* authorization = mg_get_header(connection, "Authorization");
+        if (const auto no = refuse_(route->first, authorization != nullptr ? authorization : ""))
+          return send(connection, *no);
+      }
       return send(connection, route->second(request->query_string != nullptr ? request->query_string : ""));
     } catch (const std::exception& error) {  // the boundary of a request
       return send(connection, {500, "text/plain; charset=utf-8", std::string(error.what()) + "\n"});
@@ -48,7 +54,8 @@ class Dispatcher final : public CivetHandler {
     return true;
   }
 
-  HttpRoutes routes_;
+  const HttpRoutes routes_;
+  const Refuse refuse_;
 };
 
 // Opens and closes one connection to the own port.
@@ -77,7 +84,8 @@ void knock(const std::string& address, int port) {
 struct HttpServer::Impl {
   Dispatcher dispatcher;
   CivetServer server;
-  Impl(HttpRoutes routes, const std::vector<std::string>& options) : dispatcher(std::move(routes)), server(options) {
+  Impl(HttpRoutes routes, Dispatcher::Refuse refuse, const std::vector<std::string>& options)
+      : dispatcher(std::move(routes), std::move(refuse)), server(options) {
     server.addHandler("/", dispatcher);
   }
 };
@@ -96,21 +104,34 @@ HttpServer::~HttpServer() {
   knocker.join();
 }
 
-Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address, int port, HttpRoutes routes) {
-  const std::string host = address.find(':') != std::string::npos ? "[" + address + "]" : address;
-  const std::vector<std::string> options = {
-      "listening_ports", fmt::format("{}:{}", host, port), "num_threads", "2", "request_timeout_ms", "10000"};
-  try {
-    auto impl = std::make_unique<Impl>(std::move(routes), options);
-    const std::vector<int> ports = impl->server.getListeningPorts();
-    const int actual = ports.empty() ? port : ports.front();
-    return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl), address, actual));
-  } catch (const std::exception&) {  // CivetException says only "null context"
-    return fail(
-        ExitCode::kUnavailable,
-        fmt::format("cannot listen on {}:{} for metrics: the port is in use or not allowed; choose another port", host,
-                    port));
+Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address, int port, HttpRoutes routes,
+                                                      HttpServerOptions options) {
+  const bool v6 = address.find(':') != std::string::npos;
+  const std::string host = v6 ? "[" + address + "]:" : address + ":";
+  // civetweb's "+" is both protocols on one port. A kernel without IPv6 has no such socket.
+  std::vector<std::pair<std::string, std::string>> tries{{address, address == "::" ? "+" : host}};
+  if (address == "::") tries.emplace_back("0.0.0.0", "0.0.0.0:");
+  for (const auto& [bound, prefix] : tries) {
+    std::vector<std::string> settings = {
+        "listening_ports",    fmt::format("{}{}{}", prefix, port, options.certificate.empty() ? "" : "s"),
+        "num_threads",        "2",
+        "request_timeout_ms", "10000"};
+    if (!options.certificate.empty()) settings.insert(settings.end(), {"ssl_certificate", options.certificate});
+    try {
+      auto impl = std::make_unique<Impl>(routes, options.refuse, settings);
+      const std::vector<int> ports = impl->server.getListeningPorts();
+      const int actual = ports.empty() ? port : ports.front();
+      return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl), bound, actual));
+    } catch (const std::exception&) {  // CivetException says only "null context"
+    }
   }
+  if (!options.certificate.empty() && ::access(options.certificate.c_str(), R_OK) != 0)
+    return fail(ExitCode::kNoInput, fmt::format("{}: the server's certificate cannot be read", options.certificate));
+  return fail(
+      ExitCode::kUnavailable,
+      fmt::format("cannot listen on {}{} for metrics: the port is in use or not allowed; choose another port{}", host,
+                  port,
+                  options.certificate.empty() ? "" : " (or the certificate file is no PEM certificate with its key)"));
 }
 
 }  // namespace oarlock

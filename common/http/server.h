@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/error.h"
@@ -20,11 +21,19 @@ struct HttpResponse {
 using HttpHandler = std::function<HttpResponse(const std::string& query)>;
 using HttpRoutes = std::map<std::string, HttpHandler>;  // path -> handler; unknown paths answer 404, other methods 405
 
+struct HttpServerOptions {
+  // PEM file with the certificate and its key: TLS. Empty: plain HTTP.
+  std::string certificate;
+  // Asked before each handler, with the Authorization header or "": an answer is sent instead of the handler's.
+  std::function<std::optional<HttpResponse>(const std::string& path, const std::string& authorization)> refuse;
+};
+
 class HttpServer {
  public:
-  // Listens on address:port ("0.0.0.0", "127.0.0.1", "::"); port 0 picks a free one. Fails with kUnavailable and a
-  // message that names the port when it is taken.
-  static Result<std::unique_ptr<HttpServer>> start(const std::string& address, int port, HttpRoutes routes);
+  // Listens on address:port ("0.0.0.0", "127.0.0.1"; "::" is all addresses, IPv4 and IPv6, of whatever the machine has
+  // of the two); port 0 picks a free one. Fails with kUnavailable and a message that names the port when it is taken.
+  static Result<std::unique_ptr<HttpServer>> start(const std::string& address, int port, HttpRoutes routes,
+                                                   HttpServerOptions options = {});
 
   ~HttpServer();  // stops listening and waits for handlers in flight
   HttpServer(const HttpServer&) = delete;

@@ -87,6 +87,16 @@ ApiResult<std::string> Client::remove(const Resource& resource, const ObjectKey&
   return call(delete_request(resource, key, preconditions), cancel);
 }
 
+ApiResult<std::string> Client::replace(const Resource& resource, const ObjectKey& key, std::string body,
+                                       const std::stop_token& cancel) const {
+  return call(replace_request(resource, key, std::move(body)), cancel);
+}
+
+ApiResult<std::string> Client::patch(const Resource& resource, const ObjectKey& key, std::string body,
+                                     const std::stop_token& cancel) const {
+  return call(patch_request(resource, key, std::move(body)), cancel);
+}
+
 ApiResult<std::string> Client::patch_status(const Resource& resource, const ObjectKey& key, std::string body,
                                             const std::stop_token& cancel) const {
   return call(status_patch_request(resource, key, std::move(body)), cancel);

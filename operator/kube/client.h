@@ -55,6 +55,12 @@ class Client {
                                 const std::stop_token& cancel) const;
   ApiResult<std::string> remove(const Resource& resource, const ObjectKey& key, const Preconditions& preconditions,
                                 const std::stop_token& cancel) const;
+  // PUT: the body's metadata.resourceVersion, where it has one, is the precondition.
+  ApiResult<std::string> replace(const Resource& resource, const ObjectKey& key, std::string body,
+                                 const std::stop_token& cancel) const;
+  // JSON merge patch (RFC 7386).
+  ApiResult<std::string> patch(const Resource& resource, const ObjectKey& key, std::string body,
+                               const std::stop_token& cancel) const;
   ApiResult<std::string> patch_status(const Resource& resource, const ObjectKey& key, std::string body,
                                       const std::stop_token& cancel) const;
   // GET /version: does anybody answer?

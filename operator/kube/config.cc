@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "common/files.h"
@@ -95,11 +96,60 @@ Result<void> read_cluster(const Named& at, ClusterConfig& config) {
   return {};
 }
 
-Result<void> read_user(const Named& at, ClusterConfig& config) {
-  for (const char* plugin : {"exec", "auth-provider"}) {
-    if (at.value.find(plugin))
-      return unsupported(at, plugin, "use a client certificate or a token, e.g. of 'kubectl create token'");
+// What a plugin with provideClusterInfo is told: client-go's clientauthentication.Cluster.
+Result<std::string> cluster_info(const ClusterConfig& config) {
+  nlohmann::json info = {{"server", config.server}};
+  if (!config.verify) info["insecure-skip-tls-verify"] = true;
+  if (!config.tls_server_name.empty()) info["tls-server-name"] = config.tls_server_name;
+  if (!config.ca.empty()) {
+    const Result<std::string> text = config.ca.file.empty() ? config.ca.text : read_file(config.ca.file);
+    if (!text) return text;
+    std::string encoded((text->size() + 2) / 3 * 4 + 1, '\0');
+    const int size =
+        EVP_EncodeBlock(reinterpret_cast<unsigned char*>(encoded.data()),
+                        reinterpret_cast<const unsigned char*>(text->data()), static_cast<int>(text->size()));
+    encoded.resize(static_cast<size_t>(size));
+    info["certificate-authority-data"] = encoded;
   }
+  return info.dump();
+}
+
+Result<void> read_exec(const Named& at, const Node& exec, ClusterConfig& config) {
+  const auto wrong = [&](const std::string& why) {
+    return fail(ExitCode::kConfig, fmt::format("{}: user.exec: {}", at.file->path, why));
+  };
+  ExecConfig out;
+  out.command = text_at(exec, "command");
+  if (out.command.empty()) return wrong("there is no 'command'");
+  if (out.command.find('/') != std::string::npos)
+    out.command = (std::filesystem::path(at.file->path).parent_path() / out.command).string();
+  out.api_version = text_at(exec, "apiVersion");
+  if (out.api_version != "client.authentication.k8s.io/v1" &&
+      out.api_version != "client.authentication.k8s.io/v1beta1") {
+    return wrong(
+        fmt::format("apiVersion '{}' is not known: it should be client.authentication.k8s.io/v1", out.api_version));
+  }
+  if (text_at(exec, "interactiveMode") == "Always")
+    return wrong(fmt::format("'{}' wants a terminal (interactiveMode: Always), and here is none", out.command));
+  if (const auto list = exec.find("args"); list && list->kind() == Node::Kind::kSequence) {
+    for (const Node& one : list->items()) out.arguments.push_back(one.text());
+  }
+  if (const auto list = exec.find("env"); list && list->kind() == Node::Kind::kSequence) {
+    for (const Node& one : list->items()) out.environment.emplace_back(text_at(one, "name"), text_at(one, "value"));
+  }
+  out.install_hint = trimmed(text_at(exec, "installHint"));
+  if (text_at(exec, "provideClusterInfo") == "true") {
+    Result<std::string> info = cluster_info(config);
+    if (!info) return tl::make_unexpected(info.error());
+    out.cluster = std::move(*info);
+  }
+  config.exec = std::move(out);
+  return {};
+}
+
+Result<void> read_user(const Named& at, ClusterConfig& config) {
+  if (at.value.find("auth-provider"))
+    return unsupported(at, "auth-provider", "use user.exec, a client certificate or a token");
   if (!text_at(at.value, "username").empty())
     return unsupported(at, "username", "API servers take no passwords since 1.19");
   for (const char* impersonation : {"as", "as-uid", "as-groups"}) {
@@ -115,6 +165,7 @@ Result<void> read_user(const Named& at, ClusterConfig& config) {
   if (const std::string file = text_at(at.value, "tokenFile"); !file.empty()) {
     config.token_file = (std::filesystem::path(at.file->path).parent_path() / file).string();
   }
+  if (const auto exec = at.value.find("exec")) return read_exec(at, *exec, config);
   return {};
 }
 
@@ -188,8 +239,7 @@ Result<ClusterConfig> in_cluster_config(const Environment& environment, const st
   ClusterConfig config;
   config.source = "the pod's service account";
   std::string host = environment("KUBERNETES_SERVICE_HOST");
-  // An IPv6 literal, which cpprestsdk cannot connect to; the certificate has this name too.
-  if (host.find(':') != std::string::npos) host = "kubernetes.default.svc";
+  if (host.find(':') != std::string::npos) host = "[" + host + "]";
   const std::string port = environment("KUBERNETES_SERVICE_PORT");
   config.server = fmt::format("https://{}:{}", host, port.empty() ? "443" : port);
   config.ca.file = service_account_folder + "/ca.crt";
@@ -231,6 +281,8 @@ TransportOptions transport_options(const ClusterConfig& config, const std::strin
   // As in client-go, the file wins: the token beside it may be old.
   if (!config.token_file.empty()) {
     options.token = std::make_shared<FileToken>(config.token_file, std::move(clock));
+  } else if (config.exec) {
+    options.token = std::make_shared<ExecToken>(*config.exec, std::move(clock));
   } else if (!config.token.empty()) {
     options.token = std::make_shared<ConstantToken>(config.token);
   }

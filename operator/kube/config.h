@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "operator/kube/cpprest_transport.h"
+#include "operator/kube/exec_plugin.h"
 
 namespace oarlock::kube {
 
@@ -20,9 +21,10 @@ struct ClusterConfig {
   std::string tls_server_name;
   Pem client_certificate;
   Pem client_key;
-  std::string token;       // constant; empty: none
-  std::string token_file;  // read again and again; empty: none
-  std::string name_space;  // the context's, or the pod's; empty: not said
+  std::string token;               // constant; empty: none
+  std::string token_file;          // read again and again; empty: none
+  std::optional<ExecConfig> exec;  // a command that gives the token
+  std::string name_space;          // the context's, or the pod's; empty: not said
 
   bool operator==(const ClusterConfig&) const = default;
 };

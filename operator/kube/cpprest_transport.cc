@@ -5,26 +5,21 @@
 #include <cpprest/http_client.h>
 #include <cpprest/producerconsumerstream.h>
 #include <fmt/format.h>
-#include <openssl/err.h>
-#include <openssl/pem.h>
-#include <openssl/ssl.h>
-#include <openssl/x509.h>
 #include <pplx/threadpool.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdlib>
 #include <mutex>
-#include <vector>
 
-#include "common/files.h"
+#include "operator/kube/body_buffer.h"
+#include "operator/kube/literal_address.h"
+#include "operator/kube/tls_context.h"
 
 namespace oarlock::kube {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using HttpClient = web::http::client::http_client;
-namespace streams = Concurrency::streams;
 
 constexpr size_t kPoolThreads = 2;                       // cpprest's default is 40; more than 2 are not faster
 constexpr auto kLibraryTimeout = std::chrono::hours(1);  // never reached: the limits here are ours
@@ -32,200 +27,6 @@ constexpr auto kCancelGrace =
     std::chrono::seconds(1);  // a cancelled request ends in milliseconds, unless in getaddrinfo
 constexpr auto kCloseGrace = std::chrono::seconds(30);  // the longest that getaddrinfo takes
 constexpr size_t kMaxErrorBody = 1u << 20;
-
-// ---- TLS ------------------------------------------------------------------------------------------------------------
-
-template <typename T, void (*Free)(T*)>
-struct Deleter {
-  void operator()(T* object) const { Free(object); }
-};
-using Certificate = std::unique_ptr<X509, Deleter<X509, X509_free>>;
-using PrivateKey = std::unique_ptr<EVP_PKEY, Deleter<EVP_PKEY, EVP_PKEY_free>>;
-
-struct BioFree {
-  void operator()(BIO* bio) const { BIO_free(bio); }
-};
-using Bio = std::unique_ptr<BIO, BioFree>;
-
-Bio bio_of(const std::string& text) { return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size()))); }
-
-std::string name_of(const Pem& pem) { return pem.file.empty() ? "the data in the configuration" : pem.file; }
-
-Result<std::string> text_of(const Pem& pem) {
-  if (pem.file.empty()) return pem.text;
-  return read_file(pem.file);
-}
-
-Result<std::vector<Certificate>> certificates_of(const Pem& pem) {
-  return text_of(pem).and_then([&](const std::string& text) -> Result<std::vector<Certificate>> {
-    std::vector<Certificate> out;
-    const Bio bio = bio_of(text);
-    while (X509* one = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) out.emplace_back(one);
-    ERR_clear_error();
-    if (out.empty()) return fail(ExitCode::kConfig, fmt::format("{}: no PEM certificate in it", name_of(pem)));
-    return out;
-  });
-}
-
-Result<PrivateKey> key_of(const Pem& pem) {
-  return text_of(pem).and_then([&](const std::string& text) -> Result<PrivateKey> {
-    // An encrypted key would ask for a passphrase on the terminal: give an empty one.
-    PrivateKey key(PEM_read_bio_PrivateKey(bio_of(text).get(), nullptr, nullptr, const_cast<char*>("")));
-    ERR_clear_error();
-    if (key == nullptr)
-      return fail(ExitCode::kConfig, fmt::format("{}: no (unencrypted) PEM private key in it", name_of(pem)));
-    return key;
-  });
-}
-
-// What the certificate check found wrong last, for cpprest says only "Error in SSL handshake".
-class VerifyReport {
- public:
-  void set(std::string problem) {
-    const std::lock_guard lock(mutex_);
-    problem_ = std::move(problem);
-  }
-  std::string get() const {
-    const std::lock_guard lock(mutex_);
-    return problem_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::string problem_;
-};
-
-int verify_and_report(X509_STORE_CTX* context, void* report) {
-  const int good = X509_verify_cert(context);
-  const int code = X509_STORE_CTX_get_error(context);
-  std::string problem;
-  if (good != 1) {
-    // The name is checked by asio's callback, which leaves no reason.
-    problem = code == X509_V_OK || code == X509_V_ERR_UNSPECIFIED
-                  ? "the server's certificate is for another host name"
-                  : fmt::format("the server's certificate is not accepted: {}", X509_verify_cert_error_string(code));
-  }
-  static_cast<VerifyReport*>(report)->set(std::move(problem));
-  return good;
-}
-
-[[noreturn]] void raise(const Error& error) { throw std::runtime_error(error.message); }
-
-// Called for each new connection. Throws what is wrong; cpprest reports it as the request's error.
-void prepare_tls(SSL_CTX* context, const TransportOptions& options, VerifyReport& report) {
-  SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
-  if (!options.ca.empty()) {
-    // cpprest has loaded the system's authorities: a store of our own trusts the cluster's alone.
-    auto authorities = certificates_of(options.ca);
-    if (!authorities) raise(authorities.error());
-    X509_STORE* store = X509_STORE_new();
-    SSL_CTX_set_cert_store(context, store);  // takes it over
-    for (const Certificate& authority : *authorities) X509_STORE_add_cert(store, authority.get());
-  }
-  if (options.verify) SSL_CTX_set_cert_verify_callback(context, verify_and_report, &report);
-  if (options.client_certificate.empty()) return;
-  auto chain = certificates_of(options.client_certificate);
-  if (!chain) raise(chain.error());
-  auto key = key_of(options.client_key);
-  if (!key) raise(key.error());
-  bool good = SSL_CTX_use_certificate(context, chain->front().get()) == 1;
-  for (size_t i = 1; good && i < chain->size(); ++i) good = SSL_CTX_add1_chain_cert(context, (*chain)[i].get()) == 1;
-  good = good && SSL_CTX_use_PrivateKey(context, key->get()) == 1;
-  ERR_clear_error();
-  if (!good) raise({ExitCode::kConfig, "the client certificate and its key do not belong together"});
-}
-
-// ---- one exchange ---------------------------------------------------------------------------------------------------
-
-// Counts the exchanges that cpprest still works on, so that the transport outlives them.
-class InFlight {
- public:
-  void enter() {
-    const std::lock_guard lock(mutex_);
-    ++count_;
-  }
-  void leave() {
-    const std::lock_guard lock(mutex_);
-    --count_;
-    changed_.notify_all();
-  }
-  bool wait_empty(Clock::duration limit) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, limit, [&] { return count_ == 0; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int count_ = 0;
-};
-
-// Where cpprest's threads and the calling thread meet. The pool's threads only hand over; all work is the caller's.
-struct Exchange {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::optional<Response> head;    // status and Retry-After, once the headers are there
-  const uint8_t* bytes = nullptr;  // a piece of body, valid until `consumed` is set
-  size_t size = 0;
-  std::optional<pplx::task_completion_event<size_t>> consumed;
-  bool given_up = false;  // nobody listens any more: bytes are thrown away
-  bool done = false;
-  std::string error;  // of cpprest, when done; empty: complete
-};
-
-// The response's body, handed to the calling thread piece by piece. cpprest reads on when the piece's task completes,
-// so a slow reader slows the sender down and nothing is buffered.
-class BodyBuffer final : public streams::details::streambuf_state_manager<uint8_t> {
- public:
-  explicit BodyBuffer(std::shared_ptr<Exchange> exchange)
-      : streambuf_state_manager<uint8_t>(std::ios_base::out), exchange_(std::move(exchange)) {}
-
-  bool can_seek() const override { return false; }
-  bool has_size() const override { return false; }
-  size_t buffer_size(std::ios_base::openmode) const override { return 0; }
-  void set_buffer_size(size_t, std::ios_base::openmode) override {}
-  size_t in_avail() const override { return 0; }
-  pos_type getpos(std::ios_base::openmode) const override { return static_cast<pos_type>(traits::eof()); }
-  pos_type seekpos(pos_type, std::ios_base::openmode) override { return static_cast<pos_type>(traits::eof()); }
-  pos_type seekoff(off_type, std::ios_base::seekdir, std::ios_base::openmode) override {
-    return static_cast<pos_type>(traits::eof());
-  }
-  bool acquire(uint8_t*& pointer, size_t& count) override {
-    pointer = nullptr;
-    count = 0;
-    return false;
-  }
-  void release(uint8_t*, size_t) override {}
-
- protected:
-  pplx::task<size_t> _putn(const uint8_t* pointer, size_t count) override {
-    const std::lock_guard lock(exchange_->mutex);
-    if (exchange_->given_up) return pplx::task_from_result(count);
-    exchange_->bytes = pointer;
-    exchange_->size = count;
-    exchange_->consumed.emplace();
-    exchange_->changed.notify_all();
-    return pplx::create_task(*exchange_->consumed);
-  }
-  pplx::task<bool> _sync() override { return pplx::task_from_result(true); }
-
-  // It is written to by putn alone.
-  pplx::task<int_type> _putc(uint8_t) override { return eof(); }
-  pplx::task<int_type> _bumpc() override { return eof(); }
-  int_type _sbumpc() override { return traits::eof(); }
-  pplx::task<int_type> _getc() override { return eof(); }
-  int_type _sgetc() override { return traits::eof(); }
-  pplx::task<int_type> _nextc() override { return eof(); }
-  pplx::task<int_type> _ungetc() override { return eof(); }
-  pplx::task<size_t> _getn(uint8_t*, size_t) override { return pplx::task_from_result<size_t>(0); }
-  size_t _scopy(uint8_t*, size_t) override { return 0; }
-  uint8_t* _alloc(size_t) override { return nullptr; }
-  void _commit(size_t) override {}
-
- private:
-  static pplx::task<int_type> eof() { return pplx::task_from_result<int_type>(traits::eof()); }
-  const std::shared_ptr<Exchange> exchange_;
-};
 
 Response head_of(const web::http::http_response& response) {
   Response head;
@@ -292,7 +93,7 @@ class CpprestTransport::Impl {
   Impl(TransportOptions options, web::uri base)
       : options_(std::move(options)),
         base_(std::move(base)),
-        report_(std::make_shared<VerifyReport>()),
+        report_(std::make_shared<VerifyReport>(ipv6_literal(base_.host()))),
         in_flight_(std::make_shared<InFlight>()),
         client_(make_client()) {}
 
@@ -508,27 +309,8 @@ Result<std::unique_ptr<CpprestTransport>> CpprestTransport::create(TransportOpti
   }
   if (base.scheme() != "https" && base.scheme() != "http") return refuse("must begin with https:// or http://");
   if (base.host().empty()) return refuse("names no host");
-  if (base.host().front() == '[') {
-    return refuse("is an IPv6 literal, which cpprestsdk cannot connect to: use a host name that resolves to it");
-  }
-  if (!options.ca.empty()) {
-    if (const auto authorities = certificates_of(options.ca); !authorities)
-      return tl::make_unexpected(authorities.error());
-  }
-  if (options.client_certificate.empty() != options.client_key.empty()) {
-    return fail(ExitCode::kConfig, "a client certificate and its key must be given together");
-  }
-  if (!options.client_certificate.empty()) {
-    const auto chain = certificates_of(options.client_certificate);
-    if (!chain) return tl::make_unexpected(chain.error());
-    const auto key = key_of(options.client_key);
-    if (!key) return tl::make_unexpected(key.error());
-    if (X509_check_private_key(chain->front().get(), key->get()) != 1) {
-      ERR_clear_error();
-      return fail(ExitCode::kConfig, fmt::format("the client certificate ({}) and its key ({}) do not belong together",
-                                                 name_of(options.client_certificate), name_of(options.client_key)));
-    }
-  }
+  accept_bracketed_addresses();
+  if (const auto good = check_tls_material(options); !good) return tl::make_unexpected(good.error());
   return std::unique_ptr<CpprestTransport>(
       new CpprestTransport(std::make_unique<Impl>(std::move(options), std::move(base))));
 }

@@ -20,9 +20,9 @@ struct Pem {
 };
 
 struct TransportOptions {
-  std::string server;           // "https://10.0.0.1:443", with a path prefix where a proxy wants one. No IPv6 literal
-  Pem ca;                       // the only authority trusted; empty: the system's
-  bool verify = true;           // false: any certificate (kubeconfig's insecure-skip-tls-verify)
+  std::string server;  // "https://10.0.0.1:443", "https://[fd00::1]:443"; with a path prefix where a proxy wants one
+  Pem ca;              // the only authority trusted; empty: the system's
+  bool verify = true;  // false: any certificate (kubeconfig's insecure-skip-tls-verify)
   std::string tls_server_name;  // the name the certificate must have, where it is not the server's host
   Pem client_certificate;
   Pem client_key;

@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "common/error.h"
 #include "operator/kube/reflector.h"
@@ -64,11 +66,20 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     return key;
   }
 
-  std::shared_ptr<const T> projected(const ObjectKey& key, const nlohmann::json& object) {
+  using RecordPtr = typename Store<T>::RecordPtr;
+
+  // Null: unreadable.
+  RecordPtr projected(const ObjectKey& key, std::string_view version, const nlohmann::json& object) {
     Result<T> value = hooks_.project(object);
-    if (value) return std::make_shared<const T>(std::move(*value));
+    if (value) return Store<T>::make_record(key, version, std::move(*value));
     hooks_.on_unreadable(key, value.error());
     return nullptr;
+  }
+
+  void tell(const typename Store<T>::Change& change) {
+    const auto object = [](const RecordPtr& record) { return record == nullptr ? nullptr : &record->object; };
+    const RecordPtr& known = change.after != nullptr ? change.after : change.before;
+    if (known != nullptr) hooks_.on_change(known->key.key(), object(change.before), object(change.after));
   }
 
   void set_seen(const std::string& version) {
@@ -77,42 +88,38 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
   }
 
   void begin_replace() override { coming_.clear(); }
-  void abandon_replace() override { typename Store<T>::Entries().swap(coming_); }
+  void abandon_replace() override { typename Store<T>::Records().swap(coming_); }
   void replace_object(nlohmann::json object) override {
     const ObjectKey key = key_of(object);
-    std::string version = object["metadata"].value("resourceVersion", "");
-    typename Store<T>::Entry entry = store_.entry(key);
+    const std::string version = object["metadata"].value("resourceVersion", "");
+    RecordPtr record = store_.record(key);
     // The same version is the same object: shared, so that a relist takes next to no memory.
-    if (entry.object == nullptr || version.empty() || entry.version != version) {
-      if (std::shared_ptr<const T> fresh = projected(key, object)) entry = {std::move(fresh), std::move(version)};
+    if (record == nullptr || version.empty() || record->key.version() != version) {
+      if (RecordPtr fresh = projected(key, version, object)) record = std::move(fresh);
     }
-    if (entry.object != nullptr) coming_.insert_or_assign(key, std::move(entry));
+    if (record == nullptr) return;
+    coming_.erase(record);
+    coming_.insert(std::move(record));
+  }
+  void replace_deleted(nlohmann::json object) override {
+    if (const auto it = coming_.find(key_of(object)); it != coming_.end()) coming_.erase(it);
   }
   void commit_replace(const std::string& resource_version) override {
-    typename Store<T>::Entries now = coming_;  // entries are shared pointers
-    const typename Store<T>::Entries before = store_.replace(std::exchange(coming_, {}));
+    const std::vector<typename Store<T>::Change> changes = store_.replace(std::exchange(coming_, {}));
     set_seen(resource_version);
-    for (const auto& [key, entry] : now) {
-      const auto old = before.find(key);
-      const T* was = old == before.end() ? nullptr : old->second.object.get();
-      if (was != entry.object.get()) hooks_.on_change(key, was, entry.object.get());
-    }
-    for (const auto& [key, entry] : before) {
-      if (!now.contains(key)) hooks_.on_change(key, entry.object.get(), nullptr);
-    }
+    for (const auto& change : changes) tell(change);
   }
 
   void change(ChangeType type, nlohmann::json object, const std::string& resource_version) override {
     const ObjectKey key = key_of(object);
-    std::shared_ptr<const T> before;
-    std::shared_ptr<const T> after;
+    typename Store<T>::Change change;
     if (type == ChangeType::kDeleted) {
-      before = store_.erase(key);
-    } else if ((after = projected(key, object)) != nullptr) {
-      before = store_.put(key, {after, resource_version});
+      change.before = store_.erase(key);
+    } else if ((change.after = projected(key, resource_version, object)) != nullptr) {
+      change.before = store_.put(change.after);
     }
     set_seen(resource_version);
-    if (before != nullptr || after != nullptr) hooks_.on_change(key, before.get(), after.get());
+    tell(change);
   }
   void bookmark(const std::string& resource_version) override { set_seen(resource_version); }
 
@@ -124,7 +131,7 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
 
   const Hooks hooks_;
   Store<T> store_;
-  typename Store<T>::Entries coming_;
+  typename Store<T>::Records coming_;
   std::atomic<bool> synced_ = false;
   mutable std::mutex mutex_;
   std::string seen_;

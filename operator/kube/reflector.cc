@@ -3,111 +3,15 @@
 #include <fmt/format.h>
 
 #include "operator/kube/json_access.h"
-#include "operator/kube/splitter.h"
+#include "operator/kube/reflector_sinks.h"
 
 namespace oarlock::kube {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMaxObjectBytes = 8u << 20;  // etcd takes 1.5 MiB; JSON may be some times longer
 constexpr auto kShortWatch = std::chrono::seconds(1);
 constexpr auto kWatchMargin = std::chrono::seconds(30);
-
-std::string version_of(const Json& object) { return text_at(member(object, "metadata"), "resourceVersion"); }
-
-ApiError unreadable(const std::string& what) {
-  ApiError error;
-  error.message = what;
-  return error;
-}
-
-class ListSink final : public ByteSink {
- public:
-  ListSink(const FieldFilter& filter, ReflectorTarget& target)
-      : filter_(filter), target_(target), splitter_(kMaxObjectBytes) {}
-
-  bool write(std::string_view bytes) override {
-    const bool good = splitter_.feed(bytes, [this](std::string_view item) {
-      Result<Json> object = filter_.parse(item);
-      if (!object) {
-        problem_ = "an item of the list is not JSON: " + object.error().message;
-        return false;
-      }
-      target_.replace_object(std::move(*object));
-      return true;
-    });
-    if (splitter_.too_long()) problem_ = fmt::format("an item of the list is longer than {} bytes", kMaxObjectBytes);
-    return good;
-  }
-  const std::string& problem() const { return problem_; }
-  const ItemSplitter& splitter() const { return splitter_; }
-
- private:
-  const FieldFilter& filter_;
-  ReflectorTarget& target_;
-  ItemSplitter splitter_;
-  std::string problem_;
-};
-
-class WatchSink final : public ByteSink {
- public:
-  WatchSink(const FieldFilter& filter, ReflectorTarget& target, std::string& last_version)
-      : filter_(filter), target_(target), last_version_(last_version), splitter_(kMaxObjectBytes) {}
-
-  bool write(std::string_view bytes) override {
-    const bool good = splitter_.feed(bytes, [this](std::string_view line) { return event(line); });
-    if (splitter_.too_long())
-      problem_ = unreadable(fmt::format("a line of the watch is longer than {} bytes", kMaxObjectBytes));
-    return good;
-  }
-  const std::optional<ApiError>& problem() const { return problem_; }
-  int events() const { return events_; }
-
- private:
-  bool event(std::string_view line) {
-    Result<Json> parsed = filter_.parse(line);
-    if (!parsed) {
-      problem_ = unreadable("a line of the watch is not JSON: " + parsed.error().message);
-      return false;
-    }
-    const std::string type = text_at(*parsed, "type");
-    if (type == "ERROR") {
-      const Json& status = member(*parsed, "object");
-      const Json& code = member(status, "code");
-      problem_ = api_error(code.is_number_integer() ? code.get<int>() : 0, text_at(status, "reason"),
-                           text_at(status, "message"));
-      return false;
-    }
-    if (!member(*parsed, "object").is_object()) {
-      problem_ = unreadable("a line of the watch has no object");
-      return false;
-    }
-    ++events_;
-    Json& object = (*parsed)["object"];
-    const std::string version = version_of(object);
-    if (type == "BOOKMARK") {
-      target_.bookmark(version);
-    } else if (type == "ADDED" || type == "MODIFIED" || type == "DELETED") {
-      const ChangeType change = type == "ADDED"     ? ChangeType::kAdded
-                                : type == "DELETED" ? ChangeType::kDeleted
-                                                    : ChangeType::kModified;
-      target_.change(change, std::move(object), version);
-    } else {
-      problem_ = unreadable(fmt::format("the watch has an event of the unknown type '{}'", type));
-      return false;
-    }
-    if (!version.empty()) last_version_ = version;
-    return true;
-  }
-
-  const FieldFilter& filter_;
-  ReflectorTarget& target_;
-  std::string& last_version_;
-  LineSplitter splitter_;
-  std::optional<ApiError> problem_;
-  int events_ = 0;
-};
 
 }  // namespace
 
@@ -116,7 +20,8 @@ Reflector::Reflector(ReflectorOptions options, std::shared_ptr<Transport> transp
                      Random random)
     : options_(std::move(options)),
       object_filter_(options_.fields.with({"metadata.resourceVersion"})),
-      event_filter_(object_filter_.nested("object", {"type", "object.code", "object.reason", "object.message"})),
+      event_filter_(object_filter_.nested("object", {"type", "object.code", "object.reason", "object.message",
+                                                     R"(object.metadata.annotations.k8s\.io/initial-events-end)"})),
       envelope_filter_({"metadata.resourceVersion", "metadata.continue"}),
       transport_(std::move(transport)),
       target_(target),
@@ -124,10 +29,11 @@ Reflector::Reflector(ReflectorOptions options, std::shared_ptr<Transport> transp
       clock_(std::move(clock)),
       sleeper_(std::move(sleeper)),
       random_(std::move(random)),
-      backoff_({}, clock_, random_) {}
+      backoff_({}, clock_, random_),
+      use_watch_list_(options_.watch_list) {}
 
 void Reflector::run(const std::stop_token& stop) {
-  Next next = list(stop);
+  Next next = fill(stop);
   while (!stop.stop_requested()) {
     if (next != Next::kWatch) {
       Milliseconds pause = backoff_.next();
@@ -135,7 +41,7 @@ void Reflector::run(const std::stop_token& stop) {
       retry_after_.reset();
       if (!sleeper_->sleep(pause, stop)) return;
     }
-    next = next == Next::kListLater ? list(stop) : watch(stop);
+    next = next == Next::kListLater ? fill(stop) : watch(stop);
   }
 }
 
@@ -189,21 +95,59 @@ Reflector::Next Reflector::list(const std::stop_token& stop) {
   return Next::kWatch;
 }
 
-Reflector::Next Reflector::watch(const std::stop_token& stop) {
-  using Kind = TransportError::Kind;
-  const auto timeout =
-      options_.watch_timeout +
-      std::chrono::seconds(static_cast<int64_t>(static_cast<double>(options_.watch_timeout.count()) * random_()));
+Reflector::Next Reflector::fill(const std::stop_token& stop) { return use_watch_list_ ? watch_list(stop) : list(stop); }
+
+std::chrono::seconds Reflector::watch_timeout() const {
+  return options_.watch_timeout +
+         std::chrono::seconds(static_cast<int64_t>(static_cast<double>(options_.watch_timeout.count()) * random_()));
+}
+
+Reflector::Next Reflector::watch_list(const std::stop_token& stop) {
+  const auto timeout = watch_timeout();
   const Request request =
-      watch_request(options_.resource, options_.selection, {.resource_version = last_version_, .timeout = timeout});
-  WatchSink sink(event_filter_, target_, last_version_);
+      watch_request(options_.resource, options_.selection,
+                    {.resource_version = last_version_, .timeout = timeout, .send_initial_events = true});
+  target_.begin_replace();
+  WatchSink sink(event_filter_, target_, observer_, last_version_, true);
   const SteadyTime started = clock_->steady();
   const auto response = transport_->stream(request, sink, {options_.idle, timeout + kWatchMargin}, stop);
+  if (sink.committed()) return after_watch(sink, response, clock_->steady() - started);
+
+  target_.abandon_replace();
+  if (response && !response->ok()) {
+    const ApiError error = api_error(*response);
+    // As client-go: a server without the feature calls the request invalid.
+    if (error.kind == ApiError::Kind::kInvalid) return without_watch_list(stop);
+    return failed(error, Next::kListLater);
+  }
+  if (sink.ignored_initial()) return without_watch_list(stop);
   if (sink.problem()) return failed(*sink.problem(), Next::kListLater);
-  const bool lived = sink.events() > 0 || clock_->steady() - started >= kShortWatch;
+  if (!response) return failed(api_error(response.error()), Next::kListLater);
+  return failed(unreadable("the watch ended before its initial events did"), Next::kListLater);
+}
+
+Reflector::Next Reflector::without_watch_list(const std::stop_token& stop) {
+  use_watch_list_ = false;
+  return list(stop);
+}
+
+Reflector::Next Reflector::watch(const std::stop_token& stop) {
+  const auto timeout = watch_timeout();
+  const Request request =
+      watch_request(options_.resource, options_.selection, {.resource_version = last_version_, .timeout = timeout});
+  WatchSink sink(event_filter_, target_, observer_, last_version_, false);
+  const SteadyTime started = clock_->steady();
+  const auto response = transport_->stream(request, sink, {options_.idle, timeout + kWatchMargin}, stop);
+  return after_watch(sink, response, clock_->steady() - started);
+}
+
+Reflector::Next Reflector::after_watch(const WatchSink& sink, const TransportResult<Response>& response,
+                                       std::chrono::nanoseconds took) {
+  if (sink.problem()) return failed(*sink.problem(), Next::kListLater);
+  const bool lived = sink.events() > 0 || took >= kShortWatch;
   if (!response) {
     const ApiError error = api_error(response.error());
-    if (response.error().kind == Kind::kConnect || !lived) return failed(error, Next::kWatchLater);
+    if (response.error().kind == TransportError::Kind::kConnect || !lived) return failed(error, Next::kWatchLater);
     // A broken or silent watch loses nothing: the next one goes on where it was.
     return Next::kWatch;
   }

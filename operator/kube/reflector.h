@@ -1,5 +1,6 @@
-// Follows one selection of one resource: a list, then a watch from there, again and again, after the rules of
-// client-go's reflector (tools/cache/reflector.go). It knows nothing of what the objects are: a target takes them.
+// Follows one selection of one resource after the rules of client-go's reflector (tools/cache/reflector.go): a watch
+// that begins with everything there is (WatchList), or where the server does not know that a list and a watch from
+// there, again and again. It knows nothing of what the objects are: a target takes them.
 #pragma once
 
 #include <functional>
@@ -27,6 +28,7 @@ class ReflectorTarget {
   // A complete state: begin, every object, then either commit, which makes it the state in one step, or abandon.
   virtual void begin_replace() = 0;
   virtual void replace_object(nlohmann::json object) = 0;
+  virtual void replace_deleted(nlohmann::json object) = 0;  // given before, and gone before the commit
   virtual void commit_replace(const std::string& resource_version) = 0;
   virtual void abandon_replace() = 0;
 
@@ -46,13 +48,16 @@ class ReflectorObserver {
 struct ReflectorOptions {
   Resource resource;
   Selection selection;
-  FieldFilter fields;  // of one object; metadata.resourceVersion is added
+  FieldFilter fields;      // of one object; metadata.resourceVersion is added
+  bool watch_list = true;  // until the server turns out not to know it
   int page_size = 500;
   std::chrono::seconds watch_timeout{300};  // shortest; up to twice as long, by chance
   // Bookmarks come once a minute, so a watch that is silent for longer is dead.
   Milliseconds idle{90000};
   Milliseconds list_limit{120000};  // longest time for one page
 };
+
+class WatchSink;
 
 class Reflector {
  public:
@@ -65,9 +70,14 @@ class Reflector {
  private:
   enum class Next { kWatch, kWatchLater, kListLater };
 
-  // Both return what to do next; kListLater and kWatchLater after a pause.
+  // Each returns what to do next; kListLater and kWatchLater after a pause.
+  Next fill(const std::stop_token& stop);        // with all there is, by watch_list or list
+  Next watch_list(const std::stop_token& stop);  // and goes on as a watch
+  Next without_watch_list(const std::stop_token& stop);
   Next list(const std::stop_token& stop);
   Next watch(const std::stop_token& stop);
+  Next after_watch(const WatchSink& sink, const TransportResult<Response>& response, std::chrono::nanoseconds took);
+  std::chrono::seconds watch_timeout() const;
   // One page; its continue token, empty after the last.
   ApiResult<std::string> list_page(const ListOptions& options, std::string& resource_version,
                                    const std::stop_token& stop);
@@ -85,7 +95,8 @@ class Reflector {
   const Random random_;
   Backoff backoff_;
   std::string last_version_ = "0";  // where the next watch, or list, goes on; "": from the newest
-  bool pages_expired_ = false;      // the last list's pages outlived its snapshot: take the next in one piece
+  bool use_watch_list_;
+  bool pages_expired_ = false;  // the last list's pages outlived its snapshot: take the next in one piece
   std::optional<std::chrono::seconds> retry_after_;
 };
 

@@ -81,6 +81,10 @@ Request watch_request(const Resource& resource, const Selection& selection, cons
   query.add("watch", "true");
   add(query, selection);
   query.add("allowWatchBookmarks", "true");
+  if (options.send_initial_events) {
+    query.add("sendInitialEvents", "true");
+    query.add("resourceVersionMatch", "NotOlderThan");
+  }
   query.add_unless_empty("resourceVersion", options.resource_version);
   query.add("timeoutSeconds", std::to_string(options.timeout.count()));
   return {.method = "GET",
@@ -91,6 +95,18 @@ Request watch_request(const Resource& resource, const Selection& selection, cons
 
 Request get_request(const Resource& resource, const ObjectKey& key) {
   return {.method = "GET", .target = object(resource, key), .body = "", .content_type = ""};
+}
+
+Request replace_request(const Resource& resource, const ObjectKey& key, std::string body) {
+  return {
+      .method = "PUT", .target = object(resource, key), .body = std::move(body), .content_type = "application/json"};
+}
+
+Request patch_request(const Resource& resource, const ObjectKey& key, std::string body) {
+  return {.method = "PATCH",
+          .target = object(resource, key),
+          .body = std::move(body),
+          .content_type = "application/merge-patch+json"};
 }
 
 Request create_request(const Resource& resource, const std::string& name_space, std::string body) {

@@ -41,11 +41,15 @@ Request list_request(const Resource& resource, const Selection& selection, const
 struct WatchOptions {
   std::string resource_version;
   std::chrono::seconds timeout{300};  // the server ends the watch then
+  // Begin with everything there is, at least as new as resource_version, and a bookmark at its end (KEP-3157).
+  bool send_initial_events = false;
 };
 // With bookmarks.
 Request watch_request(const Resource& resource, const Selection& selection, const WatchOptions& options);
 
 Request get_request(const Resource& resource, const ObjectKey& key);
+Request replace_request(const Resource& resource, const ObjectKey& key, std::string body);
+Request patch_request(const Resource& resource, const ObjectKey& key, std::string body);  // JSON merge patch
 Request create_request(const Resource& resource, const std::string& name_space, std::string body);
 
 struct Preconditions {

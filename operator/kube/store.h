@@ -1,12 +1,16 @@
-// The present state of a selection as small structs, and how to find them.
+// The present state of a selection as small structs, and how to find them. Made for many objects: beside the struct an
+// object costs about 140 bytes (its key and version as one text, a node of the set, its place in the index).
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -14,95 +18,167 @@
 
 namespace oarlock::kube {
 
+// An object's key and version in one block of memory. None of them can hold a NUL.
+class RecordKey {
+ public:
+  RecordKey(const ObjectKey& key, std::string_view version) {
+    const size_t size = key.name_space.size() + key.name.size() + version.size() + 3;
+    text_ = std::make_unique_for_overwrite<char[]>(size);
+    char* at = text_.get();
+    for (const std::string_view part : {std::string_view(key.name_space), std::string_view(key.name), version}) {
+      at = std::copy(part.begin(), part.end(), at);
+      *at++ = '\0';
+    }
+  }
+
+  std::string_view name_space() const { return text_.get(); }
+  std::string_view name() const { return name_space().data() + name_space().size() + 1; }
+  std::string_view version() const { return name().data() + name().size() + 1; }
+  ObjectKey key() const { return {std::string(name_space()), std::string(name())}; }
+
+ private:
+  std::unique_ptr<char[]> text_;
+};
+
 // Thread-safe. Objects are immutable and shared, so a reader needs no lock while it reads. Each has a version, by which
 // an unchanged object is known without being looked at, and may have an index key under which a group is found at once.
 template <typename T>
 class Store {
  public:
-  struct Entry {
-    std::shared_ptr<const T> object;
-    std::string version;
+  struct Record {
+    RecordKey key;
+    T object;
   };
-  using Entries = std::unordered_map<ObjectKey, Entry>;
+  using RecordPtr = std::shared_ptr<const Record>;
+
+  // Sets of records are looked up by key.
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(const RecordPtr& record) const { return hash_of(record->key.name_space(), record->key.name()); }
+    size_t operator()(const ObjectKey& key) const { return hash_of(key.name_space, key.name); }
+  };
+  struct SameKey {
+    using is_transparent = void;
+    bool operator()(const RecordPtr& a, const RecordPtr& b) const {
+      return a->key.name() == b->key.name() && a->key.name_space() == b->key.name_space();
+    }
+    bool operator()(const ObjectKey& a, const RecordPtr& b) const {
+      return a.name == b->key.name() && a.name_space == b->key.name_space();
+    }
+    bool operator()(const RecordPtr& a, const ObjectKey& b) const { return (*this)(b, a); }
+  };
+  using Records = std::unordered_set<RecordPtr, Hash, SameKey>;
   using IndexOf = std::function<std::string(const ObjectKey&, const T&)>;  // empty: not indexed
+
+  struct Change {
+    RecordPtr before;  // null: added
+    RecordPtr after;   // null: deleted
+  };
 
   explicit Store(IndexOf index_of) : index_of_(std::move(index_of)) {}
 
-  std::shared_ptr<const T> get(const ObjectKey& key) const {
-    const std::lock_guard lock(mutex_);
-    const auto it = entries_.find(key);
-    return it == entries_.end() ? nullptr : it->second.object;
+  static RecordPtr make_record(const ObjectKey& key, std::string_view version, T object) {
+    return std::make_shared<const Record>(Record{RecordKey(key, version), std::move(object)});
+  }
+  // Shares the record's ownership.
+  static std::shared_ptr<const T> object_of(const RecordPtr& record) {
+    return record == nullptr ? nullptr : std::shared_ptr<const T>(record, &record->object);
   }
 
-  // The entry, so that a caller may reuse an object whose version is the same.
-  Entry entry(const ObjectKey& key) const {
+  RecordPtr record(const ObjectKey& key) const {
     const std::lock_guard lock(mutex_);
-    const auto it = entries_.find(key);
-    return it == entries_.end() ? Entry{} : it->second;
+    const auto it = records_.find(key);
+    return it == records_.end() ? nullptr : *it;
   }
+  std::shared_ptr<const T> get(const ObjectKey& key) const { return object_of(record(key)); }
 
   std::vector<std::shared_ptr<const T>> find(const std::string& index) const {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<const T>> out;
     const auto it = index_.find(index);
     if (it == index_.end()) return out;
-    for (const ObjectKey& key : it->second) out.push_back(entries_.at(key).object);
+    for (const RecordPtr& one : it->second) out.push_back(object_of(one));
     return out;
   }
 
-  std::vector<ObjectKey> keys() const {
+  std::vector<std::shared_ptr<const T>> all() const {
     const std::lock_guard lock(mutex_);
-    std::vector<ObjectKey> out;
-    for (const auto& [key, entry] : entries_) out.push_back(key);
+    std::vector<std::shared_ptr<const T>> out;
+    out.reserve(records_.size());
+    for (const RecordPtr& one : records_) out.push_back(object_of(one));
     return out;
   }
 
   size_t size() const {
     const std::lock_guard lock(mutex_);
-    return entries_.size();
+    return records_.size();
   }
 
-  // Each returns what was there before.
-  std::shared_ptr<const T> put(const ObjectKey& key, Entry entry) {
+  // Both return what was there before.
+  RecordPtr put(RecordPtr record) {
     const std::lock_guard lock(mutex_);
-    std::shared_ptr<const T> before = take_out(key);
-    enter(key, *entry.object);
-    entries_.insert_or_assign(key, std::move(entry));
+    const auto it = records_.find(record);
+    RecordPtr before = it == records_.end() ? nullptr : take_out(it);
+    enter(record);
+    records_.insert(std::move(record));
     return before;
   }
-  std::shared_ptr<const T> erase(const ObjectKey& key) {
+  RecordPtr erase(const ObjectKey& key) {
     const std::lock_guard lock(mutex_);
-    return take_out(key);
+    const auto it = records_.find(key);
+    return it == records_.end() ? nullptr : take_out(it);
   }
-  Entries replace(Entries entries) {
+
+  // In one step for every reader. Returns what is different; a record that is in both is the same.
+  std::vector<Change> replace(Records records) {
     const std::lock_guard lock(mutex_);
-    entries_.swap(entries);
-    index_.clear();
-    for (const auto& [key, entry] : entries_) enter(key, *entry.object);
-    return entries;
+    std::vector<Change> changes;
+    for (const RecordPtr& now : records) {
+      const auto it = records_.find(now);
+      RecordPtr before = it == records_.end() ? nullptr : *it;
+      if (before != now) changes.push_back({std::move(before), now});
+    }
+    for (const RecordPtr& before : records_) {
+      if (!records.contains(before)) changes.push_back({before, nullptr});
+    }
+    for (const Change& change : changes) {
+      if (change.before != nullptr) leave(change.before);
+      if (change.after != nullptr) enter(change.after);
+    }
+    records_.swap(records);
+    return changes;
   }
 
  private:
-  void enter(const ObjectKey& key, const T& object) {
-    const std::string index = index_of_(key, object);
-    if (!index.empty()) index_[index].push_back(key);
+  static size_t hash_of(std::string_view name_space, std::string_view name) {
+    const size_t first = std::hash<std::string_view>()(name_space);
+    return first ^ (std::hash<std::string_view>()(name) + 0x9e3779b97f4a7c15u + (first << 6) + (first >> 2));
   }
-  std::shared_ptr<const T> take_out(const ObjectKey& key) {
-    const auto it = entries_.find(key);
-    if (it == entries_.end()) return nullptr;
-    std::shared_ptr<const T> object = std::move(it->second.object);
-    entries_.erase(it);
-    if (const auto group = index_.find(index_of_(key, *object)); group != index_.end()) {
-      std::erase(group->second, key);
-      if (group->second.empty()) index_.erase(group);
-    }
-    return object;
+
+  void enter(const RecordPtr& record) {
+    const std::string index = index_of_(record->key.key(), record->object);
+    if (index.empty()) return;
+    std::vector<RecordPtr>& group = index_[index];
+    if (group.size() < 8) group.reserve(group.size() + 1);  // most groups are small: no room to spare
+    group.push_back(record);
+  }
+  void leave(const RecordPtr& record) {
+    const auto group = index_.find(index_of_(record->key.key(), record->object));
+    if (group == index_.end()) return;
+    std::erase(group->second, record);
+    if (group->second.empty()) index_.erase(group);
+  }
+  RecordPtr take_out(typename Records::iterator it) {
+    RecordPtr record = *it;
+    records_.erase(it);
+    leave(record);
+    return record;
   }
 
   const IndexOf index_of_;
   mutable std::mutex mutex_;
-  Entries entries_;
-  std::unordered_map<std::string, std::vector<ObjectKey>> index_;
+  Records records_;
+  std::unordered_map<std::string, std::vector<RecordPtr>> index_;
 };
 
 }  // namespace oarlock::kube

@@ -13,11 +13,22 @@ std::string index_key(const kube::ObjectKey& key, const std::string& job) {
 template <typename T>
 auto owner_change(const CacheHooks& hooks) {
   return [&hooks](const kube::ObjectKey& key, const T* before, const T* after) {
-    if (before != nullptr && !before->job.empty()) hooks.on_change({key.name_space, before->job});
-    if (after != nullptr && !after->job.empty() && (before == nullptr || before->job != after->job)) {
-      hooks.on_change({key.name_space, after->job});
-    }
+    const auto job_of = [](const T* object) { return object == nullptr ? std::string() : object->unpack().job; };
+    const std::string was = job_of(before);
+    const std::string is = job_of(after);
+    if (!was.empty()) hooks.on_change({key.name_space, was});
+    if (!is.empty() && is != was) hooks.on_change({key.name_space, is});
   };
+}
+
+template <typename T>
+auto owner_index() {
+  return [](const kube::ObjectKey& key, const T& object) { return index_key(key, object.unpack().job); };
+}
+
+template <typename As, typename Projected>
+As packed(const Projected& projected) {
+  return As(projected);
 }
 
 }  // namespace
@@ -68,19 +79,19 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Trans
     jobs.on_change = [this](const kube::ObjectKey& key, const Job*, const Job*) { hooks_.on_change(key); };
     scope.jobs = make_informer<Job>(Kind::kJob, all, job_fields(), std::move(jobs));
 
-    kube::Informer<CachedPod>::Hooks pods;
-    pods.project = project_pod;
-    pods.index_of = [](const kube::ObjectKey& key, const CachedPod& pod) { return index_key(key, pod.job); };
-    pods.on_change = owner_change<CachedPod>(hooks_);
-    scope.pods = make_informer<CachedPod>(Kind::kPod, labelled, pod_fields(), std::move(pods));
+    kube::Informer<PackedPod>::Hooks pods;
+    pods.project = [](const nlohmann::json& object) { return project_pod(object).map(packed<PackedPod, CachedPod>); };
+    pods.index_of = owner_index<PackedPod>();
+    pods.on_change = owner_change<PackedPod>(hooks_);
+    scope.pods = make_informer<PackedPod>(Kind::kPod, labelled, pod_fields(), std::move(pods));
 
-    kube::Informer<CachedService>::Hooks services;
-    services.project = project_service;
-    services.index_of = [](const kube::ObjectKey& key, const CachedService& service) {
-      return index_key(key, service.job);
+    kube::Informer<PackedService>::Hooks services;
+    services.project = [](const nlohmann::json& object) {
+      return project_service(object).map(packed<PackedService, CachedService>);
     };
-    services.on_change = owner_change<CachedService>(hooks_);
-    scope.services = make_informer<CachedService>(Kind::kService, labelled, service_fields(), std::move(services));
+    services.index_of = owner_index<PackedService>();
+    services.on_change = owner_change<PackedService>(hooks_);
+    scope.services = make_informer<PackedService>(Kind::kService, labelled, service_fields(), std::move(services));
   }
 }
 
@@ -134,9 +145,7 @@ std::shared_ptr<const Job> Cache::job(const kube::ObjectKey& key) const {
 std::vector<std::shared_ptr<const Job>> Cache::jobs() const {
   std::vector<std::shared_ptr<const Job>> out;
   for (const auto& [name, scope] : scopes_) {
-    for (const kube::ObjectKey& key : scope.jobs->store().keys()) {
-      if (std::shared_ptr<const Job> job = scope.jobs->store().get(key)) out.push_back(std::move(job));
-    }
+    for (auto& job : scope.jobs->store().all()) out.push_back(std::move(job));
   }
   return out;
 }
@@ -144,7 +153,7 @@ std::vector<std::shared_ptr<const Job>> Cache::jobs() const {
 std::vector<Pod> Cache::pods_of(const kube::ObjectKey& job) const {
   std::vector<Pod> out;
   if (const Scope* scope = scope_of(job.name_space)) {
-    for (const auto& pod : scope->pods->store().find(job.to_string())) out.push_back(pod->pod);
+    for (const auto& pod : scope->pods->store().find(job.to_string())) out.push_back(pod->unpack().pod);
   }
   return out;
 }
@@ -152,7 +161,7 @@ std::vector<Pod> Cache::pods_of(const kube::ObjectKey& job) const {
 std::vector<Service> Cache::services_of(const kube::ObjectKey& job) const {
   std::vector<Service> out;
   if (const Scope* scope = scope_of(job.name_space)) {
-    for (const auto& service : scope->services->store().find(job.to_string())) out.push_back(service->service);
+    for (const auto& service : scope->services->store().find(job.to_string())) out.push_back(service->unpack().service);
   }
   return out;
 }

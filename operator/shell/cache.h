@@ -55,8 +55,8 @@ class Cache {
  private:
   struct Scope {
     std::unique_ptr<kube::Informer<Job>> jobs;
-    std::unique_ptr<kube::Informer<CachedPod>> pods;
-    std::unique_ptr<kube::Informer<CachedService>> services;
+    std::unique_ptr<kube::Informer<PackedPod>> pods;
+    std::unique_ptr<kube::Informer<PackedService>> services;
   };
 
   template <typename T>

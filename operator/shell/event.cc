@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/contract.h"
+#include "operator/kube/micro_time.h"
 
 namespace oarlock::control {
 namespace {
@@ -13,26 +14,19 @@ constexpr size_t kMaxName = 253;
 constexpr size_t kMaxNote = 1024;
 constexpr size_t kMaxInstance = 128;
 
-// metav1.MicroTime.
-std::string micro_time(SystemTime time) {
-  const auto whole = std::chrono::floor<std::chrono::seconds>(time);
-  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(time - whole).count();
-  std::string text = to_rfc3339(time);
-  text.pop_back();
-  return fmt::format("{}.{:06}Z", text, micros);
-}
-
 }  // namespace
 
-std::string event_body(const Job& job, const EmitEvent& event, const EventSource& source, SystemTime time) {
+std::string event_name(const Job& job, SystemTime time) {
   const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
   const std::string suffix = fmt::format(".{:x}", nanoseconds);
+  return job.metadata.name.substr(0, kMaxName - suffix.size()) + suffix;
+}
+
+std::string event_body(const Job& job, const EmitEvent& event, const EventSource& source, SystemTime time) {
   nlohmann::json body = {{"apiVersion", "events.k8s.io/v1"},
                          {"kind", "Event"},
-                         {"metadata",
-                          {{"name", job.metadata.name.substr(0, kMaxName - suffix.size()) + suffix},
-                           {"namespace", job.metadata.name_space}}},
-                         {"eventTime", micro_time(time)},
+                         {"metadata", {{"name", event_name(job, time)}, {"namespace", job.metadata.name_space}}},
+                         {"eventTime", kube::to_micro_time(time)},
                          {"reportingController", source.controller},
                          {"reportingInstance", source.instance.substr(0, kMaxInstance)},
                          {"type", event.type == EmitEvent::Type::kWarning ? "Warning" : "Normal"},

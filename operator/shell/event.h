@@ -13,7 +13,10 @@ struct EventSource {
   std::string instance;  // which of the operators: the pod's name
 };
 
-// JSON. `time` to the nanosecond makes the name unique.
+// `time` to the nanosecond makes it unique.
+std::string event_name(const Job& job, SystemTime time);
+
+// JSON.
 std::string event_body(const Job& job, const EmitEvent& event, const EventSource& source, SystemTime time);
 
 }  // namespace oarlock::control

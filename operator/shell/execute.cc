@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "operator/api/codec.h"
+#include "operator/shell/batch.h"
 
 namespace oarlock::control {
 namespace {
@@ -36,12 +38,35 @@ Stop met_foreign(std::string action, Kind kind, const kube::ObjectKey& key) {
 std::optional<Stop> Executor::execute(const Job& job, const std::vector<Action>& actions,
                                       const std::function<void(const Action&)>& on_done,
                                       const std::stop_token& stop) const {
-  for (const Action& action : actions) {
+  const auto is_pod = [](const Action& action) { return std::holds_alternative<CreatePod>(action); };
+  for (auto it = actions.begin(); it != actions.end();) {
     if (stop.stop_requested()) return stopped(Stop::Kind::kEnding, "");
-    if (Outcome outcome = std::visit([&](const auto& one) { return run(job, one); }, action)) return outcome;
-    on_done(action);
+    const auto end_of_pods = std::find_if_not(it, actions.end(), is_pod);
+    if (end_of_pods != it) {
+      if (Outcome outcome = create_pods(job, {it, end_of_pods}, on_done, stop)) return outcome;
+      it = end_of_pods;
+      continue;
+    }
+    if (Outcome outcome = std::visit([&](const auto& one) { return run(job, one); }, *it)) return outcome;
+    on_done(*it++);
   }
   return std::nullopt;
+}
+
+Executor::Outcome Executor::create_pods(const Job& job, std::span<const Action> pods,
+                                        const std::function<void(const Action&)>& on_done,
+                                        const std::stop_token& stop) const {
+  std::vector<Outcome> outcomes(pods.size());
+  const size_t called = call_in_batches(pods.size(), [&](size_t i) {
+    outcomes[i] = stop.stop_requested() ? stopped(Stop::Kind::kEnding, "") : run(job, std::get<CreatePod>(pods[i]));
+    return !outcomes[i];
+  });
+  for (size_t i = 0; i < called; ++i) {
+    if (!outcomes[i]) on_done(pods[i]);
+  }
+  const auto failed =
+      std::find_if(outcomes.begin(), outcomes.end(), [](const Outcome& one) { return one.has_value(); });
+  return failed == outcomes.end() ? std::nullopt : *failed;
 }
 
 Executor::Outcome Executor::run(const Job& job, const ConfirmPodAbsent& action) const {
@@ -131,17 +156,6 @@ Executor::Outcome Executor::run(const Job& job, const PatchStatus& action) const
 Executor::Outcome Executor::run(const Job& job, const EmitEvent& action) const {
   emit(job, action);
   return std::nullopt;
-}
-
-void Executor::emit(const Job& job, const EmitEvent& event) const {
-  const auto answer =
-      client_.create(kube::events(), job.metadata.name_space, event_body(job, event, source_, clock_->now()), {});
-  if (!answer) {
-    log_.warn("an event could not be written", {{"namespace", job.metadata.name_space},
-                                                {"trainingjob", job.metadata.name},
-                                                {"reason", event.reason},
-                                                {"error", answer.error().message}});
-  }
 }
 
 }  // namespace oarlock::control

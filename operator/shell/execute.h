@@ -4,14 +4,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 
-#include "common/clock.h"
 #include "common/log.h"
 #include "operator/core/model.h"
 #include "operator/kube/client.h"
-#include "operator/shell/event.h"
+#include "operator/shell/event_recorder.h"
 #include "operator/shell/own_writes.h"
 
 namespace oarlock::control {
@@ -34,26 +34,25 @@ struct Stop {
 
 class Executor {
  public:
-  Executor(kube::Client client, std::shared_ptr<OwnWrites> own_writes, EventSource source,
-           std::shared_ptr<const Clock> clock, const Logger& log)
-      : client_(std::move(client)),
-        own_writes_(std::move(own_writes)),
-        source_(std::move(source)),
-        clock_(std::move(clock)),
-        log_(log) {}
+  Executor(kube::Client client, std::shared_ptr<OwnWrites> own_writes, std::shared_ptr<EventRecorder> events,
+           const Logger& log)
+      : client_(std::move(client)), own_writes_(std::move(own_writes)), events_(std::move(events)), log_(log) {}
 
-  // Empty: all done. Each action that was done is given to `on_done`. A stop is obeyed between two actions; a call in
+  // Empty: all done. Each action that was done is given to `on_done`. Pods that follow each other are created in
+  // batches (batch.h). A stop is obeyed between two actions; a call in
   // flight is let end, within the client's deadline. Thread-safe.
   std::optional<Stop> execute(const Job& job, const std::vector<Action>& actions,
                               const std::function<void(const Action&)>& on_done, const std::stop_token& stop) const;
 
-  // Best effort.
-  void emit(const Job& job, const EmitEvent& event) const;
+  // Best effort, and does not wait.
+  void emit(const Job& job, const EmitEvent& event) const { events_->record(job, event); }
 
   const kube::Client& client() const { return client_; }
 
  private:
   using Outcome = std::optional<Stop>;
+  Outcome create_pods(const Job& job, std::span<const Action> pods, const std::function<void(const Action&)>& on_done,
+                      const std::stop_token& stop) const;
   Outcome run(const Job& job, const ConfirmPodAbsent& action) const;
   Outcome run(const Job& job, const CreateService& action) const;
   Outcome run(const Job& job, const CreatePod& action) const;
@@ -66,8 +65,7 @@ class Executor {
 
   const kube::Client client_;
   const std::shared_ptr<OwnWrites> own_writes_;
-  const EventSource source_;
-  const std::shared_ptr<const Clock> clock_;
+  const std::shared_ptr<EventRecorder> events_;
   const Logger log_;
 };
 

@@ -95,6 +95,10 @@ Metrics::Metrics(const std::shared_ptr<prometheus::Registry>& registry)
                         "Number of HTTP requests, partitioned by status code, method, and host.")),
       request_duration_(histogram(*registry, "rest_client_request_duration_seconds",
                                   "Request latency in seconds, by verb and host; watches are left out.")),
+      leader_(gauge(*registry, "leader_election_master_status",
+                    "Whether this one leads (1) or stands by (0), by the lease's name.")),
+      leader_slow_path_(counter(*registry, "leader_election_slowpath_total",
+                                "Renewals that had to read the lease first, by the lease's name.")),
       jobs_created_(
           counter(*registry, "trainingjob_jobs_created_total", "Jobs whose pods were created for the first time.")),
       jobs_finished_(counter(*registry, "trainingjob_jobs_finished_total", "Jobs that became Complete or Failed.")) {
@@ -137,6 +141,9 @@ void Metrics::status_changed(const Job& job, const api::Status& next) {
     jobs_finished_.Add({{"namespace", name_space}, {"result", to_string(next.phase)}, {"reason", reason}}).Increment();
   }
 }
+
+void Metrics::leading(bool leads) { leader_.Add({{"name", kLeaseName}}).Set(leads ? 1 : 0); }
+void Metrics::leader_slow_path() { leader_slow_path_.Add({{"name", kLeaseName}}).Increment(); }
 
 void Metrics::on_add(size_t depth) {
   adds_.Increment();

@@ -23,6 +23,7 @@
 namespace oarlock::control {
 
 inline constexpr char kControllerName[] = "trainingjob";
+inline constexpr char kLeaseName[] = "oarlock-operator";  // of the leader election
 
 // Thread-safe.
 class Metrics final : public kube::QueueObserver {
@@ -39,6 +40,10 @@ class Metrics final : public kube::QueueObserver {
 
   // A status of this job was written.
   void status_changed(const Job& job, const api::Status& next);
+
+  // Of an operator that takes part in an election.
+  void leading(bool leads);
+  void leader_slow_path();
 
   void on_add(size_t depth) override;
   void on_get(size_t depth, kube::Seconds waited) override;
@@ -58,6 +63,8 @@ class Metrics final : public kube::QueueObserver {
   prometheus::Counter& retries_;
   prometheus::Family<prometheus::Counter>& requests_;
   prometheus::Family<prometheus::Histogram>& request_duration_;
+  prometheus::Family<prometheus::Gauge>& leader_;
+  prometheus::Family<prometheus::Counter>& leader_slow_path_;
   prometheus::Family<prometheus::Counter>& jobs_created_;
   prometheus::Family<prometheus::Counter>& jobs_finished_;
 };

@@ -10,7 +10,9 @@
 #include "operator/core/reconcile.h"
 #include "operator/kube/client.h"
 #include "operator/kube/cpprest_transport.h"
+#include "operator/shell/access_guard.h"
 #include "operator/shell/controller.h"
+#include "operator/shell/memory.h"
 #include "operator/shell/problem_log.h"
 #include "operator/shell/server.h"
 
@@ -62,7 +64,10 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
   CacheHooks hooks;
   hooks.on_change = [&](const kube::ObjectKey& job) { queue.add(job); };
   hooks.on_problem = [&](Kind kind, const kube::ApiError& error) { problems.problem(kind, error); };
-  hooks.on_synced = [&](Kind kind, size_t objects) { problems.works(kind, objects); };
+  hooks.on_synced = [&](Kind kind, size_t objects) {
+    problems.works(kind, objects);
+    trim_heap();
+  };
   hooks.on_unreadable = [&](Kind kind, const kube::ObjectKey& key, const Error& error) {
     log.warn("an object cannot be read and is left alone", {{"resource", resource_of(kind).to_string()},
                                                             {"namespace", key.name_space},
@@ -88,13 +93,24 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
       registry, std::make_shared<JobMetrics>(JobMetrics::Source{.jobs = [&] { return cache.jobs(); },
                                                                 .unfinished_work = [&] { return queue.unfinished(); },
                                                                 .longest_work = [&] { return queue.longest(); }})};
-  auto server = HttpServer::start(options.listen_address, options.port, operator_routes(std::move(sources)));
+  // Reviews change nothing: they are asked whoever leads.
+  AccessGuard guard(kube::Client(transport, kCallDeadline), clock);
+  HttpServerOptions server_options{.certificate = options.server_certificate, .refuse = {}};
+  if (options.protect_metrics) {
+    server_options.refuse = [&guard](const std::string& path, const std::string& authorization) {
+      return path == "/metrics" ? guard.refuse(path, authorization) : std::nullopt;
+    };
+  }
+  auto server = HttpServer::start(options.listen_address, options.port, operator_routes(std::move(sources)),
+                                  std::move(server_options));
   if (!server) return tl::make_unexpected(server.error());
   log.info("listening", {{"address", options.listen_address}, {"port", (*server)->port()}});
 
   const auto own_writes = std::make_shared<OwnWrites>(clock);
-  const auto executor = std::make_shared<Executor>(kube::Client(transport, kCallDeadline), own_writes,
-                                                   EventSource{.instance = options.instance}, clock, log);
+  Election election(options.election, transport, metrics, clock, sleeper, std::random_device()(), log);
+  const kube::Client client(election.writing_transport(), kCallDeadline);
+  const auto events = std::make_shared<EventRecorder>(client, EventSource{.instance = options.instance}, clock, log);
+  const auto executor = std::make_shared<Executor>(client, own_writes, events, log);
   Controller controller({.cache = &cache,
                          .poller = &poller,
                          .queue = &queue,
@@ -102,7 +118,7 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
                          .executor = executor,
                          .metrics = metrics,
                          .clock = clock,
-                         .decide = reconcile},
+                         .decide = [](const Observed& observed) { return reconcile(observed); }},
                         log);
 
   const SteadyTime started = clock->steady();
@@ -116,15 +132,20 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
                               options.startup_timeout.count(), problems.present()));
     }
   }
+  bool lost = false;
   if (!stop.stop_requested()) {
-    poller.start();
-    controller.start(options.workers);
-    ready = true;
+    ready = true;  // one that stands by is ready too: its cache is full
     log.info("ready", {{"seconds", age().count()},
                        {"workers", options.workers},
                        {"jobs", cache.jobs().size()},
                        {"pods", cache.pods()}});
-    while (sleeper->sleep(std::chrono::hours(1), stop)) {
+    trim_heap();
+    forget_startup_pages();
+    if (election.acquire(stop)) {
+      poller.start();
+      events->start();
+      controller.start(options.workers);
+      lost = !election.hold(stop);
     }
   }
 
@@ -132,7 +153,10 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
   log.info("stopping");
   controller.stop();
   poller.stop();
+  events->stop();
+  election.release();
   cache.stop();
+  if (lost) return fail(ExitCode::kTempFail, "this operator is not the leader any more: start it again to stand by");
   return {};
 }
 

@@ -12,6 +12,7 @@
 #include "common/http/server.h"
 #include "common/log.h"
 #include "operator/kube/config.h"
+#include "operator/shell/election.h"
 #include "operator/shell/progress_poller.h"
 
 namespace oarlock::control {
@@ -20,16 +21,20 @@ struct OperatorOptions {
   kube::ClusterConfig cluster;
   std::vector<std::string> namespaces;  // empty: all
   int workers = 4;
-  std::string listen_address = "0.0.0.0";
+  std::string listen_address = "::";         // IPv4 and IPv6
   int port = 8080;                           // 0: a free one
+  std::string server_certificate;            // PEM file with certificate and key; empty: plain HTTP
+  bool protect_metrics = false;              // /metrics wants a token that may get it
   std::chrono::seconds startup_timeout{60};  // 0: wait for the API server for ever
   std::string instance;                      // of several operators this one: the pod's name
   std::string version;
   ProgressOptions progress;
+  ElectionOptions election;
 };
 
-// Runs until a stop is requested, then ends in order: workers, poller, informers, HTTP. Fails when it cannot begin: a
-// port in use, credentials that cannot work, no answer from the API server within the startup timeout (kUnavailable).
+// Runs until a stop is requested, then ends in order: workers, poller, lease, informers, HTTP. Fails when it cannot
+// begin: a port in use, credentials that cannot work, no answer from the API server within the startup timeout
+// (kUnavailable); and when it was the leader and is not any more (kTempFail: start again and stand by).
 Result<void> run_operator(const OperatorOptions& options, const Logger& log, const std::stop_token& stop);
 
 }  // namespace oarlock::control

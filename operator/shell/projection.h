@@ -3,10 +3,12 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <type_traits>
 
 #include "common/error.h"
 #include "operator/core/model.h"
 #include "operator/kube/field_filter.h"
+#include "operator/shell/packed.h"
 
 namespace oarlock::control {
 
@@ -14,11 +16,41 @@ namespace oarlock::control {
 struct CachedPod {
   Pod pod;
   std::string job;
+
+  bool operator==(const CachedPod&) const = default;
 };
 struct CachedService {
   Service service;
   std::string job;
+
+  bool operator==(const CachedService&) const = default;
 };
+
+// As the cache holds them. A member that is added to one of these structs must be named here too, else the structured
+// bindings do not compile.
+template <typename Visitor, typename T>
+  requires std::is_same_v<std::remove_const_t<T>, Termination>
+void pack_fields(Visitor& visit, T& termination) {
+  auto& [exit_code, reason, message, finished_at] = termination;
+  visit(exit_code), visit(reason), visit(message), visit(finished_at);
+}
+template <typename Visitor, typename T>
+  requires std::is_same_v<std::remove_const_t<T>, CachedPod>
+void pack_fields(Visitor& visit, T& cached) {
+  auto& [name, uid, resource_version, owner_uid, phase, reason, message, deleting, scheduled, unscheduled_message,
+         ready, disruption, pod_ip, node_name, trainer, waiting_reason, waiting_message] = cached.pod;
+  visit(cached.job), visit(name), visit(uid), visit(resource_version), visit(owner_uid), visit(phase), visit(reason);
+  visit(message), visit(deleting), visit(scheduled), visit(unscheduled_message), visit(ready), visit(disruption);
+  visit(pod_ip), visit(node_name), visit(trainer), visit(waiting_reason), visit(waiting_message);
+}
+template <typename Visitor, typename T>
+  requires std::is_same_v<std::remove_const_t<T>, CachedService>
+void pack_fields(Visitor& visit, T& cached) {
+  auto& [name, uid, owner_uid, deleting] = cached.service;
+  visit(cached.job), visit(name), visit(uid), visit(owner_uid), visit(deleting);
+}
+using PackedPod = Packed<CachedPod>;
+using PackedService = Packed<CachedService>;
 
 // The fields that each function below reads.
 kube::FieldFilter job_fields();

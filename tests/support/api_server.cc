@@ -104,6 +104,7 @@ int OperatorProcess::port() const {
 Reply OperatorProcess::get(const std::string& path) const {
   kube::TransportOptions options;
   options.server = "http://127.0.0.1:" + std::to_string(port());
+  if (!token_.empty()) options.token = std::make_shared<kube::ConstantToken>(token_);
   auto transport = kube::CpprestTransport::create(std::move(options));
   if (!transport) throw std::runtime_error(transport.error().message);
   const auto response = (*transport)->send({.method = "GET", .target = path, .body = "", .content_type = ""}, 10s, {});

@@ -73,6 +73,12 @@ class HostileServer {
         wait(POLLIN);
       }
     }
+    // The peer has gone; only where nothing more is expected of it.
+    bool closed() const {
+      char byte = 0;
+      const ssize_t n = ::recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+      return n == 0 || (n < 0 && errno != EAGAIN);
+    }
     bool read_request(Received& out) {
       out = {};
       while (out.head.find("\r\n\r\n") == std::string::npos) {
@@ -121,17 +127,22 @@ class HostileServer {
   // Called for each request; true: go on with the next of this connection, false: close it.
   using Handler = std::function<bool(Connection&, const Received&)>;
 
-  explicit HostileServer(Handler handler) : handler_(std::move(handler)) {
-    fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    if (::bind(fd_, reinterpret_cast<sockaddr*>(&address), size) != 0 || ::listen(fd_, 64) != 0 ||
-        ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+  enum class Loopback { kIpv4, kIpv6 };
+  explicit HostileServer(Handler handler, Loopback loopback = Loopback::kIpv4)
+      : handler_(std::move(handler)), v6_(loopback == Loopback::kIpv6) {
+    sockaddr_in four{};
+    four.sin_family = AF_INET;
+    four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    sockaddr_in6 six{};
+    six.sin6_family = AF_INET6;
+    six.sin6_addr = in6addr_loopback;
+    auto* address = v6_ ? reinterpret_cast<sockaddr*>(&six) : reinterpret_cast<sockaddr*>(&four);
+    socklen_t size = v6_ ? sizeof six : sizeof four;
+    fd_ = ::socket(v6_ ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (::bind(fd_, address, size) != 0 || ::listen(fd_, 64) != 0 || ::getsockname(fd_, address, &size) != 0) {
       throw std::runtime_error(std::string("hostile server: ") + std::strerror(errno));
     }
-    port_ = ntohs(address.sin_port);
+    port_ = ntohs(v6_ ? six.sin6_port : four.sin_port);
     acceptor_ = std::thread([this] { accept_loop(); });
   }
   ~HostileServer() {
@@ -144,7 +155,7 @@ class HostileServer {
   HostileServer& operator=(const HostileServer&) = delete;
 
   int port() const { return port_; }
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+  std::string url() const { return (v6_ ? "http://[::1]:" : "http://127.0.0.1:") + std::to_string(port_); }
   std::vector<Received> received() const {
     const std::lock_guard lock(mutex_);
     return received_;
@@ -181,6 +192,7 @@ class HostileServer {
   }
 
   const Handler handler_;
+  const bool v6_;
   int fd_ = -1;
   int port_ = 0;
   std::atomic<bool> stopping_ = false;

@@ -48,6 +48,7 @@ class ScriptedTransport final : public kube::Transport {
  private:
   kube::TransportResult<kube::Response> answer(const kube::Request& request, kube::ByteSink* sink) {
     using Kind = kube::TransportError::Kind;
+    const std::lock_guard lock(mutex_);
     if (answers_.empty()) {
       if (at_end_) at_end_();
       return tl::make_unexpected(kube::TransportError{Kind::kCancelled, "the script has ended"});
@@ -69,6 +70,7 @@ class ScriptedTransport final : public kube::Transport {
   }
 
   const std::shared_ptr<FakeClock> clock_;
+  std::mutex mutex_;
   std::deque<Answer> answers_;
   std::vector<kube::Request> requests_;
   std::function<void()> at_end_;

@@ -1,5 +1,6 @@
 // The program as a person meets it: flags, messages, exit codes, its HTTP server. The API server is played by a small
 // server, for it must be absent, empty or broken here; operator_scenario_test has the real one.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <csignal>
@@ -47,6 +48,12 @@ class OperatorProgram : public ::testing::Test {
         connection.answer(404, "404 page not found");
       } else if (request.target.find("watch=true") != std::string::npos) {
         connection.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        if (request.target.find("sendInitialEvents") != std::string::npos) {
+          const std::string end =
+              R"({"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}})"
+              "\n";
+          connection.write(fmt::format("{:x}\r\n{}\r\n", end.size(), end));
+        }
         connection.wait_for_close();
         return false;
       } else {

@@ -127,7 +127,11 @@ TEST_F(ConfigTest, WhatIsNotSupportedIsRefusedWithARemedy) {
   };
   const Error exec = with_user("exec: {command: aws}");
   EXPECT_EQ(exec.code, ExitCode::kConfig);
-  EXPECT_THAT(exec.message, HasSubstr("'exec' is not supported yet: use a client certificate or a token"));
+  EXPECT_THAT(exec.message, HasSubstr("user.exec: apiVersion '' is not known"));
+  EXPECT_THAT(with_user("exec: {apiVersion: client.authentication.k8s.io/v1}").message, HasSubstr("no 'command'"));
+  EXPECT_THAT(
+      with_user("exec: {command: aws, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Always}").message,
+      HasSubstr("'aws' wants a terminal"));
   EXPECT_THAT(with_user("auth-provider: {name: gcp}").message, HasSubstr("auth-provider"));
   EXPECT_THAT(with_user("username: a, password: b").message, HasSubstr("username"));
   EXPECT_THAT(with_user("client-key-data: '%%%'").message, HasSubstr("client-key-data is not base64"));
@@ -145,8 +149,7 @@ TEST_F(ConfigTest, InAPodTheServiceAccountIsUsed) {
   EXPECT_EQ(config->name_space, "oarlock-system");
 
   variables_["KUBERNETES_SERVICE_HOST"] = "fd00::1";
-  EXPECT_EQ(find_cluster_config("", environment(), (folder_.path() / "sa").string())->server,
-            "https://kubernetes.default.svc:6443");
+  EXPECT_EQ(find_cluster_config("", environment(), (folder_.path() / "sa").string())->server, "https://[fd00::1]:6443");
 
   std::filesystem::remove(token);
   const auto missing = find_cluster_config("", environment(), (folder_.path() / "sa").string());

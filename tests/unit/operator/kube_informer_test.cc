@@ -43,10 +43,11 @@ std::string error(int code, const std::string& reason, const std::string& messag
 
 class InformerTest : public ::testing::Test {
  protected:
-  InformerTest() {
+  explicit InformerTest(bool watch_list = false) {
     transport_->at_end([this] { stop_.request_stop(); });
     ReflectorOptions options{.resource = {"g", "v1", "things"}, .selection = {}, .fields = FieldFilter({"color"})};
     options.page_size = 2;
+    options.watch_list = watch_list;
     Informer<Thing>::Hooks hooks;
     hooks.project = [this](const nlohmann::json& json) -> Result<Thing> {
       ++projections_;
@@ -271,6 +272,94 @@ TEST_F(InformerTest, TheWatchHasAnIdleLimitAndALifeBeyondTheServers) {
   run();
   EXPECT_EQ(transport_->last_limits.idle, 90s);
   EXPECT_EQ(transport_->last_limits.total, 480s);
+}
+
+TEST_F(InformerTest, AWatchThatGoesBackIsNoticedAndEverythingIsReadAnew) {
+  transport_->script({.pieces = {list("100", {object("a", "90", "red")})}});
+  transport_->script({.pieces = {event("MODIFIED", object("a", "101", "blue")),
+                                 event("ADDED", object("b", "60", "red")), event("ADDED", object("c", "102", "red"))}});
+  transport_->script({.pieces = {list("61", {object("a", "40", "green"), object("b", "60", "red")})}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0", watch_from("100"), "?limit=2"));
+  EXPECT_THAT(problems_, ElementsAre(HasSubstr("went back from resourceVersion 101 to 60")));
+  EXPECT_EQ(color_of("a"), "green");
+  EXPECT_EQ(color_of("c"), "(none)");  // nothing after the step back is believed
+  EXPECT_FALSE(informer_->has_seen("100"));
+}
+
+// With WatchList: the state comes as the beginning of the watch.
+class WatchListTest : public InformerTest {
+ protected:
+  WatchListTest() : InformerTest(true) {}
+  static std::string initial_from(const std::string& version) {
+    return "?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan" +
+           (version.empty() ? "" : "&resourceVersion=" + version) + "&timeoutSeconds=450";
+  }
+  static std::string end_of_initial(const std::string& version) {
+    return event("BOOKMARK", R"({"metadata":{"resourceVersion":")" + version +
+                                 R"(","annotations":{"k8s.io/initial-events-end":"true"}}})");
+  }
+};
+
+TEST_F(WatchListTest, TheStateIsCommittedAtItsEndAndTheWatchGoesOn) {
+  transport_->script({.pieces = {event("ADDED", object("b", "40", "blue")), event("ADDED", object("a", "3", "red")),
+                                 event("MODIFIED", object("a", "41", "green")), event("ADDED", object("c", "5", "red")),
+                                 event("DELETED", object("c", "42", "red")), end_of_initial("50"),
+                                 event("ADDED", object("d", "51", "black"))},
+                      .failure = Failure::kBroken});
+  transport_->script({.pieces = {bookmark("60")}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre(initial_from("0"), watch_from("51")));
+  EXPECT_EQ(synced_, std::vector<size_t>{2});
+  EXPECT_THAT(changes_, ::testing::UnorderedElementsAre("a:->green", "b:->blue", "d:->black"));
+  EXPECT_TRUE(informer_->has_seen("60"));
+  EXPECT_THAT(problems_, IsEmpty());
+}
+
+TEST_F(WatchListTest, AStreamThatBreaksBeforeTheEndChangesNothing) {
+  transport_->script({.pieces = {event("ADDED", object("a", "3", "red"))}, .failure = Failure::kBroken});
+  transport_->script({.pieces = {event("ADDED", object("b", "4", "blue")), end_of_initial("9")}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre(initial_from("0"), initial_from("0")));
+  EXPECT_THAT(changes_, ElementsAre("b:->blue"));
+  EXPECT_THAT(problems_, SizeIs(1));
+  EXPECT_THAT(sleeper_->slept, ElementsAre(1200ms));
+}
+
+TEST_F(WatchListTest, AServerThatRefusesItIsListedFromThenOn) {
+  transport_->script({.status = 422, .pieces = {R"({"reason":"Invalid","message":"sendInitialEvents: Forbidden"})"}});
+  transport_->script({.pieces = {list("10", {object("a", "3", "red")})}});
+  transport_->script({.pieces = {error(410, "Expired", "too old")}});
+  transport_->script({.pieces = {list("20", {})}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre(initial_from("0"), "?resourceVersion=0", watch_from("10"), "?limit=2"));
+  EXPECT_THAT(problems_, ElementsAre("too old"));
+}
+
+TEST_F(WatchListTest, AServerThatIgnoresItIsListedFromThenOn) {
+  transport_->script({.pieces = {event("ADDED", object("a", "3", "red")), bookmark("7"), bookmark("8")}});
+  transport_->script({.pieces = {list("10", {object("a", "3", "red")})}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre(initial_from("0"), "?resourceVersion=0"));
+  EXPECT_THAT(changes_, ElementsAre("a:->red"));
+}
+
+TEST_F(WatchListTest, GoneInTheStreamBeginsAnewFromTheNewestAndUnchangedObjectsAreShared) {
+  transport_->script({.pieces = {event("ADDED", object("a", "3", "red")), event("ADDED", object("b", "4", "blue")),
+                                 end_of_initial("10"), error(410, "Expired", "too old")}});
+  transport_->script({.pieces = {event("ADDED", object("a", "3", "red")), end_of_initial("30")}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre(initial_from("0"), initial_from("")));
+  EXPECT_THAT((std::vector<std::string>{changes_.begin() + 2, changes_.end()}), ElementsAre("b:blue>-"));
+  EXPECT_EQ(projections_, 2);
+}
+
+TEST_F(WatchListTest, LoadIsAnsweredWithPatience) {
+  transport_->script({.status = 429, .pieces = {"{}"}, .retry_after = 5s});
+  transport_->script({.pieces = {end_of_initial("10")}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre(initial_from("0"), initial_from("0")));
+  EXPECT_THAT(sleeper_->slept, ElementsAre(5000ms));
 }
 
 }  // namespace

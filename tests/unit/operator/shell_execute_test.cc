@@ -59,8 +59,10 @@ class ExecuteTest : public ::testing::Test {
   std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();
   std::shared_ptr<test::ScriptedTransport> transport_ = std::make_shared<test::ScriptedTransport>(clock_);
   std::shared_ptr<OwnWrites> own_writes_ = std::make_shared<OwnWrites>(clock_);
-  Executor executor_{kube::Client(transport_, std::chrono::seconds(5)), own_writes_, EventSource{.instance = "me"},
-                     clock_, Logger::silent()};
+  kube::Client client_{transport_, std::chrono::seconds(5)};
+  std::shared_ptr<EventRecorder> events_ =
+      std::make_shared<EventRecorder>(client_, EventSource{.instance = "me"}, clock_, Logger::silent());
+  Executor executor_{client_, own_writes_, events_, Logger::silent()};
   Job job_;
   std::stop_source stop_;
   bool script_ended_ = false;
@@ -76,6 +78,7 @@ TEST_F(ExecuteTest, DoesTheActionsInOrderAndRemembersWhatItWrote) {
   EXPECT_FALSE(run({PatchStatus{}, CreateService{"j", "service"}, CreatePod{"j-0-0", 0, "pod"},
                     DeletePod{"j-0-0", "u", "9", "old"}, EmitEvent{}}));
   EXPECT_EQ(done_, 5);
+  EXPECT_TRUE(events_->flush());
   EXPECT_THAT(requests(),
               ElementsAre("PATCH /apis/oarlock.dev/v1alpha1/namespaces/ns/trainingjobs/j/status",
                           "POST /api/v1/namespaces/ns/services", std::string("POST ") + kPods,
@@ -176,10 +179,24 @@ TEST_F(ExecuteTest, AStatusOfAnOldOrDeletedJobIsNotWritten) {
 }
 
 TEST_F(ExecuteTest, AnEventThatCannotBeWrittenDoesNotMatter) {
-  transport_->script(failure(403, "Forbidden"));
   transport_->script({.pieces = {object("11")}});
   EXPECT_FALSE(run({EmitEvent{}, CreatePod{"j-0-0", 0, "{}"}}));
   EXPECT_EQ(done_, 2);
+  transport_->script(failure(403, "Forbidden"));
+  EXPECT_FALSE(events_->flush());
+}
+
+TEST_F(ExecuteTest, PodsAreCreatedInGrowingBatchesAndARefusalEndsThem) {
+  std::vector<Action> pods;
+  for (int i = 0; i < 20; ++i) pods.emplace_back(CreatePod{"j-0-" + std::to_string(i), i, "{}"});
+  for (int i = 0; i < 3; ++i) transport_->script({.pieces = {object(std::to_string(20 + i))}});
+  for (int i = 0; i < 20; ++i) transport_->script(failure(403, "Forbidden", "exceeded quota"));
+  const auto stop = run(pods);
+  ASSERT_TRUE(stop);
+  EXPECT_EQ(stop->kind, Stop::Kind::kFailed);
+  EXPECT_EQ(done_, 3);
+  EXPECT_EQ(requests().size(), 7u);  // 1, 2 and 4 at once
+  EXPECT_TRUE(waits_for(Kind::kPod, "22"));
 }
 
 TEST(EventBody, SaysWhatHappenedToWhom) {

@@ -1,0 +1,99 @@
+// Writes the Events, without keeping a reconcile waiting: on a thread of its own, and what is said again and again as
+// one Event with a series (events.k8s.io/v1), with the times of client-go's recorder (tools/events).
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "operator/core/model.h"
+#include "operator/kube/client.h"
+#include "operator/shell/event.h"
+
+namespace oarlock::control {
+
+// Which events are written, without threads or I/O: the first of a kind as an Event of its own, the second makes a
+// series of it, and from then on its count is written every half an hour and when it has ended (6 minutes of silence).
+// At most kBurst Events of one job at once, and one more every five minutes, as client-go's spam filter.
+class EventSeries {
+ public:
+  static constexpr int kBurst = 25;
+  static constexpr auto kRefill = std::chrono::minutes(5);
+  static constexpr auto kFinish = std::chrono::minutes(6);
+  static constexpr auto kRefresh = std::chrono::minutes(30);
+
+  struct Write {
+    kube::ObjectKey key;
+    std::string create;  // body of a POST; of a patch: what to create where the Event is gone
+    std::string patch;   // empty: it is a create
+  };
+
+  explicit EventSeries(EventSource source) : source_(std::move(source)) {}
+
+  std::optional<Write> add(const Job& job, const EmitEvent& event, SystemTime now, SteadyTime steady);
+  std::vector<Write> tick(SteadyTime steady);  // what is due; call it about once a minute
+  size_t size() const { return entries_.size(); }
+
+ private:
+  struct Entry {
+    kube::ObjectKey key;
+    std::string body;
+    int count = 1;
+    int written = 1;
+    SystemTime last_observed{};
+    SteadyTime last_steady{};
+    SteadyTime last_write{};
+  };
+  struct Bucket {
+    double tokens = kBurst;
+    SteadyTime at{};
+  };
+
+  bool may_create(const std::string& job_uid, SteadyTime steady);
+  static Write series_write(Entry& entry, SteadyTime steady);
+
+  const EventSource source_;
+  std::unordered_map<std::string, Entry> entries_;   // by all that makes two events the same
+  std::unordered_map<std::string, Bucket> buckets_;  // by the job's uid; full ones are dropped
+};
+
+class EventRecorder {
+ public:
+  static constexpr size_t kQueue = 1000;  // more than this and not yet written are lost
+
+  EventRecorder(kube::Client client, EventSource source, std::shared_ptr<const Clock> clock, const Logger& log);
+  ~EventRecorder();  // stops
+  EventRecorder(const EventRecorder&) = delete;
+  EventRecorder& operator=(const EventRecorder&) = delete;
+
+  void start();
+  void stop();  // after what is in the queue is written
+
+  // Thread-safe, and returns at once.
+  void record(const Job& job, const EmitEvent& event);
+
+  // Writes what is queued and due, on the calling thread: the thread does nothing else. False: a write failed.
+  bool flush();
+
+ private:
+  bool write(const EventSeries::Write& write) const;
+
+  const kube::Client client_;
+  const std::shared_ptr<const Clock> clock_;
+  const Logger log_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  EventSeries series_;
+  std::deque<EventSeries::Write> queue_;
+  std::jthread thread_;
+};
+
+}  // namespace oarlock::control

@@ -1,0 +1,116 @@
+// A struct of mostly short texts in one block of memory: what the cache holds ten thousand times. A text costs its
+// length and one byte (a std::string 32, and a block of its own when it is longer than 15), a uid 17 bytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "common/clock.h"
+
+namespace oarlock::control {
+
+// Numbers are LEB128, signed ones in zigzag; what is packed never leaves the process, so there are no versions.
+class PackWriter {
+ public:
+  void operator()(const std::string& text);
+  void operator()(bool value) { bytes_ += value ? '\1' : '\0'; }
+  void operator()(int value) { number((static_cast<uint64_t>(value) << 1) ^ static_cast<uint64_t>(value >> 31)); }
+  void operator()(SystemTime value);
+  template <typename Enum>
+    requires std::is_enum_v<Enum>
+  void operator()(Enum value) {
+    number(static_cast<uint64_t>(value));
+  }
+  template <typename T>
+  void operator()(const std::optional<T>& value) {
+    (*this)(value.has_value());
+    if (value) element(*value);
+  }
+  template <typename T>
+  void operator()(const std::vector<T>& values) {
+    number(values.size());
+    for (const T& value : values) element(value);
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  template <typename T>
+  void element(const T& value) {
+    if constexpr (requires { (*this)(value); }) {
+      (*this)(value);
+    } else {
+      pack_fields(*this, value);
+    }
+  }
+  void number(uint64_t value);
+  std::string bytes_;
+};
+
+class PackReader {
+ public:
+  explicit PackReader(const char* bytes) : at_(bytes) {}
+  void operator()(std::string& text);
+  void operator()(bool& value) { value = *at_++ != '\0'; }
+  void operator()(int& value) {
+    const uint64_t bits = number();
+    value = static_cast<int>(bits >> 1) ^ -static_cast<int>(bits & 1);
+  }
+  void operator()(SystemTime& value);
+  template <typename Enum>
+    requires std::is_enum_v<Enum>
+  void operator()(Enum& value) {
+    value = static_cast<Enum>(number());
+  }
+  template <typename T>
+  void operator()(std::optional<T>& value) {
+    bool there = false;
+    (*this)(there);
+    if (there) element(value.emplace());
+  }
+  template <typename T>
+  void operator()(std::vector<T>& values) {
+    values.resize(number());
+    for (T& value : values) element(value);
+  }
+
+ private:
+  template <typename T>
+  void element(T& value) {
+    if constexpr (requires { (*this)(value); }) {
+      (*this)(value);
+    } else {
+      pack_fields(*this, value);
+    }
+  }
+  uint64_t number();
+  const char* at_;
+};
+
+// Immutable. T needs pack_fields(visitor, T&), which gives each of its members to the visitor.
+template <typename T>
+class Packed {
+ public:
+  explicit Packed(const T& value) {
+    PackWriter writer;
+    pack_fields(writer, value);
+    const std::string& bytes = writer.bytes();
+    bytes_ = std::make_unique_for_overwrite<char[]>(bytes.size());
+    bytes.copy(bytes_.get(), bytes.size());
+  }
+  T unpack() const {
+    T value;
+    PackReader reader(bytes_.get());
+    pack_fields(reader, value);
+    return value;
+  }
+
+ private:
+  std::unique_ptr<char[]> bytes_;
+};
+
+}  // namespace oarlock::control

@@ -1,0 +1,98 @@
+// Two operators with a Lease against a real kube-apiserver: one works, the other takes over.
+#include <gmock/gmock.h>
+
+#include <csignal>
+
+#include "tests/support/job_world.h"
+
+namespace oarlock::test {
+namespace {
+
+using Json = nlohmann::json;
+
+class Election : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers);
+    server_->apply(OARLOCK_SOURCE "/manifests/crd");
+    ASSERT_TRUE(eventually([] { return server_->call("GET", "/apis/oarlock.dev/v1alpha1/trainingjobs").ok(); }));
+  }
+  static void TearDownTestSuite() { server_.reset(); }
+
+  // The times are a third of the usual ones, so that the test is as well.
+  std::unique_ptr<OperatorProcess> start(const std::string& name_space) {
+    return std::make_unique<OperatorProcess>(std::vector<std::string>{
+        "--kubeconfig", server_->kubeconfig(), "--namespace", name_space, "--leader-elect",
+        "--leader-elect-resource-namespace", name_space, "--leader-elect-lease-duration", "5",
+        "--leader-elect-renew-deadline", "3", "--leader-elect-retry-period", "1", "--log-level", "debug"});
+  }
+  static bool leads(const OperatorProcess& one) { return one.metric("leader_election_master_status") == 1; }
+  Json lease(const std::string& name_space) {
+    return server_->call("GET", "/apis/coordination.k8s.io/v1/namespaces/" + name_space + "/leases/oarlock-operator")
+        .body["spec"];
+  }
+
+  static std::unique_ptr<ApiServer> server_;
+};
+std::unique_ptr<ApiServer> Election::server_;
+
+TEST_F(Election, TheLeaderIsKilledInABurstOfJobsAndNothingIsLostOrDoubled) {
+  const std::string name_space = server_->make_namespace();
+  JobWorld world(*server_, name_space);
+  auto first = start(name_space);
+  ASSERT_TRUE(eventually([&] { return leads(*first); }));
+  auto second = start(name_space);
+  EXPECT_FALSE(leads(*second));
+  EXPECT_EQ(second->get("/readyz").status, 200);  // it stands by, with a full cache
+
+  constexpr int kJobs = 50;
+  for (int i = 0; i < kJobs; ++i) world.create_job("j" + std::to_string(i));
+  ASSERT_TRUE(eventually([&] { return world.all_pods().size() >= 20; }));
+  EXPECT_EQ(second->metric("controller_runtime_reconcile_total"), 0);
+  first->program().signal(SIGKILL);
+  const auto killed = std::chrono::steady_clock::now();
+  ASSERT_TRUE(eventually([&] { return leads(*second); })) << second->log();
+  // The lease's 5 s, a try, and room for a busy machine.
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(12));
+  EXPECT_EQ(lease(name_space)["leaseTransitions"], 1);
+
+  std::set<std::string> wanted;
+  for (int i = 0; i < kJobs; ++i) {
+    for (int rank = 0; rank < 2; ++rank) wanted.insert("j" + std::to_string(i) + "-0-" + std::to_string(rank));
+  }
+  world.wait_for_pods(wanted);
+  EXPECT_EQ(world.all_pods().size(), wanted.size());
+  for (const std::string& name : wanted) world.set_pod(name, pod_running());
+  for (int i = 0; i < kJobs; ++i) world.wait_for_phase("j" + std::to_string(i), "Running");
+  for (int i = 0; i < kJobs; ++i) EXPECT_EQ(world.status("j" + std::to_string(i))["attempt"], 0);
+}
+
+TEST_F(Election, ALeaderThatEndsInOrderHandsOverAtOnce) {
+  const std::string name_space = server_->make_namespace();
+  auto first = start(name_space);
+  ASSERT_TRUE(eventually([&] { return leads(*first); }));
+  auto second = start(name_space);
+  first->program().signal(SIGTERM);
+  EXPECT_EQ(first->program().wait(), 0);
+  ASSERT_TRUE(eventually([&] { return leads(*second); }));
+  EXPECT_EQ(lease(name_space)["leaseTransitions"], 1);
+}
+
+TEST_F(Election, ALeaderThatWasFrozenWritesNothingMoreAndEndsWith75) {
+  const std::string name_space = server_->make_namespace();
+  JobWorld world(*server_, name_space);
+  auto first = start(name_space);
+  ASSERT_TRUE(eventually([&] { return leads(*first); }));
+  first->program().signal(SIGSTOP);
+  world.create_job("j");
+  auto second = start(name_space);
+  ASSERT_TRUE(eventually([&] { return leads(*second); }));
+  world.wait_for_pods({"j-0-0", "j-0-1"});
+  first->program().signal(SIGCONT);
+  EXPECT_EQ(first->program().wait(), 75);
+  EXPECT_TRUE(first->logged("not the leader any more")) << first->log();
+  EXPECT_EQ(world.all_pods().size(), 2u);
+}
+
+}  // namespace
+}  // namespace oarlock::test

@@ -1,0 +1,267 @@
+// The operator behind a proxy that breaks things: killed after each single write of a job's whole life, answers lost,
+// watches frozen, gone, rewound, and API servers that show the past. The world must end up the same every time, and at
+// the end nothing is written any more.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include "tests/support/fault_proxy.h"
+#include "tests/support/job_world.h"
+
+namespace oarlock::test {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+using Fate = FaultProxy::Fate;
+using Names = std::set<std::string>;
+
+// An operator behind a proxy, in a namespace of its own. It is started again whenever it has been killed.
+class Stage {
+ public:
+  Stage(ApiServer& server, const std::string& name_space)
+      : proxy_(server.transport()), world_(server, name_space, [this] { revive(); }) {
+    std::ofstream(folder_.path() / "kubeconfig")
+        << "current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: '"
+        << proxy_.url() << "'}}]\n";
+  }
+
+  FaultProxy& proxy() { return proxy_; }
+  JobWorld& world() { return world_; }
+  OperatorProcess& process() { return *operator_; }
+
+  void revive() {
+    if (operator_ != nullptr && alive(pid_)) return;
+    if (operator_ != nullptr) ++kills_;
+    pid_ = 0;
+    operator_ = std::make_unique<OperatorProcess>(
+        std::vector<std::string>{"--kubeconfig", (folder_.path() / "kubeconfig").string(), "--namespace",
+                                 world_.name_space(), "--log-level", "debug"},
+        false);
+    pid_ = operator_->program().pid();
+  }
+  void kill() {
+    if (const pid_t pid = pid_; pid > 0) ::kill(pid, SIGKILL);
+  }
+  int kills() const { return kills_; }
+
+ private:
+  TemporaryFolder folder_;
+  FaultProxy proxy_;
+  JobWorld world_;
+  std::atomic<pid_t> pid_ = 0;
+  int kills_ = 0;
+  std::unique_ptr<OperatorProcess> operator_;
+};
+
+// What must be the same in the end: everything but times, uids and versions.
+std::string picture(JobWorld& world) {
+  Json out;
+  const Json status = world.status("j");
+  for (const char* key : {"phase", "attempt", "worldSize", "restarts", "nodes", "observedGeneration"})
+    out[key] = status.value(key, Json());
+  for (const Json& condition : status.value("conditions", Json::array()))
+    out["conditions"][condition["type"].get<std::string>()] = condition["status"];
+  for (const Json& record : status.value("attempts", Json::array()))
+    out["attempts"].push_back({record.value("attempt", -1), record.value("pod", ""), record.value("exitCode", -1)});
+  for (const Json& pod : world.all_pods())
+    out["pods"][pod["metadata"]["name"].get<std::string>()] = pod["status"]["phase"];
+  return out.dump();
+}
+
+// Changes of the job that mean nothing make the operator look again and again: after what was still to be done it must
+// write nothing for four looks in a row.
+void expect_rest(Stage& stage) {
+  JobWorld& world = stage.world();
+  world.wait("the operator", [&] { return stage.process().logged("\"msg\":\"ready\""); });
+  int quiet = 0;
+  for (int i = 0; i < 20 && quiet < 4; ++i) {
+    const int before = stage.proxy().writes();
+    const double looks = stage.process().metric("controller_runtime_reconcile_total");
+    world.patch_job("j", {{"metadata", {{"annotations", {{"n", std::to_string(i)}}}}}});
+    world.wait("a look", [&] { return stage.process().metric("controller_runtime_reconcile_total") > looks; });
+    quiet = stage.proxy().writes() == before ? quiet + 1 : 0;
+  }
+  if (quiet < 4) throw std::runtime_error("it writes at rest: " + stage.proxy().written().back());
+}
+
+// Create, a failure and the restart, suspend, resume, success, delete. Returns the picture before the delete.
+std::string play(Stage& stage) {
+  JobWorld& world = stage.world();
+  stage.revive();
+  world.create_job("j");
+  world.wait_for_pods({"j-0-0", "j-0-1"});
+  world.set_pod("j-0-0", pod_running());
+  world.set_pod("j-0-1", pod_running());
+  world.wait_for_phase("j", "Running");
+  world.set_pod("j-0-1", pod_ended(137));
+  world.wait_for_pods({"j-1-0", "j-1-1"});
+  world.set_pod("j-1-0", pod_running());
+  world.set_pod("j-1-1", pod_running());
+  world.wait_for_phase("j", "Running");
+  world.patch_job("j", {{"spec", {{"suspend", true}}}});
+  world.wait_for_phase("j", "Suspended");
+  world.wait_for_pods({});
+  world.patch_job("j", {{"spec", {{"suspend", false}}}});
+  world.wait("two live pods", [&] { return world.live_pods().size() == 2; });
+  const Names last = world.live_pods();
+  for (const std::string& name : last) world.set_pod(name, pod_running());
+  world.wait_for_phase("j", "Running");
+  for (const std::string& name : last) world.set_pod(name, pod_ended(0));
+  world.wait_for_phase("j", "Complete");
+  expect_rest(stage);
+  const std::string seen = picture(world);
+  world.call("DELETE", world.jobs() + "/j", {{"propagationPolicy", "Background"}});
+  world.wait("all pods to go", [&] { return world.all_pods().empty(); });
+  return seen;
+}
+
+class Fault : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers);
+    server_->apply(OARLOCK_SOURCE "/manifests/crd");
+    ASSERT_TRUE(eventually([] { return server_->call("GET", "/apis/oarlock.dev/v1alpha1/trainingjobs").ok(); }));
+  }
+  static void TearDownTestSuite() { server_.reset(); }
+
+  static std::unique_ptr<ApiServer> server_;
+};
+std::unique_ptr<ApiServer> Fault::server_;
+
+TEST_F(Fault, TheWorldIsTheSameWhereverItIsKilledOrAnAnswerIsLost) {
+  std::string wanted;
+  int writes = 0;
+  {
+    Stage calm(*server_, server_->make_namespace());
+    wanted = play(calm);
+    writes = calm.proxy().writes();
+    EXPECT_EQ(calm.kills(), 0);
+  }
+  ASSERT_GE(writes, 12);
+
+  // A fault for each write: every kind in turn over all of them would take minutes, so each number gets a kill, and
+  // every third one a lost answer or a lost request before it.
+  std::mutex mutex;
+  std::vector<std::string> namespaces;
+  for (int n = 1; n <= writes; ++n) namespaces.push_back(server_->make_namespace());
+  std::atomic<int> next = 1;
+  std::vector<std::string> problems;
+  const auto work = [&] {
+    for (int n = next++; n <= writes; n = next++) {
+      try {
+        Stage stage(*server_, namespaces[static_cast<size_t>(n - 1)]);
+        stage.proxy().on_write(
+            [n](int number, const auto&) {
+              if (number == n + 1 && n % 3 == 0) return Fate::kAnswerLost;
+              if (number == n + 1 && n % 3 == 1) return Fate::kLost;
+              return Fate::kPass;
+            },
+            [n, &stage](int number) {
+              if (number == n) stage.kill();
+            });
+        const std::string seen = play(stage);
+        const std::lock_guard lock(mutex);
+        if (seen != wanted) problems.push_back("killed after write " + std::to_string(n) + ": " + seen);
+        if (stage.kills() < 1 && n < writes) problems.push_back("not killed after write " + std::to_string(n));
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex);
+        problems.push_back("killed after write " + std::to_string(n) + ": " + error.what());
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i) threads.emplace_back(work);
+  }
+  EXPECT_THAT(problems, ::testing::IsEmpty()) << "without faults: " << wanted;
+}
+
+TEST_F(Fault, AWatchThatStandsStillMakesNothingTwice) {
+  Stage stage(*server_, server_->make_namespace());
+  stage.revive();
+  stage.world().wait("the watch", [&] { return stage.proxy().watches("pods") == 1; });
+  stage.proxy().freeze("pods");
+  stage.world().create_job("j");
+  stage.world().wait_for_pods({"j-0-0", "j-0-1"});
+  const int before = stage.proxy().writes();
+  // It looks at the job and does not see the pods that it made.
+  for (int i = 0; i < 5; ++i) {
+    const double looks = stage.process().metric("controller_runtime_reconcile_total");
+    stage.world().patch_job("j", {{"metadata", {{"annotations", {{"n", std::to_string(i)}}}}}});
+    stage.world().wait("a look", [&] { return stage.process().metric("controller_runtime_reconcile_total") > looks; });
+  }
+  EXPECT_EQ(stage.proxy().writes(), before) << stage.proxy().written().back();
+  stage.proxy().thaw(false);
+  for (const char* name : {"j-0-0", "j-0-1"}) stage.world().set_pod(name, pod_running());
+  stage.world().wait_for_phase("j", "Running");
+  expect_rest(stage);
+}
+
+TEST_F(Fault, EventsThatNobodySawMakeNoDifference) {
+  Stage stage(*server_, server_->make_namespace());
+  stage.revive();
+  stage.world().create_job("j");
+  stage.world().wait_for_pods({"j-0-0", "j-0-1"});
+  for (const char* name : {"j-0-0", "j-0-1"}) stage.world().set_pod(name, pod_running());
+  stage.world().wait_for_phase("j", "Running");
+  // A pod fails and is deleted; all that is ever seen of it is that it is not there.
+  stage.proxy().freeze("");
+  stage.world().set_pod("j-0-1", pod_ended(137));
+  stage.world().call("DELETE", stage.world().pods() + "/j-0-1", {{"gracePeriodSeconds", 0}});
+  stage.proxy().thaw(true);
+  stage.world().wait_for_pods({"j-1-0", "j-1-1"});
+  for (const char* name : {"j-1-0", "j-1-1"}) stage.world().set_pod(name, pod_running());
+  stage.world().wait_for_phase("j", "Running");
+  EXPECT_EQ(stage.world().status("j")["restarts"]["total"], 1);
+  expect_rest(stage);
+}
+
+TEST_F(Fault, AWatchThatGoesBackIsNoticed) {
+  Stage stage(*server_, server_->make_namespace());
+  stage.revive();
+  stage.world().create_job("j");
+  stage.world().wait_for_pods({"j-0-0", "j-0-1"});
+  Json old = stage.world().call("GET", stage.world().pods() + "/j-0-0");
+  for (const char* name : {"j-0-0", "j-0-1"}) stage.world().set_pod(name, pod_running());
+  stage.world().wait_for_phase("j", "Running");
+  old["status"] = pod_ended(137);  // what must not be believed
+  stage.proxy().inject("pods", Json{{"type", "MODIFIED"}, {"object", old}}.dump() + "\n");
+  stage.world().call("PATCH", stage.world().pods() + "/j-0-0", {{"metadata", {{"annotations", {{"a", "b"}}}}}});
+  stage.world().wait("the notice", [&] { return stage.process().logged("the watch went back"); });
+  expect_rest(stage);
+  EXPECT_EQ(stage.world().status("j")["restarts"]["total"], 0);
+  EXPECT_EQ(stage.world().status("j")["phase"], "Running");
+}
+
+// The operator starts anew and reaches an API server that is behind: the job as it was before a restart of the group.
+TEST_F(Fault, AnApiServerThatShowsThePastDoesNoHarm) {
+  Stage stage(*server_, server_->make_namespace());
+  stage.revive();
+  stage.world().create_job("j");
+  stage.world().wait_for_pods({"j-0-0", "j-0-1"});
+  for (const char* name : {"j-0-0", "j-0-1"}) stage.world().set_pod(name, pod_running());
+  stage.world().wait_for_phase("j", "Running");
+  const std::string then = stage.world().call("GET", stage.world().pods())["metadata"]["resourceVersion"];
+  stage.world().set_pod("j-0-1", pod_ended(137));
+  stage.world().wait_for_pods({"j-1-0", "j-1-1"});
+  for (const char* name : {"j-1-0", "j-1-1"}) stage.world().set_pod(name, pod_running());
+  stage.world().wait_for_phase("j", "Running");
+  const std::string wanted = picture(stage.world());
+
+  stage.proxy().show_the_past(then);
+  stage.kill();
+  stage.world().wait("the new one", [&] { return stage.kills() == 1 && stage.process().logged("\"msg\":\"ready\""); });
+  // Somebody fails in the past that it sees; here it only looks, more than once, and must not harm the present.
+  stage.world().wait("looks", [&] { return stage.process().metric("controller_runtime_reconcile_total") > 0; });
+  EXPECT_EQ(picture(stage.world()), wanted);
+  stage.proxy().present();
+  expect_rest(stage);
+  EXPECT_EQ(picture(stage.world()), wanted);
+}
+
+}  // namespace
+}  // namespace oarlock::test

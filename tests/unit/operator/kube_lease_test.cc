@@ -1,0 +1,259 @@
+// Leader election against a Lease in memory: two candidates, one clock that the test moves.
+#include "operator/kube/lease.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/scripted_transport.h"
+
+namespace oarlock::kube {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::Ge;
+using ::testing::IsEmpty;
+using Json = nlohmann::json;
+
+// A Lease with the preconditions of a real API server.
+class LeaseServer final : public Transport {
+ public:
+  TransportResult<Response> send(const Request& request, Milliseconds deadline, std::stop_token) override {
+    last_deadline = deadline;
+    requests.push_back(request.method);
+    if (away) return tl::make_unexpected(TransportError{TransportError::Kind::kConnect, "away"});
+    if (request.method == "DELETE") return ok(200);
+    if (request.method == "GET") return exists() ? ok(200) : error(404, "NotFound");
+    if (request.method == "POST") {
+      if (exists()) return error(409, "AlreadyExists");
+      return put(request.body);
+    }
+    if (Json::parse(request.body)["metadata"].value("resourceVersion", "") != std::to_string(version))
+      return error(409, "Conflict");
+    TransportResult<Response> written = put(request.body);
+    if (drop_next_answer) {
+      drop_next_answer = false;
+      return tl::make_unexpected(TransportError{TransportError::Kind::kBroken, "dropped"});
+    }
+    return written;
+  }
+  TransportResult<Response> stream(const Request&, ByteSink&, StreamLimits, std::stop_token) override {
+    return tl::make_unexpected(TransportError{TransportError::Kind::kRefused, "no streams"});
+  }
+
+  bool exists() const { return !lease.is_null(); }
+  std::string holder() const { return lease["spec"]["holderIdentity"]; }
+  int transitions() const { return lease["spec"]["leaseTransitions"]; }
+
+  Json lease;
+  int version = 0;
+  bool away = false;
+  bool drop_next_answer = false;
+  Milliseconds last_deadline{0};
+  std::vector<std::string> requests;
+
+ private:
+  TransportResult<Response> put(const std::string& body) {
+    lease = Json::parse(body);
+    lease["metadata"]["resourceVersion"] = std::to_string(++version);
+    return ok(200);
+  }
+  TransportResult<Response> ok(int status) {
+    return Response{.status = status, .body = lease.dump(), .retry_after = {}};
+  }
+  static TransportResult<Response> error(int status, const std::string& reason) {
+    return Response{.status = status, .body = Json{{"reason", reason}}.dump(), .retry_after = {}};
+  }
+};
+
+// Does what the test says instead of each sleep.
+class ActingSleeper final : public Sleeper {
+ public:
+  using Act = std::function<bool(Milliseconds)>;  // false: stopped
+  explicit ActingSleeper(Act act) : act_(std::move(act)) {}
+  bool sleep(Milliseconds duration, const std::stop_token&) override { return act_(duration); }
+
+ private:
+  const Act act_;
+};
+
+class LeaseTest : public ::testing::Test {
+ protected:
+  struct Candidate {
+    std::unique_ptr<LeaderElector> elector;
+    std::vector<std::string> leaders;
+    std::vector<std::string> problems;
+    int slow = 0;
+    std::function<bool(Milliseconds)> on_sleep = [](Milliseconds) { return false; };
+    bool acquire() { return elector->acquire({}); }
+    // One try, without waiting.
+    bool try_once() {
+      on_sleep = [](Milliseconds) { return false; };
+      return elector->acquire({});
+    }
+  };
+
+  std::unique_ptr<Candidate> candidate(const std::string& identity) {
+    auto out = std::make_unique<Candidate>();
+    Candidate* self = out.get();
+    LeaderElector::Hooks hooks;
+    hooks.on_new_leader = [self](const std::string& holder) { self->leaders.push_back(holder); };
+    hooks.on_problem = [self](const ApiError& error) { self->problems.push_back(error.message); };
+    hooks.on_slow_path = [self] { ++self->slow; };
+    out->elector = std::make_unique<LeaderElector>(
+        LeaseOptions{.key = {"ns", "lease"}, .identity = identity}, std::move(hooks), Client(server_, 5s), clock_,
+        std::make_shared<ActingSleeper>([self](Milliseconds duration) { return self->on_sleep(duration); }),
+        [] { return 0.5; });
+    return out;
+  }
+
+  std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();
+  std::shared_ptr<LeaseServer> server_ = std::make_shared<LeaseServer>();
+};
+
+TEST_F(LeaseTest, TheFirstCreatesItAndTheSecondWaitsUntilItHasExpiredByItsOwnClock) {
+  const auto a = candidate("a");
+  const auto b = candidate("b");
+  ASSERT_TRUE(a->try_once());
+  EXPECT_EQ(server_->holder(), "a");
+  EXPECT_EQ(server_->transitions(), 0);
+  EXPECT_EQ(server_->lease["spec"]["leaseDurationSeconds"], 15);
+  EXPECT_EQ(server_->lease["spec"]["renewTime"], "2023-11-14T22:13:20.000000Z");
+  EXPECT_FALSE(b->try_once());
+  // Whatever the times in it say: only what b sees change counts.
+  clock_->advance(14s);
+  EXPECT_FALSE(b->try_once());
+  clock_->advance(2s);
+  EXPECT_TRUE(b->try_once());
+  EXPECT_EQ(server_->holder(), "b");
+  EXPECT_EQ(server_->transitions(), 1);
+  EXPECT_THAT(b->leaders, ElementsAre("a", "b"));
+}
+
+TEST_F(LeaseTest, ARenewalKeepsTheOthersWaitingAndReadsNothing) {
+  const auto a = candidate("a");
+  const auto b = candidate("b");
+  ASSERT_TRUE(a->try_once());
+  server_->requests.clear();
+  int renewals = 0;
+  a->on_sleep = [&](Milliseconds pause) {
+    EXPECT_EQ(pause, 2s);
+    clock_->advance(pause);
+    EXPECT_FALSE(b->try_once());
+    return ++renewals <= 30;
+  };
+  std::stop_source stop;
+  EXPECT_FALSE(a->elector->hold(stop.get_token()));  // the sleeper ended it: not a stop
+  EXPECT_EQ(server_->holder(), "a");
+  EXPECT_EQ(server_->transitions(), 0);
+  EXPECT_EQ(std::count(server_->requests.begin(), server_->requests.end(), "PUT"), 30);
+  EXPECT_EQ(a->slow, 0);
+}
+
+TEST_F(LeaseTest, WaitingHasJitter) {
+  const auto a = candidate("a");
+  const auto b = candidate("b");
+  ASSERT_TRUE(a->try_once());
+  std::vector<Milliseconds> pauses;
+  b->on_sleep = [&](Milliseconds pause) {
+    pauses.push_back(pause);
+    return pauses.size() < 2;
+  };
+  EXPECT_FALSE(b->acquire());
+  EXPECT_THAT(pauses, ElementsAre(3200ms, 3200ms));  // 2 s and half of 1.2 times it
+}
+
+TEST_F(LeaseTest, ALeaderThatCannotRenewLeavesOffBeforeTheOthersTakeOver) {
+  const auto a = candidate("a");
+  ASSERT_TRUE(a->try_once());
+  const SteadyTime renewed = clock_->steady();
+  server_->away = true;
+  a->on_sleep = [&](Milliseconds pause) {
+    clock_->advance(pause);
+    return true;
+  };
+  EXPECT_EQ(a->elector->remaining(), 15s);
+  EXPECT_FALSE(a->elector->hold({}));
+  EXPECT_LE(clock_->steady() - renewed, 12s);
+  EXPECT_EQ(a->elector->remaining(), 0ms);
+  EXPECT_THAT(a->problems, ::testing::Not(IsEmpty()));
+}
+
+TEST_F(LeaseTest, ATakenLeaseIsNoticedAtTheNextRenewal) {
+  const auto a = candidate("a");
+  const auto b = candidate("b");
+  ASSERT_TRUE(a->try_once());
+  ASSERT_FALSE(b->try_once());
+  clock_->advance(16s);  // a was frozen
+  EXPECT_EQ(a->elector->remaining(), 0ms);
+  ASSERT_TRUE(b->try_once());
+  a->on_sleep = [](Milliseconds) { return true; };
+  EXPECT_FALSE(a->elector->hold({}));
+  EXPECT_EQ(server_->holder(), "b");
+  EXPECT_EQ(a->elector->remaining(), 0ms);
+}
+
+TEST_F(LeaseTest, ARenewalWhoseAnswerWasLostIsReadAndDoneAgain) {
+  const auto a = candidate("a");
+  ASSERT_TRUE(a->try_once());
+  server_->drop_next_answer = true;
+  int rounds = 0;
+  a->on_sleep = [&](Milliseconds pause) {
+    clock_->advance(pause);
+    return ++rounds <= 3;
+  };
+  a->elector->hold({});
+  EXPECT_EQ(server_->holder(), "a");
+  EXPECT_EQ(server_->transitions(), 0);
+  EXPECT_EQ(a->slow, 1);
+}
+
+TEST_F(LeaseTest, AReleasedLeaseIsTakenAtOnce) {
+  const auto a = candidate("a");
+  const auto b = candidate("b");
+  ASSERT_TRUE(a->try_once());
+  ASSERT_FALSE(b->try_once());
+  a->elector->release();
+  EXPECT_EQ(a->elector->remaining(), 0ms);
+  EXPECT_TRUE(b->try_once());
+  EXPECT_EQ(server_->holder(), "b");
+}
+
+TEST_F(LeaseTest, OfTwoThatTakeAnExpiredLeaseAtOnceOneWins) {
+  const auto a = candidate("a");
+  const auto b = candidate("b");
+  const auto c = candidate("c");
+  ASSERT_TRUE(a->try_once());
+  ASSERT_FALSE(b->try_once());
+  ASSERT_FALSE(c->try_once());
+  clock_->advance(16s);
+  EXPECT_TRUE(b->try_once());
+  EXPECT_FALSE(c->try_once());
+  EXPECT_EQ(server_->holder(), "b");
+}
+
+TEST_F(LeaseTest, OnlyTheLeaderWritesAndNotForLongerThanItLeads) {
+  const auto a = candidate("a");
+  LeasedTransport transport(server_, [&] { return a->elector->remaining(); });
+  const Request write{.method = "DELETE", .target = "/x", .body = "{}", .content_type = ""};
+  const Request read{.method = "GET", .target = "/x", .body = "", .content_type = ""};
+  server_->lease = Json::object();
+  EXPECT_TRUE(transport.send(read, 10s, {}));
+  const auto refused = transport.send(write, 10s, {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, TransportError::Kind::kRefused);
+  server_->lease = nullptr;
+  ASSERT_TRUE(a->try_once());
+  EXPECT_TRUE(transport.send(write, 10s, {}));
+  EXPECT_EQ(server_->last_deadline, 10s);
+  clock_->advance(9s);
+  EXPECT_TRUE(transport.send(write, 10s, {}));
+  EXPECT_EQ(server_->last_deadline, 6s);
+  clock_->advance(1s);
+  EXPECT_FALSE(transport.send(write, 10s, {}));
+}
+
+}  // namespace
+}  // namespace oarlock::kube

@@ -1,0 +1,128 @@
+// Which Events are written when things happen again and again.
+#include "operator/shell/event_recorder.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/scripted_transport.h"
+
+namespace oarlock::control {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+using Json = nlohmann::json;
+
+class EventSeriesTest : public ::testing::Test {
+ protected:
+  EventSeriesTest() {
+    job_.metadata.name = "j";
+    job_.metadata.name_space = "ns";
+    job_.metadata.uid = "u";
+  }
+  std::optional<EventSeries::Write> add(const std::string& message = "m", const std::string& reason = "Restarting") {
+    clock_.advance(1ms);
+    return series_.add(job_, {.reason = reason, .action = "Restart", .message = message, .pod = ""}, clock_.now(),
+                       clock_.steady());
+  }
+  std::vector<EventSeries::Write> tick(std::chrono::nanoseconds after) {
+    clock_.advance(after);
+    return series_.tick(clock_.steady());
+  }
+
+  test::FakeClock clock_;
+  Job job_;
+  EventSeries series_{EventSource{}};
+};
+
+TEST_F(EventSeriesTest, TheFirstIsAnEventTheSecondASeriesAndTheRestIsCounted) {
+  const auto first = add();
+  ASSERT_TRUE(first);
+  EXPECT_THAT(first->patch, IsEmpty());
+  EXPECT_FALSE(Json::parse(first->create).contains("series"));
+  const auto second = add();
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->key, first->key);
+  EXPECT_EQ(Json::parse(second->patch)["series"]["count"], 2);
+  EXPECT_THAT(Json::parse(second->patch)["series"]["lastObservedTime"], StartsWith("2023-11-14T22:13:20.002"));
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(add());
+  EXPECT_THAT(tick(1min), IsEmpty());
+  // It has ended: its last count is written, and what comes then is a new Event.
+  const auto last = tick(6min);
+  ASSERT_THAT(last, SizeIs(1));
+  EXPECT_EQ(Json::parse(last[0].patch)["series"]["count"], 12);
+  EXPECT_EQ(series_.size(), 0u);
+  const auto again = add();
+  ASSERT_TRUE(again);
+  EXPECT_THAT(again->patch, IsEmpty());
+  EXPECT_NE(again->key, first->key);
+}
+
+TEST_F(EventSeriesTest, ALongSeriesIsWrittenEveryHalfHour) {
+  add();
+  add();
+  int written = 0;
+  for (int minute = 0; minute < 91; ++minute) {
+    written += static_cast<int>(tick(1min).size());
+    EXPECT_FALSE(add());
+  }
+  EXPECT_EQ(written, 3);
+}
+
+TEST_F(EventSeriesTest, ASingleEventIsForgottenWithoutAWrite) {
+  add();
+  EXPECT_THAT(tick(7min), IsEmpty());
+  EXPECT_EQ(series_.size(), 0u);
+}
+
+TEST_F(EventSeriesTest, OtherWordsAreAnotherEvent) {
+  EXPECT_THAT(add("attempt 1")->patch, IsEmpty());
+  EXPECT_THAT(add("attempt 2")->patch, IsEmpty());
+  EXPECT_THAT(add("attempt 2", "Failed")->patch, IsEmpty());
+  EXPECT_EQ(series_.size(), 3u);
+}
+
+TEST_F(EventSeriesTest, AJobThatTalksTooMuchIsCutOffAndOthersAreNot) {
+  int written = 0;
+  for (int i = 0; i < 100; ++i) written += add("m" + std::to_string(i)) ? 1 : 0;
+  EXPECT_EQ(written, EventSeries::kBurst);
+  job_.metadata.uid = "other";
+  EXPECT_TRUE(add());
+  job_.metadata.uid = "u";
+  EXPECT_FALSE(add("later"));
+  clock_.advance(5min);
+  EXPECT_TRUE(add("much later"));
+  EXPECT_FALSE(add("and on"));
+}
+
+TEST(EventRecorder, CreatesThenPatchesAndMakesAnewWhatIsGone) {
+  const auto clock = std::make_shared<test::FakeClock>();
+  const auto transport = std::make_shared<test::ScriptedTransport>(clock);
+  EventRecorder recorder(kube::Client(transport, 5s), EventSource{.instance = "me"}, clock, Logger::silent());
+  Job job;
+  job.metadata.name = "j";
+  job.metadata.name_space = "ns";
+  const EmitEvent event{.reason = "R", .action = "A", .message = "m", .pod = ""};
+  recorder.record(job, event);
+  recorder.record(job, event);
+  transport->script({.status = 201, .pieces = {"{}"}});
+  transport->script({.status = 404, .pieces = {R"({"reason":"NotFound"})"}});
+  transport->script({.status = 201, .pieces = {"{}"}});
+  EXPECT_TRUE(recorder.flush());
+  const auto& sent = transport->requests();
+  ASSERT_THAT(sent, SizeIs(3));
+  EXPECT_EQ(sent[0].method, "POST");
+  EXPECT_EQ(sent[1].method, "PATCH");
+  EXPECT_THAT(sent[1].target, HasSubstr("/namespaces/ns/events/j."));
+  EXPECT_EQ(sent[2].method, "POST");
+  EXPECT_EQ(Json::parse(sent[2].body)["series"]["count"], 2);
+  EXPECT_TRUE(recorder.flush());
+  EXPECT_THAT(sent, SizeIs(3));
+}
+
+}  // namespace
+}  // namespace oarlock::control
