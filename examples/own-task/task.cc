@@ -70,7 +70,8 @@ class Kepler final : public oarlock::Task {
  public:
   explicit Kepler(oarlock::Fields& root) {
     root.section(
-        "data", [&](oarlock::Fields& data) { data.field("path", path_, "CSV file: name, distance in AU, period in days"); },
+        "data",
+        [&](oarlock::Fields& data) { data.field("path", path_, "CSV file: name, distance in AU, period in days"); },
         "the planets");
   }
 
