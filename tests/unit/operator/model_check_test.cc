@@ -55,7 +55,7 @@ std::vector<Setup> setups() {
       {"TwoPodsOneFault", with(job(2, 1), 1)},
       {"ThreePods", bounded(with(job(3, 2), 3), 500000), true},
       {"ANameThatIsTaken", with_foreign(with(job(1, 1), 2), "bert-1-0")},
-      {"Deadline", with(job(1, 1).deadline_seconds(20), 2)},
+      {"Deadline", with(job(1, 1).deadline_seconds(20), 1)},
       {"TimeToLive", with(job(1, 1).ttl_seconds(10), 2)},
       {"Backoff", with(JobBuilder().nodes(1).max_restarts(2), 2, false)},
       {"CleanAll", with(job(2, 0).clean_pod_policy(api::CleanPodPolicy::kAll), 1)},
