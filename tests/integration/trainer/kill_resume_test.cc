@@ -38,7 +38,10 @@ class KilledJob {
     wait_for_saves(ranks, begun_at, static_cast<int>(random_() % 4));
     if (inside_a_save) wait_for_a_save(ranks);
     wait_a_little(inside_a_save ? 4000 : 20000);
-    ranks.rank(static_cast<int>(random_() % static_cast<unsigned>(world_size_))).signal(SIGKILL);
+    const int victim = static_cast<int>(random_() % static_cast<unsigned>(world_size_));
+    ranks.rank(victim).signal(SIGKILL);
+    for (int rank = 0; rank < world_size_; ++rank)  // as the launcher does: the others may still wait for the victim
+      if (rank != victim) ranks.rank(rank).signal(SIGTERM);
     const std::vector<int> codes = ranks.wait();
     if (is_writing()) ++killed_inside_;
     check_checkpoints(begun_at);
