@@ -1,0 +1,65 @@
+// What the tests of whole runs share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <sstream>
+#include <string>
+
+#include "tests/support/rank_harness.h"
+#include "trainer/checkpoint/store.h"
+
+namespace oarlock::test {
+
+// A run that nobody waits for.
+inline constexpr char kLong[] =
+    "task: tiny\nsteps: 1000000\nbatch: {size: 16}\neval: {every_epochs: 0}\nlog: {every_steps: 10}\n";
+
+inline double seconds_of(const std::function<void()>& body) {
+  const auto begin = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Every tensor of a checkpoint as text: equal text is equal bits.
+inline std::string bits_of(const std::filesystem::path& folder) {
+  const auto checkpoint = read_checkpoint(folder);
+  EXPECT_TRUE(checkpoint) << checkpoint.error().message;
+  std::ostringstream out;
+  if (!checkpoint) return "";
+  out << "step " << checkpoint->state.step << " epoch " << checkpoint->state.epoch << "+"
+      << checkpoint->state.epoch_samples << "\n";
+  out << checkpoint->state.sections.dump() << "\n";
+  for (const auto& [section, tensors] : checkpoint->tensors) {
+    for (const auto& [name, tensor] : tensors) {
+      const auto* bytes = static_cast<const unsigned char*>(tensor.data_ptr());
+      uint64_t hash = 1469598103934665603ULL;  // FNV-1a
+      for (size_t i = 0; i < tensor.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211ULL;
+      out << section << "/" << name << " " << tensor.sizes() << " " << std::hex << hash << std::dec << "\n";
+    }
+  }
+  return out.str();
+}
+
+// Waits until the job has done so many steps; false: it never did.
+inline bool wait_for_step(TrainerRanks& ranks, int64_t step) {
+  const int port = ranks.metrics_port(0);
+  return eventually([&] {
+    const auto status = rank_status_from_json(http_get(port, kStatusPath));
+    return status && status->step >= step;
+  });
+}
+
+// One run that nobody disturbs; the checkpoint it ends with.
+inline std::string undisturbed(int world_size, const std::string& config, const std::filesystem::path& folder) {
+  TrainerRanks ranks(
+      world_size,
+      {.config = config, .arguments = {"--checkpoint-dir", folder.string()}, .environment = {}, .folder = {}});
+  for (const int code : ranks.wait()) EXPECT_EQ(code, 0);
+  return bits_of(*find_latest_checkpoint(folder)->folder);
+}
+
+}  // namespace oarlock::test
