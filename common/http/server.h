@@ -30,8 +30,9 @@ struct HttpServerOptions {
 
 class HttpServer {
  public:
-  // Listens on address:port ("0.0.0.0", "127.0.0.1"; "::" is all addresses, IPv4 and IPv6, of whatever the machine has
-  // of the two); port 0 picks a free one. Fails with kUnavailable and a message that names the port when it is taken.
+  // Listens on address:port ("0.0.0.0", "127.0.0.1"; "::" is all addresses, IPv4 and IPv6, as far as the machine and
+  // civetweb have them: Debian 12's civetweb is built without IPv6, so there it is "0.0.0.0"); port 0 picks a free one.
+  // Fails with kUnavailable and a message that names the port when it is taken.
   static Result<std::unique_ptr<HttpServer>> start(const std::string& address, int port, HttpRoutes routes,
                                                    HttpServerOptions options = {});
 
