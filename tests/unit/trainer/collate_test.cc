@@ -118,7 +118,8 @@ TEST(Graphs, NeighboursStayTheSameInEveryBatch) {
   const auto sums = [&](const std::vector<int64_t>& indices) {
     Batch batch;
     graphs->collate(indices, batch);
-    const at::Tensor messages = batch["x"].index_select(0, batch["edge_index"][0]).mul(batch["weight"].unsqueeze(1));
+    const at::Tensor messages =
+        batch["x"].index_select(0, batch["edge_index"][0]).mul(batch["weight"].unsqueeze(1).to(at::kFloat));
     return at::full_like(batch["x"], 0).index_add(0, batch["edge_index"][1], messages);
   };
   const at::Tensor together = sums({0, 1, 2});
