@@ -100,8 +100,8 @@ class TrainingOperator(System):
     """Kubeflow's training-operator. Outside of a cluster it needs its webhook's certificate where it looks for it."""
 
     name, user, flags = "training-operator", "bench-training-operator", ()
-    kNamespace = "kubeflow"
-    kCertificates = pathlib.Path("/tmp/k8s-webhook-server/serving-certs")  # fixed in its source
+    NAMESPACE = "kubeflow"
+    CERTIFICATES = pathlib.Path("/tmp/k8s-webhook-server/serving-certs")  # fixed in its source
 
     def __init__(self, plane, program):
         super().__init__(plane)
@@ -112,16 +112,17 @@ class TrainingOperator(System):
         self.plane.apply(*sorted(self._config.glob("crds/kubeflow.org_*.yaml")))
         made = webhooks.certificate(self.plane.folder / f"{self.user}-pki", "training-operator-ca",
                                     "training-operator.kubeflow.svc")
-        self.plane.apply_object("/api/v1/namespaces", self.kNamespace, {"metadata": {"name": self.kNamespace}})
-        self.plane.apply_object(f"/api/v1/namespaces/{self.kNamespace}/secrets", "training-operator-webhook-cert",
+        self.plane.apply_object("/api/v1/namespaces", self.NAMESPACE, {"metadata": {"name": self.NAMESPACE}})
+        self.plane.apply_object(f"/api/v1/namespaces/{self.NAMESPACE}/secrets", "training-operator-webhook-cert",
                                 made.secret("training-operator-webhook-cert"))
-        made.install(self.kCertificates)
+        made.install(self.CERTIFICATES)
         webhooks.register(self.plane, self._config / "webhook" / "manifests.yaml",
                           {"validating-webhook-configuration": "validator.training-operator.kubeflow.org"},
                           self._webhook_port, made.ca_bundle())
 
     def uninstall(self):
         webhooks.unregister(self.plane, "validator.training-operator.kubeflow.org")
+        webhooks.remove_certificate(self.CERTIFICATES)
 
     def command(self, probe_port):
         return [self._program, "--health-probe-bind-address", f"127.0.0.1:{probe_port}", "--metrics-bind-address",

@@ -8,6 +8,9 @@ import shutil
 from processes import run
 
 
+SERVED = ("ca.crt", "tls.crt", "tls.key")
+
+
 @dataclasses.dataclass
 class Certificate:
     """Files ca.crt, ca.key, tls.crt and tls.key in a folder."""
@@ -26,8 +29,19 @@ class Certificate:
 
     def install(self, folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for file in ("ca.crt", "tls.crt", "tls.key"):
+        for file in SERVED:
             shutil.copy(self.folder / file, folder / file)
+
+
+def remove_certificate(folder):
+    """What Certificate.install made."""
+    for file in SERVED:
+        (folder / file).unlink(missing_ok=True)
+    for left in (folder, folder.parent):
+        try:
+            left.rmdir()
+        except OSError:
+            return  # somebody else's
 
 
 def certificate(folder, ca_name, dns_name):
