@@ -1,0 +1,226 @@
+// The optimizer step over ranks: accumulation, mixed precision, and values that are not finite.
+#include "trainer/engine/train_step.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/support/rank_harness.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/trainer_program/tiny_task.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/config/fields_reader.h"
+#include "trainer/engine/randomness.h"
+
+namespace oarlock {
+namespace {
+
+using test::run_ranks;
+using test::TemporaryFolder;
+
+constexpr int64_t kBatch = 4;  // samples of a micro-batch
+
+std::unique_ptr<Task> tiny_task(const std::string& fault = "{}") {
+  const std::string text = "{data: {samples: 64}, model: {dropout: 0, batch_norm: false, fault: " + fault + "}}";
+  yaml::Problems problems("test");
+  FieldsReader reader(yaml::parse_all(text, "test")->front(), "", problems);
+  std::unique_ptr<Task> task = test::make_tiny(reader);
+  EXPECT_TRUE(problems.empty());
+  EXPECT_TRUE(task->prepare());
+  return task;
+}
+
+// One rank's step and what it works on.
+struct Trainer {
+  Trainer(const TrainerConfig& used, const RankGroup& group, const std::string& fault = "{}") : config(used) {
+    ::setenv("RANK", std::to_string(group.rank()).c_str(), 1);  // the fault asks for it
+    task = tiny_task(fault);
+    seed_model(1);
+    model = DistributedModel::create(task->build_model(), group, {}).value();
+    step = TrainStep::create(config, *task, *model, group).value();
+  }
+
+  // One step on the samples from `first` on, in micro-batches of these sizes.
+  void run(int64_t index, int64_t first, const std::vector<int64_t>& sizes) {
+    int64_t samples = 0;
+    for (const int64_t size : sizes) samples += size;
+    step->begin(index, samples, [](double lr) { return lr; });
+    for (const int64_t size : sizes) {
+      std::vector<int64_t> indices;
+      for (int64_t i = 0; i < size; ++i) indices.push_back(first++);
+      EXPECT_FALSE(step->complete());
+      step->add(make_batch(task->train_data(), indices));
+    }
+    EXPECT_TRUE(step->complete());
+  }
+
+  TensorMap weights() const {
+    TensorMap out;
+    for (const NamedTensor& item : model->parameters()) out[item.name] = item.tensor.detach().clone();
+    return out;
+  }
+
+  TrainerConfig config;
+  std::unique_ptr<Task> task;
+  std::unique_ptr<DistributedModel> model;
+  std::unique_ptr<TrainStep> step;
+};
+
+// The weights and averages after three steps on the same 16 samples each, by `ranks` ranks with `accumulation`
+// micro-batches.
+TensorMap trained(const TrainerConfig& config, int ranks, int64_t accumulation) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "weights";
+  run_ranks(ranks, [&](const RankGroup& group) {
+    Trainer trainer(config, group);
+    const std::vector<int64_t> sizes(static_cast<size_t>(accumulation), kBatch);
+    for (int64_t i = 0; i < 3; ++i) {
+      trainer.run(i, 16 * i + group.rank() * accumulation * kBatch, sizes);
+    }
+    TensorMap out = trainer.weights();
+    for (const Stateful* part : trainer.step->stateful()) {
+      for (const auto& [name, tensor] : part->tensors()) out[std::string(part->section()) + "/" + name] = tensor;
+    }
+    if (group.rank() == 0) {
+      ASSERT_TRUE(write_safetensors(path, out));
+    }
+  });
+  return read_safetensors(path).value().tensors;
+}
+
+TrainerConfig sgd() {
+  TrainerConfig config;
+  config.optimizer.kind = OptimizerKind::kSgd;
+  config.optimizer.lr = 0.5;
+  config.optimizer.momentum = 0.9;
+  return config;
+}
+
+TEST(TrainStep, AccumulationEqualsMoreRanksOnTheSameSamples) {
+  const TrainerConfig plain = sgd();
+  TrainerConfig clipped = sgd();
+  clipped.gradient.clip_norm = 0.1;
+  clipped.ema.enabled = true;
+  clipped.ema.decay = 0.5;
+  TrainerConfig skipping = sgd();
+  skipping.nonfinite.loss = NonfiniteLoss::kSkip;
+  TrainerConfig adamw;
+  adamw.gradient.clip_value = 0.01;
+  for (const TrainerConfig& config : {plain, clipped, skipping, adamw}) {
+    const TensorMap expected = trained(config, 4, 1);
+    for (const auto& [ranks, accumulation] : {std::pair{1, 4}, {2, 2}}) {
+      const TensorMap actual = trained(config, ranks, accumulation);
+      ASSERT_EQ(actual.size(), expected.size());
+      for (const auto& [name, tensor] : expected) {
+        EXPECT_LE((actual.at(name) - tensor).abs().max().item<double>(), 2e-6)
+            << name << " of " << ranks << " ranks with " << accumulation << " micro-batches";
+      }
+    }
+  }
+}
+
+TEST(TrainStep, UnevenMicroBatchesCountBySamples) {
+  run_ranks(1, [](const RankGroup& group) {
+    Trainer whole(sgd(), group);
+    Trainer parts(sgd(), group);
+    whole.run(0, 0, {10});
+    parts.run(0, 0, {4, 4, 2});
+    EXPECT_NEAR(whole.step->read().loss, parts.step->read().loss, 1e-6);
+    for (const auto& [name, tensor] : whole.weights()) {
+      EXPECT_LE((parts.weights().at(name) - tensor).abs().max().item<double>(), 1e-6) << name;
+    }
+    parts.step->begin(1, 4, [](double lr) { return lr; });
+    const std::vector<int64_t> five = {0, 1, 2, 3, 4};
+    EXPECT_THROW(parts.step->add(make_batch(parts.task->train_data(), five)), std::logic_error);
+  });
+}
+
+bool same(const TensorMap& a, const TensorMap& b) {
+  return std::all_of(a.begin(), a.end(), [&](const auto& item) { return at::equal(item.second, b.at(item.first)); });
+}
+
+// One rank's loss is NaN in the second step: no rank takes it, and all go on together.
+TEST(TrainStep, OneRanksNaNSkipsTheStepOnAllRanks) {
+  TrainerConfig by_loss = sgd();
+  by_loss.nonfinite.loss = NonfiniteLoss::kSkip;
+  TrainerConfig by_gradient = sgd();
+  by_gradient.nonfinite.gradient = NonfiniteGradient::kSkip;
+  TrainerConfig by_norm = by_gradient;
+  by_norm.gradient.clip_norm = 1;
+  TrainerConfig adamw = by_loss;
+  adamw.optimizer = {};
+  TrainerConfig scaled = sgd();
+  scaled.amp.enabled = true;
+  scaled.amp.dtype = AmpType::kFp16;
+  scaled.amp.init_scale = 64;
+  for (const TrainerConfig& config : {by_loss, by_gradient, by_norm, adamw, scaled}) {
+    run_ranks(3, [&](const RankGroup& group) {
+      Trainer trainer(config, group, "{kind: nan, rank: 1, step: 1}");
+      const int64_t first = group.rank() * kBatch;
+      trainer.run(0, first, {kBatch});
+      const TensorMap before = trainer.weights();
+      const TensorMap state = copy_to_cpu(trainer.step->stateful()[0]->tensors());
+      trainer.run(1, first, {kBatch});
+      EXPECT_TRUE(same(before, trainer.weights()));
+      EXPECT_TRUE(same(state, trainer.step->stateful()[0]->tensors()));
+      EXPECT_EQ(trainer.step->read().skipped, 1);
+      EXPECT_EQ(trainer.step->read().skipped_in_a_row, 1);
+      EXPECT_EQ(trainer.step->read().loss_scale.value_or(32), 32) << "backed off on every rank";
+      trainer.run(2, first, {kBatch});
+      EXPECT_FALSE(same(before, trainer.weights()));
+      EXPECT_EQ(trainer.step->read().skipped, 1);
+      EXPECT_EQ(trainer.step->read().skipped_in_a_row, 0);
+      EXPECT_TRUE(equal_on_all_ranks(trainer.model->parameters(), group));
+    });
+  }
+}
+
+// An infinite loss whose gradient would be finite still poisons its rank's gradient.
+TEST(TrainStep, AnInfiniteLossIsNotFinite) {
+  TrainerConfig config = sgd();
+  config.nonfinite.loss = NonfiniteLoss::kSkip;
+  run_ranks(2, [&](const RankGroup& group) {
+    Trainer trainer(config, group, "{kind: inf, rank: 0, step: 0}");
+    const TensorMap before = trainer.weights();
+    trainer.run(0, 0, {kBatch});
+    EXPECT_TRUE(same(before, trainer.weights()));
+    EXPECT_EQ(trainer.step->read().skipped, 1);
+  });
+}
+
+TEST(TrainStep, MixedPrecisionStaysNearFullPrecision) {
+  const TensorMap expected = trained(sgd(), 2, 2);
+  for (const AmpType dtype : {AmpType::kBf16, AmpType::kFp16}) {
+    TrainerConfig config = sgd();
+    config.amp.enabled = true;
+    config.amp.dtype = dtype;
+    config.amp.init_scale = 1024;
+    const TensorMap actual = trained(config, 2, 2);
+    for (const auto& [name, tensor] : expected) {
+      const double difference = (actual.at(name) - tensor).abs().max().item<double>();
+      EXPECT_LE(difference, dtype == AmpType::kBf16 ? 0.03 : 0.005) << name;
+      if (name == "fc1.weight") {
+        EXPECT_GT(difference, 0) << "the lower precision was not used";
+      }
+    }
+    EXPECT_EQ(actual.contains("grad-scaler/scale"), dtype == AmpType::kFp16);
+  }
+}
+
+TEST(TrainStep, WhatIsOffIsNotThere) {
+  run_ranks(1, [](const RankGroup& group) {
+    Trainer trainer(sgd(), group);
+    trainer.run(0, 0, {kBatch});
+    const StepReading reading = trainer.step->read();
+    EXPECT_GT(reading.loss, 0);
+    EXPECT_FALSE(reading.gradient_norm);
+    EXPECT_FALSE(reading.loss_scale);
+    EXPECT_EQ(trainer.step->average(), nullptr);
+    EXPECT_EQ(trainer.step->stateful().size(), 1U);
+  });
+}
+
+}  // namespace
+}  // namespace oarlock

@@ -1,0 +1,141 @@
+// What happens to a job when one of its ranks fails, hangs or is lost.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "tests/integration/trainer/run_support.h"
+
+namespace oarlock {
+namespace {
+
+using test::eventually;
+using test::kLong;
+using test::seconds_of;
+using test::TemporaryFolder;
+using test::TrainerRanks;
+using test::wait_for_step;
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Failure, AKilledRankIsNoticedAtOnce) {
+  for (const int victim : {0, 2}) {
+    TrainerRanks ranks(3, {.config = kLong, .arguments = {"--metrics-port", "auto"}, .environment = {}, .folder = {}});
+    ASSERT_TRUE(wait_for_step(ranks, 5));
+    const double seconds = seconds_of([&] {
+      ranks.rank(victim).signal(SIGKILL);
+      const std::vector<int> codes = ranks.wait();
+      for (int rank = 0; rank < 3; ++rank) {
+        EXPECT_EQ(codes[static_cast<size_t>(rank)], rank == victim ? 128 + SIGKILL : to_int(ExitCode::kPeerLost))
+            << rank;
+      }
+    });
+    EXPECT_LT(seconds, 2);
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == victim) continue;
+      EXPECT_EQ(ranks.last_word(rank).reason, "PeerLost");
+      EXPECT_GE(ranks.last_word(rank).step, 5);
+      EXPECT_THAT(ranks.rank(rank).err(), HasSubstr("another rank was lost"));
+    }
+  }
+}
+
+TEST(Failure, AMasterThatIsLostBeforeAllHaveMetReleasesTheOthers) {
+  TrainerRanks ranks(2, {.config = kLong,
+                         .arguments = {},
+                         .environment = {{"WORLD_SIZE", "3"}, {"LOCAL_WORLD_SIZE", "3"}},
+                         .folder = {}});
+  ASSERT_TRUE(eventually([&] {
+    return ranks.log_line(0, "rendezvous: waiting for ranks").value("missing", "") == "2";
+  })) << ranks.rank(0).err();
+  const double seconds = seconds_of([&] {
+    ranks.rank(0).signal(SIGKILL);
+    EXPECT_THAT(ranks.wait(), ElementsAre(128 + SIGKILL, to_int(ExitCode::kPeerLost)));
+  });
+  EXPECT_LT(seconds, 2);
+  EXPECT_THAT(ranks.last_word(1).message, HasSubstr("rank 0 at 127.0.0.1:"));
+}
+
+TEST(Failure, AHangingRankEndsTheOthersAtTheTimeOut) {
+  const std::string config = std::string(kLong) + "distributed: {timeout_seconds: 1}\n";
+  TrainerRanks ranks(2, {.config = config, .arguments = {"--metrics-port", "auto"}, .environment = {}, .folder = {}});
+  ASSERT_TRUE(wait_for_step(ranks, 5));
+  const double seconds = seconds_of([&] {
+    ranks.rank(1).signal(SIGSTOP);
+    EXPECT_EQ(ranks.rank(0).wait(), to_int(ExitCode::kPeerLost));
+  });
+  EXPECT_LT(seconds, 3);
+  EXPECT_THAT(ranks.last_word(0).message, AllOf(HasSubstr("timed out"), HasSubstr("distributed.timeout_seconds")));
+}
+
+TEST(Failure, ARanksOwnFailureKeepsItsCode) {
+  TrainerRanks ranks(2, {.config = std::string(kLong) + "model: {fault: {kind: throw, rank: 1, step: 6}}\n",
+                         .arguments = {},
+                         .environment = {},
+                         .folder = {}});
+  EXPECT_THAT(ranks.wait(), ElementsAre(to_int(ExitCode::kPeerLost), to_int(ExitCode::kSoftware)));
+  EXPECT_THAT(ranks.last_word(1).message, HasSubstr("the fault 'throw'"));
+  EXPECT_EQ(ranks.last_word(1).step, 6);
+}
+
+TEST(Failure, MissingDataFailsItsRankAndReleasesTheOthers) {
+  TrainerRanks ranks(2, {.config = std::string(kLong) + "model: {fault: {kind: prepare, rank: 0}}\n",
+                         .arguments = {},
+                         .environment = {},
+                         .folder = {}});
+  EXPECT_THAT(ranks.wait(), ElementsAre(to_int(ExitCode::kNoInput), to_int(ExitCode::kPeerLost)));
+}
+
+TEST(Failure, AModelThatDiffersStopsAllWithItsName) {
+  TrainerRanks ranks(2, {.config = std::string(kLong) + "model: {fault: {kind: shape, rank: 1}}\n",
+                         .arguments = {},
+                         .environment = {},
+                         .folder = {}});
+  EXPECT_THAT(ranks.wait(), ElementsAre(78, 78));
+  EXPECT_THAT(ranks.last_word(1).message, HasSubstr("'fc1.weight'"));
+}
+
+TEST(Failure, ALossThatIsNotFiniteStopsAllAndIsNeverSaved) {
+  const TemporaryFolder folder;
+  const std::string config =
+      "task: tiny\nsteps: 1000\nbatch: {size: 16}\nlog: {every_steps: 1000}\ncheckpoint: {every_steps: 5, "
+      "every_epochs: 0}\n"
+      "eval: {every_epochs: 0}\nmodel: {fault: {kind: nan, rank: 1, step: 12}}\n";
+  TrainerRanks ranks(
+      2,
+      {.config = config, .arguments = {"--checkpoint-dir", folder.path().string()}, .environment = {}, .folder = {}});
+  EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kDataErr)));
+  for (const int rank : {0, 1}) EXPECT_EQ(ranks.last_word(rank).reason, "NonFiniteLoss");
+  EXPECT_THAT(ranks.last_word(0).message, AllOf(HasSubstr("nan"), HasSubstr("optimizer.lr")));
+  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 10);
+}
+
+TEST(Failure, AGradientThatIsNotFiniteStopsAllByPolicy) {
+  const TemporaryFolder folder;
+  const std::string config =
+      "task: tiny\nsteps: 1000\nbatch: {size: 16}\nlog: {every_steps: 10}\ncheckpoint: {every_steps: 5, every_epochs: "
+      "0}\neval: {every_epochs: 0}\nnonfinite: {loss: skip, gradient: stop}\n"
+      "model: {fault: {kind: inf, rank: 1, step: 12}}\n";
+  TrainerRanks ranks(
+      2,
+      {.config = config, .arguments = {"--checkpoint-dir", folder.path().string()}, .environment = {}, .folder = {}});
+  EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kDataErr)));
+  for (const int rank : {0, 1}) EXPECT_EQ(ranks.last_word(rank).reason, "NonFiniteGradient");
+  EXPECT_THAT(ranks.last_word(0).message, AllOf(HasSubstr("1 of the steps up to 15"), HasSubstr("nonfinite.gradient")));
+  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 10);
+}
+
+TEST(Failure, TooManySkippedStepsInARowStopAll) {
+  const std::string config =
+      "task: tiny\nsteps: 1000\nbatch: {size: 16}\nlog: {every_steps: 5}\neval: {every_epochs: 0}\n"
+      "nonfinite: {loss: skip, max_consecutive: 4}\n"
+      "model: {fault: {kind: nan_from, rank: 0, step: 12}}\n";
+  TrainerRanks ranks(2, {.config = config, .arguments = {}, .environment = {}, .folder = {}});
+  EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kDataErr)));
+  EXPECT_THAT(ranks.last_word(1).message, AllOf(HasSubstr("last 8 steps up to 20"), HasSubstr("max_consecutive is 4")));
+}
+
+}  // namespace
+}  // namespace oarlock

@@ -1,0 +1,145 @@
+// Bad input: one line, the exit code, and the termination message.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "tests/integration/trainer/run_support.h"
+#include "trainer/distributed/socket.h"
+
+namespace oarlock {
+namespace {
+
+using test::kLong;
+using test::seconds_of;
+using test::TemporaryFolder;
+using test::TrainerRanks;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct Bad {
+  const char* name;
+  std::string config;
+  std::vector<std::string> arguments;
+  std::map<std::string, std::string> environment;
+  ExitCode code;
+  std::vector<std::string> words;
+};
+
+class BadInput : public testing::TestWithParam<Bad> {};
+
+TEST_P(BadInput, OneLineTheCodeAndTheTerminationMessage) {
+  const Bad& bad = GetParam();
+  TrainerRanks ranks(1,
+                     {.config = bad.config, .arguments = bad.arguments, .environment = bad.environment, .folder = {}});
+  const double seconds = seconds_of([&] { EXPECT_THAT(ranks.wait(), ElementsAre(to_int(bad.code))); });
+  EXPECT_LT(seconds, 5);
+  const std::string err = ranks.rank(0).err();
+  for (const std::string& word : bad.words) {
+    EXPECT_THAT(err, HasSubstr(word));
+    EXPECT_THAT(ranks.last_word(0).message, HasSubstr(word));
+  }
+  EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 1) << err;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, BadInput,
+    testing::Values(Bad{"unknown_key",
+                        "task: tiny\nsteps: 1\nepohcs: 2\n",
+                        {},
+                        {},
+                        ExitCode::kConfig,
+                        {"trainer.yaml:3:1", "epohcs", "epochs"}},
+                    Bad{"no_master_addr",
+                        kLong,
+                        {},
+                        {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "29500"}},
+                        ExitCode::kConfig,
+                        {"MASTER_ADDR"}},
+                    Bad{"rank_too_large",
+                        kLong,
+                        {},
+                        {{"RANK", "2"}, {"WORLD_SIZE", "2"}},
+                        ExitCode::kConfig,
+                        {"RANK=2", "WORLD_SIZE=2"}},
+                    Bad{"uneven_global_batch",
+                        "task: tiny\nsteps: 1\nbatch: {size: 3, per: global}\n",
+                        {},
+                        {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}},
+                        ExitCode::kConfig,
+                        {"global batch of 3", "2 ranks"}},
+                    Bad{"no_full_batch",
+                        "task: tiny\nsteps: 1\nbatch: {size: 1000, drop_last: true}\n",
+                        {},
+                        {},
+                        ExitCode::kConfig,
+                        {"drop_last"}},
+                    Bad{"cuda_is_not_there",
+                        "task: tiny\nsteps: 1\ndevice: cuda\n",
+                        {},
+                        {},
+                        ExitCode::kUnavailable,
+                        {"device: cuda"}},
+                    Bad{"master_never_comes",
+                        "task: tiny\nsteps: 1\ndistributed: {rendezvous_timeout_seconds: 0.3}\n",
+                        {},
+                        {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}},
+                        ExitCode::kTempFail,
+                        {"127.0.0.1:1", "Connection refused"}}),
+    [](const auto& test_case) { return std::string(test_case.param.name); });
+
+TEST(Input, TheMetricsPortIsInUse) {
+  const auto listener = listen_on(0);
+  ASSERT_TRUE(listener);
+  TrainerRanks ranks(1, {.config = kLong,
+                         .arguments = {"--metrics-port", std::to_string(listener->port)},
+                         .environment = {},
+                         .folder = {}});
+  EXPECT_THAT(ranks.wait(), ElementsAre(to_int(ExitCode::kUnavailable)));
+  EXPECT_THAT(ranks.last_word(0).message, HasSubstr(std::to_string(listener->port)));
+  ::close(listener->descriptor);
+}
+
+TEST(Input, TheRendezvousPortIsInUse) {
+  const auto listener = listen_on(0);
+  ASSERT_TRUE(listener);
+  TrainerRanks ranks(1, {.config = kLong,
+                         .arguments = {},
+                         .environment = {{"RANK", "0"},
+                                         {"WORLD_SIZE", "2"},
+                                         {"MASTER_ADDR", "127.0.0.1"},
+                                         {"MASTER_PORT", std::to_string(listener->port)}},
+                         .folder = {}});
+  EXPECT_THAT(ranks.wait(), ElementsAre(to_int(ExitCode::kUnavailable)));
+  EXPECT_THAT(ranks.last_word(0).message, AllOf(HasSubstr(std::to_string(listener->port)), HasSubstr("MASTER_PORT")));
+  ::close(listener->descriptor);
+}
+
+TEST(CommandLine, HelpVersionCheckAndUsage) {
+  const TemporaryFolder folder;
+  const std::string good = folder.path() / "good.yaml";
+  const std::string bad = folder.path() / "bad.yaml";
+  std::ofstream(good) << "task: tiny\nsteps: 1\n";
+  std::ofstream(bad) << "task: tiny\nsteps: 1\nmodel: {hiden: 3}\n";
+  const auto run = [](const std::vector<std::string>& arguments, int code) {
+    std::vector<std::string> argv = {test::test_trainer()};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    test::Program program(argv);
+    EXPECT_EQ(program.wait(), code);
+    return program.out() + program.err();
+  };
+  EXPECT_THAT(run({"--help"}, 0), AllOf(HasSubstr("--config"), HasSubstr("examples:"), HasSubstr("exit codes:")));
+  EXPECT_THAT(run({"--version"}, 0), HasSubstr("oarlock-trainer "));
+  EXPECT_THAT(run({"--config", good, "--check"}, 0), HasSubstr("is valid"));
+  EXPECT_THAT(run({"--config", bad, "--check"}, 78),
+              HasSubstr("bad.yaml:3:9: model.hiden: unknown key; did you mean 'hidden'?"));
+  EXPECT_THAT(run({"--config", "/nowhere.yaml", "--check"}, 66), HasSubstr("/nowhere.yaml"));
+  EXPECT_THAT(run({}, 64), HasSubstr("OARLOCK_CONFIG"));
+  EXPECT_THAT(run({"--confg", good}, 64), HasSubstr("--confg"));
+  EXPECT_THAT(run({"--config", good, "--metrics-port", "many"}, 64), HasSubstr("--metrics-port"));
+}
+
+}  // namespace
+}  // namespace oarlock

@@ -1,0 +1,129 @@
+// What a run tells about itself over HTTP.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <sstream>
+
+#include "common/clock.h"
+#include "tests/integration/trainer/run_support.h"
+
+namespace oarlock {
+namespace {
+
+using test::eventually;
+using test::http_get;
+using test::kLong;
+using test::TemporaryFolder;
+using test::TrainerRanks;
+using test::wait_for_step;
+using testing::Each;
+using testing::HasSubstr;
+
+double value_of(const std::string& exposition, const std::string& series) {
+  std::istringstream lines(exposition);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(series + " ")) return std::stod(line.substr(series.size() + 1));
+  }
+  ADD_FAILURE() << series << " is not in\n" << exposition;
+  return -1;
+}
+
+TEST(RunMetrics, MetricsAndStatusWhileItRuns) {
+  const TemporaryFolder folder;
+  TrainerRanks ranks(2, {.config = std::string(kLong) + "checkpoint: {every_steps: 20}\n",
+                         .arguments = {"--checkpoint-dir", folder.path().string(), "--metrics-port", "auto"},
+                         .environment = {{"OARLOCK_ATTEMPT", "2"}, {"OARLOCK_UID", "uid-9"}},
+                         .folder = {}});
+  ASSERT_TRUE(wait_for_step(ranks, 40));
+  const int port = ranks.metrics_port(0);
+  const auto status = rank_status_from_json(http_get(port, kStatusPath));
+  ASSERT_TRUE(status);
+  EXPECT_EQ(status->rank, 0);
+  EXPECT_EQ(status->world_size, 2);
+  EXPECT_EQ(status->attempt, 2);
+  EXPECT_THAT(status->phase, testing::AnyOf("train", "checkpoint"));
+  EXPECT_EQ(status->target_steps, 1000000);
+  EXPECT_GE(status->checkpoint_step, 20);
+  EXPECT_LE(status->checkpoint_step, status->step);
+  EXPECT_TRUE(status->loss);
+  EXPECT_GT(status->samples_per_second, 0);
+  EXPECT_GT(status->collective_sequence, 40);
+  SystemTime updated;
+  ASSERT_TRUE(from_rfc3339(status->updated_at, updated));
+  EXPECT_LT(std::chrono::system_clock::now() - updated, std::chrono::seconds(5));
+
+  const std::string metrics = http_get(port, kMetricsPath);
+  EXPECT_EQ(value_of(metrics, "trainer_world_size{rank=\"0\"}"), 2);
+  const double steps = value_of(metrics, "trainer_steps_total{rank=\"0\"}");
+  EXPECT_GE(steps, 40);
+  EXPECT_EQ(value_of(metrics, "trainer_samples_total{rank=\"0\"}"), steps * 16);
+  EXPECT_EQ(value_of(metrics, "trainer_step_duration_seconds_count{rank=\"0\"}"), steps);
+  EXPECT_GE(value_of(metrics, "trainer_collective_bytes_total{rank=\"0\",group=\"dp\",op=\"all_reduce\"}"), steps * 4);
+  EXPECT_GE(value_of(metrics, "trainer_checkpoint_operations_total{rank=\"0\",operation=\"save\",result=\"success\"}"),
+            1);
+  EXPECT_EQ(value_of(metrics, "trainer_rendezvous_duration_seconds_count{rank=\"0\"}"), 1);
+  EXPECT_GT(value_of(metrics, "process_resident_memory_bytes"), 0);
+  EXPECT_THAT(metrics, HasSubstr("run_id=\"uid-9\""));
+  EXPECT_EQ(http_get(port, "/healthz"), "ok\n");
+
+  // The exposition is read by Prometheus' own parser where there is one, and by the rules of the format everywhere.
+  std::istringstream lines(metrics);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_TRUE(line.starts_with("# HELP ") || line.starts_with("# TYPE ") || line.find(' ') != std::string::npos)
+        << line;
+  }
+  // The phases sum up to the uptime: two scrapes some time apart.
+  const auto sum_of_phases = [](const std::string& text) {
+    double sum = 0;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) {
+      if (line.starts_with("trainer_phase_seconds_total{")) sum += std::stod(line.substr(line.find("} ") + 2));
+    }
+    return sum;
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  const double before = sum_of_phases(metrics);
+  ASSERT_TRUE(wait_for_step(ranks, static_cast<int64_t>(steps) + 300));
+  const double after = sum_of_phases(http_get(port, kMetricsPath));
+  EXPECT_NEAR(after - before, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 0.25);
+
+  ranks.rank(0).signal(SIGTERM);
+  EXPECT_THAT(ranks.wait(), Each(75));
+}
+
+TEST(RunMetrics, EachLocalRankServesItsOwnPort) {
+  const int base = test::free_port();
+  TrainerRanks ranks(2, {.config = kLong,
+                         .arguments = {},
+                         .environment = {{"OARLOCK_METRICS_PORT", std::to_string(base)}},
+                         .folder = {}});
+  for (const int rank : {0, 1}) {
+    EXPECT_TRUE(eventually([&] {
+      const auto status = rank_status_from_json(http_get(base + rank, kStatusPath));
+      return status && status->rank == rank;
+    })) << ranks.rank(rank).err();
+  }
+  ranks.rank(1).signal(SIGTERM);
+  EXPECT_THAT(ranks.wait(), Each(75));
+}
+
+TEST(RunMetrics, StatusIsServedBeforeTheRanksHaveMet) {
+  TrainerRanks ranks(1, {.config = kLong,
+                         .arguments = {"--metrics-port", "auto"},
+                         .environment = {{"RANK", "0"},
+                                         {"WORLD_SIZE", "2"},
+                                         {"MASTER_ADDR", "127.0.0.1"},
+                                         {"MASTER_PORT", std::to_string(test::free_port())}},
+                         .folder = {}});
+  const auto status = rank_status_from_json(http_get(ranks.metrics_port(0), kStatusPath));
+  ASSERT_TRUE(status);
+  EXPECT_EQ(status->phase, "rendezvous");
+  ranks.rank(0).signal(SIGTERM);
+  EXPECT_EQ(ranks.rank(0).wait(), 75);
+  EXPECT_EQ(ranks.last_word(0).reason, "Interrupted");
+}
+
+}  // namespace
+}  // namespace oarlock
