@@ -1,0 +1,207 @@
+// Policies of a job against a real kube-apiserver with the real controllers: how it ends, what then becomes of its
+// objects, and what other parts of the cluster have to say about its pods.
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "operator/core/desired.h"
+#include "tests/support/builders.h"
+#include "tests/support/job_world.h"
+
+namespace oarlock::test {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+class Policies : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers);
+    server_->apply(OARLOCK_SOURCE "/manifests/crd");
+    ASSERT_TRUE(eventually([] { return server_->call("GET", "/apis/oarlock.dev/v1alpha1/trainingjobs").ok(); }));
+  }
+  static void TearDownTestSuite() { server_.reset(); }
+
+  void SetUp() override {
+    world_ = std::make_unique<JobWorld>(*server_, server_->make_namespace());
+    operator_ = std::make_unique<OperatorProcess>(
+        std::vector<std::string>{"--kubeconfig", server_->kubeconfig(), "--namespace", world_->name_space()});
+  }
+  void TearDown() override {
+    if (HasFailure()) std::cerr << "---- the operator's log\n" << operator_->log();
+    operator_.reset();
+  }
+
+  void create(const std::string& name, Json spec) {
+    if (!spec.contains("nodes")) spec["nodes"] = 2;
+    if (!spec.contains("template"))
+      spec["template"] = {{"spec", {{"containers", {{{"name", "trainer"}, {"image", "example.invalid/t"}}}}}}};
+    world_->call("POST", world_->jobs(),
+                 {{"apiVersion", kApiVersion}, {"kind", kKind}, {"metadata", {{"name", name}}}, {"spec", spec}});
+  }
+  // Both pods of an attempt, once they are there.
+  void set_group(const std::string& name, int attempt, const Json& first, const Json& second) {
+    const std::string prefix = name + "-" + std::to_string(attempt) + "-";
+    world_->wait("pods of attempt " + std::to_string(attempt),
+                 [&] { return has_pod(prefix + "0") && has_pod(prefix + "1"); });
+    world_->set_pod(prefix + "0", first);
+    world_->set_pod(prefix + "1", second);
+  }
+  bool has_pod(const std::string& name) { return exists(world_->pods() + "/" + name); }
+  bool exists(const std::string& target) { return server_->call("GET", target).status != 404; }
+  std::string service(const std::string& name) const {
+    return "/api/v1/namespaces/" + world_->name_space() + "/services/" + name;
+  }
+  Json condition(const std::string& name, const std::string& type) {
+    for (const Json& one : world_->status(name).value("conditions", Json::array())) {
+      if (one["type"] == type) return one;
+    }
+    return Json::object();
+  }
+  // The whole way of another job: by then the operator has had time to do something wrong.
+  void let_time_pass() {
+    create("other", {});
+    set_group("other", 0, pod_running(), pod_running());
+    world_->wait_for_phase("other", "Running");
+  }
+
+  static inline std::unique_ptr<ApiServer> server_;
+  std::unique_ptr<JobWorld> world_;
+  std::unique_ptr<OperatorProcess> operator_;
+};
+
+TEST_F(Policies, AJobIsDeletedWhenItsTimeToLiveIsOver) {
+  create("j", {{"ttlSecondsAfterFinished", 1}});
+  set_group("j", 0, pod_ended(0), pod_ended(0));
+  world_->wait("the end of the job", [&] { return !exists(world_->jobs() + "/j"); });
+  world_->wait("the end of what it owns",
+               [&] { return !has_pod("j-0-0") && !has_pod("j-0-1") && !exists(service("j")); });
+}
+
+TEST_F(Policies, TheRoleOfTheManifestMayDeleteJobs) {
+  server_->apply(OARLOCK_SOURCE "/manifests/install.yaml");
+  const Json asked = {{"verb", "delete"}, {"group", kGroup}, {"resource", kPlural}, {"namespace", "default"}};
+  const Json answer = world_->call(
+      "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+      {{"apiVersion", "authorization.k8s.io/v1"},
+       {"kind", "SubjectAccessReview"},
+       {"spec", {{"user", "system:serviceaccount:oarlock-system:oarlock-operator"}, {"resourceAttributes", asked}}}});
+  EXPECT_EQ(answer["status"]["allowed"], true);
+}
+
+TEST_F(Policies, AJobThatIsActiveForTooLongFailsAndItsPodsEnd) {
+  create("j", {{"activeDeadlineSeconds", 2}});
+  set_group("j", 0, pod_running(), pod_running());
+  world_->wait_for_phase("j", "Failed");
+  EXPECT_EQ(condition("j", "Failed")["reason"], "DeadlineExceeded");
+  EXPECT_EQ(world_->status("j")["restarts"]["total"], 0);
+  world_->wait_for_pods({});
+}
+
+TEST_F(Policies, PodsOfAnEndedJobAreCleanedAsThePolicySays) {
+  create("all", {{"cleanPodPolicy", "All"}});
+  create("none", {{"cleanPodPolicy", "None"}, {"failurePolicy", {{"maxRestarts", 0}}}});
+  set_group("all", 0, pod_ended(0), pod_ended(0));
+  set_group("none", 0, pod_running(), pod_ended(1));
+  world_->wait_for_phase("all", "Complete");
+  world_->wait_for_phase("none", "Failed");
+  world_->wait("the end of the pods", [&] { return !has_pod("all-0-0") && !has_pod("all-0-1"); });
+  let_time_pass();
+  EXPECT_EQ(world_->live_pods().count("none-0-0"), 1U);
+  EXPECT_TRUE(has_pod("none-0-1"));
+}
+
+TEST_F(Policies, AJobOfAnotherManagerIsLeftAlone) {
+  create("j", {{"managedBy", "kueue.x-k8s.io/multikueue"}});
+  let_time_pass();
+  EXPECT_EQ(world_->status("j"), Json::object());
+  EXPECT_FALSE(has_pod("j-0-0"));
+  EXPECT_FALSE(exists(service("j")));
+}
+
+TEST_F(Policies, Rank0AloneMakesTheJobComplete) {
+  create("j", {{"successPolicy", "Rank0"}});
+  set_group("j", 0, pod_ended(0), pod_running());
+  world_->wait_for_phase("j", "Complete");
+  world_->wait_for_pods({});
+}
+
+TEST_F(Policies, RulesDecideWhatAFailureCosts) {
+  const Json rules = {{{"action", "Fail"}, {"onExitCodes", {{"operator", "In"}, {"values", {42}}}}}};
+  create("j", {{"failurePolicy", {{"maxRestarts", 1}, {"backoffSeconds", 0}, {"rules", rules}}}});
+  Json preempted = pod_ended(143);
+  Json disruption = pod_condition("DisruptionTarget", true);
+  disruption["reason"] = "PreemptionByScheduler";
+  preempted["conditions"].push_back(disruption);
+  set_group("j", 0, pod_running(), preempted);
+  world_->wait("attempt 1", [&] { return world_->status("j").value("attempt", 0) == 1; });
+  EXPECT_EQ(world_->status("j")["restarts"],
+            Json::parse(R"({"total": 1, "charged": 0, "reasons": [{"reason": "Disrupted", "count": 1}]})"));
+  EXPECT_EQ(operator_->metric("trainingjob_restarts_total", {R"(reason="Disrupted")"}), 1);
+  set_group("j", 1, pod_running(), pod_ended(42));
+  world_->wait_for_phase("j", "Failed");
+  EXPECT_EQ(condition("j", "Failed")["reason"], "FailurePolicy");
+}
+
+TEST_F(Policies, ForegroundDeletionTakesThePodsBeforeTheJob) {
+  create("j", {});
+  set_group("j", 0, pod_running(), pod_running());
+  world_->wait_for_phase("j", "Running");
+  world_->call("DELETE", world_->jobs() + "/j", {{"propagationPolicy", "Foreground"}});
+  world_->wait("the end of the job", [&] { return !exists(world_->jobs() + "/j"); });
+  EXPECT_FALSE(has_pod("j-0-0")) << "they went first";
+  EXPECT_FALSE(has_pod("j-0-1"));
+  let_time_pass();
+  EXPECT_FALSE(has_pod("j-0-0")) << "and nothing is made again";
+}
+
+TEST_F(Policies, OrphansGoOnAndANewJobOfTheNameSaysWhoIsInItsWay) {
+  create("j", {});
+  set_group("j", 0, pod_running(), pod_running());
+  world_->wait_for_phase("j", "Running");
+  world_->call("DELETE", world_->jobs() + "/j", {{"propagationPolicy", "Orphan"}});
+  world_->wait("the end of the job", [&] { return !exists(world_->jobs() + "/j"); });
+  let_time_pass();
+  EXPECT_EQ(world_->live_pods().count("j-0-0") + world_->live_pods().count("j-0-1"), 2U);
+  EXPECT_FALSE(world_->call("GET", world_->pods() + "/j-0-0")["metadata"].contains("ownerReferences"));
+  create("j", {});
+  world_->wait("word of the names", [&] { return condition("j", "Pending").value("reason", "") == "NameTaken"; });
+  EXPECT_EQ(world_->live_pods().count("j-0-0"), 1U);
+}
+
+TEST_F(Policies, ARestrictedNamespaceTakesThePodsOrTheConditionSaysWhyNot) {
+  world_->call("PATCH", "/api/v1/namespaces/" + world_->name_space(),
+               {{"metadata", {{"labels", {{"pod-security.kubernetes.io/enforce", "restricted"}}}}}});
+  const Json container = {
+      {"name", "trainer"},
+      {"image", "example.invalid/t"},
+      {"securityContext", {{"allowPrivilegeEscalation", false}, {"capabilities", {{"drop", {"ALL"}}}}}}};
+  const Json pod = {{"securityContext", {{"runAsNonRoot", true}, {"seccompProfile", {{"type", "RuntimeDefault"}}}}},
+                    {"containers", {container}}};
+  create("good", {{"template", {{"spec", pod}}}, {"trainer", {{"task", "mlp"}}}});
+  set_group("good", 0, pod_running(), pod_running());
+  world_->wait_for_phase("good", "Running");
+  create("bad", {});
+  world_->wait("the refusal", [&] { return condition("bad", "Pending").value("reason", "") == "CreateRefused"; });
+  EXPECT_THAT(condition("bad", "Pending")["message"], HasSubstr("violates PodSecurity \"restricted"));
+}
+
+// The flags of an API server with both families; the last of a flag counts.
+class DualStack : public ::testing::Test {};
+
+TEST_F(DualStack, TheServiceHasBothFamilies) {
+  ::setenv("OARLOCK_APISERVER_ARGS", "--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112", 1);
+  ApiServer server(ApiServer::Parts::kApiOnly);
+  ::unsetenv("OARLOCK_APISERVER_ARGS");
+  control::Job job = JobBuilder("j");
+  job.metadata.name_space = server.make_namespace();
+  const Reply made =
+      server.call("POST", "/api/v1/namespaces/" + job.metadata.name_space + "/services", control::desired_service(job));
+  ASSERT_EQ(made.status, 201) << made.message();
+  EXPECT_EQ(made.body["spec"]["ipFamilies"], Json({"IPv4", "IPv6"}));
+  EXPECT_EQ(made.body["spec"]["ipFamilyPolicy"], "PreferDualStack");
+}
+
+}  // namespace
+}  // namespace oarlock::test
