@@ -76,6 +76,7 @@ Result<TrainSummary> RankProcess::train() {
       {config_, plan_, group_, *task_, *model_, *step_, checkpointer_.get(), *telemetry_, stop_, clock_});
   if (!loop) return tl::make_unexpected(loop.error());
   loop_.emplace(std::move(*loop));
+  log_plan();
   if (!checkpointer_ && environment_.rank == 0)
     telemetry_->logger().warn("checkpoint.dir is not set: nothing will be saved");
   return loop_->run();
@@ -179,7 +180,6 @@ Result<void> RankProcess::build() {
     if (!graph) return tl::make_unexpected(graph.error());
     step_->replay_with(std::move(*graph));
   }
-  log_plan();
   return {};
 }
 
