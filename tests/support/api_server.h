@@ -55,8 +55,8 @@ class OperatorProcess {
   Program& program() { return *program_; }
   std::string log() const { return program_->err(); }
   bool logged(const std::string& text) const { return log().find(text) != std::string::npos; }
-  int port() const;                          // of its HTTP server
-  Reply get(const std::string& path) const;  // text answers are a JSON string
+  int port() const;                                                 // of its HTTP server
+  Reply get(const std::string& path) const;                         // text answers are a JSON string
   void use_token(std::string token) { token_ = std::move(token); }  // for what comes
   // The sum over all series of this metric whose labels hold all of these texts; 0 if there are none.
   double metric(const std::string& name, const std::vector<std::string>& labels = {}) const;
