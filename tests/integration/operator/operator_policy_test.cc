@@ -187,21 +187,5 @@ TEST_F(Policies, ARestrictedNamespaceTakesThePodsOrTheConditionSaysWhyNot) {
   EXPECT_THAT(condition("bad", "Pending")["message"], HasSubstr("violates PodSecurity \"restricted"));
 }
 
-// The flags of an API server with both families; the last of a flag counts.
-class DualStack : public ::testing::Test {};
-
-TEST_F(DualStack, TheServiceHasBothFamilies) {
-  ::setenv("OARLOCK_APISERVER_ARGS", "--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112", 1);
-  ApiServer server(ApiServer::Parts::kApiOnly);
-  ::unsetenv("OARLOCK_APISERVER_ARGS");
-  control::Job job = JobBuilder("j");
-  job.metadata.name_space = server.make_namespace();
-  const Reply made =
-      server.call("POST", "/api/v1/namespaces/" + job.metadata.name_space + "/services", control::desired_service(job));
-  ASSERT_EQ(made.status, 201) << made.message();
-  EXPECT_EQ(made.body["spec"]["ipFamilies"], Json({"IPv4", "IPv6"}));
-  EXPECT_EQ(made.body["spec"]["ipFamilyPolicy"], "PreferDualStack");
-}
-
 }  // namespace
 }  // namespace oarlock::test
