@@ -373,7 +373,12 @@ TEST_F(Scenario, AtRestNothingIsWritten) {
     return sum;
   };
   const auto reconciles = [&] { return operator_->metric("controller_runtime_reconcile_total"); };
-  ASSERT_TRUE(eventually([&] { return event_reasons("j").size() == 2; }));
+  ASSERT_TRUE(
+      eventually([&] { return event_reasons("j").size() == 2 && status("j")["nodes"].value("ready", 0) == 2; }));
+  // By the next look, the answers to all writes until here have been counted.
+  const double first_look = reconciles();
+  ASSERT_TRUE(server_->call("PATCH", pods() + "/j-0-0", {{"metadata", {{"annotations", {{"n", "-"}}}}}}).ok());
+  ASSERT_TRUE(eventually([&] { return reconciles() > first_look; }));
   const double before = writes();
   const double looks = reconciles();
   EXPECT_GE(before, 5);
