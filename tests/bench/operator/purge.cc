@@ -11,7 +11,8 @@ namespace {
 
 std::vector<std::string> names_in(Server& server, const std::string& list) {
   std::vector<std::string> names;
-  for (const nlohmann::json& item : server.get(list + "?limit=500").at("items")) {
+  const nlohmann::json page = server.get(list + "?limit=500");
+  for (const nlohmann::json& item : page.at("items")) {
     names.push_back(item.at("metadata").at("name").get<std::string>());
   }
   return names;
