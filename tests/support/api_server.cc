@@ -38,13 +38,17 @@ ApiServer::ApiServer(Parts parts) : parts_(parts) {
                             " 2>/dev/null; do sleep 1; done; " + kCluster + " down --dir " + folder() +
                             "' >/dev/null 2>&1 &";
   run({"/bin/sh", "-c", watch});
-  run({kCluster, "up", parts == Parts::kApiOnly ? "--api-only" : "--control-plane-only", "--dir", folder()});
+  run({kCluster, "up", parts == Parts::kApiOnly ? "--api-only" : "--control-plane-only", "--apply",
+       OARLOCK_SOURCE "/manifests/crd", "--dir", folder()});
   const auto config = kube::load_kubeconfig(kubeconfig());
   if (!config) throw std::runtime_error(config.error().message);
   auto transport =
       kube::CpprestTransport::create(kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>()));
   if (!transport) throw std::runtime_error(transport.error().message);
   transport_ = std::move(*transport);
+  // Established, and served a moment later.
+  if (!eventually([&] { return call("GET", "/apis/oarlock.dev/v1alpha1/trainingjobs").ok(); }))
+    throw std::runtime_error("TrainingJobs are not served");
 }
 
 ApiServer::~ApiServer() {

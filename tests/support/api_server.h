@@ -1,4 +1,5 @@
-// A real kube-apiserver for a test program: started by scripts/cluster with a folder and ports of its own.
+// A real kube-apiserver for a test program: started by scripts/cluster with a folder and ports of its own, and with the
+// TrainingJob CRD.
 #pragma once
 
 #include <memory>

@@ -42,6 +42,12 @@ start_apiserver() {
     "${flags[@]}" ${extra[@]+"${extra[@]}"}
 }
 
+# With --apply. A CRD is served a moment after it was accepted, and is waited for.
+apply_manifests() {
+  kubectl_admin apply -f "$manifests" >"$log_dir/apply.log" 2>&1 || { cat "$log_dir/apply.log" >&2; die "$manifests was not accepted"; }
+  [[ -z $(kubectl_admin get crd -o name) ]] || kubectl_admin wait --for=condition=Established crd --all >/dev/null
+}
+
 start_controllers() {
   # The rates are raised since all of the cluster's writes come from here at once when a test begins.
   start kube-controller-manager "$(program kube-controller-manager)" --kubeconfig "$cluster_dir/controller-manager.kubeconfig" \

@@ -12,11 +12,7 @@ using Json = nlohmann::json;
 
 class Election : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers);
-    server_->apply(OARLOCK_SOURCE "/manifests/crd");
-    ASSERT_TRUE(eventually([] { return server_->call("GET", "/apis/oarlock.dev/v1alpha1/trainingjobs").ok(); }));
-  }
+  static void SetUpTestSuite() { server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers); }
   static void TearDownTestSuite() { server_.reset(); }
 
   // The times are a third of the usual ones, so that the test is as well.

@@ -54,11 +54,7 @@ std::map<std::string, std::string> environment(const Json& pod) {
 
 class Scenario : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers);
-    server_->apply(OARLOCK_SOURCE "/manifests/crd");
-    ASSERT_TRUE(eventually([] { return server_->call("GET", "/apis/oarlock.dev/v1alpha1/trainingjobs").ok(); }));
-  }
+  static void SetUpTestSuite() { server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers); }
   static void TearDownTestSuite() { server_.reset(); }
 
   void SetUp() override { ns_ = server_->make_namespace(); }
