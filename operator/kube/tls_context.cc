@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/files.h"
+#include "operator/kube/system_authorities.h"
 
 namespace oarlock::kube {
 namespace {
@@ -108,12 +109,13 @@ Result<void> check_tls_material(const TransportOptions& options) {
 
 void prepare_tls(SSL_CTX* context, const TransportOptions& options, VerifyReport& report) {
   SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
-  if (!options.ca.empty()) {
-    // cpprest has loaded the system's authorities: a store of our own trusts the cluster's alone.
+  if (options.ca.empty()) {
+    if (options.verify && !trust_system_authorities(context)) raise({ExitCode::kConfig, "no authority to trust"});
+  } else {
     auto authorities = certificates_of(options.ca);
     if (!authorities) raise(authorities.error());
     X509_STORE* store = X509_STORE_new();
-    SSL_CTX_set_cert_store(context, store);  // takes it over
+    SSL_CTX_set_cert_store(context, store);  // takes it over; it trusts the cluster's authority alone
     for (const Certificate& authority : *authorities) X509_STORE_add_cert(store, authority.get());
   }
   if (options.verify) SSL_CTX_set_cert_verify_callback(context, verify_and_report, &report);

@@ -1,7 +1,9 @@
 // The CRD in a real kube-apiserver: what is refused at admission and with which words, what is defaulted, what kubectl
 // shows. And the transport over real TLS.
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "common/clock.h"
@@ -9,6 +11,7 @@
 #include "operator/kube/client.h"
 #include "operator/kube/config.h"
 #include "operator/kube/cpprest_transport.h"
+#include "operator/kube/system_authorities.h"
 #include "tests/support/api_server.h"
 
 namespace oarlock::test {
@@ -221,6 +224,29 @@ TEST_F(Tls, AnotherAuthorityIsRefusedBeforeAnythingIsSent) {
   EXPECT_EQ(ask(wrong).error().kind, kube::TransportError::Kind::kTls);
   wrong.verify = false;
   EXPECT_TRUE(ask(wrong));
+}
+
+TEST_F(Tls, TheSystemsAuthoritiesAreReadWhereNoneIsGivenAndOnlyThere) {
+  const TemporaryFolder folder;
+  const std::string system = (folder.path() / "system.pem").string();
+  kube::TransportOptions given = options();
+  std::ofstream(system) << given.ca.text;
+  ASSERT_EQ(::setenv("SSL_CERT_FILE", system.c_str(), 1), 0);  // where OpenSSL looks for them
+  kube::TransportOptions none = given;
+  none.ca = {};
+  EXPECT_TRUE(ask(none));
+  given.ca = given.client_certificate;
+  EXPECT_FALSE(ask(given));
+  // What cpprestsdk calls for every connection reads nothing.
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
+  const auto called = reinterpret_cast<decltype(&SSL_CTX_set_default_verify_paths)>(
+      ::dlsym(RTLD_DEFAULT, "SSL_CTX_set_default_verify_paths"));
+  EXPECT_EQ(called(context.get()), 1);
+  X509_STORE* store = SSL_CTX_get_cert_store(context.get());
+  EXPECT_EQ(sk_X509_OBJECT_num(X509_STORE_get0_objects(store)), 0);
+  EXPECT_TRUE(kube::trust_system_authorities(context.get()));
+  EXPECT_EQ(sk_X509_OBJECT_num(X509_STORE_get0_objects(store)), 1);
+  ::unsetenv("SSL_CERT_FILE");
 }
 
 TEST_F(Tls, ACertificateForAnotherNameIsRefused) {
