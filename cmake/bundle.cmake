@@ -13,6 +13,7 @@ function(oarlock_link_statically target library)
 endfunction()
 oarlock_link_statically(PkgConfig::xxhash xxhash)
 oarlock_link_statically(PkgConfig::yaml_cpp yaml-cpp)
+oarlock_link_statically(PkgConfig::tcmalloc tcmalloc_minimal)
 oarlock_link_statically(ZLIB::ZLIB z)
 
 # oarlock_bundle(TARGETS...): into the install component `gpu-bundle`, with the shared libraries that have no static twin.

@@ -16,7 +16,7 @@ FROM ${BASE} AS programs
 ARG VARIANT
 RUN apt-get update && apt-get install -y --no-install-recommends \
       build-essential cmake ninja-build pkg-config mold libssl-dev zlib1g-dev libexpected-dev nlohmann-json3-dev libfmt-dev \
-      libspdlog-dev libcli11-dev libyaml-cpp-dev libxxhash-dev prometheus-cpp-dev libcivetweb-dev libgloo-dev
+      libspdlog-dev libcli11-dev libyaml-cpp-dev libxxhash-dev prometheus-cpp-dev libcivetweb-dev libgloo-dev libgoogle-perftools-dev
 COPY --from=libtorch /torch /libtorch/torch
 COPY --from=libtorch /nvidia /libtorch/nvidia
 COPY . /source
@@ -27,18 +27,19 @@ RUN cmake -S /source -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTA
 
 FROM ${BASE}
 ARG VARIANT
-# One layer for all that seldom changes. The CPU variant takes the five libraries that are loaded, the other all.
+# One layer for all that seldom changes. The CPU variant takes the five libraries that are loaded, the other all but
+# Python's. The trainer names libcudart itself, so that one must be found without LibTorch's search path.
 # dataset-fashion-mnist is real data, so that the first job needs neither a volume nor a download.
 RUN --mount=type=bind,from=libtorch,target=/wheels \
     apt-get update && apt-get install -y --no-install-recommends \
-      libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0 libcivetweb1 libspdlog1.10 libfmt9 libyaml-cpp0.7 libxxhash0 zlib1g \
+      libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0 libcivetweb1 libspdlog1.10 libfmt9 libyaml-cpp0.7 libxxhash0 zlib1g libtcmalloc-minimal4 \
       dataset-fashion-mnist \
  && rm -rf /var/lib/apt/lists/* /var/cache/* /var/log/* \
  && mkdir -p /opt/libtorch && cd /wheels \
- && if [ "$VARIANT" = cuda ]; then cp -a --parents torch/lib nvidia /opt/libtorch; \
+ && if [ "$VARIANT" = cuda ]; then cp --parents $(find torch/lib nvidia/*/lib -name '*.so*' ! -name libtorch_python.so) /opt/libtorch; \
     else cp --parents torch/lib/libtorch_cpu.so torch/lib/libc10.so torch/lib/libgomp.so.1 \
            nvidia/cu13/lib/libcudart.so.13 nvidia/cu13/lib/libcupti.so.13 /opt/libtorch; fi \
- && echo /opt/libtorch/torch/lib >/etc/ld.so.conf.d/libtorch.conf && ldconfig
+ && printf '/opt/libtorch/%s\n' torch/lib nvidia/cu13/lib >/etc/ld.so.conf.d/libtorch.conf && ldconfig
 COPY --from=programs /usr/bin/oarlock /usr/bin/oarlock-trainer /usr/bin/
 ARG VERSION=unknown
 ARG REVISION=unknown

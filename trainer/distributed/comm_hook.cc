@@ -1,5 +1,6 @@
 #include "trainer/distributed/comm_hook.h"
 
+#include "trainer/distributed/average_hook.h"
 #include "trainer/distributed/powersgd.h"
 
 namespace oarlock {
@@ -30,10 +31,12 @@ class CompressHook final : public c10d::CommHookInterface {
 }  // namespace
 
 std::unique_ptr<c10d::CommHookInterface> make_comm_hook(const DdpConfig& config,
-                                                        const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+                                                        const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                                                        at::Device device) {
   switch (config.comm_hook) {
     case CommHook::kNone:
-      return nullptr;
+      if (device.is_cuda()) return nullptr;  // NCCL's own
+      return std::make_unique<AverageHook>(group);
     case CommHook::kFp16:
       return std::make_unique<CompressHook>(at::kHalf, group);
     case CommHook::kBf16:

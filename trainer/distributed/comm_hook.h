@@ -9,8 +9,10 @@
 
 namespace oarlock {
 
-// Null for CommHook::kNone. The hook keeps the group. Gradients come out as their mean over the ranks, or near it.
+// Null where DDP's own way is best. The hook keeps the group. Gradients come out as their mean over the ranks, or near
+// it.
 std::unique_ptr<c10d::CommHookInterface> make_comm_hook(const DdpConfig& config,
-                                                        const c10::intrusive_ptr<c10d::ProcessGroup>& group);
+                                                        const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                                                        at::Device device);
 
 }  // namespace oarlock

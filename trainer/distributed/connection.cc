@@ -77,6 +77,10 @@ Result<Connection> connect_ranks(const ConnectionOptions& options, PeerWatch::Ac
   out.group = std::move(*made);
   if (const Result<void> watched = open_watch(out, meeting->address, std::move(activity)); !watched)
     return tl::make_unexpected(watched.error());
+  if (backend->nccl) {
+    out.collectives =
+        std::make_unique<CollectiveWatch>([ranks = out.group] { return nccl_state(ranks); }, group.timeout);
+  }
   return out;
 }
 

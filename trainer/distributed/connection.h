@@ -5,6 +5,7 @@
 #include <string>
 
 #include "trainer/config/distributed.h"
+#include "trainer/distributed/collective_watch.h"
 #include "trainer/distributed/peer_watch.h"
 #include "trainer/distributed/process_group.h"
 #include "trainer/distributed/rendezvous.h"
@@ -23,6 +24,7 @@ struct Connection {
   c10::intrusive_ptr<c10d::Store> store;  // null in a world of one, as the watch
   RankGroup group;
   std::unique_ptr<PeerWatch> watch;
+  std::unique_ptr<CollectiveWatch> collectives;  // of NCCL, else null
 };
 
 struct ConnectionOptions {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tuple>
 #include <vector>
 
 namespace oarlock {
@@ -11,6 +12,9 @@ namespace {
 std::string place(const Activity& activity) {
   return fmt::format("step {}, {}, collective {}", activity.step, activity.phase, activity.collective);
 }
+
+// How far a rank has come. Steps first: a replayed CUDA graph counts no collectives.
+std::tuple<int64_t, int64_t> progress(const Activity& activity) { return {activity.step, activity.collective}; }
 
 std::string ranks_text(const std::vector<int>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
@@ -27,8 +31,8 @@ std::string diagnose(const Activity& own, std::span<const PeerReport> peers) {
     if (peer.state == PeerReport::State::kSilent) silent.push_back(peer.rank);
     if (peer.state == PeerReport::State::kGone) gone.push_back(peer.rank);
     if (peer.state != PeerReport::State::kAnswers) continue;
-    ahead |= peer.activity.collective > own.collective;
-    if (peer.activity.collective < own.collective) behind.push_back(&peer);
+    ahead |= progress(peer.activity) > progress(own);
+    if (progress(peer.activity) < progress(own)) behind.push_back(&peer);
   }
   // A rank that is behind may itself wait for a silent one.
   const char* const how = silent.empty() ? "has not arrived" : "is behind, too";

@@ -22,17 +22,31 @@ std::string without_place(const std::string& text) {
   return end == std::string::npos ? text : text.substr(end + 2);
 }
 
-Error lost(const std::string& detail) {
-  const bool late = detail.find("Timed out") != std::string::npos || detail.find("timeout") != std::string::npos;
-  return {ExitCode::kPeerLost,
-          late
-              ? fmt::format("a collective timed out: another rank hangs or is too slow ({}); see the other ranks' last "
-                            "messages, or raise distributed.timeout_seconds",
-                            detail)
-              : fmt::format("another rank was lost ({}); its own last message names the cause", detail)};
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+Error of_collective(const std::string& detail) {
+  return contains(detail, "Timed out") || contains(detail, "timeout") ? late_peer(detail) : lost_peer(detail);
+}
+
+Error of_libtorch(const std::string& detail) { return {ExitCode::kSoftware, fmt::format("LibTorch: {}", detail)}; }
+
+// NCCL's watchdog comes upon the faults of this rank's own device, too, and throws them as if they were the group's.
+bool is_of_own_device(const std::string& detail) {
+  return contains(detail, "CUDA error") || contains(detail, "unhandled cuda error");
 }
 
 }  // namespace
+
+Error late_peer(const std::string& detail) {
+  return {ExitCode::kPeerLost,
+          fmt::format("a collective timed out: another rank hangs or is too slow ({}); see the other ranks' last "
+                      "messages, or raise distributed.timeout_seconds",
+                      detail)};
+}
+
+Error lost_peer(const std::string& detail) {
+  return {ExitCode::kPeerLost, fmt::format("another rank was lost ({}); its own last message names the cause", detail)};
+}
 
 void silence_libtorch_log() {
   constexpr int kErrors = 2;
@@ -45,14 +59,16 @@ Error to_error(const std::exception_ptr& exception) {
   } catch (const Failure& failure) {
     return failure.error();
   } catch (const ::gloo::Exception& error) {
-    return lost(without_place(first_line(error.what())));
+    return of_collective(without_place(first_line(error.what())));
   } catch (const c10::DistError& error) {
-    return lost(first_line(error.what_without_backtrace()));
+    const std::string detail = first_line(error.what_without_backtrace());
+    return is_of_own_device(detail) ? of_libtorch(detail) : of_collective(detail);
   } catch (const c10::OutOfMemoryError& error) {
     return {ExitCode::kOsErr,
-            fmt::format("out of device memory: {}; lower batch.size", first_line(error.what_without_backtrace()))};
+            fmt::format("out of device memory: {}; lower batch.size, or raise cuda.memory_fraction if it is below 1",
+                        first_line(error.what_without_backtrace()))};
   } catch (const c10::Error& error) {
-    return {ExitCode::kSoftware, fmt::format("LibTorch: {}", first_line(error.what_without_backtrace()))};
+    return of_libtorch(first_line(error.what_without_backtrace()));
   } catch (const std::bad_alloc&) {
     return {ExitCode::kOsErr, "out of memory; lower batch.size or give the rank more memory"};
   } catch (const std::exception& error) {

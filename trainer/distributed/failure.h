@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "common/error.h"
@@ -23,8 +24,12 @@ class Failure : public std::runtime_error {
 // in it reaches us as an exception, and is told once. For the whole process.
 void silence_libtorch_log();
 
+// kPeerLost: a collective did not end in time, or another rank is gone. `detail` is what the backend says.
+Error late_peer(const std::string& detail);
+Error lost_peer(const std::string& detail);
+
 // kPeerLost for what a collective throws when another rank is gone or late, kOsErr where memory ran out, kSoftware for
-// the rest. The message is one line.
+// the rest, faults of this rank's device included. The message is one line.
 Error to_error(const std::exception_ptr& exception);
 
 // Calls body() and turns what it throws into an Error.

@@ -74,7 +74,7 @@ struct GroupOptions {
 // All ranks of the store call these together. Throw what the backend throws.
 RankGroup make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& options);
 bool nccl_in_build();
-// kUnavailable in a build without NCCL.
+// kUnavailable: NCCL cannot connect the ranks, or is not in this build. Ends, on all ranks together, with its last copy.
 Result<RankGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& options);
 
 }  // namespace oarlock

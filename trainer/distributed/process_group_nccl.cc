@@ -1,9 +1,28 @@
+#include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include "trainer/distributed/collective_watch.h"
 #include "trainer/distributed/process_group.h"
 
 namespace oarlock {
+namespace {
+
+// Ends as torch.distributed.destroy_process_group() does; ProcessGroupNCCL by itself would abort, with a warning.
+class NcclProcessGroup final : public c10d::ProcessGroup {
+ public:
+  using ProcessGroup::ProcessGroup;
+  ~NcclProcessGroup() override {
+    try {
+      shutdown();
+    } catch (const std::exception&) {  // the ranks are done with it, and the process ends
+    }
+  }
+};
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
 
 bool nccl_in_build() { return true; }
 
@@ -16,12 +35,34 @@ Result<RankGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store, 
   const auto prefix = c10::make_intrusive<c10d::PrefixStore>("nccl", store);
   const auto backend =
       c10::make_intrusive<c10d::ProcessGroupNCCL>(prefix, options.rank, options.world_size, nccl_options);
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(prefix, options.rank, options.world_size);
+  auto group = c10::make_intrusive<NcclProcessGroup>(prefix, options.rank, options.world_size);
+  group->setBoundDeviceId(options.device);  // setBackend() hands it on: barriers know their device
   group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, backend);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
-  group->setBoundDeviceId(options.device);  // barriers know their device, and communicators are made at once
   group->setGroupName("ranks");
+  try {
+    backend->eagerConnectSingleDevice(options.device);  // here, where that it fails means no lost rank
+  } catch (const c10::DistBackendError& error) {
+    return fail(ExitCode::kUnavailable,
+                fmt::format("NCCL cannot connect rank {} of {} on {}: {}; every rank needs a GPU of its own, and "
+                            "NCCL_DEBUG=INFO tells more",
+                            options.rank, options.world_size, options.device.str(),
+                            first_line(error.what_without_backtrace())));
+  }
   return RankGroup(std::move(group), options.device);
+}
+
+GroupState nccl_state(const RankGroup& group) {
+  switch (group.c10d()->getDefaultBackend()->getError()) {
+    case c10d::ErrorType::SUCCESS:
+      return GroupState::kWorks;
+    case c10d::ErrorType::TIMEOUT:
+      return GroupState::kTimedOut;
+    case c10d::ErrorType::COMM_ERROR:
+    case c10d::ErrorType::REMOTE_ERROR:
+      return GroupState::kBroken;
+  }
+  return GroupState::kWorks;
 }
 
 }  // namespace oarlock

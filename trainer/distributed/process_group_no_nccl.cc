@@ -1,6 +1,8 @@
 // In place of process_group_nccl.cc in a build without OARLOCK_CUDA.
 #include "trainer/distributed/process_group.h"
 
+#include "trainer/distributed/collective_watch.h"
+
 namespace oarlock {
 
 bool nccl_in_build() { return false; }
@@ -9,5 +11,7 @@ Result<RankGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>&, const 
   return fail(ExitCode::kUnavailable,
               "distributed.backend: nccl is not in this build; use gloo, or a build with -DOARLOCK_CUDA=ON");
 }
+
+GroupState nccl_state(const RankGroup&) { return GroupState::kWorks; }
 
 }  // namespace oarlock
