@@ -3,6 +3,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <c10/util/Exception.h>
 
 #include <condition_variable>
 #include <deque>
@@ -15,6 +16,8 @@
 
 namespace oarlock {
 namespace {
+
+constexpr std::chrono::microseconds kPollInterval(50);
 
 // A batch whose copy was started on the feed's stream; `copied` comes after the copy.
 struct Copied {
@@ -37,6 +40,8 @@ class CudaBatchFeed final : public BatchFeed {
   }
 
   std::optional<Batch> next() override {
+    const c10::cuda::CUDAStream current = c10::cuda::getCurrentCUDAStream(device_.index());
+    stay_near(current);
     std::unique_lock lock(mutex_);
     ready_.wait(lock, [&] { return !queue_.empty(); });
     if (const auto* error = std::get_if<std::exception_ptr>(&queue_.front())) std::rethrow_exception(*error);
@@ -45,7 +50,6 @@ class CudaBatchFeed final : public BatchFeed {
     queue_.pop_front();
     lock.unlock();
     room_.notify_one();
-    const c10::cuda::CUDAStream current = c10::cuda::getCurrentCUDAStream(device_.index());
     item.copied->block(current);
     // The memory belongs to the feed's stream: it may be given out again only when this stream is done with it.
     for (auto& [name, tensor] : item.batch.tensors) {
@@ -62,6 +66,22 @@ class CudaBatchFeed final : public BatchFeed {
     std::shared_ptr<at::cuda::CUDAEvent> copied;
   };
   using Item = std::variant<Copied, End, std::exception_ptr>;
+
+  // Waits for the step that was begun `ahead` calls ago: polling, so that there can be an end to the patience, while
+  // the steps after it keep the device busy.
+  void stay_near(c10::cuda::CUDAStream current) {
+    steps_.emplace_back().record(current);
+    if (static_cast<int>(steps_.size()) <= options_.ahead) return;
+    const auto begin = std::chrono::steady_clock::now();
+    while (!steps_.front().query()) {
+      TORCH_CHECK_WITH(DistBackendError,
+                       !options_.patience || std::chrono::steady_clock::now() - begin < *options_.patience,
+                       "the device did not end a step within ", options_.patience->count() / 1000.0,
+                       " s, the timeout of a collective");
+      std::this_thread::sleep_for(kPollInterval);
+    }
+    steps_.pop_front();
+  }
 
   void copy_ahead(const std::stop_token& stop) {
     for (bool more = true; more;) {
@@ -83,13 +103,13 @@ class CudaBatchFeed final : public BatchFeed {
     }
   }
 
-  // A copy runs beside the kernels only from pinned memory.
+  // A copy runs beside the kernels only from pinned memory. The device changes the layout faster than the host.
   Copied copy(Batch host) {
     Batch on_device{.tensors = {}, .ids = host.ids};
     for (auto& [name, tensor] : host.tensors) {
-      if (options_.channels_last) tensor = channels_last(tensor);
       if (!tensor.is_pinned()) tensor = tensor.pin_memory();
-      on_device.tensors[name] = tensor.to(device_, /*non_blocking=*/true);
+      const at::Tensor copy = tensor.to(device_, /*non_blocking=*/true);
+      on_device.tensors[name] = options_.channels_last ? channels_last(copy) : copy;
     }
     auto copied = std::make_shared<at::cuda::CUDAEvent>();
     copied->record(stream_);
@@ -105,8 +125,9 @@ class CudaBatchFeed final : public BatchFeed {
   std::condition_variable ready_;
   std::condition_variable_any room_;
   std::deque<Item> queue_;
-  std::deque<InFlight> in_flight_;  // the thread's
-  std::jthread thread_;             // last: stopped and joined before the rest goes
+  std::deque<InFlight> in_flight_;         // the thread's
+  std::deque<at::cuda::CUDAEvent> steps_;  // the caller's: each comes after all that was on its stream at a call
+  std::jthread thread_;                    // last: stopped and joined before the rest goes
 };
 
 }  // namespace

@@ -4,6 +4,9 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
+#include <c10/util/Exception.h>
+
+#include <string>
 
 #include "trainer/device/step_graph.h"
 
@@ -57,16 +60,26 @@ class CudaStepGraph final : public StepGraph {
     graph_.capture_begin(/*pool=*/{0, 0}, cudaStreamCaptureModeThreadLocal);
     try {
       outputs_ = body(input_);
+      graph_.capture_end();
+    } catch (const c10::OutOfMemoryError&) {
+      abandon();
+      throw;
+    } catch (const c10::Error& error) {
+      abandon();
+      const std::string what = error.what_without_backtrace();
+      TORCH_CHECK(false, "cuda.graphs: the training step cannot be recorded (", what.substr(0, what.find('\n')),
+                  "); it must not wait for the device or depend on values that lie there: change the task, or set "
+                  "cuda.graphs: false");
     } catch (...) {
       abandon();
       throw;
     }
-    graph_.capture_end();
     recorded_ = true;
     logger_.info("the training step is recorded as a CUDA graph");
   }
 
-  // The body's own error tells more than the one that ending a broken capture gives.
+  // The body's own error tells more than the one that ending a broken capture gives. The allocator is of no more use
+  // to this process then.
   void abandon() {
     try {
       graph_.capture_end();

@@ -74,7 +74,7 @@ struct GroupOptions {
 // All ranks of the store call these together. Throw what the backend throws.
 RankGroup make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& options);
 bool nccl_in_build();
-// kUnavailable: NCCL cannot connect the ranks, or is not in this build. Ends, on all ranks together, with its last copy.
+// kUnavailable: NCCL cannot connect the ranks, or is not in this build. All ranks give up the last copy together.
 Result<RankGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& options);
 
 }  // namespace oarlock

@@ -83,7 +83,7 @@ int train(const CommandLine& command, const RankEnvironment& environment, const 
   if (!command.checkpoint_dir.empty()) options.checkpoint_dir = command.checkpoint_dir;
   const Result<void> port = choose_metrics_port(command.metrics_port, environment, options);
   const auto process = std::make_unique<RankProcess>(options, environment, tasks, stop, clock, logger);
-  // NCCL's watchdog throws on a thread of its own.
+  // The watch over NCCL's collectives throws on a thread of its own.
   exit_on_terminate(termination_log, environment.rank,
                     [&process](const std::exception_ptr& exception) { return process->explain(exception); });
   const Outcome outcome =

@@ -145,6 +145,7 @@ Result<void> RankProcess::meet_ranks() {
   store_ = std::move(connection->store);
   group_ = std::move(connection->group);
   watch_ = std::move(connection->watch);
+  collectives_ = std::move(connection->collectives);
   if (environment_.world_size == 1) return {};
   const double seconds = std::chrono::duration<double>(clock_.steady() - begin).count();
   telemetry_->rendezvous_done(seconds);
@@ -154,8 +155,9 @@ Result<void> RankProcess::meet_ranks() {
 
 Activity RankProcess::activity() const { return {std::string(telemetry_->phase()), telemetry_->status().step, 0}; }
 
-Error RankProcess::explain(const std::exception_ptr& exception) const {
-  return explained(to_error(exception), watch_.get());
+LastWord RankProcess::explain(const std::exception_ptr& exception) const {
+  const Error error = explained(to_error(exception), watch_.get());
+  return {error.code, termination_message({error.code, reason_for(error), error.message})};
 }
 
 Result<void> RankProcess::build() {

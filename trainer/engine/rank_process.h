@@ -12,6 +12,7 @@
 #include "trainer/engine/task_table.h"
 #include "trainer/engine/train_loop.h"
 #include "trainer/process/environment.h"
+#include "trainer/process/termination.h"
 
 namespace oarlock {
 
@@ -36,8 +37,8 @@ class RankProcess {
   RankProcess(RunOptions options, RankEnvironment environment, const TaskTable& tasks, const StopFlag& stop,
               const Clock& clock, const Logger& logger);
 
-  // What an exception means that no other place has caught, with a diagnosis where a rank was lost. Any thread.
-  Error explain(const std::exception_ptr& exception) const;
+  // How to end after an exception that no other place has caught, with a diagnosis where a rank was lost. Any thread.
+  LastWord explain(const std::exception_ptr& exception) const;
 
   // Trains to the end. Never throws. After a failure the object must not be destroyed: the threads of a group that has
   // lost a rank wait for it until their time-out; leave with _Exit().
@@ -72,7 +73,8 @@ class RankProcess {
   std::unique_ptr<Telemetry> telemetry_;
   c10::intrusive_ptr<c10d::Store> store_;
   RankGroup group_;
-  std::unique_ptr<PeerWatch> watch_;  // null in a world of one
+  std::unique_ptr<PeerWatch> watch_;              // null in a world of one
+  std::unique_ptr<CollectiveWatch> collectives_;  // of NCCL, else null
   std::unique_ptr<DistributedModel> model_;
   std::unique_ptr<TrainStep> step_;
   std::unique_ptr<Checkpointer> checkpointer_;

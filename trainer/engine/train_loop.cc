@@ -88,8 +88,13 @@ Result<void> TrainLoop::train_epoch() {
                  .prefetch = parts_.config.loader.prefetch,
                  .pin_memory = parts_.config.loader.pin_memory && parts_.group.device().is_cuda(),
                  .seed = epoch_seed(parts_.config.seed, position_.epoch)});
-  const std::unique_ptr<BatchFeed> feed = make_batch_feed([&loader] { return loader.next(); }, parts_.group.device(),
-                                                          {.channels_last = parts_.config.cuda.channels_last});
+  BatchFeedOptions feeding{.channels_last = parts_.config.cuda.channels_last};
+  if (parts_.group.world_size() > 1) {
+    feeding.patience =
+        std::chrono::milliseconds(static_cast<int64_t>(parts_.config.distributed.timeout_seconds * 1000));
+  }
+  const std::unique_ptr<BatchFeed> feed =
+      make_batch_feed([&loader] { return loader.next(); }, parts_.group.device(), feeding);
   while (!finished() && !summary_.interrupted && train_step(*feed)) {
     if (const Result<void> done = after_step(); !done) return done;
   }

@@ -24,29 +24,29 @@ LastResort& last_resort() {
   return instance;
 }
 
-Error software_error(const std::exception_ptr& exception) {
+std::string text_of(const std::exception_ptr& exception) {
+  if (!exception) return "std::terminate was called";
   try {
     std::rethrow_exception(exception);
   } catch (const std::exception& error) {
     const std::string what = error.what();
-    return {ExitCode::kSoftware, fmt::format("unexpected exception: {}", what.substr(0, what.find('\n')))};
+    return fmt::format("unexpected exception: {}", what.substr(0, what.find('\n')));
   } catch (...) {
-    return {ExitCode::kSoftware, "unexpected exception of an unknown type"};
+    return "unexpected exception of an unknown type";
   }
 }
 
 [[noreturn]] void on_terminate() {
-  Error error = {ExitCode::kSoftware, "std::terminate was called"};
   const LastResort& place = last_resort();
-  if (const std::exception_ptr current = std::current_exception()) {
-    error = place.explain ? place.explain(current) : software_error(current);
-  }
-  fmt::print(stderr, "[RANK {}] ERROR {}\n", place.rank, error.message);
-  if (place.path) {
-    (void)write_termination_message(*place.path, {place.rank, 0, -1, reason_of(error.code), error.message});
-  }
+  const std::exception_ptr current = std::current_exception();
+  const LastWord last =
+      current && place.explain
+          ? place.explain(current)
+          : LastWord{ExitCode::kSoftware, {place.rank, 0, -1, reason_of(ExitCode::kSoftware), text_of(current)}};
+  fmt::print(stderr, "[RANK {}] ERROR {}\n", place.rank, last.message.message);
+  if (place.path) (void)write_termination_message(*place.path, last.message);
   std::fflush(nullptr);
-  std::_Exit(to_int(error.code));
+  std::_Exit(to_int(last.code));
 }
 
 }  // namespace

@@ -17,8 +17,12 @@ std::optional<std::string> termination_log_path(const std::optional<std::string>
 // does.
 Result<void> write_termination_message(const std::string& path, const TerminationMessage& message);
 
-// What an exception that nobody caught means.
-using ExplainException = std::function<Error(const std::exception_ptr&)>;
+// How the process ends after an exception that nobody caught.
+struct LastWord {
+  ExitCode code = ExitCode::kSoftware;
+  TerminationMessage message;
+};
+using ExplainException = std::function<LastWord(const std::exception_ptr&)>;
 
 // Makes std::terminate (an exception on a thread of a library) leave with the code of `explain`, else kSoftware, one
 // line and the termination message instead of a core dump. Once per process.

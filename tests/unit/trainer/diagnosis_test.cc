@@ -47,6 +47,13 @@ TEST(Diagnosis, SeveralKindsAtOnce) {
                     HasSubstr("rank 3 has ended")));
 }
 
+// A replayed CUDA graph starts no collectives that the host could count.
+TEST(Diagnosis, TheStepCountsBeforeTheCollective) {
+  const std::vector<PeerReport> peers = {answering(0, "data_wait", 11, 57), answering(1, "data_wait", 12, 57)};
+  EXPECT_THAT(diagnose(kHere, peers),
+              AllOf(HasSubstr("rank 0 has not arrived (it is at step 11, data_wait"), Not(HasSubstr("rank 1"))));
+}
+
 TEST(Diagnosis, NobodyToBlame) {
   const std::vector<PeerReport> level = {answering(0, "backward", 12, 57)};
   EXPECT_THAT(diagnose(kHere, level), HasSubstr("look at the network"));
