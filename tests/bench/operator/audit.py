@@ -12,6 +12,7 @@ class Request:
     verb: str
     resource: str  # "pods", "trainingjobs/status"
     arrived: float  # Unix time
+    answered: float
     uri: str
 
 
@@ -21,6 +22,10 @@ def policy(users):
         "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
         "rules": [{"level": "Metadata", "users": users}, {"level": "None"}],
     })
+
+
+def unix_time(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 class AuditLog:
@@ -54,8 +59,8 @@ class AuditLog:
                 if reference["resource"] == "leases":
                     continue
                 resource = "/".join(filter(None, (reference["resource"], reference.get("subresource"))))
-                arrived = datetime.datetime.fromisoformat(event["requestReceivedTimestamp"].replace("Z", "+00:00"))
-                found.append(Request(event["verb"], resource, arrived.timestamp(), event["requestURI"]))
+                found.append(Request(event["verb"], resource, unix_time(event["requestReceivedTimestamp"]),
+                                     unix_time(event["stageTimestamp"]), event["requestURI"]))
         return found
 
     def writes(self, user, since=0):

@@ -35,6 +35,7 @@ EXAMPLES = """examples:
   scripts/bench operator --only create --pairs 5 --jobs 200
   scripts/bench operator --only running --systems oarlock,jobset --json operator.json
 """
+LOAD_USER = "bench-load"
 DEFAULT_PARTS = ("create", "running", "memory")
 PARTS = (*DEFAULT_PARTS, "alone")
 SYSTEMS = {"oarlock": Oarlock, "training-operator": TrainingOperator, "training-operator-tuned": TunedTrainingOperator,
@@ -126,10 +127,10 @@ def main():
     binaries = pathlib.Path(args.bin)
     results = {}
     with tempfile.TemporaryDirectory(prefix="oarlock-bench-") as folder:
-        users = [*(system.user for system in SYSTEMS.values()), "bench-load"]
+        users = [user for system in SYSTEMS.values() for user in (system.user, *system.helpers)] + [LOAD_USER]
         with ControlPlane(folder, users) as plane:
             ours = Oarlock(plane, binaries / "oarlock-operator", ROOT / "manifests")
-            bench = Bench(plane, Load(plane, binaries / "oarlock-bench-load", "bench-load"), args.concurrency,
+            bench = Bench(plane, Load(plane, binaries / "oarlock-bench-load", LOAD_USER), args.concurrency,
                           args.timeout)
             if "create" in args.only:
                 results["create"] = bench_create(bench, ours, args)

@@ -9,7 +9,7 @@ namespace oarlock::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kPollInterval{20};
+constexpr std::chrono::milliseconds kPollInterval{250};  // each look costs the server some milliseconds
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 

@@ -60,10 +60,11 @@ def running_rows(running):
     finished = [median(runs, "cpu") for runs in rivals.values() if median(runs, "running") is not None]
     reached = cpu <= min(finished) / 5 if finished and cpu is not None else None
     yield row(f"controller CPU for {jobs} jobs, s", "cpu", ".2f", "≤ 1/5 of each rival's", reached)
-    requests = median(ours, "requests_per_job")
-    theirs = [median(runs, "requests_per_job") for runs in rivals.values() if median(runs, "running") is not None]
+    requests = median(ours, "requests_per_job_helped")
+    theirs = [median(runs, "requests_per_job_helped") for runs in rivals.values() if median(runs, "running") is not None]
     reached = requests <= min(theirs) if theirs and requests is not None else None
-    yield row("API requests per job", "requests_per_job", ".1f", "the fewest", reached)
+    yield row("API requests per job, the Job controller's too", "requests_per_job_helped", ".1f", "the fewest", reached)
+    yield row("API requests per job, of its own process", "requests_per_job", ".1f")
     yield row("start of the process to its first write, s", "cold_start", ".2f", "≤ 0.3", median(ours, "cold_start") <= 0.3)
     yield row("RSS idle, MiB", "rss_idle", ".1f", "≤ 15 (aim 12)", median(ours, "rss_idle") <= 15)
     yield row(f"RSS after {jobs} jobs, MiB", "rss_after", ".1f")

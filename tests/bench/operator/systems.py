@@ -19,9 +19,13 @@ def free_port():
 
 
 class System:
-    """`user` is who it is to the API server; its lists, in this order, are emptied after a run."""
+    """`user` is who it is to the API server, `helpers` who else makes requests for its jobs.
+
+    Its lists, in this order, are emptied after a run.
+    """
 
     name = user = ""
+    helpers = ()
 
     def __init__(self, plane):
         self.plane = plane
@@ -148,7 +152,10 @@ class TunedTrainingOperator(TrainingOperator):
 
 
 class JobSet(System):
+    """It makes Jobs; kube-controller-manager's Job controller makes their pods."""
+
     name, user = "JobSet", "bench-jobset"
+    helpers = ("system:serviceaccount:kube-system:job-controller",)
 
     def __init__(self, plane, program):
         super().__init__(plane)
