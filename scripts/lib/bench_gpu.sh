@@ -3,7 +3,7 @@ kBundleLimitMb=60
 
 bench_gpu() {
   case ${1:-} in
-    bundle) shift; make_gpu_bundle "${1:-build/gpu-bundle}" ;;
+    bundle) shift; make_gpu_bundle "$@" ;;
     run | check)
       [[ $# -ge 2 ]] || die -c 64 "scripts/bench gpu $1 needs the folder of a bundle"
       [[ -x $2/run ]] || die -c 66 "$2 is no bundle: scripts/bench gpu bundle makes one"
@@ -15,14 +15,17 @@ bench_gpu() {
 }
 
 make_gpu_bundle() {
-  local folder=$1 build=build/gpu-bundle-build
+  local build=build/gpu-bundle-build folder=build/gpu-bundle size
+  if [[ ${1:-} == --build-dir ]]; then build=${2:?--build-dir needs a folder}; shift 2; fi
+  folder=${1:-$folder}
+  [[ ! -e $folder || -x $folder/run || -z $(ls -A "$folder" 2>/dev/null) ]] ||
+    die -c 73 "$folder is there and is no bundle: name another folder, or remove it"
   scripts/setup build cuda
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DOARLOCK_CUDA=ON -DOARLOCK_BUNDLE=ON -DOARLOCK_OPERATOR=OFF \
     -DOARLOCK_CLI=OFF >"$OARLOCK_CACHE/cmake-gpu-bundle.log" 2>&1 || { tail -n 30 "$OARLOCK_CACHE/cmake-gpu-bundle.log" >&2; die "cmake failed"; }
   cmake --build "$build" --target gpu-bundle-programs >&2 || die "the build of the bundle failed"
   rm -rf "$folder"
   cmake --install "$build" --component gpu-bundle --prefix "$folder" --strip >/dev/null || die "the bundle could not be put together"
-  local size
   size=$(du -sm "$folder" | cut -f1)
   [[ $size -lt $kBundleLimitMb ]] || die "the bundle is $size MB; the limit is $kBundleLimitMb"
   say "$folder: $size MB; copy it to the machine with the GPU and start ./run there"

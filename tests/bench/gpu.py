@@ -32,6 +32,7 @@ batch: {{size: {batch}}}
 optimizer: {{name: adamw, lr: 0.001}}
 loader: {{threads: 2, pin_memory: true}}
 log: {{every_steps: {log}}}
+eval: {{every_epochs: 0}}
 cuda: {{graphs: {graphs}, channels_last: {last}}}
 data: {{samples: {samples}}}
 model: {{name: {model}}}
@@ -82,7 +83,7 @@ def seconds_per_step(log):
     """Between the first and the last line of progress: each was written when the device had reached its step."""
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     at = [(line["step"], datetime.datetime.fromisoformat(line["ts"].replace("Z", "+00:00"))) for line in lines
-          if "loss" in line and "step" in line and line["step"] % LOG == 0]
+          if line["msg"] == "step" and line["step"] % LOG == 0]
     if len(at) < 3:
         raise Failed(f"the log tells of too few steps:\n{log[-2000:]}")
     (first, begin), (last, end) = at[1], at[-1]

@@ -1,20 +1,27 @@
-// Runs on a GPU (scripts/bench gpu run): device settings, copies ahead, layout, the NCCL group.
-#include <ATen/ops/arange.h>
+// Runs on a GPU (scripts/bench gpu run): device settings, the memory cap, copies ahead, layout.
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/conv.h>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/utils.h>
 
 #include <chrono>
 
+#include "trainer/checkpoint/host_copy.h"
 #include "trainer/device/batch_feed.h"
 #include "trainer/device/device.h"
 #include "trainer/device/memory_format.h"
-#include "trainer/distributed/process_group.h"
+#include "trainer/distributed/failure.h"
 
 namespace oarlock {
 namespace {
@@ -28,6 +35,11 @@ TEST(SelectDevice, OneDevicePerLocalRank) {
   ASSERT_TRUE(device) << device.error().message;
   EXPECT_EQ(device->device, kGpu);
   EXPECT_EQ(select_device({.kind = DeviceKind::kCuda}, {4096, 4097}).error().code, ExitCode::kUnavailable);
+  if (cuda_devices().visible < 2) return;
+  EXPECT_EQ(select_device({.kind = DeviceKind::kCuda}, {1, 2})->device, at::Device(at::kCUDA, 1));
+  EXPECT_EQ(c10::cuda::current_device(), 1);
+  EXPECT_EQ(select_device({.kind = DeviceKind::kCuda, .gpu_ids = {1, 0}}, {1, 2})->device, kGpu);
+  EXPECT_EQ(c10::cuda::current_device(), 0);
 }
 
 TEST(DeviceMemory, FollowsTheTensors) {
@@ -41,12 +53,59 @@ TEST(DeviceMemory, FollowsTheTensors) {
   EXPECT_FALSE(device_memory(at::kCPU));
 }
 
+// A twentieth of the device's memory: more than the cap below, less than what an idle device has.
+int64_t too_much() {
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  size_t available = 0;
+  size_t total = 0;
+  EXPECT_EQ(cudaMemGetInfo(&available, &total), cudaSuccess);
+  return static_cast<int64_t>(total / 20);
+}
+
 TEST(MemoryFraction, BeyondItIsOutOfMemory) {
-  CudaConfig config;
-  config.memory_fraction = 0.01;
-  ASSERT_TRUE(configure_device(config, kGpu));
+  const int64_t bytes = too_much();
+  EXPECT_NO_THROW(at::empty({bytes}, on_gpu().dtype(at::kByte)));
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  CudaConfig capped;
+  capped.memory_fraction = 0.02;
+  ASSERT_TRUE(configure_device(capped, kGpu));
   EXPECT_NO_THROW(at::empty({1 << 20}, on_gpu()));
-  EXPECT_THROW(at::empty({int64_t{16} << 30}, on_gpu().dtype(at::kByte)), c10::OutOfMemoryError);
+  const Result<at::Tensor> refused =
+      catch_errors([&]() -> Result<at::Tensor> { return at::empty({bytes}, on_gpu().dtype(at::kByte)); });
+  ASSERT_TRUE(configure_device({}, kGpu));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ExitCode::kOsErr);
+  EXPECT_THAT(refused.error().message,
+              testing::AllOf(testing::HasSubstr("out of device memory"), testing::HasSubstr("cuda.memory_fraction"),
+                             testing::Not(testing::HasSubstr("\n"))));
+  EXPECT_NO_THROW(at::empty({bytes}, on_gpu().dtype(at::kByte))) << "the cap is gone again";
+}
+
+// 1 + 2^-12 needs 12 bits of mantissa; TF32 has 10, and makes it 1.
+constexpr double kFine = 1 + 1.0 / 4096;
+constexpr int64_t kSide = 256;  // large enough for tensor cores
+
+at::Tensor product() { return at::mm(at::full({kSide, kSide}, kFine, on_gpu()), at::ones({kSide, kSide}, on_gpu())); }
+
+at::Tensor convolved() {
+  return at::conv2d(at::full({8, kSide, 8, 8}, kFine, on_gpu()), at::ones({kSide, kSide, 1, 1}, on_gpu()));
+}
+
+bool all_are(const at::Tensor& tensor, double value) { return tensor.eq(value).all().item<bool>(); }
+
+TEST(Tf32, IsOffUnlessAskedFor) {
+  ASSERT_TRUE(configure_device({}, kGpu));
+  EXPECT_TRUE(all_are(product(), kSide * kFine));
+  EXPECT_TRUE(all_are(convolved(), kSide * kFine)) << "PyTorch's own default would allow it here";
+  CudaConfig config;
+  config.tf32 = true;
+  ASSERT_TRUE(configure_device(config, kGpu));
+  int major = 0;
+  ASSERT_EQ(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), cudaSuccess);
+  if (major >= 8) {  // Ampere brought it
+    EXPECT_TRUE(all_are(product(), kSide));
+  }
+  ASSERT_TRUE(configure_device({}, kGpu));
 }
 
 // Every batch has other contents, and the memory of the source is overwritten as soon as the feed lets it go, while
@@ -97,6 +156,60 @@ TEST(BatchFeed, WhatTheSourceThrowsArrivesInItsPlace) {
   EXPECT_THROW(feed->next(), std::runtime_error);
 }
 
+BatchSource endless() {
+  return [] {
+    Batch batch;
+    batch.tensors["x"] = at::full({1 << 10}, 1.0);
+    return std::optional(std::move(batch));
+  };
+}
+
+// Some tenths of a second of work.
+void keep_busy(int products = 20) {
+  const at::Tensor a = at::randn({8192, 8192}, on_gpu());
+  for (int i = 0; i < products; ++i) at::mm(a, a);
+}
+
+TEST(BatchFeed, KeepsTheHostNearTheDevice) {
+  constexpr int kAhead = 2;
+  const auto feed = make_batch_feed(endless(), kGpu, {.ahead = kAhead});
+  std::vector<at::cuda::CUDAEvent> done;
+  for (size_t step = 0; step < 8; ++step) {
+    ASSERT_TRUE(feed->next());
+    if (step >= kAhead) {
+      EXPECT_TRUE(done[step - kAhead].query()) << "step " << step - kAhead << " when " << step << " begins";
+    }
+    keep_busy(5);
+    done.emplace_back().record();
+  }
+}
+
+TEST(BatchFeed, AStepThatDoesNotEndIsALostRank) {
+  const auto feed = make_batch_feed(endless(), kGpu, {.ahead = 1, .patience = std::chrono::milliseconds(20)});
+  ASSERT_TRUE(feed->next());
+  keep_busy(100);
+  const auto taken = catch_errors([&]() -> Result<std::optional<Batch>> { return feed->next(); });
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, ExitCode::kPeerLost);
+  EXPECT_THAT(taken.error().message, testing::HasSubstr("a collective timed out"));
+  c10::cuda::device_synchronize();
+}
+
+TEST(BatchFeed, ChannelsLastOnTheDevice) {
+  const auto feed = make_batch_feed(
+      [] {
+        Batch batch;
+        batch.tensors["image"] = at::full({2, 3, 4, 5}, 7.0);
+        batch.tensors["label"] = at::full({2}, 1.0);
+        return std::optional(std::move(batch));
+      },
+      kGpu, {.channels_last = true});
+  const Batch batch = feed->next().value();
+  EXPECT_TRUE(batch["image"].is_contiguous(at::MemoryFormat::ChannelsLast));
+  EXPECT_TRUE(all_are(batch["image"], 7));
+  EXPECT_TRUE(batch["label"].is_contiguous());
+}
+
 TEST(BatchFeed, MayEndEarly) {
   const auto feed = make_batch_feed(
       [] {
@@ -108,7 +221,29 @@ TEST(BatchFeed, MayEndEarly) {
   EXPECT_TRUE(feed->next());
 }
 
+// A checkpoint's copy is under way while the next steps run.
+TEST(HostCopy, HoldsWhatWasThereThoughTheDeviceGoesOn) {
+  const at::Tensor plain = at::full({1 << 24}, 1.0, on_gpu());
+  const at::Tensor image = at::randn({4, 3, 64, 64}, on_gpu()).contiguous(at::MemoryFormat::ChannelsLast);
+  const at::Tensor before = image.cpu();
+  HostCopy copy;
+  copy.reserve({{"model", {{"image", image}, {"plain", plain}}}});
+  for (int round = 1; round <= 3; ++round) {
+    keep_busy(5);
+    copy.take({{"model", {{"image", image}, {"plain", plain}}}});
+    plain.add_(1);
+    image.zero_();
+    copy.wait();
+    const TensorMap& held = copy.tensors().at("model");
+    EXPECT_TRUE(all_are(held.at("plain"), round));
+    EXPECT_TRUE(at::equal(held.at("image"), before));
+    EXPECT_TRUE(held.at("plain").is_pinned());
+    image.copy_(before);
+  }
+}
+
 TEST(ChannelsLast, ConvolutionGivesTheSame) {
+  ASSERT_TRUE(configure_device({}, kGpu));
   torch::manual_seed(1);
   torch::nn::Conv2d plain(torch::nn::Conv2dOptions(16, 32, 3).padding(1));
   plain->to(kGpu);
@@ -128,20 +263,6 @@ TEST(ChannelsLast, ConvolutionGivesTheSame) {
   got.square().sum().backward();
   expected.square().sum().backward();
   EXPECT_TRUE(at::allclose(last->weight.grad(), plain->weight.grad(), 1e-3, 1e-2));
-}
-
-TEST(Nccl, AGroupOfOneGpu) {
-  GroupOptions options;
-  options.device = kGpu;
-  options.timeout = std::chrono::seconds(30);
-  Result<RankGroup> group = make_nccl_group(c10::make_intrusive<c10d::HashStore>(), options);
-  ASSERT_TRUE(group) << group.error().message;
-  std::array<double, 2> values = {1.5, -2};
-  group->sum(values);
-  EXPECT_EQ(values[0], 1.5);
-  EXPECT_EQ(group->gather(7), std::vector<int64_t>{7});
-  EXPECT_EQ(group->broadcast("hello"), "hello");
-  group->barrier();
 }
 
 }  // namespace

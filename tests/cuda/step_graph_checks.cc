@@ -9,6 +9,8 @@
 #include <torch/utils.h>
 
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 
 #include "trainer/config/optimizer.h"
 #include "trainer/device/device.h"
@@ -86,17 +88,28 @@ TEST(StepGraph, TrainsAsTheEagerStepBitByBit) {
   }
 }
 
-TEST(StepGraph, AStepThatCannotBeRecordedSaysWhy) {
+[[noreturn]] void record_what_waits_for_the_host() {
   CudaConfig config;
   config.graphs = true;
-  ASSERT_TRUE(configure_device(config, kGpu));
+  if (!configure_device(config, kGpu)) std::_Exit(1);
   StepGraphOptions options;
   options.warm_up_steps = 0;
   const auto graph = std::move(make_step_graph(kGpu, Logger(LogFormat::kText, LogLevel::kWarn), options).value());
-  const auto waits_for_the_host = [](const Batch& batch) {
-    return StepGraph::Outputs{batch["x"] * batch["x"].sum().item<double>()};
-  };
-  EXPECT_THROW(graph->run(batch_of(0, kBatch), waits_for_the_host), c10::Error);
+  try {
+    graph->run(batch_of(0, kBatch),
+               [](const Batch& batch) { return StepGraph::Outputs{batch["x"] * batch["x"].sum().item<double>()}; });
+  } catch (const c10::Error& error) {
+    std::fputs(error.what_without_backtrace(), stderr);
+    std::_Exit(3);
+  }
+  std::_Exit(0);
+}
+
+// In a process of its own: a broken capture spoils the allocator.
+TEST(StepGraphDeathTest, AStepThatCannotBeRecordedSaysWhy) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(record_what_waits_for_the_host(), testing::ExitedWithCode(3),
+              "cuda.graphs: the training step cannot be recorded");
 }
 
 }  // namespace

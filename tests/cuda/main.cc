@@ -1,0 +1,18 @@
+// The tests' main: where there is no GPU it says so instead of failing in every test.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "trainer/device/device.h"
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (!GTEST_FLAG_GET(list_tests) && oarlock::cuda_devices().visible == 0) {
+    std::fputs("error: this machine shows no CUDA device; look at the driver and CUDA_VISIBLE_DEVICES\n", stderr);
+    return oarlock::to_int(oarlock::ExitCode::kUnavailable);
+  }
+  // LibTorch looks for it at the first matrix product, and some tests ask for determinism later than that.
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/1);
+  return RUN_ALL_TESTS();
+}
