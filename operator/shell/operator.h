@@ -20,7 +20,7 @@ namespace oarlock::control {
 struct OperatorOptions {
   kube::ClusterConfig cluster;
   std::vector<std::string> namespaces;  // empty: all
-  int workers = 4;
+  int workers = 16;  // a job is created in six steps, each a wait for the server: fewer leave the server idle
   std::string listen_address = "0.0.0.0";
   int port = 8080;                           // 0: a free one
   std::string server_certificate;            // PEM file with certificate and key; empty: plain HTTP

@@ -99,7 +99,7 @@ def arguments():
     parser.add_argument("--cache-pods", type=int, default=10000, metavar="N", help="of the part memory (default 10000)")
     parser.add_argument("--concurrency", type=int, default=16, metavar="N",
                         help="jobs in the making at once, by the raw loop and by the user: as many as the operator has "
-                        "requests in flight, 4 workers with 4 pods each (default 16)")
+                        "workers (default 16)")
     parser.add_argument("--rest", type=int, default=30, metavar="S", help="seconds of rest to look at (default 30)")
     parser.add_argument("--timeout", type=int, default=120, metavar="S", help="for a burst (default 120)")
     parser.add_argument("--json", metavar="FILE", help="write every figure of every run")
