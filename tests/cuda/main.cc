@@ -14,5 +14,6 @@ int main(int argc, char** argv) {
   }
   // LibTorch looks for it at the first matrix product, and some tests ask for determinism later than that.
   ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/1);
+  if (!GTEST_FLAG_GET(list_tests) && !oarlock::configure_device({}, c10::Device(c10::kCUDA, 0))) return 1;
   return RUN_ALL_TESTS();
 }

@@ -98,7 +98,8 @@ TEST(TrainStepOnCuda, AnOverflowSkipsTheStepAndHalvesTheScale) {
     EXPECT_TRUE(at::equal(tensor.cpu(), optimizer.at(name))) << name;
   trainer.run(2);
   EXPECT_EQ(trainer.step->read().skipped, 1);
-  EXPECT_FALSE(at::equal(trainer.model->parameters()[0].tensor.detach().cpu(), before.begin()->second));
+  const NamedTensor& first = trainer.model->parameters()[0];
+  EXPECT_FALSE(at::equal(first.tensor.detach().cpu(), before.at(first.name)));
 }
 
 TEST(TrainStepOnCuda, RecordedStepsEqualEagerOnes) {
