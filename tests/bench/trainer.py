@@ -98,12 +98,12 @@ class Bench:
     def steps(self, case):
         return 6 if self.quick else case.steps
 
-    def ours(self, case, extra=""):
+    def ours(self, case, extra="", ranks=RANKS):
         record, config = self.folder / "ours.json", self.folder / "trainer.yaml"
-        samples = case.batch * RANKS * self.steps(case)  # one epoch: no evaluation but the last
+        samples = case.batch * ranks * self.steps(case)  # one epoch: no evaluation but the last
         config.write_text(OURS.format(steps=self.steps(case), batch=case.batch, samples=samples, record=record,
                                       model=case.model, channels_last=str(case.channels_last).lower()) + extra)
-        command = [self.bin / "oarlock", "launch", "--nproc", str(RANKS), "--master-port", str(free_port()), "--",
+        command = [self.bin / "oarlock", "launch", "--nproc", str(ranks), "--master-port", str(free_port()), "--",
                    self.bin / "oarlock-bench-trainer", "--config", config, "--metrics-port", "auto"]
         return self.timed(command, record)
 
@@ -152,39 +152,44 @@ class Bench:
     def loader(self):
         size, epochs = ("2000", "1") if self.quick else ("10000", "5")
         figures = {
-            key: Figure(f"loader, {text}", "items/s", goal, at_least=True)
+            (items, key): Figure(f"loader, {size_text}, {text}", "items/s", goal, at_least=True)
+            for items, size_text in (("small", "784 B"), ("large", "12 KiB"))
             for key, text, goal in (("per_item_0", "per item", 20), ("per_item_2", "per item, 2 workers", 20),
                                     ("vectorised_0", "vectorised", 4), ("vectorised_2", "vectorised, 2 workers", 4))
         }
         ours = lambda: json.loads(run([self.bin / "oarlock-bench-loader", size, epochs]))
         theirs = lambda: json.loads(run([self.python, HERE / "rival" / "loader.py", size, epochs]))
         for a, b in self.pairs_of(ours, theirs):
-            for key, figure in figures.items():
-                figure.add(a["threads_2" if key.endswith("_2") else "threads_0"], b[key])
+            for (items, key), figure in figures.items():
+                figure.add(a[items]["threads_2" if key.endswith("_2") else "threads_0"], b[items][key])
         return list(figures.values())
 
     def checkpoint(self):
-        """The step that saves, beyond the steps around it, beside torch.save and fsync."""
+        """What a save costs training: the step that begins it and the next one, beside which the state is copied, beyond
+        steps long after it; beside torch.save and fsync, for which training stops. Once with a core to spare, once
+        with two ranks that keep both cores busy, where copy and file take their time from the steps."""
         every, case = 8, CASES["mlp"]
-        figure = Figure("checkpoint, training stall", "ms", 0.02)
         folder = self.folder / "checkpoints"
+        figures = {1: Figure("stall of a checkpoint, a core to spare", "ms", 0.02),
+                   RANKS: Figure("stall of a checkpoint, no core to spare", "ms", None)}
 
-        def ours():
+        def ours(ranks):
             run(["rm", "-rf", folder])
             extra = f"checkpoint: {{dir: {folder}, every_steps: {every}, keep: 1}}\n"
-            result = self.ours(Case(case.model, 16, 2 * every if self.quick else 5 * every, case.kernels, 0), extra)
-            plain = statistics.median(result.gaps[every // 2 :])
-            saving = result.gaps[every - 1 : -1 : every]
-            return statistics.median(saving[1:] or saving) - plain
+            result = self.ours(Case(case.model, 64, (2 if self.quick else 7) * every, case.kernels, 0), extra, ranks)
+            gaps = result.gaps[every - 1 : -2]
+            plain = statistics.median(gap for i, gap in enumerate(gaps) if i % every > every // 2)
+            return statistics.median(gaps[i] + gaps[i + 1] - 2 * plain for i in range(0, len(gaps) - 1, every))
 
         def theirs():
             path = self.folder / "theirs.pt"
             return statistics.median(json.loads(run([self.python, HERE / "rival" / "save.py", case.model, path,
                                                      "1" if self.quick else "4"]))["seconds"])
 
-        for a, b in self.pairs_of(ours, theirs):
-            figure.add(max(a, 0) * 1e3, b * 1e3)
-        return [figure]
+        for ranks, figure in figures.items():
+            for a, b in self.pairs_of(lambda: ours(ranks), theirs):
+                figure.add(max(a, 0) * 1e3, b * 1e3)
+        return list(figures.values())
 
     def telemetry(self):
         """What metrics, progress and log cost a step, beside the small step itself: both are ours."""

@@ -83,7 +83,7 @@ TEST(MemoryFraction, BeyondItIsOutOfMemory) {
 
 // 1 + 2^-12 needs 12 bits of mantissa; TF32 has 10, and makes it 1.
 constexpr double kFine = 1 + 1.0 / 4096;
-constexpr int64_t kSide = 256;  // large enough for tensor cores
+constexpr int64_t kSide = 512;  // large enough for tensor cores
 
 at::Tensor product() { return at::mm(at::full({kSide, kSide}, kFine, on_gpu()), at::ones({kSide, kSide}, on_gpu())); }
 
@@ -176,8 +176,8 @@ TEST(BatchFeed, KeepsTheHostNearTheDevice) {
   std::vector<at::cuda::CUDAEvent> done;
   for (size_t step = 0; step < 8; ++step) {
     ASSERT_TRUE(feed->next());
-    if (step >= kAhead) {
-      EXPECT_TRUE(done[step - kAhead].query()) << "step " << step - kAhead << " when " << step << " begins";
+    if (step > kAhead) {
+      EXPECT_TRUE(done[step - kAhead - 1].query()) << "of step " << step - kAhead - 1 << " when " << step << " begins";
     }
     keep_busy(5);
     done.emplace_back().record();
@@ -188,6 +188,7 @@ TEST(BatchFeed, AStepThatDoesNotEndIsALostRank) {
   const auto feed = make_batch_feed(endless(), kGpu, {.ahead = 1, .patience = std::chrono::milliseconds(20)});
   ASSERT_TRUE(feed->next());
   keep_busy(100);
+  ASSERT_TRUE(feed->next());  // one step may be under way
   const auto taken = catch_errors([&]() -> Result<std::optional<Batch>> { return feed->next(); });
   ASSERT_FALSE(taken);
   EXPECT_EQ(taken.error().code, ExitCode::kPeerLost);
@@ -230,10 +231,11 @@ TEST(HostCopy, HoldsWhatWasThereThoughTheDeviceGoesOn) {
   copy.reserve({{"model", {{"image", image}, {"plain", plain}}}});
   for (int round = 1; round <= 3; ++round) {
     keep_busy(5);
-    copy.take({{"model", {{"image", image}, {"plain", plain}}}});
+    copy.begin({{"model", {{"image", image}, {"plain", plain}}}}, {});
+    EXPECT_TRUE(copy.released());
     plain.add_(1);
     image.zero_();
-    copy.wait();
+    copy.finish();
     const TensorMap& held = copy.tensors().at("model");
     EXPECT_TRUE(all_are(held.at("plain"), round));
     EXPECT_TRUE(at::equal(held.at("image"), before));

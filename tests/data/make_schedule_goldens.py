@@ -28,6 +28,10 @@ MAIN = {
         lambda o, n: s.OneCycleLR(o, LR, n, pct_start=0.45, div_factor=10, final_div_factor=100, anneal_strategy="linear"),
         "{name: onecycle, pct_start: 0.45, div_factor: 10, final_div_factor: 100, anneal: linear",
     ),
+    "onecycle_momentum": (
+        lambda o, n: s.OneCycleLR(o, LR, n, base_momentum=0.5, max_momentum=0.9),
+        "{name: onecycle, base_momentum: 0.5, max_momentum: 0.9",
+    ),
 }
 
 
@@ -35,10 +39,10 @@ def optimizer():
     return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=LR, momentum=0.9)
 
 
-def rates(opt, scheduler):
+def values(opt, scheduler, key="lr"):
     out = []
     for _ in range(STEPS):
-        out.append(opt.param_groups[0]["lr"])
+        out.append(opt.param_groups[0][key])
         scheduler.step()
     return out
 
@@ -46,14 +50,16 @@ def rates(opt, scheduler):
 schedules = []
 for name, (make, config) in MAIN.items():
     opt = optimizer()
-    schedules.append({"name": name, "config": config + "}", "warmup": 0, "rates": rates(opt, make(opt, STEPS))})
+    schedules.append({"name": name, "config": config + "}", "warmup": 0, "rates": values(opt, make(opt, STEPS))})
     if name.startswith("onecycle"):
+        opt = optimizer()
+        schedules[-1]["momentum"] = values(opt, make(opt, STEPS), "momentum")
         continue  # it sets the rates of the optimizer by itself, which SequentialLR does not expect
     opt = optimizer()
     warmup = s.LinearLR(opt, 0.2, 1.0, WARMUP)
     both = s.SequentialLR(opt, [warmup, make(opt, STEPS - WARMUP)], [WARMUP])
     config += f", warmup_steps: {WARMUP}, warmup_start_factor: 0.2}}"
-    schedules.append({"name": name + "_after_warmup", "config": config, "warmup": WARMUP, "rates": rates(opt, both)})
+    schedules.append({"name": name + "_after_warmup", "config": config, "warmup": WARMUP, "rates": values(opt, both)})
 
 # By epoch, 5 steps each, with the warm-up chained on top.
 opt = optimizer()

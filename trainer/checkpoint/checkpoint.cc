@@ -169,16 +169,6 @@ Result<FileDigest> write_text(const std::filesystem::path& path, const std::stri
 
 }  // namespace
 
-TensorMap copy_to_cpu(const TensorMap& tensors) {
-  TensorMap copies;
-  for (const auto& [name, tensor] : tensors) {
-    at::Tensor copy = at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()));
-    copy.copy_(tensor.detach());
-    copies.emplace(name, std::move(copy));
-  }
-  return copies;
-}
-
 Result<int64_t> write_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& folder) {
   if (!checkpoint.tensors.contains(kModelTensors)) {
     return fail(ExitCode::kSoftware,

@@ -42,9 +42,6 @@ struct Checkpoint {
   std::map<std::string, TensorMap> tensors;  // "model" -> model.safetensors; names are [a-z0-9_-]+
 };
 
-// Contiguous copies on the CPU that share no memory with the originals.
-TensorMap copy_to_cpu(const TensorMap& tensors);
-
 inline constexpr char kManifestFile[] = "manifest.json";
 
 // Writes every file and, last, manifest.json; each is fsynced, and so is the folder. The folder must exist and be

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/ScopeExit.h>
 
 #include <utility>
 
@@ -33,23 +34,55 @@ void HostCopy::reserve(const TensorSections& live) {
   }
 }
 
-void HostCopy::take(const TensorSections& live) {
+void HostCopy::begin(const TensorSections& live, const std::set<std::string>& at_once) {
   reserve(live);
   std::optional<at::Device> device;
   for (const auto& [section, tensors] : live) {
     for (const auto& [name, tensor] : tensors) {
-      buffers_[section][name].copy_(tensor.detach(), /*non_blocking=*/true);
-      if (!tensor.device().is_cpu()) device = tensor.device();
+      const at::Tensor& buffer = buffers_[section][name];
+      const bool on_cpu = tensor.device().is_cpu();
+      if (on_cpu && !at_once.contains(name)) {
+        rest_.emplace_back(buffer, tensor.detach());
+        continue;
+      }
+      buffer.copy_(tensor.detach(), /*non_blocking=*/true);
+      if (!on_cpu) device = tensor.device();
     }
   }
   copied_.reset();
-  if (!device) return;
-  copied_.emplace(device->type());
-  copied_->record(c10::impl::VirtualGuardImpl(device->type()).getStream(*device));
+  if (device) {
+    copied_.emplace(device->type());
+    copied_->record(c10::impl::VirtualGuardImpl(device->type()).getStream(*device));
+  }
+  const std::lock_guard lock(mutex_);
+  released_ = rest_.empty();
 }
 
-void HostCopy::wait() {
+void HostCopy::finish() {
+  // Also when a copy throws: the trainer must not wait for it for ever.
+  const auto release_at_end = c10::make_scope_exit([this] { release(); });
+  for (const auto& [buffer, tensor] : rest_) buffer.copy_(tensor);
+  release();
   if (copied_) std::exchange(copied_, std::nullopt)->synchronize();
+}
+
+void HostCopy::release() {
+  rest_.clear();
+  {
+    const std::lock_guard lock(mutex_);
+    released_ = true;
+  }
+  changed_.notify_all();
+}
+
+bool HostCopy::released() const {
+  const std::lock_guard lock(mutex_);
+  return released_;
+}
+
+void HostCopy::wait_for_release() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return released_; });
 }
 
 }  // namespace oarlock

@@ -42,6 +42,11 @@ void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks) {
   section("batch", config.batch, "how many samples a step takes");
   section("optimizer", config.optimizer, "how parameters are updated");
   section("schedule", config.schedule, "the learning rate over the run");
+  const bool cycles = config.schedule.kind == ScheduleKind::kOneCycle && config.schedule.cycle_momentum;
+  if (cycles && config.optimizer.kind == OptimizerKind::kSgd && config.optimizer.momentum == 0) {
+    fields.problem("schedule",
+                   "onecycle moves a momentum, which sgd has not; set optimizer.momentum or cycle_momentum: false");
+  }
   section("scaling", config.scaling, "how learning rate and warm-up follow the samples per step");
   section("gradient", config.gradient, "what happens to gradients before the optimizer");
   section("amp", config.amp, "automatic mixed precision");
@@ -53,8 +58,8 @@ void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks) {
   section("checkpoint", config.checkpoint, "what is saved, where and when");
   section("eval", config.eval, "when and how the model is evaluated");
   section("early_stopping", config.early_stopping, "when a run ends because it gets no better");
-  if (config.early_stopping.patience && config.eval.every_epochs == 0) {
-    fields.problem("early_stopping", "looks at evaluations; set eval.every_epochs above 0");
+  if (config.early_stopping.patience && config.eval.every_epochs == 0 && config.eval.every_steps == 0) {
+    fields.problem("early_stopping", "looks at evaluations; set eval.every_epochs or eval.every_steps above 0");
   }
   section("ddp", config.ddp, "distributed data parallel");
   section("cuda", config.cuda, "how the device is used");
@@ -62,6 +67,9 @@ void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks) {
     fields.problem("cuda",
                    "graphs: a step is recorded as one forward and backward; remove it, or "
                    "gradient.accumulation_steps");
+  }
+  if (config.cuda.graphs && cycles) {
+    fields.problem("cuda", "graphs: a recorded step keeps its momentum; set schedule.cycle_momentum: false");
   }
   section("distributed", config.distributed, "how the ranks meet and talk");
   section("loader", config.loader, "how batches are made ahead of time");

@@ -38,7 +38,8 @@ void check_kind(const ScheduleConfig& config, Fields& fields) {
   only_for(fields, kind, "gamma", {Kind::kStep, Kind::kMultiStep, Kind::kExponential},
            "belongs to the schedules step, multistep and exponential");
   only_for(fields, kind, "min_ratio", {Kind::kLinear, Kind::kCosine}, "belongs to the schedules linear and cosine");
-  for (const char* key : {"pct_start", "div_factor", "final_div_factor", "anneal"}) {
+  for (const char* key :
+       {"pct_start", "div_factor", "final_div_factor", "anneal", "cycle_momentum", "base_momentum", "max_momentum"}) {
     only_for(fields, kind, key, {Kind::kOneCycle}, "belongs to the schedule onecycle");
   }
   only_for(fields, kind, "plateau", {Kind::kPlateau}, "belongs to the schedule plateau");
@@ -78,6 +79,10 @@ void describe(ScheduleConfig& config, Fields& fields) {
                "onecycle: the last rate is the first / final_div_factor");
   fields.choice<Anneal>("anneal", config.anneal, {{"cos", Anneal::kCosine}, {"linear", Anneal::kLinear}},
                         "onecycle: the shape of rise and fall");
+  fields.field("cycle_momentum", config.cycle_momentum,
+               "onecycle: SGD's momentum or the first beta of Adam runs against the rate");
+  fields.field("base_momentum", config.base_momentum, from_below(0, 1), "onecycle: the momentum where the rate is lr");
+  fields.field("max_momentum", config.max_momentum, from_below(0, 1), "onecycle: the momentum where the rate is least");
   fields.section(
       "plateau", [&](Fields& inner) { describe(config.plateau, inner); },
       "plateau: when an evaluation's metric no longer gets better, the rate drops");

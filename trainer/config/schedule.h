@@ -35,6 +35,9 @@ struct ScheduleConfig {
   double div_factor = 25;                     // onecycle: lr / div_factor is the first rate
   double final_div_factor = 1e4;              // onecycle: the first rate / final_div_factor is the last
   Anneal anneal = Anneal::kCosine;            // onecycle
+  bool cycle_momentum = true;                 // onecycle: SGD's momentum, Adam's betas[0]
+  double base_momentum = 0.85;                // onecycle: where the rate is lr
+  double max_momentum = 0.95;                 // onecycle: where the rate is least
   PlateauConfig plateau;                      // plateau
   int64_t warmup_steps = 0;                   // optimizer steps, whatever the interval
   std::optional<double> warmup_start_factor;  // share of lr in the first step; default: 1 / warmup_steps

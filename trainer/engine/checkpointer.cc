@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "trainer/optim/optimizer.h"
+#include "trainer/checkpoint/copy_tensors.h"
 
 namespace oarlock {
 namespace {
@@ -243,7 +243,9 @@ bool Checkpointer::is_saved(const Position& position) const {
 }
 
 void Checkpointer::begin_save(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts) {
-  copy_.take(live_tensors(model, parts));
+  std::set<std::string> written_in_forward;
+  for (const NamedTensor& item : model.buffers()) written_in_forward.insert(item.name);
+  copy_.begin(live_tensors(model, parts), written_in_forward);
   high_water_step_ = std::max(high_water_step_, position.step);
   Checkpoint checkpoint;
   checkpoint.state.step = position.step;
@@ -263,7 +265,13 @@ void Checkpointer::begin_save(const Position& position, DistributedModel& model,
   }
   checkpoint.tensors = copy_.tensors();
   under_way_ = position;
-  store_->start(std::move(checkpoint), best ? std::optional(best->step) : std::nullopt, [this] { copy_.wait(); });
+  store_->start(std::move(checkpoint), best ? std::optional(best->step) : std::nullopt, [this] { copy_.finish(); });
+}
+
+void Checkpointer::wait_for_copy() {
+  if (copy_.released()) return;
+  telemetry_.enter(Phase::kCheckpoint);
+  copy_.wait_for_release();
 }
 
 // Tells what became of a save.
@@ -301,28 +309,17 @@ Result<void> Checkpointer::share(const Result<void>& own) {
   return {};
 }
 
-Result<void> Checkpointer::save(const Position& position, DistributedModel& model,
-                                const std::vector<Stateful*>& parts) {
-  telemetry_.enter(Phase::kCheckpoint);
-  Result<void> own;
-  if (group_.rank() == 0) {
-    if (const auto error = fatal(finish_save(store_->wait()))) own = tl::make_unexpected(*error);
-    if (own && !is_saved(position)) begin_save(position, model, parts);
-  }
-  return share(own);
-}
-
-Result<void> Checkpointer::save_and_wait(const Position& position, DistributedModel& model,
-                                         const std::vector<Stateful*>& parts) {
+Result<void> Checkpointer::save(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts,
+                                SaveUntil until) {
   telemetry_.enter(Phase::kCheckpoint);
   Result<void> own;
   if (group_.rank() == 0) {
     if (const auto error = fatal(finish_save(store_->wait()))) own = tl::make_unexpected(*error);
     if (own && !is_saved(position)) {
       begin_save(position, model, parts);
-      own = finish_save(store_->wait());
+      if (until == SaveUntil::kOnDisk) own = finish_save(store_->wait());
     }
-    high_water_->raise(position.step);
+    if (until == SaveUntil::kOnDisk) high_water_->raise(position.step);
   }
   return share(own);
 }

@@ -43,12 +43,14 @@ struct CheckpointerOptions {
 CheckpointerOptions checkpointer_options(const CheckpointConfig& config, const CheckpointOwner& owner,
                                          RunIdentity identity, const Monitor& monitor);
 
+enum class SaveUntil { kBegun, kOnDisk };
+
 // Methods are called by all ranks together and fail on all of them alike, where nothing else is said.
 //
-// A save copies the state into memory and goes on; a thread writes it. One save is under way at a time: the next one
-// waits for it. What becomes of it is seen by rank 0 at poll(), and told to the others by the next save. A save that
-// fails is reported; by the policy `stop` it ends the run, by `continue` the next save tries again. That a newer
-// attempt has taken the folder over (kTempFail) always ends the run.
+// A save goes on at once; a thread copies the state into memory and writes it. One save is under way at a time: the
+// next one waits for it. What becomes of it is seen by rank 0 at poll(), and told to the others by the next save. A
+// save that fails is reported; by the policy `stop` it ends the run, by `continue` the next save tries again. That a
+// newer attempt has taken the folder over (kTempFail) always ends the run.
 class Checkpointer {
  public:
   // The references must outlive the checkpointer. Takes the folder's fence; fails as CheckpointStore::open does.
@@ -62,11 +64,13 @@ class Checkpointer {
   // a warning. kConfig: it belongs to another task or seed. kDataErr: to another model.
   Result<std::optional<Position>> restore(DistributedModel& model, const std::vector<Stateful*>& parts);
 
-  // Does nothing if the last save was of this position.
-  Result<void> save(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts);
+  // Does nothing if the last save was of this position. Until it is on disk: fails when it is not, whatever the policy.
+  Result<void> save(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts,
+                    SaveUntil until);
 
-  // The same, returning when it is on disk; fails when it is not, whatever the policy.
-  Result<void> save_and_wait(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts);
+  // Before this rank writes to the parameters or to what the parts hold: waits until the save has copied them, which a
+  // thread does beside forward and backward. In the phase `checkpoint` afterwards, where it had to wait.
+  void wait_for_copy();
 
   // After an evaluation at this step: whether the model is the best so far, so that it must be saved before the next
   // step. kConfig when the metric is not among them.

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "trainer/data/loader.h"
 #include "trainer/engine/eval_rows.h"
 
 namespace oarlock {
@@ -36,13 +35,8 @@ Shard evaluate_shard(Task& task, torch::nn::Module& module, const RankGroup& gro
   const at::NoGradGuard no_grad;
   const TrainingModeGuard evaluation_mode(module);
   const Dataset& data = task.eval_data();
-  Loader loader(data, evaluation_indices(data.size(), options.batch_size, group.rank(), group.world_size()),
-                {.batch_size = options.batch_size,
-                 .drop_last = false,
-                 .threads = options.loader_threads,
-                 .prefetch = options.loader_prefetch,
-                 .pin_memory = options.pin_memory,
-                 .seed = options.seed});
+  Loader loader(data, evaluation_indices(data.size(), options.loader.batch_size, group.rank(), group.world_size()),
+                options.loader);
   const auto feed = make_batch_feed([&] { return loader.next(); }, group.device(), options.feed);
   Shard out;
   while (const std::optional<Batch> batch = feed->next()) {
@@ -119,7 +113,7 @@ Evaluation evaluate(Task& task, torch::nn::Module& module, const RankGroup& grou
   const Contents contents = agree_on_contents(shard, group);
   if (!shard.sums.empty() && shard.rows.layout() != contents.rows)
     throw std::runtime_error("the task's eval_step gave different rows on different ranks");
-  const auto batches = static_cast<size_t>(batch_count(task.eval_data().size(), options.batch_size, false));
+  const auto batches = static_cast<size_t>(batch_count(task.eval_data().size(), options.loader.batch_size, false));
   const MetricSums totals = total_sums(shard.sums, contents.sums, batches, group);
   Evaluation out;
   out.rows = gather_rows(shard.rows.rows(), contents.rows, group);

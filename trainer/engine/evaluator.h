@@ -1,6 +1,7 @@
 // Exact evaluation over all ranks: every sample once, and the same bits whatever the world size.
 #pragma once
 
+#include "trainer/data/loader.h"
 #include "trainer/device/batch_feed.h"
 #include "trainer/distributed/process_group.h"
 #include "trainer/engine/task.h"
@@ -8,11 +9,7 @@
 namespace oarlock {
 
 struct EvaluateOptions {
-  int64_t batch_size = 1;
-  int loader_threads = 1;
-  int loader_prefetch = 2;
-  bool pin_memory = false;
-  uint64_t seed = 0;
+  LoaderOptions loader;
   BatchFeedOptions feed;
 };
 

@@ -193,6 +193,7 @@ Result<void> RankProcess::open_checkpoints() {
                          group_, *telemetry_, clock_);
   if (!opened) return tl::make_unexpected(opened.error());
   checkpointer_ = std::move(*opened);
+  step_->before_update([this] { checkpointer_->wait_for_copy(); });
   return {};
 }
 

@@ -17,12 +17,6 @@
 
 namespace oarlock {
 
-// What a train step gives back.
-struct TrainOutput {
-  at::Tensor loss;                  // scalar, the mean over the batch's samples
-  std::vector<at::Tensor> outputs;  // what the model returned; DDP walks it where find_unused_parameters is on
-};
-
 // Sums over samples by name, e.g. {"loss": 812.5, "correct": 903}; "count" is added by the engine. The engine adds the
 // sums of all batches and ranks in double precision, so that evaluation is the same whatever the world size.
 using MetricSums = std::map<std::string, double>;
@@ -75,8 +69,10 @@ class Task {
   // generator, which the engine seeds alike on all ranks before the call.
   virtual std::shared_ptr<torch::nn::Module> build_model() = 0;
 
-  // Forward and loss; the engine does backward. The model is in training mode, the batch on the model's device.
-  virtual TrainOutput train_step(torch::nn::Module& model, const Batch& batch) = 0;
+  // Forward; gives the loss, a scalar, the mean over the batch's samples. The engine does backward. The model is in
+  // training mode, the batch on the model's device; buffers may be written to, parameters not: a checkpoint may be
+  // reading them.
+  virtual at::Tensor train_step(torch::nn::Module& model, const Batch& batch) = 0;
 
   // Forward without gradients; the model is in evaluation mode.
   virtual EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) = 0;

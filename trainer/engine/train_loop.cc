@@ -6,20 +6,11 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "trainer/engine/eval_rows.h"
+#include "trainer/engine/data_options.h"
+#include "trainer/engine/nonfinite.h"
 #include "trainer/engine/randomness.h"
-#include "trainer/optim/autocast.h"
 
 namespace oarlock {
-namespace {
-
-std::string names_of(const Metrics& metrics) {
-  std::string out;
-  for (const auto& [name, value] : metrics) out += (out.empty() ? "'" : ", '") + name + "'";
-  return out;
-}
-
-}  // namespace
 
 Result<TrainLoop> TrainLoop::create(const TrainParts& parts) {
   const int world_size = parts.group.world_size();
@@ -42,16 +33,17 @@ Result<TrainLoop> TrainLoop::create(const TrainParts& parts) {
 }
 
 TrainLoop::TrainLoop(const TrainParts& parts, DistributedSampler sampler)
-    : parts_(parts),
-      sampler_(sampler),
-      stop_(parts.stop, parts.group),
-      early_stopping_(parts.config.early_stopping, parts.task.monitor()) {
-  if (parts.config.schedule.kind == ScheduleKind::kPlateau) plateau_.emplace(parts.config.schedule.plateau);
-}
+    : parts_(parts), sampler_(sampler), stop_(parts.stop, parts.group), evals_(parts) {}
 
 Result<TrainSummary> TrainLoop::run() {
   if (const Result<void> restored = restore(); !restored) return tl::make_unexpected(restored.error());
   summary_.was_complete = finished();
+  if (evals_.due_after_step(position_.step)) {  // the run ended between this step and its evaluation
+    const Result<bool> best = evaluate();
+    if (!best) return tl::make_unexpected(best.error());
+    if (const Result<void> saved = *best ? save(SaveUntil::kBegun) : Result<void>(); !saved)
+      return tl::make_unexpected(saved.error());
+  }
   while (!finished() && !summary_.interrupted) {
     Result<void> done = train_epoch();
     if (done && !summary_.interrupted) done = end_epoch();
@@ -63,8 +55,7 @@ Result<TrainSummary> TrainLoop::run() {
 
 Result<void> TrainLoop::restore() {
   stateful_ = parts_.step.stateful();
-  if (plateau_) stateful_.push_back(&*plateau_);
-  if (parts_.config.early_stopping.patience) stateful_.push_back(&early_stopping_);
+  for (Stateful* part : evals_.stateful()) stateful_.push_back(part);
   if (parts_.checkpointer != nullptr) {
     const Result<std::optional<Position>> restored = parts_.checkpointer->restore(parts_.model, stateful_);
     if (!restored) return tl::make_unexpected(restored.error());
@@ -77,24 +68,9 @@ Result<void> TrainLoop::restore() {
 }
 
 Result<void> TrainLoop::train_epoch() {
-  std::vector<int64_t> indices = sampler_.indices(position_.epoch, position_.epoch_samples);
-  if (parts_.config.batch.drop_last) {
-    indices.resize(static_cast<size_t>(steps_in_epoch(position_.epoch_samples) * parts_.plan.per_rank));
-  }
-  Loader loader(parts_.task.train_data(), std::move(indices),
-                {.batch_size = parts_.plan.micro_batch,
-                 .drop_last = false,
-                 .threads = static_cast<int>(parts_.config.loader.threads.value_or(1)),
-                 .prefetch = parts_.config.loader.prefetch,
-                 .pin_memory = parts_.config.loader.pin_memory && parts_.group.device().is_cuda(),
-                 .seed = epoch_seed(parts_.config.seed, position_.epoch)});
-  BatchFeedOptions feeding{.channels_last = parts_.config.cuda.channels_last};
-  if (parts_.group.world_size() > 1) {
-    feeding.patience =
-        std::chrono::milliseconds(static_cast<int64_t>(parts_.config.distributed.timeout_seconds * 1000));
-  }
-  const std::unique_ptr<BatchFeed> feed =
-      make_batch_feed([&loader] { return loader.next(); }, parts_.group.device(), feeding);
+  begin_epoch();
+  const std::unique_ptr<BatchFeed> feed = make_batch_feed([this] { return loader_->next(); }, parts_.group.device(),
+                                                          feed_options(parts_.config, parts_.group.world_size()));
   while (!finished() && !summary_.interrupted && train_step(*feed)) {
     if (const Result<void> done = after_step(); !done) return done;
   }
@@ -102,12 +78,30 @@ Result<void> TrainLoop::train_epoch() {
   return {};
 }
 
+// The loader's threads and memory serve all epochs.
+void TrainLoop::begin_epoch() {
+  std::vector<int64_t> indices = sampler_.indices(position_.epoch, position_.epoch_samples);
+  if (parts_.config.batch.drop_last) {
+    indices.resize(static_cast<size_t>(steps_in_epoch(position_.epoch_samples) * parts_.plan.per_rank));
+  }
+  const uint64_t seed = epoch_seed(parts_.config.seed, position_.epoch);
+  if (loader_) {
+    loader_->begin(std::move(indices), seed);
+  } else {
+    loader_ =
+        std::make_unique<Loader>(parts_.task.train_data(), std::move(indices),
+                                 loader_options(parts_.config, parts_.group.device(), parts_.plan.micro_batch, seed));
+  }
+}
+
 // False where the epoch is over.
 bool TrainLoop::train_step(BatchFeed& feed) {
   const SteadyTime begin = parts_.clock.steady();
   const int64_t samples = samples_of_next_step();
   if (samples == 0) return false;
-  parts_.step.begin(position_.step, samples, [this](double lr) { return rate(lr); });
+  parts_.step.begin(
+      position_.step, samples, [this](double lr) { return rate(lr); },
+      cycled_momentum(parts_.config.schedule, schedule_time()));
   while (!parts_.step.complete()) {
     parts_.telemetry.enter(Phase::kDataWait);
     const std::optional<Batch> batch = feed.next();
@@ -142,8 +136,14 @@ Result<void> TrainLoop::after_step() {
   }
   const bool save_failed = parts_.checkpointer != nullptr && parts_.checkpointer->poll(position_.step);
   if (stop_.reached(position_.step, step_seconds_, save_failed)) return stop();
+  bool best = false;
+  if (evals_.due_after_step(position_.step)) {
+    const Result<bool> evaluated = evaluate();
+    if (!evaluated) return tl::make_unexpected(evaluated.error());
+    best = *evaluated;
+  }
   const int64_t every = parts_.config.checkpoint.every_steps;
-  if (every > 0 && position_.step % every == 0) return save();
+  if (best || (every > 0 && position_.step % every == 0)) return save(SaveUntil::kBegun);
   return {};
 }
 
@@ -160,62 +160,38 @@ Result<void> TrainLoop::look() {
   if (reading.gradient_norm) parts_.telemetry.gradient_norm_known(*reading.gradient_norm);
   parts_.telemetry.skipped(reading.skipped - skipped_seen_);
   skipped_seen_ = reading.skipped;
-  return check_finite(mean[0], reading);
-}
-
-Result<void> TrainLoop::check_finite(double loss, const StepReading& reading) {
-  const NonfiniteConfig& policy = parts_.config.nonfinite;
-  if (!std::isfinite(loss)) {
-    parts_.telemetry.nonfinite_loss();
-    if (policy.loss == NonfiniteLoss::kStop) {
-      nonfinite_ = "NonFiniteLoss";
-      return fail(ExitCode::kDataErr,
-                  fmt::format("the training loss is {} at step {}; lower optimizer.lr, or look for values in the data "
-                              "that are not finite; the newest checkpoint is from before",
-                              loss, position_.step));
-    }
-  }
-  if (policy.gradient == NonfiniteGradient::kStop && reading.skipped > 0) {
-    nonfinite_ = "NonFiniteGradient";
-    return fail(ExitCode::kDataErr,
-                fmt::format("a gradient was not finite in {} of the steps up to {}, which were not taken; lower "
-                            "optimizer.lr, set gradient.clip_norm, or set nonfinite.gradient: skip",
-                            reading.skipped, position_.step));
-  }
-  if (reading.skipped_in_a_row >= policy.max_consecutive) {
-    nonfinite_ = "NonFiniteGradient";
-    return fail(ExitCode::kDataErr,
-                fmt::format("the last {} steps up to {} were skipped, as loss or gradient was not finite "
-                            "(nonfinite.max_consecutive is {}); lower optimizer.lr, or look for values in the data "
-                            "that are not finite",
-                            reading.skipped_in_a_row, position_.step, policy.max_consecutive));
-  }
-  return {};
+  if (!std::isfinite(mean[0])) parts_.telemetry.nonfinite_loss();
+  const std::optional<NonfiniteStop> stop = check_finite(parts_.config.nonfinite, position_.step, mean[0], reading);
+  if (!stop) return {};
+  nonfinite_ = stop->reason;
+  return tl::make_unexpected(stop->error);
 }
 
 Result<void> TrainLoop::end_epoch() {
   if (steps_in_epoch(position_.epoch_samples) > 0) return {};  // the run ends inside the epoch
   const int64_t epochs_done = position_.epoch + 1;
-  is_best_ = false;
-  const EvalConfig& eval = parts_.config.eval;
-  if (eval.every_epochs > 0 && epochs_done % eval.every_epochs == 0) {
-    if (const Result<void> evaluated = run_evaluation(); !evaluated) return evaluated;
+  bool best = false;
+  if (evals_.due_after_epoch(epochs_done, position_.step)) {
+    const Result<bool> evaluated = evaluate();
+    if (!evaluated) return tl::make_unexpected(evaluated.error());
+    best = *evaluated;
   }
   position_ = {position_.step, epochs_done, 0};
   const int64_t every = parts_.config.checkpoint.every_epochs;
-  if (is_best_ || (every > 0 && epochs_done % every == 0)) return save();
+  if (best || (every > 0 && epochs_done % every == 0)) return save(SaveUntil::kBegun);
   return {};
 }
 
 Result<void> TrainLoop::finish() {
   if (!summary_.interrupted) {
-    if (evaluated_step_ != position_.step) {
-      if (const Result<void> evaluated = run_evaluation(); !evaluated) return evaluated;
+    if (!evals_.ran_at(position_.step)) {
+      if (const Result<bool> evaluated = evaluate(); !evaluated) return tl::make_unexpected(evaluated.error());
     }
-    if (const Result<void> saved = save_at_end(); !saved) return saved;
+    if (const Result<void> saved = save(SaveUntil::kOnDisk); !saved) return saved;
   }
   summary_.position = position_;
-  if (early_stopping_.stopped() && !length_reached()) summary_.stopped_early = early_stopping_.reason();
+  summary_.metrics = evals_.metrics();
+  if (evals_.stopped() && !length_reached()) summary_.stopped_early = evals_.stop_reason();
   if (parts_.checkpointer != nullptr) summary_.checkpoint = parts_.checkpointer->folder();
   if (const Result<void> equal = check_parameters(); !equal) return equal;
   summary_.parameters_equal = true;
@@ -231,19 +207,11 @@ Result<void> TrainLoop::check_parameters() {
   return equal;
 }
 
-Result<void> TrainLoop::save() {
+// At the end of the run, or of this process's part of it, until the position is on disk.
+Result<void> TrainLoop::save(SaveUntil until) {
   if (parts_.checkpointer == nullptr) return {};
   if (const Result<void> finite = look(); !finite) return finite;  // never save what is not a number
-  const Result<void> saved = parts_.checkpointer->save(position_, parts_.model, stateful_);
-  parts_.telemetry.enter(Phase::kOther);
-  return saved;
-}
-
-// The end of the run, or of this process's part: the position must be on disk.
-Result<void> TrainLoop::save_at_end() {
-  if (parts_.checkpointer == nullptr) return {};
-  if (const Result<void> finite = look(); !finite) return finite;
-  const Result<void> saved = parts_.checkpointer->save_and_wait(position_, parts_.model, stateful_);
+  const Result<void> saved = parts_.checkpointer->save(position_, parts_.model, stateful_, until);
   parts_.telemetry.enter(Phase::kOther);
   return saved;
 }
@@ -254,57 +222,17 @@ Result<void> TrainLoop::stop() {
     if (const Result<void> failed = parts_.checkpointer->agree_on_failure(); !failed) return failed;
   }
   summary_.interrupted = true;
-  const Result<void> saved = save_at_end();
+  const Result<void> saved = save(SaveUntil::kOnDisk);
   const bool may_go_unsaved = parts_.config.checkpoint.on_error == CheckpointErrors::kContinue;
   if (saved || !may_go_unsaved || saved.error().code == ExitCode::kTempFail || !nonfinite_.empty()) return saved;
   summary_.not_saved = saved.error().message;  // a new start resumes from an older checkpoint
   return {};
 }
 
-Result<void> TrainLoop::run_evaluation() {
-  if (const Result<void> finite = look(); !finite) return finite;
-  parts_.telemetry.enter(Phase::kEval);
-  std::optional<MovingAverage::Exchange> averaged;
-  if (parts_.step.average() != nullptr && parts_.config.ema.evaluate) averaged.emplace(*parts_.step.average());
-  parts_.model.broadcast_buffers();  // running statistics are rank 0's, as in the checkpoint
-  const Autocast autocast(parts_.config.amp, parts_.group.device());
-  const EvalConfig& eval = parts_.config.eval;
-  const Evaluation evaluation =
-      evaluate(parts_.task, parts_.model.module(), parts_.group,
-               {.batch_size = eval.batch_size > 0 ? eval.batch_size : parts_.config.batch.size,
-                .loader_threads = static_cast<int>(parts_.config.loader.threads.value_or(1)),
-                .loader_prefetch = parts_.config.loader.prefetch,
-                .pin_memory = parts_.config.loader.pin_memory && parts_.group.device().is_cuda(),
-                .seed = parts_.config.seed,
-                .feed = {}});
-  summary_.metrics = evaluation.metrics;
-  if (const Result<void> written = write_eval_rows(eval.rows_file, evaluation.rows, parts_.group); !written)
-    return written;
-  evaluated_step_ = position_.step;
-  parts_.telemetry.evaluated(summary_.metrics);
-  if (parts_.checkpointer != nullptr) {
-    const Result<bool> best = parts_.checkpointer->evaluated(position_.step, summary_.metrics);
-    if (!best) return tl::make_unexpected(best.error());
-    is_best_ = *best;
-  }
-  if (const Result<void> observed = observe(); !observed) return observed;
-  parts_.telemetry.enter(Phase::kOther);
-  return {};
-}
-
-// Every rank has the same metrics.
-Result<void> TrainLoop::observe() {
-  if (const Result<bool> stop = early_stopping_.observe(summary_.metrics, parts_.group); !stop)
-    return tl::make_unexpected(stop.error());
-  if (!plateau_) return {};
-  const std::string& name = parts_.config.schedule.plateau.metric;
-  const auto metric = summary_.metrics.find(name);
-  if (metric == summary_.metrics.end()) {
-    return fail(ExitCode::kConfig, fmt::format("schedule.plateau.metric: the evaluation gives no '{}', only {}", name,
-                                               names_of(summary_.metrics)));
-  }
-  plateau_->observe(metric->second);
-  return {};
+// True when the model is the best so far.
+Result<bool> TrainLoop::evaluate() {
+  if (const Result<void> finite = look(); !finite) return tl::make_unexpected(finite.error());
+  return evals_.run(position_.step);
 }
 
 bool TrainLoop::length_reached() const {
@@ -330,7 +258,7 @@ ScheduleTime TrainLoop::schedule_time() const {
 }
 
 double TrainLoop::rate(double lr) const {
-  return learning_rate(parts_.config.schedule, plateau_ ? plateau_->rate(lr) : lr, schedule_time());
+  return learning_rate(parts_.config.schedule, evals_.rate(lr), schedule_time());
 }
 
 int64_t TrainLoop::target_steps() const {

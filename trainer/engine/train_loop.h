@@ -2,39 +2,19 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "trainer/config/batch_plan.h"
-#include "trainer/config/config.h"
 #include "trainer/data/loader.h"
 #include "trainer/data/sampler.h"
 #include "trainer/device/batch_feed.h"
-#include "trainer/engine/checkpointer.h"
-#include "trainer/engine/early_stopping.h"
-#include "trainer/engine/evaluator.h"
+#include "trainer/engine/eval_loop.h"
 #include "trainer/engine/stop_agreement.h"
-#include "trainer/engine/task.h"
-#include "trainer/engine/train_step.h"
-#include "trainer/optim/plateau.h"
+#include "trainer/engine/train_parts.h"
 #include "trainer/optim/schedule.h"
 
 namespace oarlock {
-
-// Everything that the loop works with; all of it outlives the loop.
-struct TrainParts {
-  const TrainerConfig& config;  // scaled() by the plan
-  const BatchPlan& plan;
-  const RankGroup& group;
-  Task& task;
-  DistributedModel& model;
-  TrainStep& step;
-  Checkpointer* checkpointer;  // null: no checkpoints
-  Telemetry& telemetry;
-  const StopFlag& stop;
-  const Clock& clock;
-};
 
 struct TrainSummary {
   Position position;
@@ -70,21 +50,19 @@ class TrainLoop {
 
   Result<void> restore();
   Result<void> train_epoch();
+  void begin_epoch();
   bool train_step(BatchFeed& feed);
   void step_done(int64_t samples, SteadyTime begin);
   Result<void> after_step();
   Result<void> check_parameters();
   Result<void> look();
-  Result<void> check_finite(double loss, const StepReading& reading);
   Result<void> end_epoch();
   Result<void> finish();
-  Result<void> save();
-  Result<void> save_at_end();
+  Result<void> save(SaveUntil until);
   Result<void> stop();
-  Result<void> run_evaluation();
-  Result<void> observe();
+  Result<bool> evaluate();
   bool length_reached() const;
-  bool finished() const { return length_reached() || early_stopping_.stopped(); }
+  bool finished() const { return length_reached() || evals_.stopped(); }
   int64_t steps_in_epoch(int64_t samples_done) const;
   int64_t samples_of_next_step() const;
   ScheduleTime schedule_time() const;
@@ -94,8 +72,8 @@ class TrainLoop {
   TrainParts parts_;
   DistributedSampler sampler_;
   StopAgreement stop_;
-  std::optional<Plateau> plateau_;
-  EarlyStopping early_stopping_;
+  EvalLoop evals_;
+  std::unique_ptr<Loader> loader_;
   std::vector<Stateful*> stateful_;  // what a checkpoint holds besides the model
   Position position_;
   double step_seconds_ = 0;  // of the last step
@@ -103,8 +81,6 @@ class TrainLoop {
   int64_t skipped_seen_ = 0;
   bool diverged_ = false;
   std::string nonfinite_;
-  int64_t evaluated_step_ = -1;
-  bool is_best_ = false;  // the last evaluation was the best so far
   TrainSummary summary_;
 };
 

@@ -45,9 +45,11 @@ std::vector<Stateful*> TrainStep::stateful() {
   return out;
 }
 
-void TrainStep::begin(int64_t index, int64_t samples, const std::function<double(double lr)>& rate_of) {
+void TrainStep::begin(int64_t index, int64_t samples, const std::function<double(double lr)>& rate_of,
+                      std::optional<double> momentum) {
   seed_step(config_.seed, group_.rank(), index, group_.device());
   optimizer_->set_learning_rates(rate_of);
+  if (momentum) optimizer_->set_momentum(*momentum);
   samples_ = samples_left_ = samples;
 }
 
@@ -78,6 +80,7 @@ void TrainStep::add(const Batch& batch) {
 
 void TrainStep::finish(const Batch& batch, double weight) {
   forward_backward(batch, weight);
+  if (before_update_) before_update_();
   enter(Phase::kOptimizer);
   update();
   model_.clear_gradients();
@@ -87,7 +90,7 @@ void TrainStep::forward_backward(const Batch& batch, double weight) {
   enter(Phase::kForward);
   const at::Tensor loss = model_.forward([&] {
     const Autocast autocast(config_.amp, group_.device());
-    return task_.train_step(model_.module(), batch).loss;
+    return task_.train_step(model_.module(), batch);
   });
   enter(Phase::kBackward);
   model_.backward(scaled(loss, weight));

@@ -42,9 +42,13 @@ class TrainStep {
   // From now on a step of one micro-batch is recorded and replayed.
   void replay_with(std::unique_ptr<StepGraph> graph) { graph_ = std::move(graph); }
 
+  // Called before a step changes the parameters, at the latest; not with a graph.
+  void before_update(std::function<void()> call) { before_update_ = std::move(call); }
+
   // Begins step `index` (from 0) of the run, on so many samples of this rank. Seeds the random numbers, and sets the
-  // learning rates: rate_of gives the rate of a group from its lr.
-  void begin(int64_t index, int64_t samples, const std::function<double(double lr)>& rate_of);
+  // learning rates: rate_of gives the rate of a group from its lr; and the momentum, where one is given.
+  void begin(int64_t index, int64_t samples, const std::function<double(double lr)>& rate_of,
+             std::optional<double> momentum = std::nullopt);
 
   // Whether all samples of the step have been added.
   bool complete() const { return samples_left_ == 0; }
@@ -85,6 +89,7 @@ class TrainStep {
   DistributedModel& model_;
   const RankGroup& group_;
   std::function<void(Phase)> enter_;
+  std::function<void()> before_update_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GradScaler> scaler_;
   std::optional<MovingAverage> average_;

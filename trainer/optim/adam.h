@@ -9,6 +9,8 @@ class Adam final : public Optimizer {
  public:
   Adam(const OptimizerConfig& config, std::vector<ParameterGroup> groups);
 
+  void set_momentum(double momentum) override { config_.betas[0] = momentum; }
+
  private:
   void update(size_t group, Lists& lists, const std::vector<at::Tensor>& gradients, bool all,
               const at::Tensor& found_inf) override;

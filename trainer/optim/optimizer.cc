@@ -3,8 +3,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "trainer/optim/adam.h"
 #include "trainer/optim/sgd.h"
@@ -89,38 +87,6 @@ Result<std::unique_ptr<Optimizer>> make_optimizer(const OptimizerConfig& config,
   if (!groups) return tl::make_unexpected(groups.error());
   if (config.kind == OptimizerKind::kSgd) return std::make_unique<Sgd>(config, std::move(*groups));
   return std::make_unique<Adam>(config, std::move(*groups));
-}
-
-Result<void> copy_tensors(const TensorMap& from, const TensorMap& to, const std::string& what) {
-  const at::NoGradGuard no_grad;
-  for (const auto& [name, target] : to) {
-    const auto found = from.find(name);
-    if (found == from.end()) {
-      return fail(ExitCode::kDataErr,
-                  fmt::format("the checkpoint's {} has no '{}': it was written for another model or optimizer; "
-                              "correct the configuration or use another checkpoint.dir",
-                              what, name));
-    }
-    if (found->second.sizes() != target.sizes() || found->second.scalar_type() != target.scalar_type()) {
-      return fail(
-          ExitCode::kDataErr,
-          fmt::format(
-              "the checkpoint's {} '{}' is {} [{}], this model's is {} [{}]; correct the configuration or use another "
-              "checkpoint.dir",
-              what, name, c10::toString(found->second.scalar_type()), fmt::join(found->second.sizes(), ", "),
-              c10::toString(target.scalar_type()), fmt::join(target.sizes(), ", ")));
-    }
-  }
-  for (const auto& [name, source] : from) {
-    if (!to.contains(name)) {
-      return fail(ExitCode::kDataErr,
-                  fmt::format("the checkpoint's {} has '{}', which this model does not have; correct the configuration "
-                              "or use another checkpoint.dir",
-                              what, name));
-    }
-  }
-  for (const auto& [name, target] : to) at::Tensor(target).copy_(from.at(name));
-  return {};
 }
 
 }  // namespace oarlock

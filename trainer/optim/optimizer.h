@@ -22,6 +22,10 @@ class Optimizer : public Stateful {
   // replayed with others; this call does not belong inside the recording.
   void set_learning_rates(const std::function<double(double lr)>& rate_of);
 
+  // SGD's momentum, the first beta of Adam: of the steps from now on. A number of the host, which a recorded step would
+  // not see change.
+  virtual void set_momentum(double momentum) = 0;
+
   // Collects the gradients of this step: one list per group. Valid until they are cleared.
   const GradientLists& gather_gradients();
 
@@ -74,9 +78,5 @@ class Optimizer : public Stateful {
 // Of the trainable parameters. Fails as group_parameters() does.
 Result<std::unique_ptr<Optimizer>> make_optimizer(const OptimizerConfig& config,
                                                   const std::vector<NamedTensor>& parameters);
-
-// Copies the values of `from` into the tensors of `to` when names, shapes and types are the same; else copies nothing
-// and fails with kDataErr, naming the tensor. `what` is the kind of tensor for the message.
-Result<void> copy_tensors(const TensorMap& from, const TensorMap& to, const std::string& what);
 
 }  // namespace oarlock

@@ -11,16 +11,19 @@ double cosine(double from, double to, double share) {
   return to + (from - to) / 2.0 * (1.0 + std::cos(std::numbers::pi * share));
 }
 
-double one_cycle(const ScheduleConfig& config, double t, double length) {
+struct Cycle {
+  double first, top, last;
+};
+
+// Rise to the top over the first pct_start of the length, then fall.
+double one_cycle(const ScheduleConfig& config, const Cycle& cycle, double t, double length) {
   const auto anneal = [&](double from, double to, double share) {
     return config.anneal == Anneal::kCosine ? cosine(from, to, share) : from + (to - from) * share;
   };
-  const double first = 1.0 / config.div_factor;
-  const double last = first / config.final_div_factor;
   const double top = config.pct_start * length - 1.0;
   const double end = length - 1.0;
-  if (t <= top) return top > 0 ? anneal(first, 1.0, t / top) : 1.0;
-  return end > top ? anneal(1.0, last, std::min((t - top) / (end - top), 1.0)) : last;
+  if (t <= top) return top > 0 ? anneal(cycle.first, cycle.top, t / top) : cycle.top;
+  return end > top ? anneal(cycle.top, cycle.last, std::min((t - top) / (end - top), 1.0)) : cycle.last;
 }
 
 double factor(const ScheduleConfig& config, int64_t t, int64_t length) {
@@ -42,9 +45,21 @@ double factor(const ScheduleConfig& config, int64_t t, int64_t length) {
     case ScheduleKind::kCosine:
       return cosine(1.0, config.min_ratio, share);
     case ScheduleKind::kOneCycle:
-      return one_cycle(config, static_cast<double>(t), static_cast<double>(length));
+      return one_cycle(config, {1.0 / config.div_factor, 1.0, 1.0 / config.div_factor / config.final_div_factor},
+                       static_cast<double>(t), static_cast<double>(length));
   }
   return 1;
+}
+
+// In intervals of the schedule; before its beginning the position is negative.
+struct Progress {
+  int64_t t, length;
+};
+
+Progress progress(const ScheduleConfig& config, const ScheduleTime& time) {
+  const bool by_epoch = config.interval == ScheduleInterval::kEpoch;
+  const int64_t rest = by_epoch ? time.total_epochs : time.total_steps - config.warmup_steps;
+  return {by_epoch ? time.epoch : time.step - config.warmup_steps, std::max<int64_t>(config.length.value_or(rest), 1)};
 }
 
 }  // namespace
@@ -58,12 +73,15 @@ double warmup_factor(const ScheduleConfig& config, int64_t step) {
 
 double learning_rate(const ScheduleConfig& config, double lr, const ScheduleTime& time) {
   const double warmup = warmup_factor(config, time.step);
-  const bool by_epoch = config.interval == ScheduleInterval::kEpoch;
-  const int64_t t = by_epoch ? time.epoch : time.step - config.warmup_steps;
-  if (t < 0) return lr * warmup;
-  const int64_t rest = by_epoch ? time.total_epochs : time.total_steps - config.warmup_steps;
-  const int64_t length = std::max<int64_t>(config.length.value_or(rest), 1);
-  return lr * warmup * factor(config, t, length);
+  const auto [t, length] = progress(config, time);
+  return t < 0 ? lr * warmup : lr * warmup * factor(config, t, length);
+}
+
+std::optional<double> cycled_momentum(const ScheduleConfig& config, const ScheduleTime& time) {
+  if (config.kind != ScheduleKind::kOneCycle || !config.cycle_momentum) return std::nullopt;
+  const auto [t, length] = progress(config, time);
+  return one_cycle(config, {config.max_momentum, config.base_momentum, config.max_momentum},
+                   static_cast<double>(std::max<int64_t>(t, 0)), static_cast<double>(length));
 }
 
 }  // namespace oarlock

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "trainer/config/schedule.h"
 
@@ -29,6 +30,10 @@ struct ScheduleTime {
 // With interval step, t = step - W: the schedule begins after the warm-up, as by SequentialLR, and is 1 before. With
 // interval epoch, t = epoch, and the warm-up comes on top, as by ChainedScheduler.
 double learning_rate(const ScheduleConfig& config, double lr, const ScheduleTime& time);
+
+// The momentum of the step that is about to be taken, where the schedule moves it: by onecycle from max_momentum down
+// to base_momentum while the rate rises, and back while it falls (OneCycleLR, cycle_momentum).
+std::optional<double> cycled_momentum(const ScheduleConfig& config, const ScheduleTime& time);
 
 double warmup_factor(const ScheduleConfig& config, int64_t step);
 

@@ -12,6 +12,9 @@ class Sgd final : public Optimizer {
  public:
   Sgd(const OptimizerConfig& config, std::vector<ParameterGroup> groups);
 
+  // Above 0, and only where the configuration's is: it decides whether there are buffers.
+  void set_momentum(double momentum) override { config_.momentum = momentum; }
+
   // The parameters without a first step, where that matters.
   nlohmann::json values() const override;
   Result<void> restored(const nlohmann::json& values) override;

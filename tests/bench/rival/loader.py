@@ -12,8 +12,8 @@ BATCH = 64
 class Images(Dataset):
     """With one index a sample, with a list of indices a batch."""
 
-    def __init__(self, size):
-        self.images, self.labels = torch.zeros(size, 3, 32, 32), torch.zeros(size, dtype=torch.long)
+    def __init__(self, size, shape, dtype):
+        self.images, self.labels = torch.zeros(size, *shape, dtype=dtype), torch.zeros(size, dtype=torch.long)
 
     def __len__(self):
         return len(self.labels)
@@ -30,10 +30,7 @@ def rate(loader, size, epochs):
     return size * epochs / (time.monotonic() - begin)
 
 
-def main():
-    size, epochs = int(sys.argv[1]), int(sys.argv[2])
-    torch.set_num_threads(1)
-    data = Images(size)
+def figures(data, size, epochs):
     workers = {"num_workers": 2, "persistent_workers": True}
 
     def per_item(**options):
@@ -43,13 +40,21 @@ def main():
         return DataLoader(data, sampler=BatchSampler(RandomSampler(data), BATCH, False), batch_size=None, **options)
 
     rate(vectorised(), size, 1)
-    figures = {
+    return {
         "per_item_0": rate(per_item(), size, 1),
         "per_item_2": rate(per_item(**workers), size, 1),
         "vectorised_0": rate(vectorised(), size, epochs),
         "vectorised_2": rate(vectorised(**workers), size, epochs),
     }
-    print(json.dumps(figures))
+
+
+def main():
+    size, epochs = int(sys.argv[1]), int(sys.argv[2])
+    torch.set_num_threads(1)
+    print(json.dumps({
+        "small": figures(Images(size, (1, 28, 28), torch.uint8), size, epochs),
+        "large": figures(Images(size, (3, 32, 32), torch.float32), size, epochs),
+    }))
 
 
 main()

@@ -2,6 +2,7 @@
 // that fail.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -15,6 +16,7 @@
 namespace oarlock {
 namespace {
 
+using test::bits_of;
 using test::eventually;
 using test::kLong;
 using test::TemporaryFolder;
@@ -100,6 +102,41 @@ TEST(CheckpointRun, TheBestEvaluationIsKeptAndFoundByName) {
                                  folder));
   EXPECT_THAT(more.wait(), Each(0)) << more.rank(0).err();
   EXPECT_EQ(read_checkpoint(folder.path() / "best")->state.step, step);
+}
+
+// The copy takes longer than forward and backward, which it runs beside; the next update must wait for it, and the
+// running statistics, which the next forward pass changes, must have been copied before.
+TEST(CheckpointRun, ACopyMadeBesideTheNextStepIsOfItsOwnStep) {
+  const auto config = [](int steps) {
+    return "task: tiny\nsteps: " + std::to_string(steps) +
+           "\nbatch: {size: 4}\neval: {every_epochs: 0}\nmodel: {hidden: 40000}\nema: {enabled: true}\n"
+           "checkpoint: {every_steps: 1, keep: 0}\n";
+  };
+  const TemporaryFolder folder;
+  undisturbed(2, config(6), folder.path());
+  for (const int steps : {3, 5}) {
+    const TemporaryFolder shorter;
+    const std::string expected = undisturbed(2, config(steps), shorter.path());
+    EXPECT_EQ(bits_of(folder.path() / fmt::format("step-{:08}", steps)), expected);
+  }
+}
+
+TEST(CheckpointRun, EvaluationsByStepsHappenOnceEach) {
+  const TemporaryFolder folder;
+  const auto evaluated_at = [&](const std::string& config) {
+    TrainerRanks ranks(2, in_folder("task: tiny\nbatch: {size: 16}\n" + config, folder));
+    EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
+    std::vector<int64_t> steps;
+    for (const std::string& line : test::lines(ranks.rank(0).err())) {
+      const nlohmann::json json = nlohmann::json::parse(line);
+      if (json["msg"] == "evaluation") steps.push_back(json["step"]);
+    }
+    return steps;
+  };
+  EXPECT_THAT(evaluated_at("steps: 6\neval: {every_epochs: 0}\n"), ElementsAre(6));
+  // As after a run that ended between the step and its evaluation: that comes first.
+  EXPECT_THAT(evaluated_at("steps: 12\neval: {every_epochs: 0, every_steps: 6}\n"), ElementsAre(6, 12));
+  EXPECT_THAT(evaluated_at("steps: 20\neval: {every_epochs: 0, every_steps: 6}\n"), ElementsAre(18, 20));
 }
 
 TEST(CheckpointRun, AMetricThatTheEvaluationDoesNotGive) {

@@ -49,7 +49,7 @@ std::string evaluate_tiny(const RankGroup& group, const std::string& data, size_
   const auto module = task->build_model();
   module->train();
   std::string out;
-  const Evaluation evaluation = evaluate(*task, *module, group, {.batch_size = 16, .feed = {}});
+  const Evaluation evaluation = evaluate(*task, *module, group, {.loader = {.batch_size = 16}, .feed = {}});
   for (const auto& [name, value] : evaluation.metrics) out += fmt::format("{}={:a}\n", name, value);
   EXPECT_EQ(evaluation.rows.ids.size(), group.rank() == 0 ? expected_rows : 0U);
   EXPECT_TRUE(module->is_training());

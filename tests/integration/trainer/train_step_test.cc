@@ -9,8 +9,8 @@
 
 #include "tests/support/rank_harness.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/tensor_copies.h"
 #include "tests/support/trainer_program/tiny_task.h"
-#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/fields_reader.h"
 #include "trainer/engine/randomness.h"
 
@@ -141,6 +141,30 @@ bool same(const TensorMap& a, const TensorMap& b) {
   return std::all_of(a.begin(), a.end(), [&](const auto& item) { return at::equal(item.second, b.at(item.first)); });
 }
 
+// A checkpoint's copy of the parameters may go on until then.
+TEST(TrainStep, NothingIsChangedBeforeItWasAskedFor) {
+  TrainerConfig config;
+  config.ema.enabled = true;
+  run_ranks(2, [&](const RankGroup& group) {
+    Trainer trainer(config, group);
+    for (int64_t index = 0; index < 2; ++index) {
+      const TensorMap before = trainer.weights();
+      std::vector<TensorMap> states;
+      for (Stateful* part : trainer.step->stateful()) states.push_back(test::copies_of(part->tensors()));
+      int asked = 0;
+      trainer.step->before_update([&] {
+        ++asked;
+        EXPECT_TRUE(same(before, trainer.weights()));
+        for (size_t i = 0; i < states.size(); ++i)
+          EXPECT_TRUE(same(states[i], trainer.step->stateful()[i]->tensors())) << i;
+      });
+      trainer.run(index, index * 16, {8, 8});
+      EXPECT_EQ(asked, 1);
+      EXPECT_FALSE(same(before, trainer.weights()));
+    }
+  });
+}
+
 // One rank's loss is NaN in the second step: no rank takes it, and all go on together.
 TEST(TrainStep, OneRanksNaNSkipsTheStepOnAllRanks) {
   TrainerConfig by_loss = sgd();
@@ -161,7 +185,7 @@ TEST(TrainStep, OneRanksNaNSkipsTheStepOnAllRanks) {
       const int64_t first = group.rank() * kBatch;
       trainer.run(0, first, {kBatch});
       const TensorMap before = trainer.weights();
-      const TensorMap state = copy_to_cpu(trainer.step->stateful()[0]->tensors());
+      const TensorMap state = test::copies_of(trainer.step->stateful()[0]->tensors());
       trainer.run(1, first, {kBatch});
       EXPECT_TRUE(same(before, trainer.weights()));
       EXPECT_TRUE(same(state, trainer.step->stateful()[0]->tensors()));

@@ -142,7 +142,7 @@ class TinyTask final : public Task {
     return std::make_shared<TinyNet>(fault_.here("shape") ? hidden_ + 1 : hidden_, dropout_, batch_norm_);
   }
 
-  TrainOutput train_step(torch::nn::Module& model, const Batch& batch) override {
+  at::Tensor train_step(torch::nn::Module& model, const Batch& batch) override {
     if (fault_.step == step_ && fault_.here("throw")) throw std::runtime_error("the fault 'throw'");
     if (fault_.step == step_ && fault_.here("diverge")) {
       const at::NoGradGuard no_grad;
@@ -153,7 +153,7 @@ class TinyTask final : public Task {
     if (fault_.step <= step_ && fault_.here("nan_from")) loss = loss * std::numeric_limits<double>::quiet_NaN();
     if (fault_.step == step_ && fault_.here("inf")) loss = loss + std::numeric_limits<double>::infinity();
     ++step_;
-    return {loss, {}};
+    return loss;
   }
 
   EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "common/files.h"
 #include "tests/support/checkpoints.h"
@@ -68,25 +69,57 @@ TEST(Checkpoint, ComesBackAsItWas) {
   EXPECT_TRUE(at::equal(read->tensors.at("noise").at("rank0.cpu"), at::arange(256).to(at::kByte)));
 }
 
+void take(HostCopy& copy, const TensorSections& live) {
+  copy.begin(live, {});
+  copy.finish();
+}
+
 TEST(HostCopy, SharesNothingAndReusesItsMemory) {
   const at::Tensor original = at::arange(6).reshape({2, 3});
   HostCopy copy;
   copy.reserve({{"model", {{"t", original.t()}}}});
   const void* memory = copy.tensors().at("model").at("t").const_data_ptr();
-  copy.take({{"model", {{"t", original.t()}}}});
-  copy.wait();
+  take(copy, {{"model", {{"t", original.t()}}}});
   const at::Tensor& t = copy.tensors().at("model").at("t");
   EXPECT_EQ(t.const_data_ptr(), memory);
   EXPECT_TRUE(t.is_contiguous());
   EXPECT_TRUE(at::equal(t, original.t()));
   original.zero_();
   EXPECT_EQ(t.sum().item<int64_t>(), 15);
-  copy.take({{"model", {{"t", original.t()}}}, {"ema", {{"t", at::full({2}, 3)}}}});
+  take(copy, {{"model", {{"t", original.t()}}}, {"ema", {{"t", at::full({2}, 3)}}}});
   EXPECT_EQ(copy.tensors().at("model").at("t").const_data_ptr(), memory);
   EXPECT_EQ(copy.tensors().at("ema").at("t").sum().item<int64_t>(), 6);
-  copy.take({{"model", {{"u", at::full({1}, 7)}}}});
+  take(copy, {{"model", {{"u", at::full({1}, 7)}}}});
   EXPECT_EQ(copy.tensors().size(), 1U);
   EXPECT_FALSE(copy.tensors().at("model").contains("t"));
+}
+
+TEST(HostCopy, WhatForwardWritesToIsCopiedAtOnceAndTheRestBeforeTheRelease) {
+  const at::Tensor weight = at::full({1 << 20}, 1.0);
+  const at::Tensor running_mean = at::full({4}, 1.0);
+  HostCopy copy;
+  EXPECT_TRUE(copy.released());
+  for (int round = 1; round <= 20; ++round) {
+    copy.begin({{"model", {{"weight", weight}, {"running_mean", running_mean}}}}, {"running_mean"});
+    EXPECT_FALSE(copy.released());
+    running_mean.add_(1);  // the next forward pass
+    std::jthread writer([&] { copy.finish(); });
+    copy.wait_for_release();
+    weight.add_(1);  // the next update
+    writer.join();
+    EXPECT_TRUE(copy.released());
+    EXPECT_TRUE(at::equal(copy.tensors().at("model").at("weight"), at::full({1 << 20}, static_cast<double>(round))));
+    EXPECT_TRUE(at::equal(copy.tensors().at("model").at("running_mean"), at::full({4}, static_cast<double>(round))));
+  }
+}
+
+TEST(HostCopy, ACopyThatThrowsReleases) {
+  HostCopy copy;
+  const at::Tensor weight = at::full({4}, 1.0);
+  copy.begin({{"model", {{"weight", weight}}}}, {});
+  copy.tensors().at("model").at("weight").unsafeGetTensorImpl()->set_storage_access_should_throw();
+  EXPECT_THROW(copy.finish(), c10::Error);
+  EXPECT_TRUE(copy.released());
 }
 
 TEST(Checkpoint, EveryFlippedByteIsNoticed) {

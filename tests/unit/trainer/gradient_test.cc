@@ -5,7 +5,8 @@
 #include <limits>
 
 #include "tests/unit/trainer/optim_goldens.h"
-#include "trainer/checkpoint/checkpoint.h"
+#include "tests/support/tensor_copies.h"
+#include "trainer/checkpoint/copy_tensors.h"
 #include "trainer/optim/autocast.h"
 #include "trainer/optim/grad_scaler.h"
 #include "trainer/optim/gradient_clip.h"
@@ -90,7 +91,7 @@ TEST(GradScaler, ScaleAndParametersEqualPyTorchsOverOverflows) {
     EXPECT_EQ(scaler->scale().item<float>(), optim_goldens().at("scaler/scales")[step].item<float>()) << step;
     // Saved and restored in between, the sequence goes on.
     auto restored = std::make_unique<GradScaler>(amp, at::kCPU);
-    ASSERT_TRUE(copy_tensors(copy_to_cpu(scaler->tensors()), restored->tensors(), "grad-scaler"));
+    ASSERT_TRUE(copy_tensors(test::copies_of(scaler->tensors()), restored->tensors(), "grad-scaler"));
     scaler = std::move(restored);
   }
   for (const NamedTensor& item : parameters) expect_near(item.tensor, "scaler/" + item.name, 2e-6);
@@ -148,7 +149,7 @@ TEST(MovingAverage, EqualsAveragedModelAndTheWarmUpOfSedd) {
       average->update();
       // Saved and restored in between, it goes on.
       auto restored = std::make_unique<MovingAverage>(config, model_of(weight), std::vector<NamedTensor>{});
-      ASSERT_TRUE(copy_tensors(copy_to_cpu(average->tensors()), restored->tensors(), "ema"));
+      ASSERT_TRUE(copy_tensors(test::copies_of(average->tensors()), restored->tensors(), "ema"));
       ASSERT_TRUE(restored->restored(nlohmann::json::parse(average->values().dump())));
       average = std::move(restored);
     }

@@ -5,7 +5,8 @@
 #include <torch/types.h>
 
 #include "tests/unit/trainer/optim_goldens.h"
-#include "trainer/checkpoint/checkpoint.h"
+#include "tests/support/tensor_copies.h"
+#include "trainer/checkpoint/copy_tensors.h"
 
 namespace oarlock {
 namespace {
@@ -118,7 +119,7 @@ TEST(Optimizer, GoesOnFromASavedStateBitForBit) {
     const auto second = golden_parameters();
     for (size_t i = 0; i < first.size(); ++i) second[i].tensor.detach().copy_(first[i].tensor.detach());
     const auto two = make(c.config, second);
-    ASSERT_TRUE(copy_tensors(copy_to_cpu(one->tensors()), two->tensors(), "optimizer"));
+    ASSERT_TRUE(copy_tensors(test::copies_of(one->tensors()), two->tensors(), "optimizer"));
     ASSERT_TRUE(two->restored(nlohmann::json::parse(one->values().dump())));
     for (int i = 4; i < 10; ++i) {
       step(*one, first, i);
@@ -148,6 +149,27 @@ TEST(Optimizer, TheRatesAreTheSchedules) {
   const double moved[] = {0.25, 0.025, 0.25};
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_LE((parameters[i].tensor - (before[i] - moved[i])).abs().max().item<double>(), 1e-6) << i;
+  }
+}
+
+// exp_avg <- m exp_avg + (1 - m) g, and momentum_buffer <- m momentum_buffer + g, with g = 1.
+TEST(Optimizer, TheMomentumMayChangeFromStepToStep) {
+  for (const auto kind : {OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kSgd}) {
+    OptimizerConfig config;
+    config.kind = kind;
+    config.lr = 0.1;
+    config.momentum = kind == OptimizerKind::kSgd ? 0.9 : 0.0;
+    const std::vector<NamedTensor> parameters = {{"w", torch::zeros({3}).requires_grad_()}};
+    const auto optimizer = make(config, parameters);
+    for (const double momentum : {0.95, 0.85}) {
+      parameters[0].tensor.mutable_grad() = torch::ones({3});
+      optimizer->set_momentum(momentum);
+      optimizer->gather_gradients();
+      optimizer->step();
+    }
+    const bool sgd = kind == OptimizerKind::kSgd;
+    const at::Tensor moment = optimizer->tensors().at(sgd ? "w.momentum_buffer" : "w.exp_avg");
+    EXPECT_NEAR(moment[0].item<double>(), sgd ? 0.85 * 1 + 1 : 0.85 * 0.05 + 0.15, 1e-6);
   }
 }
 
@@ -220,7 +242,7 @@ TEST(ParameterGroups, AGroupThatIsLeftEmptyIsAnError) {
 
 TEST(Optimizer, AStateThatDoesNotFitIsRefusedByName) {
   const auto optimizer = make({}, golden_parameters());
-  TensorMap state = copy_to_cpu(optimizer->tensors());
+  TensorMap state = test::copies_of(optimizer->tensors());
   const auto message = [&] {
     const auto loaded = copy_tensors(state, optimizer->tensors(), "optimizer");
     EXPECT_FALSE(loaded);

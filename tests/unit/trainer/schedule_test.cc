@@ -48,6 +48,25 @@ TEST(Schedule, EveryStepEqualsPyTorch) {
   }
 }
 
+TEST(Schedule, TheMomentumOfEveryStepEqualsPyTorch) {
+  int cycles = 0;
+  for (const Json& golden : goldens()["schedules"]) {
+    const ScheduleConfig config = parse(golden["config"]);
+    const auto steps = static_cast<int64_t>(golden["rates"].size());
+    for (int64_t step = 0; step < steps; ++step) {
+      const std::optional<double> momentum = cycled_momentum(config, {step, 0, steps, 1});
+      ASSERT_EQ(momentum.has_value(), golden.contains("momentum")) << golden["name"];
+      if (!momentum) continue;
+      const double expected = golden["momentum"][static_cast<size_t>(step)];
+      EXPECT_NEAR(*momentum, expected, 1e-12) << golden["name"] << " at step " << step;
+    }
+    cycles += golden.contains("momentum") ? 1 : 0;
+  }
+  EXPECT_EQ(cycles, 3);
+  EXPECT_FALSE(cycled_momentum(parse("{name: onecycle, cycle_momentum: false}"), {0, 0, 10, 1}));
+  EXPECT_EQ(cycled_momentum(parse("{name: onecycle, warmup_steps: 5}"), {2, 0, 20, 1}), 0.95) << "before the cycle";
+}
+
 TEST(Schedule, AfterItsLengthTheLastRateStays) {
   for (const auto& [text, last] : {std::pair{"{name: cosine, min_ratio: 0.01, length: 10}", 0.01},
                                    {"{name: linear, min_ratio: 0.2, length: 10}", 0.2},

@@ -212,6 +212,24 @@ TEST(TrainerConfig, MissingFileSaysItsName) {
   EXPECT_THAT(config.error().message, HasSubstr("/nowhere/trainer.yaml"));
 }
 
+TEST(TrainerConfig, OneCycleNeedsAMomentumThatItCanMove) {
+  EXPECT_THAT(error_of("task: images\nepochs: 1\noptimizer: {name: sgd}\nschedule: {name: onecycle}\n"),
+              HasSubstr("set optimizer.momentum or cycle_momentum: false"));
+  EXPECT_THAT(error_of("task: images\nepochs: 1\nschedule: {name: onecycle}\ncuda: {graphs: true}\n"),
+              HasSubstr("set schedule.cycle_momentum: false"));
+  FakeTasks tasks;
+  EXPECT_TRUE(tasks.parse("task: images\nepochs: 1\noptimizer: {name: sgd}\n"
+                          "schedule: {name: onecycle, cycle_momentum: false}\n"));
+}
+
+TEST(TrainerConfig, EarlyStoppingNeedsEvaluations) {
+  EXPECT_THAT(error_of("task: images\nepochs: 1\neval: {every_epochs: 0}\nearly_stopping: {patience: 1}\n"),
+              HasSubstr("set eval.every_epochs or eval.every_steps above 0"));
+  FakeTasks tasks;
+  EXPECT_TRUE(tasks.parse("task: images\nepochs: 1\neval: {every_epochs: 0, every_steps: 5}\n"
+                          "early_stopping: {patience: 1}\n"));
+}
+
 TEST(TrainerConfig, JsonIsYaml) {
   FakeTasks tasks;
   const auto config = tasks.parse(R"({"task":"images","epochs":1,"optimizer":{"lr":0.0005}})");
@@ -231,7 +249,7 @@ optimizer:
   amsgrad: true
   maximize: true
   groups: [{preset: no_decay}, {match: "^head", lr: 0.2, lr_scale: 0.5, weight_decay: 0.3}]
-schedule: {name: onecycle, interval: epoch, length: 9, pct_start: 0.2, div_factor: 5, final_div_factor: 50, anneal: linear, warmup_start_factor: 0.1}
+schedule: {name: onecycle, interval: epoch, length: 9, pct_start: 0.2, div_factor: 5, final_div_factor: 50, anneal: linear, base_momentum: 0.7, max_momentum: 0.8, warmup_start_factor: 0.1}
 scaling: {lr: sqrt, warmup: linear, reference_batch: 64, cap: 4}
 gradient: {accumulation_steps: 4, clip_norm: 1, norm_type: inf}
 amp: {enabled: true, dtype: fp16, init_scale: 128, growth_factor: 3, backoff_factor: 0.25, growth_interval: 7}
@@ -256,6 +274,9 @@ nonfinite: {loss: skip, gradient: skip, max_consecutive: 5}
   EXPECT_EQ(config->schedule.final_div_factor, 50);
   EXPECT_EQ(config->schedule.anneal, Anneal::kLinear);
   EXPECT_EQ(config->schedule.warmup_start_factor, 0.1);
+  EXPECT_TRUE(config->schedule.cycle_momentum);
+  EXPECT_EQ(config->schedule.base_momentum, 0.7);
+  EXPECT_EQ(config->schedule.max_momentum, 0.8);
   EXPECT_EQ(config->scaling.lr, ScalingRule::kSqrt);
   EXPECT_EQ(config->scaling.warmup, ScalingRule::kLinear);
   EXPECT_EQ(config->scaling.reference_batch, 64);

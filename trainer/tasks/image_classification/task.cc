@@ -95,9 +95,8 @@ class ImageClassification final : public Task {
     return make_image_model(model_, {.channels = 1, .height = train_->height(), .width = train_->width()});
   }
 
-  TrainOutput train_step(torch::nn::Module& model, const Batch& batch) override {
-    const at::Tensor logits = forward(model, batch);
-    return {.loss = at::cross_entropy_loss(logits, batch["label"]), .outputs = {logits}};
+  at::Tensor train_step(torch::nn::Module& model, const Batch& batch) override {
+    return at::cross_entropy_loss(forward(model, batch), batch["label"]);
   }
 
   EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {

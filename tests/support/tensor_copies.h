@@ -1,0 +1,17 @@
+// Snapshots of tensors, for tests.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "trainer/checkpoint/safetensors.h"
+
+namespace oarlock::test {
+
+// Share no memory with the originals.
+inline TensorMap copies_of(const TensorMap& tensors) {
+  TensorMap copies;
+  for (const auto& [name, tensor] : tensors) copies.emplace(name, tensor.detach().cpu().clone());
+  return copies;
+}
+
+}  // namespace oarlock::test
