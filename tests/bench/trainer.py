@@ -171,7 +171,7 @@ class Bench:
         every, case = 8, CASES["mlp"]
         folder = self.folder / "checkpoints"
         figures = {1: Figure("stall of a checkpoint, a core to spare", "ms", 0.02),
-                   RANKS: Figure("stall of a checkpoint, no core to spare", "ms", None)}
+                   RANKS: Figure("stall of a checkpoint, no core to spare", "ms", 0.02)}
 
         def ours(ranks):
             run(["rm", "-rf", folder])

@@ -116,7 +116,8 @@ void DistributedModel::build_reducer() {
     reducer_->set_static_graph();
     logger_->set_static_graph();
   }
-  if (auto hook = make_comm_hook(config_, group_.c10d(), group_.device())) reducer_->register_comm_hook(std::move(hook));
+  if (auto hook = make_comm_hook(config_, group_.c10d(), group_.device()))
+    reducer_->register_comm_hook(std::move(hook));
 }
 
 at::Tensor DistributedModel::forward(const std::function<at::Tensor()>& compute_loss) {

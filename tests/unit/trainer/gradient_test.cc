@@ -4,8 +4,8 @@
 
 #include <limits>
 
-#include "tests/unit/trainer/optim_goldens.h"
 #include "tests/support/tensor_copies.h"
+#include "tests/unit/trainer/optim_goldens.h"
 #include "trainer/checkpoint/copy_tensors.h"
 #include "trainer/optim/autocast.h"
 #include "trainer/optim/grad_scaler.h"

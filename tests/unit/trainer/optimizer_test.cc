@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <torch/types.h>
 
-#include "tests/unit/trainer/optim_goldens.h"
 #include "tests/support/tensor_copies.h"
+#include "tests/unit/trainer/optim_goldens.h"
 #include "trainer/checkpoint/copy_tensors.h"
 
 namespace oarlock {

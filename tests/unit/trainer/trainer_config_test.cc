@@ -218,16 +218,18 @@ TEST(TrainerConfig, OneCycleNeedsAMomentumThatItCanMove) {
   EXPECT_THAT(error_of("task: images\nepochs: 1\nschedule: {name: onecycle}\ncuda: {graphs: true}\n"),
               HasSubstr("set schedule.cycle_momentum: false"));
   FakeTasks tasks;
-  EXPECT_TRUE(tasks.parse("task: images\nepochs: 1\noptimizer: {name: sgd}\n"
-                          "schedule: {name: onecycle, cycle_momentum: false}\n"));
+  EXPECT_TRUE(
+      tasks.parse("task: images\nepochs: 1\noptimizer: {name: sgd}\n"
+                  "schedule: {name: onecycle, cycle_momentum: false}\n"));
 }
 
 TEST(TrainerConfig, EarlyStoppingNeedsEvaluations) {
   EXPECT_THAT(error_of("task: images\nepochs: 1\neval: {every_epochs: 0}\nearly_stopping: {patience: 1}\n"),
               HasSubstr("set eval.every_epochs or eval.every_steps above 0"));
   FakeTasks tasks;
-  EXPECT_TRUE(tasks.parse("task: images\nepochs: 1\neval: {every_epochs: 0, every_steps: 5}\n"
-                          "early_stopping: {patience: 1}\n"));
+  EXPECT_TRUE(
+      tasks.parse("task: images\nepochs: 1\neval: {every_epochs: 0, every_steps: 5}\n"
+                  "early_stopping: {patience: 1}\n"));
 }
 
 TEST(TrainerConfig, JsonIsYaml) {
