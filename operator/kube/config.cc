@@ -282,7 +282,9 @@ TransportOptions transport_options(const ClusterConfig& config, const std::strin
   if (!config.token_file.empty()) {
     options.token = std::make_shared<FileToken>(config.token_file, std::move(clock));
   } else if (config.exec) {
-    options.token = std::make_shared<ExecToken>(*config.exec, std::move(clock));
+    const auto plugin = std::make_shared<ExecPlugin>(*config.exec, std::move(clock));
+    options.token = plugin;
+    options.certificate = plugin;
   } else if (!config.token.empty()) {
     options.token = std::make_shared<ConstantToken>(config.token);
   }

@@ -23,7 +23,7 @@ struct ClusterConfig {
   Pem client_key;
   std::string token;               // constant; empty: none
   std::string token_file;          // read again and again; empty: none
-  std::optional<ExecConfig> exec;  // a command that gives the token
+  std::optional<ExecConfig> exec;  // a command that gives a token or a client certificate
   std::string name_space;          // the context's, or the pod's; empty: not said
 
   bool operator==(const ClusterConfig&) const = default;

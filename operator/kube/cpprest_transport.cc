@@ -27,6 +27,7 @@ constexpr auto kCancelGrace =
     std::chrono::seconds(1);  // a cancelled request ends in milliseconds, unless in getaddrinfo
 constexpr auto kCloseGrace = std::chrono::seconds(30);  // the longest that getaddrinfo takes
 constexpr size_t kMaxErrorBody = 1u << 20;
+constexpr char kTooLong[] = "the response is larger than allowed, or no more of it is wanted";
 
 Response head_of(const web::http::http_response& response) {
   Response head;
@@ -102,15 +103,17 @@ class CpprestTransport::Impl {
     if (!in_flight_->wait_empty(kCloseGrace)) new std::shared_ptr<HttpClient>(client_);
   }
 
-  // Runs one request. Body bytes of a 2xx response go to the sink, any other body into the response.
-  TransportResult<Response> exchange(const Request& request, ByteSink& sink, Limits limits,
+  // Runs one request. Body bytes of a 2xx response go to the sink, where there is one; any other body is returned.
+  TransportResult<Response> exchange(const Request& request, ByteSink* sink, Limits limits,
                                      const std::stop_token& cancel) {
     auto message = make_message(request);
     if (!message) return tl::make_unexpected(message.error());
-    const auto state = std::make_shared<Exchange>();
+    const auto state = std::make_shared<Exchange>(sink == nullptr ? Transport::kMaxResponseBytes : 0);
     message->set_response_stream(streams::ostream(streams::streambuf<uint8_t>(std::make_shared<BodyBuffer>(state))));
     pplx::cancellation_token_source canceller;
-    const std::shared_ptr<HttpClient> client = current_client();
+    const auto current = current_client();
+    if (!current) return refuse(current.error().message);
+    const std::shared_ptr<HttpClient>& client = *current;
     start(*client, *message, canceller.get_token(), state);
 
     TransportResult<Response> result = converse(*state, sink, limits, cancel);
@@ -139,11 +142,24 @@ class CpprestTransport::Impl {
   }
 
   std::shared_ptr<HttpClient> make_client() const {
-    return std::make_shared<HttpClient>(base_, config_of(std::make_shared<const TransportOptions>(options_), report_));
+    auto options = std::make_shared<TransportOptions>(options_);
+    if (!shown_.certificate.empty()) {
+      options->client_certificate = {.text = shown_.certificate, .file = ""};
+      options->client_key = {.text = shown_.key, .file = ""};
+    }
+    return std::make_shared<HttpClient>(base_, config_of(options, report_));
   }
 
-  std::shared_ptr<HttpClient> current_client() {
+  // A new one when the client certificate has changed.
+  Result<std::shared_ptr<HttpClient>> current_client() {
+    Result<ClientCertificate> certificate;
+    if (options_.certificate != nullptr) certificate = options_.certificate->certificate();
+    if (!certificate) return tl::make_unexpected(certificate.error());
     const std::lock_guard lock(mutex_);
+    if (*certificate != shown_) {
+      shown_ = std::move(*certificate);
+      client_ = make_client();
+    }
     return client_;
   }
 
@@ -153,11 +169,12 @@ class CpprestTransport::Impl {
     if (client_ == used) client_ = make_client();
   }
 
+  tl::unexpected<TransportError> refuse(const std::string& why) const {
+    return tl::make_unexpected(
+        TransportError{TransportError::Kind::kRefused, fmt::format("{}: {}", options_.server, why)});
+  }
+
   TransportResult<web::http::http_request> make_message(const Request& request) {
-    const auto refuse = [&](std::string why) {
-      return tl::make_unexpected(
-          TransportError{TransportError::Kind::kRefused, fmt::format("{}: {}", options_.server, why)});
-    };
     web::http::http_request message(request.method);
     try {
       message.set_request_uri(web::uri(request.target));
@@ -171,7 +188,7 @@ class CpprestTransport::Impl {
     if (options_.token != nullptr) {
       const Result<std::string> token = options_.token->token();
       if (!token) return refuse(token.error().message);
-      headers.add("Authorization", "Bearer " + *token);
+      if (!token->empty()) headers.add("Authorization", "Bearer " + *token);
     }
     if (request.method != "GET") {
       // cpprest sends a request again when a pooled connection turns out closed, unless the body cannot seek.
@@ -194,8 +211,8 @@ class CpprestTransport::Impl {
         const std::lock_guard lock(state->mutex);
         state->error = error;
         state->done = true;
-        state->changed.notify_all();
       }
+      state->changed.notify_all();
       in_flight->leave();
     };
     pplx::task<web::http::http_response> task;
@@ -210,7 +227,7 @@ class CpprestTransport::Impl {
           {
             const std::lock_guard lock(state->mutex);
             state->head = head_of(response);
-            state->changed.notify_all();
+            if (state->calls()) state->changed.notify_all();
           }
           return response.content_ready();
         })
@@ -227,7 +244,7 @@ class CpprestTransport::Impl {
   }
 
   // The calling thread's part: takes bytes, watches the limits, until the end.
-  TransportResult<Response> converse(Exchange& state, ByteSink& sink, Limits limits, const std::stop_token& cancel) {
+  TransportResult<Response> converse(Exchange& state, ByteSink* sink, Limits limits, const std::stop_token& cancel) {
     using Kind = TransportError::Kind;
     const auto failed = [](Kind kind, std::string message) {
       return tl::make_unexpected(TransportError{kind, std::move(message)});
@@ -247,16 +264,18 @@ class CpprestTransport::Impl {
         state.bytes = nullptr;
         const auto consumed = std::exchange(state.consumed, std::nullopt);
         lock.unlock();
-        ByteSink& target = state.head->ok() ? sink : rest;
+        ByteSink& target = state.head->ok() ? *sink : rest;
         const bool more = target.write(bytes);
         consumed->set(bytes.size());
         lock.lock();
-        if (!more) return failed(Kind::kRefused, "the response is larger than allowed, or no more of it is wanted");
+        if (!more) return failed(Kind::kRefused, kTooLong);
         silent_until = Clock::now() + limits.idle;
+      } else if (state.too_long) {
+        return failed(Kind::kRefused, kTooLong);
       } else if (state.done) {
         if (!state.error.empty()) return failed(kind_of(state.error), describe(state.error, *report_));
         Response response = std::move(*state.head);
-        response.body = rest.take();
+        response.body = sink == nullptr ? std::move(state.body) : rest.take();
         return response;
       }
       const Clock::time_point now = Clock::now();
@@ -265,9 +284,8 @@ class CpprestTransport::Impl {
       }
       if (now >= silent_until)
         return failed(Kind::kIdle, fmt::format("nothing was received for {} ms", limits.idle.count()));
-      state.changed.wait_until(lock, std::min(end, silent_until), [&] {
-        return cancel.stop_requested() || state.done || (state.bytes != nullptr && state.head);
-      });
+      state.changed.wait_until(lock, std::min(end, silent_until),
+                               [&] { return cancel.stop_requested() || state.calls(); });
     }
   }
 
@@ -291,6 +309,7 @@ class CpprestTransport::Impl {
   const std::shared_ptr<VerifyReport> report_;
   const std::shared_ptr<InFlight> in_flight_;
   std::mutex mutex_;
+  ClientCertificate shown_;  // of options_.certificate, by the connections of client_
   std::shared_ptr<HttpClient> client_;
 };
 
@@ -320,18 +339,12 @@ CpprestTransport::~CpprestTransport() = default;
 
 TransportResult<Response> CpprestTransport::send(const Request& request, Milliseconds deadline,
                                                  std::stop_token cancel) {
-  BodyCollector body(kMaxResponseBytes);
-  auto response = impl_->exchange(request, body, {deadline, deadline}, cancel);
-  if (response && response->ok()) response->body = body.take();
-  // With one limit for both, silence is a missed deadline.
-  if (!response && response.error().kind == TransportError::Kind::kIdle)
-    response.error().kind = TransportError::Kind::kDeadline;
-  return response;
+  return impl_->exchange(request, nullptr, {deadline, deadline}, cancel);
 }
 
 TransportResult<Response> CpprestTransport::stream(const Request& request, ByteSink& sink, StreamLimits limits,
                                                    std::stop_token cancel) {
-  return impl_->exchange(request, sink, {limits.idle, limits.total}, cancel);
+  return impl_->exchange(request, &sink, {limits.idle, limits.total}, cancel);
 }
 
 }  // namespace oarlock::kube

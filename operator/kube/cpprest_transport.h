@@ -26,7 +26,8 @@ struct TransportOptions {
   std::string tls_server_name;  // the name the certificate must have, where it is not the server's host
   Pem client_certificate;
   Pem client_key;
-  std::shared_ptr<TokenSource> token;  // null: none
+  std::shared_ptr<TokenSource> token;              // null: none
+  std::shared_ptr<CertificateSource> certificate;  // null: none; what it gives goes before client_certificate
   std::string user_agent = "oarlock";
 };
 

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "operator/kube/json_access.h"
+#include "operator/kube/tls_context.h"
 
 namespace oarlock::kube {
 namespace {
@@ -114,12 +115,14 @@ Result<ExecCredential> read_credential(const ExecConfig& config, const std::stri
                                       config.api_version));
   }
   const Json& status = member(body, "status");
-  ExecCredential out{.token = text_at(status, "token"), .expires = std::nullopt};
-  if (out.token.empty()) {
-    return failed(config, member(status, "clientCertificateData").is_string()
-                              ? "gave a client certificate, which is not supported: use a plugin that gives a token"
-                              : "gave no token");
-  }
+  ExecCredential out;
+  out.token = text_at(status, "token");
+  out.certificate = {.certificate = text_at(status, "clientCertificateData"), .key = text_at(status, "clientKeyData")};
+  if (out.token.empty() && out.certificate.certificate.empty() && out.certificate.key.empty())
+    return failed(config, "gave neither a token nor a client certificate");
+  const Pem certificate{.text = out.certificate.certificate, .file = ""};
+  if (const auto good = check_key_pair(certificate, {.text = out.certificate.key, .file = ""}); !good)
+    return failed(config, fmt::format("gave a client certificate that cannot be used: {}", good.error().message));
   if (const std::string expires = text_at(status, "expirationTimestamp"); !expires.empty()) {
     SystemTime time;
     if (!from_rfc3339(expires, time))
@@ -155,18 +158,26 @@ Result<ExecCredential> run_plugin(const ExecConfig& config, Milliseconds limit) 
   return read_credential(config, output);
 }
 
-Result<std::string> ExecToken::token() {
+Result<ExecCredential> ExecPlugin::credential() {
   const std::lock_guard lock(mutex_);
   const bool expired = credential_ && credential_->expires && clock_->now() >= *credential_->expires;
   if (!credential_ || expired) {
     Result<ExecCredential> fresh = run_plugin(config_, kRunLimit);
-    if (!fresh) return tl::make_unexpected(fresh.error());
+    if (!fresh) return fresh;
     credential_ = std::move(*fresh);
   }
-  return credential_->token;
+  return *credential_;
 }
 
-void ExecToken::drop() {
+Result<std::string> ExecPlugin::token() {
+  return credential().map([](const ExecCredential& one) { return one.token; });
+}
+
+Result<ClientCertificate> ExecPlugin::certificate() {
+  return credential().map([](const ExecCredential& one) { return one.certificate; });
+}
+
+void ExecPlugin::drop() {
   const std::lock_guard lock(mutex_);
   credential_.reset();
 }

@@ -1,5 +1,5 @@
-// Credential plugins of a kubeconfig (user.exec): a command that prints an ExecCredential with a token, as cloud
-// providers' logins do. client.authentication.k8s.io/v1 and v1beta1.
+// Credential plugins of a kubeconfig (user.exec): a command that prints an ExecCredential with a token, a client
+// certificate, or both, as cloud providers' logins do. client.authentication.k8s.io/v1 and v1beta1.
 #pragma once
 
 #include <chrono>
@@ -28,22 +28,26 @@ struct ExecConfig {
 };
 
 struct ExecCredential {
-  std::string token;
+  std::string token;                  // empty: a certificate alone
+  ClientCertificate certificate;      // empty: a token alone
   std::optional<SystemTime> expires;  // empty: good until the server refuses it
 };
 
 // Runs the command and waits for its end, at most `limit`. Its stderr is ours. The error names the command.
 Result<ExecCredential> run_plugin(const ExecConfig& config, std::chrono::milliseconds limit);
 
-// Runs the command when there is no token, when the token has expired and when the server has refused it.
-class ExecToken final : public TokenSource {
+// Runs the command when there is no credential, when it has expired and when the server has refused it.
+class ExecPlugin final : public TokenSource, public CertificateSource {
  public:
-  ExecToken(ExecConfig config, std::shared_ptr<const Clock> clock)
+  ExecPlugin(ExecConfig config, std::shared_ptr<const Clock> clock)
       : config_(std::move(config)), clock_(std::move(clock)) {}
   Result<std::string> token() override;
+  Result<ClientCertificate> certificate() override;
   void drop() override;
 
  private:
+  Result<ExecCredential> credential();
+
   const ExecConfig config_;
   const std::shared_ptr<const Clock> clock_;
   std::mutex mutex_;

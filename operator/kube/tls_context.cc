@@ -30,7 +30,7 @@ using Bio = std::unique_ptr<BIO, BioFree>;
 
 Bio bio_of(const std::string& text) { return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size()))); }
 
-std::string name_of(const Pem& pem) { return pem.file.empty() ? "the data in the configuration" : pem.file; }
+std::string name_of(const Pem& pem) { return pem.file.empty() ? "the data given" : pem.file; }
 
 Result<std::string> text_of(const Pem& pem) {
   if (pem.file.empty()) return pem.text;
@@ -85,26 +85,26 @@ int verify_and_report(X509_STORE_CTX* context, void* argument) {
 
 }  // namespace
 
+Result<void> check_key_pair(const Pem& certificate, const Pem& key) {
+  if (certificate.empty() != key.empty())
+    return fail(ExitCode::kConfig, "a client certificate and its key must be given together");
+  if (certificate.empty()) return {};
+  const auto chain = certificates_of(certificate);
+  if (!chain) return tl::make_unexpected(chain.error());
+  const auto private_key = key_of(key);
+  if (!private_key) return tl::make_unexpected(private_key.error());
+  if (X509_check_private_key(chain->front().get(), private_key->get()) == 1) return {};
+  ERR_clear_error();
+  return fail(ExitCode::kConfig, fmt::format("the certificate ({}) and its key ({}) do not belong together",
+                                             name_of(certificate), name_of(key)));
+}
+
 Result<void> check_tls_material(const TransportOptions& options) {
   if (!options.ca.empty()) {
     if (const auto authorities = certificates_of(options.ca); !authorities)
       return tl::make_unexpected(authorities.error());
   }
-  if (options.client_certificate.empty() != options.client_key.empty()) {
-    return fail(ExitCode::kConfig, "a client certificate and its key must be given together");
-  }
-  if (!options.client_certificate.empty()) {
-    const auto chain = certificates_of(options.client_certificate);
-    if (!chain) return tl::make_unexpected(chain.error());
-    const auto key = key_of(options.client_key);
-    if (!key) return tl::make_unexpected(key.error());
-    if (X509_check_private_key(chain->front().get(), key->get()) != 1) {
-      ERR_clear_error();
-      return fail(ExitCode::kConfig, fmt::format("the client certificate ({}) and its key ({}) do not belong together",
-                                                 name_of(options.client_certificate), name_of(options.client_key)));
-    }
-  }
-  return {};
+  return check_key_pair(options.client_certificate, options.client_key);
 }
 
 void prepare_tls(SSL_CTX* context, const TransportOptions& options, VerifyReport& report) {

@@ -33,6 +33,9 @@ class VerifyReport {
   std::string problem_;
 };
 
+// Are they PEM and do they belong together? Both empty is good too. kConfig or kNoInput otherwise.
+Result<void> check_key_pair(const Pem& certificate, const Pem& key);
+
 // Can the options' PEM material be read, and do certificate and key belong together? kConfig or kNoInput otherwise.
 Result<void> check_tls_material(const TransportOptions& options);
 

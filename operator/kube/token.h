@@ -1,4 +1,5 @@
-// Bearer tokens: constant, or in a file that is written anew from time to time (service account tokens live an hour).
+// Credentials that change. Bearer tokens: constant, or in a file that is written anew from time to time (service
+// account tokens live an hour). Client certificates: of a credential plugin (exec_plugin.h).
 #pragma once
 
 #include <memory>
@@ -14,8 +15,23 @@ namespace oarlock::kube {
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
-  virtual Result<std::string> token() = 0;
-  virtual void drop() = 0;  // the server has refused it (401): fetch it anew for the next request
+  virtual Result<std::string> token() = 0;  // empty: requests carry none
+  virtual void drop() = 0;                  // the server has refused it (401): fetch it anew for the next request
+};
+
+struct ClientCertificate {
+  std::string certificate;  // PEM, with the chain; empty: none
+  std::string key;          // PEM
+
+  bool operator==(const ClientCertificate&) const = default;
+};
+
+// Asked before each request. Connections show the certificate that they were made with, so new ones take the place of
+// all when it changes. Thread-safe.
+class CertificateSource {
+ public:
+  virtual ~CertificateSource() = default;
+  virtual Result<ClientCertificate> certificate() = 0;
 };
 
 class ConstantToken final : public TokenSource {

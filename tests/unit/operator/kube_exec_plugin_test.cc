@@ -63,8 +63,8 @@ echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","s
 
 TEST_F(ExecPluginTest, ATokenIsKeptUntilItExpiresOrIsRefused) {
   const auto clock = std::make_shared<test::FakeClock>();  // begins at 2023-11-14T22:13:20Z
-  ExecToken token(plugin(count_runs() + credential(R"({"token":"t","expirationTimestamp":"2023-11-14T22:14:20Z"})")),
-                  clock);
+  ExecPlugin token(plugin(count_runs() + credential(R"({"token":"t","expirationTimestamp":"2023-11-14T22:14:20Z"})")),
+                   clock);
   EXPECT_EQ(token.token().value_or(""), "t");
   EXPECT_EQ(token.token().value_or(""), "t");
   EXPECT_EQ(runs(), 1);
@@ -72,7 +72,7 @@ TEST_F(ExecPluginTest, ATokenIsKeptUntilItExpiresOrIsRefused) {
   EXPECT_EQ(token.token().value_or(""), "t");
   EXPECT_EQ(runs(), 2);
 
-  ExecToken forever(plugin(count_runs() + credential(R"({"token":"t"})")), clock);
+  ExecPlugin forever(plugin(count_runs() + credential(R"({"token":"t"})")), clock);
   EXPECT_TRUE(forever.token());
   clock->advance(24h);
   EXPECT_TRUE(forever.token());
@@ -92,8 +92,11 @@ TEST_F(ExecPluginTest, WhatGoesWrongNamesTheCommand) {
   EXPECT_THAT(error_of(plugin("exit 3")), HasSubstr("failed with exit code 3"));
   EXPECT_THAT(error_of(plugin("kill -9 $$")), HasSubstr("ended by signal 9"));
   EXPECT_THAT(error_of(plugin("echo hello")), HasSubstr("did not print an ExecCredential"));
-  EXPECT_THAT(error_of(plugin(credential("{}"))), HasSubstr("gave no token"));
-  EXPECT_THAT(error_of(plugin(credential(R"({"clientCertificateData":"x"})"))), HasSubstr("gave a client certificate"));
+  EXPECT_THAT(error_of(plugin(credential("{}"))), HasSubstr("gave neither a token nor a client certificate"));
+  EXPECT_THAT(error_of(plugin(credential(R"({"token":"t","clientCertificateData":"x"})"))),
+              HasSubstr("must be given together"));
+  EXPECT_THAT(error_of(plugin(credential(R"({"clientCertificateData":"x","clientKeyData":"y"})"))),
+              HasSubstr("no PEM certificate"));
   EXPECT_THAT(error_of(plugin(credential(R"({"token":"t","expirationTimestamp":"soon"})"))), HasSubstr("'soon'"));
   EXPECT_THAT(error_of(plugin(R"(echo '{"kind":"ExecCredential","apiVersion":"v9","status":{"token":"t"}}')")),
               HasSubstr("apiVersion 'v9'"));

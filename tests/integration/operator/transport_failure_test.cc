@@ -1,0 +1,265 @@
+// What every Transport must do with servers that are not there, fall silent, break off or talk nonsense: the right kind
+// of error in time, nothing sent twice, and what comes next works.
+#include <gmock/gmock.h>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <future>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "operator/kube/request.h"
+#include "tests/support/hostile_server.h"
+#include "tests/support/transport_calls.h"
+
+namespace oarlock::kube {
+namespace {
+
+using namespace std::chrono_literals;
+using test::becomes_true;
+using test::chunk;
+using test::get;
+using test::HostileServer;
+using test::kChunkedHead;
+using test::TextSink;
+using test::transport_to;
+using Kind = TransportError::Kind;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using SteadyClock = std::chrono::steady_clock;
+
+// The connection is kept, the next request arrives, is acted on, and the connection drops without an answer. A client
+// that sends it again makes two of what should be one.
+class CommitThenDrop : public ::testing::TestWithParam<std::tuple<std::string, bool>> {};
+
+TEST_P(CommitThenDrop, IsAnErrorAndTheRequestIsNotSentTwice) {
+  const auto [method, by_reset] = GetParam();
+  HostileServer server([&](auto& connection, const auto& request) {
+    if (request.target != "/write") {
+      connection.answer(200, "warm");
+      return true;
+    }
+    if (by_reset) connection.reset();
+    return false;
+  });
+  auto transport = transport_to(server.url());
+  for (const std::string body : {"{\"some\":\"body\"}", ""}) {
+    ASSERT_EQ(transport->send(get("/warm"), 5s, {})->body, "warm");
+    const size_t before = server.received().size();
+    const auto response = transport->send({method, "/write", body, "application/json"}, 5s, {});
+    ASSERT_FALSE(response);
+    EXPECT_EQ(response.error().kind, Kind::kBroken) << response.error().message;
+    // What comes next works: nothing broken is left in the pool.
+    ASSERT_EQ(transport->send(get("/warm"), 5s, {})->body, "warm");
+    EXPECT_EQ(server.received().size(), before + 2) << method << " was sent more than once";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CommitThenDrop,
+                         ::testing::Combine(::testing::Values("POST", "PUT", "PATCH", "DELETE"), ::testing::Bool()));
+
+TEST(Transport, AConnectionThatTheServerClosedWhileIdleCostsNothingButAGetAgain) {
+  HostileServer server([](auto& connection, const auto&) {
+    connection.answer(200, "once");
+    return false;  // closes although it did not say so
+  });
+  auto transport = transport_to(server.url());
+  for (int i = 0; i < 5; ++i) {
+    const auto response = transport->send(get(), 5s, {});
+    ASSERT_TRUE(response) << response.error().message;
+    ASSERT_TRUE(becomes_true([&] { return server.open() == 0; }));
+  }
+}
+
+TEST(Transport, NobodyThereIsAConnectError) {
+  int port = 0;
+  {
+    HostileServer gone([](auto&, const auto&) { return false; });
+    port = gone.port();
+  }
+  auto transport = transport_to("http://127.0.0.1:" + std::to_string(port));
+  const auto response = transport->send(create_request(pods(), "ns", "{}"), 5s, {});
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().kind, Kind::kConnect);
+  EXPECT_THAT(response.error().message, HasSubstr("127.0.0.1:" + std::to_string(port)));
+  EXPECT_THAT(response.error().message, Not(HasSubstr("\n")));
+}
+
+TEST(Transport, AHostThatDoesNotExistIsAConnectError) {
+  const auto response = transport_to("http://no-such-host.invalid")->send(get(), 30s, {});
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().kind, Kind::kConnect);
+  EXPECT_THAT(response.error().message, HasSubstr("cannot be resolved"));
+}
+
+TEST(Transport, AServerThatSpeaksNoTlsIsAnError) {
+  // The greeting of TLS is no request, so this server never answers it.
+  HostileServer server([](auto&, const auto&) { return false; });
+  auto transport = transport_to("https://127.0.0.1:" + std::to_string(server.port()));
+  const auto response = transport->send(get(), 300ms, {});
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().kind, Kind::kDeadline);
+  EXPECT_THAT(server.received(), IsEmpty());
+}
+
+enum class Stall { kNothing, kHalfHead, kHalfBody, kDrip };
+class StallTest : public ::testing::TestWithParam<Stall> {
+ protected:
+  StallTest()
+      : server_([](auto& connection, const auto&) {
+          switch (GetParam()) {
+            case Stall::kNothing:
+              break;
+            case Stall::kHalfHead:
+              connection.write("HTTP/1.1 200 OK\r\nContent-Le");
+              break;
+            case Stall::kHalfBody:
+              connection.write("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+              break;
+            case Stall::kDrip:
+              connection.write(kChunkedHead);
+              while (!connection.stopping() && connection.write(chunk("x"))) std::this_thread::sleep_for(5ms);
+              return false;
+          }
+          connection.wait_for_close();
+          return false;
+        }) {}
+  HostileServer server_;
+};
+
+TEST_P(StallTest, EndsAtTheDeadlineAndTheConnectionIsClosed) {
+  auto transport = transport_to(server_.url());
+  const auto started = SteadyClock::now();
+  const auto response = transport->send(get(), 200ms, {});
+  const auto took = SteadyClock::now() - started;
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().kind, Kind::kDeadline) << response.error().message;
+  EXPECT_GE(took, 200ms);
+  EXPECT_LT(took, 5s);
+  EXPECT_TRUE(becomes_true([&] { return server_.open() == 0; }));
+}
+
+TEST_P(StallTest, EndsWhenItIsCancelled) {
+  auto transport = transport_to(server_.url());
+  std::stop_source stop;
+  auto response = std::async(std::launch::async, [&] { return transport->send(get(), 60s, stop.get_token()); });
+  ASSERT_TRUE(becomes_true([&] { return !server_.received().empty(); }));
+  const auto asked = SteadyClock::now();
+  stop.request_stop();
+  const auto result = response.get();
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().kind, Kind::kCancelled);
+  EXPECT_LT(SteadyClock::now() - asked, 5s);
+  EXPECT_TRUE(becomes_true([&] { return server_.open() == 0; }));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StallTest,
+                         ::testing::Values(Stall::kNothing, Stall::kHalfHead, Stall::kHalfBody, Stall::kDrip));
+
+TEST(Transport, ACallThatIsCancelledBeforehandSendsNothingThatMatters) {
+  HostileServer server([](auto& connection, const auto&) {
+    connection.answer(200, "");
+    return true;
+  });
+  std::stop_source stop;
+  stop.request_stop();
+  const auto response = transport_to(server.url())->send(get(), 5s, stop.get_token());
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().kind, Kind::kCancelled);
+}
+
+TEST(Transport, ABodyThatEndsEarlyIsBroken) {
+  HostileServer server([](auto& connection, const auto& request) {
+    connection.write(request.target == "/length" ? "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
+                                                 : std::string(kChunkedHead) + chunk("half"));
+    return false;
+  });
+  auto transport = transport_to(server.url());
+  for (const char* target : {"/length", "/chunked"}) {
+    const auto response = transport->send(get(target), 5s, {});
+    ASSERT_FALSE(response) << target;
+    EXPECT_EQ(response.error().kind, Kind::kBroken);
+    TextSink sink;
+    EXPECT_FALSE(transport->stream(get(target), sink, {5s, 5s}, {}));
+  }
+}
+
+TEST(Transport, NonsenseInsteadOfHttpIsBroken) {
+  HostileServer server([](auto& connection, const auto&) {
+    connection.write("SSH-2.0-OpenSSH_9.2\r\n\r\n");
+    return false;
+  });
+  const auto response = transport_to(server.url())->send(get(), 5s, {});
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().kind, Kind::kBroken);
+}
+
+TEST(Transport, AResponseLargerThanAllowedIsRefused) {
+  HostileServer server([](auto& connection, const auto&) {
+    connection.write(kChunkedHead);
+    const std::string megabyte = chunk(std::string(1u << 20, 'x'));
+    while (!connection.stopping() && connection.write(megabyte)) {
+    }
+    return false;
+  });
+  const auto response = transport_to(server.url())->send(get(), 60s, {});
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().kind, Kind::kRefused);
+}
+
+// The other end has gone without a word, as after a power cut: the kept connection stays open and nothing comes.
+TEST(Transport, AKeptConnectionWhoseOtherEndIsGoneCostsOneDeadline) {
+  std::mutex mutex;
+  std::set<int> gone;  // connections that have answered once
+  HostileServer server([&](auto& connection, const auto& request) {
+    bool is_gone = false;
+    {
+      const std::lock_guard lock(mutex);
+      is_gone = !gone.insert(request.connection).second;
+    }
+    if (is_gone) {
+      connection.wait_for_close();
+      return false;
+    }
+    connection.answer(200, request.body);
+    return true;
+  });
+  auto transport = transport_to(server.url());
+  // The second of two requests may find that the first one's connection is not back yet, and make another.
+  TransportResult<Response> response;
+  size_t sent = 0;
+  for (int i = 0; i < 100 && response; ++i, ++sent)
+    response = transport->send({"POST", "/", "x", "text/plain"}, 300ms, {});
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().kind, Kind::kDeadline) << response.error().message;
+  EXPECT_EQ(server.received().size(), sent) << "nothing is sent twice";
+  response = transport->send({"POST", "/", "again", "text/plain"}, 20s, {});
+  ASSERT_TRUE(response) << response.error().message;
+  EXPECT_EQ(response->body, "again");
+}
+
+// The kernel has taken the connection and no program ever will.
+TEST(Transport, AConnectionThatNobodyAcceptsEndsAtTheDeadline) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const std::string port = std::to_string(ntohs(address.sin_port));
+  for (const char* scheme : {"http://127.0.0.1:", "https://127.0.0.1:"}) {
+    const auto response = transport_to(scheme + port)->send(get(), 200ms, {});
+    ASSERT_FALSE(response);
+    EXPECT_EQ(response.error().kind, Kind::kDeadline) << response.error().message;
+  }
+  ::close(listener);
+}
+
+}  // namespace
+}  // namespace oarlock::kube

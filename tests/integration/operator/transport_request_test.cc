@@ -1,0 +1,171 @@
+// What every Transport must do: requests as they are asked for, answers as they come, many at once. Each case was seen
+// to go wrong with cpprestsdk's defaults.
+#include <gmock/gmock.h>
+
+#include <set>
+#include <thread>
+
+#include "operator/kube/request.h"
+#include "tests/support/hostile_server.h"
+#include "tests/support/transport_calls.h"
+
+namespace oarlock::kube {
+namespace {
+
+using namespace std::chrono_literals;
+using test::get;
+using test::HostileServer;
+using test::TextSink;
+using test::transport_to;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+TEST(Transport, SendsWhatIsAskedAndReturnsWhatIsAnswered) {
+  HostileServer server([](auto& connection, const auto&) {
+    connection.answer(429, "slow down", "Retry-After: 7\r\n");
+    return true;
+  });
+  auto transport = transport_to(server.url(), std::make_shared<ConstantToken>("secret"));
+  const auto response = transport->send(create_request(pods(), "ns", R"({"a":1})"), 5s, {});
+  ASSERT_TRUE(response) << response.error().message;
+  EXPECT_EQ(response->status, 429);
+  EXPECT_EQ(response->body, "slow down");
+  EXPECT_EQ(response->retry_after, 7s);
+  ASSERT_THAT(server.received(), SizeIs(1));
+  const auto request = server.received()[0];
+  EXPECT_EQ(request.method, "POST");
+  EXPECT_EQ(request.target, "/api/v1/namespaces/ns/pods");
+  EXPECT_EQ(request.body, R"({"a":1})");
+  EXPECT_THAT(request.head, HasSubstr("Content-Type:application/json\r\n"));
+  EXPECT_THAT(request.head, HasSubstr("Authorization:Bearer secret\r\n"));
+  EXPECT_THAT(request.head, HasSubstr("User-Agent:oarlock-test/1\r\n"));
+  EXPECT_THAT(request.head, HasSubstr("Accept:application/json\r\n"));
+}
+
+TEST(Transport, AnIpv6LiteralIsAHost) {
+  HostileServer server(
+      [](auto& connection, const auto& request) {
+        connection.answer(200, request.target);
+        return true;
+      },
+      {.loopback = HostileServer::Loopback::kIpv6});
+  EXPECT_THAT(server.url(), HasSubstr("http://[::1]:"));
+  auto transport = transport_to(server.url());
+  const auto response = transport->send(get("/api"), 5s, {});
+  ASSERT_TRUE(response) << response.error().message;
+  EXPECT_EQ(response->body, "/api");
+}
+
+TEST(Transport, KeepsAConnectionForManyRequests) {
+  HostileServer server([](auto& connection, const auto& request) {
+    connection.answer(200, request.target + request.body);
+    return true;
+  });
+  auto transport = transport_to(server.url());
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(transport->send(get("/a?n=" + std::to_string(i)), 5s, {})->body, "/a?n=" + std::to_string(i));
+    EXPECT_EQ(transport->send({"PATCH", "/b", "body", "text/plain"}, 5s, {})->body, "/bbody");
+  }
+  EXPECT_LE(server.connections(), 5);  // one is given back a moment after its response, so a few more may be made
+}
+
+TEST(Transport, ThePrefixOfTheServersAddressIsKept) {
+  HostileServer server([](auto& connection, const auto& request) {
+    connection.answer(200, request.target);
+    return true;
+  });
+  EXPECT_EQ(transport_to(server.url() + "/k8s/clusters/c1")->send(get("/api/v1/pods?limit=1&x=a%2Fb"), 5s, {})->body,
+            "/k8s/clusters/c1/api/v1/pods?limit=1&x=a%2Fb");
+}
+
+TEST(Transport, ARedirectIsNotFollowed) {
+  HostileServer thief([](auto& connection, const auto&) {
+    connection.answer(200, "got it");
+    return true;
+  });
+  HostileServer server([&](auto& connection, const auto&) {
+    connection.answer(307, "", "Location: " + thief.url() + "/steal\r\n");
+    return true;
+  });
+  auto transport = transport_to(server.url(), std::make_shared<ConstantToken>("secret"));
+  EXPECT_EQ(transport->send(get(), 5s, {})->status, 307);
+  EXPECT_EQ(transport->send(create_request(pods(), "ns", "{}"), 5s, {})->status, 307);
+  TextSink sink;
+  EXPECT_EQ(transport->stream(get(), sink, {5s, 5s}, {})->status, 307);
+  EXPECT_THAT(thief.received(), IsEmpty());
+}
+
+TEST(Transport, A401DropsTheToken) {
+  class Counting final : public TokenSource {
+   public:
+    Result<std::string> token() override { return "t" + std::to_string(drops.load()); }
+    void drop() override { ++drops; }
+    std::atomic<int> drops = 0;
+  };
+  HostileServer server([](auto& connection, const auto& request) {
+    connection.answer(request.head.find("Bearer t0\r") != std::string::npos ? 401 : 200, "");
+    return true;
+  });
+  auto token = std::make_shared<Counting>();
+  auto transport = transport_to(server.url(), token);
+  EXPECT_EQ(transport->send(get(), 5s, {})->status, 401);
+  EXPECT_EQ(transport->send(get(), 5s, {})->status, 200);
+  EXPECT_EQ(token->drops, 1);
+}
+
+TEST(Transport, ManyThreadsAtOnceAndFailuresAmongThem) {
+  std::atomic<int> count = 0;
+  HostileServer server([&](auto& connection, const auto& request) {
+    if (++count % 7 == 0) return false;
+    connection.answer(200, request.body);
+    return true;
+  });
+  auto transport = transport_to(server.url());
+  std::atomic<int> good = 0;
+  std::atomic<int> wrong = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 8; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 50; ++i) {
+          const std::string body = std::to_string(t) + "-" + std::to_string(i);
+          const auto response = transport->send({"POST", "/", body, "text/plain"}, 20s, {});
+          if (!response) continue;
+          ++(response->body == body ? good : wrong);
+        }
+      });
+    }
+  }
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(good, 200);
+  std::set<std::string> bodies;
+  for (const auto& request : server.received())
+    EXPECT_TRUE(bodies.insert(request.body).second) << request.body << " was sent twice";
+}
+
+TEST(Transport, WhatCannotWorkIsRefusedWithThePlace) {
+  const auto error_of = [](const TransportOptions& options) {
+    const auto transport = CpprestTransport::create(options);
+    EXPECT_FALSE(transport);
+    return transport ? Error{} : transport.error();
+  };
+  TransportOptions options;
+  for (const char* server : {"", "host:6443", "ftp://host", "https://", "https://ho st"}) {
+    options.server = server;
+    const Error error = error_of(options);
+    EXPECT_EQ(error.code, ExitCode::kConfig) << server;
+    EXPECT_THAT(error.message, HasSubstr(std::string("'") + server + "'"));
+  }
+  options.server = "https://host";
+  options.ca.text = "no certificate";
+  EXPECT_THAT(error_of(options).message, HasSubstr("no PEM certificate"));
+  options.ca = {.text = "", .file = "/no/such/ca.crt"};
+  EXPECT_EQ(error_of(options).code, ExitCode::kNoInput);
+  options.ca = {};
+  options.client_key.text = "x";
+  EXPECT_THAT(error_of(options).message, HasSubstr("must be given together"));
+}
+
+}  // namespace
+}  // namespace oarlock::kube

@@ -1,0 +1,215 @@
+// What every Transport must do with TLS: which certificates it takes and shows, also when they change while it runs,
+// and connections that are cut, which TLS can tell from those that end.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "operator/kube/exec_plugin.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/hostile_server.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/transport_calls.h"
+
+namespace oarlock::kube {
+namespace {
+
+using namespace std::chrono_literals;
+using test::Authority;
+using test::chunk;
+using test::get;
+using test::HostileServer;
+using test::Identity;
+using test::kChunkedHead;
+using test::TextSink;
+using test::transport_with;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Kind = TransportError::Kind;
+using Loopback = HostileServer::Loopback;
+
+const char kHere[] = "IP:127.0.0.1";
+
+bool hello(HostileServer::Connection& connection, const HostileServer::Received& request) {
+  connection.answer(200, request.client);
+  return true;
+}
+
+class TransportTls : public ::testing::Test {
+ protected:
+  static TransportOptions trusting(const HostileServer& server, const Authority& authority) {
+    TransportOptions options;
+    options.server = server.url();
+    options.ca.text = authority.certificate();
+    return options;
+  }
+  std::string write(const std::string& name, const std::string& text) {
+    const std::string path = (folder_.path() / name).string();
+    std::ofstream(path) << text;
+    return path;
+  }
+  // The error of a request that must fail.
+  static TransportError error_of(const TransportOptions& options) {
+    const auto response = transport_with(options)->send(get(), 20s, {});
+    EXPECT_FALSE(response);
+    return response ? TransportError{} : response.error();
+  }
+
+  const Authority authority_{"test authority"};
+  const Authority other_{"another authority"};
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(TransportTls, TheCertificateMustBeForTheAddressOfEitherFamily) {
+  for (const Loopback loopback : {Loopback::kIpv4, Loopback::kIpv6}) {
+    const std::string address = loopback == Loopback::kIpv6 ? "IP:::1" : "IP:127.0.0.1";
+    HostileServer server(hello, {.loopback = loopback, .identity = authority_.issue("server", address)});
+    const auto response = transport_with(trusting(server, authority_))->send(get(), 20s, {});
+    ASSERT_TRUE(response) << response.error().message;
+    EXPECT_EQ(response->status, 200);
+
+    for (const char* wrong : {"IP:::2,IP:127.0.0.2", "DNS:localhost", ""}) {
+      server.present(authority_.issue("server", wrong));
+      const size_t before = server.received().size();
+      const TransportError error = error_of(trusting(server, authority_));
+      EXPECT_EQ(error.kind, Kind::kTls) << address << " of " << wrong;
+      EXPECT_THAT(error.message, HasSubstr("another host name"));
+      EXPECT_EQ(server.received().size(), before) << "nothing is sent to a stranger";
+    }
+    server.present(other_.issue("server", address));
+    EXPECT_THAT(error_of(trusting(server, authority_)).message, HasSubstr("certificate is not accepted"));
+  }
+}
+
+TEST_F(TransportTls, AnAuthorityThatIsRotatedIsTrustedByTheNextConnection) {
+  HostileServer server(
+      [](auto& connection, const auto& request) {
+        connection.answer(200, "");
+        return request.target != "/last";  // of its connection
+      },
+      {.identity = authority_.issue("server", kHere)});
+  TransportOptions options = trusting(server, authority_);
+  options.ca = {.text = "", .file = write("ca.crt", authority_.certificate())};
+  const auto transport = transport_with(options);
+  ASSERT_TRUE(transport->send(get("/last"), 20s, {}));
+
+  server.present(other_.issue("server", kHere));
+  const auto refused = transport->send(get("/last"), 20s, {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, Kind::kTls);
+  write("ca.crt", authority_.certificate() + other_.certificate());  // as an authority is rotated: first both
+  ASSERT_TRUE(transport->send(get("/last"), 20s, {}));
+  write("ca.crt", other_.certificate());
+  ASSERT_TRUE(transport->send(get("/last"), 20s, {}));
+  server.present(authority_.issue("server", kHere));
+  EXPECT_FALSE(transport->send(get("/last"), 20s, {})) << "the old authority is not trusted any more";
+}
+
+TEST_F(TransportTls, AClientCertificateThatIsRotatedIsShownByTheNextConnection) {
+  HostileServer server(
+      [](auto& connection, const auto& request) {
+        connection.answer(200, request.client);
+        return false;
+      },
+      {.identity = authority_.issue("server", kHere), .client_authority = authority_.certificate()});
+  TransportOptions options = trusting(server, authority_);
+  const Identity first = authority_.issue("first");
+  options.client_certificate.file = write("client.crt", first.certificate);
+  options.client_key.file = write("client.key", first.key);
+  const auto transport = transport_with(options);
+  EXPECT_EQ(transport->send(get(), 20s, {})->body, "first");
+  const Identity second = authority_.issue("second");
+  write("client.crt", second.certificate);
+  write("client.key", second.key);
+  EXPECT_EQ(transport->send(get(), 20s, {})->body, "second");
+}
+
+TEST_F(TransportTls, AClientThatTheServerDoesNotKnowIsAnError) {
+  HostileServer server(hello,
+                       {.identity = authority_.issue("server", kHere), .client_authority = authority_.certificate()});
+  TransportOptions options = trusting(server, authority_);
+  const Identity stranger = other_.issue("stranger");
+  options.client_certificate.text = stranger.certificate;
+  options.client_key.text = stranger.key;
+  const auto response = transport_with(options)->send(get(), 20s, {});
+  EXPECT_FALSE(response);
+  EXPECT_THAT(server.received(), IsEmpty());
+}
+
+// A credential plugin that gives a certificate, and another one after the server has refused it. The connections of the
+// old one are kept by the server, and must not be used again.
+TEST_F(TransportTls, ACredentialPluginsCertificateIsShownUntilItGivesAnother) {
+  HostileServer server(
+      [](auto& connection, const auto& request) {
+        connection.answer(request.target == "/refuse" ? 401 : 200, request.client);
+        return true;
+      },
+      {.identity = authority_.issue("server", kHere), .client_authority = authority_.certificate()});
+  const auto print = [&](const Identity& identity) {
+    const nlohmann::json credential = {
+        {"kind", "ExecCredential"},
+        {"apiVersion", "client.authentication.k8s.io/v1"},
+        {"status", {{"clientCertificateData", identity.certificate}, {"clientKeyData", identity.key}}}};
+    write("credential", credential.dump());
+  };
+  print(authority_.issue("first"));
+  ExecConfig config;
+  config.command = "cat";
+  config.arguments = {(folder_.path() / "credential").string()};
+  config.api_version = "client.authentication.k8s.io/v1";
+  const auto plugin = std::make_shared<ExecPlugin>(config, std::make_shared<test::FakeClock>());
+  TransportOptions options = trusting(server, authority_);
+  options.token = plugin;
+  options.certificate = plugin;
+  const auto transport = transport_with(options);
+  EXPECT_EQ(transport->send(get(), 20s, {})->body, "first");
+  print(authority_.issue("second"));
+  EXPECT_EQ(transport->send(get(), 20s, {})->body, "first") << "it is good until it is refused";
+  EXPECT_EQ(transport->send(get("/refuse"), 20s, {})->status, 401);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(transport->send(get(), 20s, {})->body, "second");
+  for (const auto& request : server.received()) EXPECT_THAT(request.head, ::testing::Not(HasSubstr("Authorization")));
+}
+
+// In the middle of what may be cut: without close_notify, and without a TCP reset that would tell as well.
+class TruncatedTls : public TransportTls, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(TruncatedTls, IsBrokenWhateverHasComeAndTheNextRequestWorks) {
+  HostileServer server(
+      [&](auto& connection, const auto& request) {
+        if (request.target == "/whole") {
+          connection.answer(200, "whole");
+          return true;
+        }
+        connection.write(GetParam());
+        connection.truncate();
+        return false;
+      },
+      {.identity = authority_.issue("server", kHere)});
+  const auto transport = transport_with(trusting(server, authority_));
+  for (const char* method : {"GET", "POST"}) {
+    const auto cut = transport->send({method, "/cut", method == std::string("GET") ? "" : "{}", ""}, 20s, {});
+    ASSERT_FALSE(cut) << cut->body;
+    EXPECT_EQ(cut.error().kind, Kind::kBroken) << cut.error().message;
+    const auto whole = transport->send(get("/whole"), 20s, {});
+    ASSERT_TRUE(whole) << whole.error().message;
+    EXPECT_EQ(whole->body, "whole");
+  }
+  TextSink sink;
+  const auto stream = transport->stream(get("/cut"), sink, {20s, 20s}, {});
+  ASSERT_FALSE(stream);
+  EXPECT_EQ(stream.error().kind, Kind::kBroken) << stream.error().message;
+  size_t posts = 0;
+  for (const auto& request : server.received()) posts += request.method == "POST" ? 1 : 0;
+  EXPECT_EQ(posts, 1u) << "it was sent twice";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TruncatedTls,
+                         ::testing::Values("", "HTTP/1.1 200 OK\r\nContent-Le",
+                                           "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf",
+                                           "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhalf of how much?",
+                                           std::string(kChunkedHead) + "a\r\nhalf",
+                                           std::string(kChunkedHead) + chunk("a chunk and no end")));
+
+}  // namespace
+}  // namespace oarlock::kube

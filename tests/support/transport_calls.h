@@ -1,0 +1,61 @@
+// What the tests of Transport share.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "operator/kube/cpprest_transport.h"
+
+namespace oarlock::test {
+
+inline std::unique_ptr<kube::Transport> transport_with(kube::TransportOptions options) {
+  options.user_agent = "oarlock-test/1";
+  auto transport = kube::CpprestTransport::create(std::move(options));
+  if (!transport) throw std::runtime_error(transport.error().message);
+  return std::move(*transport);
+}
+
+inline std::unique_ptr<kube::Transport> transport_to(const std::string& server,
+                                                     std::shared_ptr<kube::TokenSource> token = nullptr) {
+  kube::TransportOptions options;
+  options.server = server;
+  options.token = std::move(token);
+  return transport_with(std::move(options));
+}
+
+inline kube::Request get(const std::string& target = "/x") {
+  return {.method = "GET", .target = target, .body = "", .content_type = ""};
+}
+
+class TextSink final : public kube::ByteSink {
+ public:
+  bool write(std::string_view bytes) override {
+    text += bytes;
+    return true;
+  }
+  std::string text;
+};
+
+template <typename Condition>
+bool becomes_true(Condition condition, std::chrono::seconds limit = std::chrono::seconds(20)) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+inline std::string chunk(const std::string& text) {
+  char size[32];
+  std::snprintf(size, sizeof size, "%zx\r\n", text.size());
+  return size + text + "\r\n";
+}
+inline constexpr char kChunkedHead[] = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+}  // namespace oarlock::test
