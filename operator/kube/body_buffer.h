@@ -38,21 +38,31 @@ class InFlight {
   int count_ = 0;
 };
 
-// Where cpprest's threads and the calling thread meet. The pool's threads only hand over; all work is the caller's.
+// Where cpprest's threads and the calling thread meet. A stream's pieces are handed over, and all work with them is the
+// caller's. The body of an ordinary answer is collected here, so that the caller is woken once: a switch from thread to
+// thread costs as much as parsing the answer.
 struct Exchange {
+  explicit Exchange(size_t body_limit) : limit(body_limit) {}
+
+  const size_t limit;  // of the body that is collected; 0: pieces are handed over
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<Response> head;    // status and Retry-After, once the headers are there
   const uint8_t* bytes = nullptr;  // a piece of body, valid until `consumed` is set
   size_t size = 0;
   std::optional<pplx::task_completion_event<size_t>> consumed;
+  std::string body;       // what was collected
+  bool too_long = false;  // there is more than `limit`
   bool given_up = false;  // nobody listens any more: bytes are thrown away
   bool done = false;
   std::string error;  // of cpprest, when done; empty: complete
+
+  // Is there something for the calling thread? With the mutex held.
+  bool calls() const { return done || too_long || (bytes != nullptr && head); }
 };
 
-// The response's body, handed to the calling thread piece by piece. cpprest reads on when the piece's task completes,
-// so a slow reader slows the sender down and nothing is buffered.
+// The response's body. cpprest reads on when a piece's task completes, so a slow reader of a stream slows the sender
+// down and nothing is buffered.
 class BodyBuffer final : public streams::details::streambuf_state_manager<uint8_t> {
  public:
   explicit BodyBuffer(std::shared_ptr<Exchange> exchange)
@@ -79,10 +89,14 @@ class BodyBuffer final : public streams::details::streambuf_state_manager<uint8_
   pplx::task<size_t> _putn(const uint8_t* pointer, size_t count) override {
     const std::lock_guard lock(exchange_->mutex);
     if (exchange_->given_up) return pplx::task_from_result(count);
+    if (exchange_->limit > 0) {
+      collect(pointer, count);
+      return pplx::task_from_result(count);
+    }
     exchange_->bytes = pointer;
     exchange_->size = count;
     exchange_->consumed.emplace();
-    exchange_->changed.notify_all();
+    if (exchange_->calls()) exchange_->changed.notify_all();
     return pplx::create_task(*exchange_->consumed);
   }
   pplx::task<bool> _sync() override { return pplx::task_from_result(true); }
@@ -101,6 +115,14 @@ class BodyBuffer final : public streams::details::streambuf_state_manager<uint8_
   void _commit(size_t) override {}
 
  private:
+  void collect(const uint8_t* pointer, size_t count) {
+    if (exchange_->body.size() + count <= exchange_->limit) {
+      exchange_->body.append(reinterpret_cast<const char*>(pointer), count);
+    } else {
+      exchange_->too_long = exchange_->given_up = true;
+      exchange_->changed.notify_all();
+    }
+  }
   static pplx::task<int_type> eof() { return pplx::task_from_result<int_type>(traits::eof()); }
   const std::shared_ptr<Exchange> exchange_;
 };
