@@ -9,15 +9,25 @@ std::string index_key(const kube::ObjectKey& key, const std::string& job) {
   return job.empty() ? "" : kube::ObjectKey{key.name_space, job}.to_string();
 }
 
+Urgency urgency_of(const CachedService&) { return Urgency::kNow; }
+Urgency urgency_of(const CachedPod& cached) {
+  const Pod& pod = cached.pod;
+  const bool on_its_way = pod.phase == PodPhase::kPending || pod.phase == PodPhase::kRunning;
+  return on_its_way && !pod.deleting && !pod.trainer && pod.disruption.empty() ? Urgency::kSoon : Urgency::kNow;
+}
+
 // Tells of the job that a pod or Service belongs to, and of the one it belonged to before.
 template <typename T>
 auto owner_change(const CacheHooks& hooks) {
   return [&hooks](const kube::ObjectKey& key, const T* before, const T* after) {
-    const auto job_of = [](const T* object) { return object == nullptr ? std::string() : object->unpack().job; };
-    const std::string was = job_of(before);
-    const std::string is = job_of(after);
-    if (!was.empty()) hooks.on_change({key.name_space, was});
-    if (!is.empty() && is != was) hooks.on_change({key.name_space, is});
+    const std::string was = before == nullptr ? "" : before->unpack().job;
+    if (after == nullptr) {
+      if (!was.empty()) hooks.on_change({key.name_space, was}, Urgency::kNow);
+      return;
+    }
+    const auto now = after->unpack();
+    if (!now.job.empty()) hooks.on_change({key.name_space, now.job}, urgency_of(now));
+    if (!was.empty() && was != now.job) hooks.on_change({key.name_space, was}, Urgency::kNow);
   };
 }
 
@@ -76,7 +86,9 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Trans
     kube::Informer<Job>::Hooks jobs;
     jobs.project = project_job;
     jobs.index_of = [](const kube::ObjectKey&, const Job&) { return std::string(); };
-    jobs.on_change = [this](const kube::ObjectKey& key, const Job*, const Job*) { hooks_.on_change(key); };
+    jobs.on_change = [this](const kube::ObjectKey& key, const Job*, const Job*) {
+      hooks_.on_change(key, Urgency::kNow);
+    };
     scope.jobs = make_informer<Job>(Kind::kJob, all, job_fields(), std::move(jobs));
 
     kube::Informer<PackedPod>::Hooks pods;

@@ -24,8 +24,11 @@ struct CacheOptions {
   uint64_t seed = 0;                    // of the jitter
 };
 
+// kSoon: a pod gets on, and others of its job most likely do too. kNow: all else; an end, a loss, the job itself.
+enum class Urgency { kNow, kSoon };
+
 struct CacheHooks {
-  std::function<void(const kube::ObjectKey& job)> on_change;  // something of this job has changed
+  std::function<void(const kube::ObjectKey& job, Urgency)> on_change;  // something of this job has changed
   std::function<void(Kind, const kube::ApiError&)> on_problem;
   std::function<void(Kind, size_t objects)> on_synced;
   std::function<void(Kind, const kube::ObjectKey&, const Error&)> on_unreadable;

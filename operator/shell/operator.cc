@@ -23,6 +23,9 @@ namespace {
 constexpr kube::Milliseconds kCallDeadline{10000};
 // A reconcile is a few calls; one that takes longer than this hangs, and only a restart helps.
 constexpr kube::Seconds kHungWorker{300};
+// A job's pods are scheduled, run and become ready one after the other: one look and one status for several of them, as
+// Kubernetes' Job controller does it (syncJobBatchPeriod, 1 s).
+constexpr auto kGather = std::chrono::milliseconds(500);
 constexpr auto kLook = std::chrono::milliseconds(50);
 
 std::string host_of(const std::string& url) {
@@ -62,7 +65,13 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
   kube::WorkQueue queue({}, clock, metrics.get());
   ProblemLog problems(options.cluster.server, clock, log);
   CacheHooks hooks;
-  hooks.on_change = [&](const kube::ObjectKey& job) { queue.add(job); };
+  hooks.on_change = [&](const kube::ObjectKey& job, Urgency urgency) {
+    if (urgency == Urgency::kNow) {
+      queue.add(job);
+    } else {
+      queue.add_after(job, kGather);
+    }
+  };
   hooks.on_problem = [&](Kind kind, const kube::ApiError& error) { problems.problem(kind, error); };
   hooks.on_synced = [&](Kind kind, size_t objects) {
     problems.works(kind, objects);
