@@ -37,7 +37,7 @@ class ControlPlane:
     def __enter__(self):
         # Ends the control plane when this process has ended in whatever way.
         subprocess.Popen(["setsid", "sh", "-c", f"while kill -0 {os.getpid()} 2>/dev/null; do sleep 1; done; "
-                          f"exec {self._cluster_script} down --dir {self._cluster}"],
+                          f"[ ! -d {self._cluster} ] || exec {self._cluster_script} down --dir {self._cluster}"],
                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         run([self._cluster_script, "up", "--control-plane-only", "--dir", self._cluster], env=self._environment)
         return self
