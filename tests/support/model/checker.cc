@@ -19,6 +19,8 @@ using namespace control;  // NOLINT: this file is about its types
 using api::Phase;
 
 constexpr uint32_t kNone = UINT32_MAX;
+// Of State::next_action: the action after it, of the same batch of creations, is done already.
+constexpr uint16_t kOtherIsDone = 0x100;
 constexpr int kSettledAfter = 12;  // plans in a row without a change from outside
 
 // The cluster, the operator between two actions of a plan, and a moment of the past that its watches may still show.
@@ -165,18 +167,37 @@ class Search {
     add(state, step);
   }
 
-  // The next action of the plan in hand.
+  // The next action of the plan in hand; of two pods that are created at once, either.
   void act(uint32_t index, const State& state, uint8_t view) {
-    const std::optional<Done> done = apply(state.world, state.plan, state.next_action);
-    if (!done) return fail(index, violation_, text(state.plan, state.next_action, view));
+    const bool other_is_done = (state.next_action & kOtherIsDone) != 0;
+    const auto action = static_cast<uint16_t>(state.next_action & ~kOtherIsDone);
+    act(index, state, view, action, static_cast<uint16_t>(action + (other_is_done ? 2 : 1)));
+    if (!other_is_done && is_batch_of_two(state.plan, action))
+      act(index, state, view, static_cast<uint16_t>(action + 1), static_cast<uint16_t>(action | kOtherIsDone));
+  }
+
+  void act(uint32_t index, const State& state, uint8_t view, uint16_t action, uint16_t then) {
+    const std::optional<Done> done = apply(state.world, state.plan, action);
+    if (!done) return fail(index, violation_, text(state.plan, action, view));
     State next = state;
     next.world = done->world;
-    ++next.next_action;
-    if (done->is_stopped || next.next_action >= plans_[state.plan].plan.actions.size()) {
+    next.next_action = then;
+    const bool is_last = (then & kOtherIsDone) == 0 && then >= plans_[state.plan].plan.actions.size();
+    if (done->is_stopped || is_last) {
       next.plan = kNone;
       next.next_action = 0;
     }
-    go(next, {index, Step::Kind::kAct, view, state.next_action, state.plan});
+    go(next, {index, Step::Kind::kAct, view, action, state.plan});
+  }
+
+  // Batches of creations double (operator/shell/batch.h): of up to three pods the second and third go out together.
+  bool is_batch_of_two(uint32_t plan, uint16_t action) const {
+    const std::vector<Action>& actions = plans_[plan].plan.actions;
+    const auto is_pod = [&](int at) {
+      return at >= 0 && at < static_cast<int>(actions.size()) &&
+             std::holds_alternative<CreatePod>(actions[static_cast<size_t>(at)]);
+    };
+    return is_pod(action) && is_pod(action + 1) && is_pod(action - 1) && !is_pod(action - 2);
   }
 
   uint32_t plan_of(const State& state, uint8_t view) {
