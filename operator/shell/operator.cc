@@ -10,6 +10,7 @@
 #include "operator/core/reconcile.h"
 #include "operator/kube/client.h"
 #include "operator/kube/cpprest_transport.h"
+#include "operator/kube/tls_context.h"
 #include "operator/shell/access_guard.h"
 #include "operator/shell/controller.h"
 #include "operator/shell/memory.h"
@@ -102,6 +103,10 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
       registry, std::make_shared<JobMetrics>(JobMetrics::Source{.jobs = [&] { return cache.jobs(); },
                                                                 .unfinished_work = [&] { return queue.unfinished(); },
                                                                 .longest_work = [&] { return queue.longest(); }})};
+  if (!options.server_certificate.empty()) {
+    const kube::Pem file{.text = "", .file = options.server_certificate};
+    if (const auto good = kube::check_key_pair(file, file); !good) return tl::make_unexpected(good.error());
+  }
   // Reviews change nothing: they are asked whoever leads.
   AccessGuard guard(kube::Client(transport, kCallDeadline), clock);
   HttpServerOptions server_options{.certificate = options.server_certificate, .refuse = {}};

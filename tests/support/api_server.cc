@@ -38,8 +38,13 @@ ApiServer::ApiServer(Parts parts) : parts_(parts) {
                             " 2>/dev/null; do sleep 1; done; " + kCluster + " down --dir " + folder() +
                             "' >/dev/null 2>&1 &";
   run({"/bin/sh", "-c", watch});
+  // Services of both families, as large clusters have them; the cluster of the e2e tests has IPv4 alone.
+  const ProgramOptions dual_stack{
+      .environment = {{"OARLOCK_APISERVER_ARGS", "--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112"}},
+      .folder = ""};
   run({kCluster, "up", parts == Parts::kApiOnly ? "--api-only" : "--control-plane-only", "--apply",
-       OARLOCK_SOURCE "/manifests/crd", "--dir", folder()});
+       OARLOCK_SOURCE "/manifests/crd", "--dir", folder()},
+      dual_stack);
   const auto config = kube::load_kubeconfig(kubeconfig());
   if (!config) throw std::runtime_error(config.error().message);
   auto transport =

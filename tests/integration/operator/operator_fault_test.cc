@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "tests/support/empty_cluster.h"
 #include "tests/support/fault_proxy.h"
 #include "tests/support/job_world.h"
 
@@ -24,9 +25,7 @@ class Stage {
  public:
   Stage(ApiServer& server, const std::string& name_space)
       : proxy_(server.transport()), world_(server, name_space, [this] { revive(); }) {
-    std::ofstream(folder_.path() / "kubeconfig")
-        << "current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: '"
-        << proxy_.url() << "'}}]\n";
+    write_kubeconfig(folder_.path(), proxy_.url());
   }
 
   FaultProxy& proxy() { return proxy_; }

@@ -1,6 +1,5 @@
 // The program as a person meets it: flags, messages, exit codes, its HTTP server. The API server is played by a small
 // server, for it must be absent, empty or broken here; operator_scenario_test has the real one.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <csignal>
@@ -8,7 +7,7 @@
 
 #include "common/http/server.h"
 #include "tests/support/api_server.h"
-#include "tests/support/hostile_server.h"
+#include "tests/support/empty_cluster.h"
 
 namespace oarlock::test {
 namespace {
@@ -32,40 +31,8 @@ class OperatorProgram : public ::testing::Test {
     const int code = program.wait();
     return {code, program.out(), program.err()};
   }
-  std::string kubeconfig_for(const std::string& server) {
-    const std::string path = (folder_.path() / "kubeconfig").string();
-    std::ofstream(path)
-        << "current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: '"
-        << server << "'}}]\n";
-    return path;
-  }
+  std::string kubeconfig_for(const std::string& server) { return write_kubeconfig(folder_.path(), server); }
   static size_t lines_of(const std::string& text) { return lines(text).size(); }
-
-  // The head of a watch, and for a WatchList the end of the (empty) list.
-  static void begin_watch(HostileServer::Connection& connection, const HostileServer::Received& request) {
-    connection.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
-    if (request.target.find("sendInitialEvents") == std::string::npos) return;
-    const std::string end =
-        R"({"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}})"
-        "\n";
-    connection.write(fmt::format("{:x}\r\n{}\r\n", end.size(), end));
-  }
-
-  // An API server whose lists are empty and whose watches stay open; the CRD is there or not.
-  static HostileServer::Handler empty_cluster(std::atomic<bool>& has_crd) {
-    return [&has_crd](HostileServer::Connection& connection, const HostileServer::Received& request) {
-      if (request.target.find("trainingjobs") != std::string::npos && !has_crd) {
-        connection.answer(404, "404 page not found");
-      } else if (request.target.find("watch=true") != std::string::npos) {
-        begin_watch(connection, request);
-        connection.wait_for_close();
-        return false;
-      } else {
-        connection.answer(200, R"({"kind":"List","metadata":{"resourceVersion":"1"},"items":[]})");
-      }
-      return true;
-    };
-  }
 
   TemporaryFolder folder_;
 };

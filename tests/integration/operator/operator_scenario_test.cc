@@ -173,6 +173,8 @@ TEST_F(Scenario, AJobGetsItsServiceAndPodsWithTheContract) {
   const Json service = server_->call("GET", "/api/v1/namespaces/" + ns_ + "/services/j").body;
   EXPECT_EQ(service["spec"]["clusterIP"], "None");
   EXPECT_EQ(service["spec"]["publishNotReadyAddresses"], true);
+  EXPECT_EQ(service["spec"]["ipFamilyPolicy"], "PreferDualStack");
+  EXPECT_EQ(service["spec"]["ipFamilies"], Json({"IPv4", "IPv6"}));
   for (int rank = 0; rank < 2; ++rank) {
     const Json one = pod("j-0-" + std::to_string(rank));
     std::map<std::string, std::string> env = environment(one);
@@ -371,22 +373,17 @@ TEST_F(Scenario, AtRestNothingIsWritten) {
   const auto reconciles = [&] { return operator_->metric("controller_runtime_reconcile_total"); };
   ASSERT_TRUE(
       eventually([&] { return event_reasons("j").size() == 2 && status("j")["nodes"].value("ready", 0) == 2; }));
-  // By the next look, the answers to all writes until here have been counted.
-  const double first_look = reconciles();
-  ASSERT_TRUE(server_->call("PATCH", pods() + "/j-0-0", {{"metadata", {{"annotations", {{"n", "-"}}}}}}).ok());
-  ASSERT_TRUE(eventually([&] { return reconciles() > first_look; }));
-  const double before = writes();
-  const double looks = reconciles();
-  EXPECT_GE(before, 5);
-  // Each change of a pod that means nothing makes the operator look.
-  for (int i = 0; i < 10; ++i) {
+  // Each change of a pod that means nothing makes the operator look. What was still to be written may be at first.
+  int quiet = 0;
+  for (int i = 0; i < 20 && quiet < 5; ++i) {
+    const double before = writes();
     const double seen = reconciles();
     ASSERT_TRUE(
         server_->call("PATCH", pods() + "/j-0-0", {{"metadata", {{"annotations", {{"n", std::to_string(i)}}}}}}).ok());
     ASSERT_TRUE(eventually([&] { return reconciles() > seen; }));
+    quiet = writes() == before ? quiet + 1 : 0;
   }
-  EXPECT_GE(reconciles(), looks + 10);
-  EXPECT_EQ(writes(), before);
+  EXPECT_EQ(quiet, 5) << "it writes at rest";
 }
 
 TEST_F(Scenario, ProgressComesFromRankZero) {
@@ -438,24 +435,25 @@ TEST_F(Scenario, OtherNamespacesAreLeftAlone) {
 
 TEST_F(Scenario, RunsWithTheRightsOfTheManifestAndEndsInOrder) {
   server_->apply(OARLOCK_SOURCE "/manifests/install.yaml");
-  const Reply token = server_->call(
-      "POST", "/api/v1/namespaces/oarlock-system/serviceaccounts/oarlock-operator/token",
-      {{"apiVersion", "authentication.k8s.io/v1"}, {"kind", "TokenRequest"}, {"spec", {{"expirationSeconds", 3600}}}});
-  ASSERT_TRUE(token.ok()) << token.message();
+  const auto token_of = [&](const std::string& account) {
+    const Reply token = server_->call("POST", "/api/v1/namespaces/oarlock-system/serviceaccounts/" + account + "/token",
+                                      {{"apiVersion", "authentication.k8s.io/v1"},
+                                       {"kind", "TokenRequest"},
+                                       {"spec", {{"expirationSeconds", 3600}}}});
+    EXPECT_TRUE(token.ok()) << token.message();
+    return token.body["status"]["token"].get<std::string>();
+  };
+  const std::string token = token_of("oarlock-operator");
   // The administrator's kubeconfig with the certificate replaced by the token.
   std::string text = content(server_->kubeconfig());
   text = text.substr(0, text.find("    client-certificate-data:")) + "    tokenFile: token\n";
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "kubeconfig") << text;
-  std::ofstream(folder.path() / "token") << token.body["status"]["token"].get<std::string>();
+  std::ofstream(folder.path() / "token") << token;
   operator_ = std::make_unique<OperatorProcess>(
       std::vector<std::string>{"--kubeconfig", (folder.path() / "kubeconfig").string(), "--leader-elect",
                                "--leader-elect-resource-namespace", "oarlock-system", "--protect-metrics"});
   ASSERT_TRUE(eventually([&] { return operator_->logged("this operator is the leader"); })) << operator_->log();
-  // /metrics is for those who may read it: nobody, somebody without the right, and with it.
-  EXPECT_EQ(operator_->get("/metrics").status, 401);
-  operator_->use_token(token.body["status"]["token"]);
-  EXPECT_EQ(operator_->get("/metrics").status, 403);
   ASSERT_TRUE(
       server_
           ->call("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
@@ -467,6 +465,12 @@ TEST_F(Scenario, RunsWithTheRightsOfTheManifestAndEndsInOrder) {
                   {"subjects",
                    {{{"kind", "ServiceAccount"}, {"name", "oarlock-operator"}, {"namespace", "oarlock-system"}}}}})
           .ok());
+  // /metrics is for those who may read it: nobody, somebody without the right, and with it.
+  EXPECT_EQ(operator_->get("/metrics").status, 401);
+  ASSERT_TRUE(eventually([&] { return exists("/api/v1/namespaces/oarlock-system/serviceaccounts/default"); }));
+  operator_->use_token(token_of("default"));
+  EXPECT_EQ(operator_->get("/metrics").status, 403);
+  operator_->use_token(token);
   ASSERT_TRUE(eventually([&] { return operator_->get("/metrics").status == 200; }));
   EXPECT_EQ(operator_->get("/healthz").status, 200);
   EXPECT_EQ(operator_->get("/readyz").status, 200);
