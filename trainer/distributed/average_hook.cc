@@ -14,7 +14,9 @@ constexpr size_t kShort = size_t{1} << 20;
 }  // namespace
 
 AverageHook::AverageHook(c10::intrusive_ptr<c10d::ProcessGroup> group)
-    : group_(std::move(group)), exchanges_(std::has_single_bit(static_cast<unsigned>(group_->getSize()))) {}
+    : group_(std::move(group)),
+      exchanges_(std::has_single_bit(static_cast<unsigned>(group_->getSize()))),
+      timeout_(group_->getBackend(c10::DeviceType::CPU)->getBackendOptions()->timeout) {}
 
 c10::intrusive_ptr<c10::ivalue::Future> AverageHook::runHook(c10d::GradBucket& bucket) {
   std::vector<at::Tensor> buffer = {bucket.getBuffer()};
@@ -35,8 +37,8 @@ c10::intrusive_ptr<c10::ivalue::Future> AverageHook::exchange(at::Tensor& bucket
     const int partner = group_->getRank() ^ distance;
     const auto receiving = group_->recv(theirs, partner, kTag);
     const auto sending = group_->send(mine, partner, kTag);
-    receiving->wait();
-    sending->wait();
+    receiving->wait(timeout_);
+    sending->wait(timeout_);
     bucket.add_(received_);
   }
   auto done = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());

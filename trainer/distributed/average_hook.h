@@ -7,6 +7,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
+#include <chrono>
+
 namespace oarlock {
 
 class AverageHook final : public c10d::CommHookInterface {
@@ -21,7 +23,8 @@ class AverageHook final : public c10d::CommHookInterface {
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   bool exchanges_;
-  at::Tensor received_;  // kept from step to step
+  std::chrono::milliseconds timeout_;  // the group's; of itself, Gloo waits for a send or receive without an end
+  at::Tensor received_;                // kept from step to step
 };
 
 }  // namespace oarlock
