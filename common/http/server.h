@@ -1,4 +1,4 @@
-// A small HTTP server for health, metrics and status: GET only, exact paths, one thread or two. Built on civetweb.
+// A small HTTP server for health, metrics and status: GET only, exact paths, two threads. Built on cpp-httplib.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,8 @@ using HttpHandler = std::function<HttpResponse(const std::string& query)>;
 using HttpRoutes = std::map<std::string, HttpHandler>;  // path -> handler; unknown paths answer 404, other methods 405
 
 struct HttpServerOptions {
-  // PEM file with the certificate and its key: TLS. Empty: plain HTTP.
+  // PEM file with the certificate (and its chain) and its key: TLS. Read for each connection, so that it may be
+  // renewed. Empty: plain HTTP.
   std::string certificate;
   // Asked before each handler, with the Authorization header or "": an answer is sent instead of the handler's.
   std::function<std::optional<HttpResponse>(const std::string& path, const std::string& authorization)> refuse;
@@ -30,11 +31,10 @@ struct HttpServerOptions {
 
 class HttpServer {
  public:
-  // Listens on address:port ("0.0.0.0", "127.0.0.1"; "::" is all addresses, IPv4 and IPv6, as far as the machine and
-  // civetweb have them: Debian 12's civetweb is built without IPv6, so there it is "0.0.0.0"); port 0 picks a free one.
-  // Fails with kUnavailable and a message that names the port when it is taken.
-  static Result<std::unique_ptr<HttpServer>> start(const std::string& address, int port, HttpRoutes routes,
-                                                   HttpServerOptions options = {});
+  // Listens on address:port ("0.0.0.0", "127.0.0.1", "::1"; "::" is all addresses, IPv4 and IPv6, as far as the machine
+  // has them); port 0 picks a free one. Fails with kUnavailable and a message that names the port when it is taken.
+  static Result<std::unique_ptr<HttpServer>> start(const std::string& address, int port, const HttpRoutes& routes,
+                                                   const HttpServerOptions& options = {});
 
   ~HttpServer();  // stops listening and waits for handlers in flight
   HttpServer(const HttpServer&) = delete;
@@ -44,9 +44,8 @@ class HttpServer {
 
  private:
   struct Impl;
-  HttpServer(std::unique_ptr<Impl> impl, std::string address, int port);
+  HttpServer(std::unique_ptr<Impl> impl, int port);
   std::unique_ptr<Impl> impl_;
-  std::string address_;
   int port_;
 };
 

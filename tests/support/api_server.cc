@@ -112,7 +112,8 @@ int OperatorProcess::port() const {
 
 Reply OperatorProcess::get(const std::string& path) const {
   kube::TransportOptions options;
-  options.server = "http://127.0.0.1:" + std::to_string(port());
+  options.server = (authority_.empty() ? "http" : "https") + std::string("://127.0.0.1:") + std::to_string(port());
+  if (!authority_.empty()) options.ca.text = authority_;
   if (!token_.empty()) options.token = std::make_shared<kube::ConstantToken>(token_);
   auto transport = kube::CpprestTransport::create(std::move(options));
   if (!transport) throw std::runtime_error(transport.error().message);

@@ -56,15 +56,17 @@ class OperatorProcess {
   Program& program() { return *program_; }
   std::string log() const { return program_->err(); }
   bool logged(const std::string& text) const { return log().find(text) != std::string::npos; }
-  int port() const;                                                 // of its HTTP server
-  Reply get(const std::string& path) const;                         // text answers are a JSON string
-  void use_token(std::string token) { token_ = std::move(token); }  // for what comes
+  int port() const;                                                           // of its HTTP server
+  Reply get(const std::string& path) const;                                   // text answers are a JSON string
+  void use_token(std::string token) { token_ = std::move(token); }            // for what comes
+  void use_tls(std::string authority) { authority_ = std::move(authority); }  // PEM; for what comes
   // The sum over all series of this metric whose labels hold all of these texts; 0 if there are none.
   double metric(const std::string& name, const std::vector<std::string>& labels = {}) const;
 
  private:
   std::unique_ptr<Program> program_;
   std::string token_;
+  std::string authority_;
 };
 
 }  // namespace oarlock::test

@@ -8,9 +8,28 @@
 namespace oarlock::test {
 namespace {
 
+using Json = nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 const char kHere[] = "IP:127.0.0.1";
+
+// As a kube-apiserver answers the reviews of /metrics.
+HostileServer::Handler reviewing(const HostileServer::Handler& usual) {
+  return [usual](HostileServer::Connection& connection, const HostileServer::Received& request) {
+    if (request.method != "POST") return usual(connection, request);
+    const Json spec = Json::parse(request.body)["spec"];
+    Json status = Json::object();
+    if (request.target.find("tokenreviews") != std::string::npos) {
+      status["authenticated"] = spec["token"] != "unknown";
+      status["user"] = {{"username", spec["token"]}};
+    } else {
+      status["allowed"] = spec["user"] == "reader" && spec["nonResourceAttributes"]["path"] == "/metrics";
+    }
+    connection.answer(201, Json{{"status", status}}.dump());
+    return true;
+  };
+}
 
 class OperatorTls : public ::testing::Test {
  protected:
@@ -48,6 +67,34 @@ TEST_F(OperatorTls, AnAuthorityThatIsRotatedWhileItRunsIsTrustedWithoutARestart)
   // Its three watches reach the server again.
   EXPECT_TRUE(eventually([&] { return server.received().size() >= before + 3; })) << process.log();
   EXPECT_EQ(process.get("/readyz").status, 200);
+}
+
+TEST_F(OperatorTls, MetricsAreServedWithTheGivenCertificateToThoseWhoMayReadThem) {
+  HostileServer server(reviewing(empty_cluster(has_crd_)));
+  const std::string file = write("server.pem", authority_.issue("operator", kHere).both());
+  OperatorProcess process(
+      {"--kubeconfig", write_kubeconfig(folder_.path(), server.url()), "--tls-certificate", file, "--protect-metrics"});
+  // Without TLS there is no answer.
+  EXPECT_ANY_THROW(process.get("/healthz"));
+  EXPECT_ANY_THROW(process.get("/metrics"));
+  process.use_tls(other_.certificate());
+  EXPECT_THAT([&] { process.get("/healthz"); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("certificate is not accepted")));
+  process.use_tls(authority_.certificate());
+  EXPECT_EQ(process.get("/healthz").status, 200) << "for the kubelet, which has no token";
+  EXPECT_EQ(process.get("/metrics").status, 401);
+  process.use_token("unknown");
+  EXPECT_EQ(process.get("/metrics").status, 401);
+  process.use_token("somebody");
+  EXPECT_EQ(process.get("/metrics").status, 403);
+  process.use_token("reader");
+  EXPECT_EQ(process.get("/metrics").status, 200);
+  EXPECT_GT(process.metric("rest_client_requests_total", {"method=\"POST\""}), 0);
+
+  write("server.pem", other_.issue("operator", kHere).both());
+  EXPECT_ANY_THROW(process.get("/metrics")) << "it still shows the old certificate";
+  process.use_tls(other_.certificate());
+  EXPECT_EQ(process.get("/metrics").status, 200);
 }
 
 TEST_F(OperatorTls, ACertificateThatCannotBeServedEndsItWithOneLine) {

@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "common/http/metrics.h"
 
 namespace oarlock {
@@ -53,6 +55,35 @@ TEST(HttpServer, ATakenPortIsAClearError) {
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, ExitCode::kUnavailable);
   EXPECT_THAT(second.error().message, HasSubstr(":" + std::to_string((*first)->port())));
+}
+
+TEST(HttpServer, AllAddressesAreThoseOfIpv4AndIpv6) {
+  auto server =
+      HttpServer::start("::", 0, {{"/x", [](const std::string&) { return HttpResponse{200, "text/plain", "here"}; }}});
+  ASSERT_TRUE(server) << server.error().message;
+  EXPECT_THAT(request((*server)->port(), "GET /x"), HasSubstr("here"));
+  const int six = socket(AF_INET6, SOCK_STREAM, 0);
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  address.sin6_port = htons(static_cast<uint16_t>((*server)->port()));
+  const bool machine_has_ipv6 = std::ifstream("/proc/net/if_inet6").peek() != EOF;
+  EXPECT_EQ(connect(six, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0, machine_has_ipv6);
+  close(six);
+}
+
+// A peer that says nothing holds the end up for the patience with one read, no longer.
+TEST(HttpServer, EndsBesideASilentPeer) {
+  auto server = HttpServer::start("127.0.0.1", 0, {});
+  ASSERT_TRUE(server);
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>((*server)->port()));
+  ASSERT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  server->reset();
+  close(fd);
 }
 
 TEST(HttpServer, AHandlerThatThrowsAnswers500) {
