@@ -8,8 +8,6 @@ namespace oarlock {
 namespace {
 
 constexpr int kTag = 0;
-// Beyond it the bytes count more than the rounds, and a ring moves fewer of them.
-constexpr size_t kShort = size_t{1} << 20;
 
 }  // namespace
 
@@ -22,7 +20,7 @@ c10::intrusive_ptr<c10::ivalue::Future> AverageHook::runHook(c10d::GradBucket& b
   std::vector<at::Tensor> buffer = {bucket.getBuffer()};
   buffer[0].mul_(1.0 / group_->getSize());
   // Only the last bucket is not reduced beside the backward pass.
-  if (exchanges_ && bucket.isLast() && buffer[0].nbytes() <= kShort) return exchange(buffer[0]);
+  if (exchanges_ && bucket.isLast()) return exchange(buffer[0]);
   return group_->allreduce(buffer)->getFuture();
 }
 

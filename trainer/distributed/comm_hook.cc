@@ -32,10 +32,10 @@ class CompressHook final : public c10d::CommHookInterface {
 
 std::unique_ptr<c10d::CommHookInterface> make_comm_hook(const DdpConfig& config,
                                                         const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-                                                        at::Device device) {
+                                                        at::Device device, int64_t gradient_bytes) {
   switch (config.comm_hook) {
     case CommHook::kNone:
-      if (device.is_cuda()) return nullptr;  // NCCL's own
+      if (device.is_cuda() || !AverageHook::is_for(gradient_bytes)) return nullptr;
       return std::make_unique<AverageHook>(group);
     case CommHook::kFp16:
       return std::make_unique<CompressHook>(at::kHalf, group);

@@ -13,6 +13,6 @@ namespace oarlock {
 // it.
 std::unique_ptr<c10d::CommHookInterface> make_comm_hook(const DdpConfig& config,
                                                         const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-                                                        at::Device device);
+                                                        at::Device device, int64_t gradient_bytes);
 
 }  // namespace oarlock

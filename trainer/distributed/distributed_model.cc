@@ -116,7 +116,7 @@ void DistributedModel::build_reducer() {
     reducer_->set_static_graph();
     logger_->set_static_graph();
   }
-  if (auto hook = make_comm_hook(config_, group_.c10d(), group_.device()))
+  if (auto hook = make_comm_hook(config_, group_.c10d(), group_.device(), traffic_.bytes))
     reducer_->register_comm_hook(std::move(hook));
 }
 

@@ -55,7 +55,7 @@ TEST(AverageHook, LongAndShortBucketsInOneModel) {
   DdpConfig config;
   config.bucket_cap_mb = 0.002;  // several buckets, of which the last is exchanged
   run_ranks(2, [&](const RankGroup& group) { expect_mean(group, 64, config); });
-  // 60,000 x 8 weights: 1.9 MB, beyond what is exchanged.
+  // 60,000 x 8 weights: 1.9 MB, left to DDP.
   run_ranks(2, [&](const RankGroup& group) { expect_mean(group, 60'000, {}); });
 }
 
