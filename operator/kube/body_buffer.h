@@ -38,7 +38,7 @@ class InFlight {
   int count_ = 0;
 };
 
-// Where cpprest's threads and the calling thread meet. A stream's pieces are handed over, and all work with them is the
+// One request and its answer. A stream's pieces are handed over, and all work with them is the
 // caller's. The body of an ordinary answer is collected here, so that the caller is woken once: a switch from thread to
 // thread costs as much as parsing the answer.
 struct Exchange {

@@ -90,6 +90,9 @@ class JobWorld {
   void set_pod(const std::string& name, const nlohmann::json& pod_status) {
     call("PATCH", pods() + "/" + name + "/status", {{"status", pod_status}});
   }
+  void set_pods(const std::set<std::string>& names, const nlohmann::json& pod_status) {
+    for (const std::string& name : names) set_pod(name, pod_status);
+  }
 
  private:
   ApiServer& server_;

@@ -13,9 +13,6 @@
 namespace oarlock {
 namespace {
 
-// The first line, without c10's backtrace.
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 // Gloo begins with the place in its own source.
 std::string without_place(const std::string& text) {
   const size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
@@ -36,6 +33,8 @@ bool is_of_own_device(const std::string& detail) {
 }
 
 }  // namespace
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 Error late_peer(const std::string& detail) {
   return {ExitCode::kPeerLost,

@@ -24,6 +24,9 @@ class Failure : public std::runtime_error {
 // in it reaches us as an exception, and is told once. For the whole process.
 void silence_libtorch_log();
 
+// What a library says, without its backtrace.
+std::string first_line(const std::string& text);
+
 // kPeerLost: a collective did not end in time, or another rank is gone. `detail` is what the backend says.
 Error late_peer(const std::string& detail);
 Error lost_peer(const std::string& detail);

@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "trainer/distributed/collective_watch.h"
+#include "trainer/distributed/failure.h"
 #include "trainer/distributed/process_group.h"
 
 namespace oarlock {
@@ -19,8 +20,6 @@ class NcclProcessGroup final : public c10d::ProcessGroup {
     }
   }
 };
-
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
 

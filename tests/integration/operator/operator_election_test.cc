@@ -58,7 +58,7 @@ TEST_F(Election, TheLeaderIsKilledInABurstOfJobsAndNothingIsLostOrDoubled) {
   }
   world.wait_for_pods(wanted);
   EXPECT_EQ(world.all_pods().size(), wanted.size());
-  for (const std::string& name : wanted) world.set_pod(name, pod_running());
+  world.set_pods(wanted, pod_running());
   for (int i = 0; i < kJobs; ++i) world.wait_for_phase("j" + std::to_string(i), "Running");
   for (int i = 0; i < kJobs; ++i) EXPECT_EQ(world.status("j" + std::to_string(i))["attempt"], 0);
 }

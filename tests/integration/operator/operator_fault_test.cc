@@ -108,9 +108,9 @@ std::string play(Stage& stage) {
   world.patch_job("j", {{"spec", {{"suspend", false}}}});
   world.wait("two live pods", [&] { return world.live_pods().size() == 2; });
   const Names last = world.live_pods();
-  for (const std::string& name : last) world.set_pod(name, pod_running());
+  world.set_pods(last, pod_running());
   world.wait_for_phase("j", "Running");
-  for (const std::string& name : last) world.set_pod(name, pod_ended(0));
+  world.set_pods(last, pod_ended(0));
   world.wait_for_phase("j", "Complete");
   expect_rest(stage);
   const std::string seen = picture(world);
@@ -192,7 +192,7 @@ TEST_F(Fault, AWatchThatStandsStillMakesNothingTwice) {
   }
   EXPECT_EQ(stage.proxy().writes(), before) << stage.proxy().written().back();
   stage.proxy().thaw(false);
-  for (const char* name : {"j-0-0", "j-0-1"}) stage.world().set_pod(name, pod_running());
+  stage.world().set_pods({"j-0-0", "j-0-1"}, pod_running());
   stage.world().wait_for_phase("j", "Running");
   expect_rest(stage);
 }
@@ -202,7 +202,7 @@ TEST_F(Fault, EventsThatNobodySawMakeNoDifference) {
   stage.revive();
   stage.world().create_job("j");
   stage.world().wait_for_pods({"j-0-0", "j-0-1"});
-  for (const char* name : {"j-0-0", "j-0-1"}) stage.world().set_pod(name, pod_running());
+  stage.world().set_pods({"j-0-0", "j-0-1"}, pod_running());
   stage.world().wait_for_phase("j", "Running");
   // A pod fails and is deleted; all that is ever seen of it is that it is not there.
   stage.proxy().freeze("");
@@ -210,7 +210,7 @@ TEST_F(Fault, EventsThatNobodySawMakeNoDifference) {
   stage.world().call("DELETE", stage.world().pods() + "/j-0-1", {{"gracePeriodSeconds", 0}});
   stage.proxy().thaw(true);
   stage.world().wait_for_pods({"j-1-0", "j-1-1"});
-  for (const char* name : {"j-1-0", "j-1-1"}) stage.world().set_pod(name, pod_running());
+  stage.world().set_pods({"j-1-0", "j-1-1"}, pod_running());
   stage.world().wait_for_phase("j", "Running");
   EXPECT_EQ(stage.world().status("j")["restarts"]["total"], 1);
   expect_rest(stage);
@@ -222,7 +222,7 @@ TEST_F(Fault, AWatchThatGoesBackIsNoticed) {
   stage.world().create_job("j");
   stage.world().wait_for_pods({"j-0-0", "j-0-1"});
   Json old = stage.world().call("GET", stage.world().pods() + "/j-0-0");
-  for (const char* name : {"j-0-0", "j-0-1"}) stage.world().set_pod(name, pod_running());
+  stage.world().set_pods({"j-0-0", "j-0-1"}, pod_running());
   stage.world().wait_for_phase("j", "Running");
   old["status"] = pod_ended(137);  // what must not be believed
   stage.proxy().inject("pods", Json{{"type", "MODIFIED"}, {"object", old}}.dump() + "\n");
@@ -239,12 +239,12 @@ TEST_F(Fault, AnApiServerThatShowsThePastDoesNoHarm) {
   stage.revive();
   stage.world().create_job("j");
   stage.world().wait_for_pods({"j-0-0", "j-0-1"});
-  for (const char* name : {"j-0-0", "j-0-1"}) stage.world().set_pod(name, pod_running());
+  stage.world().set_pods({"j-0-0", "j-0-1"}, pod_running());
   stage.world().wait_for_phase("j", "Running");
   const std::string then = stage.world().call("GET", stage.world().pods())["metadata"]["resourceVersion"];
   stage.world().set_pod("j-0-1", pod_ended(137));
   stage.world().wait_for_pods({"j-1-0", "j-1-1"});
-  for (const char* name : {"j-1-0", "j-1-1"}) stage.world().set_pod(name, pod_running());
+  stage.world().set_pods({"j-1-0", "j-1-1"}, pod_running());
   stage.world().wait_for_phase("j", "Running");
   const std::string wanted = picture(stage.world());
 
