@@ -90,7 +90,7 @@ class Kepler final : public oarlock::Task {
 
   std::shared_ptr<torch::nn::Module> build_model() override { return std::make_shared<torch::nn::LinearImpl>(1, 1); }
 
-  at::Tensor train_step(torch::nn::Module& model, const Batch& batch) override {
+  at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const oarlock::StepContext&) override {
     return at::mse_loss(predict(model, batch), batch["period"]);
   }
 
@@ -107,6 +107,7 @@ class Kepler final : public oarlock::Task {
   }
 
   oarlock::Monitor monitor() const override { return {.metric = "loss", .mode = oarlock::MetricMode::kMin}; }
+  std::vector<oarlock::EvalPass> passes() override { return {}; }
 
  private:
   static at::Tensor predict(torch::nn::Module& model, const Batch& batch) {

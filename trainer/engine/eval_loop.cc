@@ -5,6 +5,7 @@
 
 #include "trainer/engine/data_options.h"
 #include "trainer/engine/eval_rows.h"
+#include "trainer/engine/eval_weights.h"
 #include "trainer/optim/autocast.h"
 
 namespace oarlock {
@@ -48,21 +49,19 @@ bool EvalLoop::due_after_epoch(int64_t epochs_done, int64_t step) const {
 
 Result<bool> EvalLoop::run(int64_t step) {
   parts_.telemetry.enter(Phase::kEval);
-  std::optional<MovingAverage::Exchange> averaged;
-  if (parts_.step.average() != nullptr && parts_.config.ema.evaluate) {
-    if (parts_.checkpointer != nullptr) parts_.checkpointer->wait_for_copy();
-    averaged.emplace(*parts_.step.average());
-  }
-  parts_.model.broadcast_buffers();  // running statistics are rank 0's, as in the checkpoint
+  const EvalWeights weights(parts_);
   const EvalConfig& eval = parts_.config.eval;
-  const int64_t batch_size = eval.batch_size > 0 ? eval.batch_size : parts_.config.batch.size;
+  EvalPass pass = evaluation_of(parts_.task);
+  pass.batch_size = eval.batch_size > 0 ? eval.batch_size : parts_.config.batch.size;
   const Autocast autocast(parts_.config.amp, parts_.group.device());
-  const Evaluation evaluation =
-      evaluate(parts_.task, parts_.model.module(), parts_.group,
-               {loader_options(parts_.config, parts_.group.device(), batch_size, parts_.config.seed),
-                feed_options(parts_.config, parts_.group.world_size())});
-  metrics_ = evaluation.metrics;
-  if (const Result<void> written = write_eval_rows(eval.rows_file, evaluation.rows, parts_.group); !written)
+  const Result<Evaluation> evaluation =
+      evaluate(pass, parts_.model.module(), parts_.group,
+               {loader_options(parts_.config, parts_.group.device(), pass.batch_size, parts_.config.seed),
+                feed_options(parts_.config, parts_.group.world_size())},
+               step);
+  if (!evaluation) return tl::make_unexpected(evaluation.error());
+  metrics_ = evaluation->metrics;
+  if (const Result<void> written = write_eval_rows(eval.rows_file, evaluation->rows, parts_.group); !written)
     return tl::make_unexpected(written.error());
   last_step_ = ran_at_ = step;
   parts_.telemetry.evaluated(metrics_);

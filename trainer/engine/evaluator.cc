@@ -31,16 +31,18 @@ struct Shard {
   RowCollector rows;
 };
 
-Shard evaluate_shard(Task& task, torch::nn::Module& module, const RankGroup& group, const EvaluateOptions& options) {
+Shard evaluate_shard(const EvalPass& pass, torch::nn::Module& module, const RankGroup& group,
+                     const EvaluateOptions& options) {
   const at::NoGradGuard no_grad;
   const TrainingModeGuard evaluation_mode(module);
-  const Dataset& data = task.eval_data();
-  Loader loader(data, evaluation_indices(data.size(), options.loader.batch_size, group.rank(), group.world_size()),
-                options.loader);
+  LoaderOptions loading = options.loader;
+  loading.batch_size = pass.batch_size;
+  Loader loader(*pass.data, evaluation_indices(pass.data->size(), pass.batch_size, group.rank(), group.world_size()),
+                loading);
   const auto feed = make_batch_feed([&] { return loader.next(); }, group.device(), options.feed);
   Shard out;
   while (const std::optional<Batch> batch = feed->next()) {
-    EvalOutput given = task.eval_step(module, *batch);
+    EvalOutput given = pass.step(module, *batch);
     given.sums[kCount] = static_cast<double>(batch->size());
     out.sums.push_back(std::move(given.sums));
     out.rows.add(batch->ids, given.rows);
@@ -88,13 +90,17 @@ MetricSums total_sums(const std::vector<MetricSums>& shard, const std::vector<st
   return totals;
 }
 
-// Rank 0's metrics with all their bits, infinities and NaN included.
-Metrics broadcast_metrics(const Metrics& metrics, const RankGroup& group) {
+// With all their bits, infinities and NaN included.
+std::string packed(const Metrics& metrics) {
   nlohmann::json bits = nlohmann::json::object();
   for (const auto& [name, value] : metrics) bits[name] = std::bit_cast<uint64_t>(value);
-  const nlohmann::json shared = nlohmann::json::parse(group.broadcast(bits.dump()));
+  return bits.dump();
+}
+
+Metrics unpacked(const std::string& text) {
+  const nlohmann::json bits = nlohmann::json::parse(text);
   Metrics out;
-  for (const auto& [name, value] : shared.items()) out[name] = std::bit_cast<double>(value.get<uint64_t>());
+  for (const auto& [name, value] : bits.items()) out[name] = std::bit_cast<double>(value.get<uint64_t>());
   return out;
 }
 
@@ -108,17 +114,32 @@ std::vector<int64_t> evaluation_indices(int64_t size, int64_t batch_size, int ra
   return out;
 }
 
-Evaluation evaluate(Task& task, torch::nn::Module& module, const RankGroup& group, const EvaluateOptions& options) {
-  const Shard shard = evaluate_shard(task, module, group, options);
+EvalPass evaluation_of(Task& task) {
+  return {.name = "evaluation",
+          .every_steps = 0,
+          .batch_size = 1,
+          .data = &task.eval_data(),
+          .step = [&task](torch::nn::Module& model, const Batch& batch) { return task.eval_step(model, batch); },
+          .finish = [&task](const MetricSums& totals, const EvalRows& rows, int64_t) -> Result<Metrics> {
+            return task.metrics(totals, rows);
+          }};
+}
+
+Result<Evaluation> evaluate(const EvalPass& pass, torch::nn::Module& module, const RankGroup& group,
+                            const EvaluateOptions& options, int64_t steps) {
+  const Shard shard = evaluate_shard(pass, module, group, options);
   const Contents contents = agree_on_contents(shard, group);
   if (!shard.sums.empty() && shard.rows.layout() != contents.rows)
     throw std::runtime_error("the task's eval_step gave different rows on different ranks");
-  const auto batches = static_cast<size_t>(batch_count(task.eval_data().size(), options.loader.batch_size, false));
+  const auto batches = static_cast<size_t>(batch_count(pass.data->size(), pass.batch_size, false));
   const MetricSums totals = total_sums(shard.sums, contents.sums, batches, group);
   Evaluation out;
   out.rows = gather_rows(shard.rows.rows(), contents.rows, group);
-  if (group.rank() == 0) out.metrics = task.metrics(totals, out.rows);
-  out.metrics = broadcast_metrics(out.metrics, group);
+  Result<std::string> metrics;
+  if (group.rank() == 0) metrics = pass.finish(totals, out.rows, steps).map(packed);
+  metrics = group.broadcast(metrics);
+  if (!metrics) return tl::make_unexpected(metrics.error());
+  out.metrics = unpacked(*metrics);
   return out;
 }
 

@@ -9,9 +9,12 @@
 namespace oarlock {
 
 struct EvaluateOptions {
-  LoaderOptions loader;
+  LoaderOptions loader;  // batch_size is the pass's
   BatchFeedOptions feed;
 };
+
+// The evaluation of a task, as a pass. The task must outlive it.
+EvalPass evaluation_of(Task& task);
 
 struct Evaluation {
   Metrics metrics;
@@ -21,8 +24,9 @@ struct Evaluation {
 // Called by all ranks. The data are cut into the same batches for every world size, batch b goes to rank b mod world
 // size, and the batches' sums are added in their order, in double precision; rows are put in the order of their ids. So
 // rank 0 computes the metrics from the same numbers whatever the world size. The module is in training mode afterwards.
-// Throws what the task and the group throw.
-Evaluation evaluate(Task& task, torch::nn::Module& module, const RankGroup& group, const EvaluateOptions& options);
+// A failure of pass.finish is everybody's. Throws what the task and the group throw.
+Result<Evaluation> evaluate(const EvalPass& pass, torch::nn::Module& module, const RankGroup& group,
+                            const EvaluateOptions& options, int64_t steps);
 
 // The samples of the batches that are this rank's, in order.
 std::vector<int64_t> evaluation_indices(int64_t size, int64_t batch_size, int rank, int world_size);

@@ -4,22 +4,13 @@
 
 #include <mutex>
 
+#include "trainer/data/random.h"
+
 namespace oarlock {
 namespace {
 constexpr uint64_t kStepStream = 1;
 constexpr uint64_t kEpochStream = 2;
 }  // namespace
-
-uint64_t mix_seed(std::initializer_list<uint64_t> parts) {
-  uint64_t state = 0;
-  for (const uint64_t part : parts) {
-    state += part + 0x9e3779b97f4a7c15ULL;
-    state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    state = (state ^ (state >> 27)) * 0x94d049bb133111ebULL;
-    state ^= state >> 31;
-  }
-  return state;
-}
 
 void seed_model(uint64_t seed) { at::manual_seed(seed); }
 

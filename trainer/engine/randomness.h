@@ -5,12 +5,8 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
-#include <initializer_list>
 
 namespace oarlock {
-
-// A well-mixed seed from several numbers (splitmix64 over each in turn).
-uint64_t mix_seed(std::initializer_list<uint64_t> parts);
 
 // Seeds LibTorch's default generators: alike on all ranks, before the model is built.
 void seed_model(uint64_t seed);

@@ -5,7 +5,6 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,26 +13,9 @@
 #include "trainer/config/early_stopping.h"
 #include "trainer/config/fields.h"
 #include "trainer/data/dataset.h"
+#include "trainer/engine/eval_pass.h"
 
 namespace oarlock {
-
-// Sums over samples by name, e.g. {"loss": 812.5, "correct": 903}; "count" is added by the engine. The engine adds the
-// sums of all batches and ranks in double precision, so that evaluation is the same whatever the world size.
-using MetricSums = std::map<std::string, double>;
-using Metrics = std::map<std::string, double>;
-
-// What an evaluation step gives back: sums, or values of each sample, or both. The names are the same for every batch.
-struct EvalOutput {
-  MetricSums sums;
-  std::map<std::string, at::Tensor> rows;  // "prediction" -> [samples of the batch, ...], as many numbers each; by the
-                                           // order of the batch's ids
-};
-
-// The rows of a whole evaluation, each sample once, by ascending id.
-struct EvalRows {
-  std::vector<int64_t> ids;
-  std::map<std::string, at::Tensor> columns;  // double, on the CPU, [ids, ...]; empty where the task gives no rows
-};
 
 // Where a dataset's files are made ready, before any rank opens them.
 enum class PrepareOn {
@@ -46,6 +28,13 @@ enum class PrepareOn {
 struct Monitor {
   std::string metric;
   MetricMode mode = MetricMode::kMin;
+};
+
+// Where a training step stands in the run.
+struct StepContext {
+  int64_t step = 0;       // optimizer steps done before this one
+  bool recorded = false;  // cuda.graphs may replay this call instead of making it again, so that nothing on the host
+                          // may depend on `step`
 };
 
 class Task {
@@ -72,7 +61,7 @@ class Task {
   // Forward; gives the loss, a scalar, the mean over the batch's samples. The engine does backward. The model is in
   // training mode, the batch on the model's device; buffers may be written to, parameters not: a checkpoint may be
   // reading them.
-  virtual at::Tensor train_step(torch::nn::Module& model, const Batch& batch) = 0;
+  virtual at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext& context) = 0;
 
   // Forward without gradients; the model is in evaluation mode.
   virtual EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) = 0;
@@ -83,6 +72,10 @@ class Task {
 
   // One of the metrics: by it the best checkpoint is chosen, unless the configuration names another.
   virtual Monitor monitor() const = 0;
+
+  // Passes besides the evaluation; for most tasks there are none. Called once, after build_model; what it refers to
+  // lives as long as the task.
+  virtual std::vector<EvalPass> passes() = 0;
 };
 
 // Makes a task and describes its own sections, "data" and "model", among the root's fields. It is not prepared yet.

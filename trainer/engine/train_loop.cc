@@ -33,7 +33,7 @@ Result<TrainLoop> TrainLoop::create(const TrainParts& parts) {
 }
 
 TrainLoop::TrainLoop(const TrainParts& parts, DistributedSampler sampler)
-    : parts_(parts), sampler_(sampler), stop_(parts.stop, parts.group), evals_(parts) {}
+    : parts_(parts), sampler_(sampler), stop_(parts.stop, parts.group), evals_(parts), passes_(parts) {}
 
 Result<TrainSummary> TrainLoop::run() {
   if (const Result<void> restored = restore(); !restored) return tl::make_unexpected(restored.error());
@@ -142,6 +142,7 @@ Result<void> TrainLoop::after_step() {
     if (!evaluated) return tl::make_unexpected(evaluated.error());
     best = *evaluated;
   }
+  if (const Result<void> passed = passes_.run_due(position_.step); !passed) return passed;
   const int64_t every = parts_.config.checkpoint.every_steps;
   if (best || (every > 0 && position_.step % every == 0)) return save(SaveUntil::kBegun);
   return {};
@@ -187,6 +188,7 @@ Result<void> TrainLoop::finish() {
     if (!evals_.ran_at(position_.step)) {
       if (const Result<bool> evaluated = evaluate(); !evaluated) return tl::make_unexpected(evaluated.error());
     }
+    if (const Result<void> passed = passes_.run_all(position_.step); !passed) return passed;
     if (const Result<void> saved = save(SaveUntil::kOnDisk); !saved) return saved;
   }
   summary_.position = position_;

@@ -10,6 +10,7 @@
 #include "trainer/data/sampler.h"
 #include "trainer/device/batch_feed.h"
 #include "trainer/engine/eval_loop.h"
+#include "trainer/engine/pass_loop.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/train_parts.h"
 #include "trainer/optim/schedule.h"
@@ -73,6 +74,7 @@ class TrainLoop {
   DistributedSampler sampler_;
   StopAgreement stop_;
   EvalLoop evals_;
+  PassLoop passes_;
   std::unique_ptr<Loader> loader_;
   std::vector<Stateful*> stateful_;  // what a checkpoint holds besides the model
   Position position_;

@@ -51,6 +51,7 @@ void TrainStep::begin(int64_t index, int64_t samples, const std::function<double
   optimizer_->set_learning_rates(rate_of);
   if (momentum) optimizer_->set_momentum(*momentum);
   samples_ = samples_left_ = samples;
+  context_ = {.step = index, .recorded = graph_ != nullptr};
 }
 
 void TrainStep::add(const Batch& batch) {
@@ -90,7 +91,7 @@ void TrainStep::forward_backward(const Batch& batch, double weight) {
   enter(Phase::kForward);
   const at::Tensor loss = model_.forward([&] {
     const Autocast autocast(config_.amp, group_.device());
-    return task_.train_step(model_.module(), batch);
+    return task_.train_step(model_.module(), batch, context_);
   });
   enter(Phase::kBackward);
   model_.backward(scaled(loss, weight));

@@ -97,6 +97,7 @@ class TrainStep {
 
   int64_t samples_ = 0;
   int64_t samples_left_ = 0;
+  StepContext context_;
   at::Tensor loss_;
   at::Tensor gradient_norm_;
   // Float32 scalars on the device; undefined where nothing is checked.

@@ -127,9 +127,13 @@ void Telemetry::loss_known(double loss) {
 
 void Telemetry::evaluated(const std::map<std::string, double>& metrics) {
   if (const auto loss = metrics.find("loss"); loss != metrics.end()) metrics_.set_validation_loss(loss->second);
+  pass_done("evaluation", metrics);
+}
+
+void Telemetry::pass_done(const std::string& name, const std::map<std::string, double>& metrics) {
   Logger with_metrics = logger();
-  for (const auto& [name, value] : metrics) with_metrics = with_metrics.with({{name, value}});
-  with_metrics.info("evaluation", {{"epoch", view_.epoch}, {"step", view_.step}});
+  for (const auto& [metric, value] : metrics) with_metrics = with_metrics.with({{metric, value}});
+  with_metrics.info(name, {{"epoch", view_.epoch}, {"step", view_.step}});
 }
 
 void Telemetry::checkpoint_saved(int64_t step, const std::string& folder, int64_t bytes, double seconds) {

@@ -53,6 +53,7 @@ class Telemetry {
   void step_done(const StepReport& report);
   void loss_known(double loss);  // mean over the ranks, of the last step
   void evaluated(const std::map<std::string, double>& metrics);
+  void pass_done(const std::string& name, const std::map<std::string, double>& metrics);  // besides the evaluation
   void checkpoint_saved(int64_t step, const std::string& folder, int64_t bytes, double seconds);
   // lost_steps: done before the crash, beyond the checkpoint.
   void checkpoint_restored(int64_t step, const std::string& folder, double seconds, int64_t lost_steps);

@@ -73,7 +73,7 @@ class BenchTask final : public Task {
   const Dataset& eval_data() const override { return *eval_; }
   std::shared_ptr<torch::nn::Module> build_model() override { return make_model(kind_); }
 
-  at::Tensor train_step(torch::nn::Module& model, const Batch& batch) override {
+  at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext&) override {
     record_.mark();
     return loss_of(model, batch);
   }
@@ -88,6 +88,7 @@ class BenchTask final : public Task {
     return {{"loss", totals.at("loss") / totals.at("count")}};
   }
   Monitor monitor() const override { return {.metric = "loss", .mode = MetricMode::kMin}; }
+  std::vector<EvalPass> passes() override { return {}; }
 
  private:
   static at::Tensor loss_of(torch::nn::Module& model, const Batch& batch) {

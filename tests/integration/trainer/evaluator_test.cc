@@ -49,9 +49,11 @@ std::string evaluate_tiny(const RankGroup& group, const std::string& data, size_
   const auto module = task->build_model();
   module->train();
   std::string out;
-  const Evaluation evaluation = evaluate(*task, *module, group, {.loader = {.batch_size = 16}, .feed = {}});
-  for (const auto& [name, value] : evaluation.metrics) out += fmt::format("{}={:a}\n", name, value);
-  EXPECT_EQ(evaluation.rows.ids.size(), group.rank() == 0 ? expected_rows : 0U);
+  EvalPass pass = evaluation_of(*task);
+  pass.batch_size = 16;
+  const Result<Evaluation> evaluation = evaluate(pass, *module, group, {}, 0);
+  for (const auto& [name, value] : evaluation.value().metrics) out += fmt::format("{}={:a}\n", name, value);
+  EXPECT_EQ(evaluation->rows.ids.size(), group.rank() == 0 ? expected_rows : 0U);
   EXPECT_TRUE(module->is_training());
   return out;
 }

@@ -142,7 +142,7 @@ class TinyTask final : public Task {
     return std::make_shared<TinyNet>(fault_.here("shape") ? hidden_ + 1 : hidden_, dropout_, batch_norm_);
   }
 
-  at::Tensor train_step(torch::nn::Module& model, const Batch& batch) override {
+  at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext&) override {
     if (fault_.step == step_ && fault_.here("throw")) throw std::runtime_error("the fault 'throw'");
     if (fault_.step == step_ && fault_.here("diverge")) {
       const at::NoGradGuard no_grad;
@@ -179,6 +179,7 @@ class TinyTask final : public Task {
   }
 
   Monitor monitor() const override { return {.metric = "accuracy", .mode = MetricMode::kMax}; }
+  std::vector<EvalPass> passes() override { return {}; }
 
  private:
   void describe_fault(Fields& fault) {

@@ -295,7 +295,7 @@ Trained train(Task& task, int64_t epochs, int loader_threads) {
     Loader loader(task.train_data(), sampler->indices(epoch), {.batch_size = 32, .threads = loader_threads});
     while (const auto batch = loader.next()) {
       optimizer.zero_grad();
-      task.train_step(*result.model, *batch).backward();
+      task.train_step(*result.model, *batch, {}).backward();
       optimizer.step();
     }
   }
@@ -340,7 +340,7 @@ TEST(ImageScript, TrainsUnderItsOwnNames) {
   EXPECT_THAT(shapes_of(*model), testing::Contains(Pair("features.0.weight", Shape{4, 1, 3, 3})));
   const std::vector<int64_t> all{0, 1, 2, 3, 4, 5};
   const Batch batch = make_batch(task->train_data(), all);
-  task->train_step(*model, batch).backward();
+  task->train_step(*model, batch, {}).backward();
   EXPECT_TRUE(model->named_parameters()["head.weight"].grad().defined());
   EXPECT_FALSE(model->named_parameters()["scale"].grad().defined());
   model->eval();

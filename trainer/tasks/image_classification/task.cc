@@ -95,7 +95,7 @@ class ImageClassification final : public Task {
     return make_image_model(model_, {.channels = 1, .height = train_->height(), .width = train_->width()});
   }
 
-  at::Tensor train_step(torch::nn::Module& model, const Batch& batch) override {
+  at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext&) override {
     return at::cross_entropy_loss(forward(model, batch), batch["label"]);
   }
 
@@ -118,6 +118,7 @@ class ImageClassification final : public Task {
   }
 
   Monitor monitor() const override { return {.metric = "accuracy", .mode = MetricMode::kMax}; }
+  std::vector<EvalPass> passes() override { return {}; }
 
  private:
   static at::Tensor forward(torch::nn::Module& model, const Batch& batch) {
