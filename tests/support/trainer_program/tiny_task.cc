@@ -1,6 +1,7 @@
 #include "tests/support/trainer_program/tiny_task.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
@@ -105,6 +106,8 @@ class TinyTask final : public Task {
                                   {"one_rank_per_node", PrepareOn::kOneRankPerNode},
                                   {"every_rank", PrepareOn::kEveryRank}},
                                  "where prepare_data() runs");
+          data.field("pass_file", pass_file_, "a pass adds a line: steps, rows, accuracy, mean weight; empty: no pass");
+          data.field("pass_every", pass_every_, at_least(0), "steps between two passes; 0: at the end");
         },
         "random features and a rule");
     root.section(
@@ -179,13 +182,40 @@ class TinyTask final : public Task {
   }
 
   Monitor monitor() const override { return {.metric = "accuracy", .mode = MetricMode::kMax}; }
-  std::vector<EvalPass> passes() override { return {}; }
+
+  std::vector<EvalPass> passes() override {
+    if (pass_file_.empty()) return {};
+    return {{.name = "pass",
+             .every_steps = pass_every_,
+             .batch_size = 3,
+             .data = eval_.get(),
+             .step = [this](torch::nn::Module& model, const Batch& batch) { return pass_step(model, batch); },
+             .finish = [this](const MetricSums& totals, const EvalRows& rows,
+                              int64_t steps) { return write_pass(totals, rows, steps); }}};
+  }
 
  private:
   void describe_fault(Fields& fault) {
     fault.field("kind", fault_.kind, "throw, nan, shape, prepare, prepare_data, stall_data, stall_eval or diverge");
     fault.field("rank", fault_.rank, at_least(0), "of the rank that fails");
     fault.field("step", fault_.step, at_least(0), "of this process, from 0");
+  }
+
+  EvalOutput pass_step(torch::nn::Module& model, const Batch& batch) {
+    const double weight = model.parameters().front().abs().sum().item<double>();
+    EvalOutput out = eval_step(model, batch);
+    out.sums["weight"] = weight * static_cast<double>(batch.size());
+    out.rows = {{"target", batch["labels"]}};
+    return out;
+  }
+
+  Result<Metrics> write_pass(const MetricSums& totals, const EvalRows& rows, int64_t steps) const {
+    const double count = totals.at("count");
+    std::ofstream file(pass_file_, std::ios::app);
+    file << fmt::format("{} {} {:a} {:a}\n", steps, rows.ids.size(), totals.at("correct") / count,
+                        totals.at("weight") / count);
+    if (!file.flush()) return fail(ExitCode::kIoErr, "cannot write " + pass_file_);
+    return Metrics{{"accuracy", totals.at("correct") / count}};
   }
 
   static at::Tensor loss_of(torch::nn::Module& model, const Batch& batch) {
@@ -197,6 +227,8 @@ class TinyTask final : public Task {
   int64_t eval_samples_ = 101;
   bool rows_ = false;
   std::string prepared_file_;
+  std::string pass_file_;
+  int64_t pass_every_ = 0;
   PrepareOn prepare_on_ = PrepareOn::kOneRank;
   int64_t hidden_ = 16;
   double dropout_ = 0.2;
