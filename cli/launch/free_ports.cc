@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <iterator>
 
-#include "cli/launch/file_descriptor.h"
+#include "common/file_descriptor.h"
 
 namespace oarlock::launch {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <sys/types.h>
 
-#include "cli/launch/file_descriptor.h"
 #include "common/error.h"
+#include "common/file_descriptor.h"
 
 namespace oarlock::launch {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "cli/launch/environment.h"
-#include "cli/launch/file_descriptor.h"
 #include "cli/launch/signals.h"
 #include "common/error.h"
+#include "common/file_descriptor.h"
 
 namespace oarlock::launch {
 

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "cli/launch/file_descriptor.h"
 #include "common/contract.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 
 namespace oarlock::launch {

@@ -16,8 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-Result<launch::FileDescriptor> lock(const fs::path& folder, const std::string& job) {
-  launch::FileDescriptor file(::open((folder / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+Result<FileDescriptor> lock(const fs::path& folder, const std::string& job) {
+  FileDescriptor file(::open((folder / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be created", (folder / "lock").string()));
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     return fail(ExitCode::kUnavailable,
@@ -51,7 +51,7 @@ Result<RunFolder> RunFolder::open(const fs::path& workdir, const std::string& jo
   run.path_ = (absolute / job).lexically_normal();
   const auto make_and_lock = [&]() -> Result<void> {
     if (Result<void> made = make_writable_folder(run.path_); !made) return made;
-    Result<launch::FileDescriptor> locked = lock(run.path_, job);
+    Result<FileDescriptor> locked = lock(run.path_, job);
     if (!locked) return tl::make_unexpected(locked.error());
     run.lock_ = std::move(*locked);
     return {};

@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "cli/launch/file_descriptor.h"
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/file_descriptor.h"
 
 namespace oarlock::run {
 
@@ -34,7 +34,7 @@ class RunFolder {
 
   std::filesystem::path path_;
   std::optional<std::filesystem::path> moved_to_;
-  launch::FileDescriptor lock_;
+  FileDescriptor lock_;
   std::string uid_;
   int attempts_ = 0;
 };

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace oarlock::launch {
+namespace oarlock {
 
 class FileDescriptor {
  public:
@@ -31,4 +31,4 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-}  // namespace oarlock::launch
+}  // namespace oarlock

@@ -1,0 +1,28 @@
+// Protein sequences as tokens, memory-mapped: none of 60 million is in memory before it is asked for.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include "common/error.h"
+#include "trainer/data/packed_bytes.h"
+
+namespace oarlock {
+
+class Sequences {
+ public:
+  explicit Sequences(PackedBytes tokens) : tokens_(std::move(tokens)) {}
+
+  int64_t size() const { return tokens_.size(); }
+  // In tokens, as it is stored; at least 1.
+  int64_t length(int64_t i) const { return tokens_.length(i); }
+  // The first tokens of sequence i, as many as `out` holds; behind its end <pad>. Thread-safe. `i` must be below
+  // size().
+  void tokens(int64_t i, std::span<int64_t> out) const;
+
+ private:
+  PackedBytes tokens_;
+};
+
+}  // namespace oarlock
