@@ -21,11 +21,11 @@ bool prepares(PrepareOn on, int rank, int local_rank) {
 
 }  // namespace
 
-Result<void> prepare_data(Task& task, const RankGroup& group, int local_rank) {
+Result<void> prepare_data(Task& task, const RankGroup& group, int local_rank, const Logger& log) {
   Result<void> prepared;
   // What the task throws is an answer, too: the others wait for one.
   if (prepares(task.prepare_on(), group.rank(), local_rank))
-    prepared = catch_errors([&] { return task.prepare_data(); });
+    prepared = catch_errors([&] { return task.prepare_data(log); });
   if (task.prepare_on() != PrepareOn::kOneRank) return group.agree(prepared);
   return group.broadcast(prepared.map([] { return std::string(); })).map([](const std::string&) {});
 }

@@ -9,6 +9,6 @@ namespace oarlock {
 // Called by all ranks: Task::prepare_data() on the ranks that Task::prepare_on() names, while the others wait. A
 // failure is everybody's; where one rank prepares, with its message. The wait is a collective: preparing may take as
 // long as distributed.timeout_seconds.
-Result<void> prepare_data(Task& task, const RankGroup& group, int local_rank);
+Result<void> prepare_data(Task& task, const RankGroup& group, int local_rank, const Logger& log);
 
 }  // namespace oarlock

@@ -163,7 +163,9 @@ LastWord RankProcess::explain(const std::exception_ptr& exception) const {
 Result<void> RankProcess::build() {
   telemetry_->enter(Phase::kRestore);
   const Result<void> prepared =
-      prepare_data(*task_, group_, environment_.local_rank).and_then([&] { return task_->prepare(); });
+      prepare_data(*task_, group_, environment_.local_rank, telemetry_->logger()).and_then([&] {
+        return task_->prepare();
+      });
   if (!prepared) return prepared;
   seed_model(config_.seed);
   std::shared_ptr<torch::nn::Module> module = task_->build_model();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/log.h"
 #include "trainer/config/early_stopping.h"
 #include "trainer/config/fields.h"
 #include "trainer/data/dataset.h"
@@ -45,8 +46,8 @@ class Task {
 
   // Makes the files that prepare() will read: downloads, converts, fills caches; nothing where they are there already.
   // Called on the ranks that prepare_on() names; the others wait, and a failure is everybody's. May run again after it
-  // was killed at any point.
-  virtual Result<void> prepare_data() = 0;
+  // was killed at any point. What is skipped or takes long is told to `log`.
+  virtual Result<void> prepare_data(const Logger& log) = 0;
 
   // Opens the data and checks what the config promised. Called once on every rank, before build_model.
   virtual Result<void> prepare() = 0;

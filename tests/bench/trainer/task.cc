@@ -61,7 +61,7 @@ class BenchTask final : public Task {
   }
 
   PrepareOn prepare_on() const override { return PrepareOn::kEveryRank; }
-  Result<void> prepare_data() override { return {}; }
+  Result<void> prepare_data(const Logger& /*log*/) override { return {}; }
 
   Result<void> prepare() override {
     train_ = std::make_unique<MemoryData>(kind_, samples_);

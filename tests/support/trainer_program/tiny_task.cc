@@ -123,7 +123,7 @@ class TinyTask final : public Task {
 
   PrepareOn prepare_on() const override { return prepare_on_; }
 
-  Result<void> prepare_data() override {
+  Result<void> prepare_data(const Logger& /*log*/) override {
     if (fault_.here("prepare_data")) return fail(ExitCode::kNoInput, "the fault 'prepare_data': no such file");
     if (!prepared_file_.empty()) std::ofstream(prepared_file_, std::ios::app) << std::getenv("RANK") << "\n";
     return {};

@@ -61,7 +61,7 @@ class ImageClassification final : public Task {
 
   // The files are read as they are.
   PrepareOn prepare_on() const override { return PrepareOn::kOneRank; }
-  Result<void> prepare_data() override { return {}; }
+  Result<void> prepare_data(const Logger& /*log*/) override { return {}; }
 
   Result<void> prepare() override {
     auto train = IdxImages::open(data_.path, "train", model_.classes, data_.train_samples);
