@@ -2,15 +2,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <memory>
 #include <span>
 #include <string>
-#include <type_traits>
+
+#include "trainer/data/gz_file.h"
 
 namespace oarlock {
 namespace {
@@ -19,32 +17,8 @@ constexpr uint8_t kUnsignedByte = 0x08;
 constexpr int64_t kMaxElements = int64_t{1} << 40;
 constexpr char kRemedy[] = "fetch the file again";
 
-struct GzClose {
-  void operator()(gzFile file) const { gzclose(file); }
-};
-using GzHandle = std::unique_ptr<std::remove_pointer_t<gzFile>, GzClose>;
-
 tl::unexpected<Error> bad(const std::filesystem::path& path, const std::string& what) {
   return fail(ExitCode::kDataErr, fmt::format("{}: {}; {}", path.string(), what, kRemedy));
-}
-
-// Reads until the buffer is full or the content ends. Transparent for files that are not gzip.
-Result<size_t> read_up_to(gzFile file, std::span<uint8_t> buffer, const std::filesystem::path& path) {
-  size_t have = 0;
-  while (have < buffer.size()) {
-    const auto want = static_cast<unsigned>(std::min<size_t>(buffer.size() - have, 1U << 20));
-    const int got = gzread(file, buffer.data() + have, want);
-    int code = Z_OK;
-    const char* text = gzerror(file, &code);
-    if (got < 0 || (code != Z_OK && code != Z_STREAM_END)) {
-      if (code == Z_ERRNO) return fail_errno(errno, fmt::format("{}: cannot be read", path.string()));
-      if (code == Z_BUF_ERROR) return bad(path, "the gzip stream is truncated");
-      return bad(path, fmt::format("the gzip stream is damaged ({})", text));
-    }
-    if (got == 0) break;
-    have += static_cast<size_t>(got);
-  }
-  return have;
 }
 
 uint32_t big_endian(const uint8_t* bytes) {
@@ -52,13 +26,13 @@ uint32_t big_endian(const uint8_t* bytes) {
 }
 
 // The elements, grown as they come, so that a damaged header cannot ask for terabytes.
-Result<std::vector<uint8_t>> read_elements(gzFile file, int64_t count, const std::filesystem::path& path) {
+Result<std::vector<uint8_t>> read_elements(GzFile& file, int64_t count, const std::filesystem::path& path) {
   constexpr int64_t kChunk = 64 << 20;
   std::vector<uint8_t> bytes;
   while (static_cast<int64_t>(bytes.size()) < count) {
     const size_t before = bytes.size();
     bytes.resize(static_cast<size_t>(std::min<int64_t>(count, static_cast<int64_t>(before) + kChunk)));
-    const auto got = read_up_to(file, std::span(bytes).subspan(before), path);
+    const auto got = file.read(std::span(bytes).subspan(before));
     if (!got) return tl::make_unexpected(got.error());
     if (before + *got < bytes.size()) {
       return bad(path,
@@ -71,13 +45,12 @@ Result<std::vector<uint8_t>> read_elements(gzFile file, int64_t count, const std
 }  // namespace
 
 Result<IdxFile> read_idx_file(const std::filesystem::path& path, int dimensions) {
-  errno = 0;
-  const GzHandle file(gzopen(path.c_str(), "rb"));
-  if (!file) return fail_errno(errno == 0 ? ENOMEM : errno, fmt::format("{}: cannot be opened", path.string()));
-  gzbuffer(file.get(), 1U << 17);
+  Result<GzFile> opened = GzFile::open(path);
+  if (!opened) return tl::make_unexpected(opened.error());
+  GzFile& file = *opened;
 
   std::array<uint8_t, 4> magic{};
-  const auto magic_size = read_up_to(file.get(), magic, path);
+  const auto magic_size = file.read(magic);
   if (!magic_size) return tl::make_unexpected(magic_size.error());
   const std::array<uint8_t, 4> expected{0, 0, kUnsignedByte, static_cast<uint8_t>(dimensions)};
   if (*magic_size < magic.size() || magic[0] != 0 || magic[1] != 0) {
@@ -93,7 +66,7 @@ Result<IdxFile> read_idx_file(const std::filesystem::path& path, int dimensions)
   int64_t count = 1;
   for (int i = 0; i < dimensions; ++i) {
     std::array<uint8_t, 4> raw{};
-    const auto got = read_up_to(file.get(), raw, path);
+    const auto got = file.read(raw);
     if (!got) return tl::make_unexpected(got.error());
     if (*got < raw.size())
       return bad(path, fmt::format("expected {} dimension(s), found the end of the file", dimensions));
@@ -104,13 +77,13 @@ Result<IdxFile> read_idx_file(const std::filesystem::path& path, int dimensions)
     count *= idx.dims.back();
   }
 
-  auto bytes = read_elements(file.get(), count, path);
+  auto bytes = read_elements(file, count, path);
   if (!bytes) return tl::make_unexpected(bytes.error());
   idx.bytes = std::move(*bytes);
 
   // Reading on also makes zlib compare the checksum at the end of the stream.
   std::array<uint8_t, 1> more{};
-  const auto trailing = read_up_to(file.get(), more, path);
+  const auto trailing = file.read(more);
   if (!trailing) return tl::make_unexpected(trailing.error());
   if (*trailing > 0) {
     return bad(path, fmt::format("expected the end of the file after {} elements ({}), found more data", count,

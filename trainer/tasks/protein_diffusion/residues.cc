@@ -8,8 +8,6 @@ namespace {
 
 constexpr uint8_t kNone = std::numeric_limits<uint8_t>::max();
 
-constexpr bool is_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
-
 constexpr std::array<uint8_t, 256> make_table() {
   std::array<uint8_t, 256> table{};
   table.fill(kNone);
@@ -30,8 +28,6 @@ std::optional<int64_t> token_of(char letter) {
   if (token == kNone) return std::nullopt;
   return token;
 }
-
-bool is_sequence_character(char letter) { return is_letter(letter) || letter == '*' || letter == '-'; }
 
 std::string letters_of(std::span<const int64_t> tokens) {
   std::string letters;

@@ -21,10 +21,6 @@ constexpr int64_t kResidueTokens = kFirstResidueToken + static_cast<int64_t>(kRe
 // 5..24 for an amino acid, upper or lower case; nothing for another character.
 std::optional<int64_t> token_of(char letter);
 
-// Whether a FASTA file may hold this character in a sequence: a letter (X, B, Z, U, O, J are no amino acid of the 20),
-// '*' (stop) or '-' (gap).
-bool is_sequence_character(char letter);
-
 // The amino acids as letters, <unk> as X. Padding, start, end, mask and tokens behind the vocabulary are left out.
 std::string letters_of(std::span<const int64_t> tokens);
 
