@@ -9,6 +9,7 @@
 #include "cli/launch/console.h"
 #include "cli/launch/free_ports.h"
 #include "cli/launch/group.h"
+#include "cli/launch/rank_count.h"
 #include "cli/launch/termination.h"
 #include "cli/launch/topology.h"
 #include "cli/usage.h"
@@ -37,12 +38,14 @@ With several ranks, each line of output begins with [RANK r]; a single rank has 
 
 examples:
   oarlock launch --nproc 2 oarlock-trainer --config trainer.yaml
+  oarlock launch --nproc gpu oarlock-trainer --config trainer.yaml
   oarlock launch --nproc 4 -- python3 train.py --epochs 3
   oarlock launch --nnodes 2 --node-rank 1 --master-addr node0 --nproc 8 -- python3 train.py
 )";
 
 struct LaunchFlags {
-  TopologyFlags topology;
+  TopologyFlags topology;  // but for nproc
+  std::string nproc;       // a number, or a word for one
   double grace = 20;
   bool no_prefix = false;
 };
@@ -72,7 +75,13 @@ std::string log_text(const std::optional<std::string>& path) { return path ? rea
 
 Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string>& argv) {
   const Environment environment = environment_of(environ);
-  const Result<Topology> topology = resolve_topology(flags.topology, environment, [] {
+  TopologyFlags given = flags.topology;
+  if (!flags.nproc.empty()) {
+    const Result<int> count = rank_count(flags.nproc, count_processors(environment));
+    if (!count) return tl::make_unexpected(count.error());
+    given.nproc = *count;
+  }
+  const Result<Topology> topology = resolve_topology(given, environment, [] {
     return free_port_ranges(1, 1).map([](const std::vector<int>& ports) { return ports.front(); });
   });
   if (!topology) return tl::make_unexpected(topology.error());
@@ -135,7 +144,10 @@ void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen&
   CLI::App* launch = app.add_subcommand("launch", kDescription);
   launch->footer(kFooter);
   set_usage(*launch, "oarlock launch [OPTIONS] [--] COMMAND [ARGUMENTS...]");
-  launch->add_option("--nproc", flags->topology.nproc, "ranks on this node")->type_name("N");
+  launch
+      ->add_option("--nproc", flags->nproc,
+                   "ranks on this node; gpu: one for each GPU, cpu: for each core, auto: GPUs if there are any")
+      ->type_name("N|auto|gpu|cpu");
   launch->add_option("--nnodes", flags->topology.nnodes, "nodes in the job")->type_name("N");
   launch->add_option("--node-rank", flags->topology.node_rank, "this node's index, from 0")->type_name("N");
   launch->add_option("--master-addr", flags->topology.master_addr, "host of rank 0")->type_name("HOST");

@@ -39,6 +39,7 @@ void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks) {
   fields.field("seed", seed, at_least(0), "of every random stream");
   config.seed = static_cast<uint64_t>(seed);
   describe_length(config, fields);
+  section("pretrained", config.pretrained, "weights to begin with");
   section("batch", config.batch, "how many samples a step takes");
   section("optimizer", config.optimizer, "how parameters are updated");
   section("schedule", config.schedule, "the learning rate over the run");

@@ -22,6 +22,7 @@
 #include "trainer/config/loader.h"
 #include "trainer/config/nonfinite.h"
 #include "trainer/config/optimizer.h"
+#include "trainer/config/pretrained.h"
 #include "trainer/config/scaling.h"
 #include "trainer/config/schedule.h"
 
@@ -34,6 +35,7 @@ struct TrainerConfig {
   uint64_t seed = 0;
   std::optional<int64_t> epochs;  // exactly one of epochs and steps
   std::optional<int64_t> steps;
+  PretrainedConfig pretrained;
   BatchConfig batch;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;

@@ -32,6 +32,11 @@ bool is_of_own_device(const std::string& detail) {
   return contains(detail, "CUDA error") || contains(detail, "unhandled cuda error");
 }
 
+// Of the host: c10's allocator throws no type of its own (c10/core/impl/alloc_cpu.cpp).
+bool is_out_of_memory(const std::string& detail) { return contains(detail, "can't allocate memory"); }
+
+Error out_of_memory() { return {ExitCode::kOsErr, "out of memory; lower batch.size or give the rank more memory"}; }
+
 }  // namespace
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -67,9 +72,10 @@ Error to_error(const std::exception_ptr& exception) {
             fmt::format("out of device memory: {}; lower batch.size, or raise cuda.memory_fraction if it is below 1",
                         first_line(error.what_without_backtrace()))};
   } catch (const c10::Error& error) {
-    return of_libtorch(first_line(error.what_without_backtrace()));
+    const std::string detail = first_line(error.what_without_backtrace());
+    return is_out_of_memory(detail) ? out_of_memory() : of_libtorch(detail);
   } catch (const std::bad_alloc&) {
-    return {ExitCode::kOsErr, "out of memory; lower batch.size or give the rank more memory"};
+    return out_of_memory();
   } catch (const std::exception& error) {
     return {ExitCode::kSoftware, fmt::format("unexpected exception: {}", first_line(error.what()))};
   } catch (...) {

@@ -4,13 +4,14 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
+#include "common/cpu_count.h"
 #include "trainer/device/device.h"
 #include "trainer/device/memory_format.h"
 #include "trainer/distributed/failure.h"
 #include "trainer/engine/configured.h"
 #include "trainer/engine/prepare_data.h"
+#include "trainer/engine/pretrained.h"
 #include "trainer/engine/randomness.h"
-#include "trainer/process/cpu_count.h"
 #include "trainer/process/termination.h"
 
 namespace oarlock {
@@ -169,6 +170,7 @@ Result<void> RankProcess::build() {
   if (!prepared) return prepared;
   seed_model(config_.seed);
   std::shared_ptr<torch::nn::Module> module = task_->build_model();
+  if (const Result<void> loaded = load_pretrained_weights(*module); !loaded) return loaded;
   module->to(device_);
   if (config_.cuda.channels_last) to_channels_last(*module);
   module->train();
@@ -185,6 +187,23 @@ Result<void> RankProcess::build() {
     step_->replay_with(std::move(*graph));
   }
   return {};
+}
+
+// On rank 0, from which the model's first broadcast takes them to the others.
+Result<void> RankProcess::load_pretrained_weights(const torch::nn::Module& module) {
+  if (config_.pretrained.path.empty()) return {};
+  Result<void> loaded;
+  if (environment_.rank == 0) {
+    const Result<PretrainedReport> report = load_pretrained(config_.pretrained, module);
+    if (report) {
+      telemetry_->logger().info("pretrained weights are loaded",
+                                {{"path", config_.pretrained.path}, {"tensors", report->loaded}});
+      if (!report->fits()) telemetry_->logger().warn("not everything was taken", {{"why", report->misfit()}});
+    } else {
+      loaded = tl::make_unexpected(report.error());
+    }
+  }
+  return group_.agree(loaded);
 }
 
 Result<void> RankProcess::open_checkpoints() {

@@ -165,5 +165,34 @@ TEST(TrainerRun, ALossThatIsNotFiniteIsSkippedByPolicyAndCounted) {
   EXPECT_EQ(ranks.log_line(0, "steps were skipped, as loss or gradient was not finite")["steps"], 1);
 }
 
+TEST(TrainerRun, BeginsWithPretrainedWeightsOnEveryRank) {
+  const TemporaryFolder folder;
+  const std::string tiny = "task: tiny\nbatch: {size: 16}\noptimizer: {lr: 1e-30}\n";
+  TrainerRanks first(1, {.config = tiny + "seed: 1\nsteps: 1\n",
+                         .arguments = {"--checkpoint-dir", (folder.path() / "first").string()},
+                         .environment = {},
+                         .folder = {}});
+  EXPECT_THAT(first.wait(), Each(0)) << first.rank(0).err();
+  const auto written = *find_latest_checkpoint(folder.path() / "first")->folder / "model.safetensors";
+  TrainerRanks second(2, {.config = tiny + "seed: 2\nsteps: 1\npretrained: {path: " + written.string() + "}\n",
+                          .arguments = {"--checkpoint-dir", (folder.path() / "second").string()},
+                          .environment = {},
+                          .folder = {}});
+  EXPECT_THAT(second.wait(), Each(0)) << second.rank(0).err();
+  const auto weights = [](const std::filesystem::path& path) {
+    return read_safetensors(path).value().tensors.at("fc1.weight");
+  };
+  EXPECT_TRUE(at::equal(weights(*find_latest_checkpoint(folder.path() / "second")->folder / "model.safetensors"),
+                        weights(written)));
+
+  TrainerRanks wrong(2,
+                     {.config = tiny + "steps: 1\nmodel: {hidden: 5}\npretrained: {path: " + written.string() + "}\n",
+                      .arguments = {},
+                      .environment = {},
+                      .folder = {}});
+  EXPECT_THAT(wrong.wait(), ElementsAre(65, 65));
+  EXPECT_THAT(wrong.last_word(0).message, HasSubstr("does not fit the model"));
+}
+
 }  // namespace
 }  // namespace oarlock

@@ -1,6 +1,7 @@
 // What LibTorch and its backends throw, as exit codes. The texts are those of LibTorch 2.11.
 #include "trainer/distributed/failure.h"
 
+#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,6 +67,12 @@ TEST(OutOfMemory, NamesTheCapAndTheBatch) {
   EXPECT_THAT(error.message, AllOf(HasSubstr("1.58 GiB allowed"), HasSubstr("lower batch.size"),
                                    HasSubstr("raise cuda.memory_fraction"), Not(HasSubstr("\n"))));
   EXPECT_EQ(error_of([] { throw std::bad_alloc(); }).code, ExitCode::kOsErr);
+}
+
+TEST(OutOfMemory, OfTheHostIsToldAsLibTorchsAllocatorThrowsIt) {
+  const Error error = error_of([] { at::empty({int64_t{1} << 60}, at::kByte); });
+  EXPECT_EQ(error.code, ExitCode::kOsErr);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("out of memory"), HasSubstr("lower batch.size")));
 }
 
 TEST(OtherErrors, AreOneLine) {

@@ -7,7 +7,6 @@
 
 #include "common/files.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer/process/cpu_count.h"
 
 namespace oarlock {
 namespace {
@@ -35,16 +34,6 @@ TEST(TerminationLog, EveryExitCodeHasItsReason) {
   EXPECT_EQ(reason_of(ExitCode::kOk), "Completed");
   EXPECT_EQ(reason_of(ExitCode::kConfig), "ConfigInvalid");
   EXPECT_EQ(reason_of(ExitCode::kPeerLost), "PeerLost");
-}
-
-TEST(CpuCount, FromTheContainersLimit) {
-  EXPECT_EQ(cpus_from_cpu_max("max 100000\n"), 0);
-  EXPECT_EQ(cpus_from_cpu_max("200000 100000\n"), 2);
-  EXPECT_EQ(cpus_from_cpu_max("150000 100000\n"), 2);
-  EXPECT_EQ(cpus_from_cpu_max("50000 100000\n"), 1);
-  EXPECT_EQ(cpus_from_cpu_max("-1 100000\n"), 0);  // version 1's "no limit"
-  EXPECT_EQ(cpus_from_cpu_max(""), 0);
-  EXPECT_GE(usable_cpus(), 1);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "trainer/process/cpu_count.h"
+#include "common/cpu_count.h"
 
 #include <sched.h>
 

@@ -1,0 +1,69 @@
+#include "cli/launch/rank_count.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "common/cpu_count.h"
+#include "tests/support/temporary_folder.h"
+
+namespace oarlock::launch {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Devices : public testing::Test {
+ protected:
+  void make(const std::vector<std::string>& names) {
+    for (const std::string& name : names) std::ofstream(folder_.path() / name).flush();
+  }
+  int gpus(const Environment& environment = {}) { return count_processors(environment, folder_.path()).gpus; }
+
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(Devices, AreTheFilesOfWholeGpus) {
+  EXPECT_EQ(gpus(), 0);
+  make({"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "null"});
+  EXPECT_EQ(gpus(), 0);
+  make({"nvidia0", "nvidia1", "nvidia10"});
+  EXPECT_EQ(gpus(), 3);
+  EXPECT_EQ(count_processors({}, folder_.path() / "none").gpus, 0);
+}
+
+TEST_F(Devices, OrTheOnesThatAreChosen) {
+  make({"nvidia0", "nvidia1", "nvidia2", "nvidia3"});
+  EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "1,3"}}), 2);
+  EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "0,-1,2"}}), 1) << "CUDA stops at the first that is none";
+  EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", ""}}), 0);
+  EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "GPU-8932f937,GPU-5a1"}}), 2);
+}
+
+TEST_F(Devices, AListOnAMachineWithoutAnyIsNoGpu) { EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "0,1"}}), 0); }
+
+TEST_F(Devices, CpusAreThoseOfTheProcess) { EXPECT_EQ(count_processors({}, folder_.path()).cpus, usable_cpus()); }
+
+TEST(RankCount, Words) {
+  EXPECT_EQ(rank_count("3", {.gpus = 8, .cpus = 16}), 3);
+  EXPECT_EQ(rank_count("gpu", {.gpus = 8, .cpus = 16}), 8);
+  EXPECT_EQ(rank_count("cpu", {.gpus = 8, .cpus = 16}), 16);
+  EXPECT_EQ(rank_count("auto", {.gpus = 8, .cpus = 16}), 8);
+  EXPECT_EQ(rank_count("auto", {.gpus = 0, .cpus = 16}), 16);
+}
+
+TEST(RankCount, SaysWhatIsWrong) {
+  const auto none = rank_count("gpu", {.gpus = 0, .cpus = 16});
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ExitCode::kUnavailable);
+  EXPECT_THAT(none.error().message, AllOf(HasSubstr("no GPU"), HasSubstr("CUDA_VISIBLE_DEVICES"), HasSubstr("auto")));
+  for (const char* text : {"0", "-1", "two", "3x", "99999999999", "GPU"}) {
+    const auto bad = rank_count(text, {.gpus = 8, .cpus = 16});
+    ASSERT_FALSE(bad) << text;
+    EXPECT_EQ(bad.error().code, ExitCode::kUsage);
+    EXPECT_THAT(bad.error().message, HasSubstr(text));
+  }
+}
+
+}  // namespace
+}  // namespace oarlock::launch

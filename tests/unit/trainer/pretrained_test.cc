@@ -1,0 +1,134 @@
+// Weights of a file into a model: what fits, what does not, and names as wrappers in Python leave them.
+#include "trainer/engine/pretrained.h"
+
+#include <ATen/ops/full.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+
+#include "tests/support/temporary_folder.h"
+
+namespace oarlock {
+namespace {
+
+using test::TemporaryFolder;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class Net : public torch::nn::Module {
+ public:
+  Net() {
+    register_module("fc1", torch::nn::Linear(3, 2));
+    register_module("fc2", torch::nn::Linear(2, 1));
+    register_buffer("seen", at::zeros({}, at::kLong));
+  }
+};
+
+TensorMap weights(double value, const std::string& prefix = "") {
+  return {{prefix + "fc1.weight", at::full({2, 3}, value)},
+          {prefix + "fc1.bias", at::full({2}, value)},
+          {prefix + "fc2.weight", at::full({1, 2}, value)},
+          {prefix + "fc2.bias", at::full({1}, value)},
+          {prefix + "seen", at::full({}, 7, at::kLong)}};
+}
+
+std::vector<std::string> names(const TensorMap& tensors) {
+  std::vector<std::string> out;
+  for (const auto& [name, tensor] : tensors) out.push_back(name);
+  return out;
+}
+
+class Pretrained : public testing::Test {
+ protected:
+  Result<PretrainedReport> load(const TensorMap& tensors, bool strict = true) {
+    const auto path = folder_.path() / "weights.safetensors";
+    std::filesystem::remove(path);
+    EXPECT_TRUE(write_safetensors(path, tensors));
+    return load_pretrained({path.string(), strict}, net_);
+  }
+
+  double sum(const std::string& name) { return net_.named_parameters()[name].sum().item<double>(); }
+
+  TemporaryFolder folder_;
+  Net net_;
+};
+
+TEST_F(Pretrained, TakesParametersAndBuffers) {
+  const auto report = load(weights(0.5));
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->loaded, 5);
+  EXPECT_TRUE(report->fits());
+  EXPECT_EQ(sum("fc1.weight"), 3);
+  EXPECT_EQ(sum("fc2.bias"), 0.5);
+  EXPECT_EQ(net_.named_buffers()["seen"].item<int64_t>(), 7);
+}
+
+TEST_F(Pretrained, ThePrefixesOfPythonsWrappersAreNoPartOfTheNames) {
+  for (const std::string prefix : {"module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."}) {
+    const auto report = load(weights(0.25, prefix));
+    ASSERT_TRUE(report) << prefix << ": " << report.error().message;
+    EXPECT_EQ(report->loaded, 5);
+  }
+}
+
+TEST(WithoutWrappers, APrefixThatNotAllNamesHaveIsTheModels) {
+  EXPECT_THAT(names(without_wrappers({{"module.a", {}}, {"b", {}}})), ElementsAre("b", "module.a"));
+  EXPECT_THAT(names(without_wrappers({{"module.a", {}}, {"module.module.b", {}}})), ElementsAre("a", "module.b"));
+  EXPECT_THAT(names(without_wrappers({})), IsEmpty());
+}
+
+TEST_F(Pretrained, TheTypeIsTheModels) {
+  TensorMap halves = weights(0.5);
+  for (auto& [name, tensor] : halves) tensor = tensor.is_floating_point() ? tensor.to(at::kHalf) : tensor;
+  ASSERT_TRUE(load(halves));
+  EXPECT_EQ(sum("fc1.weight"), 3);
+  EXPECT_EQ(net_.parameters().front().scalar_type(), at::kFloat);
+}
+
+TEST_F(Pretrained, StrictTakesNothingUnlessEverythingFits) {
+  TensorMap other = weights(0.5);
+  other.erase("fc1.bias");
+  other["head.weight"] = at::full({1}, 1.0);
+  other["fc2.weight"] = at::full({4, 2}, 1.0);
+  const double before = sum("fc1.weight");
+  const auto report = load(other);
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().code, ExitCode::kDataErr);
+  EXPECT_THAT(report.error().message,
+              AllOf(HasSubstr("weights.safetensors"), HasSubstr("it has no 'fc1.bias'"),
+                    HasSubstr("the model has no 'head.weight'"), HasSubstr("'fc2.weight [4, 2] for [1, 2]'"),
+                    HasSubstr("pretrained.strict: false")));
+  EXPECT_EQ(sum("fc1.weight"), before);
+}
+
+TEST_F(Pretrained, OtherwiseItTakesWhatFits) {
+  TensorMap other = weights(0.5);
+  other["fc2.weight"] = at::full({4, 2}, 1.0);
+  other.erase("seen");
+  const double head = sum("fc2.weight");
+  const auto report = load(other, false);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->loaded, 3);
+  EXPECT_THAT(report->missing, ElementsAre("seen"));
+  EXPECT_EQ(sum("fc1.weight"), 3);
+  EXPECT_EQ(sum("fc2.weight"), head);
+}
+
+TEST_F(Pretrained, AFileOfAnotherModelIsAnErrorEvenThen) {
+  const auto report = load({{"encoder.weight", at::full({2}, 1.0)}}, false);
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().code, ExitCode::kDataErr);
+  EXPECT_THAT(report.error().message,
+              AllOf(HasSubstr("nothing fits"), HasSubstr("'fc1.bias', 'fc1.weight', 'fc2.bias' and 2 more")));
+}
+
+TEST_F(Pretrained, NoSuchFile) {
+  const auto report = load_pretrained({(folder_.path() / "none").string(), true}, net_);
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().code, ExitCode::kNoInput);
+}
+
+}  // namespace
+}  // namespace oarlock
