@@ -22,6 +22,7 @@
 #include "trainer/data/loader.h"
 #include "trainer/data/sampler.h"
 #include "trainer/tasks/image_classification/idx_images.h"
+#include "trainer/tasks/image_classification/image_dataset.h"
 #include "trainer/tasks/image_classification/models.h"
 
 namespace oarlock {
@@ -66,48 +67,10 @@ std::vector<std::pair<std::string, std::vector<int64_t>>> shapes_of(const torch:
 
 using Shape = std::vector<int64_t>;
 
-TEST(ImageModels, NamesAndShapesAreThoseOfPython) {
-  const auto cnn = make_image_model({.hidden = {128}}, {});
-  EXPECT_THAT(shapes_of(*cnn), ElementsAre(Pair("conv1.weight", Shape{16, 1, 3, 3}), Pair("conv1.bias", Shape{16}),
-                                           Pair("conv2.weight", Shape{32, 16, 3, 3}), Pair("conv2.bias", Shape{32}),
-                                           Pair("fc1.weight", Shape{128, 1568}), Pair("fc1.bias", Shape{128}),
-                                           Pair("fc2.weight", Shape{10, 128}), Pair("fc2.bias", Shape{10})));
-  const auto mlp =
-      make_image_model({.kind = ImageModelKind::kMlp, .classes = 3, .hidden = {20}}, {.height = 8, .width = 9});
-  EXPECT_THAT(shapes_of(*mlp), ElementsAre(Pair("fc1.weight", Shape{20, 72}), Pair("fc1.bias", Shape{20}),
-                                           Pair("fc2.weight", Shape{3, 20}), Pair("fc2.bias", Shape{3})));
-}
-
-TEST(ImageModels, ForwardAndBackwardEqualPyTorch) {
-  const auto golden = read_safetensors(OARLOCK_TEST_DATA "/image_model_goldens.safetensors");
-  ASSERT_TRUE(golden) << golden.error().message;
-  const TensorMap& tensors = golden->tensors;
-  const std::vector<std::pair<std::string, ImageModelConfig>> configs{
-      {"cnn", {.classes = 5, .channels = {3, 4}, .hidden = {6}}},
-      {"cnn", {.classes = 5, .channels = {3, 4}, .hidden = {6}, .activation_checkpointing = true}},
-      {"mlp", {.kind = ImageModelKind::kMlp, .classes = 5, .hidden = {7, 6}}}};
-  for (const auto& [name, config] : configs) {
-    SCOPED_TRACE(name);
-    const auto model = make_image_model(config, {.height = 9, .width = 13});
-    {
-      const torch::NoGradGuard no_grad;
-      for (auto& item : model->named_parameters()) item.value().copy_(tensors.at(name + ".parameter." + item.key()));
-    }
-    const at::Tensor logits = model->forward(tensors.at("image"));
-    EXPECT_TRUE(at::allclose(logits, tensors.at(name + ".logits"), 1e-5, 1e-6));
-    const at::Tensor loss = at::cross_entropy_loss(logits, tensors.at("label"));
-    EXPECT_TRUE(at::allclose(loss, tensors.at(name + ".loss"), 1e-5, 1e-6));
-    loss.backward();
-    for (const auto& item : model->named_parameters()) {
-      EXPECT_TRUE(at::allclose(item.value().grad(), tensors.at(name + ".gradient." + item.key()), 1e-5, 1e-6))
-          << item.key();
-    }
-  }
-}
-
 TEST(ImageOptions, DefaultsAreGood) {
   EXPECT_EQ(make_task("{}").problems, "");
-  EXPECT_EQ(make_task("{path: /x, train_samples: 5, eval_samples: 6, mean: 0.3, std: 0.3}",
+  EXPECT_EQ(make_task("{path: /x, train_samples: 5, eval_samples: 6, mean: [0.3], std: [0.3], augment: {crop_padding: "
+                      "1, flip: true}}",
                       "{name: mlp, classes: 20, hidden: [4, 5, 6]}")
                 .problems,
             "");
@@ -118,8 +81,8 @@ TEST(ImageOptions, ProblemsNamePlaceAndRemedy) {
   EXPECT_THAT(make_task("{pth: /x}").problems, AllOf(HasSubstr("test.yaml:1:9: data"), HasSubstr("path")));
   EXPECT_THAT(make_task("{path: ''}").problems, HasSubstr("data.path: must not be empty"));
   EXPECT_THAT(make_task("{train_samples: -1}").problems, HasSubstr("data.train_samples: -1 is below 0"));
-  EXPECT_THAT(make_task("{mean: 0.5}").problems, HasSubstr("mean and std belong together"));
-  EXPECT_THAT(make_task("{mean: 0.5, std: 0}").problems, HasSubstr("data.std: 0 is not above 0"));
+  EXPECT_THAT(make_task("{mean: [0.5]}").problems, HasSubstr("mean and std belong together"));
+  EXPECT_THAT(make_task("{mean: [0.5], std: [0]}").problems, HasSubstr("data.std: element 0: 0 is not above 0"));
   EXPECT_THAT(make_task("{}", "{name: cnm}").problems, AllOf(HasSubstr("model.name"), HasSubstr("cnn")));
   EXPECT_THAT(make_task("{}", "{clases: 10}").problems, HasSubstr("classes"));
   EXPECT_THAT(make_task("{}", "{classes: 1}").problems, HasSubstr("model.classes: 1 is not in [2, 256]"));
@@ -127,6 +90,10 @@ TEST(ImageOptions, ProblemsNamePlaceAndRemedy) {
   EXPECT_THAT(make_task("{}", "{name: mlp, channels: [8, 8]}").problems, HasSubstr("only the model cnn has channels"));
   EXPECT_THAT(make_task("{}", "{name: mlp, activation_checkpointing: true}").problems,
               HasSubstr("belongs to the model cnn"));
+  EXPECT_THAT(make_task("{}", "{name: resnet_like, stem: cifar}").problems, HasSubstr("model.stem: belongs to"));
+  EXPECT_THAT(make_task("{}", "{width: 8}").problems, HasSubstr("model.width: belongs to the models resnet_like"));
+  EXPECT_THAT(make_task("{}", "{name: resnet18, stem: large}").problems, HasSubstr("model.stem"));
+  EXPECT_THAT(make_task("{augment: {crop_padding: -1}}").problems, HasSubstr("data.augment.crop_padding: -1"));
   EXPECT_THAT(
       make_task("{}", "{name: torchscript, hidden: [3]}").problems,
       AllOf(HasSubstr("model.path: is required by the model torchscript"), HasSubstr("model.hidden: belongs to")));
@@ -210,7 +177,7 @@ TEST(ImageData, ProblemsNameFileAndRemedy) {
 
 TEST(ImageData, BatchesAreNormalisedAndInOrder) {
   const IdxFolder folder;
-  const auto task = prepared(folder.section(", mean: 0.5, std: 0.25, eval_samples: 4"));
+  const auto task = prepared(folder.section(", mean: [0.5], std: [0.25], eval_samples: 4"));
   EXPECT_EQ(task->train_data().size(), 6);
   EXPECT_EQ(task->eval_data().size(), 4);
   const std::vector<int64_t> indices{5, 0, 5};
@@ -234,11 +201,11 @@ std::vector<int64_t> all_of(const Dataset& dataset) {
 
 // Mean and deviation known of Fashion-MNIST: 0.2860 and 0.3530.
 TEST(ImageData, FashionMnistHasZeroMeanAndUnitVariance) {
-  const auto images = IdxImages::open("/usr/share/datasets/fashion-mnist", "train", 10, 0);
+  const auto images = read_idx_images("/usr/share/datasets/fashion-mnist", ImageSplit::kTrain, 10, 0);
   ASSERT_TRUE(images) << images.error().message;
   EXPECT_EQ(images->size(), 60000);
-  EXPECT_NEAR(images->statistics().mean, 0.2860, 5e-5);
-  EXPECT_NEAR(images->statistics().std, 0.3530, 5e-5);
+  EXPECT_THAT(statistics_of(*images).mean, ElementsAre(testing::DoubleNear(0.2860, 5e-5)));
+  EXPECT_THAT(statistics_of(*images).std, ElementsAre(testing::DoubleNear(0.3530, 5e-5)));
   const auto task = prepared("{}");
   EXPECT_EQ(task->eval_data().size(), 10000);
   const at::Tensor image = make_batch(task->train_data(), all_of(task->train_data()))["image"];

@@ -10,34 +10,11 @@
 #include <utility>
 
 #include "trainer/nn/script_model.h"
-#include "trainer/tasks/image_classification/idx_images.h"
+#include "trainer/tasks/image_classification/image_data.h"
 #include "trainer/tasks/image_classification/models.h"
 
 namespace oarlock {
 namespace {
-
-constexpr char kDefaultPath[] = "/usr/share/datasets/fashion-mnist";  // Debian's dataset-fashion-mnist
-
-// The section "data".
-struct DataConfig {
-  std::string path = kDefaultPath;
-  int64_t train_samples = 0;   // 0: all
-  int64_t eval_samples = 0;    // 0: all
-  std::optional<double> mean;  // of pixels scaled to 0..1; both or none; default: those of the training images
-  std::optional<double> std;
-};
-
-void describe(DataConfig& config, Fields& fields) {
-  fields.field("path", config.path, "folder of the idx files");
-  fields.field("train_samples", config.train_samples, at_least(0), "the first so many of the training set; 0: all");
-  fields.field("eval_samples", config.eval_samples, at_least(0), "the first so many of the test set; 0: all");
-  fields.field("mean", config.mean, any_number(), "of pixels scaled to 0..1; default: of the training images");
-  fields.field("std", config.std, above(0), "their standard deviation");
-  if (config.path.empty()) fields.problem("path", "must not be empty");
-  if (config.mean.has_value() != config.std.has_value()) {
-    fields.problem(config.mean ? "mean" : "std", "mean and std belong together: set both or neither");
-  }
-}
 
 // Samples whose label is among the k largest logits.
 double count_top_k(const at::Tensor& logits, const at::Tensor& labels, int64_t k) {
@@ -55,8 +32,8 @@ class ImageClassification final : public Task {
  public:
   explicit ImageClassification(Fields& root) {
     root.section(
-        "data", [&](Fields& data) { describe(data_, data); }, "idx files, as those of MNIST and Fashion-MNIST");
-    root.section("model", [&](Fields& model) { describe(model_, model); }, "a network for small images");
+        "data", [&](Fields& data) { describe(data_, data); }, "files of MNIST, Fashion-MNIST, CIFAR-10 or CIFAR-100");
+    root.section("model", [&](Fields& model) { describe(model_, model); }, "the network");
   }
 
   // The files are read as they are.
@@ -64,35 +41,24 @@ class ImageClassification final : public Task {
   Result<void> prepare_data(const Logger& /*log*/) override { return {}; }
 
   Result<void> prepare() override {
-    auto train = IdxImages::open(data_.path, "train", model_.classes, data_.train_samples);
-    if (!train) return tl::make_unexpected(train.error());
-    auto eval = IdxImages::open(data_.path, "t10k", model_.classes, data_.eval_samples);
-    if (!eval) return tl::make_unexpected(eval.error());
-    if (eval->height() != train->height() || eval->width() != train->width()) {
-      return fail(ExitCode::kDataErr,
-                  fmt::format("{}: training images are {} x {}, test images {} x {}; both must be of one data set",
-                              data_.path, train->height(), train->width(), eval->height(), eval->width()));
-    }
-    if (const Result<void> loaded = load_script({1, 1, train->height(), train->width()}); !loaded) return loaded;
-    if (model_.kind == ImageModelKind::kCnn && std::min(train->height(), train->width()) < 4) {
+    Result<ImageData> data = open_image_data(data_, model_.classes);
+    if (!data) return tl::make_unexpected(data.error());
+    images_ = std::move(*data);
+    const ImageShape& shape = images_.train->shape();
+    if (const Result<void> loaded = load_script({1, shape.channels, shape.height, shape.width}); !loaded) return loaded;
+    if (model_.kind == ImageModelKind::kCnn && std::min(shape.height, shape.width) < 4) {
       return fail(ExitCode::kDataErr, fmt::format("{}: images are {} x {}; the model cnn needs at least 4 x 4: use mlp",
-                                                  data_.path, train->height(), train->width()));
+                                                  data_.path, shape.height, shape.width));
     }
-    const Normalization normalization =
-        data_.mean ? Normalization{.mean = *data_.mean, .std = *data_.std} : train->statistics();
-    train->normalize(normalization);
-    eval->normalize(normalization);
-    train_ = std::make_unique<IdxImages>(std::move(*train));
-    eval_ = std::make_unique<IdxImages>(std::move(*eval));
     return {};
   }
 
-  const Dataset& train_data() const override { return *train_; }
-  const Dataset& eval_data() const override { return *eval_; }
+  const Dataset& train_data() const override { return *images_.train; }
+  const Dataset& eval_data() const override { return *images_.eval; }
 
   std::shared_ptr<torch::nn::Module> build_model() override {
     if (script_) return script_;
-    return make_image_model(model_, {.channels = 1, .height = train_->height(), .width = train_->width()});
+    return make_image_model(model_, images_.train->shape());
   }
 
   at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext&) override {
@@ -148,11 +114,10 @@ class ImageClassification final : public Task {
     }
   }
 
-  DataConfig data_;
+  ImageDataConfig data_;
   ImageModelConfig model_;
   std::shared_ptr<ScriptModel> script_;  // where the model is one
-  std::unique_ptr<IdxImages> train_;
-  std::unique_ptr<IdxImages> eval_;
+  ImageData images_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Image classification on idx files (MNIST, Fashion-MNIST): cross entropy, top-1 and top-5 accuracy.
+// Image classification on MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100: cross entropy, top-1 and top-5 accuracy.
 #pragma once
 
 #include <memory>

@@ -1,0 +1,44 @@
+// A small data set in CIFAR's binary format: images of noise around a colour of their class.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/support/temporary_folder.h"
+
+namespace oarlock::test {
+
+class CifarFolder {
+ public:
+  // Five training files of `per_file` records each, and a test file of as many; the labels go round.
+  explicit CifarFolder(int per_file = 4, int classes = 10) {
+    for (int i = 1; i <= 5; ++i) write("data_batch_" + std::to_string(i) + ".bin", per_file, classes, i);
+    write("test_batch.bin", per_file, classes, 6);
+  }
+
+  const std::filesystem::path& path() const { return folder_.path(); }
+  std::filesystem::path operator/(const std::string& name) const { return path() / name; }
+
+  // Another file of the format, with `labels` label bytes per record, of which all but the last are 255.
+  void write(const std::string& name, int records, int classes, unsigned seed, int labels = 1) const {
+    std::mt19937 random(seed);
+    std::ofstream out(path() / name, std::ios::binary);
+    for (int record = 0; record < records; ++record) {
+      const int label = record % classes;
+      out << std::string(static_cast<size_t>(labels - 1), '\xff') << static_cast<char>(label);
+      for (int channel = 0; channel < 3; ++channel) {
+        const unsigned colour = static_cast<unsigned>(label * (channel + 2) * 37) % 200;
+        for (int i = 0; i < 32 * 32; ++i) out.put(static_cast<char>(colour + random() % 56));
+      }
+    }
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+}  // namespace oarlock::test
