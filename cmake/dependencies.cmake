@@ -14,7 +14,7 @@ pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(yaml_cpp REQUIRED IMPORTED_TARGET yaml-cpp)
 pkg_check_modules(tcmalloc REQUIRED IMPORTED_TARGET libtcmalloc_minimal)
 if(OARLOCK_OPERATOR)
-  find_package(cpprestsdk REQUIRED)
+  find_package(Boost 1.74 REQUIRED) # headers only
 endif()
 if(OARLOCK_TESTS)
   find_package(GTest REQUIRED)

@@ -8,8 +8,8 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "operator/kube/cpprest_transport.h"
 #include "operator/kube/exec_plugin.h"
+#include "operator/kube/transport_options.h"
 
 namespace oarlock::kube {
 

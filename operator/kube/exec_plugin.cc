@@ -10,6 +10,7 @@
 
 #include <cstring>
 
+#include "common/file_descriptor.h"
 #include "operator/kube/json_access.h"
 #include "operator/kube/tls_context.h"
 
@@ -21,22 +22,6 @@ using Milliseconds = std::chrono::milliseconds;
 
 constexpr size_t kMostOutput = 1u << 20;
 constexpr Milliseconds kRunLimit{60000};
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() { close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  void close() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  int fd_;
-};
 
 tl::unexpected<Error> failed(const ExecConfig& config, const std::string& why) {
   return fail(ExitCode::kConfig, fmt::format("the credential plugin '{}' {}", config.command, why));
@@ -137,8 +122,8 @@ Result<ExecCredential> read_credential(const ExecConfig& config, const std::stri
 Result<ExecCredential> run_plugin(const ExecConfig& config, Milliseconds limit) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "cannot make a pipe");
-  const Descriptor reader(ends[0]);
-  Descriptor writer(ends[1]);
+  const FileDescriptor reader(ends[0]);
+  FileDescriptor writer(ends[1]);
   pid_t pid = -1;
   if (const int error = spawn(config, writer.get(), pid); error != 0) {
     return failed(config, fmt::format("cannot be started: {}{}{}", std::strerror(error),

@@ -4,14 +4,11 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
-#include <openssl/x509v3.h>
 
 #include <memory>
-#include <stdexcept>
 #include <vector>
 
 #include "common/files.h"
-#include "operator/kube/system_authorities.h"
 
 namespace oarlock::kube {
 namespace {
@@ -59,29 +56,33 @@ Result<PrivateKey> key_of(const Pem& pem) {
   });
 }
 
-int as_checked(int good, X509_STORE_CTX*) { return good; }
+struct ContextFree {
+  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
+};
 
-int verify_and_report(X509_STORE_CTX* context, void* argument) {
-  auto* report = static_cast<VerifyReport*>(argument);
-  if (!report->address().empty()) {
-    // asio's check compares with the host as it stands in the URL, brackets and all: OpenSSL's own takes its place.
-    X509_STORE_CTX_set_verify_cb(context, as_checked);
-    X509_VERIFY_PARAM_set1_ip_asc(X509_STORE_CTX_get0_param(context), report->address().c_str());
+Result<void> trust(SSL_CTX* context, const std::string& authorities) {
+  if (authorities.empty()) {
+    if (SSL_CTX_set_default_verify_paths(context) == 1) return {};
+    return fail(ExitCode::kConfig, "the system has no authorities to trust");
   }
-  const int good = X509_verify_cert(context);
-  const int code = X509_STORE_CTX_get_error(context);
-  std::string problem;
-  if (good != 1) {
-    // The name is checked by asio's callback, which leaves no reason.
-    problem = code == X509_V_OK || code == X509_V_ERR_UNSPECIFIED || code == X509_V_ERR_IP_ADDRESS_MISMATCH
-                  ? "the server's certificate is for another host name"
-                  : fmt::format("the server's certificate is not accepted: {}", X509_verify_cert_error_string(code));
-  }
-  report->set(std::move(problem));
-  return good;
+  return certificates_of({.text = authorities, .file = ""}).map([&](const std::vector<Certificate>& trusted) {
+    for (const Certificate& one : trusted) X509_STORE_add_cert(SSL_CTX_get_cert_store(context), one.get());
+  });
 }
 
-[[noreturn]] void raise(const Error& error) { throw std::runtime_error(error.message); }
+Result<void> show(SSL_CTX* context, const ClientCertificate& client) {
+  if (client.certificate.empty()) return {};
+  const auto chain = certificates_of({.text = client.certificate, .file = ""});
+  if (!chain) return tl::make_unexpected(chain.error());
+  const auto key = key_of({.text = client.key, .file = ""});
+  if (!key) return tl::make_unexpected(key.error());
+  bool good = SSL_CTX_use_certificate(context, chain->front().get()) == 1;
+  for (size_t i = 1; good && i < chain->size(); ++i) good = SSL_CTX_add1_chain_cert(context, (*chain)[i].get()) == 1;
+  good = good && SSL_CTX_use_PrivateKey(context, key->get()) == 1;
+  ERR_clear_error();
+  if (good) return {};
+  return fail(ExitCode::kConfig, "the client certificate and its key do not belong together");
+}
 
 }  // namespace
 
@@ -107,28 +108,54 @@ Result<void> check_tls_material(const TransportOptions& options) {
   return check_key_pair(options.client_certificate, options.client_key);
 }
 
-void prepare_tls(SSL_CTX* context, const TransportOptions& options, VerifyReport& report) {
-  SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
-  if (options.ca.empty()) {
-    if (options.verify && !trust_system_authorities(context)) raise({ExitCode::kConfig, "no authority to trust"});
-  } else {
-    auto authorities = certificates_of(options.ca);
-    if (!authorities) raise(authorities.error());
-    X509_STORE* store = X509_STORE_new();
-    SSL_CTX_set_cert_store(context, store);  // takes it over; it trusts the cluster's authority alone
-    for (const Certificate& authority : *authorities) X509_STORE_add_cert(store, authority.get());
-  }
-  if (options.verify) SSL_CTX_set_cert_verify_callback(context, verify_and_report, &report);
-  if (options.client_certificate.empty()) return;
-  auto chain = certificates_of(options.client_certificate);
-  if (!chain) raise(chain.error());
-  auto key = key_of(options.client_key);
-  if (!key) raise(key.error());
-  bool good = SSL_CTX_use_certificate(context, chain->front().get()) == 1;
-  for (size_t i = 1; good && i < chain->size(); ++i) good = SSL_CTX_add1_chain_cert(context, (*chain)[i].get()) == 1;
-  good = good && SSL_CTX_use_PrivateKey(context, key->get()) == 1;
-  ERR_clear_error();
-  if (!good) raise({ExitCode::kConfig, "the client certificate and its key do not belong together"});
+TlsContexts::TlsContexts(const TransportOptions& options)
+    : ca_(options.ca), certificate_(options.client_certificate), key_(options.client_key), verify_(options.verify) {}
+
+Result<TlsContexts::Material> TlsContexts::read(const ClientCertificate& shown) const {
+  Material out;
+  auto authorities = text_of(ca_);
+  if (!authorities) return tl::make_unexpected(authorities.error());
+  out.authorities = std::move(*authorities);
+  out.client = shown;
+  if (!shown.certificate.empty()) return out;
+  auto certificate = text_of(certificate_);
+  if (!certificate) return tl::make_unexpected(certificate.error());
+  auto key = text_of(key_);
+  if (!key) return tl::make_unexpected(key.error());
+  out.client = {.certificate = std::move(*certificate), .key = std::move(*key)};
+  return out;
+}
+
+Result<std::shared_ptr<SSL_CTX>> TlsContexts::make(const Material& material) const {
+  const std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_client_method()), ContextFree());
+  if (context == nullptr) return fail(ExitCode::kOsErr, "OpenSSL made no context");
+  SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
+  // An idle connection, such as a silent watch, keeps no buffers (34 KiB); a record is read by one system call.
+  SSL_CTX_set_mode(context.get(), SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE);
+  SSL_CTX_set_read_ahead(context.get(), 1);
+  SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_verify(context.get(), verify_ ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
+  const bool has_use = verify_ || !material.authorities.empty();
+  return (has_use ? trust(context.get(), material.authorities) : Result<void>())
+      .and_then([&] { return show(context.get(), material.client); })
+      .map([&] { return context; });
+}
+
+Result<std::shared_ptr<SSL_CTX>> TlsContexts::current(const ClientCertificate& shown) {
+  const std::lock_guard lock(mutex_);
+  return read(shown).and_then([&](Material material) -> Result<std::shared_ptr<SSL_CTX>> {
+    if (context_ != nullptr && material == material_) return context_;
+    return make(material).map([&](std::shared_ptr<SSL_CTX> context) {
+      material_ = std::move(material);
+      context_ = std::move(context);
+      return context_;
+    });
+  });
+}
+
+std::shared_ptr<SSL_CTX> TlsContexts::latest() const {
+  const std::lock_guard lock(mutex_);
+  return context_;
 }
 
 }  // namespace oarlock::kube

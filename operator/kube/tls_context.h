@@ -1,37 +1,16 @@
-// What a connection trusts and shows: PEM material into OpenSSL's context, and what a refused certificate was refused
-// for.
+// What a connection trusts and shows: PEM material into OpenSSL's contexts.
 #pragma once
 
 #include <openssl/ssl.h>
 
+#include <memory>
 #include <mutex>
 #include <string>
 
 #include "common/error.h"
-#include "operator/kube/cpprest_transport.h"
+#include "operator/kube/transport_options.h"
 
 namespace oarlock::kube {
-
-// What the certificate check found wrong last, for cpprest says only "Error in SSL handshake".
-class VerifyReport {
- public:
-  // `address`: the IP address that the certificate must be for, where the server is an IPv6 literal; else empty.
-  explicit VerifyReport(std::string address) : address_(std::move(address)) {}
-  const std::string& address() const { return address_; }
-  void set(std::string problem) {
-    const std::lock_guard lock(mutex_);
-    problem_ = std::move(problem);
-  }
-  std::string get() const {
-    const std::lock_guard lock(mutex_);
-    return problem_;
-  }
-
- private:
-  const std::string address_;
-  mutable std::mutex mutex_;
-  std::string problem_;
-};
 
 // Are they PEM and do they belong together? Both empty is good too. kConfig or kNoInput otherwise.
 Result<void> check_key_pair(const Pem& certificate, const Pem& key);
@@ -39,8 +18,33 @@ Result<void> check_key_pair(const Pem& certificate, const Pem& key);
 // Can the options' PEM material be read, and do certificate and key belong together? kConfig or kNoInput otherwise.
 Result<void> check_tls_material(const TransportOptions& options);
 
-// Called for each new connection, so that rotated files are used at once. The report must outlive the context. Throws
-// what is wrong; cpprest reports it as the request's error.
-void prepare_tls(SSL_CTX* context, const TransportOptions& options, VerifyReport& report);
+// Contexts for connections to a server. Thread-safe.
+class TlsContexts {
+ public:
+  explicit TlsContexts(const TransportOptions& options);
+
+  // For a connection that is made now. Files are read each time; the context is a new one where they have changed.
+  // `shown`: the certificate to show instead of the options' one; empty: none.
+  Result<std::shared_ptr<SSL_CTX>> current(const ClientCertificate& shown);
+  // What current() gave last. A connection with another one trusts, or shows, what has been replaced.
+  std::shared_ptr<SSL_CTX> latest() const;
+
+ private:
+  struct Material {
+    std::string authorities;  // empty: the system's
+    ClientCertificate client;
+    bool operator==(const Material&) const = default;
+  };
+  Result<Material> read(const ClientCertificate& shown) const;
+  Result<std::shared_ptr<SSL_CTX>> make(const Material& material) const;
+
+  const Pem ca_;
+  const Pem certificate_;
+  const Pem key_;
+  const bool verify_;
+  mutable std::mutex mutex_;
+  Material material_;  // of context_
+  std::shared_ptr<SSL_CTX> context_;
+};
 
 }  // namespace oarlock::kube

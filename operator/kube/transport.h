@@ -1,5 +1,5 @@
 // The one way to the network: HTTP requests and streams, whatever library makes them. Implementations are held to the
-// tests in tests/integration/operator/transport_test.cc: nothing but a GET is ever sent twice, redirects are not
+// tests tests/integration/operator/transport_*_test.cc: nothing but a GET is ever sent twice, redirects are not
 // followed, deadlines and cancellation work in every phase, and a slow reader slows the sender down.
 #pragma once
 
@@ -17,7 +17,7 @@ using Milliseconds = std::chrono::milliseconds;
 struct Request {
   std::string method = "GET";
   std::string target;        // path and query, percent-encoded: "/api/v1/pods?limit=500"
-  std::string body;          // empty: none. What is not a GET should have one: see the implementation's replay rule
+  std::string body;          // of what is not a GET; empty: none
   std::string content_type;  // of the body
 
   bool operator==(const Request&) const = default;

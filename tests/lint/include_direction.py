@@ -40,10 +40,10 @@ ALLOWED = {
     "trainer": ["common", "trainer/engine", "trainer/tasks"],
     "cli": ["common", "operator/api", "operator/core"],
 }
-# Libraries that belong to one side only: the operator must never see LibTorch, the trainer never cpprestsdk.
+# Libraries that belong to one side only: the operator must never see LibTorch, the trainer never Boost.
 FORBIDDEN = [
     (("common", "operator", "cli"), re.compile(r"<(torch|ATen|c10)/")),
-    (("common", "trainer", "cli", "operator/api", "operator/core", "operator/shell"), re.compile(r"<(cpprest|pplx)/")),
+    (("common", "trainer", "cli", "operator/api", "operator/core", "operator/shell"), re.compile(r"<boost/")),
     (("operator/core",), re.compile(r"<(thread|mutex|random|iostream|fstream)>")),
 ]
 INCLUDE = re.compile(r'^\s*#\s*include\s+("([^"]+)"|<[^>]+>)', re.M)

@@ -8,7 +8,7 @@
 
 #include "common/clock.h"
 #include "operator/kube/config.h"
-#include "operator/kube/cpprest_transport.h"
+#include "operator/kube/http_transport.h"
 
 namespace oarlock::test {
 namespace {
@@ -48,7 +48,7 @@ ApiServer::ApiServer(Parts parts) : parts_(parts) {
   const auto config = kube::load_kubeconfig(kubeconfig());
   if (!config) throw std::runtime_error(config.error().message);
   auto transport =
-      kube::CpprestTransport::create(kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>()));
+      kube::HttpTransport::create(kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>()));
   if (!transport) throw std::runtime_error(transport.error().message);
   transport_ = std::move(*transport);
   // Established, and served a moment later.
@@ -115,7 +115,7 @@ Reply OperatorProcess::get(const std::string& path) const {
   options.server = (authority_.empty() ? "http" : "https") + std::string("://127.0.0.1:") + std::to_string(port());
   if (!authority_.empty()) options.ca.text = authority_;
   if (!token_.empty()) options.token = std::make_shared<kube::ConstantToken>(token_);
-  auto transport = kube::CpprestTransport::create(std::move(options));
+  auto transport = kube::HttpTransport::create(std::move(options));
   if (!transport) throw std::runtime_error(transport.error().message);
   const auto response = (*transport)->send({.method = "GET", .target = path, .body = "", .content_type = ""}, 10s, {});
   if (!response) throw std::runtime_error(response.error().message);

@@ -1,6 +1,5 @@
 // The CRD in a real kube-apiserver: what is refused at admission and with which words, what is defaulted, what kubectl
 // shows. And the transport over real TLS.
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -10,8 +9,7 @@
 #include "operator/api/rules.h"
 #include "operator/kube/client.h"
 #include "operator/kube/config.h"
-#include "operator/kube/cpprest_transport.h"
-#include "operator/kube/system_authorities.h"
+#include "operator/kube/http_transport.h"
 #include "tests/support/api_server.h"
 
 namespace oarlock::test {
@@ -198,7 +196,7 @@ class Tls : public Crd {
     return kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>());
   }
   static kube::TransportResult<kube::Response> ask(const kube::TransportOptions& options) {
-    auto transport = kube::CpprestTransport::create(options);
+    auto transport = kube::HttpTransport::create(options);
     EXPECT_TRUE(transport) << transport.error().message;
     return (*transport)
         ->send({.method = "GET", .target = "/api/v1/namespaces", .body = "", .content_type = ""}, 20s, {});
@@ -237,15 +235,6 @@ TEST_F(Tls, TheSystemsAuthoritiesAreReadWhereNoneIsGivenAndOnlyThere) {
   EXPECT_TRUE(ask(none));
   given.ca = given.client_certificate;
   EXPECT_FALSE(ask(given));
-  // What cpprestsdk calls for every connection reads nothing.
-  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
-  const auto called = reinterpret_cast<decltype(&SSL_CTX_set_default_verify_paths)>(
-      ::dlsym(RTLD_DEFAULT, "SSL_CTX_set_default_verify_paths"));
-  EXPECT_EQ(called(context.get()), 1);
-  X509_STORE* store = SSL_CTX_get_cert_store(context.get());
-  EXPECT_EQ(sk_X509_OBJECT_num(X509_STORE_get0_objects(store)), 0);
-  EXPECT_TRUE(kube::trust_system_authorities(context.get()));
-  EXPECT_EQ(sk_X509_OBJECT_num(X509_STORE_get0_objects(store)), 1);
   ::unsetenv("SSL_CERT_FILE");
 }
 
@@ -276,7 +265,7 @@ TEST_F(Tls, AnAuthorityInAFileIsReadForEachConnection) {
   const std::string good = rotating.ca.text;
   std::ofstream(file) << rotating.client_certificate.text;  // the wrong one at first
   rotating.ca = {.text = "", .file = file};
-  auto transport = kube::CpprestTransport::create(rotating);
+  auto transport = kube::HttpTransport::create(rotating);
   ASSERT_TRUE(transport);
   const kube::Request request{.method = "GET", .target = "/version", .body = "", .content_type = ""};
   EXPECT_FALSE((*transport)->send(request, 20s, {}));
@@ -285,7 +274,7 @@ TEST_F(Tls, AnAuthorityInAFileIsReadForEachConnection) {
 }
 
 TEST_F(Tls, PreconditionsAreObeyedByTheServer) {
-  const auto shared = std::shared_ptr<kube::Transport>(std::move(*kube::CpprestTransport::create(options())));
+  const auto shared = std::shared_ptr<kube::Transport>(std::move(*kube::HttpTransport::create(options())));
   const kube::Client client(shared, 20s);
   const Json made = create(valid()).body;
   const std::string uid = made["metadata"]["uid"];

@@ -229,14 +229,11 @@ TEST(Transport, AKeptConnectionWhoseOtherEndIsGoneCostsOneDeadline) {
     return true;
   });
   auto transport = transport_to(server.url());
-  // The second of two requests may find that the first one's connection is not back yet, and make another.
-  TransportResult<Response> response;
-  size_t sent = 0;
-  for (int i = 0; i < 100 && response; ++i, ++sent)
-    response = transport->send({"POST", "/", "x", "text/plain"}, 300ms, {});
+  ASSERT_TRUE(transport->send({"POST", "/", "x", "text/plain"}, 20s, {}));
+  auto response = transport->send({"POST", "/", "x", "text/plain"}, 300ms, {});
   ASSERT_FALSE(response);
   EXPECT_EQ(response.error().kind, Kind::kDeadline) << response.error().message;
-  EXPECT_EQ(server.received().size(), sent) << "nothing is sent twice";
+  EXPECT_EQ(server.received().size(), 2u) << "nothing is sent twice";
   response = transport->send({"POST", "/", "again", "text/plain"}, 20s, {});
   ASSERT_TRUE(response) << response.error().message;
   EXPECT_EQ(response->body, "again");

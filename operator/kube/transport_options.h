@@ -1,12 +1,10 @@
-// Transport over cpprestsdk, with a remedy for each of its known faults. Only the .cc includes its headers.
+// Which server, whom to trust, and who we are to it.
 #pragma once
 
 #include <memory>
 #include <string>
 
-#include "common/error.h"
 #include "operator/kube/token.h"
-#include "operator/kube/transport.h"
 
 namespace oarlock::kube {
 
@@ -29,24 +27,6 @@ struct TransportOptions {
   std::shared_ptr<TokenSource> token;              // null: none
   std::shared_ptr<CertificateSource> certificate;  // null: none; what it gives goes before client_certificate
   std::string user_agent = "oarlock";
-};
-
-class CpprestTransport final : public Transport {
- public:
-  // Checks the address and the PEM material; kConfig with one line otherwise.
-  static Result<std::unique_ptr<CpprestTransport>> create(TransportOptions options);
-
-  // Waits for requests that were given up but not yet ended. Cancel running calls first.
-  ~CpprestTransport() override;
-
-  TransportResult<Response> send(const Request& request, Milliseconds deadline, std::stop_token cancel) override;
-  TransportResult<Response> stream(const Request& request, ByteSink& sink, StreamLimits limits,
-                                   std::stop_token cancel) override;
-
- private:
-  class Impl;
-  explicit CpprestTransport(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace oarlock::kube
