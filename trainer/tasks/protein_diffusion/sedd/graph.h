@@ -10,11 +10,15 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "trainer/config/fields.h"
 
 namespace oarlock {
+
+// The logarithms of the ratios at x, float32 [n, length, states], as SeddModel::forward gives them.
+using LogScore = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& sigma)>;
 
 class Graph {
  public:

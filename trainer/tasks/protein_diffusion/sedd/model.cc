@@ -18,7 +18,8 @@ constexpr int64_t kMaxLength = 1'000'000;
 
 }  // namespace
 
-void describe(SeddConfig& config, int64_t least_tokens, Fields& fields) {
+void describe(SeddConfig& config, const GraphConfig& graph, int64_t least_tokens, Fields& fields) {
+  const bool absorbs = graph.kind == GraphKind::kAbsorb;
   fields.field("tokens", config.tokens, from_to(static_cast<double>(least_tokens), kMaxWidth),
                "size of the vocabulary, without the mask of the absorbing graph");
   fields.field("length", config.length, from_to(1, kMaxLength),
@@ -28,10 +29,12 @@ void describe(SeddConfig& config, int64_t least_tokens, Fields& fields) {
   fields.field("n_blocks", config.n_blocks, from_to(1, 1000), "transformer blocks");
   fields.field("n_heads", config.n_heads, from_to(1, kMaxWidth), "attention heads of a block");
   fields.field("dropout", config.dropout, from_below(0, 1), "after attention and MLP of each block");
+  if (!absorbs && !fields.given("scale_by_sigma")) config.scale_by_sigma = false;
   fields.field("scale_by_sigma", config.scale_by_sigma,
                "begin at the ratios of tokens that are all equally likely; absorbing graph only");
   fields.field("activation_checkpointing", config.activation_checkpointing,
                "run each block again in backward instead of keeping what it gave: less memory, more time");
+  fields.only_where("scale_by_sigma", absorbs, "needs graph.type: absorb");
   if (config.hidden_size % (2 * config.n_heads) != 0) {
     fields.problem("hidden_size", fmt::format("{} is not a multiple of 2 * n_heads ({}): heads have an even width",
                                               config.hidden_size, 2 * config.n_heads));

@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "trainer/config/fields.h"
+#include "trainer/tasks/protein_diffusion/sedd/graph.h"
 #include "trainer/tasks/protein_diffusion/sedd/layers.h"
 
 namespace oarlock {
 
-// The section "model". The defaults have 66,724,096 parameters with the absorbing graph.
+// The section "model". The defaults have 66,724,133 parameters with the absorbing graph.
 struct SeddConfig {
   int64_t tokens = 36;  // without the mask
   int64_t length = 512;
@@ -29,7 +30,7 @@ struct SeddConfig {
 };
 
 // `least_tokens`: those of the data.
-void describe(SeddConfig& config, int64_t least_tokens, Fields& fields);
+void describe(SeddConfig& config, const GraphConfig& graph, int64_t least_tokens, Fields& fields);
 
 class SeddModel final : public torch::nn::Module {
  public:
