@@ -11,8 +11,9 @@ constexpr int kTag = 0;
 
 }  // namespace
 
-AverageHook::AverageHook(c10::intrusive_ptr<c10d::ProcessGroup> group)
+AverageHook::AverageHook(c10::intrusive_ptr<c10d::ProcessGroup> group, std::function<void()> waiting)
     : group_(std::move(group)),
+      waiting_(std::move(waiting)),
       exchanges_(std::has_single_bit(static_cast<unsigned>(group_->getSize()))),
       timeout_(group_->getBackend(c10::DeviceType::CPU)->getBackendOptions()->timeout) {}
 
@@ -28,6 +29,7 @@ c10::intrusive_ptr<c10::ivalue::Future> AverageHook::runHook(c10d::GradBucket& b
 // Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", 2005, section 4. A sum of two
 // is the same in either order, so all ranks get the same bits.
 c10::intrusive_ptr<c10::ivalue::Future> AverageHook::exchange(at::Tensor& bucket) {
+  if (waiting_) waiting_();
   if (!received_.defined() || received_.sizes() != bucket.sizes()) received_ = at::empty_like(bucket);
   std::vector<at::Tensor> mine = {bucket};
   std::vector<at::Tensor> theirs = {received_};

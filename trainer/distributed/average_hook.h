@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include <chrono>
+#include <functional>
 
 namespace oarlock {
 
@@ -17,7 +18,8 @@ class AverageHook final : public c10d::CommHookInterface {
   // Whether a model with so many bytes of gradients is small.
   static bool is_for(int64_t gradient_bytes) { return gradient_bytes <= kShort; }
 
-  explicit AverageHook(c10::intrusive_ptr<c10d::ProcessGroup> group);
+  // `waiting`, unless it is empty, is called before the last bucket's exchange.
+  AverageHook(c10::intrusive_ptr<c10d::ProcessGroup> group, std::function<void()> waiting);
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override;
   at::Tensor parseHookResult(const c10::IValue& result) override;
@@ -29,6 +31,7 @@ class AverageHook final : public c10d::CommHookInterface {
   static constexpr int64_t kShort = int64_t{1} << 20;
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  std::function<void()> waiting_;
   bool exchanges_;
   std::chrono::milliseconds timeout_;  // the group's; of itself, Gloo waits for a send or receive without an end
   at::Tensor received_;                // kept from step to step

@@ -32,11 +32,12 @@ class CompressHook final : public c10d::CommHookInterface {
 
 std::unique_ptr<c10d::CommHookInterface> make_comm_hook(const DdpConfig& config,
                                                         const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-                                                        at::Device device, int64_t gradient_bytes) {
+                                                        at::Device device, int64_t gradient_bytes,
+                                                        const std::function<void()>& waiting) {
   switch (config.comm_hook) {
     case CommHook::kNone:
       if (device.is_cuda() || !AverageHook::is_for(gradient_bytes)) return nullptr;
-      return std::make_unique<AverageHook>(group);
+      return std::make_unique<AverageHook>(group, waiting);
     case CommHook::kFp16:
       return std::make_unique<CompressHook>(at::kHalf, group);
     case CommHook::kBf16:

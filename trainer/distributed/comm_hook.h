@@ -3,6 +3,7 @@
 
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
+#include <functional>
 #include <memory>
 
 #include "trainer/config/ddp.h"
@@ -10,9 +11,10 @@
 namespace oarlock {
 
 // Null where DDP's own way is best. The hook keeps the group. Gradients come out as their mean over the ranks, or near
-// it.
+// it. `waiting` (may be empty) is called before a hook waits for other ranks with nothing left to compute.
 std::unique_ptr<c10d::CommHookInterface> make_comm_hook(const DdpConfig& config,
                                                         const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-                                                        at::Device device, int64_t gradient_bytes);
+                                                        at::Device device, int64_t gradient_bytes,
+                                                        const std::function<void()>& waiting);
 
 }  // namespace oarlock

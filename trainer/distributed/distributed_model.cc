@@ -45,18 +45,23 @@ std::vector<std::string> lines_of(const std::string& text) {
 }  // namespace
 
 DistributedModel::DistributedModel(std::shared_ptr<torch::nn::Module> module, const RankGroup& group,
-                                   const DdpConfig& config)
-    : module_(std::move(module)), group_(group), config_(config), parameters_(unique_parameters(*module_)) {}
+                                   const DdpConfig& config, std::function<void()> waiting)
+    : module_(std::move(module)),
+      group_(group),
+      config_(config),
+      waiting_(std::move(waiting)),
+      parameters_(unique_parameters(*module_)) {}
 
 DistributedModel::~DistributedModel() = default;
 
 Result<std::unique_ptr<DistributedModel>> DistributedModel::create(std::shared_ptr<torch::nn::Module> module,
-                                                                   const RankGroup& group, const DdpConfig& config) {
+                                                                   const RankGroup& group, const DdpConfig& config,
+                                                                   std::function<void()> waiting) {
   if (config.sync_batch_norm) {
     if (const Result<void> converted = convert_sync_batch_norm(*module, group); !converted)
       return tl::make_unexpected(converted.error());
   }
-  std::unique_ptr<DistributedModel> model(new DistributedModel(std::move(module), group, config));
+  std::unique_ptr<DistributedModel> model(new DistributedModel(std::move(module), group, config, std::move(waiting)));
   if (group.world_size() == 1) return model;
   if (const Result<void> same = model->verify_against_rank_0(); !same) return tl::make_unexpected(same.error());
   model->broadcast_state();
@@ -116,7 +121,7 @@ void DistributedModel::build_reducer() {
     reducer_->set_static_graph();
     logger_->set_static_graph();
   }
-  if (auto hook = make_comm_hook(config_, group_.c10d(), group_.device(), traffic_.bytes))
+  if (auto hook = make_comm_hook(config_, group_.c10d(), group_.device(), traffic_.bytes, waiting_))
     reducer_->register_comm_hook(std::move(hook));
 }
 
@@ -149,6 +154,12 @@ at::Tensor DistributedModel::forward(const std::function<at::Tensor()>& compute_
 }
 
 void DistributedModel::backward(const at::Tensor& loss) {
+  if (reducer_ && synchronize_ && waiting_) {
+    // Queued before the reducer's own callback, which waits for the buckets.
+    loss.register_hook([&waiting = waiting_](const at::Tensor&) {
+      torch::autograd::Engine::get_default_engine().queue_callback(waiting);
+    });
+  }
   loss.backward();
   if (reducer_ && synchronize_) check_all_were_reduced();
 }

@@ -33,8 +33,11 @@ class DistributedModel {
   // Called by all ranks of the group, which must outlive the model. The module is on its device. Afterwards parameters
   // and buffers are rank 0's. kConfig, on all ranks, when a parameter or buffer differs in name, shape or type from
   // rank 0's; the message names it. kConfig as convert_sync_batch_norm() (sync_batch_norm.h).
+  // `waiting` is called in every backward pass that averages over the ranks, when this rank's own gradients are done
+  // and those of the others are waited for (on a CUDA device: when the host has given all of it to the device).
   static Result<std::unique_ptr<DistributedModel>> create(std::shared_ptr<torch::nn::Module> module,
-                                                          const RankGroup& group, const DdpConfig& config);
+                                                          const RankGroup& group, const DdpConfig& config,
+                                                          std::function<void()> waiting = {});
   ~DistributedModel();
   DistributedModel(const DistributedModel&) = delete;
   DistributedModel& operator=(const DistributedModel&) = delete;
@@ -74,7 +77,8 @@ class DistributedModel {
   GradientTraffic traffic() const { return traffic_; }
 
  private:
-  DistributedModel(std::shared_ptr<torch::nn::Module> module, const RankGroup& group, const DdpConfig& config);
+  DistributedModel(std::shared_ptr<torch::nn::Module> module, const RankGroup& group, const DdpConfig& config,
+                   std::function<void()> waiting);
   Result<void> verify_against_rank_0() const;
   void build_reducer();
   void check_all_were_reduced() const;
@@ -82,6 +86,7 @@ class DistributedModel {
   std::shared_ptr<torch::nn::Module> module_;
   const RankGroup& group_;
   DdpConfig config_;
+  std::function<void()> waiting_;
   std::vector<NamedTensor> parameters_;
   std::shared_ptr<c10d::Reducer> reducer_;  // null in a world of one, or where nothing is trainable
   std::shared_ptr<c10d::Logger> logger_;

@@ -174,7 +174,8 @@ Result<void> RankProcess::build() {
   module->to(device_);
   if (config_.cuda.channels_last) to_channels_last(*module);
   module->train();
-  Result<std::unique_ptr<DistributedModel>> model = DistributedModel::create(std::move(module), group_, config_.ddp);
+  Result<std::unique_ptr<DistributedModel>> model =
+      DistributedModel::create(std::move(module), group_, config_.ddp, [this] { telemetry_->enter(Phase::kComm); });
   if (!model) return tl::make_unexpected(model.error());
   model_ = std::move(*model);
   Result<std::unique_ptr<TrainStep>> step =

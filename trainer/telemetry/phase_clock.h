@@ -16,14 +16,16 @@ enum class Phase {
   kDataWait,
   kForward,
   kBackward,
+  kComm,  // own gradients are done, those of the other ranks are waited for
   kOptimizer,
   kEval,
   kCheckpoint,
   kOther
 };
 
-inline constexpr std::array<std::string_view, 10> kPhaseNames = {
-    "startup", "rendezvous", "restore", "data_wait", "forward", "backward", "optimizer", "eval", "checkpoint", "other"};
+inline constexpr std::array<std::string_view, 11> kPhaseNames = {"startup", "rendezvous", "restore", "data_wait",
+                                                                 "forward", "backward",   "comm",    "optimizer",
+                                                                 "eval",    "checkpoint", "other"};
 
 // Thread-safe.
 class PhaseClock {

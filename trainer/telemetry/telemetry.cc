@@ -24,6 +24,7 @@ std::string_view status_phase_of(Phase phase) {
     case Phase::kDataWait:
     case Phase::kForward:
     case Phase::kBackward:
+    case Phase::kComm:
     case Phase::kOptimizer:
     case Phase::kOther:
       return "train";

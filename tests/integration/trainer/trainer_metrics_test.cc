@@ -1,4 +1,5 @@
 // What a run tells about itself over HTTP.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -123,6 +124,38 @@ TEST(RunMetrics, StatusIsServedBeforeTheRanksHaveMet) {
   ranks.rank(0).signal(SIGTERM);
   EXPECT_EQ(ranks.rank(0).wait(), 75);
   EXPECT_EQ(ranks.last_word(0).reason, "Interrupted");
+}
+
+struct StepTime {
+  double own = 0;   // of rank 0, for its part of the steps
+  double comm = 0;  // of rank 0, waiting for rank 1
+};
+
+// Of forty steps or more, in which one rank's forward takes 20 ms longer than it must.
+StepTime time_beside_slow_rank(int slow, int hidden) {
+  TrainerRanks ranks(
+      2, {.config = std::string(kLong) +
+                    fmt::format("model: {{hidden: {}, dropout: 0.0, fault: {{kind: slow, rank: {}}}}}\n", hidden, slow),
+          .arguments = {"--metrics-port", "auto"},
+          .environment = {},
+          .folder = {}});
+  EXPECT_TRUE(wait_for_step(ranks, 40));
+  const std::string metrics = http_get(ranks.metrics_port(0), kMetricsPath);
+  const auto seconds = [&](const std::string& phase) {
+    return value_of(metrics, "trainer_phase_seconds_total{rank=\"0\",phase=\"" + phase + "\"}");
+  };
+  return {seconds("forward") + seconds("backward") + seconds("optimizer"), seconds("comm")};
+}
+
+// Gradients of less and of more than a MiB take different ways to the other ranks.
+TEST(RunMetrics, WaitingForASlowRankIsCommunicationOnTheOthers) {
+  for (const int hidden : {16, 50000}) {
+    const StepTime beside_it = time_beside_slow_rank(1, hidden);
+    const StepTime itself = time_beside_slow_rank(0, hidden);
+    EXPECT_GT(beside_it.comm, beside_it.own) << hidden;
+    EXPECT_GT(beside_it.comm, 40 * 0.02 / 2) << hidden;
+    EXPECT_LT(itself.comm, itself.own) << hidden;
+  }
 }
 
 }  // namespace

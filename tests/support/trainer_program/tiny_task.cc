@@ -10,12 +10,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <limits>
 #include <stdexcept>
+#include <thread>
 
 #include "trainer/data/collate.h"
 #include "trainer/nn/batch_norm.h"
@@ -151,6 +153,7 @@ class TinyTask final : public Task {
       const at::NoGradGuard no_grad;
       model.parameters().front().add_(1);
     }
+    if (fault_.here("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     at::Tensor loss = loss_of(model, batch);
     if (fault_.step == step_ && fault_.here("nan")) loss = loss * std::numeric_limits<double>::quiet_NaN();
     if (fault_.step <= step_ && fault_.here("nan_from")) loss = loss * std::numeric_limits<double>::quiet_NaN();
@@ -196,7 +199,8 @@ class TinyTask final : public Task {
 
  private:
   void describe_fault(Fields& fault) {
-    fault.field("kind", fault_.kind, "throw, nan, shape, prepare, prepare_data, stall_data, stall_eval or diverge");
+    fault.field("kind", fault_.kind,
+                "throw, nan, shape, prepare, prepare_data, stall_data, stall_eval, diverge or slow");
     fault.field("rank", fault_.rank, at_least(0), "of the rank that fails");
     fault.field("step", fault_.step, at_least(0), "of this process, from 0");
   }
