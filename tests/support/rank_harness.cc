@@ -85,7 +85,8 @@ TrainerRanks::TrainerRanks(int world_size, const TrainerOptions& options) {
   const std::filesystem::path config = logs_.path() / "trainer.yaml";
   // One thread: LibTorch's threads spin while they wait, and tests run side by side.
   std::ofstream(config) << options.config << "\nthreads: 1\n";
-  std::vector<std::string> argv = {test_trainer(), "--config", config.string()};
+  const std::string program_path = options.program.empty() ? test_trainer() : options.program;
+  std::vector<std::string> argv = {program_path, "--config", config.string()};
   argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
   const int port = world_size > 1 ? free_port() : 0;
   for (int rank = 0; rank < world_size; ++rank) {

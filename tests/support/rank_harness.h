@@ -28,6 +28,7 @@ struct TrainerOptions {
   std::vector<std::string> arguments;              // after --config FILE
   std::map<std::string, std::string> environment;  // on top of the contract's; an empty value removes a variable
   std::filesystem::path folder;                    // working directory of the ranks, for the configuration's paths
+  std::string program{};                           // empty: test_trainer()
 };
 
 // The ranks of one job, each with its termination log.

@@ -62,6 +62,7 @@ void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks) {
   if (config.early_stopping.patience && config.eval.every_epochs == 0 && config.eval.every_steps == 0) {
     fields.problem("early_stopping", "looks at evaluations; set eval.every_epochs or eval.every_steps above 0");
   }
+  section("report", config.report, "the history of the run as files");
   section("ddp", config.ddp, "distributed data parallel");
   section("cuda", config.cuda, "how the device is used");
   if (config.cuda.graphs && config.gradient.accumulation_steps > 1) {

@@ -22,6 +22,7 @@
 #include "trainer/config/loader.h"
 #include "trainer/config/nonfinite.h"
 #include "trainer/config/optimizer.h"
+#include "trainer/config/report.h"
 #include "trainer/config/pretrained.h"
 #include "trainer/config/scaling.h"
 #include "trainer/config/schedule.h"
@@ -47,6 +48,7 @@ struct TrainerConfig {
   CheckpointConfig checkpoint;
   EvalConfig eval;
   EarlyStoppingConfig early_stopping;
+  ReportConfig report;
   DdpConfig ddp;
   CudaConfig cuda;
   DistributedConfig distributed;

@@ -33,7 +33,12 @@ Result<TrainLoop> TrainLoop::create(const TrainParts& parts) {
 }
 
 TrainLoop::TrainLoop(const TrainParts& parts, DistributedSampler sampler)
-    : parts_(parts), sampler_(sampler), stop_(parts.stop, parts.group), evals_(parts), passes_(parts) {}
+    : parts_(parts),
+      sampler_(sampler),
+      stop_(parts.stop, parts.group),
+      evals_(parts),
+      report_(parts.config.report, parts.config.checkpoint.dir, parts.group, parts.telemetry, parts.clock),
+      passes_(parts) {}
 
 Result<TrainSummary> TrainLoop::run() {
   if (const Result<void> restored = restore(); !restored) return tl::make_unexpected(restored.error());
@@ -56,6 +61,7 @@ Result<TrainSummary> TrainLoop::run() {
 Result<void> TrainLoop::restore() {
   stateful_ = parts_.step.stateful();
   for (Stateful* part : evals_.stateful()) stateful_.push_back(part);
+  if (report_.wanted()) stateful_.push_back(&report_);
   if (parts_.checkpointer != nullptr) {
     const Result<std::optional<Position>> restored = parts_.checkpointer->restore(parts_.model, stateful_);
     if (!restored) return tl::make_unexpected(restored.error());
@@ -117,6 +123,7 @@ void TrainLoop::step_done(int64_t samples, SteadyTime begin) {
   const int64_t global_samples = samples * parts_.group.world_size();  // the sampler gives all ranks as many
   position_.step += 1;
   position_.epoch_samples += global_samples;
+  report_.trained(parts_.step.loss(), samples, learning_rate);
   step_seconds_ = std::chrono::duration<double>(parts_.clock.steady() - begin).count();
   summary_.samples += global_samples;
   summary_.train_seconds += step_seconds_;
@@ -213,6 +220,7 @@ Result<void> TrainLoop::check_parameters() {
 Result<void> TrainLoop::save(SaveUntil until) {
   if (parts_.checkpointer == nullptr) return {};
   if (const Result<void> finite = look(); !finite) return finite;  // never save what is not a number
+  report_.settle();
   const Result<void> saved = parts_.checkpointer->save(position_, parts_.model, stateful_, until);
   parts_.telemetry.enter(Phase::kOther);
   return saved;
@@ -234,7 +242,9 @@ Result<void> TrainLoop::stop() {
 // True when the model is the best so far.
 Result<bool> TrainLoop::evaluate() {
   if (const Result<void> finite = look(); !finite) return tl::make_unexpected(finite.error());
-  return evals_.run(position_.step);
+  const Result<bool> best = evals_.run(position_.step);
+  if (best) report_.evaluated(position_.step, epochs_done(), evals_.metrics());
+  return best;
 }
 
 bool TrainLoop::length_reached() const {
@@ -244,6 +254,12 @@ bool TrainLoop::length_reached() const {
 
 int64_t TrainLoop::steps_in_epoch(int64_t samples_done) const {
   return batch_count(sampler_.samples_per_rank(samples_done), parts_.plan.per_rank, parts_.config.batch.drop_last);
+}
+
+// With the part of the epoch under way.
+double TrainLoop::epochs_done() const {
+  const double left = static_cast<double>(steps_in_epoch(position_.epoch_samples));
+  return static_cast<double>(position_.epoch) + 1 - left / static_cast<double>(steps_in_epoch(0));
 }
 
 // Of this rank; 0 where the epoch is over.

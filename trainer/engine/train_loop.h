@@ -11,6 +11,7 @@
 #include "trainer/device/batch_feed.h"
 #include "trainer/engine/eval_loop.h"
 #include "trainer/engine/pass_loop.h"
+#include "trainer/engine/run_report.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/train_parts.h"
 #include "trainer/optim/schedule.h"
@@ -69,11 +70,13 @@ class TrainLoop {
   ScheduleTime schedule_time() const;
   double rate(double lr) const;
   int64_t target_steps() const;
+  double epochs_done() const;
 
   TrainParts parts_;
   DistributedSampler sampler_;
   StopAgreement stop_;
   EvalLoop evals_;
+  RunReport report_;
   PassLoop passes_;
   std::unique_ptr<Loader> loader_;
   std::vector<Stateful*> stateful_;  // what a checkpoint holds besides the model

@@ -156,12 +156,12 @@ class Resnet final : public ImageModel {
     at::Tensor x = bn1_->forward(conv1_->forward(as_channels_last(images)));
     x = (pools_ ? at::max_pool2d(x, 3, 2, 1) : x).relu_();  // the order makes no difference but in work
     for (Stage& stage : stages_) x = stage->forward(x);
-    return fc_->forward(at::adaptive_avg_pool2d(x, 1).flatten(1));
+    return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 
  private:
   void initialise_convolutions() {
-    for (const auto& module : modules()) {
+    for (const auto& module : modules(/*include_self=*/false)) {
       if (auto* conv = module->as<torch::nn::Conv2d>())
         torch::nn::init::kaiming_normal_(conv->weight, 0, torch::kFanOut, torch::kReLU);
     }

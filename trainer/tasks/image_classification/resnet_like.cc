@@ -46,7 +46,7 @@ class ResnetLike final : public ImageModel {
     at::Tensor x = bn1_->forward(conv1_->forward(as_channels_last(images)));
     x = at::max_pool2d(x, 3, 2, 1).relu_();  // a quarter of the work of ReLU first; the result is the same
     x = layer3_->forward(layer2_->forward(layer1_->forward(x)));
-    return fc_->forward(at::adaptive_avg_pool2d(x, 1).flatten(1));
+    return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 
  private:
