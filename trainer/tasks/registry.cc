@@ -1,12 +1,14 @@
 #include "trainer/tasks/registry.h"
 
 #include "trainer/tasks/image_classification/task.h"
+#include "trainer/tasks/protein_diffusion/task.h"
 
 namespace oarlock {
 
 TaskTable builtin_tasks() {
   return {
       {"image_classification", make_image_classification},
+      {"protein_diffusion", make_protein_diffusion},
   };
 }
 
