@@ -19,15 +19,19 @@ write_targets() {
     kubectl -n oarlock-system get pods -l app.kubernetes.io/component=operator -o json | jq '.items | map({job: "oarlock-operator", pod: .})'
     kubectl get pods -l oarlock.dev/job-name -o json | jq '.items | map({job: "trainingjobs", pod: .})'
   } | jq -s 'add | map({targets: [.pod.status.podIP + ":" + (.pod.spec.containers[].ports[]? | select(.name == "metrics") | .containerPort | tostring)],
-                      labels: {job: .job, pod: .pod.metadata.name}})' >"$work/targets.json.new"
+                      labels: ({job: .job, pod: .pod.metadata.name, namespace: .pod.metadata.namespace}
+                        + if .pod.metadata.labels["oarlock.dev/job-name"] then {trainingjob: .pod.metadata.labels["oarlock.dev/job-name"]} else {} end)})' >"$work/targets.json.new"
   mv "$work/targets.json.new" "$work/targets.json"
 }
 cat >"$work/prometheus.yml" <<'CONFIG'
-global: {scrape_interval: 2s}
+global: {scrape_interval: 2s, evaluation_interval: 2s}
+rule_files: [oarlock.rules.yml]
 scrape_configs:
   - job_name: all
+    honor_labels: true   # the operator's series of jobs have a namespace of their own
     file_sd_configs: [{files: [targets.json], refresh_interval: 2s}]
 CONFIG
+cp charts/oarlock/files/rules/oarlock.rules.yml "$work/"
 promtool check config "$work/prometheus.yml" >/dev/null
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/tsdb" --web.listen-address="127.0.0.1:$port" >"$work/prometheus.log" 2>&1 &
@@ -37,6 +41,7 @@ query() { curl -fsS --get "http://127.0.0.1:$port/api/v1/query" --data-urlencode
 query_is() { [[ $(query "$1") == "$2" ]]; }
 wait_for 30 "Prometheus answers" query "vector(1)"
 
+started=$(date +%s)
 step "apply"
 kubectl apply -f manifests/examples/fashion-mnist.yaml
 wait_for 120 "both pods run" bash -c '[[ $(kubectl get pods -l oarlock.dev/job-name=fashion-mnist --field-selector=status.phase=Running -o name | wc -l) == 2 ]]'
@@ -70,3 +75,7 @@ accuracy=$(grep -o '"accuracy":[0-9.]*' <<<"$logs" | tail -1 | cut -d: -f2)
 awk -v a="${accuracy:-0}" 'BEGIN {exit !(a >= 0.89)}' || broken "the accuracy is '$accuracy'"
 grep -q '"parameters_bitwise_equal":true' <<<"$logs" || broken "the summary does not say that the ranks' parameters are equal"
 echo "accuracy $accuracy"
+
+step "every panel of every dashboard has data"
+tests/e2e/dashboard_queries.py "http://127.0.0.1:$port" "$started" charts/oarlock/files/dashboards/*.json
+[[ $(query 'count(ALERTS{alertstate="firing"})') == "" ]] || broken "alerts fire: $(query 'ALERTS{alertstate="firing"}')"

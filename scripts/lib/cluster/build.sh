@@ -92,26 +92,41 @@ build_pause() {
 }
 
 # A module with one exact requirement builds what 'go install' refuses because of replace directives.
+# build_module_program NAME MODULE VERSION PACKAGE [LDFLAGS [REPLACEMENT]]: the last one as in the module's own go.mod.
 build_module_program() {
-  local name=$1 module=$2 version=$3 package=$4
+  local name=$1 module=$2 version=$3 package=$4 flags=${5:-} replacement=${6:-}
   [[ -x $(program "$name") ]] && return 0
   rm -rf "${kGoWork:?}/$name"
   mkdir -p "$kGoWork/$name"
   cd "$kGoWork/$name"
   printf 'module oarlock.dev/%s-build\n\ngo %s.0\n\nrequire %s %s\n' "$name" "$kGoMinimum" "$module" "$version" >go.mod
-  timed_build "$name" "$(program "$name")" "$package" ""
+  [[ -z $replacement ]] || echo "replace $replacement" >>go.mod
+  timed_build "$name" "$(program "$name")" "$package" "$flags"
+}
+
+# Charts are rendered for this Kubernetes where there is no cluster to ask.
+build_helm() {
+  local minor util=helm.sh/helm/v3/pkg/chartutil lint=helm.sh/helm/v3/pkg/lint/rules
+  minor=$(cut -d. -f2 <<<"$kKubernetesVersion")
+  build_module_program helm helm.sh/helm/v3 "$kHelmVersion" helm.sh/helm/v3/cmd/helm \
+    "-X $util.k8sVersionMajor=1 -X $util.k8sVersionMinor=$minor -X $lint.k8sVersionMajor=1 -X $lint.k8sVersionMinor=$minor"
+  build_module_program helm-unittest github.com/helm-unittest/helm-unittest "$kHelmUnittestVersion" \
+    github.com/helm-unittest/helm-unittest/cmd/helm-unittest \
+    "-X $util.k8sVersionMajor=1 -X $util.k8sVersionMinor=$minor" \
+    "github.com/vmware-labs/yaml-jsonpath v0.3.2 => github.com/helm-unittest/yaml-jsonpath v0.4.0"
 }
 
 build_cluster_programs() {
   local name done=1
-  for name in "${kKubernetesPrograms[@]}" pause etcd coredns; do [[ -x $(program "$name") ]] || done=0; done
+  for name in "${kKubernetesPrograms[@]}" pause etcd coredns helm helm-unittest; do [[ -x $(program "$name") ]] || done=0; done
   [[ $done == 1 ]] && { rm -rf "$kGoWork"; return 0; }
   [[ $(uname -s) == Linux ]] || die -c 69 "the cluster needs Linux"
   go_dir=$(ensure_go)
   mkdir -p "$kGoWork"
-  say "building Kubernetes, etcd and CoreDNS with $("$go_dir/go" version | cut -d' ' -f3): about 10 minutes on 2 cores, once"
+  say "building Kubernetes, etcd, CoreDNS and Helm with $("$go_dir/go" version | cut -d' ' -f3): about 10 minutes on 2 cores, once"
   ( build_kubernetes )
   ( build_module_program etcd go.etcd.io/etcd/server/v3 "$kEtcdVersion" go.etcd.io/etcd/server/v3 )
+  ( build_helm )
   ( build_module_program coredns github.com/coredns/coredns "$kCoreDnsVersion" github.com/coredns/coredns )
   rm -rf "$kGoWork"
 }

@@ -4,6 +4,8 @@
 kKubernetesVersion=v1.35.4
 kEtcdVersion=v3.6.16
 kCoreDnsVersion=v1.15.0
+kHelmVersion=v3.22.0
+kHelmUnittestVersion=v1.1.2
 kKwokVersion=v0.8.0                # kwok and the rivals are for scripts/bench operator only
 kTrainingOperatorVersion=v1.9.3
 kJobSetVersion=v0.10.1
@@ -22,6 +24,8 @@ program() {
   case $1 in
     etcd) echo "$OARLOCK_BIN/etcd-$kEtcdVersion" ;;
     coredns) echo "$OARLOCK_BIN/coredns-$kCoreDnsVersion" ;;
+    helm) echo "$OARLOCK_BIN/helm-$kHelmVersion" ;;
+    helm-unittest) echo "$OARLOCK_BIN/helm-unittest-$kHelmUnittestVersion" ;;
     kwok) echo "$OARLOCK_BIN/kwok-$kKwokVersion" ;;
     training-operator) echo "$OARLOCK_BIN/training-operator-$kTrainingOperatorVersion" ;;
     jobset) echo "$OARLOCK_BIN/jobset-$kJobSetVersion" ;;

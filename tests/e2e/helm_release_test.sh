@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# The chart's life on a real cluster: install, helm test, upgrade and rollback under a running job, uninstall.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+source scripts/lib/common.sh
+source scripts/lib/cluster/versions.sh
+source scripts/lib/cluster/oci_archive.sh
+use_cluster
+helm() { "$(program helm)" --namespace oarlock-chart "$@"; }
+work=$(mktemp -d)
+finish() {
+  local status=$?
+  [[ $status -eq 0 ]] || { describe_world; kubectl -n oarlock-chart get all,events; kubectl -n oarlock-chart logs -l app.kubernetes.io/name=oarlock --all-containers --tail=40; } >&2 || true
+  # The other tests' operator goes on; theirs is the CRD that stays.
+  helm uninstall blue >/dev/null 2>&1 || true
+  kubectl delete namespace oarlock-chart --wait=false >/dev/null 2>&1 || true
+  kubectl delete tj --all --wait=false >/dev/null 2>&1 || true
+  kubectl apply -f manifests/crd -f manifests/install.yaml >/dev/null || true
+  kubectl -n oarlock-system scale deployment/oarlock-operator --replicas=1 >/dev/null || true
+  rm -rf "$work"
+}
+trap finish EXIT
+
+step "an image with kubectl, for helm test"
+install -D -m 755 "$(program kubectl)" "$work/root/kubectl"
+mkdir -p "$work/root/tmp"
+make_oci_archive "$work/kubectl.tar" docker.io/oarlock/kubectl:e2e "$work/root" '{"Entrypoint": ["/kubectl"], "User": "65532:65532"}'
+scripts/cluster load-image "$work/kubectl.tar"
+
+step "install beside nothing else"
+kubectl -n oarlock-system scale deployment/oarlock-operator --replicas=0
+wait_for 60 "the other operator is gone" bash -c '[[ -z $(kubectl -n oarlock-system get pods -o name) ]]'
+kubectl create namespace oarlock-chart
+kubectl label namespace oarlock-chart pod-security.kubernetes.io/enforce=restricted
+values=(--set replicas=2 --set networkPolicy.enabled=true --set tests.kubectlImage=docker.io/oarlock/kubectl:e2e)
+# The CRD was applied by kubectl before: the release takes it over.
+helm install blue charts/oarlock --take-ownership "${values[@]}" --wait --timeout 2m
+kubectl -n oarlock-chart rollout status deployment/blue-oarlock-operator --timeout=60s
+[[ $(kubectl get crd trainingjobs.oarlock.dev -o 'jsonpath={.metadata.annotations.helm\.sh/resource-policy}') == keep ]] || broken "the CRD would go with the release"
+
+step "helm test trains with two pods"
+helm test blue --timeout 5m
+
+step "a long job runs while the release is upgraded"
+job_from_example held '.spec.trainer.epochs = 1000 | .spec.trainer.checkpoint.every_steps = 50' | kubectl apply -f -
+wait_for 120 "it steps" bash -c '[[ $(kubectl get tj held -o "jsonpath={.status.progress.step}") -gt 0 ]]'
+pods() { kubectl get pods -l oarlock.dev/job-name=held -o 'jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[0].restartCount}{"\n"}{end}' | sort; }
+before=$(pods)
+step_before=$(field held .status.progress.step)
+operator_before=$(kubectl -n oarlock-chart get pods -l app.kubernetes.io/component=operator -o 'jsonpath={.items[*].metadata.uid}')
+helm upgrade blue charts/oarlock "${values[@]}" --set operator.logLevel=debug --set podAnnotations.change=one --wait --timeout 2m
+operator_after=$(kubectl -n oarlock-chart get pods -l app.kubernetes.io/component=operator --field-selector=status.phase=Running -o 'jsonpath={.items[*].metadata.uid}')
+[[ $operator_before != "$operator_after" ]] || broken "the upgrade did not replace the operators"
+wait_for 60 "progress is told by the new operator" bash -c '[[ $(kubectl get tj held -o "jsonpath={.status.progress.step}") -gt '"$step_before"' ]]'
+[[ $(pods) == "$before" ]] || broken "the upgrade disturbed the job: $before became $(pods)"
+
+step "rollback, and nothing is disturbed"
+helm rollback blue 1 --wait --timeout 2m
+step_before=$(field held .status.progress.step)
+wait_for 60 "progress goes on" bash -c '[[ $(kubectl get tj held -o "jsonpath={.status.progress.step}") -gt '"$step_before"' ]]'
+[[ $(pods) == "$before" ]] || broken "the rollback disturbed the job: $before became $(pods)"
+expect_field held .status.restarts.total 0
+
+step "uninstall keeps the CRD and the job"
+helm uninstall blue --wait --timeout 2m
+kubectl get crd trainingjobs.oarlock.dev -o name
+expect_field held .status.phase Running
+[[ $(pods) == "$before" ]] || broken "uninstalling disturbed the job"
+[[ -z $(kubectl -n oarlock-chart get deployments,services,roles -o name) ]] || broken "something of the release is left"
+
+step "and another release takes it up"
+kubectl apply -f manifests/crd -f manifests/install.yaml
+kubectl -n oarlock-system scale deployment/oarlock-operator --replicas=1
+step_before=$(field held .status.progress.step)
+wait_for 90 "progress goes on" bash -c '[[ $(kubectl get tj held -o "jsonpath={.status.progress.step}") -gt '"$step_before"' ]]'
+[[ $(pods) == "$before" ]] || broken "the change of operators disturbed the job"
+kubectl delete tj held --wait
