@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Slurm, without Kubernetes: a real controller and two real nodes, each in a network namespace of its own, run
-# examples/uniref50-sedd/slurm.sbatch (the guide's script) with srun, and `oarlock launch` under srun. Root of a process
+# examples/protein_diffusion/slurm.sbatch (the guide's script) with srun, and `oarlock launch` under srun. Root of a process
 # namespace: nothing outlives this script, and no port is shared with a run beside it.
 set -euo pipefail
 : "${OARLOCK_BIN:?}" "${OARLOCK_SOURCE:?}"
@@ -115,7 +115,7 @@ on 1 srun --nodes=2 --ntasks-per-node=2 -K oarlock-trainer --config "$work/train
 printf 'ok: a failure ends the step with %s\n' "$status"
 
 # The guide's script: queued, and requeued in the middle, it goes on from its newest checkpoint.
-sed -e 's/ntasks-per-node=4/ntasks-per-node=2/' -e '/gres=/d' "$OARLOCK_SOURCE/examples/uniref50-sedd/slurm.sbatch" >"$work/job.sbatch"
+sed -e 's/ntasks-per-node=4/ntasks-per-node=2/' -e '/gres=/d' "$OARLOCK_SOURCE/examples/protein_diffusion/slurm.sbatch" >"$work/job.sbatch"
 export CONFIG=$work/trainer.yaml SCRATCH=$work
 job=$(on 1 sbatch --parsable --output="$work/job.log" "$work/job.sbatch" steps=150 model.fault.kind=slow \
   --log-format json)
