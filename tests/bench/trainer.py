@@ -34,6 +34,7 @@ CASES = {
     "mlp": Case("mlp", 128, 24, "fused", 1.0),
     "cnn": Case("cnn", 64, 24, "fused", 1.0, channels_last=True),
     "resnet": Case("resnet", 8, 10, "fused", 1.0, channels_last=True),
+    "sedd": Case("sedd", 8, 20, "fused", 1.0),
 }
 
 OURS = """\
@@ -203,7 +204,7 @@ class Bench:
         return [figure]
 
 
-NAMES = ["small", "mlp", "cnn", "resnet", "loader", "checkpoint", "telemetry"]
+NAMES = ["small", "mlp", "cnn", "resnet", "sedd", "loader", "checkpoint", "telemetry"]
 
 
 def main():

@@ -12,6 +12,7 @@ from torch import distributed
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+import sedd
 from models import MODELS
 
 
@@ -39,9 +40,20 @@ def make_optimizer(name, kind, parameters):
     return torch.optim.AdamW(parameters, lr=1e-3, **options)
 
 
+def made(name, samples):
+    """The model, its inputs and labels, and what gives the loss of both."""
+    if name == "sedd":
+        inputs, labels = torch.rand((samples, 1 + sedd.LENGTH)), torch.randint(sedd.TOKENS, (samples, sedd.LENGTH))
+        return sedd.Sedd(), inputs, labels, lambda model, x, y: model(x, y)
+    make, shape, outputs = MODELS[name]
+    model = make()
+    inputs, labels = torch.randn((samples, *shape)), torch.randint(outputs, (samples,))
+    return model, inputs, labels, lambda model, x, y: functional.cross_entropy(model(x), y)
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", choices=MODELS, required=True)
+    parser.add_argument("--model", choices=[*MODELS, "sedd"], required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--samples", type=int, required=True)
@@ -54,11 +66,8 @@ def main():
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
     rank, world = distributed.get_rank(), distributed.get_world_size()
-    make, shape, outputs = MODELS[args.model]
     torch.manual_seed(0)
-    model = make()
-    inputs = torch.randn((args.samples, *shape))
-    labels = torch.randint(outputs, (args.samples,))
+    model, inputs, labels, loss_of = made(args.model, args.samples)
     if args.channels_last:
         model = model.to(memory_format=torch.channels_last)
     ddp = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
@@ -78,7 +87,7 @@ def main():
         x = inputs.index_select(0, index)
         if args.channels_last:
             x = x.contiguous(memory_format=torch.channels_last)
-        loss = functional.cross_entropy(ddp(x), labels.index_select(0, index))
+        loss = loss_of(ddp, x, labels.index_select(0, index))
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -3,10 +3,13 @@
 #include <ATen/ops/adaptive_avg_pool2d.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
+#include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
+
+#include "tests/bench/trainer/sedd.h"
 
 namespace oarlock::bench {
 namespace {
@@ -18,7 +21,15 @@ constexpr int64_t kSmallDepth = 32;
 constexpr int64_t kMlpInputs = 1024;
 constexpr int64_t kClasses = 10;
 
-class Small final : public Model {
+class Classifier : public Model {
+ public:
+  virtual at::Tensor forward(const at::Tensor& x) = 0;
+  at::Tensor loss(const at::Tensor& input, const at::Tensor& label) final {
+    return nn::functional::cross_entropy(forward(input), label);
+  }
+};
+
+class Small final : public Classifier {
  public:
   Small() {
     for (int64_t i = 0; i < kSmallDepth; ++i) layers_->push_back(nn::Linear(kSmallWidth, kSmallWidth));
@@ -30,7 +41,7 @@ class Small final : public Model {
   nn::Sequential layers_;
 };
 
-class Mlp final : public Model {
+class Mlp final : public Classifier {
  public:
   Mlp()
       : fc1_(register_module("fc1", nn::Linear(kMlpInputs, 2048))),
@@ -47,7 +58,7 @@ nn::Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride, bool bi
   return nn::Conv2d(nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(bias));
 }
 
-class Cnn final : public Model {
+class Cnn final : public Classifier {
  public:
   Cnn()
       : conv1_(register_module("conv1", conv(3, 32, 3, 1, true))),
@@ -65,7 +76,7 @@ class Cnn final : public Model {
   nn::Linear fc1_, fc2_;
 };
 
-class BasicBlock final : public Model {
+class BasicBlock final : public Classifier {
  public:
   BasicBlock(int64_t in, int64_t out, int64_t stride)
       : conv1_(register_module("conv1", conv(in, out, 3, stride, false))),
@@ -88,7 +99,7 @@ class BasicBlock final : public Model {
   nn::Sequential shortcut_{nullptr};
 };
 
-class Resnet final : public Model {
+class Resnet final : public Classifier {
  public:
   Resnet()
       : conv1_(register_module("conv1", conv(3, 64, 3, 1, false))), bn1_(register_module("bn1", nn::BatchNorm2d(64))) {
@@ -126,6 +137,8 @@ std::shared_ptr<Model> make_model(ModelKind kind) {
       return std::make_shared<Cnn>();
     case ModelKind::kResnet:
       return std::make_shared<Resnet>();
+    case ModelKind::kSedd:
+      return make_sedd();
   }
   return nullptr;
 }
@@ -139,10 +152,19 @@ std::vector<int64_t> input_shape(ModelKind kind) {
     case ModelKind::kCnn:
     case ModelKind::kResnet:
       return {3, 32, 32};
+    case ModelKind::kSedd:
+      return {1 + kSeddLength};
   }
   return {};
 }
 
-int64_t outputs(ModelKind kind) { return kind == ModelKind::kSmall ? kSmallWidth : kClasses; }
+std::vector<int64_t> label_shape(ModelKind kind) {
+  return kind == ModelKind::kSedd ? std::vector<int64_t>{kSeddLength} : std::vector<int64_t>{};
+}
+
+int64_t outputs(ModelKind kind) {
+  if (kind == ModelKind::kSedd) return kSeddTokens;
+  return kind == ModelKind::kSmall ? kSmallWidth : kClasses;
+}
 
 }  // namespace oarlock::bench

@@ -8,19 +8,22 @@
 
 namespace oarlock::bench {
 
-enum class ModelKind { kSmall, kMlp, kCnn, kResnet };
+enum class ModelKind { kSmall, kMlp, kCnn, kResnet, kSedd };
 
 class Model : public torch::nn::Module {
  public:
-  virtual at::Tensor forward(const at::Tensor& x) = 0;
+  // The mean over the samples.
+  virtual at::Tensor loss(const at::Tensor& input, const at::Tensor& label) = 0;
 };
 
 // small: 32 Linear(64, 64) one after the other. mlp: 1024-2048-2048-1024-10, 8.4 M parameters. cnn: the CIFAR network
-// of two convolutions, 1.1 M. resnet: ResNet-18 for CIFAR, 11.2 M.
+// of two convolutions, 1.1 M. resnet: ResNet-18 for CIFAR, 11.2 M. sedd:
+// that of protein_diffusion with its loss, 1.0 M.
 std::shared_ptr<Model> make_model(ModelKind kind);
 
 // Of one sample.
 std::vector<int64_t> input_shape(ModelKind kind);
-int64_t outputs(ModelKind kind);
+std::vector<int64_t> label_shape(ModelKind kind);
+int64_t outputs(ModelKind kind);  // labels are below
 
 }  // namespace oarlock::bench

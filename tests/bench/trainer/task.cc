@@ -1,7 +1,6 @@
 #include "tests/bench/trainer/task.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <torch/nn/functional/loss.h>
 #include <torch/types.h>
 
 #include <cstdlib>
@@ -19,10 +18,13 @@ class MemoryData final : public Dataset {
  public:
   MemoryData(ModelKind kind, int64_t samples) {
     at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(1);
-    std::vector<int64_t> shape = input_shape(kind);
-    shape.insert(shape.begin(), samples);
-    inputs_ = torch::randn(shape, generator);
-    labels_ = torch::randint(outputs(kind), {samples}, generator, torch::kLong);
+    const auto with_samples = [samples](std::vector<int64_t> shape) {
+      shape.insert(shape.begin(), samples);
+      return shape;
+    };
+    const std::vector<int64_t> inputs = with_samples(input_shape(kind));
+    inputs_ = kind == ModelKind::kSedd ? torch::rand(inputs, generator) : torch::randn(inputs, generator);
+    labels_ = torch::randint(outputs(kind), with_samples(label_shape(kind)), generator, torch::kLong);
   }
 
   int64_t size() const override { return labels_.size(0); }
@@ -54,7 +56,8 @@ class BenchTask final : public Task {
                                   {{"small", ModelKind::kSmall},
                                    {"mlp", ModelKind::kMlp},
                                    {"cnn", ModelKind::kCnn},
-                                   {"resnet", ModelKind::kResnet}},
+                                   {"resnet", ModelKind::kResnet},
+                                   {"sedd", ModelKind::kSedd}},
                                   "what is timed");
         },
         "the model");
@@ -92,7 +95,7 @@ class BenchTask final : public Task {
 
  private:
   static at::Tensor loss_of(torch::nn::Module& model, const Batch& batch) {
-    return torch::nn::functional::cross_entropy(dynamic_cast<Model&>(model).forward(batch["input"]), batch["label"]);
+    return dynamic_cast<Model&>(model).loss(batch["input"], batch["label"]);
   }
 
   void write_record() {
