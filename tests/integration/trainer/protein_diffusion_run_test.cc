@@ -120,15 +120,16 @@ TEST(ProteinDiffusionRun, KilledAndResumedItIsBitwiseTheSame) {
 TEST(ProteinDiffusionRun, IndependentResiduesAreLearnedDownToTheirEntropy) {
   const ProteinFolder folder;
   folder.write("train.fasta", 4000, 64, 64, 5);
-  folder.write("eval.fasta", 3000, 64, 64, 6);
+  folder.write("eval.fasta", 2000, 64, 64, 6);
   const TemporaryFolder samples;
   TrainerRanks ranks(
-      1, options("task: protein_diffusion\nseed: 2\nsteps: 400\nbatch: {size: 32}\n"
-                 "model: {tokens: 25, length: 64, hidden_size: 32, cond_dim: 16, n_blocks: 1, n_heads: 2, dropout: 0}\n"
-                 "optimizer: {name: adamw, lr: 0.005}\nschedule: {name: cosine, warmup_steps: 20}\n"
-                 "gradient: {clip_norm: 1}\nema: {enabled: true, decay: 0.99}\neval: {batch_size: 100}\n"
-                 "sampling: {samples: 200, batch_size: 100, steps: 40, every_steps: 0, folder: " +
-                 samples.path().string() + "}\n" + data_of(folder)));
+      1,
+      options("task: protein_diffusion\nseed: 2\nsteps: 250\nbatch: {size: 32}\n"
+              "model: {tokens: 25, length: 64, hidden_size: 32, cond_dim: 16, n_blocks: 1, n_heads: 2, dropout: 0}\n"
+              "optimizer: {name: adamw, lr: 0.005}\nschedule: {name: cosine, warmup_steps: 20}\n"
+              "gradient: {clip_norm: 1}\nema: {enabled: true, decay: 0.99}\neval: {batch_size: 100, every_epochs: 0}\n"
+              "sampling: {samples: 100, batch_size: 100, steps: 30, every_steps: 0, folder: " +
+              samples.path().string() + "}\n" + data_of(folder)));
   EXPECT_THAT(ranks.wait(), ElementsAre(0)) << ranks.rank(0).err();
   double entropy = 0;
   for (const double share : test::residue_shares()) entropy -= share * std::log(share);
@@ -139,6 +140,18 @@ TEST(ProteinDiffusionRun, IndependentResiduesAreLearnedDownToTheirEntropy) {
   const nlohmann::json sampled = ranks.log_line(0, "samples");
   EXPECT_LT(sampled["frequency_distance"].get<double>(), 0.05) << sampled;
   EXPECT_NEAR(sampled["mean_length"].get<double>(), 64, 1);
+}
+
+TEST(ProteinDiffusionRun, TheExamplesConfigurationsAreAccepted) {
+  int examples = 0;
+  for (const auto& file : std::filesystem::directory_iterator(OARLOCK_SOURCE "/examples/protein_diffusion")) {
+    if (file.path().extension() != ".yaml") continue;
+    ++examples;
+    test::Program trainer({kTrainer, "--config", file.path().string(), "--print-config"});
+    EXPECT_EQ(trainer.wait(), 0) << trainer.err();
+    EXPECT_THAT(trainer.out(), HasSubstr("task: protein_diffusion"));
+  }
+  EXPECT_EQ(examples, 2);
 }
 
 TEST(ProteinDiffusionRun, BadConfigurationsAndDataAreNamed) {

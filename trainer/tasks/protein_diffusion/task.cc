@@ -86,8 +86,9 @@ class ProteinDiffusion final : public Task {
             .rows = {}};
   }
 
-  // Every loss is a bound in nats: the model's -ln p is at most that. Beside the loss of residues stands what it would
-  // be if only their frequencies in the training data were known.
+  // Where noise ends in the limiting state, as loglinear does up to eps, every loss is a bound in nats: the model's
+  // -ln p is at most that. (cosine leaves much of a sequence as it was, and what that is worth is in no loss.) Beside
+  // the loss of residues stands what it would be if only their frequencies in the training data were known.
   Metrics metrics(const MetricSums& totals, const EvalRows& /*rows*/) const override {
     const double count = totals.at("count");
     const double token_loss = totals.at("token_loss") / (count * static_cast<double>(config_.model.length));
