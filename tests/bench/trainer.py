@@ -33,6 +33,7 @@ CASES = {
     "small": Case("small", 32, 600, "fused", 0.6),
     "mlp": Case("mlp", 128, 24, "fused", 1.0),
     "cnn": Case("cnn", 64, 24, "fused", 1.0, channels_last=True),
+    "resnet_like": Case("resnet_like", 32, 20, "fused", 1.0, channels_last=True),
     "resnet": Case("resnet", 8, 10, "fused", 1.0, channels_last=True),
     "sedd": Case("sedd", 8, 20, "fused", 1.0),
 }
@@ -204,7 +205,7 @@ class Bench:
         return [figure]
 
 
-NAMES = ["small", "mlp", "cnn", "resnet", "sedd", "loader", "checkpoint", "telemetry"]
+NAMES = ["small", "mlp", "cnn", "resnet_like", "resnet", "sedd", "loader", "checkpoint", "telemetry"]
 
 
 def main():

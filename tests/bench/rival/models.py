@@ -31,6 +31,27 @@ def conv(inputs, outputs, kernel, stride):
     return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
 
 
+class ResnetLike(nn.Module):
+    """The ResNetModel of the guide "Multi-GPU Distributed Training"."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1 = conv(3, 64, 7, 2), nn.BatchNorm2d(64)
+        self.relu, self.maxpool = nn.ReLU(inplace=True), nn.MaxPool2d(3, stride=2, padding=1)
+        self.layer1, self.layer2, self.layer3 = self.layer(64, 64, 1), self.layer(64, 128, 2), self.layer(128, 256, 2)
+        self.avgpool, self.fc = nn.AdaptiveAvgPool2d((1, 1)), nn.Linear(256, 10)
+
+    @staticmethod
+    def layer(inputs, outputs, stride):
+        return nn.Sequential(conv(inputs, outputs, 3, stride), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True),
+                             conv(outputs, outputs, 3, 1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
+
+    def forward(self, x):
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        x = self.layer3(self.layer2(self.layer1(x)))
+        return self.fc(torch.flatten(self.avgpool(x), 1))
+
+
 class BasicBlock(nn.Module):
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -70,5 +91,6 @@ MODELS = {
     "small": (small, (64,), 64),
     "mlp": (Mlp, (1024,), 10),
     "cnn": (Cnn, (3, 32, 32), 10),
+    "resnet_like": (ResnetLike, (3, 32, 32), 10),
     "resnet": (Resnet, (3, 32, 32), 10),
 }

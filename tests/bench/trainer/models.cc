@@ -11,6 +11,8 @@
 
 #include "tests/bench/trainer/sedd.h"
 
+#include "trainer/tasks/image_classification/resnet_like.h"
+
 namespace oarlock::bench {
 namespace {
 
@@ -52,6 +54,15 @@ class Mlp final : public Classifier {
 
  private:
   nn::Linear fc1_, fc2_, fc3_, fc4_;
+};
+
+class ResnetLike final : public Classifier {
+ public:
+  ResnetLike() : model_(register_module("model", make_resnet_like(/*channels=*/3, /*width=*/64, kClasses))) {}
+  at::Tensor forward(const at::Tensor& x) override { return model_->forward(x); }
+
+ private:
+  std::shared_ptr<ImageModel> model_;
 };
 
 nn::Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride, bool bias) {
@@ -135,6 +146,8 @@ std::shared_ptr<Model> make_model(ModelKind kind) {
       return std::make_shared<Mlp>();
     case ModelKind::kCnn:
       return std::make_shared<Cnn>();
+    case ModelKind::kResnetLike:
+      return std::make_shared<ResnetLike>();
     case ModelKind::kResnet:
       return std::make_shared<Resnet>();
     case ModelKind::kSedd:
@@ -150,6 +163,7 @@ std::vector<int64_t> input_shape(ModelKind kind) {
     case ModelKind::kMlp:
       return {kMlpInputs};
     case ModelKind::kCnn:
+    case ModelKind::kResnetLike:
     case ModelKind::kResnet:
       return {3, 32, 32};
     case ModelKind::kSedd:

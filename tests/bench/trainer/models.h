@@ -8,7 +8,7 @@
 
 namespace oarlock::bench {
 
-enum class ModelKind { kSmall, kMlp, kCnn, kResnet, kSedd };
+enum class ModelKind { kSmall, kMlp, kCnn, kResnetLike, kResnet, kSedd };
 
 class Model : public torch::nn::Module {
  public:
@@ -17,8 +17,8 @@ class Model : public torch::nn::Module {
 };
 
 // small: 32 Linear(64, 64) one after the other. mlp: 1024-2048-2048-1024-10, 8.4 M parameters. cnn: the CIFAR network
-// of two convolutions, 1.1 M. resnet: ResNet-18 for CIFAR, 11.2 M. sedd:
-// that of protein_diffusion with its loss, 1.0 M.
+// of two convolutions, 1.1 M. resnet_like: that of image_classification, 1.2 M. resnet: ResNet-18 for CIFAR, 11.2 M.
+// sedd: that of protein_diffusion with its loss, 1.0 M.
 std::shared_ptr<Model> make_model(ModelKind kind);
 
 // Of one sample.

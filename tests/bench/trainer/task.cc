@@ -56,6 +56,7 @@ class BenchTask final : public Task {
                                   {{"small", ModelKind::kSmall},
                                    {"mlp", ModelKind::kMlp},
                                    {"cnn", ModelKind::kCnn},
+                                   {"resnet_like", ModelKind::kResnetLike},
                                    {"resnet", ModelKind::kResnet},
                                    {"sedd", ModelKind::kSedd}},
                                   "what is timed");

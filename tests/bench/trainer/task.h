@@ -9,7 +9,7 @@
 namespace oarlock::bench {
 
 // data:  samples; record: file of rank 0 with what was measured, as JSON; empty: none
-// model: name (small | mlp | cnn | resnet | sedd)
+// model: name (small | mlp | cnn | resnet_like | resnet | sedd)
 std::unique_ptr<Task> make_bench_task(Fields& root);
 
 }  // namespace oarlock::bench
