@@ -167,7 +167,9 @@ TEST_P(Residual, TheSameSeedGivesTheSameWeightsAsInPython) {
 TEST_P(Residual, ForwardAndBackwardEqualPyTorch) {
   const auto model = seeded();
   load(*model, expected_state());
-  if (GetParam().shallow) EXPECT_TRUE(close(model->forward(images()), expected("logits"), 1e-5));
+  if (GetParam().shallow) {
+    EXPECT_TRUE(close(model->forward(images()), expected("logits"), 1e-5));
+  }
   load(*model, expected_state());
   model->to(at::kDouble);
   const at::Tensor image = images().to(at::kDouble);
