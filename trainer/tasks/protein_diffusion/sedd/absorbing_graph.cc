@@ -1,5 +1,6 @@
 #include "trainer/tasks/protein_diffusion/sedd/absorbing_graph.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/expm1.h>
 #include <ATen/ops/full_like.h>

@@ -1,5 +1,6 @@
 #include "trainer/tasks/protein_diffusion/sedd/categorical.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cumsum.h>
 
 namespace oarlock {

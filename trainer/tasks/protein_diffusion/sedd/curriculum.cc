@@ -1,5 +1,6 @@
 #include "trainer/tasks/protein_diffusion/sedd/curriculum.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/pow.h>
 
 #include <algorithm>

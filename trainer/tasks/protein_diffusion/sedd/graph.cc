@@ -1,5 +1,7 @@
 #include "trainer/tasks/protein_diffusion/sedd/graph.h"
 
+#include <ATen/TensorOperators.h>
+
 #include "trainer/tasks/protein_diffusion/sedd/absorbing_graph.h"
 #include "trainer/tasks/protein_diffusion/sedd/uniform_graph.h"
 

@@ -1,5 +1,7 @@
 #include "trainer/tasks/protein_diffusion/sedd/loss.h"
 
+#include <ATen/TensorOperators.h>
+
 namespace oarlock {
 
 at::Tensor position_losses(const LogScore& log_score, const Graph& graph, const NoiseConfig& noise,

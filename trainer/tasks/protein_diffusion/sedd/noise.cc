@@ -1,5 +1,6 @@
 #include "trainer/tasks/protein_diffusion/sedd/noise.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/log1p.h>

@@ -1,5 +1,6 @@
 #include "trainer/tasks/protein_diffusion/sedd/rotary.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>

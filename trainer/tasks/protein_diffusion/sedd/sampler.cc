@@ -1,5 +1,6 @@
 #include "trainer/tasks/protein_diffusion/sedd/sampler.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/full.h>

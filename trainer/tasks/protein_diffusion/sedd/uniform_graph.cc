@@ -1,5 +1,6 @@
 #include "trainer/tasks/protein_diffusion/sedd/uniform_graph.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/expm1.h>
 #include <ATen/ops/one_hot.h>
