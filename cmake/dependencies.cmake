@@ -15,6 +15,7 @@ pkg_check_modules(yaml_cpp REQUIRED IMPORTED_TARGET yaml-cpp)
 pkg_check_modules(tcmalloc REQUIRED IMPORTED_TARGET libtcmalloc_minimal)
 if(OARLOCK_OPERATOR)
   find_package(Boost 1.74 REQUIRED) # headers only
+  find_package(simdjson REQUIRED)
 endif()
 if(OARLOCK_TESTS)
   find_package(GTest REQUIRED)

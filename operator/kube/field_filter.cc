@@ -1,109 +1,60 @@
 #include "operator/kube/field_filter.h"
 
-#include <fmt/format.h>
+#include <simdjson.h>
 
 #include <nlohmann/json.hpp>
-#include <vector>
 
 namespace oarlock::kube {
 namespace {
 
 using Json = nlohmann::json;
 using Node = FieldFilter::Node;
+using simdjson::ondemand::json_type;
+using simdjson::ondemand::number_type;
 
-// Builds a tree of what the filter keeps. `skipping_` counts the open objects and arrays of a value that is left out.
-class FilteringHandler final : public nlohmann::json_sax<Json> {
- public:
-  FilteringHandler(const Node& root, Json& out) : out_(out), next_(&root) {}
+constexpr size_t kLongText = 256u << 10;
 
-  bool null() override { return scalar(nullptr); }
-  bool boolean(bool value) override { return scalar(value); }
-  bool number_integer(number_integer_t value) override { return scalar(value); }
-  bool number_unsigned(number_unsigned_t value) override { return scalar(value); }
-  bool number_float(number_float_t value, const string_t&) override { return scalar(value); }
-  bool string(string_t& value) override { return scalar(std::move(value)); }
-  bool binary(binary_t&) override { return false; }
-  bool start_object(size_t) override { return open(Json::value_t::object); }
-  bool start_array(size_t) override { return open(Json::value_t::array); }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
+Json number_of(simdjson::ondemand::number number) {
+  switch (number.get_number_type()) {
+    case number_type::signed_integer:
+      return number.get_int64();
+    case number_type::unsigned_integer:
+      return number.get_uint64();
+    default:
+      return number.get_double();
+  }
+}
 
-  bool key(string_t& name) override {
-    if (skipping_ > 0) return true;
-    const Level& top = levels_.back();
-    if (top.filter->everything) {
-      next_ = top.filter;
-    } else {
-      const auto found = top.filter->members.find(name);
-      next_ = found == top.filter->members.end() ? nullptr : &found->second;
+// What the filter keeps of a value; the parser skips what is not asked for. Throws simdjson_error.
+Json kept(simdjson::ondemand::value value, const Node& filter) {
+  switch (value.type()) {
+    case json_type::object: {
+      Json out = Json::object();
+      for (auto field : value.get_object()) {
+        const std::string_view key = field.unescaped_key();
+        const auto found = filter.everything ? filter.members.end() : filter.members.find(key);
+        if (!filter.everything && found == filter.members.end()) continue;
+        std::string name(key);
+        out[std::move(name)] = kept(field.value(), filter.everything ? filter : found->second);
+      }
+      return out;
     }
-    if (next_ != nullptr) key_ = std::move(name);
-    return true;
-  }
-
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
-    problem_ = error.what();
-    return false;
-  }
-
-  const std::string& problem() const { return problem_; }
-
- private:
-  struct Level {
-    Json* value;
-    const Node* filter;
-  };
-
-  // The place for the value that comes now; null: it is left out.
-  Json* place() {
-    if (levels_.empty()) return &out_;
-    const Level& top = levels_.back();
-    if (top.value->is_array()) {
-      next_ = top.filter;
-      top.value->emplace_back();
-      return &top.value->back();
+    case json_type::array: {
+      Json out = Json::array();
+      for (auto element : value.get_array()) out.push_back(kept(element.value(), filter));
+      return out;
     }
-    return next_ == nullptr ? nullptr : &(*top.value)[key_];
+    case json_type::string:
+      return std::string_view(value.get_string());
+    case json_type::number:
+      return number_of(value.get_number());
+    case json_type::boolean:
+      return bool(value.get_bool());
+    default:
+      if (!value.is_null()) throw simdjson::simdjson_error(simdjson::N_ATOM_ERROR);
+      return nullptr;
   }
-
-  template <typename T>
-  bool scalar(T&& value) {
-    if (skipping_ > 0) return true;
-    if (Json* target = place()) *target = std::forward<T>(value);
-    return true;
-  }
-
-  bool open(Json::value_t type) {
-    if (skipping_ > 0) {
-      ++skipping_;
-      return true;
-    }
-    Json* target = place();
-    if (target == nullptr) {
-      skipping_ = 1;
-      return true;
-    }
-    *target = Json(type);
-    levels_.push_back({target, next_});
-    return true;
-  }
-
-  bool close() {
-    if (skipping_ > 0) {
-      --skipping_;
-    } else {
-      levels_.pop_back();
-    }
-    return true;
-  }
-
-  Json& out_;
-  const Node* next_;  // filter of the next value; null: leave it out
-  std::string key_;
-  std::vector<Level> levels_;
-  int skipping_ = 0;
-  std::string problem_;
-};
+}
 
 void add_path(Node& node, std::string_view path) {
   std::string key;
@@ -140,11 +91,35 @@ FieldFilter FieldFilter::nested(std::string_view key, std::initializer_list<std:
   return out;
 }
 
+struct FieldFilter::Buffers::Parts {
+  simdjson::ondemand::parser parser;
+  std::string text;  // with room behind it that the parser may read
+};
+
+FieldFilter::Buffers::Buffers() : parts_(std::make_unique<Parts>()) {}
+FieldFilter::Buffers::~Buffers() = default;
+
 Result<Json> FieldFilter::parse(std::string_view text) const {
-  Json out;
-  FilteringHandler handler(root_, out);
-  if (Json::sax_parse(text, &handler)) return out;
-  return fail(ExitCode::kDataErr, handler.problem().empty() ? "not JSON" : handler.problem());
+  Buffers::Parts parts;
+  return parse(text, parts);
+}
+
+Result<Json> FieldFilter::parse(std::string_view text, Buffers& buffers) const {
+  return text.size() > kLongText ? parse(text) : parse(text, *buffers.parts_);
+}
+
+Result<Json> FieldFilter::parse(std::string_view text, Buffers::Parts& parts) const {
+  try {
+    parts.text.reserve(text.size() + simdjson::SIMDJSON_PADDING);
+    parts.text = text;
+    simdjson::ondemand::document document = parts.parser.iterate(parts.text);
+    Json out = kept(document.get_value(), root_);
+    const bool at_end = document.current_location().error() == simdjson::OUT_OF_BOUNDS;
+    if (!at_end) throw simdjson::simdjson_error(simdjson::TRAILING_CONTENT);
+    return out;
+  } catch (const simdjson::simdjson_error& error) {
+    return fail(ExitCode::kDataErr, error.what());
+  }
 }
 
 }  // namespace oarlock::kube

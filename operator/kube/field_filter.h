@@ -4,6 +4,7 @@
 
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -24,8 +25,25 @@ class FieldFilter {
   // This filter and more.
   FieldFilter with(std::initializer_list<std::string_view> paths) const;
 
-  // Fails with kDataErr and the parser's words when the text is not one JSON value.
+  // Of an object or array. Fails with kDataErr and the parser's words when the text is not one JSON value; of what is
+  // left out only the nesting and the encoding (UTF-8) are checked. Throws no exception. Depth: at most 1024.
   Result<nlohmann::json> parse(std::string_view text) const;
+
+  // The parser's memory, for those who parse one text after the other. Short texts use it again and again, what a long
+  // one needs is given back. One thread at a time.
+  class Buffers {
+   public:
+    Buffers();
+    ~Buffers();
+    Buffers(const Buffers&) = delete;
+    Buffers& operator=(const Buffers&) = delete;
+
+   private:
+    friend class FieldFilter;
+    struct Parts;
+    std::unique_ptr<Parts> parts_;
+  };
+  Result<nlohmann::json> parse(std::string_view text, Buffers& buffers) const;
 
   struct Node {
     std::map<std::string, Node, std::less<>> members;
@@ -35,6 +53,7 @@ class FieldFilter {
  private:
   FieldFilter() = default;
   void add(std::string_view path);
+  Result<nlohmann::json> parse(std::string_view text, Buffers::Parts& parts) const;
 
   Node root_;
 };

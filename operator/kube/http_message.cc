@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/beast/http/basic_parser.hpp>
 #include <boost/beast/http/error.hpp>
@@ -58,7 +59,9 @@ class ResponseParser final : public http::basic_parser<false> {
     if (name == http::field::retry_after) response_.retry_after = seconds_of(value);
   }
   void on_header_impl(ErrorCode&) override {}
-  void on_body_init_impl(const boost::optional<std::uint64_t>&, ErrorCode&) override {}
+  void on_body_init_impl(const boost::optional<std::uint64_t>& length, ErrorCode&) override {
+    if (length && sink_ == nullptr) response_.body.reserve(std::min<std::uint64_t>(*length, kMaxErrorBody));
+  }
   size_t on_body_impl(string_view bytes, ErrorCode& error) override { return take_bytes(bytes, error); }
   void on_chunk_header_impl(std::uint64_t, string_view, ErrorCode&) override {}
   size_t on_chunk_body_impl(std::uint64_t, string_view bytes, ErrorCode& error) override {

@@ -41,7 +41,7 @@ ListSink::ListSink(const FieldFilter& filter, ReflectorTarget& target)
 
 bool ListSink::write(std::string_view bytes) {
   const bool good = splitter_.feed(bytes, [this](std::string_view item) {
-    Result<Json> object = filter_.parse(item);
+    Result<Json> object = filter_.parse(item, buffers_);
     if (!object) {
       problem_ = "an item of the list is not JSON: " + object.error().message;
       return false;
@@ -75,7 +75,7 @@ bool WatchSink::write(std::string_view bytes) {
 }
 
 bool WatchSink::event(std::string_view line) {
-  Result<Json> parsed = filter_.parse(line);
+  Result<Json> parsed = filter_.parse(line, buffers_);
   if (!parsed) return fail(unreadable("a line of the watch is not JSON: " + parsed.error().message));
   const std::string type = text_at(*parsed, "type");
   if (type == "ERROR") {

@@ -29,6 +29,7 @@ class ListSink final : public ByteSink {
   const FieldFilter& filter_;
   ReflectorTarget& target_;
   ItemSplitter splitter_;
+  FieldFilter::Buffers buffers_;
   std::string problem_;
 };
 
@@ -60,6 +61,7 @@ class WatchSink final : public ByteSink {
   ReflectorObserver& observer_;
   std::string& last_version_;
   LineSplitter splitter_;
+  FieldFilter::Buffers buffers_;
   std::optional<ApiError> problem_;
   int events_ = 0;
   bool initial_;

@@ -112,7 +112,11 @@ bool EventRecorder::flush() {
   {
     const std::lock_guard lock(mutex_);
     writes.swap(queue_);
-    for (EventSeries::Write& due : series_.tick(clock_->steady())) writes.push_back(std::move(due));
+    // Not for each of a thousand events, for it looks at all of them.
+    if (const SteadyTime now = clock_->steady(); now - last_tick_ >= kTick) {
+      last_tick_ = now;
+      for (EventSeries::Write& due : series_.tick(now)) writes.push_back(std::move(due));
+    }
   }
   bool good = true;
   for (const EventSeries::Write& one : writes) good = write(one) && good;

@@ -92,6 +92,7 @@ class EventRecorder {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   EventSeries series_;
+  SteadyTime last_tick_{};
   std::deque<EventSeries::Write> queue_;
   std::jthread thread_;
 };

@@ -48,13 +48,16 @@ TEST(FieldFilter, NestedFiltersTheObjectOfAnEvent) {
 
 TEST(FieldFilter, ValuesKeepTheirTypes) {
   const FieldFilter all({"a"});
-  const std::string text = R"({"a":[1,-2,3.5,true,null,"\u00e4\n",{"b":[]},[],18446744073709551615]})";
+  const std::string text =
+      R"({"a":[1,-2,3.5,true,null,"\u00e4\n",{"b":[]},[],18446744073709551615,-9223372036854775808,1e300,0]})";
   EXPECT_EQ(parse(all, text), json::parse(text));
 }
 
 TEST(FieldFilter, WhatIsNoJsonFails) {
   const FieldFilter filter({"a"});
-  for (const std::string_view text : {"", "{", R"({"a":1)", R"({"a":1} x)", R"({"b":tru})", "{\"b\":\"\xff\"}"}) {
+  for (const std::string_view text :
+       {"", "{", R"({"a":1)", R"({"a":1} x)", R"({"a":tru})", R"({"a":nul})", R"({"a":01})", R"({"a":"\u12"})",
+        R"({"b":[1})", R"({"b":{"c":1)", "{\"b\":\"\xff\"}"}) {
     const auto result = filter.parse(text);
     ASSERT_FALSE(result) << text;
     EXPECT_EQ(result.error().code, ExitCode::kDataErr);
