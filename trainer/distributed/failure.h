@@ -2,23 +2,12 @@
 #pragma once
 
 #include <exception>
-#include <stdexcept>
 #include <string>
-#include <utility>
 
 #include "common/error.h"
+#include "common/failure.h"
 
 namespace oarlock {
-
-// An Error where only an exception gets through, as out of a backward pass. to_error() takes it out again.
-class Failure : public std::runtime_error {
- public:
-  explicit Failure(Error error) : std::runtime_error(error.message), error_(std::move(error)) {}
-  const Error& error() const { return error_; }
-
- private:
-  Error error_;
-};
 
 // LibTorch's log lines and backtraces no longer go to stderr, unless $TORCH_CPP_LOG_LEVEL asks for them: whatever fails
 // in it reaches us as an exception, and is told once. For the whole process.

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "common/failure.h"
 #include "common/files.h"
 #include "tests/support/protein_folder.h"
 #include "trainer/config/fields_reader.h"
@@ -168,7 +169,7 @@ TEST(ProteinDiffusion, TheCurriculumFollowsTheStep) {
   EXPECT_LT(loss_at(0), 0.4 * loss_at(100)) << "a tenth of the noise";
   EXPECT_LT(loss_at(50), 0.9 * loss_at(100));
   EXPECT_EQ(loss_at(100), loss_at(1000));
-  EXPECT_THROW(task->train_step(*model, batch, {.step = 0, .recorded = true}), std::runtime_error);
+  EXPECT_THROW(task->train_step(*model, batch, {.step = 0, .recorded = true}), Failure);
 }
 
 TEST(Samples, AreAPassThatWritesFasta) {

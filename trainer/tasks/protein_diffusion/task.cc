@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <stdexcept>
 #include <utility>
 
+#include "common/failure.h"
 #include "trainer/tasks/protein_diffusion/noised_sequences.h"
 #include "trainer/tasks/protein_diffusion/protein_data.h"
 #include "trainer/tasks/protein_diffusion/samples.h"
@@ -67,8 +67,11 @@ class ProteinDiffusion final : public Task {
   }
 
   at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext& context) override {
-    if (context.recorded && config_.curriculum.enabled)
-      throw std::runtime_error("curriculum.enabled and cuda.graphs exclude each other: a recorded step has one noise");
+    if (context.recorded && config_.curriculum.enabled) {
+      throw Failure(
+          {ExitCode::kConfig,
+           "cuda.graphs: a recorded step has the noise of one step; set it, or curriculum.enabled, to false"});
+    }
     const at::Tensor time = times_of_step(config_.curriculum, batch["time"], context.step);
     const at::Tensor losses = losses_of(model, batch, time, noise_factor(config_.curriculum, context.step));
     return reduced(losses).mean();
