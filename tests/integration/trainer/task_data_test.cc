@@ -37,6 +37,15 @@ TEST(PrepareData, AFailureIsEverybodysWithItsMessage) {
     EXPECT_THAT(ranks.last_word(rank).message, HasSubstr("the fault 'prepare_data': no such file"));
 }
 
+TEST(PrepareData, MayTakeLongerThanACollective) {
+  TrainerRanks ranks(2, {.config = "task: tiny\nsteps: 1\ndistributed: {timeout_seconds: 1}\n"
+                                   "model: {fault: {kind: slow_prepare_data, rank: 0}}\n",
+                         .arguments = {},
+                         .environment = {},
+                         .folder = {}});
+  EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err() << ranks.rank(1).err();
+}
+
 TEST(EvalRows, AreWrittenAsCsvTheSameForEveryWorldSize) {
   std::string alone;
   for (const int world_size : {1, 3}) {

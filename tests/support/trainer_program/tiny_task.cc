@@ -127,6 +127,7 @@ class TinyTask final : public Task {
 
   Result<void> prepare_data(const Logger& /*log*/) override {
     if (fault_.here("prepare_data")) return fail(ExitCode::kNoInput, "the fault 'prepare_data': no such file");
+    if (fault_.here("slow_prepare_data")) std::this_thread::sleep_for(std::chrono::seconds(3));
     if (!prepared_file_.empty()) std::ofstream(prepared_file_, std::ios::app) << std::getenv("RANK") << "\n";
     return {};
   }
@@ -200,7 +201,8 @@ class TinyTask final : public Task {
  private:
   void describe_fault(Fields& fault) {
     fault.field("kind", fault_.kind,
-                "throw, nan, shape, prepare, prepare_data, stall_data, stall_eval, diverge or slow");
+                "throw, nan, shape, prepare, prepare_data, stall_data, stall_eval, diverge, slow or "
+                "slow_prepare_data");
     fault.field("rank", fault_.rank, at_least(0), "of the rank that fails");
     fault.field("step", fault_.step, at_least(0), "of this process, from 0");
   }
