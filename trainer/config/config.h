@@ -22,8 +22,8 @@
 #include "trainer/config/loader.h"
 #include "trainer/config/nonfinite.h"
 #include "trainer/config/optimizer.h"
-#include "trainer/config/report.h"
 #include "trainer/config/pretrained.h"
+#include "trainer/config/report.h"
 #include "trainer/config/scaling.h"
 #include "trainer/config/schedule.h"
 
