@@ -2,6 +2,9 @@
 // The API server is played: it must change its certificate, and say who a token is.
 #include <gmock/gmock.h>
 
+#include <mutex>
+#include <set>
+
 #include "tests/support/api_server.h"
 #include "tests/support/empty_cluster.h"
 
@@ -46,12 +49,16 @@ class OperatorTls : public ::testing::Test {
 
 TEST_F(OperatorTls, AnAuthorityThatIsRotatedWhileItRunsIsTrustedWithoutARestart) {
   std::atomic<bool> cut = false;
+  std::mutex mutex;
+  std::set<std::string> ended;  // paths of the watches that were cut
   const HostileServer::Handler usual = empty_cluster(has_crd_);
   HostileServer server(
       [&](HostileServer::Connection& connection, const HostileServer::Received& request) {
         if (request.target.find("watch=true") == std::string::npos) return usual(connection, request);
         begin_watch(connection, request);
         while (!connection.stopping() && !cut) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        const std::lock_guard lock(mutex);
+        ended.insert(request.target.substr(0, request.target.find('?')));
         return false;
       },
       {.identity = authority_.issue("server", kHere)});
@@ -61,6 +68,10 @@ TEST_F(OperatorTls, AnAuthorityThatIsRotatedWhileItRunsIsTrustedWithoutARestart)
   cut = true;  // as a kube-apiserver that is started anew with its new certificate
   ASSERT_TRUE(eventually([&] { return process.logged("certificate is not accepted"); })) << process.log();
   EXPECT_EQ(process.get("/readyz").status, 200);
+  ASSERT_TRUE(eventually([&] {
+    const std::lock_guard lock(mutex);
+    return ended.size() == 3;
+  })) << process.log();
   cut = false;
   const size_t before = server.received().size();
   write("ca.crt", other_.certificate());

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does what a page of docs/from-python shows.
 
-usage: page_test.py training-engine|uniref50-sedd
+usage: run_page.py training-engine|uniref50-sedd
 
 Every block ```sh is run as it stands there, in a folder of its own with small data. Only the sizes are others: a stand-in
 for oarlock-trainer checks the page's own command line, and then trains with OVERRIDES behind it. A block with the lines
