@@ -76,7 +76,7 @@ class Kepler final : public oarlock::Task {
   }
 
   oarlock::PrepareOn prepare_on() const override { return oarlock::PrepareOn::kOneRank; }
-  Result<void> prepare_data(const Logger& /*log*/) override { return {}; }  // the file comes with the example
+  Result<void> prepare_data(const oarlock::Logger& /*log*/) override { return {}; }  // the file comes with the example
 
   Result<void> prepare() override {
     Result<Planets> planets = Planets::open(path_);
