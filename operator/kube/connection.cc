@@ -18,10 +18,6 @@ namespace {
 
 using Kind = TransportError::Kind;
 
-tl::unexpected<TransportError> failed(Kind kind, std::string message) {
-  return tl::make_unexpected(TransportError{kind, std::move(message)});
-}
-
 SSL* new_session(SSL_CTX* context, int fd) {
   if (context == nullptr) return nullptr;
   SSL* ssl = SSL_new(context);

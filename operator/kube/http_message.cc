@@ -24,10 +24,6 @@ constexpr size_t kMaxErrorBody = 1u << 20;
 constexpr size_t kReadSize =
     16u << 10;  // a TLS record; no less than what the parser needs for the longest head (8 KiB)
 
-tl::unexpected<TransportError> failed(Kind kind, std::string message) {
-  return tl::make_unexpected(TransportError{kind, std::move(message)});
-}
-
 bool is_field_text(std::string_view text) {
   for (const char c : text) {
     if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') return false;

@@ -9,10 +9,6 @@ namespace {
 
 using Kind = TransportError::Kind;
 
-tl::unexpected<TransportError> failed(Kind kind, std::string message) {
-  return tl::make_unexpected(TransportError{kind, std::move(message)});
-}
-
 // The other end may be gone, and so every connection to it.
 bool tells_of_others(Kind kind) { return kind == Kind::kBroken || kind == Kind::kDeadline || kind == Kind::kIdle; }
 

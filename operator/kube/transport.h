@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
+#include <utility>
 
 namespace oarlock::kube {
 
@@ -48,6 +49,10 @@ struct TransportError {
 
 template <typename T>
 using TransportResult = tl::expected<T, TransportError>;
+
+inline tl::unexpected<TransportError> failed(TransportError::Kind kind, std::string message) {
+  return tl::make_unexpected(TransportError{kind, std::move(message)});
+}
 
 // Takes a stream's bytes as they come, on the thread that called stream(). The next bytes are read from the network
 // only after write() has returned. False ends the stream.

@@ -14,10 +14,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Kind = TransportError::Kind;
 
-tl::unexpected<TransportError> failed(Kind kind, std::string message) {
-  return tl::make_unexpected(TransportError{kind, std::move(message)});
-}
-
 // Rounded up, so that the time has come when poll(2) says so.
 int milliseconds_until(Waiter::Time until) {
   constexpr Milliseconds kLongest{60000};
