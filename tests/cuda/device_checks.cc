@@ -20,8 +20,8 @@
 #include "trainer/checkpoint/host_copy.h"
 #include "trainer/device/batch_feed.h"
 #include "trainer/device/device.h"
-#include "trainer/device/memory_format.h"
 #include "trainer/distributed/failure.h"
+#include "trainer/nn/memory_format.h"
 
 namespace oarlock {
 namespace {

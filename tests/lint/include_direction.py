@@ -21,7 +21,7 @@ ALLOWED = {
     "trainer/data": ["common"],
     "trainer/checkpoint": ["common"],
     "trainer/nn": ["common"],
-    "trainer/device": ["common", "trainer/config", "trainer/data"],
+    "trainer/device": ["common", "trainer/config", "trainer/data", "trainer/nn"],
     "trainer/distributed": ["common", "trainer/config", "trainer/process", "trainer/nn", "trainer/device"],
     "trainer/optim": ["common", "trainer/config", "trainer/checkpoint", "trainer/nn", "trainer/device"],
     "trainer/engine": [

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "trainer/device/batch_feed.h"
-#include "trainer/device/memory_format.h"
+#include "trainer/nn/memory_format.h"
 
 namespace oarlock {
 

@@ -6,12 +6,12 @@
 
 #include "common/cpu_count.h"
 #include "trainer/device/device.h"
-#include "trainer/device/memory_format.h"
 #include "trainer/distributed/failure.h"
 #include "trainer/engine/configured.h"
 #include "trainer/engine/prepare_data.h"
 #include "trainer/engine/pretrained.h"
 #include "trainer/engine/randomness.h"
+#include "trainer/nn/memory_format.h"
 #include "trainer/process/termination.h"
 
 namespace oarlock {

@@ -12,8 +12,8 @@
 #include <torch/utils.h>
 
 #include "trainer/device/batch_feed.h"
-#include "trainer/device/memory_format.h"
 #include "trainer/device/step_graph.h"
+#include "trainer/nn/memory_format.h"
 
 namespace oarlock {
 namespace {

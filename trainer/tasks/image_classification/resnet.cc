@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trainer/nn/batch_norm.h"
+#include "trainer/nn/memory_format.h"
 
 namespace oarlock {
 namespace {
@@ -149,11 +150,11 @@ class Resnet final : public ImageModel {
     }
     fc_ = register_module("fc", torch::nn::Linear(in, options.classes));
     initialise_convolutions();
-    use_channels_last(*this);
+    to_channels_last(*this);
   }
 
   at::Tensor forward(const at::Tensor& images) override {
-    at::Tensor x = bn1_->forward(conv1_->forward(as_channels_last(images)));
+    at::Tensor x = bn1_->forward(conv1_->forward(channels_last(images)));
     x = (pools_ ? at::max_pool2d(x, 3, 2, 1) : x).relu_();  // the order makes no difference but in work
     for (Stage& stage : stages_) x = stage->forward(x);
     return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));

@@ -5,6 +5,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "trainer/nn/batch_norm.h"
+#include "trainer/nn/memory_format.h"
 
 namespace oarlock {
 namespace {
@@ -39,11 +40,11 @@ class ResnetLike final : public ImageModel {
         layer2_(register_module("layer2", Layer(width, 2 * width, 2))),
         layer3_(register_module("layer3", Layer(2 * width, 4 * width, 2))),
         fc_(register_module("fc", torch::nn::Linear(4 * width, classes))) {
-    use_channels_last(*this);
+    to_channels_last(*this);
   }
 
   at::Tensor forward(const at::Tensor& images) override {
-    at::Tensor x = bn1_->forward(conv1_->forward(as_channels_last(images)));
+    at::Tensor x = bn1_->forward(conv1_->forward(channels_last(images)));
     x = at::max_pool2d(x, 3, 2, 1).relu_();  // a quarter of the work of ReLU first; the result is the same
     x = layer3_->forward(layer2_->forward(layer1_->forward(x)));
     return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));

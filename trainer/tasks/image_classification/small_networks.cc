@@ -7,6 +7,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "trainer/nn/checkpointed.h"
+#include "trainer/nn/memory_format.h"
 
 namespace oarlock {
 namespace {
@@ -41,11 +42,11 @@ class Cnn final : public ImageModel {
         conv2_(register_conv("conv2", config.channels[0], config.channels[1])),
         head_(*this, config.channels[1] * (shape.height / 4) * (shape.width / 4), config.hidden, config.classes) {
     // The gradient of a one-channel weight comes with these strides, and DDP's buckets take theirs from the parameter.
-    if (shape.channels == 1) conv1_->weight.set_data(as_channels_last(conv1_->weight.detach()));
+    if (shape.channels == 1) conv1_->weight.set_data(channels_last(conv1_->weight.detach()));
   }
 
   at::Tensor forward(const at::Tensor& images) override {
-    const at::Tensor x = run_stage(*conv2_, run_stage(*conv1_, as_channels_last(images)));
+    const at::Tensor x = run_stage(*conv2_, run_stage(*conv1_, channels_last(images)));
     return head_.forward(x.flatten(1));
   }
 

@@ -1,4 +1,4 @@
-#include "trainer/device/memory_format.h"
+#include "trainer/nn/memory_format.h"
 
 namespace oarlock {
 namespace {
