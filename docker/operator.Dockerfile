@@ -11,13 +11,18 @@ RUN cmake -S /source -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTA
       -DOARLOCK_TRAINER=OFF -DOARLOCK_CLI=OFF -DOARLOCK_TESTS=OFF \
  && cmake --build /build && cmake --install /build --component operator --strip
 
-FROM ${BASE}
-# Only what the operator loads.
+# The image's whole content: the program, the libraries that it loads, and what a scanner and the C library look for. No
+# shell and no package manager, as in distroless images.
+FROM ${BASE} AS root
 RUN apt-get update && apt-get install -y --no-install-recommends \
       libssl3 libsimdjson14 libprometheus-cpp-core1.0 libcpp-httplib0.11 \
-      libspdlog1.10 libfmt9 libyaml-cpp0.7 libxxhash0 zlib1g \
- && rm -rf /var/lib/apt/lists/* /var/cache/* /var/log/*
+      libspdlog1.10 libfmt9 libyaml-cpp0.7 zlib1g
 COPY --from=programs /usr/bin/oarlock-operator /usr/bin/
+COPY docker/copy_loaded.sh /
+RUN sh /copy_loaded.sh /root-of-image /usr/bin/oarlock-operator
+
+FROM scratch
+COPY --from=root /root-of-image /
 ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="oarlock-operator" \
