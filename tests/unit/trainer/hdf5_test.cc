@@ -1,0 +1,217 @@
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/support/hdf5_writer.h"
+#include "tests/support/temporary_folder.h"
+#include "trainer/data/hdf5/group.h"
+
+namespace oarlock {
+namespace {
+
+using test::Hdf5Writer;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class Hdf5Test : public ::testing::Test {
+ protected:
+  Hdf5Group open() const {
+    Result<Hdf5Group> root = Hdf5Group::open_file(path_);
+    if (!root) throw std::runtime_error(root.error().message);
+    return std::move(*root);
+  }
+
+  template <typename T>
+  static void expect_error(const Result<T>& result, const std::vector<std::string>& parts,
+                           ExitCode code = ExitCode::kDataErr) {
+    ASSERT_FALSE(result);
+    EXPECT_EQ(to_int(result.error().code), to_int(code)) << result.error().message;
+    for (const std::string& part : parts) EXPECT_THAT(result.error().message, HasSubstr(part));
+    EXPECT_EQ(result.error().message.find('\n'), std::string::npos) << result.error().message;
+  }
+
+  test::TemporaryFolder folder_;
+  fs::path path_ = folder_.path() / "file.h5";
+};
+
+TEST_F(Hdf5Test, NumbersOfAnyRankAreReadWholeAndByRowsAndConverted) {
+  Hdf5Writer(path_).numbers<int32_t>("cube", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {3, 2, 2}, 2);
+  const Hdf5Dataset cube = open().dataset("cube").value();
+  EXPECT_THAT(cube.shape(), ElementsAre(3, 2, 2));
+  EXPECT_EQ(cube.rows(), 3);
+  EXPECT_EQ(cube.row_size(), 4);
+  EXPECT_EQ(cube.kind(), Hdf5Kind::kInteger);
+  EXPECT_THAT(cube.read_rows<float>(1, 2).value(), ElementsAre(4, 5, 6, 7, 8, 9, 10, 11));
+  EXPECT_THAT(cube.read<int64_t>().value(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
+  std::array<double, 4> row{};
+  ASSERT_TRUE(cube.read_rows(2, 1, std::span<double>(row)));
+  EXPECT_THAT(row, ElementsAre(8, 9, 10, 11));
+  EXPECT_THAT(cube.read_rows<int8_t>(3, 0).value(), ElementsAre());
+}
+
+TEST_F(Hdf5Test, AScalarIsOneRowAndAnEmptyDatasetHasNone) {
+  {
+    Hdf5Writer file(path_);
+    file.numbers<double>("scalar", {2.5}, {});
+    file.numbers<float>("empty", {}, {0, 7});
+  }
+  EXPECT_THAT(open().dataset("scalar").value().read<double>().value(), ElementsAre(2.5));
+  const Hdf5Dataset empty = open().dataset("empty").value();
+  EXPECT_EQ(empty.row_size(), 7);
+  EXPECT_THAT(empty.read<float>().value(), ElementsAre());
+}
+
+TEST_F(Hdf5Test, BooleansAsH5pyWritesThemAreNumbers) {
+  {
+    Hdf5Writer file(path_);
+    const hid_t boolean = Hdf5Writer::check(H5Tenum_create(H5T_NATIVE_INT8));
+    const int8_t no = 0;
+    const int8_t yes = 1;
+    H5Tenum_insert(boolean, "FALSE", &no);
+    H5Tenum_insert(boolean, "TRUE", &yes);
+    const hid_t set = file.dataset("mask", boolean, {3}, 0);
+    const std::array<int8_t, 3> values{1, 0, 1};
+    Hdf5Writer::check(H5Dwrite(set, boolean, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
+    H5Dclose(set);
+    H5Tclose(boolean);
+  }
+  EXPECT_THAT(open().dataset("mask").value().read<int8_t>().value(), ElementsAre(1, 0, 1));
+  EXPECT_THAT(open().dataset("mask").value().read<float>().value(), ElementsAre(1, 0, 1));
+}
+
+TEST_F(Hdf5Test, StringsOfBothKindsAndAttributes) {
+  {
+    Hdf5Writer file(path_);
+    file.strings("words", {"ctrl", "", "AHR+ctrl", "β"});
+    const hid_t fixed = Hdf5Writer::check(H5Tcopy(H5T_C_S1));
+    H5Tset_size(fixed, 4);
+    const hid_t set = file.dataset("fixed", fixed, {3}, 0);
+    Hdf5Writer::check(H5Dwrite(set, fixed, H5S_ALL, H5S_ALL, H5P_DEFAULT, "AB\0\0CDEF\0\0\0\0"));
+    H5Dclose(set);
+    H5Tset_strpad(fixed, H5T_STR_SPACEPAD);
+    const hid_t padded = file.dataset("padded", fixed, {2}, 0);
+    Hdf5Writer::check(H5Dwrite(padded, fixed, H5S_ALL, H5S_ALL, H5P_DEFAULT, "A B CD  "));
+    H5Dclose(padded);
+    H5Tclose(fixed);
+    file.attribute("words", "encoding-type", "string-array");
+    file.attribute("/", "shape", std::vector<int64_t>{3, 5});
+    file.attribute("/", "columns", std::vector<std::string>{"a", "b"});
+  }
+  const Hdf5Group root = open();
+  EXPECT_THAT(root.dataset("words").value().read_strings().value(), ElementsAre("ctrl", "", "AHR+ctrl", "β"));
+  EXPECT_THAT(root.dataset("fixed").value().read_strings().value(), ElementsAre("AB", "CDEF", ""));
+  EXPECT_THAT(root.dataset("padded").value().read_strings().value(), ElementsAre("A B", "CD"));
+  EXPECT_EQ(root.dataset("words").value().string_attribute("encoding-type").value(), "string-array");
+  EXPECT_THAT(root.integers_attribute("shape").value(), ElementsAre(3, 5));
+  EXPECT_THAT(root.strings_attribute("columns").value(), ElementsAre("a", "b"));
+  EXPECT_FALSE(root.has_attribute("nothing"));
+  expect_error(root.string_attribute("columns"), {path_.string(), "attribute columns", "2 values"});
+  expect_error(root.integers_attribute("columns"), {"attribute columns", "no integers"});
+  expect_error(root.string_attribute("nothing"), {path_.string(), "no attribute nothing"});
+}
+
+TEST_F(Hdf5Test, MembersOfCompoundsAreColumns) {
+  struct Row {
+    char index[5];
+    int8_t code;
+    float score;
+  };
+  {
+    Hdf5Writer file(path_);
+    const hid_t name = Hdf5Writer::check(H5Tcopy(H5T_C_S1));
+    H5Tset_size(name, sizeof(Row::index));
+    const hid_t type = Hdf5Writer::check(H5Tcreate(H5T_COMPOUND, sizeof(Row)));
+    H5Tinsert(type, "index", HOFFSET(Row, index), name);
+    H5Tinsert(type, "code", HOFFSET(Row, code), H5T_NATIVE_INT8);
+    H5Tinsert(type, "score", HOFFSET(Row, score), H5T_NATIVE_FLOAT);
+    const std::array<Row, 2> rows{Row{"AAAC", 1, 0.5F}, Row{"C", 0, -1}};
+    const hid_t set = file.dataset("obs", type, {2}, 0);
+    Hdf5Writer::check(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows.data()));
+    H5Dclose(set);
+    H5Tclose(type);
+    H5Tclose(name);
+  }
+  const Hdf5Dataset obs = open().dataset("obs").value();
+  EXPECT_EQ(obs.kind(), Hdf5Kind::kCompound);
+  EXPECT_THAT(obs.members(), ElementsAre("index", "code", "score"));
+  EXPECT_EQ(obs.member_kind("code").value(), Hdf5Kind::kInteger);
+  EXPECT_THAT(obs.read_member_strings("index").value(), ElementsAre("AAAC", "C"));
+  EXPECT_THAT(obs.read_member_numbers("code").value(), ElementsAre(1, 0));
+  EXPECT_THAT(obs.read_member_numbers("score").value(), ElementsAre(0.5, -1));
+  expect_error(obs.read_member_numbers("condition"), {path_.string(), "/obs", "no column condition", "index, code"});
+  expect_error(obs.read_member_strings("score"), {"/obs/score", "no strings"});
+}
+
+TEST_F(Hdf5Test, WhatIsNotThereIsNamed) {
+  {
+    Hdf5Writer file(path_);
+    file.group("X");
+    file.numbers<float>("X/data", {1, 2}, {2});
+  }
+  const Hdf5Group root = open();
+  EXPECT_TRUE(root.has("X/data"));
+  EXPECT_FALSE(root.has("Y/data"));
+  EXPECT_TRUE(root.has_group("X"));
+  EXPECT_FALSE(root.has_dataset("X"));
+  EXPECT_THAT(root.names().value(), ElementsAre("X"));
+  expect_error(root.dataset("X/indptr"), {path_.string(), "/X/indptr is not there"});
+  expect_error(root.group("Y/Z"), {path_.string(), "/Y/Z is not there"});
+  expect_error(root.group("X/data"), {"/X/data is a dataset, expected a group"});
+  expect_error(root.dataset("X"), {"/X is a group, expected a dataset"});
+}
+
+TEST_F(Hdf5Test, AnotherRankTypeOrRowThanExpectedIsNamed) {
+  {
+    Hdf5Writer file(path_);
+    file.numbers<float>("x", {1, 2, 3, 4}, {2, 2});
+    file.strings("s", {"a"});
+  }
+  const Hdf5Dataset x = open().dataset("x").value();
+  EXPECT_TRUE(x.expect_dimensions(2));
+  expect_error(x.expect_dimensions(1), {path_.string(), "/x", "2 dimension(s) (2 x 2), expected 1"});
+  expect_error(x.read_rows<float>(1, 2), {"/x", "2 row(s); those from 1 to 3"});
+  expect_error(x.read_rows<float>(-1, 1), {"/x", "those from -1"});
+  expect_error(x.read_strings(), {"/x", "no strings"});
+  expect_error(open().dataset("s").value().read<float>(), {"/s", "no numbers"});
+}
+
+TEST_F(Hdf5Test, FilesThatAreNoneAreRefused) {
+  expect_error(Hdf5Group::open_file(path_), {path_.string(), "cannot be opened"}, ExitCode::kNoInput);
+  expect_error(Hdf5Group::open_file(folder_.path()), {"not a regular file"}, ExitCode::kNoInput);
+  std::ofstream(path_) << "id,gene\n1,A\n";
+  expect_error(Hdf5Group::open_file(path_), {path_.string(), "as HDF5", "complete?"});
+}
+
+TEST_F(Hdf5Test, ATruncatedFileIsOneClearLine) {
+  Hdf5Writer(path_).numbers<float>("x", std::vector<float>(10000, 1.5F), {10000});
+  fs::resize_file(path_, fs::file_size(path_) - 1000);
+  expect_error(Hdf5Group::open_file(path_), {path_.string(), "truncated"});
+}
+
+TEST_F(Hdf5Test, ATruncatedChunkIsOneClearLineNamingTheDataset) {
+  {
+    Hdf5Writer file(path_);
+    file.group("X");
+    const hid_t set = file.dataset("X/data", H5T_NATIVE_FLOAT, {200}, 100);
+    const std::array<unsigned char, 6> cut{0x78, 0x9c, 0x63, 0x60, 0x18, 0x05};  // the beginning of a zlib stream
+    const hsize_t offset = 100;
+    Hdf5Writer::check(H5Dwrite_chunk(set, H5P_DEFAULT, 0, &offset, cut.size(), cut.data()));
+    H5Dclose(set);
+  }
+  const Hdf5Dataset data = open().dataset("X/data").value();
+  EXPECT_EQ(data.read_rows<float>(0, 100).value(), std::vector<float>(100, 0));
+  ::testing::internal::CaptureStderr();
+  expect_error(data.read_rows<float>(50, 100), {path_.string(), "/X/data", "rows 50 to 150", "inflate", "damaged"});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "the library prints its stack of errors";
+}
+
+}  // namespace
+}  // namespace oarlock

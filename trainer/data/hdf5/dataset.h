@@ -1,0 +1,82 @@
+// A dataset of an HDF5 file: numbers, strings or compounds in any number of dimensions.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/data/hdf5/object.h"
+
+namespace oarlock {
+
+// What numbers can be read as.
+template <typename T>
+concept Hdf5Number =
+    std::same_as<T, int8_t> || std::same_as<T, uint8_t> || std::same_as<T, int16_t> || std::same_as<T, uint16_t> ||
+    std::same_as<T, int32_t> || std::same_as<T, uint32_t> || std::same_as<T, int64_t> || std::same_as<T, uint64_t> ||
+    std::same_as<T, float> || std::same_as<T, double>;
+
+enum class Hdf5Kind { kInteger, kFloat, kString, kCompound, kOther };  // booleans are integers: 0 and 1
+
+// Rows are the slices along dimension 0; a scalar is one row. Failures of reading are kDataErr with file, path and
+// rows: a chunk that is truncated or damaged, a filter that this library lacks. Thread-safe, one call at a time: the
+// library has one lock.
+class Hdf5Dataset : public Hdf5Object {
+ public:
+  // For Hdf5Group.
+  static Result<Hdf5Dataset> from_handle(Hdf5Handle handle, Hdf5Place place);
+
+  const std::vector<int64_t>& shape() const { return shape_; }
+  int64_t rows() const { return shape_.empty() ? 1 : shape_.front(); }
+  int64_t row_size() const { return row_size_; }  // elements
+  int64_t size() const { return rows() * row_size_; }
+  Hdf5Kind kind() const { return kind_; }
+
+  // kDataErr where the dataset has another number of dimensions.
+  Result<void> expect_dimensions(int64_t dimensions) const;
+
+  // Numbers of any type, converted as in C; what T cannot hold becomes its nearest value.
+  template <Hdf5Number T>
+  Result<std::vector<T>> read() const {
+    return read_rows<T>(0, rows());
+  }
+  template <Hdf5Number T>
+  Result<std::vector<T>> read_rows(int64_t first, int64_t count) const {
+    if (const Result<void> fits = expect_rows(first, count); !fits) return tl::make_unexpected(fits.error());
+    std::vector<T> out(static_cast<size_t>(count * row_size_));
+    if (const Result<void> read = read_rows(first, count, std::span<T>(out)); !read)
+      return tl::make_unexpected(read.error());
+    return out;
+  }
+  // Into `out`, which holds count * row_size() elements.
+  template <Hdf5Number T>
+  Result<void> read_rows(int64_t first, int64_t count, std::span<T> out) const {
+    return read_numbers(first, count, native_type<T>(), out.data());
+  }
+
+  Result<std::vector<std::string>> read_strings() const;
+
+  // Of compounds: the names of the members, in order, and one of them for all elements.
+  std::vector<std::string> members() const;
+  Result<Hdf5Kind> member_kind(const std::string& member) const;
+  Result<std::vector<std::string>> read_member_strings(const std::string& member) const;
+  Result<std::vector<double>> read_member_numbers(const std::string& member) const;
+
+ private:
+  Hdf5Dataset(Hdf5Handle handle, Hdf5Place place, std::vector<int64_t> shape, Hdf5Kind kind);
+
+  template <Hdf5Number T>
+  static int64_t native_type();
+
+  Result<void> expect_rows(int64_t first, int64_t count) const;
+  Result<void> read_numbers(int64_t first, int64_t count, int64_t memory_type, void* out) const;
+  Result<Hdf5Handle> member_type(const std::string& member) const;
+
+  std::vector<int64_t> shape_;
+  int64_t row_size_;
+  Hdf5Kind kind_;
+};
+
+}  // namespace oarlock
