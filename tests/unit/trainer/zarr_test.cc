@@ -1,0 +1,227 @@
+// Arrays of zarr 2 and 3 as zarr-python wrote them (tests/data/make_zarr_arrays.py), and damaged ones.
+#include "trainer/data/zarr/array.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "common/files.h"
+#include "tests/support/temporary_folder.h"
+
+namespace oarlock::zarr {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TemporaryFolder;
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const fs::path kArrays = OARLOCK_TEST_DATA "/zarr";
+const Shape kShape = {3, 4, 5};
+
+double value(int64_t i, int64_t j, int64_t k) { return static_cast<double>(100 * i + 10 * j + k); }
+
+struct Stored {
+  const char* name;
+  ElementType type;
+  double (*element)(int64_t, int64_t, int64_t) = value;
+};
+
+constexpr ElementType kInt32{ElementKind::kInt, 4};
+constexpr ElementType kFloat{ElementKind::kFloat, 4};
+
+class ZarrArrays : public testing::TestWithParam<Stored> {};
+
+// Every box of the array, so that each way of cutting chunks is met.
+TEST_P(ZarrArrays, EveryBoxHoldsItsNumbers) {
+  const Result<Array> array = Array::open(kArrays / GetParam().name);
+  ASSERT_TRUE(array) << array.error().message;
+  EXPECT_EQ(array->shape(), kShape);
+  EXPECT_EQ(array->type(), GetParam().type);
+  for (int64_t i = 0; i < 3; ++i) {
+    for (int64_t j = 0; j < 4; ++j) {
+      for (int64_t rows = 0; rows <= 4 - j; ++rows) {
+        const Result<std::vector<double>> box = array->read_doubles(Shape{i, j, 1}, Shape{3 - i, rows, 3});
+        ASSERT_TRUE(box) << box.error().message;
+        std::vector<double> expected;
+        for (int64_t a = i; a < 3; ++a)
+          for (int64_t b = j; b < j + rows; ++b)
+            for (int64_t c = 1; c < 4; ++c) expected.push_back(GetParam().element(a, b, c));
+        ASSERT_EQ(*box, expected) << "at " << i << ", " << j << " of " << rows;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Python, ZarrArrays,
+    testing::Values(
+        Stored{"v2_blosc_f", kInt32}, Stored{"v2_zstd", {ElementKind::kFloat, 8}},
+        Stored{"v2_zlib", {ElementKind::kUint, 2}}, Stored{"v2_gzip", {ElementKind::kInt, 8}},
+        Stored{"v2_plain_big", kFloat},
+        Stored{"v2_nested",
+               {ElementKind::kInt, 1},
+               [](int64_t i, int64_t j, int64_t k) {
+                 return static_cast<double>(static_cast<int64_t>(value(i, j, k)) % 100);
+               }},
+        Stored{"v3_default", kInt32}, Stored{"v3_blosc", kFloat}, Stored{"v3_gzip_crc", {ElementKind::kFloat, 8}},
+        Stored{"v3_crc_zstd", {ElementKind::kFloat, 2}}, Stored{"v3_transposed_big", {ElementKind::kUint, 8}},
+        Stored{"v3_v2_keys", {ElementKind::kInt, 2}},
+        Stored{"v3_bool", {ElementKind::kBool, 1}, [](int64_t, int64_t, int64_t k) { return k % 2 == 0 ? 1.0 : 0.0; }},
+        Stored{"v3_sharded", kInt32},
+        Stored{"v3_sharded_start",
+               {ElementKind::kUint, 1},
+               [](int64_t i, int64_t j, int64_t k) {
+                 return static_cast<double>(static_cast<int64_t>(value(i, j, k)) % 256);
+               }}),
+    [](const auto& stored) { return stored.param.name; });
+
+// What Julia wrote as [i, j, k] is [k, j, i] to everybody else.
+TEST(ZarrArray, JuliasAxesComeInTheOppositeOrder) {
+  const Result<Array> array = Array::open(kArrays / "v2_julia");
+  ASSERT_TRUE(array) << array.error().message;
+  EXPECT_EQ(array->shape(), (Shape{5, 4, 3}));
+  EXPECT_THAT(
+      *array->read_doubles(Shape{4, 1, 0}, Shape{1, 2, 3}),
+      ElementsAre(value(0, 1, 4), value(1, 1, 4), value(2, 1, 4), value(0, 2, 4), value(1, 2, 4), value(2, 2, 4)));
+}
+
+TEST(ZarrArray, ChunksThatAreNotStoredAreAnErrorOrTheFillValue) {
+  for (const char* name : {"v2_sparse", "v3_sparse", "v3_sharded_sparse"}) {
+    const Array strict = *Array::open(kArrays / name);
+    EXPECT_EQ(strict.read_doubles(Shape{0, 1, 4}, Shape{1, 1, 1}), (std::vector<double>{14})) << name;
+    const auto missing = strict.read_doubles(Shape{0, 0, 0}, kShape);
+    ASSERT_FALSE(missing) << name;
+    EXPECT_EQ(missing.error().code, ExitCode::kDataErr);
+    EXPECT_THAT(missing.error().message, AllOf(HasSubstr(name), HasSubstr("chunk [0, 1, 0] ("),
+                                               HasSubstr(") is missing: copy the array again, or")));
+    const Array filled = *Array::open(kArrays / name, MissingChunks::kFill);
+    EXPECT_THAT(*filled.read_doubles(Shape{0, 2, 0}, Shape{3, 2, 5}), Each(-7.5)) << name;
+    EXPECT_EQ(filled.read_doubles(Shape{0, 1, 4}, Shape{1, 1, 1}), (std::vector<double>{14})) << name;
+  }
+}
+
+TEST(ZarrArray, AGroupsArraysByName) {
+  EXPECT_THAT(array_names(kArrays / "v3_group"), ElementsAre("more", "numbers"));
+  EXPECT_THAT(array_names("/nonexistent"), testing::IsEmpty());
+  EXPECT_THAT(*Array::open(kArrays / "v3_group/numbers")->read_doubles(Shape{0}, Shape{3}), ElementsAre(0, 1, 2));
+}
+
+class DamagedZarr : public testing::Test {
+ protected:
+  // A copy of a stored array, to be damaged.
+  fs::path copy(const std::string& name) {
+    const fs::path to = folder_.path() / name;
+    fs::copy(kArrays / name, to, fs::copy_options::recursive);
+    return to;
+  }
+
+  static void change(const fs::path& file, const std::string& from, const std::string& to) {
+    std::string text = *read_file(file);
+    const size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    std::ofstream(file) << text.replace(at, from.size(), to);
+  }
+
+  static std::string refusal(const fs::path& array) {
+    const Result<Array> opened = Array::open(array);
+    if (!opened) return opened.error().message;
+    const auto read = opened->read(Shape{0, 0, 0}, opened->shape());
+    if (read) return "";
+    EXPECT_EQ(read.error().code, ExitCode::kDataErr);
+    return read.error().message;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(DamagedZarr, ATruncatedChunkIsNamed) {
+  const struct {
+    const char* name;
+    const char* chunk;
+    const char* place;
+  } cases[] = {
+      {"v2_zstd", "1.0.0", "chunk [1, 0, 0]"},      {"v2_zlib", "1.0.0", "chunk [1, 0, 0]"},
+      {"v2_plain_big", "0.1.0", "chunk [0, 1, 0]"}, {"v2_blosc_f", "0.1.0", "chunk [0, 1, 0]"},
+      {"v3_default", "c/1/1/0", "chunk [1, 1, 0]"}, {"v3_blosc", "c/1/1/0", "chunk [1, 1, 0]"},
+      {"v3_sharded", "c/1/0/0", "chunk [2, 0, 0]"}, {"v3_sharded_start", "c/0/1/0", "chunk [0, 2, 0]"},
+  };
+  for (const auto& [name, chunk, place] : cases) {
+    const fs::path array = copy(name);
+    for (const uintmax_t size : {fs::file_size(array / chunk) - 3, uintmax_t{2}, uintmax_t{0}}) {
+      fs::resize_file(array / chunk, size);
+      EXPECT_THAT(refusal(array), AllOf(HasSubstr(place), HasSubstr((array / chunk).string()),
+                                        testing::AnyOf(HasSubstr("is truncated"), HasSubstr("checksum"))))
+          << name << " of " << size << " bytes";
+    }
+  }
+}
+
+TEST_F(DamagedZarr, AChangedByteIsFoundByItsChecksum) {
+  const fs::path array = copy("v3_gzip_crc");
+  const fs::path chunk = array / "c/1/0/0";
+  std::string bytes = *read_file(chunk);
+  bytes[20] = static_cast<char>(bytes[20] ^ 1);
+  std::ofstream(chunk) << bytes;
+  EXPECT_THAT(refusal(array), AllOf(HasSubstr("chunk [1, 0, 0]"), HasSubstr("is damaged: its checksum is ")));
+}
+
+// No file of the wrong bytes may crash the reader or ask for much memory.
+TEST_F(DamagedZarr, AnyChangedByteIsReadOrRefused) {
+  for (const char* name : {"v2_julia", "v2_zlib", "v3_default", "v3_blosc", "v3_sharded", "v3_sharded_start"}) {
+    const fs::path array = copy(name);
+    for (const auto& entry : fs::recursive_directory_iterator(array)) {
+      if (!entry.is_regular_file() || entry.path().filename().string().find_first_not_of("0123456789.") == 0) continue;
+      if (entry.path().filename().string().starts_with(".z")) continue;
+      const std::string original = *read_file(entry.path());
+      for (size_t i = 0; i < original.size(); ++i) {
+        std::string bytes = original;
+        bytes[i] = static_cast<char>(~bytes[i]);
+        std::ofstream(entry.path()) << bytes;
+        refusal(array);
+      }
+      std::ofstream(entry.path()) << original;
+    }
+    EXPECT_EQ(refusal(array), "");
+  }
+}
+
+TEST_F(DamagedZarr, MetadataThatCannotBeReadSaysWhy) {
+  const auto changed = [&](const std::string& name, const std::string& from, const std::string& to) {
+    const fs::path array = copy(name);
+    const fs::path file = array / (name.starts_with("v2") ? ".zarray" : "zarr.json");
+    change(file, from, to);
+    std::string message = refusal(array);
+    EXPECT_THAT(message, testing::StartsWith(file.string() + ": "));
+    fs::remove_all(array);
+    return message;
+  };
+  EXPECT_THAT(changed("v2_julia", "\"blosc\"", "\"lzma\""),
+              HasSubstr("the codec \"lzma\" is unknown; blosc, zstd, zlib, gzip and crc32c can be read"));
+  EXPECT_THAT(changed("v3_default", "\"zstd\"", "\"pcodec\""), HasSubstr("the codec 'pcodec' is unknown"));
+  EXPECT_THAT(changed("v2_julia", "<i4", "<U9"), HasSubstr("dtype \"<U9\" is not a number's"));
+  EXPECT_THAT(changed("v3_default", "int32", "complex64"), HasSubstr("data_type \"complex64\""));
+  EXPECT_THAT(changed("v2_julia", "\"filters\": null", "\"filters\": [{\"id\": \"delta\"}]"), HasSubstr("filters"));
+  EXPECT_THAT(changed("v2_julia", "5,", "-5,"), HasSubstr("-5 is no size"));
+  EXPECT_THAT(changed("v2_julia", "5,", "1e30,"), HasSubstr("is no size"));
+  EXPECT_THAT(changed("v3_default", "\"zarr_format\": 3", "\"zarr_format\": 4"), HasSubstr("zarr_format is not 3"));
+  EXPECT_THAT(changed("v3_default", "{", "["), HasSubstr("not JSON"));
+  EXPECT_THAT(changed("v3_default", "\"regular\"", "\"rectilinear\""), HasSubstr("chunk_grid 'rectilinear'"));
+  EXPECT_THAT(changed("v3_sharded", "\"sharding_indexed\"", "\"packed\""), HasSubstr("'packed'"));
+  EXPECT_THAT(changed("v3_transposed_big", "\"order\"", "\"orders\""), HasSubstr("the codec transpose has the order"));
+  const Result<Array> none = Array::open(kArrays / "nothing");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ExitCode::kNoInput);
+  EXPECT_THAT(none.error().message, HasSubstr("nothing: no zarr array there"));
+}
+
+TEST(ZarrCodecs, Crc32cIsCastagnolis) {
+  const std::string text = "123456789";  // the check value of the CRC catalogue
+  EXPECT_EQ(crc32c({reinterpret_cast<const uint8_t*>(text.data()), text.size()}), 0xe3069283U);
+}
+
+}  // namespace
+}  // namespace oarlock::zarr
