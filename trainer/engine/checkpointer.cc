@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "trainer/checkpoint/copy_tensors.h"
+#include "trainer/checkpoint/links.h"
 
 namespace oarlock {
 namespace {
@@ -77,6 +78,15 @@ const TensorMap& tensors_of(const Checkpoint& checkpoint, std::string_view secti
 
 std::string name_of(const Stateful& part) { return std::string(part.section()); }
 
+// What they need besides the tensors.
+std::string for_other_ranks(const CheckpointState& state) {
+  return Json{{"step", state.step},
+              {"epoch", state.epoch},
+              {"epoch_samples", state.epoch_samples},
+              {"sections", state.sections}}
+      .dump();
+}
+
 const char* name_of(MetricMode mode) { return mode == MetricMode::kMin ? "min" : "max"; }
 
 }  // namespace
@@ -144,11 +154,16 @@ Result<std::string> Checkpointer::load_newest(DistributedModel& model, const std
   restore_marks(*checkpoint, *search);
   telemetry_.checkpoint_restored(state.step, folder_, seconds_between(begin, clock_.steady()),
                                  high_water_step_ - state.step);
-  return Json{{"step", state.step},
-              {"epoch", state.epoch},
-              {"epoch_samples", state.epoch_samples},
-              {"sections", state.sections}}
-      .dump();
+  return for_other_ranks(state);
+}
+
+Result<std::string> Checkpointer::load_best(DistributedModel& model, const std::vector<Stateful*>& parts) {
+  const std::optional<std::string> best = link_target(options_.store.root, kBestLink);
+  if (!options_.best || !best) return "";
+  const Result<Checkpoint> checkpoint = read_checkpoint(options_.store.root / *best);
+  if (!checkpoint) return tl::make_unexpected(checkpoint.error());
+  if (const Result<void> loaded = load(*checkpoint, model, parts); !loaded) return tl::make_unexpected(loaded.error());
+  return for_other_ranks(checkpoint->state);
 }
 
 Result<void> Checkpointer::load(const Checkpoint& checkpoint, DistributedModel& model,
@@ -201,19 +216,37 @@ Result<std::optional<Position>> Checkpointer::restore(DistributedModel& model, c
   if (!shared) return tl::make_unexpected(shared.error());
   if (group_.rank() == 0) copy_.reserve(live_tensors(model, parts));
   if (shared->empty()) return std::nullopt;
-  model.broadcast_state();
   const Json json = Json::parse(*shared);
-  for (Stateful* part : parts) {
-    const auto saved = json["sections"].find(name_of(*part));
-    const bool found = saved != json["sections"].end();
-    if (const TensorMap tensors = part->tensors(); found && !tensors.empty()) group_.broadcast(values(tensors));
-    const Result<void> done = found ? part->restored(*saved) : part->missing();
-    if (!done) return tl::make_unexpected(done.error());
-  }
+  if (const Result<void> done = spread(json, model, parts); !done) return tl::make_unexpected(done.error());
   const Position position{json["step"], json["epoch"], json["epoch_samples"]};
   if (group_.rank() != 0) telemetry_.checkpoint_known(position.step);
   known_step_ = position.step;
   return position;
+}
+
+Result<std::optional<int64_t>> Checkpointer::restore_best(DistributedModel& model,
+                                                          const std::vector<Stateful*>& parts) {
+  telemetry_.enter(Phase::kRestore);
+  const Result<std::string> shared =
+      group_.broadcast(group_.rank() == 0 ? load_best(model, parts) : Result<std::string>(""));
+  if (!shared) return tl::make_unexpected(shared.error());
+  if (shared->empty()) return std::nullopt;
+  const Json json = Json::parse(*shared);
+  if (const Result<void> done = spread(json, model, parts); !done) return tl::make_unexpected(done.error());
+  return json["step"].get<int64_t>();
+}
+
+// From rank 0, which has loaded it, to all.
+Result<void> Checkpointer::spread(const Json& state, DistributedModel& model, const std::vector<Stateful*>& parts) {
+  model.broadcast_state();
+  for (Stateful* part : parts) {
+    const auto saved = state["sections"].find(name_of(*part));
+    const bool found = saved != state["sections"].end();
+    if (const TensorMap tensors = part->tensors(); found && !tensors.empty()) group_.broadcast(values(tensors));
+    const Result<void> done = found ? part->restored(*saved) : part->missing();
+    if (!done) return done;
+  }
+  return {};
 }
 
 // ---- saving --------------------------------------------------------------------------------------------------------

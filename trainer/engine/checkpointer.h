@@ -64,6 +64,10 @@ class Checkpointer {
   // a warning. kConfig: it belongs to another task or seed. kDataErr: to another model.
   Result<std::optional<Position>> restore(DistributedModel& model, const std::vector<Stateful*>& parts);
 
+  // Where a run is over, for what looks at its best model: the best checkpoint's tensors into the model and the parts
+  // of all ranks, and its step. Nothing happens where no checkpoint is the best.
+  Result<std::optional<int64_t>> restore_best(DistributedModel& model, const std::vector<Stateful*>& parts);
+
   // Does nothing if the last save was of this position. Until it is on disk: fails when it is not, whatever the policy.
   Result<void> save(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts,
                     SaveUntil until);
@@ -97,6 +101,7 @@ class Checkpointer {
 
   // On rank 0.
   Result<std::string> load_newest(DistributedModel& model, const std::vector<Stateful*>& parts);
+  Result<std::string> load_best(DistributedModel& model, const std::vector<Stateful*>& parts);
   Result<void> load(const Checkpoint& checkpoint, DistributedModel& model, const std::vector<Stateful*>& parts);
   void restore_marks(const Checkpoint& checkpoint, const CheckpointSearch& search);
   void warn_of_sections(const Checkpoint& checkpoint, const std::vector<Stateful*>& parts);
@@ -105,6 +110,7 @@ class Checkpointer {
   Result<void> finish_save(std::optional<FinishedSave> finished);
   std::optional<Error> fatal(const Result<void>& saved) const;
 
+  Result<void> spread(const nlohmann::json& state, DistributedModel& model, const std::vector<Stateful*>& parts);
   Result<void> share(const Result<void>& own);
 
   CheckpointerOptions options_;

@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "trainer/engine/data_options.h"
 #include "trainer/engine/eval_rows.h"
-#include "trainer/engine/eval_weights.h"
-#include "trainer/optim/autocast.h"
+#include "trainer/engine/run_pass.h"
 
 namespace oarlock {
 namespace {
@@ -48,17 +46,10 @@ bool EvalLoop::due_after_epoch(int64_t epochs_done, int64_t step) const {
 }
 
 Result<bool> EvalLoop::run(int64_t step) {
-  parts_.telemetry.enter(Phase::kEval);
-  const EvalWeights weights(parts_);
   const EvalConfig& eval = parts_.config.eval;
   EvalPass pass = evaluation_of(parts_.task);
   pass.batch_size = eval.batch_size > 0 ? eval.batch_size : parts_.config.batch.size;
-  const Autocast autocast(parts_.config.amp, parts_.group.device());
-  const Result<Evaluation> evaluation =
-      evaluate(pass, parts_.model.module(), parts_.group,
-               {loader_options(parts_.config, parts_.group.device(), pass.batch_size, parts_.config.seed),
-                feed_options(parts_.config, parts_.group.world_size())},
-               step);
+  const Result<Evaluation> evaluation = run_pass(parts_, pass, step);
   if (!evaluation) return tl::make_unexpected(evaluation.error());
   metrics_ = evaluation->metrics;
   if (const Result<void> written = write_eval_rows(eval.rows_file, evaluation->rows, parts_.group); !written)

@@ -33,11 +33,17 @@ struct EvalRows {
   std::map<std::string, at::Tensor> columns;  // double, on the CPU, [ids, ...]; empty where the task gives no rows
 };
 
+enum class PassWeights {
+  kCurrent,  // what the evaluation sees: the averaged weights where the section "ema" says so
+  kBest,     // where the run ends: those of the best checkpoint; the current ones where no checkpoint is the best
+};
+
 struct EvalPass {
-  std::string name;               // in logs
-  int64_t every_steps = 0;        // of training; 0: only where the run ends
-  int64_t batch_size = 1;         // samples of a rank at a time
-  const Dataset* data = nullptr;  // outlives the pass
+  std::string name;                             // in logs
+  int64_t every_steps = 0;                      // of training; 0: only where the run ends
+  PassWeights weights = PassWeights::kCurrent;  // kBest: only where the run ends, whatever every_steps says
+  int64_t batch_size = 1;                       // samples of a rank at a time
+  const Dataset* data = nullptr;                // outlives the pass
   // Forward without gradients; the model is in evaluation mode.
   std::function<EvalOutput(torch::nn::Module& model, const Batch& batch)> step;
   // From the totals (with "count") and the rows to what is reported, after so many steps of training. Called on rank 0,

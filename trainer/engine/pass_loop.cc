@@ -1,11 +1,19 @@
 #include "trainer/engine/pass_loop.h"
 
-#include "trainer/engine/data_options.h"
-#include "trainer/engine/eval_weights.h"
-#include "trainer/engine/evaluator.h"
-#include "trainer/optim/autocast.h"
+#include "trainer/engine/run_pass.h"
+
+#include <algorithm>
 
 namespace oarlock {
+namespace {
+
+bool of_current_weights(const EvalPass& pass) { return pass.weights == PassWeights::kCurrent; }
+
+bool due(const EvalPass& pass, int64_t step) {
+  return of_current_weights(pass) && pass.every_steps > 0 && step % pass.every_steps == 0;
+}
+
+}  // namespace
 
 Result<void> PassLoop::run_due(int64_t step) {
   for (const EvalPass& pass : passes_) {
@@ -18,21 +26,36 @@ Result<void> PassLoop::run_due(int64_t step) {
 
 Result<void> PassLoop::run_all(int64_t step) {
   for (const EvalPass& pass : passes_) {
-    if (ran_at_ == step && due(pass, step)) continue;
+    if (!of_current_weights(pass) || (ran_at_ == step && due(pass, step))) continue;
     if (const Result<void> done = run(pass, step); !done) return done;
   }
   return {};
 }
 
+Result<void> PassLoop::run_with_best_weights(int64_t step) {
+  if (std::all_of(passes_.begin(), passes_.end(), of_current_weights)) return {};
+  const Result<int64_t> best_step = take_best_weights(step);
+  if (!best_step) return tl::make_unexpected(best_step.error());
+  for (const EvalPass& pass : passes_) {
+    if (of_current_weights(pass)) continue;
+    if (const Result<void> done = run(pass, *best_step); !done) return done;
+  }
+  return {};
+}
+
+// Gives the step that the model is of now.
+Result<int64_t> PassLoop::take_best_weights(int64_t step) {
+  if (parts_.checkpointer == nullptr) return step;
+  std::vector<Stateful*> averaged;
+  if (parts_.step.average() != nullptr) averaged.push_back(parts_.step.average());
+  const Result<std::optional<int64_t>> best = parts_.checkpointer->restore_best(parts_.model, averaged);
+  if (!best) return tl::make_unexpected(best.error());
+  if (*best) parts_.telemetry.logger().info("the model is the best checkpoint's now", {{"step", **best}});
+  return best->value_or(step);
+}
+
 Result<void> PassLoop::run(const EvalPass& pass, int64_t step) {
-  parts_.telemetry.enter(Phase::kEval);
-  const EvalWeights weights(parts_);
-  const Autocast autocast(parts_.config.amp, parts_.group.device());
-  const Result<Evaluation> evaluation =
-      evaluate(pass, parts_.model.module(), parts_.group,
-               {loader_options(parts_.config, parts_.group.device(), pass.batch_size, parts_.config.seed),
-                feed_options(parts_.config, parts_.group.world_size())},
-               step);
+  const Result<Evaluation> evaluation = run_pass(parts_, pass, step);
   if (!evaluation) return tl::make_unexpected(evaluation.error());
   parts_.telemetry.pass_done(pass.name, evaluation->metrics);
   parts_.telemetry.enter(Phase::kOther);

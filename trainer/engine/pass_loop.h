@@ -14,11 +14,14 @@ class PassLoop {
   // By all ranks, after a step: those that are due there.
   Result<void> run_due(int64_t step);
 
-  // By all ranks, where the run ends: those that have not run at this step.
+  // By all ranks, where the run ends: those of the current weights that have not run at this step.
   Result<void> run_all(int64_t step);
 
+  // By all ranks, when everything is saved: those of the best weights, which the model then keeps.
+  Result<void> run_with_best_weights(int64_t step);
+
  private:
-  bool due(const EvalPass& pass, int64_t step) const { return pass.every_steps > 0 && step % pass.every_steps == 0; }
+  Result<int64_t> take_best_weights(int64_t step);
   Result<void> run(const EvalPass& pass, int64_t step);
 
   TrainParts parts_;

@@ -197,6 +197,7 @@ Result<void> TrainLoop::finish() {
     }
     if (const Result<void> passed = passes_.run_all(position_.step); !passed) return passed;
     if (const Result<void> saved = save(SaveUntil::kOnDisk); !saved) return saved;
+    if (const Result<void> passed = passes_.run_with_best_weights(position_.step); !passed) return passed;
   }
   summary_.position = position_;
   summary_.metrics = evals_.metrics();

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "tests/support/rank_harness.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace oarlock::test {
 namespace {
@@ -81,6 +82,37 @@ TEST_F(TaskPasses, SeeTheAveragedWeightsThatTheEvaluationSees) {
   ASSERT_EQ(lines("live").size(), 1U);
   ASSERT_EQ(lines("averaged").size(), 1U);
   EXPECT_NE(lines("live")[0].weight, lines("averaged")[0].weight);
+}
+
+// A learning rate that spoils a model: its best evaluation is not its last.
+constexpr char kWorsening[] =
+    "steps: 12\noptimizer: {name: sgd, lr: 30}\neval: {every_steps: 3}\ncheckpoint: {dir: ck, keep: 2}\n";
+
+TEST_F(TaskPasses, MayLookAtTheBestModelWhenTheRunIsOver) {
+  for (const int world_size : {1, 2}) {
+    for (const bool averaged : {false, true}) {
+      const std::string name = std::to_string(world_size) + (averaged ? "averaged" : "live");
+      std::string config = std::string(kWorsening) + (averaged ? "ema: {enabled: true, decay: 0.5}\n" : "");
+      config.replace(config.find("dir: ck"), 7, "dir: ck" + name);
+      std::string with_pass = data(name, 3);
+      with_pass.insert(with_pass.find('}'), ", pass_best: true");
+      EXPECT_THAT(start(world_size, config + with_pass).wait(), Each(0));
+      const Result<Checkpoint> best = read_checkpoint(folder_.path() / ("ck" + name) / "best");
+      ASSERT_TRUE(best) << best.error().message;
+      ASSERT_LT(best->state.step, 12) << "the run must get worse for this test to say something";
+      ASSERT_THAT(steps(name), ElementsAre(best->state.step)) << name;
+      const TensorMap& weights = best->tensors.at(averaged ? "ema" : kModelTensors);
+      EXPECT_NEAR(std::stod(lines(name)[0].weight), weights.at("fc1.weight").abs().sum().item<double>(), 1e-4);
+      EXPECT_EQ(std::stod(lines(name)[0].accuracy), best->state.extra["best"]["value"].get<double>()) << name;
+    }
+  }
+}
+
+TEST_F(TaskPasses, WithoutCheckpointsTheBestWeightsAreTheLast) {
+  std::string with_pass = data("none", 0);
+  with_pass.insert(with_pass.find('}'), ", pass_best: true");
+  EXPECT_THAT(start(1, "steps: 4\n" + with_pass).wait(), Each(0));
+  EXPECT_THAT(steps("none"), ElementsAre(4));
 }
 
 TEST_F(TaskPasses, ARunThatGoesOnDoesNotRepeatThem) {

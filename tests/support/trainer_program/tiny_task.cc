@@ -110,6 +110,7 @@ class TinyTask final : public Task {
                                  "where prepare_data() runs");
           data.field("pass_file", pass_file_, "a pass adds a line: steps, rows, accuracy, mean weight; empty: no pass");
           data.field("pass_every", pass_every_, at_least(0), "steps between two passes; 0: at the end");
+          data.field("pass_best", pass_best_, "the pass is of the best checkpoint's weights");
         },
         "random features and a rule");
     root.section(
@@ -191,6 +192,7 @@ class TinyTask final : public Task {
     if (pass_file_.empty()) return {};
     return {{.name = "pass",
              .every_steps = pass_every_,
+             .weights = pass_best_ ? PassWeights::kBest : PassWeights::kCurrent,
              .batch_size = 3,
              .data = eval_.get(),
              .step = [this](torch::nn::Module& model, const Batch& batch) { return pass_step(model, batch); },
@@ -235,6 +237,7 @@ class TinyTask final : public Task {
   std::string prepared_file_;
   std::string pass_file_;
   int64_t pass_every_ = 0;
+  bool pass_best_ = false;
   PrepareOn prepare_on_ = PrepareOn::kOneRank;
   int64_t hidden_ = 16;
   double dropout_ = 0.2;
