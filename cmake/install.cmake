@@ -14,7 +14,7 @@ endforeach()
 install(EXPORT oarlock NAMESPACE oarlock:: FILE oarlockTargets.cmake DESTINATION ${_package_dir} COMPONENT development)
 
 # The headers that a task includes, and those that they include themselves; no others are an interface to the outside.
-set(_headers common/error.h common/failure.h common/log.h trainer/config/early_stopping.h trainer/config/fields.h
+set(_headers common/error.h common/failure.h common/file_descriptor.h common/log.h trainer/config/early_stopping.h trainer/config/fields.h
     trainer/config/range.h trainer/engine/command_line.h trainer/engine/eval_pass.h trainer/engine/task.h trainer/engine/task_table.h)
 file(GLOB _folders RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS trainer/data/*.h trainer/nn/*.h)
 foreach(header IN LISTS _headers _folders)
