@@ -1,0 +1,22 @@
+// Tensors against what an original computed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/abs.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+namespace oarlock::test {
+
+// Relative to the largest element of what is expected, or to `least` where that is larger.
+inline void expect_close(const at::Tensor& actual, const at::Tensor& expected, const std::string& what,
+                         double tolerance = 1e-5, double least = 0) {
+  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
+  const double scale = std::max(expected.abs().max().item<double>(), least);
+  const double difference = (actual.detach().to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>();
+  EXPECT_LE(difference, tolerance * scale) << what << ", of scale " << scale;
+}
+
+}  // namespace oarlock::test
