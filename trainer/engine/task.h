@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +37,7 @@ struct StepContext {
   int64_t step = 0;       // optimizer steps done before this one
   bool recorded = false;  // cuda.graphs may replay this call instead of making it again, so that nothing on the host
                           // may depend on `step`
+  std::function<void()> before_parameters_change{};  // to be called by a task that writes to parameters in its step
 };
 
 class Task {
@@ -60,8 +62,8 @@ class Task {
   virtual std::shared_ptr<torch::nn::Module> build_model() = 0;
 
   // Forward; gives the loss, a scalar, the mean over the batch's samples. The engine does backward. The model is in
-  // training mode, the batch on the model's device; buffers may be written to, parameters not: a checkpoint may be
-  // reading them.
+  // training mode, the batch on the model's device; buffers may be written to, parameters only after
+  // context.before_parameters_change(): a checkpoint may be reading them.
   virtual at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext& context) = 0;
 
   // Forward without gradients; the model is in evaluation mode.

@@ -51,7 +51,9 @@ void TrainStep::begin(int64_t index, int64_t samples, const std::function<double
   optimizer_->set_learning_rates(rate_of);
   if (momentum) optimizer_->set_momentum(*momentum);
   samples_ = samples_left_ = samples;
-  context_ = {.step = index, .recorded = graph_ != nullptr};
+  context_ = {.step = index, .recorded = graph_ != nullptr, .before_parameters_change = [this] {
+                if (before_update_) before_update_();
+              }};
 }
 
 void TrainStep::add(const Batch& batch) {
