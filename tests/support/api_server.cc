@@ -31,7 +31,7 @@ nlohmann::json parsed(const std::string& text) {
 
 }  // namespace
 
-ApiServer::ApiServer(Parts parts) : parts_(parts) {
+ApiServer::ApiServer(Parts parts, const std::string& arguments) : parts_(parts) {
   // Ends the cluster when this process has ended in whatever way: a crashed test must leave no apiserver behind. In a
   // session of its own, so that nothing takes it along.
   const std::string watch = "exec setsid sh -c 'while kill -0 " + std::to_string(::getpid()) +
@@ -40,7 +40,7 @@ ApiServer::ApiServer(Parts parts) : parts_(parts) {
   run({"/bin/sh", "-c", watch});
   // Services of both families, as large clusters have them; the cluster of the e2e tests has IPv4 alone.
   const ProgramOptions dual_stack{
-      .environment = {{"OARLOCK_APISERVER_ARGS", "--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112"}},
+      .environment = {{"OARLOCK_APISERVER_ARGS", "--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112 " + arguments}},
       .folder = ""};
   run({kCluster, "up", parts == Parts::kApiOnly ? "--api-only" : "--control-plane-only", "--apply",
        OARLOCK_SOURCE "/manifests/crd", "--dir", folder()},

@@ -25,7 +25,7 @@ struct Reply {
 class ApiServer {
  public:
   enum class Parts { kApiOnly, kWithControllers };  // etcd and kube-apiserver; also controller-manager and scheduler
-  explicit ApiServer(Parts parts);
+  explicit ApiServer(Parts parts, const std::string& arguments = "");  // more flags of kube-apiserver
   ~ApiServer();
   ApiServer(const ApiServer&) = delete;
   ApiServer& operator=(const ApiServer&) = delete;

@@ -88,6 +88,11 @@ void FaultProxy::present() {
   changed_.notify_all();
 }
 
+void FaultProxy::refuse_watch_list() {
+  const std::lock_guard lock(mutex_);
+  refuses_watch_list_ = true;
+}
+
 void FaultProxy::inject(const std::string& resource, const std::string& line) {
   const std::lock_guard lock(mutex_);
   for (Watch* watch : watches_) {
@@ -157,7 +162,8 @@ bool FaultProxy::watch(Connection& connection, const Received& received) {
   Watch self{.resource = resource_of(received.target), .injected = {}, .lose = false};
   {
     const std::lock_guard lock(mutex_);
-    if (!past_.empty() && received.target.find("sendInitialEvents") != std::string::npos) {
+    const bool refuses = refuses_watch_list_ || !past_.empty();
+    if (refuses && received.target.find("sendInitialEvents") != std::string::npos) {
       connection.answer(422, R"({"kind":"Status","code":422,"reason":"Invalid","message":"no WatchList here"})");
       return true;
     }

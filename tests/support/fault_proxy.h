@@ -46,6 +46,9 @@ class FaultProxy {
   void show_the_past(const std::string& resource_version);
   void present();
 
+  // As an API server from before WatchList (Kubernetes 1.32 and older).
+  void refuse_watch_list();
+
   // The open watches of the resource get this line.
   void inject(const std::string& resource, const std::string& line);
   int watches(const std::string& resource) const;  // open now
@@ -71,6 +74,7 @@ class FaultProxy {
   std::optional<std::string> frozen_;
   std::string past_;
   bool past_frozen_ = false;
+  bool refuses_watch_list_ = false;
   std::vector<Watch*> watches_;
   HostileServer server_;  // last: its threads use the others
 };

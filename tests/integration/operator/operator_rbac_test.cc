@@ -1,0 +1,294 @@
+// The rights that manifests/install.yaml gives the operator: enough for all it does, and none that it does not need.
+// The same scenario runs with all of them, where nothing is refused, and once without each of them, where the API
+// server refuses what needs it.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <future>
+#include <mutex>
+
+#include "operator/kube/config.h"
+#include "operator/kube/http_transport.h"
+#include "tests/support/empty_cluster.h"
+#include "tests/support/fault_proxy.h"
+#include "tests/support/job_world.h"
+
+namespace oarlock::test {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Json = nlohmann::json;
+
+constexpr char kRbac[] = "/apis/rbac.authorization.k8s.io/v1/";
+constexpr char kAccount[] = "operator";
+
+// One verb on one resource, in one of the manifest's roles.
+struct Permission {
+  std::string role;
+  size_t rule = 0;
+  std::string verb;
+  std::string resource;
+
+  // As the API server says it when it refuses.
+  std::string refusal() const {
+    if (resource.ends_with("/finalizers")) return "you can't set finalizers on";
+    return "cannot " + verb + " resource \"" + resource + "\"";
+  }
+};
+
+std::vector<Permission> permissions_of(const std::string& role, const Json& rules) {
+  std::vector<Permission> out;
+  for (size_t i = 0; i < rules.size(); ++i) {
+    for (const std::string resource : rules[i]["resources"]) {
+      for (const std::string verb : rules[i]["verbs"]) out.push_back({role, i, verb, resource});
+    }
+  }
+  return out;
+}
+
+Json without(Json rules, const Permission& permission) {
+  Json& verbs = rules[permission.rule]["verbs"];
+  verbs.erase(std::find(verbs.begin(), verbs.end(), permission.verb));
+  if (verbs.empty()) rules.erase(rules.begin() + static_cast<std::ptrdiff_t>(permission.rule));
+  return rules;
+}
+
+// What the API server refuses of what goes through, in its own words.
+class RefusalRecorder final : public kube::Transport {
+ public:
+  explicit RefusalRecorder(std::shared_ptr<kube::Transport> inner) : inner_(std::move(inner)) {}
+
+  kube::TransportResult<kube::Response> send(const kube::Request& request, kube::Milliseconds deadline,
+                                             std::stop_token cancel) override {
+    return recorded(inner_->send(request, deadline, std::move(cancel)));
+  }
+  kube::TransportResult<kube::Response> stream(const kube::Request& request, kube::ByteSink& sink,
+                                               kube::StreamLimits limits, std::stop_token cancel) override {
+    return recorded(inner_->stream(request, sink, limits, std::move(cancel)));
+  }
+  std::vector<std::string> refusals() const {
+    const std::lock_guard lock(mutex_);
+    return refusals_;
+  }
+
+ private:
+  kube::TransportResult<kube::Response> recorded(kube::TransportResult<kube::Response> response) {
+    if (response && response->status == 403) {
+      const std::lock_guard lock(mutex_);
+      refusals_.push_back(Json::parse(response->body).value("message", response->body));
+    }
+    return response;
+  }
+
+  const std::shared_ptr<kube::Transport> inner_;
+  mutable std::mutex mutex_;
+  std::vector<std::string> refusals_;
+};
+
+// An operator with some rights in a namespace of its own.
+class Rights {
+ public:
+  using Roles = std::map<std::string, Json>;  // by the name in the manifest, their rules
+
+  Rights(ApiServer& server, std::string name_space, const Roles& roles)
+      : server_(server), world_(server, std::move(name_space)) {
+    world_.call("POST", core("serviceaccounts"), {{"metadata", {{"name", kAccount}}}});
+    for (const auto& [name, rules] : roles) grant(name, rules);
+    token_ = world_.call("POST", core("serviceaccounts/") + kAccount + "/token",
+                         {{"apiVersion", "authentication.k8s.io/v1"}, {"kind", "TokenRequest"}})["status"]["token"];
+    const auto config = kube::load_kubeconfig(server.kubeconfig());
+    kube::TransportOptions options = kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>());
+    options.client_certificate = options.client_key = {};
+    options.certificate.reset();
+    options.token = std::make_shared<kube::ConstantToken>(token_);
+    auto transport = kube::HttpTransport::create(std::move(options));
+    if (!transport) throw std::runtime_error(transport.error().message);
+    recorder_ = std::make_unique<RefusalRecorder>(std::move(*transport));
+    proxy_ = std::make_unique<FaultProxy>(*recorder_);
+    proxy_->refuse_watch_list();  // so that lists are needed, as with Kubernetes 1.32 and older
+    proxy_->on_write([this](int, const auto& request) { return before(request); }, {});
+    operator_ = std::make_unique<OperatorProcess>(
+        std::vector<std::string>{"--kubeconfig", write_kubeconfig(folder_.path(), proxy_->url()), "--namespace",
+                                 world_.name_space(), "--leader-elect", "--leader-elect-resource-namespace",
+                                 world_.name_space(), "--protect-metrics"},
+        /*wait_until_ready=*/false);
+    operator_->use_token(token_);
+  }
+
+  std::vector<std::string> refusals() const { return recorder_->refusals(); }
+  bool refused(const std::string& words) const {
+    const std::vector<std::string> all = refusals();
+    return std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.find(words) != std::string::npos; });
+  }
+  std::string log() const { return operator_->log(); }
+
+  // Everything that the operator has rights for. Ends early, and true, when `enough` does.
+  bool run(const std::function<bool()>& enough) {
+    try {
+      enough_ = enough;
+      scenario();
+      return true;
+    } catch (const Enough&) {
+      return true;
+    } catch (const std::exception& error) {
+      std::cerr << error.what() << '\n';
+      return false;
+    }
+  }
+
+ private:
+  struct Enough {};
+
+  std::string core(const std::string& what) const { return "/api/v1/namespaces/" + world_.name_space() + "/" + what; }
+
+  void grant(const std::string& name, const Json& rules) {
+    const bool everywhere = name.ends_with("-auth");  // reviews belong to no namespace
+    const std::string own = everywhere ? name + "-" + world_.name_space() : name;
+    const std::string kind = everywhere ? "ClusterRole" : "Role";
+    const std::string base = everywhere ? kRbac : kRbac + ("namespaces/" + world_.name_space() + "/");
+    world_.call("POST", base + (everywhere ? "clusterroles" : "roles"),
+                {{"metadata", {{"name", own}}}, {"rules", rules}});
+    world_.call("POST", base + (everywhere ? "clusterrolebindings" : "rolebindings"),
+                {{"metadata", {{"name", own}}},
+                 {"roleRef", {{"apiGroup", "rbac.authorization.k8s.io"}, {"kind", kind}, {"name", own}}},
+                 {"subjects", {{{"kind", "ServiceAccount"}, {"name", kAccount}, {"namespace", world_.name_space()}}}}});
+  }
+
+  // The job that is about to be deleted has just been changed by somebody: the operator must look at it again.
+  FaultProxy::Fate before(const HostileServer::Received& request) {
+    const bool of_job = request.method == "DELETE" && request.target.find("/trainingjobs/") != std::string::npos;
+    if (of_job && !changed_.exchange(true)) world_.patch_job("done", {{"metadata", {{"labels", {{"x", "y"}}}}}});
+    return FaultProxy::Fate::kPass;
+  }
+
+  void until(const std::string& what, const std::function<bool()>& condition) {
+    world_.wait(what, [&] { return enough_() || condition(); });
+    if (enough_()) throw Enough{};
+  }
+
+  void create(const std::string& name, Json spec) {
+    spec["template"] = {{"spec", {{"containers", {{{"name", "trainer"}, {"image", "example.invalid/t"}}}}}}};
+    spec["nodes"] = 1;
+    world_.call("POST", world_.jobs(),
+                {{"apiVersion", kApiVersion}, {"kind", kKind}, {"metadata", {{"name", name}}}, {"spec", spec}});
+  }
+  void end_pod(const std::string& name, int exit_code) {
+    until("pod " + name, [&] { return server_.call("GET", world_.pods() + "/" + name).ok(); });
+    world_.set_pod(name, pod_ended(exit_code));
+  }
+  std::string lease_path() const {
+    return "/apis/coordination.k8s.io/v1/namespaces/" + world_.name_space() + "/leases/oarlock-operator";
+  }
+  void suspend(const std::string& name, bool value) {
+    world_.patch_job(name, {{"spec", {{"suspend", value}}}});
+    until("suspend", [&] { return (world_.status(name).value("phase", "") == "Suspended") == value; });
+  }
+  bool told_as_series(const std::string& name) {
+    const Json events = world_.call("GET", "/apis/events.k8s.io/v1/namespaces/" + world_.name_space() + "/events");
+    return std::any_of(events["items"].begin(), events["items"].end(), [&](const Json& event) {
+      return event["regarding"]["kind"] == kKind && event["regarding"]["name"] == name && event.contains("series") &&
+             !event["series"].is_null();
+    });
+  }
+  bool has_job(const std::string& name) { return server_.call("GET", world_.jobs() + "/" + name).ok(); }
+
+  void scenario() {
+    // Metrics are for those who may read them, which is asked of the API server.
+    until("an answer about metrics", [&] { return operator_->get("/metrics").status == 403; });
+    // Somebody else has taken the names: whose are they?
+    world_.call("POST", core("services"), {{"metadata", {{"name", "taken"}}}, {"spec", {{"ports", {{{"port", 1}}}}}}});
+    world_.call("POST", world_.pods(),
+                {{"metadata", {{"name", "met-0-0"}}},
+                 {"spec", {{"containers", {{{"name", "x"}, {"image", "example.invalid/x"}}}}}}});
+    create("taken", Json::object());
+    create("met", Json::object());
+    for (const std::string name : {"taken", "met"}) {
+      until("trouble with " + name,
+            [&] { return log().find("\"trainingjob\":\"" + name + "\"") != std::string::npos; });
+    }
+    // A failure: its pod is deleted, and another one made.
+    create("j", {{"failurePolicy", {{"maxRestarts", 3}, {"backoffSeconds", 0}}}});
+    end_pod("j-0-0", 1);
+    until("another attempt", [&] { return server_.call("GET", world_.pods() + "/j-1-0").ok(); });
+    // What happens twice is told as one event with a series.
+    for (int i = 0; i < 2; ++i) {
+      suspend("j", true);
+      suspend("j", false);
+    }
+    until("a series of events", [&] { return told_as_series("j"); });
+    // The end, and the end of its time.
+    create("done", {{"ttlSecondsAfterFinished", 0}});
+    end_pod("done-0-0", 0);
+    until("the end of the job", [&] { return !has_job("done"); });
+    until("a leader that goes on leading", [&] {
+      const Json lease = world_.call("GET", lease_path())["spec"];
+      return lease["renewTime"] != lease["acquireTime"];
+    });
+  }
+
+  ApiServer& server_;
+  JobWorld world_;
+  TemporaryFolder folder_;
+  std::string token_;
+  std::unique_ptr<RefusalRecorder> recorder_;
+  std::unique_ptr<FaultProxy> proxy_;
+  std::atomic<bool> changed_ = false;
+  std::function<bool()> enough_;
+  std::unique_ptr<OperatorProcess> operator_;
+};
+
+class Rbac : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    // OpenShift's check of owners that block a deletion, too.
+    server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers,
+                                          "--enable-admission-plugins=OwnerReferencesPermissionEnforcement");
+    server_->apply(OARLOCK_SOURCE "/manifests/install.yaml");
+    const std::string role = std::string(kRbac) + "namespaces/oarlock-system/roles/";
+    for (const char* name : {"oarlock-operator", "oarlock-operator-auth"})
+      roles_[name] = server_->call("GET", kRbac + ("clusterroles/" + std::string(name))).body["rules"];
+    roles_["oarlock-operator-election"] = server_->call("GET", role + "oarlock-operator-election").body["rules"];
+  }
+  static void TearDownTestSuite() { server_.reset(); }
+
+  static inline std::unique_ptr<ApiServer> server_;
+  static inline Rights::Roles roles_;
+};
+
+TEST_F(Rbac, TheManifestsRightsAreEnough) {
+  Rights rights(*server_, server_->make_namespace(), roles_);
+  EXPECT_TRUE(rights.run([] { return false; })) << rights.log();
+  EXPECT_THAT(rights.refusals(), IsEmpty());
+}
+
+// Several at a time: each waits most of its time.
+TEST_F(Rbac, WithoutAnyOneOfThemSomethingNeededIsRefused) {
+  constexpr size_t kAtOnce = 6;
+  std::vector<Permission> permissions;
+  for (const auto& [role, rules] : roles_) {
+    for (Permission& one : permissions_of(role, rules)) permissions.push_back(std::move(one));
+  }
+  ASSERT_GE(permissions.size(), 20U);
+  std::vector<std::string> name_spaces;
+  for (size_t i = 0; i < permissions.size(); ++i) name_spaces.push_back(server_->make_namespace());
+  const auto check = [&](size_t i) {
+    Rights::Roles roles = roles_;
+    roles[permissions[i].role] = without(roles[permissions[i].role], permissions[i]);
+    Rights rights(*server_, name_spaces[i], roles);
+    const auto refused = [&] { return rights.refused(permissions[i].refusal()); };
+    EXPECT_TRUE(rights.run(refused)) << permissions[i].refusal() << "\n" << rights.log();
+    EXPECT_TRUE(refused()) << "nothing needs it: " << permissions[i].refusal() << "; refused were "
+                           << ::testing::PrintToString(rights.refusals());
+  };
+  for (size_t begin = 0; begin < permissions.size(); begin += kAtOnce) {
+    std::vector<std::future<void>> running;
+    for (size_t i = begin; i < std::min(begin + kAtOnce, permissions.size()); ++i)
+      running.push_back(std::async(std::launch::async, check, i));
+    for (std::future<void>& one : running) one.get();
+  }
+}
+
+}  // namespace
+}  // namespace oarlock::test
