@@ -38,7 +38,7 @@ def models(source, target):
         single, metadata = read(source / f"{model}.safetensors")
         double, _ = read(source / f"{model}-float64.safetensors")
         kept = {key: value for key, value in single.items() if key in inputs or key.startswith(("weight.", "buffer_"))}
-        kept |= {"double." + key: value for key, value in double.items() if key.startswith("grad.") or key in ("train_output", "loss")}
+        kept |= {"double." + key: value for key, value in double.items() if key.startswith(("grad.", "buffer_after.")) or key in ("train_output", "loss")}
         config = json.loads(metadata["config"])
         save_file(kept, target / f"comformer_{model}.safetensors", {"config": json.dumps(config["config"]), "no_grad": json.dumps(config["no_grad"])})
 

@@ -60,13 +60,6 @@ TokenEmbedding::TokenEmbedding(int64_t states, int64_t width)
 
 at::Tensor TokenEmbedding::forward(const at::Tensor& tokens) { return at::embedding(embedding_, tokens); }
 
-TwoLayers::TwoLayers(int64_t in, int64_t hidden, int64_t out, Activation activation)
-    : first_(register_module("0", torch::nn::Linear(in, hidden))),
-      second_(register_module("2", torch::nn::Linear(hidden, out))),
-      activation_(activation) {}
-
-at::Tensor TwoLayers::forward(const at::Tensor& x) { return second_->forward(activation_(first_->forward(x))); }
-
 NoiseEmbedding::NoiseEmbedding(int64_t width)
     : mlp_(register_module("mlp", std::make_shared<TwoLayers>(2 * kFrequencies, width, width, at::silu))) {}
 

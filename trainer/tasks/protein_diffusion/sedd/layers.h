@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "trainer/nn/two_layers.h"
 #include "trainer/tasks/protein_diffusion/sedd/rotary.h"
 
 namespace oarlock {
@@ -35,19 +36,6 @@ class TokenEmbedding final : public torch::nn::Module {
 
  private:
   at::Tensor embedding_;
-};
-
-// mlp.0, mlp.2: two linear layers with an activation between them.
-class TwoLayers final : public torch::nn::Module {
- public:
-  using Activation = at::Tensor (*)(const at::Tensor&);
-  TwoLayers(int64_t in, int64_t hidden, int64_t out, Activation activation);
-  at::Tensor forward(const at::Tensor& x);
-
- private:
-  torch::nn::Linear first_;
-  torch::nn::Linear second_;
-  Activation activation_;
 };
 
 // Noise sigma [n] as features [n, width]: cosines and sines of 128 frequencies, then an MLP.
