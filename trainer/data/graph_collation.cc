@@ -101,17 +101,25 @@ Result<void> check(const GraphArrays& arrays) {
   return {};
 }
 
-// The edges of each graph by destination, those to one node in their old order.
+bool are_sorted(const std::vector<int64_t>& offsets, const int64_t* destination) {
+  for (size_t graph = 0; graph + 1 < offsets.size(); ++graph) {
+    if (!std::is_sorted(destination + offsets[graph], destination + offsets[graph + 1])) return false;
+  }
+  return true;
+}
+
+// The edges of each graph by destination, those to one node in their old order. Sorted ones stay where they are, mapped
+// from a file perhaps.
 void sort_edges(GraphArrays& arrays) {
   const int64_t edges = arrays.edge_offsets.back();
   const auto* destination = arrays.edge_index.const_data_ptr<int64_t>() + edges;
+  if (are_sorted(arrays.edge_offsets, destination)) return;
   std::vector<int64_t> order(at(edges));
   std::iota(order.begin(), order.end(), 0);
   for (size_t graph = 0; graph + 1 < arrays.edge_offsets.size(); ++graph) {
     std::stable_sort(order.begin() + arrays.edge_offsets[graph], order.begin() + arrays.edge_offsets[graph + 1],
                      [&](int64_t a, int64_t b) { return destination[a] < destination[b]; });
   }
-  if (std::is_sorted(order.begin(), order.end())) return;
   const at::Tensor index = at::empty({edges}, at::TensorOptions().dtype(at::kLong));
   std::copy(order.begin(), order.end(), index.mutable_data_ptr<int64_t>());
   arrays.edge_index = arrays.edge_index.index_select(1, index);

@@ -57,6 +57,17 @@ TEST_F(Hdf5Test, NumbersOfAnyRankAreReadWholeAndByRowsAndConverted) {
   EXPECT_THAT(cube.read_rows<int8_t>(3, 0).value(), ElementsAre());
 }
 
+TEST_F(Hdf5Test, ABoxIsReadAlongAnyAxis) {
+  Hdf5Writer(path_).numbers<int32_t>("cube", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {3, 2, 2}, 2);
+  const Hdf5Dataset cube = open().dataset("cube").value();
+  const auto box = [&](std::vector<int64_t> begin, std::vector<int64_t> count) { return cube.read_box(begin, count); };
+  EXPECT_THAT(box({0, 0, 1}, {3, 2, 1}).value(), ElementsAre(1, 3, 5, 7, 9, 11));
+  EXPECT_THAT(box({1, 1, 0}, {2, 1, 2}).value(), ElementsAre(6, 7, 10, 11));
+  EXPECT_THAT(box({3, 0, 0}, {0, 2, 2}).value(), ElementsAre());
+  expect_error(box({2, 0, 0}, {2, 2, 2}), {"cube", "3 x 2 x 2", "no box at [2, 0, 0] of [2, 2, 2]"});
+  expect_error(box({0}, {1}), {"cube", "no box"});
+}
+
 TEST_F(Hdf5Test, AScalarIsOneRowAndAnEmptyDatasetHasNone) {
   {
     Hdf5Writer file(path_);

@@ -112,24 +112,52 @@ template int64_t Hdf5Dataset::native_type<float>();
 template int64_t Hdf5Dataset::native_type<double>();
 
 Result<void> Hdf5Dataset::read_numbers(int64_t first, int64_t count, int64_t memory_type, void* out) const {
+  if (Result<void> fits = expect_rows(first, count); !fits) return fits;
+  std::vector<int64_t> begin(shape_.size(), 0);
+  std::vector<int64_t> extent = shape_;
+  if (!shape_.empty()) {
+    begin.front() = first;
+    extent.front() = count;
+  }
+  return read_selected(begin, extent, memory_type, out);
+}
+
+Result<void> Hdf5Dataset::read_selected(std::span<const int64_t> begin, std::span<const int64_t> count,
+                                        int64_t memory_type, void* out) const {
   const Hdf5Quiet quiet;
   if (!is_number(kind_)) return hdf5_fail(place(), "holds no numbers");
-  if (Result<void> fits = expect_rows(first, count); !fits) return fits;
-  if (count * row_size_ == 0) return {};
+  const int64_t size = std::accumulate(count.begin(), count.end(), int64_t{1}, std::multiplies<>());
+  if (size == 0) return {};
   const Hdf5Handle file_space(H5Dget_space(handle().get()), H5Sclose);
   if (!shape_.empty()) {
-    std::vector<hsize_t> start(shape_.size(), 0);
-    std::vector<hsize_t> extent(shape_.begin(), shape_.end());
-    start.front() = static_cast<hsize_t>(first);
-    extent.front() = static_cast<hsize_t>(count);
+    const std::vector<hsize_t> start(begin.begin(), begin.end());
+    const std::vector<hsize_t> extent(count.begin(), count.end());
     H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, start.data(), nullptr, extent.data(), nullptr);
   }
-  const auto elements = static_cast<hsize_t>(count * row_size_);
+  const auto elements = static_cast<hsize_t>(size);
   const Hdf5Handle memory_space(H5Screate_simple(1, &elements, nullptr), H5Sclose);
   if (H5Dread(handle().get(), memory_type, memory_space.get(), file_space.get(), H5P_DEFAULT, out) < 0) {
-    return hdf5_call_failed(place(), fmt::format("cannot be read (rows {} to {})", first, first + count));
+    const std::string rows =
+        shape_.empty() ? "" : fmt::format(" (rows {} to {})", begin.front(), begin.front() + count.front());
+    return hdf5_call_failed(place(), "cannot be read" + rows);
   }
   return {};
+}
+
+Result<std::vector<double>> Hdf5Dataset::read_box(std::span<const int64_t> begin,
+                                                  std::span<const int64_t> count) const {
+  bool inside = begin.size() == shape_.size() && count.size() == shape_.size();
+  for (size_t axis = 0; inside && axis < shape_.size(); ++axis)
+    inside = begin[axis] >= 0 && count[axis] >= 0 && begin[axis] <= shape_[axis] - count[axis];
+  if (!inside) {
+    return hdf5_fail(place(), fmt::format("is of {}: there is no box at [{}] of [{}]", fmt::join(shape_, " x "),
+                                          fmt::join(begin, ", "), fmt::join(count, ", ")));
+  }
+  std::vector<double> out(
+      static_cast<size_t>(std::accumulate(count.begin(), count.end(), int64_t{1}, std::multiplies<>())));
+  if (const Result<void> read = read_selected(begin, count, H5T_NATIVE_DOUBLE, out.data()); !read)
+    return tl::make_unexpected(read.error());
+  return out;
 }
 
 Result<std::vector<std::string>> Hdf5Dataset::read_strings() const {

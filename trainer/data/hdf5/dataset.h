@@ -56,6 +56,9 @@ class Hdf5Dataset : public Hdf5Object {
     return read_numbers(first, count, native_type<T>(), out.data());
   }
 
+  // The elements from begin to before begin + count along each axis, row-major; the box must lie in the dataset.
+  Result<std::vector<double>> read_box(std::span<const int64_t> begin, std::span<const int64_t> count) const;
+
   Result<std::vector<std::string>> read_strings() const;
 
   // Of compounds: the names of the members, in order, and one of them for all elements.
@@ -72,6 +75,8 @@ class Hdf5Dataset : public Hdf5Object {
 
   Result<void> expect_rows(int64_t first, int64_t count) const;
   Result<void> read_numbers(int64_t first, int64_t count, int64_t memory_type, void* out) const;
+  Result<void> read_selected(std::span<const int64_t> begin, std::span<const int64_t> count, int64_t memory_type,
+                             void* out) const;
   Result<Hdf5Handle> member_type(const std::string& member) const;
 
   std::vector<int64_t> shape_;

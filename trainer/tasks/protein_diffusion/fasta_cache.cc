@@ -1,17 +1,14 @@
 #include "trainer/tasks/protein_diffusion/fasta_cache.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <xxhash.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <string>
 
-#include "common/file_descriptor.h"
 #include "common/files.h"
+#include "trainer/data/derived_folder.h"
 
 namespace oarlock {
 namespace {
@@ -26,31 +23,6 @@ std::string hash_of(const struct stat& file, const SequenceFilter& filter, const
                   filter.min_length, filter.max_length, filter.max_sequences, static_cast<int>(filter.unknown_residues),
                   filter.max_unknown, held_out.fraction, held_out.seed);
   return fmt::format("{:016x}", XXH3_64bits(all.data(), all.size()));
-}
-
-// Waits until no other process holds it.
-Result<FileDescriptor> lock(const fs::path& folder) {
-  const fs::path path = folder / "lock";
-  FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be created", path.string()));
-  while (::flock(file.get(), LOCK_EX) != 0) {
-    if (errno != EINTR) return fail_errno(errno, fmt::format("{}: cannot be locked", path.string()));
-  }
-  return file;
-}
-
-// What a process that was killed left there; nobody else is at work under the lock.
-void remove_leftovers(const fs::path& cache) {
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(cache, ignored)) {
-    if (entry.path().extension() == ".part") fs::remove_all(entry.path(), ignored);
-  }
-}
-
-Result<void> publish(const fs::path& part, const fs::path& folder) {
-  if (::rename(part.c_str(), folder.c_str()) != 0)
-    return fail_errno(errno, fmt::format("{}: cannot be renamed to {}", part.string(), folder.string()));
-  return sync_folder(folder.parent_path());
 }
 
 void report(const Conversion& conversion, const ConversionCounts& counts, const Logger& log) {
@@ -81,28 +53,17 @@ Result<Conversion> locate_conversion(const fs::path& fasta, const SequenceFilter
 }
 
 Result<void> convert_once(const Conversion& conversion, const Logger& log) {
-  std::error_code ignored;
   const fs::path cache = conversion.folder.parent_path();
+  std::error_code ignored;
   if (fs::exists(conversion.folder, ignored)) return {};
   if (Result<void> made = make_writable_folder(cache); !made) {
     made.error().message += "; set data.cache to a folder that can be written to";
     return made;
   }
-  const Result<FileDescriptor> locked = lock(cache);
-  if (!locked) return tl::make_unexpected(locked.error());
-  if (fs::exists(conversion.folder, ignored)) return {};
-  remove_leftovers(cache);
-  const fs::path part = conversion.folder.string() + ".part";
-  if (const Result<void> made = make_writable_folder(part); !made) return made;
-  const Result<ConversionCounts> counts =
-      convert_fasta(conversion.fasta, conversion.filter, conversion.held_out, part, log);
-  const Result<void> published = counts ? publish(part, conversion.folder) : tl::make_unexpected(counts.error());
-  if (published) {
-    report(conversion, *counts, log);
-  } else {
-    fs::remove_all(part, ignored);
-  }
-  return published;
+  return make_folder_once(conversion.folder, [&](const fs::path& part) {
+    return convert_fasta(conversion.fasta, conversion.filter, conversion.held_out, part, log)
+        .map([&](const ConversionCounts& counts) { report(conversion, counts, log); });
+  });
 }
 
 }  // namespace oarlock
