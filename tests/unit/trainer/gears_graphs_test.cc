@@ -1,0 +1,116 @@
+// The graphs of GEARS, held against those of cell-gears 0.1.2 (tests/data/gears_graphs.*).
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/temporary_folder.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/tasks/gears/data/conversion.h"
+#include "trainer/tasks/gears/graphs/coexpression.h"
+#include "trainer/tasks/gears/graphs/ontology.h"
+#include "trainer/tasks/gears/splits/splits.h"
+
+namespace oarlock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAreArray;
+
+std::string data(const std::string& name) { return std::string(OARLOCK_TEST_DATA "/gears_") + name; }
+
+nlohmann::json golden(const std::string& name) {
+  std::ifstream file(data(name));
+  return nlohmann::json::parse(file);
+}
+
+CellStore store_in(const std::filesystem::path& folder) {
+  const Result<void> converted = convert_anndata(data("perturb_processed.h5ad"), folder, Logger::silent());
+  if (!converted) throw std::runtime_error(converted.error().message);
+  return CellStore::open(folder).value();
+}
+
+// Source and target -> weight.
+using EdgeWeights = std::map<std::pair<int64_t, int64_t>, double>;
+
+EdgeWeights weights_of(const GraphEdges& edges) {
+  EdgeWeights out;
+  for (int64_t i = 0; i < edges.source.numel(); ++i) {
+    out[{edges.source[i].item<int64_t>(), edges.target[i].item<int64_t>()}] = edges.weight[i].item<double>();
+  }
+  return out;
+}
+
+void expect_equal(const GraphEdges& edges, const at::Tensor& index, const at::Tensor& weight) {
+  const EdgeWeights ours = weights_of(edges);
+  const EdgeWeights theirs = weights_of({index[0], index[1], weight});
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (const auto& [nodes, value] : theirs) {
+    ASSERT_TRUE(ours.contains(nodes)) << nodes.first << " -> " << nodes.second;
+    EXPECT_NEAR(ours.at(nodes), value, 1e-6) << nodes.first << " -> " << nodes.second;
+  }
+}
+
+TEST(GearsGraphs, CoexpressionOfTheTrainingCellsIsTheOriginals) {
+  const test::TemporaryFolder folder;
+  const CellStore store = store_in(folder.path());
+  NameList conditions;
+  for (const CellCondition& condition : store.conditions()) conditions.push_back(condition.name);
+  const Split split = make_split({.seed = 1}, conditions).value();
+  std::vector<int64_t> train;
+  for (const std::string& name : split.train) train.push_back(store.number_of(name));
+  const auto edges = coexpression_edges(store, train, {.threshold = 0.25, .similar = 5});
+  const auto tensors = read_safetensors(data("graphs.safetensors"))->tensors;
+  expect_equal(numbered_edges(edges, store.genes()), tensors.at("G_coexpress"), tensors.at("G_coexpress_weight"));
+}
+
+TEST(GearsGraphs, TheOntologysIsTheOriginals) {
+  const nlohmann::json dataset = golden("dataset.json");
+  const auto terms = dataset["gene2go"].get<GeneTerms>();
+  const auto perturbed = dataset["pert_names"].get<std::vector<std::string>>();
+  const auto edges = ontology_edges(terms, perturbed, 6);
+  const auto tensors = read_safetensors(data("graphs.safetensors"))->tensors;
+  expect_equal(numbered_edges(edges, perturbed), tensors.at("G_go"), tensors.at("G_go_weight"));
+}
+
+TEST(GearsGraphs, EdgesAreReadAsTheOriginalWritesThem) {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path csv = folder.path() / "go.csv";
+  const std::vector<NamedEdge> edges{{"A", "B", 0.1}, {"B", "B", 1}, {"C", "A", 1.0 / 3}};
+  ASSERT_TRUE(write_edges(csv, edges));
+  EXPECT_EQ(read_edges(csv).value(), edges);
+  std::ofstream(csv) << ",target,importance,source\r\n0,B,0.5,A\r\n1,B,1,B\r\n";
+  EXPECT_EQ(read_edges(csv).value(), (std::vector<NamedEdge>{{"A", "B", 0.5}, {"B", "B", 1}}));
+  const auto message_of = [&](const std::string& text) {
+    std::ofstream(csv) << text;
+    return read_edges(csv).error().message;
+  };
+  EXPECT_THAT(message_of("gene1,gene2,score\n"), AllOf(HasSubstr("go.csv:1"), HasSubstr("no column source")));
+  EXPECT_THAT(message_of("source,target,importance\nA,B\n"), AllOf(HasSubstr("go.csv:2"), HasSubstr("too few")));
+  EXPECT_THAT(message_of("source,target,importance\nA,B,1\nA,B,nan\n"), AllOf(HasSubstr("go.csv:3"), HasSubstr("nan")));
+}
+
+TEST(GearsGraphs, StrongestEdgesAndNumbers) {
+  const std::vector<NamedEdge> edges{{"A", "B", 0.5}, {"C", "B", 0.5}, {"B", "B", 1}, {"A", "A", 1}, {"Z", "A", 0.2}};
+  const std::vector<NamedEdge> two = strongest_of_targets(edges, 2);
+  EXPECT_EQ(two, (std::vector<NamedEdge>{{"A", "A", 1}, {"Z", "A", 0.2}, {"B", "B", 1}, {"A", "B", 0.5}}));
+  EXPECT_THAT(weights_of(numbered_edges(two, {"A", "B"})),
+              ElementsAre(Pair(Pair(0, 0), 1), Pair(Pair(0, 1), 0.5), Pair(Pair(1, 1), 1)));
+}
+
+TEST(GearsGraphs, TermsAreReadFromJson) {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path json = folder.path() / "gene2go.json";
+  std::ofstream(json) << R"({"A": ["GO:1", "GO:2"], "B": ["GO:2"], "C": []})";
+  const GeneTerms terms = read_gene2go(json).value();
+  EXPECT_EQ(ontology_edges(terms, {"A", "B", "C", "D"}, 20),
+            (std::vector<NamedEdge>{{"A", "A", 1}, {"B", "A", 0.5}, {"B", "B", 1}, {"A", "B", 0.5}}));
+  std::ofstream(json) << R"({"A": "GO:1"})";
+  EXPECT_THAT(read_gene2go(json).error().message, AllOf(HasSubstr("gene2go.json"), HasSubstr("expected JSON")));
+}
+
+}  // namespace
+}  // namespace oarlock
