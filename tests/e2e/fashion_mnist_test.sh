@@ -1,45 +1,19 @@
 #!/usr/bin/env bash
 # The README's job on two real nodes: one pod on each, Complete, its progress in kubectl, and Prometheus sees everybody.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/prometheus.sh"
 use_cluster
-work=$(mktemp -d)
-prometheus_pid=
+# OARLOCK_PICTURES: a folder for the dashboards' pictures (docs/dashboards has those of one run).
+pictures=${OARLOCK_PICTURES:-$prometheus_work}
 finish() {
   local status=$?
-  [[ -z $prometheus_pid ]] || kill "$prometheus_pid" 2>/dev/null || true
-  [[ $status -eq 0 ]] || { cat "$work/queries" 2>/dev/null; describe_world; } >&2
-  rm -rf "$work"
+  [[ $status -eq 0 ]] || { cat "$prometheus_work/queries" 2>/dev/null; describe_world; } >&2
+  end_prometheus
 }
 trap finish EXIT
 
 step "a real Prometheus"
-# Debian's has no Kubernetes discovery built in, so the targets come from kubectl through a file.
-write_targets() {
-  {
-    kubectl -n oarlock-system get pods -l app.kubernetes.io/component=operator -o json | jq '.items | map({job: "oarlock-operator", pod: .})'
-    kubectl get pods -l oarlock.dev/job-name -o json | jq '.items | map({job: "trainingjobs", pod: .})'
-  } | jq -s 'add | map({targets: [.pod.status.podIP + ":" + (.pod.spec.containers[].ports[]? | select(.name == "metrics") | .containerPort | tostring)],
-                      labels: ({job: .job, pod: .pod.metadata.name, namespace: .pod.metadata.namespace}
-                        + if .pod.metadata.labels["oarlock.dev/job-name"] then {trainingjob: .pod.metadata.labels["oarlock.dev/job-name"]} else {} end)})' >"$work/targets.json.new"
-  mv "$work/targets.json.new" "$work/targets.json"
-}
-cat >"$work/prometheus.yml" <<'CONFIG'
-global: {scrape_interval: 2s, evaluation_interval: 2s}
-rule_files: [oarlock.rules.yml]
-scrape_configs:
-  - job_name: all
-    honor_labels: true   # the operator's series of jobs have a namespace of their own
-    file_sd_configs: [{files: [targets.json], refresh_interval: 2s}]
-CONFIG
-cp charts/oarlock/files/rules/oarlock.rules.yml "$work/"
-promtool check config "$work/prometheus.yml" >/dev/null
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/tsdb" --web.listen-address="127.0.0.1:$port" >"$work/prometheus.log" 2>&1 &
-prometheus_pid=$!
-# query QUERY: the values of an instant query.
-query() { curl -fsS --get "http://127.0.0.1:$port/api/v1/query" --data-urlencode "query=$1" | jq -r '.data.result | map(.value[1]) | join(" ")'; }
-query_is() { [[ $(query "$1") == "$2" ]]; }
-wait_for 30 "Prometheus answers" query "vector(1)"
+start_prometheus charts/oarlock/files/rules/oarlock.rules.yml
 
 started=$(date +%s)
 step "apply"
@@ -78,7 +52,8 @@ echo "accuracy $accuracy"
 
 step "every panel of every dashboard has data"
 # A counter that begins at the end, as that of finished jobs, needs two scrapes for a rate.
-all_give_data() { tests/e2e/dashboard_queries.py "http://127.0.0.1:$port" "$started" charts/oarlock/files/dashboards/*.json >"$work/queries" 2>&1; }
+all_give_data() { tests/e2e/dashboard_queries.py --pictures "$pictures" "$prometheus_url" "$started" charts/oarlock/files/dashboards/*.json >"$prometheus_work/queries" 2>&1; }
 wait_for 30 "every query gives data" all_give_data
-cat "$work/queries"
+cat "$prometheus_work/queries"
+for board in fleet operator trainingjob; do [[ -s $pictures/oarlock-$board.png ]] || broken "no picture of $board"; done
 [[ $(query 'count(ALERTS{alertstate="firing"})') == "" ]] || broken "alerts fire: $(query 'ALERTS{alertstate="firing"}')"

@@ -73,8 +73,8 @@ TRAININGJOB = {
         ("Ranks", [
             ("Own part of a step", "Data, forward, backward and optimizer by rank: the slowest sets the pace of all.", "s",
              {"rank {{rank}}": 'sum by (rank) (rate(trainer_phase_seconds_total{%s, phase=~"data_wait|forward|backward|optimizer"}[$__rate_interval])) / sum by (rank) (rate(trainer_steps_total{%s}[$__rate_interval]))' % (JOB, JOB)}),
-            ("Memory", "Resident memory of the rank's process.", "bytes",
-             {"rank {{rank}}": 'max by (rank) (process_resident_memory_bytes{%s})' % JOB}),
+            ("Memory", "Resident memory of a pod's largest rank.", "bytes",
+             {"{{pod}}": 'max by (pod) (process_resident_memory_bytes{%s})' % JOB}),
             ("Bytes in collectives", "Of this rank's tensors, per second.", "Bps",
              {"rank {{rank}}": "sum by (rank) (rate(trainer_collective_bytes_total{%s}[$__rate_interval]))" % JOB}),
             ("Time since the last step", "By rank.", "s",
