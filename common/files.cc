@@ -64,6 +64,13 @@ Result<void> make_writable_folder(const std::filesystem::path& path) {
   return {};
 }
 
+Result<void> sync_file(const std::filesystem::path& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.open() || ::fsync(file.get()) != 0)
+    return fail_errno(errno, fmt::format("{}: cannot be written", path.string()));
+  return {};
+}
+
 Result<void> sync_folder(const std::filesystem::path& path) {
   const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() < 0 || ::fsync(folder.get()) != 0) {

@@ -17,6 +17,9 @@ Result<void> write_file_atomically(const std::filesystem::path& path, std::strin
 // mkdir -p. A folder that is there and cannot be written to is an error too.
 Result<void> make_writable_folder(const std::filesystem::path& path);
 
+// fsync of a file that was written and closed.
+Result<void> sync_file(const std::filesystem::path& path);
+
 // fsync of a folder: makes renames in it durable.
 Result<void> sync_folder(const std::filesystem::path& path);
 

@@ -1,8 +1,6 @@
 #include "trainer/data/packed_bytes.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
 #include <bit>
@@ -11,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "common/file_descriptor.h"
+#include "common/files.h"
 
 namespace oarlock {
 namespace {
@@ -46,13 +44,6 @@ const Group& group_of(std::span<const uint8_t> index, int64_t record) {
 template <typename T>
 void write(std::ofstream& file, const T& value) {
   file.write(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
-Result<void> sync_file(const std::filesystem::path& path) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.open() || ::fsync(file.get()) != 0)
-    return fail_errno(errno, fmt::format("{}: cannot be written", path.string()));
-  return {};
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "trainer/tasks/registry.h"
 
+#include "trainer/tasks/comformer/task.h"
 #include "trainer/tasks/image_classification/task.h"
 #include "trainer/tasks/protein_diffusion/task.h"
 
@@ -7,6 +8,7 @@ namespace oarlock {
 
 TaskTable builtin_tasks() {
   return {
+      {"comformer", make_comformer_task},
       {"image_classification", make_image_classification},
       {"protein_diffusion", make_protein_diffusion},
   };

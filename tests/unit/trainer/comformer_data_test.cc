@@ -1,0 +1,325 @@
+// Files of crystals to mapped graphs: lists, labels, the cache, splits; and what is wrong with a file is named.
+#include <ATen/ops/tensor.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/files.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/unit/trainer/comformer_golden.h"
+#include "tests/unit/trainer/expect_close.h"
+#include "trainer/data/extxyz.h"
+#include "trainer/data/graph_archive.h"
+#include "trainer/tasks/comformer/atom_features.h"
+#include "trainer/tasks/comformer/crystal_dataset.h"
+#include "trainer/tasks/comformer/generator/crystal_generator.h"
+#include "trainer/tasks/comformer/graph_cache.h"
+#include "trainer/tasks/comformer/graph_conversion.h"
+#include "trainer/tasks/comformer/label_scale.h"
+#include "trainer/tasks/comformer/predictions.h"
+
+namespace oarlock {
+namespace {
+
+namespace fs = std::filesystem;
+using test::expect_close;
+using test::TemporaryFolder;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr char kProperty[] = "formation_energy_per_atom";
+
+Result<std::unique_ptr<CrystalSource>> opened(const fs::path& path, int64_t targets = 1) {
+  return open_crystals({.path = path, .target_property = kProperty, .targets = targets});
+}
+
+void write(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
+
+void write_crystals(const fs::path& path, CrystalFamily family, int64_t count, uint64_t seed = 1) {
+  std::ofstream out(path);
+  for (int64_t i = 0; i < count; ++i) out << extxyz_frame(generated_crystal(family, i, seed), kProperty);
+}
+
+TEST(StructureList, EveryFormGivesTheCrystalsOfTheExtendedXyzFile) {
+  const auto list = opened(OARLOCK_TEST_DATA "/comformer_crystals_list.json");
+  ASSERT_TRUE(list) << list.error().message;
+  const auto file = opened(OARLOCK_TEST_DATA "/comformer_crystals.extxyz");
+  ASSERT_TRUE(file) << file.error().message;
+  ASSERT_EQ((*list)->size(), 8);
+  ASSERT_EQ((*file)->size(), 8);
+  for (int64_t i = 0; i < 8; ++i) {
+    const auto a = (*list)->read(i);
+    const auto b = (*file)->read(i);
+    ASSERT_TRUE(a && b);
+    EXPECT_EQ(a->label, b->label);
+    EXPECT_EQ(a->crystal.numbers, b->crystal.numbers);
+    EXPECT_EQ(a->crystal.lattice, b->crystal.lattice);
+    for (size_t atom = 0; atom < a->crystal.positions.size(); ++atom) {
+      for (size_t axis = 0; axis < 3; ++axis)
+        EXPECT_NEAR(a->crystal.positions[atom][axis], b->crystal.positions[atom][axis], 1e-12);
+    }
+  }
+}
+
+std::string list_error(const std::string& json) {
+  const TemporaryFolder folder;
+  write(folder.path() / "list.json", json);
+  const auto list = opened(folder.path() / "list.json");
+  if (list) return "it was read";
+  EXPECT_EQ(list.error().code, ExitCode::kDataErr);
+  EXPECT_THAT(list.error().message, AllOf(HasSubstr("list.json: "), testing::Not(HasSubstr("\n"))));
+  return list.error().message;
+}
+
+TEST(StructureList, WrongStructuresAreNamedByNumber) {
+  const std::string good =
+      R"({"lattice": [[1,0,0],[0,1,0],[0,0,1]], "species": ["H"], "frac_coords": [[0,0,0]], "formation_energy_per_atom": 1})";
+  EXPECT_EQ(list_error("[" + good + "]"), "it was read");
+  EXPECT_THAT(list_error("[" + good + ", {}]"), HasSubstr("structure 1: no lattice"));
+  EXPECT_THAT(list_error("[" + good), HasSubstr("parse error"));
+  EXPECT_THAT(list_error(good), HasSubstr("a list [...] of structures is expected"));
+  EXPECT_THAT(list_error("[]"), HasSubstr("holds no structure"));
+  EXPECT_THAT(list_error("[1]"), HasSubstr("structure 0: 1 is no object"));
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    return list_error("[" + text.replace(text.find(from), from.size(), to) + "]");
+  };
+  EXPECT_THAT(with("[0,0,1]]", "[0,0]]"), HasSubstr("lattice: [0,0] is no list of 3 numbers"));
+  EXPECT_THAT(with("[0,0,1]]", "[0,1,0]]"), HasSubstr("spans no volume"));
+  EXPECT_THAT(with("\"H\"", "\"Xx\""), HasSubstr("\"Xx\" is no chemical element"));
+  EXPECT_THAT(with("\"H\"", "\"H\", \"H\""), HasSubstr("2 atoms, but 1 coordinates"));
+  EXPECT_THAT(with(": 1}", ": null}"), HasSubstr("null: a label is a finite number"));
+  EXPECT_THAT(with(": 1}", ": NaN}"), HasSubstr("parse error"));
+  EXPECT_THAT(with(": 1}", ": [1, 2]}"), HasSubstr("has 2 numbers, but model.output_features is 1"));
+  EXPECT_THAT(with("formation_energy", "band_gap"), HasSubstr("no 'formation_energy_per_atom'"));
+}
+
+CrystalDataConfig config_of(const fs::path& path) {
+  CrystalDataConfig config;
+  config.path = path;
+  config.target_property = kProperty;
+  return config;
+}
+
+std::vector<std::string> entries(const fs::path& folder, const std::string& prefix) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().filename().string().starts_with(prefix)) names.push_back(entry.path().filename());
+  }
+  return names;
+}
+
+std::string prepare_error(const std::string& text) {
+  const TemporaryFolder folder;
+  write(folder.path() / "c.xyz", text);
+  const auto prepared = prepare_crystal_graphs(config_of(folder.path() / "c.xyz"), 1, Logger::silent());
+  if (prepared) return "it was prepared";
+  EXPECT_EQ(prepared.error().code, ExitCode::kDataErr);
+  EXPECT_TRUE(entries(folder.path() / "c.xyz.oarlock", "graphs-").empty());
+  return prepared.error().message;
+}
+
+TEST(GraphCache, WrongLabelsAndElementsAreNamedByLine) {
+  const std::string good = "1\nLattice=\"3 0 0 0 3 0 0 0 3\" formation_energy_per_atom=1\nFe 0 0 0\n";
+  const auto second = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    return prepare_error(good + text.replace(text.find(from), from.size(), to));
+  };
+  EXPECT_EQ(second("=1", "=2"), "it was prepared");
+  EXPECT_THAT(second("=1", "=nan"), AllOf(HasSubstr("c.xyz:5 (frame 1): "), HasSubstr("is nan: a label is a finite")));
+  EXPECT_THAT(second("=1", "=one"), HasSubstr("'one' is no number"));
+  EXPECT_THAT(second("=1", "=\"1 2\""), HasSubstr("has 2 numbers, but model.output_features is 1"));
+  EXPECT_THAT(second("formation_", ""),
+              AllOf(HasSubstr("no 'formation_energy_per_atom'"), HasSubstr("energy_per_atom")));
+  EXPECT_THAT(second("Fe 0", "Lr 0"),
+              AllOf(HasSubstr("(frame 1): nothing is known of the element Lr"), HasSubstr("Fm")));
+}
+
+TEST(GraphCache, GraphsAreBuiltOnceForAContent) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "c.xyz";
+  const fs::path cache = folder.path() / "c.xyz.oarlock";
+  write_crystals(path, CrystalFamily::kTriclinic, 40);
+  CrystalDataConfig config = config_of(path);
+  const auto prepared = [&] {
+    const auto done = prepare_crystal_graphs(config, 1, Logger::silent());
+    EXPECT_TRUE(done) << done.error().message;
+    const auto graphs = open_crystal_graphs(config, 1, Logger::silent());
+    EXPECT_TRUE(graphs) << graphs.error().message;
+    return graphs->size();
+  };
+  EXPECT_EQ(prepared(), 40);
+  ASSERT_EQ(entries(cache, "graphs-").size(), 1U);
+  const fs::path built = cache / entries(cache, "graphs-")[0];
+  const auto when = fs::last_write_time(built / "graphs.json");
+
+  EXPECT_EQ(prepared(), 40);
+  // A copy with another time of change is the same content.
+  fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(1));
+  EXPECT_EQ(prepared(), 40);
+  EXPECT_EQ(entries(cache, "graphs-").size(), 1U);
+  EXPECT_EQ(fs::last_write_time(built / "graphs.json"), when);
+
+  config.index = "::10";
+  EXPECT_EQ(prepared(), 4);
+  config.index = ":";
+  config.graph.nearest.count = 12;
+  EXPECT_EQ(prepared(), 40);
+  EXPECT_EQ(entries(cache, "graphs-").size(), 3U);
+
+  write_crystals(path, CrystalFamily::kTriclinic, 41);
+  EXPECT_EQ(prepared(), 41);
+  EXPECT_EQ(entries(cache, "graphs-").size(), 4U);
+}
+
+// A process was killed while it wrote; another finds what it left.
+TEST(GraphCache, AHalfWrittenArchiveIsNoArchive) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "c.xyz";
+  const fs::path cache = folder.path() / "c.xyz.oarlock";
+  write_crystals(path, CrystalFamily::kTriclinic, 5);
+  const CrystalDataConfig config = config_of(path);
+  ASSERT_TRUE(prepare_crystal_graphs(config, 1, Logger::silent()));
+  const fs::path built = cache / entries(cache, "graphs-")[0];
+  fs::remove(cache / entries(cache, "file-")[0]);
+  fs::rename(built, built.string() + ".part");
+  fs::resize_file(built.string() + ".part/edge_index", 8);
+
+  ASSERT_TRUE(prepare_crystal_graphs(config, 1, Logger::silent()));
+  EXPECT_FALSE(fs::exists(built.string() + ".part"));
+  EXPECT_EQ(open_crystal_graphs(config, 1, Logger::silent())->size(), 5);
+
+  // A disk that lost some of it.
+  fs::resize_file(built / "edges.vector", 100);
+  const auto damaged = open_crystal_graphs(config, 1, Logger::silent());
+  ASSERT_FALSE(damaged);
+  EXPECT_EQ(damaged.error().code, ExitCode::kDataErr);
+  EXPECT_THAT(damaged.error().message,
+              AllOf(HasSubstr("edges.vector: 100 bytes where"), HasSubstr("remove its folder")));
+  write(built / "graphs.json", "{}");
+  EXPECT_THAT(open_crystal_graphs(config, 1, Logger::silent()).error().message,
+              HasSubstr("graphs.json: not of format"));
+}
+
+TEST(GraphCache, WithoutItTheGraphsAreTheSameAndNothingIsLeft) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "c.xyz";
+  write_crystals(path, CrystalFamily::kTriclinic, 6);
+  CrystalDataConfig config = config_of(path);
+  ASSERT_TRUE(prepare_crystal_graphs(config, 1, Logger::silent()));
+  const auto kept = open_crystal_graphs(config, 1, Logger::silent());
+  fs::remove_all(path.string() + ".oarlock");
+  config.cache_graphs = false;
+  ASSERT_TRUE(prepare_crystal_graphs(config, 1, Logger::silent()));
+  const auto built = open_crystal_graphs(config, 1, Logger::silent());
+  ASSERT_TRUE(built) << built.error().message;
+  EXPECT_FALSE(fs::exists(path.string() + ".oarlock"));
+  EXPECT_TRUE(built->arrays().edge_index.equal(kept->arrays().edge_index)) << "mapped, though its files are gone";
+}
+
+TEST(GraphConversion, FilesDoNotDependOnTheNumberOfThreads) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "c.xyz";
+  write_crystals(path, CrystalFamily::kTriclinic, 600);
+  const auto source = opened(path);
+  std::vector<int64_t> all(600);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(all.size() - 1 - i);
+  for (const int threads : {1, 3}) {
+    const fs::path into = folder.path() / std::to_string(threads);
+    fs::create_directory(into);
+    ASSERT_TRUE(convert_crystals(**source, all, 1, {}, threads, into, Logger::silent()));
+  }
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(folder.path() / "1")) {
+    ++files;
+    EXPECT_EQ(*read_file(entry.path()), *read_file(folder.path() / "3" / entry.path().filename())) << entry.path();
+  }
+  EXPECT_EQ(files, 9);
+}
+
+TEST(CrystalDataset, BatchesAreTheGraphsOfTheFile) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "crystals.extxyz";
+  fs::copy(OARLOCK_TEST_DATA "/comformer_crystals.extxyz", path);
+  const CrystalDataConfig config = config_of(path);
+  ASSERT_TRUE(prepare_crystal_graphs(config, 1, Logger::silent()));
+  const auto graphs = std::make_shared<const GraphCollation>(*open_crystal_graphs(config, 1, Logger::silent()));
+  const CrystalDataset dataset(graphs, {7, 2, 4});
+  EXPECT_EQ(dataset.size(), 3);
+  const Batch batch = make_batch(dataset, std::vector<int64_t>{2, 0});
+
+  const auto source = opened(path);
+  const CrystalBatch expected =
+      test::batch_of({crystal_graph((*source)->read(4)->crystal, {}), crystal_graph((*source)->read(7)->crystal, {})},
+                     atom_features());
+  EXPECT_TRUE(batch["edge_index"].equal(expected.edge_index));
+  EXPECT_TRUE(batch["edge_ptr"].equal(expected.edge_begin));
+  EXPECT_TRUE(batch["ptr"].equal(expected.atom_begin));
+  EXPECT_TRUE(batch["batch"].equal(expected.crystal_of));
+  expect_close(batch["vector"], expected.edge_vectors, "vectors", 0);
+  expect_close(batch["lattice"], expected.lattices, "lattices", 1e-6);
+  expect_close(atom_features().index_select(0, batch["atomic_number"].to(at::kLong)), expected.atoms, "atoms", 0);
+  EXPECT_TRUE(batch["structure"].equal(at::tensor({int64_t{4}, int64_t{7}})));
+  expect_close(dataset.labels(), at::tensor({-1.95, -1.45, -1.65}, at::kDouble).view({3, 1}), "labels", 1e-15);
+}
+
+TEST(CrystalSplit, IsThatOfPythonsShuffle) {
+  const nlohmann::json golden = nlohmann::json::parse(std::ifstream(OARLOCK_TEST_DATA "/comformer_crystals.json"));
+  for (const nlohmann::json& expected : golden["splits"]) {
+    const auto split = split_crystals(expected["total"], {.seed = expected["seed"]});
+    ASSERT_TRUE(split);
+    EXPECT_EQ(split->train, expected["train"].get<std::vector<int64_t>>());
+    EXPECT_EQ(split->val, expected["val"].get<std::vector<int64_t>>());
+    EXPECT_EQ(split->test, expected["test"].get<std::vector<int64_t>>());
+  }
+  const auto kept = split_crystals(10, {.keep_order = true});
+  EXPECT_THAT(kept->test, testing::ElementsAre(9));
+  EXPECT_THAT(split_crystals(9, {}).error().message, HasSubstr("of 9 structures 7 would train, 0 validate and 0 test"));
+  EXPECT_TRUE(split_crystals(10, {.test_ratio = 0})->test.empty());
+}
+
+TEST(LabelScale, HasZeroMeanAndUnitDeviationAndAWayBack) {
+  const at::Tensor labels =
+      at::tensor({1.0, 3.0, 5.0, 11.0, 2.0, 2.0, 2.0, 2.0}, at::kDouble).view({2, 4}).t().contiguous();
+  const LabelScale scale(labels);
+  const at::Tensor standardised = scale.standardised(labels);
+  EXPECT_NEAR(standardised.select(1, 0).mean().item<double>(), 0, 1e-15);
+  EXPECT_NEAR(standardised.select(1, 0).std().item<double>(), 1, 1e-15);
+  EXPECT_EQ(standardised.select(1, 1).abs().max().item<double>(), 0) << "labels that are all equal";
+  expect_close(scale.restored(standardised), labels, "the way back", 1e-15);
+}
+
+TEST(Predictions, MetricsAndFile) {
+  const EvalRows rows{.ids = {0, 1, 2},
+                      .columns = {{"structure", at::tensor({17.0, 3.0, 5.0}, at::kDouble)},
+                                  {"target", at::tensor({1.0, 2.0, 3.0}, at::kDouble).view({3, 1})},
+                                  {"prediction", at::tensor({1.5, 2.0, 2.75}, at::kDouble).view({3, 1})}}};
+  const Metrics metrics = regression_metrics(rows);
+  EXPECT_DOUBLE_EQ(metrics.at("mae"), 0.25);
+  EXPECT_DOUBLE_EQ(metrics.at("rmse"), std::sqrt(0.3125 / 3));
+  EXPECT_DOUBLE_EQ(metrics.at("r2"), 1 - 0.3125 / 2);
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "new" / "test_predictions.csv";
+  ASSERT_TRUE(write_predictions(path, rows));
+  EXPECT_EQ(*read_file(path), "id,target,prediction\n17,1,1.5\n3,2,2\n5,3,2.75\n");
+}
+
+// What the generator promises of its labels.
+TEST(CrystalGenerator, LabelsAreWhatItSays) {
+  double squares = 0;
+  for (int64_t i = 0; i < 4000; ++i) {
+    const GeneratedCrystal cubic = generated_crystal(CrystalFamily::kCubic, i, 3);
+    const double noise = (cubic.label - (-2.5 + 0.3 * (cubic.crystal.lattice[0][0] - 4))) / 0.1;
+    squares += noise * noise / 4000;
+  }
+  EXPECT_NEAR(squares, 1, 0.1);
+  const GeneratedCrystal one = generated_crystal(CrystalFamily::kTriclinic, 5, 3);
+  EXPECT_EQ(one.label, generated_crystal(CrystalFamily::kTriclinic, 5, 3).label);
+  EXPECT_NE(one.label, generated_crystal(CrystalFamily::kTriclinic, 5, 4).label);
+  EXPECT_GE(one.crystal.numbers.size(), 2U);
+}
+
+}  // namespace
+}  // namespace oarlock

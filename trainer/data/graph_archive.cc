@@ -1,0 +1,218 @@
+#include "trainer/data/graph_archive.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "common/files.h"
+#include "trainer/data/mapped_file.h"
+
+namespace oarlock {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Of = GraphColumn::Of;
+
+constexpr int kFormat = 1;
+constexpr char kIndex[] = "graphs.json";
+constexpr char kDestinations[] = "destinations";  // until finish()
+
+constexpr std::array<std::pair<Of, const char*>, 3> kOwners{
+    {{Of::kNodes, "nodes"}, {Of::kEdges, "edges"}, {Of::kGraphs, "graphs"}}};
+constexpr std::array<std::pair<at::ScalarType, const char*>, 5> kTypes{{{at::kByte, "uint8"},
+                                                                        {at::kInt, "int32"},
+                                                                        {at::kLong, "int64"},
+                                                                        {at::kFloat, "float32"},
+                                                                        {at::kDouble, "float64"}}};
+
+template <typename Table, typename Key>
+const char* name_of(const Table& table, Key key) {
+  for (const auto& [value, name] : table) {
+    if (value == key) return name;
+  }
+  throw std::invalid_argument("a column of a graph archive has no such type");
+}
+
+template <typename Table>
+auto value_of(const Table& table, const std::string& name) {
+  std::optional<typename Table::value_type::first_type> found;
+  for (const auto& [value, known] : table) {
+    if (name == known) found = value;
+  }
+  return found;
+}
+
+std::string file_of(const GraphColumn& column) {
+  return fmt::format("{}.{}", name_of(kOwners, column.of), column.name);
+}
+
+size_t row_bytes(const GraphColumn& column) {
+  return static_cast<size_t>(c10::multiply_integers(column.row)) * c10::elementSize(column.type);
+}
+
+void write(std::ofstream& file, std::span<const std::byte> bytes) {
+  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+}
+
+void write(std::ofstream& file, int64_t value) { write(file, std::as_bytes(std::span(&value, 1))); }
+
+// Nothing is copied; the file is unmapped with the last tensor of it.
+Result<at::Tensor> map_tensor(const fs::path& path, at::IntArrayRef sizes, at::ScalarType type) {
+  Result<MappedFile> file = MappedFile::open(path, MappedFile::Access::kRandom);
+  if (!file) return tl::make_unexpected(file.error());
+  const size_t expected = static_cast<size_t>(c10::multiply_integers(sizes)) * c10::elementSize(type);
+  if (file->bytes().size() != expected)
+    return fail(ExitCode::kDataErr, fmt::format("{}: {} bytes where {} are expected; remove its folder, which is then "
+                                                "made again",
+                                                path.string(), file->bytes().size(), expected));
+  if (expected == 0) return at::empty(sizes, type);
+  const auto kept = std::make_shared<MappedFile>(std::move(*file));
+  // The tensor is only read from; at::from_blob knows no const.
+  auto* data = const_cast<uint8_t*>(kept->bytes().data());
+  return at::from_blob(data, sizes, [kept](void*) {}, at::TensorOptions().dtype(type));
+}
+
+struct Index {
+  int64_t graphs = 0;
+  int64_t nodes = 0;
+  int64_t edges = 0;
+  std::vector<GraphColumn> columns;
+};
+
+std::optional<Index> parsed(const std::string& text) try {
+  const Json json = Json::parse(text);
+  if (json.at("format") != kFormat) return std::nullopt;
+  Index index{.graphs = json.at("graphs"), .nodes = json.at("nodes"), .edges = json.at("edges"), .columns = {}};
+  for (const Json& column : json.at("columns")) {
+    const auto of = value_of(kOwners, column.at("of").get<std::string>());
+    const auto type = value_of(kTypes, column.at("type").get<std::string>());
+    if (!of || !type) return std::nullopt;
+    index.columns.push_back({.of = *of, .name = column.at("name"), .type = *type, .row = column.at("row")});
+  }
+  return index;
+} catch (const Json::exception&) {
+  return std::nullopt;
+}
+
+std::vector<int64_t> to_vector(const at::Tensor& values) {
+  const auto* data = values.const_data_ptr<int64_t>();
+  return {data, data + values.numel()};
+}
+
+}  // namespace
+
+Result<GraphArchiveWriter> GraphArchiveWriter::create(const fs::path& folder, std::vector<GraphColumn> columns) {
+  GraphArchiveWriter writer(folder, std::move(columns));
+  const auto open = [&](std::ofstream& file, const std::string& name) -> Result<void> {
+    file.open(folder / name, std::ios::binary);
+    if (!file) return fail_errno(errno, fmt::format("{}: cannot be created", (folder / name).string()));
+    return {};
+  };
+  writer.files_.resize(writer.columns_.size());
+  for (size_t i = 0; i < writer.files_.size(); ++i) {
+    if (auto opened = open(writer.files_[i], file_of(writer.columns_[i])); !opened)
+      return tl::make_unexpected(opened.error());
+  }
+  const auto opened = open(writer.sources_, "edge_index")
+                          .and_then([&] { return open(writer.destinations_, kDestinations); })
+                          .and_then([&] { return open(writer.node_offsets_, "node_offsets"); })
+                          .and_then([&] { return open(writer.edge_offsets_, "edge_offsets"); });
+  if (!opened) return tl::make_unexpected(opened.error());
+  write(writer.node_offsets_, 0);
+  write(writer.edge_offsets_, 0);
+  return writer;
+}
+
+void GraphArchiveWriter::add(const GraphRecord& record) {
+  const size_t edges = record.sources.size();
+  if (record.destinations.size() != edges || record.columns.size() != columns_.size())
+    throw std::invalid_argument("a graph's edges or columns do not fit the archive");
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    const Of of = columns_[i].of;
+    const size_t rows = of == Of::kNodes ? static_cast<size_t>(record.nodes) : of == Of::kEdges ? edges : 1;
+    if (record.columns[i].size() != rows * row_bytes(columns_[i]))
+      throw std::invalid_argument(fmt::format("column '{}' of a graph is not of {} rows", columns_[i].name, rows));
+    write(files_[i], record.columns[i]);
+  }
+  write(sources_, std::as_bytes(record.sources));
+  write(destinations_, std::as_bytes(record.destinations));
+  write(node_offsets_, nodes_ += record.nodes);
+  write(edge_offsets_, edges_ += static_cast<int64_t>(edges));
+  ++graphs_;
+}
+
+Result<void> GraphArchiveWriter::finish() {
+  errno = 0;
+  destinations_.close();
+  bool good = static_cast<bool>(destinations_);
+  if (edges_ > 0) sources_ << std::ifstream(folder_ / kDestinations, std::ios::binary).rdbuf();
+  std::vector<std::ofstream*> files{&sources_, &node_offsets_, &edge_offsets_};
+  std::vector<std::string> names{"edge_index", "node_offsets", "edge_offsets"};
+  Json columns = Json::array();
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    files.push_back(&files_[i]);
+    names.push_back(file_of(columns_[i]));
+    columns.push_back({{"of", name_of(kOwners, columns_[i].of)},
+                       {"name", columns_[i].name},
+                       {"type", name_of(kTypes, columns_[i].type)},
+                       {"row", columns_[i].row}});
+  }
+  for (std::ofstream* file : files) {
+    file->close();
+    good = good && *file;
+  }
+  if (!good) return fail_errno(errno == 0 ? EIO : errno, fmt::format("{}: cannot be written to", folder_.string()));
+  for (const std::string& name : names) {
+    if (auto synced = sync_file(folder_ / name); !synced) return synced;
+  }
+  std::error_code ignored;
+  fs::remove(folder_ / kDestinations, ignored);
+  const Json index = {
+      {"format", kFormat}, {"graphs", graphs_}, {"nodes", nodes_}, {"edges", edges_}, {"columns", columns}};
+  return write_file_atomically(folder_ / kIndex, index.dump() + "\n");
+}
+
+Result<GraphArrays> open_graph_archive(const fs::path& folder) {
+  const Result<std::string> text = read_file(folder / kIndex);
+  if (!text) return tl::make_unexpected(text.error());
+  const std::optional<Index> index = parsed(*text);
+  if (!index) {
+    return fail(ExitCode::kDataErr, fmt::format("{}: not of format {}; remove its folder, which is then made again",
+                                                (folder / kIndex).string(), kFormat));
+  }
+  GraphArrays arrays;
+  const auto map = [&](const std::string& name, std::vector<int64_t> sizes, at::ScalarType type, at::Tensor& into) {
+    return map_tensor(folder / name, sizes, type).map([&](at::Tensor mapped) { into = std::move(mapped); });
+  };
+  at::Tensor node_offsets;
+  at::Tensor edge_offsets;
+  const Result<void> mapped =
+      map("edge_index", {2, index->edges}, at::kLong, arrays.edge_index)
+          .and_then([&] { return map("node_offsets", {index->graphs + 1}, at::kLong, node_offsets); })
+          .and_then([&] { return map("edge_offsets", {index->graphs + 1}, at::kLong, edge_offsets); });
+  if (!mapped) return tl::make_unexpected(mapped.error());
+  for (const GraphColumn& column : index->columns) {
+    auto& tensors = column.of == Of::kNodes ? arrays.nodes : column.of == Of::kEdges ? arrays.edges : arrays.graphs;
+    const int64_t rows = column.of == Of::kNodes   ? index->nodes
+                         : column.of == Of::kEdges ? index->edges
+                                                   : index->graphs;
+    std::vector<int64_t> sizes{rows};
+    sizes.insert(sizes.end(), column.row.begin(), column.row.end());
+    if (auto good = map(file_of(column), sizes, column.type, tensors[column.name]); !good)
+      return tl::make_unexpected(good.error());
+  }
+  arrays.node_offsets = to_vector(node_offsets);
+  arrays.edge_offsets = to_vector(edge_offsets);
+  return arrays;
+}
+
+}  // namespace oarlock
