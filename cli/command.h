@@ -21,5 +21,6 @@ void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen&
 void add_run(CLI::App& app, Chosen& chosen);
 void add_validate(CLI::App& app, Chosen& chosen);
 void add_render(CLI::App& app, Chosen& chosen);
+void add_convert(CLI::App& app, Chosen& chosen);
 
 }  // namespace oarlock::cli

@@ -58,6 +58,7 @@ int run_main(Words words) {
   add_launch(app, after_marker, chosen);
   add_validate(app, chosen);
   add_render(app, chosen);
+  add_convert(app, chosen);
 
   std::string command = "oarlock";
   if (!words.empty() && !words.front().starts_with('-') && !has_subcommand(app, words.front())) {

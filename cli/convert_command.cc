@@ -1,0 +1,70 @@
+// oarlock convert: what other programs are configured with, as a TrainingJob.
+#include <fmt/format.h>
+
+#include <CLI/Config.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/convert/quantumgrav.h"
+#include "cli/usage.h"
+#include "common/yaml/writer.h"
+
+namespace oarlock::cli {
+namespace {
+
+constexpr char kDescription[] = "Print a TrainingJob made of another program's configuration.";
+
+constexpr char kQuantumGrav[] =
+    "The YAML of QuantumGrav's DDP trainer (train_ddp.yaml). Keys that need no counterpart are noted on standard\n"
+    "error; a key that has none is a problem: file:line:column: key: what is wrong.";
+
+constexpr char kFooter[] = R"(
+exit codes: 0; 66: the file cannot be read; 78: the file is wrong, or has what is not there.
+
+examples:
+  oarlock convert quantumgrav train_ddp.yaml --data sets.zarr > job.yaml
+  oarlock run -f job.yaml
+)";
+
+struct ConvertFlags {
+  std::string file;
+  convert::QuantumGravOptions options{.image = "oarlock/trainer:" OARLOCK_VERSION "-cuda", .data = {}};
+};
+
+Result<int> convert_file(const ConvertFlags& flags) {
+  const Result<std::vector<yaml::Node>> documents = yaml::load_all(flags.file);
+  if (!documents) return tl::make_unexpected(documents.error());
+  if (documents->size() != 1)
+    return fail(ExitCode::kConfig, fmt::format("{}: {} documents; one is expected", flags.file, documents->size()));
+  const Result<convert::Converted> converted =
+      convert::convert_quantumgrav(documents->front(), flags.file, flags.options);
+  if (!converted) return tl::make_unexpected(converted.error());
+  for (const std::string& note : converted->notes) fmt::print(stderr, "{}\n", note);
+  const std::string text = yaml::to_yaml(converted->job);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    return fail_errno(errno, "the output cannot be written");
+  return 0;
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app, Chosen& chosen) {
+  auto flags = std::make_shared<ConvertFlags>();
+  CLI::App* convert_app = app.add_subcommand("convert", kDescription);
+  convert_app->require_subcommand(1);
+  convert_app->footer(kFooter);
+  CLI::App* quantumgrav = convert_app->add_subcommand("quantumgrav", kQuantumGrav);
+  set_usage(*quantumgrav, "oarlock convert quantumgrav FILE [OPTIONS]");
+  quantumgrav->footer(kFooter);
+  quantumgrav->add_option("file", flags->file, "QuantumGrav's configuration")->type_name("FILE")->required();
+  quantumgrav->add_option("--data", flags->options.data, "zarr stores or HDF5 files")->type_name("PATH");
+  quantumgrav->add_option("--name", flags->options.name, "of the TrainingJob")
+      ->type_name("NAME")
+      ->capture_default_str();
+  quantumgrav->add_option("--image", flags->options.image, "of its pods")->type_name("IMAGE")->capture_default_str();
+  quantumgrav->callback([flags, &chosen] { chosen = [flags] { return convert_file(*flags); }; });
+}
+
+}  // namespace oarlock::cli
