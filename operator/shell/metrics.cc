@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <map>
 
+#include "operator/core/status.h"
+#include "operator/shell/accelerators.h"
+
 namespace oarlock::control {
 namespace {
 
@@ -26,6 +29,13 @@ Histogram::BucketBoundaries queue_buckets() {
 Histogram::BucketBoundaries request_buckets() {
   return {0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0};
 }
+
+Histogram::BucketBoundaries wait_buckets() { return {1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600}; }
+Histogram::BucketBoundaries run_buckets() {  // a minute to a month
+  return {60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400, 30 * 86400};
+}
+
+double between(SystemTime begin, SystemTime end) { return std::chrono::duration<double>(end - begin).count(); }
 
 prometheus::Family<prometheus::Counter>& counter(prometheus::Registry& registry, const char* name, const char* help) {
   return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
@@ -101,7 +111,13 @@ Metrics::Metrics(const std::shared_ptr<prometheus::Registry>& registry)
                                 "Renewals that had to read the lease first, by the lease's name.")),
       jobs_created_(
           counter(*registry, "trainingjob_jobs_created_total", "Jobs whose pods were created for the first time.")),
-      jobs_finished_(counter(*registry, "trainingjob_jobs_finished_total", "Jobs that became Complete or Failed.")) {
+      jobs_finished_(counter(*registry, "trainingjob_jobs_finished_total", "Jobs that became Complete or Failed.")),
+      startup_(histogram(*registry, "trainingjob_startup_seconds",
+                         "From the creation of a job's first pods until all of them ran.")),
+      recovery_(histogram(*registry, "trainingjob_recovery_seconds",
+                          "From when a job's pods no longer all ran until those of another attempt did.")),
+      run_duration_(histogram(*registry, "trainingjob_run_duration_seconds",
+                              "From the creation of a job's first pods until it was Complete or Failed.")) {
   for (const char* result : {"success", "error", "requeue", "requeue_after"}) {
     reconcile_total_.Add({{"controller", kControllerName}, {"result", result}});
   }
@@ -132,6 +148,7 @@ void Metrics::requested(const std::string& host, const std::string& method, int 
 
 void Metrics::status_changed(const Job& job, const api::Status& next) {
   const std::string& name_space = job.metadata.name_space;
+  time_phases(job, next);
   if (!job.status.start_time && next.start_time) jobs_created_.Add({{"namespace", name_space}}).Increment();
   if (is_terminal(next.phase) && !is_terminal(job.status.phase)) {
     std::string reason;
@@ -139,6 +156,27 @@ void Metrics::status_changed(const Job& job, const api::Status& next) {
       if (condition.type == to_string(next.phase)) reason = condition.reason;
     }
     jobs_finished_.Add({{"namespace", name_space}, {"result", to_string(next.phase)}, {"reason", reason}}).Increment();
+  }
+}
+
+// By the times that the status itself keeps, so that another operator would have seen the same.
+void Metrics::time_phases(const Job& job, const api::Status& next) {
+  const Labels labels = {{"namespace", job.metadata.name_space}};
+  const api::Condition* before = find_condition(job.status, api::Phase::kRunning);
+  const api::Condition* now = find_condition(next, api::Phase::kRunning);
+  if (now != nullptr && now->status && (before == nullptr || !before->status)) {
+    const SystemTime ran = now->last_transition_time;
+    if (before == nullptr && next.start_time)
+      startup_.Add(labels, wait_buckets()).Observe(between(*next.start_time, ran));
+    const api::Condition* suspended = find_condition(next, api::Phase::kSuspended);
+    const bool by_wish =
+        before != nullptr && suspended != nullptr && suspended->last_transition_time >= before->last_transition_time;
+    if (before != nullptr && !by_wish)
+      recovery_.Add(labels, wait_buckets()).Observe(between(before->last_transition_time, ran));
+  }
+  if (next.completion_time && !job.status.completion_time && next.start_time) {
+    run_duration_.Add({{"namespace", job.metadata.name_space}, {"result", to_string(next.phase)}}, run_buckets())
+        .Observe(between(*next.start_time, *next.completion_time));
   }
 }
 
@@ -217,6 +255,9 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
   FamilyBuilder completion("trainingjob_completion_timestamp_seconds", "When it became Complete or Failed.",
                            MetricType::Gauge);
   FamilyBuilder wanted("trainingjob_spec_replicas", "Pods that the job asks for.", MetricType::Gauge);
+  FamilyBuilder accelerators("trainingjob_requested_accelerators",
+                             "Extended resources that the pods of a job which has not ended ask for.",
+                             MetricType::Gauge);
   FamilyBuilder replicas("trainingjob_status_replicas", "Pods of the current attempt by state.", MetricType::Gauge);
   FamilyBuilder restarts("trainingjob_restarts_total", "Restarts of the whole group, by what made them necessary.",
                          MetricType::Counter);
@@ -255,6 +296,10 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
     if (status.start_time) start.add(labels, seconds(*status.start_time));
     if (status.completion_time) completion.add(labels, seconds(*status.completion_time));
     wanted.add(labels, job->spec.nodes);
+    if (!is_terminal(status.phase)) {
+      for (const auto& [resource, each] : accelerators_of(job->spec.pod_template))
+        accelerators.add(with("resource", resource), static_cast<double>(each * job->spec.nodes));
+    }
     const std::pair<const char*, int> states[] = {{"scheduled", status.nodes.scheduled},
                                                   {"ready", status.nodes.ready},
                                                   {"succeeded", status.nodes.succeeded},
@@ -270,7 +315,7 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
   }
   std::vector<MetricFamily> out;
   for (FamilyBuilder* family : {&unfinished, &longest, &info, &phase, &condition, &created, &start, &completion,
-                                &wanted, &replicas, &restarts, &progress, &dropped}) {
+                                &wanted, &accelerators, &replicas, &restarts, &progress, &dropped}) {
     family->give_to(out);
   }
   return out;

@@ -51,6 +51,8 @@ class Metrics final : public kube::QueueObserver {
   void on_retry() override;
 
  private:
+  void time_phases(const Job& job, const api::Status& next);
+
   prometheus::Family<prometheus::Counter>& reconcile_total_;
   prometheus::Counter& reconcile_errors_;
   prometheus::Histogram& reconcile_time_;
@@ -67,6 +69,9 @@ class Metrics final : public kube::QueueObserver {
   prometheus::Family<prometheus::Counter>& leader_slow_path_;
   prometheus::Family<prometheus::Counter>& jobs_created_;
   prometheus::Family<prometheus::Counter>& jobs_finished_;
+  prometheus::Family<prometheus::Histogram>& startup_;
+  prometheus::Family<prometheus::Histogram>& recovery_;
+  prometheus::Family<prometheus::Histogram>& run_duration_;
 };
 
 // Counts and times what goes through, and remembers whether the server has ever answered.

@@ -1,6 +1,7 @@
 #include "trainer/data/loader.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -39,6 +40,7 @@ class Loader::Impl {
       if (auto* batch = std::get_if<Batch>(&slot)) spares_.push_back(std::move(*batch));
       slot = std::monostate{};
     }
+    ready_count_ = 0;
     indices_ = std::move(indices);
     seed_ = seed;
     batches_ = batch_count(static_cast<int64_t>(indices_.size()), options_.batch_size, options_.drop_last);
@@ -60,6 +62,8 @@ class Loader::Impl {
   }
 
   int64_t batches() const { return batches_; }
+  int64_t ready() const { return ready_count_; }
+  int64_t capacity() const { return static_cast<int64_t>(slots_.size()); }
 
  private:
   using Slot = std::variant<std::monostate, Batch, std::exception_ptr>;
@@ -81,6 +85,7 @@ class Loader::Impl {
     if (const auto* error = std::get_if<std::exception_ptr>(&slot)) std::rethrow_exception(*error);
     Batch batch = std::move(std::get<Batch>(slot));
     slot = std::monostate{};
+    --ready_count_;
     return batch;
   }
 
@@ -111,6 +116,7 @@ class Loader::Impl {
       }
       lock.lock();
       slots_[static_cast<size_t>(number) % slots_.size()] = std::move(made);
+      ++ready_count_;
       --under_way_;
       ready_.notify_one();
     }
@@ -128,12 +134,13 @@ class Loader::Impl {
   uint64_t seed_ = 0;
   int64_t batches_ = 0;
   std::vector<Slot> slots_;
-  std::vector<Batch> spares_;          // to be filled again
-  std::optional<Batch> held_;          // given out last
-  int64_t next_ = 0;                   // first batch that no thread has taken
-  int64_t delivered_ = 0;              // batches that next() gave out
-  int64_t under_way_ = 0;              // batches that threads are making
-  std::vector<std::jthread> threads_;  // last: stopped and joined before the rest goes
+  std::vector<Batch> spares_;             // to be filled again
+  std::optional<Batch> held_;             // given out last
+  int64_t next_ = 0;                      // first batch that no thread has taken
+  int64_t delivered_ = 0;                 // batches that next() gave out
+  std::atomic<int64_t> ready_count_ = 0;  // slots that are filled; read without the lock
+  int64_t under_way_ = 0;                 // batches that threads are making
+  std::vector<std::jthread> threads_;     // last: stopped and joined before the rest goes
 };
 
 Loader::Loader(const Dataset& dataset, std::vector<int64_t> indices, const LoaderOptions& options)
@@ -143,5 +150,7 @@ Loader::~Loader() = default;
 void Loader::begin(std::vector<int64_t> indices, uint64_t seed) { impl_->begin(std::move(indices), seed); }
 std::optional<Batch> Loader::next() { return impl_->next(); }
 int64_t Loader::batches() const { return impl_->batches(); }
+int64_t Loader::ready() const { return impl_->ready(); }
+int64_t Loader::capacity() const { return impl_->capacity(); }
 
 }  // namespace oarlock

@@ -39,7 +39,9 @@ class Loader {
   // delivered), and again at every later call until begin(). One thread may call it.
   std::optional<Batch> next();
 
-  int64_t batches() const;  // in the whole sequence
+  int64_t batches() const;   // in the whole sequence
+  int64_t ready() const;     // batches that lie ready for next(); any thread
+  int64_t capacity() const;  // as many may; 0 without threads
 
  private:
   class Impl;

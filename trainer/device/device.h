@@ -34,9 +34,15 @@ struct DeviceMemory {
   int64_t allocated_bytes = 0;  // by tensors
   int64_t reserved_bytes = 0;   // by LibTorch's allocator, what it keeps for later included
   int64_t peak_bytes = 0;       // highest allocated_bytes since the start of the process
+  int64_t limit_bytes = 0;      // that this process may take: cuda.memory_fraction of the device's
+  int64_t retries = 0;          // allocations that worked only when cached memory was given back
+  int64_t out_of_memory = 0;    // allocations that failed
 };
 // Nothing on the CPU. Cheap: asks LibTorch's allocator, not the device.
 std::optional<DeviceMemory> device_memory(c10::Device device);
+
+// As CUDA names it; empty on the CPU.
+std::string device_name(c10::Device device);
 
 struct DeviceVersions {
   std::string cuda;  // empty: built without

@@ -1,4 +1,5 @@
 #include <ATen/Context.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -32,8 +33,18 @@ std::optional<DeviceMemory> device_memory(c10::Device device) {
   if (!device.is_cuda()) return std::nullopt;
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
   constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  return DeviceMemory{stats.allocated_bytes[kAll].current, stats.reserved_bytes[kAll].current,
-                      stats.allocated_bytes[kAll].peak};
+  const double fraction = c10::cuda::CUDACachingAllocator::getMemoryFraction(device.index());
+  const auto whole = static_cast<double>(at::cuda::getDeviceProperties(device.index())->totalGlobalMem);
+  return DeviceMemory{.allocated_bytes = stats.allocated_bytes[kAll].current,
+                      .reserved_bytes = stats.reserved_bytes[kAll].current,
+                      .peak_bytes = stats.allocated_bytes[kAll].peak,
+                      .limit_bytes = static_cast<int64_t>(fraction * whole),
+                      .retries = stats.num_alloc_retries,
+                      .out_of_memory = stats.num_ooms};
+}
+
+std::string device_name(c10::Device device) {
+  return device.is_cuda() ? at::cuda::getDeviceProperties(device.index())->name : "";
 }
 
 DeviceVersions device_versions() {

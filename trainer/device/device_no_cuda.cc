@@ -19,6 +19,8 @@ Result<void> configure_device(const CudaConfig& config, c10::Device) {
 
 std::optional<DeviceMemory> device_memory(c10::Device) { return std::nullopt; }
 
+std::string device_name(c10::Device) { return ""; }
+
 DeviceVersions device_versions() { return {}; }
 
 }  // namespace oarlock

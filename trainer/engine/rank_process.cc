@@ -6,6 +6,7 @@
 
 #include "common/cpu_count.h"
 #include "trainer/device/device.h"
+#include "trainer/device/peak_flops.h"
 #include "trainer/distributed/failure.h"
 #include "trainer/engine/configured.h"
 #include "trainer/engine/prepare_data.h"
@@ -23,6 +24,11 @@ constexpr std::chrono::milliseconds kSettlePatience{5000};
 std::string precision_of(const AmpConfig& amp) {
   if (!amp.enabled) return "fp32";
   return amp.dtype == AmpType::kFp16 ? "fp16" : "bf16";
+}
+
+MatmulPrecision matmul_precision(const TrainerConfig& config) {
+  if (config.amp.enabled) return MatmulPrecision::kHalf;
+  return config.cuda.tf32 ? MatmulPrecision::kTf32 : MatmulPrecision::kFloat32;
 }
 
 }  // namespace
@@ -121,6 +127,7 @@ Result<void> RankProcess::start_telemetry() {
                  environment_.world_size > 1 ? "ddp" : "single", precision_of(config_.amp)};
   if (environment_.rank == 0) options.progress = terminal_writer();
   telemetry_ = std::make_unique<Telemetry>(std::move(options), logger_, clock_);
+  if (const auto peak = peak_flops(device_name(device_), matmul_precision(config_))) telemetry_->device(*peak);
   if (options_.metrics_port == 0 && !options_.any_metrics_port) return {};
   const Result<int> port = telemetry_->serve(options_.any_metrics_port ? 0 : options_.metrics_port);
   if (!port) return tl::make_unexpected(port.error());

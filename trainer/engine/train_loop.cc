@@ -6,11 +6,27 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "trainer/device/device.h"
 #include "trainer/engine/data_options.h"
 #include "trainer/engine/nonfinite.h"
 #include "trainer/engine/randomness.h"
 
 namespace oarlock {
+namespace {
+
+int64_t bytes_of(const Batch& batch) {
+  int64_t out = 0;
+  for (const auto& [name, tensor] : batch.tensors) out += static_cast<int64_t>(tensor.nbytes());
+  return out;
+}
+
+// By the name that tasks with sequences give them.
+int64_t tokens_of(const Batch& batch) {
+  const auto tokens = batch.tensors.find("tokens");
+  return tokens == batch.tensors.end() ? 0 : tokens->second.numel();
+}
+
+}  // namespace
 
 Result<TrainLoop> TrainLoop::create(const TrainParts& parts) {
   const int world_size = parts.group.world_size();
@@ -97,6 +113,7 @@ void TrainLoop::begin_epoch() {
     loader_ =
         std::make_unique<Loader>(parts_.task.train_data(), std::move(indices),
                                  loader_options(parts_.config, parts_.group.device(), parts_.plan.micro_batch, seed));
+    parts_.telemetry.data_queue(loader_->capacity());
   }
 }
 
@@ -108,17 +125,29 @@ bool TrainLoop::train_step(BatchFeed& feed) {
   parts_.step.begin(
       position_.step, samples, [this](double lr) { return rate(lr); },
       cycled_momentum(parts_.config.schedule, schedule_time()));
+  StepReport report;
   while (!parts_.step.complete()) {
-    parts_.telemetry.enter(Phase::kDataWait);
-    const std::optional<Batch> batch = feed.next();
-    if (!batch) throw std::logic_error("the loader has fewer samples than the epoch");
-    parts_.step.add(*batch);
+    const Batch batch = next_batch(feed);
+    report.data_bytes += bytes_of(batch);
+    report.tokens += tokens_of(batch);
+    parts_.step.add(batch);
   }
-  step_done(samples, begin);
+  step_done(samples, begin, report);
   return true;
 }
 
-void TrainLoop::step_done(int64_t samples, SteadyTime begin) {
+Batch TrainLoop::next_batch(BatchFeed& feed) {
+  parts_.telemetry.enter(Phase::kDataWait);
+  try {
+    if (std::optional<Batch> batch = feed.next()) return std::move(*batch);
+  } catch (...) {
+    parts_.telemetry.data_failed();
+    throw;
+  }
+  throw std::logic_error("the loader has fewer samples than the epoch");
+}
+
+void TrainLoop::step_done(int64_t samples, SteadyTime begin, StepReport report) {
   const double learning_rate = rate(parts_.config.optimizer.lr);
   const int64_t global_samples = samples * parts_.group.world_size();  // the sampler gives all ranks as many
   position_.step += 1;
@@ -128,9 +157,17 @@ void TrainLoop::step_done(int64_t samples, SteadyTime begin) {
   summary_.samples += global_samples;
   summary_.train_seconds += step_seconds_;
   const GradientTraffic traffic = parts_.model.traffic();
-  parts_.telemetry.collective(Collective::kAllReduce, traffic.buckets, traffic.bytes);
-  parts_.telemetry.step_done({position_.step, position_.epoch, samples, global_samples, step_seconds_, learning_rate,
-                              parts_.group.sequence()});
+  parts_.telemetry.gradients_reduced(traffic.buckets, traffic.bytes);
+  report.step = position_.step;
+  report.epoch = position_.epoch;
+  report.local_samples = samples;
+  report.global_samples = global_samples;
+  report.seconds = step_seconds_;
+  report.learning_rate = learning_rate;
+  report.collective_sequence = parts_.group.sequence();
+  report.flops = parts_.step.flops_per_sample() * static_cast<double>(samples);
+  report.batches_ready = loader_->ready();
+  parts_.telemetry.step_done(report);
 }
 
 Result<void> TrainLoop::after_step() {
@@ -165,6 +202,7 @@ Result<void> TrainLoop::look() {
   parts_.group.sum(mean);
   if (std::isnan(mean[0])) mean[0] = std::abs(mean[0]);  // the sign of NaN means nothing and would be printed
   parts_.telemetry.loss_known(mean[0]);
+  tell_device_memory();
   if (reading.gradient_norm) parts_.telemetry.gradient_norm_known(*reading.gradient_norm);
   parts_.telemetry.skipped(reading.skipped - skipped_seen_);
   skipped_seen_ = reading.skipped;
@@ -173,6 +211,13 @@ Result<void> TrainLoop::look() {
   if (!stop) return {};
   nonfinite_ = stop->reason;
   return tl::make_unexpected(stop->error);
+}
+
+void TrainLoop::tell_device_memory() {
+  const std::optional<DeviceMemory> memory = device_memory(parts_.group.device());
+  if (!memory) return;
+  parts_.telemetry.device_memory({memory->allocated_bytes, memory->reserved_bytes, memory->peak_bytes,
+                                  memory->limit_bytes, memory->retries, memory->out_of_memory});
 }
 
 Result<void> TrainLoop::end_epoch() {

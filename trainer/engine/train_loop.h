@@ -54,10 +54,12 @@ class TrainLoop {
   Result<void> train_epoch();
   void begin_epoch();
   bool train_step(BatchFeed& feed);
-  void step_done(int64_t samples, SteadyTime begin);
+  Batch next_batch(BatchFeed& feed);
+  void step_done(int64_t samples, SteadyTime begin, StepReport report);
   Result<void> after_step();
   Result<void> check_parameters();
   Result<void> look();
+  void tell_device_memory();
   Result<void> end_epoch();
   Result<void> finish();
   Result<void> save(SaveUntil until);

@@ -7,6 +7,7 @@
 
 #include <stdexcept>
 
+#include "trainer/engine/flop_counter.h"
 #include "trainer/engine/randomness.h"
 #include "trainer/optim/autocast.h"
 #include "trainer/optim/gradient_clip.h"
@@ -91,14 +92,21 @@ void TrainStep::finish(const Batch& batch, double weight) {
 
 void TrainStep::forward_backward(const Batch& batch, double weight) {
   enter(Phase::kForward);
-  const at::Tensor loss = model_.forward([&] {
-    const Autocast autocast(config_.amp, group_.device());
-    return task_.train_step(model_.module(), batch, context_);
-  });
+  const at::Tensor loss = model_.forward([&] { return forward(batch); });
   enter(Phase::kBackward);
   model_.backward(scaled(loss, weight));
   const at::Tensor value = weight == 1 ? loss.detach() : loss.detach().mul(weight);
   loss_ = loss_.defined() ? loss_.add(value) : value;
+}
+
+at::Tensor TrainStep::forward(const Batch& batch) {
+  constexpr double kWithBackward = 3;  // which multiplies twice as much
+  const Autocast autocast(config_.amp, group_.device());
+  if (flops_per_sample_) return task_.train_step(model_.module(), batch, context_);
+  const FlopCounter counter;
+  const at::Tensor loss = task_.train_step(model_.module(), batch, context_);
+  flops_per_sample_ = kWithBackward * static_cast<double>(counter.flops()) / static_cast<double>(batch.size());
+  return loss;
 }
 
 at::Tensor TrainStep::scaled(const at::Tensor& loss, double weight) const {

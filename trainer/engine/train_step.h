@@ -61,6 +61,9 @@ class TrainStep {
   // The mean over the samples added so far, of this rank, on its device.
   const at::Tensor& loss() const { return loss_; }
 
+  // Of the model for a sample, forward and backward, by what the first forward computed; 0 before it.
+  double flops_per_sample() const { return flops_per_sample_.value_or(0); }
+
   // Waits for the device.
   StepReading read() const;
 
@@ -78,6 +81,7 @@ class TrainStep {
   // step to step in device tensors, so that a CUDA graph may record it; begin() and the moving average stay outside.
   void finish(const Batch& batch, double weight);
   void forward_backward(const Batch& batch, double weight);
+  at::Tensor forward(const Batch& batch);
   at::Tensor scaled(const at::Tensor& loss, double weight) const;
   void update();
   void enter(Phase phase) const {
@@ -98,6 +102,7 @@ class TrainStep {
   int64_t samples_ = 0;
   int64_t samples_left_ = 0;
   StepContext context_;
+  std::optional<double> flops_per_sample_;
   at::Tensor loss_;
   at::Tensor gradient_norm_;
   // Float32 scalars on the device; undefined where nothing is checked.

@@ -9,7 +9,7 @@ using prometheus::BuildHistogram;
 using prometheus::Histogram;
 using Labels = std::map<std::string, std::string>;
 
-constexpr std::array<const char*, 4> kCollectiveNames = {"all_reduce", "broadcast", "all_gather", "barrier"};
+const Labels kAllReduce = {{"op", "all_reduce"}, {"group", "dp"}};
 
 const Histogram::BucketBoundaries kStepBuckets = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
                                                   0.5,   1,      2.5,   5,    10,    30,   60,  300};
@@ -67,6 +67,26 @@ TrainerMetrics::TrainerMetrics(int rank, int world_size, const BuildInfo& build,
                               .Add({});
   learning_rate_ = &families.gauge("trainer_learning_rate", "Learning rate of the last step.").Add({});
   samples_ = &families.counter("trainer_samples_total", "Samples that this rank has trained on.").Add({});
+  tokens_ = &families.counter("trainer_tokens_total", "Positions of sequences that this rank has trained on.");
+  data_bytes_ =
+      &families.counter("trainer_data_read_bytes_total", "Bytes of the batches that this rank trained on.").Add({});
+  data_errors_ = &families.counter("trainer_data_errors_total", "Batches that could not be made.").Add({});
+  data_queue_ = &families.gauge("trainer_data_queue_batches", "Batches that lay ready after the last step.").Add({});
+  data_queue_capacity_ =
+      &families.gauge("trainer_data_queue_capacity_batches", "Batches that may lie ready; 0: made when needed.")
+           .Add({});
+  flops_ = &families.counter("trainer_model_flops_total",
+                             "Floating-point operations of the model: matrix products, convolutions and attention of "
+                             "the first step's forward, times three for the backward, by samples.");
+  peak_flops_ = &families.gauge("trainer_device_peak_flops",
+                                "What the device can do in a second in the run's precision, by its data sheet.");
+  device_allocated_ = &families.gauge("trainer_device_memory_allocated_bytes", "Device memory of tensors.");
+  device_reserved_ = &families.gauge("trainer_device_memory_reserved_bytes", "Device memory that the process holds.");
+  device_peak_ = &families.gauge("trainer_device_memory_peak_bytes", "Most device memory of tensors until now.");
+  device_limit_ = &families.gauge("trainer_device_memory_limit_bytes", "Device memory that the process may take.");
+  device_retries_ = &families.counter("trainer_device_alloc_retries_total",
+                                      "Allocations that worked only when cached device memory was given back.");
+  device_ooms_ = &families.counter("trainer_device_ooms_total", "Allocations of device memory that failed.");
   step_duration_ = &families.histogram("trainer_step_duration_seconds", "Time of one step, waiting for data included.")
                         .Add({}, kStepBuckets);
   rendezvous_duration_ =
@@ -90,13 +110,18 @@ TrainerMetrics::TrainerMetrics(int rank, int world_size, const BuildInfo& build,
   auto& phases = families.counter("trainer_phase_seconds_total",
                                   "Time by phase; the phases are exclusive and sum up to the uptime.");
   for (size_t i = 0; i < phases_.size(); ++i) phases_[i] = &phases.Add({{"phase", std::string(kPhaseNames[i])}});
-  auto& operations = families.counter("trainer_collective_operations_total", "Collectives started by this rank.");
-  auto& bytes = families.counter("trainer_collective_bytes_total", "Bytes of this rank's tensors in collectives.");
-  for (size_t i = 0; i < kCollectiveNames.size(); ++i) {
-    const Labels labels = {{"op", kCollectiveNames[i]}, {"group", "dp"}};
-    collective_operations_[i] = &operations.Add(labels);
-    collective_bytes_[i] = &bytes.Add(labels);
-  }
+  all_reduce_operations_ =
+      &families
+           .counter("trainer_collective_operations_total", "Buckets of gradients that were averaged over the ranks.")
+           .Add(kAllReduce);
+  all_reduce_bytes_ =
+      &families.counter("trainer_collective_bytes_total", "Bytes of this rank's gradients in collectives.")
+           .Add(kAllReduce);
+  all_reduce_seconds_ = &families
+                             .counter("trainer_collective_seconds_total",
+                                      "Time that training waited for collectives: of the gradients, what backward "
+                                      "did not hide.")
+                             .Add(kAllReduce);
   loss_ = &families.gauge("trainer_loss", "Mean training loss over the ranks, at the last logged step.");
   gradient_norm_ = &families.gauge("trainer_gradient_norm",
                                    "Norm of all gradients together before clipping, at the last logged step.");
@@ -113,14 +138,32 @@ TrainerMetrics::TrainerMetrics(int rank, int world_size, const BuildInfo& build,
 void TrainerMetrics::set_target_steps(int64_t steps) { target_steps_->Set(static_cast<double>(steps)); }
 void TrainerMetrics::set_step(int64_t step) { current_step_->Set(static_cast<double>(step)); }
 
-void TrainerMetrics::step_done(int64_t step, int64_t local_samples, double seconds, double learning_rate,
-                               SystemTime now) {
+void TrainerMetrics::step_done(const StepReport& report, SystemTime now) {
   steps_->Increment();
-  current_step_->Set(static_cast<double>(step));
-  samples_->Increment(static_cast<double>(local_samples));
-  step_duration_->Observe(seconds);
-  learning_rate_->Set(learning_rate);
+  current_step_->Set(static_cast<double>(report.step));
+  samples_->Increment(static_cast<double>(report.local_samples));
+  step_duration_->Observe(report.seconds);
+  learning_rate_->Set(report.learning_rate);
   last_step_timestamp_->Set(seconds_since_epoch(now));
+  data_bytes_->Increment(static_cast<double>(report.data_bytes));
+  data_queue_->Set(static_cast<double>(report.batches_ready));
+  if (report.tokens > 0) tokens_->Add({}).Increment(static_cast<double>(report.tokens));
+  if (report.flops > 0) flops_->Add({}).Increment(report.flops);
+}
+
+void TrainerMetrics::set_data_queue_capacity(int64_t batches) {
+  data_queue_capacity_->Set(static_cast<double>(batches));
+}
+void TrainerMetrics::data_failed() { data_errors_->Increment(); }
+void TrainerMetrics::set_peak_flops(double flops) { peak_flops_->Add({}).Set(flops); }
+
+void TrainerMetrics::set_device_memory(const DeviceMemoryReport& memory) {
+  device_allocated_->Add({}).Set(static_cast<double>(memory.allocated_bytes));
+  device_reserved_->Add({}).Set(static_cast<double>(memory.reserved_bytes));
+  device_peak_->Add({}).Set(static_cast<double>(memory.peak_bytes));
+  device_limit_->Add({}).Set(static_cast<double>(memory.limit_bytes));
+  raise_to(device_retries_->Add({}), static_cast<double>(memory.retries));
+  raise_to(device_ooms_->Add({}), static_cast<double>(memory.out_of_memory));
 }
 
 void TrainerMetrics::set_loss(double loss) { loss_->Add({}).Set(loss); }
@@ -128,14 +171,14 @@ void TrainerMetrics::set_validation_loss(double loss) { validation_loss_->Add({}
 
 void TrainerMetrics::set_phases(const std::array<double, kPhaseNames.size()>& seconds) {
   for (size_t i = 0; i < seconds.size(); ++i) raise_to(*phases_[i], seconds[i]);
+  raise_to(*all_reduce_seconds_, seconds[static_cast<size_t>(Phase::kComm)]);
 }
 
 void TrainerMetrics::rendezvous_done(double seconds) { rendezvous_duration_->Observe(seconds); }
 
-void TrainerMetrics::collective(Collective op, int64_t operations, int64_t bytes) {
-  const auto index = static_cast<size_t>(op);
-  collective_operations_[index]->Increment(static_cast<double>(operations));
-  collective_bytes_[index]->Increment(static_cast<double>(bytes));
+void TrainerMetrics::gradients_reduced(int64_t buckets, int64_t bytes) {
+  all_reduce_operations_->Increment(static_cast<double>(buckets));
+  all_reduce_bytes_->Increment(static_cast<double>(bytes));
 }
 
 void TrainerMetrics::checkpoint_done(bool save, bool success, int64_t bytes, double seconds) {

@@ -97,7 +97,7 @@ void Telemetry::begin(int64_t step, int64_t target_steps, int64_t epoch, int64_t
 
 void Telemetry::step_done(const StepReport& report) {
   throughput_.add_step(report.global_samples, report.seconds);
-  metrics_.step_done(report.step, report.local_samples, report.seconds, report.learning_rate, clock_.now());
+  metrics_.step_done(report, clock_.now());
   status_.update([&](RankStatus& status) {
     status.step = report.step;
     status.last_step_seconds = report.seconds;

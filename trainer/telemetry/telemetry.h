@@ -27,16 +27,6 @@ struct TelemetryOptions {
   ProgressLine::Writer progress;  // empty: no progress line
 };
 
-struct StepReport {
-  int64_t step = 0;   // optimizer steps done, this one included
-  int64_t epoch = 0;  // from 0
-  int64_t local_samples = 0;
-  int64_t global_samples = 0;  // of all ranks
-  double seconds = 0;          // waiting for data included
-  double learning_rate = 0;
-  int64_t collective_sequence = 0;
-};
-
 // The server's threads read what the training thread writes; the methods belong to the training thread.
 class Telemetry {
  public:
@@ -64,7 +54,11 @@ class Telemetry {
   void gradient_norm_known(double norm) { metrics_.set_gradient_norm(norm); }  // of the last step
   void peer_lost();
   void parameters_checked(bool equal) { metrics_.parameters_checked(equal); }
-  void collective(Collective op, int64_t operations, int64_t bytes) { metrics_.collective(op, operations, bytes); }
+  void gradients_reduced(int64_t buckets, int64_t bytes) { metrics_.gradients_reduced(buckets, bytes); }
+  void data_queue(int64_t capacity) { metrics_.set_data_queue_capacity(capacity); }
+  void data_failed() { metrics_.data_failed(); }
+  void device(double peak_flops) { metrics_.set_peak_flops(peak_flops); }  // a second
+  void device_memory(const DeviceMemoryReport& memory) { metrics_.set_device_memory(memory); }
   void finished(bool success);
 
   const Logger& logger() {

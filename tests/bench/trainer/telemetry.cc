@@ -30,7 +30,13 @@ int main(int argc, char** argv) {
       telemetry.enter(phase);
     }
     telemetry.collective(Collective::kAllReduce, 1, 532480);
-    telemetry.step_done({step, 0, 32, 64, 0.001, 0.001, step});
+    telemetry.step_done({.step = step,
+                         .epoch = 0,
+                         .local_samples = 32,
+                         .global_samples = 64,
+                         .seconds = 0.001,
+                         .learning_rate = 0.001,
+                         .collective_sequence = step});
     if (step % kLogEvery == 0) telemetry.loss_known(1.5);
   }
   const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - begin;

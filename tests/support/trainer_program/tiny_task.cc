@@ -155,7 +155,7 @@ class TinyTask final : public Task {
       const at::NoGradGuard no_grad;
       model.parameters().front().add_(1);
     }
-    if (fault_.here("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (fault_.here("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     at::Tensor loss = loss_of(model, batch);
     if (fault_.step == step_ && fault_.here("nan")) loss = loss * std::numeric_limits<double>::quiet_NaN();
     if (fault_.step <= step_ && fault_.here("nan_from")) loss = loss * std::numeric_limits<double>::quiet_NaN();

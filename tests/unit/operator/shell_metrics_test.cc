@@ -5,6 +5,7 @@
 #include "common/http/metrics.h"
 #include "operator/shell/problem_log.h"
 #include "tests/support/builders.h"
+#include "tests/support/metrics_page.h"
 #include "tests/support/scripted_transport.h"
 
 namespace oarlock::control {
@@ -143,6 +144,87 @@ TEST_F(MetricsTest, CountsStartsAndEndsOnce) {
   const std::string all = text();
   EXPECT_THAT(all, HasSubstr("trainingjob_jobs_created_total{namespace=\"" + job.metadata.name_space + "\"} 1"));
   EXPECT_THAT(all, HasSubstr(R"(reason="MaxRestartsExceeded",result="Failed"} 1)"));
+}
+
+api::Condition condition(const char* type, bool status, int since) {
+  return {.type = type, .status = status, .reason = "", .message = "", .last_transition_time = at_second(since)};
+}
+
+TEST_F(MetricsTest, TimesStartRecoveryAndTheWholeRun) {
+  Job job = JobBuilder("bert");
+  const auto changes_to = [&](api::Phase phase, std::vector<api::Condition> conditions) {
+    api::Status next = job.status;
+    next.phase = phase;
+    next.conditions = std::move(conditions);
+    if (is_terminal(phase)) next.completion_time = at_second(500);
+    metrics_->status_changed(job, next);
+    job.status = next;
+  };
+  job.status.start_time = at_second(100);
+  changes_to(api::Phase::kPending, {condition("Pending", true, 100)});
+  changes_to(api::Phase::kRunning, {condition("Pending", false, 107), condition("Running", true, 107)});
+  changes_to(api::Phase::kRestarting, {condition("Pending", false, 107), condition("Running", false, 200)});
+  changes_to(api::Phase::kRunning, {condition("Pending", false, 107), condition("Running", true, 225)});
+  // Suspended, which is nobody's failure.
+  changes_to(api::Phase::kSuspended, {condition("Running", false, 300), condition("Suspended", true, 300)});
+  changes_to(api::Phase::kRunning, {condition("Running", true, 400), condition("Suspended", false, 390)});
+  changes_to(api::Phase::kComplete, {condition("Running", false, 500), condition("Complete", true, 500)});
+  const std::string labels = "{namespace=\"" + job.metadata.name_space + "\"";
+  const std::string all = text();
+  EXPECT_THAT(all, HasSubstr("trainingjob_startup_seconds_count" + labels + "} 1\n"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_startup_seconds_sum" + labels + "} 7\n"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_recovery_seconds_count" + labels + "} 1\n"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_recovery_seconds_sum" + labels + "} 25\n"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_run_duration_seconds_sum" + labels + ",result=\"Complete\"} 400\n"));
+}
+
+TEST_F(MetricsTest, AcceleratorsCountForAllPodsUntilTheJobHasEnded) {
+  Job job = JobBuilder("bert").nodes(3).phase(api::Phase::kRunning, 1);
+  job.spec.pod_template = R"({"spec": {"containers": [
+    {"name": "trainer", "resources": {"limits": {"nvidia.com/gpu": 4, "cpu": "2", "hugepages-2Mi": "1Gi"}}},
+    {"name": "side", "resources": {"limits": {"nvidia.com/gpu": "1", "rdma/hca": "1", "a.b/c": "x"}}}]}})";
+  add(job);
+  const std::string labels = "{namespace=\"" + job.metadata.name_space + "\",resource=";
+  const std::string all = text();
+  EXPECT_THAT(all,
+              HasSubstr("trainingjob_requested_accelerators" + labels + R"("nvidia.com/gpu",trainingjob="bert"} 15)"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_requested_accelerators" + labels + R"("rdma/hca",trainingjob="bert"} 3)"));
+  EXPECT_THAT(all, Not(HasSubstr("a.b/c")));
+  EXPECT_THAT(all, Not(HasSubstr("hugepages")));
+  jobs_.clear();
+  job.status.phase = api::Phase::kComplete;
+  add(job);
+  EXPECT_THAT(text(), Not(HasSubstr("trainingjob_requested_accelerators")));
+}
+
+// docs/metrics-operator.md is what the program says of its metrics.
+TEST_F(MetricsTest, ThePageIsWhatTheProgramSays) {
+  Job job = JobBuilder("bert").nodes(2).phase(api::Phase::kRunning, 1).restarts(1);
+  job.spec.pod_template = R"({"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}})";
+  job.status.start_time = job.metadata.creation_timestamp = at_second(1);
+  job.status.progress = api::Progress{};
+  job.status.progress->step = 1;
+  job.status.progress->target_steps = 2;
+  job.status.conditions = {condition("Running", false, 2)};
+  api::Status done = job.status;
+  done.phase = api::Phase::kComplete;
+  done.completion_time = at_second(9);
+  done.conditions = {condition("Running", true, 3)};
+  Job fresh = job;
+  fresh.status = {};
+  metrics_->status_changed(fresh, done);
+  metrics_->status_changed(job, done);
+  job.status.completion_time = at_second(9);
+  add(job);
+  metrics_->requested("h:6443", "GET", 200, kube::Seconds(0.1));
+  metrics_->leading(true);
+  metrics_->leader_slow_path();
+  JobMetrics jobs({.jobs = [this] { return jobs_; },
+                   .unfinished_work = [] { return kube::Seconds(1.5); },
+                   .longest_work = [] { return kube::Seconds(0.5); }});
+  std::vector<prometheus::MetricFamily> families = registry_->Collect();
+  for (prometheus::MetricFamily& family : jobs.Collect()) families.push_back(std::move(family));
+  test::expect_metrics_page("metrics-operator.md", "The operator's metrics", families);
 }
 
 TEST(ProblemLog, NamesThePlaceAndTheRemedyUntilItWorks) {

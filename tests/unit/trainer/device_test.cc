@@ -12,11 +12,22 @@
 #include <torch/utils.h>
 
 #include "trainer/device/batch_feed.h"
+#include "trainer/device/peak_flops.h"
 #include "trainer/device/step_graph.h"
 #include "trainer/nn/memory_format.h"
 
 namespace oarlock {
 namespace {
+
+TEST(PeakFlops, ByTheNameOfTheDevice) {
+  EXPECT_EQ(peak_flops("NVIDIA H100 80GB HBM3", MatmulPrecision::kHalf), 989.4e12);
+  EXPECT_EQ(peak_flops("NVIDIA H100 PCIe", MatmulPrecision::kHalf), 756e12);
+  EXPECT_EQ(peak_flops("NVIDIA A100-SXM4-40GB", MatmulPrecision::kTf32), 156e12);
+  EXPECT_EQ(peak_flops("Tesla T4", MatmulPrecision::kTf32), 8.1e12) << "no TF32 there";
+  EXPECT_EQ(peak_flops("NVIDIA L4", MatmulPrecision::kFloat32), 30.3e12);
+  EXPECT_FALSE(peak_flops("NVIDIA L40", MatmulPrecision::kHalf)) << "neither L4 nor L40S";
+  EXPECT_FALSE(peak_flops("", MatmulPrecision::kHalf));
+}
 
 TEST(ChannelsLast, ModulesKeepTheirValuesAndTakeTheLayout) {
   torch::manual_seed(1);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <numeric>
@@ -181,6 +182,26 @@ TEST(Loader, ThreadsWorkAtTheSameTime) {
   Loader loader(dataset, count_to(2), {.batch_size = 1, .threads = 2, .prefetch = 1});
   EXPECT_EQ(loader.next()->ids.front(), 0);
   EXPECT_EQ(loader.next()->ids.front(), 1);
+}
+
+bool comes_to_be_ready(const Loader& loader, int64_t batches) {
+  for (int looks = 0; looks < 30'000; ++looks) {
+    if (loader.ready() == batches) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+TEST(Loader, TellsHowManyBatchesLieReady) {
+  const CountingDataset dataset;
+  Loader loader(dataset, count_to(100), {.batch_size = 10, .threads = 2, .prefetch = 3});
+  EXPECT_EQ(loader.capacity(), 6);
+  EXPECT_TRUE(comes_to_be_ready(loader, 6));
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(loader.next());
+  EXPECT_EQ(loader.ready(), 0);
+  loader.begin(count_to(20), 0);
+  EXPECT_TRUE(comes_to_be_ready(loader, 2));
+  EXPECT_EQ(Loader(dataset, count_to(100), {.batch_size = 10, .threads = 0}).capacity(), 0);
 }
 
 TEST(Loader, RefusesOptionsOutOfRange) {

@@ -11,6 +11,7 @@
 #include "common/contract.h"
 #include "common/http/metrics.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/metrics_page.h"
 
 namespace oarlock {
 namespace {
@@ -109,7 +110,13 @@ TEST(Telemetry, StatusFollowsTheRun) {
   telemetry.checkpoint_known(10);
   telemetry.enter(Phase::kForward);
   clock.advance(seconds(5));
-  telemetry.step_done({11, 1, 16, 32, 0.5, 0.01, 99});
+  telemetry.step_done({.step = 11,
+                       .epoch = 1,
+                       .local_samples = 16,
+                       .global_samples = 32,
+                       .seconds = 0.5,
+                       .learning_rate = 0.01,
+                       .collective_sequence = 99});
   telemetry.loss_known(1.25);
   const RankStatus status = telemetry.status();
   EXPECT_EQ(status.phase, "train");
@@ -135,13 +142,30 @@ TEST(TrainerMetrics, EverySeriesHasTheRankAndTheNamesOfTheContract) {
   const auto text = [&] { return metrics_handler(metrics.registry())("").body; };
   EXPECT_THAT(text(), Not(HasSubstr("\ntrainer_loss{"))) << "no loss before there is one";
   metrics.set_target_steps(40);
-  metrics.step_done(11, 16, 0.02, 0.001, clock.now());
+  EXPECT_THAT(text(), Not(HasSubstr("\ntrainer_tokens_total{"))) << "not of samples that are no sequences";
+  metrics.set_data_queue_capacity(4);
+  metrics.set_peak_flops(5e14);
+  metrics.set_device_memory({100, 200, 150, 400, 1, 2});
+  metrics.set_device_memory({120, 200, 150, 400, 3, 2});
+  metrics.data_failed();
+  metrics.step_done({.step = 11,
+                     .epoch = 0,
+                     .local_samples = 16,
+                     .global_samples = 32,
+                     .seconds = 0.02,
+                     .learning_rate = 0.001,
+                     .collective_sequence = 0,
+                     .tokens = 512,
+                     .data_bytes = 4096,
+                     .flops = 1e9,
+                     .batches_ready = 3},
+                    clock.now());
   metrics.set_loss(1.25);
   metrics.set_validation_loss(1.5);
   metrics.set_phases({1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
   metrics.set_phases({1, 2, 3, 4, 5.5, 6, 7, 8, 9, 10});
   metrics.rendezvous_done(0.2);
-  metrics.collective(Collective::kAllReduce, 2, 4096);
+  metrics.gradients_reduced(2, 4096);
   metrics.checkpoint_done(true, true, 1000, 0.1);
   metrics.checkpoint_done(true, false, 0, 0);
   metrics.set_last_checkpoint(11, clock.now());
@@ -155,6 +179,20 @@ TEST(TrainerMetrics, EverySeriesHasTheRankAndTheNamesOfTheContract) {
         "trainer_target_steps{rank=\"1\"} 40\n",
         "trainer_samples_total{rank=\"1\"} 16\n",
         "trainer_loss{rank=\"1\"} 1.25\n",
+        "trainer_tokens_total{rank=\"1\"} 512\n",
+        "trainer_data_read_bytes_total{rank=\"1\"} 4096\n",
+        "trainer_data_errors_total{rank=\"1\"} 1\n",
+        "trainer_data_queue_batches{rank=\"1\"} 3\n",
+        "trainer_data_queue_capacity_batches{rank=\"1\"} 4\n",
+        "trainer_model_flops_total{rank=\"1\"} 1000000000\n",
+        "trainer_device_peak_flops{rank=\"1\"} 500000000000000\n",
+        "trainer_device_memory_allocated_bytes{rank=\"1\"} 120\n",
+        "trainer_device_memory_reserved_bytes{rank=\"1\"} 200\n",
+        "trainer_device_memory_peak_bytes{rank=\"1\"} 150\n",
+        "trainer_device_memory_limit_bytes{rank=\"1\"} 400\n",
+        "trainer_device_alloc_retries_total{rank=\"1\"} 3\n",
+        "trainer_device_ooms_total{rank=\"1\"} 2\n",
+        "trainer_collective_seconds_total{rank=\"1\",group=\"dp\",op=\"all_reduce\"} 7\n",
         "trainer_validation_loss{rank=\"1\"} 1.5\n",
         "trainer_learning_rate{rank=\"1\"} 0.001\n",
         "trainer_last_step_timestamp_seconds{rank=\"1\"} 1700000000\n",
@@ -170,6 +208,10 @@ TEST(TrainerMetrics, EverySeriesHasTheRankAndTheNamesOfTheContract) {
         "trainer_last_checkpoint_step{rank=\"1\"} 11\n"}) {
     EXPECT_THAT(now, HasSubstr(line));
   }
+  metrics.nonfinite_loss();
+  metrics.set_gradient_norm(1);
+  metrics.communication_error();
+  test::expect_metrics_page("metrics-trainer.md", "The trainer's metrics", metrics.registry()->Collect());
   // Every trainer series, whatever it is, carries the rank.
   const std::regex series(R"((^|\n)(trainer_[a-z_]+)(\{[^}]*\})?)");
   for (std::sregex_iterator it(now.begin(), now.end(), series), end; it != end; ++it) {
