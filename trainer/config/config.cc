@@ -7,7 +7,8 @@ namespace {
 
 void describe_length(TrainerConfig& config, Fields& fields) {
   fields.field("epochs", config.epochs, at_least(1), "length of the run in passes over the data");
-  fields.field("steps", config.steps, at_least(1), "length of the run in optimizer steps, instead of epochs");
+  fields.field("steps", config.steps, at_least(0),
+               "length of the run in optimizer steps, instead of epochs; 0: evaluates only, as with `pretrained`");
   if (config.epochs && config.steps) fields.problem("steps", "the length is given twice; remove epochs or steps");
   if (!fields.given("epochs") && !fields.given("steps")) {
     fields.problem("epochs", "is required (or steps): how long to train");

@@ -1,6 +1,7 @@
 #include "trainer/tasks/registry.h"
 
 #include "trainer/tasks/comformer/task.h"
+#include "trainer/tasks/gears/task.h"
 #include "trainer/tasks/image_classification/task.h"
 #include "trainer/tasks/protein_diffusion/task.h"
 
@@ -9,6 +10,7 @@ namespace oarlock {
 TaskTable builtin_tasks() {
   return {
       {"comformer", make_comformer_task},
+      {"gears", make_gears},
       {"image_classification", make_image_classification},
       {"protein_diffusion", make_protein_diffusion},
   };

@@ -1,0 +1,163 @@
+#include "trainer/tasks/gears/task.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
+
+#include <optional>
+#include <utility>
+
+#include "trainer/tasks/gears/cell_batches.h"
+#include "trainer/tasks/gears/evaluation.h"
+#include "trainer/tasks/gears/prediction.h"
+#include "trainer/tasks/gears/task_config.h"
+
+namespace oarlock {
+namespace {
+
+GearsModel& gears(torch::nn::Module& model) { return dynamic_cast<GearsModel&>(model); }
+
+// Sums over the cells of each sample. Each sample is computed by itself, so that it is the same bit for bit whatever it
+// shares a batch and a rank with.
+EvalOutput group_sums(GearsModel& model, const Batch& batch) {
+  const at::Tensor begin = batch["begin"].cpu();
+  const auto* ends = begin.const_data_ptr<int64_t>();
+  const int64_t samples = batch["group"].size(0);
+  std::vector<at::Tensor> sums;
+  std::vector<at::Tensor> variances;
+  for (int64_t i = 0; i < samples; ++i) {
+    const at::Tensor x = batch["x"].slice(0, ends[i], ends[i + 1]);
+    const GearsOutput output = model.forward(x, batch["perturbed"].slice(0, i, i + 1).expand({x.size(0), -1}));
+    sums.push_back(output.expression.to(at::kDouble).sum(0));
+    if (output.log_variance.defined())
+      variances.push_back(output.log_variance.to(at::kDouble).mean(1).sum(0, /*keepdim=*/true));
+  }
+  EvalOutput out{.sums = {},
+                 .rows = {{"sum", at::stack(sums)},
+                          {"cells", batch["begin"].diff().unsqueeze(1)},
+                          {"group", batch["group"].unsqueeze(1)}}};
+  if (!variances.empty()) out.rows["log_variance"] = at::stack(variances);
+  return out;
+}
+
+class Gears final : public Task {
+ public:
+  explicit Gears(Fields& root) { describe(config_, root); }
+
+  PrepareOn prepare_on() const override { return PrepareOn::kOneRankPerNode; }
+  Result<void> prepare_data(const Logger& log) override {
+    return prepare_gears_data(config_.data, config_.graphs, log);
+  }
+
+  Result<void> prepare() override {
+    Result<GearsData> opened = open_gears_data(config_.data, config_.graphs);
+    if (!opened) return tl::make_unexpected(opened.error());
+    data_.emplace(std::move(*opened));
+    const int64_t seed = config_.data.split.seed;
+    train_.emplace(*data_, data_->train, seed);
+    eval_.emplace(grouped(data_->val));
+    test_.emplace(grouped(data_->test));
+    evaluation_.emplace(*data_);
+    Result<Queries> queries = make_queries(config_.predict, *data_);
+    if (!queries) return tl::make_unexpected(queries.error());
+    queries_ = std::move(*queries);
+    asked_.emplace(data_->store,
+                   groups_of_queries(*data_, std::ssize(queries_.names), config_.predict.control_cells, seed,
+                                     config_.data.test_batch_size),
+                   queries_.perturbed);
+    reference_ = {.control = data_->store.means()[data_->control()].to(at::kFloat), .counted = data_->store.counted()};
+    return {};
+  }
+
+  const Dataset& train_data() const override { return *train_; }
+  const Dataset& eval_data() const override { return *eval_; }
+
+  std::shared_ptr<torch::nn::Module> build_model() override {
+    return std::make_shared<GearsModel>(config_.model, data_->graphs);
+  }
+
+  at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext& context) override {
+    if (context.before_parameters_change) context.before_parameters_change();
+    gears(model).shorten_embeddings();
+    const GearsOutput output = gears(model).forward(batch["x"], batch["perturbed"]);
+    return gears_loss(config_.loss, output, {batch["y"], batch["condition"]}, reference_on(batch["x"].device()));
+  }
+
+  EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {
+    return group_sums(gears(model), batch);
+  }
+
+  Metrics metrics(const MetricSums& /*totals*/, const EvalRows& rows) const override {
+    return summarize(evaluation_->results(means_of(rows), data_->split.val_subgroups));
+  }
+
+  Monitor monitor() const override { return {.metric = "mse_de", .mode = MetricMode::kMin}; }
+
+  std::vector<EvalPass> passes() override {
+    std::vector<EvalPass> passes;
+    const auto add = [&](const char* name, const Dataset& samples, auto finish) {
+      if (samples.size() == 0) return;
+      passes.push_back({.name = name,
+                        .weights = PassWeights::kBest,
+                        .batch_size = 1,
+                        .data = &samples,
+                        .step = [](torch::nn::Module& model, const Batch& b) { return group_sums(gears(model), b); },
+                        .finish = std::move(finish)});
+    };
+    add("test", *test_, [this](const MetricSums&, const EvalRows& rows, int64_t) { return finish_test(rows); });
+    add("predict", *asked_, [this](const MetricSums&, const EvalRows& rows, int64_t) { return finish_queries(rows); });
+    return passes;
+  }
+
+ private:
+  GroupedCells grouped(const std::vector<int64_t>& conditions) const {
+    return GroupedCells(data_->store,
+                        groups_of_conditions(*data_, conditions, config_.data.split.seed, config_.data.test_batch_size),
+                        data_->perturbed);
+  }
+
+  const GearsReference& reference_on(const at::Device& device) {
+    if (reference_.control.device() != device) {
+      reference_ = {.control = reference_.control.to(device), .counted = reference_.counted.to(device)};
+    }
+    return reference_;
+  }
+
+  Result<Metrics> finish_test(const EvalRows& rows) const {
+    const GroupMeans predictions = means_of(rows);
+    const std::vector<ConditionResult> results = evaluation_->results(predictions, data_->split.test_subgroups);
+    const auto write = [&](const std::string& file, const auto& writer) {
+      return file.empty() ? Result<void>() : writer(file);
+    };
+    const Result<void> written =
+        write(config_.test.file, [&](const std::string& file) { return write_results(file, results); }).and_then([&] {
+          return write(config_.test.predictions_file, [&](const std::string& file) {
+            std::vector<std::string> names;
+            for (const ConditionResult& result : results) names.push_back(result.condition);
+            return write_expression(file, names, data_->store.genes(), predictions.mean);
+          });
+        });
+    return written.map([&] { return summarize(results); });
+  }
+
+  Result<Metrics> finish_queries(const EvalRows& rows) const {
+    return write_predictions(config_.predict, *data_, queries_, rows).map([&] {
+      return Metrics{{"perturbations", static_cast<double>(queries_.names.size())}};
+    });
+  }
+
+  GearsTaskConfig config_;
+  std::optional<GearsData> data_;
+  std::optional<TrainingCells> train_;
+  std::optional<GroupedCells> eval_;
+  std::optional<GroupedCells> test_;
+  std::optional<GroupedCells> asked_;
+  std::optional<GearsEvaluation> evaluation_;
+  Queries queries_;
+  GearsReference reference_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_gears(Fields& root) { return std::make_unique<Gears>(root); }
+
+}  // namespace oarlock
