@@ -1,0 +1,278 @@
+#include "trainer/tasks/causal_set/sample_reader.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace oarlock {
+namespace {
+
+constexpr char kLinkMatrix[] = "link_matrix";
+constexpr char kAdjacencyMatrix[] = "adjacency_matrix";
+constexpr char kSizes[] = "cset_size";
+constexpr char kSampleCount[] = "num_samples";
+constexpr int64_t kBlockBytes = 64 << 20;  // of a block's matrices
+
+tl::unexpected<Error> bad(std::string what) { return fail(ExitCode::kDataErr, std::move(what)); }
+
+Error no_array(const ArrayStore& store, const std::string& name, const std::string& remedy) {
+  return {ExitCode::kDataErr, fmt::format("{}: there is no array '{}'{}; there are {}", store.path().string(), name,
+                                          remedy, fmt::join(store.names(), ", "))};
+}
+
+}  // namespace
+
+int64_t SampleReader::Column::length(size_t axis) const {
+  const std::vector<int64_t>& shape = array->shape();
+  return reversed ? shape[shape.size() - 1 - axis] : shape[axis];
+}
+
+Result<void> SampleReader::Column::read(int64_t first, int64_t count) {
+  std::vector<int64_t> begin(array->shape().size(), 0);
+  std::vector<int64_t> extent = array->shape();
+  const size_t axis = reversed ? begin.size() - 1 : 0;
+  begin[axis] = first;
+  extent[axis] = count;
+  return array->read(begin, extent).map([&](std::vector<double> read) { values = std::move(read); });
+}
+
+// Reversed, (sample, i, j) lies at [j, i, sample].
+double SampleReader::Column::at(int64_t sample, int64_t block, int64_t i, int64_t j) const {
+  const int64_t columns = array->shape().size() > 2 ? length(2) : 1;
+  const int64_t rows = row_size / columns;
+  const int64_t index = reversed ? (j * rows + i) * block + sample : sample * row_size + i * columns + j;
+  return values[static_cast<size_t>(index)];
+}
+
+Result<SampleReader> SampleReader::open(const ArrayStore& store, const CausalSetDataConfig& config,
+                                        std::span<const TargetSpec> targets) {
+  SampleReader reader(config, store.path().string());
+  return reader.open_columns(store, targets).map([&] { return std::move(reader); });
+}
+
+Result<SampleReader::Column> SampleReader::open_column(const ArrayStore& store, const std::string& name,
+                                                       size_t fewest_axes, size_t most_axes) {
+  if (!store.has(name)) return tl::make_unexpected(no_array(store, name, ""));
+  Result<std::unique_ptr<StoredArray>> array = store.open(name);
+  if (!array) return tl::make_unexpected(array.error());
+  const std::vector<int64_t>& shape = (*array)->shape();
+  Column column{std::move(*array), reversed_ && shape.size() > 1, {}};
+  if (shape.size() < fewest_axes || shape.size() > most_axes)
+    return bad(fmt::format("{}: shape [{}] has {} axes where {} are expected", column.array->place(),
+                           fmt::join(shape, ", "), shape.size(), most_axes));
+  if (samples_ > 0 && column.length(0) < samples_)
+    return bad(fmt::format("{}: shape [{}] is not of {} samples, as the matrices are", column.array->place(),
+                           fmt::join(shape, ", "), samples_));
+  for (size_t axis = 1; axis < shape.size(); ++axis) column.row_size *= column.length(axis);
+  return column;
+}
+
+Result<void> SampleReader::choose_axes(const ArrayStore& store, const std::string& matrix) {
+  const Result<std::unique_ptr<StoredArray>> array = store.open(matrix);
+  if (!array) return tl::make_unexpected(array.error());
+  const std::vector<int64_t>& shape = (*array)->shape();
+  const bool first = shape.size() == 3 && shape[1] == shape[2];
+  const bool last = shape.size() == 3 && shape[0] == shape[1];
+  const std::string place = fmt::format("{}: shape [{}]", (*array)->place(), fmt::join(shape, ", "));
+  if (config_.axes == AxisOrder::kAuto && first && last)
+    return bad(place + " does not tell which axis is that of the samples: set data.axes");
+  reversed_ = config_.axes == AxisOrder::kAuto ? last : config_.axes == AxisOrder::kReversed;
+  if (reversed_ ? last : first) return {};
+  return bad(
+      fmt::format("{} is not that of square matrices, with the samples {}", place,
+                  config_.axes == AxisOrder::kAuto ? "first or last" : (reversed_ ? "last" : "first (data.axes)")));
+}
+
+// Stores that were allocated for more samples than they hold say how many there are.
+Result<void> SampleReader::limit_samples(const ArrayStore& store) {
+  samples_ = matrix_.length(0);
+  if (!store.has(kSampleCount)) return {};
+  const Result<std::unique_ptr<StoredArray>> count = store.open(kSampleCount);
+  if (!count) return tl::make_unexpected(count.error());
+  const std::vector<int64_t> shape = (*count)->shape();
+  const std::vector<int64_t> begin(shape.size(), 0);
+  if (std::any_of(shape.begin(), shape.end(), [](int64_t length) { return length != 1; })) return {};
+  const Result<std::vector<double>> value = (*count)->read(begin, shape);
+  if (!value) return tl::make_unexpected(value.error());
+  if (value->front() < 0 || value->front() > static_cast<double>(samples_))
+    return bad(fmt::format("{}: {} samples, but the matrices are {}", (*count)->place(), value->front(), samples_));
+  samples_ = static_cast<int64_t>(value->front());
+  return {};
+}
+
+Result<void> SampleReader::open_columns(const ArrayStore& store, std::span<const TargetSpec> targets) {
+  reduce_ = config_.edges == EdgeKind::kLinks && !store.has(kLinkMatrix);
+  const std::string matrix = config_.edges == EdgeKind::kRelations || reduce_ ? kAdjacencyMatrix : kLinkMatrix;
+  if (!store.has(matrix))
+    return tl::make_unexpected(no_array(store, matrix, reduce_ ? fmt::format(" (nor '{}')", kLinkMatrix) : ""));
+  if (auto chosen = choose_axes(store, matrix); !chosen) return chosen;
+  const auto open_into = [&](const std::string& name, size_t fewest, size_t most, auto&& take) {
+    return open_column(store, name, fewest, most).map([&](Column column) { take(std::move(column)); });
+  };
+  auto opened = open_into(matrix, 3, 3, [&](Column column) { matrix_ = std::move(column); });
+  if (!opened) return opened;
+  elements_ = matrix_.length(1);
+  if (auto limited = limit_samples(store); !limited) return limited;
+  if (store.has(kSizes)) {
+    opened = open_into(kSizes, 1, 1, [&](Column column) { sizes_ = std::move(column); });
+    if (!opened) return opened;
+  }
+  for (const std::string& name : config_.node_features) {
+    if (!store.has(name) && is_computed_feature(name)) {
+      node_features_.emplace_back();
+      continue;
+    }
+    opened = open_into(name, 2, 2, [&](Column column) { node_features_.push_back(std::move(column)); });
+    if (!opened) return opened;
+    if (const Column& column = *node_features_.back(); column.row_size < elements_)
+      return bad(
+          fmt::format("{}: {} elements, but the matrices have {}", column.array->place(), column.row_size, elements_));
+  }
+  for (const std::string& name : config_.graph_features) {
+    opened = open_into(name, 1, 2, [&](Column column) { graph_features_.push_back(std::move(column)); });
+    if (!opened) return opened;
+    widths_.graph_features += graph_features_.back().row_size;
+  }
+  for (const TargetSpec& target : targets) {
+    opened = open_into(target.array, 1, 2, [&](Column column) { targets_.push_back(std::move(column)); });
+    if (!opened) return opened;
+    if (const Column& column = targets_.back(); column.row_size != target.width)
+      return bad(fmt::format("{}: {} number(s) of each sample, but the task has {}", column.array->place(),
+                             column.row_size, target.width));
+    widths_.targets += target.width;
+    target_specs_.push_back(target);
+  }
+  const int64_t sample_bytes = std::max<int64_t>(elements_ * elements_ * static_cast<int64_t>(sizeof(double)), 1);
+  const int64_t chunk = matrix_.array->chunk_length(matrix_.reversed ? 2 : 0);
+  block_ = std::max<int64_t>(kBlockBytes / sample_bytes, 1);
+  if (block_ > chunk) block_ -= block_ % chunk;
+  return {};
+}
+
+Result<void> SampleReader::read_block(int64_t first) {
+  const int64_t count = std::min(block_, samples_ - first);
+  block_size_ = 0;
+  std::vector<Column*> columns = {&matrix_};
+  if (sizes_) columns.push_back(&*sizes_);
+  for (auto& column : node_features_)
+    if (column) columns.push_back(&*column);
+  for (Column& column : graph_features_) columns.push_back(&column);
+  for (Column& column : targets_) columns.push_back(&column);
+  for (Column* column : columns) {
+    if (auto read = column->read(first, count); !read) return read;
+  }
+  block_first_ = first;
+  block_size_ = count;
+  return {};
+}
+
+Result<CausalSample> SampleReader::sample(int64_t index) {
+  if (index < block_first_ || index >= block_first_ + block_size_) {
+    if (const auto read = read_block(index); !read) return tl::make_unexpected(read.error());
+  }
+  return make(index - block_first_);
+}
+
+tl::unexpected<Error> SampleReader::wrong(const Column& column, int64_t in_block, const std::string& what) const {
+  return bad(fmt::format("{}: sample {}: {}", column.array->place(), block_first_ + in_block, what));
+}
+
+Result<int64_t> SampleReader::size_of(int64_t in_block) const {
+  if (!sizes_) return elements_;
+  const double size = sizes_->at(in_block, block_size_, 0);
+  if (size < 1 || size > static_cast<double>(elements_) || size != std::floor(size))
+    return wrong(*sizes_, in_block, fmt::format("{} elements in a matrix of {}", size, elements_));
+  return static_cast<int64_t>(size);
+}
+
+Result<std::vector<Relation>> SampleReader::relations_of(int64_t in_block, int64_t size) const {
+  std::vector<Relation> relations;
+  for (int64_t to = 0; to < elements_; ++to) {
+    for (int64_t from = 0; from < elements_; ++from) {
+      const double value = matrix_.at(in_block, block_size_, from, to);
+      if (value == 0) continue;
+      if (std::isnan(value)) return wrong(matrix_, in_block, fmt::format("[{}, {}] is NaN", from, to));
+      if (from >= size || to >= size)
+        return wrong(matrix_, in_block,
+                     fmt::format("[{}, {}] is {}, but there are {} elements ({})", from, to, value, size, kSizes));
+      relations.push_back({from, to});
+    }
+  }
+  return relations;
+}
+
+Result<CausalSample> SampleReader::make(int64_t in_block) {
+  CausalSample sample;
+  const Result<int64_t> size = size_of(in_block);
+  if (!size) return tl::make_unexpected(size.error());
+  sample.size = *size;
+  Result<std::vector<Relation>> edges = relations_of(in_block, *size);
+  if (!edges) return tl::make_unexpected(edges.error());
+  CausalRelations relations(*size, *edges);
+  const std::optional<std::vector<int64_t>> order = relations.order();
+  if (!order) return wrong(matrix_, in_block, "an element precedes itself: there is a cycle");
+  sample.edges = reduce_ ? relations.links(*order) : std::move(*edges);
+  if (reduce_) relations = CausalRelations(*size, sample.edges);
+  if (const auto added = add_node_features(relations, *order, in_block, sample); !added)
+    return tl::make_unexpected(added.error());
+  for (const Column& column : graph_features_) {
+    for (int64_t i = 0; i < column.row_size; ++i) {
+      const double value = column.at(in_block, block_size_, i);
+      if (!std::isfinite(value)) return wrong(column, in_block, fmt::format("{} is no finite number", value));
+      sample.graph_features.push_back(static_cast<float>(value));
+    }
+  }
+  return add_targets(in_block, sample).map([&] { return std::move(sample); });
+}
+
+Result<void> SampleReader::add_targets(int64_t in_block, CausalSample& sample) const {
+  for (size_t t = 0; t < targets_.size(); ++t) {
+    const Column& column = targets_[t];
+    const std::vector<double>& classes = target_specs_[t].classes;
+    for (int64_t i = 0; i < column.row_size; ++i) {
+      double value = column.at(in_block, block_size_, i);
+      if (!std::isfinite(value)) return wrong(column, in_block, fmt::format("{} is no finite number", value));
+      if (!classes.empty()) {
+        const auto found = std::find(classes.begin(), classes.end(), value);
+        if (found == classes.end())
+          return wrong(column, in_block, fmt::format("{} is none of the classes {}", value, fmt::join(classes, ", ")));
+        value = static_cast<double>(found - classes.begin());
+      }
+      sample.targets.push_back(value);
+    }
+  }
+  return {};
+}
+
+Result<void> SampleReader::add_node_features(const CausalRelations& relations, std::span<const int64_t> order,
+                                             int64_t in_block, CausalSample& sample) const {
+  const size_t features = node_features_.size();
+  sample.node_features.resize(static_cast<size_t>(sample.size) * features);
+  for (size_t feature = 0; feature < features; ++feature) {
+    const std::string& name = config_.node_features[feature];
+    const bool stored = node_features_[feature].has_value();
+    std::vector<int64_t> lengths;
+    if (!stored && name == "max_pathlen_future") lengths = relations.longest_future(order);
+    if (!stored && name == "max_pathlen_past") lengths = relations.longest_past(order);
+    for (int64_t element = 0; element < sample.size; ++element) {
+      double value = 0;
+      if (stored) {
+        value = node_features_[feature]->at(in_block, block_size_, element);
+        if (!std::isfinite(value))
+          return wrong(*node_features_[feature], in_block,
+                       fmt::format("{} of element {} is no finite number", value, element));
+      } else if (!lengths.empty()) {
+        value = static_cast<double>(lengths[static_cast<size_t>(element)]);
+      } else {
+        value = static_cast<double>(name == "in_degree" ? relations.predecessors(element).size()
+                                                        : relations.successors(element).size());
+      }
+      sample.node_features[static_cast<size_t>(element) * features + feature] = static_cast<float>(value);
+    }
+  }
+  return {};
+}
+
+}  // namespace oarlock

@@ -1,0 +1,126 @@
+#include "trainer/tasks/causal_set/task.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <optional>
+#include <utility>
+
+#include "trainer/engine/eval_rows.h"
+#include "trainer/tasks/causal_set/causal_set_data.h"
+#include "trainer/tasks/causal_set/model_config.h"
+
+namespace oarlock {
+namespace {
+
+GraphInput input_of(const Batch& batch) {
+  const at::Tensor& edges = batch["edge_index"];
+  const auto features = batch.tensors.find("graph_features");
+  return {.x = batch["x"],
+          .edges = {.source = edges[0], .destination = edges[1], .begin = batch["edge_ptr"]},
+          .begin = batch["ptr"],
+          .graph_features = features == batch.tensors.end() ? at::Tensor() : features->second};
+}
+
+class CausalSet final : public Task {
+ public:
+  explicit CausalSet(Fields& root) {
+    root.section("data", [&](Fields& data) { describe(data_, data); }, "causal sets, as zarr or HDF5");
+    root.section("model", [&](Fields& model) { describe(model_, model); }, "a graph network with a head for each task");
+    root.section(
+        "testing", [&](Fields& testing) { describe(testing_, testing); },
+        "the test set, with the best model's weights where the run ends");
+  }
+
+  PrepareOn prepare_on() const override { return PrepareOn::kOneRankPerNode; }
+  Result<void> prepare_data(const Logger& log) override { return prepare_causal_sets(data_, model_.targets(), log); }
+
+  Result<void> prepare() override {
+    return open_causal_sets(data_, model_.targets()).map([&](CausalSetSplits splits) {
+      splits_.emplace(std::move(splits));
+    });
+  }
+
+  const Dataset& train_data() const override { return splits_->train; }
+  const Dataset& eval_data() const override { return splits_->validation; }
+
+  std::shared_ptr<torch::nn::Module> build_model() override {
+    const GraphArrays& arrays = splits_->train.graphs().arrays();
+    const auto features = arrays.graphs.find("graph_features");
+    const int64_t graph_features = features == arrays.graphs.end() ? 0 : features->second.size(1);
+    return std::make_shared<GnnModel>(model_.network, arrays.nodes.at("x").size(1), graph_features);
+  }
+
+  at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext& /*context*/) override {
+    at::Tensor sum;
+    for_each_task(model, batch, [&](const GraphTaskConfig& task, const at::Tensor& outputs, const at::Tensor& targets) {
+      const at::Tensor losses = task.weight * sample_losses(task.loss, outputs, targets);
+      sum = sum.defined() ? sum + losses : losses;
+    });
+    return sum.mean();
+  }
+
+  EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {
+    EvalOutput out;
+    at::Tensor sum = at::zeros({batch.size()}, batch["x"].options().dtype(at::kDouble));
+    for_each_task(model, batch, [&](const GraphTaskConfig& task, const at::Tensor& outputs, const at::Tensor& targets) {
+      const at::Tensor losses = sample_losses(task.loss, outputs, targets);
+      add_sums(task.name, task.loss, losses, outputs, targets, out.sums);
+      sum = sum + task.weight * losses.to(at::kDouble);
+      out.rows[task.name] = outputs;
+      out.rows[task.name + "_target"] = targets;
+    });
+    add_sums("", LossKind::kMse, sum, at::Tensor(), at::Tensor(), out.sums);
+    out.rows["sample"] = batch["sample"].unsqueeze(1);
+    return out;
+  }
+
+  Metrics metrics(const MetricSums& totals, const EvalRows& /*rows*/) const override {
+    Metrics metrics;
+    add_metrics("", LossKind::kMse, totals, metrics);
+    for (const GraphTaskConfig& task : model_.tasks)
+      if (task.head.active) add_metrics(task.name, task.loss, totals, metrics);
+    return metrics;
+  }
+
+  Monitor monitor() const override { return {.metric = "loss", .mode = MetricMode::kMin}; }
+
+  std::vector<EvalPass> passes() override {
+    if (splits_->test.size() == 0) return {};
+    EvalPass pass;
+    pass.name = "test";
+    pass.weights = PassWeights::kBest;
+    pass.batch_size = testing_.batch_size;
+    pass.data = &splits_->test;
+    pass.step = [this](torch::nn::Module& model, const Batch& batch) { return eval_step(model, batch); };
+    pass.finish = [this](const MetricSums& totals, const EvalRows& rows, int64_t /*steps*/) -> Result<Metrics> {
+      if (testing_.predictions.empty()) return metrics(totals, rows);
+      return write_rows_csv(testing_.predictions, rows).map([&] { return metrics(totals, rows); });
+    };
+    return {pass};
+  }
+
+ private:
+  // Calls `use` with the outputs and the targets of each active task, both [graphs, ...].
+  template <typename Use>
+  void for_each_task(torch::nn::Module& model, const Batch& batch, const Use& use) const {
+    const std::vector<at::Tensor> outputs = dynamic_cast<GnnModel&>(model).forward(input_of(batch));
+    int64_t column = 0;
+    for (size_t i = 0; i < model_.tasks.size(); ++i) {
+      if (!model_.tasks[i].head.active) continue;
+      const int64_t width = model_.tasks[i].target_spec().width;
+      use(model_.tasks[i], outputs[i], batch["targets"].narrow(1, column, width));
+      column += width;
+    }
+  }
+
+  CausalSetDataConfig data_;
+  CausalSetModelConfig model_;
+  TestingConfig testing_;
+  std::optional<CausalSetSplits> splits_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_causal_set(Fields& root) { return std::make_unique<CausalSet>(root); }
+
+}  // namespace oarlock
