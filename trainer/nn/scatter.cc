@@ -1,6 +1,7 @@
 #include "trainer/nn/scatter.h"
 
 #include <ATen/ops/bincount.h>
+#include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/segment_reduce.h>
 #include <ATen/ops/zeros.h>
 
@@ -34,6 +35,9 @@ at::Tensor segments(const at::Tensor& rows, const at::Tensor& begin, const char*
                             /*axis=*/0, /*unsafe=*/true);
 }
 
+// The group of each row.
+at::Tensor groups_of(const at::Tensor& begin) { return at::repeat_interleave(begin.diff()); }
+
 // What LibTorch makes of a group without rows (NaN for a mean, -inf for a maximum) becomes 0.
 at::Tensor zero_where_empty(const at::Tensor& reduced, const at::Tensor& begin) {
   return reduced.masked_fill(as_column(begin.diff().eq(0), reduced), 0);
@@ -57,9 +61,14 @@ at::Tensor scatter_max(const at::Tensor& rows, const at::Tensor& group, int64_t 
       .scatter_reduce(0, as_column(group, source).expand_as(source), source, "amax", /*include_self=*/false);
 }
 
-at::Tensor segment_sum(const at::Tensor& rows, const at::Tensor& begin) { return segments(rows, begin, "sum"); }
+// On the CPU, where index_add is deterministic too, LibTorch's segment_reduce is five times slower.
+at::Tensor segment_sum(const at::Tensor& rows, const at::Tensor& begin) {
+  if (rows.is_cpu()) return scatter_sum(rows, groups_of(begin), begin.size(0) - 1);
+  return segments(rows, begin, "sum");
+}
 
 at::Tensor segment_mean(const at::Tensor& rows, const at::Tensor& begin) {
+  if (rows.is_cpu()) return scatter_mean(rows, groups_of(begin), begin.size(0) - 1);
   return zero_where_empty(segments(rows, begin, "mean"), begin);
 }
 
