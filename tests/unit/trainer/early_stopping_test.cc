@@ -78,7 +78,7 @@ void reset_before(EarlyStopping& stopping, const Json& golden, size_t step) {
 // At every step the object is also saved and restored into a new one, which must decide the same.
 TEST(EarlyStopping, DecidesAsQuantumGravs) {
   const std::vector<Case> cases = golden_cases();
-  ASSERT_EQ(cases.size(), 30U);
+  ASSERT_EQ(cases.size(), 60U);
   for (size_t i = 0; i < cases.size(); ++i) {
     const Json& golden = cases[i].golden;
     EarlyStopping stopping(cases[i].config, kLoss);
