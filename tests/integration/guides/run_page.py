@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does what a page of docs/from-python shows.
 
-usage: run_page.py training-engine|uniref50-sedd
+usage: run_page.py comformer|training-engine|uniref50-sedd
 
 Every block ```sh is run as it stands there, in a folder of its own with small data. Only the sizes are others: a stand-in
 for oarlock-trainer checks the page's own command line, and then trains with OVERRIDES behind it. A block with the lines
@@ -37,7 +37,17 @@ def link_proteins(folder):
     (folder / "uniref50.fasta.gz").symlink_to("/usr/share/doc/mmseqs2/example-data/QUERY.fasta.gz")
 
 
+def write_crystals(folder):
+    subprocess.run([BIN / "oarlock-crystals", folder / "crystals.extxyz", "--count", "60"], check=True)
+
+
 PAGES = {
+    "comformer": {
+        "config": "examples/comformer/large.yaml",
+        "data": write_crystals,
+        "overrides": "threads=1 loader.threads=1 epochs=1 batch.size=4 eval.batch_size=8 data.max_neighbors=4 "
+        "model.conv_layers=2 model.node_features=8 model.edge_features=8 model.fc_features=8",
+    },
     "training-engine": {
         "config": "examples/image_classification/cifar10.yaml",
         "data": write_cifar,
@@ -69,7 +79,8 @@ class Page:
         self.text = (SOURCE / "docs" / "from-python" / f"{name}.md").read_text()
         self.work = work
         (work / "bin").mkdir()
-        (work / "bin" / "oarlock").symlink_to(BIN / "oarlock")
+        for program in ("oarlock", "oarlock-crystals"):
+            (work / "bin" / program).symlink_to(BIN / program)
         stand_in = work / "bin" / "oarlock-trainer"
         stand_in.write_text(
             f"#!/bin/sh\n{BIN}/oarlock-trainer \"$@\" --check >/dev/null || exit\n"
