@@ -1,6 +1,9 @@
 // Files of crystals to mapped graphs: lists, labels, the cache, splits; and what is wrong with a file is named.
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <fstream>
@@ -237,6 +240,48 @@ TEST(GraphConversion, FilesDoNotDependOnTheNumberOfThreads) {
     EXPECT_EQ(*read_file(entry.path()), *read_file(folder.path() / "3" / entry.path().filename())) << entry.path();
   }
   EXPECT_EQ(files, 9);
+}
+
+int64_t peak_kilobytes() {
+  struct rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+// 20,000 crystals, whose graphs take 20 MB and more on the disk: building them takes no memory by their number.
+TEST(GraphConversion, TakesAConstantMemory) {
+  constexpr int64_t kMostKilobytes = 8 * 1024;
+  const TemporaryFolder folder;
+  write_crystals(folder.path() / "small.xyz", CrystalFamily::kCubic, 600);
+  write_crystals(folder.path() / "large.xyz", CrystalFamily::kCubic, 20'000);
+  const auto built = [&](const std::string& name) {
+    CrystalDataConfig config = config_of(folder.path() / name);
+    config.graph.nearest.count = 12;
+    return static_cast<bool>(prepare_crystal_graphs(config, 1, Logger::silent()));
+  };
+  int channel[2];
+  ASSERT_EQ(::pipe(channel), 0);
+  const pid_t pid = fork();  // a process of its own: the peak is its own, too
+  if (pid == 0) {
+    int64_t grown = -1;
+    if (built("small.xyz")) {  // the code's own pages are there then
+      const int64_t before = peak_kilobytes();
+      if (built("large.xyz")) grown = peak_kilobytes() - before;
+    }
+    _exit(::write(channel[1], &grown, sizeof grown) == sizeof grown ? 0 : 1);
+  }
+  int64_t grown = -1;
+  ASSERT_EQ(::read(channel[0], &grown, sizeof grown), static_cast<ssize_t>(sizeof grown));
+  ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+  close(channel[0]);
+  close(channel[1]);
+  EXPECT_GE(grown, 0) << "it was not converted";
+  EXPECT_LT(grown, kMostKilobytes);
+  const fs::path cache = folder.path() / "large.xyz.oarlock";
+  uintmax_t size = 0;
+  for (const auto& entry : fs::directory_iterator(cache / entries(cache, "graphs-").at(0))) size += entry.file_size();
+  EXPECT_GT(size, 20'000'000U);
+  RecordProperty("grown_kilobytes", static_cast<int>(grown));
 }
 
 TEST(CrystalDataset, BatchesAreTheGraphsOfTheFile) {
