@@ -69,6 +69,11 @@ TRAININGJOB = {
             ("Waiting for other ranks", "Share of the steps in which ranks wait for the others' gradients, and for data.", "percentunit",
              {"communication": 'sum(rate(trainer_phase_seconds_total{%s, phase="comm"}[$__rate_interval])) / sum(rate(trainer_phase_seconds_total{%s, phase=~"%s"}[$__rate_interval]))' % (JOB, JOB, STEP_PHASES),
               "data": 'sum(rate(trainer_phase_seconds_total{%s, phase="data_wait"}[$__rate_interval])) / sum(rate(trainer_phase_seconds_total{%s, phase=~"%s"}[$__rate_interval]))' % (JOB, JOB, STEP_PHASES)}),
+            ("Computing", "Floating-point operations per second of all ranks: the model's, by its matrix products, convolutions and attention.", "flops",
+             {"model": "sum(rate(trainer_model_flops_total{%s}[$__rate_interval]))" % JOB}),
+            ("Batches that lie ready", "None: training waits for data. As many as may: data waits for training.", "short",
+             {"rank {{rank}}": "max by (rank) (trainer_data_queue_batches{%s})" % JOB,
+              "may lie ready": "max(trainer_data_queue_capacity_batches{%s})" % JOB}),
         ]),
         ("Ranks", [
             ("Own part of a step", "Data, forward, backward and optimizer by rank: the slowest sets the pace of all.", "s",
