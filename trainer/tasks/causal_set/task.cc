@@ -66,11 +66,11 @@ class CausalSet final : public Task {
       const at::Tensor losses = sample_losses(task.loss, outputs, targets);
       add_sums(task.name, task.loss, losses, outputs, targets, out.sums);
       sum = sum + task.weight * losses.to(at::kDouble);
-      out.rows[task.name] = outputs;
-      out.rows[task.name + "_target"] = targets;
+      out.rows[task.name] = outputs.size(1) == 1 ? outputs.squeeze(1) : outputs;
+      out.rows[task.name + "_target"] = targets.size(1) == 1 ? targets.squeeze(1) : targets;
     });
     add_sums("", LossKind::kMse, sum, at::Tensor(), at::Tensor(), out.sums);
-    out.rows["sample"] = batch["sample"].unsqueeze(1);
+    out.rows["sample"] = batch["sample"];
     return out;
   }
 
