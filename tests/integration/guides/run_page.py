@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does what a page of docs/from-python shows.
 
-usage: run_page.py comformer|training-engine|uniref50-sedd
+usage: run_page.py comformer|gears|training-engine|uniref50-sedd
 
 Every block ```sh is run as it stands there, in a folder of its own with small data. Only the sizes are others: a stand-in
 for oarlock-trainer checks the page's own command line, and then trains with OVERRIDES behind it. A block with the lines
@@ -37,6 +37,11 @@ def link_proteins(folder):
     (folder / "uniref50.fasta.gz").symlink_to("/usr/share/doc/mmseqs2/example-data/QUERY.fasta.gz")
 
 
+def write_perturbed_cells(folder):
+    subprocess.run([BIN / "oarlock-planted-cells", folder], check=True, stdout=subprocess.DEVNULL)
+    (folder / "cells.h5ad").rename(folder / "perturb_processed.h5ad")
+
+
 def write_crystals(folder):
     subprocess.run([BIN / "oarlock-crystals", folder / "crystals.extxyz", "--count", "60"], check=True)
 
@@ -47,6 +52,11 @@ PAGES = {
         "data": write_crystals,
         "overrides": "threads=1 loader.threads=1 epochs=1 batch.size=4 eval.batch_size=8 data.max_neighbors=4 "
         "model.conv_layers=2 model.node_features=8 model.edge_features=8 model.fc_features=8",
+    },
+    "gears": {
+        "config": "examples/gears/simulation.yaml",
+        "data": write_perturbed_cells,
+        "overrides": "threads=1 loader.threads=1 epochs=1 batch.size=8 model.hidden_size=8 checkpoint.dir=checkpoints",
     },
     "training-engine": {
         "config": "examples/image_classification/cifar10.yaml",

@@ -1,4 +1,4 @@
-// make-planted-cells FOLDER [SEED]: writes FOLDER/cells.h5ad and FOLDER/gene2go.json, data to try the task gears with.
+// oarlock-planted-cells FOLDER [SEED]: writes FOLDER/cells.h5ad and FOLDER/gene2go.json, data to try the task gears with.
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 int main(int argc, char** argv) {
   if (argc < 2 || argc > 3) {
-    std::cerr << "usage: make-planted-cells FOLDER [SEED]\n";
+    std::cerr << "usage: oarlock-planted-cells FOLDER [SEED]\n";
     return 64;
   }
   try {

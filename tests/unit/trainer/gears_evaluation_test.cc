@@ -150,7 +150,7 @@ TEST_F(PlantedData, EachCellHasAControlThatOnlyTheSeedDecidesAbout) {
   for (int64_t cell = 0; cell < data.store.cells(); ++cell) {
     const int64_t control = matched_control(data, 1, cell);
     EXPECT_EQ(data.store.condition_of(control), data.control());
-    if (data.store.condition_of(cell) == data.control()) EXPECT_EQ(control, cell);
+    EXPECT_EQ(control == cell, data.store.condition_of(cell) == data.control());
     used.insert(control);
   }
   EXPECT_EQ(used.size(), 50U);

@@ -10,7 +10,8 @@
 namespace oarlock {
 
 // By name, in the original's order: c1 and c2 of double = c1 * first + c2 * second, mag = |(c1, c2)|, dcor between
-// singles and double, dcor_singles, dcor_first, dcor_second, corr_fit, dominance = |log10(c1 / c2)|, eq_contr.
+// singles and double, dcor_singles, dcor_first, dcor_second, corr_fit, dominance = |log10(c1 / c2)| (NaN where they
+// differ in sign), eq_contr.
 using InteractionScores = std::vector<std::pair<std::string, double>>;
 
 // Changes of expression over the genes: by each perturbation alone, and by both.
