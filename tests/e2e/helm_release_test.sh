@@ -26,6 +26,19 @@ mkdir -p "$work/root/tmp"
 make_oci_archive "$work/kubectl.tar" docker.io/oarlock/kubectl:e2e "$work/root" '{"Entrypoint": ["/kubectl"], "User": "65532:65532"}'
 scripts/cluster load-image "$work/kubectl.tar"
 
+step "a chart of before: its CRD has neither successPolicy nor the column Restarts"
+cp -r charts/oarlock "$work/old"
+sed -i 's/^version: .*/version: 0.0.9/' "$work/old/Chart.yaml"
+/usr/bin/python3 - "$work/old/files/oarlock.dev_trainingjobs.yaml" <<'OLDER'
+import sys, yaml
+crd = yaml.safe_load(open(sys.argv[1]))
+version = crd["spec"]["versions"][0]
+del version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["successPolicy"]
+version["additionalPrinterColumns"] = [one for one in version["additionalPrinterColumns"] if one["name"] != "Restarts"]
+yaml.safe_dump(crd, open(sys.argv[1], "w"))
+OLDER
+has_success_policy() { [[ -n $(kubectl get crd trainingjobs.oarlock.dev -o 'jsonpath={.spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.successPolicy.type}') ]]; }
+
 step "install beside nothing else"
 kubectl -n oarlock-system scale deployment/oarlock-operator --replicas=0
 wait_for 60 "the other operator is gone" bash -c '[[ -z $(kubectl -n oarlock-system get pods -o name) ]]'
@@ -33,9 +46,11 @@ kubectl create namespace oarlock-chart
 kubectl label namespace oarlock-chart pod-security.kubernetes.io/enforce=restricted
 values=(--set replicas=2 --set networkPolicy.enabled=true --set tests.kubectlImage=docker.io/oarlock/kubectl:e2e)
 # The CRD was applied by kubectl before: the release takes it over.
-helm install blue charts/oarlock --take-ownership "${values[@]}" --wait --timeout 2m
+helm install blue "$work/old" --take-ownership "${values[@]}" --wait --timeout 2m
 kubectl -n oarlock-chart rollout status deployment/blue-oarlock-operator --timeout=60s
 [[ $(kubectl get crd trainingjobs.oarlock.dev -o 'jsonpath={.metadata.annotations.helm\.sh/resource-policy}') == keep ]] || broken "the CRD would go with the release"
+
+has_success_policy && broken "the older CRD has successPolicy"
 
 step "helm test trains with two pods"
 helm test blue --timeout 5m
@@ -48,6 +63,8 @@ before=$(pods)
 step_before=$(field held .status.progress.step)
 operator_before=$(kubectl -n oarlock-chart get pods -l app.kubernetes.io/component=operator -o 'jsonpath={.items[*].metadata.uid}')
 helm upgrade blue charts/oarlock "${values[@]}" --set operator.logLevel=debug --set podAnnotations.change=one --wait --timeout 2m
+has_success_policy || broken "the upgrade did not bring the CRD along"
+kubectl get tj held | grep -q RESTARTS || broken "the upgrade did not bring the CRD's columns along"
 operator_after=$(kubectl -n oarlock-chart get pods -l app.kubernetes.io/component=operator --field-selector=status.phase=Running -o 'jsonpath={.items[*].metadata.uid}')
 [[ $operator_before != "$operator_after" ]] || broken "the upgrade did not replace the operators"
 wait_for 60 "progress is told by the new operator" bash -c '[[ $(kubectl get tj held -o "jsonpath={.status.progress.step}") -gt '"$step_before"' ]]'
@@ -55,6 +72,7 @@ wait_for 60 "progress is told by the new operator" bash -c '[[ $(kubectl get tj 
 
 step "rollback, and nothing is disturbed"
 helm rollback blue 1 --wait --timeout 2m
+has_success_policy && broken "the rollback did not take the CRD back"
 step_before=$(field held .status.progress.step)
 wait_for 60 "progress goes on" bash -c '[[ $(kubectl get tj held -o "jsonpath={.status.progress.step}") -gt '"$step_before"' ]]'
 [[ $(pods) == "$before" ]] || broken "the rollback disturbed the job: $before became $(pods)"
