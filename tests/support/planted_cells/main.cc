@@ -1,4 +1,4 @@
-// oarlock-planted-cells FOLDER [SEED]: writes FOLDER/cells.h5ad and FOLDER/gene2go.json, data to try the task gears with.
+// oarlock-planted-cells FOLDER [SEED]: writes FOLDER/cells.h5ad and FOLDER/gene2go.json, data to try gears with.
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
