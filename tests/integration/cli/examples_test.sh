@@ -28,6 +28,6 @@ shown() {
 }
 shown image-classification.yaml '  name: resnet_like' '  width: 64' 'epochs: 200' '  size: 128' '  lr: 0.1' '  gamma: 0.2'
 shown comformer.yaml 'epochs: 500' '  conv_layers: 4' '  max_neighbors: 25' '  size: 64' '  lr: 0.004' '  pct_start: 0.3'
-shown gears.yaml 'epochs: 20' '  hidden_size: 64' '  split: simulation' '  weight_decay: 0.0005' '  clip_value: 1' '  gamma: 0.5'
+shown gears.yaml 'epochs: 20' '  hidden_size: 64' '  split: simulation' '  weight_decay: 0.0005' '  clip_value: 1.0' '  gamma: 0.5'
 shown protein-diffusion.yaml '  tokens: 36' '  hidden_size: 768' '  n_blocks: 8' '  length: 512' 'steps: 500000' \
   '  accumulation_steps: 4' '  lr: 5e-05' '  warmup_steps: 5000' '  max_length: 512'
