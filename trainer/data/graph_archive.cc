@@ -190,7 +190,8 @@ Result<GraphArrays> open_graph_archive(const fs::path& folder) {
                                                 (folder / kIndex).string(), kFormat));
   }
   GraphArrays arrays;
-  const auto map = [&](const std::string& name, std::vector<int64_t> sizes, at::ScalarType type, at::Tensor& into) {
+  const auto map = [&](const std::string& name, const std::vector<int64_t>& sizes, at::ScalarType type,
+                       at::Tensor& into) {
     return map_tensor(folder / name, sizes, type).map([&](at::Tensor mapped) { into = std::move(mapped); });
   };
   at::Tensor node_offsets;
