@@ -54,19 +54,22 @@ void describe_poolings(std::vector<Reduction>& poolings, Fields& fields) {
   if (names.empty()) fields.problem("pooling", "at least one is needed");
 }
 
+// The list replaces the default as a whole: an item of the file has the defaults of BlockConfig, not of that network.
 void describe_blocks(std::vector<BlockConfig>& blocks, Fields& fields) {
-  if (fields.given("blocks")) blocks.clear();
+  std::vector<BlockConfig> given;
   fields.list<BlockConfig>(
-      "blocks", blocks, [](BlockConfig& block, Fields& inner) { describe(block, inner); },
-      "one after the other: convolution, normalisation, activation, skip connection, dropout");
-  if (blocks.empty()) fields.problem("blocks", "at least one is needed");
+      "blocks", given, [](BlockConfig& block, Fields& inner) { describe(block, inner); },
+      "one after the other: convolution, normalisation, activation, skip connection, dropout; empty: three of sage "
+      "(mean, root_weight false) to 128, 256 and 128 features, as in QuantumGrav's documentation");
+  if (!given.empty()) blocks = std::move(given);
 }
 
 void describe_tasks(std::vector<GraphTaskConfig>& tasks, Fields& fields) {
-  if (fields.given("tasks")) tasks.clear();
+  std::vector<GraphTaskConfig> given;
   fields.list<GraphTaskConfig>(
-      "tasks", tasks, [](GraphTaskConfig& task, Fields& inner) { describe(task, inner); },
-      "what is learned, each by a head of its own");
+      "tasks", given, [](GraphTaskConfig& task, Fields& inner) { describe(task, inner); },
+      "what is learned, each by a head of its own; empty: manifold_like in two classes, hidden [48, 18]");
+  if (!given.empty()) tasks = std::move(given);
   std::set<std::string> names;
   bool active = false;
   for (const GraphTaskConfig& task : tasks) {

@@ -2,9 +2,11 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <filesystem>
 #include <optional>
 #include <utility>
 
+#include "common/files.h"
 #include "trainer/engine/eval_rows.h"
 #include "trainer/tasks/causal_set/causal_set_data.h"
 #include "trainer/tasks/causal_set/model_config.h"
@@ -93,8 +95,7 @@ class CausalSet final : public Task {
     pass.data = &splits_->test;
     pass.step = [this](torch::nn::Module& model, const Batch& batch) { return eval_step(model, batch); };
     pass.finish = [this](const MetricSums& totals, const EvalRows& rows, int64_t /*steps*/) -> Result<Metrics> {
-      if (testing_.predictions.empty()) return metrics(totals, rows);
-      return write_rows_csv(testing_.predictions, rows).map([&] { return metrics(totals, rows); });
+      return write_predictions(rows).map([&] { return metrics(totals, rows); });
     };
     return {pass};
   }
@@ -111,6 +112,13 @@ class CausalSet final : public Task {
       use(model_.tasks[i], outputs[i], batch["targets"].narrow(1, column, width));
       column += width;
     }
+  }
+
+  Result<void> write_predictions(const EvalRows& rows) const {
+    if (testing_.predictions.empty()) return {};
+    const std::filesystem::path path = testing_.predictions;
+    const Result<void> folder = path.has_parent_path() ? make_writable_folder(path.parent_path()) : Result<void>();
+    return folder ? write_rows_csv(path, rows) : folder;
   }
 
   CausalSetDataConfig data_;
