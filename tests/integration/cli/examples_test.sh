@@ -27,6 +27,7 @@ shown() {
   for line in "$@"; do grep -qxF -- "$line" "$work/printed" || fail "$manifest: no line '$line'"; done
 }
 shown image-classification.yaml '  name: resnet_like' '  width: 64' 'epochs: 200' '  size: 128' '  lr: 0.1' '  gamma: 0.2'
+shown causal-set.yaml 'epochs: 50' '  size: 64' '  weight_decay: 5e-05' '  patience: 5' '  every_epochs: 10'
 shown comformer.yaml 'epochs: 500' '  conv_layers: 4' '  max_neighbors: 25' '  size: 64' '  lr: 0.004' '  pct_start: 0.3'
 shown gears.yaml 'epochs: 20' '  hidden_size: 64' '  split: simulation' '  weight_decay: 0.0005' '  clip_value: 1.0' '  gamma: 0.5'
 shown protein-diffusion.yaml '  tokens: 36' '  hidden_size: 768' '  n_blocks: 8' '  length: 512' 'steps: 500000' \

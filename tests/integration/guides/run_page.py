@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does what a page of docs/from-python shows.
 
-usage: run_page.py comformer|gears|training-engine|uniref50-sedd
+usage: run_page.py comformer|gears|quantumgrav|training-engine|uniref50-sedd
 
 Every block ```sh is run as it stands there, in a folder of its own with small data. Only the sizes are others: a stand-in
 for oarlock-trainer checks the page's own command line, and then trains with OVERRIDES behind it. A block with the lines
@@ -37,6 +37,11 @@ def link_proteins(folder):
     (folder / "uniref50.fasta.gz").symlink_to("/usr/share/doc/mmseqs2/example-data/QUERY.fasta.gz")
 
 
+def write_causal_sets(folder):
+    subprocess.run([BIN / "oarlock-causal-sets", folder / "sets.zarr", "--samples", "48", "--min-elements", "8", "--max-elements", "16"],
+                   check=True)
+
+
 def write_perturbed_cells(folder):
     subprocess.run([BIN / "oarlock-planted-cells", folder], check=True, stdout=subprocess.DEVNULL)
     (folder / "cells.h5ad").rename(folder / "perturb_processed.h5ad")
@@ -57,6 +62,12 @@ PAGES = {
         "config": "examples/gears/simulation.yaml",
         "data": write_perturbed_cells,
         "overrides": "threads=1 loader.threads=1 epochs=1 batch.size=8 model.hidden_size=8 checkpoint.dir=checkpoints",
+    },
+    "quantumgrav": {
+        "config": "examples/causal_set/diamonds.yaml",
+        "data": write_causal_sets,
+        "overrides": "threads=1 loader.threads=1 device=cpu epochs=1 batch.size=8 eval.batch_size=8 testing.batch_size=8 "
+        "checkpoint.dir=checkpoints",
     },
     "training-engine": {
         "config": "examples/image_classification/cifar10.yaml",
@@ -89,7 +100,7 @@ class Page:
         self.text = (SOURCE / "docs" / "from-python" / f"{name}.md").read_text()
         self.work = work
         (work / "bin").mkdir()
-        for program in ("oarlock", "oarlock-crystals"):
+        for program in ("oarlock", "oarlock-crystals", "oarlock-causal-sets"):
             (work / "bin" / program).symlink_to(BIN / program)
         stand_in = work / "bin" / "oarlock-trainer"
         stand_in.write_text(
