@@ -11,7 +11,7 @@
 
 #include "common/files.h"
 #include "tests/integration/trainer/run_support.h"
-#include "tests/support/planted_cells/planted_cells.h"
+#include "trainer/tasks/gears/generator/planted_cells.h"
 
 namespace oarlock {
 namespace {
@@ -42,10 +42,10 @@ class PlantedRun : public ::testing::Test {
     return "data: {path: " + file("cells.h5ad") + ", gene2go: " + file("gene2go.json") + more + "}\n";
   }
   std::string file(const std::string& name) const { return (folder_.path() / name).string(); }
-  void plant(const test::PlantedOptions& options) { planted_ = test::write_planted_cells(folder_.path(), options); }
+  void plant(const PlantedOptions& options) { planted_ = write_planted_cells(folder_.path(), options); }
 
   TemporaryFolder folder_;
-  test::Planted planted_;
+  Planted planted_;
 };
 
 // A line of numbers behind a name.

@@ -11,8 +11,8 @@
 #include <set>
 
 #include "common/files.h"
-#include "tests/support/hdf5_writer.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/data/hdf5/writer.h"
 #include "trainer/data/zarr/array.h"
 #include "trainer/tasks/causal_set/generator/store_writer.h"
 
@@ -20,7 +20,6 @@ namespace oarlock {
 namespace {
 
 namespace fs = std::filesystem;
-using test::Hdf5Writer;
 using test::TemporaryFolder;
 using testing::AllOf;
 using testing::HasSubstr;

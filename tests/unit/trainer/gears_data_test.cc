@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "tests/support/hdf5_writer.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/data/hdf5/writer.h"
 #include "trainer/tasks/gears/anndata/expression.h"
 #include "trainer/tasks/gears/anndata/frame.h"
 #include "trainer/tasks/gears/data/cell_store.h"
@@ -17,7 +17,6 @@
 namespace oarlock {
 namespace {
 
-using test::Hdf5Writer;
 using ::testing::AllOf;
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;

@@ -6,12 +6,12 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "tests/support/planted_cells/planted_cells.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/nn/named_tensors.h"
 #include "trainer/tasks/gears/cell_batches.h"
 #include "trainer/tasks/gears/evaluation.h"
+#include "trainer/tasks/gears/generator/planted_cells.h"
 #include "trainer/tasks/gears/genetic_interaction.h"
 #include "trainer/tasks/gears/prediction.h"
 
@@ -112,9 +112,7 @@ TEST(GeneticInteraction, AdditiveEffectsHaveCoefficientsOfOneAlsoAmongManyGenes)
 
 class PlantedData : public ::testing::Test {
  protected:
-  PlantedData() {
-    planted_ = test::write_planted_cells(folder_.path(), {.pairs = 10, .cells = 12, .control_cells = 50});
-  }
+  PlantedData() { planted_ = write_planted_cells(folder_.path(), {.pairs = 10, .cells = 12, .control_cells = 50}); }
 
   GearsDataConfig config() const {
     GearsDataConfig config;
@@ -129,7 +127,7 @@ class PlantedData : public ::testing::Test {
   }
 
   test::TemporaryFolder folder_;
-  test::Planted planted_;
+  Planted planted_;
 };
 
 TEST_F(PlantedData, CellsAreThoseThatWerePlanted) {

@@ -8,14 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/hdf5_writer.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/data/hdf5/group.h"
+#include "trainer/data/hdf5/writer.h"
 
 namespace oarlock {
 namespace {
 
-using test::Hdf5Writer;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

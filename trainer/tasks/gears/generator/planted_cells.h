@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace oarlock::test {
+namespace oarlock {
 
 struct PlantedOptions {
   int64_t genes = 60;
@@ -35,4 +35,4 @@ struct Planted {
 // FOLDER/cells.h5ad and FOLDER/gene2go.json; the folder exists. The same options give the same bytes of data.
 Planted write_planted_cells(const std::filesystem::path& folder, const PlantedOptions& options);
 
-}  // namespace oarlock::test
+}  // namespace oarlock

@@ -1,4 +1,4 @@
-// Writes small HDF5 files for tests. Every failure ends the test by an exception.
+// Writes small HDF5 files, for generators and tests. Every failure is an exception (std::runtime_error).
 #pragma once
 
 #include <hdf5.h>
@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace oarlock::test {
+namespace oarlock {
 
 class Hdf5Writer {
  public:
@@ -122,4 +122,4 @@ class Hdf5Writer {
   hid_t file_;
 };
 
-}  // namespace oarlock::test
+}  // namespace oarlock

@@ -1,4 +1,4 @@
-#include "tests/support/planted_cells/planted_cells.h"
+#include "trainer/tasks/gears/generator/planted_cells.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "tests/support/hdf5_writer.h"
+#include "trainer/data/hdf5/writer.h"
 
-namespace oarlock::test {
+namespace oarlock {
 namespace {
 
 using Vector = std::vector<double>;
@@ -156,4 +156,4 @@ Planted write_planted_cells(const std::filesystem::path& folder, const PlantedOp
   return planted;
 }
 
-}  // namespace oarlock::test
+}  // namespace oarlock
