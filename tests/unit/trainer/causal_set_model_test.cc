@@ -145,7 +145,7 @@ TEST_P(QuantumGrav, OutputsGradientsAndBuffersAreTheOriginals) {
   expect_close(loss, original["loss"], "loss");
   loss.backward();
   // A bias in front of a batch norm has no gradient but for rounding: that is held to the scale of the others.
-  constexpr double kLeastScale = 0.05;
+  constexpr double kLeastScale = 0.2;
   for (const auto& item : model.named_parameters())
     expect_close(item.value().grad(), original["grad." + item.key()], item.key(), 1e-5, kLeastScale);
   expect_close(input.x.grad(), original["grad_input.x"], "the nodes' features");
