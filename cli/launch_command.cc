@@ -145,13 +145,14 @@ void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen&
   launch->footer(kFooter);
   set_usage(*launch, "oarlock launch [OPTIONS] [--] COMMAND [ARGUMENTS...]");
   launch
-      ->add_option("--nproc", flags->nproc,
+      ->add_option("--nproc,--nproc-per-node,--nproc_per_node", flags->nproc,
                    "ranks on this node; gpu: one for each GPU, cpu: for each core, auto: GPUs if there are any")
       ->type_name("N|auto|gpu|cpu");
   launch->add_option("--nnodes", flags->topology.nnodes, "nodes in the job")->type_name("N");
-  launch->add_option("--node-rank", flags->topology.node_rank, "this node's index, from 0")->type_name("N");
-  launch->add_option("--master-addr", flags->topology.master_addr, "host of rank 0")->type_name("HOST");
-  launch->add_option("--master-port", flags->topology.master_port, "rendezvous port of rank 0")->type_name("PORT");
+  launch->add_option("--node-rank,--node_rank", flags->topology.node_rank, "this node's index, from 0")->type_name("N");
+  launch->add_option("--master-addr,--master_addr", flags->topology.master_addr, "host of rank 0")->type_name("HOST");
+  launch->add_option("--master-port,--master_port", flags->topology.master_port, "rendezvous port of rank 0")
+      ->type_name("PORT");
   launch
       ->add_option("--grace", flags->grace,
                    "seconds between SIGTERM and SIGKILL; in a pod, less than its terminationGracePeriodSeconds")

@@ -55,6 +55,14 @@ INSTANTIATE_TEST_SUITE_P(Table, ExitCodeTest,
                                          Codes{"OnlyPeersLost", 2, "exit 76", 76}),
                          [](const auto& row) { return row.param.name; });
 
+TEST(Launch, TakesTorchrunsSpellings) {
+  Program program(launch({"--nproc_per_node", "2", "--nnodes", "2", "--node_rank", "1", "--master_addr", "10.0.0.1",
+                          "--master_port", "4711", "--no-prefix"},
+                         "echo $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"));
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_THAT(lines(program.out()), UnorderedElementsAre("2 of 4 at 10.0.0.1:4711", "3 of 4 at 10.0.0.1:4711"));
+}
+
 TEST(Launch, StubbornRankIsKilledAfterTheGrace) {
   Program program(launch({"--nproc", "2", "--grace", "0.3"},
                          kWaitFor + "if [ $RANK = 1 ]; then trap '' TERM; echo $$ > pid; while :; do read -t 1 < "
