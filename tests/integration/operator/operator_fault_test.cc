@@ -72,6 +72,15 @@ std::string picture(JobWorld& world) {
   return out.dump();
 }
 
+// How often it has looked at a job; -1 where it has just been killed.
+double looks_of(Stage& stage) {
+  try {
+    return stage.process().metric("controller_runtime_reconcile_total");
+  } catch (const std::runtime_error&) {
+    return -1;
+  }
+}
+
 // Changes of the job that mean nothing make the operator look again and again: after what was still to be done it must
 // write nothing for four looks in a row.
 void expect_rest(Stage& stage) {
@@ -80,9 +89,11 @@ void expect_rest(Stage& stage) {
   int quiet = 0;
   for (int i = 0; i < 20 && quiet < 4; ++i) {
     const int before = stage.proxy().writes();
-    const double looks = stage.process().metric("controller_runtime_reconcile_total");
+    const int kills = stage.kills();
+    double looks = -1;
+    world.wait("its metrics", [&] { return (looks = looks_of(stage)) >= 0; });
     world.patch_job("j", {{"metadata", {{"annotations", {{"n", std::to_string(i)}}}}}});
-    world.wait("a look", [&] { return stage.process().metric("controller_runtime_reconcile_total") > looks; });
+    world.wait("a look", [&] { return looks_of(stage) > looks || stage.kills() != kills; });
     quiet = stage.proxy().writes() == before ? quiet + 1 : 0;
   }
   if (quiet < 4) throw std::runtime_error("it writes at rest: " + stage.proxy().written().back());
