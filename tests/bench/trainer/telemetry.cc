@@ -29,14 +29,17 @@ int main(int argc, char** argv) {
     for (const Phase phase : {Phase::kDataWait, Phase::kForward, Phase::kBackward, Phase::kOptimizer, Phase::kOther}) {
       telemetry.enter(phase);
     }
-    telemetry.collective(Collective::kAllReduce, 1, 532480);
+    telemetry.gradients_reduced(1, 532480);
     telemetry.step_done({.step = step,
                          .epoch = 0,
                          .local_samples = 32,
                          .global_samples = 64,
                          .seconds = 0.001,
                          .learning_rate = 0.001,
-                         .collective_sequence = step});
+                         .collective_sequence = step,
+                         .data_bytes = 8192,
+                         .flops = 1e6,
+                         .batches_ready = 2});
     if (step % kLogEvery == 0) telemetry.loss_known(1.5);
   }
   const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - begin;
