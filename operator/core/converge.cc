@@ -41,7 +41,10 @@ std::optional<Plan> yield_names(const Observed& observed, const Membership& memb
 }
 
 std::optional<Plan> refuse_nonsense(const Observed& observed, const Membership& members) {
-  if (observed.job.status.phase != Phase::kNone && !may_create_pods(observed.job.status.phase)) return std::nullopt;
+  const Phase phase = observed.job.status.phase;
+  if (phase != Phase::kNone && !may_create_pods(phase)) return std::nullopt;
+  // What is there was valid, and cannot be changed meanwhile.
+  if (phase != Phase::kNone && !lacks_objects(observed.job, members)) return std::nullopt;
   const std::vector<api::FieldProblem> problems = api::check(observed.job);
   if (problems.empty()) return std::nullopt;
   return blocked(observed, members, "InvalidSpec",

@@ -20,6 +20,12 @@ std::string text_of(const nlohmann::json& object) {
 
 bool may_create_pods(api::Phase phase) { return phase == api::Phase::kPending || phase == api::Phase::kRestarting; }
 
+bool lacks_objects(const Job& job, const Membership& members) {
+  const auto lacking = [](const Pod* pod) { return pod == nullptr; };
+  return members.service == nullptr ||
+         (may_create_pods(job.status.phase) && std::ranges::any_of(members.current, lacking));
+}
+
 std::string names_in_the_way(const Membership& members) {
   std::vector<std::string> names;
   if (members.service_in_the_way != nullptr) names.push_back("Service " + members.service_in_the_way->name);

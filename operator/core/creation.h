@@ -13,6 +13,9 @@ namespace oarlock::control {
 // Pods of an attempt are made in these phases only: one that goes missing later is a failure.
 bool may_create_pods(api::Phase phase);
 
+// Whether the Service or a pod of status.attempt has to be made, now or later.
+bool lacks_objects(const Job& job, const Membership& members);
+
 // The names that are needed and that somebody else's object has; empty: none.
 std::string names_in_the_way(const Membership& members);
 

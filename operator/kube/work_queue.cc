@@ -87,22 +87,33 @@ Seconds QueueState::longest(SteadyTime now) const {
   return longest;
 }
 
-void WorkQueue::add(const ObjectKey& key) {
+// Wakes somebody only where there is something to do.
+template <typename Change>
+void WorkQueue::change(Change apply) {
   const std::lock_guard lock(mutex_);
-  state_.add(key, clock_->steady());
-  changed_.notify_one();
+  const size_t depth = state_.depth();
+  const std::optional<SteadyTime> due = state_.next_due();
+  apply();
+  if (state_.depth() > depth) {
+    wake_one();
+  } else if (state_.next_due() != due) {
+    clock_is_watched_ ? due_.notify_one() : work_.notify_one();
+  }
+}
+
+// One that has been woken and does not run yet counts as waiting: get() passes on what it leaves.
+void WorkQueue::wake_one() { followers_ > 0 ? work_.notify_one() : due_.notify_one(); }
+
+void WorkQueue::add(const ObjectKey& key) {
+  change([&] { state_.add(key, clock_->steady()); });
 }
 
 void WorkQueue::add_after(const ObjectKey& key, std::chrono::milliseconds delay) {
-  const std::lock_guard lock(mutex_);
-  state_.add_after(key, delay, clock_->steady());
-  changed_.notify_one();  // somebody may wait for a later one
+  change([&] { state_.add_after(key, delay, clock_->steady()); });
 }
 
 void WorkQueue::add_rate_limited(const ObjectKey& key) {
-  const std::lock_guard lock(mutex_);
-  state_.add_rate_limited(key, clock_->steady());
-  changed_.notify_one();
+  change([&] { state_.add_rate_limited(key, clock_->steady()); });
 }
 
 void WorkQueue::forget(const ObjectKey& key) {
@@ -120,28 +131,34 @@ std::optional<ObjectKey> WorkQueue::get() {
   for (;;) {
     if (state_.shutting_down()) return std::nullopt;
     const SteadyTime now = clock_->steady();
-    if (std::optional<ObjectKey> key = state_.get(now)) {
-      if (state_.depth() > 0) changed_.notify_one();
+    std::optional<ObjectKey> key = state_.get(now);
+    const std::optional<SteadyTime> due = state_.next_due();
+    if (key) {
+      const bool nobody_watches = due && !clock_is_watched_;
+      if (state_.depth() > 0 || nobody_watches) wake_one();
       return key;
     }
-    if (const auto due = state_.next_due()) {
-      changed_.wait_for(lock, *due - now);
+    if (due && !clock_is_watched_) {
+      clock_is_watched_ = true;
+      due_.wait_for(lock, *due - now);
+      clock_is_watched_ = false;
     } else {
-      changed_.wait(lock);
+      ++followers_;
+      work_.wait(lock);
+      --followers_;
     }
   }
 }
 
 void WorkQueue::done(const ObjectKey& key) {
-  const std::lock_guard lock(mutex_);
-  state_.done(key, clock_->steady());
-  changed_.notify_one();
+  change([&] { state_.done(key, clock_->steady()); });
 }
 
 void WorkQueue::shut_down() {
   const std::lock_guard lock(mutex_);
   state_.shut_down();
-  changed_.notify_all();
+  work_.notify_all();
+  due_.notify_all();
 }
 
 size_t WorkQueue::depth() const {

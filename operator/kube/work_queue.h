@@ -82,7 +82,8 @@ class QueueState {
   bool shutting_down_ = false;
 };
 
-// The same for threads. The observer must outlive it.
+// The same for threads. The observer must outlive it. Of the threads that wait one looks at the clock and the others
+// sleep until they are needed (leader and followers): were all to wait for the next due key, all would wake for it.
 class WorkQueue {
  public:
   WorkQueue(QueueState::Options options, std::shared_ptr<const Clock> clock, QueueObserver* observer = nullptr)
@@ -103,10 +104,17 @@ class WorkQueue {
   Seconds longest() const;
 
  private:
+  template <typename Change>
+  void change(Change apply);
+  void wake_one();
+
   const std::shared_ptr<const Clock> clock_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
   QueueState state_;
+  std::condition_variable work_;  // the followers
+  std::condition_variable due_;   // the one that waits for the next due key
+  int followers_ = 0;             // that wait
+  bool clock_is_watched_ = false;
 };
 
 }  // namespace oarlock::kube

@@ -189,6 +189,64 @@ TEST(WorkQueue, ManyWorkersDoEveryKeyAndNeverTheSameAtOnce) {
   queue.shut_down();
 }
 
+// Each round of get() looks at the clock, so the looks tell how often workers woke.
+class CountingClock final : public Clock {
+ public:
+  SystemTime now() const override { return real_.now(); }
+  SteadyTime steady() const override {
+    ++looks;
+    return real_.steady();
+  }
+  mutable std::atomic<int> looks = 0;
+
+ private:
+  RealClock real_;
+};
+
+TEST(WorkQueue, OfManyIdleWorkersAFewWakeForADelayedKey) {
+  const auto clock = std::make_shared<CountingClock>();
+  WorkQueue queue({}, clock);
+  constexpr int kKeys = 100;
+  std::atomic<int> done = 0;
+  std::vector<std::jthread> workers;
+  for (int w = 0; w < 16; ++w) {
+    workers.emplace_back([&] {
+      while (const auto key = queue.get()) {
+        queue.done(*key);
+        if (++done == kKeys) done.notify_one();
+      }
+    });
+  }
+  for (int i = 0; i < kKeys; ++i) queue.add_after({"ns", std::to_string(i)}, std::chrono::milliseconds(20 + i));
+  for (int seen = done; seen < kKeys; seen = done) done.wait(seen);
+  // Of a key: its add, the one that watches the clock, its follower, done, and the next get. All 16 would be 1,600.
+  EXPECT_LT(clock->looks, 8 * kKeys);
+  queue.shut_down();
+}
+
+TEST(WorkQueue, WhoeverTakesOtherWorkLeavesTheClockToAnotherWorker) {
+  WorkQueue queue({}, std::make_shared<RealClock>());
+  std::promise<void> delayed_came;
+  std::promise<void> other_done;
+  std::vector<std::jthread> workers;
+  for (int w = 0; w < 2; ++w) {
+    workers.emplace_back([&] {
+      while (const auto key = queue.get()) {
+        if (*key == kB) delayed_came.set_value();
+        if (*key == kA) {
+          delayed_came.get_future().wait();  // in work until the delayed one has come
+          other_done.set_value();
+        }
+        queue.done(*key);
+      }
+    });
+  }
+  queue.add_after(kB, 20ms);
+  queue.add(kA);
+  other_done.get_future().wait();
+  queue.shut_down();
+}
+
 TEST(WorkQueue, AWaitingWorkerWakesForADelayedKeyAndForTheEnd) {
   WorkQueue queue({}, std::make_shared<RealClock>());
   std::promise<std::optional<ObjectKey>> first;
