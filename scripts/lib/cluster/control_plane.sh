@@ -3,7 +3,7 @@
 
 make_control_plane_pki() {
   make_ca
-  make_cert apiserver "/CN=kube-apiserver" "IP:$api_ip,IP:$kApiServiceIp,IP:127.0.0.1,DNS:localhost,DNS:kubernetes,\
+  make_cert apiserver "/CN=kube-apiserver" "IP:$api_ip,IP:$api_service_ip,IP:127.0.0.1,DNS:localhost,DNS:kubernetes,\
 DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:kubernetes.default.svc.cluster.local"
   make_key "$pki_dir/service-account.key"
   openssl pkey -in "$pki_dir/service-account.key" -pubout -out "$pki_dir/service-account.pub"
@@ -16,12 +16,13 @@ DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:kubernetes.default.svc.clu
 }
 
 start_etcd() {
+  local host; host=$(in_url "$loopback")
   # No fsync: a test cluster does not outlive its machine. Short election: there is nobody to lose it to.
   start etcd "$(program etcd)" --name oarlock --data-dir "$cluster_dir/etcd" --unsafe-no-fsync --log-level warn \
     --heartbeat-interval 20 --election-timeout 200 --snapshot-count 100000 --quota-backend-bytes 4294967296 \
-    --listen-client-urls "http://$loopback:2379" --advertise-client-urls "http://$loopback:2379" \
-    --listen-peer-urls "http://$loopback:2380" --initial-advertise-peer-urls "http://$loopback:2380" \
-    --initial-cluster "oarlock=http://$loopback:2380"
+    --listen-client-urls "http://$host:2379" --advertise-client-urls "http://$host:2379" \
+    --listen-peer-urls "http://$host:2380" --initial-advertise-peer-urls "http://$host:2380" \
+    --initial-cluster "oarlock=http://$host:2380"
 }
 
 start_apiserver() {
@@ -32,20 +33,22 @@ start_apiserver() {
   else
     flags+=(--kubelet-client-certificate "$pki_dir/apiserver-kubelet.crt" --kubelet-client-key "$pki_dir/apiserver-kubelet.key")
   fi
-  start kube-apiserver "$(program kube-apiserver)" --etcd-servers "http://$loopback:2379" \
+  start kube-apiserver "$(program kube-apiserver)" --etcd-servers "http://$(in_url "$loopback"):2379" \
     --bind-address "$api_ip" --advertise-address "$api_ip" --secure-port 6443 \
     --tls-cert-file "$pki_dir/apiserver.crt" --tls-private-key-file "$pki_dir/apiserver.key" --client-ca-file "$pki_dir/ca.crt" \
     --service-account-issuer https://kubernetes.default.svc.cluster.local --service-account-key-file "$pki_dir/service-account.pub" \
     --service-account-signing-key-file "$pki_dir/service-account.key" \
     --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction --allow-privileged=true \
-    --service-cluster-ip-range "$kServiceCidr" --kubelet-preferred-address-types InternalIP --profiling=false \
+    --service-cluster-ip-range "$service_cidr" --kubelet-preferred-address-types InternalIP --profiling=false \
     "${flags[@]}" ${extra[@]+"${extra[@]}"}
 }
 
 # With --apply. A CRD is served a moment after it was accepted, and is waited for.
 apply_manifests() {
   kubectl_admin apply -f "$manifests" >"$log_dir/apply.log" 2>&1 || { cat "$log_dir/apply.log" >&2; die "$manifests was not accepted"; }
-  [[ -z $(kubectl_admin get crd -o name) ]] || kubectl_admin wait --for=condition=Established crd --all >/dev/null
+  # kubectl itself gives up on one that has no conditions yet.
+  [[ -z $(kubectl_admin get crd -o name) ]] ||
+    wait_for 30 "the CRDs to be served" kubectl_admin wait --for=condition=Established --timeout=10s crd --all
 }
 
 start_controllers() {
@@ -60,11 +63,11 @@ start_controllers() {
 }
 
 api_ready() {
-  curl -fsS -m 5 --cacert "$pki_dir/ca.crt" --cert "$pki_dir/admin.crt" --key "$pki_dir/admin.key" "https://$api_ip:6443/readyz"
+  curl -fsS -m 5 --cacert "$pki_dir/ca.crt" --cert "$pki_dir/admin.crt" --key "$pki_dir/admin.key" "https://$(in_url "$api_ip"):6443/readyz"
 }
 default_account_ready() {
   curl -fsS -m 5 --cacert "$pki_dir/ca.crt" --cert "$pki_dir/admin.crt" --key "$pki_dir/admin.key" \
-    "https://$api_ip:6443/api/v1/namespaces/default/serviceaccounts/default"
+    "https://$(in_url "$api_ip"):6443/api/v1/namespaces/default/serviceaccounts/default"
 }
 
 # A process that has died will not come up however long one waits: say so at once, with its last words.

@@ -3,14 +3,12 @@
 #
 # Addresses come from a slot, a small number that etcd holds locked (flock on an inherited descriptor) for as long as it
 # lives: two clusters never share one, and a crash frees it.
-#   127.124.0.(SLOT+1)             etcd, and in --control-plane-only mode everything
+#   127.124.0.(SLOT+1)             etcd, and in --control-plane-only mode everything; ::1 with --ipv6
 #   10.123.SLOT.1                  the host: kube-apiserver and CoreDNS of a full cluster
 #   10.123.SLOT.(10+N)             node N
 #   10.244.(8*SLOT+N).0/24         the pods of node N
 kSlots=32       # what fits into 10.244.0.0/16 with
 kMaxNodes=7     # nodes each
-kServiceCidr=10.96.0.0/16
-kApiServiceIp=10.96.0.1
 
 cluster_name=${OARLOCK_CLUSTER_NAME:-oarlock}
 [[ $cluster_name =~ ^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$ ]] ||
@@ -32,20 +30,29 @@ use_cluster_dir "$cluster_dir"
 use_slot() {
   slot=$1
   loopback=127.124.0.$((slot + 1))
+  service_cidr=10.96.0.0/16
+  api_service_ip=10.96.0.1
+  if [[ $family == ipv6 ]]; then
+    loopback=::1   # there is no other: one such cluster at a time in a network namespace
+    service_cidr=fd00:96::/112
+    api_service_ip=fd00:96::1
+  fi
   host_ip=10.123.$slot.1
   host_link=oarlock$slot
   api_ip=$host_ip
   [[ $mode == full ]] || api_ip=$loopback
 }
+in_url() { if [[ $1 == *:* ]]; then echo "[$1]"; else echo "$1"; fi; }
 node_ip() { echo "10.123.$slot.$((10 + $1))"; }
 node_pods() { echo "10.244.$((8 * slot + $1)).0"; }
 
 mode=full         # or: control-plane (no nodes), api (no nodes, and no controllers either)
 nodes=2
+family=ipv4       # or: ipv6 (not with nodes)
 
 # The state file is written before anything is started and says what 'down' has to end.
 save_state() {
-  printf '%s\n' "slot=$slot" "mode=$mode" "nodes=$nodes" "cluster_name=$cluster_name" >"$cluster_dir/state"
+  printf '%s\n' "slot=$slot" "mode=$mode" "nodes=$nodes" "family=$family" "cluster_name=$cluster_name" >"$cluster_dir/state"
 }
 load_state() {
   [[ -e $cluster_dir/state ]] || return 1

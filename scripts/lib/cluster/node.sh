@@ -33,7 +33,7 @@ start_node() {
   ip link add "n$n" netns "$(pid_of lan)" type veth peer name eth0 netns "$holder"
   in_lan ip link set "n$n" master br0 up
   # No default route: nothing in this cluster has business outside. Service addresses are translated on the way out.
-  in_node "$n" sh -c "ip addr add $(node_ip "$n")/24 dev eth0 && ip link set eth0 up && ip route add $kServiceCidr via $host_ip"
+  in_node "$n" sh -c "ip addr add $(node_ip "$n")/24 dev eth0 && ip link set eth0 up && ip route add $service_cidr via $host_ip"
   for ((other = 1; other <= nodes; other++)); do
     [[ $other == "$n" ]] || in_node "$n" ip route add "$(node_pods "$other")/24" via "$(node_ip "$other")"
   done
@@ -165,6 +165,7 @@ stop_node() {
   local n=$1
   end "node$n"
   rm -f "$pid_dir/node$n-"*
+  in_lan ip link del "n$n" 2>/dev/null || true   # else it is there until the kernel has taken the namespaces apart
   # The namespaces are gone a moment after their last process, and with them what is mounted in the folder.
   poll 10 remove_cgroup "$(node_cgroup "$n")" || warn "some cgroups of node$n are still in use"
 }

@@ -29,7 +29,7 @@ current-context: oarlock-$cluster_name
 clusters:
 - name: oarlock-$cluster_name
   cluster:
-    server: https://$api_ip:6443
+    server: https://$(in_url "$api_ip"):6443
     certificate-authority-data: $(base64 -w0 "$pki_dir/ca.crt")
 contexts:
 - name: oarlock-$cluster_name
