@@ -97,7 +97,9 @@ int run(int argc, char** argv) {
   app.add_option("--workers", options.workers, "Jobs worked on at once")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  app.add_option("--listen-address", options.listen_address, "Address of the HTTP server")->capture_default_str();
+  app.add_option("--listen-address", options.listen_address,
+                 "Address of the HTTP server; :: is every address, of IPv4 and IPv6")
+      ->capture_default_str();
   app.add_option("--port", options.port, "Port of the HTTP server; 0: a free one")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));

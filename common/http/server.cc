@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <httplib.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -63,7 +64,9 @@ struct HttpServer::Impl {
     // Of itself it shares a port with other servers that do so (SO_REUSEPORT).
     server->set_socket_options([](int socket) {
       const int yes = 1;
+      const int no = 0;
       ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+      ::setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);  // "::" is IPv4, too, whatever sysctl says
     });
     server->set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
       HttpResponse out;

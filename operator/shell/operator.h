@@ -21,7 +21,7 @@ struct OperatorOptions {
   kube::ClusterConfig cluster;
   std::vector<std::string> namespaces;  // empty: all
   int workers = 16;  // a job is created in six steps, each a wait for the server: fewer leave the server idle
-  std::string listen_address = "0.0.0.0";
+  std::string listen_address = "::";         // all of IPv4 and IPv6
   int port = 8080;                           // 0: a free one
   std::string server_certificate;            // PEM file with certificate and key; empty: plain HTTP
   bool protect_metrics = false;              // /metrics wants a token that may get it

@@ -31,20 +31,27 @@ nlohmann::json parsed(const std::string& text) {
 
 }  // namespace
 
-ApiServer::ApiServer(Parts parts, const std::string& arguments) : parts_(parts) {
+ApiServer::ApiServer(Parts parts, const std::string& arguments, Family family) : parts_(parts) {
   // Ends the cluster when this process has ended in whatever way: a crashed test must leave no apiserver behind. In a
   // session of its own, so that nothing takes it along.
   const std::string watch = "exec setsid sh -c 'while kill -0 " + std::to_string(::getpid()) +
                             " 2>/dev/null; do sleep 1; done; " + kCluster + " down --dir " + folder() +
                             "' >/dev/null 2>&1 &";
   run({"/bin/sh", "-c", watch});
+  std::vector<std::string> up = {kCluster,
+                                 "up",
+                                 parts == Parts::kApiOnly ? "--api-only" : "--control-plane-only",
+                                 "--apply",
+                                 OARLOCK_SOURCE "/manifests/crd",
+                                 "--dir",
+                                 folder()};
   // Services of both families, as large clusters have them; the cluster of the e2e tests has IPv4 alone.
-  const ProgramOptions dual_stack{
-      .environment = {{"OARLOCK_APISERVER_ARGS", "--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112 " + arguments}},
-      .folder = ""};
-  run({kCluster, "up", parts == Parts::kApiOnly ? "--api-only" : "--control-plane-only", "--apply",
-       OARLOCK_SOURCE "/manifests/crd", "--dir", folder()},
-      dual_stack);
+  std::string flags = "--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112 ";
+  if (family == Family::kIpv6) {
+    up.emplace_back("--ipv6");
+    flags.clear();
+  }
+  run(up, {.environment = {{"OARLOCK_APISERVER_ARGS", flags + arguments}}, .folder = ""});
   const auto config = kube::load_kubeconfig(kubeconfig());
   if (!config) throw std::runtime_error(config.error().message);
   auto transport =
@@ -93,10 +100,12 @@ std::string ApiServer::make_namespace() {
   return name;
 }
 
-OperatorProcess::OperatorProcess(std::vector<std::string> arguments, bool wait_until_ready) {
-  std::vector<std::string> argv{OARLOCK_BIN "/oarlock-operator", "--port", "0", "--listen-address", "127.0.0.1"};
+OperatorProcess::OperatorProcess(std::vector<std::string> arguments, bool wait_until_ready, const OperatorPlace& place)
+    : host_(place.listen_address.empty() ? "[::1]" : place.listen_address) {
+  std::vector<std::string> argv{OARLOCK_BIN "/oarlock-operator", "--port", "0"};
+  if (!place.listen_address.empty()) argv.insert(argv.end(), {"--listen-address", place.listen_address});
   for (std::string& argument : arguments) argv.push_back(std::move(argument));
-  program_ = std::make_unique<Program>(std::move(argv));
+  program_ = std::make_unique<Program>(std::move(argv), ProgramOptions{.environment = place.environment, .folder = ""});
   const std::string wanted = wait_until_ready ? "\"msg\":\"ready\"" : "\"msg\":\"listening\"";
   if (!eventually([&] { return logged(wanted) || !alive(program_->pid()); }) || !logged(wanted)) {
     throw std::runtime_error("the operator does not start:\n" + log());
@@ -112,7 +121,7 @@ int OperatorProcess::port() const {
 
 Reply OperatorProcess::get(const std::string& path) const {
   kube::TransportOptions options;
-  options.server = (authority_.empty() ? "http" : "https") + std::string("://127.0.0.1:") + std::to_string(port());
+  options.server = std::string(authority_.empty() ? "http" : "https") + "://" + host_ + ":" + std::to_string(port());
   if (!authority_.empty()) options.ca.text = authority_;
   if (!token_.empty()) options.token = std::make_shared<kube::ConstantToken>(token_);
   auto transport = kube::HttpTransport::create(std::move(options));

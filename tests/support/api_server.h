@@ -2,6 +2,7 @@
 // TrainingJob CRD.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,7 +26,9 @@ struct Reply {
 class ApiServer {
  public:
   enum class Parts { kApiOnly, kWithControllers };  // etcd and kube-apiserver; also controller-manager and scheduler
-  explicit ApiServer(Parts parts, const std::string& arguments = "");  // more flags of kube-apiserver
+  enum class Family { kDualStack, kIpv6 };          // of Services; kIpv6: it listens at ::1, too (ipv6_machine.h)
+  explicit ApiServer(Parts parts, const std::string& arguments = "",  // more flags of kube-apiserver
+                     Family family = Family::kDualStack);
   ~ApiServer();
   ApiServer(const ApiServer&) = delete;
   ApiServer& operator=(const ApiServer&) = delete;
@@ -47,11 +50,17 @@ class ApiServer {
   int namespaces_ = 0;
 };
 
+struct OperatorPlace {
+  std::string listen_address = "127.0.0.1";  // empty: the program's own choice, and it is asked at ::1
+  std::map<std::string, std::string> environment{};
+};
+
 // An oarlock-operator as a process.
 class OperatorProcess {
  public:
   // With --port 0 and JSON logs, beside these arguments. Waits until it says "ready", unless told not to.
-  explicit OperatorProcess(std::vector<std::string> arguments, bool wait_until_ready = true);
+  explicit OperatorProcess(std::vector<std::string> arguments, bool wait_until_ready = true,
+                           const OperatorPlace& place = {});
 
   Program& program() { return *program_; }
   std::string log() const { return program_->err(); }
@@ -65,6 +74,7 @@ class OperatorProcess {
 
  private:
   std::unique_ptr<Program> program_;
+  std::string host_;  // as in a URL
   std::string token_;
   std::string authority_;
 };

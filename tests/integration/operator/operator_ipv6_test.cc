@@ -1,0 +1,107 @@
+// The operator in a cluster of IPv6 alone: a real kube-apiserver with the real controllers, on a machine that has no
+// IPv4.
+#include <gmock/gmock.h>
+
+#include "common/contract.h"
+#include "common/http/server.h"
+#include "tests/support/ipv6_machine.h"
+#include "tests/support/job_world.h"
+
+namespace oarlock::test {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::HasSubstr;
+
+class Ipv6Alone : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    leave_ipv4();
+    server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers, "", ApiServer::Family::kIpv6);
+  }
+  static void TearDownTestSuite() { server_.reset(); }
+
+  void SetUp() override { world_ = std::make_unique<JobWorld>(*server_, server_->make_namespace()); }
+  void TearDown() override {
+    if (HasFailure() && operator_) std::cerr << "---- the operator's log\n" << operator_->log();
+    operator_.reset();
+  }
+
+  void start_operator(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {}) {
+    arguments.insert(arguments.end(), {"--namespace", world_->name_space(), "--progress-interval", "0.2"});
+    operator_ = std::make_unique<OperatorProcess>(arguments, /*wait_until_ready=*/true,
+                                                  OperatorPlace{.listen_address = "", .environment = environment});
+  }
+  bool has_event(const std::string& reason) {
+    const Json events = world_->call("GET", "/apis/events.k8s.io/v1/namespaces/" + world_->name_space() + "/events");
+    return std::ranges::any_of(events["items"], [&](const Json& event) { return event["reason"] == reason; });
+  }
+  // The way of a job from its creation to its end.
+  void expect_a_job_completes() {
+    world_->create_job("j");
+    world_->wait_for_pods({"j-0-0", "j-0-1"});
+    Json rank_0 = pod_running();
+    rank_0["podIP"] = "::1";
+    rank_0["podIPs"] = {{{"ip", "::1"}}};
+    world_->set_pod("j-0-0", rank_0);
+    world_->set_pod("j-0-1", pod_running());
+    world_->wait_for_phase("j", "Running");
+    world_->wait("progress", [&] { return world_->status("j").value("/progress/step"_json_pointer, 0) == 40; });
+    world_->set_pods({"j-0-0", "j-0-1"}, pod_ended(0));
+    world_->wait_for_phase("j", "Complete");
+    world_->wait("events", [&] { return has_event("Started") && has_event("Running"); });
+  }
+
+  static inline std::unique_ptr<ApiServer> server_;
+  std::unique_ptr<JobWorld> world_;
+  std::unique_ptr<OperatorProcess> operator_;
+};
+
+// What rank 0 of a job would serve, at ::1.
+std::unique_ptr<HttpServer> serve_progress() {
+  RankStatus said;
+  said.world_size = 2;
+  said.phase = "train";
+  said.step = 40;
+  said.target_steps = 200;
+  auto server = HttpServer::start(
+      "::1", kDefaultMetricsPort,
+      {{kStatusPath, [said](const std::string&) { return HttpResponse{200, "application/json", to_json(said)}; }}});
+  if (!server) throw std::runtime_error(server.error().message);
+  return std::move(*server);
+}
+
+TEST_F(Ipv6Alone, AJobByKubeconfig) {
+  EXPECT_THAT(content(server_->kubeconfig()), HasSubstr("server: https://[::1]:"));
+  const auto rank_0 = serve_progress();
+  start_operator({"--kubeconfig", server_->kubeconfig()});
+  expect_a_job_completes();
+  const Json service = world_->call("GET", "/api/v1/namespaces/" + world_->name_space() + "/services/j")["spec"];
+  EXPECT_EQ(service["clusterIP"], "None");
+  EXPECT_EQ(service["ipFamilies"], Json({"IPv6"}));
+  EXPECT_EQ(service["ipFamilyPolicy"], "PreferDualStack");
+}
+
+// As a kubelet and Prometheus ask, at the pod's address.
+TEST_F(Ipv6Alone, ItsServerIsThereWithoutBeingTold) {
+  start_operator({"--kubeconfig", server_->kubeconfig()});
+  EXPECT_EQ(operator_->get("/healthz").status, 200);
+  EXPECT_EQ(operator_->get("/readyz").status, 200);
+  EXPECT_EQ(operator_->get("/metrics").status, 200);
+}
+
+TEST_F(Ipv6Alone, AJobByTheConfigurationOfAPod) {
+  server_->apply(OARLOCK_SOURCE "/manifests/install.yaml");
+  const Json token = world_->call(
+      "POST", "/api/v1/namespaces/oarlock-system/serviceaccounts/oarlock-operator/token",
+      {{"apiVersion", "authentication.k8s.io/v1"}, {"kind", "TokenRequest"}, {"spec", {{"expirationSeconds", 3600}}}});
+  const Json authority = world_->call("GET", "/api/v1/namespaces/default/configmaps/kube-root-ca.crt");
+  become_service_account(authority["data"]["ca.crt"], token["status"]["token"], "oarlock-system");
+  const auto rank_0 = serve_progress();
+  start_operator({"--leader-elect"}, {{"KUBERNETES_SERVICE_HOST", "::1"}, {"KUBERNETES_SERVICE_PORT", "6443"}});
+  EXPECT_TRUE(operator_->logged("https://[::1]:6443")) << operator_->log();
+  expect_a_job_completes();
+}
+
+}  // namespace
+}  // namespace oarlock::test

@@ -1,0 +1,15 @@
+// A machine without IPv4, for the process that asks for it.
+#pragma once
+
+#include <string>
+
+namespace oarlock::test {
+
+// Puts this process, which must have a single thread, into user, mount and network namespaces of its own: loopback has
+// ::1 alone, and nothing has an IPv4 address. Throws std::runtime_error.
+void leave_ipv4();
+
+// Then: writes the files of a pod's service account where a pod has them.
+void become_service_account(const std::string& authority, const std::string& token, const std::string& name_space);
+
+}  // namespace oarlock::test
