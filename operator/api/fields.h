@@ -49,6 +49,7 @@ void spec(Visitor& v, Spec& spec) {
     policy.field("backoffSeconds", spec.failure_policy.backoff_seconds);
     policy.list("rules", spec.failure_policy.rules, [](Visitor& item, FailureRule& rule) { failure_rule(item, rule); });
   });
+  v.group("stallPolicy", [&](Visitor& policy) { policy.field("timeoutSeconds", spec.stall_policy.timeout_seconds); });
   v.choice("successPolicy", spec.success_policy, success_policy_names());
   v.choice("cleanPodPolicy", spec.clean_pod_policy, clean_pod_policy_names());
   v.field("activeDeadlineSeconds", spec.active_deadline_seconds);
@@ -77,6 +78,7 @@ void progress(Visitor& v, Progress& progress) {
   v.field("samplesPerSecond", progress.samples_per_second);
   v.field("eta", progress.eta);
   v.field("updatedAt", progress.updated_at);
+  v.field("lastStepTime", progress.last_step_time);
 }
 
 template <typename Visitor>

@@ -16,9 +16,10 @@ constexpr Pair<CleanPodPolicy> kCleanPodPolicies[] = {
     {"Running", CleanPodPolicy::kRunning}, {"All", CleanPodPolicy::kAll}, {"None", CleanPodPolicy::kNone}};
 constexpr Pair<SuccessPolicy> kSuccessPolicies[] = {{"AllRanks", SuccessPolicy::kAllRanks},
                                                     {"Rank0", SuccessPolicy::kRank0}};
-constexpr Pair<Phase> kPhases[] = {{"Pending", Phase::kPending},       {"Running", Phase::kRunning},
-                                   {"Restarting", Phase::kRestarting}, {"Suspended", Phase::kSuspended},
-                                   {"Complete", Phase::kComplete},     {"Failed", Phase::kFailed}};
+constexpr Pair<Phase> kPhases[] = {{"Pending", Phase::kPending},     {"Running", Phase::kRunning},
+                                   {"Stalled", Phase::kStalled},     {"Restarting", Phase::kRestarting},
+                                   {"Suspended", Phase::kSuspended}, {"Complete", Phase::kComplete},
+                                   {"Failed", Phase::kFailed}};
 
 }  // namespace
 

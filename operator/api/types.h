@@ -77,6 +77,12 @@ struct FailurePolicy {
   bool operator==(const FailurePolicy&) const = default;
 };
 
+struct StallPolicy {
+  int timeout_seconds = 600;  // without an optimizer step of rank 0, after which the job is Stalled
+
+  bool operator==(const StallPolicy&) const = default;
+};
+
 // Which pods of a job that has ended are deleted.
 enum class CleanPodPolicy { kRunning, kAll, kNone };
 Names<CleanPodPolicy> clean_pod_policy_names();
@@ -98,6 +104,7 @@ struct Spec {
   std::string pod_template;
   std::string trainer;  // the trainer's config as JSON text; empty: none
   FailurePolicy failure_policy;
+  StallPolicy stall_policy;
   Rendezvous rendezvous;
   bool suspend = false;
   SuccessPolicy success_policy = SuccessPolicy::kAllRanks;
@@ -114,12 +121,14 @@ struct Spec {
 // spec.managedBy of jobs that this operator takes care of.
 inline constexpr char kManagedBy[] = "oarlock.dev/operator";
 
-enum class Phase { kNone, kPending, kRunning, kRestarting, kSuspended, kComplete, kFailed };
+enum class Phase { kNone, kPending, kRunning, kStalled, kRestarting, kSuspended, kComplete, kFailed };
 
 // "" for kNone, else the name as in status.phase and as the type of the condition that is true in it.
 std::string to_string(Phase phase);
 Names<Phase> phase_names();  // without kNone
 constexpr bool is_terminal(Phase phase) { return phase == Phase::kComplete || phase == Phase::kFailed; }
+// All pods of the attempt have started, whether or not the training moves.
+constexpr bool is_running(Phase phase) { return phase == Phase::kRunning || phase == Phase::kStalled; }
 
 struct Condition {
   std::string type;                   // the name of a Phase
@@ -168,6 +177,8 @@ struct Progress {
   std::optional<double> samples_per_second;
   std::optional<SystemTime> eta;  // when the target is reached at the last step's pace
   std::optional<SystemTime> updated_at;
+  // When the operator, by its own clock, last saw `step` change or the attempt begin to run. Absent: not seen yet.
+  std::optional<SystemTime> last_step_time;
 
   bool operator==(const Progress&) const = default;
 };

@@ -179,6 +179,7 @@ void check_policies(const Spec& spec, Found& found) {
   const std::vector<FailureRule>& all = spec.failure_policy.rules;
   at_most("spec.failurePolicy.rules", all.size(), rules::kMaxRules, found);
   for (size_t i = 0; i < all.size(); ++i) check_rule(all[i], fmt::format("spec.failurePolicy.rules[{}]", i), found);
+  in_range("spec.stallPolicy.timeoutSeconds", spec.stall_policy.timeout_seconds, 1, rules::kMaxSeconds, found);
   if (spec.active_deadline_seconds) {
     in_range("spec.activeDeadlineSeconds", *spec.active_deadline_seconds, 1, rules::kMaxSeconds, found);
   }

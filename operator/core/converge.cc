@@ -10,11 +10,25 @@
 #include "operator/core/desired.h"
 #include "operator/core/plan.h"
 #include "operator/core/policy.h"
+#include "operator/core/stall.h"
 #include "operator/core/status.h"
 
 namespace oarlock::control {
 
 using api::Phase;
+
+namespace {
+
+// What a job that runs, or runs no more as it should, has to say of it; once for each change.
+std::vector<Action> announce(Phase before, const api::Status& next) {
+  if (next.phase == before || !is_running(next.phase)) return {};
+  const bool is_stalled = next.phase == Phase::kStalled;
+  const char* reason = is_stalled ? "Stalled" : before == Phase::kStalled ? "Progressing" : "Running";
+  return {event(is_stalled ? EmitEvent::Type::kWarning : EmitEvent::Type::kNormal, reason, "None",
+                find_condition(next, next.phase)->message)};
+}
+
+}  // namespace
 
 std::optional<Plan> distrust_an_old_view(const Observed& observed, const Membership& members) {
   if (members.ahead.empty()) return std::nullopt;
@@ -66,12 +80,13 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
     return begin_attempt(observed, job.status, {}, std::move(events),
                          fmt::format("creating the Service and {} pods", job.spec.nodes));
   }
-  const api::Status next = refresh(observed, members);
+  api::Status next = refresh(observed, members);
+  judge_steps(observed, members, next);
   Deletions old = clear_old(observed, members);
   Creations made = creations(observed, members);
   std::vector<Action>& missing = made.actions;
   Plan plan = plan_of(Verdict::kWait, "nothing to do in phase " + to_string(next.phase),
-                      sooner(old.look_again, made.look_again));
+                      sooner(sooner(old.look_again, made.look_again), next_judgement(observed, next)));
   if (next != job.status || !missing.empty()) {
     plan.verdict = Verdict::kProgress;
     plan.reason = missing.empty() ? "the status changed" : fmt::format("{} objects are missing", missing.size());
@@ -83,10 +98,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   }
   append(plan.actions, std::move(old.actions));
   append(plan.actions, std::move(missing));
-  if (next.phase == Phase::kRunning && job.status.phase != Phase::kRunning) {
-    plan.actions.emplace_back(
-        event(EmitEvent::Type::kNormal, "Running", "None", find_condition(next, Phase::kRunning)->message));
-  }
+  append(plan.actions, announce(job.status.phase, next));
   return plan;
 }
 

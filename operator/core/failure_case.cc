@@ -157,7 +157,7 @@ std::vector<FailureCase> failure_cases(const Job& job, const Membership& members
     found.pod = pod;
     if (pod == nullptr) {
       // Before the whole attempt has run, a missing pod is one that is still to be created.
-      if (job.status.phase != api::Phase::kRunning) continue;
+      if (!is_running(job.status.phase)) continue;
       found.cause = Cause::kLost;
     } else {
       const std::optional<Cause> cause = cause_of(*pod);

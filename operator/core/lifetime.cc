@@ -69,7 +69,7 @@ std::optional<Plan> enforce_deadline(const Observed& observed, const Membership&
   const std::optional<SystemTime> end = deadline(observed.job);
   if (!end || observed.now < *end) return std::nullopt;
   api::Status next = refresh(observed, members);
-  read_last_words(members, next);
+  read_last_words(members, next, observed.now);
   const std::string message = fmt::format("the job was active for longer than activeDeadlineSeconds ({} s)",
                                           *observed.job.spec.active_deadline_seconds);
   enter(next, Phase::kFailed, "DeadlineExceeded", message, observed.now);

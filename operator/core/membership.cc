@@ -67,8 +67,7 @@ Membership split(const Observed& observed) {
   return out;
 }
 
-const Pod* progress_pod(const Observed& observed) {
-  const Membership members = split(observed);
+const Pod* progress_pod(const Membership& members) {
   const Pod* pod = members.current.empty() ? nullptr : members.current.front();
   if (pod == nullptr || pod->phase != PodPhase::kRunning || pod->deleting || pod->pod_ip.empty() || has_ended(*pod))
     return nullptr;

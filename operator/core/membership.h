@@ -34,7 +34,8 @@ struct Membership {
 Membership split(const Observed& observed);
 
 // The pod whose /statusz tells the job's progress: node rank 0 of the current attempt while it runs and has an address.
-const Pod* progress_pod(const Observed& observed);
+// Null: nobody tells it now.
+const Pod* progress_pod(const Membership& members);
 
 // Ended, well or not: the trainer container has ended, or the whole pod has.
 bool has_ended(const Pod& pod);

@@ -63,6 +63,14 @@ struct Service {
   bool operator==(const Service&) const = default;
 };
 
+// The shell's last question to rank 0 about its progress.
+struct Question {
+  SystemTime at{};  // when it was sent: what the answer says was so then, or later
+  bool answered = false;
+
+  bool operator==(const Question&) const = default;
+};
+
 struct Observed {
   Job job;
   // Those of the job's namespace that carry oarlock.dev/job-name=<job> or are owned by the job. Whether they really are
@@ -72,6 +80,7 @@ struct Observed {
   std::vector<Service> services;
   SystemTime now{};
   std::optional<RankStatus> progress;  // what rank 0 last told the shell, of whatever attempt
+  std::optional<Question> asked;       // absent: the present rank 0 was not asked yet
   // What the API server last refused for this job (quota, admission, an invalid pod), in one line without anything that
   // changes from try to try; empty once a plan ran through. It is shown in the job's condition.
   std::string last_error;

@@ -39,7 +39,7 @@ std::optional<Plan> recover(const Observed& observed, const Membership& members)
   std::vector<Action> guards;
   if (!failure.confirm_absent.empty()) guards.emplace_back(ConfirmPodAbsent{failure.confirm_absent});
   api::Status next = refresh(observed, members);
-  read_last_words(members, next);
+  read_last_words(members, next, observed.now);
   remember(next, failure.record, observed.now);
   if (failure.decision == Failure::Decision::kFail) {
     enter(next, api::Phase::kFailed, failure.reason, failure.message, observed.now);

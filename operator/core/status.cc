@@ -102,12 +102,25 @@ Text waiting_text(const Observed& observed, const Membership& members) {
   return {"PodsStarting", so_far};
 }
 
+// Takes what rank 0 of this attempt said, and the time by our own clock: that of a rank may be wrong.
+void refresh_progress(const Observed& observed, api::Status& status) {
+  if (observed.progress && observed.progress->attempt == status.attempt) {
+    api::Progress next = from_rank(*observed.progress);
+    if (status.progress && status.progress->step == next.step) next.last_step_time = status.progress->last_step_time;
+    status.progress = std::move(next);
+  }
+  if (status.progress && !status.progress->last_step_time)
+    status.progress->last_step_time = whole_seconds(observed.now);
+}
+
 void refresh_phase(const Observed& observed, const Membership& members, api::Status& status) {
   if (status.phase == Phase::kNone) enter(status, Phase::kPending, "PodsStarting", "", observed.now);
   if (status.phase != Phase::kPending && status.phase != Phase::kRestarting) return;
   if (std::all_of(members.current.begin(), members.current.end(), has_started)) {
     enter(status, Phase::kRunning, "PodsRunning", fmt::format("all {} pods have started", members.current.size()),
           observed.now);
+    // The time between two attempts is not one in which the steps of either are missing.
+    if (status.progress) status.progress->last_step_time = whole_seconds(observed.now);
     return;
   }
   Text text = waiting_text(observed, members);
@@ -153,8 +166,7 @@ api::Status refresh(const Observed& observed, const Membership& members) {
   status.observed_generation = job.metadata.generation;
   status.world_size = job.spec.world_size();
   status.nodes = count(members, job.spec.nodes);
-  if (observed.progress && observed.progress->attempt == status.attempt)
-    status.progress = from_rank(*observed.progress);
+  refresh_progress(observed, status);
   if (status.phase != Phase::kSuspended) {
     if (!status.start_time) status.start_time = whole_seconds(observed.now);
     if (!status.attempt_start_time) status.attempt_start_time = whole_seconds(observed.now);
@@ -163,12 +175,13 @@ api::Status refresh(const Observed& observed, const Membership& members) {
   return status;
 }
 
-void read_last_words(const Membership& members, api::Status& status) {
+void read_last_words(const Membership& members, api::Status& status, SystemTime now) {
   const Pod* first = members.current.empty() ? nullptr : members.current.front();
   if (first == nullptr || !first->trainer) return;
   const std::optional<TerminationMessage> said = termination_message_from_json(first->trainer->message);
   if (!said) return;
   api::Progress progress = status.progress.value_or(api::Progress{});
+  if (progress.step != said->step) progress.last_step_time = whole_seconds(now);
   progress.step = said->step;
   if (said->checkpoint_step >= 0) progress.checkpoint_step = said->checkpoint_step;
   progress.eta.reset();

@@ -19,7 +19,7 @@ const api::Condition* find_condition(const api::Status& status, api::Phase phase
 api::Status refresh(const Observed& observed, const Membership& members);
 
 // progress with what rank 0's termination message adds: the last pull may be older than the end.
-void read_last_words(const Membership& members, api::Status& status);
+void read_last_words(const Membership& members, api::Status& status, SystemTime now);
 
 // Appends and forgets the oldest beyond api::kMaxAttemptRecords.
 void remember(api::Status& status, api::AttemptRecord record, SystemTime now);

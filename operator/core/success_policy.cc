@@ -41,7 +41,7 @@ std::optional<Plan> complete(const Observed& observed, const Membership& members
   api::Status next = refresh(observed, members);
   const std::string message = describe(observed.job, members);
   enter(next, api::Phase::kComplete, "Succeeded", message, observed.now);
-  read_last_words(members, next);
+  read_last_words(members, next, observed.now);
   return finish(observed, members, next, {}, event(EmitEvent::Type::kNormal, "Completed", "Complete", message));
 }
 

@@ -93,7 +93,9 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job) {
   observed.pods = parts_.cache->pods_of(key);
   observed.services = parts_.cache->services_of(key);
   observed.now = parts_.clock->now();
-  observed.progress = parts_.poller->latest(key, job.metadata.uid);
+  Heard heard = parts_.poller->latest(key, job.metadata.uid);
+  observed.progress = std::move(heard.said);
+  observed.asked = heard.asked;
   {
     const std::lock_guard lock(mutex_);
     if (const auto it = refusals_.find(job.metadata.uid); it != refusals_.end()) observed.last_error = it->second;
@@ -117,7 +119,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job) {
 }
 
 void Controller::follow_progress(const kube::ObjectKey& key, const Observed& observed) {
-  if (const Pod* pod = is_terminal(observed.job.status.phase) ? nullptr : progress_pod(observed)) {
+  if (const Pod* pod = is_terminal(observed.job.status.phase) ? nullptr : progress_pod(split(observed))) {
     parts_.poller->watch(key, observed.job.metadata.uid, pod->pod_ip, metrics_port(observed.job));
   } else {
     parts_.poller->pause(key);

@@ -164,15 +164,21 @@ void Metrics::time_phases(const Job& job, const api::Status& next) {
   const Labels labels = {{"namespace", job.metadata.name_space}};
   const api::Condition* before = find_condition(job.status, api::Phase::kRunning);
   const api::Condition* now = find_condition(next, api::Phase::kRunning);
-  if (now != nullptr && now->status && (before == nullptr || !before->status)) {
+  // A job that was stalled ran all the while.
+  const bool begins = now != nullptr && now->status && (before == nullptr || !before->status);
+  if (begins && job.status.phase != api::Phase::kStalled) {
     const SystemTime ran = now->last_transition_time;
     if (before == nullptr && next.start_time)
       startup_.Add(labels, wait_buckets()).Observe(between(*next.start_time, ran));
+    const api::Condition* stalled = find_condition(next, api::Phase::kStalled);
     const api::Condition* suspended = find_condition(next, api::Phase::kSuspended);
-    const bool by_wish =
-        before != nullptr && suspended != nullptr && suspended->last_transition_time >= before->last_transition_time;
-    if (before != nullptr && !by_wish)
-      recovery_.Add(labels, wait_buckets()).Observe(between(before->last_transition_time, ran));
+    if (before != nullptr) {
+      const SystemTime lost = stalled == nullptr
+                                  ? before->last_transition_time
+                                  : std::max(before->last_transition_time, stalled->last_transition_time);
+      const bool by_wish = suspended != nullptr && suspended->last_transition_time >= lost;
+      if (!by_wish) recovery_.Add(labels, wait_buckets()).Observe(between(lost, ran));
+    }
   }
   if (next.completion_time && !job.status.completion_time && next.start_time) {
     run_duration_.Add({{"namespace", job.metadata.name_space}, {"result", to_string(next.phase)}}, run_buckets())

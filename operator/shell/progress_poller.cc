@@ -50,7 +50,8 @@ void ProgressPoller::watch(const kube::ObjectKey& job, const std::string& uid, c
   const std::lock_guard lock(mutex_);
   Target& target = targets_[job];
   if (target.uid == uid && target.url == url) return;
-  if (target.uid != uid) target.said.reset();
+  if (target.uid != uid) target.heard.said.reset();
+  target.heard.asked.reset();
   target.uid = uid;
   target.url = url;
   target.wait = usual_interval();
@@ -69,10 +70,10 @@ void ProgressPoller::forget(const kube::ObjectKey& job) {
   targets_.erase(job);
 }
 
-std::optional<RankStatus> ProgressPoller::latest(const kube::ObjectKey& job, const std::string& uid) const {
+Heard ProgressPoller::latest(const kube::ObjectKey& job, const std::string& uid) const {
   const std::lock_guard lock(mutex_);
   const auto it = targets_.find(job);
-  return it == targets_.end() || it->second.uid != uid ? std::nullopt : it->second.said;
+  return it == targets_.end() || it->second.uid != uid ? Heard() : it->second.heard;
 }
 
 size_t ProgressPoller::watched() const {
@@ -118,6 +119,7 @@ void ProgressPoller::run(const std::stop_token& stop) {
     const kube::ObjectKey job = next->first;
     const std::string uid = next->second.uid;
     const std::string url = next->second.url;
+    const SystemTime asked_at = clock_->now();
     lock.unlock();
     std::optional<RankStatus> said = ask(url, stop);
     lock.lock();
@@ -129,9 +131,10 @@ void ProgressPoller::run(const std::stop_token& stop) {
     target.wait =
         said ? usual_interval() : std::min(target.wait * 2, std::max(options_.longest_interval, options_.interval));
     target.due = clock_->steady() + target.wait;
+    target.heard.asked = {asked_at, said.has_value()};
     if (!said) continue;
-    const bool is_news = !target.said || !says_the_same(*said, *target.said);
-    target.said = std::move(said);
+    const bool is_news = !target.heard.said || !says_the_same(*said, *target.heard.said);
+    target.heard.said = std::move(said);
     if (!is_news) continue;
     lock.unlock();
     on_change_(job);

@@ -15,6 +15,7 @@
 
 #include "common/clock.h"
 #include "common/contract.h"
+#include "operator/core/model.h"
 #include "operator/kube/object_key.h"
 #include "operator/kube/transport.h"
 
@@ -26,6 +27,12 @@ struct ProgressOptions {
   std::chrono::milliseconds longest_interval{30000};  // where nobody answers
   double rate = 20;  // questions a second over all jobs: many jobs are asked less often
   int threads = 2;
+};
+
+// What is known of a job's rank 0, all as of one moment.
+struct Heard {
+  std::optional<RankStatus> said;  // last, of whatever attempt
+  std::optional<Question> asked;   // the last that ended, of the address that is asked now
 };
 
 class ProgressPoller {
@@ -47,8 +54,8 @@ class ProgressPoller {
   void forget(const kube::ObjectKey& job);  // the job is gone
   void pause(const kube::ObjectKey& job);   // nobody to ask now; what was said stays
 
-  // What the job's rank 0 said last; empty if the job has another uid or nothing was said.
-  std::optional<RankStatus> latest(const kube::ObjectKey& job, const std::string& uid) const;
+  // Empty if the job has another uid.
+  Heard latest(const kube::ObjectKey& job, const std::string& uid) const;
 
   size_t watched() const;
 
@@ -59,7 +66,7 @@ class ProgressPoller {
     SteadyTime due{};
     std::chrono::milliseconds wait{0};  // until the next question
     bool asking = false;
-    std::optional<RankStatus> said;
+    Heard heard;
   };
 
   void run(const std::stop_token& stop);

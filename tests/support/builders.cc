@@ -60,6 +60,10 @@ JobBuilder& JobBuilder::deadline_seconds(int seconds) {
   job_.spec.active_deadline_seconds = seconds;
   return *this;
 }
+JobBuilder& JobBuilder::stall_seconds(int seconds) {
+  job_.spec.stall_policy.timeout_seconds = seconds;
+  return *this;
+}
 JobBuilder& JobBuilder::ttl_seconds(int seconds) {
   job_.spec.ttl_seconds_after_finished = seconds;
   return *this;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/api/codec.h"
+#include "operator/core/desired.h"
 #include "tests/support/builders.h"
 
 namespace oarlock::test {
@@ -164,6 +165,17 @@ bool SimCluster::remove(const std::string& name) {
   return objects_.pods.erase(name) > 0;
 }
 
+bool SimCluster::step() {
+  const Pod* first = find(pod_name(job_, job_.status.attempt, 0));
+  if (first == nullptr || first->phase != PodPhase::kRunning || first->trainer) return false;
+  const std::optional<api::Progress>& known = job_.status.progress;
+  const bool has_spoken = objects_.said && objects_.said->attempt == job_.status.attempt;
+  if (has_spoken && (!known || known->step != objects_.said->step)) return false;
+  objects_.said.emplace().attempt = job_.status.attempt;
+  objects_.said->step = known ? 1 - known->step : 0;
+  return true;
+}
+
 void SimCluster::set_suspend(bool value) {
   if (job_.spec.suspend == value) return;
   job_.spec.suspend = value;
@@ -218,6 +230,8 @@ Observed SimCluster::observe(const View& view) const {
   out.pods = view.pods;
   out.services = view.services;
   out.now = now_;
+  out.progress = objects_.said;
+  if (out.progress) out.asked = Question{now_, true};
   return out;
 }
 

@@ -26,6 +26,7 @@ struct Objects {
   std::optional<control::Service> service;
   std::set<std::string> met;           // foreign pods that a create ran into
   std::map<std::string, int> created;  // how often a pod of this name was: each has a uid of its own
+  std::optional<RankStatus> said;      // by the last rank 0 that said anything
 
   bool operator==(const Objects&) const = default;
 };
@@ -51,6 +52,9 @@ class SimCluster {
   bool disrupt(const std::string& pod);        // a drain, a preemption, the taint manager
   bool remove(const std::string& pod);         // gone at once: a deleting pod that stopped, or a node that was deleted
   void tick(int seconds) { now_ += std::chrono::seconds(seconds); }
+  // Rank 0 of the attempt does a step and tells it. Steps go back and forth between 0 and 1; there is no next one until
+  // the operator has written down the last, for two at once would look like none.
+  bool step();
   void set_suspend(bool value);
   void set_max_restarts(int count);
   void delete_job();

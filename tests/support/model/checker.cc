@@ -21,6 +21,8 @@ using api::Phase;
 constexpr uint32_t kNone = UINT32_MAX;
 // Of State::next_action: the action after it, of the same batch of creations, is done already.
 constexpr uint16_t kOtherIsDone = 0x100;
+// Of a view, beside the bits of the watches that show the past.
+constexpr uint8_t kRankIsNotAsked = 8;
 constexpr int kSettledAfter = 12;  // plans in a row without a change from outside
 
 // The cluster, the operator between two actions of a plan, and a moment of the past that its watches may still show.
@@ -123,6 +125,7 @@ class Search {
     result_.saw_complete |= job.status.phase == Phase::kComplete;
     result_.saw_failed |= job.status.phase == Phase::kFailed;
     result_.saw_suspended |= job.status.phase == Phase::kSuspended;
+    result_.saw_stalled |= job.status.phase == Phase::kStalled;
     result_.saw_deleted |= job.metadata.deletion_timestamp.has_value();
     result_.most_restarts = std::max(result_.most_restarts, job.status.restarts.total);
   }
@@ -156,10 +159,14 @@ class Search {
     }
     const uint8_t views = state.old_world == kNone ? 1 : 8;
     for (uint8_t view = 0; view < views; ++view) {
-      State begun = state;
-      begun.plan = plan_of(state, view);
-      if (!plans_[begun.plan].plan.actions.empty()) act(index, begun, view);
+      begin_plan(index, state, view);
+      if (options_.steps) begin_plan(index, state, view | kRankIsNotAsked);
     }
+  }
+
+  void begin_plan(uint32_t index, State state, uint8_t view) {
+    state.plan = plan_of(state, view);
+    if (!plans_[state.plan].plan.actions.empty()) act(index, state, view);
   }
 
   void go(const State& state, const Step& step) {
@@ -206,15 +213,18 @@ class Search {
     const uint32_t job = (view & 1U) != 0 ? old.job : now.job;
     const uint32_t pods = (view & 2U) != 0 ? old.objects : now.objects;
     const uint32_t services = (view & 4U) != 0 ? old.objects : now.objects;
-    return plan_for(job, pods, worlds_.objects(services).service.has_value());
+    const Hearing hearing = (view & kRankIsNotAsked) != 0 ? Hearing::kNothing
+                            : (view & 2U) != 0            ? Hearing::kOnce
+                                                          : Hearing::kNow;
+    return plan_for(job, pods, worlds_.objects(services).service.has_value(), hearing);
   }
 
-  uint32_t plan_for(uint32_t job, uint32_t pods, bool has_service) {
-    const uint64_t key =
-        (static_cast<uint64_t>(job) << 32U) | (static_cast<uint64_t>(pods) << 1U) | (has_service ? 1 : 0);
+  uint32_t plan_for(uint32_t job, uint32_t pods, bool has_service, Hearing hearing) {
+    const uint64_t key = (static_cast<uint64_t>(job) << 32U) | (static_cast<uint64_t>(pods) << 3U) |
+                         (static_cast<uint64_t>(hearing) << 1U) | (has_service ? 1 : 0);
     const auto [it, is_new] = plan_ids_.try_emplace(key, static_cast<uint32_t>(plans_.size()));
     if (!is_new) return it->second;
-    Observed observed = worlds_.observe(job, pods, has_service);
+    Observed observed = worlds_.observe(job, pods, has_service, hearing);
     Plan plan = reconcile(observed, policies_);
     std::reverse(observed.pods.begin(), observed.pods.end());
     is_deterministic_ = is_deterministic_ && plan == reconcile(observed, policies_);
@@ -243,7 +253,7 @@ class Search {
     if (moves_[world]) return *moves_[world];
     std::vector<std::pair<Move, uint32_t>> found;
     const SimCluster before = worlds_.cluster(world);
-    for (Move& move : moves_in(before, options_.exit_codes)) {
+    for (Move& move : moves_in(before, options_.exit_codes, options_.steps)) {
       SimCluster after = before;
       if (!test::apply(move, after)) continue;
       const uint32_t then = worlds_.after(world, after);
@@ -257,7 +267,7 @@ class Search {
 
   uint32_t fresh_plan(uint32_t world) {
     const World& at = worlds_.at(world);
-    return plan_for(at.job, at.objects, worlds_.objects(at.objects).service.has_value());
+    return plan_for(at.job, at.objects, worlds_.objects(at.objects).service.has_value(), Hearing::kNow);
   }
 
   // The whole plan; kNone: it breaks something.
@@ -300,7 +310,7 @@ class Search {
   std::string settle(uint32_t world) {
     for (int round = 0; round < kSettledAfter; ++round) {
       const uint32_t plan = fresh_plan(world);
-      if (plans_[plan].plan.actions.empty()) return "";
+      if (plans_[plan].plan.actions.empty()) return untrue_of(worlds_.at(world), worlds_.cluster(world));
       const uint32_t then = after_plan(world, plan);
       if (then == kNone) return violation_;
       if (then == world) return fmt::format("the operator writes at a fixpoint: {}", plans_[plan].plan.reason);
@@ -352,7 +362,7 @@ class Search {
     std::string line = "operator ";
     if (action == 0) {
       line += plans_[plan].plan.reason;
-      const char* watches[] = {" job", " pods", " services"};
+      const char* watches[] = {" job", " pods", " services", " rank 0 not asked"};
       std::string old;
       for (size_t i = 0; i < std::size(watches); ++i) old += (view >> i & 1U) != 0 ? watches[i] : "";
       line += (old.empty() ? "" : " [old:" + old + "]") + ": ";

@@ -16,6 +16,7 @@ struct ModelOptions {
   std::vector<std::string> foreign_pods;  // of somebody else, there from the start
   std::vector<int> exit_codes = {1};      // of failures
   int faults = 2;                         // on one path: failures, disruptions, edits, deletions, old views
+  bool steps = false;                     // rank 0 tells its progress
   bool old_views = true;                  // each watch may show the past, also after an operator was started anew
   size_t max_states = 3000000;            // the search ends here; then the worlds are not judged as a whole
 };
@@ -28,6 +29,7 @@ struct ModelResult {
   bool saw_complete = false;
   bool saw_failed = false;
   bool saw_suspended = false;
+  bool saw_stalled = false;
   bool saw_deleted = false;
   int most_restarts = 0;
   std::string violation;  // what does not hold, and the shortest way there, a line for each step; empty: all holds

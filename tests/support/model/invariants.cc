@@ -80,7 +80,30 @@ std::string check_conditions(const api::Status& is) {
   return find_condition(is, is.phase) == nullptr ? "the phase has no condition" : "";
 }
 
+// By movement only: no move edits stallPolicy.
+std::string check_stall(const api::Status& was, const api::Status& is) {
+  const bool begins = is.phase == Phase::kStalled && was.phase != Phase::kStalled;
+  if (begins && was.phase != Phase::kRunning) return "stalled though it did not run";
+  const bool goes_on = is.phase == Phase::kRunning && was.phase == Phase::kStalled;
+  if (goes_on && is.progress->step == was.progress->step) return "a job goes on without a step";
+  return "";
+}
+
 }  // namespace
+
+std::string untrue_of(const World& world, const SimCluster& cluster) {
+  const api::Status& status = cluster.job().status;
+  if (!is_running(status.phase) || cluster.job().metadata.deletion_timestamp) return "";
+  const std::optional<RankStatus>& said = cluster.objects().said;
+  if (said && said->attempt == status.attempt && (!status.progress || status.progress->step != said->step))
+    return "the step is not what rank 0 says";
+  const bool is_stalled = status.phase == Phase::kStalled;
+  if (!status.progress) return is_stalled ? "stalled though rank 0 never said anything" : "";
+  const std::chrono::seconds timeout(cluster.job().spec.stall_policy.timeout_seconds);
+  if (is_stalled && world.still * Worlds::kTick < timeout) return "stalled before its time";
+  if (!is_stalled && cluster.now() - *status.progress->last_step_time >= timeout) return "not stalled though it stands";
+  return "";
+}
 
 std::string broken_by(const Action& action, const World& world, const SimCluster& before, const SimCluster& after) {
   if (const auto* create = std::get_if<CreatePod>(&action)) return check_creation(*create, before);
@@ -89,8 +112,8 @@ std::string broken_by(const Action& action, const World& world, const SimCluster
   if (std::holds_alternative<DeleteJob>(action)) return is_terminal(was.phase) ? "" : "a job that is active is deleted";
   if (!std::holds_alternative<PatchStatus>(action)) return "";
   const api::Status& is = after.job().status;
-  for (const std::string& problem :
-       {check_counts(was, is, after.job(), world), check_end(was, is, after.job(), world), check_conditions(is)}) {
+  for (const std::string& problem : {check_counts(was, is, after.job(), world), check_end(was, is, after.job(), world),
+                                     check_conditions(is), check_stall(was, is)}) {
     if (!problem.empty()) return problem;
   }
   return "";

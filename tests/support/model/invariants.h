@@ -11,4 +11,7 @@ namespace oarlock::test {
 std::string broken_by(const control::Action& action, const World& world, const SimCluster& before,
                       const SimCluster& after);
 
+// The same of a world at rest: whether a job that runs is Stalled exactly when its rank 0 stands still.
+std::string untrue_of(const World& world, const SimCluster& cluster);
+
 }  // namespace oarlock::test

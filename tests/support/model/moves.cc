@@ -16,6 +16,8 @@ std::string to_string(const Move& move) {
       return move.pod + " ends with 0";
     case Kind::kTick:
       return fmt::format("{} s pass", Worlds::kTick.count());
+    case Kind::kStep:
+      return "rank 0 steps";
     case Kind::kResume:
       return "spec.suspend: false";
     case Kind::kStop:
@@ -44,12 +46,13 @@ std::string to_string(const Move& move) {
   return "";
 }
 
-std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& exit_codes) {
+std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& exit_codes, bool steps) {
   const control::Job& job = cluster.job();
   std::vector<Move> out = {{Kind::kTick, "", 0}};
   if (job.metadata.deletion_timestamp) return {};
   out.push_back({job.spec.suspend ? Kind::kResume : Kind::kSuspend, "", 0});
   for (const Kind kind : {Kind::kEdit, Kind::kDeleteJob}) out.push_back({kind, "", 0});
+  if (steps) out.push_back({Kind::kStep, "", 0});
   if (cluster.has_service()) out.push_back({Kind::kDeleteService, "", 0});
   bool has_foreign = false;
   for (const auto& [name, pod] : cluster.pods()) {
@@ -86,6 +89,8 @@ bool apply(const Move& move, SimCluster& cluster) {
     case Kind::kTick:
       cluster.tick(static_cast<int>(Worlds::kTick.count()));
       return true;
+    case Kind::kStep:
+      return cluster.step();
     case Kind::kSuspend:
     case Kind::kResume:
       cluster.set_suspend(move.kind == Kind::kSuspend);

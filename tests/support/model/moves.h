@@ -14,6 +14,7 @@ struct Move {
     kStart,
     kSucceed,
     kTick,
+    kStep,
     kResume,
     kStop,  // a pod that is being deleted has stopped
     // From here on they are faults: a path has only so many.
@@ -40,7 +41,7 @@ struct Move {
 std::string to_string(const Move& move);
 
 // Those that may do something.
-std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& exit_codes);
+std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& exit_codes, bool steps);
 
 // False: nothing happened.
 bool apply(const Move& move, SimCluster& cluster);

@@ -41,7 +41,10 @@ void age(Job& job, seconds older) {
   age(status.completion_time, older, job.spec.ttl_seconds_after_finished.has_value());
   for (api::Condition& condition : status.conditions) {
     age(condition.last_transition_time, older, has_deadline && condition.type == "Suspended");
+    // Said once, with a time in it, and never looked at again.
+    if (!condition.status || is_running(status.phase)) condition.message.clear();
   }
+  if (status.progress) age(status.progress->last_step_time, older, status.phase == api::Phase::kRunning);
   for (api::AttemptRecord& record : status.attempts) {
     const bool waits = &record == &status.attempts.back() && restart_time(job.spec.failure_policy, status);
     age(record.end_time, older, waits);
@@ -73,7 +76,7 @@ bool has_failure(const SimCluster& cluster) {
   for (int rank = 0; rank < job.spec.nodes; ++rank) {
     const auto found = cluster.pods().find(fmt::format("{}-{}-{}", job.metadata.name, job.status.attempt, rank));
     if (found == cluster.pods().end()) {
-      if (job.status.phase == api::Phase::kRunning) return true;
+      if (is_running(job.status.phase)) return true;
       continue;
     }
     const Pod& pod = found->second;
@@ -115,13 +118,17 @@ uint32_t Worlds::after(uint32_t from, const SimCluster& cluster) {
   World world = worlds_[from];
   if (cluster.job().status.attempt != before.status.attempt) world = {};
   look(cluster, world);
+  const bool stands = is_running(cluster.job().status.phase) && cluster.objects().said &&
+                      cluster.objects().said == objects_[worlds_[from].objects].said;
+  const auto ticks = static_cast<uint8_t>(older / kTick);
+  world.still = stands ? std::min(kOldestTicks, static_cast<uint8_t>(world.still + ticks)) : uint8_t{0};
   const uint32_t job = is_same_job ? worlds_[from].job : intern_job(cluster.job(), older);
   world.job = job;
   world.objects = intern_objects(cluster.objects(), cluster.job(), older);
   return intern(world);
 }
 
-Observed Worlds::observe(uint32_t job, uint32_t pods, bool has_service) const {
+Observed Worlds::observe(uint32_t job, uint32_t pods, bool has_service, Hearing hearing) const {
   Observed out;
   out.job = jobs_[job];
   out.now = now();
@@ -130,6 +137,8 @@ Observed Worlds::observe(uint32_t job, uint32_t pods, bool has_service) const {
     if (pod.owner_uid == out.job.metadata.uid || seen.met.contains(name)) out.pods.push_back(pod);
   }
   if (has_service) out.services.push_back(service_of(out.job));
+  if (hearing != Hearing::kNothing) out.progress = seen.said;
+  if (hearing == Hearing::kNow) out.asked = Question{now(), true};
   return out;
 }
 
@@ -154,6 +163,7 @@ uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) 
     pod.resource_version = version_of(text);
     key += text;
   }
+  if (objects.said) key += fmt::format("said {} {}", objects.said->attempt, objects.said->step);
   for (const std::string& name : objects.met) key += "met " + name;
   for (const auto& [name, count] : objects.created) key += fmt::format("created {} {}", name, count);
   const auto [it, is_new] = object_ids_.try_emplace(std::move(key), static_cast<uint32_t>(objects_.size()));

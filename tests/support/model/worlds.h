@@ -18,14 +18,23 @@ struct World {
   uint8_t done = 0;            // node ranks whose pod ended with exit code 0, as bits
   bool has_failed = false;     // a pod failed, was taken away or was lost
   bool has_no_remedy = false;  // with an exit code that no restart cures
+  uint8_t still = 0;           // ticks since rank 0, which tells its steps, did one while the job ran
 
   bool operator==(const World&) const = default;
+};
+
+// What the operator knows of rank 0.
+enum class Hearing : uint8_t {
+  kNow,      // what it says now
+  kOnce,     // what it said when the pods were seen
+  kNothing,  // an operator that has just started has not asked yet
 };
 
 class Worlds {
  public:
   static constexpr std::chrono::seconds kTick{11};    // more than any grace of the operator
   static constexpr std::chrono::seconds kOldest{33};  // ages are not told apart beyond
+  static constexpr uint8_t kOldestTicks = 3;
 
   explicit Worlds(const SimCluster& first);
 
@@ -38,7 +47,7 @@ class Worlds {
   // What the cluster is after something happened to `from`.
   uint32_t after(uint32_t from, const SimCluster& cluster);
   // What the operator's watches show.
-  control::Observed observe(uint32_t job, uint32_t pods, bool has_service) const;
+  control::Observed observe(uint32_t job, uint32_t pods, bool has_service, Hearing hearing) const;
 
  private:
   uint32_t intern_job(control::Job job, std::chrono::seconds older);

@@ -28,7 +28,7 @@ api::Status full_status() {
   status.attempt = 2;
   status.nodes = {2, 2, 1, 0, 1, "1/2"};
   status.restarts = {2, 1, {{"OOMKilled", 1}, {"Disrupted", 1}}};
-  status.progress = api::Progress{10, 100, 8, "10%", 0.25, 1234.5, at_second(900), at_second(3)};
+  status.progress = api::Progress{10, 100, 8, "10%", 0.25, 1234.5, at_second(900), at_second(3), at_second(2)};
   status.start_time = at_second(1);
   status.attempt_start_time = at_second(2);
   status.completion_time = at_second(4);
@@ -47,6 +47,7 @@ TEST(Codec, GivesAbsentFieldsTheirDefaults) {
   EXPECT_EQ(job->spec.processes_per_node, 1);
   EXPECT_EQ(job->spec.failure_policy.max_restarts, 3);
   EXPECT_EQ(job->spec.rendezvous.port, 29500);
+  EXPECT_EQ(job->spec.stall_policy.timeout_seconds, 600);
   EXPECT_FALSE(job->spec.suspend);
   EXPECT_EQ(job->spec.trainer, "");
   EXPECT_EQ(job->status, api::Status{});
@@ -80,6 +81,7 @@ TEST(Codec, RoundTripsEveryField) {
       {api::FailureAction::kIgnore, api::ExitCodeMatch{api::ExitCodeOperator::kNotIn, {3, 42}}, {}, {}},
       {api::FailureAction::kFail, std::nullopt, {"OOMKilled", "Evicted"}, {}},
       {api::FailureAction::kRestartFree, std::nullopt, {}, {{"DisruptionTarget", "True"}}}};
+  job.spec.stall_policy.timeout_seconds = 90;
   job.spec.success_policy = api::SuccessPolicy::kRank0;
   job.spec.clean_pod_policy = api::CleanPodPolicy::kAll;
   job.spec.active_deadline_seconds = 3000000000;
@@ -105,7 +107,7 @@ TEST(Codec, NamesThePathOfAWrongType) {
       {"/spec/failurePolicy", 3, "spec.failurePolicy: expected an object, got 3"},
       {"/spec/template", "x", R"(spec.template: expected an object, got "x")"},
       {"/status", json{{"phase", "Dancing"}},
-       R"(status.phase: expected one of Pending, Running, Restarting, Suspended, Complete, Failed, got "Dancing")"},
+       R"(status.phase: expected one of Pending, Running, Stalled, Restarting, Suspended, Complete, Failed, got "Dancing")"},
       {"/status", json{{"startTime", "noon"}},
        R"(status.startTime: expected a time as 2026-11-21T10:11:12Z, got "noon")"},
       {"/status", json{{"conditions", json::array({{{"type", 1}}})}},

@@ -164,6 +164,7 @@ TEST(Crd, HasTheLimitsOfTheCode) {
   EXPECT_EQ(rule["onPodReasons"]["items"]["maxLength"], api::rules::kMaxReason);
   EXPECT_EQ(rule["onPodConditions"]["items"]["properties"]["type"]["enum"],
             json::array({api::rules::kDisruptionTarget}));
+  EXPECT_EQ(limits(spec["stallPolicy"]["properties"]["timeoutSeconds"]), std::pair(1, api::rules::kMaxSeconds));
   EXPECT_EQ(limits(spec["activeDeadlineSeconds"]), std::pair(1, api::rules::kMaxSeconds));
   EXPECT_EQ(limits(spec["ttlSecondsAfterFinished"]), std::pair(0, api::rules::kMaxSeconds));
   EXPECT_EQ(spec["managedBy"]["maxLength"], api::rules::kMaxManagedBy);

@@ -74,7 +74,7 @@ TEST(Membership, ProgressComesFromNodeRankZeroWhileItRuns) {
   const Job job = JobBuilder().phase(Phase::kRunning, 1);
   const auto asked = [&](const Pod& pod) {
     const Observed observed = seen(job, {pod, PodBuilder("bert", 1, 1).running(), PodBuilder("bert", 0, 0).running()});
-    const Pod* found = progress_pod(observed);
+    const Pod* found = progress_pod(split(observed));
     return found == nullptr ? "" : found->name;
   };
   EXPECT_EQ(asked(PodBuilder("bert", 1, 0).running()), "bert-1-0");

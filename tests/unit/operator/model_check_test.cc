@@ -30,6 +30,11 @@ ModelOptions with(const Job& job, int faults, bool old_views = true) {
   return options;
 }
 
+ModelOptions with_steps(ModelOptions options) {
+  options.steps = true;
+  return options;
+}
+
 ModelOptions bounded(ModelOptions options, size_t states) {
   options.max_states = states;
   return options;
@@ -59,6 +64,7 @@ std::vector<Setup> setups() {
       {"TimeToLive", with(job(1, 1).ttl_seconds(10), 2)},
       {"Backoff", with(JobBuilder().nodes(1).max_restarts(2), 2, false)},
       {"CleanAll", with(job(2, 0).clean_pod_policy(api::CleanPodPolicy::kAll), 1)},
+      {"Stall", with_steps(with(job(1, 1).stall_seconds(20), 1))},
       {"Rank0", with(job(2, 1).success_policy(api::SuccessPolicy::kRank0), 1)},
   };
 }
@@ -73,6 +79,7 @@ TEST_P(ModelCheck, HoldsInEveryReachableState) {
   EXPECT_TRUE(result.saw_complete || GetParam().is_bounded);
   EXPECT_TRUE(result.saw_deleted);
   EXPECT_TRUE(result.saw_suspended);
+  EXPECT_EQ(result.saw_stalled, GetParam().options.steps);
   std::cout << "states " << result.states << ", worlds " << result.worlds << ", transitions " << result.transitions
             << ", restarts " << result.most_restarts << ", "
             << std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() << " s\n";
@@ -133,6 +140,39 @@ TEST(ModelCheckItself, NoticesACountThatIsNotExactAndPrintsTheShortestWayThere) 
   const std::string violation = check_with(recover_counting_twice, recover, kSmall).violation;
   EXPECT_THAT(violation, HasSubstr("a restart is not counted once"));
   EXPECT_LT(std::count(violation.begin(), violation.end(), '\n'), 9) << violation;
+}
+
+// Takes the steps of the attempt before for those of the one that begins to run.
+std::optional<Plan> converge_with_old_steps(const Observed& observed, const Membership& members) {
+  std::optional<Plan> plan = converge(observed, members);
+  const std::optional<api::Progress>& before = observed.job.status.progress;
+  if (!plan || !before || is_running(observed.job.status.phase)) return plan;
+  for (Action& action : plan->actions) {
+    auto* patch = std::get_if<PatchStatus>(&action);
+    if (patch != nullptr && patch->status.phase == api::Phase::kRunning)
+      patch->status.progress->last_step_time = before->last_step_time;
+  }
+  return plan;
+}
+
+std::optional<Plan> converge_without_waking(const Observed& observed, const Membership& members) {
+  std::optional<Plan> plan = converge(observed, members);
+  if (plan) plan->requeue_after.reset();
+  return plan;
+}
+
+ModelOptions small_with_steps(int faults) {
+  return with_steps(with(JobBuilder().nodes(1).max_restarts(0).stall_seconds(20), faults, false));
+}
+
+TEST(ModelCheckItself, NoticesAStallThatIsCountedFromAnotherAttempt) {
+  EXPECT_THAT(check_with(converge_with_old_steps, converge, small_with_steps(1)).violation,
+              HasSubstr("stalled before its time"));
+}
+
+TEST(ModelCheckItself, NoticesAStallThatNobodyLooksFor) {
+  EXPECT_THAT(check_with(converge_without_waking, converge, small_with_steps(0)).violation,
+              HasSubstr("nobody wakes the operator"));
 }
 
 TEST(ModelCheckItself, NoticesPodsMadeFromAnOldView) {

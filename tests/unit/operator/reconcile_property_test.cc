@@ -23,6 +23,7 @@ using api::Phase;
 constexpr int kWalks = 2000;
 constexpr int kSteps = 120;
 constexpr int kMemory = 40;  // old views that a cache may still show
+constexpr int kStallSeconds = 3;
 constexpr int kExitCodes[] = {0, 0, 0, 1, 1, 137, 75, 76, 76, 78};
 
 class Walk {
@@ -49,9 +50,17 @@ class Walk {
   int restarts() const { return sim_.job().status.restarts.total; }
   Phase phase() const { return sim_.job().status.phase; }
   bool saw_suspension() const { return saw_suspension_; }
+  bool saw_stall() const { return saw_stall_; }
 
  private:
-  Job make_job() { return JobBuilder().nodes(pick(1, 3)).max_restarts(pick(0, 2)).suspend(chance(10)).build(); }
+  Job make_job() {
+    return JobBuilder()
+        .nodes(pick(1, 3))
+        .max_restarts(pick(0, 2))
+        .suspend(chance(10))
+        .stall_seconds(kStallSeconds)
+        .build();
+  }
 
   int pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
   bool chance(int percent) { return pick(1, 100) <= percent; }
@@ -87,6 +96,7 @@ class Walk {
       out.progress->target_steps = 100;
       out.progress->updated_at = to_rfc3339(sim_.now());
     }
+    if (chance(70)) out.asked = Question{sim_.now(), chance(50)};
     if (chance(10)) out.last_error = "pods is forbidden: exceeded quota";
     return out;
   }
@@ -189,6 +199,15 @@ class Walk {
         EXPECT_EQ(condition.status, condition.type == to_string(is.phase));
     }
     if (is.phase == Phase::kSuspended) saw_suspension_ = true;
+    if (is.phase == Phase::kStalled && was.phase != Phase::kStalled) {
+      saw_stall_ = true;
+      EXPECT_EQ(was.phase, Phase::kRunning);
+      EXPECT_GE(sim_.now() - is.progress->last_step_time.value(), std::chrono::seconds(kStallSeconds))
+          << "stalled too early";
+    }
+    if (is.phase == Phase::kRunning && was.phase == Phase::kStalled) {
+      EXPECT_NE(is.progress->step, was.progress->step) << "goes on without a step";
+    }
   }
 
   bool has_failure(const SimCluster& world) const {
@@ -196,7 +215,7 @@ class Walk {
     for (int rank = 0; rank < job.spec.nodes; ++rank) {
       const auto found = world.pods().find("bert-" + std::to_string(job.status.attempt) + "-" + std::to_string(rank));
       if (found == world.pods().end()) {
-        if (job.status.phase == Phase::kRunning) return true;
+        if (is_running(job.status.phase)) return true;
         continue;
       }
       const Pod& pod = found->second;
@@ -317,7 +336,7 @@ class Walk {
       if (identify(sim_.job(), pod)->attempt != sim_.job().status.attempt) continue;
       if (sim_.schedule(pod) || sim_.start(pod)) {
         moved = true;
-      } else if (sim_.job().status.phase == Phase::kRunning && sim_.pods().at(pod).phase == PodPhase::kRunning &&
+      } else if (is_running(sim_.job().status.phase) && sim_.pods().at(pod).phase == PodPhase::kRunning &&
                  !sim_.pods().at(pod).deleting) {
         end(pod, 0);
         moved = true;
@@ -346,6 +365,7 @@ class Walk {
   std::set<int> failed_;                     // attempts of which a pod failed, was being deleted or was gone
   std::set<int> failed_for_good_;            // with an exit code that no restart cures
   bool saw_suspension_ = false;
+  bool saw_stall_ = false;
   std::ostringstream trace_;
 };
 
@@ -354,6 +374,7 @@ TEST(ReconcileProperty, HoldsOnRandomWalks) {
   int failed = 0;
   int restarted = 0;
   int suspended = 0;
+  int stalled = 0;
   for (uint32_t seed = 1; seed <= kWalks; ++seed) {
     Walk walk(seed);
     walk.run();
@@ -362,16 +383,19 @@ TEST(ReconcileProperty, HoldsOnRandomWalks) {
     failed += walk.phase() == Phase::kFailed ? 1 : 0;
     restarted += walk.restarts() > 0 ? 1 : 0;
     suspended += walk.saw_suspension() ? 1 : 0;
+    stalled += walk.saw_stall() ? 1 : 0;
   }
   // The walks are worth something only if they go everywhere.
   EXPECT_GT(completed, kWalks / 10);
   EXPECT_GT(failed, kWalks / 10);
   EXPECT_GT(restarted, kWalks / 10);
   EXPECT_GT(suspended, kWalks / 20);
+  EXPECT_GT(stalled, kWalks / 100);
   RecordProperty("completed", completed);
   RecordProperty("failed", failed);
   RecordProperty("restarted", restarted);
   RecordProperty("suspended", suspended);
+  RecordProperty("stalled", stalled);
 }
 
 }  // namespace

@@ -178,6 +178,29 @@ TEST_F(MetricsTest, TimesStartRecoveryAndTheWholeRun) {
   EXPECT_THAT(all, HasSubstr("trainingjob_run_duration_seconds_sum" + labels + ",result=\"Complete\"} 400\n"));
 }
 
+TEST_F(MetricsTest, AStallIsNoRecoveryAndARecoveryFromItBeginsAtItsEnd) {
+  Job job = JobBuilder("bert");
+  const auto changes_to = [&](api::Phase phase, std::vector<api::Condition> conditions) {
+    api::Status next = job.status;
+    next.phase = phase;
+    next.conditions = std::move(conditions);
+    metrics_->status_changed(job, next);
+    job.status = next;
+  };
+  const std::string labels = "{namespace=\"" + job.metadata.name_space + "\"";
+  job.status.start_time = at_second(100);
+  changes_to(api::Phase::kRunning, {condition("Running", true, 107)});
+  changes_to(api::Phase::kStalled, {condition("Running", false, 800), condition("Stalled", true, 800)});
+  changes_to(api::Phase::kRunning, {condition("Running", true, 900), condition("Stalled", false, 900)});
+  EXPECT_THAT(text(), HasSubstr("trainingjob_startup_seconds_count" + labels + "} 1\n"));
+  EXPECT_THAT(text(), Not(HasSubstr("trainingjob_recovery_seconds")));
+  changes_to(api::Phase::kStalled, {condition("Running", false, 1800), condition("Stalled", true, 1800)});
+  changes_to(api::Phase::kRestarting, {condition("Running", false, 1800), condition("Stalled", false, 2000)});
+  changes_to(api::Phase::kRunning, {condition("Running", true, 2005), condition("Stalled", false, 2000)});
+  EXPECT_THAT(text(), HasSubstr("trainingjob_recovery_seconds_count" + labels + "} 1\n"));
+  EXPECT_THAT(text(), HasSubstr("trainingjob_recovery_seconds_sum" + labels + "} 5\n"));
+}
+
 TEST_F(MetricsTest, AcceleratorsCountForAllPodsUntilTheJobHasEnded) {
   Job job = JobBuilder("bert").nodes(3).phase(api::Phase::kRunning, 1);
   job.spec.pod_template = R"({"spec": {"containers": [

@@ -96,8 +96,8 @@ class ProgressPollerTest : public ::testing::Test {
     poller_->start();
   }
   int64_t step(const std::string& uid = "u") const {
-    const auto said = poller_->latest(kJob, uid);
-    return said ? said->step : -1;
+    const Heard heard = poller_->latest(kJob, uid);
+    return heard.said ? heard.said->step : -1;
   }
   Ranks ranks_;
   std::atomic<int> news_ = 0;
@@ -128,6 +128,23 @@ TEST_F(ProgressPollerTest, WhatWasSaidStaysWhileNobodyAnswersAndThroughAPause) {
   EXPECT_EQ(step(), 5);
   poller_->pause(kJob);
   EXPECT_EQ(poller_->watched(), 0u);
+  EXPECT_EQ(step(), 5);
+}
+
+TEST_F(ProgressPollerTest, TellsWhenItAskedLastAndWhetherItWasAnswered) {
+  ranks_.say("http://10.0.0.1:9400", at_step(5));
+  start();
+  const auto asked = [&] { return poller_->latest(kJob, "u").asked; };
+  poller_->watch(kJob, "u", "10.0.0.1", 9400);
+  const SystemTime begin = std::chrono::system_clock::now();
+  EXPECT_TRUE(eventually([&] { return asked() && asked()->at >= begin && asked()->answered; }));
+  ranks_.say("http://10.0.0.1:9400", std::nullopt);
+  EXPECT_TRUE(eventually([&] { return !asked()->answered; }));
+  const SystemTime silent = std::chrono::system_clock::now();
+  EXPECT_TRUE(eventually([&] { return asked()->at >= silent; })) << "it is asked again and again";
+  poller_->stop();
+  poller_->watch(kJob, "u", "10.0.0.2", 9400);
+  EXPECT_FALSE(asked()) << "the other address was not asked yet";
   EXPECT_EQ(step(), 5);
 }
 

@@ -114,7 +114,8 @@ RankStatus rank_status() {
 TEST(Status, TakesProgressOfThisAttemptOnly) {
   Observed observed = seen(JobBuilder().phase(Phase::kRunning, 1), {pod(0, 1).running(), pod(1, 1).running()});
   observed.progress = rank_status();
-  const api::Progress expected = {420, 1000, 400, "42%", 0.123457, 1235, at_second(30 + 290), at_second(30)};
+  const api::Progress expected = {420,           1000,         400, "42%", 0.123457, 1235, at_second(30 + 290),
+                                  at_second(30), at_second(60)};
   EXPECT_EQ(refreshed(observed).progress, expected);
   observed.progress->attempt = 0;
   EXPECT_FALSE(refreshed(observed).progress);
@@ -128,7 +129,9 @@ TEST(Status, LeavesOutWhatARankDoesNotKnow) {
   Observed observed = seen(JobBuilder().phase(Phase::kRunning, 1));
   observed.progress.emplace().attempt = 1;
   observed.progress->loss = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_EQ(refreshed(observed).progress, api::Progress{});
+  api::Progress least;
+  least.last_step_time = at_second(60);
+  EXPECT_EQ(refreshed(observed).progress, least);
   observed.progress = rank_status();
   observed.progress->last_step_seconds = 1e30;
   EXPECT_FALSE(refreshed(observed).progress->eta);
@@ -138,13 +141,46 @@ TEST(Status, LeavesOutWhatARankDoesNotKnow) {
 
 TEST(Status, TheTerminationMessageHasTheLastStep) {
   api::Status status;
-  status.progress = api::Progress{900, 1000, 800, "90%", 0.5, 100, at_second(99), at_second(30)};
+  status.progress = api::Progress{900, 1000, 800, "90%", 0.5, 100, at_second(99), at_second(30), at_second(31)};
   const Observed observed =
       seen(JobBuilder().phase(Phase::kRunning),
            {pod(0).ended(0, R"({"rank":0,"step":1000,"checkpointStep":1000,"reason":"Completed","message":""})"),
             pod(1).ended(0)});
-  read_last_words(split(observed), status);
-  EXPECT_EQ(status.progress, (api::Progress{1000, 1000, 1000, "100%", 0.5, 100, std::nullopt, at_second(59)}));
+  read_last_words(split(observed), status, at_second(61));
+  api::Progress last = {1000, 1000, 1000, "100%", 0.5, 100, std::nullopt, at_second(59), at_second(61)};
+  EXPECT_EQ(status.progress, last);
+  read_last_words(split(observed), status, at_second(70));
+  EXPECT_EQ(status.progress, last) << "the same step again is none";
+}
+
+TEST(Status, TheTimeOfTheLastStepIsOurOwn) {
+  Observed observed = seen(JobBuilder().phase(Phase::kRunning, 1), {pod(0, 1).running(), pod(1, 1).running()});
+  const auto step_time = [&](int64_t step, int64_t now) {
+    observed.progress = rank_status();
+    observed.progress->step = step;
+    observed.progress->updated_at = "2031-01-01T00:00:00Z";  // a clock that is wrong
+    observed.now = at_second(now) + std::chrono::milliseconds(900);
+    observed.job.status = refreshed(observed);
+    return observed.job.status.progress->last_step_time;
+  };
+  EXPECT_EQ(step_time(10, 100), at_second(100));
+  EXPECT_EQ(step_time(10, 200), at_second(100));
+  EXPECT_EQ(step_time(11, 300), at_second(300));
+  EXPECT_EQ(step_time(5, 400), at_second(400)) << "back to a checkpoint is a movement too";
+  observed.progress->attempt = 0;
+  observed.progress->step = 77;
+  observed.now = at_second(500);
+  EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(400)) << "of another attempt";
+}
+
+TEST(Status, TheStepsOfAnAttemptCountFromWhenItRuns) {
+  Job job = JobBuilder().nodes(1).phase(Phase::kRestarting, 1);
+  job.status.progress = api::Progress{900, 1000, 800, "90%", 0.5, 100, std::nullopt, at_second(30), at_second(31)};
+  Observed observed = seen(job, {pod(0, 1).scheduled()});
+  EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(31));
+  observed.pods = {pod(0, 1).running()};
+  EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(60));
+  EXPECT_EQ(refreshed(observed).progress->step, 900);
 }
 
 TEST(Status, RemembersTheLastAttempts) {

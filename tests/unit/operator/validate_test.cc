@@ -76,6 +76,7 @@ TEST(Validate, ReadsThePolicies) {
   activeDeadlineSeconds: 3600
   ttlSecondsAfterFinished: 0
   managedBy: kueue.x-k8s.io/multikueue
+  stallPolicy: {timeoutSeconds: 1800}
   failurePolicy:
     backoffSeconds: 0
     rules:
@@ -89,6 +90,7 @@ TEST(Validate, ReadsThePolicies) {
   EXPECT_EQ(job->spec.clean_pod_policy, api::CleanPodPolicy::kNone);
   EXPECT_EQ(job->spec.active_deadline_seconds, 3600);
   EXPECT_EQ(job->spec.ttl_seconds_after_finished, 0);
+  EXPECT_EQ(job->spec.stall_policy.timeout_seconds, 1800);
   EXPECT_EQ(job->spec.managed_by, "kueue.x-k8s.io/multikueue");
   const api::FailurePolicy& policy = job->spec.failure_policy;
   EXPECT_EQ(policy.backoff_seconds, 0);
@@ -108,6 +110,8 @@ TEST(Validate, NamesWhatIsWrongWithAPolicy) {
   EXPECT_THAT(problem(with_spec("  cleanPodPolicy: Some\n")), HasSubstr("job.yaml:7:19: spec.cleanPodPolicy: "));
   EXPECT_THAT(problem(with_spec("  activeDeadlineSeconds: 0\n")),
               HasSubstr("spec.activeDeadlineSeconds: 0 is too small; the least is 1"));
+  EXPECT_THAT(problem(with_spec("  stallPolicy: {timeoutSeconds: 0}\n")),
+              HasSubstr("spec.stallPolicy.timeoutSeconds: 0 is too small; the least is 1"));
   EXPECT_THAT(problem(with_spec("  ttlSecondsAfterFinished: -1\n")),
               HasSubstr("spec.ttlSecondsAfterFinished: -1 is too small; the least is 0"));
   for (const char* value : {"me", "/me", "a/", "a/b/c"}) {
