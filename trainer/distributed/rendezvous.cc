@@ -72,7 +72,10 @@ class Rendezvous {
   }
 
  private:
-  std::string endpoint() const { return fmt::format("{}:{}", options_.master_addr, options_.master_port); }
+  std::string endpoint() const {
+    const bool v6 = options_.master_addr.find(':') != std::string::npos;
+    return fmt::format("{}{}{}:{}", v6 ? "[" : "", options_.master_addr, v6 ? "]" : "", options_.master_port);
+  }
 
   milliseconds remaining() const {
     return std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(deadline_ - clock_.steady()));
@@ -99,8 +102,10 @@ class Rendezvous {
     store.waitWorkers = false;
     store.timeout = kStoreTimeout;
     store.masterListenFd = listener->descriptor;  // the store owns it from here on
+    // Where IPv4 is not there at all, not even loopback has it.
+    const char* own_host = reach("127.0.0.1", listener->port, kConnectTimeout) ? "127.0.0.1" : "::1";
     try {
-      store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", store);
+      store_ = c10::make_intrusive<c10d::TCPStore>(own_host, store);
     } catch (const std::exception& error) {
       return fail(ExitCode::kUnavailable, fmt::format("rendezvous: the store on port {} did not start: {}",
                                                       options_.master_port, error.what()));

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Two ranks in two network namespaces, as on two nodes: they must choose the interface that reaches the other, whatever
-# the master's own name resolves to on its host. Runs in a user namespace of its own: needs no root.
+# the master's own name resolves to on its host, with IPv4 and with IPv6 alone. Runs in a user namespace of its own: needs no root.
 set -euo pipefail
 if [[ ${1:-} != inside ]]; then
   exec unshare --user --map-root-user --net --mount --pid --fork --kill-child "$0" inside
@@ -48,3 +48,27 @@ expect_trained "the master's address is known on both" 10.77.0.1 10.77.0.1
 # Debian's /etc/hosts gives a host's own name 127.0.1.1, and a pod's own name may not be in DNS yet.
 expect_trained "on its own host the master's name means loopback" 127.0.1.1 10.77.0.1
 expect_trained "on its own host the master's name does not resolve" no..such..name 10.77.0.1
+
+# A cluster of IPv6 alone: nothing has an address of IPv4, loopback neither, and DNS knows none.
+for node in a b; do
+  ip -n "$node" addr flush dev "veth-$node"
+  ip -n "$node" addr del 127.0.0.1/8 dev lo
+done
+ip -n a addr add fd00:77::1/64 dev veth-a nodad
+ip -n b addr add fd00:77::2/64 dev veth-b nodad
+printf '::1 localhost\nfd00:77::1 job-0-0.job.default.svc\n' >"$work/hosts"
+mount --bind "$work/hosts" /etc/hosts
+expect_trained "IPv6 alone, the master's address" fd00:77::1 fd00:77::1
+expect_trained "IPv6 alone, the master's name" job-0-0.job.default.svc job-0-0.job.default.svc
+expect_trained "IPv6 alone, on its own host the master's name means loopback" localhost fd00:77::1
+
+# As a kubelet probes and Prometheus scrapes it.
+ip netns exec a "$trainer" --config <(sed 's/^steps: .*/steps: 1000000/' "$work/trainer.yaml") --metrics-port 9400 2>"$work/a" & served=$!
+deadline=$((SECONDS + 60))
+until ip netns exec b curl -fsS -m 5 'http://[fd00:77::1]:9400/healthz' >/dev/null 2>&1; do
+  if [[ $SECONDS -ge $deadline ]]; then echo "FAILED: the rank's server is not reached" >&2; cat "$work/a" >&2; exit 1; fi
+  sleep 0.2
+done
+for page in metrics statusz; do ip netns exec b curl -fsS -m 5 -o /dev/null "http://[fd00:77::1]:9400/$page"; done
+kill -KILL "$served"
+echo "ok: IPv6 alone, the rank's server"
