@@ -81,6 +81,7 @@ TEST_F(Crd, RefusesWhatCannotWorkWithAReason) {
       {"/spec/managedBy", "me", kManagedByForm},
       {"/spec/cleanPodPolicy", "Some", "cleanPodPolicy"},
       {"/spec/successPolicy", "Rank1", "successPolicy"},
+      {"/spec/stallPolicy", {{"timeoutSeconds", 0}}, "stallPolicy.timeoutSeconds"},
       {"/spec/activeDeadlineSeconds", 0, "activeDeadlineSeconds"},
       {"/spec/ttlSecondsAfterFinished", -1, "ttlSecondsAfterFinished"},
       {"/spec/ndoes", 2, "ndoes"},
@@ -107,6 +108,7 @@ TEST_F(Crd, WritesDefaultsAndCarriesUnknownPodFieldsThrough) {
   EXPECT_EQ(made.body["spec"]["processesPerNode"], 1);
   EXPECT_EQ(made.body["spec"]["failurePolicy"]["maxRestarts"], 3);
   EXPECT_EQ(made.body["spec"]["failurePolicy"]["backoffSeconds"], 10);
+  EXPECT_EQ(made.body["spec"]["stallPolicy"]["timeoutSeconds"], 600);
   EXPECT_EQ(made.body["spec"]["successPolicy"], "AllRanks");
   EXPECT_EQ(made.body["spec"]["cleanPodPolicy"], "Running");
   EXPECT_EQ(made.body["spec"]["rendezvous"]["port"], 29500);
@@ -140,7 +142,8 @@ TEST_F(Crd, PoliciesMayChangeWhileTheJobRunsButNotItsManager) {
   ASSERT_EQ(create(valid()).status, 201);
   for (const Json& change :
        {Json{{"activeDeadlineSeconds", 60}}, Json{{"ttlSecondsAfterFinished", 0}}, Json{{"cleanPodPolicy", "All"}},
-        Json{{"successPolicy", "Rank0"}}, Json{{"activeDeadlineSeconds", nullptr}}}) {
+        Json{{"successPolicy", "Rank0"}}, Json{{"stallPolicy", {{"timeoutSeconds", 60}}}},
+        Json{{"activeDeadlineSeconds", nullptr}}}) {
     const Reply reply = patch("/j", {{"spec", change}});
     EXPECT_TRUE(reply.ok()) << change << reply.message();
   }

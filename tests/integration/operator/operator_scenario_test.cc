@@ -386,23 +386,29 @@ TEST_F(Scenario, AtRestNothingIsWritten) {
   EXPECT_EQ(quiet, 5) << "it writes at rest";
 }
 
+// Addresses of 127/8 are the machine's own, so a pod may have one that no other test uses.
+std::string own_address() {
+  return "127.77." + std::to_string(::getpid() / 250 % 250) + "." + std::to_string(1 + ::getpid() % 250);
+}
+
+Result<std::unique_ptr<HttpServer>> play_rank_0(const std::string& ip, const std::atomic<int64_t>& step) {
+  return HttpServer::start(ip, kDefaultMetricsPort, {{kStatusPath, [&step](const std::string&) {
+                                                        RankStatus said;
+                                                        said.world_size = 2;
+                                                        said.phase = "train";
+                                                        said.step = step;
+                                                        said.target_steps = 200;
+                                                        said.checkpoint_step = 30;
+                                                        said.loss = 0.5;
+                                                        said.samples_per_second = 100;
+                                                        return HttpResponse{200, "application/json", to_json(said)};
+                                                      }}});
+}
+
 TEST_F(Scenario, ProgressComesFromRankZero) {
-  // Addresses of 127/8 are the machine's own, so a pod may have one that no other test uses.
-  const std::string ip =
-      "127.77." + std::to_string(::getpid() / 250 % 250) + "." + std::to_string(1 + ::getpid() % 250);
+  const std::string ip = own_address();
   std::atomic<int64_t> step = 40;
-  auto rank =
-      HttpServer::start(ip, kDefaultMetricsPort, {{kStatusPath, [&](const std::string&) {
-                                                     RankStatus said;
-                                                     said.world_size = 2;
-                                                     said.phase = "train";
-                                                     said.step = step;
-                                                     said.target_steps = 200;
-                                                     said.checkpoint_step = 30;
-                                                     said.loss = 0.5;
-                                                     said.samples_per_second = 100;
-                                                     return HttpResponse{200, "application/json", to_json(said)};
-                                                   }}});
+  const auto rank = play_rank_0(ip, step);
   ASSERT_TRUE(rank) << rank.error().message;
   start_operator();
   create_job("j");
@@ -416,6 +422,63 @@ TEST_F(Scenario, ProgressComesFromRankZero) {
   step = 100;
   EXPECT_TRUE(eventually([&] { return status("j")["progress"]["step"] == 100; }));
   EXPECT_TRUE(eventually([&] { return operator_->metric("trainingjob_progress_ratio") == 0.5; }));
+}
+
+TEST_F(Scenario, AJobWhoseStepStandsStillIsStalledWhoeverLooksUntilItMoves) {
+  const std::string ip = own_address();
+  std::atomic<int64_t> step = 40;
+  auto rank = play_rank_0(ip, step);
+  ASSERT_TRUE(rank) << rank.error().message;
+  start_operator();
+  create_job("j", {{"stallPolicy", {{"timeoutSeconds", 2}}}});
+  create_job("silent", {{"stallPolicy", {{"timeoutSeconds", 1}}}});  // its image has no /statusz
+  set_group("silent", 0, running());
+  set_pod("j-0-1", running());
+  set_pod("j-0-0", running(ip));
+  expect_phase("j", "Stalled");
+  const auto stalled_since = [&] {
+    const Json all = status("j")["conditions"];
+    for (const Json& condition : all) {
+      if (condition["type"] == "Stalled") return condition["lastTransitionTime"].get<std::string>();
+    }
+    return std::string();
+  };
+  EXPECT_TRUE(has_condition("j", "Stalled", "True", "NoStep"));
+  EXPECT_TRUE(has_condition("j", "Running", "False"));
+  EXPECT_EQ(status("j")["progress"]["step"], 40);
+  const auto events = [&](const char* reason) {
+    const std::vector<std::string> all = event_reasons("j");
+    return std::count(all.begin(), all.end(), reason);
+  };
+  EXPECT_TRUE(eventually([&] { return events("Stalled") == 1; }));
+  EXPECT_EQ(operator_->metric("trainingjob_status_phase", {R"(phase="Stalled")"}), 1);
+  const std::string since = stalled_since();
+
+  // Another operator, which knows the status alone, stays with it; and sees the job move on.
+  kill_operator();
+  start_operator();
+  EXPECT_TRUE(eventually([&] { return operator_->logged("nothing to do in phase Stalled"); }));
+  EXPECT_EQ(stalled_since(), since);
+  EXPECT_EQ(events("Stalled"), 1);
+  step = 41;
+  EXPECT_TRUE(eventually([&] { return has_condition("j", "Running", "True", "Progressing"); })) << status("j").dump(1);
+  EXPECT_TRUE(has_condition("j", "Stalled", "False"));
+  EXPECT_TRUE(eventually([&] { return events("Progressing") == 1; }));
+  EXPECT_EQ(operator_->metric("trainingjob_recovery_seconds_count"), 0) << "a stall is no recovery";
+
+  // It stalls anew while nobody looks: the next operator asks rank 0, which does not answer any more.
+  kill_operator();
+  rank->reset();
+  start_operator();
+  expect_phase("j", "Stalled");
+  EXPECT_EQ(status("j")["progress"]["step"], 41);
+  EXPECT_EQ(status("j")["restarts"]["total"], 0);
+
+  // It may be patient while the job runs; and a job that tells no progress runs on.
+  ASSERT_TRUE(server_->call("PATCH", jobs() + "/j", {{"spec", {{"stallPolicy", {{"timeoutSeconds", 3600}}}}}}).ok());
+  expect_phase("j", "Running");
+  EXPECT_EQ(phase("silent"), "Running");
+  EXPECT_FALSE(has_condition("silent", "Stalled", "True"));
 }
 
 TEST_F(Scenario, OtherNamespacesAreLeftAlone) {
