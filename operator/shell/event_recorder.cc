@@ -36,13 +36,14 @@ bool EventSeries::may_create(const std::string& job_uid, SteadyTime steady) {
   return true;
 }
 
-EventSeries::Write EventSeries::series_write(Entry& entry, SteadyTime steady) {
+EventSeries::Write EventSeries::series_write(const Entry& entry, SteadyTime steady) {
+  Repeated& repeated = *entry.repeated;
   const Json series = {{"count", entry.count}, {"lastObservedTime", kube::to_micro_time(entry.last_observed)}};
-  Json whole = Json::parse(entry.body);
+  Json whole = Json::parse(repeated.body);
   whole["series"] = series;
-  entry.written = entry.count;
-  entry.last_write = steady;
-  return {.key = entry.key, .create = whole.dump(), .patch = Json{{"series", series}}.dump()};
+  repeated.written = entry.count;
+  repeated.last_write = steady;
+  return {.key = repeated.key, .create = whole.dump(), .patch = Json{{"series", series}}.dump()};
 }
 
 std::optional<EventSeries::Write> EventSeries::add(const Job& job, const EmitEvent& event, SystemTime now,
@@ -54,25 +55,26 @@ std::optional<EventSeries::Write> EventSeries::add(const Job& job, const EmitEve
     entry.last_observed = now;
     entry.last_steady = steady;
     if (entry.count > 2) return std::nullopt;
+    entry.repeated =
+        std::make_unique<Repeated>(Repeated{.key = {job.metadata.name_space, event_name(job, entry.first_observed)},
+                                            .body = event_body(job, event, source_, entry.first_observed)});
     return series_write(entry, steady);
   }
   if (!may_create(job.metadata.uid, steady)) return std::nullopt;
-  Entry entry;
-  entry.key = {job.metadata.name_space, event_name(job, now)};
-  entry.body = event_body(job, event, source_, now);
-  entry.last_observed = now;
-  entry.last_steady = entry.last_write = steady;
-  Write write{.key = entry.key, .create = entry.body, .patch = ""};
-  entries_.emplace(identity, std::move(entry));
-  return write;
+  entries_.emplace(identity,
+                   Entry{.first_observed = now, .last_observed = now, .last_steady = steady, .repeated = nullptr});
+  return Write{.key = {job.metadata.name_space, event_name(job, now)},
+               .create = event_body(job, event, source_, now),
+               .patch = ""};
 }
 
 std::vector<EventSeries::Write> EventSeries::tick(SteadyTime steady) {
   std::vector<Write> out;
   for (auto it = entries_.begin(); it != entries_.end();) {
-    Entry& entry = it->second;
+    const Entry& entry = it->second;
     const bool finished = steady - entry.last_steady >= kFinish;
-    const bool due = entry.count > entry.written && (finished || steady - entry.last_write >= kRefresh);
+    const bool due = entry.repeated != nullptr && entry.count > entry.repeated->written &&
+                     (finished || steady - entry.repeated->last_write >= kRefresh);
     if (due) out.push_back(series_write(entry, steady));
     it = finished ? entries_.erase(it) : std::next(it);
   }

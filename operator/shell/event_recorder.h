@@ -43,14 +43,19 @@ class EventSeries {
   size_t size() const { return entries_.size(); }
 
  private:
-  struct Entry {
+  // The Event of a series. Most events happen once: thousands of them wait for their six minutes to pass without it.
+  struct Repeated {
     kube::ObjectKey key;
     std::string body;
-    int count = 1;
     int written = 1;
+    SteadyTime last_write{};
+  };
+  struct Entry {
+    int count = 1;
+    SystemTime first_observed{};
     SystemTime last_observed{};
     SteadyTime last_steady{};
-    SteadyTime last_write{};
+    std::unique_ptr<Repeated> repeated;  // null: it happened once
   };
   struct Bucket {
     double tokens = kBurst;
@@ -58,7 +63,7 @@ class EventSeries {
   };
 
   bool may_create(const std::string& job_uid, SteadyTime steady);
-  static Write series_write(Entry& entry, SteadyTime steady);
+  static Write series_write(const Entry& entry, SteadyTime steady);
 
   const EventSource source_;
   std::unordered_map<std::string, Entry> entries_;   // by all that makes two events the same
