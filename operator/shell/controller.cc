@@ -56,6 +56,7 @@ void Controller::work(const std::stop_token& stop) {
     } catch (const std::exception& error) {  // the boundary of a reconcile: one broken job must not stop the others
       log_.error("a reconcile failed",
                  {{"namespace", key->name_space}, {"trainingjob", key->name}, {"error", error.what()}});
+      parts_.metrics->panicked();
       done = {Result::kError, std::chrono::milliseconds(0)};
     }
     const char* result = "success";

@@ -78,6 +78,9 @@ Metrics::Metrics(const std::shared_ptr<prometheus::Registry>& registry)
       reconcile_errors_(counter(*registry, "controller_runtime_reconcile_errors_total",
                                 "Total number of reconciliation errors per controller.")
                             .Add(controller_labels())),
+      reconcile_panics_(counter(*registry, "controller_runtime_reconcile_panics_total",
+                                "Total number of reconciliation panics (exceptions) per controller.")
+                            .Add(controller_labels())),
       reconcile_time_(histogram(*registry, "controller_runtime_reconcile_time_seconds",
                                 "Length of time per reconciliation per controller.")
                           .Add(controller_labels(), reconcile_buckets())),
@@ -128,6 +131,8 @@ void Metrics::reconciled(const std::string& result, kube::Seconds took) {
   if (result == "error") reconcile_errors_.Increment();
   reconcile_time_.Observe(took.count());
 }
+
+void Metrics::panicked() { reconcile_panics_.Increment(); }
 
 void Metrics::set_workers(int workers) { max_concurrent_.Set(workers); }
 

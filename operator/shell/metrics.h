@@ -32,6 +32,7 @@ class Metrics final : public kube::QueueObserver {
 
   // result: success, error, requeue or requeue_after.
   void reconciled(const std::string& result, kube::Seconds took);
+  void panicked();  // a reconcile ended with an exception
   void set_workers(int workers);
   void worker_busy(bool busy);
 
@@ -55,6 +56,7 @@ class Metrics final : public kube::QueueObserver {
 
   prometheus::Family<prometheus::Counter>& reconcile_total_;
   prometheus::Counter& reconcile_errors_;
+  prometheus::Counter& reconcile_panics_;
   prometheus::Histogram& reconcile_time_;
   prometheus::Gauge& max_concurrent_;
   prometheus::Gauge& active_;

@@ -41,6 +41,7 @@ TEST_F(MetricsTest, HasControllerRuntimesNamesAndLabelsFromTheStart) {
        {R"(controller_runtime_reconcile_total{controller="trainingjob",result="success"} 0)",
         R"(controller_runtime_reconcile_total{controller="trainingjob",result="requeue_after"} 0)",
         R"(controller_runtime_reconcile_errors_total{controller="trainingjob"} 0)",
+        R"(controller_runtime_reconcile_panics_total{controller="trainingjob"} 0)",
         R"(controller_runtime_reconcile_time_seconds_count{controller="trainingjob"} 0)",
         R"(workqueue_depth{controller="trainingjob",name="trainingjob",priority="0"} 0)",
         R"(workqueue_adds_total{controller="trainingjob",name="trainingjob"} 0)",
@@ -54,6 +55,7 @@ TEST_F(MetricsTest, HasControllerRuntimesNamesAndLabelsFromTheStart) {
 TEST_F(MetricsTest, CountsReconcilesAndTheQueue) {
   metrics_->reconciled("success", kube::Seconds(0.01));
   metrics_->reconciled("error", kube::Seconds(0.02));
+  metrics_->panicked();
   metrics_->set_workers(4);
   metrics_->worker_busy(true);
   metrics_->on_add(3);
@@ -61,6 +63,7 @@ TEST_F(MetricsTest, CountsReconcilesAndTheQueue) {
   const std::string all = text();
   for (const char* line : {R"(controller_runtime_reconcile_total{controller="trainingjob",result="error"} 1)",
                            R"(controller_runtime_reconcile_errors_total{controller="trainingjob"} 1)",
+                           R"(controller_runtime_reconcile_panics_total{controller="trainingjob"} 1)",
                            R"(controller_runtime_reconcile_time_seconds_bucket{controller="trainingjob",le="0.01"} 1)",
                            R"(controller_runtime_max_concurrent_reconciles{controller="trainingjob"} 4)",
                            R"(controller_runtime_active_workers{controller="trainingjob"} 1)",
