@@ -1,15 +1,13 @@
 // oarlock-crystals: writes crystals whose property is known, as an extended XYZ file.
-#include <CLI/CLI.hpp>
 #include <fstream>
-#include <iostream>
 #include <map>
 
-#include "common/error.h"
 #include "trainer/tasks/comformer/generator/crystal_generator.h"
+#include "trainer/tasks/generator/generator_program.h"
 
 int main(int argc, char** argv) {
   using oarlock::CrystalFamily;
-  CLI::App app("Writes crystals whose property is known, as extended XYZ, to train comformer on");
+  CLI::App app("Write crystals whose property is known, as extended XYZ, to train comformer on.", "oarlock-crystals");
   std::string path;
   std::string target = "formation_energy_per_atom";
   CrystalFamily family = CrystalFamily::kTriclinic;
@@ -22,18 +20,13 @@ int main(int argc, char** argv) {
   app.add_option("--family", family, "triclinic: without noise; cubic: with as much as ComFormer's own example")
       ->transform(CLI::CheckedTransformer(std::map<std::string, CrystalFamily>{{"triclinic", CrystalFamily::kTriclinic},
                                                                                {"cubic", CrystalFamily::kCubic}}));
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const bool asked = error.get_exit_code() == 0;
-    app.exit(error);
-    return oarlock::to_int(asked ? oarlock::ExitCode::kOk : oarlock::ExitCode::kUsage);
-  }
-  std::ofstream out(path);
-  for (int64_t i = 0; i < count && out; ++i)
-    out << oarlock::extxyz_frame(oarlock::generated_crystal(family, i, seed), target);
-  out.close();
-  if (out) return oarlock::to_int(oarlock::ExitCode::kOk);
-  std::cerr << path << ": cannot be written\n";
-  return oarlock::to_int(oarlock::ExitCode::kIoErr);
+  app.footer("example:\n  oarlock-crystals crystals.extxyz --count 600 --seed 1");
+  return oarlock::run_generator(app, argc, argv, [&]() -> oarlock::Result<void> {
+    std::ofstream out(path);
+    for (int64_t i = 0; i < count && out; ++i)
+      out << oarlock::extxyz_frame(oarlock::generated_crystal(family, i, seed), target);
+    out.close();
+    if (!out) return oarlock::fail(oarlock::ExitCode::kIoErr, path + ": cannot be written");
+    return {};
+  });
 }
