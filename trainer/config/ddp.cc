@@ -15,6 +15,10 @@ void describe(PowerSgdConfig& config, Fields& fields) {
   fields.field("orthogonalization_epsilon", config.orthogonalization_epsilon, at_least(0),
                "added to the norm of a column that may be zero");
   fields.field("random_seed", config.random_seed, from_to(0, 4294967295.0), "of the first factors");
+  fields.field("save_state", config.save_state,
+               "what it keeps from step to step goes into checkpoints, so that a resumed run has the bits of an "
+               "undisturbed one: with use_error_feedback as many bytes as the gradients of all ranks, which rank 0 "
+               "gathers at each save. false: a resumed run begins with plain averaging");
   // Buckets are rebuilt after the first step, so there is nothing to carry over before the third.
   if ((config.use_error_feedback || config.warm_start) && config.start_iteration <= 1) {
     fields.problem("start_powerSGD_iter", "must be above 1 with use_error_feedback or warm_start");

@@ -17,6 +17,7 @@ struct PowerSgdConfig {
   bool warm_start = true;
   double orthogonalization_epsilon = 0;
   int64_t random_seed = 0;
+  bool save_state = true;
 };
 
 struct DdpConfig {

@@ -33,7 +33,8 @@ class CompressHook final : public c10d::CommHookInterface {
 std::unique_ptr<c10d::CommHookInterface> make_comm_hook(const DdpConfig& config,
                                                         const c10::intrusive_ptr<c10d::ProcessGroup>& group,
                                                         at::Device device, int64_t gradient_bytes,
-                                                        const std::function<void()>& waiting) {
+                                                        const std::function<void()>& waiting,
+                                                        const std::shared_ptr<PowerSgdState>& powersgd) {
   switch (config.comm_hook) {
     case CommHook::kNone:
       if (device.is_cuda() || !AverageHook::is_for(gradient_bytes)) return nullptr;
@@ -43,7 +44,7 @@ std::unique_ptr<c10d::CommHookInterface> make_comm_hook(const DdpConfig& config,
     case CommHook::kBf16:
       return std::make_unique<CompressHook>(at::kBFloat16, group);
     case CommHook::kPowerSgd:
-      return std::make_unique<PowerSgdHook>(config.powersgd, group);
+      return std::make_unique<PowerSgdHook>(powersgd, group);
   }
   return nullptr;
 }

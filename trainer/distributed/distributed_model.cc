@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/distributed/c10d/logger.hpp>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <algorithm>
 #include <limits>
@@ -12,7 +11,10 @@
 
 #include "trainer/distributed/comm_hook.h"
 #include "trainer/distributed/failure.h"
+#include "trainer/distributed/powersgd_state.h"
 #include "trainer/distributed/reducer_compat.h"
+#include "trainer/distributed/reduction_state.h"
+#include "trainer/distributed/resumable_reducer.h"
 #include "trainer/distributed/sync_batch_norm.h"
 
 namespace oarlock {
@@ -21,6 +23,15 @@ namespace {
 std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
   std::vector<at::Tensor> out;
   for (const NamedTensor& item : named) out.push_back(item.tensor.detach());
+  return out;
+}
+
+int64_t cap(const DdpConfig& config) { return static_cast<int64_t>(config.bucket_cap_mb * 1024 * 1024); }
+int64_t first_cap(const DdpConfig& config) { return std::min<int64_t>(cap(config), c10d::kDefaultFirstBucketBytes); }
+
+std::vector<std::string> names_of(const std::vector<NamedTensor>& named) {
+  std::vector<std::string> out;
+  for (const NamedTensor& item : named) out.push_back(item.name);
   return out;
 }
 
@@ -87,29 +98,43 @@ Result<void> DistributedModel::verify_against_rank_0() const {
   return group_.agree(result);
 }
 
-void DistributedModel::build_reducer() {
-  std::vector<at::Tensor> trainable;
-  std::unordered_map<size_t, std::string> names;
-  for (const NamedTensor& parameter : parameters_) {
-    if (!parameter.tensor.requires_grad()) continue;
-    names[trainable.size()] = parameter.name;
-    trainable.push_back(parameter.tensor);
-    traffic_.bytes += static_cast<int64_t>(parameter.tensor.nbytes());
-  }
-  if (trainable.empty()) return;
-  const auto cap = static_cast<int64_t>(config_.bucket_cap_mb * 1024 * 1024);
-  const int64_t first_cap = std::min<int64_t>(cap, c10d::kDefaultFirstBucketBytes);
+std::vector<NamedTensor> DistributedModel::trained() const {
+  std::vector<NamedTensor> out;
+  for (const NamedTensor& parameter : parameters_)
+    if (parameter.tensor.requires_grad()) out.push_back(parameter);
+  return out;
+}
+
+std::vector<std::vector<size_t>> DistributedModel::first_buckets(const std::vector<at::Tensor>& trained) const {
   // Where buckets are rebuilt in the order in which gradients become ready, after the first backward, one bucket per
   // type is enough until then.
   const bool rebuilt_later = config_.static_graph || !config_.find_unused_parameters;
   const std::vector<size_t> limits =
       rebuilt_later ? std::vector<size_t>{std::numeric_limits<int64_t>::max()}
-                    : std::vector<size_t>{static_cast<size_t>(first_cap), static_cast<size_t>(cap)};
-  auto buckets = std::get<0>(
-      c10d::compute_bucket_assignment_by_size(trainable, limits, std::vector<bool>(trainable.size(), false)));
+                    : std::vector<size_t>{static_cast<size_t>(first_cap(config_)), static_cast<size_t>(cap(config_))};
+  auto buckets =
+      std::get<0>(c10d::compute_bucket_assignment_by_size(trained, limits, std::vector<bool>(trained.size(), false)));
   std::reverse(buckets.begin(), buckets.end());
-  reducer_ = make_reducer(trainable, buckets, group_.c10d(), names,
-                          {cap, first_cap, config_.find_unused_parameters, config_.gradient_as_bucket_view});
+  return buckets;
+}
+
+// `before`: to go on as that one. A reducer that is there goes first, with its buckets' memory.
+void DistributedModel::build_reducer(const LearnedReduction* before) {
+  logger_.reset();
+  reducer_.reset();
+  std::vector<at::Tensor> trainable;
+  std::unordered_map<size_t, std::string> names;
+  traffic_.bytes = 0;
+  for (const NamedTensor& parameter : trained()) {
+    names[trainable.size()] = parameter.name;
+    trainable.push_back(parameter.tensor);
+    traffic_.bytes += static_cast<int64_t>(parameter.tensor.nbytes());
+  }
+  if (trainable.empty()) return;
+  const auto buckets = before != nullptr ? before->buckets : first_buckets(trainable);
+  reducer_ =
+      make_reducer(trainable, buckets, group_.c10d(), names,
+                   {cap(config_), first_cap(config_), config_.find_unused_parameters, config_.gradient_as_bucket_view});
   logger_ = std::make_shared<c10d::Logger>(reducer_);
   reducer_->set_logger(logger_);
   const std::vector<int> device_ids =
@@ -121,8 +146,18 @@ void DistributedModel::build_reducer() {
     reducer_->set_static_graph();
     logger_->set_static_graph();
   }
-  if (auto hook = make_comm_hook(config_, group_.c10d(), group_.device(), traffic_.bytes, waiting_))
+  if (before != nullptr) reducer_->go_on(*before);
+  if (config_.comm_hook == CommHook::kPowerSgd && !powersgd_)
+    powersgd_ = std::make_shared<PowerSgdState>(config_.powersgd);
+  if (auto hook = make_comm_hook(config_, group_.c10d(), group_.device(), traffic_.bytes, waiting_, powersgd_))
     reducer_->register_comm_hook(std::move(hook));
+}
+
+// Once, after the first step, or the second one of a static graph.
+void DistributedModel::rebuild_buckets() {
+  if (!reducer_->rebuild_buckets()) return;
+  traffic_.buckets = static_cast<int64_t>(logger_->get_bucket_sizes().size());
+  if (powersgd_) powersgd_->buckets_changed();
 }
 
 at::Tensor DistributedModel::forward(const std::function<at::Tensor()>& compute_loss) {
@@ -135,7 +170,7 @@ at::Tensor DistributedModel::forward(const std::function<at::Tensor()>& compute_
     logger_->set_runtime_stats_and_log();
     reducer_->prepare_for_forward();
   }
-  if (reducer_->rebuild_buckets()) traffic_.buckets = static_cast<int64_t>(logger_->get_bucket_sizes().size());
+  rebuild_buckets();
   if (buffers_are_stale_ && config_.broadcast_buffers) broadcast_buffers();
   at::Tensor loss = compute_loss();
   buffers_are_stale_ = synchronize;
@@ -196,6 +231,77 @@ void DistributedModel::broadcast_buffers() {
 // Undefined rather than zero: the reducer then writes the mean into its bucket without reading the old gradient.
 void DistributedModel::clear_gradients() {
   for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad() = at::Tensor();
+}
+
+// ---- what a checkpoint holds of the averaging ----------------------------------------------------------------------
+
+void DistributedModel::settle_reduction() {
+  if (!reducer_) return;
+  rebuild_buckets();  // as the next forward would
+  if (!config_.static_graph || !delayed_reduction_queued_ || !learned_.empty()) return;
+  const LearnedReduction own = reducer_->learned();
+  for (const std::string& text : group_.gather(nlohmann::json{own.uses, own.used}.dump())) {
+    const nlohmann::json lists = nlohmann::json::parse(text);
+    learned_.push_back({.buckets = {}, .rebuilt = false, .uses = lists[0], .used = lists[1]});
+  }
+}
+
+bool DistributedModel::reduction_needs_all_ranks() const {
+  return powersgd_ && config_.powersgd.save_state && !powersgd_->errors.empty();
+}
+
+ReductionState DistributedModel::reduction_state() const {
+  if (!reducer_) return {};
+  std::vector<LearnedReduction> learned = learned_;
+  learned.resize(static_cast<size_t>(group_.world_size()));
+  const LearnedReduction own = reducer_->learned();
+  learned[0].buckets = own.buckets;
+  learned[0].rebuilt = own.rebuilt;
+  ReductionState out{.values = reduction_values(learned, names_of(trained()), config_), .tensors = {}};
+  if (powersgd_ && config_.powersgd.save_state) {
+    out.values[kPowerSgdValues] = powersgd_->values();
+    out.tensors = powersgd_->save(group_);
+  }
+  return out;
+}
+
+std::string DistributedModel::keep_what_fits(ReductionState& saved, int world_size) const {
+  const bool had_memory = saved.values.is_object() && saved.values.contains(kPowerSgdValues);
+  std::string why;
+  try {
+    if (!reducer_ || world_size != group_.world_size()) {
+      saved.values = nullptr;
+      why = fmt::format("{} ranks trained, now there are {}", world_size, group_.world_size());
+    } else if (!learned_from(saved.values, names_of(trained()), config_, 0, world_size)) {
+      saved.values = nullptr;
+      why = had_memory ? "gradients are put into other buckets now" : "the checkpoint has nothing of it";
+    } else if (!had_memory) {
+      why = "the checkpoint has nothing of it";
+    } else if (!powersgd_) {
+      why = "ddp.comm_hook has been changed";
+    } else {
+      why = powersgd_->misfit(saved.values[kPowerSgdValues], saved.tensors, world_size);
+    }
+  } catch (const nlohmann::json::exception& error) {
+    saved.values = nullptr;
+    why = fmt::format("the checkpoint's state of it is not what this version writes: {}", error.what());
+  }
+  if (!why.empty() && saved.values.is_object()) saved.values.erase(kPowerSgdValues);
+  return powersgd_ || had_memory ? why : "";
+}
+
+void DistributedModel::restore_reduction(const ReductionState& saved) {
+  const std::optional<LearnedReduction> before =
+      learned_from(saved.values, names_of(trained()), config_, group_.rank(), group_.world_size());
+  if (!before) return;
+  build_reducer(&*before);
+  delayed_reduction_queued_ = !before->uses.empty();
+  if (!powersgd_ || !saved.values.contains(kPowerSgdValues)) return;
+  std::vector<at::TensorOptions> like;
+  const std::vector<NamedTensor> parameters = trained();
+  for (const std::vector<size_t>& bucket : before->buckets)
+    like.push_back(parameters.at(bucket.at(0)).tensor.options().requires_grad(false));
+  powersgd_->restore(saved.values[kPowerSgdValues], saved.tensors, group_, like);
 }
 
 }  // namespace oarlock

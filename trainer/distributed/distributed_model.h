@@ -17,10 +17,14 @@
 
 namespace c10d {
 class Logger;
-class Reducer;
 }  // namespace c10d
 
 namespace oarlock {
+
+class PowerSgdState;
+class ResumableReducer;
+struct LearnedReduction;
+struct ReductionState;
 
 // What one synchronised backward pass sends.
 struct GradientTraffic {
@@ -71,6 +75,19 @@ class DistributedModel {
 
   void clear_gradients();
 
+  // ---- what a checkpoint holds of the averaging (reduction_state.h) ----
+
+  // Called by all ranks between two steps, before reduction_state().
+  void settle_reduction();
+  // Called by rank 0; by all ranks, where it holds what only they have.
+  ReductionState reduction_state() const;
+  bool reduction_needs_all_ranks() const;
+  // On rank 0: takes out of `saved`, which a run of so many ranks left, what this one cannot go on with. Empty, or why
+  // PowerSGD begins afresh.
+  std::string keep_what_fits(ReductionState& saved, int world_size) const;
+  // Called by all ranks before the first forward(), with what has been kept; the tensors on rank 0.
+  void restore_reduction(const ReductionState& saved);
+
   torch::nn::Module& module() { return *module_; }
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
   std::vector<NamedTensor> buffers() const { return unique_buffers(*module_); }
@@ -80,7 +97,10 @@ class DistributedModel {
   DistributedModel(std::shared_ptr<torch::nn::Module> module, const RankGroup& group, const DdpConfig& config,
                    std::function<void()> waiting);
   Result<void> verify_against_rank_0() const;
-  void build_reducer();
+  std::vector<NamedTensor> trained() const;
+  std::vector<std::vector<size_t>> first_buckets(const std::vector<at::Tensor>& trained) const;
+  void build_reducer(const LearnedReduction* before = nullptr);
+  void rebuild_buckets();
   void check_all_were_reduced() const;
 
   std::shared_ptr<torch::nn::Module> module_;
@@ -88,8 +108,10 @@ class DistributedModel {
   DdpConfig config_;
   std::function<void()> waiting_;
   std::vector<NamedTensor> parameters_;
-  std::shared_ptr<c10d::Reducer> reducer_;  // null in a world of one, or where nothing is trainable
+  std::shared_ptr<ResumableReducer> reducer_;  // null in a world of one, or where nothing is trainable
   std::shared_ptr<c10d::Logger> logger_;
+  std::shared_ptr<PowerSgdState> powersgd_;  // null without it
+  std::vector<LearnedReduction> learned_;    // of each rank; of a static graph, once it is known
   GradientTraffic traffic_;
   bool synchronize_ = true;
   bool buffers_are_stale_ = true;          // require_forward_param_sync of distributed.py

@@ -49,13 +49,13 @@ void copy_back(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-PowerSgdHook::PowerSgdHook(const PowerSgdConfig& config, c10::intrusive_ptr<c10d::ProcessGroup> group)
-    : config_(config), group_(std::move(group)), random_(static_cast<uint32_t>(config.random_seed)) {}
+PowerSgdHook::PowerSgdHook(std::shared_ptr<PowerSgdState> state, c10::intrusive_ptr<c10d::ProcessGroup> group)
+    : state_(std::move(state)), config_(state_->config), group_(std::move(group)) {}
 
 c10::intrusive_ptr<c10::ivalue::Future> PowerSgdHook::runHook(c10d::GradBucket& bucket) {
   const at::NoGradGuard no_grad;
-  const bool plain = iteration_ < config_.start_iteration;
-  if (bucket.isLast()) ++iteration_;
+  const bool plain = state_->iteration < config_.start_iteration;
+  if (bucket.isLast()) ++state_->iteration;
   if (plain) {
     std::vector<at::Tensor> tensors = {bucket.getBufferRef().div_(group_->getSize())};
     return group_->allreduce(tensors)->getFuture();
@@ -74,7 +74,8 @@ void PowerSgdHook::compress(c10d::GradBucket& bucket) {
   at::Tensor& buffer = bucket.getBufferRef();
   at::Tensor before;
   if (config_.use_error_feedback) {
-    if (const auto error = errors_.find(bucket.getIndex()); error != errors_.end()) buffer.add_(error->second);
+    if (const auto error = state_->errors.find(bucket.getIndex()); error != state_->errors.end())
+      buffer.add_(error->second);
     before = buffer.clone();
   }
   std::vector<at::Tensor> matrices;
@@ -94,7 +95,7 @@ void PowerSgdHook::compress(c10d::GradBucket& bucket) {
                                                               : at::cat(flat_others)};
   const auto others_reduced = flat_others.empty() ? nullptr : group_->allreduce(uncompressed);
   if (!compressed.empty()) {
-    Factors& factors = factors_.at(bucket.getIndex());
+    PowerSgdState::Factors& factors = state_->factors.at(bucket.getIndex());
     std::vector<at::Tensor> p = {factors.p};
     group_->allreduce(p)->wait();
     for (const Matrix& matrix : compressed) {
@@ -110,8 +111,8 @@ void PowerSgdHook::compress(c10d::GradBucket& bucket) {
     others_reduced->wait();
     copy_back(uncompressed[0].div_(group_->getSize()), others);
   }
-  if (config_.use_error_feedback) errors_[bucket.getIndex()] = before.sub_(buffer);
-  if (!config_.warm_start) factors_.clear();
+  if (config_.use_error_feedback) state_->errors[bucket.getIndex()] = before.sub_(buffer);
+  if (!config_.warm_start) state_->factors.clear();
 }
 
 int64_t PowerSgdHook::rank_of(const at::Tensor& matrix) const {
@@ -132,12 +133,11 @@ std::vector<PowerSgdHook::Matrix> PowerSgdHook::lay_out(const std::vector<at::Te
     p_size += matrix.size(0) * rank_of(matrix);
     q_size += matrix.size(1) * rank_of(matrix);
   }
-  fresh = !config_.warm_start || !factors_.contains(bucket);
-  if (fresh) {
-    const auto options = matrices.front().options();
-    factors_[bucket] = {at::empty({p_size}, options), at::empty({q_size}, options)};
-  }
-  const Factors& factors = factors_.at(bucket);
+  fresh = !config_.warm_start || !state_->factors.contains(bucket);
+  const auto options = matrices.front().options();
+  PowerSgdState::Factors& factors = state_->factors[bucket];
+  if (fresh) factors.q = at::empty({q_size}, options);
+  if (!factors.p.defined()) factors.p = at::empty({p_size}, options);
   std::vector<Matrix> out;
   int64_t p_begin = 0;
   int64_t q_begin = 0;
@@ -157,7 +157,7 @@ std::vector<PowerSgdHook::Matrix> PowerSgdHook::lay_out(const std::vector<at::Te
 void PowerSgdHook::start_from(const std::vector<Matrix>& matrices, bool fresh) {
   if (matrices.empty()) return;
   if (fresh) {
-    at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(next_seed());
+    at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(state_->next_seed());
     for (const Matrix& matrix : matrices) {
       matrix.q.copy_(at::randn(matrix.q.sizes(), generator, matrix.q.options().device(at::kCPU)));
       orthogonalize(matrix.q);
@@ -173,16 +173,6 @@ void PowerSgdHook::orthogonalize(const at::Tensor& matrix) const {
     gram_schmidt(matrix, config_.orthogonalization_epsilon);
   } else {
     matrix.copy_(std::get<0>(at::linalg_qr(matrix)));
-  }
-}
-
-// numpy.random.RandomState.randint(1_000_000_000): masked rejection of 32-bit numbers.
-uint64_t PowerSgdHook::next_seed() {
-  constexpr uint32_t kBelow = 1'000'000'000;
-  constexpr uint32_t kMask = (1U << 30) - 1;
-  for (;;) {
-    const auto candidate = static_cast<uint32_t>(random_()) & kMask;
-    if (candidate < kBelow) return candidate;
   }
 }
 

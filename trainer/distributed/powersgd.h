@@ -5,19 +5,17 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include <cstdint>
-#include <map>
-#include <random>
+#include <memory>
 #include <vector>
 
-#include "trainer/config/ddp.h"
+#include "trainer/distributed/powersgd_state.h"
 
 namespace oarlock {
 
-// Its state (factors, what compression lost so far) is this rank's own and not in checkpoints: a resumed run starts
-// with plain averaging again, for start_powerSGD_iter steps.
 class PowerSgdHook final : public c10d::CommHookInterface {
  public:
-  PowerSgdHook(const PowerSgdConfig& config, c10::intrusive_ptr<c10d::ProcessGroup> group);
+  // The state is of this reducer's buckets.
+  PowerSgdHook(std::shared_ptr<PowerSgdState> state, c10::intrusive_ptr<c10d::ProcessGroup> group);
 
   // Blocks until the factors of the bucket are reduced: with chained futures the ranks' collectives could be called in
   // different orders, which Gloo matches by order.
@@ -25,15 +23,10 @@ class PowerSgdHook final : public c10d::CommHookInterface {
   at::Tensor parseHookResult(const c10::IValue& result) override;
 
  private:
-  // Of one bucket, flat, so that one collective takes all of its matrices.
-  struct Factors {
-    at::Tensor p;
-    at::Tensor q;
-  };
   struct Matrix {
     at::Tensor gradient;  // [n, m], a view of the bucket
-    at::Tensor p;         // [n, rank], a view of Factors::p
-    at::Tensor q;         // [m, rank], a view of Factors::q
+    at::Tensor p;         // [n, rank], a view of the bucket's factors
+    at::Tensor q;         // [m, rank], a view of the bucket's factors
   };
 
   int64_t rank_of(const at::Tensor& matrix) const;
@@ -42,14 +35,10 @@ class PowerSgdHook final : public c10d::CommHookInterface {
   void start_from(const std::vector<Matrix>& matrices, bool fresh);
   void orthogonalize(const at::Tensor& matrix) const;
   void compress(c10d::GradBucket& bucket);
-  uint64_t next_seed();
 
-  PowerSgdConfig config_;
+  std::shared_ptr<PowerSgdState> state_;
+  const PowerSgdConfig& config_;  // of the state
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
-  std::mt19937 random_;  // numpy.random.RandomState's generator
-  int64_t iteration_ = 0;
-  std::map<size_t, at::Tensor> errors_;  // by bucket
-  std::map<size_t, Factors> factors_;    // by bucket
 };
 
 }  // namespace oarlock

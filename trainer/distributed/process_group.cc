@@ -1,6 +1,7 @@
 #include "trainer/distributed/process_group.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -93,6 +94,29 @@ Result<std::string> RankGroup::broadcast(const Result<std::string>& result) cons
   message = nlohmann::json::parse(broadcast(message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
   if (message.contains("value")) return message["value"].get<std::string>();
   return fail(static_cast<ExitCode>(message["code"].get<int>()), message["message"].get<std::string>());
+}
+
+std::vector<at::Tensor> RankGroup::gather_at_rank_0(const at::Tensor& tensor) const {
+  if (!group_) return {tensor};
+  std::vector<at::Tensor> input = {tensor};
+  std::vector<std::vector<at::Tensor>> outputs;
+  if (rank() == 0) {
+    outputs.emplace_back();
+    for (int from = 0; from < world_size(); ++from) outputs[0].push_back(at::empty_like(tensor));
+  }
+  wait(group_->gather(outputs, input));
+  return outputs.empty() ? std::vector<at::Tensor>{} : std::move(outputs[0]);
+}
+
+void RankGroup::scatter_from_rank_0(at::Tensor out, std::vector<at::Tensor> tensors) const {
+  if (!group_) {
+    out.copy_(tensors.at(0));
+    return;
+  }
+  std::vector<at::Tensor> output = {std::move(out)};
+  std::vector<std::vector<at::Tensor>> inputs;
+  if (rank() == 0) inputs.push_back(std::move(tensors));
+  wait(group_->scatter(output, inputs));
 }
 
 Result<void> RankGroup::agree(const Result<void>& result) const {

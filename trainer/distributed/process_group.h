@@ -43,6 +43,11 @@ class RankGroup {
   // Rank 0's result, its error included; the result of the others is not looked at.
   Result<std::string> broadcast(const Result<std::string>& result) const;
 
+  // Each rank's tensor, by rank, on rank 0; nothing on the others. All are of one shape and type.
+  std::vector<at::Tensor> gather_at_rank_0(const at::Tensor& tensor) const;
+  // The other way: into `out` what rank 0 has for this rank; the `tensors` of other ranks are not looked at.
+  void scatter_from_rank_0(at::Tensor out, std::vector<at::Tensor> tensors) const;
+
   // The first failing rank's error on every rank, so that all stop together. On the failing rank its own.
   Result<void> agree(const Result<void>& result) const;
 

@@ -1,16 +1,16 @@
 #include "trainer/distributed/reducer_compat.h"
 
-#include <torch/csrc/distributed/c10d/reducer.hpp>
+#include "trainer/distributed/resumable_reducer.h"
 
 namespace oarlock {
 
-std::shared_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& parameters,
-                                            const std::vector<std::vector<size_t>>& bucket_indices,
-                                            const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-                                            const std::unordered_map<size_t, std::string>& parameter_names,
-                                            const ReducerOptions& options) {
+std::shared_ptr<ResumableReducer> make_reducer(const std::vector<at::Tensor>& parameters,
+                                               const std::vector<std::vector<size_t>>& bucket_indices,
+                                               const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                                               const std::unordered_map<size_t, std::string>& parameter_names,
+                                               const ReducerOptions& options) {
   // LibTorch 2.11: twelve arguments.
-  return std::make_shared<c10d::Reducer>(
+  return std::make_shared<ResumableReducer>(
       parameters, bucket_indices, group,
       /*expect_sparse_gradients=*/std::vector<bool>(parameters.size(), false), options.bucket_bytes_cap,
       options.find_unused_parameters, options.gradient_as_bucket_view, parameter_names, options.first_bucket_bytes_cap,

@@ -9,11 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
-namespace c10d {
-class Reducer;
-}
-
 namespace oarlock {
+
+class ResumableReducer;
 
 struct ReducerOptions {
   int64_t bucket_bytes_cap = 0;
@@ -24,10 +22,10 @@ struct ReducerOptions {
 
 // `bucket_indices` as c10d::compute_bucket_assignment_by_size gives them, already reversed: the first bucket is the
 // first to be ready in the backward pass.
-std::shared_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& parameters,
-                                            const std::vector<std::vector<size_t>>& bucket_indices,
-                                            const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-                                            const std::unordered_map<size_t, std::string>& parameter_names,
-                                            const ReducerOptions& options);
+std::shared_ptr<ResumableReducer> make_reducer(const std::vector<at::Tensor>& parameters,
+                                               const std::vector<std::vector<size_t>>& bucket_indices,
+                                               const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                                               const std::unordered_map<size_t, std::string>& parameter_names,
+                                               const ReducerOptions& options);
 
 }  // namespace oarlock

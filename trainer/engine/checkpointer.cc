@@ -16,9 +16,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr char kTask[] = "task";
+constexpr char kTask[] = "task";  // these are in state.json's extra
 constexpr char kSeed[] = "seed";
 constexpr char kBest[] = "best";
+constexpr char kReduction[] = "reduction";  // and a file of tensors
 constexpr auto kHighWaterInterval = std::chrono::milliseconds(500);
 
 TensorMap model_tensors(DistributedModel& model) {
@@ -79,11 +80,12 @@ const TensorMap& tensors_of(const Checkpoint& checkpoint, std::string_view secti
 std::string name_of(const Stateful& part) { return std::string(part.section()); }
 
 // What they need besides the tensors.
-std::string for_other_ranks(const CheckpointState& state) {
+std::string for_other_ranks(const CheckpointState& state, const Json& reduction) {
   return Json{{"step", state.step},
               {"epoch", state.epoch},
               {"epoch_samples", state.epoch_samples},
-              {"sections", state.sections}}
+              {"sections", state.sections},
+              {kReduction, reduction}}
       .dump();
 }
 
@@ -151,10 +153,11 @@ Result<std::string> Checkpointer::load_newest(DistributedModel& model, const std
   });
   if (!loaded) return tl::make_unexpected(loaded.error());
   warn_of_sections(*checkpoint, parts);
+  keep_reduction(*checkpoint, model);
   restore_marks(*checkpoint, *search);
   telemetry_.checkpoint_restored(state.step, folder_, seconds_between(begin, clock_.steady()),
                                  high_water_step_ - state.step);
-  return for_other_ranks(state);
+  return for_other_ranks(state, reduction_.values);
 }
 
 Result<std::string> Checkpointer::load_best(DistributedModel& model, const std::vector<Stateful*>& parts) {
@@ -163,7 +166,7 @@ Result<std::string> Checkpointer::load_best(DistributedModel& model, const std::
   const Result<Checkpoint> checkpoint = read_checkpoint(options_.store.root / *best);
   if (!checkpoint) return tl::make_unexpected(checkpoint.error());
   if (const Result<void> loaded = load(*checkpoint, model, parts); !loaded) return tl::make_unexpected(loaded.error());
-  return for_other_ranks(checkpoint->state);
+  return for_other_ranks(checkpoint->state, nullptr);
 }
 
 Result<void> Checkpointer::load(const Checkpoint& checkpoint, DistributedModel& model,
@@ -189,6 +192,14 @@ void Checkpointer::warn_of_sections(const Checkpoint& checkpoint, const std::vec
     telemetry_.logger().warn("the checkpoint has a section that the configuration does not use: it is left out",
                              {{"section", name}, {"step", checkpoint.state.step}});
   }
+}
+
+void Checkpointer::keep_reduction(const Checkpoint& checkpoint, const DistributedModel& model) {
+  reduction_ = {checkpoint.state.extra.value(kReduction, Json()), tensors_of(checkpoint, kReduction)};
+  const std::string why = model.keep_what_fits(reduction_, checkpoint.state.world_size);
+  if (!why.empty())
+    telemetry_.logger().warn("PowerSGD begins afresh, with plain averaging: what it kept cannot be taken over",
+                             {{"reason", why}, {"step", checkpoint.state.step}});
 }
 
 void Checkpointer::restore_marks(const Checkpoint& checkpoint, const CheckpointSearch& search) {
@@ -218,6 +229,7 @@ Result<std::optional<Position>> Checkpointer::restore(DistributedModel& model, c
   if (shared->empty()) return std::nullopt;
   const Json json = Json::parse(*shared);
   if (const Result<void> done = spread(json, model, parts); !done) return tl::make_unexpected(done.error());
+  model.restore_reduction({json[kReduction], std::exchange(reduction_.tensors, {})});
   const Position position{json["step"], json["epoch"], json["epoch_samples"]};
   if (group_.rank() != 0) telemetry_.checkpoint_known(position.step);
   known_step_ = position.step;
@@ -275,7 +287,8 @@ bool Checkpointer::is_saved(const Position& position) const {
   return under_way_ == position && !(candidate_ && candidate_->step == position.step);
 }
 
-void Checkpointer::begin_save(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts) {
+void Checkpointer::begin_save(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts,
+                              ReductionState reduction) {
   std::set<std::string> written_in_forward;
   for (const NamedTensor& item : model.buffers()) written_in_forward.insert(item.name);
   copy_.begin(live_tensors(model, parts), written_in_forward);
@@ -297,6 +310,8 @@ void Checkpointer::begin_save(const Position& position, DistributedModel& model,
                                      {"mode", name_of(options_.best->mode)}};
   }
   checkpoint.tensors = copy_.tensors();
+  if (!reduction.values.is_null()) checkpoint.state.extra[kReduction] = std::move(reduction.values);
+  if (!reduction.tensors.empty()) checkpoint.tensors[kReduction] = std::move(reduction.tensors);
   under_way_ = position;
   store_->start(std::move(checkpoint), best ? std::optional(best->step) : std::nullopt, [this] { copy_.finish(); });
 }
@@ -345,14 +360,19 @@ Result<void> Checkpointer::share(const Result<void>& own) {
 Result<void> Checkpointer::save(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts,
                                 SaveUntil until) {
   telemetry_.enter(Phase::kCheckpoint);
+  model.settle_reduction();
   Result<void> own;
+  bool due = false;
   if (group_.rank() == 0) {
     if (const auto error = fatal(finish_save(store_->wait()))) own = tl::make_unexpected(*error);
-    if (own && !is_saved(position)) {
-      begin_save(position, model, parts);
-      if (until == SaveUntil::kOnDisk) own = finish_save(store_->wait());
-    }
-    if (until == SaveUntil::kOnDisk) high_water_->raise(position.step);
+    due = own && !is_saved(position);
+  }
+  if (model.reduction_needs_all_ranks()) due = !group_.broadcast(std::string(due ? "due" : "")).empty();
+  ReductionState reduction = due ? model.reduction_state() : ReductionState{};
+  if (group_.rank() == 0 && due) begin_save(position, model, parts, std::move(reduction));
+  if (group_.rank() == 0 && until == SaveUntil::kOnDisk) {
+    if (due) own = finish_save(store_->wait());
+    high_water_->raise(position.step);
   }
   return share(own);
 }

@@ -14,6 +14,7 @@
 #include "trainer/config/checkpoint.h"
 #include "trainer/distributed/distributed_model.h"
 #include "trainer/distributed/process_group.h"
+#include "trainer/distributed/reduction_state.h"
 #include "trainer/engine/task.h"
 #include "trainer/telemetry/telemetry.h"
 
@@ -103,10 +104,12 @@ class Checkpointer {
   Result<std::string> load_newest(DistributedModel& model, const std::vector<Stateful*>& parts);
   Result<std::string> load_best(DistributedModel& model, const std::vector<Stateful*>& parts);
   Result<void> load(const Checkpoint& checkpoint, DistributedModel& model, const std::vector<Stateful*>& parts);
+  void keep_reduction(const Checkpoint& checkpoint, const DistributedModel& model);
   void restore_marks(const Checkpoint& checkpoint, const CheckpointSearch& search);
   void warn_of_sections(const Checkpoint& checkpoint, const std::vector<Stateful*>& parts);
   bool is_saved(const Position& position) const;
-  void begin_save(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts);
+  void begin_save(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts,
+                  ReductionState reduction);
   Result<void> finish_save(std::optional<FinishedSave> finished);
   std::optional<Error> fatal(const Result<void>& saved) const;
 
@@ -129,6 +132,7 @@ class Checkpointer {
   std::optional<Best> candidate_;      // better, not on disk yet
   std::optional<Error> failure_;       // that ends the run
   std::string folder_;
+  ReductionState reduction_;  // that the run goes on with, while it is restored
 
   int64_t known_step_ = -1;  // of the newest checkpoint on disk, as far as this rank knows
 };

@@ -1,0 +1,129 @@
+// A run goes on with the bits of an undisturbed one also where these depend on how gradients were averaged before: on
+// PowerSGD's memory, and with three ranks on which gradients share a bucket.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "tests/integration/trainer/run_support.h"
+
+namespace oarlock {
+namespace {
+
+using test::bits_of;
+using test::eventually;
+using test::TemporaryFolder;
+using test::TrainerRanks;
+using test::undisturbed;
+using testing::Each;
+using testing::HasSubstr;
+
+constexpr char kAfresh[] = "PowerSGD begins afresh, with plain averaging: what it kept cannot be taken over";
+
+// Several buckets, in another order than before they are rebuilt; dropout, so that random numbers count, too.
+std::string config_with(const std::string& ddp, const std::string& more = "") {
+  return fmt::format(
+      "task: tiny\nsteps: 160\nbatch: {{size: 12}}\nmodel: {{hidden: 64, batch_norm: false}}\nseed: 9\n"
+      "optimizer: {{lr: 0.01}}\neval: {{every_epochs: 0}}\ncheckpoint: {{every_steps: 10, every_epochs: 0}}\n"
+      "ddp: {{bucket_cap_mb: 0.001, {}}}\n{}",
+      ddp, more);
+}
+
+std::string powersgd(const std::string& options) {
+  return fmt::format("comm_hook: powersgd, powersgd: {{start_powerSGD_iter: 3, {}}}", options);
+}
+
+std::string run(int world_size, const std::string& config, const TemporaryFolder& folder) {
+  return undisturbed(world_size, config, folder.path());
+}
+
+// Kills rank `world_size - 1` after 20 steps, and lets a second life go on to the end.
+std::string killed_and_resumed(int world_size, const std::string& config, const TemporaryFolder& folder) {
+  {
+    TrainerRanks ranks(
+        world_size,
+        {.config = config, .arguments = {"--checkpoint-dir", folder.path().string()}, .environment = {}, .folder = {}});
+    EXPECT_TRUE(eventually([&] { return find_latest_checkpoint(folder.path())->step >= 20; }));
+    for (int rank = 0; rank < world_size; ++rank) ranks.rank(rank).signal(SIGKILL);
+    EXPECT_EQ(ranks.wait().back(), 128 + SIGKILL) << "it must not have been over already";
+  }
+  return run(world_size, config, folder);
+}
+
+void expect_same_bits(int world_size, const std::string& config) {
+  const TemporaryFolder whole;
+  const TemporaryFolder parts;
+  EXPECT_EQ(killed_and_resumed(world_size, config, parts), run(world_size, config, whole)) << config;
+}
+
+TEST(ReductionResume, PowerSgdKeepsItsMemory) {
+  expect_same_bits(2, config_with(powersgd("matrix_approximation_rank: 2, min_compression_rate: 1")));
+  expect_same_bits(3, config_with(powersgd("matrix_approximation_rank: 1")));
+}
+
+TEST(ReductionResume, PowerSgdWithoutWarmStartKeepsItsRandomNumbers) {
+  expect_same_bits(2, config_with(powersgd("warm_start: false")));
+}
+
+// The first pass of a static graph is another one than those after it, and with accumulation reduces once more.
+TEST(ReductionResume, AStaticGraphIsNotLearnedAgain) {
+  const std::string accumulates = "gradient: {accumulation_steps: 2}\n";
+  expect_same_bits(2, config_with("static_graph: true, " + powersgd("matrix_approximation_rank: 1"), accumulates));
+  expect_same_bits(3, config_with("static_graph: true", accumulates));
+}
+
+TEST(ReductionResume, ThreeRanksSumInTheSameOrder) {
+  for (const char* hook : {"none", "fp16"}) expect_same_bits(3, config_with(fmt::format("comm_hook: {}", hook)));
+}
+
+// Otherwise the tests above would prove nothing.
+TEST(ReductionResume, WithoutTheMemoryTheBitsDiffer) {
+  const TemporaryFolder whole;
+  const TemporaryFolder parts;
+  const std::string config = config_with(powersgd("save_state: false"));
+  const std::string expected = run(2, config, whole);
+  EXPECT_THAT(expected, testing::Not(HasSubstr("reduction/")));
+  EXPECT_NE(killed_and_resumed(2, config, parts), expected);
+}
+
+TEST(ReductionResume, WhatCannotBeTakenOverIsDroppedAndSaid) {
+  const auto steps = [](int count) { return fmt::format("steps: {}\n", count); };
+  const auto config = [&](int count, const std::string& ddp) {
+    std::string out = config_with(ddp);
+    return out.replace(out.find("steps: 160\n"), 11, steps(count));
+  };
+  struct Change {
+    int ranks_after;
+    std::string before, after, reason;
+  };
+  const std::string plain = powersgd("matrix_approximation_rank: 1");
+  for (const Change& change : {
+           Change{3, plain, plain, "2 ranks trained, now there are 3"},
+           Change{2, plain, powersgd("matrix_approximation_rank: 2"), "ddp.powersgd has been changed"},
+           Change{2, plain, plain + ", static_graph: true", "gradients are put into other buckets now"},
+           Change{2, plain, "comm_hook: none", "ddp.comm_hook has been changed"},
+           Change{2, "comm_hook: none", plain, "the checkpoint has nothing of it"},
+       }) {
+    const TemporaryFolder folder;
+    run(2, config(10, change.before), folder);
+    TrainerRanks ranks(change.ranks_after, {.config = config(20, change.after),
+                                            .arguments = {"--checkpoint-dir", folder.path().string()},
+                                            .environment = {},
+                                            .folder = {}});
+    EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
+    EXPECT_EQ(ranks.log_line(0, kAfresh)["reason"], change.reason);
+    EXPECT_EQ(ranks.log_line(0, "training is complete")["step"], 20);
+  }
+  const TemporaryFolder folder;  // and nothing is said where nothing is lost
+  run(2, config(10, plain), folder);
+  TrainerRanks ranks(2, {.config = config(20, plain),
+                         .arguments = {"--checkpoint-dir", folder.path().string()},
+                         .environment = {},
+                         .folder = {}});
+  EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
+  EXPECT_TRUE(ranks.log_line(0, kAfresh).empty());
+}
+
+}  // namespace
+}  // namespace oarlock
