@@ -15,17 +15,12 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::TemporaryFolder;
+using test::trainer_options;
 using test::TrainerRanks;
 using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-constexpr char kTrainer[] = OARLOCK_BIN "/oarlock-trainer";
-
-test::TrainerOptions options(const std::string& config, std::vector<std::string> arguments = {}) {
-  return {.config = config, .arguments = std::move(arguments), .environment = {}, .folder = {}, .program = kTrainer};
-}
 
 class CausalSetRun : public testing::Test {
  protected:
@@ -77,8 +72,8 @@ TEST_F(CausalSetRun, TheSameMetricsSplitAndOnePreparationForEveryWorldSize) {
   std::string samples_alone;
   for (const int world_size : {1, 2, 4}) {
     const fs::path csv = folder_.path() / ("test" + std::to_string(world_size) + ".csv");
-    TrainerRanks ranks(world_size, options(config("cache" + std::to_string(world_size)) + "epochs: 3\n",
-                                           {"testing.predictions=" + csv.string()}));
+    TrainerRanks ranks(world_size, trainer_options(config("cache" + std::to_string(world_size)) + "epochs: 3\n",
+                                                   {"testing.predictions=" + csv.string()}));
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     int conversions = 0;
     for (int rank = 0; rank < world_size; ++rank)
@@ -112,28 +107,9 @@ TEST_F(CausalSetRun, TheSameMetricsSplitAndOnePreparationForEveryWorldSize) {
 
 TEST_F(CausalSetRun, KilledAndResumedItIsBitwiseTheSame) {
   generate(120);
-  const std::string all = config("cache") + "epochs: 15\ncheckpoint: {every_steps: 3}\n";
-  const auto arguments = [](const fs::path& checkpoints) {
-    return std::vector<std::string>{"--checkpoint-dir", checkpoints.string(), "--metrics-port", "auto",
-                                    "model.blocks[0].dropout=0.2"};
-  };
-  const TemporaryFolder undisturbed;
-  {
-    TrainerRanks ranks(2, options(all, arguments(undisturbed.path())));
-    EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
-  }
-  const TemporaryFolder killed;
-  {
-    TrainerRanks ranks(2, options(all, arguments(killed.path())));
-    EXPECT_TRUE(test::wait_for_step(ranks, 8));
-    for (const int rank : {0, 1}) ranks.rank(rank).signal(SIGKILL);
-    EXPECT_THAT(ranks.wait(), Each(128 + SIGKILL));
-  }
-  EXPECT_LT(find_latest_checkpoint(killed.path())->step, 60);
-  TrainerRanks ranks(2, options(all, arguments(killed.path())));
-  EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
-  EXPECT_EQ(test::bits_of(*find_latest_checkpoint(killed.path())->folder),
-            test::bits_of(*find_latest_checkpoint(undisturbed.path())->folder));
+  const test::TrainerOptions options =
+      trainer_options(config("cache") + "epochs: 15\ncheckpoint: {every_steps: 3}\n", {"model.blocks[0].dropout=0.2"});
+  test::expect_killed_run_equals(options, options, 8, 60);
 }
 
 // Sprinklings of a diamond and Kleitman-Rothschild orders are told apart.
@@ -141,17 +117,17 @@ TEST_F(CausalSetRun, TheTwoClassesAreSeparated) {
   generate(400, 24, 32);
   const TemporaryFolder checkpoints;
   TrainerRanks ranks(
-      1,
-      options("task: causal_set\nseed: 3\ndevice: cpu\nepochs: 6\n"
-              "data: {paths: [" +
-                  store_.string() +
-                  "]}\n"
-                  "model:\n"
-                  "  blocks: [{conv: sage, root_weight: false, out: 16}, {conv: sage, root_weight: false, out: 16}]\n"
-                  "  tasks: [{name: manifold_like, hidden: [8], outputs: 2}]\n"
-                  "batch: {size: 32}\noptimizer: {name: adamw, lr: 0.005}\n"
-                  "early_stopping: {patience: 5, metrics: [{name: manifold_like_f1, mode: max}]}\n",
-              {"--checkpoint-dir", checkpoints.path().string()}));
+      1, trainer_options(
+             "task: causal_set\nseed: 3\ndevice: cpu\nepochs: 6\n"
+             "data: {paths: [" +
+                 store_.string() +
+                 "]}\n"
+                 "model:\n"
+                 "  blocks: [{conv: sage, root_weight: false, out: 16}, {conv: sage, root_weight: false, out: 16}]\n"
+                 "  tasks: [{name: manifold_like, hidden: [8], outputs: 2}]\n"
+                 "batch: {size: 32}\noptimizer: {name: adamw, lr: 0.005}\n"
+                 "early_stopping: {patience: 5, metrics: [{name: manifold_like_f1, mode: max}]}\n",
+             {"--checkpoint-dir", checkpoints.path().string()}));
   EXPECT_THAT(ranks.wait(), ElementsAre(0)) << ranks.rank(0).err();
   const nlohmann::json test = ranks.log_line(0, "test");
   EXPECT_GE(test["manifold_like_accuracy"].get<double>(), 0.95) << test;
@@ -161,8 +137,8 @@ TEST_F(CausalSetRun, TheTwoClassesAreSeparated) {
 
 TEST_F(CausalSetRun, AnInactiveTaskNeedsNoTargetAndDdpNoSearch) {
   generate(60);
-  TrainerRanks ranks(
-      2, options(config("cache") + "steps: 2\n", {"model.tasks[1].active=false", "model.tasks[1].target=not_there"}));
+  TrainerRanks ranks(2, trainer_options(config("cache") + "steps: 2\n",
+                                        {"model.tasks[1].active=false", "model.tasks[1].target=not_there"}));
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
   const nlohmann::json end = ranks.log_line(0, "training is complete");
   EXPECT_TRUE(end.contains("manifold_like_accuracy"));
@@ -172,7 +148,7 @@ TEST_F(CausalSetRun, AnInactiveTaskNeedsNoTargetAndDdpNoSearch) {
 TEST_F(CausalSetRun, BadConfigurationsAndDataAreNamed) {
   generate(30);
   const auto ends_with = [&](const std::string& override_) {
-    TrainerRanks ranks(1, options(config("cache") + "steps: 1\n", {override_}));
+    TrainerRanks ranks(1, trainer_options(config("cache") + "steps: 1\n", {override_}));
     const int code = ranks.wait()[0];
     return std::pair(code, ranks.rank(0).err());
   };

@@ -15,17 +15,12 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::TemporaryFolder;
+using test::trainer_options;
 using test::TrainerRanks;
 using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-constexpr char kTrainer[] = OARLOCK_BIN "/oarlock-trainer";
-
-test::TrainerOptions options(const std::string& config, std::vector<std::string> arguments = {}) {
-  return {.config = config, .arguments = std::move(arguments), .environment = {}, .folder = {}, .program = kTrainer};
-}
 
 class CrystalFolder {
  public:
@@ -57,8 +52,9 @@ TEST(ComformerRun, TheSameMetricsForEveryWorldSizeFromGraphsThatAreBuiltOnce) {
   std::string predictions_alone;
   for (const int world_size : {1, 2, 4}) {
     const CrystalFolder folder(CrystalFamily::kTriclinic, 100, 1);
-    TrainerRanks ranks(world_size, options(kTiny + folder.data() + "epochs: 3\ntest: {batch_size: 3, predictions: " +
-                                           folder.path("p.csv").string() + "}\n"));
+    TrainerRanks ranks(world_size,
+                       trainer_options(kTiny + folder.data() + "epochs: 3\ntest: {batch_size: 3, predictions: " +
+                                       folder.path("p.csv").string() + "}\n"));
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     std::vector<double> numbers;
     int built = 0;
@@ -91,28 +87,11 @@ TEST(ComformerRun, TheSameMetricsForEveryWorldSizeFromGraphsThatAreBuiltOnce) {
 
 TEST(ComformerRun, KilledAndResumedItIsBitwiseTheSame) {
   const CrystalFolder folder(CrystalFamily::kTriclinic, 60, 2);
-  const auto config = [&](const std::string& predictions) {
-    return kTiny + folder.data() +
-           "epochs: 20\ncheckpoint: {every_steps: 5}\ntest: {predictions: " + folder.path(predictions).string() + "}\n";
+  const auto writing = [&](const std::string& predictions) {
+    return trainer_options(kTiny + folder.data() + "epochs: 20\ncheckpoint: {every_steps: 5}\ntest: {predictions: " +
+                           folder.path(predictions).string() + "}\n");
   };
-  const auto arguments = [&](const std::string& checkpoints) {
-    return std::vector<std::string>{"--checkpoint-dir", folder.path(checkpoints).string(), "--metrics-port", "auto"};
-  };
-  {
-    TrainerRanks ranks(2, options(config("undisturbed.csv"), arguments("undisturbed")));
-    EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
-  }
-  {
-    TrainerRanks ranks(2, options(config("killed.csv"), arguments("killed")));
-    EXPECT_TRUE(test::wait_for_step(ranks, 12));
-    for (const int rank : {0, 1}) ranks.rank(rank).signal(SIGKILL);
-    EXPECT_THAT(ranks.wait(), Each(128 + SIGKILL));
-  }
-  EXPECT_LT(find_latest_checkpoint(folder.path("killed"))->step, 60);
-  TrainerRanks ranks(2, options(config("killed.csv"), arguments("killed")));
-  EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
-  EXPECT_EQ(test::bits_of(*find_latest_checkpoint(folder.path("killed"))->folder),
-            test::bits_of(*find_latest_checkpoint(folder.path("undisturbed"))->folder));
+  test::expect_killed_run_equals(writing("undisturbed.csv"), writing("killed.csv"), 12, 60);
   EXPECT_EQ(*read_file(folder.path("killed.csv")), *read_file(folder.path("undisturbed.csv")));
 }
 
@@ -122,7 +101,7 @@ TEST(ComformerRun, LearnsAPropertyOfCrystalsMuchBetterThanTheirMean) {
   const CrystalFolder folder(CrystalFamily::kTriclinic, 400, 3);
   TrainerRanks ranks(
       1,
-      options(
+      trainer_options(
           "task: comformer\nseed: 1\nepochs: 20\n"
           "model: {conv_layers: 2, node_features: 24, edge_features: 32, triplet_input_features: 16, fc_features: 24}\n"
           "batch: {size: 16}\noptimizer: {name: adamw, lr: 0.006, weight_decay: 1.0e-5, groups: [{preset: no_decay}]}\n"
@@ -137,7 +116,7 @@ TEST(ComformerRun, LearnsAPropertyOfCrystalsMuchBetterThanTheirMean) {
 
 TEST(ComformerRun, ParametersWithoutGradientAreNamedWhereNobodyLooksForThem) {
   const CrystalFolder folder(CrystalFamily::kTriclinic, 40, 4);
-  TrainerRanks ranks(2, options(kTiny + folder.data() + "epochs: 2\n", {"ddp.find_unused_parameters=false"}));
+  TrainerRanks ranks(2, trainer_options(kTiny + folder.data() + "epochs: 2\n", {"ddp.find_unused_parameters=false"}));
   EXPECT_THAT(ranks.wait(), Each(testing::Ne(0)));
   EXPECT_THAT(ranks.rank(0).err(),
               AllOf(HasSubstr("'edge_update_layer.lemb.weight', 'edge_update_layer.lin_edge_len.weight', "
@@ -157,9 +136,9 @@ TEST(ComformerRun, TheEquivariantModelTrainsFromAListOfStructures) {
                     {"energy", one.label}});
   }
   std::ofstream(folder.path("list.json")) << list;
-  TrainerRanks ranks(
-      2, options(kTiny + folder.data() + "epochs: 2\n", {"data.path=" + folder.path("list.json").string(),
-                                                         "model.name=eComformer", "ddp.find_unused_parameters=false"}));
+  TrainerRanks ranks(2, trainer_options(kTiny + folder.data() + "epochs: 2\n",
+                                        {"data.path=" + folder.path("list.json").string(), "model.name=eComformer",
+                                         "ddp.find_unused_parameters=false"}));
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
   EXPECT_TRUE(ranks.log_line(0, "training is complete")["parameters_bitwise_equal"].get<bool>());
   EXPECT_EQ(ranks.log_line(0, "crystal graphs built")["structures"], 30);
@@ -168,7 +147,7 @@ TEST(ComformerRun, TheEquivariantModelTrainsFromAListOfStructures) {
 TEST(ComformerRun, BadConfigurationsAndDataAreNamed) {
   const CrystalFolder folder(CrystalFamily::kCubic, 20, 6);
   const auto ends_with = [&](const std::string& config, std::vector<std::string> arguments = {}) {
-    TrainerRanks ranks(1, options(kTiny + config + "steps: 1\n", std::move(arguments)));
+    TrainerRanks ranks(1, trainer_options(kTiny + config + "steps: 1\n", std::move(arguments)));
     const int code = ranks.wait()[0];
     return std::pair(code, ranks.rank(0).err());
   };

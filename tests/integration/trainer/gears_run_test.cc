@@ -16,7 +16,9 @@
 namespace oarlock {
 namespace {
 
+using test::kTrainer;
 using test::TemporaryFolder;
+using test::trainer_options;
 using test::TrainerRanks;
 using testing::AllOf;
 using testing::Each;
@@ -24,12 +26,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
 using testing::StartsWith;
-
-constexpr char kTrainer[] = OARLOCK_BIN "/oarlock-trainer";
-
-test::TrainerOptions options(const std::string& config, std::vector<std::string> arguments = {}) {
-  return {.config = config, .arguments = std::move(arguments), .environment = {}, .folder = {}, .program = kTrainer};
-}
 
 // With GEARS' optimizer; small.
 constexpr char kModel[] =
@@ -65,10 +61,10 @@ std::map<std::string, std::vector<double>> rows_of(const std::string& csv) {
 
 TEST_F(PlantedRun, RecoversPlantedEffectsBetterThanTheMeanBaseline) {
   plant({.cells = 40});
-  TrainerRanks ranks(1,
-                     options(std::string(kModel) + data() + "steps: 400\nbatch: {size: 32}\neval: {every_epochs: 2}\n" +
-                                 "schedule: {name: cosine}\ntest: {file: " + file("test_res.csv") + "}\n",
-                             {"--checkpoint-dir", file("checkpoints")}));
+  TrainerRanks ranks(
+      1, trainer_options(std::string(kModel) + data() + "steps: 400\nbatch: {size: 32}\neval: {every_epochs: 2}\n" +
+                             "schedule: {name: cosine}\ntest: {file: " + file("test_res.csv") + "}\n",
+                         {"--checkpoint-dir", file("checkpoints")}));
   EXPECT_THAT(ranks.wait(), ElementsAre(0)) << ranks.rank(0).err();
   const nlohmann::json test = ranks.log_line(0, "test");
   std::printf("test mse_de %f, baseline %f; pearson_delta %f, baseline %f\n", test["mse_de"].get<double>(),
@@ -85,8 +81,8 @@ TEST_F(PlantedRun, TheSameSplitPreparationAndMetricsForEveryWorldSize) {
   plant({.pairs = 8, .cells = 10, .control_cells = 40});
   const std::string checkpoints = file("checkpoints");
   {
-    TrainerRanks ranks(
-        1, options(std::string(kModel) + data() + "steps: 8\nbatch: {size: 16}\n", {"--checkpoint-dir", checkpoints}));
+    TrainerRanks ranks(1, trainer_options(std::string(kModel) + data() + "steps: 8\nbatch: {size: 16}\n",
+                                          {"--checkpoint-dir", checkpoints}));
     EXPECT_THAT(ranks.wait(), ElementsAre(0)) << ranks.rank(0).err();
   }
   const std::string weights = (*find_latest_checkpoint(checkpoints)->folder / "model.safetensors").string();
@@ -94,9 +90,9 @@ TEST_F(PlantedRun, TheSameSplitPreparationAndMetricsForEveryWorldSize) {
   std::string test_alone;
   for (const int world_size : {1, 2, 4}) {
     const std::string test_file = file("test-" + std::to_string(world_size) + ".csv");
-    TrainerRanks ranks(world_size, options(std::string(kModel) + data(", test_batch_size: 4") +
-                                           "steps: 0\nbatch: {size: 4}\npretrained: {path: " + weights +
-                                           "}\ntest: {file: " + test_file + "}\n"));
+    TrainerRanks ranks(world_size, trainer_options(std::string(kModel) + data(", test_batch_size: 4") +
+                                                   "steps: 0\nbatch: {size: 4}\npretrained: {path: " + weights +
+                                                   "}\ntest: {file: " + test_file + "}\n"));
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     const nlohmann::json end = ranks.log_line(0, "evaluation");
     std::vector<double> metrics;
@@ -116,9 +112,9 @@ TEST_F(PlantedRun, TheSameSplitPreparationAndMetricsForEveryWorldSize) {
 
 TEST_F(PlantedRun, TwoRanksPrepareOnceAndKeepEqualParameters) {
   plant({.pairs = 8, .cells = 10, .control_cells = 40});
-  TrainerRanks ranks(2, options(std::string(kModel) + data() +
-                                "steps: 12\nbatch: {size: 8}\nddp: {sync_batch_norm: true}\n"
-                                "distributed: {check_parameters_every: 3}\n"));
+  TrainerRanks ranks(2, trainer_options(std::string(kModel) + data() +
+                                        "steps: 12\nbatch: {size: 8}\nddp: {sync_batch_norm: true}\n"
+                                        "distributed: {check_parameters_every: 3}\n"));
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err() << ranks.rank(1).err();
   EXPECT_THAT(ranks.rank(0).err(), HasSubstr("cells converted"));
   EXPECT_THAT(ranks.rank(1).err(), testing::Not(HasSubstr("cells converted")));
@@ -126,26 +122,9 @@ TEST_F(PlantedRun, TwoRanksPrepareOnceAndKeepEqualParameters) {
 
 TEST_F(PlantedRun, KilledAndResumedItIsBitwiseTheSame) {
   plant({.pairs = 8, .cells = 10, .control_cells = 40});
-  const std::string config =
-      std::string(kModel) + data() + "steps: 60\nbatch: {size: 8}\ncheckpoint: {every_steps: 5}\n";
-  const auto arguments = [](const std::string& folder) {
-    return std::vector<std::string>{"--checkpoint-dir", folder, "--metrics-port", "auto"};
-  };
-  {
-    TrainerRanks ranks(2, options(config, arguments(file("undisturbed"))));
-    EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
-  }
-  {
-    TrainerRanks ranks(2, options(config, arguments(file("killed"))));
-    EXPECT_TRUE(test::wait_for_step(ranks, 12));
-    for (const int rank : {0, 1}) ranks.rank(rank).signal(SIGKILL);
-    EXPECT_THAT(ranks.wait(), Each(128 + SIGKILL));
-  }
-  EXPECT_LT(find_latest_checkpoint(file("killed"))->step, 60);
-  TrainerRanks ranks(2, options(config, arguments(file("killed"))));
-  EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
-  EXPECT_EQ(test::bits_of(*find_latest_checkpoint(file("killed"))->folder),
-            test::bits_of(*find_latest_checkpoint(file("undisturbed"))->folder));
+  const test::TrainerOptions options =
+      trainer_options(std::string(kModel) + data() + "steps: 60\nbatch: {size: 8}\ncheckpoint: {every_steps: 5}\n");
+  test::expect_killed_run_equals(options, options, 12, 60);
 }
 
 TEST_F(PlantedRun, UncertaintyPredictionsAndInteractionsFromWeightsAlone) {
@@ -154,8 +133,8 @@ TEST_F(PlantedRun, UncertaintyPredictionsAndInteractionsFromWeightsAlone) {
   const std::string model = std::string(kModel);
   const std::string uncertain = "model.uncertainty=true";
   {
-    TrainerRanks ranks(
-        1, options(model + data() + "steps: 20\nbatch: {size: 16}\n", {"--checkpoint-dir", checkpoints, uncertain}));
+    TrainerRanks ranks(1, trainer_options(model + data() + "steps: 20\nbatch: {size: 16}\n",
+                                          {"--checkpoint-dir", checkpoints, uncertain}));
     EXPECT_THAT(ranks.wait(), ElementsAre(0)) << ranks.rank(0).err();
   }
   const std::string weights = (*find_latest_checkpoint(checkpoints)->folder / "model.safetensors").string();
@@ -163,8 +142,8 @@ TEST_F(PlantedRun, UncertaintyPredictionsAndInteractionsFromWeightsAlone) {
       "predict: {perturbations: [G01, G02+G07], file: " + file("predictions.csv") +
       ", control_cells: 50, interactions: [G03+G04], interactions_file: " + file("interactions.csv") + "}\n";
   TrainerRanks ranks(
-      1, options(model + data() + "steps: 0\nbatch: {size: 4}\npretrained: {path: " + weights + "}\n" + asked,
-                 {uncertain}));
+      1, trainer_options(model + data() + "steps: 0\nbatch: {size: 4}\npretrained: {path: " + weights + "}\n" + asked,
+                         {uncertain}));
   EXPECT_THAT(ranks.wait(), ElementsAre(0)) << ranks.rank(0).err();
   const auto predictions = rows_of(file("predictions.csv"));
   ASSERT_THAT(predictions, ElementsAre(Pair("G01", testing::SizeIs(61)), Pair("G02+G07", testing::SizeIs(61))));
@@ -177,10 +156,10 @@ TEST_F(PlantedRun, UncertaintyPredictionsAndInteractionsFromWeightsAlone) {
 // A perturbation that does nothing: the mean prediction is the mean of the control cells.
 TEST_F(PlantedRun, WithoutPerturbationTheOutputIsTheInput) {
   plant({.pairs = 8, .cells = 10, .control_cells = 40});
-  TrainerRanks ranks(1, options(std::string(kModel) + data() +
-                                    "steps: 0\nbatch: {size: 4}\npredict: {perturbations: [G01, G02], file: " +
-                                    file("predictions.csv") + "}\n",
-                                {"model.no_perturb=true"}));
+  TrainerRanks ranks(1, trainer_options(std::string(kModel) + data() +
+                                            "steps: 0\nbatch: {size: 4}\npredict: {perturbations: [G01, G02], file: " +
+                                            file("predictions.csv") + "}\n",
+                                        {"model.no_perturb=true"}));
   EXPECT_THAT(ranks.wait(), ElementsAre(0)) << ranks.rank(0).err();
   const auto predictions = rows_of(file("predictions.csv"));
   EXPECT_EQ(predictions.at("G01"), predictions.at("G02"));
@@ -195,7 +174,7 @@ TEST_F(PlantedRun, TheExampleIsAccepted) {
 TEST_F(PlantedRun, BadConfigurationsAndDataAreNamed) {
   plant({.pairs = 8, .cells = 10, .control_cells = 40});
   const auto run = [&](const std::string& config) {
-    TrainerRanks ranks(1, options(std::string(kModel) + "steps: 1\n" + config));
+    TrainerRanks ranks(1, trainer_options(std::string(kModel) + "steps: 1\n" + config));
     const int code = ranks.wait()[0];
     return std::pair(code, ranks.rank(0).err());
   };

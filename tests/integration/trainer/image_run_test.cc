@@ -39,10 +39,8 @@ std::string config_of(const CifarFolder& data, const std::string& more) {
 }
 
 test::TrainerOptions options_of(const std::string& config, const fs::path& checkpoints = {}) {
-  test::TrainerOptions options{.config = config, .arguments = {}, .environment = {}, .folder = {}};
-  options.program = OARLOCK_BIN "/oarlock-trainer";
-  if (!checkpoints.empty()) options.arguments = {"--checkpoint-dir", checkpoints.string()};
-  return options;
+  if (checkpoints.empty()) return test::trainer_options(config);
+  return test::trainer_options(config, {"--checkpoint-dir", checkpoints.string()});
 }
 
 std::vector<double> losses_of(TrainerRanks& ranks) {

@@ -13,19 +13,15 @@
 namespace oarlock {
 namespace {
 
+using test::kTrainer;
 using test::ProteinFolder;
 using test::TemporaryFolder;
+using test::trainer_options;
 using test::TrainerRanks;
 using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-constexpr char kTrainer[] = OARLOCK_BIN "/oarlock-trainer";
-
-test::TrainerOptions options(const std::string& config, std::vector<std::string> arguments = {}) {
-  return {.config = config, .arguments = std::move(arguments), .environment = {}, .folder = {}, .program = kTrainer};
-}
 
 std::string data_of(const ProteinFolder& folder) {
   return "data: {path: " + folder.file("train.fasta") + ", eval_path: " + folder.file("eval.fasta") +
@@ -59,7 +55,8 @@ TEST(ProteinDiffusionRun, TheSameLossEvaluationAndSamplesForEveryWorldSize) {
   std::map<std::string, std::string> samples_alone;
   for (const int world_size : {1, 2, 4}) {
     const TemporaryFolder samples;
-    TrainerRanks ranks(world_size, options(kTiny + data_of(folder) + "steps: 20\n" + samples_into(samples.path())));
+    TrainerRanks ranks(world_size,
+                       trainer_options(kTiny + data_of(folder) + "steps: 20\n" + samples_into(samples.path())));
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     std::vector<double> losses;
     for (const std::string& line : test::lines(ranks.rank(0).err())) {
@@ -86,33 +83,15 @@ TEST(ProteinDiffusionRun, KilledAndResumedItIsBitwiseTheSame) {
   const ProteinFolder folder;
   folder.write("train.fasta", 200, 20, 60, 3);
   folder.write("eval.fasta", 20, 20, 60, 4);
-  const auto config = [&](const std::filesystem::path& samples) {
-    return kTiny + data_of(folder) + "steps: 60\ncheckpoint: {every_steps: 5}\n" + samples_into(samples);
+  const auto sampling_into = [&](const TemporaryFolder& samples) {
+    return trainer_options(
+        kTiny + data_of(folder) + "steps: 60\ncheckpoint: {every_steps: 5}\n" + samples_into(samples.path()),
+        {"model.dropout=0.1"});
   };
-  const auto arguments = [](const std::filesystem::path& checkpoints) {
-    return std::vector<std::string>{"--checkpoint-dir", checkpoints.string(), "--metrics-port", "auto",
-                                    "model.dropout=0.1"};
-  };
-  const TemporaryFolder undisturbed_samples;
-  const TemporaryFolder undisturbed;
-  {
-    TrainerRanks ranks(2, options(config(undisturbed_samples.path()), arguments(undisturbed.path())));
-    EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
-  }
-  const TemporaryFolder samples;
-  const TemporaryFolder killed;
-  {
-    TrainerRanks ranks(2, options(config(samples.path()), arguments(killed.path())));
-    EXPECT_TRUE(test::wait_for_step(ranks, 12));
-    for (const int rank : {0, 1}) ranks.rank(rank).signal(SIGKILL);
-    EXPECT_THAT(ranks.wait(), Each(128 + SIGKILL));
-  }
-  EXPECT_LT(find_latest_checkpoint(killed.path())->step, 60);
-  TrainerRanks ranks(2, options(config(samples.path()), arguments(killed.path())));
-  EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
-  EXPECT_EQ(test::bits_of(*find_latest_checkpoint(killed.path())->folder),
-            test::bits_of(*find_latest_checkpoint(undisturbed.path())->folder));
-  EXPECT_EQ(files_of(samples.path()), files_of(undisturbed_samples.path()));
+  const TemporaryFolder samples_of_undisturbed;
+  const TemporaryFolder samples_of_killed;
+  test::expect_killed_run_equals(sampling_into(samples_of_undisturbed), sampling_into(samples_of_killed), 12, 60);
+  EXPECT_EQ(files_of(samples_of_killed.path()), files_of(samples_of_undisturbed.path()));
 }
 
 // Independent residues can be told no better than by their frequencies: (1 - eps) H(p) nats each. The samples of the
@@ -123,13 +102,13 @@ TEST(ProteinDiffusionRun, IndependentResiduesAreLearnedDownToTheirEntropy) {
   folder.write("eval.fasta", 2000, 64, 64, 6);
   const TemporaryFolder samples;
   TrainerRanks ranks(
-      1,
-      options("task: protein_diffusion\nseed: 2\nsteps: 250\nbatch: {size: 32}\n"
-              "model: {tokens: 25, length: 64, hidden_size: 32, cond_dim: 16, n_blocks: 1, n_heads: 2, dropout: 0}\n"
-              "optimizer: {name: adamw, lr: 0.005}\nschedule: {name: cosine, warmup_steps: 20}\n"
-              "gradient: {clip_norm: 1}\nema: {enabled: true, decay: 0.99}\neval: {batch_size: 100, every_epochs: 0}\n"
-              "sampling: {samples: 100, batch_size: 100, steps: 30, every_steps: 0, folder: " +
-              samples.path().string() + "}\n" + data_of(folder)));
+      1, trainer_options(
+             "task: protein_diffusion\nseed: 2\nsteps: 250\nbatch: {size: 32}\n"
+             "model: {tokens: 25, length: 64, hidden_size: 32, cond_dim: 16, n_blocks: 1, n_heads: 2, dropout: 0}\n"
+             "optimizer: {name: adamw, lr: 0.005}\nschedule: {name: cosine, warmup_steps: 20}\n"
+             "gradient: {clip_norm: 1}\nema: {enabled: true, decay: 0.99}\neval: {batch_size: 100, every_epochs: 0}\n"
+             "sampling: {samples: 100, batch_size: 100, steps: 30, every_steps: 0, folder: " +
+             samples.path().string() + "}\n" + data_of(folder)));
   EXPECT_THAT(ranks.wait(), ElementsAre(0)) << ranks.rank(0).err();
   double entropy = 0;
   for (const double share : test::residue_shares()) entropy -= share * std::log(share);
@@ -158,7 +137,7 @@ TEST(ProteinDiffusionRun, BadConfigurationsAndDataAreNamed) {
   const ProteinFolder folder;
   folder.write("train.fasta", 10, 20, 30, 1);
   const auto ends_with = [&](const std::string& config) {
-    TrainerRanks ranks(1, options("task: protein_diffusion\nsteps: 1\n" + config));
+    TrainerRanks ranks(1, trainer_options("task: protein_diffusion\nsteps: 1\n" + config));
     const int code = ranks.wait()[0];
     return std::pair(code, ranks.rank(0).err());
   };

@@ -1,18 +1,28 @@
 // What the tests of whole runs share.
 #pragma once
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/support/rank_harness.h"
+#include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/store.h"
 
 namespace oarlock::test {
+
+// The trainer as users have it, with the built-in tasks; the harness' own program has a tiny one.
+inline constexpr char kTrainer[] = OARLOCK_BIN "/oarlock-trainer";
+inline TrainerOptions trainer_options(const std::string& config, std::vector<std::string> arguments = {}) {
+  return {.config = config, .arguments = std::move(arguments), .environment = {}, .folder = {}, .program = kTrainer};
+}
 
 // A run that nobody waits for.
 inline constexpr char kLong[] =
@@ -60,6 +70,36 @@ inline std::string undisturbed(int world_size, const std::string& config, const 
       {.config = config, .arguments = {"--checkpoint-dir", folder.string()}, .environment = {}, .folder = {}});
   for (const int code : ranks.wait()) EXPECT_EQ(code, 0);
   return bits_of(*find_latest_checkpoint(folder)->folder);
+}
+
+// Two ranks train as `undisturbed` says. Two more train as `killed` says, which differs at most in where files go, are
+// killed when they have done `kill_after` of their `steps` steps, and go on. Both must end at the same bits.
+inline void expect_killed_run_equals(const TrainerOptions& undisturbed, const TrainerOptions& killed,
+                                     int64_t kill_after, int64_t steps) {
+  const auto with_checkpoints = [](TrainerOptions options, const TemporaryFolder& folder) {
+    options.arguments.insert(options.arguments.end(),
+                             {"--checkpoint-dir", folder.path().string(), "--metrics-port", "auto"});
+    return options;
+  };
+  const auto run_to_the_end = [](const TrainerOptions& options) {
+    TrainerRanks ranks(2, options);
+    EXPECT_THAT(ranks.wait(), testing::Each(0)) << ranks.rank(0).err();
+  };
+  const TemporaryFolder folder;
+  run_to_the_end(with_checkpoints(undisturbed, folder));
+
+  const TemporaryFolder folder_of_killed;
+  const TrainerOptions to_kill = with_checkpoints(killed, folder_of_killed);
+  {
+    TrainerRanks ranks(2, to_kill);
+    EXPECT_TRUE(wait_for_step(ranks, kill_after));
+    for (const int rank : {0, 1}) ranks.rank(rank).signal(SIGKILL);
+    EXPECT_THAT(ranks.wait(), testing::Each(128 + SIGKILL));
+  }
+  EXPECT_LT(find_latest_checkpoint(folder_of_killed.path())->step, steps);
+  run_to_the_end(to_kill);
+  EXPECT_EQ(bits_of(*find_latest_checkpoint(folder_of_killed.path())->folder),
+            bits_of(*find_latest_checkpoint(folder.path())->folder));
 }
 
 }  // namespace oarlock::test
