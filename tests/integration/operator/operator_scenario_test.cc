@@ -451,7 +451,7 @@ TEST_F(Scenario, AJobWhoseStepStandsStillIsStalledWhoeverLooksUntilItMoves) {
     return std::count(all.begin(), all.end(), reason);
   };
   EXPECT_TRUE(eventually([&] { return events("Stalled") == 1; }));
-  EXPECT_EQ(operator_->metric("trainingjob_status_phase", {R"(phase="Stalled")"}), 1);
+  EXPECT_TRUE(eventually([&] { return operator_->metric("trainingjob_status_phase", {R"(phase="Stalled")"}) == 1; }));
   const std::string since = stalled_since();
 
   // Another operator, which knows the status alone, stays with it; and sees the job move on.
