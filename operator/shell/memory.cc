@@ -32,8 +32,9 @@ void tune_allocator() {
   mallopt(M_TRIM_THRESHOLD, 128 << 10);
 }
 
-void trim_heap() { malloc_trim(0); }
-
-void forget_startup_pages() { dl_iterate_phdr(forget_object, nullptr); }
+void give_back_memory() {
+  malloc_trim(0);
+  dl_iterate_phdr(forget_object, nullptr);
+}
 
 }  // namespace oarlock::control

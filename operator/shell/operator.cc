@@ -76,7 +76,7 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
   hooks.on_problem = [&](Kind kind, const kube::ApiError& error) { problems.problem(kind, error); };
   hooks.on_synced = [&](Kind kind, size_t objects) {
     problems.works(kind, objects);
-    trim_heap();
+    give_back_memory();
   };
   hooks.on_unreadable = [&](Kind kind, const kube::ObjectKey& key, const Error& error) {
     log.warn("an object cannot be read and is left alone", {{"resource", resource_of(kind).to_string()},
@@ -153,8 +153,7 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
                        {"workers", options.workers},
                        {"jobs", cache.jobs().size()},
                        {"pods", cache.pods()}});
-    trim_heap();
-    forget_startup_pages();
+    give_back_memory();
     if (election.acquire(stop)) {
       poller.start();
       events->start();
