@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/endpoint.h"
+
 namespace oarlock {
 namespace {
 
@@ -119,11 +121,9 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address
     if (const int bound = impl->listen(candidate, port); bound >= 0)
       return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl), bound));
   }
-  const bool v6 = address.find(':') != std::string::npos;
   return fail(ExitCode::kUnavailable,
-              fmt::format("cannot listen on {}{}{}:{} for metrics: the port is in use or not allowed; choose another "
-                          "port",
-                          v6 ? "[" : "", address, v6 ? "]" : "", port));
+              fmt::format("cannot listen on {} for metrics: the port is in use or not allowed; choose another port",
+                          endpoint(address, port)));
 }
 
 }  // namespace oarlock

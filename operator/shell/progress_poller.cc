@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "common/endpoint.h"
+
 namespace oarlock::control {
 namespace {
 
@@ -45,8 +47,7 @@ void ProgressPoller::stop() {
 }
 
 void ProgressPoller::watch(const kube::ObjectKey& job, const std::string& uid, const std::string& host, int port) {
-  const std::string url = host.find(':') == std::string::npos ? fmt::format("http://{}:{}", host, port)
-                                                              : fmt::format("http://[{}]:{}", host, port);
+  const std::string url = "http://" + endpoint(host, port);
   const std::lock_guard lock(mutex_);
   Target& target = targets_[job];
   if (target.uid == uid && target.url == url) return;

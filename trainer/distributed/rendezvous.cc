@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/endpoint.h"
 #include "trainer/distributed/socket.h"
 
 namespace oarlock {
@@ -67,15 +68,12 @@ class Rendezvous {
       return fail(ExitCode::kPeerLost,
                   fmt::format("rendezvous: rank 0 at {} was lost before all ranks had met; its own last message "
                               "names the cause",
-                              endpoint()));
+                              master_endpoint()));
     }
   }
 
  private:
-  std::string endpoint() const {
-    const bool v6 = options_.master_addr.find(':') != std::string::npos;
-    return fmt::format("{}{}{}:{}", v6 ? "[" : "", options_.master_addr, v6 ? "]" : "", options_.master_port);
-  }
+  std::string master_endpoint() const { return endpoint(options_.master_addr, options_.master_port); }
 
   milliseconds remaining() const {
     return std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(deadline_ - clock_.steady()));
@@ -139,11 +137,12 @@ class Rendezvous {
             fmt::format(
                 "rendezvous: rank 0 at {} could not be reached within {:.4g} s: {}; check that rank 0 runs, and "
                 "MASTER_ADDR and MASTER_PORT",
-                endpoint(), std::chrono::duration<double>(options_.timeout).count(), reason));
+                master_endpoint(), std::chrono::duration<double>(options_.timeout).count(), reason));
       }
       if (report_is_due()) {
-        logger_.warn("rendezvous: still trying to reach rank 0",
-                     {{"address", endpoint()}, {"reason", reason}, {"seconds_left", remaining().count() / 1000}});
+        logger_.warn(
+            "rendezvous: still trying to reach rank 0",
+            {{"address", master_endpoint()}, {"reason", reason}, {"seconds_left", remaining().count() / 1000}});
       }
       std::this_thread::sleep_for(pause);
     }
@@ -188,14 +187,14 @@ class Rendezvous {
       return fail(ExitCode::kConfig,
                   fmt::format("rendezvous: rank 0 at {} belongs to another job (OARLOCK_UID '{}' there, '{}' here); "
                               "give each job its own MASTER_ADDR and MASTER_PORT",
-                              endpoint(), uid, options_.uid));
+                              master_endpoint(), uid, options_.uid));
     }
     if (attempt > options_.attempt) {
       return fail(
           ExitCode::kConfig,
           fmt::format("rendezvous: rank 0 at {} is of attempt {}, this is rank {} of attempt {}, which has been "
                       "replaced; stop this process",
-                      endpoint(), attempt, options_.rank, options_.attempt));
+                      master_endpoint(), attempt, options_.rank, options_.attempt));
     }
     if (attempt < options_.attempt) {  // it is being replaced
       refusal_ = fmt::format("attempt {} is still there, this is attempt {}", attempt, options_.attempt);
