@@ -21,9 +21,7 @@ std::string text_of(const nlohmann::json& object) {
 bool may_create_pods(api::Phase phase) { return phase == api::Phase::kPending || phase == api::Phase::kRestarting; }
 
 bool lacks_objects(const Job& job, const Membership& members) {
-  const auto lacking = [](const Pod* pod) { return pod == nullptr; };
-  return members.service == nullptr ||
-         (may_create_pods(job.status.phase) && std::ranges::any_of(members.current, lacking));
+  return members.service == nullptr || (may_create_pods(job.status.phase) && lacks_pods(members));
 }
 
 std::string names_in_the_way(const Membership& members) {
@@ -38,9 +36,7 @@ Creations creations(const Observed& observed, const Membership& members) {
   Creations out;
   if (members.service == nullptr)
     out.actions.emplace_back(CreateService{service_name(job), text_of(desired_service(job))});
-  const bool all_there =
-      std::none_of(members.current.begin(), members.current.end(), [](const Pod* pod) { return pod == nullptr; });
-  if (!may_create_pods(job.status.phase) || all_there) return out;
+  if (!may_create_pods(job.status.phase) || !lacks_pods(members)) return out;
   out.look_again = time_left(restart_time(job.spec.failure_policy, job.status), observed.now);
   if (out.look_again) return out;
   const PodFactory factory(job, job.status.attempt);

@@ -67,6 +67,10 @@ Membership split(const Observed& observed) {
   return out;
 }
 
+bool lacks_pods(const Membership& members) {
+  return std::ranges::any_of(members.current, [](const Pod* pod) { return pod == nullptr; });
+}
+
 const Pod* progress_pod(const Membership& members) {
   const Pod* pod = members.current.empty() ? nullptr : members.current.front();
   if (pod == nullptr || pod->phase != PodPhase::kRunning || pod->deleting || pod->pod_ip.empty() || has_ended(*pod))

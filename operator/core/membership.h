@@ -33,6 +33,9 @@ struct Membership {
 // All lists are sorted by name, so that the order of Observed does not matter.
 Membership split(const Observed& observed);
 
+// A pod of the current attempt is not there.
+bool lacks_pods(const Membership& members);
+
 // The pod whose /statusz tells the job's progress: node rank 0 of the current attempt while it runs and has an address.
 // Null: nobody tells it now.
 const Pod* progress_pod(const Membership& members);

@@ -81,9 +81,7 @@ bool is_ordinary_wait(const std::string& reason) {
 Text waiting_text(const Observed& observed, const Membership& members) {
   const auto started = static_cast<int>(std::count_if(members.current.begin(), members.current.end(), has_started));
   const std::string so_far = fmt::format("{} of {} pods have started", started, observed.job.spec.nodes);
-  const bool all_created =
-      std::none_of(members.current.begin(), members.current.end(), [](const Pod* pod) { return pod == nullptr; });
-  if (!observed.last_error.empty() && (!all_created || members.service == nullptr)) {
+  if (!observed.last_error.empty() && (lacks_pods(members) || members.service == nullptr)) {
     return {"CreateRefused", fmt::format("{}; the API server refused: {}", so_far, one_line(observed.last_error))};
   }
   for (const Pod* pod : members.current) {
