@@ -65,6 +65,7 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
   // Declared in the order of need; destroyed, and so stopped, in the opposite one.
   kube::WorkQueue queue({}, clock, metrics.get());
   ProblemLog problems(options.cluster.server, clock, log);
+  std::atomic<bool> ready = false;
   CacheHooks hooks;
   hooks.on_change = [&](const kube::ObjectKey& job, Urgency urgency) {
     if (urgency == Urgency::kNow) {
@@ -76,7 +77,7 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
   hooks.on_problem = [&](Kind kind, const kube::ApiError& error) { problems.problem(kind, error); };
   hooks.on_synced = [&](Kind kind, size_t objects) {
     problems.works(kind, objects);
-    give_back_memory();
+    if (ready) give_back_memory();  // after a relist; what the start needed goes when all of it is done
   };
   hooks.on_unreadable = [&](Kind kind, const kube::ObjectKey& key, const Error& error) {
     log.warn("an object cannot be read and is left alone", {{"resource", resource_of(kind).to_string()},
@@ -89,7 +90,6 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
   ProgressPoller poller(
       options.progress, connect_to_pods(user_agent), [&](const kube::ObjectKey& job) { queue.add(job); }, clock);
 
-  std::atomic<bool> ready = false;
   ServerSources sources;
   sources.why_not_healthy = [&]() -> std::string {
     return queue.longest() < kHungWorker ? "" : "a worker has been busy with one job for more than five minutes";
