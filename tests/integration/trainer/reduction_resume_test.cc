@@ -38,7 +38,7 @@ std::string run(int world_size, const std::string& config, const TemporaryFolder
   return undisturbed(world_size, config, folder.path());
 }
 
-// Kills rank `world_size - 1` after 20 steps, and lets a second life go on to the end.
+// Kills all ranks when 20 steps are saved, and lets a second life go on to the end.
 std::string killed_and_resumed(int world_size, const std::string& config, const TemporaryFolder& folder) {
   {
     TrainerRanks ranks(

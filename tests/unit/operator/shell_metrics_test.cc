@@ -153,16 +153,23 @@ api::Condition condition(const char* type, bool status, int since) {
   return {.type = type, .status = status, .reason = "", .message = "", .last_transition_time = at_second(since)};
 }
 
-TEST_F(MetricsTest, TimesStartRecoveryAndTheWholeRun) {
-  Job job = JobBuilder("bert");
-  const auto changes_to = [&](api::Phase phase, std::vector<api::Condition> conditions) {
+using Conditions = std::vector<api::Condition>;
+
+class PhaseTimesTest : public MetricsTest {
+ protected:
+  void change(Job& job, api::Phase phase, const Conditions& conditions) {
     api::Status next = job.status;
     next.phase = phase;
-    next.conditions = std::move(conditions);
+    next.conditions = conditions;
     if (is_terminal(phase)) next.completion_time = at_second(500);
     metrics_->status_changed(job, next);
     job.status = next;
-  };
+  }
+};
+
+TEST_F(PhaseTimesTest, TimesStartRecoveryAndTheWholeRun) {
+  Job job = JobBuilder("bert");
+  const auto changes_to = [&](api::Phase phase, const Conditions& conditions) { change(job, phase, conditions); };
   job.status.start_time = at_second(100);
   changes_to(api::Phase::kPending, {condition("Pending", true, 100)});
   changes_to(api::Phase::kRunning, {condition("Pending", false, 107), condition("Running", true, 107)});
@@ -181,15 +188,9 @@ TEST_F(MetricsTest, TimesStartRecoveryAndTheWholeRun) {
   EXPECT_THAT(all, HasSubstr("trainingjob_run_duration_seconds_sum" + labels + ",result=\"Complete\"} 400\n"));
 }
 
-TEST_F(MetricsTest, AStallIsNoRecoveryAndARecoveryFromItBeginsAtItsEnd) {
+TEST_F(PhaseTimesTest, AStallIsNoRecoveryAndARecoveryFromItBeginsAtItsEnd) {
   Job job = JobBuilder("bert");
-  const auto changes_to = [&](api::Phase phase, std::vector<api::Condition> conditions) {
-    api::Status next = job.status;
-    next.phase = phase;
-    next.conditions = std::move(conditions);
-    metrics_->status_changed(job, next);
-    job.status = next;
-  };
+  const auto changes_to = [&](api::Phase phase, const Conditions& conditions) { change(job, phase, conditions); };
   const std::string labels = "{namespace=\"" + job.metadata.name_space + "\"";
   job.status.start_time = at_second(100);
   changes_to(api::Phase::kRunning, {condition("Running", true, 107)});
