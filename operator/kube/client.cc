@@ -65,11 +65,17 @@ ApiError api_error(const TransportError& error) {
   return out;
 }
 
-ApiResult<std::string> Client::call(const Request& request, const std::stop_token& cancel) const {
+ApiResult<std::string> Client::call(Request request, const std::stop_token& cancel) const {
+  request.metadata_only = answers_ == Answers::kMetadata;
   TransportResult<Response> response = transport_->send(request, deadline_, cancel);
   if (!response) return tl::make_unexpected(api_error(response.error()));
   if (!response->ok()) return tl::make_unexpected(api_error(*response));
   return std::move(response->body);
+}
+
+ApiResult<std::string> Client::list(const Resource& resource, const Selection& selection, const ListOptions& options,
+                                    const std::stop_token& cancel) const {
+  return call(list_request(resource, selection, options), cancel);
 }
 
 ApiResult<std::string> Client::get(const Resource& resource, const ObjectKey& key,

@@ -43,13 +43,19 @@ ApiError api_error(const TransportError& error);
 // Of the Status object in an ERROR event of a watch.
 ApiError api_error(int code, const std::string& reason, const std::string& message);
 
+// What the answers are to hold of an object. To read what became of a write its metadata is enough, and the server and
+// the reader are spared the rest.
+enum class Answers { kObjects, kMetadata };
+
 // Thread-safe; calls block for at most `deadline`. It repeats nothing: the caller looks again and decides anew.
 class Client {
  public:
-  Client(std::shared_ptr<Transport> transport, Milliseconds deadline)
-      : transport_(std::move(transport)), deadline_(deadline) {}
+  Client(std::shared_ptr<Transport> transport, Milliseconds deadline, Answers answers = Answers::kObjects)
+      : transport_(std::move(transport)), deadline_(deadline), answers_(answers) {}
 
-  // Each returns the object's JSON text as the server answered it.
+  // Each returns the object's (or the list's) JSON text as the server answered it.
+  ApiResult<std::string> list(const Resource& resource, const Selection& selection, const ListOptions& options,
+                              const std::stop_token& cancel) const;
   ApiResult<std::string> get(const Resource& resource, const ObjectKey& key, const std::stop_token& cancel) const;
   ApiResult<std::string> create(const Resource& resource, const std::string& name_space, std::string body,
                                 const std::stop_token& cancel) const;
@@ -67,10 +73,11 @@ class Client {
   ApiResult<std::string> version(const std::stop_token& cancel) const;
 
  private:
-  ApiResult<std::string> call(const Request& request, const std::stop_token& cancel) const;
+  ApiResult<std::string> call(Request request, const std::stop_token& cancel) const;
 
   const std::shared_ptr<Transport> transport_;
   const Milliseconds deadline_;
+  const Answers answers_;
 };
 
 }  // namespace oarlock::kube

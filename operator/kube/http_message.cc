@@ -20,6 +20,8 @@ using ErrorCode = boost::beast::error_code;
 using Kind = TransportError::Kind;
 
 constexpr char kJson[] = "application/json";
+// A server that cannot leave the rest out sends the whole object.
+constexpr char kMetadataOnly[] = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 constexpr size_t kMaxErrorBody = 1u << 20;
 constexpr size_t kReadSize =
     16u << 10;  // a TLS record; no less than what the parser needs for the longest head (8 KiB)
@@ -97,8 +99,9 @@ TransportResult<std::string> request_text(const Request& request, const std::str
     return failed(Kind::kRefused, fmt::format("the request target '{}' is not valid", request.target));
   }
   if (!is_field_text(fields.token)) return failed(Kind::kRefused, "the token has a line break or control character");
-  std::string out = fmt::format("{} {}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: {}\r\nAccept: application/json\r\n",
-                                request.method, prefix, request.target, fields.host, fields.user_agent);
+  std::string out =
+      fmt::format("{} {}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: {}\r\nAccept: {}\r\n", request.method, prefix,
+                  request.target, fields.host, fields.user_agent, request.metadata_only ? kMetadataOnly : kJson);
   if (!fields.token.empty()) out += fmt::format("Authorization: Bearer {}\r\n", fields.token);
   if (request.method != "GET") {
     out += fmt::format("Content-Type: {}\r\nContent-Length: {}\r\n",

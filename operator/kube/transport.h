@@ -17,9 +17,10 @@ using Milliseconds = std::chrono::milliseconds;
 
 struct Request {
   std::string method = "GET";
-  std::string target;        // path and query, percent-encoded: "/api/v1/pods?limit=500"
-  std::string body;          // of what is not a GET; empty: none
-  std::string content_type;  // of the body
+  std::string target;          // path and query, percent-encoded: "/api/v1/pods?limit=500"
+  std::string body;            // of what is not a GET; empty: none
+  std::string content_type;    // of the body
+  bool metadata_only = false;  // the answer needs the object's metadata alone (metav1.PartialObjectMetadata)
 
   bool operator==(const Request&) const = default;
 };

@@ -5,6 +5,7 @@
 #include <set>
 #include <thread>
 
+#include "operator/kube/client.h"
 #include "operator/kube/request.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
@@ -41,6 +42,17 @@ TEST(Transport, SendsWhatIsAskedAndReturnsWhatIsAnswered) {
   EXPECT_THAT(request.head, HasSubstr("Authorization: Bearer secret\r\n"));
   EXPECT_THAT(request.head, HasSubstr("User-Agent: oarlock-test/1\r\n"));
   EXPECT_THAT(request.head, HasSubstr("Accept: application/json\r\n"));
+}
+
+TEST(Transport, AsksForTheMetadataAloneWhereThatIsEnough) {
+  HostileServer server([](auto& connection, const auto&) {
+    connection.answer(200, "{}");
+    return true;
+  });
+  const Client client(transport_to(server.url()), 5s, Answers::kMetadata);
+  ASSERT_TRUE(client.create(pods(), "ns", "{}", {}));
+  EXPECT_THAT(server.received().at(0).head,
+              HasSubstr("Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json\r\n"));
 }
 
 TEST(Transport, AnIpv6LiteralIsAHost) {
