@@ -4,19 +4,35 @@
 
 namespace oarlock::kube {
 
-void QueueState::add(const ObjectKey& key, SteadyTime now) {
-  if (shutting_down_ || !dirty_.emplace(key, now).second) return;
-  if (!processing_.contains(key)) ready_.push_back(key);
+void QueueState::enqueue(const ObjectKey& key, Priority priority) {
+  (priority == Priority::kLow ? low_ : ready_).push_back(key);
+}
+
+// A key of low priority that is needed sooner after all.
+void QueueState::raise(const ObjectKey& key, Dirty& dirty) {
+  dirty.priority = Priority::kNormal;
+  if (std::erase(low_, key) > 0) ready_.push_back(key);
+}
+
+void QueueState::add(const ObjectKey& key, SteadyTime now, Priority priority) {
+  if (shutting_down_) return;
+  const auto [it, is_new] = dirty_.emplace(key, Dirty{now, priority});
+  if (!is_new) {
+    if (priority < it->second.priority) raise(key, it->second);
+    return;
+  }
+  if (!processing_.contains(key)) enqueue(key, priority);
   if (observer_ != nullptr) observer_->on_add(depth());
 }
 
-void QueueState::add_after(const ObjectKey& key, std::chrono::milliseconds delay, SteadyTime now) {
+void QueueState::add_after(const ObjectKey& key, std::chrono::milliseconds delay, SteadyTime now, Priority priority) {
   if (shutting_down_) return;
-  if (delay.count() <= 0) return add(key, now);
+  if (delay.count() <= 0) return add(key, now, priority);
   const SteadyTime due = now + delay;
-  const auto [it, is_new] = waiting_.emplace(key, due);
-  if (!is_new && it->second <= due) return;
-  it->second = due;
+  const auto [it, is_new] = waiting_.emplace(key, Waiting{due, priority});
+  it->second.priority = std::min(it->second.priority, priority);
+  if (!is_new && it->second.due <= due) return;
+  it->second.due = due;
   delayed_.push({due, key});
 }
 
@@ -38,20 +54,28 @@ void QueueState::move_due(SteadyTime now) {
     const Delayed top = delayed_.top();
     delayed_.pop();
     const auto it = waiting_.find(top.key);
-    if (it == waiting_.end() || it->second != top.due) continue;  // an earlier add has taken its place
+    if (it == waiting_.end() || it->second.due != top.due) continue;  // an earlier add has taken its place
+    const Priority priority = it->second.priority;
     waiting_.erase(it);
-    add(top.key, now);
+    add(top.key, now, priority);
   }
+}
+
+std::deque<ObjectKey>& QueueState::next_queue(SteadyTime now) {
+  if (low_.empty()) return ready_;
+  const bool has_waited = now - dirty_.at(low_.front()).since >= options_.longest_wait;
+  return ready_.empty() || has_waited ? low_ : ready_;
 }
 
 std::optional<ObjectKey> QueueState::get(SteadyTime now) {
   move_due(now);
-  if (ready_.empty()) return std::nullopt;
-  ObjectKey key = std::move(ready_.front());
-  ready_.pop_front();
-  const auto since = dirty_.find(key);
-  const Seconds waited = now - since->second;
-  dirty_.erase(since);
+  std::deque<ObjectKey>& queue = next_queue(now);
+  if (queue.empty()) return std::nullopt;
+  ObjectKey key = std::move(queue.front());
+  queue.pop_front();
+  const auto dirty = dirty_.find(key);
+  const Seconds waited = now - dirty->second.since;
+  dirty_.erase(dirty);
   processing_[key] = now;
   if (observer_ != nullptr) observer_->on_get(depth(), waited);
   return key;
@@ -67,12 +91,14 @@ void QueueState::done(const ObjectKey& key, SteadyTime now) {
   if (it == processing_.end()) return;
   if (observer_ != nullptr) observer_->on_done(now - it->second);
   processing_.erase(it);
-  if (dirty_.contains(key) && !shutting_down_) ready_.push_back(key);
+  if (const auto dirty = dirty_.find(key); dirty != dirty_.end() && !shutting_down_)
+    enqueue(key, dirty->second.priority);
 }
 
 void QueueState::shut_down() {
   shutting_down_ = true;
   ready_.clear();
+  low_.clear();
 }
 
 Seconds QueueState::unfinished(SteadyTime now) const {
@@ -91,10 +117,10 @@ Seconds QueueState::longest(SteadyTime now) const {
 template <typename Change>
 void WorkQueue::change(Change apply) {
   const std::lock_guard lock(mutex_);
-  const size_t depth = state_.depth();
+  const size_t depth = state_.depth().all();
   const std::optional<SteadyTime> due = state_.next_due();
   apply();
-  if (state_.depth() > depth) {
+  if (state_.depth().all() > depth) {
     wake_one();
   } else if (state_.next_due() != due) {
     clock_is_watched_ ? due_.notify_one() : work_.notify_one();
@@ -108,8 +134,8 @@ void WorkQueue::add(const ObjectKey& key) {
   change([&] { state_.add(key, clock_->steady()); });
 }
 
-void WorkQueue::add_after(const ObjectKey& key, std::chrono::milliseconds delay) {
-  change([&] { state_.add_after(key, delay, clock_->steady()); });
+void WorkQueue::add_after(const ObjectKey& key, std::chrono::milliseconds delay, Priority priority) {
+  change([&] { state_.add_after(key, delay, clock_->steady(), priority); });
 }
 
 void WorkQueue::add_rate_limited(const ObjectKey& key) {
@@ -135,7 +161,7 @@ std::optional<ObjectKey> WorkQueue::get() {
     const std::optional<SteadyTime> due = state_.next_due();
     if (key) {
       const bool nobody_watches = due && !clock_is_watched_;
-      if (state_.depth() > 0 || nobody_watches) wake_one();
+      if (state_.depth().all() > 0 || nobody_watches) wake_one();
       return key;
     }
     if (due && !clock_is_watched_) {
@@ -161,7 +187,7 @@ void WorkQueue::shut_down() {
   due_.notify_all();
 }
 
-size_t WorkQueue::depth() const {
+QueueDepth WorkQueue::depth() const {
   const std::lock_guard lock(mutex_);
   return state_.depth();
 }

@@ -1,6 +1,7 @@
 // Keys of objects to look at, with the semantics of client-go's workqueue: a key is never worked on by two workers, a
 // key added many times is done once, one added while it is worked on is done again, a delayed add keeps the earlier
-// time, and failures wait longer each time.
+// time, and failures wait longer each time. Beyond that, as in controller-runtime's priority queue, a key may be added
+// with a low priority.
 #pragma once
 
 #include <chrono>
@@ -22,12 +23,25 @@ namespace oarlock::kube {
 
 using Seconds = std::chrono::duration<double>;
 
+// kLow: it is taken when no other key is there, or when it has waited for Options::longest_wait. A key that is added
+// with both has the normal one.
+enum class Priority { kNormal, kLow };
+
+// Keys that wait for a worker.
+struct QueueDepth {
+  size_t normal = 0;
+  size_t low = 0;
+
+  size_t all() const { return normal + low; }
+  bool operator==(const QueueDepth&) const = default;
+};
+
 // Told of what happens in the queue, under its lock: must be quick and must not call back.
 class QueueObserver {
  public:
   virtual ~QueueObserver() = default;
-  virtual void on_add(size_t depth) = 0;
-  virtual void on_get(size_t depth, Seconds waited) = 0;
+  virtual void on_add(QueueDepth depth) = 0;
+  virtual void on_get(QueueDepth depth, Seconds waited) = 0;
   virtual void on_done(Seconds worked) = 0;
   virtual void on_retry() = 0;
 };
@@ -38,17 +52,20 @@ class QueueState {
   struct Options {
     std::chrono::milliseconds base_delay{5};  // after the first failure; doubles with each
     std::chrono::milliseconds longest_delay{1000000};
+    std::chrono::milliseconds longest_wait{30000};  // of a key of low priority, in the queue
   };
 
   explicit QueueState(Options options, QueueObserver* observer = nullptr) : options_(options), observer_(observer) {}
 
-  void add(const ObjectKey& key, SteadyTime now);
-  void add_after(const ObjectKey& key, std::chrono::milliseconds delay, SteadyTime now);
+  void add(const ObjectKey& key, SteadyTime now, Priority priority = Priority::kNormal);
+  void add_after(const ObjectKey& key, std::chrono::milliseconds delay, SteadyTime now,
+                 Priority priority = Priority::kNormal);
   void add_rate_limited(const ObjectKey& key, SteadyTime now);
   void forget(const ObjectKey& key) { failures_.erase(key); }
   int failures(const ObjectKey& key) const;
 
-  // Moves what is due into the queue, and takes the oldest key. Empty: nothing to do before next_due().
+  // Moves what is due into the queue, and takes the oldest key of the higher priority. Empty: nothing to do before
+  // next_due().
   std::optional<ObjectKey> get(SteadyTime now);
   std::optional<SteadyTime> next_due() const;
   void done(const ObjectKey& key, SteadyTime now);
@@ -57,7 +74,7 @@ class QueueState {
   void shut_down();
   bool shutting_down() const { return shutting_down_; }
 
-  size_t depth() const { return ready_.size(); }
+  QueueDepth depth() const { return {ready_.size(), low_.size()}; }
   size_t in_work() const { return processing_.size(); }
   Seconds unfinished(SteadyTime now) const;  // sum of the time that the keys in work have taken so far
   Seconds longest(SteadyTime now) const;     // of the one that has taken longest
@@ -68,16 +85,28 @@ class QueueState {
     ObjectKey key;
     bool operator>(const Delayed& other) const { return due > other.due; }
   };
+  struct Waiting {
+    SteadyTime due;
+    Priority priority = Priority::kNormal;
+  };
+  struct Dirty {
+    SteadyTime since;
+    Priority priority = Priority::kNormal;
+  };
 
   void move_due(SteadyTime now);
+  void enqueue(const ObjectKey& key, Priority priority);
+  void raise(const ObjectKey& key, Dirty& dirty);
+  std::deque<ObjectKey>& next_queue(SteadyTime now);
 
   const Options options_;
   QueueObserver* const observer_;
   std::deque<ObjectKey> ready_;                           // in order
-  std::unordered_map<ObjectKey, SteadyTime> dirty_;       // to be done, and since when; those in work not in ready_
+  std::deque<ObjectKey> low_;                             // in order; of low priority
+  std::unordered_map<ObjectKey, Dirty> dirty_;            // to be done, and since when; those in work in neither queue
   std::unordered_map<ObjectKey, SteadyTime> processing_;  // in work, and since when
   std::priority_queue<Delayed, std::vector<Delayed>, std::greater<>> delayed_;
-  std::unordered_map<ObjectKey, SteadyTime> waiting_;  // what in delayed_ counts: older entries are stale
+  std::unordered_map<ObjectKey, Waiting> waiting_;  // what in delayed_ counts: older entries are stale
   std::unordered_map<ObjectKey, int> failures_;
   bool shutting_down_ = false;
 };
@@ -90,7 +119,7 @@ class WorkQueue {
       : clock_(std::move(clock)), state_(options, observer) {}
 
   void add(const ObjectKey& key);
-  void add_after(const ObjectKey& key, std::chrono::milliseconds delay);
+  void add_after(const ObjectKey& key, std::chrono::milliseconds delay, Priority priority = Priority::kNormal);
   void add_rate_limited(const ObjectKey& key);
   void forget(const ObjectKey& key);
   int failures(const ObjectKey& key) const;
@@ -99,7 +128,7 @@ class WorkQueue {
   void done(const ObjectKey& key);
   void shut_down();
 
-  size_t depth() const;
+  QueueDepth depth() const;
   Seconds unfinished() const;
   Seconds longest() const;
 

@@ -43,6 +43,13 @@ prometheus::Family<prometheus::Counter>& counter(prometheus::Registry& registry,
 prometheus::Family<prometheus::Gauge>& gauge(prometheus::Registry& registry, const char* name, const char* help) {
   return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
 }
+
+// By controller-runtime's numbers: 0, or -100 for what can wait (its LowPriority).
+prometheus::Gauge& depth_gauge(prometheus::Registry& registry, const char* priority) {
+  Labels labels = queue_labels();
+  labels["priority"] = priority;
+  return gauge(registry, "workqueue_depth", "Current depth of workqueue by workqueue and priority.").Add(labels);
+}
 prometheus::Family<Histogram>& histogram(prometheus::Registry& registry, const char* name, const char* help) {
   return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
 }
@@ -89,11 +96,8 @@ Metrics::Metrics(const std::shared_ptr<prometheus::Registry>& registry)
                           .Add(controller_labels())),
       active_(gauge(*registry, "controller_runtime_active_workers", "Number of currently used workers per controller.")
                   .Add(controller_labels())),
-      depth_(gauge(*registry, "workqueue_depth", "Current depth of workqueue by workqueue and priority.").Add([] {
-        Labels labels = queue_labels();
-        labels["priority"] = "0";
-        return labels;
-      }())),
+      depth_(depth_gauge(*registry, "0")),
+      low_depth_(depth_gauge(*registry, "-100")),
       adds_(
           counter(*registry, "workqueue_adds_total", "Total number of adds handled by workqueue.").Add(queue_labels())),
       queue_duration_(histogram(*registry, "workqueue_queue_duration_seconds",
@@ -194,13 +198,18 @@ void Metrics::time_phases(const Job& job, const api::Status& next) {
 void Metrics::leading(bool leads) { leader_.Add({{"name", kLeaseName}}).Set(leads ? 1 : 0); }
 void Metrics::leader_slow_path() { leader_slow_path_.Add({{"name", kLeaseName}}).Increment(); }
 
-void Metrics::on_add(size_t depth) {
-  adds_.Increment();
-  depth_.Set(static_cast<double>(depth));
+void Metrics::set_depth(kube::QueueDepth depth) {
+  depth_.Set(static_cast<double>(depth.normal));
+  low_depth_.Set(static_cast<double>(depth.low));
 }
 
-void Metrics::on_get(size_t depth, kube::Seconds waited) {
-  depth_.Set(static_cast<double>(depth));
+void Metrics::on_add(kube::QueueDepth depth) {
+  adds_.Increment();
+  set_depth(depth);
+}
+
+void Metrics::on_get(kube::QueueDepth depth, kube::Seconds waited) {
+  set_depth(depth);
   queue_duration_.Observe(waited.count());
 }
 

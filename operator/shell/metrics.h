@@ -46,12 +46,13 @@ class Metrics final : public kube::QueueObserver {
   void leading(bool leads);
   void leader_slow_path();
 
-  void on_add(size_t depth) override;
-  void on_get(size_t depth, kube::Seconds waited) override;
+  void on_add(kube::QueueDepth depth) override;
+  void on_get(kube::QueueDepth depth, kube::Seconds waited) override;
   void on_done(kube::Seconds worked) override;
   void on_retry() override;
 
  private:
+  void set_depth(kube::QueueDepth depth);
   void time_phases(const Job& job, const api::Status& next);
 
   prometheus::Family<prometheus::Counter>& reconcile_total_;
@@ -61,6 +62,7 @@ class Metrics final : public kube::QueueObserver {
   prometheus::Gauge& max_concurrent_;
   prometheus::Gauge& active_;
   prometheus::Gauge& depth_;
+  prometheus::Gauge& low_depth_;
   prometheus::Counter& adds_;
   prometheus::Histogram& queue_duration_;
   prometheus::Histogram& work_duration_;

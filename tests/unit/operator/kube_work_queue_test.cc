@@ -32,7 +32,7 @@ TEST_F(QueueStateTest, KeysComeInTheOrderInWhichTheyWereAdded) {
 
 TEST_F(QueueStateTest, ManyAddsAreOneWork) {
   for (int i = 0; i < 5; ++i) queue_.add(kA, at(0ms));
-  EXPECT_EQ(queue_.depth(), 1u);
+  EXPECT_EQ(queue_.depth(), (QueueDepth{1, 0}));
   EXPECT_EQ(queue_.get(at(0ms)), kA);
   EXPECT_EQ(queue_.get(at(0ms)), std::nullopt);
 }
@@ -105,6 +105,55 @@ TEST_F(QueueStateTest, AHundredFailuresDoNotOverflow) {
   EXPECT_EQ(*queue_.next_due() - now, 1'000'000ms);
 }
 
+TEST_F(QueueStateTest, AKeyOfLowPriorityComesAfterAllOthers) {
+  queue_.add(kA, at(0ms), Priority::kLow);
+  queue_.add(kB, at(1ms));
+  EXPECT_EQ(queue_.depth(), (QueueDepth{1, 1}));
+  EXPECT_EQ(queue_.get(at(2ms)), kB);
+  EXPECT_EQ(queue_.get(at(2ms)), kA);
+  queue_.done(kA, at(3ms));
+  queue_.add_after(kA, 10ms, at(3ms), Priority::kLow);
+  queue_.done(kB, at(3ms));
+  queue_.add(kB, at(13ms));
+  EXPECT_EQ(queue_.get(at(13ms)), kB);
+  EXPECT_EQ(queue_.get(at(13ms)), kA);
+}
+
+TEST_F(QueueStateTest, AKeyOfLowPriorityWaitsForALimitedTime) {
+  queue_.add(kA, at(0ms), Priority::kLow);
+  queue_.add(kB, at(0ms));
+  queue_.add({"ns", "c"}, at(0ms));
+  EXPECT_EQ(queue_.get(at(29'999ms)), kB);
+  EXPECT_EQ(queue_.get(at(30'000ms)), kA);
+}
+
+TEST_F(QueueStateTest, AKeyThatIsNeededSoonerLosesItsLowPriority) {
+  queue_.add(kA, at(0ms), Priority::kLow);
+  queue_.add(kA, at(0ms));
+  queue_.add(kB, at(0ms));
+  queue_.add(kB, at(0ms), Priority::kLow);
+  EXPECT_EQ(queue_.depth(), (QueueDepth{2, 0}));
+  EXPECT_EQ(queue_.get(at(1ms)), kA);
+  EXPECT_EQ(queue_.get(at(1ms)), kB) << "it keeps its place";
+  EXPECT_EQ(queue_.get(at(1ms)), std::nullopt);
+
+  queue_.add(kA, at(2ms), Priority::kLow);  // while it is worked on
+  queue_.add(kA, at(2ms));
+  queue_.add(kB, at(2ms), Priority::kLow);
+  queue_.done(kB, at(3ms));
+  queue_.done(kA, at(3ms));
+  EXPECT_EQ(queue_.get(at(4ms)), kA);
+  EXPECT_EQ(queue_.get(at(4ms)), kB);
+
+  queue_.done(kA, at(5ms));
+  queue_.done(kB, at(5ms));
+  queue_.add_after(kA, 10ms, at(5ms), Priority::kLow);
+  queue_.add_after(kA, 20ms, at(5ms));
+  queue_.add(kB, at(14ms));
+  EXPECT_EQ(queue_.get(at(15ms)), kB);
+  EXPECT_EQ(queue_.get(at(15ms)), kA);
+}
+
 TEST_F(QueueStateTest, AfterShutDownNothingIsAddedOrGiven) {
   queue_.add(kA, at(0ms));
   ASSERT_EQ(queue_.get(at(0ms)), kA);
@@ -128,8 +177,8 @@ TEST_F(QueueStateTest, TellsHowLongTheWorkersAreAtIt) {
 }
 
 struct Record final : QueueObserver {
-  void on_add(size_t depth) override { adds.push_back(depth); }
-  void on_get(size_t depth, Seconds waited) override { gets.emplace_back(depth, waited.count()); }
+  void on_add(QueueDepth depth) override { adds.push_back(depth.all()); }
+  void on_get(QueueDepth depth, Seconds waited) override { gets.emplace_back(depth.all(), waited.count()); }
   void on_done(Seconds worked) override { dones.push_back(worked.count()); }
   void on_retry() override { ++retries; }
   std::vector<size_t> adds;
@@ -181,7 +230,7 @@ TEST(WorkQueue, ManyWorkersDoEveryKeyAndNeverTheSameAtOnce) {
     for (const auto& count : done) {
       if (count == 0) return false;
     }
-    return queue.depth() == 0 && queue.unfinished().count() == 0;
+    return queue.depth().all() == 0 && queue.unfinished().count() == 0;
   };
   while (!all_done() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   EXPECT_TRUE(all_done());
