@@ -3,8 +3,10 @@ import collections
 import dataclasses
 import datetime
 import json
+import os
 
 READS = {"get", "list", "watch"}
+LONGEST_LINE = 1 << 20  # bytes; more than the metadata of a request can be
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,11 +35,13 @@ class AuditLog:
         self._path = path
 
     def end(self):
-        """The place to read from later."""
-        try:
-            return self._path.stat().st_size
-        except FileNotFoundError:
+        """The place to read from later: after the last line that is whole."""
+        if not self._path.exists():
             return 0
+        with open(self._path, "rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            start = log.seek(max(0, size - LONGEST_LINE))
+            return start + log.read(size - start).rfind(b"\n") + 1
 
     def requests(self, user, since=0):
         """Each request that this user has made since; leases left out."""

@@ -81,6 +81,14 @@ class ControlPlane:
         for file in files:
             run([self._cluster / "bin" / "kubectl", "--kubeconfig", self.admin, "apply", "--server-side", "-f", file])
 
+    def keep_namespace(self, name):
+        """Creates it unless it is there: one that is deleted goes away slowly."""
+        try:
+            self.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        except Failed as error:
+            if "AlreadyExists" not in str(error):
+                raise
+
     def apply_object(self, target, name, body):
         """Creates, or replaces what is there."""
         try:

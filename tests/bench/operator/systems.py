@@ -116,7 +116,7 @@ class TrainingOperator(System):
         self.plane.apply(*sorted(self._config.glob("crds/kubeflow.org_*.yaml")))
         made = webhooks.certificate(self.plane.folder / f"{self.user}-pki", "training-operator-ca",
                                     "training-operator.kubeflow.svc")
-        self.plane.apply_object("/api/v1/namespaces", self.NAMESPACE, {"metadata": {"name": self.NAMESPACE}})
+        self.plane.keep_namespace(self.NAMESPACE)
         self.plane.apply_object(f"/api/v1/namespaces/{self.NAMESPACE}/secrets", "training-operator-webhook-cert",
                                 made.secret("training-operator-webhook-cert"))
         made.install(self.CERTIFICATES)
