@@ -176,19 +176,30 @@ TEST_F(Crd, KubectlShowsTheColumns) {
   ASSERT_EQ(create(valid()).status, 201);
   ASSERT_TRUE(
       patch("/j/status", Json::parse(R"({"status": {"phase": "Running", "nodes": {"desired": 1, "summary": "1/1"},
-    "progress": {"step": 42, "completed": "21%"}, "restarts": {"total": 3, "charged": 3}}})"))
+    "progress": {"step": 42, "completed": "21%", "loss": 0.5, "samplesPerSecond": 1200}, "restarts": {"total": 3, "charged": 3}}})"))
           .ok());
-  const std::string kubectl = server_->kubeconfig().substr(0, server_->kubeconfig().rfind('/')) + "/bin/kubectl";
-  Program program({kubectl, "get", "tj", "-n", ns_},
-                  {.environment = {{"KUBECONFIG", server_->kubeconfig()}}, .folder = ""});
-  ASSERT_EQ(program.wait(), 0) << program.err();
-  std::istringstream table(program.out());
+  ASSERT_TRUE(patch("/j", Json::parse(R"({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}})")).ok());
+  const auto shown = [&](const char* output) {
+    const std::string kubectl = server_->kubeconfig().substr(0, server_->kubeconfig().rfind('/')) + "/bin/kubectl";
+    Program program({kubectl, "get", "tj", "-n", ns_, "-o", output},
+                    {.environment = {{"KUBECONFIG", server_->kubeconfig()}}, .folder = ""});
+    EXPECT_EQ(program.wait(), 0) << program.err();
+    return std::istringstream(program.out());
+  };
+  std::istringstream table = shown("");
   std::string header;
   std::getline(table, header);
   EXPECT_THAT(header, ::testing::MatchesRegex("NAME +STATE +READY +STEP +PROGRESS +RESTARTS +AGE *"));
   std::string name, state, ready, step, progress, restarts;
   table >> name >> state >> ready >> step >> progress >> restarts;
   EXPECT_EQ(name + " " + state + " " + ready + " " + step + " " + progress + " " + restarts, "j Running 1/1 42 21% 3");
+
+  std::istringstream wide = shown("wide");
+  std::getline(wide, header);
+  EXPECT_THAT(header, ::testing::MatchesRegex(".* RESTARTS +LOSS +SPEED +QUEUE +AGE *"));
+  std::string loss, speed, queue;
+  wide >> name >> state >> ready >> step >> progress >> restarts >> loss >> speed >> queue;
+  EXPECT_EQ(loss + " " + speed + " " + queue, "0.5 1200 gpus");
 }
 
 class Tls : public Crd {
