@@ -28,6 +28,34 @@ std::vector<Action> announce(Phase before, const api::Status& next) {
                 find_condition(next, next.phase)->message)};
 }
 
+std::vector<Action> announce_start(const Job& job) {
+  std::vector<Action> out = {
+      event(EmitEvent::Type::kNormal, "Started", "CreatePods", fmt::format("starting {} pods", job.spec.nodes))};
+  const std::vector<std::string> overridden = PodFactory(job, job.status.attempt).overridden_variables();
+  if (!overridden.empty()) {
+    out.emplace_back(event(EmitEvent::Type::kWarning, "EnvironmentOverridden", "CreatePods",
+                           fmt::format("the template sets {}, which the operator sets itself: the operator's values "
+                                       "stand",
+                                       fmt::join(overridden, ", "))));
+  }
+  return out;
+}
+
+// A new job's objects come first and its status, which tells of them, after: in a burst of jobs all pods are there
+// before anything is written about them. What the API server refuses is told at once. Here the fence is not the status:
+// either nobody can have written one yet, or the server is asked whether there is none.
+bool may_start_at_once(const Observed& observed, const Membership& members) {
+  return observed.job.status.phase == Phase::kNone && observed.last_error.empty() &&
+         lacks_objects(observed.job, members);
+}
+
+Plan start(const Observed& observed, const Membership& members) {
+  Plan plan = plan_of(Verdict::kProgress, fmt::format("creating the Service and {} pods", observed.job.spec.nodes));
+  if (!observed.untouched) plan.actions.emplace_back(ConfirmJobUnchanged{});
+  append(plan.actions, creations(observed, members).actions);
+  return plan;
+}
+
 }  // namespace
 
 std::optional<Plan> distrust_an_old_view(const Observed& observed, const Membership& members) {
@@ -55,10 +83,9 @@ std::optional<Plan> yield_names(const Observed& observed, const Membership& memb
 }
 
 std::optional<Plan> refuse_nonsense(const Observed& observed, const Membership& members) {
-  const Phase phase = observed.job.status.phase;
-  if (phase != Phase::kNone && !may_create_pods(phase)) return std::nullopt;
+  if (!may_create_pods(observed.job.status.phase)) return std::nullopt;
   // What is there was valid, and cannot be changed meanwhile.
-  if (phase != Phase::kNone && !lacks_objects(observed.job, members)) return std::nullopt;
+  if (!lacks_objects(observed.job, members)) return std::nullopt;
   const std::vector<api::FieldProblem> problems = api::check(observed.job);
   if (problems.empty()) return std::nullopt;
   return blocked(observed, members, "InvalidSpec",
@@ -67,19 +94,7 @@ std::optional<Plan> refuse_nonsense(const Observed& observed, const Membership& 
 
 std::optional<Plan> converge(const Observed& observed, const Membership& members) {
   const Job& job = observed.job;
-  if (job.status.phase == Phase::kNone) {
-    std::vector<Action> events = {
-        event(EmitEvent::Type::kNormal, "Started", "CreatePods", fmt::format("creating {} pods", job.spec.nodes))};
-    const std::vector<std::string> overridden = PodFactory(job, job.status.attempt).overridden_variables();
-    if (!overridden.empty()) {
-      events.emplace_back(
-          event(EmitEvent::Type::kWarning, "EnvironmentOverridden", "CreatePods",
-                fmt::format("the template sets {}, which the operator sets itself: the operator's values stand",
-                            fmt::join(overridden, ", "))));
-    }
-    return begin_attempt(observed, job.status, {}, std::move(events),
-                         fmt::format("creating the Service and {} pods", job.spec.nodes));
-  }
+  if (may_start_at_once(observed, members)) return start(observed, members);
   api::Status next = refresh(observed, members);
   judge_steps(observed, members, next);
   Deletions old = clear_old(observed, members);
@@ -98,6 +113,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   }
   append(plan.actions, std::move(old.actions));
   append(plan.actions, std::move(missing));
+  if (job.status.phase == Phase::kNone) append(plan.actions, announce_start(job));
   append(plan.actions, announce(job.status.phase, next));
   return plan;
 }

@@ -18,7 +18,9 @@ std::string text_of(const nlohmann::json& object) {
 
 }  // namespace
 
-bool may_create_pods(api::Phase phase) { return phase == api::Phase::kPending || phase == api::Phase::kRestarting; }
+bool may_create_pods(api::Phase phase) {
+  return phase == api::Phase::kNone || phase == api::Phase::kPending || phase == api::Phase::kRestarting;
+}
 
 bool lacks_objects(const Job& job, const Membership& members) {
   return members.service == nullptr || (may_create_pods(job.status.phase) && lacks_pods(members));

@@ -10,7 +10,8 @@
 
 namespace oarlock::control {
 
-// Pods of an attempt are made in these phases only: one that goes missing later is a failure.
+// Pods of an attempt are made in these phases only, the first ones while there is no status yet: one that goes missing
+// later is a failure.
 bool may_create_pods(api::Phase phase);
 
 // Whether the Service or a pod of status.attempt has to be made, now or later.

@@ -67,6 +67,10 @@ Membership split(const Observed& observed) {
   return out;
 }
 
+bool has_pods(const Membership& members) {
+  return std::ranges::any_of(members.current, [](const Pod* pod) { return pod != nullptr; });
+}
+
 bool lacks_pods(const Membership& members) {
   return std::ranges::any_of(members.current, [](const Pod* pod) { return pod == nullptr; });
 }

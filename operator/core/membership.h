@@ -33,6 +33,9 @@ struct Membership {
 // All lists are sorted by name, so that the order of Observed does not matter.
 Membership split(const Observed& observed);
 
+// A pod of the current attempt is there.
+bool has_pods(const Membership& members);
+
 // A pod of the current attempt is not there.
 bool lacks_pods(const Membership& members);
 

@@ -59,6 +59,7 @@ struct Service {
   std::string uid;
   std::string owner_uid;  // as for Pod
   bool deleting = false;
+  SystemTime created{};  // by the API server's clock
 
   bool operator==(const Service&) const = default;
 };
@@ -81,6 +82,9 @@ struct Observed {
   SystemTime now{};
   std::optional<RankStatus> progress;  // what rank 0 last told the shell, of whatever attempt
   std::optional<Question> asked;       // absent: the present rank 0 was not asked yet
+  // No operator has ever acted on the job: it is newer than the reign of this one, and this one looks at it for the
+  // first time. False where that is not known.
+  bool untouched = false;
   // What the API server last refused for this job (quota, admission, an invalid pod), in one line without anything that
   // changes from try to try; empty once a plan ran through. It is shown in the job's condition.
   std::string last_error;
@@ -90,7 +94,13 @@ struct Observed {
 // The shell does the actions in order and stops at the first that fails; then it looks again and asks anew. So every
 // prefix of a plan must leave a state from which reconcile finds its way.
 
-// Live GET (not the cache). 404: go on. Anything else: stop; the cache was behind.
+// Live GET (not the cache) of the job. The uid and resourceVersion of Observed: go on. Anything else: stop; the cache
+// was behind. A fence that costs less than PatchStatus, but keeps nobody else from writing.
+struct ConfirmJobUnchanged {
+  bool operator==(const ConfirmJobUnchanged&) const = default;
+};
+
+// Live GET. 404: go on. Anything else: stop; the cache was behind.
 struct ConfirmPodAbsent {
   std::string name;
 
@@ -153,7 +163,8 @@ struct EmitEvent {
   bool operator==(const EmitEvent&) const = default;
 };
 
-using Action = std::variant<ConfirmPodAbsent, CreateService, CreatePod, DeletePod, DeleteJob, PatchStatus, EmitEvent>;
+using Action = std::variant<ConfirmJobUnchanged, ConfirmPodAbsent, CreateService, CreatePod, DeletePod, DeleteJob,
+                            PatchStatus, EmitEvent>;
 
 // ---- what was decided ------------------------------------------------------------------------------------------
 

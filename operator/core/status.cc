@@ -19,6 +19,14 @@ constexpr double kLongestEta = 100.0 * 365 * 24 * 3600;
 
 SystemTime whole_seconds(SystemTime time) { return std::chrono::floor<std::chrono::seconds>(time); }
 
+// When the pods of an attempt that the status does not know yet were made. The first ones are older than the first
+// status: they came right after the Service. Clocks differ, so that no more than a minute is believed.
+SystemTime creation_time(const Observed& observed, const Membership& members) {
+  const SystemTime now = observed.now;
+  if (observed.job.status.phase != Phase::kNone || members.service == nullptr) return whole_seconds(now);
+  return whole_seconds(std::clamp(members.service->created, now - std::chrono::minutes(1), now));
+}
+
 bool has_started(const Pod* pod) { return pod != nullptr && (pod->phase == PodPhase::kRunning || has_ended(*pod)); }
 
 api::NodeCounts count(const Membership& members, int desired) {
@@ -166,8 +174,9 @@ api::Status refresh(const Observed& observed, const Membership& members) {
   status.nodes = count(members, job.spec.nodes);
   refresh_progress(observed, status);
   if (status.phase != Phase::kSuspended) {
-    if (!status.start_time) status.start_time = whole_seconds(observed.now);
-    if (!status.attempt_start_time) status.attempt_start_time = whole_seconds(observed.now);
+    const SystemTime created = creation_time(observed, members);
+    if (!status.start_time) status.start_time = created;
+    if (!status.attempt_start_time) status.attempt_start_time = created;
     refresh_phase(observed, members, status);
   }
   return status;

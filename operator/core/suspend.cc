@@ -14,10 +14,13 @@ std::optional<Plan> suspend(const Observed& observed, const Membership& members)
   const api::Status& status = observed.job.status;
   if (!observed.job.spec.suspend) return std::nullopt;
   const bool is_new = status.phase != Phase::kSuspended;
+  // The first pods are there before there is a status.
+  const bool has_started = status.start_time || has_pods(members);
   api::Status next = refresh(observed, members);
+  if (!next.start_time && has_started) next.start_time = std::chrono::floor<std::chrono::seconds>(observed.now);
   if (is_new) {
     enter(next, Phase::kSuspended, "Suspended", "spec.suspend is true", observed.now);
-    if (!status.start_time) next.start_time.reset();  // it never started
+    if (!has_started) next.start_time.reset();
     if (!status.attempt_start_time) next.attempt_start_time.reset();
     next.nodes = {.desired = observed.job.spec.nodes, .summary = fmt::format("0/{}", observed.job.spec.nodes)};
   }

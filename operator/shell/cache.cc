@@ -9,11 +9,12 @@ std::string index_key(const kube::ObjectKey& key, const std::string& job) {
   return job.empty() ? "" : kube::ObjectKey{key.name_space, job}.to_string();
 }
 
-Urgency urgency_of(const CachedService&) { return Urgency::kNow; }
+Urgency urgency_of(const CachedService& cached) { return cached.service.deleting ? Urgency::kNow : Urgency::kLater; }
 Urgency urgency_of(const CachedPod& cached) {
   const Pod& pod = cached.pod;
   const bool on_its_way = pod.phase == PodPhase::kPending || pod.phase == PodPhase::kRunning;
-  return on_its_way && !pod.deleting && !pod.trainer && pod.disruption.empty() ? Urgency::kSoon : Urgency::kNow;
+  if (!on_its_way || pod.deleting || pod.trainer || !pod.disruption.empty()) return Urgency::kNow;
+  return pod.phase == PodPhase::kRunning ? Urgency::kSoon : Urgency::kLater;
 }
 
 // Tells of the job that a pod or Service belongs to, and of the one it belonged to before.

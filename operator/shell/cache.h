@@ -24,8 +24,9 @@ struct CacheOptions {
   uint64_t seed = 0;                    // of the jitter
 };
 
-// kSoon: a pod gets on, and others of its job most likely do too. kNow: all else; an end, a loss, the job itself.
-enum class Urgency { kNow, kSoon };
+// kLater: an object is there that the operator made, and nothing has come of it yet. kSoon: a pod gets on, and others
+// of its job most likely do too. kNow: all else; an end, a loss, the job itself.
+enum class Urgency { kNow, kSoon, kLater };
 
 struct CacheHooks {
   std::function<void(const kube::ObjectKey& job, Urgency)> on_change;  // something of this job has changed

@@ -33,7 +33,8 @@ Controller::Controller(Parts parts, const Logger& log) : parts_(std::move(parts)
 
 Controller::~Controller() { stop(); }
 
-void Controller::start(int workers) {
+void Controller::start(int workers, std::string since) {
+  since_ = std::move(since);
   parts_.metrics->set_workers(workers);
   for (int i = 0; i < workers; ++i) {
     workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
@@ -88,9 +89,11 @@ void Controller::work(const std::stop_token& stop) {
   }
 }
 
-Observed Controller::observe(const kube::ObjectKey& key, const Job& job) {
+Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is_first_look) {
   Observed observed;
   observed.job = job;
+  observed.untouched =
+      is_first_look && !since_.empty() && kube::compare_resource_versions(job.metadata.resource_version, since_) > 0;
   observed.pods = parts_.cache->pods_of(key);
   observed.services = parts_.cache->services_of(key);
   observed.now = parts_.clock->now();
@@ -102,7 +105,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job) {
     if (const auto it = refusals_.find(job.metadata.uid); it != refusals_.end()) observed.last_error = it->second;
   }
   for (const Foreign& foreign : foreign_of(job.metadata.uid)) {
-    const auto answer = parts_.executor->client().get(resource_of(foreign.kind), foreign.key, {});
+    const auto answer = parts_.client.get(resource_of(foreign.kind), foreign.key, {});
     const bool is_pod = foreign.kind == Kind::kPod;
     if (!answer) {
       if (answer.error().kind == ErrorKind::kNotFound) drop_foreign(job.metadata.uid, foreign);
@@ -129,6 +132,7 @@ void Controller::follow_progress(const kube::ObjectKey& key, const Observed& obs
 
 Controller::Done Controller::reconcile(const kube::ObjectKey& key, const std::stop_token& stop) {
   const std::shared_ptr<const Job> job = parts_.cache->job(key);
+  bool is_first_look = false;
   {
     const std::lock_guard lock(mutex_);
     const auto known = known_uids_.find(key);
@@ -141,14 +145,14 @@ Controller::Done Controller::reconcile(const kube::ObjectKey& key, const std::st
       parts_.poller->forget(key);
     }
     if (job == nullptr) return {};
-    known_uids_[key] = job->metadata.uid;
+    is_first_look = known_uids_.emplace(key, job->metadata.uid).second;
   }
   const bool up_to_date = parts_.own_writes->seen(job->metadata.uid, [&](Kind kind, const std::string& version) {
     return parts_.cache->has_seen(kind, key.name_space, version);
   });
   if (!up_to_date) return {Result::kRequeueAfter, kLookAgain};
 
-  const Observed observed = observe(key, *job);
+  const Observed observed = observe(key, *job, is_first_look);
   follow_progress(key, observed);
   const Plan plan = parts_.decide(observed);
   const Logger log = log_.with({{"namespace", key.name_space}, {"trainingjob", key.name}, {"uid", job->metadata.uid}});

@@ -31,6 +31,7 @@ class Controller {
     kube::WorkQueue* queue;
     std::shared_ptr<OwnWrites> own_writes;
     std::shared_ptr<Executor> executor;
+    kube::Client client;  // to read what is not in the cache
     std::shared_ptr<Metrics> metrics;
     std::shared_ptr<const Clock> clock;
     std::function<Plan(const Observed&)> decide;
@@ -42,8 +43,10 @@ class Controller {
   Controller(const Controller&) = delete;
   Controller& operator=(const Controller&) = delete;
 
-  void start(int workers);  // when the cache has synced
-  void stop();              // ends the queue, lets each worker finish its API call, and waits for it
+  // When the cache has synced. `since`: a version of the jobs that the server had when nobody else acted on jobs any
+  // more; empty: not known.
+  void start(int workers, std::string since);
+  void stop();  // ends the queue, lets each worker finish its API call, and waits for it
 
  private:
   // What becomes of the key.
@@ -56,7 +59,7 @@ class Controller {
   void work(const std::stop_token& stop);
   Done reconcile(const kube::ObjectKey& key, const std::stop_token& stop);
   void remember_refusal(const std::string& job_uid, const std::string& what);  // empty: nothing is refused any more
-  Observed observe(const kube::ObjectKey& key, const Job& job);
+  Observed observe(const kube::ObjectKey& key, const Job& job, bool is_first_look);
   void follow_progress(const kube::ObjectKey& key, const Observed& observed);
   Done stopped(const Job& job, const Stop& why);
 
@@ -76,6 +79,7 @@ class Controller {
   std::unordered_map<std::string, std::set<Foreign>> foreign_;   // by the job's uid
   std::unordered_map<std::string, std::string> refusals_;        // by the job's uid: Observed.last_error
   std::unordered_map<kube::ObjectKey, std::string> known_uids_;  // of the jobs that were seen, to clean up after them
+  std::string since_;
   std::vector<std::jthread> workers_;
 };
 

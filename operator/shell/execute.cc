@@ -69,6 +69,21 @@ Executor::Outcome Executor::create_pods(const Job& job, std::span<const Action> 
   return failed == outcomes.end() ? std::nullopt : *failed;
 }
 
+Executor::Outcome Executor::run(const Job& job, const ConfirmJobUnchanged&) const {
+  const kube::ObjectKey key{job.metadata.name_space, job.metadata.name};
+  const std::string what = describe("look at", Kind::kJob, key);
+  const auto answer = client_.get(resource_of(Kind::kJob), key, {});
+  if (!answer) {
+    const bool gone = answer.error().kind == ErrorKind::kNotFound;
+    return stopped(gone ? Stop::Kind::kGone : Stop::Kind::kFailed, what, answer.error());
+  }
+  const Written live = read_written(*answer);
+  if (live.uid != job.metadata.uid) return stopped(Stop::Kind::kGone, what);
+  if (live.resource_version == job.metadata.resource_version) return std::nullopt;
+  own_writes_->record(job.metadata.uid, Kind::kJob, live.resource_version);
+  return stopped(Stop::Kind::kStale, what);
+}
+
 Executor::Outcome Executor::run(const Job& job, const ConfirmPodAbsent& action) const {
   const kube::ObjectKey key{job.metadata.name_space, action.name};
   const auto answer = client_.get(kube::pods(), key, {});

@@ -34,6 +34,7 @@ struct Stop {
 
 class Executor {
  public:
+  // `client`: of the answers only the metadata is read.
   Executor(kube::Client client, std::shared_ptr<OwnWrites> own_writes, std::shared_ptr<EventRecorder> events,
            const Logger& log)
       : client_(std::move(client)), own_writes_(std::move(own_writes)), events_(std::move(events)), log_(log) {}
@@ -47,12 +48,11 @@ class Executor {
   // Best effort, and does not wait.
   void emit(const Job& job, const EmitEvent& event) const { events_->record(job, event); }
 
-  const kube::Client& client() const { return client_; }
-
  private:
   using Outcome = std::optional<Stop>;
   Outcome create_pods(const Job& job, std::span<const Action> pods, const std::function<void(const Action&)>& on_done,
                       const std::stop_token& stop) const;
+  Outcome run(const Job& job, const ConfirmJobUnchanged& action) const;
   Outcome run(const Job& job, const ConfirmPodAbsent& action) const;
   Outcome run(const Job& job, const CreateService& action) const;
   Outcome run(const Job& job, const CreatePod& action) const;

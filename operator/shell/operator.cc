@@ -24,8 +24,8 @@ namespace {
 constexpr kube::Milliseconds kCallDeadline{10000};
 // A reconcile is a few calls; one that takes longer than this hangs, and only a restart helps.
 constexpr kube::Seconds kHungWorker{300};
-// A job's pods are scheduled, run and become ready one after the other: one look and one status for several of them, as
-// Kubernetes' Job controller does it (syncJobBatchPeriod, 1 s).
+// A job's pods are made, scheduled, run and become ready one after the other: one look and one status for several of
+// them, as Kubernetes' Job controller does it (syncJobBatchPeriod, 1 s).
 constexpr auto kGather = std::chrono::milliseconds(500);
 constexpr auto kLook = std::chrono::milliseconds(50);
 
@@ -44,6 +44,15 @@ ProgressPoller::Connect connect_to_pods(const std::string& user_agent) {
     auto transport = kube::HttpTransport::create(std::move(options));
     return transport ? std::shared_ptr<kube::Transport>(std::move(*transport)) : nullptr;
   };
+}
+
+// The version of the jobs that the API server has now, by its store and not by its cache; empty: it does not say.
+std::string present_version(const kube::Client& client, const std::vector<std::string>& namespaces) {
+  const kube::Selection anywhere{
+      .name_space = namespaces.empty() ? "" : namespaces.front(), .label_selector = "", .field_selector = ""};
+  const auto jobs =
+      client.list(resource_of(Kind::kJob), anywhere, {.resource_version = "", .limit = 1, .continue_token = ""}, {});
+  return jobs ? read_written(*jobs).resource_version : "";
 }
 
 }  // namespace
@@ -71,7 +80,7 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
     if (urgency == Urgency::kNow) {
       queue.add(job);
     } else {
-      queue.add_after(job, kGather);
+      queue.add_after(job, kGather, urgency == Urgency::kLater ? kube::Priority::kLow : kube::Priority::kNormal);
     }
   };
   hooks.on_problem = [&](Kind kind, const kube::ApiError& error) { problems.problem(kind, error); };
@@ -108,7 +117,8 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
     if (const auto good = kube::check_key_pair(file, file); !good) return tl::make_unexpected(good.error());
   }
   // Reviews change nothing: they are asked whoever leads.
-  AccessGuard guard(kube::Client(transport, kCallDeadline), clock);
+  const kube::Client reader(transport, kCallDeadline);
+  AccessGuard guard(reader, clock);
   HttpServerOptions server_options{.certificate = options.server_certificate, .refuse = {}};
   if (options.protect_metrics) {
     server_options.refuse = [&guard](const std::string& path, const std::string& authorization) {
@@ -122,7 +132,7 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
 
   const auto own_writes = std::make_shared<OwnWrites>(clock);
   Election election(options.election, transport, metrics, clock, sleeper, std::random_device()(), log);
-  const kube::Client client(election.writing_transport(), kCallDeadline);
+  const kube::Client client(election.writing_transport(), kCallDeadline, kube::Answers::kMetadata);
   const auto events = std::make_shared<EventRecorder>(client, EventSource{.instance = options.instance}, clock, log);
   const auto executor = std::make_shared<Executor>(client, own_writes, events, log);
   Controller controller({.cache = &cache,
@@ -130,6 +140,7 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
                          .queue = &queue,
                          .own_writes = own_writes,
                          .executor = executor,
+                         .client = reader,
                          .metrics = metrics,
                          .clock = clock,
                          .decide = [](const Observed& observed) { return reconcile(observed); }},
@@ -157,7 +168,7 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
     if (election.acquire(stop)) {
       poller.start();
       events->start();
-      controller.start(options.workers);
+      controller.start(options.workers, present_version(reader, options.namespaces));
       lost = !election.hold(stop);
     }
   }

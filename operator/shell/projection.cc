@@ -110,6 +110,7 @@ kube::FieldFilter service_fields() {
   return {"metadata.name",
           "metadata.namespace",
           "metadata.uid",
+          "metadata.creationTimestamp",
           "metadata.deletionTimestamp",
           "metadata.ownerReferences.controller",
           "metadata.ownerReferences.uid",
@@ -147,6 +148,7 @@ Result<CachedService> project_service(const Json& object) {
   out.service.uid = text_at(metadata, "uid");
   out.service.owner_uid = owner_uid(metadata);
   out.service.deleting = member(metadata, "deletionTimestamp").is_string();
+  from_rfc3339(text_at(metadata, "creationTimestamp"), out.service.created);
   return out;
 }
 

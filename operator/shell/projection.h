@@ -46,8 +46,8 @@ void pack_fields(Visitor& visit, T& cached) {
 template <typename Visitor, typename T>
   requires std::is_same_v<std::remove_const_t<T>, CachedService>
 void pack_fields(Visitor& visit, T& cached) {
-  auto& [name, uid, owner_uid, deleting] = cached.service;
-  visit(cached.job), visit(name), visit(uid), visit(owner_uid), visit(deleting);
+  auto& [name, uid, owner_uid, deleting, created] = cached.service;
+  visit(cached.job), visit(name), visit(uid), visit(owner_uid), visit(deleting), visit(created);
 }
 using PackedPod = Packed<CachedPod>;
 using PackedService = Packed<CachedService>;

@@ -179,7 +179,9 @@ PodBuilder& PodBuilder::deleting() {
   return *this;
 }
 
-Service service_of(const Job& job) { return {service_name(job), "uid-of-service", job.metadata.uid, false}; }
+Service service_of(const Job& job) {
+  return {service_name(job), "uid-of-service", job.metadata.uid, false, at_second(60)};
+}
 
 Observed seen(const Job& job, std::vector<Pod> pods) {
   Observed out;
@@ -198,6 +200,7 @@ api::Status status_after(const Observed& observed, const Plan& plan) {
 std::vector<std::string> names(const Plan& plan) {
   struct Name {
     std::string operator()(const ConfirmPodAbsent& action) const { return "ConfirmPodAbsent " + action.name; }
+    std::string operator()(const ConfirmJobUnchanged&) const { return "ConfirmJobUnchanged"; }
     std::string operator()(const CreateService& action) const { return "CreateService " + action.name; }
     std::string operator()(const CreatePod& action) const { return "CreatePod " + action.name; }
     std::string operator()(const DeletePod& action) const { return "DeletePod " + action.name; }

@@ -23,6 +23,8 @@ Outcome SimCluster::apply(const Action& action, const Job& job) {
     return Outcome::kDone;
   }
   ++requests_;
+  if (std::holds_alternative<ConfirmJobUnchanged>(action))
+    return job.metadata.resource_version == job_.metadata.resource_version ? Outcome::kDone : Outcome::kStopped;
   if (const auto* confirm = std::get_if<ConfirmPodAbsent>(&action)) return confirm_absent(*confirm);
   if (const auto* service = std::get_if<CreateService>(&action)) return create_service(*service);
   if (const auto* pod = std::get_if<CreatePod>(&action)) return create_pod(*pod);
@@ -38,7 +40,8 @@ Outcome SimCluster::confirm_absent(const ConfirmPodAbsent& action) {
 Outcome SimCluster::create_service(const CreateService& action) {
   if (objects_.service) return Outcome::kDone;  // AlreadyExists, and ours: the simulation has no foreign Services
   const auto body = nlohmann::json::parse(action.body);
-  objects_.service = Service{body["metadata"]["name"], "service", body["metadata"]["ownerReferences"][0]["uid"], false};
+  objects_.service =
+      Service{body["metadata"]["name"], "service", body["metadata"]["ownerReferences"][0]["uid"], false, now_};
   ++writes_;
   return Outcome::kDone;
 }
@@ -224,8 +227,13 @@ View SimCluster::view() const {
   return out;
 }
 
+bool is_untouched(const Job& job, const Objects& objects) {
+  return job.status.phase == api::Phase::kNone && !objects.service && objects.created.empty();
+}
+
 Observed SimCluster::observe(const View& view) const {
   Observed out;
+  out.untouched = is_untouched(job_, objects_);
   out.job = view.job;
   out.pods = view.pods;
   out.services = view.services;

@@ -31,6 +31,9 @@ struct Objects {
   bool operator==(const Objects&) const = default;
 };
 
+// Nothing is left of what an operator may have done: Observed.untouched.
+bool is_untouched(const control::Job& job, const Objects& objects);
+
 enum class Outcome { kDone, kStopped };  // kStopped: the shell ends the plan here
 
 class SimCluster {

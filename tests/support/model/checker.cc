@@ -216,15 +216,17 @@ class Search {
     const Hearing hearing = (view & kRankIsNotAsked) != 0 ? Hearing::kNothing
                             : (view & 2U) != 0            ? Hearing::kOnce
                                                           : Hearing::kNow;
-    return plan_for(job, pods, worlds_.objects(services).service.has_value(), hearing);
+    return plan_for(job, pods, worlds_.objects(services).service.has_value(), hearing,
+                    worlds_.is_untouched(state.world));
   }
 
-  uint32_t plan_for(uint32_t job, uint32_t pods, bool has_service, Hearing hearing) {
-    const uint64_t key = (static_cast<uint64_t>(job) << 32U) | (static_cast<uint64_t>(pods) << 3U) |
-                         (static_cast<uint64_t>(hearing) << 1U) | (has_service ? 1 : 0);
+  // Whether no operator has acted on the job is no matter of the watches: the newest world decides.
+  uint32_t plan_for(uint32_t job, uint32_t pods, bool has_service, Hearing hearing, bool untouched) {
+    const uint64_t key = (static_cast<uint64_t>(job) << 32U) | (static_cast<uint64_t>(pods) << 4U) |
+                         (untouched ? 8 : 0) | (static_cast<uint64_t>(hearing) << 1U) | (has_service ? 1 : 0);
     const auto [it, is_new] = plan_ids_.try_emplace(key, static_cast<uint32_t>(plans_.size()));
     if (!is_new) return it->second;
-    Observed observed = worlds_.observe(job, pods, has_service, hearing);
+    Observed observed = worlds_.observe(job, pods, has_service, hearing, untouched);
     Plan plan = reconcile(observed, policies_);
     std::reverse(observed.pods.begin(), observed.pods.end());
     is_deterministic_ = is_deterministic_ && plan == reconcile(observed, policies_);
@@ -267,7 +269,8 @@ class Search {
 
   uint32_t fresh_plan(uint32_t world) {
     const World& at = worlds_.at(world);
-    return plan_for(at.job, at.objects, worlds_.objects(at.objects).service.has_value(), Hearing::kNow);
+    return plan_for(at.job, at.objects, worlds_.objects(at.objects).service.has_value(), Hearing::kNow,
+                    worlds_.is_untouched(world));
   }
 
   // The whole plan; kNone: it breaks something.

@@ -128,15 +128,19 @@ uint32_t Worlds::after(uint32_t from, const SimCluster& cluster) {
   return intern(world);
 }
 
-Observed Worlds::observe(uint32_t job, uint32_t pods, bool has_service, Hearing hearing) const {
+Observed Worlds::observe(uint32_t job, uint32_t pods, bool has_service, Hearing hearing, bool untouched) const {
   Observed out;
+  out.untouched = untouched;
   out.job = jobs_[job];
   out.now = now();
   const Objects& seen = objects_[pods];
   for (const auto& [name, pod] : seen.pods) {
     if (pod.owner_uid == out.job.metadata.uid || seen.met.contains(name)) out.pods.push_back(pod);
   }
-  if (has_service) out.services.push_back(service_of(out.job));
+  if (has_service) {
+    out.services.push_back(service_of(out.job));
+    out.services.back().created = now();
+  }
   if (hearing != Hearing::kNothing) out.progress = seen.said;
   if (hearing == Hearing::kNow) out.asked = Question{now(), true};
   return out;

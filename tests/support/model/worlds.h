@@ -47,7 +47,10 @@ class Worlds {
   // What the cluster is after something happened to `from`.
   uint32_t after(uint32_t from, const SimCluster& cluster);
   // What the operator's watches show.
-  control::Observed observe(uint32_t job, uint32_t pods, bool has_service, Hearing hearing) const;
+  control::Observed observe(uint32_t job, uint32_t pods, bool has_service, Hearing hearing, bool untouched) const;
+  bool is_untouched(uint32_t world) const {
+    return test::is_untouched(jobs_[worlds_[world].job], objects_[worlds_[world].objects]);
+  }
 
  private:
   uint32_t intern_job(control::Job job, std::chrono::seconds older);

@@ -108,6 +108,16 @@ std::optional<Plan> converge_without_fence(const Observed& observed, const Membe
   return plan;
 }
 
+// Takes every job without a status for one that no operator has acted on.
+std::optional<Plan> converge_without_question(const Observed& observed, const Membership& members) {
+  std::optional<Plan> plan = converge(observed, members);
+  if (plan) {
+    std::erase_if(plan->actions,
+                  [](const Action& action) { return std::holds_alternative<ConfirmJobUnchanged>(action); });
+  }
+  return plan;
+}
+
 // Counts each restart twice.
 std::optional<Plan> recover_counting_twice(const Observed& observed, const Membership& members) {
   std::optional<Plan> plan = recover(observed, members);
@@ -178,6 +188,11 @@ TEST(ModelCheckItself, NoticesAStallThatNobodyLooksFor) {
 TEST(ModelCheckItself, NoticesPodsMadeFromAnOldView) {
   EXPECT_THAT(check_with(converge_without_fence, converge, kSmall).violation,
               AllOf(HasSubstr("a pod is created"), HasSubstr("[old:")));
+}
+
+TEST(ModelCheckItself, NoticesAnOldViewOfANewJob) {
+  EXPECT_THAT(check_with(converge_without_question, converge, kSmall).violation,
+              AllOf(HasSubstr("a pod is created"), HasSubstr("[old: job")));
 }
 
 }  // namespace

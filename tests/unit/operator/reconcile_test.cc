@@ -39,17 +39,59 @@ TEST(Reconcile, StartsAJob) {
   observed.services.clear();
   const Plan plan = reconcile(observed);
   EXPECT_EQ(plan.verdict, Verdict::kProgress);
-  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 0", "EmitEvent Started", "CreateService bert",
-                                       "CreatePod bert-0-0", "CreatePod bert-0-1"));
+  EXPECT_THAT(names(plan),
+              ElementsAre("ConfirmJobUnchanged", "CreateService bert", "CreatePod bert-0-0", "CreatePod bert-0-1"))
+      << "the pods come before the status";
   const auto body = nlohmann::json::parse(only<CreatePod>(plan)[1].body);
   EXPECT_EQ(body, PodFactory(observed.job, 0).pod(1));
   EXPECT_EQ(only<CreatePod>(plan)[1].node_rank, 1);
 }
 
+TEST(Reconcile, AJobThatNoOperatorCanHaveActedOnNeedsNoFence) {
+  Observed observed = seen(JobBuilder());
+  observed.services.clear();
+  observed.untouched = true;
+  EXPECT_THAT(names(reconcile(observed)),
+              ElementsAre("CreateService bert", "CreatePod bert-0-0", "CreatePod bert-0-1"));
+}
+
+TEST(Reconcile, TheFirstStatusFollowsTheFirstPods) {
+  Observed observed = seen(JobBuilder(), {pod(0, 0), pod(0, 1)});
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 0", "EmitEvent Started"));
+  EXPECT_EQ(status_after(observed, plan).start_time, at_second(60));
+  expect_settled(observed, plan);
+  const auto start_by = [&](SystemTime created) {
+    observed.services[0].created = created;
+    return status_after(observed, reconcile(observed)).start_time;
+  };
+  EXPECT_EQ(start_by(at_second(40)), at_second(40)) << "when the Service was made, so were the pods";
+  EXPECT_EQ(start_by(at_second(70)), at_second(60)) << "the server's clock is ahead";
+  EXPECT_EQ(start_by(at_second(-3600)), at_second(0)) << "the server's clock is behind";
+
+  observed.pods = {pod(0, 0).running(), pod(0, 1).running()};
+  EXPECT_THAT(names(reconcile(observed)),
+              ElementsAre("PatchStatus Running 0", "EmitEvent Started", "EmitEvent Running"));
+  observed.pods = {pod(0, 0).ended(0), pod(0, 1).ended(0)};
+  EXPECT_THAT(names(reconcile(observed)), ElementsAre("PatchStatus Complete 0", "EmitEvent Completed"));
+  observed.pods = {pod(0, 0).ended(1), pod(0, 1).running()};
+  EXPECT_THAT(names(reconcile(observed)),
+              ElementsAre("PatchStatus Restarting 1", "EmitEvent Restarting", "DeletePod bert-0-1",
+                          "CreatePod bert-1-0", "CreatePod bert-1-1"));
+}
+
+TEST(Reconcile, ARefusedCreationIsToldBeforeItIsTriedAgain) {
+  Observed observed = seen(JobBuilder(), {pod(0, 0)});
+  observed.last_error = "exceeded quota";
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 0", "CreatePod bert-0-1", "EmitEvent Started"));
+  EXPECT_EQ(find_condition(status_after(observed, plan), Phase::kPending)->reason, "CreateRefused");
+}
+
 TEST(Reconcile, WarnsOfOverriddenVariables) {
   const Job job = JobBuilder().pod_template(
       R"({"spec":{"containers":[{"name":"trainer","env":[{"name":"WORLD_SIZE","value":"9"},{"name":"MASTER_ADDR","value":"x"}]}]}})");
-  const std::vector<EmitEvent> events = only<EmitEvent>(reconcile(seen(job)));
+  const std::vector<EmitEvent> events = only<EmitEvent>(reconcile(seen(job, {pod(0, 0), pod(0, 1)})));
   ASSERT_EQ(events.size(), 2U);
   EXPECT_EQ(events[1].type, EmitEvent::Type::kWarning);
   EXPECT_EQ(events[1].reason, "EnvironmentOverridden");
@@ -57,9 +99,13 @@ TEST(Reconcile, WarnsOfOverriddenVariables) {
 }
 
 TEST(Reconcile, FinishesACreationThatACrashCutShort) {
-  Observed observed = seen(JobBuilder());
+  Observed observed = seen(JobBuilder(), {pod(0, 0)});
+  EXPECT_THAT(names(reconcile(observed)), ElementsAre("ConfirmJobUnchanged", "CreatePod bert-0-1"));
+
+  observed.pods = {pod(0, 0), pod(0, 1)};
   observed = after(observed, reconcile(observed));
   observed.pods = {pod(0, 0)};
+  observed = after(observed, reconcile(observed));
   observed.services.clear();
   const Plan plan = reconcile(observed);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 0", "CreateService bert", "CreatePod bert-0-1"));
@@ -257,6 +303,22 @@ TEST(Reconcile, AJobThatIsBornSuspendedCreatesNothingAndStartsAsAttemptZero) {
   EXPECT_THAT(names(reconcile(observed)),
               ElementsAre("PatchStatus Pending 0", "EmitEvent Resumed", "CreateService bert", "CreatePod bert-0-0",
                           "CreatePod bert-0-1"));
+}
+
+TEST(Reconcile, AJobThatIsSuspendedBeforeItsFirstStatusHasStarted) {
+  Observed observed = seen(JobBuilder().suspend(), {pod(0, 0).running(), pod(0, 1)});
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Suspended 0", "EmitEvent Suspended", "DeletePod bert-0-0",
+                                       "DeletePod bert-0-1"));
+  observed = after(observed, plan);
+  observed.job.spec.suspend = false;
+  EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 1) << "the pods of attempt 0 may still be there";
+
+  observed = seen(JobBuilder().suspend());
+  observed = after(observed, reconcile(observed));
+  observed.pods = {pod(0, 0).running()};  // the cache of the pods was behind
+  observed = after(observed, reconcile(observed));
+  EXPECT_EQ(observed.job.status.start_time, at_second(60));
 }
 
 TEST(Reconcile, DistrustsAViewOfTheJobThatIsOlderThanItsPods) {

@@ -159,6 +159,24 @@ TEST_F(ExecuteTest, APodThatHasChangedIsNotDeleted) {
   EXPECT_EQ(run({DeletePod{"j-0-0", "object-uid", "9", ""}})->kind, Stop::Kind::kStale);
 }
 
+TEST_F(ExecuteTest, ConfirmJobUnchangedAsksTheServerAndNotTheCache) {
+  const auto job = [](const char* uid, const char* version) {
+    return Json{{"metadata", {{"uid", uid}, {"resourceVersion", version}}}}.dump();
+  };
+  transport_->script({.pieces = {job("job-uid", "10")}});
+  EXPECT_FALSE(run({ConfirmJobUnchanged{}}));
+  EXPECT_THAT(requests(), ElementsAre("GET /apis/oarlock.dev/v1alpha1/namespaces/ns/trainingjobs/j"));
+  transport_->script({.pieces = {job("job-uid", "12")}});
+  EXPECT_EQ(run({ConfirmJobUnchanged{}, CreatePod{"j-0-0", 0, "{}"}})->kind, Stop::Kind::kStale);
+  EXPECT_TRUE(waits_for(Kind::kJob, "12"));
+  transport_->script({.pieces = {job("another", "12")}});
+  EXPECT_EQ(run({ConfirmJobUnchanged{}})->kind, Stop::Kind::kGone);
+  transport_->script(failure(404, "NotFound"));
+  EXPECT_EQ(run({ConfirmJobUnchanged{}})->kind, Stop::Kind::kGone);
+  transport_->script({.failure = kube::TransportError::Kind::kBroken});
+  EXPECT_EQ(run({ConfirmJobUnchanged{}})->kind, Stop::Kind::kFailed);
+}
+
 TEST_F(ExecuteTest, ConfirmPodAbsentAsksTheServerAndNotTheCache) {
   transport_->script(failure(404, "NotFound"));
   EXPECT_FALSE(run({ConfirmPodAbsent{"j-0-0"}}));

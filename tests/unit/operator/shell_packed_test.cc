@@ -12,7 +12,12 @@ TEST(Packed, TextsOfEveryKindComeBack) {
         std::string("with\0nul", 8), std::string("0b6f3c1e-1234-4abc-9def-0123456789ab"),
         std::string("0B6F3C1E-1234-4ABC-9DEF-0123456789AB"), std::string("0b6f3c1e-1234-4abc-9def-0123456789ag"),
         std::string("0b6f3c1e+1234-4abc-9def-0123456789ab"), std::string(36, '-')}) {
-    CachedService service{.service = {.name = text, .uid = text, .owner_uid = text, .deleting = true}, .job = text};
+    CachedService service{.service = {.name = text,
+                                      .uid = text,
+                                      .owner_uid = text,
+                                      .deleting = true,
+                                      .created = SystemTime(std::chrono::seconds(7))},
+                          .job = text};
     EXPECT_EQ(PackedService(service).unpack(), service) << text;
   }
 }

@@ -87,10 +87,14 @@ TEST(ProjectPod, TakesAnythingWithoutHarm) {
 TEST(ProjectService, ReadsItsOwner) {
   const auto object =
       service_fields().parse(R"({"metadata": {"name": "j", "uid": "u", "labels": {"oarlock.dev/job-name": "j"},
-    "ownerReferences": [{"uid": "b", "controller": true}]}, "spec": {"clusterIP": "None"}})");
+    "creationTimestamp": "1970-01-01T00:00:07Z", "ownerReferences": [{"uid": "b", "controller": true}]}, "spec": {"clusterIP": "None"}})");
   ASSERT_TRUE(object);
   const CachedService cached = *project_service(*object);
-  EXPECT_EQ(cached.service, (Service{.name = "j", .uid = "u", .owner_uid = "b", .deleting = false}));
+  EXPECT_EQ(cached.service, (Service{.name = "j",
+                                     .uid = "u",
+                                     .owner_uid = "b",
+                                     .deleting = false,
+                                     .created = SystemTime(std::chrono::seconds(7))}));
   EXPECT_EQ(cached.job, "j");
 }
 
