@@ -63,6 +63,12 @@ std::vector<std::string> FaultProxy::written() const {
   return written_;
 }
 
+int FaultProxy::questions(const std::string& target) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = questions_.find(target);
+  return found == questions_.end() ? 0 : found->second;
+}
+
 void FaultProxy::freeze(const std::string& resource) {
   const std::lock_guard lock(mutex_);
   frozen_ = resource;
@@ -128,6 +134,7 @@ bool FaultProxy::handle(Connection& connection, const Received& received) {
     {
       const std::lock_guard lock(mutex_);
       past = past_;
+      ++questions_[received.target];
     }
     const bool is_list = received.target.find("labelSelector") != std::string::npos ||
                          received.target.find("/trainingjobs?") != std::string::npos;

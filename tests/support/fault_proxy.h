@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -33,8 +34,9 @@ class FaultProxy {
   std::string url() const { return server_.url(); }
   void on_write(Decide decide, Written written);
 
-  int writes() const;                        // so far, Events left out
-  std::vector<std::string> written() const;  // "POST /api/v1/..." in order
+  int writes() const;                              // so far, Events left out
+  std::vector<std::string> written() const;        // "POST /api/v1/..." in order
+  int questions(const std::string& target) const;  // GETs of this object so far
 
   // Watches of a resource ("pods"; "": all) give nothing until thaw(). What happened meanwhile comes then, or, with
   // `lose`, the streams end with 410 instead, so that a state is seen and not how it came about.
@@ -71,6 +73,7 @@ class FaultProxy {
   Decide decide_;
   Written written_hook_;
   std::vector<std::string> written_;
+  std::map<std::string, int> questions_;
   std::optional<std::string> frozen_;
   std::string past_;
   bool past_frozen_ = false;

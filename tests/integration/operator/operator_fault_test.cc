@@ -270,5 +270,41 @@ TEST_F(Fault, AnApiServerThatShowsThePastDoesNoHarm) {
   EXPECT_EQ(picture(stage.world()), wanted);
 }
 
+// The first pods of a job come before its status, so that the status cannot tell that they were made.
+TEST_F(Fault, AJobIsAskedForBeforeItIsStartedUnlessNoOperatorCanHaveSeenIt) {
+  Stage stage(*server_, server_->make_namespace());
+  const auto asked = [&](const char* job) { return stage.proxy().questions(stage.world().jobs() + "/" + job); };
+  stage.world().create_job("j");
+  stage.world().wait_for_pods({"j-0-0", "j-0-1"});
+  EXPECT_EQ(asked("j"), 1);
+  stage.world().create_job("new");
+  stage.world().wait_for_pods({"j-0-0", "j-0-1", "new-0-0", "new-0-1"});
+  EXPECT_EQ(asked("new"), 0);
+  expect_rest(stage);
+}
+
+TEST_F(Fault, AJobThatHasEndedIsNotStartedAgainWhereThePastShowsItAsNew) {
+  Stage stage(*server_, server_->make_namespace());
+  stage.world().create_job("j");
+  const std::string then = stage.world().call("GET", stage.world().jobs())["metadata"]["resourceVersion"];
+  stage.world().patch_job("j", {{"spec", {{"cleanPodPolicy", "All"}}}});
+  stage.world().wait_for_pods({"j-0-0", "j-0-1"});
+  stage.world().set_pods({"j-0-0", "j-0-1"}, pod_running());
+  stage.world().set_pods({"j-0-0", "j-0-1"}, pod_ended(0));
+  stage.world().wait_for_phase("j", "Complete");
+  stage.world().wait("the pods to go", [&] { return stage.world().all_pods().empty(); });
+  const std::string wanted = picture(stage.world());
+
+  stage.proxy().show_the_past(then);
+  stage.kill();
+  const int asked = stage.proxy().questions(stage.world().jobs() + "/j");
+  stage.world().wait("the question", [&] { return stage.proxy().questions(stage.world().jobs() + "/j") > asked; });
+  stage.world().wait("looks", [&] { return stage.process().metric("controller_runtime_reconcile_total") > 1; });
+  EXPECT_EQ(picture(stage.world()), wanted);
+  stage.proxy().present();
+  expect_rest(stage);
+  EXPECT_EQ(picture(stage.world()), wanted);
+}
+
 }  // namespace
 }  // namespace oarlock::test
