@@ -36,6 +36,7 @@ std::string exec_info(const ExecConfig& config) {
 
 std::vector<std::string> environment_of(const ExecConfig& config) {
   std::vector<std::string> out;
+  out.reserve(config.environment.size() + 1);
   for (const auto& [name, value] : config.environment) out.push_back(name + "=" + value);
   out.push_back("KUBERNETES_EXEC_INFO=" + exec_info(config));
   for (char** one = environ; *one != nullptr; ++one) {
@@ -49,6 +50,7 @@ std::vector<std::string> environment_of(const ExecConfig& config) {
 
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   std::vector<char*> out;
+  out.reserve(texts.size() + 1);
   for (std::string& text : texts) out.push_back(text.data());
   out.push_back(nullptr);
   return out;

@@ -53,8 +53,8 @@ BIO_METHOD* new_method() {
 }  // namespace
 
 BIO* new_socket_bio(int fd) {
-  static const std::unique_ptr<BIO_METHOD, MethodFree> method(new_method());
-  BIO* bio = BIO_new(method.get());
+  static const std::unique_ptr<BIO_METHOD, MethodFree> kMethod(new_method());
+  BIO* bio = BIO_new(kMethod.get());
   if (bio == nullptr) throw std::bad_alloc();
   BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(fd)));
   BIO_set_init(bio, 1);

@@ -125,8 +125,8 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
       return path == "/metrics" ? guard.refuse(path, authorization) : std::nullopt;
     };
   }
-  auto server = HttpServer::start(options.listen_address, options.port, operator_routes(std::move(sources)),
-                                  std::move(server_options));
+  auto server =
+      HttpServer::start(options.listen_address, options.port, operator_routes(std::move(sources)), server_options);
   if (!server) return tl::make_unexpected(server.error());
   log.info("listening", {{"address", options.listen_address}, {"port", (*server)->port()}});
 
