@@ -43,15 +43,15 @@ prometheus::Family<prometheus::Counter>& counter(prometheus::Registry& registry,
 prometheus::Family<prometheus::Gauge>& gauge(prometheus::Registry& registry, const char* name, const char* help) {
   return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
 }
+prometheus::Family<Histogram>& histogram(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
+}
 
 // By controller-runtime's numbers: 0, or -100 for what can wait (its LowPriority).
 prometheus::Gauge& depth_gauge(prometheus::Registry& registry, const char* priority) {
   Labels labels = queue_labels();
   labels["priority"] = priority;
   return gauge(registry, "workqueue_depth", "Current depth of workqueue by workqueue and priority.").Add(labels);
-}
-prometheus::Family<Histogram>& histogram(prometheus::Registry& registry, const char* name, const char* help) {
-  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
 }
 
 class FamilyBuilder {

@@ -81,21 +81,23 @@ class ControlPlane:
         for file in files:
             run([self._cluster / "bin" / "kubectl", "--kubeconfig", self.admin, "apply", "--server-side", "-f", file])
 
-    def keep_namespace(self, name):
-        """Creates it unless it is there: one that is deleted goes away slowly."""
+    def _create(self, target, body):
+        """False: it is there already."""
         try:
-            self.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+            self.call("POST", target, body)
+            return True
         except Failed as error:
             if "AlreadyExists" not in str(error):
                 raise
+            return False
+
+    def keep_namespace(self, name):
+        """Creates it unless it is there: one that is deleted goes away slowly."""
+        self._create("/api/v1/namespaces", {"metadata": {"name": name}})
 
     def apply_object(self, target, name, body):
         """Creates, or replaces what is there."""
-        try:
-            self.call("POST", target, body)
-        except Failed as error:
-            if "AlreadyExists" not in str(error):
-                raise
+        if not self._create(target, body):
             self.call("DELETE", f"{target}/{name}")
             self.call("POST", target, body)
 
