@@ -37,6 +37,9 @@ void describe(DdpConfig& config, Fields& fields) {
   fields.field("broadcast_buffers", config.broadcast_buffers, "rank 0's buffers to all ranks before every forward");
   fields.field("sync_batch_norm", config.sync_batch_norm,
                "batch norm over the batches of all ranks as if they were one");
+  fields.field("shared_memory", config.shared_memory,
+               "ranks on the CPU of one machine (one pod) average through memory that they share, where there are at "
+               "most 16 and no comm_hook; false: through the backend, as ranks of several machines do");
   fields.choice<CommHook>("comm_hook", config.comm_hook,
                           {{"none", CommHook::kNone},
                            {"fp16", CommHook::kFp16},

@@ -27,6 +27,7 @@ struct DdpConfig {
   bool static_graph = false;
   bool broadcast_buffers = true;
   bool sync_batch_norm = false;
+  bool shared_memory = true;
   CommHook comm_hook = CommHook::kNone;
   PowerSgdConfig powersgd;
 };

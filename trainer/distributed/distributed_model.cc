@@ -15,6 +15,7 @@
 #include "trainer/distributed/reducer_compat.h"
 #include "trainer/distributed/reduction_state.h"
 #include "trainer/distributed/resumable_reducer.h"
+#include "trainer/distributed/shared_memory_average.h"
 #include "trainer/distributed/sync_batch_norm.h"
 
 namespace oarlock {
@@ -22,6 +23,7 @@ namespace {
 
 std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
   std::vector<at::Tensor> out;
+  out.reserve(named.size());
   for (const NamedTensor& item : named) out.push_back(item.tensor.detach());
   return out;
 }
@@ -31,6 +33,7 @@ int64_t first_cap(const DdpConfig& config) { return std::min<int64_t>(cap(config
 
 std::vector<std::string> names_of(const std::vector<NamedTensor>& named) {
   std::vector<std::string> out;
+  out.reserve(named.size());
   for (const NamedTensor& item : named) out.push_back(item.name);
   return out;
 }
@@ -76,6 +79,8 @@ Result<std::unique_ptr<DistributedModel>> DistributedModel::create(std::shared_p
   if (group.world_size() == 1) return model;
   if (const Result<void> same = model->verify_against_rank_0(); !same) return tl::make_unexpected(same.error());
   model->broadcast_state();
+  if (config.shared_memory && config.comm_hook == CommHook::kNone && !group.device().is_cuda())
+    model->averaging_ = SharedMemoryAverage::open(group);
   model->build_reducer();
   return model;
 }
@@ -149,7 +154,7 @@ void DistributedModel::build_reducer(const LearnedReduction* before) {
   if (before != nullptr) reducer_->go_on(*before);
   if (config_.comm_hook == CommHook::kPowerSgd && !powersgd_)
     powersgd_ = std::make_shared<PowerSgdState>(config_.powersgd);
-  if (auto hook = make_comm_hook(config_, group_.c10d(), group_.device(), traffic_.bytes, waiting_, powersgd_))
+  if (auto hook = make_comm_hook(config_, {group_, traffic_.bytes, waiting_, powersgd_, averaging_}))
     reducer_->register_comm_hook(std::move(hook));
 }
 
@@ -181,22 +186,31 @@ at::Tensor DistributedModel::forward(const std::function<at::Tensor()>& compute_
   if (learns && loss.requires_grad()) {
     // What distributed.py's _DDPSink does: the first pass only learns the graph, and reduces when it is over.
     delayed_reduction_queued_ = true;
-    loss.register_hook([reducer = reducer_](const at::Tensor&) {
-      torch::autograd::Engine::get_default_engine().queue_callback([reducer] { reducer->delay_all_reduce(); });
+    loss.register_hook([this](const at::Tensor&) {
+      torch::autograd::Engine::get_default_engine().queue_callback([this] {
+        gradients_are_done();
+        reducer_->delay_all_reduce();
+      });
     });
   }
   return loss;
 }
 
 void DistributedModel::backward(const at::Tensor& loss) {
-  if (reducer_ && synchronize_ && waiting_) {
+  if (reducer_ && synchronize_) {
+    if (averaging_) averaging_->backward_begins();
     // Queued before the reducer's own callback, which waits for the buckets.
-    loss.register_hook([&waiting = waiting_](const at::Tensor&) {
-      torch::autograd::Engine::get_default_engine().queue_callback(waiting);
+    loss.register_hook([this](const at::Tensor&) {
+      torch::autograd::Engine::get_default_engine().queue_callback([this] { gradients_are_done(); });
     });
   }
   loss.backward();
   if (reducer_ && synchronize_) check_all_were_reduced();
+}
+
+void DistributedModel::gradients_are_done() {
+  if (waiting_) waiting_();
+  if (averaging_) averaging_->backward_ends();
 }
 
 // Otherwise this rank would find out in the next step, and the others wait for it in vain.

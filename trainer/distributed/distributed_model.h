@@ -23,6 +23,7 @@ namespace oarlock {
 
 class PowerSgdState;
 class ResumableReducer;
+class SharedMemoryAverage;
 struct LearnedReduction;
 struct ReductionState;
 
@@ -92,6 +93,8 @@ class DistributedModel {
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
   std::vector<NamedTensor> buffers() const { return unique_buffers(*module_); }
   GradientTraffic traffic() const { return traffic_; }
+  // Whether gradients are averaged in memory that the ranks share, and not by the group's backend.
+  bool shares_memory() const { return averaging_ != nullptr; }
 
  private:
   DistributedModel(std::shared_ptr<torch::nn::Module> module, const RankGroup& group, const DdpConfig& config,
@@ -101,6 +104,7 @@ class DistributedModel {
   std::vector<std::vector<size_t>> first_buckets(const std::vector<at::Tensor>& trained) const;
   void build_reducer(const LearnedReduction* before = nullptr);
   void rebuild_buckets();
+  void gradients_are_done();
   void check_all_were_reduced() const;
 
   std::shared_ptr<torch::nn::Module> module_;
@@ -110,8 +114,9 @@ class DistributedModel {
   std::vector<NamedTensor> parameters_;
   std::shared_ptr<ResumableReducer> reducer_;  // null in a world of one, or where nothing is trainable
   std::shared_ptr<c10d::Logger> logger_;
-  std::shared_ptr<PowerSgdState> powersgd_;  // null without it
-  std::vector<LearnedReduction> learned_;    // of each rank; of a static graph, once it is known
+  std::shared_ptr<PowerSgdState> powersgd_;         // null without it
+  std::shared_ptr<SharedMemoryAverage> averaging_;  // null where the group's backend averages
+  std::vector<LearnedReduction> learned_;           // of each rank; of a static graph, once it is known
   GradientTraffic traffic_;
   bool synchronize_ = true;
   bool buffers_are_stale_ = true;          // require_forward_param_sync of distributed.py

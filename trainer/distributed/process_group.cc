@@ -64,6 +64,7 @@ std::vector<std::string> RankGroup::gather(const std::string& text) const {
   wait(group_->_allgather_base(output, input));
   const std::string all = to_text(output);
   std::vector<std::string> out;
+  out.reserve(sizes.size());
   for (size_t rank = 0; rank < sizes.size(); ++rank)
     out.push_back(all.substr(rank * static_cast<size_t>(longest), static_cast<size_t>(sizes[rank])));
   return out;
@@ -80,7 +81,7 @@ std::string RankGroup::broadcast(const std::string& text) const {
   return to_text(bytes[0]);
 }
 
-void RankGroup::broadcast(std::vector<at::Tensor> tensors) const {
+void RankGroup::broadcast(const std::vector<at::Tensor>& tensors) const {
   if (group_ && !tensors.empty()) c10d::broadcast_coalesced(group_, tensors, kCoalesceBytes, 0);
 }
 
@@ -133,6 +134,9 @@ void RankGroup::barrier() const {
   if (group_) wait(group_->barrier());
 }
 
-int64_t RankGroup::sequence() const { return group_ ? static_cast<int64_t>(group_->getSequenceNumberForGroup()) : 0; }
+int64_t RankGroup::sequence() const {
+  const int64_t of_backend = group_ ? static_cast<int64_t>(group_->getSequenceNumberForGroup()) : 0;
+  return of_backend + *beside_backend_;
+}
 
 }  // namespace oarlock

@@ -5,8 +5,10 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,7 +41,7 @@ class RankGroup {
 
   // Of rank 0.
   std::string broadcast(const std::string& text) const;
-  void broadcast(std::vector<at::Tensor> tensors) const;
+  void broadcast(const std::vector<at::Tensor>& tensors) const;
   // Rank 0's result, its error included; the result of the others is not looked at.
   Result<std::string> broadcast(const Result<std::string>& result) const;
 
@@ -55,6 +57,8 @@ class RankGroup {
 
   // Collectives that this rank has started.
   int64_t sequence() const;
+  // One more, of which the backend knows nothing.
+  void count_collective() const { ++*beside_backend_; }
 
   // Null in a world of one.
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d() const { return group_; }
@@ -65,6 +69,7 @@ class RankGroup {
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   at::Device device_ = at::kCPU;  // where tensors must be for the backend
+  std::shared_ptr<std::atomic<int64_t>> beside_backend_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 
 struct GroupOptions {

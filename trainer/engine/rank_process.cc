@@ -103,6 +103,7 @@ Result<void> RankProcess::configure() {
   if (!plan) return tl::make_unexpected(plan.error());
   plan_ = *plan;
   config_ = scaled(std::move(config_), plan_);
+  if (environment_.local_world_size < environment_.world_size) config_.ddp.shared_memory = false;  // several nodes
   const int threads =
       config_.threads > 0 ? config_.threads : std::max(1, usable_cpus() / environment_.local_world_size);
   at::set_num_threads(threads);
@@ -185,6 +186,9 @@ Result<void> RankProcess::build() {
       DistributedModel::create(std::move(module), group_, config_.ddp, [this] { telemetry_->enter(Phase::kComm); });
   if (!model) return tl::make_unexpected(model.error());
   model_ = std::move(*model);
+  if (environment_.world_size > 1 && environment_.rank == 0)
+    telemetry_->logger().info("gradients are averaged",
+                              {{"through", model_->shares_memory() ? "shared memory" : "the process group"}});
   Result<std::unique_ptr<TrainStep>> step =
       TrainStep::create(config_, *task_, *model_, group_, [this](Phase phase) { telemetry_->enter(phase); });
   if (!step) return tl::make_unexpected(step.error());

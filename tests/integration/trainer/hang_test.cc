@@ -48,11 +48,13 @@ void expect_named(TrainerRanks& ranks, int victim, std::chrono::steady_clock::ti
   }
 }
 
-class StoppedRank : public testing::TestWithParam<int> {};
+class StoppedRank : public testing::TestWithParam<std::tuple<int, bool>> {};
 
 TEST_P(StoppedRank, IsNamedByAllOthers) {  // rank 0, which serves the store, as any other
-  const int victim = GetParam();
-  TrainerRanks ranks(3, {.config = kJob, .arguments = {"--metrics-port", "auto"}, .environment = {}, .folder = {}});
+  const auto [victim, shared_memory] = GetParam();
+  const std::string ddp = shared_memory ? "ddp: {shared_memory: true}\n" : "ddp: {shared_memory: false}\n";
+  TrainerRanks ranks(3,
+                     {.config = kJob + ddp, .arguments = {"--metrics-port", "auto"}, .environment = {}, .folder = {}});
   ASSERT_TRUE(wait_for_step(ranks, 5));
   const auto begin = std::chrono::steady_clock::now();
   ranks.rank(victim).signal(SIGSTOP);
@@ -64,8 +66,13 @@ TEST_P(StoppedRank, IsNamedByAllOthers) {  // rank 0, which serves the store, as
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EachPosition, StoppedRank, testing::Values(0, 1, 2),
-                         [](const auto& test_case) { return "rank_" + std::to_string(test_case.param); });
+std::string name_of(const testing::TestParamInfo<StoppedRank::ParamType>& test_case) {
+  const auto [rank, shared_memory] = test_case.param;
+  return "rank_" + std::to_string(rank) + (shared_memory ? "_shared_memory" : "_gloo");
+}
+
+INSTANTIATE_TEST_SUITE_P(EachPosition, StoppedRank, testing::Combine(testing::Values(0, 1, 2), testing::Bool()),
+                         name_of);
 
 TEST(StuckRank, InTheLoaderIsNamedWithItsPhase) {
   TrainerRanks ranks(3, {.config = std::string(kJob) + "model: {fault: {kind: stall_data, rank: 1, step: 8}}\n",

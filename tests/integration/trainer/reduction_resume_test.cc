@@ -70,11 +70,13 @@ TEST(ReductionResume, PowerSgdWithoutWarmStartKeepsItsRandomNumbers) {
 TEST(ReductionResume, AStaticGraphIsNotLearnedAgain) {
   const std::string accumulates = "gradient: {accumulation_steps: 2}\n";
   expect_same_bits(2, config_with("static_graph: true, " + powersgd("matrix_approximation_rank: 1"), accumulates));
-  expect_same_bits(3, config_with("static_graph: true", accumulates));
+  for (const char* way : {"shared_memory: true", "shared_memory: false"})
+    expect_same_bits(3, config_with(fmt::format("static_graph: true, {}", way), accumulates));
 }
 
 TEST(ReductionResume, ThreeRanksSumInTheSameOrder) {
-  for (const char* hook : {"none", "fp16"}) expect_same_bits(3, config_with(fmt::format("comm_hook: {}", hook)));
+  for (const char* way : {"shared_memory: true", "shared_memory: false", "comm_hook: fp16"})
+    expect_same_bits(3, config_with(way));
 }
 
 // Otherwise the tests above would prove nothing.

@@ -1,0 +1,157 @@
+// Memory that ranks share: the barrier over it, ranks that end or do not come, and ranks that cannot reach it.
+#include "trainer/distributed/shared_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <random>
+
+#include "tests/support/rank_harness.h"
+#include "trainer/distributed/distributed_model.h"
+#include "trainer/distributed/failure.h"
+
+namespace oarlock {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+using test::run_ranks;
+using testing::AllOf;
+using testing::HasSubstr;
+
+int64_t number_in(const SharedMemory& memory, int rank, int slot) {
+  int64_t out = 0;
+  std::memcpy(&out, memory.slot(rank, slot).data(), sizeof out);
+  return out;
+}
+
+// What meet() fails with; empty when it does not.
+std::string failure_of(SharedMemory& memory) {
+  try {
+    memory.meet();
+    return "";
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.error().code, ExitCode::kPeerLost);
+    return failure.error().message;
+  }
+}
+
+// Without a meeting's guarantees, or with one slot too few, a rank would see the number before or after.
+TEST(SharedMemory, EachMeetingShowsWhatAllHaveWrittenBefore) {
+  for (const int world_size : {2, 3, 5}) {
+    run_ranks(world_size, [&](const RankGroup& group) {
+      const auto memory = SharedMemory::open(group, 100, seconds(60));
+      ASSERT_TRUE(memory);
+      EXPECT_GE(memory->slot_bytes(), 100U);
+      std::minstd_rand random(static_cast<unsigned>(group.rank()));
+      for (int64_t round = 0; round < 3000; ++round) {
+        const int slot = static_cast<int>(round) % SharedMemory::kSlots;
+        const int64_t own = round * 100 + group.rank();
+        std::memcpy(memory->slot(group.rank(), slot).data(), &own, sizeof own);
+        if (random() % 500 == 0) ::usleep(200);  // longer than a rank spins: others sleep, and must be woken
+        memory->meet();
+        for (int rank = 0; rank < world_size; ++rank)
+          ASSERT_EQ(number_in(*memory, rank, slot), round * 100 + rank) << "round " << round;
+      }
+    });
+  }
+}
+
+TEST(SharedMemory, ARankThatLeavesIsMissed) {
+  run_ranks(2, [](const RankGroup& group) {
+    auto memory = SharedMemory::open(group, 8, seconds(600));
+    ASSERT_TRUE(memory);
+    memory->meet();
+    if (group.rank() == 0) {
+      memory.reset();
+    } else {
+      EXPECT_THAT(failure_of(*memory), HasSubstr("another rank was lost (rank 0 has ended)"));
+    }
+  });
+}
+
+// Its signal was its last deed, and is not lost.
+TEST(SharedMemory, ARankMayEndAfterTheLastMeeting) {
+  run_ranks(2, [](const RankGroup& group) {
+    auto memory = SharedMemory::open(group, 8, seconds(600));
+    ASSERT_TRUE(memory);
+    if (group.rank() == 0) {
+      memory->meet();
+      memory.reset();
+    } else {
+      ::usleep(100'000);  // rank 0 waits, and goes as soon as this rank comes
+      EXPECT_EQ(failure_of(*memory), "");
+    }
+  });
+}
+
+TEST(SharedMemory, ARankThatDoesNotComeInTimeIsNamed) {
+  run_ranks(2, [](const RankGroup& group) {
+    const auto memory = SharedMemory::open(group, 8, milliseconds(300));
+    ASSERT_TRUE(memory);
+    if (group.rank() == 1) {
+      const auto begin = steady_clock::now();
+      EXPECT_THAT(failure_of(*memory), AllOf(HasSubstr("timed out"), HasSubstr("no sign of rank 0 for 0.3 s")));
+      EXPECT_GE(steady_clock::now() - begin, milliseconds(300));
+    }
+    group.barrier();  // until then rank 0 is there
+  });
+}
+
+// While one lives, no file can be opened: as with a rank in another pod, which cannot open what rank 0 has.
+class NoMoreDescriptors {
+ public:
+  NoMoreDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit none{.rlim_cur = 3, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoMoreDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoMoreDescriptors(const NoMoreDescriptors&) = delete;
+  NoMoreDescriptors& operator=(const NoMoreDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(SharedMemory, WhereOneRankCannotReachItNobodyUsesIt) {
+  for (const int stranger : {0, 1}) {
+    run_ranks(3, [stranger](const RankGroup& group) {
+      torch::nn::Linear layer(4, 2);
+      std::optional<NoMoreDescriptors> far_away;
+      if (group.rank() == stranger) far_away.emplace();
+      EXPECT_EQ(SharedMemory::open(group, 8, seconds(60)), nullptr);
+      auto model = DistributedModel::create(layer.ptr(), group, {});
+      far_away.reset();
+      ASSERT_TRUE(model);
+      EXPECT_FALSE((*model)->shares_memory());
+      const at::Tensor x = torch::full({1, 4}, static_cast<double>(group.rank()));
+      (*model)->backward((*model)->forward([&] { return layer(x).sum(); }));
+      EXPECT_TRUE(layer->weight.grad().equal(torch::ones({2, 4}))) << "the mean of 0, 1 and 2";
+    });
+  }
+}
+
+TEST(SharedMemory, NothingIsLeftOfIt) {
+  run_ranks(2, [](const RankGroup& group) {
+    auto memory = SharedMemory::open(group, 8, seconds(60));
+    const auto mappings = [] {
+      std::ifstream file("/proc/self/maps");
+      return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    EXPECT_THAT(mappings(), HasSubstr("oarlock-gradients"));
+    memory.reset();
+    EXPECT_THAT(mappings(), testing::Not(HasSubstr("oarlock-gradients")));
+  });
+}
+
+}  // namespace
+}  // namespace oarlock
