@@ -7,6 +7,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "trainer/data/sample_memory.h"
+
 namespace oarlock {
 namespace {
 
@@ -80,7 +82,10 @@ Result<RaggedTensor> make_ragged(std::span<const at::Tensor> samples) {
     }
     out.offsets.push_back(out.offsets.back() + sample.size(0));
   }
-  out.values = at::cat(at::TensorList(samples.data(), samples.size())).contiguous();
+  std::vector<int64_t> sizes = first.sizes().vec();
+  sizes[0] = out.offsets.back();
+  out.values = empty_samples(sizes, first.scalar_type());
+  at::cat_out(out.values, at::TensorList(samples.data(), samples.size()));
   return out;
 }
 

@@ -16,7 +16,7 @@
 namespace oarlock {
 
 // Samples of equal shape. `source` is [n, ...], contiguous, on the CPU; batch[name] becomes [indices, ...]. Indices
-// that are not below n throw std::out_of_range.
+// that are not below n throw std::out_of_range. Large sources are read sooner from empty_samples() (sample_memory.h).
 void stack_rows(const at::Tensor& source, std::span<const int64_t> indices, const std::string& name, Batch& batch);
 
 // Samples of unequal length, one after the other: sample i is values[offsets[i] .. offsets[i + 1]).

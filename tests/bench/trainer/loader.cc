@@ -11,6 +11,7 @@
 
 #include "trainer/data/collate.h"
 #include "trainer/data/loader.h"
+#include "trainer/data/sample_memory.h"
 #include "trainer/data/sampler.h"
 
 namespace {
@@ -20,7 +21,7 @@ class Images final : public oarlock::Dataset {
   Images(int64_t size, at::IntArrayRef shape, at::ScalarType type) : labels_(torch::zeros({size}, torch::kLong)) {
     std::vector<int64_t> sizes = {size};
     sizes.insert(sizes.end(), shape.begin(), shape.end());
-    images_ = torch::zeros(sizes, type);
+    images_ = oarlock::empty_samples(sizes, type).zero_();
   }
   int64_t size() const override { return images_.size(0); }
   void make_batch(std::span<const int64_t> indices, uint64_t, oarlock::Batch& batch) const override {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "trainer/data/graph_collation.h"
+#include "trainer/data/sample_memory.h"
 
 namespace oarlock {
 namespace {
@@ -43,6 +44,15 @@ TEST(Stack, TakesTheRowsOfEveryTypeAndShape) {
   EXPECT_THROW(stack_rows(at::arange(5), std::vector<int64_t>{-1}, "x", batch), std::out_of_range);
   stack_rows(at::arange(5), {}, "x", batch);
   EXPECT_EQ(batch["x"].numel(), 0);
+}
+
+TEST(SampleMemory, IsATensorOfAnySize) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{0, 3}, {1}, {5, 7}, {3000, 1024}}) {
+    at::Tensor samples = empty_samples(shape, at::kFloat);
+    EXPECT_EQ(samples.sizes(), at::IntArrayRef(shape));
+    samples.fill_(2);
+    EXPECT_TRUE(at::equal(samples, at::full(shape, 2.0, at::kFloat)));
+  }
 }
 
 TEST(Ragged, JoinsSamplesAndNamesTheOneThatDoesNotFit) {
