@@ -109,9 +109,11 @@ TEST_F(RunTest, GivesUpAfterMaxRestarts) {
 
 TEST_F(RunTest, PermanentCodesFailAtOnceWithTheRanksOwnWords) {
   job({.nodes = 2,
-       .script = "echo $OARLOCK_ATTEMPT >> attempts\n[ $RANK = 0 ] && exit 76\nprintf "
-                 "'{\"rank\":1,\"step\":0,\"checkpointStep\":-1,\"reason\":\"DataInvalid\",\"message\":\"x.gz is cut "
-                 "short\"}' > $OARLOCK_TERMINATION_LOG\nexit 65"});
+       .script =
+           "echo $OARLOCK_ATTEMPT >> attempts\n[ $RANK = 0 ] && exit 76\nuntil [ $(wc -l < attempts) = 2 ]; do :; "
+           "done\nprintf "
+           "'{\"rank\":1,\"step\":0,\"checkpointStep\":-1,\"reason\":\"DataInvalid\",\"message\":\"x.gz is cut "
+           "short\"}' > $OARLOCK_TERMINATION_LOG\nexit 65"});
   const auto run = start();
   EXPECT_EQ(run->wait(), 65);
   EXPECT_EQ(lines(text("attempts")), (std::vector<std::string>{"0", "0"}));
