@@ -26,7 +26,7 @@ void HostCopy::reserve(const TensorSections& live) {
   }
   for (const auto& [section, tensors] : live) {
     TensorMap& buffers = buffers_[section];
-    std::erase_if(buffers, [&tensors = tensors](const auto& item) { return !tensors.contains(item.first); });
+    std::erase_if(buffers, [&wanted = tensors](const auto& item) { return !wanted.contains(item.first); });
     for (const auto& [name, tensor] : tensors) {
       at::Tensor& buffer = buffers[name];
       if (!fits(buffer, tensor)) buffer = make_buffer(tensor);

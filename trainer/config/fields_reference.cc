@@ -30,6 +30,7 @@ std::string initial(const std::optional<Value>& value) {
 template <typename Value>
 std::string initial(const std::vector<Value>& values) {
   std::vector<std::string> texts;
+  texts.reserve(values.size());
   for (const Value& value : values) texts.push_back(shown(value));
   return code(fmt::format("[{}]", fmt::join(texts, ", ")));
 }
@@ -95,6 +96,7 @@ void FieldsReference::field(std::string_view key, std::vector<double>& value, co
 bool FieldsReference::choose(std::string_view key, size_t& chosen, const std::vector<std::string_view>& choices,
                              std::string_view meaning) {
   std::vector<std::string> names;
+  names.reserve(choices.size());
   for (const std::string_view choice : choices) names.push_back(code(choice));
   add(key, fmt::format("{}", fmt::join(names, ", ")), code(choices[chosen]), meaning);
   return false;

@@ -19,8 +19,8 @@ constexpr std::array<uint8_t, 256> make_classes() {
   std::array<uint8_t, 256> classes{};
   for (int c = 'A'; c <= 'Z'; ++c) classes[static_cast<size_t>(c)] = kPartOfSequence;
   for (int c = 'a'; c <= 'z'; ++c) classes[static_cast<size_t>(c)] = kPartOfSequence;
-  for (const char c : {'*', '-'}) classes[static_cast<size_t>(c)] = kPartOfSequence;
-  for (const char c : {' ', '\t'}) classes[static_cast<size_t>(c)] = kBlank;
+  for (const char c : {'*', '-'}) classes[static_cast<uint8_t>(c)] = kPartOfSequence;
+  for (const char c : {' ', '\t'}) classes[static_cast<uint8_t>(c)] = kBlank;
   return classes;
 }
 

@@ -9,7 +9,7 @@
 
 #include "common/error.h"
 
-struct gzFile_s;  // zlib's
+struct gzFile_s;  // zlib's NOLINT(readability-identifier-naming)
 
 namespace oarlock {
 

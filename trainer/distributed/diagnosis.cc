@@ -37,6 +37,7 @@ std::string diagnose(const Activity& own, std::span<const PeerReport> peers) {
   // A rank that is behind may itself wait for a silent one.
   const char* const how = silent.empty() ? "has not arrived" : "is behind, too";
   std::vector<std::string> parts;
+  parts.reserve(behind.size() + 2);
   for (const PeerReport* peer : behind)
     parts.push_back(fmt::format("rank {} {} (it is at {})", peer->rank, how, place(peer->activity)));
   if (!silent.empty()) {

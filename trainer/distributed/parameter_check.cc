@@ -16,6 +16,7 @@ int64_t hash_of(const at::Tensor& tensor) {
 
 std::vector<int64_t> hashes_of(const std::vector<NamedTensor>& tensors) {
   std::vector<int64_t> out;
+  out.reserve(tensors.size());
   for (const NamedTensor& item : tensors) out.push_back(hash_of(item.tensor));
   return out;
 }

@@ -90,6 +90,7 @@ void PowerSgdHook::compress(c10d::GradBucket& bucket) {
   for (const Matrix& matrix : compressed) multiply(matrix.gradient, matrix.q, matrix.p);
 
   std::vector<at::Tensor> flat_others;
+  flat_others.reserve(others.size());
   for (const at::Tensor& other : others) flat_others.push_back(other.view(-1));
   std::vector<at::Tensor> uncompressed = {flat_others.empty() ? at::empty({0}, buffer.options())
                                                               : at::cat(flat_others)};

@@ -1,5 +1,6 @@
 #include "trainer/nn/scatter.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/segment_reduce.h>

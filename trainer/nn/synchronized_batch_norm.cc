@@ -1,5 +1,6 @@
 #include "trainer/nn/synchronized_batch_norm.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/batch_norm_backward_elemt.h>
 #include <ATen/ops/batch_norm_backward_reduce.h>
 #include <ATen/ops/batch_norm_elemt.h>

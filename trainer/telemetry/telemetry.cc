@@ -66,7 +66,7 @@ Result<int> Telemetry::serve(int port) {
     return HttpResponse{200, "application/json", to_json(status_.get()) + "\n"};
   };
   routes["/healthz"] = [](const std::string&) { return HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}; };
-  return HttpServer::start("::", port, std::move(routes)).map([this](std::unique_ptr<HttpServer> server) {
+  return HttpServer::start("::", port, routes).map([this](std::unique_ptr<HttpServer> server) {
     server_ = std::move(server);
     return server_->port();
   });

@@ -115,6 +115,7 @@ Result<std::vector<uint8_t>> fill_with_bits(const Json& json, ElementType type) 
   if (error != std::errc() || parsed != end || text.size() != 2 + 2 * type.size)
     return wrong(fmt::format("fill_value {} is not a number", json.dump()));
   std::vector<uint8_t> fill;
+  fill.reserve(type.size);
   for (size_t i = 0; i < type.size; ++i) fill.push_back(static_cast<uint8_t>(bits >> (8 * i)));
   return fill;
 }
