@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """scripts/bench trainer: this engine beside Python's DistributedDataParallel, in interleaved pairs.
 
-Both train 2 ranks of one thread over Gloo. Ours is the whole engine, started by `oarlock launch` with its metrics
-served; theirs is tests/bench/rival/ddp.py, started by torchrun. Both note when each step begins.
+Both train 2 ranks of one thread on one machine: theirs over Gloo, ours in memory that they share (and once over Gloo,
+as between machines). Ours is the whole engine, started by `oarlock launch` with its metrics served; theirs is
+tests/bench/rival/ddp.py, started by torchrun. Both note when each step begins.
 """
 import argparse
 import json
@@ -46,7 +47,7 @@ threads: 1
 batch: {{size: {batch}, per: device}}
 optimizer: {{name: adamw, lr: 0.001, weight_decay: 0.01}}
 loader: {{threads: 0}}
-ddp: {{static_graph: true}}
+ddp: {{static_graph: true, shared_memory: {shared_memory}}}
 cuda: {{channels_last: {channels_last}}}
 data: {{samples: {samples}, record: {record}}}
 model: {{name: {model}}}
@@ -101,11 +102,12 @@ class Bench:
     def steps(self, case):
         return 6 if self.quick else case.steps
 
-    def ours(self, case, extra="", ranks=RANKS):
+    def ours(self, case, extra="", ranks=RANKS, shared_memory=True):
         record, config = self.folder / "ours.json", self.folder / "trainer.yaml"
         samples = case.batch * ranks * self.steps(case)  # one epoch: no evaluation but the last
         config.write_text(OURS.format(steps=self.steps(case), batch=case.batch, samples=samples, record=record,
-                                      model=case.model, channels_last=str(case.channels_last).lower()) + extra)
+                                      model=case.model, channels_last=str(case.channels_last).lower(),
+                                      shared_memory=str(shared_memory).lower()) + extra)
         command = [self.bin / "oarlock", "launch", "--nproc", str(ranks), "--master-port", str(free_port()), "--",
                    self.bin / "oarlock-bench-trainer", "--config", config, "--metrics-port", "auto"]
         return self.timed(command, record)
@@ -146,13 +148,17 @@ class Bench:
         cpu = Figure(f"step, {name}, processor time", "ms", case.goal)
         rss = Figure(f"RSS per rank, {name}", "MiB", 0.35)
         start = Figure("start to first step", "s", 0.15)
+        as_on_two_machines = Figure(f"step, {name}, over Gloo as between machines", "ms", case.goal)
+        with_gloo = name in ("small", "mlp")
         for a, b in self.pairs_of(lambda: self.ours(case), lambda: self.theirs(case)):
             step.add(a.step * 1e3, b.step * 1e3)
             undisturbed.add(a.undisturbed_step * 1e3, b.undisturbed_step * 1e3)
             cpu.add(a.step_cpu * 1e3, b.step_cpu * 1e3)
             rss.add(a.rss_mb, b.rss_mb)
             start.add(a.first_step, b.first_step)
-        return ([start] if name == "small" else []) + [step, undisturbed, cpu] + ([rss] if name in ("small", "mlp") else [])
+            if with_gloo:
+                as_on_two_machines.add(self.ours(case, shared_memory=False).step * 1e3, b.step * 1e3)
+        return ([start] if name == "small" else []) + [step, undisturbed, cpu] + ([as_on_two_machines, rss] if with_gloo else [])
 
     def loader(self):
         size, epochs = ("2000", "1") if self.quick else ("10000", "5")

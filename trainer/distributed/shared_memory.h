@@ -30,7 +30,8 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
 
   size_t slot_bytes() const { return slot_bytes_; }
-  // All ranks may read it. Its rank writes before a meet(), and again into the same slot after the next but one.
+  // What its rank has written before a meet(), the others may read until they come to the next one, and it may be
+  // overwritten when that is over: with two slots in turn a rank never waits for readers.
   std::span<std::byte> slot(int rank, int index) const;
 
   // Returns when all ranks have called it; what each has written before, all see. Throws a Failure (failure.h) with

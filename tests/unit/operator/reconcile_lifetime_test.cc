@@ -1,0 +1,148 @@
+// What ends or holds a job beside its pods: suspension, deadline, time to live, clean-up, deletion.
+#include "tests/unit/operator/reconcile_support.h"
+
+namespace oarlock::test {
+namespace {
+
+using namespace control;  // NOLINT
+using api::Phase;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(ReconcileLifetime, LeavesAJobThatIsBeingDeletedToTheGarbageCollector) {
+  const Plan plan = reconcile(seen(JobBuilder().being_deleted().phase(Phase::kRunning), {pod(0, 0).ended(1)}));
+  EXPECT_EQ(plan.verdict, Verdict::kComplete);
+  EXPECT_THAT(plan.actions, IsEmpty());
+}
+
+TEST(ReconcileLifetime, SuspendsAndResumesAsANewAttemptThatIsNoRestart) {
+  Observed observed = seen(JobBuilder().suspend().phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).ended(1)});
+  const Plan suspended = reconcile(observed);
+  EXPECT_THAT(names(suspended), ElementsAre("PatchStatus Suspended 0", "EmitEvent Suspended", "DeletePod bert-0-0"));
+  EXPECT_EQ(status_after(observed, suspended).restarts.total, 0);
+
+  observed = after(observed, suspended);
+  observed.pods = {pod(0, 0).running().deleting(), pod(0, 1).ended(1)};
+  const Plan waits = reconcile(observed);
+  EXPECT_EQ(waits.verdict, Verdict::kProgress) << "the pod that failed is counted";
+  observed = after(observed, waits);
+  EXPECT_EQ(reconcile(observed).verdict, Verdict::kWait);
+  EXPECT_THAT(reconcile(observed).actions, IsEmpty());
+
+  observed.job.spec.suspend = false;
+  const Plan resumed = reconcile(observed);
+  EXPECT_THAT(names(resumed),
+              ElementsAre("PatchStatus Pending 1", "EmitEvent Resumed", "CreatePod bert-1-0", "CreatePod bert-1-1"));
+  EXPECT_EQ(status_after(observed, resumed).restarts.total, 0);
+  EXPECT_EQ(status_after(observed, resumed).attempt_start_time, at_second(60));
+  EXPECT_EQ(status_after(observed, resumed).start_time, at_second(1));
+  expect_settled(observed, resumed);
+}
+
+TEST(ReconcileLifetime, AJobThatIsBornSuspendedCreatesNothingAndStartsAsAttemptZero) {
+  Observed observed = seen(JobBuilder().suspend());
+  observed.services.clear();
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Suspended 0", "EmitEvent Suspended"));
+  observed = after(observed, plan);
+  EXPECT_FALSE(observed.job.status.start_time);
+  EXPECT_THAT(reconcile(observed).actions, IsEmpty());
+  observed.job.spec.suspend = false;
+  EXPECT_THAT(names(reconcile(observed)),
+              ElementsAre("PatchStatus Pending 0", "EmitEvent Resumed", "CreateService bert", "CreatePod bert-0-0",
+                          "CreatePod bert-0-1"));
+}
+
+TEST(ReconcileLifetime, AJobThatIsSuspendedBeforeItsFirstStatusHasStarted) {
+  Observed observed = seen(JobBuilder().suspend(), {pod(0, 0).running(), pod(0, 1)});
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Suspended 0", "EmitEvent Suspended", "DeletePod bert-0-0",
+                                       "DeletePod bert-0-1"));
+  observed = after(observed, plan);
+  observed.job.spec.suspend = false;
+  EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 1) << "the pods of attempt 0 may still be there";
+
+  observed = seen(JobBuilder().suspend());
+  observed = after(observed, reconcile(observed));
+  observed.pods = {pod(0, 0).running()};  // the cache of the pods was behind
+  observed = after(observed, reconcile(observed));
+  EXPECT_EQ(observed.job.status.start_time, at_second(60));
+}
+
+TEST(ReconcileLifetime, FailsAJobThatIsActiveForTooLong) {
+  Observed observed =
+      seen(JobBuilder().phase(Phase::kRunning).deadline_seconds(60), {pod(0, 0).running(), pod(0, 1).running()});
+  observed = after(observed, reconcile(observed));
+  EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(1)) << "it began at second 1, this is second 60";
+  observed.now = at_second(61);
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(plan.verdict, Verdict::kComplete);
+  EXPECT_THAT(names(plan),
+              ElementsAre("PatchStatus Failed 0", "EmitEvent Failed", "DeletePod bert-0-0", "DeletePod bert-0-1"));
+  EXPECT_EQ(find_condition(status_after(observed, plan), Phase::kFailed)->reason, "DeadlineExceeded");
+  EXPECT_EQ(status_after(observed, plan).restarts.total, 0);
+  expect_settled(observed, plan);
+}
+
+TEST(ReconcileLifetime, TheDeadlineRunsAnewFromAResumeAndNotWhileSuspended) {
+  Observed observed = seen(JobBuilder().suspend().phase(Phase::kRunning).deadline_seconds(30));
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kSuspended) << "it was active for 59 s";
+  observed = after(observed, reconcile(observed));
+  observed.now = at_second(1000);
+  EXPECT_EQ(reconcile(observed).requeue_after, std::nullopt);
+  observed.job.spec.suspend = false;
+  observed = after(observed, reconcile(observed));
+  EXPECT_EQ(observed.job.status.phase, Phase::kPending);
+  observed.now = at_second(1029);
+  EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(1));
+  observed.now = at_second(1030);
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kFailed);
+}
+
+TEST(ReconcileLifetime, SuccessBeatsTheDeadline) {
+  const Observed observed =
+      seen(JobBuilder().phase(Phase::kRunning).deadline_seconds(10), {pod(0, 0).ended(0), pod(0, 1).ended(0)});
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kComplete);
+}
+
+TEST(ReconcileLifetime, DeletesAJobWhenItsTimeToLiveIsOver) {
+  for (const Phase phase : {Phase::kComplete, Phase::kFailed}) {
+    Observed observed = seen(JobBuilder().phase(phase).ttl_seconds(60), {pod(0, 0).ended(0)});  // ended at second 2
+    Plan plan = reconcile(observed);
+    EXPECT_THAT(plan.actions, IsEmpty());
+    EXPECT_EQ(plan.requeue_after, std::chrono::seconds(2));
+    observed.now = at_second(62);
+    plan = reconcile(observed);
+    EXPECT_EQ(plan.verdict, Verdict::kComplete);
+    ASSERT_THAT(names(plan), ElementsAre("DeleteJob bert"));
+    EXPECT_EQ(only<DeleteJob>(plan)[0].uid, kJobUid);
+    EXPECT_EQ(only<DeleteJob>(plan)[0].resource_version, "100") << "an edit at the last moment counts";
+    observed.job.metadata.deletion_timestamp = at_second(62);
+    EXPECT_THAT(reconcile(observed).actions, IsEmpty());
+  }
+  Observed active =
+      seen(JobBuilder().phase(Phase::kRunning).ttl_seconds(0), {pod(0, 0).running(), pod(0, 1).running()});
+  EXPECT_THAT(only<DeleteJob>(reconcile(active)), IsEmpty());
+}
+
+TEST(ReconcileLifetime, CleansPodsAsThePolicySays) {
+  struct Row {
+    api::CleanPodPolicy policy;
+    std::vector<std::string> deleted;
+  };
+  for (const Row& row : {Row{api::CleanPodPolicy::kRunning, {"DeletePod bert-0-0"}},
+                         Row{api::CleanPodPolicy::kAll, {"DeletePod bert-0-0", "DeletePod bert-0-1"}},
+                         Row{api::CleanPodPolicy::kNone, {}}}) {
+    Observed observed = seen(JobBuilder().clean_pod_policy(row.policy).max_restarts(0).phase(Phase::kRunning),
+                             {pod(0, 0).running(), pod(0, 1).ended(1)});
+    const Plan plan = reconcile(observed);
+    std::vector<std::string> expected = {"PatchStatus Failed 0", "EmitEvent Failed"};
+    expected.insert(expected.end(), row.deleted.begin(), row.deleted.end());
+    EXPECT_EQ(names(plan), expected);
+    observed = after(observed, plan);
+    EXPECT_EQ(names(reconcile(observed)), row.deleted) << "also where the plan was cut short";
+  }
+}
+
+}  // namespace
+}  // namespace oarlock::test

@@ -1,0 +1,157 @@
+// What a failure leads to: a group restart, counted or free, a wait before it, or the end.
+#include "tests/unit/operator/reconcile_support.h"
+
+namespace oarlock::test {
+namespace {
+
+using namespace control;  // NOLINT
+using api::Phase;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(ReconcileRestart, RestartsTheWholeGroup) {
+  const Observed observed = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).ended(137)});
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(plan.verdict, Verdict::kProgress);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 1", "EmitEvent Restarting", "DeletePod bert-0-0",
+                                       "CreatePod bert-1-0", "CreatePod bert-1-1"))
+      << "the count is kept before anything is done, and the pod that failed keeps its log";
+  const api::Status next = status_after(observed, plan);
+  EXPECT_EQ(next.restarts, (api::Restarts{1, 1, {{"PodFailed", 1}}}));
+  EXPECT_EQ(next.nodes, (api::NodeCounts{2, 0, 0, 0, 0, "0/2"}));
+  ASSERT_EQ(next.attempts.size(), 1U);
+  EXPECT_EQ(next.attempts[0].pod, "bert-0-1");
+  EXPECT_EQ(next.attempts[0].exit_code, 137);
+  EXPECT_EQ(only<DeletePod>(plan)[0].uid, "uid-of-bert-0-0");
+  EXPECT_THAT(only<EmitEvent>(plan)[0].message, HasSubstr("restart 1 of 3 as attempt 1: pod bert-0-1"));
+  EXPECT_EQ(only<EmitEvent>(plan)[0].pod, "bert-0-1");
+  expect_settled(observed, plan);
+}
+
+TEST(ReconcileRestart, ARestartThatDiedAfterTheCountGoesOnWithoutCountingAgain) {
+  const Observed before = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).ended(137)});
+  Observed observed = after(before, reconcile(before));
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 1", "DeletePod bert-0-0", "CreatePod bert-1-0",
+                                       "CreatePod bert-1-1"));
+  EXPECT_EQ(status_after(observed, plan).restarts.total, 1);
+
+  observed.pods.emplace_back(pod(1, 0));
+  EXPECT_THAT(names(reconcile(observed)),
+              ElementsAre("PatchStatus Restarting 1", "DeletePod bert-0-0", "CreatePod bert-1-1"));
+}
+
+TEST(ReconcileRestart, ADeadNodeDoesNotHoldUpTheNextAttempt) {
+  const Observed observed = seen(JobBuilder().phase(Phase::kRestarting, 1),
+                                 {pod(0, 0).running().deleting(), pod(1, 0).running(), pod(1, 1).running()});
+  EXPECT_THAT(names(reconcile(observed)), ElementsAre("PatchStatus Running 1", "EmitEvent Running"));
+}
+
+TEST(ReconcileRestart, ALostPodIsLookedForBeforeItCounts) {
+  const Observed observed = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running()});
+  EXPECT_THAT(names(reconcile(observed)),
+              ElementsAre("ConfirmPodAbsent bert-0-1", "PatchStatus Restarting 1", "EmitEvent Restarting",
+                          "DeletePod bert-0-0", "CreatePod bert-1-0", "CreatePod bert-1-1"));
+}
+
+TEST(ReconcileRestart, KeepsTheEndedPodsOfTheLastAttemptOnly) {
+  const Observed observed =
+      seen(JobBuilder().phase(Phase::kRestarting, 2),
+           {pod(0, 0).ended(1), pod(1, 0).ended(1), pod(1, 1).ended(76), pod(2, 0).running(), pod(2, 1).running()});
+  const std::vector<DeletePod> deleted = only<DeletePod>(reconcile(observed));
+  ASSERT_EQ(deleted.size(), 1U);
+  EXPECT_EQ(deleted[0].name, "bert-0-0");
+}
+
+TEST(ReconcileRestart, APodThatIsJustEndingIsNotDeletedUnderItsLog) {
+  Observed observed = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).trainer_ended(1)});
+  const Plan plan = reconcile(observed);
+  ASSERT_EQ(only<DeletePod>(plan).size(), 1U);
+  EXPECT_EQ(only<DeletePod>(plan)[0].name, "bert-0-0");
+  EXPECT_EQ(plan.requeue_after, std::chrono::seconds(10));
+  observed = after(observed, plan);
+  observed.pods = {pod(0, 1).trainer_ended(1), pod(1, 0).running(), pod(1, 1).running()};
+  observed.now = at_second(66);
+  EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(4));
+  observed.now = at_second(70);
+  EXPECT_EQ(only<DeletePod>(reconcile(observed)).at(0).name, "bert-0-1") << "a sidecar goes on and holds the node";
+}
+
+TEST(ReconcileRestart, FailsWhenRestartsAreUsedUp) {
+  const Observed observed = seen(JobBuilder().max_restarts(1).phase(Phase::kRunning, 1).restarts(1),
+                                 {pod(1, 0).running(), pod(1, 1).ended(1)});
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(plan.verdict, Verdict::kComplete);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Failed 1", "EmitEvent Failed", "DeletePod bert-1-0"));
+  const api::Status next = status_after(observed, plan);
+  EXPECT_EQ(next.restarts.total, 1);
+  EXPECT_EQ(next.completion_time, at_second(60));
+  EXPECT_EQ(find_condition(next, Phase::kFailed)->reason, "MaxRestartsExceeded");
+  EXPECT_EQ(only<DeletePod>(plan)[0].resource_version, "200") << "a pod that ends now keeps its log";
+}
+
+TEST(ReconcileRestart, FailsAtOnceOnAPermanentError) {
+  const Observed observed = seen(JobBuilder().phase(Phase::kRestarting), {pod(0, 0).running(), pod(0, 1).ended(78)});
+  EXPECT_THAT(names(reconcile(observed)),
+              ElementsAre("PatchStatus Failed 0", "EmitEvent Failed", "DeletePod bert-0-0"));
+}
+
+TEST(ReconcileRestart, AnIgnoredExitCountsAsDone) {
+  const api::FailureRule ignore{
+      api::FailureAction::kIgnore, api::ExitCodeMatch{api::ExitCodeOperator::kIn, {3}}, {}, {}};
+  Observed observed = seen(JobBuilder().rule(ignore).phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).ended(3)});
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRunning);
+  observed.pods[0] = pod(0, 0).ended(0);
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(status_after(observed, plan).phase, Phase::kComplete);
+  EXPECT_THAT(plan.reason, HasSubstr("all 2 pods ended, 1 of them with an exit code that failurePolicy.rules ignores"));
+}
+
+TEST(ReconcileRestart, ADisruptionRestartsWithoutCounting) {
+  const Observed observed =
+      seen(JobBuilder().max_restarts(0).phase(Phase::kRunning),
+           {pod(0, 0).running(), pod(0, 1).running().deleting().disrupted("PreemptionByScheduler")});
+  const Plan plan = reconcile(observed);
+  const api::Status next = status_after(observed, plan);
+  EXPECT_EQ(next.phase, Phase::kRestarting);
+  EXPECT_EQ(next.restarts, (api::Restarts{1, 0, {{"Disrupted", 1}}}));
+  EXPECT_THAT(only<EmitEvent>(plan)[0].message, HasSubstr("a restart that does not count as attempt 1"));
+}
+
+// Attempts 0 and 1 failed within a second; this is attempt 2, whose failure was seen at second 59.
+Observed failed_twice(int backoff_seconds) {
+  Job job = JobBuilder().backoff_seconds(backoff_seconds).phase(Phase::kRestarting, 2).restarts(2);
+  job.status.attempts.resize(2);
+  for (int i = 0; i < 2; ++i) {
+    job.status.attempts[static_cast<size_t>(i)].attempt = i;
+    job.status.attempts[static_cast<size_t>(i)].reason = "PodFailed";
+    job.status.attempts[static_cast<size_t>(i)].message = "m";
+    job.status.attempts[static_cast<size_t>(i)].start_time = at_second(55 + 2 * i);
+    job.status.attempts[static_cast<size_t>(i)].end_time = at_second(57 + 2 * i);
+  }
+  return seen(job, {pod(1, 0).running()});
+}
+
+TEST(ReconcileRestart, AGroupThatFailsAgainAndAgainWaitsBeforeItStartsAnew) {
+  Observed observed = failed_twice(10);
+  Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 2", "DeletePod bert-1-0")) << "peers end at once";
+  EXPECT_EQ(plan.requeue_after, std::chrono::seconds(9));
+  observed = after(observed, plan);
+  EXPECT_THAT(find_condition(observed.job.status, Phase::kRestarting)->message,
+              HasSubstr("the next start is at " + to_rfc3339(at_second(69))));
+  observed.pods.clear();
+  observed.now = at_second(68);
+  plan = reconcile(observed);
+  EXPECT_THAT(plan.actions, IsEmpty()) << "nothing is written while it waits";
+  EXPECT_EQ(plan.requeue_after, std::chrono::seconds(1));
+  observed.now = at_second(69);
+  plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 2", "CreatePod bert-2-0", "CreatePod bert-2-1"));
+  expect_settled(observed, plan);
+  EXPECT_EQ(only<CreatePod>(reconcile(failed_twice(0))).size(), 2U);
+}
+
+}  // namespace
+}  // namespace oarlock::test

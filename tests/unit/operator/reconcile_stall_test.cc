@@ -1,0 +1,154 @@
+// A job whose pods run and whose step stands still.
+#include "tests/unit/operator/reconcile_support.h"
+
+namespace oarlock::test {
+namespace {
+
+using namespace control;  // NOLINT
+using api::Phase;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A job of attempt 1 that runs, and whose rank 0 did step 7 at second 10 and is asked now.
+Observed at_step_7(SystemTime now, Phase phase = Phase::kRunning) {
+  Job job = JobBuilder().stall_seconds(60).phase(phase, 1);
+  job.status.progress.emplace().step = 7;
+  job.status.progress->last_step_time = at_second(10);
+  Observed observed = seen(job, {pod(1, 0).running(), pod(1, 1).running()});
+  observed.now = now;
+  observed.progress.emplace().attempt = 1;
+  observed.progress->step = 7;
+  observed.progress->phase = "eval";
+  observed.asked = Question{now, true};
+  observed.job.status = refresh(observed, split(observed));  // counts and texts
+  return observed;
+}
+
+TEST(ReconcileStall, AJobWhoseStepStandsStillIsStalledUntilItMoves) {
+  Observed observed = at_step_7(at_second(69));
+  EXPECT_THAT(names(reconcile(observed)), IsEmpty());
+  EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(1));
+  observed = at_step_7(at_second(70));
+  Plan plan = reconcile(observed);
+  ASSERT_THAT(names(plan), ElementsAre("PatchStatus Stalled 1", "EmitEvent Stalled"));
+  EXPECT_EQ(only<EmitEvent>(plan)[0].type, EmitEvent::Type::kWarning);
+  EXPECT_FALSE(plan.requeue_after);
+  observed = after(observed, plan);
+  EXPECT_FALSE(find_condition(observed.job.status, Phase::kRunning)->status);
+  const api::Condition stalled = *find_condition(observed.job.status, Phase::kStalled);
+  EXPECT_EQ(stalled, (api::Condition{
+                         "Stalled", true, "NoStep",
+                         "no optimizer step since " + to_rfc3339(at_second(10)) + "; rank 0 is in phase eval at step 7",
+                         at_second(70)}));
+
+  observed.now = at_second(5000);
+  observed.progress->phase = "train";
+  EXPECT_THAT(names(reconcile(observed)), IsEmpty()) << "it is said once";
+  observed.progress.reset();
+  observed.asked.reset();
+  EXPECT_THAT(names(reconcile(observed)), IsEmpty()) << "an operator that has just started knows it from the status";
+  observed.progress.emplace().attempt = 0;
+  observed.progress->step = 8;
+  EXPECT_THAT(names(reconcile(observed)), IsEmpty()) << "the step of another attempt is none";
+
+  for (const int64_t step : {8, 3}) {  // on, or back to a checkpoint
+    observed.progress->attempt = 1;
+    observed.progress->step = step;
+    plan = reconcile(observed);
+    ASSERT_THAT(names(plan), ElementsAre("PatchStatus Running 1", "EmitEvent Progressing"));
+    EXPECT_EQ(only<EmitEvent>(plan)[0].type, EmitEvent::Type::kNormal);
+    EXPECT_EQ(plan.requeue_after, std::chrono::seconds(60));
+    const api::Status next = status_after(observed, plan);
+    EXPECT_EQ(find_condition(next, Phase::kRunning)->reason, "Progressing");
+    EXPECT_EQ(find_condition(next, Phase::kRunning)->message,
+              "rank 0 is at step " + std::to_string(step) + " since " + to_rfc3339(at_second(5000)));
+    expect_settled(observed, plan);
+  }
+}
+
+TEST(ReconcileStall, NobodyIsStalledBeforeRank0HadItsSay) {
+  Observed observed = at_step_7(at_second(500));
+  // The operator was away, or its turn to ask has not come: what rank 0 did since the last answer is not known.
+  for (const std::optional<Question>& asked :
+       {std::optional<Question>(), std::optional(Question{at_second(69), true})}) {
+    observed.asked = asked;
+    EXPECT_THAT(names(reconcile(observed)), IsEmpty());
+    EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(1)) << "it will be asked soon";
+  }
+  const auto message = [&] {
+    const api::Status next = status_after(observed, reconcile(observed));
+    return next.phase == Phase::kStalled ? find_condition(next, Phase::kStalled)->message : "";
+  };
+  observed.asked = Question{at_second(70), true};
+  EXPECT_THAT(message(), HasSubstr("; rank 0 is in phase eval at step 7"));
+  observed.asked->answered = false;
+  EXPECT_THAT(message(), HasSubstr("; rank 0, last at step 7, does not answer"));
+  observed.asked.reset();
+  observed.pods[0] = pod(1, 0).ended(0);
+  EXPECT_THAT(message(), HasSubstr("; rank 0 has ended, at step 7")) << "there is nobody to ask";
+}
+
+TEST(ReconcileStall, AJobThatTellsNoStepsIsNeverStalled) {
+  Observed observed = at_step_7(at_second(500));
+  observed.progress.reset();
+  observed.job.status.progress.reset();
+  EXPECT_THAT(names(reconcile(observed)), IsEmpty());
+  EXPECT_FALSE(reconcile(observed).requeue_after);
+}
+
+TEST(ReconcileStall, TheTimeBetweenTwoAttemptsIsNoStall) {
+  Observed observed = at_step_7(at_second(500));
+  enter(observed.job.status, Phase::kRestarting, "PodFailed", "m", at_second(400));
+  observed.job.status.progress->last_step_time = at_second(10);
+  observed.progress->attempt = 0;
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Running 1", "EmitEvent Running"));
+  observed = after(observed, plan);
+  EXPECT_THAT(names(reconcile(observed)), IsEmpty());
+  EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(60));
+  observed.now = at_second(560);
+  observed.asked = Question{observed.now, false};
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kStalled) << "it hangs before its first word";
+}
+
+TEST(ReconcileStall, TheStallsTimeMayChangeWhileTheJobRuns) {
+  Observed observed = at_step_7(at_second(69));
+  observed.job.spec.stall_policy.timeout_seconds = 30;
+  observed = after(observed, reconcile(observed));
+  ASSERT_EQ(observed.job.status.phase, Phase::kStalled);
+  observed.job.spec.stall_policy.timeout_seconds = 90;
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(status_after(observed, plan).phase, Phase::kRunning);
+  EXPECT_EQ(plan.requeue_after, std::chrono::seconds(31));
+}
+
+TEST(ReconcileStall, AStalledJobEndsRestartsAndStopsAsOneThatRuns) {
+  const Observed stalled = at_step_7(at_second(60), Phase::kStalled);
+  const auto plan_with = [&](Pod second) {
+    Observed observed = stalled;
+    observed.pods[1] = std::move(second);
+    return reconcile(observed);
+  };
+  EXPECT_THAT(names(plan_with(pod(1, 1).ended(1))),
+              ElementsAre("PatchStatus Restarting 2", "EmitEvent Restarting", "DeletePod bert-1-0",
+                          "CreatePod bert-2-0", "CreatePod bert-2-1"));
+  Observed gone = stalled;
+  gone.pods.pop_back();
+  EXPECT_THAT(names(reconcile(gone)),
+              ElementsAre("ConfirmPodAbsent bert-1-1", "PatchStatus Restarting 2", "EmitEvent Restarting",
+                          "DeletePod bert-1-0", "CreatePod bert-2-0", "CreatePod bert-2-1"));
+  Observed done = stalled;
+  done.pods = {pod(1, 0).ended(0), pod(1, 1).ended(0)};
+  EXPECT_EQ(status_after(done, reconcile(done)).phase, Phase::kComplete);
+  Observed suspended = stalled;
+  suspended.job.spec.suspend = true;
+  EXPECT_THAT(names(reconcile(suspended)), ElementsAre("PatchStatus Suspended 1", "EmitEvent Suspended",
+                                                       "DeletePod bert-1-0", "DeletePod bert-1-1"));
+  Observed late = stalled;
+  late.job.spec.active_deadline_seconds = 10;
+  EXPECT_EQ(status_after(late, reconcile(late)).phase, Phase::kFailed);
+}
+
+}  // namespace
+}  // namespace oarlock::test
