@@ -38,8 +38,8 @@ void describe(DdpConfig& config, Fields& fields) {
   fields.field("sync_batch_norm", config.sync_batch_norm,
                "batch norm over the batches of all ranks as if they were one");
   fields.field("shared_memory", config.shared_memory,
-               "ranks on the CPU of one machine (one pod) average through memory that they share, where there are at "
-               "most 16 and no comm_hook; false: through the backend, as ranks of several machines do");
+               "ranks on the CPU of one machine or pod, 16 at most and without comm_hook, average through memory that "
+               "they share, after the backward pass; false: through the backend and beside it, as between machines");
   fields.choice<CommHook>("comm_hook", config.comm_hook,
                           {{"none", CommHook::kNone},
                            {"fp16", CommHook::kFp16},
