@@ -126,7 +126,7 @@ class Resnet final : public Classifier {
   at::Tensor forward(const at::Tensor& x) override {
     at::Tensor y = at::relu(bn1_(conv1_(x)));
     for (const auto& block : blocks_) y = block->forward(y);
-    return fc_(at::adaptive_avg_pool2d(y, 1).flatten(1));
+    return fc_(at::adaptive_avg_pool2d(y, {1, 1}).flatten(1));
   }
 
  private:
