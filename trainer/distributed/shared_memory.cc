@@ -42,8 +42,15 @@ uint64_t new_token() {
   return (uint64_t{random()} << 32) | random();
 }
 
-Socket process_descriptor(int64_t pid) {
-  return Socket(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
+FileDescriptor process_descriptor(int64_t pid) {
+  return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
+}
+
+// On Linux the steady clock is CLOCK_MONOTONIC.
+timespec to_timespec(steady_clock::time_point instant) {
+  const auto since = instant.time_since_epoch();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since);
+  return {.tv_sec = seconds.count(), .tv_nsec = std::chrono::nanoseconds(since - seconds).count()};
 }
 
 std::span<std::byte> map(int descriptor, size_t bytes) {
@@ -74,9 +81,9 @@ struct SharedMemory::Control {
 };
 
 // On rank 0. The descriptor is needed until the others have opened it.
-std::span<std::byte> SharedMemory::make(size_t bytes, Socket& descriptor, Place& place) {
-  descriptor = Socket(::memfd_create("oarlock-gradients", MFD_CLOEXEC));
-  if (descriptor.get() < 0 || ::ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0) return {};
+std::span<std::byte> SharedMemory::make(size_t bytes, FileDescriptor& descriptor, Place& place) {
+  descriptor = FileDescriptor(::memfd_create("oarlock-gradients", MFD_CLOEXEC));
+  if (!descriptor.open() || ::ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0) return {};
   const std::span<std::byte> mapping = map(descriptor.get(), bytes);
   if (mapping.empty()) return {};
   auto* const control = new (mapping.data()) Control;
@@ -92,9 +99,9 @@ std::span<std::byte> SharedMemory::make(size_t bytes, Socket& descriptor, Place&
 std::span<std::byte> SharedMemory::reach(const Place& place, size_t bytes) {
   if (place.descriptor < 0) return {};
   const std::string path = fmt::format("/proc/{}/fd/{}", place.pid, place.descriptor);
-  const Socket descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));  // it may be anything
+  const FileDescriptor descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));  // it may be anything
   struct stat is{};
-  if (descriptor.get() < 0 || ::fstat(descriptor.get(), &is) != 0) return {};
+  if (!descriptor.open() || ::fstat(descriptor.get(), &is) != 0) return {};
   if (!S_ISREG(is.st_mode) || static_cast<size_t>(is.st_size) != bytes) return {};
   const std::span<std::byte> mapping = map(descriptor.get(), bytes);
   if (mapping.empty() || reinterpret_cast<const Control*>(mapping.data())->token == place.token) return mapping;
@@ -108,7 +115,7 @@ std::unique_ptr<SharedMemory> SharedMemory::open(const RankGroup& group, size_t 
   slot_bytes = rounded_up(slot_bytes);
   const size_t bytes = rounded_up(sizeof(Control)) + slot_bytes * kSlots * static_cast<size_t>(world_size);
 
-  Socket descriptor;
+  FileDescriptor descriptor;
   Place place;
   std::span<std::byte> mapping;
   if (group.rank() == 0) mapping = make(bytes, descriptor, place);
@@ -117,9 +124,9 @@ std::unique_ptr<SharedMemory> SharedMemory::open(const RankGroup& group, size_t 
 
   std::unique_ptr<SharedMemory> out;
   if (!mapping.empty()) out.reset(new SharedMemory(mapping, group.rank(), world_size, slot_bytes, timeout));
-  std::vector<Socket> peers;
+  std::vector<FileDescriptor> peers;
   for (const int64_t pid : group.gather(int64_t{::getpid()})) peers.push_back(process_descriptor(pid));
-  const bool reached = out && std::ranges::all_of(peers, [](const Socket& peer) { return peer.get() >= 0; });
+  const bool reached = out && std::ranges::all_of(peers, [](const FileDescriptor& peer) { return peer.open(); });
   const std::vector<int64_t> all = group.gather(int64_t{reached});
   if (std::ranges::find(all, 0) != all.end()) return nullptr;
   out->peers_ = std::move(peers);
@@ -157,11 +164,7 @@ void SharedMemory::await(int peer) const {
     if (::sem_trywait(&signal) == 0) return;
   } while (steady_clock::now() - begin < kSpin);
   for (;;) {
-    timespec until{};
-    ::clock_gettime(CLOCK_MONOTONIC, &until);
-    const auto nanoseconds = until.tv_nsec + std::chrono::nanoseconds(kLook).count();
-    until.tv_sec += nanoseconds / 1'000'000'000;
-    until.tv_nsec = nanoseconds % 1'000'000'000;
+    const timespec until = to_timespec(steady_clock::now() + kLook);
     const bool left = has_left(peer);  // asked first: its signal may be its last deed
     if (::sem_clockwait(&signal, CLOCK_MONOTONIC, &until) == 0) return;
     if (errno != ETIMEDOUT) continue;

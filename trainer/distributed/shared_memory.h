@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "common/file_descriptor.h"
 #include "trainer/distributed/process_group.h"
-#include "trainer/distributed/socket.h"
 
 namespace oarlock {
 
@@ -42,7 +42,7 @@ class SharedMemory {
   struct Control;
   struct Place;
 
-  static std::span<std::byte> make(size_t bytes, Socket& descriptor, Place& place);
+  static std::span<std::byte> make(size_t bytes, FileDescriptor& descriptor, Place& place);
   static std::span<std::byte> reach(const Place& place, size_t bytes);
   SharedMemory(std::span<std::byte> mapping, int rank, int world_size, size_t slot_bytes,
                std::chrono::milliseconds timeout);
@@ -55,7 +55,7 @@ class SharedMemory {
   int world_size_;
   size_t slot_bytes_;
   std::chrono::milliseconds timeout_;
-  std::vector<Socket> peers_;  // readable: the process has ended
+  std::vector<FileDescriptor> peers_;  // readable: the process has ended
 };
 
 }  // namespace oarlock
