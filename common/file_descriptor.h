@@ -23,6 +23,8 @@ class FileDescriptor {
 
   int get() const { return fd_; }
   bool open() const { return fd_ >= 0; }
+  // The caller owns it from now on.
+  int release() { return std::exchange(fd_, -1); }
   void close() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }

@@ -29,7 +29,7 @@ int left_until(Instant deadline) {
 // A question under way.
 struct Call {
   int rank = 0;
-  Socket socket{};
+  FileDescriptor socket{};
   bool sent = false;
   bool open = false;  // still worth waiting for
   bool gone = false;
@@ -68,7 +68,7 @@ std::vector<Call> call_all(const std::vector<PeerAddress>& peers, std::optional<
   for (int rank = 0; rank < static_cast<int>(peers.size()); ++rank) {
     if (rank == skipped) continue;
     const PeerAddress& peer = peers[static_cast<size_t>(rank)];
-    Result<Socket> socket = begin_to_reach(peer.host, peer.port);
+    Result<FileDescriptor> socket = begin_to_reach(peer.host, peer.port);
     Call call{.rank = rank, .open = socket.has_value(), .gone = !socket.has_value()};
     if (socket) call.socket = std::move(*socket);
     calls.push_back(std::move(call));
@@ -149,12 +149,12 @@ void PeerWatch::serve() {
     if (::poll(waiting.data(), waiting.size(), -1) < 0 && errno != EINTR) return;
     if (waiting[0].revents != 0) return;
     if ((waiting[1].revents & POLLIN) == 0) continue;
-    const Socket connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const FileDescriptor connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (connection.get() >= 0) answer(connection);
   }
 }
 
-void PeerWatch::answer(const Socket& connection) {
+void PeerWatch::answer(const FileDescriptor& connection) {
   const std::optional<std::string> line = read_line(connection.get());
   if (line && line->starts_with('!')) {
     const std::lock_guard lock(mutex_);

@@ -52,12 +52,12 @@ class PeerWatch {
  private:
   PeerWatch(int rank, ActivitySource activity, Listener listener);
   void serve();
-  void answer(const Socket& connection);
+  void answer(const FileDescriptor& connection);
 
   int rank_;
   ActivitySource activity_;
-  Socket listener_;
-  Socket wake_;  // readable: the end
+  FileDescriptor listener_;
+  FileDescriptor wake_;  // readable: the end
   int port_;
   std::vector<PeerAddress> peers_;
   std::mutex mutex_;

@@ -36,7 +36,7 @@ int port_of(const sockaddr_storage& address) {
 
 // errno of what failed, or 0.
 int try_listen(int family, int port, Listener& out) {
-  Socket socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return errno;
   const int on = 1;
   const int off = 0;
@@ -80,10 +80,6 @@ int connect_within(int descriptor, const sockaddr* address, socklen_t length, st
 
 }  // namespace
 
-Socket::~Socket() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 Result<Listener> listen_on(int port) {
   Listener out;
   int error = try_listen(AF_INET6, port, out);
@@ -113,7 +109,7 @@ Result<Reached> reach(const std::string& host, int port, std::chrono::millisecon
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
   int error = 0;
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-    const Socket socket(::socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const FileDescriptor socket(::socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     error = socket.get() < 0 ? errno : connect_within(socket.get(), entry->ai_addr, entry->ai_addrlen, timeout);
     if (error != 0) continue;
     sockaddr_storage local{};
@@ -127,7 +123,7 @@ Result<Reached> reach(const std::string& host, int port, std::chrono::millisecon
   return fail(ExitCode::kUnavailable, describe(error));
 }
 
-Result<Socket> begin_to_reach(const std::string& numeric_address, int port) {
+Result<FileDescriptor> begin_to_reach(const std::string& numeric_address, int port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
@@ -135,7 +131,7 @@ Result<Socket> begin_to_reach(const std::string& numeric_address, int port) {
   const int unresolved = getaddrinfo(numeric_address.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (unresolved != 0) return fail(ExitCode::kNoHost, gai_strerror(unresolved));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
-  Socket socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  FileDescriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket.get() < 0) return fail(ExitCode::kOsErr, describe(errno));
   if (::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS) {
     return fail(ExitCode::kUnavailable, describe(errno));

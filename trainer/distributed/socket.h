@@ -4,32 +4,11 @@
 
 #include <chrono>
 #include <string>
-#include <utility>
 
 #include "common/error.h"
+#include "common/file_descriptor.h"
 
 namespace oarlock {
-
-// Owns a descriptor.
-class Socket {
- public:
-  Socket() = default;
-  explicit Socket(int descriptor) : descriptor_(descriptor) {}
-  Socket(Socket&& other) noexcept : descriptor_(other.release()) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  ~Socket();
-
-  int get() const { return descriptor_; }
-  int release() { return std::exchange(descriptor_, -1); }
-
- private:
-  int descriptor_ = -1;
-};
 
 // A TCP socket that listens on all addresses, IPv6 and IPv4 where the kernel has both; port 0 picks a free one. The
 // caller owns the descriptor. kUnavailable when the port is in use.
@@ -50,7 +29,7 @@ struct Reached {
 Result<Reached> reach(const std::string& host, int port, std::chrono::milliseconds timeout);
 
 // Begins to connect to a numeric address and does not wait: the socket is writable, or has an error, when that is done.
-Result<Socket> begin_to_reach(const std::string& numeric_address, int port);
+Result<FileDescriptor> begin_to_reach(const std::string& numeric_address, int port);
 
 bool is_loopback(const std::string& numeric_address);
 

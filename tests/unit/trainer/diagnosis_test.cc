@@ -95,7 +95,7 @@ TEST(PeerWatch, ALastWordComesFirst) {
 TEST(PeerWatch, APortWhereNobodyAnswersIsSilent) {
   const auto listener = listen_on(0);  // the kernel accepts, nobody reads
   ASSERT_TRUE(listener);
-  const Socket owner(listener->descriptor);
+  const FileDescriptor owner(listener->descriptor);
   const auto watch = PeerWatch::start(0, [] { return kHere; });
   ASSERT_TRUE(watch);
   (*watch)->set_peers({{"127.0.0.1", (*watch)->port()}, {"127.0.0.1", listener->port}});
