@@ -18,6 +18,7 @@ enum class ExitCode : int {
   kUnavailable = 69,   // something needed is not there: a service, a device, a port
   kSoftware = 70,      // a bug in Oarlock
   kOsErr = 71,         // the system refused: fork, memory
+  kCheckpoint = 72,    // a checkpoint exists that this run can neither read nor may replace
   kCantCreate = 73,    // an output file or folder cannot be made
   kIoErr = 74,         // reading or writing failed: disk full
   kTempFail = 75,      // interrupted with everything saved, or a condition that a retry may cure

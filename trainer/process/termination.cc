@@ -93,6 +93,8 @@ std::string reason_of(ExitCode code) {
       return "InternalError";
     case ExitCode::kOsErr:
       return "OutOfResources";
+    case ExitCode::kCheckpoint:
+      return "CheckpointUnreadable";
     case ExitCode::kCantCreate:
       return "CannotCreate";
     case ExitCode::kIoErr:
