@@ -3,6 +3,7 @@
 //   field(key, value)              bool, integers, numbers, strings, times, their optionals, lists of strings or int64
 //   choice(key, value, names)      an enumeration
 //   truth(key, bool&)              "True" or "False"
+//   verbatim(text)                 the present object as JSON text, with all of its members
 //   object(key, text)              JSON that is kept as text
 //   group(key, fn(Visitor&))       a map
 //   group(key, optional, fn(Visitor&, value))
@@ -62,6 +63,7 @@ void spec(Visitor& v, Spec& spec) {
 template <typename Visitor>
 void condition(Visitor& v, Condition& condition) {
   v.field("type", condition.type);
+  if (!condition.type.empty() && !is_phase_name(condition.type)) return v.verbatim(condition.verbatim);
   v.truth("status", condition.status);
   v.field("reason", condition.reason);
   v.field("message", condition.message);
@@ -108,6 +110,10 @@ void status(Visitor& v, Status& status) {
     nodes.field("succeeded", status.nodes.succeeded);
     nodes.field("failed", status.nodes.failed);
     nodes.field("summary", status.nodes.summary);
+  });
+  v.group("finishedRanks", status.finished_ranks, [](Visitor& finished, FinishedRanks& ranks) {
+    finished.field("attempt", ranks.attempt);
+    finished.field("nodeRanks", ranks.node_ranks);
   });
   v.group("restarts", [&](Visitor& restarts) {
     restarts.field("total", status.restarts.total);

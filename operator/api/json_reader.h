@@ -47,6 +47,7 @@ class JsonReader {
     field(key, text);
     target = text == "True";
   }
+  void verbatim(std::string& text) { text = node_.dump(-1, ' ', false, Json::error_handler_t::replace); }
   void object(const char* key, std::string& text) {
     const Json* value = find(key);
     if (value == nullptr) return;

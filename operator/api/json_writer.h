@@ -37,6 +37,9 @@ class JsonWriter {
     nothing(key);
   }
   void truth(const char* key, const bool& value) { target_[key] = value ? "True" : "False"; }
+  void verbatim(const std::string& text) {
+    if (Json object = Json::parse(text, nullptr, false); object.is_object()) target_ = std::move(object);
+  }
   void object(const char* key, const std::string& text) {
     if (!text.empty()) target_[key] = Json::parse(text, nullptr, false);
   }

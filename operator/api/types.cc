@@ -1,5 +1,7 @@
 #include "operator/api/types.h"
 
+#include <algorithm>
+
 namespace oarlock::api {
 namespace {
 
@@ -28,6 +30,10 @@ Names<ExitCodeOperator> exit_code_operator_names() { return kExitCodeOperators; 
 Names<CleanPodPolicy> clean_pod_policy_names() { return kCleanPodPolicies; }
 Names<SuccessPolicy> success_policy_names() { return kSuccessPolicies; }
 Names<Phase> phase_names() { return kPhases; }
+
+bool is_phase_name(std::string_view name) {
+  return std::ranges::any_of(kPhases, [&](const auto& phase) { return phase.first == name; });
+}
 
 std::string to_string(Phase phase) {
   for (const auto& [name, candidate] : kPhases) {

@@ -126,16 +126,21 @@ enum class Phase { kNone, kPending, kRunning, kStalled, kRestarting, kSuspended,
 // "" for kNone, else the name as in status.phase and as the type of the condition that is true in it.
 std::string to_string(Phase phase);
 Names<Phase> phase_names();  // without kNone
+bool is_phase_name(std::string_view name);
 constexpr bool is_terminal(Phase phase) { return phase == Phase::kComplete || phase == Phase::kFailed; }
 // All pods of the attempt have started, whether or not the training moves.
 constexpr bool is_running(Phase phase) { return phase == Phase::kRunning || phase == Phase::kStalled; }
 
+// A condition of the operator's is named after a Phase. Those that other controllers add are kept as they are.
 struct Condition {
-  std::string type;                   // the name of a Phase
+  std::string type;                   // the name of a Phase, or whatever another controller chose
   bool status = false;                // "True" or "False"
   std::string reason;                 // one CamelCase word
   std::string message;                // for a person
   SystemTime last_transition_time{};  // when `status` last changed
+  // The JSON object of another controller's condition, written back unchanged; the members above other than `type` are
+  // then unset. Empty: the condition is the operator's.
+  std::string verbatim{};
 
   bool operator==(const Condition&) const = default;
 };
@@ -147,9 +152,23 @@ struct NodeCounts {
   int ready = 0;
   int succeeded = 0;
   int failed = 0;
-  std::string summary;  // "2/2": ready or succeeded of desired; the READY column
+  std::string summary;  // "1/2": ready of desired; the READY column
 
   bool operator==(const NodeCounts&) const = default;
+};
+
+// Node ranks of an attempt whose pods are done: the trainer ended with exit code 0, or in a way that a rule ignores. A
+// rank stays done when its pod is removed afterwards (autoscaler, PodGC, kubectl delete).
+//
+// This is a record in the status and not a finalizer on each pod, as the Job controller has it, because pods with a
+// finalizer cannot be deleted once the operator is uninstalled, and a finalizer costs two more writes for each pod. The
+// record leaves one window: a pod that succeeds and is removed while no operator process runs, neither the leader nor a
+// standby, counts as lost. A running operator remembers such a pod until the record exists (shell/removed_pods.h).
+struct FinishedRanks {
+  int attempt = 0;         // a record of another attempt than status.attempt means nothing
+  std::string node_ranks;  // "0-2,5"; control::format_rank_set()
+
+  bool operator==(const FinishedRanks&) const = default;
 };
 
 struct RestartCount {
@@ -206,6 +225,7 @@ struct Status {
   int world_size = 0;
   int attempt = 0;  // of the pods that belong to the job now; grows with each restart and each resume
   NodeCounts nodes;
+  std::optional<FinishedRanks> finished_ranks;  // absent: no rank of the attempt is done
   Restarts restarts;
   std::optional<Progress> progress;
   std::optional<SystemTime> start_time;          // when pods were first created

@@ -32,6 +32,7 @@ void each_pod(const Membership& members, Fn visit) {
     if (pod != nullptr) visit(*pod);
   }
   for (const Pod* pod : members.old) visit(*pod);
+  for (const Pod* pod : members.ahead) visit(*pod);
 }
 
 }  // namespace
@@ -67,6 +68,11 @@ Deletions clear_ended(const Observed& observed, const Membership& members, Syste
       remove(pod, "the job has ended and cleanPodPolicy is All", false, out);
     }
   });
+  // Pods that still run may look each other up until they are told to stop.
+  bool has_running_pods = false;
+  each_pod(members, [&](const Pod& pod) { has_running_pods |= is_live(pod) && !pod.deleting; });
+  if (members.service != nullptr && !members.service->deleting && !has_running_pods)
+    out.actions.emplace_back(DeleteService{members.service->name, members.service->uid});
   return out;
 }
 

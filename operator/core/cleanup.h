@@ -20,8 +20,8 @@ Deletions clear_old(const Observed& observed, const Membership& members);
 // Every pod that still lives, of any attempt. `since` is when it had to stop.
 Deletions stop_all(const Observed& observed, const Membership& members, const char* reason, SystemTime since);
 
-// The pods of a job that has ended at `since`, as spec.cleanPodPolicy has it. One that ends at this moment keeps its
-// log, unless that is not wanted.
+// The pods of a job that has ended at `since`, as spec.cleanPodPolicy has it, and, once no pod runs any more, its
+// Service, which only None keeps. A pod that ends at this moment keeps its log, unless that is not wanted.
 Deletions clear_ended(const Observed& observed, const Membership& members, SystemTime since);
 
 }  // namespace oarlock::control

@@ -58,28 +58,60 @@ Plan start(const Observed& observed, const Membership& members) {
 
 }  // namespace
 
-std::optional<Plan> distrust_an_old_view(const Observed& observed, const Membership& members) {
+// Pods of a later attempt than the status knows: the cache of the job is behind, as a live look at the job shows. If it is
+// not, the status has lost an attempt (a restored backup, a status that somebody overwrote). Then the newest attempt is
+// adopted: the trainers of an earlier one could not write to the checkpoint folder any more.
+std::optional<Plan> wait_for_fresh_cache(const Observed& observed, const Membership& members) {
   if (members.ahead.empty()) return std::nullopt;
-  return plan_of(Verdict::kWait,
-                 fmt::format("pod {} is of a later attempt than the job's status ({}): the cache is behind",
-                             members.ahead.front()->name, observed.job.status.attempt),
-                 kLookAgain);
+  const Job& job = observed.job;
+  Observed after = observed;
+  for (const Pod* pod : members.ahead)
+    after.job.status.attempt = std::max(after.job.status.attempt, identify(job, pod->name)->attempt);
+  api::Status& next = after.job.status;
+  const std::string problem =
+      fmt::format("pod {} is of a later attempt than the job's status ({})", members.ahead.front()->name,
+                  job.status.attempt);
+  next.attempt_start_time.reset();
+  // Missing pods of the adopted attempt are created in this phase.
+  if (is_running(next.phase)) enter(next, Phase::kPending, "PodsStarting", "", observed.now);
+  next = refresh(after, split(after));
+  Plan plan = plan_of(Verdict::kProgress, problem + ": checking whether the cache is behind", kLookAgain);
+  plan.actions.emplace_back(ConfirmJobUnchanged{});
+  plan.actions.emplace_back(PatchStatus{next});
+  plan.actions.emplace_back(event(EmitEvent::Type::kWarning, "StatusOutdated", "AdoptAttempt",
+                                  fmt::format("{}: adopting attempt {}", problem, next.attempt),
+                                  members.ahead.front()->name));
+  return plan;
 }
 
-// Somebody else's object has a name that is needed. Most often it is the garbage of a deleted job of the same name.
-std::optional<Plan> yield_names(const Observed& observed, const Membership& members) {
+// Another owner's object has a name that is needed.
+std::optional<Plan> handle_name_conflict(const Observed& observed, const Membership& members) {
   if (names_in_the_way(members).empty()) return std::nullopt;
-  const bool all_go =
-      std::all_of(members.in_the_way.begin(), members.in_the_way.end(), [](const Pod* pod) { return pod->deleting; }) &&
-      (members.service_in_the_way == nullptr || members.service_in_the_way->deleting);
-  if (all_go) {
-    return plan_of(Verdict::kWait,
-                   fmt::format("{} of another owner has the name and is going away", names_in_the_way(members)),
-                   kLookAgain);
+  // Most often these are the objects of a deleted job of the same name (kubectl replace --force), which the garbage
+  // collector removes.
+  const auto goes_away = [](const auto* object) { return object->deleting || object->owner_is_job; };
+  const bool all_go = std::ranges::all_of(members.in_the_way, goes_away) &&
+                      (members.service_in_the_way == nullptr || goes_away(members.service_in_the_way));
+  if (!all_go) {
+    return blocked(observed, members, "NameTaken",
+                   fmt::format("{} exists and does not belong to this job; delete it, or give the job another name",
+                               names_in_the_way(members)));
   }
-  return blocked(observed, members, "NameTaken",
-                 fmt::format("{} exists and does not belong to this job; delete it, or give the job another name",
-                             names_in_the_way(members)));
+  Plan plan = plan_of(Verdict::kWait,
+                      fmt::format("{} of another owner has the name and is going away", names_in_the_way(members)),
+                      kLookAgain);
+  api::Status next = refresh(observed, members);
+  // The text stays the same while one object after the other goes.
+  if (may_create_pods(next.phase)) {
+    enter(next, next.phase, "WaitingForNames",
+          "the Service or pods of a deleted job of this name are still being removed; a pod that stays Terminating, as "
+          "on a dead node, needs kubectl delete --force",
+          observed.now);
+  }
+  if (next == observed.job.status) return plan;
+  plan.verdict = Verdict::kProgress;
+  plan.actions.emplace_back(PatchStatus{std::move(next)});
+  return plan;
 }
 
 std::optional<Plan> refuse_nonsense(const Observed& observed, const Membership& members) {

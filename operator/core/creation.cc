@@ -43,7 +43,7 @@ Creations creations(const Observed& observed, const Membership& members) {
   if (out.look_again) return out;
   const PodFactory factory(job, job.status.attempt);
   for (size_t i = 0; i < members.current.size(); ++i) {
-    if (members.current[i] != nullptr) continue;
+    if (members.current[i] != nullptr || is_finished(members, i)) continue;
     const int node_rank = static_cast<int>(i);
     out.actions.emplace_back(
         CreatePod{pod_name(job, job.status.attempt, node_rank), node_rank, text_of(factory.pod(node_rank))});

@@ -36,7 +36,8 @@ std::optional<Cause> cause_of(const Pod& pod) {
   }
   const int exit_code = pod.trainer->exit_code;
   if (is_permanent(exit_code)) return Cause::kExit;
-  if (pod.deleting || !pod.disruption.empty() || pod.reason == kEvicted) return Cause::kTakenAway;
+  // With exit code 0 it would have succeeded, had it not been stopped.
+  if (pod.deleting || !pod.disruption.empty() || pod.reason == kEvicted || exit_code == 0) return Cause::kTakenAway;
   if (exit_code == to_int(ExitCode::kPeerLost)) return Cause::kCollateral;
   return exit_code == to_int(ExitCode::kTempFail) ? Cause::kInterrupted : Cause::kExit;
 }
@@ -121,7 +122,8 @@ FailedPod facts_of(const FailureCase& failed) {
   FailedPod facts;
   facts.reasons = {failed.record.reason};
   if (failed.pod == nullptr) return facts;
-  if (failed.pod->trainer) facts.exit_code = failed.pod->trainer->exit_code;
+  // Rules about exit codes are about failures: NotIn never means 0.
+  if (failed.pod->trainer && failed.pod->trainer->exit_code != 0) facts.exit_code = failed.pod->trainer->exit_code;
   facts.is_disrupted = !failed.pod->disruption.empty();
   if (failed.cause == Cause::kCollateral) return facts;  // "Error" of its container is another rank's error
   facts.reasons.push_back(failed.pod->reason);
@@ -151,6 +153,7 @@ void judge_alone(const Job& job, FailureCase& failed) {
 std::vector<FailureCase> failure_cases(const Job& job, const Membership& members) {
   std::vector<FailureCase> out;
   for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    if (is_finished(members, rank)) continue;
     const Pod* pod = members.current[rank];
     FailureCase found;
     found.node_rank = static_cast<int>(rank);
@@ -182,6 +185,12 @@ bool is_done(const Job& job, const Pod& pod) {
   failed.pod = &pod;
   judge_alone(job, failed);
   return failed.action == FailureAction::kIgnore;
+}
+
+bool is_rank_done(const Job& job, const Membership& members, size_t node_rank) {
+  if (is_finished(members, node_rank)) return true;
+  const Pod* pod = node_rank < members.current.size() ? members.current[node_rank] : nullptr;
+  return pod != nullptr && is_done(job, *pod);
 }
 
 std::string_view restart_reason(const FailureCase& culprit) {

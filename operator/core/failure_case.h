@@ -34,8 +34,11 @@ struct FailureCase {
 // By node rank. Without a rule exit codes 64..78 but 75 and 76 are kFail, disruptions kRestartFree, all else kRestart.
 std::vector<FailureCase> failure_cases(const Job& job, const Membership& members);
 
-// Its trainer ended with exit code 0, or in a way that a rule ignores.
+// The pod has succeeded, or it ended in a way that a rule ignores.
 bool is_done(const Job& job, const Pod& pod);
+
+// The pod of this node rank is done, or the status has recorded that it was.
+bool is_rank_done(const Job& job, const Membership& members, size_t node_rank);
 
 // One of few words for the cause of a restart, for status.restarts.reasons and the metric's label.
 std::string_view restart_reason(const FailureCase& culprit);

@@ -4,9 +4,16 @@
 #include <charconv>
 
 #include "operator/core/desired.h"
+#include "operator/core/rank_set.h"
 
 namespace oarlock::control {
 namespace {
+
+// The reason in the termination message of a rank whose training is complete (trainer/process/termination.cc).
+constexpr std::string_view kCompleted = "Completed";
+
+// No job restarts as often; a pod that somebody else named must not make the number of the next attempt overflow.
+constexpr int kMaxAttempt = 999'999'999;
 
 // A non-negative decimal without leading zeros, so that one number has one spelling.
 std::optional<int> to_count(std::string_view text) {
@@ -15,6 +22,11 @@ std::optional<int> to_count(std::string_view text) {
   if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
   if (std::to_string(value) != text) return std::nullopt;
   return value;
+}
+
+bool says_complete(const Termination& end) {
+  const std::optional<TerminationMessage> message = termination_message_from_json(end.message);
+  return message && message->reason == kCompleted;
 }
 
 void sort_by_name(std::vector<const Pod*>& pods) {
@@ -33,7 +45,7 @@ std::optional<PodIdentity> identify(const Job& job, std::string_view name) {
   if (dash == std::string_view::npos) return std::nullopt;
   const std::optional<int> attempt = to_count(name.substr(0, dash));
   const std::optional<int> node_rank = to_count(name.substr(dash + 1));
-  if (!attempt || !node_rank) return std::nullopt;
+  if (!attempt || !node_rank || *attempt > kMaxAttempt) return std::nullopt;
   return PodIdentity{*attempt, *node_rank};
 }
 
@@ -41,6 +53,9 @@ Membership split(const Observed& observed) {
   const Job& job = observed.job;
   Membership out;
   out.current.resize(static_cast<size_t>(std::max(job.spec.nodes, 0)));
+  const std::optional<api::FinishedRanks>& recorded = job.status.finished_ranks;
+  const bool is_present = recorded && recorded->attempt == job.status.attempt;
+  out.finished = parse_rank_set(is_present ? recorded->node_ranks : "", out.current.size());
   std::vector<const Pod*> pods;
   pods.reserve(observed.pods.size());
   for (const Pod& pod : observed.pods) pods.push_back(&pod);
@@ -71,8 +86,15 @@ bool has_pods(const Membership& members) {
   return std::ranges::any_of(members.current, [](const Pod* pod) { return pod != nullptr; });
 }
 
+bool is_finished(const Membership& members, size_t node_rank) {
+  return node_rank < members.finished.size() && members.finished[node_rank];
+}
+
 bool lacks_pods(const Membership& members) {
-  return std::ranges::any_of(members.current, [](const Pod* pod) { return pod == nullptr; });
+  for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    if (members.current[rank] == nullptr && !is_finished(members, rank)) return true;
+  }
+  return false;
 }
 
 const Pod* progress_pod(const Membership& members) {
@@ -86,8 +108,21 @@ bool has_ended(const Pod& pod) {
   return pod.trainer || pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed;
 }
 
-bool has_succeeded(const Pod& pod) {
+bool is_stop_requested(const Pod& pod) {
+  return pod.deleting || !pod.disruption.empty() || (pod.phase == PodPhase::kFailed && !pod.reason.empty());
+}
+
+bool has_exit_code_0(const Pod& pod) {
   return pod.trainer ? pod.trainer->exit_code == 0 : pod.phase == PodPhase::kSucceeded;
+}
+
+bool has_succeeded(const Pod& pod) {
+  if (!has_exit_code_0(pod)) return false;
+  if (!is_stop_requested(pod)) return true;
+  if (!pod.trainer) return false;
+  if (says_complete(*pod.trainer)) return true;
+  return pod.stop_requested_at && pod.trainer->finished_at &&
+         *pod.trainer->finished_at + kClockTolerance < *pod.stop_requested_at;
 }
 
 }  // namespace oarlock::control

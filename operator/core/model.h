@@ -37,10 +37,15 @@ struct Pod {
   std::string uid;
   std::string resource_version;
   std::string owner_uid;  // of the owner reference with controller=true; empty: none
+  // The controller is a TrainingJob of the name that the pod's name begins with. With the uid of another job than the
+  // observed one, that job was deleted, and the garbage collector removes the pod.
+  bool owner_is_job = false;
   PodPhase phase = PodPhase::kPending;
   std::string reason;               // status.reason: Evicted, NodeLost ...
   std::string message;              // status.message
   bool deleting = false;            // metadata.deletionTimestamp is set
+  // By the API server's clock: when the pod's deletion was first requested or its DisruptionTarget became true.
+  std::optional<SystemTime> stop_requested_at;
   bool scheduled = false;           // condition PodScheduled is true
   std::string unscheduled_message;  // message of PodScheduled while it is false
   bool ready = false;               // condition Ready is true
@@ -58,6 +63,7 @@ struct Service {
   std::string name;
   std::string uid;
   std::string owner_uid;  // as for Pod
+  bool owner_is_job = false;
   bool deleting = false;
   SystemTime created{};  // by the API server's clock
 
@@ -133,6 +139,14 @@ struct DeletePod {
   bool operator==(const DeletePod&) const = default;
 };
 
+// DELETE of the Service with its uid as precondition, as for a pod.
+struct DeleteService {
+  std::string name;
+  std::string uid;
+
+  bool operator==(const DeleteService&) const = default;
+};
+
 // DELETE of the job itself with preconditions, in the background: the garbage collector takes what it owns. 404 and a
 // uid that differs: it is gone, go on. A resourceVersion that differs: stop.
 struct DeleteJob {
@@ -163,7 +177,7 @@ struct EmitEvent {
   bool operator==(const EmitEvent&) const = default;
 };
 
-using Action = std::variant<ConfirmJobUnchanged, ConfirmPodAbsent, CreateService, CreatePod, DeletePod, DeleteJob,
+using Action = std::variant<ConfirmJobUnchanged, ConfirmPodAbsent, CreateService, CreatePod, DeletePod, DeleteService, DeleteJob,
                             PatchStatus, EmitEvent>;
 
 // ---- what was decided ------------------------------------------------------------------------------------------

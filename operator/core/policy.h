@@ -25,8 +25,8 @@ std::optional<Plan> resume(const Observed& observed, const Membership& members);
 // recover.cc
 std::optional<Plan> recover(const Observed& observed, const Membership& members);
 // converge.cc
-std::optional<Plan> distrust_an_old_view(const Observed& observed, const Membership& members);
-std::optional<Plan> yield_names(const Observed& observed, const Membership& members);
+std::optional<Plan> wait_for_fresh_cache(const Observed& observed, const Membership& members);
+std::optional<Plan> handle_name_conflict(const Observed& observed, const Membership& members);
 std::optional<Plan> refuse_nonsense(const Observed& observed, const Membership& members);
 std::optional<Plan> converge(const Observed& observed, const Membership& members);
 

@@ -7,6 +7,8 @@
 #include <cmath>
 
 #include "operator/core/backoff.h"
+#include "operator/core/failure_case.h"
+#include "operator/core/rank_set.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -29,22 +31,45 @@ SystemTime creation_time(const Observed& observed, const Membership& members) {
 
 bool has_started(const Pod* pod) { return pod != nullptr && (pod->phase == PodPhase::kRunning || has_ended(*pod)); }
 
+int count_started(const Membership& members) {
+  int started = 0;
+  for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    if (has_started(members.current[rank]) || is_finished(members, rank)) ++started;
+  }
+  return started;
+}
+
+// A rank that is recorded as done needs no pod. One whose failure a rule ignored counts as failed while its pod exists.
+bool is_succeeded(const Membership& members, size_t rank) {
+  const Pod* pod = members.current[rank];
+  if (pod != nullptr && has_succeeded(*pod)) return true;
+  return is_finished(members, rank) && (pod == nullptr || !has_ended(*pod) || has_exit_code_0(*pod));
+}
+
 api::NodeCounts count(const Membership& members, int desired) {
   api::NodeCounts out;
   out.desired = desired;
-  for (const Pod* pod : members.current) {
-    if (pod == nullptr) continue;
-    if (has_succeeded(*pod)) {
+  for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    const Pod* pod = members.current[rank];
+    if (is_succeeded(members, rank)) {
       ++out.succeeded;
-    } else if (has_ended(*pod)) {
+    } else if (pod != nullptr && has_ended(*pod)) {
       ++out.failed;
-    } else if (pod->ready && !pod->deleting) {
+    } else if (pod != nullptr && pod->ready && !pod->deleting) {
       ++out.ready;
     }
-    if (pod->scheduled && !(pod->deleting && !has_ended(*pod))) ++out.scheduled;
+    if (pod != nullptr && pod->scheduled && !(pod->deleting && !has_ended(*pod))) ++out.scheduled;
   }
-  out.summary = fmt::format("{}/{}", out.ready + out.succeeded, desired);
+  out.summary = fmt::format("{}/{}", out.ready, desired);
   return out;
+}
+
+std::optional<api::FinishedRanks> record_finished(const Job& job, const Membership& members) {
+  std::vector<bool> done(members.current.size());
+  for (size_t rank = 0; rank < done.size(); ++rank) done[rank] = is_rank_done(job, members, rank);
+  std::string ranks = format_rank_set(done);
+  if (ranks.empty()) return std::nullopt;
+  return api::FinishedRanks{job.status.attempt, std::move(ranks)};
 }
 
 double rounded(double value, int digits) {
@@ -87,8 +112,8 @@ bool is_ordinary_wait(const std::string& reason) {
 
 // What keeps the attempt from running, the worst first.
 Text waiting_text(const Observed& observed, const Membership& members) {
-  const auto started = static_cast<int>(std::count_if(members.current.begin(), members.current.end(), has_started));
-  const std::string so_far = fmt::format("{} of {} pods have started", started, observed.job.spec.nodes);
+  const std::string so_far =
+      fmt::format("{} of {} pods have started", count_started(members), observed.job.spec.nodes);
   if (!observed.last_error.empty() && (lacks_pods(members) || members.service == nullptr)) {
     return {"CreateRefused", fmt::format("{}; the API server refused: {}", so_far, one_line(observed.last_error))};
   }
@@ -122,7 +147,7 @@ void refresh_progress(const Observed& observed, api::Status& status) {
 void refresh_phase(const Observed& observed, const Membership& members, api::Status& status) {
   if (status.phase == Phase::kNone) enter(status, Phase::kPending, "PodsStarting", "", observed.now);
   if (status.phase != Phase::kPending && status.phase != Phase::kRestarting) return;
-  if (std::all_of(members.current.begin(), members.current.end(), has_started)) {
+  if (count_started(members) == static_cast<int>(members.current.size())) {
     enter(status, Phase::kRunning, "PodsRunning", fmt::format("all {} pods have started", members.current.size()),
           observed.now);
     // The time between two attempts is not one in which the steps of either are missing.
@@ -172,6 +197,7 @@ api::Status refresh(const Observed& observed, const Membership& members) {
   status.observed_generation = job.metadata.generation;
   status.world_size = job.spec.world_size();
   status.nodes = count(members, job.spec.nodes);
+  status.finished_ranks = record_finished(job, members);
   refresh_progress(observed, status);
   if (status.phase != Phase::kSuspended) {
     const SystemTime created = creation_time(observed, members);

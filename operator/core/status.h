@@ -14,7 +14,7 @@ void enter(api::Status& status, api::Phase phase, const std::string& reason, con
 
 const api::Condition* find_condition(const api::Status& status, api::Phase phase);
 
-// Brings counts, world size, generation, progress and the Pending/Restarting text up to date, and moves to Running once
+// Brings counts, finished ranks, world size, generation, progress and the Pending/Restarting text up to date, and moves to Running once
 // every pod of the attempt has started. Does not judge success or failure. REQUIRES: not terminal.
 api::Status refresh(const Observed& observed, const Membership& members);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "operator/core/desired.h"
 #include "operator/core/failure_case.h"
 #include "operator/core/plan.h"
 #include "operator/core/policy.h"
@@ -14,26 +15,24 @@ namespace {
 
 std::string describe(const Job& job, const Membership& members) {
   if (job.spec.success_policy == api::SuccessPolicy::kRank0) {
-    return fmt::format("node rank 0 is done: pod {} has ended", members.current.front()->name);
+    return fmt::format("node rank 0 is done: pod {} has ended", pod_name(job, job.status.attempt, 0));
   }
   const size_t all = members.current.size();
-  const auto succeeded = static_cast<size_t>(std::count_if(members.current.begin(), members.current.end(),
-                                                           [](const Pod* pod) { return has_succeeded(*pod); }));
-  if (succeeded == all) return fmt::format("all {} pods ended with exit code 0", all);
-  return fmt::format("all {} pods ended, {} of them with an exit code that failurePolicy.rules ignores", all,
-                     all - succeeded);
+  const auto ignored = std::ranges::count_if(
+      members.current, [](const Pod* pod) { return pod != nullptr && has_ended(*pod) && !has_exit_code_0(*pod); });
+  if (ignored == 0) return fmt::format("all {} pods ended with exit code 0", all);
+  return fmt::format("all {} pods ended, {} of them with an exit code that failurePolicy.rules ignores", all, ignored);
 }
 
 }  // namespace
 
 bool is_success(const Job& job, const Membership& members) {
   if (members.current.empty()) return false;
-  if (job.spec.success_policy == api::SuccessPolicy::kRank0) {
-    const Pod* first = members.current.front();
-    return first != nullptr && is_done(job, *first);
+  if (job.spec.success_policy == api::SuccessPolicy::kRank0) return is_rank_done(job, members, 0);
+  for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    if (!is_rank_done(job, members, rank)) return false;
   }
-  return std::all_of(members.current.begin(), members.current.end(),
-                     [&](const Pod* pod) { return pod != nullptr && is_done(job, *pod); });
+  return true;
 }
 
 std::optional<Plan> complete(const Observed& observed, const Membership& members) {

@@ -87,7 +87,8 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Trans
     kube::Informer<Job>::Hooks jobs;
     jobs.project = project_job;
     jobs.index_of = [](const kube::ObjectKey&, const Job&) { return std::string(); };
-    jobs.on_change = [this](const kube::ObjectKey& key, const Job*, const Job*) {
+    jobs.on_change = [this](const kube::ObjectKey& key, const Job*, const Job* after) {
+      removed_pods_.forget_recorded(key, after);
       hooks_.on_change(key, Urgency::kNow);
     };
     scope.jobs = make_informer<Job>(Kind::kJob, all, job_fields(), std::move(jobs));
@@ -95,7 +96,15 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Trans
     kube::Informer<PackedPod>::Hooks pods;
     pods.project = [](const nlohmann::json& object) { return project_pod(object).map(packed<PackedPod, CachedPod>); };
     pods.index_of = owner_index<PackedPod>();
-    pods.on_change = owner_change<PackedPod>(hooks_);
+    pods.on_change = [this, &scope, on_owner_change = owner_change<PackedPod>(hooks_)](
+                         const kube::ObjectKey& key, const PackedPod* before, const PackedPod* after) {
+      if (before != nullptr && after == nullptr) {
+        const CachedPod last = before->unpack();
+        const kube::ObjectKey job{key.name_space, last.job};
+        removed_pods_.add(job, last, [&] { return scope.jobs->store().get(job); });
+      }
+      on_owner_change(key, before, after);
+    };
     scope.pods = make_informer<PackedPod>(Kind::kPod, labelled, pod_fields(), std::move(pods));
 
     kube::Informer<PackedService>::Hooks services;
@@ -168,6 +177,7 @@ std::vector<Pod> Cache::pods_of(const kube::ObjectKey& job) const {
   if (const Scope* scope = scope_of(job.name_space)) {
     for (const auto& pod : scope->pods->store().find(job.to_string())) out.push_back(pod->unpack().pod);
   }
+  removed_pods_.append_to(job, out);
   return out;
 }
 

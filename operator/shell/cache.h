@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "operator/kube/informer.h"
 #include "operator/shell/projection.h"
+#include "operator/shell/removed_pods.h"
 
 namespace oarlock::control {
 
@@ -52,6 +53,7 @@ class Cache {
 
   std::shared_ptr<const Job> job(const kube::ObjectKey& key) const;
   std::vector<std::shared_ptr<const Job>> jobs() const;
+  // Also those that were done and were removed before the job's status recorded it.
   std::vector<Pod> pods_of(const kube::ObjectKey& job) const;
   std::vector<Service> services_of(const kube::ObjectKey& job) const;
   size_t pods() const;
@@ -73,6 +75,7 @@ class Cache {
   const std::shared_ptr<const Clock> clock_;
   const std::shared_ptr<kube::Sleeper> sleeper_;
   uint64_t seed_;
+  RemovedPods removed_pods_;
   std::map<std::string, Scope> scopes_;  // by namespace; "" has all
   std::vector<std::jthread> threads_;
 };

@@ -144,6 +144,10 @@ Executor::Outcome Executor::run(const Job& job, const DeletePod& action) const {
   return remove(job, Kind::kPod, action.name, {.uid = action.uid, .resource_version = action.resource_version});
 }
 
+Executor::Outcome Executor::run(const Job& job, const DeleteService& action) const {
+  return remove(job, Kind::kService, action.name, {.uid = action.uid, .resource_version = ""});
+}
+
 Executor::Outcome Executor::run(const Job& job, const DeleteJob& action) const {
   log_.info("deleting a job that has ended", {{"namespace", job.metadata.name_space}, {"trainingjob", action.name}});
   return remove(job, Kind::kJob, action.name, {.uid = action.uid, .resource_version = action.resource_version});

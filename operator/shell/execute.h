@@ -57,6 +57,7 @@ class Executor {
   Outcome run(const Job& job, const CreateService& action) const;
   Outcome run(const Job& job, const CreatePod& action) const;
   Outcome run(const Job& job, const DeletePod& action) const;
+  Outcome run(const Job& job, const DeleteService& action) const;
   Outcome run(const Job& job, const DeleteJob& action) const;
   Outcome run(const Job& job, const PatchStatus& action) const;
   Outcome remove(const Job& job, Kind kind, const std::string& name, const kube::Preconditions& wanted) const;

@@ -308,6 +308,7 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
     info.add(with("uid", job->metadata.uid), 1);
     if (status.phase != api::Phase::kNone) phase.add(with("phase", to_string(status.phase)), 1);
     for (const api::Condition& one : status.conditions) {
+      if (!one.verbatim.empty()) continue;  // another controller's
       Labels more = with("condition", one.type);
       more["status"] = "true";
       condition.add(more, one.status ? 1 : 0);

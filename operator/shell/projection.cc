@@ -1,5 +1,7 @@
 #include "operator/shell/projection.h"
 
+#include <algorithm>
+
 #include "common/contract.h"
 #include "operator/api/codec.h"
 #include "operator/kube/json_access.h"
@@ -12,11 +14,19 @@ using kube::member;
 using kube::text_at;
 using Json = nlohmann::json;
 
-std::string owner_uid(const Json& metadata) {
+struct Owner {
+  std::string uid;
+  std::string job;  // its name where it is a TrainingJob, else empty
+};
+
+Owner owner_of(const Json& metadata) {
   for (const Json& owner : elements(metadata, "ownerReferences")) {
-    if (kube::true_at(owner, "controller")) return text_at(owner, "uid");
+    if (!kube::true_at(owner, "controller")) continue;
+    const bool is_job =
+        text_at(owner, "kind") == kKind && text_at(owner, "apiVersion").starts_with(std::string(kGroup) + "/");
+    return {text_at(owner, "uid"), is_job ? text_at(owner, "name") : ""};
   }
-  return "";
+  return {};
 }
 
 std::string label(const Json& metadata, const char* name) { return text_at(member(metadata, "labels"), name); }
@@ -27,6 +37,23 @@ PodPhase phase_of(const std::string& name) {
   if (name == "Failed") return PodPhase::kFailed;
   if (name == "Unknown") return PodPhase::kUnknown;
   return PodPhase::kPending;
+}
+
+// Keeps the earliest.
+void note_stop_request(SystemTime time, Pod& pod) {
+  if (!pod.stop_requested_at || time < *pod.stop_requested_at) pod.stop_requested_at = time;
+}
+
+// deletionTimestamp is when the grace period ends, which began with the request.
+void read_deletion(const Json& metadata, Pod& pod) {
+  const std::string ends = text_at(metadata, "deletionTimestamp");
+  pod.deleting = member(metadata, "deletionTimestamp").is_string();
+  SystemTime time;
+  if (!from_rfc3339(ends, time)) return;
+  const Json& grace = member(metadata, "deletionGracePeriodSeconds");
+  const int64_t seconds = grace.is_number_integer() ? grace.get<int64_t>() : 0;
+  // Longer than a day is nobody's grace period, and arithmetic on hostile values must not overflow.
+  note_stop_request(time - std::chrono::seconds(std::clamp<int64_t>(seconds, 0, 86400)), pod);
 }
 
 void read_conditions(const Json& status, Pod& pod) {
@@ -40,6 +67,8 @@ void read_conditions(const Json& status, Pod& pod) {
       pod.ready = is_true;
     } else if (type == "DisruptionTarget" && is_true) {
       pod.disruption = text_at(condition, "reason");
+      SystemTime since;
+      if (from_rfc3339(text_at(condition, "lastTransitionTime"), since)) note_stop_request(since, pod);
     }
   }
 }
@@ -89,8 +118,12 @@ kube::FieldFilter pod_fields() {
           "metadata.uid",
           "metadata.resourceVersion",
           "metadata.deletionTimestamp",
+          "metadata.deletionGracePeriodSeconds",
           "metadata.ownerReferences.controller",
           "metadata.ownerReferences.uid",
+          "metadata.ownerReferences.apiVersion",
+          "metadata.ownerReferences.kind",
+          "metadata.ownerReferences.name",
           R"(metadata.labels.oarlock\.dev/job-name)",
           "spec.nodeName",
           "status.phase",
@@ -101,6 +134,7 @@ kube::FieldFilter pod_fields() {
           "status.conditions.status",
           "status.conditions.reason",
           "status.conditions.message",
+          "status.conditions.lastTransitionTime",
           "status.initContainerStatuses.state.waiting",
           "status.containerStatuses.name",
           "status.containerStatuses.state"};
@@ -114,6 +148,9 @@ kube::FieldFilter service_fields() {
           "metadata.deletionTimestamp",
           "metadata.ownerReferences.controller",
           "metadata.ownerReferences.uid",
+          "metadata.ownerReferences.apiVersion",
+          "metadata.ownerReferences.kind",
+          "metadata.ownerReferences.name",
           R"(metadata.labels.oarlock\.dev/job-name)"};
 }
 
@@ -128,11 +165,13 @@ Result<CachedPod> project_pod(const Json& object) {
   pod.name = text_at(metadata, "name");
   pod.uid = text_at(metadata, "uid");
   pod.resource_version = text_at(metadata, "resourceVersion");
-  pod.owner_uid = owner_uid(metadata);
+  const Owner owner = owner_of(metadata);
+  pod.owner_uid = owner.uid;
+  pod.owner_is_job = !owner.job.empty() && pod.name.starts_with(owner.job + "-");
   pod.phase = phase_of(text_at(status, "phase"));
   pod.reason = text_at(status, "reason");
   pod.message = text_at(status, "message");
-  pod.deleting = member(metadata, "deletionTimestamp").is_string();
+  read_deletion(metadata, pod);
   pod.pod_ip = text_at(status, "podIP");
   pod.node_name = text_at(member(object, "spec"), "nodeName");
   read_conditions(status, pod);
@@ -146,7 +185,9 @@ Result<CachedService> project_service(const Json& object) {
   out.job = label(metadata, kLabelJobName);
   out.service.name = text_at(metadata, "name");
   out.service.uid = text_at(metadata, "uid");
-  out.service.owner_uid = owner_uid(metadata);
+  const Owner owner = owner_of(metadata);
+  out.service.owner_uid = owner.uid;
+  out.service.owner_is_job = !owner.job.empty() && out.service.name == owner.job;
   out.service.deleting = member(metadata, "deletionTimestamp").is_string();
   from_rfc3339(text_at(metadata, "creationTimestamp"), out.service.created);
   return out;
@@ -158,7 +199,7 @@ Written read_written(const std::string& answer) {
   const Result<Json> object = kFields.parse(answer);
   if (!object) return {};
   const Json& metadata = member(*object, "metadata");
-  return {text_at(metadata, "uid"), text_at(metadata, "resourceVersion"), owner_uid(metadata)};
+  return {text_at(metadata, "uid"), text_at(metadata, "resourceVersion"), owner_of(metadata).uid};
 }
 
 }  // namespace oarlock::control

@@ -93,6 +93,10 @@ JobBuilder& JobBuilder::phase(api::Phase phase, int attempt) {
   if (is_terminal(phase)) job_.status.completion_time = at_second(2);
   return *this;
 }
+JobBuilder& JobBuilder::finished(int attempt, const std::string& node_ranks) {
+  job_.status.finished_ranks = {attempt, node_ranks};
+  return *this;
+}
 JobBuilder& JobBuilder::restarts(int count) {
   job_.status.restarts = {count, count, {}};
   if (count > 0) job_.status.restarts.reasons = {{"PodFailed", count}};
@@ -179,15 +183,25 @@ PodBuilder& PodBuilder::deleting() {
   return *this;
 }
 
+PodBuilder& PodBuilder::owner_job(const std::string& uid) {
+  pod_.owner_uid = uid;
+  pod_.owner_is_job = true;
+  return *this;
+}
+PodBuilder& PodBuilder::stop_requested(SystemTime time) {
+  pod_.stop_requested_at = time;
+  return *this;
+}
+
 Service service_of(const Job& job) {
-  return {service_name(job), "uid-of-service", job.metadata.uid, false, at_second(60)};
+  return {service_name(job), "uid-of-service", job.metadata.uid, true, false, at_second(60)};
 }
 
 Observed seen(const Job& job, std::vector<Pod> pods) {
   Observed out;
   out.job = job;
   out.pods = std::move(pods);
-  out.services = {service_of(job)};
+  if (!is_terminal(job.status.phase)) out.services = {service_of(job)};  // removed with the pods of a finished job
   out.now = at_second(60);
   return out;
 }
@@ -204,6 +218,7 @@ std::vector<std::string> names(const Plan& plan) {
     std::string operator()(const CreateService& action) const { return "CreateService " + action.name; }
     std::string operator()(const CreatePod& action) const { return "CreatePod " + action.name; }
     std::string operator()(const DeletePod& action) const { return "DeletePod " + action.name; }
+    std::string operator()(const DeleteService& action) const { return "DeleteService " + action.name; }
     std::string operator()(const DeleteJob& action) const { return "DeleteJob " + action.name; }
     std::string operator()(const PatchStatus& action) const {
       return fmt::format("PatchStatus {} {}", to_string(action.status.phase), action.status.attempt);

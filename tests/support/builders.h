@@ -36,6 +36,7 @@ class JobBuilder {
   // As the operator leaves it: condition, start times, counts of `attempt`.
   JobBuilder& phase(api::Phase phase, int attempt = 0);
   JobBuilder& restarts(int count);
+  JobBuilder& finished(int attempt, const std::string& node_ranks);
   JobBuilder& status(const api::Status& status);
 
   control::Job build() const { return job_; }
@@ -51,7 +52,8 @@ class PodBuilder {
 
   PodBuilder& name(const std::string& name);
   PodBuilder& uid(const std::string& uid);
-  PodBuilder& owner(const std::string& uid);
+  PodBuilder& owner(const std::string& uid);        // somebody else
+  PodBuilder& owner_job(const std::string& uid);    // another TrainingJob of this name
   PodBuilder& scheduled(const std::string& node = "node-1");
   PodBuilder& unschedulable(const std::string& message);
   PodBuilder& waiting(const std::string& reason, const std::string& message = "");
@@ -64,6 +66,7 @@ class PodBuilder {
   PodBuilder& evicted(const std::string& message = "");
   PodBuilder& disrupted(const std::string& reason);
   PodBuilder& deleting();
+  PodBuilder& stop_requested(SystemTime time);
 
   control::Pod build() const { return pod_; }
   operator control::Pod() const { return pod_; }  // NOLINT
@@ -74,7 +77,7 @@ class PodBuilder {
 
 control::Service service_of(const control::Job& job);
 
-// With the job's Service, at at_second(60).
+// With the Service of a job that has not ended, at at_second(60).
 control::Observed seen(const control::Job& job, std::vector<control::Pod> pods = {});
 
 // The actions of one type, in order.

@@ -29,6 +29,7 @@ Outcome SimCluster::apply(const Action& action, const Job& job) {
   if (const auto* service = std::get_if<CreateService>(&action)) return create_service(*service);
   if (const auto* pod = std::get_if<CreatePod>(&action)) return create_pod(*pod);
   if (const auto* pod = std::get_if<DeletePod>(&action)) return delete_pod(*pod);
+  if (const auto* service = std::get_if<DeleteService>(&action)) return delete_service(*service);
   if (const auto* ended = std::get_if<DeleteJob>(&action)) return delete_job(*ended);
   return patch_status(std::get<PatchStatus>(action), job);
 }
@@ -41,7 +42,7 @@ Outcome SimCluster::create_service(const CreateService& action) {
   if (objects_.service) return Outcome::kDone;  // AlreadyExists, and ours: the simulation has no foreign Services
   const auto body = nlohmann::json::parse(action.body);
   objects_.service =
-      Service{body["metadata"]["name"], "service", body["metadata"]["ownerReferences"][0]["uid"], false, now_};
+      Service{body["metadata"]["name"], "service", body["metadata"]["ownerReferences"][0]["uid"], true, false, now_};
   ++writes_;
   return Outcome::kDone;
 }
@@ -68,6 +69,13 @@ Outcome SimCluster::delete_pod(const DeletePod& action) {
   if (pod == nullptr || pod->uid != action.uid) return Outcome::kDone;
   if (!action.resource_version.empty() && action.resource_version != pod->resource_version) return Outcome::kStopped;
   ask_to_delete(action.name);
+  ++writes_;
+  return Outcome::kDone;
+}
+
+Outcome SimCluster::delete_service(const DeleteService& action) {
+  if (!objects_.service || objects_.service->uid != action.uid) return Outcome::kDone;
+  delete_service();
   ++writes_;
   return Outcome::kDone;
 }

@@ -85,6 +85,7 @@ class SimCluster {
   Outcome create_service(const control::CreateService& action);
   Outcome create_pod(const control::CreatePod& action);
   Outcome delete_pod(const control::DeletePod& action);
+  Outcome delete_service(const control::DeleteService& action);
   Outcome delete_job(const control::DeleteJob& action);
   Outcome patch_status(const control::PatchStatus& action, const control::Job& seen);
   control::Pod* find(const std::string& name);

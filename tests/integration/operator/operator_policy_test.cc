@@ -103,9 +103,11 @@ TEST_F(Policies, PodsOfAnEndedJobAreCleanedAsThePolicySays) {
   world_->wait_for_phase("all", "Complete");
   world_->wait_for_phase("none", "Failed");
   world_->wait("the end of the pods", [&] { return !has_pod("all-0-0") && !has_pod("all-0-1"); });
+  world_->wait("the end of the Service", [&] { return !exists(service("all")); });
   let_time_pass();
   EXPECT_EQ(world_->live_pods().count("none-0-0"), 1U);
   EXPECT_TRUE(has_pod("none-0-1"));
+  EXPECT_TRUE(exists(service("none")));
 }
 
 TEST_F(Policies, AJobOfAnotherManagerIsLeftAlone) {

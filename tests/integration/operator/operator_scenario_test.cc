@@ -17,6 +17,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using Json = nlohmann::json;
 
 Json container_status(const Json& state) {
@@ -305,6 +306,93 @@ TEST_F(Scenario, AnOperatorThatIsKilledLosesAndDoublesNothing) {
   EXPECT_THAT(live_pods(), IsEmpty());
 }
 
+TEST_F(Scenario, AFinishedRankStaysFinishedWhenItsPodIsRemoved) {
+  start_operator();
+  create_job("j", {{"failurePolicy", {{"maxRestarts", 0}}}});
+  set_group("j", 0, running());
+  expect_phase("j", "Running");
+  set_pod("j-0-1", ended(0));
+  EXPECT_TRUE(eventually([&] { return status("j")["finishedRanks"] == Json({{"attempt", 0}, {"nodeRanks", "1"}}); }))
+      << status("j").dump(1);
+  EXPECT_EQ(status("j")["nodes"]["summary"], "1/2") << "READY counts no pod that has ended";
+  ASSERT_TRUE(server_->call("DELETE", pods() + "/j-0-1").ok());
+  EXPECT_TRUE(eventually([&] { return status("j")["nodes"]["scheduled"] == 1; })) << status("j").dump(1);
+  // The record outlives the operator.
+  kill_operator();
+  start_operator();
+  set_pod("j-0-0", ended(0));
+  expect_phase("j", "Complete");
+  EXPECT_EQ(status("j")["restarts"], restarts(0));
+  EXPECT_EQ(status("j")["nodes"]["succeeded"], 2);
+  EXPECT_THAT(pod_names(), ElementsAre("j-0-0"));
+}
+
+// The operator is stopped in between, so that it sees the success and the removal together.
+TEST_F(Scenario, APodThatIsRemovedRightAfterItsSuccessIsFinished) {
+  start_operator();
+  create_job("j", {{"failurePolicy", {{"maxRestarts", 0}}}});
+  set_group("j", 0, running());
+  expect_phase("j", "Running");
+  operator_->program().signal(SIGSTOP);
+  set_pod("j-0-1", ended(0));
+  ASSERT_TRUE(server_->call("DELETE", pods() + "/j-0-1").ok());
+  operator_->program().signal(SIGCONT);
+  EXPECT_TRUE(eventually([&] { return status("j").contains("finishedRanks"); })) << status("j").dump(1);
+  set_pod("j-0-0", ended(0));
+  expect_phase("j", "Complete");
+  EXPECT_EQ(status("j")["restarts"], restarts(0));
+}
+
+// The finalizer holds the pod while it is being deleted, as its kubelet would.
+TEST_F(Scenario, ExitCode0OnSuspensionOrDrainIsNoSuccess) {
+  start_operator();
+  for (const char* name : {"suspended", "drained"}) {
+    create_job(name, {{"nodes", 1}, {"failurePolicy", {{"maxRestarts", 0}}}});
+    const std::string first = std::string(name) + "-0-0";
+    set_pod(first, running());
+    const Json held = {{"metadata", {{"finalizers", {"test.oarlock.dev/kubelet"}}}}};
+    ASSERT_TRUE(server_->call("PATCH", pods() + "/" + first, held).ok());
+    expect_phase(name, "Running");
+  }
+  const auto let_go = [&](const std::string& name) {
+    return server_->call("PATCH", pods() + "/" + name, {{"metadata", {{"finalizers", nullptr}}}}).ok();
+  };
+
+  ASSERT_TRUE(server_->call("PATCH", jobs() + "/suspended", {{"spec", {{"suspend", true}}}}).ok());
+  ASSERT_TRUE(eventually([&] { return pod("suspended-0-0")["metadata"].contains("deletionTimestamp"); }));
+  set_pod("suspended-0-0", ended(0));
+  EXPECT_TRUE(eventually([&] { return status("suspended")["nodes"].value("failed", 0) == 1; }))
+      << status("suspended").dump(1);
+  EXPECT_EQ(phase("suspended"), "Suspended");
+  ASSERT_TRUE(let_go("suspended-0-0"));
+  ASSERT_TRUE(server_->call("PATCH", jobs() + "/suspended", {{"spec", {{"suspend", false}}}}).ok());
+  set_pod("suspended-1-0", running());
+  expect_phase("suspended", "Running");
+
+  Json evicted = running();
+  evicted["conditions"].push_back(
+      {{"type", "DisruptionTarget"}, {"status", "True"}, {"reason", "EvictionByEvictionAPI"}});
+  Json gone = ended(0);
+  gone["conditions"] = evicted["conditions"];
+  set_pod("drained-0-0", gone);
+  ASSERT_TRUE(let_go("drained-0-0"));
+  expect_attempt("drained", 1);
+  EXPECT_EQ(status("drained")["restarts"],
+            Json::parse(R"({"total": 1, "charged": 0, "reasons": [{"reason": "Disrupted", "count": 1}]})"));
+}
+
+TEST_F(Scenario, AJobWhosePodsHaveAllSucceededCompletesEvenIfSuspended) {
+  start_operator();
+  create_job("j");
+  set_group("j", 0, running());
+  expect_phase("j", "Running");
+  kill_operator();
+  set_group("j", 0, ended(0));
+  ASSERT_TRUE(server_->call("PATCH", jobs() + "/j", {{"spec", {{"suspend", true}}}}).ok());
+  start_operator();
+  expect_phase("j", "Complete");
+}
+
 TEST_F(Scenario, ADeletedJobLeavesNothingAndNothingIsMadeAgain) {
   start_operator();
   create_job("gone");
@@ -334,9 +422,37 @@ TEST_F(Scenario, ANewJobOfTheSameNameHasItsOwnPods) {
   };
   EXPECT_TRUE(eventually([&] { return owned("j-0-0") && owned("j-0-1"); }));
   EXPECT_TRUE(eventually([&] { return pod_names() == std::set<std::string>{"j-0-0", "j-0-1"}; }));
-  EXPECT_EQ(status("j")["restarts"]["total"], 0);
   set_group("j", 0, running());
   expect_phase("j", "Running");
+  EXPECT_EQ(status("j")["restarts"]["total"], 0);  // the status is written after the pods
+  EXPECT_THAT(event_reasons("j"), Not(Contains("NameTaken")));
+}
+
+TEST_F(Scenario, ConditionsOfOtherControllersAreKept) {
+  start_operator();
+  create_job("j");
+  set_group("j", 0, running());
+  expect_phase("j", "Running");
+  const Json reviewed = {{"type", "Reviewed"},
+                         {"status", "Unknown"},
+                         {"reason", "Waiting"},
+                         {"message", "m"},
+                         {"lastTransitionTime", "2026-01-01T00:00:00Z"}};
+  // The operator may write at the same time; then the resourceVersion does not match, and both are right.
+  ASSERT_TRUE(eventually([&] {
+    Json seen = job("j");
+    Json conditions = seen["status"]["conditions"];
+    conditions.insert(conditions.begin(), reviewed);
+    return server_
+        ->call("PATCH", jobs() + "/j/status",
+               {{"metadata", {{"resourceVersion", seen["metadata"]["resourceVersion"]}}},
+                {"status", {{"conditions", conditions}}}})
+        .ok();
+  }));
+  set_group("j", 0, ended(0));
+  expect_phase("j", "Complete");
+  EXPECT_EQ(status("j")["conditions"][0], reviewed);
+  EXPECT_TRUE(has_condition("j", "Complete", "True"));
 }
 
 TEST_F(Scenario, ThePodOfSomebodyElseIsNotTouchedAndTheJobSaysWhoIsInItsWay) {

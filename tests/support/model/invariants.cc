@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "operator/core/membership.h"
+#include "operator/core/rank_set.h"
 #include "operator/core/status.h"
 
 namespace oarlock::test {
@@ -12,6 +13,12 @@ namespace {
 
 using namespace control;  // NOLINT: this file is about its types
 using api::Phase;
+
+std::vector<bool> recorded_ranks(const Job& job) {
+  const std::optional<api::FinishedRanks>& recorded = job.status.finished_ranks;
+  const bool is_present = recorded && recorded->attempt == job.status.attempt;
+  return parse_rank_set(is_present ? recorded->node_ranks : "", static_cast<size_t>(job.spec.nodes));
+}
 
 std::string check_creation(const CreatePod& create, const SimCluster& before) {
   if (before.pods().contains(create.name)) return "";
@@ -21,6 +28,7 @@ std::string check_creation(const CreatePod& create, const SimCluster& before) {
   if (id->node_rank >= job.spec.nodes) return "a pod is created for a rank that does not exist";
   if (is_terminal(job.status.phase)) return "a pod is created for a job that has ended";
   if (job.status.phase == Phase::kSuspended) return "a pod is created for a suspended job";
+  if (recorded_ranks(job)[static_cast<size_t>(id->node_rank)]) return "a pod is created for a finished rank";
   return "";
 }
 
@@ -72,6 +80,19 @@ std::string check_end(const api::Status& was, const api::Status& is, const Job& 
   return "";
 }
 
+// Finished ranks stay finished as long as the attempt lasts, and only ranks that have succeeded are finished: no job of
+// the model has a rule that ignores an exit code.
+std::string check_finished(const Job& before, const Job& after, const World& world) {
+  if (before.status.attempt != after.status.attempt) return "";
+  const std::vector<bool> was = recorded_ranks(before);
+  const std::vector<bool> is = recorded_ranks(after);
+  for (size_t rank = 0; rank < std::min(was.size(), is.size()); ++rank) {
+    if (was[rank] && !is[rank]) return "a finished rank is forgotten";
+    if (is[rank] && (world.done >> rank & 1U) == 0) return "a rank is finished that has not succeeded";
+  }
+  return "";
+}
+
 std::string check_conditions(const api::Status& is) {
   if (is.phase == Phase::kNone) return "";
   for (const api::Condition& condition : is.conditions) {
@@ -109,11 +130,14 @@ std::string broken_by(const Action& action, const World& world, const SimCluster
   if (const auto* create = std::get_if<CreatePod>(&action)) return check_creation(*create, before);
   if (const auto* remove = std::get_if<DeletePod>(&action)) return check_deletion(*remove, before);
   const api::Status& was = before.job().status;
+  if (std::holds_alternative<DeleteService>(action))
+    return is_terminal(was.phase) ? "" : "the Service of an active job is deleted";
   if (std::holds_alternative<DeleteJob>(action)) return is_terminal(was.phase) ? "" : "a job that is active is deleted";
   if (!std::holds_alternative<PatchStatus>(action)) return "";
   const api::Status& is = after.job().status;
   for (const std::string& problem : {check_counts(was, is, after.job(), world), check_end(was, is, after.job(), world),
-                                     check_conditions(is), check_stall(was, is)}) {
+                                     check_finished(before.job(), after.job(), world), check_conditions(is),
+                                     check_stall(was, is)}) {
     if (!problem.empty()) return problem;
   }
   return "";

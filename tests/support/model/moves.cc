@@ -22,6 +22,8 @@ std::string to_string(const Move& move) {
       return "spec.suspend: false";
     case Kind::kStop:
       return move.pod + " has stopped";
+    case Kind::kVanish:
+      return move.pod + ", which has ended, is removed";
     case Kind::kFail:
       return fmt::format("{} ends with {}", move.pod, move.exit_code);
     case Kind::kEvict:
@@ -61,7 +63,10 @@ std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& ex
       continue;
     }
     const bool has_ended = pod.phase == control::PodPhase::kSucceeded || pod.phase == control::PodPhase::kFailed;
-    if (has_ended) continue;
+    if (has_ended) {
+      out.push_back({Kind::kVanish, name, 0});
+      continue;
+    }
     out.push_back({pod.deleting ? Kind::kStop : Kind::kLose, name, 0});
     if (pod.phase == control::PodPhase::kRunning) {
       out.push_back({Kind::kSucceed, name, 0});
@@ -96,6 +101,7 @@ bool apply(const Move& move, SimCluster& cluster) {
       cluster.set_suspend(move.kind == Kind::kSuspend);
       return true;
     case Kind::kStop:
+    case Kind::kVanish:
     case Kind::kLose:
       return cluster.remove(move.pod);
     case Kind::kEvict:

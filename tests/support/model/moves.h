@@ -16,7 +16,8 @@ struct Move {
     kTick,
     kStep,
     kResume,
-    kStop,  // a pod that is being deleted has stopped
+    kStop,    // a pod that is being deleted has stopped
+    kVanish,  // PodGC, an autoscaler or kubectl removes a pod that has ended
     // From here on they are faults: a path has only so many.
     kFail,
     kEvict,

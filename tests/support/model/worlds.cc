@@ -71,9 +71,13 @@ std::string key_of(const Pod& pod) {
 
 std::string version_of(const std::string& key) { return fmt::format("v{:x}", std::hash<std::string>{}(key)); }
 
+// A rank that the status records as finished cannot fail any more. A pod that succeeded and vanished before it was
+// recorded is the window that api::FinishedRanks describes: it may count as lost.
 bool has_failure(const SimCluster& cluster) {
   const Job& job = cluster.job();
+  const Membership recorded = split(cluster.observe({.job = job, .pods = {}, .services = {}}));
   for (int rank = 0; rank < job.spec.nodes; ++rank) {
+    if (is_finished(recorded, static_cast<size_t>(rank))) continue;
     const auto found = cluster.pods().find(fmt::format("{}-{}-{}", job.metadata.name, job.status.attempt, rank));
     if (found == cluster.pods().end()) {
       if (is_running(job.status.phase)) return true;
@@ -91,7 +95,9 @@ void look(const SimCluster& cluster, World& world) {
   for (const auto& [name, pod] : cluster.pods()) {
     const auto id = identify(cluster.job(), name);
     if (!id || id->attempt != cluster.job().status.attempt || !pod.trainer) continue;
-    if (pod.trainer->exit_code == 0) world.done |= static_cast<uint8_t>(1U << static_cast<unsigned>(id->node_rank));
+    // A pod that ends with 0 because it is being deleted has not completed its training.
+    if (pod.trainer->exit_code == 0 && !pod.deleting)
+      world.done |= static_cast<uint8_t>(1U << static_cast<unsigned>(id->node_rank));
     if (pod.trainer->exit_code == to_int(ExitCode::kConfig)) world.has_no_remedy = true;
   }
 }

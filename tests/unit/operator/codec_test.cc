@@ -27,6 +27,7 @@ api::Status full_status() {
   status.world_size = 4;
   status.attempt = 2;
   status.nodes = {2, 2, 1, 0, 1, "1/2"};
+  status.finished_ranks = {2, "0-2,5"};
   status.restarts = {2, 1, {{"OOMKilled", 1}, {"Disrupted", 1}}};
   status.progress = api::Progress{10, 100, 8, "10%", 0.25, 1234.5, at_second(900), at_second(3), at_second(2)};
   status.start_time = at_second(1);
@@ -153,6 +154,20 @@ TEST(Codec, StatusPatchReplacesTheWholeStatus) {
   object = api::to_json(JobBuilder().status(full_status()).build());
   object.merge_patch({{"status", api::status_patch(job.metadata, next)["status"]}});
   EXPECT_EQ(api::training_job_from_json(object)->status, next);
+}
+
+// The list of conditions is replaced as a whole by a merge patch.
+TEST(Codec, KeepsConditionsOfOtherControllers) {
+  json object = minimal();
+  const json conditions = json::parse(R"([
+    {"type": "QuotaReserved", "status": "Unknown", "reason": "Q", "message": "m", "lastTransitionTime": "soon", "x": [1]},
+    {"type": "Running", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-11-21T10:00:00Z"},
+    {"type": "Reviewed", "status": "True"}])");
+  object["status"] = {{"phase", "Running"}, {"conditions", conditions}};
+  const auto job = api::training_job_from_json(object);
+  ASSERT_TRUE(job) << job.error().message;
+  EXPECT_EQ(api::status_patch({}, job->status)["status"]["conditions"], conditions);
+  EXPECT_FALSE(job->status.conditions.at(2).status) << "no condition of the operator's";
 }
 
 TEST(Codec, StatusPatchLeavesWhatANewerOperatorWrote) {

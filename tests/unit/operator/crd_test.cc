@@ -54,6 +54,7 @@ class Lister {
     note(key, "string one of" + values);
   }
   void truth(const char* key, bool&) { note(key, "string one of True False Unknown"); }
+  void verbatim(std::string&) {}
   void object(const char* key, std::string&) { note(key, "any"); }
   template <typename Fn>
   void group(const char* key, Fn visit) {

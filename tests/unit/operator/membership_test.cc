@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "operator/core/rank_set.h"
 #include "tests/support/builders.h"
 
 namespace oarlock::test {
@@ -68,6 +69,82 @@ TEST(Membership, TheTrainerDecidesHowAPodEnded) {
   Pod sidecar_failed = PodBuilder("bert", 0, 0).ended(0);
   sidecar_failed.phase = PodPhase::kFailed;
   EXPECT_TRUE(has_succeeded(sidecar_failed));
+}
+
+// Many programs exit with 0 on SIGTERM: of a pod that is stopped, exit code 0 alone is no evidence.
+TEST(Membership, AStoppedPodSucceedsOnlyWithEvidence) {
+  struct Row {
+    const char* name;
+    Pod pod;
+    bool has_succeeded;
+  };
+  const auto pod = [] { return PodBuilder("bert", 0, 0); };
+  const std::string completed = R"({"rank":0,"step":9,"checkpointStep":9,"reason":"Completed","message":""})";
+  const std::string interrupted = R"({"rank":0,"step":9,"checkpointStep":9,"reason":"Interrupted","message":""})";
+  Pod shut_down = pod().ended(0);
+  shut_down.phase = PodPhase::kFailed;
+  shut_down.reason = "Terminated";
+  Pod no_container = pod().ended(0).deleting();
+  no_container.trainer.reset();
+  const Row rows[] = {
+      {.name = "not stopped", .pod = pod().ended(0), .has_succeeded = true},
+      {.name = "deleted", .pod = pod().trainer_ended(0).deleting(), .has_succeeded = false},
+      {.name = "drained", .pod = pod().ended(0).disrupted("EvictionByEvictionAPI"), .has_succeeded = false},
+      {.name = "its node shuts down", .pod = shut_down, .has_succeeded = false},
+      {.name = "deleted, of unknown end", .pod = no_container, .has_succeeded = false},
+      {.name = "deleted when complete", .pod = pod().ended(0, completed).deleting(), .has_succeeded = true},
+      {.name = "drained when complete", .pod = pod().ended(0, completed).disrupted("x"), .has_succeeded = true},
+      {.name = "deleted, says so", .pod = pod().ended(0, interrupted).deleting(), .has_succeeded = false},
+      {.name = "ended long before",
+       .pod = pod().ended(0).finished_at(at_second(20)).deleting().stop_requested(at_second(31)),
+       .has_succeeded = true},
+      {.name = "ended within the clocks' tolerance",
+       .pod = pod().ended(0).finished_at(at_second(20)).deleting().stop_requested(at_second(30)),
+       .has_succeeded = false},
+      {.name = "ended after the request",
+       .pod = pod().ended(0).finished_at(at_second(31)).deleting().stop_requested(at_second(30)),
+       .has_succeeded = false},
+      {.name = "failed when complete", .pod = pod().ended(1, completed).deleting(), .has_succeeded = false},
+  };
+  for (const Row& row : rows) EXPECT_EQ(has_succeeded(row.pod), row.has_succeeded) << row.name;
+}
+
+TEST(Membership, FinishedRanksAreThoseOfTheAttempt) {
+  const auto finished = [](const Job& job) { return split(seen(job)).finished; };
+  const JobBuilder job = JobBuilder().nodes(3).phase(Phase::kRunning, 2);
+  EXPECT_EQ(finished(job), (std::vector<bool>{false, false, false}));
+  EXPECT_EQ(finished(JobBuilder(job).finished(2, "0-1")), (std::vector<bool>{true, true, false}));
+  EXPECT_EQ(finished(JobBuilder(job).finished(1, "0-1")), (std::vector<bool>{false, false, false}));
+  EXPECT_TRUE(is_finished(split(seen(JobBuilder(job).finished(2, "1"))), 1));
+  EXPECT_FALSE(is_finished(Membership{}, 0));
+}
+
+TEST(RankSet, IsCompactAndReadBack) {
+  struct Row {
+    std::vector<bool> ranks;
+    const char* text;
+  };
+  const Row rows[] = {{{}, ""},
+                      {{false, false}, ""},
+                      {{true}, "0"},
+                      {{true, true, true, false, false, true}, "0-2,5"},
+                      {{false, true, false, true, true}, "1,3-4"}};
+  for (const Row& row : rows) {
+    EXPECT_EQ(format_rank_set(row.ranks), row.text);
+    EXPECT_EQ(parse_rank_set(row.text, row.ranks.size()), row.ranks);
+  }
+  std::vector<bool> every_other(4096);
+  for (size_t rank = 0; rank < every_other.size(); rank += 2) every_other[rank] = true;
+  EXPECT_LT(format_rank_set(every_other).size(), 10000U) << "the longest";
+  EXPECT_EQ(parse_rank_set(format_rank_set(every_other), every_other.size()), every_other);
+}
+
+TEST(RankSet, IgnoresWhatItCannotRead) {
+  const std::vector<bool> none(3);
+  for (const char* text : {"x", "-1", "1-", "-", ",", "0x1", " 1", "3", "3-99999999999999999999", "2-1", "1-2-3"}) {
+    EXPECT_EQ(parse_rank_set(text, 3), none) << text;
+  }
+  EXPECT_EQ(parse_rank_set("x,1,,2-18446744073709551615", 3), (std::vector<bool>{false, true, true}));
 }
 
 TEST(Membership, ProgressComesFromNodeRankZeroWhileItRuns) {

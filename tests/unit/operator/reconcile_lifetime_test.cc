@@ -39,6 +39,39 @@ TEST(ReconcileLifetime, SuspendsAndResumesAsANewAttemptThatIsNoRestart) {
   expect_settled(observed, resumed);
 }
 
+TEST(ReconcileLifetime, AJobWhosePodsExitWithZeroOnSuspensionIsNotComplete) {
+  Observed observed = seen(JobBuilder().nodes(1).suspend().phase(Phase::kRunning), {pod(0, 0).running()});
+  observed = after(observed, reconcile(observed));
+  for (const Pod& stopping :
+       {pod(0, 0).running().deleting().build(), pod(0, 0).trainer_ended(0).deleting().build()}) {
+    observed.pods = {stopping};
+    observed = after(observed, reconcile(observed));
+    EXPECT_EQ(observed.job.status.phase, Phase::kSuspended);
+  }
+  observed.pods.clear();
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kSuspended);
+  observed.job.spec.suspend = false;
+  EXPECT_THAT(names(reconcile(observed)), ElementsAre("PatchStatus Pending 1", "EmitEvent Resumed", "CreatePod bert-1-0"));
+}
+
+// As a Job: what is complete is complete, whether or not it is to be suspended.
+TEST(ReconcileLifetime, AJobWhosePodsHaveAllSucceededCompletesEvenIfSuspended) {
+  for (const Phase phase : {Phase::kNone, Phase::kPending, Phase::kRunning, Phase::kStalled, Phase::kSuspended}) {
+    Observed observed = seen(JobBuilder().suspend().phase(phase), {pod(0, 0).ended(0), pod(0, 1).ended(0)});
+    if (phase == Phase::kNone) observed.job.status = {};
+    const Plan plan = reconcile(observed);
+    EXPECT_THAT(names(plan), ElementsAre("PatchStatus Complete 0", "EmitEvent Completed", "DeleteService bert")) << to_string(phase);
+    EXPECT_THAT(reconcile(after(observed, plan)).actions, IsEmpty());
+  }
+  // One that has not: the other's success is recorded, and a resume starts both again.
+  Observed observed = seen(JobBuilder().suspend().phase(Phase::kRunning), {pod(0, 0).ended(0), pod(0, 1).running()});
+  observed = after(observed, reconcile(observed));
+  EXPECT_EQ(observed.job.status.phase, Phase::kSuspended);
+  observed.pods.clear();
+  observed.job.spec.suspend = false;
+  EXPECT_THAT(only<CreatePod>(reconcile(observed)), ::testing::SizeIs(2));
+}
+
 TEST(ReconcileLifetime, AJobThatIsBornSuspendedCreatesNothingAndStartsAsAttemptZero) {
   Observed observed = seen(JobBuilder().suspend());
   observed.services.clear();
@@ -79,7 +112,7 @@ TEST(ReconcileLifetime, FailsAJobThatIsActiveForTooLong) {
   EXPECT_EQ(plan.verdict, Verdict::kComplete);
   EXPECT_THAT(names(plan),
               ElementsAre("PatchStatus Failed 0", "EmitEvent Failed", "DeletePod bert-0-0", "DeletePod bert-0-1"));
-  EXPECT_EQ(find_condition(status_after(observed, plan), Phase::kFailed)->reason, "DeadlineExceeded");
+  EXPECT_EQ(condition_of(status_after(observed, plan), Phase::kFailed).reason, "DeadlineExceeded");
   EXPECT_EQ(status_after(observed, plan).restarts.total, 0);
   expect_settled(observed, plan);
 }
@@ -115,8 +148,8 @@ TEST(ReconcileLifetime, DeletesAJobWhenItsTimeToLiveIsOver) {
     plan = reconcile(observed);
     EXPECT_EQ(plan.verdict, Verdict::kComplete);
     ASSERT_THAT(names(plan), ElementsAre("DeleteJob bert"));
-    EXPECT_EQ(only<DeleteJob>(plan)[0].uid, kJobUid);
-    EXPECT_EQ(only<DeleteJob>(plan)[0].resource_version, "100") << "an edit at the last moment counts";
+    EXPECT_EQ(only<DeleteJob>(plan).at(0).uid, kJobUid);
+    EXPECT_EQ(only<DeleteJob>(plan).at(0).resource_version, "100") << "an edit at the last moment counts";
     observed.job.metadata.deletion_timestamp = at_second(62);
     EXPECT_THAT(reconcile(observed).actions, IsEmpty());
   }
@@ -142,6 +175,30 @@ TEST(ReconcileLifetime, CleansPodsAsThePolicySays) {
     observed = after(observed, plan);
     EXPECT_EQ(names(reconcile(observed)), row.deleted) << "also where the plan was cut short";
   }
+}
+
+TEST(ReconcileLifetime, RemovesTheServiceOfAFinishedJobOnceNoPodRuns) {
+  for (const api::CleanPodPolicy policy : {api::CleanPodPolicy::kRunning, api::CleanPodPolicy::kAll}) {
+    Observed observed = seen(JobBuilder().clean_pod_policy(policy).phase(Phase::kFailed));
+    observed.services = {service_of(observed.job)};
+    observed.pods = {pod(0, 0).running()};
+    EXPECT_THAT(names(reconcile(observed)), ElementsAre("DeletePod bert-0-0"));
+    observed.pods = {pod(0, 0).running().deleting()};
+    EXPECT_THAT(names(reconcile(observed)), ElementsAre("DeleteService bert")) << "a dead node keeps no Service";
+    EXPECT_EQ(only<DeleteService>(reconcile(observed)).at(0).uid, "uid-of-service");
+    observed.services.at(0).deleting = true;
+    EXPECT_THAT(reconcile(observed).actions, IsEmpty());
+    observed.services.at(0) = {"bert", "u", "somebody-else"};
+    EXPECT_THAT(reconcile(observed).actions, IsEmpty());
+  }
+  Observed kept = seen(JobBuilder().clean_pod_policy(api::CleanPodPolicy::kNone).phase(Phase::kFailed));
+  kept.services = {service_of(kept.job)};
+  EXPECT_THAT(reconcile(kept).actions, IsEmpty());
+}
+
+TEST(ReconcileLifetime, PodsOfAnAttemptThatTheStatusDoesNotKnowEndWithTheJob) {
+  EXPECT_THAT(names(reconcile(seen(JobBuilder().phase(Phase::kFailed), {pod(3, 0).running()}))),
+              ElementsAre("DeletePod bert-3-0"));
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ class Walk {
       const auto found = before.pods().find(remove->name);
       if (found == before.pods().end() || found->second.uid != remove->uid) return;
       EXPECT_EQ(found->second.owner_uid, job.metadata.uid) << "somebody else's pod";
-      const bool is_current = identify(job, remove->name)->attempt == job.status.attempt;
+      const bool is_current = identify(job, remove->name).value().attempt == job.status.attempt;
       const bool may = !is_current || is_terminal(job.status.phase) || job.status.phase == Phase::kSuspended;
       EXPECT_TRUE(may) << "a pod of the running attempt: " << remove->name;
     }
@@ -202,17 +202,19 @@ class Walk {
     if (is.phase == Phase::kStalled && was.phase != Phase::kStalled) {
       saw_stall_ = true;
       EXPECT_EQ(was.phase, Phase::kRunning);
-      EXPECT_GE(sim_.now() - is.progress->last_step_time.value(), std::chrono::seconds(kStallSeconds))
+      EXPECT_GE(sim_.now() - is.progress.value().last_step_time.value(), std::chrono::seconds(kStallSeconds))
           << "stalled too early";
     }
     if (is.phase == Phase::kRunning && was.phase == Phase::kStalled) {
-      EXPECT_NE(is.progress->step, was.progress->step) << "goes on without a step";
+      EXPECT_NE(is.progress.value().step, was.progress.value().step) << "goes on without a step";
     }
   }
 
   bool has_failure(const SimCluster& world) const {
     const Job& job = world.job();
+    const Membership recorded = split(world.observe({.job = job, .pods = {}, .services = {}}));
     for (int rank = 0; rank < job.spec.nodes; ++rank) {
+      if (is_finished(recorded, static_cast<size_t>(rank))) continue;
       const auto found = world.pods().find("bert-" + std::to_string(job.status.attempt) + "-" + std::to_string(rank));
       if (found == world.pods().end()) {
         if (is_running(job.status.phase)) return true;
@@ -227,7 +229,7 @@ class Walk {
   bool has_permanent_failure(const SimCluster& world) const {
     for (const auto& [name, pod] : world.pods()) {
       if (pod.trainer && pod.trainer->exit_code == 78 &&
-          identify(world.job(), name)->attempt == world.job().status.attempt)
+          identify(world.job(), name).value().attempt == world.job().status.attempt)
         return true;
     }
     return false;
@@ -245,7 +247,8 @@ class Walk {
     if (!sim_.end(pod, exit_code)) return;
     trace_ << pod << " exits " << exit_code << "\n";
     const PodIdentity id = identify(sim_.job(), pod).value();
-    if (exit_code == 0) succeeded_.insert({id.attempt, id.node_rank});
+    // A pod that ends with 0 because it is being deleted has not completed its training.
+    if (exit_code == 0 && !sim_.pods().at(pod).deleting) succeeded_.insert({id.attempt, id.node_rank});
   }
 
   void move() {
@@ -333,7 +336,7 @@ class Walk {
   bool advance() {
     bool moved = false;
     for (const std::string& pod : own_pods()) {
-      if (identify(sim_.job(), pod)->attempt != sim_.job().status.attempt) continue;
+      if (identify(sim_.job(), pod).value().attempt != sim_.job().status.attempt) continue;
       if (sim_.schedule(pod) || sim_.start(pod)) {
         moved = true;
       } else if (is_running(sim_.job().status.phase) && sim_.pods().at(pod).phase == PodPhase::kRunning &&
@@ -361,7 +364,7 @@ class Walk {
   int64_t job_seen_ = 0;
   int64_t pods_seen_ = 0;
   int64_t services_seen_ = 0;
-  std::set<std::pair<int, int>> succeeded_;  // attempt and node rank of every pod that ever ended with 0
+  std::set<std::pair<int, int>> succeeded_;  // attempt and node rank of every pod that ever succeeded
   std::set<int> failed_;                     // attempts of which a pod failed, was being deleted or was gone
   std::set<int> failed_for_good_;            // with an exit code that no restart cures
   bool saw_suspension_ = false;

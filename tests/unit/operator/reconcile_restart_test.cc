@@ -23,9 +23,9 @@ TEST(ReconcileRestart, RestartsTheWholeGroup) {
   ASSERT_EQ(next.attempts.size(), 1U);
   EXPECT_EQ(next.attempts[0].pod, "bert-0-1");
   EXPECT_EQ(next.attempts[0].exit_code, 137);
-  EXPECT_EQ(only<DeletePod>(plan)[0].uid, "uid-of-bert-0-0");
-  EXPECT_THAT(only<EmitEvent>(plan)[0].message, HasSubstr("restart 1 of 3 as attempt 1: pod bert-0-1"));
-  EXPECT_EQ(only<EmitEvent>(plan)[0].pod, "bert-0-1");
+  EXPECT_EQ(only<DeletePod>(plan).at(0).uid, "uid-of-bert-0-0");
+  EXPECT_THAT(only<EmitEvent>(plan).at(0).message, HasSubstr("restart 1 of 3 as attempt 1: pod bert-0-1"));
+  EXPECT_EQ(only<EmitEvent>(plan).at(0).pod, "bert-0-1");
   expect_settled(observed, plan);
 }
 
@@ -68,7 +68,7 @@ TEST(ReconcileRestart, APodThatIsJustEndingIsNotDeletedUnderItsLog) {
   Observed observed = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).trainer_ended(1)});
   const Plan plan = reconcile(observed);
   ASSERT_EQ(only<DeletePod>(plan).size(), 1U);
-  EXPECT_EQ(only<DeletePod>(plan)[0].name, "bert-0-0");
+  EXPECT_EQ(only<DeletePod>(plan).at(0).name, "bert-0-0");
   EXPECT_EQ(plan.requeue_after, std::chrono::seconds(10));
   observed = after(observed, plan);
   observed.pods = {pod(0, 1).trainer_ended(1), pod(1, 0).running(), pod(1, 1).running()};
@@ -87,8 +87,8 @@ TEST(ReconcileRestart, FailsWhenRestartsAreUsedUp) {
   const api::Status next = status_after(observed, plan);
   EXPECT_EQ(next.restarts.total, 1);
   EXPECT_EQ(next.completion_time, at_second(60));
-  EXPECT_EQ(find_condition(next, Phase::kFailed)->reason, "MaxRestartsExceeded");
-  EXPECT_EQ(only<DeletePod>(plan)[0].resource_version, "200") << "a pod that ends now keeps its log";
+  EXPECT_EQ(condition_of(next, Phase::kFailed).reason, "MaxRestartsExceeded");
+  EXPECT_EQ(only<DeletePod>(plan).at(0).resource_version, "200") << "a pod that ends now keeps its log";
 }
 
 TEST(ReconcileRestart, FailsAtOnceOnAPermanentError) {
@@ -108,6 +108,79 @@ TEST(ReconcileRestart, AnIgnoredExitCountsAsDone) {
   EXPECT_THAT(plan.reason, HasSubstr("all 2 pods ended, 1 of them with an exit code that failurePolicy.rules ignores"));
 }
 
+// ---- finished ranks ----------------------------------------------------------------------------------------------
+
+TEST(ReconcileRestart, AFinishedRankStaysFinishedWhenItsPodIsRemoved) {
+  Observed observed = seen(JobBuilder().nodes(3).phase(Phase::kRunning),
+                           {pod(0, 0).running(), pod(0, 1).ended(0), pod(0, 2).running()});
+  observed = after(observed, reconcile(observed));
+  EXPECT_EQ(observed.job.status.finished_ranks, (api::FinishedRanks{0, "1"}));
+  EXPECT_EQ(observed.job.status.nodes, (api::NodeCounts{3, 3, 2, 1, 0, "2/3"}));
+
+  observed.pods = {pod(0, 0).running(), pod(0, 2).running()};
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Running 0")) << "one pod fewer has a node, and that is all";
+  observed = after(observed, plan);
+  EXPECT_EQ(observed.job.status.nodes, (api::NodeCounts{3, 2, 2, 1, 0, "2/3"}));
+  EXPECT_THAT(reconcile(observed).actions, IsEmpty());
+
+  observed.pods = {pod(0, 0).ended(0), pod(0, 2).running()};
+  observed = after(observed, reconcile(observed));
+  EXPECT_EQ(observed.job.status.finished_ranks, (api::FinishedRanks{0, "0-1"}));
+  observed.pods = {pod(0, 2).ended(0)};
+  EXPECT_THAT(names(reconcile(observed)), ElementsAre("PatchStatus Complete 0", "EmitEvent Completed", "DeleteService bert"));
+  observed = after(observed, reconcile(observed));
+  EXPECT_EQ(observed.job.status.restarts.total, 0);
+  EXPECT_EQ(observed.job.status.nodes.succeeded, 3);
+}
+
+TEST(ReconcileRestart, AFinishedRankIsNotStartedAgainWhileOthersAreStillPending) {
+  const JobBuilder pending = JobBuilder().nodes(3).phase(Phase::kPending).finished(0, "0");
+  Observed observed = seen(pending, {pod(0, 1).running()});
+  EXPECT_THAT(only<CreatePod>(reconcile(observed)), ::testing::SizeIs(1)) << "of rank 2 alone";
+  observed.pods.emplace_back(pod(0, 2).running());
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRunning) << "all have started";
+}
+
+TEST(ReconcileRestart, AFinishedRankDoesNotFailAgainAndANewAttemptForgetsIt) {
+  const JobBuilder job = JobBuilder().phase(Phase::kRunning).finished(0, "0");
+  // It ended with 0, was recorded, and was deleted then; the clocks of its node and of the API server differ.
+  EXPECT_THAT(only<CreatePod>(reconcile(seen(job, {pod(0, 0).trainer_ended(0).deleting(), pod(0, 1).running()}))),
+              IsEmpty());
+  const Observed observed = seen(job, {pod(0, 1).ended(137)});
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 1", "EmitEvent Restarting", "CreatePod bert-1-0",
+                                       "CreatePod bert-1-1"));
+  EXPECT_EQ(status_after(observed, plan).finished_ranks, std::nullopt);
+  EXPECT_EQ(only<EmitEvent>(plan).at(0).pod, "bert-0-1") << "the rank whose pod is gone is not to blame";
+}
+
+TEST(ReconcileRestart, ARankWhoseExitIsIgnoredIsFinishedToo) {
+  const api::FailureRule ignore{
+      api::FailureAction::kIgnore, api::ExitCodeMatch{api::ExitCodeOperator::kIn, {3}}, {}, {}};
+  Observed observed = seen(JobBuilder().rule(ignore).phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).ended(3)});
+  observed = after(observed, reconcile(observed));
+  EXPECT_EQ(observed.job.status.nodes.failed, 1);
+  observed.pods = {pod(0, 0).ended(0)};
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kComplete);
+}
+
+// ---- exit code 0 of a pod that is stopped ------------------------------------------------------------------------
+
+TEST(ReconcileRestart, APodThatExitsWithZeroBecauseItIsStoppedIsTakenAway) {
+  const JobBuilder job = JobBuilder().nodes(1).phase(Phase::kRunning);
+  const Observed deleted = seen(job, {pod(0, 0).trainer_ended(0).deleting()});
+  const api::Status after_deletion = status_after(deleted, reconcile(deleted));
+  EXPECT_EQ(after_deletion.phase, Phase::kRestarting);
+  EXPECT_EQ(after_deletion.restarts, (api::Restarts{1, 1, {{"PodDeleted", 1}}}));
+  const Observed drained = seen(job, {pod(0, 0).trainer_ended(0).deleting().disrupted("EvictionByEvictionAPI")});
+  EXPECT_EQ(status_after(drained, reconcile(drained)).restarts, (api::Restarts{1, 0, {{"Disrupted", 1}}}));
+  // NotIn is about failures, and 0 is none.
+  const api::FailureRule fail{api::FailureAction::kFail, api::ExitCodeMatch{api::ExitCodeOperator::kNotIn, {1}}, {}, {}};
+  const Observed with_rule = seen(JobBuilder(job).rule(fail), deleted.pods);
+  EXPECT_EQ(status_after(with_rule, reconcile(with_rule)).phase, Phase::kRestarting);
+}
+
 TEST(ReconcileRestart, ADisruptionRestartsWithoutCounting) {
   const Observed observed =
       seen(JobBuilder().max_restarts(0).phase(Phase::kRunning),
@@ -116,7 +189,7 @@ TEST(ReconcileRestart, ADisruptionRestartsWithoutCounting) {
   const api::Status next = status_after(observed, plan);
   EXPECT_EQ(next.phase, Phase::kRestarting);
   EXPECT_EQ(next.restarts, (api::Restarts{1, 0, {{"Disrupted", 1}}}));
-  EXPECT_THAT(only<EmitEvent>(plan)[0].message, HasSubstr("a restart that does not count as attempt 1"));
+  EXPECT_THAT(only<EmitEvent>(plan).at(0).message, HasSubstr("a restart that does not count as attempt 1"));
 }
 
 // Attempts 0 and 1 failed within a second; this is attempt 2, whose failure was seen at second 59.
@@ -139,7 +212,7 @@ TEST(ReconcileRestart, AGroupThatFailsAgainAndAgainWaitsBeforeItStartsAnew) {
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 2", "DeletePod bert-1-0")) << "peers end at once";
   EXPECT_EQ(plan.requeue_after, std::chrono::seconds(9));
   observed = after(observed, plan);
-  EXPECT_THAT(find_condition(observed.job.status, Phase::kRestarting)->message,
+  EXPECT_THAT(condition_of(observed.job.status, Phase::kRestarting).message,
               HasSubstr("the next start is at " + to_rfc3339(at_second(69))));
   observed.pods.clear();
   observed.now = at_second(68);

@@ -32,11 +32,11 @@ TEST(ReconcileStall, AJobWhoseStepStandsStillIsStalledUntilItMoves) {
   observed = at_step_7(at_second(70));
   Plan plan = reconcile(observed);
   ASSERT_THAT(names(plan), ElementsAre("PatchStatus Stalled 1", "EmitEvent Stalled"));
-  EXPECT_EQ(only<EmitEvent>(plan)[0].type, EmitEvent::Type::kWarning);
+  EXPECT_EQ(only<EmitEvent>(plan).at(0).type, EmitEvent::Type::kWarning);
   EXPECT_FALSE(plan.requeue_after);
   observed = after(observed, plan);
-  EXPECT_FALSE(find_condition(observed.job.status, Phase::kRunning)->status);
-  const api::Condition stalled = *find_condition(observed.job.status, Phase::kStalled);
+  EXPECT_FALSE(condition_of(observed.job.status, Phase::kRunning).status);
+  const api::Condition stalled = condition_of(observed.job.status, Phase::kStalled);
   EXPECT_EQ(stalled, (api::Condition{
                          "Stalled", true, "NoStep",
                          "no optimizer step since " + to_rfc3339(at_second(10)) + "; rank 0 is in phase eval at step 7",
@@ -57,11 +57,11 @@ TEST(ReconcileStall, AJobWhoseStepStandsStillIsStalledUntilItMoves) {
     observed.progress->step = step;
     plan = reconcile(observed);
     ASSERT_THAT(names(plan), ElementsAre("PatchStatus Running 1", "EmitEvent Progressing"));
-    EXPECT_EQ(only<EmitEvent>(plan)[0].type, EmitEvent::Type::kNormal);
+    EXPECT_EQ(only<EmitEvent>(plan).at(0).type, EmitEvent::Type::kNormal);
     EXPECT_EQ(plan.requeue_after, std::chrono::seconds(60));
     const api::Status next = status_after(observed, plan);
-    EXPECT_EQ(find_condition(next, Phase::kRunning)->reason, "Progressing");
-    EXPECT_EQ(find_condition(next, Phase::kRunning)->message,
+    EXPECT_EQ(condition_of(next, Phase::kRunning).reason, "Progressing");
+    EXPECT_EQ(condition_of(next, Phase::kRunning).message,
               "rank 0 is at step " + std::to_string(step) + " since " + to_rfc3339(at_second(5000)));
     expect_settled(observed, plan);
   }
@@ -78,7 +78,7 @@ TEST(ReconcileStall, NobodyIsStalledBeforeRank0HadItsSay) {
   }
   const auto message = [&] {
     const api::Status next = status_after(observed, reconcile(observed));
-    return next.phase == Phase::kStalled ? find_condition(next, Phase::kStalled)->message : "";
+    return next.phase == Phase::kStalled ? condition_of(next, Phase::kStalled).message : "";
   };
   observed.asked = Question{at_second(70), true};
   EXPECT_THAT(message(), HasSubstr("; rank 0 is in phase eval at step 7"));

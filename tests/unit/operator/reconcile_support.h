@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "operator/core/reconcile.h"
 #include "operator/core/status.h"
 #include "tests/support/builders.h"
@@ -13,11 +15,19 @@ namespace oarlock::test {
 
 inline PodBuilder pod(int attempt, int node_rank) { return {"bert", attempt, node_rank}; }
 
-// The world after the plan was done: its status, and nothing else changed.
+// The world after the plan was done: its status and the end of the Service, and nothing else changed.
 inline control::Observed after(const control::Observed& observed, const control::Plan& plan) {
   control::Observed out = observed;
   out.job.status = status_after(observed, plan);
+  if (!only<control::DeleteService>(plan).empty()) out.services.clear();
   return out;
+}
+
+// Throws where there is none, which fails the test.
+inline const api::Condition& condition_of(const api::Status& status, api::Phase phase) {
+  const api::Condition* condition = control::find_condition(status, phase);
+  if (condition == nullptr) throw std::runtime_error("no condition " + api::to_string(phase));
+  return *condition;
 }
 
 // With the plan's status in place, the same world gives the same status.

@@ -21,9 +21,9 @@ TEST(Reconcile, StartsAJob) {
   EXPECT_THAT(names(plan),
               ElementsAre("ConfirmJobUnchanged", "CreateService bert", "CreatePod bert-0-0", "CreatePod bert-0-1"))
       << "the pods come before the status";
-  const auto body = nlohmann::json::parse(only<CreatePod>(plan)[1].body);
+  const auto body = nlohmann::json::parse(only<CreatePod>(plan).at(1).body);
   EXPECT_EQ(body, PodFactory(observed.job, 0).pod(1));
-  EXPECT_EQ(only<CreatePod>(plan)[1].node_rank, 1);
+  EXPECT_EQ(only<CreatePod>(plan).at(1).node_rank, 1);
 }
 
 TEST(Reconcile, AJobThatNoOperatorCanHaveActedOnNeedsNoFence) {
@@ -52,7 +52,7 @@ TEST(Reconcile, TheFirstStatusFollowsTheFirstPods) {
   EXPECT_THAT(names(reconcile(observed)),
               ElementsAre("PatchStatus Running 0", "EmitEvent Started", "EmitEvent Running"));
   observed.pods = {pod(0, 0).ended(0), pod(0, 1).ended(0)};
-  EXPECT_THAT(names(reconcile(observed)), ElementsAre("PatchStatus Complete 0", "EmitEvent Completed"));
+  EXPECT_THAT(names(reconcile(observed)), ElementsAre("PatchStatus Complete 0", "EmitEvent Completed", "DeleteService bert"));
   observed.pods = {pod(0, 0).ended(1), pod(0, 1).running()};
   EXPECT_THAT(names(reconcile(observed)),
               ElementsAre("PatchStatus Restarting 1", "EmitEvent Restarting", "DeletePod bert-0-1",
@@ -64,7 +64,7 @@ TEST(Reconcile, ARefusedCreationIsToldBeforeItIsTriedAgain) {
   observed.last_error = "exceeded quota";
   const Plan plan = reconcile(observed);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 0", "CreatePod bert-0-1", "EmitEvent Started"));
-  EXPECT_EQ(find_condition(status_after(observed, plan), Phase::kPending)->reason, "CreateRefused");
+  EXPECT_EQ(condition_of(status_after(observed, plan), Phase::kPending).reason, "CreateRefused");
 }
 
 TEST(Reconcile, WarnsOfOverriddenVariables) {
@@ -88,7 +88,7 @@ TEST(Reconcile, FinishesACreationThatACrashCutShort) {
   observed.services.clear();
   const Plan plan = reconcile(observed);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 0", "CreateService bert", "CreatePod bert-0-1"));
-  EXPECT_EQ(only<PatchStatus>(plan)[0].status, observed.job.status)
+  EXPECT_EQ(only<PatchStatus>(plan).at(0).status, observed.job.status)
       << "a fence: nothing is created from an old view of the job";
 }
 
@@ -114,8 +114,8 @@ TEST(Reconcile, Completes) {
   Observed observed = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).ended(0), pod(0, 1).ended(0)});
   const Plan plan = reconcile(observed);
   EXPECT_EQ(plan.verdict, Verdict::kComplete);
-  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Complete 0", "EmitEvent Completed"));
-  EXPECT_EQ(status_after(observed, plan).nodes, (api::NodeCounts{2, 2, 0, 2, 0, "2/2"}));
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Complete 0", "EmitEvent Completed", "DeleteService bert"));
+  EXPECT_EQ(status_after(observed, plan).nodes, (api::NodeCounts{2, 2, 0, 2, 0, "0/2"}));
   observed = after(observed, plan);
   EXPECT_EQ(reconcile(observed), (Plan{Verdict::kComplete, {}, std::nullopt, "the job has ended"}));
 }
@@ -153,11 +153,30 @@ TEST(Reconcile, TerminalIsPermanent) {
   }
 }
 
-TEST(Reconcile, DistrustsAViewOfTheJobThatIsOlderThanItsPods) {
+TEST(Reconcile, ChecksAViewOfTheJobThatIsOlderThanItsPods) {
   const Plan plan = reconcile(seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).ended(1), pod(1, 0).running()}));
-  EXPECT_EQ(plan.verdict, Verdict::kWait);
-  EXPECT_THAT(plan.actions, IsEmpty());
+  EXPECT_EQ(names(plan).at(0), "ConfirmJobUnchanged") << "a view that is behind ends here";
   EXPECT_TRUE(plan.requeue_after);
+}
+
+TEST(Reconcile, AdoptsTheAttemptThatAStatusHasLost) {
+  for (const Phase phase : {Phase::kNone, Phase::kPending, Phase::kRunning, Phase::kRestarting}) {
+    Observed observed = seen(JobBuilder().phase(phase), {pod(0, 0).ended(1), pod(2, 0).running(), pod(1, 1).ended(1)});
+    if (phase == Phase::kNone) observed.job.status = {};
+    const Plan plan = reconcile(observed);
+    ASSERT_THAT(names(plan), ::testing::SizeIs(3)) << to_string(phase);
+    EXPECT_EQ(status_after(observed, plan).attempt, 2);
+    EXPECT_EQ(status_after(observed, plan).restarts.total, 0);
+    observed = after(observed, plan);
+    EXPECT_EQ(only<CreatePod>(reconcile(observed)).at(0).name, "bert-2-1") << to_string(phase);
+    observed.pods.emplace_back(pod(2, 1).running());
+    EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRunning) << to_string(phase);
+  }
+  // A number that would overflow is no attempt.
+  EXPECT_THAT(only<ConfirmJobUnchanged>(reconcile(seen(JobBuilder().phase(Phase::kRunning),
+                                                       {pod(0, 0).running(), pod(0, 1).running(),
+                                                        pod(2147483647, 0).running()}))),
+              IsEmpty());
 }
 
 TEST(Reconcile, SaysWhoseNameIsTaken) {
@@ -165,7 +184,7 @@ TEST(Reconcile, SaysWhoseNameIsTaken) {
   const Plan plan = reconcile(observed);
   EXPECT_EQ(plan.verdict, Verdict::kBlocked);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 0", "EmitEvent NameTaken"));
-  EXPECT_THAT(find_condition(status_after(observed, plan), Phase::kPending)->message,
+  EXPECT_THAT(condition_of(status_after(observed, plan), Phase::kPending).message,
               HasSubstr("pod bert-0-0 exists and does not belong to this job"));
   EXPECT_TRUE(plan.requeue_after);
   observed = after(observed, plan);
@@ -175,15 +194,29 @@ TEST(Reconcile, SaysWhoseNameIsTaken) {
   EXPECT_THAT(only<CreatePod>(reconcile(observed)).at(0).name, "bert-0-0");
 }
 
-TEST(Reconcile, WaitsForTheGarbageOfAnEarlierJobOfThatName) {
-  const Plan plan = reconcile(seen(JobBuilder(), {pod(0, 0).owner("earlier").running().deleting()}));
-  EXPECT_EQ(plan.verdict, Verdict::kWait);
-  EXPECT_THAT(plan.actions, IsEmpty());
+// kubectl replace --force: the objects of the deleted job keep their names until the garbage collector has come.
+TEST(Reconcile, WaitsForTheObjectsOfADeletedJobOfItsName) {
+  Observed service = seen(JobBuilder());
+  service.services.at(0).owner_uid = "earlier";
+  for (Observed observed : {seen(JobBuilder(), {pod(0, 0).owner_job("earlier").running()}),
+                            seen(JobBuilder(), {pod(0, 0).owner("anybody").running().deleting()}), service}) {
+    const Plan plan = reconcile(observed);
+    EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 0"));
+    EXPECT_EQ(condition_of(status_after(observed, plan), Phase::kPending).reason, "WaitingForNames");
+    EXPECT_EQ(plan.requeue_after, std::chrono::seconds(1));
+    observed = after(observed, plan);
+    EXPECT_EQ(reconcile(observed).verdict, Verdict::kWait);
+    EXPECT_THAT(reconcile(observed).actions, IsEmpty());
+    observed.pods.clear();
+    observed.services = {service_of(observed.job)};
+    EXPECT_THAT(only<CreatePod>(reconcile(observed)), ::testing::SizeIs(2));
+  }
 }
 
 TEST(Reconcile, AForeignServiceBlocks) {
   Observed observed = seen(JobBuilder());
-  observed.services[0].owner_uid = "other";
+  observed.services.at(0).owner_uid = "other";
+  observed.services.at(0).owner_is_job = false;
   EXPECT_EQ(reconcile(observed).verdict, Verdict::kBlocked);
 }
 

@@ -94,6 +94,15 @@ TEST_F(ExecuteTest, DoesTheActionsInOrderAndRemembersWhatItWrote) {
   EXPECT_TRUE(waits_for(Kind::kPod, "14"));
 }
 
+TEST_F(ExecuteTest, DeletesAServiceByItsUid) {
+  transport_->script({.pieces = {object("11")}});
+  transport_->script(failure(409, "Conflict", "the uid differs"));
+  EXPECT_FALSE(run({DeleteService{"j", "u"}, DeleteService{"j", "v"}})) << "the Service of another job is left alone";
+  EXPECT_THAT(requests(), ElementsAre("DELETE /api/v1/namespaces/ns/services/j", "DELETE /api/v1/namespaces/ns/services/j"));
+  EXPECT_EQ(Json::parse(transport_->requests()[0].body)["preconditions"], Json::parse(R"({"uid": "u"})"));
+  EXPECT_TRUE(waits_for(Kind::kService, "11"));
+}
+
 TEST_F(ExecuteTest, StopsAtTheFirstFailure) {
   transport_->script(failure(500, "InternalError", "etcd is away"));
   const auto stop = run({CreatePod{"j-0-0", 0, "{}"}, CreatePod{"j-0-1", 1, "{}"}});

@@ -15,6 +15,7 @@ TEST(Packed, TextsOfEveryKindComeBack) {
     CachedService service{.service = {.name = text,
                                       .uid = text,
                                       .owner_uid = text,
+                                      .owner_is_job = true,
                                       .deleting = true,
                                       .created = SystemTime(std::chrono::seconds(7))},
                           .job = text};
@@ -33,7 +34,9 @@ TEST(Packed, APodWithEverythingComesBack) {
   pod.phase = PodPhase::kFailed;
   pod.reason = "Evicted";
   pod.message = "The node was low on resource: memory.";
+  pod.owner_is_job = true;
   pod.deleting = true;
+  pod.stop_requested_at = SystemTime(std::chrono::seconds(1'700'000'007));
   pod.scheduled = true;
   pod.unscheduled_message = "0/3 nodes are available";
   pod.ready = true;

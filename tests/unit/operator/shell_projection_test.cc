@@ -20,7 +20,7 @@ TEST(ProjectPod, ReadsARunningPod) {
   const CachedPod cached = pod_from(R"({
     "metadata": {"name": "j-1-0", "namespace": "ns", "uid": "u", "resourceVersion": "7", "managedFields": [{}],
       "labels": {"oarlock.dev/job-name": "j", "oarlock.dev/attempt": "1", "x": "y"},
-      "ownerReferences": [{"uid": "a"}, {"uid": "b", "controller": true, "name": "j"}]},
+      "ownerReferences": [{"uid": "a"}, {"uid": "b", "controller": true, "name": "j", "kind": "TrainingJob", "apiVersion": "oarlock.dev/v1alpha1"}]},
     "spec": {"nodeName": "node1", "containers": [{"name": "trainer"}]},
     "status": {"phase": "Running", "podIP": "10.1.1.1", "hostIP": "1.1.1.1",
       "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}, {"type": "Other", "status": "True"}],
@@ -30,6 +30,7 @@ TEST(ProjectPod, ReadsARunningPod) {
   expected.uid = "u";
   expected.resource_version = "7";
   expected.owner_uid = "b";
+  expected.owner_is_job = true;
   expected.phase = PodPhase::kRunning;
   expected.scheduled = true;
   expected.ready = true;
@@ -58,6 +59,23 @@ TEST(ProjectPod, ReadsHowTheTrainerEnded) {
   EXPECT_EQ(pod.trainer->reason, "OOMKilled");
   EXPECT_EQ(pod.trainer->message, "last words");
   EXPECT_EQ(to_rfc3339(*pod.trainer->finished_at), "2026-01-02T03:04:05Z");
+}
+
+TEST(ProjectPod, ReadsWhenThePodWasAskedToStop) {
+  const auto asked = [](const std::string& metadata, const std::string& condition) {
+    const Pod pod = pod_from(R"({"metadata": {)" + metadata + R"(}, "status": {"conditions": [{)" + condition +
+                             R"("type": "DisruptionTarget", "status": "True"}]}})")
+                        .pod;
+    return pod.stop_requested_at ? to_rfc3339(*pod.stop_requested_at) : "";
+  };
+  const std::string deleted = R"("deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": 30)";
+  EXPECT_EQ(asked("", ""), "");
+  EXPECT_EQ(asked(deleted, ""), "2026-01-01T00:00:30Z") << "the time stamp is the end of the grace period";
+  EXPECT_EQ(asked("", R"("lastTransitionTime": "2026-01-01T00:00:10Z",)"), "2026-01-01T00:00:10Z");
+  EXPECT_EQ(asked(deleted, R"("lastTransitionTime": "2026-01-01T00:00:10Z",)"), "2026-01-01T00:00:10Z");
+  EXPECT_EQ(asked(deleted, R"("lastTransitionTime": "2026-01-01T00:00:50Z",)"), "2026-01-01T00:00:30Z");
+  EXPECT_EQ(asked(R"("deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": -9223372036854775808)", ""),
+            "2026-01-01T00:01:00Z");
 }
 
 TEST(ProjectPod, ReadsWhatAPodWaitsFor) {
@@ -93,9 +111,26 @@ TEST(ProjectService, ReadsItsOwner) {
   EXPECT_EQ(cached.service, (Service{.name = "j",
                                      .uid = "u",
                                      .owner_uid = "b",
+                                     .owner_is_job = false,
                                      .deleting = false,
                                      .created = SystemTime(std::chrono::seconds(7))}));
   EXPECT_EQ(cached.job, "j");
+}
+
+TEST(ProjectPod, KnowsPodsAndServicesOfATrainingJobOfTheirName) {
+  const auto owned = [](const std::string& owner) {
+    const std::string text = R"({"metadata": {"name": "j-1-0", "ownerReferences": [{"uid": "b", "controller": true, )" +
+                             owner + "}]}}";
+    return pod_from(text).pod.owner_is_job;
+  };
+  EXPECT_TRUE(owned(R"("apiVersion": "oarlock.dev/v1", "kind": "TrainingJob", "name": "j")"));
+  EXPECT_FALSE(owned(R"("apiVersion": "oarlock.dev/v1", "kind": "TrainingJob", "name": "k")"));
+  EXPECT_FALSE(owned(R"("apiVersion": "batch/v1", "kind": "TrainingJob", "name": "j")"));
+  EXPECT_FALSE(owned(R"("apiVersion": "oarlock.dev/v1", "kind": "Other", "name": "j")"));
+  const auto object = service_fields().parse(R"({"metadata": {"name": "j", "ownerReferences": [
+    {"uid": "b", "controller": true, "apiVersion": "oarlock.dev/v1alpha1", "kind": "TrainingJob", "name": "j"}]}})");
+  ASSERT_TRUE(object);
+  EXPECT_TRUE(project_service(*object)->service.owner_is_job);
 }
 
 TEST(ProjectJob, KeepsTheWholeSpecAndStatusAndLittleElse) {

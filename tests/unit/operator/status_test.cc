@@ -15,6 +15,7 @@ PodBuilder pod(int node_rank, int attempt = 0) { return {"bert", attempt, node_r
 
 std::string text_of(const api::Status& status) {
   const api::Condition* condition = find_condition(status, status.phase);
+  if (condition == nullptr) throw std::runtime_error("no condition of the phase");  // fails the test
   return condition->reason + ": " + condition->message;
 }
 
@@ -33,13 +34,32 @@ TEST(Status, EnterKeepsOneConditionTrueAndTimesHonest) {
   EXPECT_EQ(status.phase, Phase::kComplete);
 }
 
+TEST(Status, EnterLeavesConditionsOfOtherControllers) {
+  const api::Condition reviewed{.type = "Reviewed", .verbatim = R"({"status":"True","type":"Reviewed"})"};
+  api::Status status;
+  enter(status, Phase::kPending, "A", "a", at_second(1));
+  status.conditions.insert(status.conditions.begin(), reviewed);
+  enter(status, Phase::kRunning, "B", "b", at_second(2));
+  ASSERT_EQ(status.conditions.size(), 3U);
+  EXPECT_EQ(status.conditions[0], reviewed);
+  EXPECT_EQ(status.conditions[1].type, "Pending");
+  EXPECT_EQ(status.conditions[2].type, "Running");
+}
+
 TEST(Status, CountsThePodsOfThisAttempt) {
   const api::Status status =
       refreshed(seen(JobBuilder().nodes(6).processes_per_node(2).phase(Phase::kRunning, 1),
                      {pod(0, 1).running(), pod(1, 1).ended(0), pod(2, 1).ended(1), pod(3, 1).scheduled(), pod(4, 1),
                       pod(5, 1).running().deleting(), pod(0, 0).running()}));
-  EXPECT_EQ(status.nodes, (api::NodeCounts{6, 4, 1, 1, 1, "2/6"}));
+  EXPECT_EQ(status.nodes, (api::NodeCounts{6, 4, 1, 1, 1, "1/6"}));
   EXPECT_EQ(status.world_size, 12);
+}
+
+TEST(Status, ReadyDoesNotCountPodsThatHaveEnded) {
+  const api::Status status = refreshed(seen(JobBuilder().nodes(3).phase(Phase::kRunning),
+                                            {pod(0).running(), pod(1).ended(0), pod(2).ended(0)}));
+  EXPECT_EQ(status.nodes.summary, "1/3");
+  EXPECT_EQ(status.nodes.succeeded, 2);
 }
 
 TEST(Status, ANewJobIsPending) {
@@ -86,7 +106,8 @@ TEST(Status, SaysWhatItWaitsFor) {
 TEST(Status, TheKubeletsTwoNamesForAFailedPullDoNotFlap) {
   const Job pending = JobBuilder().nodes(1).phase(Phase::kPending);
   const auto reason = [&](const char* waiting) {
-    return find_condition(refreshed(seen(pending, {pod(0).waiting(waiting, "x")})), Phase::kPending)->reason;
+    const std::string text = text_of(refreshed(seen(pending, {pod(0).waiting(waiting, "x")})));
+    return text.substr(0, text.find(':'));
   };
   EXPECT_EQ(reason("ErrImagePull"), reason("ImagePullBackOff"));
 }

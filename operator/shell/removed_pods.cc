@@ -1,0 +1,51 @@
+#include "operator/shell/removed_pods.h"
+
+#include <algorithm>
+
+#include "operator/core/failure_case.h"
+#include "operator/core/rank_set.h"
+
+namespace oarlock::control {
+namespace {
+
+// Whether the status has yet to record that the pod was done.
+bool is_needed(const Job& job, const Pod& pod) {
+  const std::optional<PodIdentity> id = identify(job, pod.name);
+  if (!id || pod.owner_uid != job.metadata.uid || is_terminal(job.status.phase)) return false;
+  if (id->attempt < job.status.attempt || id->node_rank >= job.spec.nodes) return false;
+  const std::optional<api::FinishedRanks>& recorded = job.status.finished_ranks;
+  if (!recorded || recorded->attempt != id->attempt) return true;
+  const auto rank = static_cast<size_t>(id->node_rank);
+  return !parse_rank_set(recorded->node_ranks, rank + 1)[rank];
+}
+
+}  // namespace
+
+void RemovedPods::add(const kube::ObjectKey& job, const CachedPod& last, const FindJob& find_job) {
+  const std::lock_guard lock(mutex_);
+  const std::shared_ptr<const Job> owner = find_job();
+  if (owner == nullptr || !is_needed(*owner, last.pod) || !is_done(*owner, last.pod)) return;
+  pods_[job.to_string()].emplace_back(last);
+}
+
+void RemovedPods::forget_recorded(const kube::ObjectKey& key, const Job* job) {
+  const std::lock_guard lock(mutex_);
+  const auto found = pods_.find(key.to_string());
+  if (found == pods_.end()) return;
+  std::erase_if(found->second,
+                [&](const PackedPod& pod) { return job == nullptr || !is_needed(*job, pod.unpack().pod); });
+  if (found->second.empty()) pods_.erase(found);
+}
+
+void RemovedPods::append_to(const kube::ObjectKey& job, std::vector<Pod>& pods) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = pods_.find(job.to_string());
+  if (found == pods_.end()) return;
+  for (const PackedPod& packed : found->second) {
+    Pod removed = packed.unpack().pod;
+    const bool exists = std::ranges::any_of(pods, [&](const Pod& pod) { return pod.name == removed.name; });
+    if (!exists) pods.push_back(std::move(removed));
+  }
+}
+
+}  // namespace oarlock::control

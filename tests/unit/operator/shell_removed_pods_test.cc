@@ -1,0 +1,82 @@
+#include "operator/shell/removed_pods.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/builders.h"
+
+namespace oarlock::test {
+namespace {
+
+using namespace control;  // NOLINT
+using api::Phase;
+
+class RemovedPodsTest : public ::testing::Test {
+ protected:
+  void remove(const Pod& pod, const Job& job) {
+    removed_.add(key_, {pod, "bert"}, [&] { return std::make_shared<const Job>(job); });
+  }
+  std::vector<std::string> names(std::vector<Pod> pods = {}) const {
+    removed_.append_to(key_, pods);
+    std::vector<std::string> out;
+    for (const Pod& pod : pods) out.push_back(pod.name);
+    return out;
+  }
+
+  const kube::ObjectKey key_{"ns", "bert"};
+  RemovedPods removed_;
+};
+
+TEST_F(RemovedPodsTest, KeepsDonePodsUntilTheStatusRecordsThem) {
+  const Job running = JobBuilder().phase(Phase::kRunning);
+  const Pod pod = PodBuilder("bert", 0, 1).ended(0);
+  remove(pod, running);
+  EXPECT_EQ(names(), std::vector<std::string>{"bert-0-1"});
+  std::vector<Pod> pods;
+  removed_.append_to(key_, pods);
+  EXPECT_EQ(pods.at(0), pod) << "as it was last seen";
+  removed_.append_to({"ns", "other"}, pods);
+  EXPECT_EQ(pods.size(), 1U);
+
+  const Job other_rank = JobBuilder().phase(Phase::kRunning).finished(0, "0");
+  removed_.forget_recorded(key_, &other_rank);
+  EXPECT_EQ(names().size(), 1U);
+  const Job recorded = JobBuilder().phase(Phase::kRunning).finished(0, "0-1");
+  removed_.forget_recorded(key_, &recorded);
+  EXPECT_TRUE(names().empty());
+}
+
+TEST_F(RemovedPodsTest, ForgetsThePodsOfJobsThatNeedThemNoMore) {
+  Job other_uid = JobBuilder().phase(Phase::kRunning);
+  other_uid.metadata.uid = "uid-of-the-next-job";
+  const Job next_attempt = JobBuilder().phase(Phase::kRunning, 1);
+  const Job ended = JobBuilder().phase(Phase::kFailed);
+  for (const Job* job : {static_cast<const Job*>(nullptr), static_cast<const Job*>(&other_uid), &next_attempt, &ended}) {
+    remove(PodBuilder("bert", 0, 1).ended(0), JobBuilder().phase(Phase::kRunning));
+    ASSERT_EQ(names().size(), 1U);
+    removed_.forget_recorded(key_, job);
+    EXPECT_TRUE(names().empty());
+  }
+}
+
+TEST_F(RemovedPodsTest, KeepsNoPodThatIsNotDoneOrNotNeeded) {
+  const JobBuilder running = JobBuilder().phase(Phase::kRunning);
+  remove(PodBuilder("bert", 0, 1).running(), running);
+  remove(PodBuilder("bert", 0, 1).ended(1), running);
+  remove(PodBuilder("bert", 0, 1).trainer_ended(0).deleting(), running);
+  remove(PodBuilder("bert", 0, 1).ended(0).owner("other"), running);
+  remove(PodBuilder("bert", 0, 7).ended(0), running);
+  remove(PodBuilder("bert", 0, 1).ended(0).name("notebook"), running);
+  remove(PodBuilder("bert", 0, 1).ended(0), JobBuilder().phase(Phase::kRunning, 1));
+  remove(PodBuilder("bert", 0, 1).ended(0), JobBuilder().phase(Phase::kComplete));
+  remove(PodBuilder("bert", 0, 1).ended(0), JobBuilder(running).finished(0, "1"));
+  removed_.add(key_, {PodBuilder("bert", 0, 1).ended(0), "bert"}, [] { return nullptr; });
+  EXPECT_TRUE(names().empty());
+}
+
+TEST_F(RemovedPodsTest, APodOfTheSameNameThatExistsTakesPrecedence) {
+  remove(PodBuilder("bert", 0, 1).ended(0), JobBuilder().phase(Phase::kPending));
+  EXPECT_EQ(names({PodBuilder("bert", 0, 1).uid("another")}), std::vector<std::string>{"bert-0-1"});
+}
+
+}  // namespace
+}  // namespace oarlock::test
