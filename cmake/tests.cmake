@@ -1,8 +1,11 @@
-# oarlock_test(NAME LANE lane ROWS rows... SOURCES ... DEPS ... [ARGS ...] [TIMEOUT s] [ENV ...])
+# oarlock_test(NAME LANE lane ROWS rows... SOURCES ... DEPS ... [ARGS ...] [TIMEOUT s] [ENV ...] [ON_SSE])
 # One test file, one program, one ctest entry. LANE is one of the lanes of scripts/test; ROWS are the requirement
-# rows that it proves (docs/requirements.md), so that scripts/test --row K09 finds it.
+# rows that it proves (docs/requirements.md), so that scripts/test --row K09 finds it. With ON_SSE, a second entry
+# NAME_on_sse runs the program with the kernels of a CPU that has neither AVX2 nor AVX-512.
+set(OARLOCK_SSE_ENVIRONMENT ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE)
+
 function(oarlock_test name)
-  cmake_parse_arguments(ARG "SERIAL" "LANE;TIMEOUT" "ROWS;SOURCES;DEPS;ARGS;ENV" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL;ON_SSE" "LANE;TIMEOUT" "ROWS;SOURCES;DEPS;ARGS;ENV" ${ARGN})
   if(NOT ARG_SOURCES)
     set(ARG_SOURCES ${name}.cc)
   endif()
@@ -12,6 +15,10 @@ function(oarlock_test name)
     OARLOCK_SOURCE="${CMAKE_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
   oarlock_test_properties(${name} "${ARG_LANE}" "${ARG_ROWS}" "${ARG_TIMEOUT}" "${ARG_ENV}" "${ARG_SERIAL}")
+  if(ARG_ON_SSE)
+    add_test(NAME ${name}_on_sse COMMAND ${name} ${ARG_ARGS})
+    oarlock_test_properties(${name}_on_sse "${ARG_LANE}" D13 "${ARG_TIMEOUT}" "${ARG_ENV};${OARLOCK_SSE_ENVIRONMENT}" "${ARG_SERIAL}")
+  endif()
 endfunction()
 
 # oarlock_script_test(NAME LANE lane ROWS rows... COMMAND ...): the same for a script.
