@@ -76,7 +76,7 @@ std::optional<ObjectKey> QueueState::get(SteadyTime now) {
   const auto dirty = dirty_.find(key);
   const Seconds waited = now - dirty->second.since;
   dirty_.erase(dirty);
-  processing_[key] = now;
+  processing_[key] = {now, now};
   if (observer_ != nullptr) observer_->on_get(depth(), waited);
   return key;
 }
@@ -86,10 +86,14 @@ std::optional<SteadyTime> QueueState::next_due() const {
   return delayed_.top().due;
 }
 
+void QueueState::progressed(const ObjectKey& key, SteadyTime now) {
+  if (const auto it = processing_.find(key); it != processing_.end()) it->second.progress = now;
+}
+
 void QueueState::done(const ObjectKey& key, SteadyTime now) {
   const auto it = processing_.find(key);
   if (it == processing_.end()) return;
-  if (observer_ != nullptr) observer_->on_done(now - it->second);
+  if (observer_ != nullptr) observer_->on_done(now - it->second.since);
   processing_.erase(it);
   if (const auto dirty = dirty_.find(key); dirty != dirty_.end() && !shutting_down_)
     enqueue(key, dirty->second.priority);
@@ -103,13 +107,13 @@ void QueueState::shut_down() {
 
 Seconds QueueState::unfinished(SteadyTime now) const {
   Seconds sum{0};
-  for (const auto& [key, since] : processing_) sum += now - since;
+  for (const auto& [key, work] : processing_) sum += now - work.since;
   return sum;
 }
 
 Seconds QueueState::longest(SteadyTime now) const {
   Seconds longest{0};
-  for (const auto& [key, since] : processing_) longest = std::max<Seconds>(longest, now - since);
+  for (const auto& [key, work] : processing_) longest = std::max<Seconds>(longest, now - work.progress);
   return longest;
 }
 
@@ -174,6 +178,11 @@ std::optional<ObjectKey> WorkQueue::get() {
       --followers_;
     }
   }
+}
+
+void WorkQueue::progressed(const ObjectKey& key) {
+  const std::lock_guard lock(mutex_);
+  state_.progressed(key, clock_->steady());
 }
 
 void WorkQueue::done(const ObjectKey& key) {

@@ -68,6 +68,8 @@ class QueueState {
   // next_due().
   std::optional<ObjectKey> get(SteadyTime now);
   std::optional<SteadyTime> next_due() const;
+  // The work on this key has got further: its time in longest() starts again.
+  void progressed(const ObjectKey& key, SteadyTime now);
   void done(const ObjectKey& key, SteadyTime now);
 
   // From here on nothing is added; keys that are worked on are not done again.
@@ -77,7 +79,7 @@ class QueueState {
   QueueDepth depth() const { return {ready_.size(), low_.size()}; }
   size_t in_work() const { return processing_.size(); }
   Seconds unfinished(SteadyTime now) const;  // sum of the time that the keys in work have taken so far
-  Seconds longest(SteadyTime now) const;     // of the one that has taken longest
+  Seconds longest(SteadyTime now) const;     // of the one whose last progress (or begin) is longest ago
 
  private:
   struct Delayed {
@@ -88,6 +90,10 @@ class QueueState {
   struct Waiting {
     SteadyTime due;
     Priority priority = Priority::kNormal;
+  };
+  struct InWork {
+    SteadyTime since;
+    SteadyTime progress;
   };
   struct Dirty {
     SteadyTime since;
@@ -104,7 +110,7 @@ class QueueState {
   std::deque<ObjectKey> ready_;                           // in order
   std::deque<ObjectKey> low_;                             // in order; of low priority
   std::unordered_map<ObjectKey, Dirty> dirty_;            // to be done, and since when; those in work in neither queue
-  std::unordered_map<ObjectKey, SteadyTime> processing_;  // in work, and since when
+  std::unordered_map<ObjectKey, InWork> processing_;
   std::priority_queue<Delayed, std::vector<Delayed>, std::greater<>> delayed_;
   std::unordered_map<ObjectKey, Waiting> waiting_;  // what in delayed_ counts: older entries are stale
   std::unordered_map<ObjectKey, int> failures_;
@@ -125,6 +131,7 @@ class WorkQueue {
   int failures(const ObjectKey& key) const;
 
   std::optional<ObjectKey> get();  // waits; empty after shut_down()
+  void progressed(const ObjectKey& key);
   void done(const ObjectKey& key);
   void shut_down();
 

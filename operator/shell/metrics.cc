@@ -265,7 +265,8 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
       "How many seconds of work has been done that is in progress and hasn't been observed by work_duration.",
       MetricType::Gauge);
   FamilyBuilder longest("workqueue_longest_running_processor_seconds",
-                        "How many seconds has the longest running processor for workqueue been running.",
+                        "How many seconds has the longest running processor for workqueue been running without "
+                        "completing an API call.",
                         MetricType::Gauge);
   FamilyBuilder info("trainingjob_info", "Identity of the job; the value is 1.", MetricType::Gauge);
   FamilyBuilder phase("trainingjob_status_phase", "Phase of the job: 1 for the one that it is in.", MetricType::Gauge);

@@ -49,6 +49,21 @@ TEST_F(QueueStateTest, AKeyInWorkIsNotGivenToASecondWorkerAndIsDoneAgainAfterwar
   EXPECT_EQ(queue_.get(at(5ms)), std::nullopt);
 }
 
+TEST_F(QueueStateTest, ProgressRefreshesTheLongestWork) {
+  queue_.add(kA, at(0ms));
+  queue_.add(kB, at(0ms));
+  ASSERT_EQ(queue_.get(at(0ms)), kA);
+  ASSERT_EQ(queue_.get(at(0ms)), kB);
+  queue_.progressed(kA, at(400s));
+  EXPECT_EQ(queue_.longest(at(500s)), 500s);
+  queue_.done(kB, at(500s));
+  EXPECT_EQ(queue_.longest(at(500s)), 100s);
+  EXPECT_EQ(queue_.unfinished(at(500s)), 500s) << "the whole time of the work counts";
+  queue_.done(kA, at(500s));
+  queue_.progressed(kA, at(500s));
+  EXPECT_EQ(queue_.longest(at(900s)), 0s) << "progress of no work is no work";
+}
+
 TEST_F(QueueStateTest, ADelayedAddKeepsTheEarlierTime) {
   queue_.add_after(kA, 100ms, at(0ms));
   queue_.add_after(kA, 500ms, at(0ms));
