@@ -41,12 +41,11 @@ Creations creations(const Observed& observed, const Membership& members) {
   if (!may_create_pods(job.status.phase) || !lacks_pods(members)) return out;
   out.look_again = time_left(restart_time(job.spec.failure_policy, job.status), observed.now);
   if (out.look_again) return out;
-  const PodFactory factory(job, job.status.attempt);
   for (size_t i = 0; i < members.current.size(); ++i) {
     if (members.current[i] != nullptr || is_finished(members, i)) continue;
     const int node_rank = static_cast<int>(i);
-    out.actions.emplace_back(
-        CreatePod{pod_name(job, job.status.attempt, node_rank), node_rank, text_of(factory.pod(node_rank))});
+    const int attempt = job.status.attempt;
+    out.actions.emplace_back(CreatePod{pod_name(job, attempt, node_rank), attempt, node_rank});
   }
   return out;
 }

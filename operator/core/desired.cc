@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace oarlock::control {
 namespace {
 
@@ -26,6 +28,18 @@ Json& map_in(Json& object, const char* key) {
   Json& map = object[key];
   if (!map.is_object()) map = Json::object();
   return map;
+}
+
+std::string text_of(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+size_t longest_run(std::string_view text, char of) {
+  size_t longest = 0;
+  size_t run = 0;
+  for (const char c : text) {
+    run = c == of ? run + 1 : 0;
+    longest = std::max(longest, run);
+  }
+  return longest;
 }
 
 std::string without_trailing_slash(std::string path) {
@@ -131,12 +145,12 @@ Json desired_service(const Job& job) {
 }
 
 PodFactory::PodFactory(const Job& job, int attempt)
-    : base_(Json::parse(job.spec.pod_template, nullptr, false)),
-      name_prefix_(fmt::format("{}-{}-", job.metadata.name, attempt)) {
+    : name_prefix_(fmt::format("{}-{}-", job.metadata.name, attempt)) {
   // The template comes first; everything after it is what the operator adds or insists on.
-  base_["apiVersion"] = "v1";
-  base_["kind"] = "Pod";
-  Json& metadata = map_in(base_, "metadata");
+  Json pod = Json::parse(job.spec.pod_template, nullptr, false);
+  pod["apiVersion"] = "v1";
+  pod["kind"] = "Pod";
+  Json& metadata = map_in(pod, "metadata");
   for (const char* key : {"generateName", "uid", "resourceVersion", "creationTimestamp", "managedFields"})
     metadata.erase(key);
   metadata["namespace"] = job.metadata.name_space;
@@ -147,12 +161,12 @@ PodFactory::PodFactory(const Job& job, int attempt)
   labels[kLabelManagedBy] = kManagedByOarlock;
   if (!job.spec.trainer.empty()) map_in(metadata, "annotations")[kAnnotationConfig] = job.spec.trainer;
 
-  Json& pod_spec = map_in(base_, "spec");
+  Json& pod_spec = map_in(pod, "spec");
   pod_spec["subdomain"] = service_name(job);
   pod_spec["restartPolicy"] = "Never";
   if (!pod_spec.contains("automountServiceAccountToken")) pod_spec["automountServiceAccountToken"] = false;
-  trainer_ = trainer_index(list_in(pod_spec, "containers"));
-  Json& trainer = pod_spec["containers"][trainer_];
+  const size_t index = trainer_index(list_in(pod_spec, "containers"));
+  Json& trainer = pod_spec["containers"][index];
   const std::string checkpoints = mount_path_of(trainer, kCheckpointVolume);
   const std::string termination_log = string_of(trainer, "terminationMessagePath");
 
@@ -181,32 +195,67 @@ PodFactory::PodFactory(const Job& job, int attempt)
   add_shared_memory(pod_spec, trainer);
   if (!job.spec.trainer.empty()) add_config(pod_spec, trainer);
 
-  users_ = Json::array();
+  // The contract comes first: Kubernetes expands $(RANK) in the variables after it, and of two variables of one name the
+  // later one wins.
+  Json env = Json::array();
   for (Json& variable : list_in(trainer, "env")) {
-    const std::string name = string_of(variable, "name");
+    std::string name = string_of(variable, "name");
     if (is_contract_variable(name) && !user_may_set(name)) {
-      overridden_.push_back(name);
-    } else {
-      users_.push_back(std::move(variable));
+      overridden_.push_back(std::move(name));
+      continue;
     }
+    if (is_contract_variable(name)) user_set_.push_back(std::move(name));
+    env.push_back(std::move(variable));
   }
+  trainer["env"] = std::move(env);
+  set_frame(std::move(pod), index);
 }
 
-Json PodFactory::pod(int node_rank) const {
-  const std::string name = name_prefix_ + std::to_string(node_rank);
-  Json out = base_;
-  out["metadata"]["name"] = name;
-  out["metadata"]["labels"][kLabelNodeRank] = std::to_string(node_rank);
-  out["spec"]["hostname"] = name;
-  // The contract first: Kubernetes expands $(RANK) in what follows it, and of two of one name the later wins.
-  Json env = to_json(node_environment(group_, node_rank));
-  for (const Json& variable : users_) {
-    const std::string variable_name = string_of(variable, "name");
-    std::erase_if(env.get_ref<Json::array_t&>(), [&](const Json& own) { return own["name"] == variable_name; });
+// Puts a placeholder into each gap, writes the pod as text and finds the placeholders in it. A placeholder is a longer run
+// of one character than the text has anywhere, so that it occurs once, whatever the template holds.
+void PodFactory::set_frame(Json pod, size_t trainer_index) {
+  Json& env = pod["spec"]["containers"][trainer_index]["env"];
+  env.insert(env.begin(), nullptr);
+  const std::pair<Part, Json*> places[] = {{Part::kName, &pod["metadata"]["name"]},
+                                           {Part::kRankLabel, &pod["metadata"]["labels"][kLabelNodeRank]},
+                                           {Part::kEnvironment, &env.front()},
+                                           {Part::kHostname, &pod["spec"]["hostname"]}};
+  const std::string run(longest_run(text_of(pod), '~') + 1, '~');
+  const auto placeholder = [&](Part part) { return fmt::format("{}{}", run, static_cast<int>(part)); };
+  for (const auto& [part, place] : places) *place = placeholder(part);
+  frame_ = text_of(pod);
+  frame_.shrink_to_fit();
+  for (const auto& [part, place] : places) {
+    const std::string quoted = fmt::format("\"{}\"", placeholder(part));
+    gaps_.push_back({part, frame_.find(quoted), quoted.size()});
   }
-  env.insert(env.end(), users_.begin(), users_.end());
-  out["spec"]["containers"][trainer_]["env"] = std::move(env);
-  return out;
+  std::ranges::sort(gaps_, {}, &Gap::begin);
 }
+
+std::string PodFactory::part_text(Part part, int node_rank) const {
+  if (part == Part::kRankLabel) return fmt::format("\"{}\"", node_rank);
+  if (part != Part::kEnvironment) return fmt::format("\"{}{}\"", name_prefix_, node_rank);
+  std::vector<EnvVar> contract = node_environment(group_, node_rank);
+  std::erase_if(contract, [&](const EnvVar& variable) {
+    return std::ranges::find(user_set_, variable.name) != user_set_.end();
+  });
+  const std::string list = text_of(to_json(contract));
+  return list.substr(1, list.size() - 2);  // never empty: most variables cannot be set by the user
+}
+
+std::string PodFactory::text(int node_rank) const {
+  constexpr size_t kPartsSize = 4096;
+  std::string out;
+  out.reserve(frame_.size() + kPartsSize);
+  size_t done = 0;
+  for (const Gap& gap : gaps_) {
+    out.append(frame_, done, gap.begin - done);
+    out += part_text(gap.part, node_rank);
+    done = gap.begin + gap.size;
+  }
+  return out.append(frame_, done);
+}
+
+Json PodFactory::pod(int node_rank) const { return Json::parse(text(node_rank)); }
 
 }  // namespace oarlock::control

@@ -19,11 +19,17 @@ int metrics_port(const Job& job);
 // Headless, with addresses for pods that are not ready yet: rendezvous comes before readiness.
 nlohmann::json desired_service(const Job& job);
 
-// The pods of one attempt, from one parse of the template. REQUIRES: api::check(job) is empty.
+// The pods of one attempt, from one parse of the template. It keeps one text with gaps for the parts that depend on the
+// node rank, so that its own size does not depend on the number of nodes. REQUIRES: api::check(job) is empty.
 class PodFactory {
  public:
   PodFactory(const Job& job, int attempt);
 
+  // The pod as JSON text: the body of the request that creates it.
+  std::string text(int node_rank) const;
+  // Approximate length of one such text.
+  size_t text_size() const { return frame_.size(); }
+  // The same pod as a JSON tree, for readers that need one.
   nlohmann::json pod(int node_rank) const;
 
   // The contract's environment. config_file is the mounted spec.trainer, if there is one; checkpoint_dir is
@@ -35,12 +41,22 @@ class PodFactory {
   const std::vector<std::string>& overridden_variables() const { return overridden_; }
 
  private:
+  // The parts of a pod that depend on its node rank.
+  enum class Part { kName, kRankLabel, kEnvironment, kHostname };
+  struct Gap {
+    Part part;
+    size_t begin;  // in frame_
+    size_t size;
+  };
+  void set_frame(nlohmann::json pod, size_t trainer_index);
+  std::string part_text(Part part, int node_rank) const;
+
   Group group_;
-  nlohmann::json base_;   // the pod without what depends on the node rank
-  size_t trainer_ = 0;    // index of the trainer container
-  nlohmann::json users_;  // the environment that the template gives it, less the overridden variables
   std::string name_prefix_;
   std::vector<std::string> overridden_;
+  std::vector<std::string> user_set_;  // contract variables for which the template's value is used
+  std::string frame_;                  // the pod's text, with a placeholder in each gap
+  std::vector<Gap> gaps_;              // in the order of their positions
 };
 
 }  // namespace oarlock::control

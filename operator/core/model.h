@@ -121,10 +121,12 @@ struct CreateService {
   bool operator==(const CreateService&) const = default;
 };
 
+// POST, with the same rule. The body is PodFactory(job, attempt).text(node_rank) and is not part of the plan: a plan for
+// thousands of nodes would hold the template and spec.trainer as many times. The shell makes each body when it sends it.
 struct CreatePod {
   std::string name;
+  int attempt = 0;
   int node_rank = 0;
-  std::string body;  // JSON
 
   bool operator==(const CreatePod&) const = default;
 };

@@ -16,6 +16,8 @@ using ErrorKind = kube::ApiError::Kind;
 // While the cache lags behind our own writes its events bring the key back; this is for the case that none comes.
 constexpr auto kLookAgain = std::chrono::seconds(1);
 
+constexpr size_t kLargeTemplate = 64u << 10;
+
 // Something that a person should hear of in `kubectl describe`: the API server does not let the objects be made.
 bool is_refusal(const kube::ApiError& error) {
   return error.kind == ErrorKind::kForbidden || error.kind == ErrorKind::kInvalid;
@@ -130,6 +132,16 @@ void Controller::follow_progress(const kube::ObjectKey& key, const Observed& obs
   }
 }
 
+// The state is read here and freed on return: a plan for thousands of pods may take minutes to carry out.
+Plan Controller::plan_for(const kube::ObjectKey& key, const Job& job, bool is_first_look) {
+  const Observed observed = observe(key, job, is_first_look);
+  follow_progress(key, observed);
+  // As a tree a template takes many times its size, so large ones are parsed one at a time.
+  std::unique_lock lock(large_mutex_, std::defer_lock);
+  if (job.spec.pod_template.size() > kLargeTemplate) lock.lock();
+  return parts_.decide(observed);
+}
+
 Controller::Done Controller::reconcile(const kube::ObjectKey& key, const std::stop_token& stop) {
   const std::shared_ptr<const Job> job = parts_.cache->job(key);
   bool is_first_look = false;
@@ -152,15 +164,14 @@ Controller::Done Controller::reconcile(const kube::ObjectKey& key, const std::st
   });
   if (!up_to_date) return {Result::kRequeueAfter, kLookAgain};
 
-  const Observed observed = observe(key, *job, is_first_look);
-  follow_progress(key, observed);
-  const Plan plan = parts_.decide(observed);
+  const Plan plan = plan_for(key, *job, is_first_look);
   const Logger log = log_.with({{"namespace", key.name_space}, {"trainingjob", key.name}, {"uid", job->metadata.uid}});
   log.write(plan.actions.empty() ? LogLevel::kDebug : LogLevel::kInfo, plan.reason,
             {{"verdict", to_string(plan.verdict)},
              {"actions", plan.actions.size()},
              {"phase", to_string(job->status.phase)}});
   const auto on_done = [&](const Action& action) {
+    parts_.queue->progressed(key);
     if (const auto* patch = std::get_if<PatchStatus>(&action)) parts_.metrics->status_changed(*job, patch->status);
   };
   if (const std::optional<Stop> why = parts_.executor->execute(*job, plan.actions, on_done, stop)) {

@@ -59,6 +59,7 @@ class Controller {
   void work(const std::stop_token& stop);
   Done reconcile(const kube::ObjectKey& key, const std::stop_token& stop);
   void remember_refusal(const std::string& job_uid, const std::string& what);  // empty: nothing is refused any more
+  Plan plan_for(const kube::ObjectKey& key, const Job& job, bool is_first_look);
   Observed observe(const kube::ObjectKey& key, const Job& job, bool is_first_look);
   void follow_progress(const kube::ObjectKey& key, const Observed& observed);
   Done stopped(const Job& job, const Stop& why);
@@ -76,6 +77,7 @@ class Controller {
   const Parts parts_;
   const Logger log_;
   mutable std::mutex mutex_;
+  std::mutex large_mutex_;  // of decisions about jobs with a large template
   std::unordered_map<std::string, std::set<Foreign>> foreign_;   // by the job's uid
   std::unordered_map<std::string, std::string> refusals_;        // by the job's uid: Observed.last_error
   std::unordered_map<kube::ObjectKey, std::string> known_uids_;  // of the jobs that were seen, to clean up after them

@@ -33,40 +33,62 @@ Stop met_foreign(std::string action, Kind kind, const kube::ObjectKey& key) {
   return stop;
 }
 
+// Whether both actions belong into one batch: they do the same to different pods.
+bool is_one_batch(const Action& first, const Action& next) {
+  if (&first == &next) return true;
+  if (const auto* create = std::get_if<CreatePod>(&first)) {
+    const auto* other = std::get_if<CreatePod>(&next);
+    return other != nullptr && other->attempt == create->attempt;
+  }
+  return std::holds_alternative<DeletePod>(first) && std::holds_alternative<DeletePod>(next);
+}
+
 }  // namespace
 
 std::optional<Stop> Executor::execute(const Job& job, const std::vector<Action>& actions,
                                       const std::function<void(const Action&)>& on_done,
                                       const std::stop_token& stop) const {
-  const auto is_pod = [](const Action& action) { return std::holds_alternative<CreatePod>(action); };
   for (auto it = actions.begin(); it != actions.end();) {
     if (stop.stop_requested()) return stopped(Stop::Kind::kEnding, "");
-    const auto end_of_pods = std::find_if_not(it, actions.end(), is_pod);
-    if (end_of_pods != it) {
-      if (Outcome outcome = create_pods(job, {it, end_of_pods}, on_done, stop)) return outcome;
-      it = end_of_pods;
-      continue;
+    const auto end = std::find_if_not(it, actions.end(), [&](const Action& next) { return is_one_batch(*it, next); });
+    const std::span<const Action> batch(it, end);
+    Outcome outcome;
+    if (const auto* first = std::get_if<CreatePod>(&*it)) {
+      const PodFactory factory = make_factory(job, first->attempt);
+      outcome = run_in_batches(
+          batch, [&](const Action& one) { return create_pod(job, factory, std::get<CreatePod>(one)); }, on_done, stop);
+    } else {
+      outcome = run_in_batches(
+          batch, [&](const Action& one) { return std::visit([&](const auto& action) { return run(job, action); }, one); },
+          on_done, stop);
     }
-    if (Outcome outcome = std::visit([&](const auto& one) { return run(job, one); }, *it)) return outcome;
-    on_done(*it++);
+    if (outcome) return outcome;
+    it = end;
   }
   return std::nullopt;
 }
 
-Executor::Outcome Executor::create_pods(const Job& job, std::span<const Action> pods,
-                                        const std::function<void(const Action&)>& on_done,
-                                        const std::stop_token& stop) const {
-  std::vector<Outcome> outcomes(pods.size());
-  const size_t called = call_in_batches(pods.size(), [&](size_t i) {
-    outcomes[i] = stop.stop_requested() ? stopped(Stop::Kind::kEnding, "") : run(job, std::get<CreatePod>(pods[i]));
-    return !outcomes[i];
+Executor::Outcome Executor::run_in_batches(std::span<const Action> actions,
+                                           const std::function<Outcome(const Action&)>& run_one,
+                                           const std::function<void(const Action&)>& on_done,
+                                           const std::stop_token& stop) const {
+  std::mutex mutex;
+  size_t first_failed = actions.size();
+  Outcome failure;
+  call_in_batches(actions.size(), [&](size_t i) {
+    Outcome outcome = stop.stop_requested() ? stopped(Stop::Kind::kEnding, "") : run_one(actions[i]);
+    const std::lock_guard lock(mutex);
+    if (!outcome) {
+      on_done(actions[i]);
+      return true;
+    }
+    if (i < first_failed) {
+      first_failed = i;
+      failure = std::move(outcome);
+    }
+    return false;
   });
-  for (size_t i = 0; i < called; ++i) {
-    if (!outcomes[i]) on_done(pods[i]);
-  }
-  const auto failed =
-      std::find_if(outcomes.begin(), outcomes.end(), [](const Outcome& one) { return one.has_value(); });
-  return failed == outcomes.end() ? std::nullopt : *failed;
+  return failure;
 }
 
 Executor::Outcome Executor::run(const Job& job, const ConfirmJobUnchanged&) const {
@@ -96,10 +118,10 @@ Executor::Outcome Executor::run(const Job& job, const ConfirmPodAbsent& action) 
   return stopped(Stop::Kind::kStale, what);
 }
 
-Executor::Outcome Executor::create(const Job& job, Kind kind, const std::string& name, const std::string& body) const {
+Executor::Outcome Executor::create(const Job& job, Kind kind, const std::string& name, std::string body) const {
   const kube::ObjectKey key{job.metadata.name_space, name};
   const std::string what = describe("create", kind, key);
-  auto answer = client_.create(resource_of(kind), key.name_space, body, {});
+  auto answer = client_.create(resource_of(kind), key.name_space, std::move(body), {});
   if (!answer && answer.error().kind == ErrorKind::kAlreadyExists) {
     // Ours, of a create whose answer was lost, or somebody else's: the owner's uid tells.
     answer = client_.get(resource_of(kind), key, {});
@@ -115,8 +137,20 @@ Executor::Outcome Executor::run(const Job& job, const CreateService& action) con
   return create(job, Kind::kService, action.name, action.body);
 }
 
+// A large template is a tree of many times its size while it is parsed: one at a time.
+PodFactory Executor::make_factory(const Job& job, int attempt) const {
+  const std::lock_guard lock(factory_mutex_);
+  return PodFactory(job, attempt);
+}
+
+Executor::Outcome Executor::create_pod(const Job& job, const PodFactory& factory, const CreatePod& action) const {
+  constexpr size_t kCopies = 4;  // the body, the request, and the answer with its parser
+  const ByteBudget::Share share = in_flight_.take(factory.text_size() * kCopies);
+  return create(job, Kind::kPod, action.name, factory.text(action.node_rank));
+}
+
 Executor::Outcome Executor::run(const Job& job, const CreatePod& action) const {
-  return create(job, Kind::kPod, action.name, action.body);
+  return create_pod(job, make_factory(job, action.attempt), action);
 }
 
 Executor::Outcome Executor::remove(const Job& job, Kind kind, const std::string& name,

@@ -1,6 +1,7 @@
 #include "tests/support/sim_cluster.h"
 
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "operator/api/codec.h"
 #include "operator/core/desired.h"
@@ -53,10 +54,11 @@ Outcome SimCluster::create_pod(const CreatePod& action) {
     objects_.met.insert(action.name);
     return Outcome::kStopped;
   }
-  const auto body = nlohmann::json::parse(action.body);
+  if (action.name != pod_name(job_, action.attempt, action.node_rank))
+    throw std::logic_error(action.name + " is not the name of its attempt and node rank");
   Pod pod;
-  pod.name = body["metadata"]["name"];
-  pod.owner_uid = body["metadata"]["ownerReferences"][0]["uid"];
+  pod.name = action.name;
+  pod.owner_uid = job_.metadata.uid;
   pod.uid = pod.name + "#" + std::to_string(++objects_.created[pod.name]);
   touch(pod);
   objects_.pods[pod.name] = pod;

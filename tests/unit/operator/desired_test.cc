@@ -118,6 +118,31 @@ TEST(Desired, KeepsTheUsersSharedMemoryTokenPolicyAndPorts) {
   EXPECT_EQ(ports[1]["name"], "rendezvous");
 }
 
+// The text is made from one frame with gaps; neither quotes nor text that looks like a placeholder may disturb it.
+TEST(Desired, TextIsTheSamePodWhateverTheTemplateHolds) {
+  json pod = json::parse(kFullTemplate);
+  for (const char* text : {"~", "~~~~0", "\"~0\"", "~~\"~1\"~~~", "\\\"~2\"", "\x01~3", "gap"}) {
+    pod["metadata"]["annotations"][text] = text;
+    pod["spec"]["containers"][1]["env"].push_back({{"name", text}, {"value", text}});
+  }
+  const Job job = JobBuilder().pod_template(pod.dump()).trainer(R"({"~~~~~":"~~\"~0\""})").build();
+  const PodFactory factory(job, 7);
+  for (const int rank : {0, 1}) {
+    const json made = json::parse(factory.text(rank));
+    EXPECT_EQ(made["metadata"]["name"], pod_name(job, 7, rank));
+    EXPECT_EQ(made["metadata"]["labels"][kLabelNodeRank], std::to_string(rank));
+    EXPECT_EQ(made["spec"]["hostname"], pod_name(job, 7, rank));
+    EXPECT_EQ(made["metadata"]["annotations"][kAnnotationConfig], job.spec.trainer);
+    const json& env = made["spec"]["containers"][1]["env"];
+    EXPECT_EQ(variable(made, 1, "NODE_RANK")["value"], std::to_string(rank));
+    for (size_t i = 1; i <= 7; ++i) {
+      EXPECT_EQ(env[env.size() - i], pod["spec"]["containers"][1]["env"][pod["spec"]["containers"][1]["env"].size() - i]);
+    }
+    for (const auto& [key, value] : pod["metadata"]["annotations"].items())
+      EXPECT_EQ(made["metadata"]["annotations"][key], value);
+  }
+}
+
 TEST(Desired, PodsDifferOnlyInTheirRank) {
   const PodFactory factory(JobBuilder().nodes(3).build(), 1);
   std::string one = factory.pod(1).dump();

@@ -3,8 +3,11 @@
 
 #include <gmock/gmock.h>
 
+#include <condition_variable>
 #include <nlohmann/json.hpp>
 
+#include "operator/core/desired.h"
+#include "operator/shell/batch.h"
 #include "tests/support/scripted_transport.h"
 
 namespace oarlock::control {
@@ -27,6 +30,32 @@ Answer failure(int status, const std::string& reason, const std::string& message
   return {.status = status, .pieces = {Json{{"reason", reason}, {"message", message}}.dump()}};
 }
 
+// Answers each request with an object. The second request waits for a third one, which comes only where requests are made
+// side by side.
+class ParallelTransport final : public kube::Transport {
+ public:
+  kube::TransportResult<kube::Response> send(const kube::Request&, kube::Milliseconds, std::stop_token) override {
+    std::unique_lock lock(mutex_);
+    most_ = std::max(most_, ++in_flight_);
+    began_.notify_all();
+    if (++requests_ == 2) began_.wait_for(lock, std::chrono::seconds(20), [this] { return requests_ > 2; });
+    --in_flight_;
+    return kube::Response{.status = 200, .body = object("20"), .retry_after = {}};
+  }
+  kube::TransportResult<kube::Response> stream(const kube::Request& request, kube::ByteSink&, kube::StreamLimits limits,
+                                               std::stop_token cancel) override {
+    return send(request, limits.total, cancel);
+  }
+  size_t most_at_once() const { return most_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable began_;
+  int requests_ = 0;
+  size_t in_flight_ = 0;
+  size_t most_ = 0;
+};
+
 class ExecuteTest : public ::testing::Test {
  protected:
   ExecuteTest() {
@@ -34,6 +63,7 @@ class ExecuteTest : public ::testing::Test {
     job_.metadata.name_space = "ns";
     job_.metadata.uid = "job-uid";
     job_.metadata.resource_version = "10";
+    job_.spec.pod_template = R"({"spec":{"containers":[{"name":"trainer","image":"i"}]}})";
     transport_->at_end([this] { script_ended_ = true; });
   }
 
@@ -75,7 +105,7 @@ constexpr char kPods[] = "/api/v1/namespaces/ns/pods";
 TEST_F(ExecuteTest, DoesTheActionsInOrderAndRemembersWhatItWrote) {
   for (const char* version : {"11", "12", "13", "14"}) transport_->script({.pieces = {object(version)}});
   transport_->script({.status = 201, .pieces = {"{}"}});
-  EXPECT_FALSE(run({PatchStatus{}, CreateService{"j", "service"}, CreatePod{"j-0-0", 0, "pod"},
+  EXPECT_FALSE(run({PatchStatus{}, CreateService{"j", "service"}, CreatePod{"j-0-0", 0, 0},
                     DeletePod{"j-0-0", "u", "9", "old"}, EmitEvent{}}));
   EXPECT_EQ(done_, 5);
   EXPECT_TRUE(events_->flush());
@@ -87,7 +117,7 @@ TEST_F(ExecuteTest, DoesTheActionsInOrderAndRemembersWhatItWrote) {
   EXPECT_EQ(Json::parse(sent[0].body)["metadata"]["resourceVersion"], "10");
   EXPECT_EQ(Json::parse(sent[0].body)["metadata"]["uid"], "job-uid");
   EXPECT_EQ(sent[1].body, "service");
-  EXPECT_EQ(sent[2].body, "pod");
+  EXPECT_EQ(sent[2].body, PodFactory(job_, 0).text(0));
   EXPECT_EQ(Json::parse(sent[3].body)["preconditions"], Json::parse(R"({"uid": "u", "resourceVersion": "9"})"));
   EXPECT_TRUE(waits_for(Kind::kJob, "11"));
   EXPECT_TRUE(waits_for(Kind::kService, "12"));
@@ -105,7 +135,7 @@ TEST_F(ExecuteTest, DeletesAServiceByItsUid) {
 
 TEST_F(ExecuteTest, StopsAtTheFirstFailure) {
   transport_->script(failure(500, "InternalError", "etcd is away"));
-  const auto stop = run({CreatePod{"j-0-0", 0, "{}"}, CreatePod{"j-0-1", 1, "{}"}});
+  const auto stop = run({CreatePod{"j-0-0", 0, 0}, CreatePod{"j-0-1", 0, 1}});
   ASSERT_TRUE(stop);
   EXPECT_EQ(stop->kind, Stop::Kind::kFailed);
   EXPECT_EQ(stop->action, "create pod ns/j-0-0");
@@ -116,7 +146,7 @@ TEST_F(ExecuteTest, StopsAtTheFirstFailure) {
 
 TEST_F(ExecuteTest, AStopIsObeyedBetweenActions) {
   stop_.request_stop();
-  const auto stop = run({CreatePod{"j-0-0", 0, "{}"}});
+  const auto stop = run({CreatePod{"j-0-0", 0, 0}});
   ASSERT_TRUE(stop);
   EXPECT_EQ(stop->kind, Stop::Kind::kEnding);
   EXPECT_THAT(requests(), IsEmpty());
@@ -126,7 +156,7 @@ TEST_F(ExecuteTest, WhatExistsAndIsOursIsAsGoodAsCreated) {
   transport_->script(failure(409, "AlreadyExists"));
   transport_->script({.pieces = {object("30")}});
   transport_->script({.pieces = {object("31")}});
-  EXPECT_FALSE(run({CreatePod{"j-0-0", 0, "{}"}, CreatePod{"j-0-1", 1, "{}"}}));
+  EXPECT_FALSE(run({CreatePod{"j-0-0", 0, 0}, CreatePod{"j-0-1", 0, 1}}));
   EXPECT_THAT(requests(),
               ElementsAre(std::string("POST ") + kPods, std::string("GET ") + kPod, std::string("POST ") + kPods));
   EXPECT_TRUE(waits_for(Kind::kPod, "31"));
@@ -135,7 +165,7 @@ TEST_F(ExecuteTest, WhatExistsAndIsOursIsAsGoodAsCreated) {
 TEST_F(ExecuteTest, WhatExistsAndIsSomebodyElsesStopsThePlan) {
   transport_->script(failure(409, "AlreadyExists"));
   transport_->script({.pieces = {object("30", "another-job")}});
-  const auto stop = run({CreateService{"j", "{}"}, CreatePod{"j-0-0", 0, "{}"}});
+  const auto stop = run({CreateService{"j", "{}"}, CreatePod{"j-0-0", 0, 0}});
   ASSERT_TRUE(stop);
   EXPECT_EQ(stop->kind, Stop::Kind::kForeign);
   EXPECT_EQ(stop->foreign_kind, Kind::kService);
@@ -146,7 +176,7 @@ TEST_F(ExecuteTest, WhatExistsAndIsSomebodyElsesStopsThePlan) {
 TEST_F(ExecuteTest, WhatExistedAMomentAgoIsLookedAtAgain) {
   transport_->script(failure(409, "AlreadyExists"));
   transport_->script(failure(404, "NotFound"));
-  EXPECT_EQ(run({CreatePod{"j-0-0", 0, "{}"}})->kind, Stop::Kind::kStale);
+  EXPECT_EQ(run({CreatePod{"j-0-0", 0, 0}})->kind, Stop::Kind::kStale);
 }
 
 TEST_F(ExecuteTest, APodThatIsGoneOrAnotherNowIsAsGoodAsDeleted) {
@@ -176,7 +206,7 @@ TEST_F(ExecuteTest, ConfirmJobUnchangedAsksTheServerAndNotTheCache) {
   EXPECT_FALSE(run({ConfirmJobUnchanged{}}));
   EXPECT_THAT(requests(), ElementsAre("GET /apis/oarlock.dev/v1alpha1/namespaces/ns/trainingjobs/j"));
   transport_->script({.pieces = {job("job-uid", "12")}});
-  EXPECT_EQ(run({ConfirmJobUnchanged{}, CreatePod{"j-0-0", 0, "{}"}})->kind, Stop::Kind::kStale);
+  EXPECT_EQ(run({ConfirmJobUnchanged{}, CreatePod{"j-0-0", 0, 0}})->kind, Stop::Kind::kStale);
   EXPECT_TRUE(waits_for(Kind::kJob, "12"));
   transport_->script({.pieces = {job("another", "12")}});
   EXPECT_EQ(run({ConfirmJobUnchanged{}})->kind, Stop::Kind::kGone);
@@ -199,15 +229,15 @@ TEST_F(ExecuteTest, ConfirmPodAbsentAsksTheServerAndNotTheCache) {
 
 TEST_F(ExecuteTest, AStatusOfAnOldOrDeletedJobIsNotWritten) {
   transport_->script(failure(409, "Conflict"));
-  EXPECT_EQ(run({PatchStatus{}, CreatePod{"j-0-0", 0, "{}"}})->kind, Stop::Kind::kStale);
+  EXPECT_EQ(run({PatchStatus{}, CreatePod{"j-0-0", 0, 0}})->kind, Stop::Kind::kStale);
   transport_->script(failure(404, "NotFound"));
-  EXPECT_EQ(run({PatchStatus{}, CreatePod{"j-0-0", 0, "{}"}})->kind, Stop::Kind::kGone);
+  EXPECT_EQ(run({PatchStatus{}, CreatePod{"j-0-0", 0, 0}})->kind, Stop::Kind::kGone);
   EXPECT_EQ(requests().size(), 2u);
 }
 
 TEST_F(ExecuteTest, AnEventThatCannotBeWrittenDoesNotMatter) {
   transport_->script({.pieces = {object("11")}});
-  EXPECT_FALSE(run({EmitEvent{}, CreatePod{"j-0-0", 0, "{}"}}));
+  EXPECT_FALSE(run({EmitEvent{}, CreatePod{"j-0-0", 0, 0}}));
   EXPECT_EQ(done_, 2);
   transport_->script(failure(403, "Forbidden"));
   EXPECT_FALSE(events_->flush());
@@ -215,15 +245,44 @@ TEST_F(ExecuteTest, AnEventThatCannotBeWrittenDoesNotMatter) {
 
 TEST_F(ExecuteTest, PodsAreCreatedInGrowingBatchesAndARefusalEndsThem) {
   std::vector<Action> pods;
-  for (int i = 0; i < 20; ++i) pods.emplace_back(CreatePod{"j-0-" + std::to_string(i), i, "{}"});
-  for (int i = 0; i < 3; ++i) transport_->script({.pieces = {object(std::to_string(20 + i))}});
-  for (int i = 0; i < 20; ++i) transport_->script(failure(403, "Forbidden", "exceeded quota"));
+  for (int i = 0; i < 4096; ++i) pods.emplace_back(CreatePod{"j-0-" + std::to_string(i), 0, i});
+  for (int i = 0; i < 1100; ++i) transport_->script({.pieces = {object(std::to_string(1000 + i))}});
+  for (int i = 0; i < 4096; ++i) transport_->script(failure(403, "Forbidden", "exceeded quota"));
   const auto stop = run(pods);
   ASSERT_TRUE(stop);
   EXPECT_EQ(stop->kind, Stop::Kind::kFailed);
-  EXPECT_EQ(done_, 3);
-  EXPECT_EQ(requests().size(), 7u);  // 1, 2 and 4 at once
-  EXPECT_TRUE(waits_for(Kind::kPod, "22"));
+  EXPECT_EQ(done_, 1100);
+  EXPECT_LE(requests().size(), 1100u + kMostAtOnce) << "a quota is not asked for each pod that is left";
+  EXPECT_TRUE(waits_for(Kind::kPod, "2099"));
+}
+
+TEST_F(ExecuteTest, PodsAreDeletedInBatchesBeforeNewOnesAreCreated) {
+  std::vector<Action> pods;
+  for (int i = 0; i < 300; ++i) pods.emplace_back(DeletePod{"j-0-" + std::to_string(i), "object-uid", "", "old"});
+  pods.emplace_back(CreatePod{"j-1-0", 1, 0});
+  const auto transport = std::make_shared<ParallelTransport>();
+  const Executor executor{kube::Client(transport, std::chrono::seconds(30)), own_writes_, events_, Logger::silent()};
+  std::vector<size_t> done;
+  EXPECT_FALSE(executor.execute(
+      job_, pods, [&](const Action& action) { done.push_back(action.index()); }, stop_.get_token()));
+  ASSERT_EQ(done.size(), 301u);
+  EXPECT_EQ(done.back(), pods.back().index());
+  EXPECT_EQ(std::count(done.begin(), done.end(), pods.back().index()), 1);
+  EXPECT_GT(transport->most_at_once(), 1u) << "deletions are serial";
+  EXPECT_LE(transport->most_at_once(), kMostAtOnce);
+}
+
+TEST_F(ExecuteTest, AChangedPodEndsABatchOfDeletions) {
+  std::vector<Action> pods;
+  for (int i = 0; i < 100; ++i) pods.emplace_back(DeletePod{"j-0-" + std::to_string(i), "object-uid", "9", "old"});
+  transport_->script({.pieces = {object("11")}});
+  transport_->script(failure(409, "Conflict"));
+  for (int i = 0; i < 20; ++i) transport_->script({.pieces = {object("12")}});
+  const auto stop = run(pods);
+  ASSERT_TRUE(stop);
+  EXPECT_EQ(stop->kind, Stop::Kind::kStale);
+  EXPECT_LE(requests().size(), 4u) << "one deletion, two at once, and the look at the pod that changed";
+  EXPECT_EQ(Json::parse(transport_->requests()[1].body)["preconditions"]["resourceVersion"], "9");
 }
 
 TEST(EventBody, SaysWhatHappenedToWhom) {
