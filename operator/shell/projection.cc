@@ -154,7 +154,15 @@ kube::FieldFilter service_fields() {
           R"(metadata.labels.oarlock\.dev/job-name)"};
 }
 
-Result<Job> project_job(const Json& object) { return api::training_job_from_json(object); }
+Result<Job> project_job(const Json& object) {
+  Result<Job> job = api::training_job_from_json(object);
+  if (job && is_terminal(job->status.phase)) {
+    // No pod is created any more. An assignment would keep the text's memory.
+    std::string().swap(job->spec.pod_template);
+    std::string().swap(job->spec.trainer);
+  }
+  return job;
+}
 
 Result<CachedPod> project_pod(const Json& object) {
   const Json& metadata = member(object, "metadata");

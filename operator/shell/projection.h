@@ -58,6 +58,8 @@ kube::FieldFilter job_fields();
 kube::FieldFilter pod_fields();
 kube::FieldFilter service_fields();
 
+// A job that has ended (phase Complete or Failed) is kept without spec.template and spec.trainer, which nothing reads any
+// more: the cache holds thousands of such jobs.
 Result<Job> project_job(const nlohmann::json& object);
 Result<CachedPod> project_pod(const nlohmann::json& object);
 Result<CachedService> project_service(const nlohmann::json& object);
