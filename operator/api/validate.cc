@@ -59,6 +59,32 @@ void each(const Json& object, const char* key, const std::string& path, size_t m
   }
 }
 
+std::string size_text(int64_t bytes) {
+  if (bytes < 10 << 20) return fmt::format("{} KiB", (bytes + (1 << 10) - 1) >> 10);
+  return fmt::format("{} MiB", (bytes + (1 << 20) - 1) >> 20);
+}
+
+// The sizes of the pods that are made of the job. `annotations`: of the template, keys and values.
+void check_sizes(const Spec& spec, int64_t annotations, Found& found) {
+  const auto trainer = static_cast<int64_t>(spec.trainer.size());
+  const auto pod = trainer + static_cast<int64_t>(spec.pod_template.size());
+  if (trainer > 0) annotations += trainer + static_cast<int64_t>(std::string_view(kAnnotationConfig).size());
+  if (annotations > rules::kMaxAnnotationBytes) {
+    found.push_back({trainer > 0 ? "spec.trainer" : "spec.template.metadata.annotations",
+                     fmt::format("the annotations of each pod{} are {} bytes; the most is {}: move large parts into a "
+                                 "ConfigMap, a volume or the image",
+                                 trainer > 0 ? ", which hold spec.trainer," : "", annotations,
+                                 rules::kMaxAnnotationBytes)});
+  }
+  if (spec.nodes > rules::kMaxNodes || pod * spec.nodes <= rules::kMaxTotalBytes) return;
+  found.push_back({trainer > pod / 2 ? "spec.trainer" : "spec.template",
+                   fmt::format("{} nodes times {} of spec.template and spec.trainer are {}; the most is {}, because the "
+                               "API server stores a copy in each pod: move large parts into a ConfigMap, a volume or "
+                               "the image, or use fewer nodes",
+                               spec.nodes, size_text(pod), size_text(pod * spec.nodes),
+                               size_text(rules::kMaxTotalBytes))});
+}
+
 void check_template(const Spec& spec, Found& found) {
   const std::string path = "spec.template";
   if (spec.pod_template.empty()) {
@@ -70,17 +96,23 @@ void check_template(const Spec& spec, Found& found) {
     found.push_back({path, "is not JSON"});
     return;
   }
+  int64_t annotations = 0;
   if (const Json* metadata = member(pod, "metadata", Json::value_t::object, path, found)) {
     for (const char* key : {"labels", "annotations"}) {
       const Json* map = member(*metadata, key, Json::value_t::object, path + ".metadata", found);
       if (map == nullptr) continue;
       for (const auto& [name, value] : map->items()) {
-        if (value.is_string()) continue;
+        if (value.is_string()) {
+          if (std::string_view(key) == "annotations")
+            annotations += static_cast<int64_t>(name.size() + value.get_ref<const std::string&>().size());
+          continue;
+        }
         found.push_back({fmt::format("{}.metadata.{}", path, key),
                          fmt::format("'{}' is not a string; put its value in quotes", name)});
       }
     }
   }
+  check_sizes(spec, annotations, found);
   const std::string spec_path = path + ".spec";
   const Json* pod_spec = member(pod, "spec", Json::value_t::object, path, found);
   if (pod_spec == nullptr) {

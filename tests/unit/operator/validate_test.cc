@@ -225,6 +225,41 @@ TEST(Check, AcceptsWhatLooksAlike) {
       << "one process per node, no spec.trainer";
 }
 
+// What the schema cannot limit: the size that a job multiplies out to.
+TEST(Check, RejectsWhatIsTooLargeForItsNumberOfNodes) {
+  const auto problems = [](int nodes, size_t bytes) {
+    return api::check(JobBuilder().nodes(nodes).trainer(json{{"x", std::string(bytes, 'x')}}.dump()).build());
+  };
+  EXPECT_TRUE(problems(4096, 60 << 10).empty());
+  EXPECT_TRUE(problems(1024, 240 << 10).empty());
+  const auto found = problems(4096, 240 << 10);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].path, "spec.trainer");
+  EXPECT_THAT(found[0].message, HasSubstr("4096 nodes times 241 KiB of spec.template and spec.trainer are 961 MiB; the "
+                                          "most is 256 MiB"));
+  json pod = json::parse(kMinimalTemplate);
+  pod["spec"]["containers"][0]["args"] = {std::string(100 << 10, 'x')};
+  const auto large_template = api::check(JobBuilder().nodes(4096).pod_template(pod.dump()).build());
+  ASSERT_EQ(large_template.size(), 1U);
+  EXPECT_EQ(large_template[0].path, "spec.template");
+}
+
+// The API server accepts 262,144 bytes of annotations, keys included.
+TEST(Check, RejectsATrainerThatNoAnnotationHolds) {
+  json pod = json::parse(kMinimalTemplate);
+  pod["metadata"]["annotations"]["note"] = "12345";
+  const auto problems = [&](size_t trainer) {
+    const std::string text = json{{"x", std::string(trainer - 8, 'x')}}.dump();
+    return api::check(JobBuilder().pod_template(pod.dump()).trainer(text).build());
+  };
+  const size_t most = (256 << 10) - 9 - std::string_view(kAnnotationConfig).size();
+  EXPECT_TRUE(problems(most).empty());
+  const auto found = problems(most + 1);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].path, "spec.trainer");
+  EXPECT_THAT(found[0].message, HasSubstr("262145 bytes; the most is 262144"));
+}
+
 TEST(Check, NamesMustLeaveRoomForAttemptAndRank) {
   const auto problems = [](size_t length, int nodes) {
     return api::check(JobBuilder(std::string(length, 'a')).nodes(nodes).build());
