@@ -60,7 +60,7 @@ class Stage {
 std::string picture(JobWorld& world) {
   Json out;
   const Json status = world.status("j");
-  for (const char* key : {"phase", "attempt", "worldSize", "restarts", "nodes", "observedGeneration"})
+  for (const char* key : {"phase", "attempt", "worldSize", "restarts", "nodes", "finishedRanks", "observedGeneration"})
     out[key] = status.value(key, Json());
   out["nodes"].erase("scheduled");  // the real scheduler says PodScheduled=False in between, sooner or later
   for (const Json& condition : status.value("conditions", Json::array()))

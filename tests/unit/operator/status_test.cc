@@ -35,7 +35,9 @@ TEST(Status, EnterKeepsOneConditionTrueAndTimesHonest) {
 }
 
 TEST(Status, EnterLeavesConditionsOfOtherControllers) {
-  const api::Condition reviewed{.type = "Reviewed", .verbatim = R"({"status":"True","type":"Reviewed"})"};
+  api::Condition reviewed;
+  reviewed.type = "Reviewed";
+  reviewed.verbatim = R"({"status":"True","type":"Reviewed"})";
   api::Status status;
   enter(status, Phase::kPending, "A", "a", at_second(1));
   status.conditions.insert(status.conditions.begin(), reviewed);
