@@ -51,6 +51,8 @@ Result<bool> EvalLoop::run(int64_t step) {
   pass.batch_size = eval.batch_size > 0 ? eval.batch_size : parts_.config.batch.size;
   const Result<Evaluation> evaluation = run_pass(parts_, pass, step);
   if (!evaluation) return tl::make_unexpected(evaluation.error());
+  parts_.telemetry.enter(Phase::kOther);
+  if (evaluation->interrupted) return false;
   metrics_ = evaluation->metrics;
   if (const Result<void> written = write_eval_rows(eval.rows_file, evaluation->rows, parts_.group); !written)
     return tl::make_unexpected(written.error());

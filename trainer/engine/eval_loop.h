@@ -26,7 +26,8 @@ class EvalLoop final : public Stateful {
 
   // By all ranks: evaluates, with the averaged weights where the section "ema" says so, and draws the conclusions. True
   // when the model is the best so far and must be saved before the next step. kConfig: a metric that is watched is not
-  // among those that the task gives; kIoErr and the like: rows could not be written.
+  // among those that the task gives; kIoErr and the like: rows could not be written. False and no change of state when
+  // the ranks have agreed to stop (parts.stop) before the end of the evaluation.
   Result<bool> run(int64_t step);
 
   const Metrics& metrics() const { return metrics_; }  // of the last

@@ -31,8 +31,9 @@ struct Shard {
   RowCollector rows;
 };
 
-Shard evaluate_shard(const EvalPass& pass, torch::nn::Module& module, const RankGroup& group,
-                     const EvaluateOptions& options) {
+// Nothing: interrupted.
+std::optional<Shard> evaluate_shard(const EvalPass& pass, torch::nn::Module& module, const RankGroup& group,
+                                    const EvaluateOptions& options) {
   const at::NoGradGuard no_grad;
   const TrainingModeGuard evaluation_mode(module);
   LoaderOptions loading = options.loader;
@@ -40,12 +41,24 @@ Shard evaluate_shard(const EvalPass& pass, torch::nn::Module& module, const Rank
   Loader loader(*pass.data, evaluation_indices(pass.data->size(), pass.batch_size, group.rank(), group.world_size()),
                 loading);
   const auto feed = make_batch_feed([&] { return loader.next(); }, group.device(), options.feed);
+  std::optional<StopPace> pace;
+  if (options.stop != nullptr) pace.emplace(*options.stop);
+  // All ranks count the same rounds, so that they agree on a stop at the same one; in the last round a rank may have no
+  // batch. A rank that has received a signal leaves out its batches until then, so every pass ends with an agreement.
+  const int64_t batches = batch_count(pass.data->size(), pass.batch_size, false);
+  const int64_t rounds = (batches + group.world_size() - 1) / group.world_size();
   Shard out;
-  while (const std::optional<Batch> batch = feed->next()) {
-    EvalOutput given = pass.step(module, *batch);
-    given.sums[kCount] = static_cast<double>(batch->size());
-    out.sums.push_back(std::move(given.sums));
-    out.rows.add(batch->ids, given.rows);
+  for (int64_t round = 0; round < rounds; ++round) {
+    const bool leave_out = pace && options.stop->requested();
+    const std::optional<Batch> batch = leave_out ? std::nullopt : feed->next();
+    if (batch) {
+      EvalOutput given = pass.step(module, *batch);
+      given.sums[kCount] = static_cast<double>(batch->size());
+      out.sums.push_back(std::move(given.sums));
+      out.rows.add(batch->ids, given.rows);
+    }
+    const bool last = round + 1 == rounds;
+    if (pace && (last ? options.stop->agree() : pace->after_unit())) return std::nullopt;
   }
   return out;
 }
@@ -127,7 +140,9 @@ EvalPass evaluation_of(Task& task) {
 
 Result<Evaluation> evaluate(const EvalPass& pass, torch::nn::Module& module, const RankGroup& group,
                             const EvaluateOptions& options, int64_t steps) {
-  const Shard shard = evaluate_shard(pass, module, group, options);
+  const std::optional<Shard> complete = evaluate_shard(pass, module, group, options);
+  if (!complete) return Evaluation{.metrics = {}, .rows = {}, .interrupted = true};
+  const Shard& shard = *complete;
   const Contents contents = agree_on_contents(shard, group);
   if (!shard.sums.empty() && shard.rows.layout() != contents.rows)
     throw std::runtime_error("the task's eval_step gave different rows on different ranks");

@@ -4,6 +4,7 @@
 #include "trainer/data/loader.h"
 #include "trainer/device/batch_feed.h"
 #include "trainer/distributed/process_group.h"
+#include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task.h"
 
 namespace oarlock {
@@ -11,6 +12,7 @@ namespace oarlock {
 struct EvaluateOptions {
   LoaderOptions loader;  // batch_size is the pass's
   BatchFeedOptions feed;
+  StopAgreement* stop = nullptr;  // checked between batches; null: nothing interrupts the pass
 };
 
 // The evaluation of a task, as a pass. The task must outlive it.
@@ -18,7 +20,8 @@ EvalPass evaluation_of(Task& task);
 
 struct Evaluation {
   Metrics metrics;
-  EvalRows rows;  // on rank 0; empty where the task gives none
+  EvalRows rows;             // on rank 0; empty where the task gives none
+  bool interrupted = false;  // the ranks have agreed to stop: there is no result, and pass.finish was not called
 };
 
 // Called by all ranks. The data are cut into the same batches for every world size, batch b goes to rank b mod world

@@ -15,19 +15,33 @@ bool due(const EvalPass& pass, int64_t step) {
 
 }  // namespace
 
+bool PassLoop::has_state() const {
+  return std::any_of(passes_.begin(), passes_.end(), [](const EvalPass& pass) { return due(pass, pass.every_steps); });
+}
+
+bool PassLoop::due_after_step(int64_t step) const {
+  return step > 0 && last_step_ != step &&
+         std::any_of(passes_.begin(), passes_.end(), [&](const EvalPass& pass) { return due(pass, step); });
+}
+
+Result<void> PassLoop::restored(const nlohmann::json& values) {
+  last_step_ = values.value("step", last_step_);
+  return {};
+}
+
 Result<void> PassLoop::run_due(int64_t step) {
   for (const EvalPass& pass : passes_) {
     if (!due(pass, step)) continue;
-    if (const Result<void> done = run(pass, step); !done) return done;
+    if (const Result<void> done = run(pass, step); !done || parts_.stop.agreed()) return done;
   }
-  ran_at_ = step;
+  last_step_ = ran_at_ = step;
   return {};
 }
 
 Result<void> PassLoop::run_all(int64_t step) {
   for (const EvalPass& pass : passes_) {
     if (!of_current_weights(pass) || (ran_at_ == step && due(pass, step))) continue;
-    if (const Result<void> done = run(pass, step); !done) return done;
+    if (const Result<void> done = run(pass, step); !done || parts_.stop.agreed()) return done;
   }
   return {};
 }
@@ -38,7 +52,7 @@ Result<void> PassLoop::run_with_best_weights(int64_t step) {
   if (!best_step) return tl::make_unexpected(best_step.error());
   for (const EvalPass& pass : passes_) {
     if (of_current_weights(pass)) continue;
-    if (const Result<void> done = run(pass, *best_step); !done) return done;
+    if (const Result<void> done = run(pass, *best_step); !done || parts_.stop.agreed()) return done;
   }
   return {};
 }
@@ -57,8 +71,8 @@ Result<int64_t> PassLoop::take_best_weights(int64_t step) {
 Result<void> PassLoop::run(const EvalPass& pass, int64_t step) {
   const Result<Evaluation> evaluation = run_pass(parts_, pass, step);
   if (!evaluation) return tl::make_unexpected(evaluation.error());
-  parts_.telemetry.pass_done(pass.name, evaluation->metrics);
   parts_.telemetry.enter(Phase::kOther);
+  if (!evaluation->interrupted) parts_.telemetry.pass_done(pass.name, evaluation->metrics);
   return {};
 }
 

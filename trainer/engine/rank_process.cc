@@ -80,7 +80,7 @@ Result<TrainSummary> RankProcess::train() {
                            .and_then([&] { return open_checkpoints(); });
   if (!ready) return tl::make_unexpected(ready.error());
   Result<TrainLoop> loop = TrainLoop::create(
-      {config_, plan_, group_, *task_, *model_, *step_, checkpointer_.get(), *telemetry_, stop_, clock_});
+      {config_, plan_, group_, *task_, *model_, *step_, checkpointer_.get(), *telemetry_, *stops_, clock_});
   if (!loop) return tl::make_unexpected(loop.error());
   loop_.emplace(std::move(*loop));
   log_plan();
@@ -155,6 +155,7 @@ Result<void> RankProcess::meet_ranks() {
   group_ = std::move(connection->group);
   watch_ = std::move(connection->watch);
   collectives_ = std::move(connection->collectives);
+  stops_.emplace(stop_, group_, clock_);
   if (environment_.world_size == 1) return {};
   const double seconds = std::chrono::duration<double>(clock_.steady() - begin).count();
   telemetry_->rendezvous_done(seconds);
@@ -172,8 +173,8 @@ LastWord RankProcess::explain(const std::exception_ptr& exception) const {
 Result<void> RankProcess::build() {
   telemetry_->enter(Phase::kRestore);
   const Result<void> prepared =
-      prepare_data(*task_, group_, environment_.local_rank, telemetry_->logger()).and_then([&] {
-        return task_->prepare();
+      prepare_data(*task_, group_, environment_.local_rank, *stops_, telemetry_->logger()).and_then([&] {
+        return open_data(*task_, group_, *stops_);
       });
   if (!prepared) return prepared;
   seed_model(config_.seed);
@@ -231,7 +232,8 @@ Result<void> RankProcess::open_checkpoints() {
 }
 
 std::string RankProcess::reason_for(const Error& error) const {
-  if (error.code == ExitCode::kTempFail && !model_) return stop_.raised() ? "Interrupted" : "RendezvousTimeout";
+  const bool interrupted = stop_.raised() || (stops_ && stops_->agreed());
+  if (error.code == ExitCode::kTempFail && !model_) return interrupted ? "Interrupted" : "RendezvousTimeout";
   if (error.code == ExitCode::kTempFail) return "Replaced";  // the checkpoints' fence
   if (loop_ && loop_->diverged()) return "ParametersDiverged";
   if (loop_ && !loop_->nonfinite().empty()) return loop_->nonfinite();

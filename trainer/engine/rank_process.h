@@ -74,6 +74,7 @@ class RankProcess {
   std::unique_ptr<Telemetry> telemetry_;
   c10::intrusive_ptr<c10d::Store> store_;
   RankGroup group_;
+  std::optional<StopAgreement> stops_;            // once the ranks are connected
   std::unique_ptr<PeerWatch> watch_;              // null in a world of one
   std::unique_ptr<CollectiveWatch> collectives_;  // of NCCL, else null
   std::unique_ptr<DistributedModel> model_;

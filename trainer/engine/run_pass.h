@@ -6,8 +6,8 @@
 
 namespace oarlock {
 
-// Called by all ranks: evaluates, with the averaged weights where the section "ema" says so. Fails and throws as
-// evaluate().
+// Called by all ranks: evaluates, with the averaged weights where the section "ema" says so. A stop interrupts it
+// between batches. Fails and throws as evaluate().
 Result<Evaluation> run_pass(const TrainParts& parts, const EvalPass& pass, int64_t step);
 
 }  // namespace oarlock

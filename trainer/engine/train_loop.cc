@@ -51,7 +51,7 @@ Result<TrainLoop> TrainLoop::create(const TrainParts& parts) {
 TrainLoop::TrainLoop(const TrainParts& parts, DistributedSampler sampler)
     : parts_(parts),
       sampler_(sampler),
-      stop_(parts.stop, parts.group),
+      pace_(parts.stop),
       evals_(parts),
       report_(parts.config.report, parts.config.checkpoint.dir, parts.group, parts.telemetry, parts.clock),
       passes_(parts) {}
@@ -59,17 +59,14 @@ TrainLoop::TrainLoop(const TrainParts& parts, DistributedSampler sampler)
 Result<TrainSummary> TrainLoop::run() {
   if (const Result<void> restored = restore(); !restored) return tl::make_unexpected(restored.error());
   summary_.was_complete = finished();
-  if (evals_.due_after_step(position_.step)) {  // the run ended between this step and its evaluation
-    const Result<bool> best = evaluate();
-    if (!best) return tl::make_unexpected(best.error());
-    if (const Result<void> saved = *best ? save(SaveUntil::kBegun) : Result<void>(); !saved)
-      return tl::make_unexpected(saved.error());
-  }
+  if (const Result<void> done = catch_up(); !done) return tl::make_unexpected(done.error());
   while (!finished() && !summary_.interrupted) {
     Result<void> done = train_epoch();
     if (done && !summary_.interrupted) done = end_epoch();
     if (!done) return tl::make_unexpected(done.error());
   }
+  if (const Result<void> done = summary_.interrupted ? Result<void>() : complete(); !done)
+    return tl::make_unexpected(done.error());
   if (const Result<void> done = finish(); !done) return tl::make_unexpected(done.error());
   return summary_;
 }
@@ -78,6 +75,7 @@ Result<void> TrainLoop::restore() {
   stateful_ = parts_.step.stateful();
   for (Stateful* part : evals_.stateful()) stateful_.push_back(part);
   if (report_.wanted()) stateful_.push_back(&report_);
+  if (passes_.has_state()) stateful_.push_back(&passes_);
   if (parts_.checkpointer != nullptr) {
     const Result<std::optional<Position>> restored = parts_.checkpointer->restore(parts_.model, stateful_);
     if (!restored) return tl::make_unexpected(restored.error());
@@ -87,6 +85,21 @@ Result<void> TrainLoop::restore() {
   parts_.telemetry.begin(position_.step, summary_.target_steps, position_.epoch, parts_.config.epochs.value_or(0));
   parts_.telemetry.enter(Phase::kOther);
   return {};
+}
+
+// What an earlier process owes the last step: it was stopped between the step and its evaluation or passes, or in them.
+Result<void> TrainLoop::catch_up() {
+  bool best = false;
+  if (evals_.due_after_step(position_.step)) {
+    const Result<bool> evaluated = evaluate();
+    if (!evaluated) return tl::make_unexpected(evaluated.error());
+    best = *evaluated;
+  }
+  if (!parts_.stop.agreed() && passes_.due_after_step(position_.step)) {
+    if (const Result<void> passed = passes_.run_due(position_.step); !passed) return passed;
+  }
+  if (parts_.stop.agreed()) return stop();
+  return best ? save(SaveUntil::kBegun) : Result<void>();
 }
 
 Result<void> TrainLoop::train_epoch() {
@@ -153,16 +166,16 @@ void TrainLoop::step_done(int64_t samples, SteadyTime begin, StepReport report) 
   position_.step += 1;
   position_.epoch_samples += global_samples;
   report_.trained(parts_.step.loss(), samples, learning_rate);
-  step_seconds_ = std::chrono::duration<double>(parts_.clock.steady() - begin).count();
+  const double seconds = std::chrono::duration<double>(parts_.clock.steady() - begin).count();
   summary_.samples += global_samples;
-  summary_.train_seconds += step_seconds_;
+  summary_.train_seconds += seconds;
   const GradientTraffic traffic = parts_.model.traffic();
   parts_.telemetry.gradients_reduced(traffic.buckets, traffic.bytes);
   report.step = position_.step;
   report.epoch = position_.epoch;
   report.local_samples = samples;
   report.global_samples = global_samples;
-  report.seconds = step_seconds_;
+  report.seconds = seconds;
   report.learning_rate = learning_rate;
   report.collective_sequence = parts_.group.sequence();
   report.flops = parts_.step.flops_per_sample() * static_cast<double>(samples);
@@ -179,14 +192,16 @@ Result<void> TrainLoop::after_step() {
     if (const Result<void> equal = check_parameters(); !equal) return equal;
   }
   const bool save_failed = parts_.checkpointer != nullptr && parts_.checkpointer->poll(position_.step);
-  if (stop_.reached(position_.step, step_seconds_, save_failed)) return stop();
+  if (pace_.after_unit(save_failed)) return stop();
   bool best = false;
   if (evals_.due_after_step(position_.step)) {
     const Result<bool> evaluated = evaluate();
     if (!evaluated) return tl::make_unexpected(evaluated.error());
+    if (parts_.stop.agreed()) return stop();
     best = *evaluated;
   }
   if (const Result<void> passed = passes_.run_due(position_.step); !passed) return passed;
+  if (parts_.stop.agreed()) return stop();
   const int64_t every = parts_.config.checkpoint.every_steps;
   if (best || (every > 0 && position_.step % every == 0)) return save(SaveUntil::kBegun);
   return {};
@@ -227,6 +242,7 @@ Result<void> TrainLoop::end_epoch() {
   if (evals_.due_after_epoch(epochs_done, position_.step)) {
     const Result<bool> evaluated = evaluate();
     if (!evaluated) return tl::make_unexpected(evaluated.error());
+    if (parts_.stop.agreed()) return stop();  // the position stays before the end of the epoch
     best = *evaluated;
   }
   position_ = {position_.step, epochs_done, 0};
@@ -235,15 +251,22 @@ Result<void> TrainLoop::end_epoch() {
   return {};
 }
 
-Result<void> TrainLoop::finish() {
-  if (!summary_.interrupted) {
-    if (!evals_.ran_at(position_.step)) {
-      if (const Result<bool> evaluated = evaluate(); !evaluated) return tl::make_unexpected(evaluated.error());
-    }
-    if (const Result<void> passed = passes_.run_all(position_.step); !passed) return passed;
-    if (const Result<void> saved = save(SaveUntil::kOnDisk); !saved) return saved;
-    if (const Result<void> passed = passes_.run_with_best_weights(position_.step); !passed) return passed;
+// The last evaluation, the passes, and the checkpoint of the complete run. A stop saves what is not saved yet; a new
+// start then repeats the evaluation and the passes.
+Result<void> TrainLoop::complete() {
+  if (!evals_.ran_at(position_.step)) {
+    if (const Result<bool> evaluated = evaluate(); !evaluated) return tl::make_unexpected(evaluated.error());
+    if (parts_.stop.agreed()) return stop();
   }
+  if (const Result<void> passed = passes_.run_all(position_.step); !passed) return passed;
+  if (parts_.stop.agreed()) return stop();
+  if (const Result<void> saved = save(SaveUntil::kOnDisk); !saved) return saved;
+  if (const Result<void> passed = passes_.run_with_best_weights(position_.step); !passed) return passed;
+  summary_.interrupted = parts_.stop.agreed();  // the model may have the best weights now: there is nothing to save
+  return {};
+}
+
+Result<void> TrainLoop::finish() {
   summary_.position = position_;
   summary_.metrics = evals_.metrics();
   if (evals_.stopped() && !length_reached()) summary_.stopped_early = evals_.stop_reason();
@@ -285,11 +308,11 @@ Result<void> TrainLoop::stop() {
   return {};
 }
 
-// True when the model is the best so far.
+// True when the model is the best so far. A stop may have interrupted it (parts_.stop).
 Result<bool> TrainLoop::evaluate() {
   if (const Result<void> finite = look(); !finite) return tl::make_unexpected(finite.error());
   const Result<bool> best = evals_.run(position_.step);
-  if (best) report_.evaluated(position_.step, epochs_done(), evals_.metrics());
+  if (best && !parts_.stop.agreed()) report_.evaluated(position_.step, epochs_done(), evals_.metrics());
   return best;
 }
 

@@ -12,7 +12,6 @@
 #include "trainer/engine/eval_loop.h"
 #include "trainer/engine/pass_loop.h"
 #include "trainer/engine/run_report.h"
-#include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/train_parts.h"
 #include "trainer/optim/schedule.h"
 
@@ -51,6 +50,7 @@ class TrainLoop {
   TrainLoop(const TrainParts& parts, DistributedSampler sampler);
 
   Result<void> restore();
+  Result<void> catch_up();
   Result<void> train_epoch();
   void begin_epoch();
   bool train_step(BatchFeed& feed);
@@ -61,6 +61,7 @@ class TrainLoop {
   Result<void> look();
   void tell_device_memory();
   Result<void> end_epoch();
+  Result<void> complete();
   Result<void> finish();
   Result<void> save(SaveUntil until);
   Result<void> stop();
@@ -76,14 +77,13 @@ class TrainLoop {
 
   TrainParts parts_;
   DistributedSampler sampler_;
-  StopAgreement stop_;
+  StopPace pace_;
   EvalLoop evals_;
   RunReport report_;
   PassLoop passes_;
   std::unique_ptr<Loader> loader_;
   std::vector<Stateful*> stateful_;  // what a checkpoint holds besides the model
   Position position_;
-  double step_seconds_ = 0;  // of the last step
   int64_t looked_at_step_ = -1;
   int64_t skipped_seen_ = 0;
   bool diverged_ = false;

@@ -6,9 +6,9 @@
 #include "trainer/config/config.h"
 #include "trainer/distributed/distributed_model.h"
 #include "trainer/engine/checkpointer.h"
+#include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task.h"
 #include "trainer/engine/train_step.h"
-#include "trainer/process/signals.h"
 #include "trainer/telemetry/telemetry.h"
 
 namespace oarlock {
@@ -23,7 +23,7 @@ struct TrainParts {
   TrainStep& step;
   Checkpointer* checkpointer;  // null: no checkpoints
   Telemetry& telemetry;
-  const StopFlag& stop;
+  StopAgreement& stop;
   const Clock& clock;
 };
 

@@ -27,6 +27,7 @@ namespace {
 
 constexpr int64_t kFeatures = 8;
 constexpr int64_t kClasses = 3;
+constexpr std::chrono::milliseconds kSlowBatch(500);
 
 struct Fault {
   std::string kind;
@@ -43,6 +44,13 @@ struct Fault {
     if (!here(wanted)) return;
     std::fprintf(stderr, "the fault '%s' begins\n", wanted.c_str());
     for (;;) ::pause();
+  }
+
+  // Reports it on stderr and takes this long, on every rank.
+  void slow_if(const std::string& wanted, std::chrono::milliseconds duration) const {
+    if (kind != wanted) return;
+    std::fprintf(stderr, "the fault '%s' begins\n", wanted.c_str());
+    std::this_thread::sleep_for(duration);
   }
 };
 
@@ -128,6 +136,7 @@ class TinyTask final : public Task {
 
   Result<void> prepare_data(const Logger& /*log*/) override {
     if (fault_.here("prepare_data")) return fail(ExitCode::kNoInput, "the fault 'prepare_data': no such file");
+    fault_.slow_if("long_prepare_data", std::chrono::seconds(50));
     if (fault_.here("slow_prepare_data")) std::this_thread::sleep_for(std::chrono::seconds(3));
     if (!prepared_file_.empty()) std::ofstream(prepared_file_, std::ios::app) << std::getenv("RANK") << "\n";
     return {};
@@ -135,6 +144,7 @@ class TinyTask final : public Task {
 
   Result<void> prepare() override {
     if (fault_.here("prepare")) return fail(ExitCode::kNoInput, "the fault 'prepare': a file is missing");
+    fault_.slow_if("long_prepare", std::chrono::seconds(50));
     train_ = std::make_unique<RandomData>(samples_, 1, [this](int64_t batch) {
       if (batch == fault_.step) fault_.stall_if("stall_data");
     });
@@ -166,6 +176,7 @@ class TinyTask final : public Task {
 
   EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {
     fault_.stall_if("stall_eval");
+    fault_.slow_if("slow_eval", kSlowBatch);
     const at::Tensor logits = dynamic_cast<TinyNet&>(model).forward(batch["features"]);
     const at::Tensor loss = torch::nn::functional::cross_entropy(logits, batch["labels"]);
     EvalOutput out;
@@ -203,14 +214,15 @@ class TinyTask final : public Task {
  private:
   void describe_fault(Fields& fault) {
     fault.field("kind", fault_.kind,
-                "throw, nan, shape, prepare, prepare_data, stall_data, stall_eval, diverge, slow or "
-                "slow_prepare_data");
+                "throw, nan, shape, prepare, prepare_data, stall_data, stall_eval, diverge, slow, slow_prepare_data, "
+                "or, on every rank, long_prepare_data, long_prepare, slow_eval or slow_pass");
     fault.field("rank", fault_.rank, at_least(0), "of the rank that fails");
     fault.field("step", fault_.step, at_least(0), "of this process, from 0");
   }
 
   EvalOutput pass_step(torch::nn::Module& model, const Batch& batch) {
     const double weight = model.parameters().front().abs().sum().item<double>();
+    fault_.slow_if("slow_pass", kSlowBatch);
     EvalOutput out = eval_step(model, batch);
     out.sums["weight"] = weight * static_cast<double>(batch.size());
     out.rows = {{"target", batch["labels"]}};

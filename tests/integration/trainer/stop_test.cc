@@ -1,0 +1,194 @@
+// SIGTERM in every long phase of a run besides training itself: all ranks end within seconds with exit code 75, no step
+// is lost, and a new start repeats what was interrupted and ends with the same bits.
+#include "trainer/engine/stop_agreement.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "tests/integration/trainer/run_support.h"
+
+namespace oarlock {
+namespace {
+
+using test::bits_of;
+using test::content;
+using test::eventually;
+using test::lines;
+using test::run_ranks;
+using test::seconds_of;
+using test::TemporaryFolder;
+using test::TrainerRanks;
+using test::undisturbed;
+using testing::Each;
+using testing::HasSubstr;
+
+// The grace period of a pod is 30 s by default; the machine of the tests is busy.
+constexpr double kGraceSeconds = 15;
+
+struct Interruption {
+  std::string name;
+  std::string fault;   // that makes the phase longer than the grace period
+  std::string config;  // 16 steps per epoch
+  int64_t saved_step = 0;
+};
+
+// Each takes 101 batches: 50 s on one rank, 25 s on two.
+const Interruption kInterruptions[] = {
+    {.name = "evaluation after a step",
+     .fault = "slow_eval",
+     .config = "steps: 25\neval: {every_epochs: 0, every_steps: 20, batch_size: 1}\n",
+     .saved_step = 20},
+    {.name = "evaluation after an epoch",
+     .fault = "slow_eval",
+     .config = "epochs: 3\neval: {batch_size: 1}\nschedule: {name: plateau, plateau: {patience: 0}}\n",
+     .saved_step = 16},
+    {.name = "last evaluation",
+     .fault = "slow_eval",
+     .config = "steps: 25\neval: {every_epochs: 0, batch_size: 1}\nema: {enabled: true}\n",
+     .saved_step = 25},
+    {.name = "pass after a step",
+     .fault = "slow_pass",
+     .config = "steps: 25\neval: {every_epochs: 0}\ndata: {eval_samples: 301, pass_file: FILE, pass_every: 20}\n",
+     .saved_step = 20},
+    {.name = "pass where the run ends",
+     .fault = "slow_pass",
+     .config = "steps: 25\neval: {every_epochs: 0}\ndata: {eval_samples: 301, pass_file: FILE}\n",
+     .saved_step = 25},
+    {.name = "pass of the best weights",
+     .fault = "slow_pass",
+     .config = "steps: 25\neval: {every_epochs: 0, every_steps: 5}\noptimizer: {name: sgd, lr: 30}\n"
+               "data: {eval_samples: 301, pass_file: FILE, pass_best: true}\n",
+     .saved_step = 25},
+};
+
+std::string with_file(std::string config, const TemporaryFolder& folder) {
+  if (const size_t at = config.find("FILE"); at != std::string::npos)
+    config.replace(at, 4, (folder.path() / "passes").string());
+  return "task: tiny\nbatch: {size: 16, per: global}\ncheckpoint: {every_epochs: 0}\n" + config;
+}
+
+bool wait_for_fault(TrainerRanks& ranks, const std::string& fault) {
+  return eventually([&] { return ranks.rank(0).err().find("the fault '" + fault + "' begins") != std::string::npos; });
+}
+
+class Stop : public testing::TestWithParam<int> {};
+
+TEST_P(Stop, SigtermInEvaluationsAndPassesLosesNoStep) {
+  const int world_size = GetParam();
+  for (const Interruption& interruption : kInterruptions) {
+    SCOPED_TRACE(interruption.name);
+    const TemporaryFolder whole;
+    const TemporaryFolder parts;
+    const std::string expected = undisturbed(world_size, with_file(interruption.config, whole), whole.path());
+    const std::string config = with_file(interruption.config, parts);
+    const std::vector<std::string> arguments = {"--checkpoint-dir", parts.path().string()};
+    {
+      TrainerRanks ranks(world_size, {.config = config + "model: {fault: {kind: " + interruption.fault + "}}\n",
+                                      .arguments = arguments,
+                                      .environment = {},
+                                      .folder = {}});
+      ASSERT_TRUE(wait_for_fault(ranks, interruption.fault));
+      const double seconds = seconds_of([&] {
+        ranks.rank(world_size - 1).signal(SIGTERM);
+        EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kTempFail)));
+      });
+      EXPECT_LT(seconds, kGraceSeconds);
+      for (int rank = 0; rank < world_size; ++rank) {
+        const TerminationMessage last = ranks.last_word(rank);
+        EXPECT_EQ(last.reason, "Interrupted");
+        EXPECT_EQ(last.step, interruption.saved_step);
+        EXPECT_EQ(last.checkpoint_step, interruption.saved_step);
+      }
+      EXPECT_EQ(find_latest_checkpoint(parts.path())->step, interruption.saved_step);
+    }
+    TrainerRanks resumed(world_size, {.config = config, .arguments = arguments, .environment = {}, .folder = {}});
+    EXPECT_THAT(resumed.wait(), Each(0)) << resumed.rank(0).err();
+    EXPECT_EQ(resumed.log_line(0, "resuming from a checkpoint")["resumed_from_step"], interruption.saved_step);
+    EXPECT_EQ(bits_of(*find_latest_checkpoint(parts.path())->folder), expected);
+    EXPECT_EQ(content(parts.path() / "passes"), content(whole.path() / "passes"));
+  }
+}
+
+TEST_P(Stop, SigtermWhileTheDataArePreparedEndsTheRun) {
+  const int world_size = GetParam();
+  for (const std::string fault : {"long_prepare_data", "long_prepare"}) {
+    TrainerRanks ranks(world_size, {.config = "task: tiny\nsteps: 1\nmodel: {fault: {kind: " + fault + "}}\n",
+                                    .arguments = {},
+                                    .environment = {},
+                                    .folder = {}});
+    ASSERT_TRUE(wait_for_fault(ranks, fault));
+    const double seconds = seconds_of([&] {
+      ranks.rank(world_size - 1).signal(SIGTERM);
+      EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kTempFail)));
+    });
+    EXPECT_LT(seconds, kGraceSeconds) << fault;
+    for (int rank = 0; rank < world_size; ++rank) {
+      EXPECT_EQ(ranks.last_word(rank).reason, "Interrupted");
+      EXPECT_THAT(ranks.last_word(rank).message, HasSubstr("while the data were prepared"));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Stop, testing::Values(1, 2));
+
+// A clock that moves only while somebody waits for the device, which an agreement does: the host's own work takes no
+// time, as where it only enqueues steps.
+class DeviceClock final : public Clock {
+ public:
+  SystemTime now() const override { return {}; }
+  SteadyTime steady() const override {
+    now_ += std::chrono::duration_cast<SteadyTime::duration>(enqueued_);
+    enqueued_ = {};
+    return now_;
+  }
+  void enqueue(std::chrono::duration<double> work) { enqueued_ += work; }
+
+ private:
+  mutable SteadyTime now_;
+  mutable std::chrono::duration<double> enqueued_{};
+};
+
+// Units of work that the signal of one rank is late by.
+int64_t delay_of_stop(const RankGroup& group, std::chrono::duration<double> unit) {
+  StopFlag flag;
+  DeviceClock clock;
+  StopAgreement agreement(flag, group, clock);
+  StopPace pace(agreement);
+  constexpr int64_t kSignalAt = 500;
+  for (int64_t i = 0;; ++i) {
+    clock.enqueue(unit);
+    if (i == kSignalAt && group.rank() == 1) flag.raise(SIGTERM);
+    if (pace.after_unit()) return i - kSignalAt;
+  }
+}
+
+TEST(StopPace, StopsWithinASecondOfTheDevicesTime) {
+  run_ranks(2, [](const RankGroup& group) {
+    EXPECT_LE(delay_of_stop(group, std::chrono::milliseconds(200)), 2);
+    EXPECT_LE(delay_of_stop(group, std::chrono::seconds(5)), 1);
+    const int64_t quick = delay_of_stop(group, std::chrono::milliseconds(10));
+    EXPECT_GT(quick, 2) << "an agreement after every step costs time";
+    EXPECT_LE(quick, 50);
+    EXPECT_LE(delay_of_stop(group, std::chrono::microseconds(1)), 200);
+  });
+}
+
+TEST(StopPace, AnotherReasonOfOneRankStopsAll) {
+  run_ranks(3, [](const RankGroup& group) {
+    const StopFlag flag;
+    const RealClock clock;
+    StopAgreement agreement(flag, group, clock);
+    StopPace pace(agreement);
+    EXPECT_FALSE(pace.after_unit());
+    EXPECT_FALSE(agreement.agreed());
+    EXPECT_TRUE(pace.after_unit(/*wish=*/group.rank() == 2));
+    EXPECT_TRUE(agreement.agreed());
+    EXPECT_FALSE(agreement.requested());
+  });
+}
+
+}  // namespace
+}  // namespace oarlock
