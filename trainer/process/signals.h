@@ -7,8 +7,11 @@ namespace oarlock {
 
 class StopFlag {
  public:
-  // Async-signal-safe.
-  void raise(int signal_number) { signal_.store(signal_number, std::memory_order_relaxed); }
+  // Async-signal-safe. Only the first call counts.
+  void raise(int signal_number) {
+    int none = 0;
+    signal_.compare_exchange_strong(none, signal_number, std::memory_order_relaxed);
+  }
 
   bool raised() const { return signal_number() != 0; }
   int signal_number() const { return signal_.load(std::memory_order_relaxed); }

@@ -1,0 +1,32 @@
+// The flag that SIGTERM and SIGINT raise.
+#include "trainer/process/signals.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace oarlock {
+namespace {
+
+TEST(StopFlag, KeepsTheFirstSignal) {
+  StopFlag flag;
+  EXPECT_FALSE(flag.raised());
+  flag.raise(SIGTERM);
+  flag.raise(SIGINT);
+  EXPECT_TRUE(flag.raised());
+  EXPECT_EQ(flag.signal_number(), SIGTERM);
+}
+
+TEST(Signals, RaiseTheFlagAndDoNotEndTheProcess) {
+  static StopFlag flag;  // the handlers keep a pointer to it
+  raise_on_termination_signals(flag);
+  ASSERT_EQ(std::raise(SIGPIPE), 0);
+  EXPECT_FALSE(flag.raised());
+  ASSERT_EQ(std::raise(SIGINT), 0);
+  EXPECT_EQ(flag.signal_number(), SIGINT);
+  ASSERT_EQ(std::raise(SIGTERM), 0);
+  EXPECT_EQ(flag.signal_number(), SIGINT);
+}
+
+}  // namespace
+}  // namespace oarlock
