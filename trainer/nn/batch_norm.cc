@@ -1,9 +1,11 @@
 #include "trainer/nn/batch_norm.h"
 
 #include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "trainer/nn/synchronized_batch_norm.h"
 
@@ -48,7 +50,7 @@ double BatchNorm::average_factor() {
   return options_.momentum ? *options_.momentum : 1.0 / static_cast<double>(num_batches_tracked.item<int64_t>());
 }
 
-at::Tensor BatchNorm::forward(const at::Tensor& input) {
+at::Tensor BatchNorm::forward_repeated(const at::Tensor& input, int64_t repeats) {
   TORCH_CHECK_VALUE(input.dim() >= fewest_dimensions_ && input.dim() <= most_dimensions_, name(), ": expected ",
                     fewest_dimensions_, "D", most_dimensions_ > fewest_dimensions_ ? " or 3D" : "", " input (got ",
                     input.dim(), "D input)");
@@ -60,13 +62,31 @@ at::Tensor BatchNorm::forward(const at::Tensor& input) {
                           at::globalContext().userEnabledCuDNN());
   }
   if (exchange_) {
-    return synchronized_batch_norm(input, weight, bias, {running_mean, running_var, average_factor()}, options_.eps,
-                                   exchange_);
+    return synchronized_batch_norm(input, weight, bias, {running_mean, running_var, average_factor(), repeats},
+                                   options_.eps, exchange_);
   }
   TORCH_CHECK_VALUE(input.numel() / features_ > 1, name(),
                     ": expected more than 1 value per channel when training, got input of size ", input.sizes());
+  if (repeats > 1 && running_mean.defined()) return normalize_repeated(input, repeats);
   return at::batch_norm(input, weight, bias, running_mean, running_var, true, average_factor(), options_.eps,
                         at::globalContext().userEnabledCuDNN());
+}
+
+// The kernel corrects the variance of n values by n / (n - 1); of n * repeats values it is another factor. With a
+// momentum of 1 it gives the batch's own statistics, which are then averaged here.
+at::Tensor BatchNorm::normalize_repeated(const at::Tensor& input, int64_t repeats) {
+  const at::Tensor mean = at::zeros_like(running_mean);
+  const at::Tensor var = at::zeros_like(running_var);
+  at::Tensor out = at::batch_norm(input, weight, bias, mean, var, true, 1.0, options_.eps,
+                                  at::globalContext().userEnabledCuDNN());
+  const at::NoGradGuard no_grad;
+  const auto values = static_cast<double>(input.numel() / features_);
+  const double all = values * static_cast<double>(repeats);
+  const double correction = (values - 1) / values * (all / (all - 1));
+  const double factor = average_factor();
+  running_mean.mul_(1 - factor).add_(mean, factor);
+  running_var.mul_(1 - factor).add_(var, factor * correction);
+  return out;
 }
 
 }  // namespace oarlock

@@ -25,7 +25,11 @@ class BatchNorm : public torch::nn::Module {
  public:
   // Input [n, features, ...], of the input's type; statistics are float at least. Throws c10::Error for another number
   // of dimensions, and in training where a channel has a single value.
-  at::Tensor forward(const at::Tensor& input);
+  at::Tensor forward(const at::Tensor& input) { return forward_repeated(input, 1); }
+
+  // As forward() of the input repeated so many times along dimension 0, but without the copies: gives the output of one
+  // of them. Only the unbiased variance that the running statistics take depends on the number of values.
+  at::Tensor forward_repeated(const at::Tensor& input, int64_t repeats);
 
   void reset_parameters();
 
@@ -47,6 +51,7 @@ class BatchNorm : public torch::nn::Module {
 
  private:
   double average_factor();
+  at::Tensor normalize_repeated(const at::Tensor& input, int64_t repeats);
 
   BatchNormOptions options_;
   int64_t features_;

@@ -87,7 +87,8 @@ Statistics join(const at::Tensor& x, const RunningStatistics& running, const Bat
   const at::Tensor var = (counts * (all.narrow(1, channels, channels) + (means - mean).square())).sum(0) / count;
   if (running.mean.defined()) {
     update(running.mean, mean, running.factor);
-    update(running.var, var * (count / (count - 1)), running.factor);
+    const at::Tensor values = count * running.repeats;
+    update(running.var, var * (values / (values - 1)), running.factor);
   }
   return {mean.to(x.scalar_type()), var.to(x.scalar_type()), count};
 }
@@ -132,9 +133,19 @@ Statistics join(const at::Tensor& x, const RunningStatistics& running, double ep
   // does not wait for the device, and can be captured.
   all = all.index_select(0, all.select(1, 2 * channels).argsort(/*dim=*/0, /*descending=*/true));
   const at::Tensor counts = all.select(1, 2 * channels).contiguous();
+  // With repeats, as BatchNorm::normalize_repeated().
+  const bool repeated = running.repeats > 1 && running.mean.defined();
+  const at::Tensor own_mean = repeated ? at::zeros_like(running.mean) : running.mean;
+  const at::Tensor own_var = repeated ? at::zeros_like(running.var) : running.var;
   const auto [mean, inverse] = at::batch_norm_gather_stats_with_counts(
-      x, all.narrow(1, 0, channels).contiguous(), all.narrow(1, channels, channels).contiguous(), running.mean,
-      running.var, running.factor, eps, counts);
+      x, all.narrow(1, 0, channels).contiguous(), all.narrow(1, channels, channels).contiguous(), own_mean, own_var,
+      repeated ? 1.0 : running.factor, eps, counts);
+  if (repeated) {
+    const at::Tensor count = counts.sum();
+    const at::Tensor values = count * running.repeats;
+    update(running.mean, own_mean, running.factor);
+    update(running.var, own_var * ((count - 1) / count * (values / (values - 1))), running.factor);
+  }
   return {mean, inverse, counts.to(at::kInt)};
 }
 

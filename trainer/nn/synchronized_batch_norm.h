@@ -10,11 +10,12 @@
 namespace oarlock {
 
 // Updated in place by `factor` (0 leaves them): running = (1 - factor) * running + factor * batch's, with the unbiased
-// variance. Both undefined: not kept.
+// variance. Both undefined: not kept. The batch stands for `repeats` copies of itself (BatchNorm::forward_repeated()).
 struct RunningStatistics {
   at::Tensor mean;
   at::Tensor var;
   double factor = 0;
+  int64_t repeats = 1;
 };
 
 // Training mode. Input [n, c, ...], n may be 0 on some ranks; weight and bias [c] or undefined. All ranks call it, and

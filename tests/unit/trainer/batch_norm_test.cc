@@ -97,5 +97,26 @@ TEST(BatchNorm, RefusesWhatPyTorchRefuses) {
   EXPECT_EQ(message([&] { norm(at::randn({1, 4, 1, 1})); }), "");
 }
 
+// In double the two ways differ by the rounding of sums of 15 terms: about 15 * 2^-53, far below 1e-12.
+TEST(RepeatedBatch, HasTheStatisticsOfAllCopies) {
+  constexpr int64_t kCopies = 5;
+  for (const bool plain_mean : {false, true}) {
+    BatchNormOptions options;
+    if (plain_mean) options.momentum = std::nullopt;
+    BatchNorm1d once(4, options);
+    BatchNorm1d copies(4, options);
+    once->to(at::kDouble);
+    copies->to(at::kDouble);
+    for (int step = 0; step < 3; ++step) {
+      const at::Tensor x = at::randn({3, 4}, at::kDouble);
+      const at::Tensor y = copies->forward(x.repeat({kCopies, 1}));
+      EXPECT_TRUE(at::allclose(once->forward_repeated(x, kCopies), y.narrow(0, 0, 3), 1e-12, 1e-12));
+      EXPECT_TRUE(at::allclose(once->running_mean, copies->running_mean, 1e-12, 1e-12));
+      EXPECT_TRUE(at::allclose(once->running_var, copies->running_var, 1e-12, 1e-12));
+      EXPECT_EQ(once->num_batches_tracked.item<int64_t>(), step + 1);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace oarlock

@@ -251,6 +251,48 @@ TEST(GearsModel, TheDefaultDoesForEveryCellWhatTheOriginalDoesForTheFirst) {
   }
 }
 
+// The default computes the states that all cells share once. The original computes them for each cell; without
+// co-expression its cells have the same states, so both models do the same. In double they differ by the rounding of
+// sums of at most a few thousand terms, of which 1e-10 is far above.
+TEST(GearsModel, TheDefaultsRunningStatisticsCountTheRowsOfAllCells) {
+  const Golden plain = golden("model_plain");
+  GearsGraphs graphs = graphs_of(plain);
+  graphs.coexpression = {at::zeros({0}, at::kLong), at::zeros({0}, at::kLong), at::zeros({0}, at::kDouble)};
+  GearsConfig config = config_of(plain);
+  GearsModel original(config, graphs);
+  config.original_defects = false;
+  GearsModel ours(config, graphs);
+  for (GearsModel* model : {&original, &ours}) {
+    model->to(at::kDouble);
+    load(*model, plain, "weight.", "buffer_before.");
+    model->forward(plain["x"].to(at::kDouble), plain["pert_idx"]);
+  }
+  const auto expected = unique_buffers(original);
+  const auto actual = unique_buffers(ours);
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) expect_close(actual[i].tensor, expected[i].tensor, 1e-10, actual[i].name);
+}
+
+// Every cell has the same rows in bn_emb, also in the original. The original's float32 is what the tolerance is for.
+TEST(GearsModel, TheDefaultsStatisticsOfTheEmbeddingAreTheOriginals) {
+  for (const char* name : {"model_plain", "model_deep", "model_uncertainty"}) {
+    const Golden expected = golden(name);
+    GearsConfig config = config_of(expected);
+    config.original_defects = false;
+    GearsModel model(config, graphs_of(expected));
+    model.to(at::kDouble);
+    load(model, expected, "weight.", "buffer_before.");
+    model.forward(expected["x"].to(at::kDouble), expected["pert_idx"]);
+    int compared = 0;
+    for (const auto& [buffer, tensor] : unique_buffers(model)) {
+      if (!buffer.starts_with("bn_emb.")) continue;
+      expect_close(tensor, expected["buffer_after." + buffer], 1e-5, buffer);
+      ++compared;
+    }
+    EXPECT_EQ(compared, 3);
+  }
+}
+
 TEST(GearsModel, ABatchOfControlsGivesEveryParameterAGradient) {
   const Golden plain = golden("model_plain");
   GearsConfig config = config_of(plain);

@@ -27,11 +27,11 @@ GearsMlp::GearsMlp(const std::vector<int64_t>& sizes) : torch::nn::Module("MLP")
   register_module("network", network);
 }
 
-at::Tensor GearsMlp::forward(const at::Tensor& input) {
+at::Tensor GearsMlp::forward(const at::Tensor& input, int64_t repeats) {
   at::Tensor x = input;
   for (size_t i = 0; i < linears_.size(); ++i) {
     if (i > 0) x = at::relu(x);
-    x = norms_[i]->forward(linears_[i]->forward(x));
+    x = norms_[i]->forward_repeated(linears_[i]->forward(x), repeats);
   }
   return x;
 }

@@ -18,7 +18,8 @@ class GearsMlp final : public torch::nn::Module {
  public:
   explicit GearsMlp(const std::vector<int64_t>& sizes);
   // [n, sizes.front()] -> [n, sizes.back()]
-  at::Tensor forward(const at::Tensor& input);
+  // The input stands for `repeats` copies of itself (BatchNorm::forward_repeated()).
+  at::Tensor forward(const at::Tensor& input, int64_t repeats = 1);
   // Whether the statistics in training are those of all ranks' rows.
   bool synchronized() const { return norms_.front()->synchronized(); }
 

@@ -119,11 +119,12 @@ GearsOutput GearsModel::forward(const at::Tensor& expression, const at::Tensor& 
 }
 
 // All cells begin with the same states, so that they are computed once; only the original's defect makes a difference
-// between the first cell and the others.
+// between the first cell and the others. The running statistics count the rows of all cells, as the original's.
 at::Tensor GearsModel::gene_states(int64_t cells) {
   const int64_t copies = config_.original_defects ? cells : 1;
-  const at::Tensor own = at::relu(bn_emb_->forward(gene_emb_->forward().repeat({copies, 1})));
-  const at::Tensor states = emb_trans_v2_->forward(own + kPositionShare * coexpressed(copies));
+  const int64_t repeats = cells / copies;
+  const at::Tensor own = at::relu(bn_emb_->forward_repeated(gene_emb_->forward().repeat({copies, 1}), repeats));
+  const at::Tensor states = emb_trans_v2_->forward(own + kPositionShare * coexpressed(copies), repeats);
   return states.view({copies, genes_, config_.hidden_size}).expand({cells, genes_, config_.hidden_size});
 }
 
