@@ -53,6 +53,7 @@ Result<IdxFile> read_idx_file(const std::filesystem::path& path, int dimensions)
   const auto magic_size = file.read(magic);
   if (!magic_size) return tl::make_unexpected(magic_size.error());
   const std::array<uint8_t, 4> expected{0, 0, kUnsignedByte, static_cast<uint8_t>(dimensions)};
+  if (*magic_size == 0) return bad(path, "the file is empty, or holds nothing but an empty gzip stream");
   if (*magic_size < magic.size() || magic[0] != 0 || magic[1] != 0) {
     return bad(path, fmt::format("not an idx file: expected it to start with {:02x}, found {:02x}",
                                  fmt::join(expected, " "), fmt::join(std::span(magic).first(*magic_size), " ")));

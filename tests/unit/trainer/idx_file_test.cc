@@ -114,6 +114,11 @@ TEST_F(IdxFileTest, WrongHeader) {
   expect_error(read_idx_file(write(empty), 2), ExitCode::kDataErr, "dimensions 0");
 }
 
+TEST_F(IdxFileTest, EmptyFile) {
+  expect_error(read_idx_file(write(""), 2), ExitCode::kDataErr, "the file is empty");
+  expect_error(read_idx_file(write_gz(""), 2), ExitCode::kDataErr, "empty gzip stream; fetch the file again");
+}
+
 TEST_F(IdxFileTest, HugeHeaderDoesNotAllocate) {
   expect_error(read_idx_file(write(bytes({0, 0, 8, 2, 255, 255, 255, 255, 0, 0, 0, 200, 1})), 2), ExitCode::kDataErr,
                "found 1: the file is truncated");
