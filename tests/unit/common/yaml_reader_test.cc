@@ -109,6 +109,16 @@ TEST(Suggest, TypingErrorsButNotOtherWords) {
   EXPECT_EQ(edit_distance("ab", "ba"), 1);
 }
 
+// At most a third of the length that was typed, and one letter of a short word.
+TEST(Suggest, NothingBeyondTheLargestDistance) {
+  EXPECT_EQ(suggest("abcdefghi", {"xyzdefghi"}), "xyzdefghi");
+  EXPECT_EQ(suggest("abcdefghi", {"wxyzefghi"}), "");
+  EXPECT_EQ(suggest("abcdefgh", {"xycdefgh"}), "xycdefgh");
+  EXPECT_EQ(suggest("abcdefgh", {"xyzdefgh"}), "");
+  EXPECT_EQ(suggest("ab", {"ax"}), "ax");
+  EXPECT_EQ(suggest("ab", {"xy"}), "");
+}
+
 // The configuration after overrides as JSON; else the problems.
 std::string overridden(const std::string& text, const std::vector<std::string>& words) {
   const Node root = text.empty() ? empty_map() : parse_all(text, "f.yaml")->front();
