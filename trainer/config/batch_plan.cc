@@ -17,7 +17,7 @@ double factor_of(ScalingRule rule, double growth, const std::optional<double>& c
 
 }  // namespace
 
-Result<BatchPlan> plan_batches(const TrainerConfig& config, int world_size) {
+Result<BatchPlan> plan_batches(const TrainerConfig& config, int world_size, std::optional<int64_t> samples) {
   const int64_t accumulation = config.gradient.accumulation_steps;
   const ScalingConfig& scaling = config.scaling;
   BatchPlan plan;
@@ -39,6 +39,12 @@ Result<BatchPlan> plan_batches(const TrainerConfig& config, int world_size) {
     }
   }
   plan.per_rank = plan.micro_batch * accumulation;
+  if (samples && *samples > 0 && !config.batch.drop_last) {
+    const int64_t of_a_rank = (*samples + world_size - 1) / world_size;  // the sampler pads
+    plan.micro_batch = std::min(plan.micro_batch, of_a_rank);
+    plan.per_rank = std::min(plan.per_rank, of_a_rank);
+    reference = std::min(reference, *samples);
+  }
   plan.effective_batch = plan.per_rank * world_size;
   reference = scaling.reference_batch.value_or(reference);
   const double growth = static_cast<double>(plan.effective_batch) / static_cast<double>(reference);

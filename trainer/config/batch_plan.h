@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "common/error.h"
 #include "trainer/config/config.h"
@@ -19,7 +20,9 @@ struct BatchPlan {
 // The factors are f = effective_batch / reference (linear; Goyal et al., arXiv 1706.02677) or its square root, at most
 // scaling.cap. The reference is scaling.reference_batch, or batch.size * accumulation steps * reference_world.
 // kConfig when a global batch does not divide by ranks and accumulation steps, or has no reference to scale from.
-Result<BatchPlan> plan_batches(const TrainerConfig& config, int world_size);
+// `samples`, where it is known, is the size of the training data: a step that would take more than an epoch has is
+// planned, and scaled from, as what it really takes (not with batch.drop_last, where such a step does not exist).
+Result<BatchPlan> plan_batches(const TrainerConfig& config, int world_size, std::optional<int64_t> samples = {});
 
 // The configuration with the plan's learning rates and warm-up in place.
 TrainerConfig scaled(TrainerConfig config, const BatchPlan& plan);

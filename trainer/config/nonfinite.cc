@@ -13,6 +13,9 @@ void describe(NonfiniteConfig& config, Fields& fields) {
       "skip it and stop the run when the loss is logged or the weights would be saved");
   fields.field("max_consecutive", config.max_consecutive, at_least(1),
                "skipped steps in a row after which the run stops, looked at when the loss is logged");
+  fields.field("max_share", config.max_share, above_to(0, 1),
+               "share of the run's steps that may be skipped: the run fails with more of them, when it ends, or when "
+               "the loss is logged after max_consecutive steps or more");
 }
 
 }  // namespace oarlock

@@ -12,6 +12,7 @@ struct NonfiniteConfig {
   NonfiniteLoss loss = NonfiniteLoss::kStop;
   NonfiniteGradient gradient = NonfiniteGradient::kIgnore;
   int64_t max_consecutive = 100;  // skipped steps in a row that end the run
+  double max_share = 0.5;         // of all steps; more skipped ones than that end the run
 
   // Whether every step looks at its gradients before the update.
   bool checks_gradients() const { return loss == NonfiniteLoss::kSkip || gradient != NonfiniteGradient::kIgnore; }

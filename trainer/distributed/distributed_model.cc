@@ -154,6 +154,7 @@ void DistributedModel::build_reducer(const LearnedReduction* before) {
   if (before != nullptr) reducer_->go_on(*before);
   if (config_.comm_hook == CommHook::kPowerSgd && !powersgd_)
     powersgd_ = std::make_shared<PowerSgdState>(config_.powersgd);
+  if (powersgd_ && may_skip_steps_) powersgd_->allow_skipped_steps();
   if (auto hook = make_comm_hook(config_, {group_, traffic_.bytes, waiting_, powersgd_, averaging_}))
     reducer_->register_comm_hook(std::move(hook));
 }
@@ -245,6 +246,15 @@ void DistributedModel::broadcast_buffers() {
 // Undefined rather than zero: the reducer then writes the mean into its bucket without reading the old gradient.
 void DistributedModel::clear_gradients() {
   for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad() = at::Tensor();
+}
+
+void DistributedModel::allow_skipped_steps() {
+  may_skip_steps_ = true;
+  if (powersgd_) powersgd_->allow_skipped_steps();
+}
+
+void DistributedModel::step_done(const at::Tensor& skipped) {
+  if (powersgd_) powersgd_->settle(skipped);
 }
 
 // ---- what a checkpoint holds of the averaging ----------------------------------------------------------------------

@@ -76,6 +76,12 @@ class DistributedModel {
 
   void clear_gradients();
 
+  // From now on every update that follows an averaging is reported by step_done(), with a float32 scalar on the device
+  // that is not 0 where the step was skipped: then what the averaging keeps from step to step becomes again what it was
+  // before that step.
+  void allow_skipped_steps();
+  void step_done(const at::Tensor& skipped);
+
   // ---- what a checkpoint holds of the averaging (reduction_state.h) ----
 
   // Called by all ranks between two steps, before reduction_state().
@@ -118,6 +124,7 @@ class DistributedModel {
   std::shared_ptr<SharedMemoryAverage> averaging_;  // null where the group's backend averages
   std::vector<LearnedReduction> learned_;           // of each rank; of a static graph, once it is known
   GradientTraffic traffic_;
+  bool may_skip_steps_ = false;
   bool synchronize_ = true;
   bool buffers_are_stale_ = true;          // require_forward_param_sync of distributed.py
   bool delayed_reduction_queued_ = false;  // static_graph: once, in the first synchronised backward

@@ -86,7 +86,9 @@ void PowerSgdHook::compress(c10d::GradBucket& bucket) {
   }
   bool fresh = false;
   const std::vector<Matrix> compressed = lay_out(matrices, bucket.getIndex(), fresh);
+  if (!compressed.empty() && !fresh) state_->keep_factor(bucket.getIndex());
   start_from(compressed, fresh);
+  if (!compressed.empty() && fresh) state_->keep_factor(bucket.getIndex());
   for (const Matrix& matrix : compressed) multiply(matrix.gradient, matrix.q, matrix.p);
 
   std::vector<at::Tensor> flat_others;
@@ -112,7 +114,10 @@ void PowerSgdHook::compress(c10d::GradBucket& bucket) {
     others_reduced->wait();
     copy_back(uncompressed[0].div_(group_->getSize()), others);
   }
-  if (config_.use_error_feedback) state_->errors[bucket.getIndex()] = before.sub_(buffer);
+  if (config_.use_error_feedback) {
+    state_->keep_error(bucket.getIndex());
+    state_->errors[bucket.getIndex()] = before.sub_(buffer);
+  }
   if (!config_.warm_start) state_->factors.clear();
 }
 

@@ -1,6 +1,9 @@
 #include "trainer/distributed/powersgd_state.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 
 namespace oarlock {
@@ -44,6 +47,37 @@ void PowerSgdState::forget() {
 void PowerSgdState::buckets_changed() {
   errors.clear();
   factors.clear();
+  errors_before_.clear();
+  factors_before_.clear();
+}
+
+void PowerSgdState::keep_error(size_t bucket) {
+  if (!may_skip_ || errors_before_.contains(bucket)) return;
+  const auto error = errors.find(bucket);
+  errors_before_[bucket] = error == errors.end() ? at::Tensor() : error->second;
+}
+
+void PowerSgdState::keep_factor(size_t bucket) {
+  if (!may_skip_ || factors_before_.contains(bucket)) return;
+  factors_before_[bucket] = factors.at(bucket).q.clone();
+}
+
+void PowerSgdState::settle(const at::Tensor& skipped) {
+  const at::NoGradGuard no_grad;
+  const bool known = skipped.device().is_cpu();  // then nothing waits, and a step that was taken costs nothing
+  if (!known || skipped.item<float>() != 0) {
+    const at::Tensor undo = skipped.ne(0);
+    for (const auto& [bucket, before] : errors_before_) {
+      at::Tensor& error = errors.at(bucket);
+      error = at::where(undo, before.defined() ? before : at::zeros_like(error), error);
+    }
+    for (const auto& [bucket, before] : factors_before_) {
+      const auto factor = factors.find(bucket);  // not there without a warm start
+      if (factor != factors.end()) factor->second.q.copy_(at::where(undo, before, factor->second.q));
+    }
+  }
+  errors_before_.clear();
+  factors_before_.clear();
 }
 
 // numpy.random.RandomState.randint(1_000_000_000): masked rejection of 32-bit numbers.

@@ -32,6 +32,21 @@ class PowerSgdState {
   // What is kept by bucket is of buckets that are no more.
   void buckets_changed();
 
+  // ---- steps that may be skipped ----
+
+  // From now on every step is followed by settle().
+  void allow_skipped_steps() { may_skip_ = true; }
+
+  // Called by the hook before it replaces a bucket's error or factors, with what they were; an undefined tensor stands
+  // for zeros. Only the first call of a step counts. Does nothing where no step may be skipped.
+  void keep_error(size_t bucket);
+  void keep_factor(size_t bucket);
+
+  // After the step's update. `skipped` is a float32 scalar on the gradients' device; where it is not 0, the errors and
+  // factors become again what they were before the step: what a value that is not finite left there would never
+  // disappear. Does not wait for a CUDA device.
+  void settle(const at::Tensor& skipped);
+
   // Of random factors; the same on all ranks.
   uint64_t next_seed();
 
@@ -55,6 +70,9 @@ class PowerSgdState {
  private:
   std::mt19937 random_;  // numpy.random.RandomState's generator
   uint64_t draws_ = 0;   // from it
+  bool may_skip_ = false;
+  std::map<size_t, at::Tensor> errors_before_;   // the step under way, by bucket
+  std::map<size_t, at::Tensor> factors_before_;  // q, copied
 };
 
 }  // namespace oarlock

@@ -19,4 +19,9 @@ struct NonfiniteStop {
 std::optional<NonfiniteStop> check_finite(const NonfiniteConfig& policy, int64_t step, double loss,
                                           const StepReading& reading);
 
+// Whether too many of the run's steps were skipped: once as many were made as may be skipped in a row, or where the run
+// has `ended`.
+std::optional<NonfiniteStop> check_share(const NonfiniteConfig& policy, int64_t step, int64_t skipped_in_run,
+                                         bool ended);
+
 }  // namespace oarlock

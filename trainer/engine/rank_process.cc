@@ -102,7 +102,6 @@ Result<void> RankProcess::configure() {
   const Result<BatchPlan> plan = plan_batches(config_, environment_.world_size);
   if (!plan) return tl::make_unexpected(plan.error());
   plan_ = *plan;
-  config_ = scaled(std::move(config_), plan_);
   if (environment_.local_world_size < environment_.world_size) config_.ddp.shared_memory = false;  // several nodes
   const int threads =
       config_.threads > 0 ? config_.threads : std::max(1, usable_cpus() / environment_.local_world_size);
@@ -177,6 +176,7 @@ Result<void> RankProcess::build() {
         return open_data(*task_, group_, *stops_);
       });
   if (!prepared) return prepared;
+  if (const Result<void> fitted = fit_batches(); !fitted) return fitted;
   seed_model(config_.seed);
   std::shared_ptr<torch::nn::Module> module = task_->build_model();
   if (const Result<void> loaded = load_pretrained_weights(*module); !loaded) return loaded;
@@ -199,6 +199,20 @@ Result<void> RankProcess::build() {
     if (!graph) return tl::make_unexpected(graph.error());
     step_->replay_with(std::move(*graph));
   }
+  return {};
+}
+
+// The plan of configure(), which knew nothing of the data, once more with their size.
+Result<void> RankProcess::fit_batches() {
+  const int64_t samples = task_->train_data().size();
+  const Result<BatchPlan> plan = plan_batches(config_, environment_.world_size, samples);
+  if (!plan) return tl::make_unexpected(plan.error());
+  if (plan->effective_batch < plan_.effective_batch && environment_.rank == 0) {
+    telemetry_->logger().warn("the batch is larger than the training data: every step takes all of them; lower batch.size",
+                              {{"batch", plan_.effective_batch}, {"samples", samples}});
+  }
+  plan_ = *plan;
+  config_ = scaled(std::move(config_), plan_);
   return {};
 }
 

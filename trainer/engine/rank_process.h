@@ -53,6 +53,7 @@ class RankProcess {
   Result<void> start_telemetry();
   Result<void> meet_ranks();
   Result<void> build();
+  Result<void> fit_batches();
   Result<void> load_pretrained_weights(const torch::nn::Module& module);
   Result<void> open_checkpoints();
   std::string reason_for(const Error& error) const;

@@ -207,22 +207,43 @@ Result<void> TrainLoop::after_step() {
   return {};
 }
 
-// Reads what the last step left on the device, and tells. One rank's NaN is everybody's, through the averaged gradient
-// and the averaged loss, so all ranks stop together.
+// Reads what the last steps left on the device, and reports it. One rank's NaN is everybody's, through the averaged
+// gradient and the averaged loss, so all ranks stop together.
 Result<void> TrainLoop::look() {
   if (!parts_.step.loss().defined() || looked_at_step_ == position_.step) return {};
   looked_at_step_ = position_.step;
-  const StepReading reading = parts_.step.read();
-  std::array<double, 1> mean = {reading.loss / parts_.group.world_size()};
-  parts_.group.sum(mean);
-  if (std::isnan(mean[0])) mean[0] = std::abs(mean[0]);  // the sign of NaN means nothing and would be printed
-  parts_.telemetry.loss_known(mean[0]);
+  StepReading reading = parts_.step.read();
+  std::array<double, 2> sums = {reading.loss / parts_.group.world_size(),
+                                static_cast<double>(reading.nonfinite_losses - nonfinite_losses_seen_)};
+  nonfinite_losses_seen_ = reading.nonfinite_losses;
+  const double own_losses = sums[1];
+  parts_.group.sum(sums);
+  double loss = sums[0];
+  if (std::isnan(loss)) loss = std::abs(loss);  // the sign of NaN means nothing and would be printed
+  parts_.telemetry.loss_known(loss);
+  if (sums[1] > 0) report_nonfinite_losses(own_losses, reading);
   tell_device_memory();
   if (reading.gradient_norm) parts_.telemetry.gradient_norm_known(*reading.gradient_norm);
-  parts_.telemetry.skipped(reading.skipped - skipped_seen_);
+  if (reading.skipped > skipped_seen_)
+    parts_.telemetry.steps_skipped(reading.skipped - skipped_seen_, reading.first_skipped.value_or(position_.step));
   skipped_seen_ = reading.skipped;
-  if (!std::isfinite(mean[0])) parts_.telemetry.nonfinite_loss();
-  const std::optional<NonfiniteStop> stop = check_finite(parts_.config.nonfinite, position_.step, mean[0], reading);
+  std::optional<NonfiniteStop> stop = check_finite(parts_.config.nonfinite, position_.step, loss, reading);
+  if (!stop)
+    stop = check_share(parts_.config.nonfinite, position_.step, parts_.step.skipped_in_run(), /*ended=*/false);
+  return end_by(stop);
+}
+
+// Called by all ranks. A step may be bad on several of them, which do not know of each other: what counts is the most
+// that one rank has.
+void TrainLoop::report_nonfinite_losses(double own_losses, StepReading& reading) {
+  const auto own_first = static_cast<double>(reading.first_nonfinite_loss.value_or(position_.step));
+  std::array<double, 2> largest = {own_losses, -own_first};
+  parts_.group.max(largest);
+  reading.first_nonfinite_loss = static_cast<int64_t>(-largest[1]);
+  parts_.telemetry.losses_not_finite(static_cast<int64_t>(largest[0]), *reading.first_nonfinite_loss);
+}
+
+Result<void> TrainLoop::end_by(const std::optional<NonfiniteStop>& stop) {
   if (!stop) return {};
   nonfinite_ = stop->reason;
   return tl::make_unexpected(stop->error);
@@ -254,6 +275,10 @@ Result<void> TrainLoop::end_epoch() {
 // The last evaluation, the passes, and the checkpoint of the complete run. A stop saves what is not saved yet; a new
 // start then repeats the evaluation and the passes.
 Result<void> TrainLoop::complete() {
+  if (const Result<void> finite = look(); !finite) return finite;
+  const Result<void> trained = end_by(
+      check_share(parts_.config.nonfinite, position_.step, parts_.step.skipped_in_run(), /*ended=*/true));
+  if (!trained) return trained;
   if (!evals_.ran_at(position_.step)) {
     if (const Result<bool> evaluated = evaluate(); !evaluated) return tl::make_unexpected(evaluated.error());
     if (parts_.stop.agreed()) return stop();

@@ -10,6 +10,7 @@
 #include "trainer/data/sampler.h"
 #include "trainer/device/batch_feed.h"
 #include "trainer/engine/eval_loop.h"
+#include "trainer/engine/nonfinite.h"
 #include "trainer/engine/pass_loop.h"
 #include "trainer/engine/run_report.h"
 #include "trainer/engine/train_parts.h"
@@ -59,6 +60,8 @@ class TrainLoop {
   Result<void> after_step();
   Result<void> check_parameters();
   Result<void> look();
+  void report_nonfinite_losses(double own_losses, StepReading& reading);
+  Result<void> end_by(const std::optional<NonfiniteStop>& stop);
   void tell_device_memory();
   Result<void> end_epoch();
   Result<void> complete();
@@ -85,7 +88,8 @@ class TrainLoop {
   std::vector<Stateful*> stateful_;  // what a checkpoint holds besides the model
   Position position_;
   int64_t looked_at_step_ = -1;
-  int64_t skipped_seen_ = 0;
+  int64_t skipped_seen_ = 0;           // of StepReading
+  int64_t nonfinite_losses_seen_ = 0;  // the same
   bool diverged_ = false;
   std::string nonfinite_;
   TrainSummary summary_;

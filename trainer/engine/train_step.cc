@@ -28,21 +28,25 @@ TrainStep::TrainStep(const TrainerConfig& config, Task& task, DistributedModel& 
       model_(model),
       group_(group),
       enter_(std::move(enter)),
-      optimizer_(std::move(optimizer)) {
+      optimizer_(std::move(optimizer)),
+      nonfinite_(group.device()) {
   const at::TensorOptions scalar = at::TensorOptions(group.device()).dtype(at::kFloat);
   if (config.amp.scales()) scaler_.emplace(config.amp, group.device());
   if (config.ema.enabled) average_.emplace(config.ema, model.parameters(), model.buffers());
   if (!scaler_ && !config.nonfinite.checks_gradients()) return;
   found_inf_ = at::zeros({}, scalar);
-  skipped_ = at::zeros({}, scalar.dtype(at::kLong));
-  skipped_in_a_row_ = at::zeros({}, scalar);
   one_ = at::ones({}, scalar);
+  std::vector<at::Tensor> buffers;
+  for (const NamedTensor& item : model.buffers()) buffers.push_back(item.tensor);
+  buffers_.emplace(std::move(buffers));
+  model.allow_skipped_steps();
 }
 
 std::vector<Stateful*> TrainStep::stateful() {
   std::vector<Stateful*> out = {optimizer_.get()};
   if (scaler_) out.push_back(&*scaler_);
   if (average_) out.push_back(&*average_);
+  if (found_inf_.defined()) out.push_back(&nonfinite_);
   return out;
 }
 
@@ -64,22 +68,29 @@ void TrainStep::add(const Batch& batch) {
   const double weight = static_cast<double>(batch.size()) / static_cast<double>(samples_);
   if (first) loss_ = at::Tensor();
   if (!complete()) {
+    if (first) keep_buffers();
     const DistributedModel::NoSync no_sync(model_);
     forward_backward(batch, weight);
     return;
   }
   if (graph_ && first) {
     const StepGraph::Outputs outputs = graph_->run(batch, [&](const Batch& input) {
+      keep_buffers();
       finish(input, weight);
       return StepGraph::Outputs{loss_, gradient_norm_};
     });
     loss_ = outputs[0];
     gradient_norm_ = outputs[1];
   } else {
+    if (first) keep_buffers();
     finish(batch, weight);
   }
   if (average_) average_->update();
   enter(Phase::kOther);
+}
+
+void TrainStep::keep_buffers() {
+  if (buffers_) buffers_->begin();
 }
 
 void TrainStep::finish(const Batch& batch, double weight) {
@@ -132,28 +143,35 @@ void TrainStep::update() {
   if (checks && norm_tells && gradient_norm_.defined()) found_inf_.copy_(gradient_norm_.isfinite().logical_not());
   optimizer_->step(found_inf_);
   if (scaler_) scaler_->update(found_inf_);
+  nonfinite_.count(loss_, found_inf_);
   if (!checks) return;
-  skipped_.add_(found_inf_.to(at::kLong));
-  skipped_in_a_row_.add_(1).mul_(found_inf_);
+  buffers_->end(found_inf_);
+  model_.step_done(found_inf_);
 }
 
-StepReading TrainStep::read() const {
+StepReading TrainStep::read() {
   const at::Tensor nothing = at::zeros({}, at::kDouble);
   const auto or_nothing = [&](const at::Tensor& tensor) {
     return tensor.defined() ? tensor.detach().to(at::kDouble) : nothing.to(loss_.device());
   };
   // One copy to the host for all.
-  const at::Tensor values =
-      at::stack({or_nothing(loss_), or_nothing(gradient_norm_), or_nothing(scaler_ ? scaler_->scale() : at::Tensor()),
-                 or_nothing(skipped_), or_nothing(skipped_in_a_row_)})
-          .cpu();
-  const auto* data = values.const_data_ptr<double>();
+  std::vector<at::Tensor> on_device = nonfinite_.on_device();
+  on_device.push_back(or_nothing(loss_));
+  on_device.push_back(or_nothing(gradient_norm_));
+  on_device.push_back(or_nothing(scaler_ ? scaler_->scale() : at::Tensor()));
+  const at::Tensor values = at::stack(on_device).cpu();
+  const auto* data = values.const_data_ptr<double>() + NonfiniteSteps::kValues;
   StepReading out;
   out.loss = data[0];
   if (gradient_norm_.defined()) out.gradient_norm = data[1];
   if (scaler_) out.loss_scale = data[2];
-  out.skipped = static_cast<int64_t>(data[3]);
-  out.skipped_in_a_row = static_cast<int64_t>(data[4]);
+  const NonfiniteSteps::Reading nonfinite = nonfinite_.read(values.const_data_ptr<double>());
+  out.nonfinite_losses = nonfinite.loss.steps;
+  out.skipped = nonfinite.skipped.steps;
+  out.skipped_in_a_row = nonfinite.skipped.in_a_row;
+  const int64_t done = context_.step + 1;
+  if (nonfinite.loss.first) out.first_nonfinite_loss = done - *nonfinite.loss.first;
+  if (nonfinite.skipped.first) out.first_skipped = done - *nonfinite.skipped.first;
   return out;
 }
 

@@ -3,7 +3,7 @@
 //
 // Non-finite values are dealt with together by all ranks and on the device. Gradients are averaged over the ranks
 // before they are looked at, so every rank finds the same, and the optimizer's kernels leave everything as it was where
-// found_inf is 1. For nonfinite.loss: skip, a rank whose loss is not finite multiplies its gradient by NaN, and the
+// found_inf is 1. So does the averaging, and the model's buffers become again what they were. For nonfinite.loss: skip, a rank whose loss is not finite multiplies its gradient by NaN, and the
 // average carries that to the others: no collective of its own, no waiting.
 #pragma once
 
@@ -15,6 +15,8 @@
 #include "trainer/config/config.h"
 #include "trainer/device/step_graph.h"
 #include "trainer/distributed/distributed_model.h"
+#include "trainer/engine/buffer_rollback.h"
+#include "trainer/engine/nonfinite_steps.h"
 #include "trainer/engine/task.h"
 #include "trainer/optim/grad_scaler.h"
 #include "trainer/optim/moving_average.h"
@@ -28,8 +30,12 @@ struct StepReading {
   double loss = 0;                      // this rank's mean over the step's samples
   std::optional<double> gradient_norm;  // before clipping; with gradient.clip_norm
   std::optional<double> loss_scale;     // of fp16
+  int64_t nonfinite_losses = 0;         // steps whose loss was not finite on this rank, in this process's life
   int64_t skipped = 0;                  // steps that were not taken, in this process's life
   int64_t skipped_in_a_row = 0;         // up to now
+  // The first of those since the last reading, as the steps done with it.
+  std::optional<int64_t> first_nonfinite_loss;
+  std::optional<int64_t> first_skipped;
 };
 
 class TrainStep {
@@ -65,12 +71,16 @@ class TrainStep {
   double flops_per_sample() const { return flops_per_sample_.value_or(0); }
 
   // Waits for the device.
-  StepReading read() const;
+  StepReading read();
+
+  // Steps of the whole run that were skipped, as of the last read().
+  int64_t skipped_in_run() const { return nonfinite_.skipped_in_run(); }
 
   // While it lives, the model has the averaged weights; null without ema.
   MovingAverage* average() { return average_ ? &*average_ : nullptr; }
 
-  // What a checkpoint holds of the step: the optimizer, and the scaler and the average where there are.
+  // What a checkpoint holds of the step: the optimizer, and the scaler, the average and the count of skipped steps
+  // where there are.
   std::vector<Stateful*> stateful();
 
  private:
@@ -83,6 +93,7 @@ class TrainStep {
   void forward_backward(const Batch& batch, double weight);
   at::Tensor forward(const Batch& batch);
   at::Tensor scaled(const at::Tensor& loss, double weight) const;
+  void keep_buffers();
   void update();
   void enter(Phase phase) const {
     if (enter_) enter_(phase);
@@ -105,11 +116,11 @@ class TrainStep {
   std::optional<double> flops_per_sample_;
   at::Tensor loss_;
   at::Tensor gradient_norm_;
-  // Float32 scalars on the device; undefined where nothing is checked.
-  at::Tensor found_inf_;  // of the last step: 1: it was skipped
-  at::Tensor skipped_;
-  at::Tensor skipped_in_a_row_;
-  at::Tensor one_;
+  NonfiniteSteps nonfinite_;
+  // Where no step is ever skipped: undefined, and nothing.
+  at::Tensor found_inf_;  // float32 scalar on the device, of the last step: 1: it was skipped
+  at::Tensor one_;        // float32 scalar on the device
+  std::optional<BufferRollback> buffers_;
 };
 
 }  // namespace oarlock

@@ -92,8 +92,8 @@ TrainerMetrics::TrainerMetrics(int rank, int world_size, const BuildInfo& build,
   rendezvous_duration_ =
       &families.histogram("trainer_rendezvous_duration_seconds", "Time until all ranks had met.").Add({}, kLongBuckets);
   auto& nonfinite = families.counter("trainer_nonfinite_steps_total",
-                                     "Steps found to have a loss that is not finite, and steps skipped as a gradient "
-                                     "was not.");
+                                     "Steps whose loss was not finite on a rank, and steps skipped as a gradient was "
+                                     "not.");
   nonfinite_loss_ = &nonfinite.Add({{"kind", "loss"}});
   nonfinite_gradient_ = &nonfinite.Add({{"kind", "gradient"}});
   auto& checks = families.counter("trainer_parameter_checks_total", "Comparisons of all ranks' parameters.");
@@ -197,7 +197,7 @@ void TrainerMetrics::set_last_checkpoint(int64_t step, SystemTime time) {
   last_checkpoint_timestamp_->Add({}).Set(seconds_since_epoch(time));
 }
 
-void TrainerMetrics::nonfinite_loss() { nonfinite_loss_->Increment(); }
+void TrainerMetrics::nonfinite_losses(int64_t steps) { nonfinite_loss_->Increment(static_cast<double>(steps)); }
 void TrainerMetrics::nonfinite_gradients(int64_t steps) { nonfinite_gradient_->Increment(static_cast<double>(steps)); }
 void TrainerMetrics::set_gradient_norm(double norm) { gradient_norm_->Add({}).Set(norm); }
 void TrainerMetrics::parameters_checked(bool equal) { (equal ? parameters_equal_ : parameters_diverged_)->Increment(); }

@@ -78,7 +78,7 @@ class TrainerMetrics {
   void checkpoint_done(bool save, bool success, int64_t bytes, double seconds);  // save, or else restore
   void steps_lost(int64_t steps);
   void set_last_checkpoint(int64_t step, SystemTime time);
-  void nonfinite_loss();
+  void nonfinite_losses(int64_t steps);
   void nonfinite_gradients(int64_t steps);
   void set_gradient_norm(double norm);
   void communication_error();

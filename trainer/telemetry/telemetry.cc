@@ -159,15 +159,21 @@ void Telemetry::checkpoint_known(int64_t step) {
 }
 
 void Telemetry::checkpoint_failed(bool save) { metrics_.checkpoint_done(save, false, 0, 0); }
-void Telemetry::skipped(int64_t steps) {
-  if (steps == 0) return;
+void Telemetry::steps_skipped(int64_t steps, int64_t first_step) {
   metrics_.nonfinite_gradients(steps);
-  if (options_.rank == 0) {
-    logger().warn("steps were skipped, as loss or gradient was not finite", {{"steps", steps}, {"step", view_.step}});
-  }
+  warn_of_nonfinite("steps were skipped, as loss or gradient was not finite", steps, first_step);
 }
 
-void Telemetry::nonfinite_loss() { metrics_.nonfinite_loss(); }
+void Telemetry::losses_not_finite(int64_t steps, int64_t first_step) {
+  metrics_.nonfinite_losses(steps);
+  warn_of_nonfinite("the training loss was not finite", steps, first_step);
+}
+
+void Telemetry::warn_of_nonfinite(const char* message, int64_t steps, int64_t first_step) {
+  if (options_.rank != 0) return;
+  logger().warn(message, {{"steps", steps}, {"first_step", first_step}, {"step", view_.step}});
+}
+
 void Telemetry::peer_lost() { metrics_.communication_error(); }
 
 void Telemetry::finished(bool success) {

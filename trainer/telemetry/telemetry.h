@@ -49,8 +49,10 @@ class Telemetry {
   void checkpoint_restored(int64_t step, const std::string& folder, double seconds, int64_t lost_steps);
   void checkpoint_known(int64_t step);  // on the ranks that neither write nor read it
   void checkpoint_failed(bool save);
-  void nonfinite_loss();
-  void skipped(int64_t steps);  // more of them since it was told last, as loss or gradient was not finite
+  // Steps since the last call, at least one, and the first of them: not taken, as loss or gradient was not finite; and
+  // with a loss that was not finite.
+  void steps_skipped(int64_t steps, int64_t first_step);
+  void losses_not_finite(int64_t steps, int64_t first_step);
   void gradient_norm_known(double norm) { metrics_.set_gradient_norm(norm); }  // of the last step
   void peer_lost();
   void parameters_checked(bool equal) { metrics_.parameters_checked(equal); }
@@ -70,6 +72,8 @@ class Telemetry {
   double samples_per_second() const { return throughput_.samples_per_second(); }
 
  private:
+  void warn_of_nonfinite(const char* message, int64_t steps, int64_t first_step);
+
   TelemetryOptions options_;
   Logger logger_;
   const Clock& clock_;

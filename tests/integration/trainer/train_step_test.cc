@@ -1,6 +1,7 @@
 // The optimizer step over ranks: accumulation, mixed precision, and values that are not finite.
 #include "trainer/engine/train_step.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,8 +23,9 @@ using test::TemporaryFolder;
 
 constexpr int64_t kBatch = 4;  // samples of a micro-batch
 
-std::unique_ptr<Task> tiny_task(const std::string& fault = "{}") {
-  const std::string text = "{data: {samples: 64}, model: {dropout: 0, batch_norm: false, fault: " + fault + "}}";
+std::unique_ptr<Task> tiny_task(const std::string& fault, bool batch_norm) {
+  const std::string text = fmt::format("{{data: {{samples: 64}}, model: {{dropout: 0, batch_norm: {}, fault: {}}}}}",
+                                       batch_norm, fault);
   yaml::Problems problems("test");
   FieldsReader reader(yaml::parse_all(text, "test")->front(), "", problems);
   std::unique_ptr<Task> task = test::make_tiny(reader);
@@ -34,11 +36,12 @@ std::unique_ptr<Task> tiny_task(const std::string& fault = "{}") {
 
 // One rank's step and what it works on.
 struct Trainer {
-  Trainer(const TrainerConfig& used, const RankGroup& group, const std::string& fault = "{}") : config(used) {
+  Trainer(const TrainerConfig& used, const RankGroup& group, const std::string& fault = "{}", bool batch_norm = false)
+      : config(used) {
     ::setenv("RANK", std::to_string(group.rank()).c_str(), 1);  // the fault asks for it
-    task = tiny_task(fault);
+    task = tiny_task(fault, batch_norm);
     seed_model(1);
-    model = DistributedModel::create(task->build_model(), group, {}).value();
+    model = DistributedModel::create(task->build_model(), group, config.ddp).value();
     step = TrainStep::create(config, *task, *model, group).value();
   }
 
@@ -198,6 +201,84 @@ TEST(TrainStep, OneRanksNaNSkipsTheStepOnAllRanks) {
       EXPECT_EQ(trainer.step->read().skipped_in_a_row, 0);
       EXPECT_TRUE(equal_on_all_ranks(trainer.model->parameters(), group));
     });
+  }
+}
+
+TensorMap buffers_of(const Trainer& trainer) {
+  TensorMap out;
+  for (const NamedTensor& item : trainer.model->buffers()) out[item.name] = item.tensor.clone();
+  return out;
+}
+
+// The forward pass of a skipped step has written to the running statistics.
+TEST(TrainStep, ASkippedStepLeavesTheRunningStatisticsAsTheyWere) {
+  TrainerConfig by_loss = sgd();
+  by_loss.nonfinite.loss = NonfiniteLoss::kSkip;
+  TrainerConfig scaled = sgd();
+  scaled.amp.enabled = true;
+  scaled.amp.dtype = AmpType::kFp16;
+  scaled.amp.init_scale = 64;
+  for (const TrainerConfig& config : {by_loss, scaled}) {
+    run_ranks(2, [&](const RankGroup& group) {
+      Trainer trainer(config, group, "{kind: nan, rank: 1, step: 2}", /*batch_norm=*/true);
+      const int64_t first = group.rank() * 2 * kBatch;
+      trainer.run(0, first, {kBatch, kBatch});  // two calls of the task's step
+      const TensorMap before = buffers_of(trainer);
+      ASSERT_TRUE(before.contains("norm.running_var"));
+      trainer.run(1, first, {kBatch, kBatch});
+      EXPECT_EQ(trainer.step->read().skipped, 1);
+      EXPECT_TRUE(same(before, buffers_of(trainer)));
+      trainer.run(2, first, {kBatch, kBatch});
+      EXPECT_EQ(trainer.step->read().skipped, 1);
+      const TensorMap after = buffers_of(trainer);
+      EXPECT_EQ(after.at("norm.num_batches_tracked").item<int64_t>(),
+                before.at("norm.num_batches_tracked").item<int64_t>() + 2);
+      EXPECT_FALSE(same(before, after));
+    });
+  }
+}
+
+// What PowerSGD carries from step to step would stay NaN for ever, and get into checkpoints.
+TEST(TrainStep, ASkippedStepLeavesPowerSgdsMemoryAsItWas) {
+  TrainerConfig by_loss = sgd();
+  by_loss.nonfinite.loss = NonfiniteLoss::kSkip;
+  TrainerConfig by_gradient = sgd();
+  by_gradient.nonfinite.gradient = NonfiniteGradient::kSkip;
+  TrainerConfig scaled = sgd();
+  scaled.amp.enabled = true;
+  scaled.amp.dtype = AmpType::kFp16;
+  scaled.amp.init_scale = 64;
+  const auto state_of = [](Trainer& trainer) {
+    trainer.model->settle_reduction();
+    return trainer.model->reduction_state().tensors;
+  };
+  for (TrainerConfig config : {by_loss, by_gradient, scaled}) {
+    config.ddp.comm_hook = CommHook::kPowerSgd;
+    config.ddp.powersgd.start_iteration = 2;
+    config.ddp.powersgd.min_compression_rate = 0.5;
+    // In the first compressed step there is no memory yet; later there is.
+    for (const int64_t bad : {2, 5}) {
+      run_ranks(2, [&](const RankGroup& group) {
+        Trainer trainer(config, group, fmt::format("{{kind: nan, rank: 1, step: {}}}", bad));
+        const int64_t first = group.rank() * kBatch;
+        for (int64_t step = 0; step < bad; ++step) trainer.run(step, first, {kBatch});
+        const TensorMap weights = trainer.weights();
+        const TensorMap before = state_of(trainer);
+        trainer.run(bad, first, {kBatch});
+        EXPECT_EQ(trainer.step->read().skipped, 1);
+        EXPECT_TRUE(same(weights, trainer.weights()));
+        const TensorMap after = state_of(trainer);
+        EXPECT_TRUE(same(before, after));
+        for (const auto& [name, tensor] : after) EXPECT_TRUE(tensor.isfinite().all().item<bool>()) << name;
+        if (group.rank() == 0) {
+          EXPECT_FALSE(after.empty());
+        }
+        for (int64_t step = bad + 1; step < bad + 4; ++step) trainer.run(step, first, {kBatch});
+        EXPECT_EQ(trainer.step->read().skipped, 1) << "the steps after it are taken";
+        EXPECT_FALSE(same(weights, trainer.weights()));
+        EXPECT_TRUE(equal_on_all_ranks(trainer.model->parameters(), group));
+      });
+    }
   }
 }
 

@@ -108,7 +108,8 @@ TEST(Failure, ALossThatIsNotFiniteStopsAllAndIsNeverSaved) {
       {.config = config, .arguments = {"--checkpoint-dir", folder.path().string()}, .environment = {}, .folder = {}});
   EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kDataErr)));
   for (const int rank : {0, 1}) EXPECT_EQ(ranks.last_word(rank).reason, "NonFiniteLoss");
-  EXPECT_THAT(ranks.last_word(0).message, AllOf(HasSubstr("nan"), HasSubstr("optimizer.lr")));
+  EXPECT_THAT(ranks.last_word(0).message,
+              AllOf(HasSubstr("nan at step 15"), HasSubstr("at step 13 first"), HasSubstr("optimizer.lr")));
   EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 10);
 }
 
@@ -125,6 +126,20 @@ TEST(Failure, AGradientThatIsNotFiniteStopsAllByPolicy) {
   for (const int rank : {0, 1}) EXPECT_EQ(ranks.last_word(rank).reason, "NonFiniteGradient");
   EXPECT_THAT(ranks.last_word(0).message, AllOf(HasSubstr("1 of the steps up to 15"), HasSubstr("nonfinite.gradient")));
   EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 10);
+}
+
+TEST(Failure, ARunThatSkippedMostOfItsStepsIsNotComplete) {
+  const TemporaryFolder folder;
+  const std::string config =
+      "task: tiny\nsteps: 50\nbatch: {size: 16}\nnonfinite: {loss: skip}\n"
+      "model: {fault: {kind: nan_from, rank: 0, step: 1}}\n";
+  TrainerRanks ranks(
+      2,
+      {.config = config, .arguments = {"--checkpoint-dir", folder.path().string()}, .environment = {}, .folder = {}});
+  EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kDataErr)));
+  for (const int rank : {0, 1})
+    EXPECT_THAT(ranks.last_word(rank).message, AllOf(HasSubstr("49 of the 50 steps"), HasSubstr("max_share")));
+  EXPECT_EQ(ranks.log_line(0, "steps were skipped, as loss or gradient was not finite")["steps"].is_number(), true);
 }
 
 TEST(Failure, TooManySkippedStepsInARowStopAll) {

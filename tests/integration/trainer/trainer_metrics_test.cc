@@ -133,6 +133,30 @@ TEST(RunMetrics, StatusIsServedBeforeTheRanksHaveMet) {
   EXPECT_EQ(ranks.last_word(0).reason, "Interrupted");
 }
 
+// The alert on losses that are not finite adds up these counters; the loss of rank 1 is bad in steps that are not logged.
+TEST(RunMetrics, StepsThatAreNotFiniteAreCounted) {
+  TrainerRanks ranks(2, {.config = std::string(kLong) +
+                                   "nonfinite: {loss: skip}\nmodel: {fault: {kind: nan, rank: 1, step: 12}}\n",
+                         .arguments = {"--metrics-port", "auto"},
+                         .environment = {},
+                         .folder = {}});
+  ASSERT_TRUE(wait_for_step(ranks, 41));
+  for (const int rank : {0, 1}) {
+    const int port = ranks.metrics_port(rank);
+    ASSERT_TRUE(eventually([&] {
+      const auto status = rank_status_from_json(http_get(port, kStatusPath));
+      return status && status->step >= 21;
+    }));
+    const std::string metrics = http_get(port, kMetricsPath);
+    for (const char* kind : {"loss", "gradient"}) {
+      EXPECT_EQ(value_of(metrics, fmt::format("trainer_nonfinite_steps_total{{rank=\"{}\",kind=\"{}\"}}", rank, kind)),
+                1);
+    }
+  }
+  ranks.rank(0).signal(SIGTERM);
+  EXPECT_THAT(ranks.wait(), Each(75));
+}
+
 struct StepTime {
   double own = 0;   // of rank 0, for its part of the steps
   double comm = 0;  // of rank 0, waiting for rank 1

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/integration/trainer/run_support.h"
 
 namespace oarlock {
@@ -162,7 +164,82 @@ TEST(TrainerRun, ALossThatIsNotFiniteIsSkippedByPolicyAndCounted) {
   EXPECT_TRUE(summary["loss"].is_number());
   EXPECT_EQ(ranks.log_line(1, "steps were skipped, as loss or gradient was not finite").value("steps", 0), 0)
       << "ranks above 0 have the same to say";
-  EXPECT_EQ(ranks.log_line(0, "steps were skipped, as loss or gradient was not finite")["steps"], 1);
+  const nlohmann::json skipped = ranks.log_line(0, "steps were skipped, as loss or gradient was not finite");
+  EXPECT_EQ(skipped["steps"], 1);
+  EXPECT_EQ(skipped["first_step"], 13);
+  EXPECT_EQ(ranks.log_line(0, "the training loss was not finite")["first_step"], 13);
+}
+
+TEST(TrainerRun, ABatchAboveTheDataIsReportedAsWhatAStepTakes) {
+  TrainerRanks ranks(2, {.config = "task: tiny\nsteps: 2\nbatch: {size: 100000}\n",
+                         .arguments = {},
+                         .environment = {},
+                         .folder = {}});
+  EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
+  EXPECT_EQ(ranks.log_line(0, "batches and learning rate")["effective_batch"], 256);
+  EXPECT_EQ(ranks.log_line(0, "the batch is larger than the training data: every step takes all of them; lower "
+                              "batch.size")["samples"],
+            256);
+}
+
+// The same metric in every evaluation is no improvement: after the second one the rate is next to nothing.
+TEST(TrainerRun, ThePlateausRateReachesTheOptimizer) {
+  const TemporaryFolder folder;
+  const std::string config =
+      "task: tiny\nsteps: 30\nbatch: {size: 16}\noptimizer: {name: sgd, lr: 0.1}\n"
+      "eval: {every_epochs: 0, every_steps: 10}\ncheckpoint: {every_steps: 10, every_epochs: 0, keep: 0}\n"
+      "schedule: {name: plateau, plateau: {metric: count, mode: max, patience: 0, factor: 1.0e-9}}\n";
+  TrainerRanks ranks(
+      2,
+      {.config = config, .arguments = {"--checkpoint-dir", folder.path().string()}, .environment = {}, .folder = {}});
+  EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
+  const auto weight = [&](const char* step) {
+    return read_checkpoint(folder.path() / step)->tensors.at(kModelTensors).at("fc1.weight");
+  };
+  const auto moved = [&](const char* from, const char* to) {
+    return (weight(from) - weight(to)).abs().max().item<double>();
+  };
+  EXPECT_GT(moved("step-00000010", "step-00000020"), 1e-4);
+  EXPECT_LT(moved("step-00000020", "step-00000030"), 1e-6);
+}
+
+// A cycle whose momentum is always 0.5 makes the optimizer's own 0.9 as if it were 0.5.
+TEST(TrainerRun, TheCyclesMomentumReachesTheOptimizer) {
+  const auto trained = [](const std::string& momentum, const std::string& cycle) {
+    const TemporaryFolder folder;
+    TrainerRanks ranks(1, {.config = "task: tiny\nsteps: 20\nbatch: {size: 16}\neval: {every_epochs: 0}\n"
+                                     "optimizer: {name: sgd, lr: 0.1, momentum: " +
+                                     momentum + "}\nschedule: {name: onecycle, " + cycle + "}\n",
+                           .arguments = {"--checkpoint-dir", folder.path().string()},
+                           .environment = {},
+                           .folder = {}});
+    EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
+    return read_checkpoint(*find_latest_checkpoint(folder.path())->folder)
+        ->tensors.at(kModelTensors)
+        .at("fc1.weight")
+        .clone();
+  };
+  const std::string half = "cycle_momentum: true, base_momentum: 0.5, max_momentum: 0.5";
+  const at::Tensor expected = trained("0.5", "cycle_momentum: false");
+  EXPECT_TRUE(at::equal(trained("0.9", half), expected));
+  EXPECT_FALSE(at::equal(trained("0.9", "cycle_momentum: false"), expected)) << "momentum must matter";
+}
+
+// Augmentation takes its random numbers from the seed that every batch is made with.
+TEST(TrainerRun, EachEpochMakesItsBatchesWithAnotherSeed) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "seeds").string();
+  TrainerRanks ranks(2, {.config = "task: tiny\nepochs: 3\nbatch: {size: 64}\neval: {every_epochs: 0}\n"
+                                   "data: {seeds_file: " +
+                                   file + "}\n",
+                         .arguments = {},
+                         .environment = {},
+                         .folder = {}});
+  EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
+  std::map<std::string, int> batches;  // by seed
+  for (const std::string& line : test::lines(test::content(file))) ++batches[line];
+  EXPECT_EQ(batches.size(), 3U) << "one seed per epoch, the same on both ranks";
+  for (const auto& [seed, count] : batches) EXPECT_EQ(count, 2 * 2);
 }
 
 TEST(TrainerRun, BeginsWithPretrainedWeightsOnEveryRank) {

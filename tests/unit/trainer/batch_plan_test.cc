@@ -120,5 +120,22 @@ TEST(BatchPlan, AGlobalBatchIsDividedOrRefused) {
   EXPECT_DOUBLE_EQ(plan_of(config, 3).lr_factor, 2);
 }
 
+TEST(BatchPlan, AStepTakesNoMoreThanTheData) {
+  TrainerConfig config = config_of(100'000, 1, 1, 0);
+  EXPECT_EQ(plan_of(config, 1).effective_batch, 100'000);
+  const BatchPlan plan = plan_batches(config, 3, 256).value();
+  EXPECT_EQ(plan.effective_batch, 258) << "with two samples of padding";
+  EXPECT_EQ(plan.per_rank, 86);
+  EXPECT_EQ(plan.micro_batch, 86);
+  EXPECT_NEAR(plan.lr_factor, 258.0 / 256, 1e-12) << "from what one rank's step would have taken";
+  config.scaling.reference_batch = 64;
+  EXPECT_DOUBLE_EQ(plan_batches(config, 1, 256).value().lr_factor, 4);
+  config.batch.size = 64;
+  EXPECT_EQ(plan_batches(config, 2, 256).value().effective_batch, 128);
+  config.batch.size = 100'000;
+  config.batch.drop_last = true;
+  EXPECT_EQ(plan_batches(config, 1, 256).value().effective_batch, 100'000) << "there is no such step, which is an error";
+}
+
 }  // namespace
 }  // namespace oarlock

@@ -208,7 +208,7 @@ TEST(TrainerMetrics, EverySeriesHasTheRankAndTheNamesOfTheContract) {
         "trainer_last_checkpoint_step{rank=\"1\"} 11\n"}) {
     EXPECT_THAT(now, HasSubstr(line));
   }
-  metrics.nonfinite_loss();
+  metrics.nonfinite_losses(1);
   metrics.set_gradient_norm(1);
   metrics.communication_error();
   test::expect_metrics_page("metrics-trainer.md", "The trainer's metrics", metrics.registry()->Collect());
