@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <vector>
 
 #include "common/file_descriptor.h"
 
@@ -52,6 +53,13 @@ Result<void> write_file_atomically(const std::filesystem::path& path, std::strin
 
 Result<void> make_writable_folder(const std::filesystem::path& path) {
   std::error_code error;
+  std::vector<std::filesystem::path> created;  // the deepest one first
+  for (std::filesystem::path at = path; !at.empty() && at != at.root_path(); at = at.parent_path()) {
+    if (at.has_filename() && std::filesystem::symlink_status(at, error).type() != std::filesystem::file_type::not_found)
+      break;
+    if (at.has_filename()) created.push_back(at);
+  }
+  error.clear();
   std::filesystem::create_directories(path, error);
   // A folder that cannot be made is an output problem whatever errno says.
   if (error)
@@ -60,6 +68,11 @@ Result<void> make_writable_folder(const std::filesystem::path& path) {
   if (::access(path.c_str(), W_OK | X_OK) != 0) {
     return fail(ExitCode::kCantCreate, fmt::format("{}: the folder is not writable for uid {}: {}", path.string(),
                                                    ::geteuid(), std::generic_category().message(errno)));
+  }
+  // A folder is in its parent for good after the parent's fsync. A parent that may not be read cannot be synced.
+  for (const std::filesystem::path& folder : created) {
+    auto synced = sync_folder(folder.has_parent_path() ? folder.parent_path() : ".");
+    if (!synced && synced.error().code != ExitCode::kNoPermission) return synced;
   }
   return {};
 }

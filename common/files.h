@@ -14,7 +14,8 @@ Result<std::string> read_file(const std::filesystem::path& path);
 // Replaces the file's content in one step that survives a crash: temporary file, fsync, rename, fsync of the folder.
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
-// mkdir -p. A folder that is there and cannot be written to is an error too.
+// mkdir -p, and fsync of the parent of each folder that it makes. A folder that exists and cannot be written to is an
+// error too.
 Result<void> make_writable_folder(const std::filesystem::path& path);
 
 // fsync of a file that was written and closed.

@@ -1,13 +1,17 @@
 #include "common/files.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/support/system_calls.h"
 #include "tests/support/temporary_folder.h"
 
 namespace oarlock {
 namespace {
+
+using test::SystemCall;
 
 TEST(Files, AtomicWriteReplacesAndLeavesNothingElse) {
   const test::TemporaryFolder folder;
@@ -16,6 +20,80 @@ TEST(Files, AtomicWriteReplacesAndLeavesNothingElse) {
   ASSERT_TRUE(write_file_atomically(path, std::string(1 << 20, 'x')));
   EXPECT_EQ(read_file(path)->size(), 1u << 20);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+// After a power failure the file has the old content or the new one, and the new one for good once the call has returned.
+TEST(Files, AtomicWriteSyncsTheFileThenRenamesThenSyncsTheFolder) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "a";
+  const auto calls = test::system_calls(folder.path(), [&] { return write_file_atomically(path, "new") ? 0 : 1; });
+  const size_t created = test::position_of(calls, [](const SystemCall& call) { return call.creates; });
+  ASSERT_LT(created, calls.size());
+  const std::string temporary = calls[created].path;
+  EXPECT_NE(temporary, path.string());
+  const auto of_temporary = [&](const SystemCall& call) { return call.path == temporary; };
+  const size_t written =
+      test::position_of(calls, [&](const SystemCall& call) { return of_temporary(call) && call.is_write(); }, created);
+  const size_t synced =
+      test::position_of(calls, [&](const SystemCall& call) { return of_temporary(call) && call.is_sync(); }, written);
+  const size_t renamed = test::position_of(calls, [&](const SystemCall& call) { return call.is_rename(); });
+  const size_t folder_synced = test::position_of(
+      calls, [&](const SystemCall& call) { return call.is_sync() && call.path == folder.path(); }, renamed);
+  EXPECT_LT(written, synced);
+  EXPECT_LT(synced, renamed) << "the file must be durable before it gets its name";
+  EXPECT_EQ(test::position_of(calls, [&](const SystemCall& call) { return of_temporary(call) && call.is_write(); },
+                              synced),
+            calls.size())
+      << "written to after the fsync";
+  ASSERT_LT(renamed, calls.size());
+  EXPECT_EQ(calls[renamed].path, temporary);
+  EXPECT_EQ(calls[renamed].target, path.string());
+  EXPECT_LT(folder_synced, calls.size()) << "the rename must be durable before the call returns";
+}
+
+// Whichever of its calls fails, the failure is reported, the old content stays until the rename, and nothing else is left.
+TEST(Files, EveryFailureOfAnAtomicWriteIsReported) {
+  int failures = 0;
+  for (int number = 0;; ++number) {
+    const test::TemporaryFolder folder;
+    const auto path = folder.path() / "a";
+    ASSERT_TRUE(write_file_atomically(path, "old"));
+    int seen = 0;
+    std::string failed;
+    const int code = test::with_system_calls(
+        [&] {
+          const auto written = write_file_atomically(path, "new");
+          return written ? 0 : to_int(written.error().code);
+        },
+        [&](const SystemCall& call) {
+          if (!call.path.starts_with(folder.path().string()) || call.name == "unlink" || seen++ != number) return 0;
+          failed = call.name + " " + call.path;
+          return EIO;
+        });
+    if (failed.empty()) break;
+    ++failures;
+    EXPECT_EQ(code, to_int(ExitCode::kIoErr)) << failed;
+    EXPECT_THAT(*read_file(path), testing::AnyOf("old", "new")) << failed;
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1) << failed;
+  }
+  EXPECT_GE(failures, 5);  // open, write, fsync, rename, fsync of the folder
+}
+
+TEST(Files, NewFoldersAreSyncedIntoTheirParents) {
+  const test::TemporaryFolder folder;
+  const auto calls = test::system_calls(
+      folder.path(), [&] { return make_writable_folder(folder.path() / "c" / "d") ? 0 : 1; });
+  for (const auto& made : {folder.path() / "c", folder.path() / "c" / "d"}) {
+    const size_t created =
+        test::position_of(calls, [&](const SystemCall& call) { return call.creates && call.path == made.string(); });
+    ASSERT_LT(created, calls.size());
+    EXPECT_LT(test::position_of(
+                  calls,
+                  [&](const SystemCall& call) { return call.is_sync() && call.path == made.parent_path().string(); },
+                  created),
+              calls.size())
+        << made;
+  }
 }
 
 TEST(Files, MissingFileNamesItself) {
