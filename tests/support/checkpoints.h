@@ -9,8 +9,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +22,24 @@
 #include "trainer/checkpoint/store.h"
 
 namespace oarlock::test {
+
+// The value of a result, or the error of one. Each throws where there is none, which fails the test with the reason and
+// lets the next test run; an unchecked * or -> would end the whole program.
+template <typename T>
+T must(Result<T> result) {
+  if (!result) throw std::runtime_error("unexpected error: " + result.error().message);
+  return std::move(*result);
+}
+template <typename T>
+T must(std::optional<T> value) {
+  if (!value) throw std::runtime_error("unexpected: there is no value");
+  return std::move(*value);
+}
+template <typename T>
+Error error_of(const Result<T>& result) {
+  if (result) throw std::runtime_error("unexpected success");
+  return result.error();
+}
 
 // A checkpoint whose every value tells its step.
 inline Checkpoint checkpoint_of(int64_t step, int64_t floats = 1000) {
@@ -46,9 +68,7 @@ inline void expect_is(const Checkpoint& checkpoint, int64_t step) {
 
 inline std::unique_ptr<CheckpointStore> open_store(const std::filesystem::path& root, CheckpointOwner owner = {},
                                                    int keep = 0) {
-  auto store = CheckpointStore::open({.root = root, .owner = std::move(owner), .keep = keep}, Logger::silent());
-  EXPECT_TRUE(store) << store.error().message;
-  return store ? std::move(*store) : nullptr;
+  return must(CheckpointStore::open({.root = root, .owner = std::move(owner), .keep = keep}, Logger::silent()));
 }
 
 inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
@@ -59,10 +79,19 @@ inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
   return names;
 }
 
-// Runs the body in a child process; gives its exit code, or -signal.
+// Runs the body in a child process; gives its exit code, or -signal; 254: the body threw.
 inline int in_child(const std::function<int()>& body) {
+  std::fflush(nullptr);
   const pid_t child = fork();
-  if (child == 0) _exit(body());
+  if (child == 0) {
+    int code = 254;
+    try {
+      code = body();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "the child process threw: %s\n", error.what());
+    }
+    _exit(code);
+  }
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, 0), child);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);

@@ -34,6 +34,9 @@ class AsyncStore {
   // is taken.
   void start(Checkpoint checkpoint, std::optional<int64_t> best_step, std::function<void()> ready = {});
 
+  // While no save is under way.
+  const CheckpointStore& store() const { return *store_; }
+
   // A save is under way, or finished and not taken.
   bool busy() const { return busy_; }
 

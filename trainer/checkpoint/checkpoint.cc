@@ -3,60 +3,20 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <optional>
-#include <set>
 #include <string_view>
 #include <utility>
 
 #include "common/files.h"
 #include "trainer/checkpoint/digest_file.h"
+#include "trainer/checkpoint/manifest.h"
 
 namespace oarlock {
 namespace {
 
 using nlohmann::json;
 
-constexpr char kFormat[] = "oarlock-checkpoint";
-constexpr int kFormatVersion = 2;
-constexpr char kStateFile[] = "state.json";
-constexpr char kTensorSuffix[] = ".safetensors";
-
-struct Manifest {
-  int64_t step = 0;
-  std::map<std::string, FileDigest> files;
-};
-
 tl::unexpected<Error> damaged(const std::filesystem::path& path, const std::string& what) {
   return fail(ExitCode::kDataErr, fmt::format("{}: {}", path.string(), what));
-}
-
-bool is_tensor_file_stem(std::string_view name) {
-  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-  });
-}
-
-// "model" from "model.safetensors"; nothing for another name.
-std::optional<std::string> tensor_file_stem(std::string_view file) {
-  const std::string_view suffix = kTensorSuffix;
-  if (!file.ends_with(suffix)) return std::nullopt;
-  file.remove_suffix(suffix.size());
-  return is_tensor_file_stem(file) ? std::optional<std::string>(file) : std::nullopt;
-}
-
-// The object has exactly these keys.
-bool has_exactly(const json& object, std::initializer_list<const char*> keys) {
-  return object.is_object() && object.size() == keys.size() &&
-         std::all_of(keys.begin(), keys.end(), [&](const char* key) { return object.contains(key); });
-}
-
-Result<json> read_json(const std::filesystem::path& path) {
-  const auto text = read_file(path);
-  if (!text) return tl::make_unexpected(text.error());
-  json value = json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (value.is_discarded()) return damaged(path, "not JSON");
-  return value;
 }
 
 json to_json(const CheckpointState& state) {
@@ -71,18 +31,38 @@ json to_json(const CheckpointState& state) {
           {"extra", state.extra}};
 }
 
-Result<CheckpointState> state_from(const json& value, const std::filesystem::path& path) {
-  if (!has_exactly(value, {"step", "high_water_step", "epoch", "epoch_samples", "world_size", "uid", "attempt",
+// Version 1 had no high-water mark, and no values of sections.
+void add_what_version_1_lacks(json& value, const Manifest& manifest) {
+  if (value.contains("step")) value["high_water_step"] = value["step"];
+  value["sections"] = json::object();
+  for (const auto& [name, digest] : manifest.files) {
+    const auto stem = tensor_file_stem(name);
+    if (stem && *stem != kModelTensors) value["sections"][*stem] = json::object();
+  }
+}
+
+// The text's bytes are known to be those that were written: what is wrong with them is not damage.
+Result<CheckpointState> state_from(const std::string& text, const Manifest& manifest,
+                                   const std::filesystem::path& path) {
+  const auto foreign = [&](const std::string& what) {
+    return fail(ExitCode::kCheckpoint,
+                fmt::format("{}: the checksum is right, but {}; use the release that wrote it, or another checkpoint.dir",
+                            path.string(), what));
+  };
+  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded()) return foreign("it is not JSON");
+  if (manifest.version == 1 && value.is_object()) add_what_version_1_lacks(value, manifest);
+  if (!has_members(value, {"step", "high_water_step", "epoch", "epoch_samples", "world_size", "uid", "attempt",
                            "sections", "extra"})) {
-    return damaged(path,
-                   "expected exactly step, high_water_step, epoch, epoch_samples, world_size, uid, attempt, sections "
-                   "and extra");
+    return foreign(
+        "step, high_water_step, epoch, epoch_samples, world_size, uid, attempt, sections or extra is missing");
   }
   for (const char* key : {"step", "high_water_step", "epoch", "epoch_samples", "world_size", "attempt"}) {
-    if (!value[key].is_number_unsigned()) return damaged(path, fmt::format("{} is not a count", key));
+    if (!value[key].is_number_unsigned() || value[key].get<uint64_t>() > INT64_MAX)
+      return foreign(fmt::format("{} is not a count", key));
   }
   if (!value["uid"].is_string() || !value["sections"].is_object() || !value["extra"].is_object())
-    return damaged(path, "uid, sections or extra has the wrong type");
+    return foreign("uid, sections or extra has the wrong type");
   CheckpointState state;
   state.step = value["step"];
   state.high_water_step = value["high_water_step"];
@@ -92,72 +72,11 @@ Result<CheckpointState> state_from(const json& value, const std::filesystem::pat
   state.owner = {.uid = value["uid"], .attempt = value["attempt"]};
   state.sections = value["sections"];
   state.extra = value["extra"];
+  if (state.step != manifest.step) {
+    return damaged(path.parent_path() / kManifestFile,
+                   fmt::format("it says step {}, {} says {}", manifest.step, kStateFile, state.step));
+  }
   return state;
-}
-
-std::string to_text(const Manifest& manifest) {
-  json files = json::object();
-  for (const auto& [name, digest] : manifest.files) {
-    files[name] = {{"bytes", digest.bytes}, {"xxh3_128", digest.xxh3_128}};
-  }
-  const json value{{"format", kFormat}, {"version", kFormatVersion}, {"step", manifest.step}, {"files", files}};
-  return value.dump(2) + "\n";
-}
-
-Result<Manifest> read_manifest(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / kManifestFile;
-  const auto value = read_json(path);
-  if (!value) {
-    if (value.error().code != ExitCode::kNoInput) return tl::make_unexpected(value.error());
-    return fail(ExitCode::kNoInput,
-                fmt::format("{}: it has no {}: it was not written to its end", folder.string(), kManifestFile));
-  }
-  if (!has_exactly(*value, {"format", "version", "step", "files"}) || (*value)["format"] != kFormat) {
-    return damaged(path, fmt::format("not the manifest of an {}", kFormat));
-  }
-  if ((*value)["version"] != kFormatVersion) {
-    return damaged(path,
-                   fmt::format("format version {} is not {}: it was written by another version of oarlock-trainer",
-                               (*value)["version"].dump(), kFormatVersion));
-  }
-  if (!(*value)["step"].is_number_unsigned() || !(*value)["files"].is_object()) {
-    return damaged(path, "step or files has the wrong type");
-  }
-  Manifest manifest{.step = (*value)["step"], .files = {}};
-  for (const auto& [name, entry] : (*value)["files"].items()) {
-    if (name != kStateFile && !tensor_file_stem(name))
-      return damaged(path, fmt::format("file name {} is not valid", json(name).dump()));
-    if (!has_exactly(entry, {"bytes", "xxh3_128"}) || !entry["bytes"].is_number_unsigned() ||
-        !entry["xxh3_128"].is_string()) {
-      return damaged(path, fmt::format("the entry of {} is not valid", name));
-    }
-    manifest.files[name] = {.bytes = entry["bytes"], .xxh3_128 = entry["xxh3_128"]};
-  }
-  for (const std::string& name : {std::string(kStateFile), std::string(kModelTensors) + kTensorSuffix}) {
-    if (!manifest.files.contains(name)) return damaged(path, fmt::format("it does not list {}", name));
-  }
-  return manifest;
-}
-
-Result<Manifest> verified_manifest(const std::filesystem::path& folder) {
-  const auto manifest = read_manifest(folder);
-  if (!manifest) return tl::make_unexpected(manifest.error());
-  for (const auto& [name, expected] : manifest->files) {
-    const std::filesystem::path path = folder / name;
-    std::error_code error;
-    const auto size = std::filesystem::file_size(path, error);
-    if (error) return damaged(path, fmt::format("the manifest lists it, but: {}", error.message()));
-    if (static_cast<int64_t>(size) != expected.bytes) {
-      return damaged(path, fmt::format("expected {} bytes, found {}", expected.bytes, size));
-    }
-    const auto found = digest_of(path);
-    if (!found) return tl::make_unexpected(found.error());
-    if (*found != expected) {
-      return damaged(
-          path, fmt::format("expected checksum {}, found {}: the file is damaged", expected.xxh3_128, found->xxh3_128));
-    }
-  }
-  return manifest;
 }
 
 Result<FileDigest> write_text(const std::filesystem::path& path, const std::string& text) {
@@ -167,6 +86,57 @@ Result<FileDigest> write_text(const std::filesystem::path& path, const std::stri
   return file->finish();
 }
 
+Result<void> check_size(const std::filesystem::path& path, const FileDigest& expected) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  // Something that is not a file is reported by reading it.
+  if (status.type() != std::filesystem::file_type::regular) return {};
+  const auto size = std::filesystem::file_size(path, error);
+  if (!error && static_cast<int64_t>(size) != expected.bytes)
+    return damaged(path, fmt::format("expected {} bytes, found {}", expected.bytes, size));
+  return {};
+}
+
+Result<void> check_digest(const std::filesystem::path& path, const FileDigest& expected, const FileDigest& found) {
+  if (found == expected) return {};
+  return damaged(path,
+                 fmt::format("expected checksum {}, found {}: the file is damaged", expected.xxh3_128, found.xxh3_128));
+}
+
+Result<CheckpointState> read_state(const std::filesystem::path& folder, const Manifest& manifest) {
+  const std::filesystem::path path = folder / kStateFile;
+  const FileDigest& expected = manifest.files.at(kStateFile);
+  if (auto size = check_size(path, expected); !size) return tl::make_unexpected(size.error());
+  const auto text = read_file(path);
+  if (!text) return tl::make_unexpected(as_checkpoint_error(text.error(), path));
+  if (auto good = check_digest(path, expected, digest_of_text(*text)); !good)
+    return tl::make_unexpected(good.error());
+  return state_from(*text, manifest, path);
+}
+
+Result<void> verify_file(const std::filesystem::path& path, const FileDigest& expected) {
+  if (auto size = check_size(path, expected); !size) return size;
+  const auto found = digest_of(path);
+  if (!found) return tl::make_unexpected(as_checkpoint_error(found.error(), path));
+  return check_digest(path, expected, *found);
+}
+
+// Reads each byte once: the checksum is that of the bytes that went into the tensors.
+Result<TensorMap> read_tensors(const std::filesystem::path& path, const FileDigest& expected) {
+  if (auto size = check_size(path, expected); !size) return tl::make_unexpected(size.error());
+  auto file = read_safetensors(path);
+  if (!file && file.error().code == ExitCode::kDataErr) {
+    // Damage, or a layout that this release does not know: the checksum decides.
+    if (auto whole = verify_file(path, expected); !whole) return tl::make_unexpected(whole.error());
+    return fail(ExitCode::kCheckpoint,
+                fmt::format("{}; its checksum is right: use the release that wrote it, or another checkpoint.dir",
+                            file.error().message));
+  }
+  if (!file) return tl::make_unexpected(as_checkpoint_error(file.error(), path));
+  if (auto good = check_digest(path, expected, file->digest); !good) return tl::make_unexpected(good.error());
+  return std::move(file->tensors);
+}
+
 }  // namespace
 
 Result<int64_t> write_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& folder) {
@@ -174,12 +144,13 @@ Result<int64_t> write_checkpoint(const Checkpoint& checkpoint, const std::filesy
     return fail(ExitCode::kSoftware,
                 fmt::format("{}: a checkpoint needs \"{}\" tensors", folder.string(), kModelTensors));
   }
-  Manifest manifest{.step = checkpoint.state.step, .files = {}};
+  Manifest manifest;
+  manifest.step = checkpoint.state.step;
   for (const auto& [stem, tensors] : checkpoint.tensors) {
     if (!is_tensor_file_stem(stem)) {
       return fail(ExitCode::kSoftware, fmt::format("{}: \"{}\" is no name for a tensor file", folder.string(), stem));
     }
-    const std::string name = stem + kTensorSuffix;
+    const std::string name = tensor_file_name(stem);
     // "pt": what Python's readers expect of tensors that PyTorch wrote.
     auto digest = write_safetensors(folder / name, tensors, {{"format", "pt"}});
     if (!digest) return tl::make_unexpected(digest.error());
@@ -198,35 +169,33 @@ Result<int64_t> write_checkpoint(const Checkpoint& checkpoint, const std::filesy
 }
 
 Result<int64_t> verify_checkpoint(const std::filesystem::path& folder) {
-  const auto manifest = verified_manifest(folder);
+  const auto manifest = read_manifest(folder);
   if (!manifest) return tl::make_unexpected(manifest.error());
-  const auto value = read_json(folder / kStateFile);
-  if (!value) return tl::make_unexpected(value.error());
-  const auto state = state_from(*value, folder / kStateFile);
+  const auto state = read_state(folder, *manifest);
   if (!state) return tl::make_unexpected(state.error());
-  if (state->step != manifest->step) {
-    return damaged(folder / kManifestFile,
-                   fmt::format("it says step {}, {} says {}", manifest->step, kStateFile, state->step));
+  for (const auto& [name, expected] : manifest->files) {
+    if (name == kStateFile) continue;
+    if (auto good = verify_file(folder / name, expected); !good) return tl::make_unexpected(good.error());
   }
   return manifest->step;
 }
 
 Result<Checkpoint> read_checkpoint(const std::filesystem::path& folder) {
-  if (auto valid = verify_checkpoint(folder); !valid) return tl::make_unexpected(valid.error());
   const auto manifest = read_manifest(folder);
   if (!manifest) return tl::make_unexpected(manifest.error());
-  const auto value = read_json(folder / kStateFile);
-  if (!value) return tl::make_unexpected(value.error());
-  auto state = state_from(*value, folder / kStateFile);
+  auto state = read_state(folder, *manifest);
   if (!state) return tl::make_unexpected(state.error());
-
   Checkpoint checkpoint{.state = std::move(*state), .tensors = {}};
-  for (const auto& [name, digest] : manifest->files) {
+  for (const auto& [name, expected] : manifest->files) {
+    if (name == kStateFile) continue;
     const std::optional<std::string> stem = tensor_file_stem(name);
-    if (!stem) continue;
-    auto file = read_safetensors(folder / name);
-    if (!file) return tl::make_unexpected(file.error());
-    checkpoint.tensors.emplace(*stem, std::move(file->tensors));
+    if (!stem) {  // of a later release
+      if (auto good = verify_file(folder / name, expected); !good) return tl::make_unexpected(good.error());
+      continue;
+    }
+    auto tensors = read_tensors(folder / name, expected);
+    if (!tensors) return tl::make_unexpected(tensors.error());
+    checkpoint.tensors.emplace(*stem, std::move(*tensors));
   }
   return checkpoint;
 }

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/error.h"
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/safetensors.h"
 
 namespace oarlock {
@@ -42,18 +43,17 @@ struct Checkpoint {
   std::map<std::string, TensorMap> tensors;  // "model" -> model.safetensors; names are [a-z0-9_-]+
 };
 
-inline constexpr char kManifestFile[] = "manifest.json";
-
 // Writes every file and, last, manifest.json; each is fsynced, and so is the folder. The folder must exist and be
 // empty. Gives the bytes written. kIoErr (disk full included), kCantCreate; kUsage: a tensor that safetensors cannot
 // hold.
 Result<int64_t> write_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& folder);
 
-// Checks the folder against its manifest: names, sizes, XXH3-128 checksums. Gives the step. kDataErr with what is
-// wrong; kNoInput when there is no manifest.
+// Checks the folder against its manifest: names, sizes, XXH3-128 checksums. Gives the step. The error's code states
+// whether the checkpoint is damaged or cannot be read: see read_manifest().
 Result<int64_t> verify_checkpoint(const std::filesystem::path& folder);
 
-// verify_checkpoint, then reads all of it. Tensors are on the CPU and own their memory. kDataErr, kNoInput, kIoErr.
+// Reads and verifies all of it, each byte once. Tensors are on the CPU and own their memory. The codes of
+// read_manifest().
 Result<Checkpoint> read_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace oarlock

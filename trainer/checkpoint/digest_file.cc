@@ -2,57 +2,53 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "common/file_descriptor.h"
 
 namespace oarlock {
 namespace {
 
-// An open file descriptor and the hash of what went through it.
-class HashedFile {
- public:
-  explicit HashedFile(int fd) : fd_(fd), hash_(XXH3_createState()) { XXH3_128bits_reset(hash_); }
-  ~HashedFile() {
-    XXH3_freeState(hash_);
-    if (fd_ >= 0) ::close(fd_);
-  }
-  HashedFile(const HashedFile&) = delete;
-  HashedFile& operator=(const HashedFile&) = delete;
-
-  int fd() const { return fd_; }
-
-  void add(std::span<const std::byte> bytes) {
-    XXH3_128bits_update(hash_, bytes.data(), bytes.size());
-    bytes_ += static_cast<int64_t>(bytes.size());
-  }
-
-  // close(2) may be the first to say that the disk is full.
-  int close() {
-    const int result = ::close(fd_);
-    fd_ = -1;
-    return result;
-  }
-
-  FileDigest digest() const {
-    XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(hash_));
-    FileDigest digest{.bytes = bytes_, .xxh3_128 = ""};
-    for (const unsigned char byte : canonical.digest) digest.xxh3_128 += fmt::format("{:02x}", byte);
-    return digest;
-  }
-
- private:
-  int fd_;
-  XXH3_state_t* hash_;
-  int64_t bytes_ = 0;
-};
+// Small enough that the bytes are still in the CPU's cache when they are hashed.
+constexpr size_t kChunk = 1 << 20;
 
 }  // namespace
+
+// ---- the digest ----------------------------------------------------------------------------------------------------
+
+DigestBuilder::DigestBuilder() : state_(XXH3_createState()) { XXH3_128bits_reset(state_); }
+DigestBuilder::~DigestBuilder() { XXH3_freeState(state_); }
+DigestBuilder::DigestBuilder(DigestBuilder&& other) noexcept
+    : state_(std::exchange(other.state_, nullptr)), bytes_(other.bytes_) {}
+
+void DigestBuilder::add(std::span<const std::byte> bytes) {
+  XXH3_128bits_update(state_, bytes.data(), bytes.size());
+  bytes_ += static_cast<int64_t>(bytes.size());
+}
+
+FileDigest DigestBuilder::digest() const {
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state_));
+  FileDigest digest{.bytes = bytes_, .xxh3_128 = ""};
+  for (const unsigned char byte : canonical.digest) digest.xxh3_128 += fmt::format("{:02x}", byte);
+  return digest;
+}
+
+FileDigest digest_of_text(std::string_view content) {
+  DigestBuilder builder;
+  builder.add(std::as_bytes(std::span(content)));
+  return builder.digest();
+}
+
+// ---- writing -------------------------------------------------------------------------------------------------------
 
 struct DigestWriter::Impl {
   Impl(std::filesystem::path p, int fd) : path(std::move(p)), file(fd) {}
@@ -64,7 +60,8 @@ struct DigestWriter::Impl {
   }
 
   std::filesystem::path path;
-  HashedFile file;
+  FileDescriptor file;
+  DigestBuilder hash;
 };
 
 DigestWriter::DigestWriter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -83,9 +80,9 @@ Result<DigestWriter> DigestWriter::create(const std::filesystem::path& path) {
 }
 
 Result<void> DigestWriter::write(std::span<const std::byte> bytes) {
-  impl_->file.add(bytes);
+  impl_->hash.add(bytes);
   while (!bytes.empty()) {
-    const ssize_t put = ::write(impl_->file.fd(), bytes.data(), bytes.size());
+    const ssize_t put = ::write(impl_->file.get(), bytes.data(), bytes.size());
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) return impl_->failed(errno);
     bytes = bytes.subspan(static_cast<size_t>(put));
@@ -96,21 +93,70 @@ Result<void> DigestWriter::write(std::span<const std::byte> bytes) {
 Result<void> DigestWriter::write(std::string_view text) { return write(std::as_bytes(std::span(text))); }
 
 Result<FileDigest> DigestWriter::finish() {
-  if (::fsync(impl_->file.fd()) != 0) return impl_->failed(errno);
-  if (impl_->file.close() != 0) return impl_->failed(errno);
-  return impl_->file.digest();
+  if (::fsync(impl_->file.get()) != 0) return impl_->failed(errno);
+  // close(2) may be the first to report that the disk is full.
+  if (::close(impl_->file.release()) != 0) return impl_->failed(errno);
+  return impl_->hash.digest();
 }
 
-Result<FileDigest> digest_of(const std::filesystem::path& path) {
-  HashedFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd() < 0) return fail_errno(errno, fmt::format("{}: cannot be opened", path.string()));
-  std::vector<std::byte> buffer(1 << 20);
+// ---- reading -------------------------------------------------------------------------------------------------------
+
+struct DigestReader::Impl {
+  Impl(std::filesystem::path p, FileDescriptor fd) : path(std::move(p)), file(std::move(fd)) {}
+
+  std::filesystem::path path;
+  FileDescriptor file;
+  uint64_t size = 0;
+  DigestBuilder hash;
+};
+
+DigestReader::DigestReader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+DigestReader::DigestReader(DigestReader&&) noexcept = default;
+DigestReader::~DigestReader() = default;
+
+Result<DigestReader> DigestReader::open(const std::filesystem::path& path) {
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status{};
+  if (!file.open() || ::fstat(file.get(), &status) != 0) {
+    return fail_errno(errno, fmt::format("{}: cannot be opened", path.string()));
+  }
+  auto impl = std::make_unique<Impl>(path, std::move(file));
+  impl->size = static_cast<uint64_t>(status.st_size);
+  return DigestReader(std::move(impl));
+}
+
+uint64_t DigestReader::size() const { return impl_->size; }
+
+Result<size_t> DigestReader::read_some(std::span<std::byte> target) {
   for (;;) {
-    const ssize_t got = ::read(file.fd(), buffer.data(), buffer.size());
+    const ssize_t got = ::read(impl_->file.get(), target.data(), std::min(target.size(), kChunk));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail_errno(errno, fmt::format("{}: cannot be read", path.string()));
-    if (got == 0) return file.digest();
-    file.add(std::span(buffer).first(static_cast<size_t>(got)));
+    if (got < 0) return fail_errno(errno, fmt::format("{}: cannot be read", impl_->path.string()));
+    impl_->hash.add(target.first(static_cast<size_t>(got)));
+    return static_cast<size_t>(got);
+  }
+}
+
+Result<void> DigestReader::read(std::span<std::byte> target) {
+  while (!target.empty()) {
+    const auto got = read_some(target);
+    if (!got) return tl::make_unexpected(got.error());
+    if (*got == 0) return fail(ExitCode::kDataErr, fmt::format("{}: it ends too early", impl_->path.string()));
+    target = target.subspan(*got);
+  }
+  return {};
+}
+
+FileDigest DigestReader::digest() const { return impl_->hash.digest(); }
+
+Result<FileDigest> digest_of(const std::filesystem::path& path) {
+  auto file = DigestReader::open(path);
+  if (!file) return tl::make_unexpected(file.error());
+  std::vector<std::byte> buffer(kChunk);
+  for (;;) {
+    const auto got = file->read_some(buffer);
+    if (!got) return tl::make_unexpected(got.error());
+    if (*got == 0) return file->digest();
   }
 }
 

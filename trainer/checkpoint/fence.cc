@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kFenceFile[] = "fence.json";
+constexpr char kTakenOver[] = "may not write here any more";
 constexpr char kLockFile[] = ".lock";
 constexpr auto kLockPatience = std::chrono::seconds(5);
 constexpr auto kLockPause = std::chrono::milliseconds(5);
@@ -57,18 +57,22 @@ Result<void> admit(const Fence& fence, const std::filesystem::path& root, const 
   if (fence.owner.uid == owner.uid) {
     if (owner.attempt >= fence.owner.attempt) return {};
     return fail(ExitCode::kTempFail,
-                fmt::format("{}: attempt {} of this job may not write here any more: attempt {} has taken over",
-                            root.string(), owner.attempt, fence.owner.attempt));
+                fmt::format("{}: attempt {} of this job {}: attempt {} has taken over", root.string(), owner.attempt,
+                            kTakenOver, fence.owner.attempt));
   }
   if (std::find(fence.displaced.begin(), fence.displaced.end(), owner.uid) == fence.displaced.end()) return {};
   return fail(
       ExitCode::kTempFail,
       fmt::format(
-          "{}: job \"{}\" may not write here any more: job \"{}\" has taken over; give each its own checkpoint.dir",
-          root.string(), owner.uid, fence.owner.uid));
+          "{}: job \"{}\" {}: job \"{}\" has taken over; give each its own checkpoint.dir", root.string(),
+          owner.uid, kTakenOver, fence.owner.uid));
 }
 
 }  // namespace
+
+bool is_fenced_off(const Error& error) {
+  return error.code == ExitCode::kTempFail && error.message.find(kTakenOver) != std::string::npos;
+}
 
 FenceLock::FenceLock(const std::filesystem::path& root)
     : fd_(::open((root / kLockFile).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {

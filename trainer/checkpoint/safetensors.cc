@@ -1,20 +1,17 @@
 #include "trainer/checkpoint/safetensors.h"
 
 #include <ATen/ops/empty.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -29,6 +26,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr uint64_t kMaxHeader = 100'000'000;  // bytes; the reference implementation's limit
+constexpr size_t kMaxShown = 200;           // characters of a value in a message
 constexpr char kMetadataKey[] = "__metadata__";
 
 struct Dtype {
@@ -61,52 +59,44 @@ constexpr std::array kDtypes{
 
 // ---- reading -------------------------------------------------------------------------------------------------------
 
-// One file being read, and its name for messages.
+// One file being read from front to end, and its name for messages.
 class Source {
  public:
   static Result<Source> open(const std::filesystem::path& path) {
-    Source source(path, ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    struct stat status{};
-    if (source.fd_ < 0 || ::fstat(source.fd_, &status) != 0) {
-      return fail_errno(errno, fmt::format("{}: cannot be opened", path.string()));
-    }
-    source.size_ = static_cast<uint64_t>(status.st_size);
-    return source;
+    auto file = DigestReader::open(path);
+    if (!file) return tl::make_unexpected(file.error());
+    return Source(path, std::move(*file));
   }
-  ~Source() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Source(Source&& other) noexcept
-      : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
-  Source& operator=(Source&&) = delete;
 
-  uint64_t size() const { return size_; }
+  uint64_t size() const { return file_.size(); }
+  FileDigest digest() const { return file_.digest(); }
 
   tl::unexpected<Error> bad(const std::string& what) const {
     return fail(ExitCode::kDataErr, fmt::format("{}: not a valid safetensors file: {}", path_.string(), what));
   }
 
-  Result<void> read(uint64_t offset, void* target, uint64_t size) const {
-    auto* to = static_cast<char*>(target);
-    while (size > 0) {
-      const ssize_t got = ::pread(fd_, to, size, static_cast<off_t>(offset));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return fail_errno(errno, fmt::format("{}: cannot be read", path_.string()));
-      if (got == 0) return bad("it became shorter while it was read");
-      to += got;
-      offset += static_cast<uint64_t>(got);
-      size -= static_cast<uint64_t>(got);
-    }
-    return {};
+  // Reads the next bytes.
+  Result<void> read(void* target, uint64_t size) {
+    auto read = file_.read(std::span(static_cast<std::byte*>(target), size));
+    if (!read && read.error().code == ExitCode::kDataErr) return bad("it became shorter while it was read");
+    return read;
   }
 
  private:
-  Source(std::filesystem::path path, int fd) : path_(std::move(path)), fd_(fd) {}
+  Source(std::filesystem::path path, DigestReader file) : path_(std::move(path)), file_(std::move(file)) {}
 
   std::filesystem::path path_;
-  int fd_;
-  uint64_t size_ = 0;
+  DigestReader file_;
 };
+
+// A value of the header for a message. Lists and objects, which may be nested without bound, are not printed.
+std::string shown(const json& value) {
+  const bool flat = !value.is_structured() ||
+                    std::none_of(value.begin(), value.end(), [](const json& item) { return item.is_structured(); });
+  std::string text = flat ? value.dump(-1, ' ', false, json::error_handler_t::replace) : "(nested)";
+  if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
+  return text;
+}
 
 struct Entry {
   std::string name;
@@ -158,28 +148,28 @@ Result<Entry> entry_from(const Source& source, const std::string& name, const js
   const json& dtype = value["dtype"];
   const auto* known =
       std::find_if(kDtypes.begin(), kDtypes.end(), [&](const Dtype& d) { return dtype == json(d.name); });
-  if (known == kDtypes.end()) return bad(fmt::format("dtype {} is not supported", dtype.dump()));
+  if (known == kDtypes.end()) return bad(fmt::format("dtype {} is not supported", shown(dtype)));
   entry.type = known->type;
 
   if (!value["shape"].is_array()) return bad("shape is not a list");
   for (const json& item : value["shape"]) {
     const auto dimension = unsigned_integer(item);
     if (!dimension || *dimension > INT64_MAX)
-      return bad(fmt::format("shape {} is not a list of sizes", value["shape"].dump()));
+      return bad(fmt::format("shape {} is not a list of sizes", shown(value["shape"])));
     entry.shape.push_back(static_cast<int64_t>(*dimension));
   }
   const json& offsets = value["data_offsets"];
   const auto begin = offsets.is_array() && offsets.size() == 2 ? unsigned_integer(offsets[0]) : std::nullopt;
   const auto end = begin ? unsigned_integer(offsets[1]) : std::nullopt;
   if (!end || *begin > *end || *end > data_size) {
-    return bad(fmt::format("data_offsets {} do not lie in the {} bytes of data", offsets.dump(), data_size));
+    return bad(fmt::format("data_offsets {} do not lie in the {} bytes of data", shown(offsets), data_size));
   }
   entry.begin = *begin;
   entry.end = *end;
   const auto bytes = byte_size(entry.shape, entry.type);
   if (!bytes || *bytes != *end - *begin) {
-    return bad(fmt::format("data_offsets {} do not fit {} of shape [{}]", offsets.dump(), known->name,
-                           fmt::join(entry.shape, ", ")));
+    return bad(fmt::format("data_offsets {} do not fit {} of shape {}", shown(offsets), known->name,
+                           shown(value["shape"])));
   }
   return entry;
 }
@@ -262,24 +252,23 @@ std::string header_of(const std::vector<Planned>& planned, const SafetensorsMeta
 }  // namespace
 
 Result<SafetensorsFile> read_safetensors(const std::filesystem::path& path) {
-  const auto source = Source::open(path);
+  auto source = Source::open(path);
   if (!source) return tl::make_unexpected(source.error());
   uint64_t header_size = 0;
   if (source->size() < sizeof(header_size)) return source->bad(fmt::format("it has only {} bytes", source->size()));
-  if (auto read = source->read(0, &header_size, sizeof(header_size)); !read) return tl::make_unexpected(read.error());
+  if (auto read = source->read(&header_size, sizeof(header_size)); !read) return tl::make_unexpected(read.error());
   if (header_size > kMaxHeader || header_size > source->size() - sizeof(header_size)) {
     return source->bad(
         fmt::format("the header's length {} does not fit a file of {} bytes", header_size, source->size()));
   }
   std::string text(header_size, '\0');
-  if (auto read = source->read(sizeof(header_size), text.data(), header_size); !read) {
+  if (auto read = source->read(text.data(), header_size); !read) {
     return tl::make_unexpected(read.error());
   }
   const std::optional<json> header = text.starts_with('{') ? parse_strictly(text) : std::nullopt;
   if (!header || !header->is_object()) return source->bad("the header is not a JSON object with distinct keys");
 
-  const uint64_t data_offset = sizeof(header_size) + header_size;
-  const uint64_t data_size = source->size() - data_offset;
+  const uint64_t data_size = source->size() - sizeof(header_size) - header_size;
   SafetensorsFile file;
   std::vector<Entry> entries;
   for (const auto& [name, value] : header->items()) {
@@ -295,20 +284,26 @@ Result<SafetensorsFile> read_safetensors(const std::filesystem::path& path) {
   }
   if (auto layout = check_layout(*source, entries, data_size); !layout) return tl::make_unexpected(layout.error());
 
+  // The tensors follow each other without gaps: reading them in this order reads the file from front to end.
   for (const Entry& entry : entries) {
     at::Tensor tensor;
     try {
       tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.type));
     } catch (const c10::Error&) {
+      if (entry.end > entry.begin) {  // the file has these bytes, the memory does not
+        return fail(ExitCode::kOsErr, fmt::format("{}: not enough memory for tensor \"{}\" of {} bytes", path.string(),
+                                                  entry.name, entry.end - entry.begin));
+      }
       return source->bad(
           fmt::format("tensor \"{}\": shape [{}] is not possible", entry.name, fmt::join(entry.shape, ", ")));
     }
     if (entry.end > entry.begin) {
-      const auto read = source->read(data_offset + entry.begin, tensor.mutable_data_ptr(), entry.end - entry.begin);
+      const auto read = source->read(tensor.mutable_data_ptr(), entry.end - entry.begin);
       if (!read) return tl::make_unexpected(read.error());
     }
     file.tensors.emplace(entry.name, std::move(tensor));
   }
+  file.digest = source->digest();
   return file;
 }
 

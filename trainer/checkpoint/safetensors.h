@@ -21,11 +21,13 @@ using SafetensorsMetadata = std::map<std::string, std::string>;
 struct SafetensorsFile {
   TensorMap tensors;  // on the CPU, contiguous, owning their memory
   SafetensorsMetadata metadata;
+  FileDigest digest;  // of the whole file, computed while it was read
 };
 
 // Checks everything before it trusts it: header length, JSON without duplicate keys, known dtypes, shapes, and offsets
-// that lie inside the file, fit dtype and shape, do not overlap and leave no gap. kDataErr names file and tensor;
-// kNoInput, kIoErr.
+// that lie inside the file, fit dtype and shape, do not overlap and leave no gap. Nothing is allocated for a size that
+// the file does not have. Each byte is read once. kDataErr names file and tensor; kOsErr: not enough memory; the codes
+// of fail_errno().
 Result<SafetensorsFile> read_safetensors(const std::filesystem::path& path);
 
 // Writes a new file, byte for byte as Python's package would (widest dtype first, then by name, so that every tensor is

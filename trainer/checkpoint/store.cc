@@ -9,12 +9,14 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <functional>
 #include <string_view>
 #include <utility>
 
 #include "common/files.h"
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/links.h"
+#include "trainer/checkpoint/manifest.h"
 
 namespace oarlock {
 namespace {
@@ -27,6 +29,8 @@ constexpr std::string_view kWritingPrefix = ".writing-";
 constexpr std::string_view kReplacedPrefix = ".replaced-";
 constexpr std::string_view kRemovedPrefix = ".removed-";
 constexpr std::string_view kLinkPrefix = ".link-";
+constexpr std::string_view kDamagedPrefix = "damaged-";
+constexpr int kMostSetAside = 1000;  // of one step
 constexpr std::string_view kFencePrefix = "fence.json.tmp-";  // write_file_atomically's
 
 struct StepFolder {
@@ -34,14 +38,12 @@ struct StepFolder {
   fs::path path;
 };
 
-std::string folder_name(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
-
 std::optional<int64_t> step_of(const std::string& name) {
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
   int64_t step = 0;
   const char* end = name.data() + name.size();
   const auto parsed = std::from_chars(name.data() + kStepPrefix.size(), end, step);
-  if (parsed.ec != std::errc{} || parsed.ptr != end || folder_name(step) != name) return std::nullopt;
+  if (parsed.ec != std::errc{} || parsed.ptr != end || checkpoint_folder_name(step) != name) return std::nullopt;
   return step;
 }
 
@@ -54,7 +56,8 @@ Result<std::vector<StepFolder>> step_folders(const fs::path& root) {
     if (const auto step = step_of(entries->path().filename().string())) folders.push_back({*step, entries->path()});
   }
   if (error && error != std::errc::no_such_file_or_directory) {
-    return fail_errno(error.value(), fmt::format("{}: the checkpoints cannot be listed", root.string()));
+    return tl::make_unexpected(as_checkpoint_error(
+        fail_errno(error.value(), fmt::format("{}: the checkpoints cannot be listed", root.string())).value(), root));
   }
   std::sort(folders.begin(), folders.end(), [](const StepFolder& a, const StepFolder& b) { return a.step > b.step; });
   return folders;
@@ -96,6 +99,42 @@ void remove_quietly(const fs::path& path) {
   fs::remove_all(path, ignored);
 }
 
+// Looks at the checkpoints from the newest down. probe(folder) gives the step of a valid one.
+Result<CheckpointSearch> search_newest(const fs::path& root,
+                                       const std::function<Result<int64_t>(const fs::path&)>& probe) {
+  const auto folders = step_folders(root);
+  if (!folders) return tl::make_unexpected(folders.error());
+  CheckpointSearch search;
+  for (const StepFolder& folder : *folders) {
+    const auto step = probe(folder.path);
+    if (step && *step == folder.step) {
+      search.folder = folder.path;
+      search.step = folder.step;
+      break;
+    }
+    if (!step && step.error().code == ExitCode::kNoInput) continue;  // another writer has just removed it
+    if (!step && step.error().code != ExitCode::kDataErr) return tl::make_unexpected(step.error());
+    search.skipped.push_back(
+        {folder.path, step ? fmt::format("{}: it holds step {}", folder.path.string(), *step) : step.error().message});
+  }
+  return search;
+}
+
+// A root on a file server or a disk that fails at present is not one that cannot be written to: kTempFail.
+Result<void> check_root(const fs::path& root) {
+  const auto fence = read_file(root / kFenceFile);
+  if (fence) return {};
+  Error error = as_checkpoint_error(fence.error(), root);
+  if (error.code == ExitCode::kTempFail) return tl::make_unexpected(std::move(error));
+  return {};  // the root is new, or taking the fence reports what is wrong
+}
+
+// False where it cannot be told.
+bool is_missing(const fs::path& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() == fs::file_type::not_found;
+}
+
 // Removing takes many calls; the first takes the folder out of every reader's sight.
 void remove_checkpoint(const fs::path& folder) {
   const fs::path removed = folder.parent_path() / (std::string(kRemovedPrefix) + folder.filename().string());
@@ -105,21 +144,25 @@ void remove_checkpoint(const fs::path& folder) {
 
 }  // namespace
 
+std::string checkpoint_folder_name(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
+
 Result<CheckpointSearch> find_latest_checkpoint(const fs::path& root) {
-  const auto folders = step_folders(root);
-  if (!folders) return tl::make_unexpected(folders.error());
-  CheckpointSearch search;
-  for (const StepFolder& folder : *folders) {
-    const auto step = verify_checkpoint(folder.path);
-    if (step && *step == folder.step) {
-      search.folder = folder.path;
-      search.step = folder.step;
-      break;
-    }
-    search.skipped.push_back(
-        {folder.path, step ? fmt::format("{}: it holds step {}", folder.path.string(), *step) : step.error().message});
-  }
-  return search;
+  return search_newest(root, verify_checkpoint);
+}
+
+Result<LatestCheckpoint> read_latest_checkpoint(const fs::path& root) {
+  LatestCheckpoint latest;
+  auto search = search_newest(root, [&](const fs::path& folder) -> Result<int64_t> {
+    latest.checkpoint.reset();  // its memory
+    auto read = read_checkpoint(folder);
+    if (!read) return tl::make_unexpected(read.error());
+    latest.checkpoint = std::move(*read);
+    return latest.checkpoint->state.step;
+  });
+  if (!search) return tl::make_unexpected(search.error());
+  latest.search = std::move(*search);
+  if (!latest.search.folder) latest.checkpoint.reset();
+  return latest;
 }
 
 CheckpointStore::CheckpointStore(const StoreOptions& options, const Logger& logger)
@@ -127,6 +170,7 @@ CheckpointStore::CheckpointStore(const StoreOptions& options, const Logger& logg
 
 Result<std::unique_ptr<CheckpointStore>> CheckpointStore::open(const StoreOptions& options, const Logger& logger) {
   std::unique_ptr<CheckpointStore> store(new CheckpointStore(options, logger));
+  if (auto readable = check_root(options.root); !readable) return tl::make_unexpected(readable.error());
   if (auto taken = store->take_fence(); !taken) return tl::make_unexpected(taken.error());
   store->remove_leftovers();
   return store;
@@ -150,12 +194,13 @@ Result<void> CheckpointStore::check_fence() const { return oarlock::check_fence(
 Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint, std::optional<int64_t> best_step) {
   if (auto taken = take_fence(); !taken) return tl::make_unexpected(taken.error());
   checkpoint.state.owner = options_.owner;
-  const std::string name = folder_name(checkpoint.state.step);
+  const std::string name = checkpoint_folder_name(checkpoint.state.step);
   const fs::path written =
       options_.root / fmt::format("{}{}-{}-{}", kWritingPrefix, name, options_.owner.attempt, ::getpid());
   const fs::path replaced = options_.root / (std::string(kReplacedPrefix) + name);
   SavedCheckpoint saved{.folder = options_.root / name, .bytes = 0};
 
+  if (auto free = make_way(saved.folder); !free) return tl::make_unexpected(free.error());
   remove_quietly(written);
   if (auto created = create_folder(written); !created) return tl::make_unexpected(created.error());
   const auto bytes = write_checkpoint(checkpoint, written);
@@ -176,20 +221,61 @@ Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint, std::option
     }
     if (auto synced = sync_folder(options_.root); !synced) return tl::make_unexpected(synced.error());
   }
+  written_.insert(saved.folder);
   remove_quietly(replaced);
-  std::error_code ignored;
   set_links(checkpoint.state.step, best_step);
   prune(checkpoint.state.step, best_step);
-  if (const auto best = link_target(options_.root, kBestLink); best && !fs::exists(options_.root / *best))
+  std::error_code ignored;
+  if (const auto best = link_target(options_.root, kBestLink); best && is_missing(options_.root / *best))
     fs::remove(options_.root / kBestLink, ignored);
   return saved;
 }
 
-// The checkpoint is saved, whatever becomes of its names.
+// A checkpoint of the step that is to be saved is there already: only one that this object wrote, or that is valid, may
+// be replaced.
+Result<void> CheckpointStore::make_way(const fs::path& folder) {
+  if (written_.contains(folder) || is_missing(folder)) return {};
+  const auto step = verify_checkpoint(folder);
+  if (step) return {};
+  switch (step.error().code) {
+    case ExitCode::kNoInput:
+      return {};
+    case ExitCode::kDataErr: {
+      const auto aside = set_aside(folder);
+      if (!aside) return tl::make_unexpected(aside.error());
+      logger_.warn("a damaged checkpoint is in the way of a save and was set aside",
+                   {{"folder", aside->string()}, {"reason", step.error().message}});
+      return {};
+    }
+    case ExitCode::kTempFail:  // which would be taken for a fence
+      return fail(ExitCode::kIoErr, fmt::format("{}: not replaced: {}", folder.string(), step.error().message));
+    default:
+      return fail(step.error().code, fmt::format("{}: not replaced: {}", folder.string(), step.error().message));
+  }
+}
+
+Result<fs::path> CheckpointStore::set_aside(const fs::path& folder) const {
+  const FenceLock lock(options_.root);
+  if (auto admitted = check_fence(); !admitted) return tl::make_unexpected(admitted.error());
+  const fs::path name = options_.root / (std::string(kDamagedPrefix) + folder.filename().string());
+  for (int number = 1; number < kMostSetAside; ++number) {
+    const fs::path target = number == 1 ? name : fs::path(fmt::format("{}-{}", name.string(), number));
+    if (!is_missing(target)) continue;
+    if (::rename(folder.c_str(), target.c_str()) == 0)
+      return sync_folder(options_.root).map([&] { return target; });
+    if (errno != EEXIST && errno != ENOTEMPTY) break;
+  }
+  return fail(ExitCode::kIoErr, fmt::format("{}: the damaged checkpoint cannot be renamed to {}: {}", folder.string(),
+                                            name.string(), std::generic_category().message(errno)));
+}
+
+// The checkpoint is saved, whatever becomes of its names. They are durable before a checkpoint that an older name points
+// to is removed.
 void CheckpointStore::set_links(int64_t step, std::optional<int64_t> best_step) {
-  Result<void> set = set_link(options_.root, kLastLink, folder_name(step));
-  if (set && best_step && fs::exists(options_.root / folder_name(*best_step)))
-    set = set_link(options_.root, kBestLink, folder_name(*best_step));
+  Result<void> set = set_link(options_.root, kLastLink, checkpoint_folder_name(step));
+  if (set && best_step && !is_missing(options_.root / checkpoint_folder_name(*best_step)))
+    set = set_link(options_.root, kBestLink, checkpoint_folder_name(*best_step));
+  if (set) set = sync_folder(options_.root);
   if (!set && !std::exchange(links_warned_, true)) logger_.warn(set.error().message);
 }
 
@@ -201,7 +287,10 @@ void CheckpointStore::remove_leftovers() const {
     const std::string name = entries->path().filename().string();
     if (name.starts_with(kReplacedPrefix)) {
       const fs::path target = options_.root / name.substr(kReplacedPrefix.size());
-      if (!fs::exists(target) && ::rename(entries->path().c_str(), target.c_str()) == 0) continue;
+      if (is_missing(target)) {
+        ::rename(entries->path().c_str(), target.c_str());
+        continue;
+      }
     }
     for (const std::string_view prefix : {kWritingPrefix, kReplacedPrefix, kRemovedPrefix, kLinkPrefix, kFencePrefix}) {
       if (name.starts_with(prefix)) leftovers.push_back(entries->path());
@@ -213,21 +302,32 @@ void CheckpointStore::remove_leftovers() const {
   }
 }
 
-void CheckpointStore::prune(int64_t newest_step, std::optional<int64_t> best_step) const {
+void CheckpointStore::prune(int64_t newest_step, std::optional<int64_t> best_step) {
   if (options_.keep <= 0) return;
   const auto folders = step_folders(options_.root);
   if (!folders) return;
   int kept = 0;
   for (const StepFolder& folder : *folders) {
-    // Steps beyond the one just saved were found damaged when the run went back behind them: neither kept nor counted.
-    if (folder.step > newest_step) continue;
-    const bool complete = fs::exists(folder.path / kManifestFile);
-    if (complete && kept < options_.keep) {
+    // Steps beyond the one just saved belong to another run: neither kept nor counted.
+    if (folder.step > newest_step || !may_remove(folder.path)) continue;
+    if (kept < options_.keep) {
       ++kept;
     } else if (folder.step != best_step) {
       remove_checkpoint(folder.path);
+      written_.erase(folder.path);
     }
   }
+}
+
+// Whether it is a checkpoint of a format that this program knows. Others stay, and do not count.
+bool CheckpointStore::may_remove(const fs::path& folder) {
+  if (written_.contains(folder)) return true;
+  const auto manifest = read_manifest(folder);
+  if (!manifest && left_alone_.insert(folder).second) {
+    logger_.warn("an old checkpoint cannot be read and is left alone; remove it yourself if it is of no use",
+                 {{"folder", folder.string()}, {"reason", manifest.error().message}});
+  }
+  return manifest.has_value();
 }
 
 }  // namespace oarlock

@@ -23,6 +23,10 @@ void describe(CheckpointConfig& config, Fields& fields) {
                                   {{"continue", CheckpointErrors::kContinue}, {"stop", CheckpointErrors::kStop}},
                                   "when a save fails, as on a full disk: train on and try again at the next one, or "
                                   "end the run. The end of the run must be saved in any case");
+  fields.choice<AllDamaged>("on_all_damaged", config.on_all_damaged,
+                            {{"stop", AllDamaged::kStop}, {"restart", AllDamaged::kRestart}},
+                            "when there are checkpoints and every one is damaged: end the run and change nothing, or "
+                            "set them aside and train from the beginning");
   fields.section(
       "best", [&config](Fields& best) { describe(config.best, best); }, "the checkpoint of the best evaluation");
 }

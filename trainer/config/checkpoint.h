@@ -7,6 +7,7 @@
 namespace oarlock {
 
 enum class CheckpointErrors { kContinue, kStop };
+enum class AllDamaged { kStop, kRestart };
 
 struct BestConfig {
   bool save = true;
@@ -20,6 +21,7 @@ struct CheckpointConfig {
   int64_t every_epochs = 1;  // 0: not by epochs; the end of the run is always saved
   int keep = 3;              // besides the best; 0: all
   CheckpointErrors on_error = CheckpointErrors::kContinue;
+  AllDamaged on_all_damaged = AllDamaged::kStop;
   BestConfig best;
 };
 

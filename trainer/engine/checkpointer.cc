@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "trainer/checkpoint/copy_tensors.h"
+#include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/links.h"
 
 namespace oarlock {
@@ -99,6 +100,7 @@ CheckpointerOptions checkpointer_options(const CheckpointConfig& config, const C
   out.store = {.root = config.dir, .owner = owner, .keep = config.keep};
   out.identity = std::move(identity);
   out.on_error = config.on_error;
+  out.on_all_damaged = config.on_all_damaged;
   if (config.best.save) {
     out.best = config.best.metric.empty() ? monitor : Monitor{.metric = config.best.metric, .mode = config.best.mode};
   }
@@ -133,37 +135,78 @@ Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const CheckpointerOptio
 // What the other ranks need besides the tensors, as JSON; "" where there is no checkpoint.
 Result<std::string> Checkpointer::load_newest(DistributedModel& model, const std::vector<Stateful*>& parts) {
   const SteadyTime begin = clock_.steady();
-  const Result<CheckpointSearch> search = find_latest_checkpoint(options_.store.root);
-  if (!search) return tl::make_unexpected(search.error());
-  for (const SkippedCheckpoint& skipped : search->skipped) {
-    telemetry_.logger().warn("a checkpoint is not valid and was skipped",
+  const Result<LatestCheckpoint> latest = read_latest_checkpoint(options_.store.root);
+  if (!latest) return tl::make_unexpected(latest.error());
+  const CheckpointSearch& search = latest->search;
+  for (const SkippedCheckpoint& skipped : search.skipped) {
+    telemetry_.logger().warn("a checkpoint is damaged and was skipped",
                              {{"folder", skipped.folder.string()}, {"reason", skipped.reason}});
   }
   high_water_step_ = read_high_water(options_.store.root);
-  if (!search->folder) {
-    if (high_water_step_ > 0)
-      telemetry_.logger().warn("there is no checkpoint: training starts again", {{"lost_steps", high_water_step_}});
+  if (!latest->checkpoint) {
+    if (const Result<void> may_restart = restart_from_nothing(search); !may_restart)
+      return tl::make_unexpected(may_restart.error());
     return "";
   }
-  const Result<Checkpoint> checkpoint = read_checkpoint(*search->folder);
-  if (!checkpoint) return tl::make_unexpected(checkpoint.error());
-  const CheckpointState& state = checkpoint->state;
-  const Result<void> loaded = check_identity(state.extra, options_.identity, search->folder->string()).and_then([&] {
-    return load(*checkpoint, model, parts);
-  });
+  const Checkpoint& checkpoint = *latest->checkpoint;
+  const CheckpointState& state = checkpoint.state;
+  const Result<void> loaded = check_identity(state.extra, options_.identity, search.folder->string())
+                                  .and_then([&] { return load(checkpoint, model, parts); })
+                                  .and_then([&] { return set_aside(search.skipped); });
   if (!loaded) return tl::make_unexpected(loaded.error());
-  warn_of_sections(*checkpoint, parts);
-  keep_reduction(*checkpoint, model);
-  restore_marks(*checkpoint, *search);
+  warn_of_sections(checkpoint, parts);
+  keep_reduction(checkpoint, model);
+  restore_marks(checkpoint, search);
   telemetry_.checkpoint_restored(state.step, folder_, seconds_between(begin, clock_.steady()),
                                  high_water_step_ - state.step);
   return for_other_ranks(state, reduction_.values);
 }
 
+// Where no checkpoint is valid.
+Result<void> Checkpointer::restart_from_nothing(const CheckpointSearch& search) {
+  if (!search.skipped.empty() && options_.on_all_damaged == AllDamaged::kStop) {
+    return fail(ExitCode::kCheckpoint,
+                fmt::format("{}: every checkpoint is damaged ({}), the newest: {}; nothing was changed: put one back, or "
+                            "set checkpoint.on_all_damaged to restart to set them aside and train from the beginning",
+                            options_.store.root.string(), search.skipped.size(), search.skipped.front().reason));
+  }
+  if (const Result<void> done = set_aside(search.skipped); !done) return done;
+  if (high_water_step_ > 0)
+    telemetry_.logger().warn("there is no checkpoint: training starts again", {{"lost_steps", high_water_step_}});
+  return {};
+}
+
+// The run will reach their steps again, and must not write over them.
+Result<void> Checkpointer::set_aside(const std::vector<SkippedCheckpoint>& damaged) {
+  for (const SkippedCheckpoint& skipped : damaged) {
+    const Result<std::filesystem::path> aside = store_->store().set_aside(skipped.folder);
+    if (aside) {
+      telemetry_.logger().warn("a damaged checkpoint was set aside; remove it when it is of no use any more",
+                               {{"folder", aside->string()}});
+    } else if (is_fenced_off(aside.error())) {
+      return tl::make_unexpected(aside.error());
+    } else {  // a save of its step will try again, and fail rather than replace it
+      telemetry_.logger().warn("a damaged checkpoint could not be set aside", {{"reason", aside.error().message}});
+    }
+  }
+  return {};
+}
+
 Result<std::string> Checkpointer::load_best(DistributedModel& model, const std::vector<Stateful*>& parts) {
-  const std::optional<std::string> best = link_target(options_.store.root, kBestLink);
-  if (!options_.best || !best) return "";
+  if (!options_.best) return "";
+  std::optional<std::string> best;
+  if (best_) {
+    best = checkpoint_folder_name(best_->step);  // also where the names "best" and "last" could not be written
+  } else {
+    best = link_target(options_.store.root, kBestLink);
+  }
+  if (!best) return "";
   const Result<Checkpoint> checkpoint = read_checkpoint(options_.store.root / *best);
+  if (!checkpoint && checkpoint.error().code == ExitCode::kNoInput) {
+    telemetry_.logger().warn("the best checkpoint does not exist any more: the last weights are used in its place",
+                             {{"folder", (options_.store.root / *best).string()}});
+    return "";
+  }
   if (!checkpoint) return tl::make_unexpected(checkpoint.error());
   if (const Result<void> loaded = load(*checkpoint, model, parts); !loaded) return tl::make_unexpected(loaded.error());
   return for_other_ranks(checkpoint->state, nullptr);
@@ -342,8 +385,7 @@ Result<void> Checkpointer::finish_save(std::optional<FinishedSave> finished) {
 
 std::optional<Error> Checkpointer::fatal(const Result<void>& saved) const {
   if (saved) return std::nullopt;
-  const bool replaced = saved.error().code == ExitCode::kTempFail;
-  if (replaced || options_.on_error == CheckpointErrors::kStop) return saved.error();
+  if (is_fenced_off(saved.error()) || options_.on_error == CheckpointErrors::kStop) return saved.error();
   return std::nullopt;
 }
 

@@ -39,6 +39,7 @@ struct CheckpointerOptions {
   StoreOptions store;
   RunIdentity identity;
   CheckpointErrors on_error = CheckpointErrors::kContinue;
+  AllDamaged on_all_damaged = AllDamaged::kStop;
   std::optional<Monitor> best;  // none: no checkpoint is the best
 };
 CheckpointerOptions checkpointer_options(const CheckpointConfig& config, const CheckpointOwner& owner,
@@ -60,9 +61,10 @@ class Checkpointer {
   // Waits for the save under way.
   ~Checkpointer();
 
-  // The newest valid checkpoint into the model and the parts of all ranks; nothing where there is none. A part that the
-  // checkpoint does not have begins afresh, with a warning; what the checkpoint has beyond the parts is left out, with
-  // a warning. kConfig: it belongs to another task or seed. kDataErr: to another model.
+  // The newest valid checkpoint into the model and the parts of all ranks; nothing where there is none. Damaged ones that
+  // are newer are set aside. A part that the checkpoint does not have begins afresh, with a warning; what the checkpoint
+  // has beyond the parts is left out, with a warning. kConfig: it belongs to another task or seed. kDataErr: to another
+  // model. kCheckpoint, kNoPermission, kTempFail: it cannot be read, or all are damaged; nothing was changed.
   Result<std::optional<Position>> restore(DistributedModel& model, const std::vector<Stateful*>& parts);
 
   // Where a run is over, for what looks at its best model: the best checkpoint's tensors into the model and the parts
@@ -106,6 +108,8 @@ class Checkpointer {
   Result<void> load(const Checkpoint& checkpoint, DistributedModel& model, const std::vector<Stateful*>& parts);
   void keep_reduction(const Checkpoint& checkpoint, const DistributedModel& model);
   void restore_marks(const Checkpoint& checkpoint, const CheckpointSearch& search);
+  Result<void> restart_from_nothing(const CheckpointSearch& search);
+  Result<void> set_aside(const std::vector<SkippedCheckpoint>& damaged);
   void warn_of_sections(const Checkpoint& checkpoint, const std::vector<Stateful*>& parts);
   bool is_saved(const Position& position) const;
   void begin_save(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts,

@@ -5,6 +5,7 @@
 #include <torch/version.h>
 
 #include "common/cpu_count.h"
+#include "trainer/checkpoint/fence.h"
 #include "trainer/device/device.h"
 #include "trainer/device/peak_flops.h"
 #include "trainer/distributed/failure.h"
@@ -248,7 +249,7 @@ Result<void> RankProcess::open_checkpoints() {
 std::string RankProcess::reason_for(const Error& error) const {
   const bool interrupted = stop_.raised() || (stops_ && stops_->agreed());
   if (error.code == ExitCode::kTempFail && !model_) return interrupted ? "Interrupted" : "RendezvousTimeout";
-  if (error.code == ExitCode::kTempFail) return "Replaced";  // the checkpoints' fence
+  if (is_fenced_off(error)) return "Replaced";
   if (loop_ && loop_->diverged()) return "ParametersDiverged";
   if (loop_ && !loop_->nonfinite().empty()) return loop_->nonfinite();
   return reason_of(error.code);

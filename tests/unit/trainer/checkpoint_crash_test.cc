@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 using test::checkpoint_of;
 using test::expect_is;
 using test::in_child;
+using test::must;
 using test::names_in;
 using test::open_store;
 using testing::ElementsAre;
@@ -75,11 +76,10 @@ TEST(CheckpointStore, KilledBeforeEachOfItsSystemCalls) {
       static_cast<void>(store->save(second, 1));
       static_cast<void>(store->save(third, 3));
     });
-    const auto search = find_latest_checkpoint(folder.path());
-    ASSERT_TRUE(search);
-    EXPECT_TRUE(search->skipped.empty()) << "call " << calls << ": " << search->skipped[0].reason;
-    ASSERT_GE(search->step, killed ? 2 : 3) << "call " << calls;
-    expect_is(*read_checkpoint(*search->folder), search->step);
+    const auto search = must(find_latest_checkpoint(folder.path()));
+    EXPECT_TRUE(search.skipped.empty()) << "call " << calls << ": " << search.skipped[0].reason;
+    ASSERT_GE(search.step, killed ? 2 : 3) << "call " << calls;
+    expect_is(must(read_checkpoint(must(search.folder))), search.step);
     const auto best = read_checkpoint(folder.path() / "best");
     ASSERT_TRUE(best) << "call " << calls << ": " << best.error().message;
     EXPECT_THAT(best->state.step, testing::AnyOf(1, 3));
@@ -114,13 +114,13 @@ TEST(CheckpointStore, KilledInTheMiddleOfASave) {
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
 
   EXPECT_TRUE(fs::exists(growing)) << "killed too late";
-  auto search = find_latest_checkpoint(folder.path());
-  EXPECT_EQ(search->step, 1);
-  EXPECT_TRUE(search->skipped.empty());
+  const auto search = must(find_latest_checkpoint(folder.path()));
+  EXPECT_EQ(search.step, 1);
+  EXPECT_TRUE(search.skipped.empty());
   const auto store = open_store(folder.path());
   EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "last", "step-00000001"));
   ASSERT_TRUE(store->save(checkpoint_of(2)));
-  expect_is(*read_checkpoint(folder.path() / "step-00000002"), 2);
+  expect_is(must(read_checkpoint(folder.path() / "step-00000002")), 2);
 }
 
 // kill -9 at random instants of a writer that saves, replaces and prunes without pause: whatever it says it saved is
@@ -133,12 +133,12 @@ TEST(CheckpointStore, KilledAtRandomInstants) {
   for (int round = 0; round < 40; ++round) {
     std::array<int, 2> said{};
     ASSERT_EQ(pipe2(said.data(), O_CLOEXEC), 0);
-    const auto before = find_latest_checkpoint(folder.path());
+    const auto before = must(find_latest_checkpoint(folder.path()));
     const pid_t child = fork();
     if (child == 0) {
       const auto store = CheckpointStore::open({.root = folder.path(), .keep = 2}, Logger::silent());
       // Twice the same step: the second replaces the first.
-      for (int64_t i = 2 * (before->step + 1); i < 128; ++i) {
+      for (int64_t i = 2 * (before.step + 1); i < 128; ++i) {
         const auto step = static_cast<uint8_t>(i / 2);
         if (!(*store)->save(checkpoints[step]) || write(said[1], &step, 1) != 1) _exit(1);
       }
@@ -146,7 +146,7 @@ TEST(CheckpointStore, KilledAtRandomInstants) {
     }
     close(said[1]);
     // The instant: after some reports, and a little later.
-    int64_t reported = before->step;
+    int64_t reported = before.step;
     uint8_t step = 0;
     for (int reports = rand_r(&seed) % 4; reports > 0 && read(said[0], &step, 1) == 1; --reports) reported = step;
     for (int spin = rand_r(&seed) % 20000; spin > 0; --spin) asm volatile("");
@@ -157,17 +157,12 @@ TEST(CheckpointStore, KilledAtRandomInstants) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << "a save failed";
 
-    const auto search = find_latest_checkpoint(folder.path());
-    ASSERT_TRUE(search);
-    EXPECT_TRUE(search->skipped.empty()) << search->skipped[0].reason;
-    EXPECT_GE(search->step, reported);
-    EXPECT_LE(search->step, reported + 1);
-    if (search->folder) {
-      const auto read = read_checkpoint(*search->folder);
-      ASSERT_TRUE(read) << read.error().message;
-      expect_is(*read, search->step);
-    }
-    if (search->step == 63) fs::remove_all(folder.path() / "step-00000063");
+    const auto search = must(find_latest_checkpoint(folder.path()));
+    EXPECT_TRUE(search.skipped.empty()) << search.skipped[0].reason;
+    EXPECT_GE(search.step, reported);
+    EXPECT_LE(search.step, reported + 1);
+    if (search.folder) expect_is(must(read_checkpoint(*search.folder)), search.step);
+    if (search.step == 63) fs::remove_all(folder.path() / "step-00000063");
   }
 }
 
@@ -213,7 +208,7 @@ TEST_P(DiskFull, KeepsTheOldCheckpoint) {
     if (!search || search->step != 1 || !search->skipped.empty()) return 5;
     if (names_in(root) != std::vector<std::string>{".lock", "fence.json", "last", "step-00000001"}) return 6;
     if (!(*store)->save(next)) return 7;  // the failed save gave its space back
-    return find_latest_checkpoint(root)->step == 3 ? 0 : 8;
+    return must(find_latest_checkpoint(root)).step == 3 ? 0 : 8;
   });
   EXPECT_EQ(code, 0);
 }

@@ -28,7 +28,9 @@ namespace {
 namespace fs = std::filesystem;
 using test::checkpoint_of;
 using test::expect_is;
+using test::error_of;
 using test::in_child;
+using test::must;
 using test::names_in;
 using test::open_store;
 using testing::ElementsAre;
@@ -127,7 +129,7 @@ TEST(Checkpoint, EveryFlippedByteIsNoticed) {
   ASSERT_TRUE(open_store(folder.path())->save(checkpoint_of(7, /*floats=*/4)));
   const fs::path step = folder.path() / "step-00000007";
   for (const std::string& name : names_in(step)) {
-    const std::string good = *read_file(step / name);
+    const std::string good = must(read_file(step / name));
     for (size_t at = 0; at < good.size(); ++at) {
       // White space in the manifest carries nothing, and may become other white space.
       if (name == kManifestFile && std::isspace(static_cast<unsigned char>(good[at])) != 0) continue;
@@ -147,14 +149,14 @@ TEST(Checkpoint, MissingAndShortFilesAreNamed) {
   ASSERT_TRUE(open_store(folder.path())->save(checkpoint_of(7)));
   const fs::path step = folder.path() / "step-00000007";
   for (const std::string& name : names_in(step)) {
-    const std::string good = *read_file(step / name);
+    const std::string good = must(read_file(step / name));
     fs::resize_file(step / name, good.size() - 1);
     if (name != kManifestFile) {  // the manifest's last byte is a line end
-      EXPECT_THAT(verify_checkpoint(step).error().message,
+      EXPECT_THAT(error_of(verify_checkpoint(step)).message,
                   HasSubstr(name + ": expected " + std::to_string(good.size()) + " bytes, found"));
     }
     fs::remove(step / name);
-    EXPECT_THAT(verify_checkpoint(step).error().message, HasSubstr(name));
+    EXPECT_THAT(error_of(verify_checkpoint(step)).message, HasSubstr(name));
     std::ofstream(step / name, std::ios::binary) << good;
   }
   EXPECT_TRUE(verify_checkpoint(step));
@@ -162,25 +164,24 @@ TEST(Checkpoint, MissingAndShortFilesAreNamed) {
 
 TEST(CheckpointSearch, NewestValidAndWhyOthersAreNot) {
   const test::TemporaryFolder folder;
-  EXPECT_FALSE(find_latest_checkpoint(folder.path() / "none")->folder);
-  EXPECT_FALSE(find_latest_checkpoint(folder.path())->folder);
+  EXPECT_FALSE(must(find_latest_checkpoint(folder.path() / "none")).folder);
+  EXPECT_FALSE(must(find_latest_checkpoint(folder.path())).folder);
   const auto store = open_store(folder.path());
   for (const int64_t step : {10, 20, 30, 40}) ASSERT_TRUE(store->save(checkpoint_of(step)));
-  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 40);
+  EXPECT_EQ(must(find_latest_checkpoint(folder.path())).step, 40);
 
   flip_byte(folder.path() / "step-00000040" / "model.safetensors", 4000);
   fs::remove(folder.path() / "step-00000030" / kManifestFile);  // as if it had not been written to its end
   fs::copy(folder.path() / "step-00000010", folder.path() / "step-00000050");
   fs::create_directory(folder.path() / "step-60");  // not a name of ours
   fs::create_directory(folder.path() / ".writing-step-00000070-0-1");
-  const auto search = find_latest_checkpoint(folder.path());
-  ASSERT_TRUE(search) << search.error().message;
-  EXPECT_EQ(search->step, 20);
-  EXPECT_EQ(search->folder, folder.path() / "step-00000020");
-  ASSERT_EQ(search->skipped.size(), 3U);
-  EXPECT_THAT(search->skipped[0].reason, HasSubstr("step-00000050: it holds step 10"));
-  EXPECT_THAT(search->skipped[1].reason, HasSubstr("step-00000040/model.safetensors: expected checksum"));
-  EXPECT_THAT(search->skipped[2].reason, HasSubstr("step-00000030: it has no manifest.json"));
+  const auto search = must(find_latest_checkpoint(folder.path()));
+  EXPECT_EQ(search.step, 20);
+  EXPECT_EQ(search.folder, folder.path() / "step-00000020");
+  ASSERT_EQ(search.skipped.size(), 3U);
+  EXPECT_THAT(search.skipped[0].reason, HasSubstr("step-00000050: it holds step 10"));
+  EXPECT_THAT(search.skipped[1].reason, HasSubstr("step-00000040/model.safetensors: expected checksum"));
+  EXPECT_THAT(search.skipped[2].reason, HasSubstr("step-00000030: it has no manifest.json"));
 }
 
 TEST(CheckpointStore, KeepsTheNewest) {
@@ -201,7 +202,7 @@ TEST(CheckpointStore, TheBestIsFoundByNameAndNeverPruned) {
   EXPECT_THAT(names_in(folder.path()),
               ElementsAre(".lock", "best", "fence.json", "last", "step-00000001", "step-00000003"));
   EXPECT_EQ(target_of(folder.path() / "last"), "step-00000003");
-  expect_is(*read_checkpoint(folder.path() / "best"), 1);
+  expect_is(must(read_checkpoint(folder.path() / "best")), 1);
 
   ASSERT_TRUE(store->save(checkpoint_of(4), 4));  // better
   EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "best", "fence.json", "last", "step-00000004"));
@@ -237,7 +238,7 @@ TEST(AsyncStore, SavesWhileTheCallerGoesOn) {
   EXPECT_FALSE(store.take()) << "the writer stands before the gate";
   EXPECT_FALSE(store.wait(std::chrono::milliseconds(1)));
   EXPECT_THROW(store.start(checkpoint_of(2), std::nullopt), std::logic_error);
-  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, -1);
+  EXPECT_EQ(must(find_latest_checkpoint(folder.path())).step, -1);
   closed.unlock();
   const auto saved = store.wait();
   ASSERT_TRUE(saved);
@@ -245,7 +246,7 @@ TEST(AsyncStore, SavesWhileTheCallerGoesOn) {
   EXPECT_EQ(saved->state.step, 1);
   EXPECT_FALSE(store.busy());
   EXPECT_FALSE(store.wait());
-  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 1);
+  EXPECT_EQ(must(find_latest_checkpoint(folder.path())).step, 1);
 }
 
 TEST(AsyncStore, FailuresAreHandedOverAndTheNextSaveWorks) {
@@ -255,34 +256,36 @@ TEST(AsyncStore, FailuresAreHandedOverAndTheNextSaveWorks) {
   Checkpoint bad = checkpoint_of(1);
   bad.tensors.erase(kModelTensors);
   store.start(std::move(bad), std::nullopt);
-  EXPECT_FALSE(store.wait()->result);
+  EXPECT_FALSE(must(store.wait()).result);
   store.start(checkpoint_of(2), std::nullopt, [] { throw std::runtime_error("the copy failed"); });
-  EXPECT_THAT(store.wait()->result.error().message, HasSubstr("the copy failed"));
+  EXPECT_THAT(error_of(must(store.wait()).result).message, HasSubstr("the copy failed"));
   store.start(checkpoint_of(3), std::nullopt);
-  EXPECT_TRUE(store.wait()->result);
+  EXPECT_TRUE(must(store.wait()).result);
 }
 
 TEST(AsyncStore, FinishesWhatItWasGiven) {
   const test::TemporaryFolder folder;
   const RealClock clock;
   AsyncStore(open_store(folder.path()), clock).start(checkpoint_of(1), std::nullopt);
-  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 1);
+  EXPECT_EQ(must(find_latest_checkpoint(folder.path())).step, 1);
 }
 
-// After step 4 was found damaged the run goes on from 3: the checkpoints that it writes now must not lose to step 4.
+// After step 40 was found damaged the run goes on from 30: the checkpoints that it writes now must not lose to step 40,
+// and must not destroy it.
 TEST(CheckpointStore, DamagedNewerStepsDoNotPushOutGoodOnes) {
   const test::TemporaryFolder folder;
-  const auto store = open_store(folder.path(), {}, /*keep=*/1);
-  ASSERT_TRUE(store->save(checkpoint_of(40)));
+  ASSERT_TRUE(open_store(folder.path())->save(checkpoint_of(40)));
   flip_byte(folder.path() / "step-00000040" / "state.json", 1);
+  const auto store = open_store(folder.path(), {}, /*keep=*/1);
   ASSERT_TRUE(store->save(checkpoint_of(31)));
   ASSERT_TRUE(store->save(checkpoint_of(32)));
-  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 32);
-  // The run reaches step 40 again and replaces it.
+  EXPECT_EQ(must(find_latest_checkpoint(folder.path())).step, 32);
+  // The run reaches step 40 again.
   ASSERT_TRUE(store->save(checkpoint_of(40)));
-  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 40);
-  EXPECT_TRUE(find_latest_checkpoint(folder.path())->skipped.empty());
-  EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "last", "step-00000040"));
+  EXPECT_EQ(must(find_latest_checkpoint(folder.path())).step, 40);
+  EXPECT_TRUE(must(find_latest_checkpoint(folder.path())).skipped.empty());
+  EXPECT_THAT(names_in(folder.path()),
+              ElementsAre(".lock", "damaged-step-00000040", "fence.json", "last", "step-00000040"));
 }
 
 TEST(CheckpointStore, LeftoversGoWithTheNextWriter) {
@@ -297,7 +300,7 @@ TEST(CheckpointStore, LeftoversGoWithTheNextWriter) {
   fs::rename(folder.path() / "step-00000001", folder.path() / ".replaced-step-00000001");
   const auto store = open_store(folder.path());
   EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "last", "step-00000001"));
-  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 1);
+  EXPECT_EQ(must(find_latest_checkpoint(folder.path())).step, 1);
 }
 
 TEST(CheckpointStore, OlderAttemptsAreFencedOff) {
@@ -308,16 +311,14 @@ TEST(CheckpointStore, OlderAttemptsAreFencedOff) {
   const auto second = open_store(folder.path(), {.uid = "a", .attempt = 1});
 
   const auto refused = first->save(checkpoint_of(2));
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ExitCode::kTempFail);
-  EXPECT_THAT(refused.error().message,
+  EXPECT_EQ(error_of(refused).code, ExitCode::kTempFail);
+  EXPECT_THAT(error_of(refused).message,
               HasSubstr("attempt 0 of this job may not write here any more: attempt 1 has taken over"));
   EXPECT_FALSE(first->check_fence());
   EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "last", "step-00000001"));
   const auto reopened =
       CheckpointStore::open({.root = folder.path(), .owner = {.uid = "a", .attempt = 0}}, Logger::silent());
-  ASSERT_FALSE(reopened);
-  EXPECT_EQ(reopened.error().code, ExitCode::kTempFail);
+  EXPECT_EQ(error_of(reopened).code, ExitCode::kTempFail);
 
   EXPECT_TRUE(second->save(checkpoint_of(2)));
   EXPECT_TRUE(open_store(folder.path(), {.uid = "a", .attempt = 1})->save(checkpoint_of(3)))
@@ -329,9 +330,8 @@ TEST(CheckpointStore, AnotherJobTakesOverForGood) {
   const auto old_job = open_store(folder.path(), {.uid = "old", .attempt = 9});
   const auto new_job = open_store(folder.path(), {.uid = "new", .attempt = 0});
   const auto refused = old_job->save(checkpoint_of(1));
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ExitCode::kTempFail);
-  EXPECT_THAT(refused.error().message, HasSubstr("job \"new\" has taken over"));
+  EXPECT_EQ(error_of(refused).code, ExitCode::kTempFail);
+  EXPECT_THAT(error_of(refused).message, HasSubstr("job \"new\" has taken over"));
   EXPECT_TRUE(new_job->save(checkpoint_of(1)));
 }
 
@@ -376,7 +376,7 @@ TEST(CheckpointStore, UnwritableFolders) {
   });
   EXPECT_EQ(code, to_int(ExitCode::kCantCreate));
   fs::permissions(folder.path() / "root", fs::perms(0755));
-  EXPECT_EQ(find_latest_checkpoint(folder.path() / "root")->step, 1);
+  EXPECT_EQ(must(find_latest_checkpoint(folder.path() / "root")).step, 1);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstring>
 #include <fstream>
@@ -149,6 +150,16 @@ TEST(Safetensors, SaysWhatIsWrong) {
       {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 2, "the tensors end at byte 1 of 2 bytes of data"},
       {R"({"a":{"dtype":"U8","shape":[0,9223372036854775807,9223372036854775807],"data_offsets":[0,0]}})", 0,
        "is not possible"},
+      {R"({"a":{"dtype":"U8","shape":[9223372036854775808],"data_offsets":[0,1]}})", 1, "is not a list of sizes"},
+      {R"({"a":{"dtype":"U8","shape":[9223372036854775807],"data_offsets":[0,9223372036854775807]}})", 1,
+       "do not lie in the 1 bytes of data"},
+      {R"({"a":{"dtype":"U8","shape":[9223372036854775807],"data_offsets":[0,1]}})", 1, "do not fit U8 of shape"},
+      {R"({"a":{"dtype":"F64","shape":[2305843009213693952],"data_offsets":[0,0]}})", 0, "do not fit F64 of shape"},
+      {R"({"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0, "do not fit U8 of shape"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[18446744073709551615,18446744073709551616]}})", 1,
+       "do not lie in"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1,
+       "tensors overlap"},
       {R"({"__metadata__":{"a":1}})", 0, "__metadata__: the value of \"a\" is not a string"},
       {R"({"__metadata__":[]})", 0, "__metadata__ is not an object"},
   };
@@ -167,6 +178,56 @@ TEST(Safetensors, SaysWhatIsWrong) {
   write_raw(folder.path() / "file", std::string(8, '\xff') + "{}");
   EXPECT_THAT(read_safetensors(folder.path() / "file").error().message, HasSubstr("the header's length"));
   EXPECT_EQ(read_safetensors(folder.path() / "none").error().code, ExitCode::kNoInput);
+}
+
+// What a header claims is compared with the file before anything of that size is allocated.
+TEST(Safetensors, RejectsHostileSizesWithoutAllocation) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "file";
+  const auto peak_kib = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  const auto before = peak_kib();
+  for (const uint64_t length : {uint64_t{100'000'001}, uint64_t{1} << 40, uint64_t{1} << 63, UINT64_MAX}) {
+    std::string prefix(8, '\0');
+    std::memcpy(prefix.data(), &length, 8);
+    write_raw(path, prefix + "{}");
+    std::filesystem::resize_file(path, uint64_t{1} << 33);  // sparse: the file itself is large
+    const auto file = read_safetensors(path);
+    ASSERT_FALSE(file) << length;
+    EXPECT_EQ(file.error().code, ExitCode::kDataErr);
+    EXPECT_THAT(file.error().message, HasSubstr("the header's length " + std::to_string(length)));
+  }
+  for (const char* size : {"9223372036854775807", "1099511627776"}) {
+    const std::string tensor = std::string(R"({"dtype":"U8","shape":[)") + size + R"(],"data_offsets":[0,)" + size + "]}";
+    write_raw(path, raw(R"({"a":)" + tensor + "}", "x"));
+    EXPECT_FALSE(read_safetensors(path)) << size;
+  }
+  EXPECT_LT(peak_kib() - before, 64 << 10);
+}
+
+// A value may be nested as deep as a header is long.
+TEST(Safetensors, RejectsDeepNestingAndShortensWhatItShows) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "file";
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  for (const std::string& header :
+       {R"({"a":{"dtype":)" + deep + R"(,"shape":[1],"data_offsets":[0,1]}})",
+        R"({"a":{"dtype":"U8","shape":)" + deep + R"(,"data_offsets":[0,1]}})",
+        R"({"a":{"dtype":"U8","shape":[1],"data_offsets":)" + deep + "}}", R"({"__metadata__":)" + deep + "}",
+        R"({"a":{"dtype":")" + std::string(1'000'000, 'x') + R"(","shape":[1],"data_offsets":[0,1]}})"}) {
+    write_raw(path, raw(header, "x"));
+    const auto file = read_safetensors(path);
+    ASSERT_FALSE(file);
+    EXPECT_EQ(file.error().code, ExitCode::kDataErr);
+    EXPECT_LT(file.error().message.size(), 1000U);
+  }
+}
+
+TEST(Safetensors, TheDigestOfAReadFileIsThatOfItsBytes) {
+  EXPECT_EQ(read_safetensors(kGolden).value().digest, digest_of(kGolden).value());
 }
 
 TEST(Safetensors, NoTruncationPasses) {

@@ -1,0 +1,193 @@
+// What a power failure leaves of a checkpoint: the order of writes, fsyncs and renames. And what becomes of a save while
+// another attempt takes the folder over.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+
+#include <set>
+
+#include "common/file_descriptor.h"
+#include "tests/support/checkpoints.h"
+#include "tests/support/system_calls.h"
+#include "tests/support/temporary_folder.h"
+#include "trainer/checkpoint/fence.h"
+#include "trainer/checkpoint/store.h"
+
+namespace oarlock {
+namespace {
+
+namespace fs = std::filesystem;
+using test::checkpoint_of;
+using test::expect_is;
+using test::must;
+using test::open_store;
+using test::position_of;
+using test::SystemCall;
+
+constexpr char kSaved[] = "step-00000002";
+
+// The calls of a save of step 2 into a root with step 1, which it removes.
+class SaveCalls : public testing::Test {
+ protected:
+  SaveCalls() {
+    must(open_store(root())->save(checkpoint_of(1, 4), 1));
+    const auto store = open_store(root(), {}, /*keep=*/1);
+    calls_ = test::system_calls(root(), [&] { return store->save(checkpoint_of(2, 4), 2) ? 0 : 1; });
+    published_ = position_of(calls_, [&](const SystemCall& call) {
+      return call.is_rename() && call.target == (root() / kSaved).string();
+    });
+  }
+
+  const fs::path& root() const { return folder_.path(); }
+  size_t find(const std::function<bool(const SystemCall&)>& condition, size_t from = 0) const {
+    return position_of(calls_, condition, from);
+  }
+  size_t sync_of(const fs::path& path, size_t from) const {
+    return find([&](const SystemCall& call) { return call.is_sync() && call.path == path.string(); }, from);
+  }
+
+  test::TemporaryFolder folder_;
+  std::vector<SystemCall> calls_;
+  size_t published_ = 0;
+};
+
+TEST_F(SaveCalls, EveryFileIsDurableBeforeTheCheckpointGetsItsName) {
+  ASSERT_LT(published_, calls_.size());
+  const fs::path written = calls_[published_].path;
+  std::set<std::string> files;
+  for (const SystemCall& call : calls_) {
+    if (call.creates && fs::path(call.path).parent_path() == written) files.insert(call.path);
+  }
+  ASSERT_EQ(files.size(), 5U);
+  for (const std::string& file : files) {
+    size_t last_write = 0;
+    for (size_t at = 0; at < published_; ++at) {
+      if (calls_[at].is_write() && calls_[at].path == file) last_write = at;
+    }
+    EXPECT_GT(last_write, 0U) << file;
+    EXPECT_LT(sync_of(file, last_write), published_) << file << " is not synced after it was written";
+  }
+}
+
+TEST_F(SaveCalls, TheManifestIsTheLastFileAndTheFolderIsSyncedAfterIt) {
+  ASSERT_LT(published_, calls_.size());
+  const fs::path written = calls_[published_].path;
+  const size_t manifest = find([&](const SystemCall& call) {
+    return call.creates && call.path == (written / kManifestFile).string();
+  });
+  ASSERT_LT(manifest, published_);
+  for (size_t at = 0; at < manifest; ++at) {
+    const fs::path file = calls_[at].path;
+    if (!calls_[at].creates || file.parent_path() != written) continue;
+    EXPECT_LT(sync_of(file, at), manifest) << file << " is not durable before the manifest that names it";
+  }
+  EXPECT_LT(sync_of(written, manifest), published_) << "the folder's entries are not synced before its rename";
+}
+
+TEST_F(SaveCalls, TheRenameIsDurableBeforeAnOlderCheckpointIsTouched) {
+  const size_t synced = sync_of(root(), published_);
+  ASSERT_LT(synced, calls_.size());
+  const auto touches_the_old_one = [&](const SystemCall& call) {
+    return (call.is_rename() || call.name.starts_with("unlink") || call.name == "rmdir") &&
+           call.path.find("step-00000001") != std::string::npos;
+  };
+  const size_t touched = find(touches_the_old_one);
+  ASSERT_LT(touched, calls_.size()) << "it was to be removed";
+  EXPECT_LT(synced, touched);
+}
+
+// Otherwise a power failure may leave "best" with a target that is gone.
+TEST_F(SaveCalls, TheNamesAreDurableBeforeTheirOldTargetIsRemoved) {
+  for (const char* name : {"last", "best"}) {
+    const size_t renamed = find([&](const SystemCall& call) {
+      return call.is_rename() && call.target == (root() / name).string();
+    });
+    ASSERT_LT(renamed, calls_.size()) << name;
+    const size_t removed = find([&](const SystemCall& call) {
+      return call.is_rename() && call.path == (root() / "step-00000001").string();
+    });
+    EXPECT_LT(sync_of(root(), renamed), removed) << name;
+  }
+}
+
+TEST(FenceDuringASave, TheFenceIsDurableBeforeTheFirstSave) {
+  const test::TemporaryFolder folder;
+  const auto calls = test::system_calls(folder.path(), [&] {
+    return CheckpointStore::open({.root = folder.path(), .owner = {.uid = "a", .attempt = 1}}, Logger::silent()) ? 0 : 1;
+  });
+  const size_t renamed = position_of(calls, [&](const SystemCall& call) {
+    return call.is_rename() && call.target == (folder.path() / "fence.json").string();
+  });
+  ASSERT_LT(renamed, calls.size());
+  EXPECT_LT(position_of(calls, [&](const SystemCall& call) { return call.is_sync() && call.path == calls[renamed].path; }),
+            renamed);
+  EXPECT_LT(position_of(
+                calls, [&](const SystemCall& call) { return call.is_sync() && call.path == folder.path(); }, renamed),
+            calls.size());
+}
+
+enum class Takeover { kFenceOnly, kNewWriter };
+
+bool is_locked(const fs::path& root) {
+  const FileDescriptor lock(::open((root / ".lock").c_str(), O_RDWR | O_CLOEXEC));
+  return ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0;
+}
+
+// Attempt 1 takes the root over while attempt 0 stands before the n-th of its calls. Gives the result of attempt 0's
+// save; nothing when it has fewer calls.
+std::optional<int> save_with_takeover(const fs::path& root, int n, Takeover how, bool& published_before) {
+  const CheckpointOwner old_owner{.uid = "a", .attempt = 0};
+  const CheckpointOwner new_owner{.uid = "a", .attempt = 1};
+  const auto store = open_store(root, old_owner);
+  must(store->save(checkpoint_of(1, 4)));
+  int seen = 0;
+  bool taken = false;
+  const int code = test::with_system_calls(
+      [&] {
+        const auto saved = store->save(checkpoint_of(2, 4));
+        return saved ? 0 : to_int(saved.error().code);
+      },
+      [&](const SystemCall& call) {
+        if (taken || !call.path.starts_with(root.string()) || seen++ < n) return 0;
+        if (is_locked(root)) return 0;  // the new writer waits for the lock: it comes at one of the next calls
+        taken = true;
+        published_before = fs::exists(root / kSaved);
+        if (how == Takeover::kNewWriter) {
+          open_store(root, new_owner);
+        } else {
+          EXPECT_TRUE(claim_fence(root, new_owner));
+        }
+        return 0;
+      });
+  return taken ? std::optional(code) : std::nullopt;
+}
+
+TEST(FenceDuringASave, ASaveThatIsOvertakenIsNotPublished) {
+  for (const Takeover how : {Takeover::kFenceOnly, Takeover::kNewWriter}) {
+    int refused = 0;
+    for (int n = 0;; ++n) {
+      const test::TemporaryFolder folder;
+      bool published_before = false;
+      const auto code = save_with_takeover(folder.path(), n, how, published_before);
+      if (!code) break;
+      SCOPED_TRACE("call " + std::to_string(n));
+      if (published_before) {  // durable or not, it was attempt 0's right
+        EXPECT_EQ(*code, 0);
+        EXPECT_EQ(must(find_latest_checkpoint(folder.path())).step, 2);
+        continue;
+      }
+      ++refused;
+      EXPECT_EQ(*code, to_int(ExitCode::kTempFail));
+      EXPECT_FALSE(fs::exists(folder.path() / kSaved));
+      const auto search = must(find_latest_checkpoint(folder.path()));
+      EXPECT_EQ(search.step, 1);
+      EXPECT_TRUE(search.skipped.empty());
+      expect_is(must(read_checkpoint(must(search.folder))), 1);
+    }
+    EXPECT_GT(refused, 15);
+  }
+}
+
+}  // namespace
+}  // namespace oarlock

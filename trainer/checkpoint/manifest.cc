@@ -1,0 +1,135 @@
+#include "trainer/checkpoint/manifest.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/files.h"
+
+namespace oarlock {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr char kFormat[] = "oarlock-checkpoint";
+constexpr std::string_view kTensorSuffix = ".safetensors";
+
+tl::unexpected<Error> damaged(const fs::path& path, const std::string& what) {
+  return fail(ExitCode::kDataErr, fmt::format("{}: {}", path.string(), what));
+}
+
+// A file name without a path, so that a manifest cannot name files outside of its folder.
+bool is_file_name(std::string_view name) {
+  return !name.empty() && name.front() != '.' && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.';
+  });
+}
+
+Result<void> check_version(const json& value, const fs::path& path) {
+  if (!has_members(value, {"format", "version"}) || !value["format"].is_string() ||
+      !value["version"].is_number_unsigned()) {
+    return damaged(path, fmt::format("not the manifest of an {}", kFormat));
+  }
+  const std::string format = value["format"];
+  const uint64_t version = value["version"];
+  if (format == kFormat && version >= kOldestFormatVersion && version <= kFormatVersion) return {};
+  return fail(ExitCode::kCheckpoint,
+              fmt::format("{}: {} version {} is not one that this oarlock-trainer reads ({} versions {} to {}); use the "
+                          "release that wrote it or a later one, or another checkpoint.dir",
+                          path.string(), json(format).dump(-1, ' ', true, json::error_handler_t::replace), version,
+                          kFormat, kOldestFormatVersion, kFormatVersion));
+}
+
+}  // namespace
+
+bool has_members(const json& object, std::initializer_list<const char*> keys) {
+  return object.is_object() &&
+         std::all_of(keys.begin(), keys.end(), [&](const char* key) { return object.contains(key); });
+}
+
+bool is_tensor_file_stem(std::string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  });
+}
+
+std::string tensor_file_name(const std::string& stem) { return stem + std::string(kTensorSuffix); }
+
+std::optional<std::string> tensor_file_stem(std::string_view file) {
+  if (!file.ends_with(kTensorSuffix)) return std::nullopt;
+  file.remove_suffix(kTensorSuffix.size());
+  return is_tensor_file_stem(file) ? std::optional<std::string>(file) : std::nullopt;
+}
+
+Error as_checkpoint_error(Error error, const fs::path& path) {
+  switch (error.code) {
+    case ExitCode::kDataErr:
+    case ExitCode::kCheckpoint:
+    case ExitCode::kTempFail:
+      return error;
+    case ExitCode::kNoPermission:
+      error.message += fmt::format("; make it readable for uid {}, or use another checkpoint.dir", ::geteuid());
+      return error;
+    case ExitCode::kNoInput: {
+      std::error_code ignored;
+      if (fs::symlink_status(path, ignored).type() == fs::file_type::not_found)
+        return {ExitCode::kDataErr, std::move(error.message)};
+      error.message += "; something else is in its place: put the checkpoint back, or move its folder away";
+      return {ExitCode::kCheckpoint, std::move(error.message)};
+    }
+    default:  // I/O errors of a disk or a file server, and limits of this process: a restart may read it
+      error.message += "; the checkpoint may be whole: nothing was changed, and a restart reads it again";
+      return {ExitCode::kTempFail, std::move(error.message)};
+  }
+}
+
+std::string to_text(const Manifest& manifest) {
+  json files = json::object();
+  for (const auto& [name, digest] : manifest.files) {
+    files[name] = {{"bytes", digest.bytes}, {"xxh3_128", digest.xxh3_128}};
+  }
+  const json value{{"format", kFormat}, {"version", manifest.version}, {"step", manifest.step}, {"files", files}};
+  return value.dump(2) + "\n";
+}
+
+Result<Manifest> read_manifest(const fs::path& folder) {
+  const fs::path path = folder / kManifestFile;
+  const auto text = read_file(path);
+  if (!text) {
+    std::error_code ignored;
+    if (fs::symlink_status(folder, ignored).type() == fs::file_type::not_found)
+      return fail(ExitCode::kNoInput, text.error().message);
+    // A link whose target is away, as of a disk that is not mounted, has no manifest either.
+    const bool is_folder = fs::status(folder, ignored).type() == fs::file_type::directory;
+    Error error = as_checkpoint_error(text.error(), is_folder ? path : folder);
+    if (error.code == ExitCode::kDataErr)
+      return damaged(folder, fmt::format("it has no {}: it was not written to its end", kManifestFile));
+    return tl::make_unexpected(std::move(error));
+  }
+  const json value = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded()) return damaged(path, "not JSON");
+  if (auto known = check_version(value, path); !known) return tl::make_unexpected(known.error());
+  if (!has_members(value, {"step", "files"}) || !value["step"].is_number_unsigned() ||
+      value["step"].get<uint64_t>() > INT64_MAX || !value["files"].is_object()) {
+    return damaged(path, "step or files is missing or has the wrong type");
+  }
+  Manifest manifest{.version = value["version"], .step = value["step"], .files = {}};
+  for (const auto& [name, entry] : value["files"].items()) {
+    if (!is_file_name(name)) return damaged(path, fmt::format("file name {} is not valid", json(name).dump()));
+    if (!has_members(entry, {"bytes", "xxh3_128"}) || !entry["bytes"].is_number_unsigned() ||
+        entry["bytes"].get<uint64_t>() > INT64_MAX || !entry["xxh3_128"].is_string()) {
+      return damaged(path, fmt::format("the entry of {} is not valid", name));
+    }
+    manifest.files[name] = {.bytes = entry["bytes"], .xxh3_128 = entry["xxh3_128"]};
+  }
+  for (const std::string& name : {std::string(kStateFile), tensor_file_name("model")}) {
+    if (!manifest.files.contains(name)) return damaged(path, fmt::format("it does not list {}", name));
+  }
+  return manifest;
+}
+
+}  // namespace oarlock
