@@ -1,5 +1,8 @@
 #include "operator/api/codec.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "operator/api/fields.h"
@@ -16,19 +19,62 @@ Json written(Status status, Empty empty) {
   Json json;
   JsonWriter writer(json, empty);
   fields::status(writer, status);
+  if (!status.unknown_phase.empty()) json.erase("phase");
   return json;
+}
+
+Json preconditions(const Metadata& job) { return {{"uid", job.uid}, {"resourceVersion", job.resource_version}}; }
+
+Phase phase_by_conditions(const Status& status) {
+  const bool has_ended = status.completion_time.has_value();
+  for (const Condition& condition : status.conditions) {
+    if (!condition.status) continue;
+    for (const auto& [name, phase] : phase_names()) {
+      if (condition.type == name && is_terminal(phase) == has_ended) return phase;
+    }
+  }
+  return has_ended ? Phase::kFailed : Phase::kPending;
+}
+
+// Derives what an unknown status.phase stands for.
+void replace_unknown_phase(const Json& object, Status& status) {
+  const auto stored = object.is_object() ? object.find("status") : object.end();
+  if (!object.is_object() || stored == object.end() || !stored->is_object()) return;
+  const auto phase = stored->find("phase");
+  if (phase == stored->end() || !phase->is_string() || status.phase != Phase::kNone) return;
+  status.unknown_phase = phase->get<std::string>();
+  status.phase = phase_by_conditions(status);
+}
+
+std::string summary_of(const std::vector<std::string>& problems) {
+  if (problems.empty()) return "";
+  if (problems.size() == 1) return problems.front();
+  return fmt::format("{} (and {} more)", problems.front(), problems.size() - 1);
 }
 
 }  // namespace
 
-Result<TrainingJob> training_job_from_json(const Json& object) {
+TrainingJob read_training_job(const Json& object) {
+  using UnknownFields = JsonReader::UnknownFields;
   TrainingJob job;
-  std::optional<Error> error;
-  JsonReader root(object, "", error);
+  ReadFindings findings;
+  JsonReader root(object, "", UnknownFields::kSkip, findings);
   root.group("metadata", [&](JsonReader& metadata) { fields::metadata(metadata, job.metadata); });
-  root.group("spec", [&](JsonReader& spec) { fields::spec(spec, job.spec); });
+  root.group("spec", UnknownFields::kReport, [&](JsonReader& spec) { fields::spec(spec, job.spec); });
   root.group("status", [&](JsonReader& status) { fields::status(status, job.status); });
-  if (error) return tl::make_unexpected(*error);
+  replace_unknown_phase(object, job.status);
+  job.report.problem = summary_of(findings.problems);
+  job.report.has_conditions =
+      std::none_of(findings.problems.begin(), findings.problems.end(), [](const std::string& problem) {
+        return problem.starts_with("status.conditions") || problem.starts_with("status:") || problem.starts_with(":");
+      });
+  job.report.unknown = std::move(findings.unknown);
+  return job;
+}
+
+Result<TrainingJob> training_job_from_json(const Json& object) {
+  TrainingJob job = read_training_job(object);
+  if (!job.report.problem.empty()) return fail(ExitCode::kConfig, job.report.problem);
   return job;
 }
 
@@ -40,14 +86,21 @@ Json to_json(const TrainingJob& job) {
   if (job.metadata.generation == 0) json["metadata"].erase("generation");
   root.group("spec", [&](JsonWriter& spec) { fields::spec(spec, copy.spec); });
   if (job.status != Status{}) json["status"] = status_to_json(job.status);
+  if (!job.status.unknown_phase.empty()) json["status"]["phase"] = job.status.unknown_phase;
   return json;
 }
 
 Json status_to_json(const Status& status) { return written(status, Empty::kLeftOut); }
 
 Json status_patch(const Metadata& job, const Status& status) {
-  return {{"metadata", {{"uid", job.uid}, {"resourceVersion", job.resource_version}}},
-          {"status", written(status, Empty::kNull)}};
+  return {{"metadata", preconditions(job)}, {"status", written(status, Empty::kNull)}};
+}
+
+Json conditions_patch(const Metadata& job, const std::vector<Condition>& conditions) {
+  Status status;
+  status.conditions = conditions;
+  return {{"metadata", preconditions(job)},
+          {"status", {{"conditions", written(std::move(status), Empty::kNull).at("conditions")}}}};
 }
 
 }  // namespace oarlock::api

@@ -8,6 +8,8 @@
 //   group(key, fn(Visitor&))       a map
 //   group(key, optional, fn(Visitor&, value))
 //   list(key, vector, fn(Visitor&, item))
+//   others(text)                   the members that were not visited, as JSON text; items of a list are patched as a
+//                                  whole, so a newer version's members are carried through in it
 #pragma once
 
 #include "operator/api/types.h"
@@ -63,11 +65,12 @@ void spec(Visitor& v, Spec& spec) {
 template <typename Visitor>
 void condition(Visitor& v, Condition& condition) {
   v.field("type", condition.type);
-  if (!condition.type.empty() && !is_phase_name(condition.type)) return v.verbatim(condition.verbatim);
+  if (!condition.type.empty() && !is_own_condition(condition.type)) return v.verbatim(condition.verbatim);
   v.truth("status", condition.status);
   v.field("reason", condition.reason);
   v.field("message", condition.message);
   v.field("lastTransitionTime", condition.last_transition_time);
+  v.others(condition.others);
 }
 
 template <typename Visitor>
@@ -94,6 +97,7 @@ void attempt_record(Visitor& v, AttemptRecord& record) {
   v.field("node", record.node);
   v.field("nodeRank", record.node_rank);
   v.field("exitCode", record.exit_code);
+  v.others(record.others);
 }
 
 template <typename Visitor>
@@ -121,6 +125,7 @@ void status(Visitor& v, Status& status) {
     restarts.list("reasons", status.restarts.reasons, [](Visitor& item, RestartCount& count) {
       item.field("reason", count.reason);
       item.field("count", count.count);
+      item.others(count.others);
     });
   });
   v.group("progress", status.progress, [](Visitor& p, Progress& value) { progress(p, value); });

@@ -1,27 +1,57 @@
-// A visitor of fields.h that reads JSON. Fields that are not known are ignored, absent and null ones keep their value.
+// A visitor of fields.h that reads JSON leniently. Absent and null fields keep their value; wrong types and values that
+// this version does not know are recorded, and the rest is still read.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "common/clock.h"
-#include "common/error.h"
 #include "operator/api/types.h"
 
 namespace oarlock::api {
 
-// Keeps the first problem and goes on.
+// What a reader and the readers nested in it have found.
+struct ReadFindings {
+  std::vector<std::string> problems;  // "spec.nodes: expected an integer, got "2""
+  std::vector<std::string> unknown;   // "spec.elastic: unknown field"
+};
+
 class JsonReader {
  public:
   using Json = nlohmann::json;
 
-  JsonReader(const Json& node, std::string path, std::optional<Error>& error)
-      : node_(node), path_(std::move(path)), error_(error) {
+  // What happens to members that the visitor does not name.
+  enum class UnknownFields { kSkip, kReport };
+
+  JsonReader(const Json& node, std::string path, UnknownFields unknown_fields, ReadFindings& findings)
+      : node_(node), path_(std::move(path)), unknown_fields_(unknown_fields), findings_(findings) {
     if (!node_.is_object() && !node_.is_null()) problem(path_, "an object", node_);
+  }
+
+  // Reports the members that were not visited. To be called when the visitor has returned.
+  void finish() {
+    if (unknown_fields_ != UnknownFields::kReport || !node_.is_object()) return;
+    for (const auto& [key, value] : node_.items()) {
+      if (!was_visited(key)) findings_.unknown.push_back(at(key) + ": unknown field");
+    }
+  }
+
+  // The members that were not visited, as the JSON text of an object; "" for none.
+  void others(std::string& text) {
+    Json rest = Json::object();
+    if (node_.is_object()) {
+      for (const auto& [key, value] : node_.items()) {
+        if (!was_visited(key)) rest[key] = value;
+      }
+    }
+    if (!rest.empty()) text = rest.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 
   template <typename T>
@@ -32,15 +62,14 @@ class JsonReader {
   void choice(const char* key, Enum& target, Names<Enum> names) {
     const Json* value = find(key);
     if (value == nullptr) return;
-    std::string expected;
+    if (!value->is_string()) return problem(at(key), "a string", *value);
     for (const auto& [name, candidate] : names) {
-      if (value->is_string() && value->get_ref<const std::string&>() == name) {
+      if (value->get_ref<const std::string&>() == name) {
         target = candidate;
         return;
       }
-      expected += (expected.empty() ? "" : ", ") + std::string(name);
     }
-    problem(at(key), "one of " + expected, *value);
+    findings_.unknown.push_back(fmt::format("{}: unknown value {}", at(key), shortened(*value)));
   }
   void truth(const char* key, bool& target) {
     std::string text = "False";
@@ -51,15 +80,26 @@ class JsonReader {
   void object(const char* key, std::string& text) {
     const Json* value = find(key);
     if (value == nullptr) return;
-    if (!value->is_object()) return problem(at(key), "an object", *value);
-    text = value->dump(-1, ' ', false, Json::error_handler_t::replace);
+    // A binary value is JSON text that was kept as it came.
+    if (value->is_binary()) {
+      text.assign(value->get_binary().begin(), value->get_binary().end());
+    } else if (value->is_object()) {
+      text = value->dump(-1, ' ', false, Json::error_handler_t::replace);
+    } else {
+      problem(at(key), "an object", *value);
+    }
   }
   template <typename Fn>
   void group(const char* key, Fn visit) {
+    group(key, unknown_fields_, std::move(visit));
+  }
+  template <typename Fn>
+  void group(const char* key, UnknownFields unknown_fields, Fn visit) {
     const Json* value = find(key);
     if (value == nullptr) return;
-    JsonReader nested(*value, at(key), error_);
+    JsonReader nested(*value, at(key), unknown_fields, findings_);
     visit(nested);
+    nested.finish();
   }
   template <typename T, typename Fn>
   void group(const char* key, std::optional<T>& target, Fn visit) {
@@ -68,15 +108,24 @@ class JsonReader {
   template <typename T, typename Fn>
   void list(const char* key, std::vector<T>& target, Fn visit) {
     each(key, [&](const std::string& path, const Json& value) {
-      JsonReader nested(value, path, error_);
+      const size_t known = findings_.unknown.size();
+      JsonReader nested(value, path, unknown_fields_, findings_);
       visit(nested, target.emplace_back());
+      nested.finish();
+      // A rule that is understood in part would match what it should not.
+      if (std::is_same_v<T, FailureRule> && findings_.unknown.size() > known) target.pop_back();
     });
   }
 
  private:
-  std::string at(const char* key) const { return path_.empty() ? key : path_ + "." + key; }
+  std::string at(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
 
-  const Json* find(const char* key) const {
+  bool was_visited(std::string_view key) const {
+    return std::find(visited_.begin(), visited_.end(), key) != visited_.end();
+  }
+
+  const Json* find(const char* key) {
+    visited_.emplace_back(key);
     if (!node_.is_object()) return nullptr;
     const auto it = node_.find(key);
     return it == node_.end() || it->is_null() ? nullptr : &*it;
@@ -87,14 +136,17 @@ class JsonReader {
     target = value.get<bool>();
   }
   void take(const std::string& path, const Json& value, int64_t& target) {
-    if (!value.is_number_integer()) return problem(path, "an integer", value);
-    target = value.get<int64_t>();
+    if (const std::optional<int64_t> integer = integer_of(value)) {
+      target = *integer;
+    } else {
+      problem(path, "an integer", value);
+    }
   }
   void take(const std::string& path, const Json& value, int& target) {
-    if (!value.is_number_integer()) return problem(path, "an integer", value);
-    const auto wide = value.get<int64_t>();
-    if (wide < INT32_MIN || wide > INT32_MAX) return problem(path, "an integer of 32 bits", value);
-    target = static_cast<int>(wide);
+    const std::optional<int64_t> wide = integer_of(value);
+    if (!wide) return problem(path, "an integer", value);
+    if (*wide < INT32_MIN || *wide > INT32_MAX) return problem(path, "an integer of 32 bits", value);
+    target = static_cast<int>(*wide);
   }
   void take(const std::string& path, const Json& value, double& target) {
     if (!value.is_number()) return problem(path, "a number", value);
@@ -128,16 +180,32 @@ class JsonReader {
     for (size_t i = 0; i < value->size(); ++i) visit(fmt::format("{}[{}]", at(key), i), (*value)[i]);
   }
 
-  void problem(const std::string& path, const std::string& expected, const Json& value) {
-    if (error_) return;
+  // A number without a fraction, however it is written; empty where it does not fit.
+  static std::optional<int64_t> integer_of(const Json& value) {
+    constexpr double kExact = 9007199254740992;  // 2^53
+    if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) return std::nullopt;
+    if (value.is_number_integer()) return value.get<int64_t>();
+    if (!value.is_number_float()) return std::nullopt;
+    const auto number = value.get<double>();
+    if (!(number >= -kExact && number <= kExact)) return std::nullopt;
+    const auto integer = static_cast<int64_t>(number);
+    return static_cast<double>(integer) == number ? std::optional(integer) : std::nullopt;
+  }
+
+  static std::string shortened(const Json& value) {
     std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
     if (text.size() > 60) text = text.substr(0, 57) + "...";
-    error_ = Error{ExitCode::kConfig, fmt::format("{}: expected {}, got {}", path, expected, text)};
+    return text;
+  }
+  void problem(const std::string& path, const std::string& expected, const Json& value) {
+    findings_.problems.push_back(fmt::format("{}: expected {}, got {}", path, expected, shortened(value)));
   }
 
   const Json& node_;
-  std::string path_;
-  std::optional<Error>& error_;
+  const std::string path_;
+  const UnknownFields unknown_fields_;
+  ReadFindings& findings_;
+  std::vector<std::string_view> visited_;  // keys
 };
 
 }  // namespace oarlock::api

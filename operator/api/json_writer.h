@@ -36,6 +36,14 @@ class JsonWriter {
     }
     nothing(key);
   }
+  // Members that JsonReader::others() has kept.
+  void others(const std::string& text) {
+    const Json rest = Json::parse(text, nullptr, false);
+    if (!rest.is_object()) return;
+    for (const auto& [key, value] : rest.items()) {
+      if (!target_.contains(key)) target_[key] = value;
+    }
+  }
   void truth(const char* key, const bool& value) { target_[key] = value ? "True" : "False"; }
   void verbatim(const std::string& text) {
     if (Json object = Json::parse(text, nullptr, false); object.is_object()) target_ = std::move(object);

@@ -31,6 +31,10 @@ Names<CleanPodPolicy> clean_pod_policy_names() { return kCleanPodPolicies; }
 Names<SuccessPolicy> success_policy_names() { return kSuccessPolicies; }
 Names<Phase> phase_names() { return kPhases; }
 
+bool is_own_condition(std::string_view type) {
+  return is_phase_name(type) || type == kConditionUnreadable || type == kConditionUnknownFields;
+}
+
 bool is_phase_name(std::string_view name) {
   return std::ranges::any_of(kPhases, [&](const auto& phase) { return phase.first == name; });
 }

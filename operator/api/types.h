@@ -127,6 +127,11 @@ enum class Phase { kNone, kPending, kRunning, kStalled, kRestarting, kSuspended,
 std::string to_string(Phase phase);
 Names<Phase> phase_names();  // without kNone
 bool is_phase_name(std::string_view name);
+
+// Types of the operator's own conditions that are no phase. Each is there, and true, while it applies.
+inline constexpr char kConditionUnreadable[] = "Unreadable";        // ReadReport::problem
+inline constexpr char kConditionUnknownFields[] = "UnknownFields";  // ReadReport::unknown
+bool is_own_condition(std::string_view type);
 constexpr bool is_terminal(Phase phase) { return phase == Phase::kComplete || phase == Phase::kFailed; }
 // All pods of the attempt have started, whether or not the training moves.
 constexpr bool is_running(Phase phase) { return phase == Phase::kRunning || phase == Phase::kStalled; }
@@ -141,6 +146,7 @@ struct Condition {
   // The JSON object of another controller's condition, written back unchanged; the members above other than `type` are
   // then unset. Empty: the condition is the operator's.
   std::string verbatim{};
+  std::string others{};  // members that this version does not know, as JSON text
 
   bool operator==(const Condition&) const = default;
 };
@@ -174,6 +180,7 @@ struct FinishedRanks {
 struct RestartCount {
   std::string reason;  // of few: control::restart_reasons()
   int count = 0;
+  std::string others{};  // as in Condition
 
   bool operator==(const RestartCount&) const = default;
 };
@@ -213,6 +220,7 @@ struct AttemptRecord {
   std::string node;  // where it ran
   std::optional<int> node_rank;
   std::optional<int> exit_code;
+  std::string others{};  // as in Condition
 
   bool operator==(const AttemptRecord&) const = default;
 };
@@ -220,6 +228,9 @@ inline constexpr size_t kMaxAttemptRecords = 10;
 
 struct Status {
   Phase phase = Phase::kNone;
+  // status.phase where this version does not know it; `phase` is then derived from the rest of the status, and a patch
+  // leaves the stored one alone until the job enters another phase.
+  std::string unknown_phase{};
   std::vector<Condition> conditions;  // in the order in which they first became known
   int64_t observed_generation = 0;
   int world_size = 0;
@@ -236,10 +247,20 @@ struct Status {
   bool operator==(const Status&) const = default;
 };
 
+// How well an object could be read.
+struct ReadReport {
+  std::string problem;               // why the object cannot be read as a TrainingJob; empty: it can
+  std::vector<std::string> unknown;  // fields and values of the spec, and values of the status, that are not known here
+  bool has_conditions = true;        // status.conditions holds every stored condition
+
+  bool operator==(const ReadReport&) const = default;
+};
+
 struct TrainingJob {
   Metadata metadata;
   Spec spec;
   Status status;
+  ReadReport report{};
 
   bool operator==(const TrainingJob&) const = default;
 };

@@ -163,6 +163,7 @@ struct DeleteJob {
 // changes nothing on the server and only proves that the job in Observed was the newest.
 struct PatchStatus {
   api::Status status;
+  bool conditions_only = false;  // api::conditions_patch: the rest of the stored status stays as it is
 
   bool operator==(const PatchStatus&) const = default;
 };

@@ -17,6 +17,9 @@ std::optional<Plan> leave_the_deleted(const Observed& observed, const Membership
 std::optional<Plan> expire(const Observed& observed, const Membership& members);
 std::optional<Plan> tidy_the_ended(const Observed& observed, const Membership& members);
 std::optional<Plan> enforce_deadline(const Observed& observed, const Membership& members);
+// report.cc
+std::optional<Plan> report_unreadable(const Observed& observed, const Membership& members);
+std::optional<Plan> report_unknown_fields(const Observed& observed, const Membership& members);
 // success_policy.cc
 std::optional<Plan> complete(const Observed& observed, const Membership& members);
 // suspend.cc

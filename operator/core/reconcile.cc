@@ -10,6 +10,8 @@ namespace {
 constexpr Policy kPolicies[] = {
     leave_to_its_manager,
     leave_the_deleted,
+    report_unreadable,
+    report_unknown_fields,
     expire,
     tidy_the_ended,
     wait_for_fresh_cache,

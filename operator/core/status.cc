@@ -171,8 +171,10 @@ void refresh_phase(const Observed& observed, const Membership& members, api::Sta
 void enter(api::Status& status, Phase phase, const std::string& reason, const std::string& message, SystemTime now) {
   now = whole_seconds(now);
   status.phase = phase;
+  status.unknown_phase.clear();
   bool found = false;
   for (api::Condition& condition : status.conditions) {
+    if (!api::is_phase_name(condition.type)) continue;
     const bool truth = condition.type == to_string(phase);
     if (condition.status != truth) condition.last_transition_time = now;
     condition.status = truth;

@@ -7,8 +7,8 @@
 
 namespace oarlock::control {
 
-// Moves to a phase: its condition becomes true, all others false; times change only where the truth does. Complete and
-// Failed set completionTime.
+// Moves to a phase: its condition becomes true, those of all other phases false; times change only where the truth does.
+// Conditions that are no phase's are left alone. Complete and Failed set completionTime.
 void enter(api::Status& status, api::Phase phase, const std::string& reason, const std::string& message,
            SystemTime now);
 

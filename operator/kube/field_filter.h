@@ -15,6 +15,8 @@ namespace oarlock::kube {
 
 class FieldFilter {
  public:
+  static constexpr int kMaxDepth = 256;
+
   // Paths as "metadata.name" or "spec"; all below a path is kept, and the elements of an array are each filtered as the
   // array's own path says: "status.conditions.type" keeps the type of each condition. A '.' in a key is written "\.".
   FieldFilter(std::initializer_list<std::string_view> paths);
@@ -25,8 +27,14 @@ class FieldFilter {
   // This filter and more.
   FieldFilter with(std::initializer_list<std::string_view> paths) const;
 
-  // Of an object or array. Fails with kDataErr and the parser's words when the text is not one JSON value; of what is
-  // left out only the nesting and the encoding (UTF-8) are checked. Throws no exception. Depth: at most 1024.
+  // This filter, with the objects at these paths kept as their JSON text, a binary value, wherever this
+  // filter keeps them. The text is a slice of the input: numbers stay as they are written, and the depth is not limited.
+  FieldFilter with_text(std::initializer_list<std::string_view> paths) const;
+
+  // Parses an object or array. Fails with kDataErr and the parser's words when the text is not one JSON value; of what
+  // is left out or kept as text, only the brackets and the encoding (UTF-8) are checked. Throws no exception.
+  // A number that does not fit into 64 bits becomes a double, one beyond the range of a double the largest double, and
+  // an unpaired surrogate U+FFFD. Of duplicate keys the last one counts. Kept trees are at most kMaxDepth deep.
   Result<nlohmann::json> parse(std::string_view text) const;
 
   // The parser's memory, for those who parse one text after the other. Short texts use it again and again, what a long
@@ -48,6 +56,7 @@ class FieldFilter {
   struct Node {
     std::map<std::string, Node, std::less<>> members;
     bool everything = false;
+    bool as_text = false;
   };
 
  private:

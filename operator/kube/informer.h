@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "operator/kube/json_access.h"
 #include "operator/kube/reflector.h"
 #include "operator/kube/store.h"
 
@@ -22,14 +24,18 @@ template <typename T>
 class Informer final : private ReflectorTarget, private ReflectorObserver {
  public:
   struct Hooks {
-    // What is kept of an object. A failure leaves the object as it was known before, and is given to on_unreadable.
+    // What is kept of an object. A failure, or an exception, is given to on_unreadable.
     std::function<Result<T>(const nlohmann::json& object)> project;
+    // What stands for an object that cannot be read, made from ReflectorOptions::salvage's fields where the text cannot
+    // be parsed. Without this hook the object stays as it was known before, or unknown.
+    std::function<T(const nlohmann::json& object, const Error&)> stand_in{};
     typename Store<T>::IndexOf index_of;
     // After the store has changed; null before: added, null after: deleted. On the informer's thread.
     std::function<void(const ObjectKey&, const T* before, const T* after)> on_change;
-    std::function<void(const ObjectKey&, const Error&)> on_unreadable;
+    std::function<void(const ObjectKey&, const Error&)> on_unreadable;  // the key may be empty
     std::function<void(const ApiError&)> on_problem;
     std::function<void(size_t objects)> on_synced;
+    std::function<void()> on_watching = [] {};
   };
 
   // `options.fields` is what `project` reads; the key's and the version's fields are added.
@@ -58,22 +64,34 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
   }
 
   static ObjectKey key_of(const nlohmann::json& object) {
-    ObjectKey key;
-    if (const auto metadata = object.find("metadata"); metadata != object.end() && metadata->is_object()) {
-      key.name_space = metadata->value("namespace", "");
-      key.name = metadata->value("name", "");
-    }
-    return key;
+    const nlohmann::json& metadata = member(object, "metadata");
+    return {text_at(metadata, "namespace"), text_at(metadata, "name")};
   }
 
   using RecordPtr = typename Store<T>::RecordPtr;
 
+  Result<T> project(const KeptObject& object) const {
+    if (object.error) return tl::make_unexpected(*object.error);
+    try {
+      return hooks_.project(object.json);
+    } catch (const std::exception& error) {  // the boundary of one object
+      return oarlock::fail(ExitCode::kDataErr, error.what());
+    }
+  }
+
   // Null: unreadable.
-  RecordPtr projected(const ObjectKey& key, std::string_view version, const nlohmann::json& object) {
-    Result<T> value = hooks_.project(object);
+  RecordPtr projected(const ObjectKey& key, std::string_view version, const KeptObject& object) {
+    Result<T> value = project(object);
     if (value) return Store<T>::make_record(key, version, std::move(*value));
     hooks_.on_unreadable(key, value.error());
-    return nullptr;
+    if (!hooks_.stand_in) return nullptr;
+    return Store<T>::make_record(key, version, hooks_.stand_in(object.json, value.error()));
+  }
+
+  // Every object of the API has a name; without one there is nothing to keep it under.
+  bool has_name(const ObjectKey& key) const {
+    if (key.name.empty()) hooks_.on_unreadable(key, {ExitCode::kDataErr, "the object has no name"});
+    return !key.name.empty();
   }
 
   void tell(const typename Store<T>::Change& change) {
@@ -83,15 +101,17 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
   }
 
   void set_seen(const std::string& version) {
+    if (version.empty()) return;
     const std::lock_guard lock(mutex_);
     seen_ = version;
   }
 
   void begin_replace() override { coming_.clear(); }
   void abandon_replace() override { typename Store<T>::Records().swap(coming_); }
-  void replace_object(nlohmann::json object) override {
-    const ObjectKey key = key_of(object);
-    const std::string version = object["metadata"].value("resourceVersion", "");
+  void replace_object(KeptObject object) override {
+    const ObjectKey key = key_of(object.json);
+    if (!has_name(key)) return;
+    const std::string version = text_at(member(object.json, "metadata"), "resourceVersion");
     RecordPtr record = store_.record(key);
     // The same version is the same object: shared, so that a relist takes next to no memory.
     if (record == nullptr || version.empty() || record->key.version() != version) {
@@ -101,8 +121,8 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     coming_.erase(record);
     coming_.insert(std::move(record));
   }
-  void replace_deleted(nlohmann::json object) override {
-    if (const auto it = coming_.find(key_of(object)); it != coming_.end()) coming_.erase(it);
+  void replace_deleted(KeptObject object) override {
+    if (const auto it = coming_.find(key_of(object.json)); it != coming_.end()) coming_.erase(it);
   }
   void commit_replace(const std::string& resource_version) override {
     const std::vector<typename Store<T>::Change> changes = store_.replace(std::exchange(coming_, {}));
@@ -110,13 +130,15 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     for (const auto& change : changes) tell(change);
   }
 
-  void change(ChangeType type, nlohmann::json object, const std::string& resource_version) override {
-    const ObjectKey key = key_of(object);
+  void change(ChangeType type, KeptObject object, const std::string& resource_version) override {
+    const ObjectKey key = key_of(object.json);
     typename Store<T>::Change change;
-    if (type == ChangeType::kDeleted) {
-      change.before = store_.erase(key);
-    } else if ((change.after = projected(key, resource_version, object)) != nullptr) {
-      change.before = store_.put(change.after);
+    if (has_name(key)) {
+      if (type == ChangeType::kDeleted) {
+        change.before = store_.erase(key);
+      } else if ((change.after = projected(key, resource_version, object)) != nullptr) {
+        change.before = store_.put(change.after);
+      }
     }
     set_seen(resource_version);
     tell(change);
@@ -124,6 +146,8 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
   void bookmark(const std::string& resource_version) override { set_seen(resource_version); }
 
   void on_problem(const ApiError& error) override { hooks_.on_problem(error); }
+  void on_watching() override { hooks_.on_watching(); }
+  void on_skipped(const Error& error) override { hooks_.on_unreadable({}, error); }
   void on_synced() override {
     synced_ = true;
     hooks_.on_synced(store_.size());

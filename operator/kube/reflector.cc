@@ -13,15 +13,19 @@ using Json = nlohmann::json;
 constexpr auto kShortWatch = std::chrono::seconds(1);
 constexpr auto kWatchMargin = std::chrono::seconds(30);
 
+FieldFilter event_of(const FieldFilter& object) {
+  return object.nested("object", {"type", "object.code", "object.reason", "object.message",
+                                  R"(object.metadata.annotations.k8s\.io/initial-events-end)"});
+}
+
 }  // namespace
 
 Reflector::Reflector(ReflectorOptions options, std::shared_ptr<Transport> transport, ReflectorTarget& target,
                      ReflectorObserver& observer, std::shared_ptr<const Clock> clock, std::shared_ptr<Sleeper> sleeper,
                      Random random)
     : options_(std::move(options)),
-      object_filter_(options_.fields.with({"metadata.resourceVersion"})),
-      event_filter_(object_filter_.nested("object", {"type", "object.code", "object.reason", "object.message",
-                                                     R"(object.metadata.annotations.k8s\.io/initial-events-end)"})),
+      object_filters_{options_.fields.with({"metadata.resourceVersion"}), options_.salvage},
+      event_filters_{event_of(object_filters_.fields), event_of(object_filters_.salvage)},
       envelope_filter_({"metadata.resourceVersion", "metadata.continue"}),
       transport_(std::move(transport)),
       target_(target),
@@ -58,7 +62,7 @@ Reflector::Next Reflector::failed(const ApiError& error, Next next) {
 
 ApiResult<std::string> Reflector::list_page(const ListOptions& options, std::string& resource_version,
                                             const std::stop_token& stop) {
-  ListSink sink(object_filter_, target_);
+  ListSink sink(object_filters_, target_, observer_);
   const Request request = list_request(options_.resource, options_.selection, options);
   const auto response = transport_->stream(request, sink, {options_.idle, options_.list_limit}, stop);
   if (!sink.problem().empty()) return tl::make_unexpected(unreadable(sink.problem()));
@@ -108,7 +112,7 @@ Reflector::Next Reflector::watch_list(const std::stop_token& stop) {
       watch_request(options_.resource, options_.selection,
                     {.resource_version = last_version_, .timeout = timeout, .send_initial_events = true});
   target_.begin_replace();
-  WatchSink sink(event_filter_, target_, observer_, last_version_, true);
+  WatchSink sink(event_filters_, target_, observer_, last_version_, true);
   const SteadyTime started = clock_->steady();
   const auto response = transport_->stream(request, sink, {options_.idle, timeout + kWatchMargin}, stop);
   if (sink.committed()) return after_watch(sink, response, clock_->steady() - started);
@@ -135,7 +139,7 @@ Reflector::Next Reflector::watch(const std::stop_token& stop) {
   const auto timeout = watch_timeout();
   const Request request =
       watch_request(options_.resource, options_.selection, {.resource_version = last_version_, .timeout = timeout});
-  WatchSink sink(event_filter_, target_, observer_, last_version_, false);
+  WatchSink sink(event_filters_, target_, observer_, last_version_, false);
   const SteadyTime started = clock_->steady();
   const auto response = transport_->stream(request, sink, {options_.idle, timeout + kWatchMargin}, stop);
   return after_watch(sink, response, clock_->steady() - started);

@@ -5,11 +5,13 @@
 
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <stop_token>
 #include <string>
 
 #include "common/clock.h"
+#include "common/error.h"
 #include "operator/kube/client.h"
 #include "operator/kube/field_filter.h"
 #include "operator/kube/request.h"
@@ -20,41 +22,58 @@ namespace oarlock::kube {
 
 enum class ChangeType { kAdded, kModified, kDeleted };
 
-// Called by the reflector's thread only. The objects are what the filter has kept of them.
+// An object as the reflector's filter has kept it. With an error, the object could not be read, and `json` is what
+// ReflectorOptions::salvage has kept.
+struct KeptObject {
+  nlohmann::json json;
+  std::optional<Error> error{};
+};
+
+// Called by the reflector's thread only.
 class ReflectorTarget {
  public:
   virtual ~ReflectorTarget() = default;
 
   // A complete state: begin, every object, then either commit, which makes it the state in one step, or abandon.
   virtual void begin_replace() = 0;
-  virtual void replace_object(nlohmann::json object) = 0;
-  virtual void replace_deleted(nlohmann::json object) = 0;  // given before, and gone before the commit
+  virtual void replace_object(KeptObject object) = 0;
+  virtual void replace_deleted(KeptObject object) = 0;  // given before, and gone before the commit
   virtual void commit_replace(const std::string& resource_version) = 0;
   virtual void abandon_replace() = 0;
 
-  virtual void change(ChangeType type, nlohmann::json object, const std::string& resource_version) = 0;
+  virtual void change(ChangeType type, KeptObject object, const std::string& resource_version) = 0;
   // Nothing of the selection has changed up to here.
   virtual void bookmark(const std::string& resource_version) = 0;
 };
 
-// What somebody who looks after the program wants to know.
+// Reports what an administrator of the program needs to know.
 class ReflectorObserver {
  public:
   virtual ~ReflectorObserver() = default;
   virtual void on_problem(const ApiError& error) = 0;  // it will be tried again
   virtual void on_synced() = 0;                        // after each commit_replace
+  virtual void on_watching() = 0;                      // a watch that follows a list has brought its first event
+  // An item of a list or a line of a watch was skipped, because not even the salvaged fields can be read.
+  virtual void on_skipped(const Error& error) = 0;
 };
 
 struct ReflectorOptions {
   Resource resource;
   Selection selection;
   FieldFilter fields;      // of one object; metadata.resourceVersion is added
+  FieldFilter salvage{"metadata.namespace", "metadata.name", "metadata.resourceVersion"};  // of one that `fields` fails on
   bool watch_list = true;  // until the server turns out not to know it
   int page_size = 500;
   std::chrono::seconds watch_timeout{300};  // shortest; up to twice as long, by chance
   // Bookmarks come once a minute, so a watch that is silent for longer is dead.
   Milliseconds idle{90000};
   Milliseconds list_limit{120000};  // longest time for one page
+};
+
+// A filter, and the one for texts that it cannot read.
+struct ObjectFilters {
+  FieldFilter fields;
+  FieldFilter salvage;
 };
 
 class WatchSink;
@@ -84,8 +103,8 @@ class Reflector {
   Next failed(const ApiError& error, Next next);
 
   const ReflectorOptions options_;
-  const FieldFilter object_filter_;
-  const FieldFilter event_filter_;
+  const ObjectFilters object_filters_;
+  const ObjectFilters event_filters_;
   const FieldFilter envelope_filter_;
   const std::shared_ptr<Transport> transport_;
   ReflectorTarget& target_;

@@ -22,10 +22,6 @@ std::optional<ChangeType> change_of(const std::string& type) {
   return std::nullopt;
 }
 
-ApiError unknown_type(const std::string& type) {
-  return unreadable(fmt::format("the watch has an event of the unknown type '{}'", type));
-}
-
 }  // namespace
 
 ApiError unreadable(std::string what) {
@@ -36,30 +32,40 @@ ApiError unreadable(std::string what) {
 
 std::string version_of(const Json& object) { return text_at(member(object, "metadata"), "resourceVersion"); }
 
-ListSink::ListSink(const FieldFilter& filter, ReflectorTarget& target)
-    : filter_(filter), target_(target), splitter_(kMaxObjectBytes) {}
+std::optional<KeptObject> TextReader::read(std::string_view text) {
+  Result<Json> whole = filters_.fields.parse(text, buffers_);
+  if (whole) return KeptObject{std::move(*whole)};
+  Result<Json> salvaged = filters_.salvage.parse(text, buffers_);
+  if (salvaged) return KeptObject{std::move(*salvaged), whole.error()};
+  skip(fmt::format("an object that is not JSON was ignored: {}", whole.error().message));
+  return std::nullopt;
+}
+
+void TextReader::skip(std::string why) { observer_.on_skipped({ExitCode::kDataErr, std::move(why)}); }
+
+ListSink::ListSink(const ObjectFilters& filters, ReflectorTarget& target, ReflectorObserver& observer)
+    : target_(target), splitter_(kMaxObjectBytes), reader_(filters, observer) {}
 
 bool ListSink::write(std::string_view bytes) {
+  const int before = splitter_.skipped();
   const bool good = splitter_.feed(bytes, [this](std::string_view item) {
-    Result<Json> object = filter_.parse(item, buffers_);
-    if (!object) {
-      problem_ = "an item of the list is not JSON: " + object.error().message;
-      return false;
-    }
-    target_.replace_object(std::move(*object));
+    if (std::optional<KeptObject> object = reader_.read(item)) target_.replace_object(std::move(*object));
     return true;
   });
-  if (splitter_.too_long()) problem_ = fmt::format("an item of the list is longer than {} bytes", kMaxObjectBytes);
+  if (splitter_.skipped() > before)
+    reader_.skip(fmt::format("an item of the list was ignored: it is longer than {} bytes", kMaxObjectBytes));
+  if (splitter_.is_endless())
+    problem_ = fmt::format("an item of the list is longer than {} bytes", kMaxObjectBytes * kSkipFactor);
   return good;
 }
 
-WatchSink::WatchSink(const FieldFilter& filter, ReflectorTarget& target, ReflectorObserver& observer,
+WatchSink::WatchSink(const ObjectFilters& filters, ReflectorTarget& target, ReflectorObserver& observer,
                      std::string& last_version, bool initial)
-    : filter_(filter),
-      target_(target),
+    : target_(target),
       observer_(observer),
       last_version_(last_version),
       splitter_(kMaxObjectBytes),
+      reader_(filters, observer),
       initial_(initial) {}
 
 bool WatchSink::fail(ApiError error) {
@@ -68,33 +74,43 @@ bool WatchSink::fail(ApiError error) {
 }
 
 bool WatchSink::write(std::string_view bytes) {
+  const int before = splitter_.skipped();
   const bool good = splitter_.feed(bytes, [this](std::string_view line) { return event(line); });
-  if (splitter_.too_long())
-    problem_ = unreadable(fmt::format("a line of the watch is longer than {} bytes", kMaxObjectBytes));
+  if (splitter_.skipped() > before)
+    reader_.skip(fmt::format("a line of the watch was ignored: it is longer than {} bytes", kMaxObjectBytes));
+  if (splitter_.is_endless())
+    problem_ = unreadable(fmt::format("a line of the watch is longer than {} bytes", kMaxObjectBytes * kSkipFactor));
   return good;
 }
 
 bool WatchSink::event(std::string_view line) {
-  Result<Json> parsed = filter_.parse(line, buffers_);
-  if (!parsed) return fail(unreadable("a line of the watch is not JSON: " + parsed.error().message));
-  const std::string type = text_at(*parsed, "type");
+  if (++events_ == 1 && !initial_) observer_.on_watching();
+  std::optional<KeptObject> parsed = reader_.read(line);
+  if (!parsed) return true;
+  const std::string type = text_at(parsed->json, "type");
   if (type == "ERROR") {
-    const Json& status = member(*parsed, "object");
+    const Json& status = member(parsed->json, "object");
     const Json& code = member(status, "code");
     return fail(api_error(code.is_number_integer() ? code.get<int>() : 0, text_at(status, "reason"),
                           text_at(status, "message")));
   }
-  if (!member(*parsed, "object").is_object()) return fail(unreadable("a line of the watch has no object"));
-  ++events_;
-  Json& object = (*parsed)["object"];
-  const std::string version = version_of(object);
+  if (!member(parsed->json, "object").is_object()) {
+    reader_.skip("a line of the watch was ignored: it has no object");
+    return true;
+  }
+  KeptObject object{std::move(parsed->json["object"]), std::move(parsed->error)};
+  const std::string version = version_of(object.json);
   return initial_ ? initial_event(type, std::move(object), version) : live_event(type, std::move(object), version);
 }
 
+void WatchSink::skip_unknown_type(const std::string& type) {
+  reader_.skip(fmt::format("an event of the watch was ignored: its type '{}' is unknown", type.substr(0, 40)));
+}
+
 // Their versions are in no order, and none of them is where a watch may go on.
-bool WatchSink::initial_event(const std::string& type, Json object, const std::string& version) {
+bool WatchSink::initial_event(const std::string& type, KeptObject object, const std::string& version) {
   if (type == "BOOKMARK") {
-    if (!ends_initial_events(object)) {
+    if (!ends_initial_events(object.json)) {
       ignored_initial_ = true;
       return fail(unreadable("the server does not mark the end of the initial events"));
     }
@@ -106,8 +122,9 @@ bool WatchSink::initial_event(const std::string& type, Json object, const std::s
     return true;
   }
   const auto change = change_of(type);
-  if (!change) return fail(unknown_type(type));
-  if (*change == ChangeType::kDeleted) {
+  if (!change) {
+    skip_unknown_type(type);
+  } else if (*change == ChangeType::kDeleted) {
     target_.replace_deleted(std::move(object));
   } else {
     target_.replace_object(std::move(object));
@@ -115,7 +132,7 @@ bool WatchSink::initial_event(const std::string& type, Json object, const std::s
   return true;
 }
 
-bool WatchSink::live_event(const std::string& type, Json object, const std::string& version) {
+bool WatchSink::live_event(const std::string& type, KeptObject object, const std::string& version) {
   // A watch only goes forward. Where it does not, the store was restored from a backup or another server answers: what
   // is known may be of a future that never was, so all of it is read anew.
   if (!version.empty() && compare_resource_versions(version, last_version_) < 0) {
@@ -129,7 +146,7 @@ bool WatchSink::live_event(const std::string& type, Json object, const std::stri
   } else if (const auto change = change_of(type)) {
     target_.change(*change, std::move(object), version);
   } else {
-    return fail(unknown_type(type));
+    skip_unknown_type(type);
   }
   if (!version.empty()) last_version_ = version;
   return true;

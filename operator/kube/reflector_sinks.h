@@ -16,20 +16,34 @@ namespace oarlock::kube {
 ApiError unreadable(std::string what);
 std::string version_of(const nlohmann::json& object);
 
+// Parses texts that come one after the other. One that cannot be read costs nothing but itself.
+class TextReader {
+ public:
+  TextReader(const ObjectFilters& filters, ReflectorObserver& observer) : filters_(filters), observer_(observer) {}
+
+  // What the filters keep of the text. Empty: it was reported to the observer as skipped.
+  std::optional<KeptObject> read(std::string_view text);
+  void skip(std::string why);
+
+ private:
+  const ObjectFilters& filters_;
+  ReflectorObserver& observer_;
+  FieldFilter::Buffers buffers_;
+};
+
 // The items of one page go to replace_object as they come.
 class ListSink final : public ByteSink {
  public:
-  ListSink(const FieldFilter& filter, ReflectorTarget& target);
+  ListSink(const ObjectFilters& filters, ReflectorTarget& target, ReflectorObserver& observer);
 
   bool write(std::string_view bytes) override;
   const std::string& problem() const { return problem_; }
   const ItemSplitter& splitter() const { return splitter_; }
 
  private:
-  const FieldFilter& filter_;
   ReflectorTarget& target_;
   ItemSplitter splitter_;
-  FieldFilter::Buffers buffers_;
+  TextReader reader_;
   std::string problem_;
 };
 
@@ -38,30 +52,30 @@ class ListSink final : public ByteSink {
 // committed() stays false.
 class WatchSink final : public ByteSink {
  public:
-  // The filter's objects are events: {type, object}. `last_version` follows the events; empty: nothing is known yet.
-  WatchSink(const FieldFilter& filter, ReflectorTarget& target, ReflectorObserver& observer, std::string& last_version,
+  // The filters' objects are events: {type, object}. `last_version` follows the events; empty: nothing is known yet.
+  WatchSink(const ObjectFilters& filters, ReflectorTarget& target, ReflectorObserver& observer, std::string& last_version,
             bool initial);
 
   bool write(std::string_view bytes) override;
 
   const std::optional<ApiError>& problem() const { return problem_; }
-  int events() const { return events_; }
+  int events() const { return events_; }  // lines, those that were skipped included
   bool committed() const { return !initial_; }
   // A bookmark came that does not end the initial events: the server does not know what was asked for.
   bool ignored_initial() const { return ignored_initial_; }
 
  private:
   bool event(std::string_view line);
-  bool initial_event(const std::string& type, nlohmann::json object, const std::string& version);
-  bool live_event(const std::string& type, nlohmann::json object, const std::string& version);
+  bool initial_event(const std::string& type, KeptObject object, const std::string& version);
+  bool live_event(const std::string& type, KeptObject object, const std::string& version);
+  void skip_unknown_type(const std::string& type);
   bool fail(ApiError error);
 
-  const FieldFilter& filter_;
   ReflectorTarget& target_;
   ReflectorObserver& observer_;
   std::string& last_version_;
   LineSplitter splitter_;
-  FieldFilter::Buffers buffers_;
+  TextReader reader_;
   std::optional<ApiError> problem_;
   int events_ = 0;
   bool initial_;

@@ -8,9 +8,16 @@ bool LineSplitter::feed(std::string_view bytes, const TextHandler& on_line) {
   while (!bytes.empty()) {
     const size_t end = bytes.find('\n');
     const std::string_view piece = bytes.substr(0, end);
-    if (begun_.size() + piece.size() > limit_) {
-      too_long_ = true;
-      return false;
+    if (skipped_bytes_ > 0 || begun_.size() + piece.size() > limit_) {
+      if (skipped_bytes_ == 0) ++skipped_;
+      skipped_bytes_ += begun_.size() + piece.size();
+      std::string().swap(begun_);
+      is_endless_ = skipped_bytes_ > limit_ * kSkipFactor;
+      if (is_endless_) return false;
+      if (end == std::string_view::npos) return true;
+      skipped_bytes_ = 0;
+      bytes.remove_prefix(end + 1);
+      continue;
     }
     if (end == std::string_view::npos) {
       begun_ += piece;
@@ -27,6 +34,18 @@ bool LineSplitter::feed(std::string_view bytes, const TextHandler& on_line) {
     }
   }
   return true;
+}
+
+bool ItemSplitter::add_to_item(std::string_view piece) {
+  if (skipped_bytes_ == 0 && item_.size() + piece.size() <= limit_) {
+    item_ += piece;
+    return true;
+  }
+  if (skipped_bytes_ == 0) ++skipped_;
+  skipped_bytes_ += item_.size() + piece.size();
+  std::string().swap(item_);
+  is_endless_ = skipped_bytes_ > limit_ * kSkipFactor;
+  return !is_endless_;
 }
 
 void ItemSplitter::scan_envelope(char c) {
@@ -62,7 +81,7 @@ bool ItemSplitter::feed(std::string_view bytes, const TextHandler& on_item) {
       scan_envelope(c);
       begin = i + 1;
       if (envelope_.size() > limit_) {
-        too_long_ = true;
+        is_endless_ = true;
         return false;
       }
       continue;
@@ -77,7 +96,7 @@ bool ItemSplitter::feed(std::string_view bytes, const TextHandler& on_item) {
       }
       continue;
     }
-    const bool between = depth_ == 2 && item_.empty();
+    const bool between = depth_ == 2 && item_.empty() && skipped_bytes_ == 0;
     if (c == '"') {
       in_string_ = true;
     } else if (c == '{' || c == '[') {
@@ -93,28 +112,19 @@ bool ItemSplitter::feed(std::string_view bytes, const TextHandler& on_item) {
       } else if (depth_ == 2) {
         const std::string_view piece = bytes.substr(begin, i + 1 - begin);
         begin = i + 1;
-        if (item_.size() + piece.size() > limit_) {
-          too_long_ = true;
-          return false;
+        if (item_.empty() && skipped_bytes_ == 0 && piece.size() <= limit_) {
+          if (!on_item(piece)) return false;
+          continue;
         }
-        bool more = false;
-        if (item_.empty()) {
-          more = on_item(piece);
-        } else {
-          item_ += piece;
-          more = on_item(item_);
-          item_.clear();
-        }
+        if (!add_to_item(piece)) return false;
+        const bool more = skipped_bytes_ > 0 || on_item(item_);
+        item_.clear();
+        skipped_bytes_ = 0;
         if (!more) return false;
       }
     }
   }
-  if (in_items_ && depth_ > 2) item_ += bytes.substr(begin);
-  if (item_.size() > limit_) {
-    too_long_ = true;
-    return false;
-  }
-  return true;
+  return !in_items_ || depth_ <= 2 || add_to_item(bytes.substr(begin));
 }
 
 }  // namespace oarlock::kube

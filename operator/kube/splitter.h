@@ -11,20 +11,27 @@ namespace oarlock::kube {
 // False from it ends the feeding.
 using TextHandler = std::function<bool(std::string_view)>;
 
+// A text longer than `limit` bytes is skipped and counted. One that does not end within kSkipFactor times the limit
+// means a broken peer, and ends the feeding.
+inline constexpr size_t kSkipFactor = 8;
+
 // Lines end with '\n'; empty ones are left out. What follows the last '\n' is no line (yet).
 class LineSplitter {
  public:
-  // `limit`: bytes of a line. An object is at most 1.5 MiB in etcd, so a longer line means a broken peer.
+  // `limit`: bytes of a line.
   explicit LineSplitter(size_t limit) : limit_(limit) {}
 
-  // False: the handler said so, or a line is too long (then too_long()).
+  // False: the handler returned false, or a line does not end (then is_endless()).
   bool feed(std::string_view bytes, const TextHandler& on_line);
-  bool too_long() const { return too_long_; }
+  bool is_endless() const { return is_endless_; }
+  int skipped() const { return skipped_; }
 
  private:
   const size_t limit_;
-  std::string begun_;  // the beginning of a line whose end has not come
-  bool too_long_ = false;
+  std::string begun_;        // the beginning of a line whose end has not come
+  size_t skipped_bytes_ = 0;  // of the line that is being skipped; 0: none is
+  int skipped_ = 0;
+  bool is_endless_ = false;
 };
 
 // The elements of the top-level array "items" of a JSON object, each as text, and the rest ("envelope") with an empty
@@ -33,8 +40,10 @@ class ItemSplitter {
  public:
   explicit ItemSplitter(size_t limit) : limit_(limit) {}
 
+  // As of LineSplitter. An envelope longer than the limit ends the feeding, too.
   bool feed(std::string_view bytes, const TextHandler& on_item);
-  bool too_long() const { return too_long_; }
+  bool is_endless() const { return is_endless_; }
+  int skipped() const { return skipped_; }
 
   // Complete once the whole response has been fed.
   bool complete() const { return finished_; }
@@ -42,17 +51,21 @@ class ItemSplitter {
 
  private:
   void scan_envelope(char c);
+  // Adds to the item that has begun. False: it does not end.
+  bool add_to_item(std::string_view piece);
 
   const size_t limit_;
   std::string envelope_;
   std::string item_;      // the beginning of an item whose end has not come
+  size_t skipped_bytes_ = 0;  // of the item that is being skipped; 0: none is
   std::string last_key_;  // the last string at depth 1
   int depth_ = 0;
   bool in_string_ = false;
   bool escaped_ = false;
   bool in_items_ = false;
   bool finished_ = false;
-  bool too_long_ = false;
+  int skipped_ = 0;
+  bool is_endless_ = false;
 };
 
 }  // namespace oarlock::kube

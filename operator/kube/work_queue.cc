@@ -32,8 +32,9 @@ void QueueState::add_after(const ObjectKey& key, std::chrono::milliseconds delay
   const auto [it, is_new] = waiting_.emplace(key, Waiting{due, priority});
   it->second.priority = std::min(it->second.priority, priority);
   if (!is_new && it->second.due <= due) return;
+  if (!is_new) delayed_.erase({it->second.due, key});
   it->second.due = due;
-  delayed_.push({due, key});
+  delayed_.insert({due, key});
 }
 
 void QueueState::add_rate_limited(const ObjectKey& key, SteadyTime now) {
@@ -50,14 +51,12 @@ int QueueState::failures(const ObjectKey& key) const {
 }
 
 void QueueState::move_due(SteadyTime now) {
-  while (!delayed_.empty() && delayed_.top().due <= now) {
-    const Delayed top = delayed_.top();
-    delayed_.pop();
-    const auto it = waiting_.find(top.key);
-    if (it == waiting_.end() || it->second.due != top.due) continue;  // an earlier add has taken its place
+  while (!delayed_.empty() && delayed_.begin()->due <= now) {
+    const ObjectKey key = std::move(delayed_.extract(delayed_.begin()).value().key);
+    const auto it = waiting_.find(key);
     const Priority priority = it->second.priority;
     waiting_.erase(it);
-    add(top.key, now, priority);
+    add(key, now, priority);
   }
 }
 
@@ -83,7 +82,7 @@ std::optional<ObjectKey> QueueState::get(SteadyTime now) {
 
 std::optional<SteadyTime> QueueState::next_due() const {
   if (delayed_.empty()) return std::nullopt;
-  return delayed_.top().due;
+  return delayed_.begin()->due;
 }
 
 void QueueState::progressed(const ObjectKey& key, SteadyTime now) {

@@ -11,10 +11,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <queue>
+#include <set>
 #include <unordered_map>
-#include <unordered_set>
-#include <vector>
 
 #include "common/clock.h"
 #include "operator/kube/object_key.h"
@@ -78,6 +76,7 @@ class QueueState {
 
   QueueDepth depth() const { return {ready_.size(), low_.size()}; }
   size_t in_work() const { return processing_.size(); }
+  size_t delayed() const { return delayed_.size(); }  // at most one entry for each key
   Seconds unfinished(SteadyTime now) const;  // sum of the time that the keys in work have taken so far
   Seconds longest(SteadyTime now) const;     // of the one whose last progress (or begin) is longest ago
 
@@ -85,7 +84,7 @@ class QueueState {
   struct Delayed {
     SteadyTime due;
     ObjectKey key;
-    bool operator>(const Delayed& other) const { return due > other.due; }
+    auto operator<=>(const Delayed&) const = default;
   };
   struct Waiting {
     SteadyTime due;
@@ -111,8 +110,8 @@ class QueueState {
   std::deque<ObjectKey> low_;                             // in order; of low priority
   std::unordered_map<ObjectKey, Dirty> dirty_;            // to be done, and since when; those in work in neither queue
   std::unordered_map<ObjectKey, InWork> processing_;
-  std::priority_queue<Delayed, std::vector<Delayed>, std::greater<>> delayed_;
-  std::unordered_map<ObjectKey, Waiting> waiting_;  // what in delayed_ counts: older entries are stale
+  std::set<Delayed> delayed_;                       // by time
+  std::unordered_map<ObjectKey, Waiting> waiting_;  // the keys of delayed_
   std::unordered_map<ObjectKey, int> failures_;
   bool shutting_down_ = false;
 };

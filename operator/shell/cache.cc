@@ -56,16 +56,24 @@ kube::Resource resource_of(Kind kind) {
   return {};
 }
 
+std::string Followed::to_string() const {
+  const std::string what = resource_of(kind).to_string();
+  return name_space.empty() ? what : what + " in namespace " + name_space;
+}
+
 template <typename T>
 std::unique_ptr<kube::Informer<T>> Cache::make_informer(Kind kind, kube::Selection selection, kube::FieldFilter fields,
                                                         typename kube::Informer<T>::Hooks hooks) {
   hooks.on_unreadable = [this, kind](const kube::ObjectKey& key, const Error& error) {
     hooks_.on_unreadable(kind, key, error);
   };
-  hooks.on_problem = [this, kind](const kube::ApiError& error) { hooks_.on_problem(kind, error); };
-  hooks.on_synced = [this, kind](size_t objects) { hooks_.on_synced(kind, objects); };
+  const Followed followed{kind, selection.name_space};
+  hooks.on_problem = [this, followed](const kube::ApiError& error) { hooks_.on_problem(followed, error); };
+  hooks.on_synced = [this, followed](size_t objects) { hooks_.on_synced(followed, objects); };
+  hooks.on_watching = [this, followed] { hooks_.on_watching(followed); };
   kube::ReflectorOptions options{
       .resource = resource_of(kind), .selection = std::move(selection), .fields = std::move(fields)};
+  if (kind == Kind::kJob) options.salvage = job_salvage_fields();
   return std::make_unique<kube::Informer<T>>(std::move(options), std::move(hooks), transport_, clock_, sleeper_,
                                              kube::seeded_random(seed_++));
 }
@@ -85,7 +93,15 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Trans
     Scope& scope = scopes_[name_space];
 
     kube::Informer<Job>::Hooks jobs;
-    jobs.project = project_job;
+    jobs.project = [this](const nlohmann::json& object) -> Result<Job> {
+      Job job = project_job(object);
+      if (!job.report.problem.empty()) {
+        hooks_.on_unreadable(Kind::kJob, {job.metadata.name_space, job.metadata.name},
+                             {ExitCode::kDataErr, job.report.problem});
+      }
+      return job;
+    };
+    jobs.stand_in = unreadable_job;
     jobs.index_of = [](const kube::ObjectKey&, const Job&) { return std::string(); };
     jobs.on_change = [this](const kube::ObjectKey& key, const Job*, const Job* after) {
       removed_pods_.forget_recorded(key, after);

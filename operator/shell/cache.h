@@ -29,10 +29,21 @@ struct CacheOptions {
 // of its job most likely do too. kNow: all else; an end, a loss, the job itself.
 enum class Urgency { kNow, kSoon, kLater };
 
+// What one informer follows.
+struct Followed {
+  Kind kind = Kind::kJob;
+  std::string name_space;  // empty: all
+
+  std::string to_string() const;  // "pods in namespace a"
+  auto operator<=>(const Followed&) const = default;
+};
+
 struct CacheHooks {
   std::function<void(const kube::ObjectKey& job, Urgency)> on_change;  // something of this job has changed
-  std::function<void(Kind, const kube::ApiError&)> on_problem;
-  std::function<void(Kind, size_t objects)> on_synced;
+  std::function<void(const Followed&, const kube::ApiError&)> on_problem;
+  std::function<void(const Followed&, size_t objects)> on_synced;
+  std::function<void(const Followed&)> on_watching;  // a watch that follows a list has brought its first event
+  // An object could not be read. The key is empty where not even its name could be.
   std::function<void(Kind, const kube::ObjectKey&, const Error&)> on_unreadable;
 };
 

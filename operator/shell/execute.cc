@@ -190,8 +190,11 @@ Executor::Outcome Executor::run(const Job& job, const DeleteJob& action) const {
 Executor::Outcome Executor::run(const Job& job, const PatchStatus& action) const {
   const kube::ObjectKey key{job.metadata.name_space, job.metadata.name};
   const std::string what = describe("patch the status of", Kind::kJob, key);
-  const auto answer =
-      client_.patch_status(resource_of(Kind::kJob), key, api::status_patch(job.metadata, action.status).dump(), {});
+  const nlohmann::json patch = action.conditions_only
+                                   ? api::conditions_patch(job.metadata, action.status.conditions)
+                                   : api::status_patch(job.metadata, action.status);
+  const std::string body = patch.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const auto answer = client_.patch_status(resource_of(Kind::kJob), key, body, {});
   if (answer) {
     own_writes_->record(job.metadata.uid, Kind::kJob, read_written(*answer).resource_version);
     return std::nullopt;

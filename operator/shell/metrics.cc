@@ -112,6 +112,12 @@ Metrics::Metrics(const std::shared_ptr<prometheus::Registry>& registry)
                         "Number of HTTP requests, partitioned by status code, method, and host.")),
       request_duration_(histogram(*registry, "rest_client_request_duration_seconds",
                                   "Request latency in seconds, by verb and host; watches are left out.")),
+      cache_failures_(gauge(*registry, "oarlock_cache_consecutive_failures",
+                            "Lists and watches of a resource that failed in a row.")),
+      cache_success_(gauge(*registry, "oarlock_cache_last_success_timestamp_seconds",
+                           "Time of the last list of a resource, or of the first event of its last watch.")),
+      unreadable_(counter(*registry, "oarlock_cache_unreadable_objects_total",
+                          "Objects from the API server that could not be read and were ignored.")),
       leader_(gauge(*registry, "leader_election_master_status",
                     "Whether this one leads (1) or stands by (0), by the lease's name.")),
       leader_slow_path_(counter(*registry, "leader_election_slowpath_total",
@@ -127,6 +133,10 @@ Metrics::Metrics(const std::shared_ptr<prometheus::Registry>& registry)
                               "From the creation of a job's first pods until it was Complete or Failed.")) {
   for (const char* result : {"success", "error", "requeue", "requeue_after"}) {
     reconcile_total_.Add({{"controller", kControllerName}, {"result", result}});
+  }
+  for (const char* resource : {"trainingjobs.oarlock.dev", "pods", "services"}) {
+    cache_failures_.Add({{"resource", resource}});
+    unreadable_.Add({{"resource", resource}});
   }
 }
 
@@ -194,6 +204,17 @@ void Metrics::time_phases(const Job& job, const api::Status& next) {
         .Observe(between(*next.start_time, *next.completion_time));
   }
 }
+
+void Metrics::cache_failures(const std::string& resource, int in_a_row) {
+  cache_failures_.Add({{"resource", resource}}).Set(in_a_row);
+}
+
+void Metrics::cache_works(const std::string& resource, int failures_in_a_row, SystemTime now) {
+  cache_failures(resource, failures_in_a_row);
+  cache_success_.Add({{"resource", resource}}).Set(seconds(now));
+}
+
+void Metrics::unreadable_object(const std::string& resource) { unreadable_.Add({{"resource", resource}}).Increment(); }
 
 void Metrics::leading(bool leads) { leader_.Add({{"name", kLeaseName}}).Set(leads ? 1 : 0); }
 void Metrics::leader_slow_path() { leader_slow_path_.Add({{"name", kLeaseName}}).Increment(); }

@@ -42,6 +42,11 @@ class Metrics final : public kube::QueueObserver {
   // A status of this job was written.
   void status_changed(const Job& job, const api::Status& next);
 
+  // Of the cache, by resource.
+  void cache_failures(const std::string& resource, int in_a_row);
+  void cache_works(const std::string& resource, int failures_in_a_row, SystemTime now);
+  void unreadable_object(const std::string& resource);
+
   // Of an operator that takes part in an election.
   void leading(bool leads);
   void leader_slow_path();
@@ -69,6 +74,9 @@ class Metrics final : public kube::QueueObserver {
   prometheus::Counter& retries_;
   prometheus::Family<prometheus::Counter>& requests_;
   prometheus::Family<prometheus::Histogram>& request_duration_;
+  prometheus::Family<prometheus::Gauge>& cache_failures_;
+  prometheus::Family<prometheus::Gauge>& cache_success_;
+  prometheus::Family<prometheus::Counter>& unreadable_;
   prometheus::Family<prometheus::Gauge>& leader_;
   prometheus::Family<prometheus::Counter>& leader_slow_path_;
   prometheus::Family<prometheus::Counter>& jobs_created_;

@@ -84,16 +84,28 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
       queue.add_after(job, kGather, urgency == Urgency::kLater ? kube::Priority::kLow : kube::Priority::kNormal);
     }
   };
-  hooks.on_problem = [&](Kind kind, const kube::ApiError& error) { problems.problem(kind, error); };
-  hooks.on_synced = [&](Kind kind, size_t objects) {
-    problems.works(kind, objects);
+  hooks.on_problem = [&](const Followed& followed, const kube::ApiError& error) {
+    problems.problem(followed, error);
+    metrics->cache_failures(resource_of(followed.kind).to_string(), problems.failures(followed.kind));
+  };
+  const auto cache_works = [&](const Followed& followed) {
+    metrics->cache_works(resource_of(followed.kind).to_string(), problems.failures(followed.kind), clock->now());
+  };
+  hooks.on_synced = [&](const Followed& followed, size_t objects) {
+    problems.works(followed, objects);
+    cache_works(followed);
     if (ready) give_back_memory();  // after a relist; what the start needed goes when all of it is done
   };
+  hooks.on_watching = [&](const Followed& followed) {
+    problems.watches(followed);
+    cache_works(followed);
+  };
   hooks.on_unreadable = [&](Kind kind, const kube::ObjectKey& key, const Error& error) {
-    log.warn("an object cannot be read and is left alone", {{"resource", resource_of(kind).to_string()},
-                                                            {"namespace", key.name_space},
-                                                            {"name", key.name},
-                                                            {"error", error.message}});
+    metrics->unreadable_object(resource_of(kind).to_string());
+    log.warn("an object cannot be read and is ignored", {{"resource", resource_of(kind).to_string()},
+                                                         {"namespace", key.name_space},
+                                                         {"name", key.name},
+                                                         {"error", error.message}});
   };
   Cache cache({.namespaces = options.namespaces, .seed = std::random_device()()}, std::move(hooks), transport, clock,
               sleeper);
@@ -105,7 +117,7 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
     return queue.longest() < kHungWorker ? "" : "a worker has completed no API call for one job for more than five minutes";
   };
   sources.why_not_ready = [&]() -> std::string {
-    if (ready) return "";
+    if (ready) return problems.why_stale();
     const std::string problem = problems.present();
     return problem.empty() ? "the caches are not filled yet" : problem;
   };

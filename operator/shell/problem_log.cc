@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace oarlock::control {
 namespace {
 constexpr auto kSayAgain = std::chrono::minutes(1);
@@ -27,29 +29,58 @@ std::string remedy_for(Kind kind, const kube::ApiError& error) {
   }
 }
 
-void ProblemLog::problem(Kind kind, const kube::ApiError& error) {
-  const std::string what = resource_of(kind).to_string();
-  std::string text = fmt::format("cannot follow {}: {}", what, error.message);
-  if (const std::string remedy = remedy_for(kind, error); !remedy.empty()) text += "; " + remedy;
+void ProblemLog::problem(const Followed& followed, const kube::ApiError& error) {
+  std::string text = fmt::format("cannot follow {}: {}", followed.to_string(), error.message);
+  if (const std::string remedy = remedy_for(followed.kind, error); !remedy.empty()) text += "; " + remedy;
   const std::lock_guard lock(mutex_);
   const SteadyTime now = clock_->steady();
-  State& state = states_[kind];
+  State& state = states_[followed];
+  ++state.failures;
   const bool say = state.text != text || now - state.said >= kSayAgain;
   log_.write(say ? LogLevel::kWarn : LogLevel::kDebug, text,
-             {{"server", server_}, {"resource", what}, {"status", error.status}});
-  if (say) state = {std::move(text), now};
+             {{"server", server_},
+              {"resource", resource_of(followed.kind).to_string()},
+              {"status", error.status},
+              {"failures", state.failures}});
+  if (!say) return;
+  state.text = std::move(text);
+  state.said = now;
 }
 
-void ProblemLog::works(Kind kind, size_t objects) {
+void ProblemLog::works(const Followed& followed, size_t objects) {
   const std::lock_guard lock(mutex_);
-  const bool had_problem = states_.erase(kind) > 0;
+  const bool had_problem = states_.erase(followed) > 0;
   log_.write(LogLevel::kInfo, had_problem ? "the cache is up to date again" : "the cache is up to date",
-             {{"resource", resource_of(kind).to_string()}, {"objects", objects}});
+             {{"resource", resource_of(followed.kind).to_string()}, {"objects", objects}});
+}
+
+void ProblemLog::watches(const Followed& followed) {
+  const std::lock_guard lock(mutex_);
+  if (states_.erase(followed) == 0) return;
+  log_.info("the watch works again", {{"resource", resource_of(followed.kind).to_string()}});
 }
 
 std::string ProblemLog::present() const {
   const std::lock_guard lock(mutex_);
   return states_.empty() ? "" : states_.begin()->second.text;
+}
+
+int ProblemLog::failures(Kind kind) const {
+  const std::lock_guard lock(mutex_);
+  int most = 0;
+  for (const auto& [followed, state] : states_) {
+    if (followed.kind == kind) most = std::max(most, state.failures);
+  }
+  return most;
+}
+
+std::string ProblemLog::why_stale() const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [followed, state] : states_) {
+    if (state.failures >= kFailuresUntilStale)
+      return fmt::format("{} ({} failures in a row)", state.text, state.failures);
+  }
+  return "";
 }
 
 }  // namespace oarlock::control

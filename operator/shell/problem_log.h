@@ -22,23 +22,33 @@ class ProblemLog {
   ProblemLog(std::string server, std::shared_ptr<const Clock> clock, const Logger& log)
       : server_(std::move(server)), clock_(std::move(clock)), log_(log) {}
 
-  void problem(Kind kind, const kube::ApiError& error);
-  void works(Kind kind, size_t objects);
+  void problem(const Followed& followed, const kube::ApiError& error);
+  void works(const Followed& followed, size_t objects);  // a list was read
+  void watches(const Followed& followed);                // a watch brings events
 
   // The problem of this moment in one line, with its remedy; empty: none.
   std::string present() const;
+
+  // Lists and watches of this kind that failed in a row, of the namespace where they are most.
+  int failures(Kind kind) const;
+
+  // Why the cache can be out of date: something failed kFailuresUntilStale times in a row. Empty: it is not.
+  // The informers' backoff makes that at least 12 s.
+  static constexpr int kFailuresUntilStale = 5;
+  std::string why_stale() const;
 
  private:
   struct State {
     std::string text;
     SteadyTime said{};
+    int failures = 0;  // in a row
   };
 
   const std::string server_;
   const std::shared_ptr<const Clock> clock_;
   const Logger log_;
   mutable std::mutex mutex_;
-  std::map<Kind, State> states_;  // of the kinds that do not work now
+  std::map<Followed, State> states_;  // of what does not work now
 };
 
 }  // namespace oarlock::control

@@ -100,16 +100,25 @@ void read_containers(const Json& status, Pod& pod) {
 
 }  // namespace
 
+// The template and the trainer's configuration are handed on to the pods as the API server serves them: a tree would
+// change numbers that no double can hold, and costs ten times the memory.
 kube::FieldFilter job_fields() {
-  return {"metadata.name",
-          "metadata.namespace",
-          "metadata.uid",
-          "metadata.generation",
-          "metadata.resourceVersion",
-          "metadata.creationTimestamp",
-          "spec",
-          "metadata.deletionTimestamp",
-          "status"};
+  return kube::FieldFilter{"metadata.name",
+                           "metadata.namespace",
+                           "metadata.uid",
+                           "metadata.generation",
+                           "metadata.resourceVersion",
+                           "metadata.creationTimestamp",
+                           "spec",
+                           "metadata.deletionTimestamp",
+                           "status"}
+      .with_text({"spec.template", "spec.trainer"});
+}
+
+kube::FieldFilter job_salvage_fields() {
+  return {"metadata.name",       "metadata.namespace",         "metadata.uid",
+          "metadata.generation", "metadata.resourceVersion",   "metadata.creationTimestamp",
+          "spec.managedBy",      "metadata.deletionTimestamp", "status.conditions"};
 }
 
 kube::FieldFilter pod_fields() {
@@ -154,13 +163,19 @@ kube::FieldFilter service_fields() {
           R"(metadata.labels.oarlock\.dev/job-name)"};
 }
 
-Result<Job> project_job(const Json& object) {
-  Result<Job> job = api::training_job_from_json(object);
-  if (job && is_terminal(job->status.phase)) {
+Job project_job(const Json& object) {
+  Job job = api::read_training_job(object);
+  if (is_terminal(job.status.phase)) {
     // No pod is created any more. An assignment would keep the text's memory.
-    std::string().swap(job->spec.pod_template);
-    std::string().swap(job->spec.trainer);
+    std::string().swap(job.spec.pod_template);
+    std::string().swap(job.spec.trainer);
   }
+  return job;
+}
+
+Job unreadable_job(const Json& salvaged, const Error& error) {
+  Job job = api::read_training_job(salvaged);
+  job.report.problem = error.message;
   return job;
 }
 

@@ -144,6 +144,42 @@ TEST_F(Policies, RulesDecideWhatAFailureCosts) {
   EXPECT_EQ(condition("j", "Failed")["reason"], "FailurePolicy");
 }
 
+// The API server stores integers that fit no 64 bits as doubles: 18446744073709551615 as 18446744073709552000.
+TEST_F(Policies, NumbersOfOneJobHideNoOtherJob) {
+  const std::map<std::string, std::pair<Json, std::string>> numbers = {
+      {"wide", {18446744073709551615ULL, "18446744073709552000"}},
+      {"low", {-9300000000000000000.0, "-9300000000000000000"}},
+      {"large", {1e300, "1e+300"}},
+      {"tiny", {5e-324, "5e-324"}}};
+  for (const auto& [name, number] : numbers) create(name, {{"trainer", {{"seed", number.first}}}});
+  create("after", {});
+  set_group("after", 0, pod_running(), pod_running());
+  world_->wait_for_phase("after", "Running");
+  for (const auto& [name, number] : numbers) {
+    world_->wait("the pods of " + name, [&] { return has_pod(name + "-0-0") && has_pod(name + "-0-1"); });
+    const Json pod = world_->call("GET", world_->pods() + "/" + name + "-0-0");
+    EXPECT_EQ(pod["metadata"]["annotations"][kAnnotationConfig], R"({"seed":)" + number.second + "}");
+  }
+  EXPECT_EQ(operator_->metric("oarlock_cache_unreadable_objects_total"), 0);
+  EXPECT_EQ(operator_->get("/readyz").status, 200);
+}
+
+TEST_F(Policies, DeepAndLongConfigurationsHideNoOtherJob) {
+  Json deep = 1;
+  for (int i = 0; i < 2000; ++i) {
+    Json outer = Json::array();
+    outer.push_back(std::move(deep));
+    deep = std::move(outer);
+  }
+  Json spec = {{"trainer", Json::object()}};
+  spec["trainer"]["deep"] = std::move(deep);
+  create("deep", std::move(spec));
+  create("long", {{"trainer", {{"text", std::string(200000, 'x')}}}});
+  create("after", {});
+  for (const std::string name : {"deep", "long", "after"})
+    world_->wait("the pods of " + name, [&] { return has_pod(name + "-0-0") && has_pod(name + "-0-1"); });
+}
+
 TEST_F(Policies, ForegroundDeletionTakesThePodsBeforeTheJob) {
   create("j", {});
   set_group("j", 0, pod_running(), pod_running());

@@ -164,5 +164,35 @@ TEST_F(OperatorProgram, ALostApiServerIsFollowedAgainWhenItIsBack) {
   EXPECT_THAT(process.log(), Not(HasSubstr("\"level\":\"error\"")));
 }
 
+TEST_F(OperatorProgram, IsNotReadyWhileAListKeepsFailing) {
+  std::atomic<bool> has_crd = true;
+  std::atomic<bool> refuse = false;
+  const HostileServer::Handler usual = empty_cluster(has_crd);
+  HostileServer server([&](HostileServer::Connection& connection, const HostileServer::Received& request) {
+    if (request.target.find("/pods") == std::string::npos) return usual(connection, request);
+    if (refuse) {
+      connection.answer(500, R"({"kind":"Status","message":"etcd is away"})");
+      return true;
+    }
+    if (request.target.find("watch=true") == std::string::npos) return usual(connection, request);
+    begin_watch(connection, request);
+    while (!connection.stopping() && !refuse) std::this_thread::yield();
+    return false;
+  });
+  OperatorProcess process({"--kubeconfig", kubeconfig_for(server.url())});
+  EXPECT_EQ(process.get("/readyz").status, 200);
+  EXPECT_EQ(process.metric("oarlock_cache_consecutive_failures"), 0);
+  refuse = true;
+  ASSERT_TRUE(eventually([&] { return process.get("/readyz").status == 503; })) << process.log();
+  EXPECT_THAT(process.get("/readyz").body.get<std::string>(),
+              AllOf(HasSubstr("cannot follow pods"), HasSubstr("etcd is away"), HasSubstr("failures in a row")));
+  EXPECT_GE(process.metric("oarlock_cache_consecutive_failures", {R"(resource="pods")"}), 5);
+  EXPECT_EQ(process.metric("oarlock_cache_consecutive_failures", {R"(resource="services")"}), 0);
+  EXPECT_EQ(process.get("/healthz").status, 200);  // a restart would not help
+  refuse = false;
+  EXPECT_TRUE(eventually([&] { return process.get("/readyz").status == 200; })) << process.log();
+  EXPECT_EQ(process.metric("oarlock_cache_consecutive_failures"), 0);
+}
+
 }  // namespace
 }  // namespace oarlock::test

@@ -56,6 +56,7 @@ class Lister {
   void truth(const char* key, bool&) { note(key, "string one of True False Unknown"); }
   void verbatim(std::string&) {}
   void object(const char* key, std::string&) { note(key, "any"); }
+  void others(std::string&) {}
   template <typename Fn>
   void group(const char* key, Fn visit) {
     note(key, "object");

@@ -43,15 +43,24 @@ std::string error(int code, const std::string& reason, const std::string& messag
 
 class InformerTest : public ::testing::Test {
  protected:
-  explicit InformerTest(bool watch_list = false) {
+  explicit InformerTest(bool watch_list = false) : watch_list_(watch_list) {}
+
+  void SetUp() override { make_informer({}); }
+
+  // Begins anew, with a server and an informer that know nothing.
+  void make_informer(std::function<Thing(const nlohmann::json&, const Error&)> stand_in) {
+    stop_ = std::stop_source();
+    transport_ = std::make_shared<test::ScriptedTransport>(clock_);
+    changes_.clear(), unreadable_.clear(), problems_.clear(), synced_.clear();
     transport_->at_end([this] { stop_.request_stop(); });
     ReflectorOptions options{.resource = {"g", "v1", "things"}, .selection = {}, .fields = FieldFilter({"color"})};
     options.page_size = 2;
-    options.watch_list = watch_list;
+    options.watch_list = watch_list_;
     Informer<Thing>::Hooks hooks;
     hooks.project = [this](const nlohmann::json& json) -> Result<Thing> {
       ++projections_;
       EXPECT_FALSE(json.contains("noise"));
+      if (json.value("color", "") == "throw") throw std::runtime_error("thrown");
       if (json.value("color", "") == "unreadable") return fail(ExitCode::kConfig, "no such color");
       return Thing{json.value("color", "")};
     };
@@ -64,6 +73,8 @@ class InformerTest : public ::testing::Test {
     };
     hooks.on_problem = [this](const ApiError& e) { problems_.push_back(e.message); };
     hooks.on_synced = [this](size_t count) { synced_.push_back(count); };
+    hooks.on_watching = [this] { ++watching_; };
+    hooks.stand_in = std::move(stand_in);
     informer_ = std::make_unique<Informer<Thing>>(options, hooks, transport_, clock_, sleeper_, [] { return 0.5; });
   }
 
@@ -90,6 +101,8 @@ class InformerTest : public ::testing::Test {
   std::vector<std::string> changes_, unreadable_, problems_;
   std::vector<size_t> synced_;
   int projections_ = 0;
+  int watching_ = 0;
+  const bool watch_list_;
 };
 
 TEST_F(InformerTest, ListsFromTheServersCacheAndWatchesFromThere) {
@@ -236,26 +249,98 @@ TEST_F(InformerTest, AWatchThatEndsAtOnceWithoutAWordIsAProblem) {
   EXPECT_THAT(sleeper_->slept, SizeIs(1));
 }
 
-TEST_F(InformerTest, GarbageInTheStreamIsAProblemAndLeadsToAList) {
-  for (const std::string garbage :
-       {"{\"type\":\n", "{\"type\":\"NEW\",\"object\":{}}\n", "{\"type\":\"ADDED\"}\n", "[]\n"}) {
+TEST_F(InformerTest, SkipsALineOfTheWatchThatCannotBeRead) {
+  for (const std::string garbage : {"{\"type\":", R"({"type":"NEW","object":{}})", R"({"type":"ADDED"})", "[]", "\xff",
+                                    R"({"type":"ADDED","object":{}})", R"({"type":3,"object":[]})",
+                                    R"({"type":"ADDED","object":{"metadata":{"name":7,"namespace":[]}}})"}) {
+    SCOPED_TRACE(garbage);
+    SetUp();
     transport_->script({.pieces = {list("10", {})}});
-    transport_->script({.pieces = {garbage}});
+    transport_->script({.pieces = {event("ADDED", object("a", "11", "red")) + garbage + "\n" +
+                                   event("ADDED", object("b", "12", "blue"))}});
+    transport_->script({.pieces = {event("MODIFIED", object("a", "13", "blue"))}});
+    run();
+    EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0", watch_from("10"), watch_from("12")));
+    EXPECT_THAT(changes_, ElementsAre("a:->red", "b:->blue", "a:red>blue"));
+    EXPECT_THAT(unreadable_, SizeIs(1));
+    EXPECT_THAT(problems_, IsEmpty());
+    EXPECT_THAT(sleeper_->slept, IsEmpty());
   }
-  run();
-  EXPECT_THAT(problems_, SizeIs(4));
-  EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0", watch_from("10"), "?resourceVersion=10", watch_from("10"),
-                                     "?resourceVersion=10", watch_from("10"), "?resourceVersion=10", watch_from("10")));
 }
 
-TEST_F(InformerTest, AnObjectThatCannotBeReadStaysAsItWasAndDoesNotStopTheOthers) {
-  transport_->script({.pieces = {list("10", {object("a", "3", "red"), object("b", "4", "unreadable")})}});
-  transport_->script(
-      {.pieces = {event("MODIFIED", object("a", "11", "unreadable")), event("ADDED", object("c", "12", "blue")),
-                  event("DELETED", object("a", "13", "unreadable"))}});
+TEST_F(InformerTest, SkipsAnItemOfTheListThatCannotBeRead) {
+  for (const std::string garbage : {R"({"metadata":tru})", R"({"color":"\u12"})", "{}", "{\"a\":\"\xff\"}",
+                                    R"({"metadata":3})", R"({"metadata":{"namespace":"ns","name":null}})"}) {
+    SCOPED_TRACE(garbage);
+    SetUp();
+    transport_->script({.pieces = {list("10", {object("a", "3", "red"), garbage, object("b", "4", "blue")})}});
+    transport_->script({.pieces = {bookmark("11")}});
+    run();
+    EXPECT_THAT(changes_, ::testing::UnorderedElementsAre("a:->red", "b:->blue"));
+    EXPECT_EQ(synced_, std::vector<size_t>{2});
+    EXPECT_THAT(unreadable_, SizeIs(1));
+    EXPECT_THAT(problems_, IsEmpty());
+  }
+}
+
+// An object whose `color` is fine to skip but not to read: only its identity is known.
+std::string damaged(const std::string& name, const std::string& version) {
+  return R"({"metadata":{"namespace":"ns","name":")" + name + R"(","resourceVersion":")" + version +
+         R"("},"color":tru})";
+}
+
+TEST_F(InformerTest, KeepsWhatItKnewOfAnObjectWhoseFieldsCannotBeParsed) {
+  transport_->script({.pieces = {list("10", {object("a", "3", "red"), damaged("b", "4")})}});
+  transport_->script({.pieces = {event("MODIFIED", damaged("a", "11")), event("ADDED", object("c", "12", "blue")),
+                                 event("DELETED", damaged("a", "13"))}});
   run();
   EXPECT_THAT(changes_, ElementsAre("a:->red", "c:->blue", "a:red>-"));
-  EXPECT_THAT(unreadable_, ElementsAre("ns/b: no such color", "ns/a: no such color"));
+  EXPECT_THAT(unreadable_, ElementsAre(HasSubstr("ns/b: "), HasSubstr("ns/a: ")));
+  EXPECT_TRUE(informer_->has_seen("13"));
+}
+
+TEST_F(InformerTest, AStandInTakesThePlaceOfAnUnreadableObject) {
+  make_informer([](const nlohmann::json& json, const Error& error) {
+    return Thing{json["metadata"].value("name", "") + " " + (error.message.empty() ? "-" : "unreadable")};
+  });
+  transport_->script({.pieces = {list("10", {object("a", "3", "red"), damaged("b", "4")})}});
+  transport_->script({.pieces = {event("MODIFIED", damaged("a", "11")), event("MODIFIED", object("b", "12", "blue")),
+                                 event("MODIFIED", object("a", "13", "unreadable"))}});
+  run();
+  EXPECT_EQ(color_of("a"), "a unreadable");
+  EXPECT_EQ(color_of("b"), "blue");
+  EXPECT_THAT(unreadable_, SizeIs(3));
+}
+
+TEST_F(InformerTest, AnExceptionOfTheProjectionAffectsOneObject) {
+  transport_->script({.pieces = {list("10", {object("a", "3", "throw"), object("b", "4", "blue")})}});
+  transport_->script({.pieces = {event("ADDED", object("c", "12", "throw"))}});
+  run();
+  EXPECT_THAT(changes_, ElementsAre("b:->blue"));
+  EXPECT_THAT(unreadable_, ElementsAre("ns/a: thrown", "ns/c: thrown"));
+}
+
+TEST_F(InformerTest, SkipsAnObjectThatIsLongerThanAnyCanBe) {
+  const std::string huge = object("huge", "11", std::string(9u << 20, 'x'));
+  transport_->script({.pieces = {list("10", {object("a", "3", "red"), huge, object("b", "4", "blue")})}});
+  transport_->script({.pieces = {event("ADDED", huge), event("ADDED", object("c", "12", std::string(3u << 20, 'y')))}});
+  run();
+  EXPECT_THAT(informer_->store().get({"ns", "a"}), ::testing::NotNull());
+  EXPECT_THAT(informer_->store().get({"ns", "b"}), ::testing::NotNull());
+  EXPECT_THAT(informer_->store().get({"ns", "c"}), ::testing::NotNull());
+  EXPECT_EQ(informer_->store().size(), 3U);
+  EXPECT_THAT(unreadable_, ElementsAre(HasSubstr("an item of the list was ignored: it is longer than"),
+                                       HasSubstr("a line of the watch was ignored: it is longer than")));
+  EXPECT_THAT(problems_, IsEmpty());
+}
+
+TEST_F(InformerTest, ReportsThatAWatchWorksAgain) {
+  transport_->script({.pieces = {list("10", {})}});
+  transport_->script({.failure = Failure::kConnect});
+  transport_->script({.pieces = {bookmark("11"), bookmark("12")}});
+  run();
+  EXPECT_THAT(problems_, SizeIs(1));
+  EXPECT_EQ(watching_, 1);
 }
 
 TEST_F(InformerTest, NothingIsDoneAfterTheStop) {

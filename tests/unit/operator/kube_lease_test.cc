@@ -23,6 +23,7 @@ class LeaseServer final : public Transport {
   TransportResult<Response> send(const Request& request, Milliseconds deadline, std::stop_token) override {
     last_deadline = deadline;
     requests.push_back(request.method);
+    if (on_request) on_request();
     if (away) return tl::make_unexpected(TransportError{TransportError::Kind::kConnect, "away"});
     if (request.method == "DELETE") return ok(200);
     if (request.method == "GET") return exists() ? ok(200) : error(404, "NotFound");
@@ -53,6 +54,7 @@ class LeaseServer final : public Transport {
   bool drop_next_answer = false;
   Milliseconds last_deadline{0};
   std::vector<std::string> requests;
+  std::function<void()> on_request;  // before each is done
 
  private:
   TransportResult<Response> put(const std::string& body) {
@@ -179,6 +181,32 @@ TEST_F(LeaseTest, ALeaderThatCannotRenewLeavesOffBeforeTheOthersTakeOver) {
   EXPECT_LE(clock_->steady() - renewed, 12s);
   EXPECT_EQ(a->elector->remaining(), 0ms);
   EXPECT_THAT(a->problems, ::testing::Not(IsEmpty()));
+}
+
+// The others count from when the server stored the renewal, which may be long before its answer arrives. Were the time
+// counted from the answer, this leader would write while another one already leads.
+TEST_F(LeaseTest, RemainingTimeIsCountedFromBeforeTheRequest) {
+  const auto a = candidate("a");
+  const auto b = candidate("b");
+  server_->on_request = [&] { clock_->advance(3s); };
+  ASSERT_TRUE(a->try_once());  // a GET and a POST
+  int renewals = 0;
+  a->on_sleep = [&](Milliseconds) {
+    EXPECT_EQ(a->elector->remaining(), 12s);
+    return ++renewals <= 2;
+  };
+  a->elector->hold({});
+  EXPECT_EQ(renewals, 3);
+  ASSERT_FALSE(server_->requests.empty());
+  EXPECT_EQ(server_->requests.back(), "PUT");
+
+  // A leader whose answer came late stops before its successor begins.
+  ASSERT_TRUE(a->try_once());
+  EXPECT_EQ(a->elector->remaining(), 12s);
+  server_->on_request = nullptr;
+  ASSERT_FALSE(b->try_once());
+  clock_->advance(7s);
+  EXPECT_EQ(a->elector->remaining(), 0ms);  // 10 s after the request was sent, 7 s after its answer
 }
 
 TEST_F(LeaseTest, ATakenLeaseIsNoticedAtTheNextRenewal) {

@@ -32,18 +32,21 @@ TEST(LineSplitter, GivesWholeLinesHoweverTheyArrive) {
   }
 }
 
-TEST(LineSplitter, ALineOverTheLimitEndsIt) {
-  for (const std::string text : {"123456\n", "123456"}) {
+TEST(LineSplitter, SkipsALineOverTheLimit) {
+  const std::string text = "a\n123456\nb\n12345\n1234567890\n\nc\n";
+  for (size_t size = 1; size <= text.size(); ++size) {
     LineSplitter splitter(5);
-    EXPECT_FALSE(splitter.feed(text, [](std::string_view) { return true; }));
-    EXPECT_TRUE(splitter.too_long());
+    EXPECT_THAT(feed_in_pieces(text, size, splitter), ElementsAre("a", "b", "12345", "c")) << "pieces of " << size;
+    EXPECT_EQ(splitter.skipped(), 2);
+    EXPECT_FALSE(splitter.is_endless());
   }
-  LineSplitter in_pieces(5);
-  EXPECT_TRUE(in_pieces.feed("123", [](std::string_view) { return true; }));
-  EXPECT_FALSE(in_pieces.feed("456\n", [](std::string_view) { return true; }));
-  LineSplitter exact(5);
-  EXPECT_TRUE(exact.feed("12345\n", [](std::string_view) { return true; }));
-  EXPECT_FALSE(exact.too_long());
+}
+
+TEST(LineSplitter, ALineWithoutAnEndEndsTheFeeding) {
+  LineSplitter splitter(5);
+  EXPECT_TRUE(splitter.feed(std::string(5 * kSkipFactor, 'x'), [](std::string_view) { return true; }));
+  EXPECT_FALSE(splitter.feed("x", [](std::string_view) { return true; }));
+  EXPECT_TRUE(splitter.is_endless());
 }
 
 TEST(LineSplitter, TheHandlerMayEndIt) {
@@ -54,7 +57,7 @@ TEST(LineSplitter, TheHandlerMayEndIt) {
     return line != "b";
   }));
   EXPECT_THAT(lines, ElementsAre("a", "b"));
-  EXPECT_FALSE(splitter.too_long());
+  EXPECT_FALSE(splitter.is_endless());
 }
 
 TEST(ItemSplitter, GivesItemsAndTheEnvelopeHoweverTheyArrive) {
@@ -94,17 +97,22 @@ TEST(ItemSplitter, AnEndInTheMiddleIsNotComplete) {
   EXPECT_FALSE(splitter.complete());
 }
 
-TEST(ItemSplitter, AnItemOverTheLimitEndsIt) {
-  const std::string text = R"({"items":[{"a":")" + std::string(200, 'x') + R"("}]})";
-  for (const size_t size : {size_t{10}, text.size()}) {
+TEST(ItemSplitter, SkipsAnItemOverTheLimit) {
+  const std::string text = R"({"items":[{"b":1},{"a":")" + std::string(200, 'x') + R"("},{"c":{"d":[2]}}],"z":1})";
+  for (size_t size = 1; size <= text.size(); ++size) {
     ItemSplitter splitter(100);
-    bool good = true;
-    for (size_t at = 0; good && at < text.size(); at += size) {
-      good = splitter.feed(std::string_view(text).substr(at, size), [](std::string_view) { return true; });
-    }
-    EXPECT_FALSE(good);
-    EXPECT_TRUE(splitter.too_long());
+    EXPECT_THAT(feed_in_pieces(text, size, splitter), ElementsAre(R"({"b":1})", R"({"c":{"d":[2]}})"))
+        << "pieces of " << size;
+    EXPECT_EQ(splitter.skipped(), 1);
+    EXPECT_TRUE(splitter.complete());
   }
+}
+
+TEST(ItemSplitter, AnItemWithoutAnEndEndsTheFeeding) {
+  ItemSplitter splitter(100);
+  EXPECT_TRUE(splitter.feed(R"({"items":[{"a":")", [](std::string_view) { return true; }));
+  EXPECT_FALSE(splitter.feed(std::string(100 * kSkipFactor, 'x'), [](std::string_view) { return true; }));
+  EXPECT_TRUE(splitter.is_endless());
 }
 
 }  // namespace

@@ -80,6 +80,21 @@ TEST_F(QueueStateTest, ADelayedAddKeepsTheEarlierTime) {
   EXPECT_EQ(queue_.get(at(1500ms)), std::nullopt);
 }
 
+// Each event of a job may ask for a time that is earlier than the last one.
+TEST_F(QueueStateTest, AnEarlierTimeReplacesTheLaterOne) {
+  for (int i = 0; i < 10000; ++i) {
+    queue_.add_after(kA, std::chrono::milliseconds(100000 - i), at(0ms));
+    queue_.add_after(kB, std::chrono::milliseconds(100000 + i), at(0ms));
+  }
+  EXPECT_EQ(queue_.delayed(), 2U);
+  EXPECT_EQ(queue_.next_due(), at(90001ms));
+  EXPECT_EQ(queue_.get(at(90001ms)), kA);
+  EXPECT_EQ(queue_.delayed(), 1U);
+  EXPECT_EQ(queue_.get(at(100000ms)), kB);
+  EXPECT_EQ(queue_.delayed(), 0U);
+  EXPECT_EQ(queue_.next_due(), std::nullopt);
+}
+
 TEST_F(QueueStateTest, NoDelayIsNow) {
   queue_.add_after(kA, 0ms, at(0ms));
   EXPECT_EQ(queue_.get(at(0ms)), kA);

@@ -247,6 +247,7 @@ TEST_F(MetricsTest, ThePageIsWhatTheProgramSays) {
   metrics_->requested("h:6443", "GET", 200, kube::Seconds(0.1));
   metrics_->leading(true);
   metrics_->leader_slow_path();
+  metrics_->cache_works("pods", 0, at_second(9));
   JobMetrics jobs({.jobs = [this] { return jobs_; },
                    .unfinished_work = [] { return kube::Seconds(1.5); },
                    .longest_work = [] { return kube::Seconds(0.5); }});
@@ -259,17 +260,52 @@ TEST(ProblemLog, NamesThePlaceAndTheRemedyUntilItWorks) {
   auto clock = std::make_shared<test::FakeClock>();
   ProblemLog log("https://h:6443", clock, Logger::silent());
   EXPECT_EQ(log.present(), "");
-  log.problem(Kind::kJob,
+  log.problem({Kind::kJob, ""},
               kube::api_error(kube::Response{.status = 404, .body = "404 page not found", .retry_after = {}}));
   EXPECT_THAT(log.present(), HasSubstr("trainingjobs.oarlock.dev"));
   EXPECT_THAT(log.present(), HasSubstr("kubectl apply -f manifests/crd"));
-  log.works(Kind::kJob, 3);
+  log.works({Kind::kJob, ""}, 3);
   EXPECT_EQ(log.present(), "");
-  log.problem(Kind::kPod, kube::api_error(403, "Forbidden", "pods is forbidden"));
+  log.problem({Kind::kPod, ""}, kube::api_error(403, "Forbidden", "pods is forbidden"));
   EXPECT_THAT(log.present(), HasSubstr("pods is forbidden; the role is missing"));
-  log.problem(Kind::kPod, kube::api_error(kube::TransportError{kube::TransportError::Kind::kConnect,
+  log.problem({Kind::kPod, ""}, kube::api_error(kube::TransportError{kube::TransportError::Kind::kConnect,
                                                                "https://h:6443: no connection"}));
   EXPECT_THAT(log.present(), HasSubstr("is the API server running"));
+}
+
+TEST(ProblemLog, WhatKeepsFailingMakesTheCacheStale) {
+  ProblemLog log("https://h:6443", std::make_shared<test::FakeClock>(), Logger::silent());
+  const Followed bad{Kind::kJob, "a"};
+  const kube::ApiError error = kube::api_error(500, "", "etcd is away");
+  for (int i = 1; i < ProblemLog::kFailuresUntilStale; ++i) {
+    log.problem(bad, error);
+    EXPECT_EQ(log.failures(Kind::kJob), i);
+  }
+  EXPECT_EQ(log.why_stale(), "");
+  // Another namespace that works says nothing of this one.
+  log.works({Kind::kJob, "b"}, 3);
+  log.watches({Kind::kJob, "b"});
+  log.problem({Kind::kPod, "a"}, error);
+  log.problem(bad, error);
+  EXPECT_THAT(log.why_stale(), HasSubstr("trainingjobs.oarlock.dev in namespace a: etcd is away (5 failures in a row)"));
+  EXPECT_EQ(log.failures(Kind::kJob), 5);
+  EXPECT_EQ(log.failures(Kind::kPod), 1);
+  EXPECT_EQ(log.failures(Kind::kService), 0);
+  log.watches(bad);
+  EXPECT_EQ(log.why_stale(), "");
+  EXPECT_EQ(log.failures(Kind::kJob), 0);
+}
+
+TEST_F(MetricsTest, TellsHowTheCacheIsDoing) {
+  EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_consecutive_failures{resource="trainingjobs.oarlock.dev"} 0)"));
+  EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_unreadable_objects_total{resource="pods"} 0)"));
+  metrics_->cache_failures("pods", 7);
+  metrics_->unreadable_object("pods");
+  EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_consecutive_failures{resource="pods"} 7)"));
+  EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_unreadable_objects_total{resource="pods"} 1)"));
+  metrics_->cache_works("pods", 0, SystemTime(5s));
+  EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_consecutive_failures{resource="pods"} 0)"));
+  EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_last_success_timestamp_seconds{resource="pods"} 5)"));
 }
 
 }  // namespace

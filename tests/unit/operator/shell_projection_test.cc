@@ -140,13 +140,46 @@ TEST(ProjectJob, KeepsTheWholeSpecAndStatusAndLittleElse) {
     "status": {"phase": "Running", "attempt": 4}})");
   ASSERT_TRUE(object);
   EXPECT_FALSE((*object)["metadata"].contains("managedFields"));
-  const auto job = project_job(*object);
-  ASSERT_TRUE(job) << job.error().message;
-  EXPECT_EQ(job->metadata.uid, "u");
-  EXPECT_EQ(job->metadata.generation, 2);
-  EXPECT_EQ(job->spec.nodes, 3);
-  EXPECT_THAT(job->spec.pod_template, ::testing::HasSubstr("future"));
-  EXPECT_EQ(job->status.attempt, 4);
+  const Job job = project_job(*object);
+  EXPECT_EQ(job.report, api::ReadReport{});
+  EXPECT_EQ(job.metadata.uid, "u");
+  EXPECT_EQ(job.metadata.generation, 2);
+  EXPECT_EQ(job.spec.nodes, 3);
+  EXPECT_THAT(job.spec.pod_template, ::testing::HasSubstr("future"));
+  EXPECT_EQ(job.status.attempt, 4);
+}
+
+std::string job_with(const std::string& spec, const std::string& status = "{}") {
+  return R"({"metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "5"}, "spec": )" + spec +
+         R"(, "status": )" + status + "}";
+}
+
+// As the API server stores and serves {seed: 18446744073709551615}.
+TEST(ProjectJob, HandsTheTrainersTextOnAsItIsServed) {
+  for (const std::string trainer :
+       {R"({"seed":18446744073709552000})", R"({"a":1e400,"b":-0,"c":1.0,"d":[1E+2,0.10]})",
+        R"({"deep":)" + std::string(9900, '[') + std::string(9900, ']') + "}", R"({"s":"\ud800"})", R"({"a":1,"a":2})"}) {
+    const auto object = job_fields().parse(job_with(R"({"nodes": 2, "template": {"spec":{}}, "trainer": )" + trainer + "}"));
+    ASSERT_TRUE(object) << object.error().message;
+    const Job job = project_job(*object);
+    EXPECT_EQ(job.report, api::ReadReport{}) << trainer.substr(0, 60);
+    EXPECT_EQ(job.spec.trainer, trainer);
+    EXPECT_EQ(job.spec.pod_template, R"({"spec":{}})");
+  }
+}
+
+TEST(ProjectJob, AnUnreadableObjectKeepsItsIdentityAndConditions) {
+  const std::string deep = std::string(600, '[') + std::string(600, ']');
+  const std::string text = job_with(R"({"nodes": 2, "future": )" + deep + "}",
+                                    R"({"conditions": [{"type": "Running", "status": "True"}]})");
+  const auto object = job_fields().parse(text);
+  ASSERT_FALSE(object);
+  const Job job = unreadable_job(*job_salvage_fields().parse(text), object.error());
+  EXPECT_EQ(job.metadata.uid, "u");
+  EXPECT_EQ(job.metadata.resource_version, "5");
+  EXPECT_THAT(job.report.problem, ::testing::HasSubstr("nested deeper"));
+  EXPECT_TRUE(job.report.has_conditions);
+  EXPECT_EQ(job.status.conditions.size(), 1U);
 }
 
 TEST(ProjectJob, AFinishedJobKeepsNoTemplate) {
@@ -155,13 +188,12 @@ TEST(ProjectJob, AFinishedJobKeepsNoTemplate) {
       "template": {"spec": {}}, "trainer": {"lr": 1}, "ttlSecondsAfterFinished": 5}, "status": {"attempt": 4}})");
     object["spec"]["trainer"]["note"] = std::string(10000, 'x');
     object["status"]["phase"] = phase;
-    const auto job = project_job(object);
-    ASSERT_TRUE(job);
-    const bool has_ended = is_terminal(job->status.phase);
-    EXPECT_EQ(job->spec.pod_template.empty(), has_ended) << phase;
-    EXPECT_EQ(job->spec.trainer.capacity() < 100, has_ended) << phase;
-    EXPECT_EQ(job->spec.nodes, 3);
-    EXPECT_EQ(job->spec.ttl_seconds_after_finished, 5);
+    const Job job = project_job(object);
+    const bool has_ended = is_terminal(job.status.phase);
+    EXPECT_EQ(job.spec.pod_template.empty(), has_ended) << phase;
+    EXPECT_EQ(job.spec.trainer.capacity() < 100, has_ended) << phase;
+    EXPECT_EQ(job.spec.nodes, 3);
+    EXPECT_EQ(job.spec.ttl_seconds_after_finished, 5);
   }
 }
 
