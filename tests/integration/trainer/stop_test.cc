@@ -157,7 +157,7 @@ int64_t delay_of_stop(const RankGroup& group, std::chrono::duration<double> unit
   DeviceClock clock;
   StopAgreement agreement(flag, group, clock);
   StopPace pace(agreement);
-  constexpr int64_t kSignalAt = 500;
+  constexpr int64_t kSignalAt = 520;
   for (int64_t i = 0;; ++i) {
     clock.enqueue(unit);
     if (i == kSignalAt && group.rank() == 1) flag.raise(SIGTERM);
