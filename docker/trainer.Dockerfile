@@ -8,9 +8,11 @@ ARG VARIANT=cpu
 FROM ${BASE} AS libtorch
 ARG VARIANT
 RUN apt-get update && apt-get install -y --no-install-recommends python3-pip
-# The CPU variant needs two small wheels beside torch, since libtorch_cpu.so names their libraries; CUDA needs all.
-RUN python3 -m pip install --no-cache-dir --target / --only-binary=:all: $([ "$VARIANT" = cuda ] || echo --no-deps) \
-      torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
+# The CPU variant needs two small wheels beside torch, since libtorch_cpu.so names their libraries. CUDA needs all that
+# torch depends on, NCCL's headers among them, and the headers of scripts/lib/setup_cuda.sh.
+RUN python3 -m pip install --no-cache-dir --target / --only-binary=:all: \
+      torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 \
+      $([ "$VARIANT" = cuda ] && echo nvidia-nccl-cu13==2.28.9 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 || echo --no-deps)
 
 FROM ${BASE} AS programs
 ARG VARIANT
@@ -21,7 +23,8 @@ COPY --from=libtorch /torch /libtorch/torch
 COPY --from=libtorch /nvidia /libtorch/nvidia
 COPY . /source
 RUN cmake -S /source -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr \
-      -DOARLOCK_TORCH_DIR=/libtorch/torch -DOARLOCK_CUDA=$([ "$VARIANT" = cuda ] && echo ON || echo OFF) \
+      -DOARLOCK_TORCH_DIR=/libtorch/torch -DOARLOCK_CUDA_HEADERS=/libtorch \
+      -DOARLOCK_CUDA=$([ "$VARIANT" = cuda ] && echo ON || echo OFF) \
       -DOARLOCK_OPERATOR=OFF -DOARLOCK_TESTS=OFF \
  && cmake --build /build && cmake --install /build --component trainer --strip && cmake --install /build --component cli --strip
 
