@@ -15,6 +15,7 @@
 #include "cli/usage.h"
 #include "common/contract.h"
 #include "common/files.h"
+#include "common/line_prefix.h"
 #include "common/yaml/suggest.h"
 
 namespace oarlock::cli {
@@ -106,6 +107,7 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
     Environment of_rank = rank_environment(*topology, i);
     if (limit_threads) of_rank[kOmpThreads] = "1";  // else every rank would take all cores
     if (files) of_rank[kEnvTerminationLog] = files->path(i).string();
+    if (count > 1 && !flags.no_prefix) of_rank[kEnvLinesPrefixed] = "1";
     of_rank.insert(environment.begin(), environment.end());  // does not replace
     const int rank = topology->rank(i);
     ranks.push_back(rank);

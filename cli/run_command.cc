@@ -21,6 +21,7 @@
 #include "cli/usage.h"
 #include "common/contract.h"
 #include "common/files.h"
+#include "common/line_prefix.h"
 #include "operator/api/validate.h"
 
 namespace oarlock::cli {
@@ -183,11 +184,9 @@ class LocalRun {
       const bool is_rank = process.rank >= 0;
       const int number = is_rank ? process.rank : process.node;
       argv->insert(argv->end(), flags_.settings.begin(), flags_.settings.end());
-      std::string prefix = fmt::format("[{} {}] ", is_rank ? "RANK" : "NODE", number);
-      if (text_logs() && run::runs_default_command(job_)) {
-        argv->insert(argv->end(), {"--log-format", "text"});
-        prefix.clear();  // those lines have one
-      }
+      const std::string prefix = fmt::format("[{} {}] ", is_rank ? "RANK" : "NODE", number);
+      if (processes.size() > 1 && is_rank) environment[kEnvLinesPrefixed] = "1";
+      if (text_logs() && run::runs_default_command(job_)) argv->insert(argv->end(), {"--log-format", "text"});
       ranks.push_back(is_rank ? number : number * job_.spec.processes_per_node);
       members.push_back({{std::move(*argv), std::move(environment), cores[static_cast<size_t>(process.node)]},
                          fmt::format("{} {}", is_rank ? "rank" : "node", number),

@@ -24,9 +24,15 @@ struct LastWord {
 };
 using ExplainException = std::function<LastWord(const std::exception_ptr&)>;
 
+struct LastWordPlace {
+  std::optional<std::string> path;  // of the termination message
+  int rank = 0;
+  std::string line_prefix;  // "RANK 3", in brackets before the line on stderr; may be empty
+};
+
 // Makes std::terminate (an exception on a thread of a library) leave with the code of `explain`, else kSoftware, one
 // line and the termination message instead of a core dump. Once per process.
-void exit_on_terminate(const std::optional<std::string>& path, int rank, ExplainException explain = {});
+void exit_on_terminate(LastWordPlace place, ExplainException explain = {});
 
 // The reason word for an exit code, where the place of failure knows no better one: "ConfigInvalid", "PeerLost" ...
 std::string reason_of(ExitCode code);

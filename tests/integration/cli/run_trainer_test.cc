@@ -96,6 +96,30 @@ TEST_F(RunTrainerTest, TrainsAndASecondRunSaysThatItIsDone) {
   EXPECT_EQ(line_of(again->err(), "resuming from a checkpoint")["resumed_from_step"], 20) << again->err();
 }
 
+void expect_one_prefix(const std::string& output) {
+  int prefixed = 0;
+  for (const std::string& line : lines(output)) {
+    if (!line.starts_with("[RANK ")) continue;
+    ++prefixed;
+    EXPECT_EQ(line.rfind("[RANK "), 0) << line;
+  }
+  EXPECT_GT(prefixed, 0) << output;
+}
+
+TEST_F(RunTrainerTest, LinesHaveOnePrefix) {
+  job(4);
+  const auto run = start({"--log-format", "text"});
+  ASSERT_EQ(run->wait(), 0) << run->err();
+  EXPECT_THAT(run->err(), HasSubstr("training is complete"));
+  expect_one_prefix(run->err());
+  Program launch({oarlock(), "launch", "--nproc", "2", "--", OARLOCK_BIN "/oarlock-trainer", "--config", "job.yaml",
+                        "--log-format", "text"},
+                       {.environment = {}, .folder = folder_.path()});
+  ASSERT_EQ(launch.wait(), 0) << launch.err();
+  EXPECT_THAT(launch.err(), HasSubstr("training is complete"));
+  expect_one_prefix(launch.err());
+}
+
 TEST_F(RunTrainerTest, AKilledRankResumesFromTheCheckpoint) {
   job(200);
   const auto run = start();
