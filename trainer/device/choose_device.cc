@@ -6,6 +6,11 @@
 namespace oarlock {
 namespace {
 
+int index_for(const DeviceRequest& request, const LocalPlace& place, const CudaDevices& devices) {
+  if (!request.gpu_ids.empty()) return static_cast<int>(request.gpu_ids[static_cast<size_t>(place.rank)]);
+  return place.has_own_devices && devices.visible < place.world_size ? 0 : place.rank;
+}
+
 // What stands against CUDA; nothing where nothing does.
 std::optional<std::string> obstacle(const DeviceRequest& request, const LocalPlace& place, int index,
                                     const CudaDevices& devices) {
@@ -42,7 +47,7 @@ Result<DeviceChoice> choose_device(const DeviceRequest& request, const LocalPlac
   if (!asked && devices.visible == 0) {
     return DeviceChoice{std::nullopt, devices.in_build ? "no CUDA device is visible: training on the CPU" : ""};
   }
-  const int index = listed ? static_cast<int>(request.gpu_ids[static_cast<size_t>(place.rank)]) : place.rank;
+  const int index = index_for(request, place, devices);
   const std::optional<std::string> problem = obstacle(request, place, index, devices);
   if (!problem) return DeviceChoice{index, ""};
   if (request.fallback == Fallback::kNone) return fail(ExitCode::kUnavailable, *problem);

@@ -21,6 +21,7 @@ struct DeviceRequest {
 struct LocalPlace {
   int rank = 0;
   int world_size = 1;
+  bool has_own_devices = false;  // the launcher shows each rank only its own devices: srun --gpus-per-task
 };
 
 // What the build and the machine have.
@@ -34,6 +35,7 @@ struct DeviceChoice {
   std::string warning;      // what was asked for and is not so; empty: nothing to say
 };
 
+// Local rank n takes device n; where fewer are visible than the node has ranks, and each rank sees its own, device 0.
 // Auto takes CUDA where build and machine have it, else the CPU. Where CUDA was asked for, or is there with fewer
 // devices than the node has ranks, that is kUnavailable, or with Fallback::kCpu the CPU and a warning. kConfig: gpu_ids
 // does not fit the ranks.

@@ -149,6 +149,16 @@ void read_slurm(VariableReader& reader, RankEnvironment& out) {
   out.master_port = kFirstJobPort + mixed % kJobPorts;
 }
 
+// Whether Slurm binds GPUs to tasks and each rank is a task, also where RANK and LOCAL_RANK were set from Slurm's own
+// numbers. The ranks of `oarlock launch` share the GPUs of its one task.
+bool has_own_devices(VariableReader& reader, const RankEnvironment& out) {
+  const bool binds = reader.has("SLURM_GPUS_PER_TASK") ||
+                     reader.text("SLURM_TRES_PER_TASK").value_or("").find("gpu") != std::string::npos;
+  if (!binds) return false;
+  return reader.text(kSlurm.rank) == std::to_string(out.rank) &&
+         reader.text(kSlurm.local_rank) == std::to_string(out.local_rank);
+}
+
 // The first launcher whose variables are there. The bare names win: `oarlock launch` under srun sets them.
 void read_launcher(VariableReader& reader, RankEnvironment& out) {
   const auto any = [&](std::initializer_list<const char*> names) {
@@ -213,6 +223,7 @@ Result<RankEnvironment> read_environment(const EnvironmentLookup& lookup) {
   RankEnvironment out;
   VariableReader reader(lookup);
   read_launcher(reader, out);
+  out.has_own_devices = has_own_devices(reader, out);
   read_master(reader, out);
   read_oarlock(reader, out);
   if (reader.error()) return tl::make_unexpected(*reader.error());

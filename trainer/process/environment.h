@@ -23,6 +23,7 @@ struct RankEnvironment {
   int world_size = 1;        // ranks in the job
   int local_world_size = 1;  // ranks on this node
   int node_rank = 0;
+  bool has_own_devices = false;  // Slurm shows each task only its own GPUs (--gpus-per-task)
   std::string master_addr;      // host of rank 0; empty when world_size is 1
   int master_port = 0;          // TCPStore of rank 0
   std::string master_fallback;  // tried where master_addr does not resolve; may be empty

@@ -77,6 +77,16 @@ TEST(ChooseDevice, MoreRanksThanDevices) {
   EXPECT_THAT(choice.error().message, AllOf(HasSubstr("local rank 4 of 8"), HasSubstr("at most 4 ranks")));
 }
 
+// srun --gpus-per-task=1 --ntasks-per-node=4.
+TEST(ChooseDevice, RankThatSeesOnlyItsOwnDeviceTakesTheFirst) {
+  constexpr CudaDevices kOne = {.in_build = true, .visible = 1};
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_EQ(choose_device({}, {.rank = rank, .world_size = 4, .has_own_devices = true}, kOne)->cuda, 0);
+  // --gpu-bind=none shows all devices to all.
+  EXPECT_EQ(choose_device({}, {.rank = 3, .world_size = 4, .has_own_devices = true}, kFour)->cuda, 3);
+  EXPECT_FALSE(choose_device({}, {.rank = 3, .world_size = 4}, kOne)) << "one device is shared by all";
+}
+
 TEST(ChooseBackend, NcclForCudaElseGloo) {
   EXPECT_TRUE(choose_backend({}, true, true)->nccl);
   EXPECT_FALSE(choose_backend({}, false, true)->nccl);

@@ -109,6 +109,28 @@ Variables slurm() {
           {"SLURM_STEP_ID", "2"}};
 }
 
+// What RANK and LOCAL_RANK are set from by hand, or not at all.
+TEST(Environment, SlurmTasksHaveTheirOwnDevices) {
+  Variables variables = slurm();
+  EXPECT_FALSE(read(variables)->has_own_devices);
+  variables["SLURM_GPUS_PER_TASK"] = "1";
+  EXPECT_TRUE(read(variables)->has_own_devices);
+  variables.erase("SLURM_GPUS_PER_TASK");
+  variables["SLURM_TRES_PER_TASK"] = "cpu=8,gres/gpu=1";
+  EXPECT_TRUE(read(variables)->has_own_devices);
+  for (const auto& [name, value] : Variables{{"RANK", "5"},
+                                             {"LOCAL_RANK", "0"},
+                                             {"WORLD_SIZE", "6"},
+                                             {"LOCAL_WORLD_SIZE", "1"},
+                                             {"MASTER_ADDR", "a"},
+                                             {"MASTER_PORT", "1"}})
+    variables[name] = value;
+  EXPECT_TRUE(read(variables)->has_own_devices);
+  variables["LOCAL_RANK"] = "1";  // of `oarlock launch --nproc 2` as one task
+  variables["LOCAL_WORLD_SIZE"] = "2";
+  EXPECT_FALSE(read(variables)->has_own_devices);
+}
+
 TEST(Environment, OpenMpi) {
   Variables variables = open_mpi();
   variables["MASTER_ADDR"] = "node0";
