@@ -71,6 +71,16 @@ void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks) {
                    "graphs: a step is recorded as one forward and backward; remove it, or "
                    "gradient.accumulation_steps");
   }
+  if (config.cuda.graphs && config.ddp.find_unused_parameters) {
+    fields.problem("cuda",
+                   "graphs: a recorded step uses the same parameters every time, and looking for unused ones waits for "
+                   "the device; remove it, or ddp.find_unused_parameters");
+  }
+  if (config.cuda.graphs && config.ddp.comm_hook == CommHook::kPowerSgd) {
+    fields.problem("cuda",
+                   "graphs: powersgd decides on the host what each step sends; remove it, or choose another "
+                   "ddp.comm_hook");
+  }
   if (config.cuda.graphs && cycles) {
     fields.problem("cuda", "graphs: a recorded step keeps its momentum; set schedule.cycle_momentum: false");
   }

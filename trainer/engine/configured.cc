@@ -1,5 +1,7 @@
 #include "trainer/engine/configured.h"
 
+#include <fmt/format.h>
+
 namespace oarlock {
 
 Result<Configured> load_run(const ConfigSource& source, const TaskTable& tasks) {
@@ -9,6 +11,10 @@ Result<Configured> load_run(const ConfigSource& source, const TaskTable& tasks) 
   Result<TrainerConfig> config = load_config(source, names);
   if (!config) return tl::make_unexpected(config.error());
   out.config = std::move(*config);
+  if (const std::string obstacle = out.task->graph_obstacle(); out.config.cuda.graphs && !obstacle.empty()) {
+    return fail(ExitCode::kConfig, fmt::format("cuda.graphs: a step of {} cannot be recorded, as {}; remove it",
+                                               out.config.task, obstacle));
+  }
   return out;
 }
 

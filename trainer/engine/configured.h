@@ -13,7 +13,8 @@ struct Configured {
   std::unique_ptr<Task> task;
 };
 
-// The configuration and its task, not prepared yet; fails as load_config() does.
+// The configuration and its task, not prepared yet; fails as load_config() does, and with kConfig where the task cannot
+// do what the configuration says.
 Result<Configured> load_run(const ConfigSource& source, const TaskTable& tasks);
 
 // For printing and for the reference page: their descriptions only. The table must outlive what is given.

@@ -76,6 +76,10 @@ class Task {
   // One of the metrics: by it the best checkpoint is chosen, unless the configuration names another.
   virtual Monitor monitor() const = 0;
 
+  // Why a training step cannot be recorded as a CUDA graph (trainer/device/step_graph.h) with this configuration: its
+  // shapes change, or it waits for the device. Empty: it can. cuda.graphs is rejected with this reason.
+  virtual std::string graph_obstacle() const { return ""; }
+
   // Passes besides the evaluation; for most tasks there are none. Called once, after build_model; what it refers to
   // lives as long as the task.
   virtual std::vector<EvalPass> passes() = 0;

@@ -336,6 +336,17 @@ TEST(LabelScale, HasZeroMeanAndUnitDeviationAndAWayBack) {
   expect_close(scale.restored(standardised), labels, "the way back", 1e-15);
 }
 
+// Labels that come from the host in every step cannot be copied while a CUDA graph is captured.
+TEST(LabelScale, StaysOnTheDevice) {
+  LabelScale scale(at::tensor({1.0, 3.0}, at::kDouble).view({2, 1}));
+  scale.move_to(at::kMeta);
+  EXPECT_TRUE(scale.mean().is_meta());
+  EXPECT_TRUE(scale.standardised(at::tensor({1.0}, at::kDouble).view({1, 1}).to(at::kMeta)).is_meta());
+  const void* const before = scale.mean().unsafeGetTensorImpl();
+  scale.move_to(at::kMeta);
+  EXPECT_EQ(scale.mean().unsafeGetTensorImpl(), before) << "copied once";
+}
+
 TEST(Predictions, MetricsAndFile) {
   const EvalRows rows{.ids = {0, 1, 2},
                       .columns = {{"structure", at::tensor({17.0, 3.0, 5.0}, at::kDouble)},

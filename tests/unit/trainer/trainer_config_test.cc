@@ -223,6 +223,15 @@ TEST(TrainerConfig, OneCycleNeedsAMomentumThatItCanMove) {
                   "schedule: {name: onecycle, cycle_momentum: false}\n"));
 }
 
+TEST(TrainerConfig, GraphsRejectWhatCannotBeRecorded) {
+  const std::string with_graphs = "task: images\nepochs: 1\ncuda: {graphs: true}\n";
+  EXPECT_THAT(error_of(with_graphs + "ddp: {find_unused_parameters: true}\n"), HasSubstr("ddp.find_unused_parameters"));
+  EXPECT_THAT(error_of(with_graphs + "ddp: {comm_hook: powersgd}\n"), HasSubstr("choose another ddp.comm_hook"));
+  EXPECT_THAT(error_of(with_graphs + "gradient: {accumulation_steps: 2}\n"), HasSubstr("gradient.accumulation_steps"));
+  FakeTasks tasks;
+  EXPECT_TRUE(tasks.parse(with_graphs + "ddp: {static_graph: true}\n"));
+}
+
 TEST(TrainerConfig, EarlyStoppingNeedsEvaluations) {
   EXPECT_THAT(error_of("task: images\nepochs: 1\neval: {every_epochs: 0}\nearly_stopping: {patience: 1}\n"),
               HasSubstr("set eval.every_epochs or eval.every_steps above 0"));

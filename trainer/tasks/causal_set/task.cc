@@ -84,6 +84,8 @@ class CausalSet final : public Task {
     return metrics;
   }
 
+  std::string graph_obstacle() const override { return "causal sets have different numbers of elements and links"; }
+
   Monitor monitor() const override { return {.metric = "loss", .mode = MetricMode::kMin}; }
 
   std::vector<EvalPass> passes() override {

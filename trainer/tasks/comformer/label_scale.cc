@@ -11,12 +11,16 @@ LabelScale::LabelScale(const at::Tensor& labels) : mean_(labels.mean(0)) {
   deviation_ = at::where(deviation_ > 0, deviation_, at::ones_like(deviation_));
 }
 
-at::Tensor LabelScale::standardised(const at::Tensor& labels) const {
-  return (labels - mean_.to(labels.device())) / deviation_.to(labels.device());
+void LabelScale::move_to(at::Device device) {
+  if (mean_.device() == device) return;
+  mean_ = mean_.to(device);
+  deviation_ = deviation_.to(device);
 }
 
+at::Tensor LabelScale::standardised(const at::Tensor& labels) const { return (labels - mean_) / deviation_; }
+
 at::Tensor LabelScale::restored(const at::Tensor& standardised) const {
-  return standardised.to(at::kDouble) * deviation_.to(standardised.device()) + mean_.to(standardised.device());
+  return standardised.to(at::kDouble) * deviation_ + mean_;
 }
 
 }  // namespace oarlock

@@ -12,6 +12,10 @@ class LabelScale {
   // equal.
   explicit LabelScale(const at::Tensor& labels);
 
+  // Moves the scale to the device of the labels, once.
+  void move_to(at::Device device);
+
+  // Of tensors on the scale's device.
   at::Tensor standardised(const at::Tensor& labels) const;    // [n, targets], double
   at::Tensor restored(const at::Tensor& standardised) const;  // the way back, double
   const at::Tensor& mean() const { return mean_; }            // [targets]

@@ -66,8 +66,8 @@ class ComformerTask final : public Task {
   std::shared_ptr<torch::nn::Module> build_model() override { return make_comformer(model_); }
 
   at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext&) override {
-    const at::Tensor target = scale_.standardised(batch["label"]).to(at::kFloat);
-    return at::mse_loss(forward(model, batch), target);
+    const at::Tensor output = forward(model, batch);
+    return at::mse_loss(output, scale_.standardised(batch["label"]).to(at::kFloat));
   }
 
   EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {
@@ -81,6 +81,8 @@ class ComformerTask final : public Task {
             {"rmse", std::sqrt(totals.at("squared") / count)},
             {"mean_baseline_mae", totals.at("of_mean") / count}};
   }
+
+  std::string graph_obstacle() const override { return "crystals have different numbers of atoms and edges"; }
 
   Monitor monitor() const override { return {.metric = "mae", .mode = MetricMode::kMin}; }
 
@@ -101,6 +103,7 @@ class ComformerTask final : public Task {
   at::Tensor forward(torch::nn::Module& model, const Batch& batch) {
     const at::Device device = batch["vector"].device();
     if (features_.device() != device) features_ = features_.to(device);
+    scale_.move_to(device);
     return dynamic_cast<Comformer&>(model).forward(
         {.atoms = features_.index_select(0, batch["atomic_number"].to(at::kLong)),
          .edge_index = batch["edge_index"],
@@ -119,7 +122,7 @@ class ComformerTask final : public Task {
     return {{"loss", total(standardised_error.square().mean(1))},
             {"absolute", total(error.abs().mean(1))},
             {"squared", total(error.square().mean(1))},
-            {"of_mean", total((label - scale_.mean().to(label.device())).abs().mean(1))}};
+            {"of_mean", total((label - scale_.mean()).abs().mean(1))}};
   }
 
   EvalOutput predict(torch::nn::Module& model, const Batch& batch) {

@@ -90,6 +90,8 @@ class Gears final : public Task {
     return summarize(evaluation_->results(means_of(rows), data_->split.val_subgroups));
   }
 
+  std::string graph_obstacle() const override { return "which cells are perturbed changes from batch to batch"; }
+
   Monitor monitor() const override { return {.metric = "mse_de", .mode = MetricMode::kMin}; }
 
   std::vector<EvalPass> passes() override {

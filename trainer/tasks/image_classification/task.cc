@@ -82,6 +82,11 @@ class ImageClassification final : public Task {
             {"top5", totals.at("top5") / count}};
   }
 
+  std::string graph_obstacle() const override {
+    return model_.activation_checkpointing ? "model.activation_checkpointing runs a second backward pass inside of one"
+                                           : "";
+  }
+
   Monitor monitor() const override { return {.metric = "accuracy", .mode = MetricMode::kMax}; }
   std::vector<EvalPass> passes() override { return {}; }
 

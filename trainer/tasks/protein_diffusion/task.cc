@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "common/failure.h"
 #include "trainer/tasks/protein_diffusion/noised_sequences.h"
 #include "trainer/tasks/protein_diffusion/protein_data.h"
 #include "trainer/tasks/protein_diffusion/samples.h"
@@ -67,11 +66,6 @@ class ProteinDiffusion final : public Task {
   }
 
   at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext& context) override {
-    if (context.recorded && config_.curriculum.enabled) {
-      throw Failure(
-          {ExitCode::kConfig,
-           "cuda.graphs: a recorded step has the noise of one step; set it, or curriculum.enabled, to false"});
-    }
     const at::Tensor time = times_of_step(config_.curriculum, batch["time"], context.step);
     const at::Tensor losses = losses_of(model, batch, time, noise_factor(config_.curriculum, context.step));
     return reduced(losses).mean();
@@ -103,6 +97,13 @@ class ProteinDiffusion final : public Task {
             {"residue_loss", residue_loss},
             {"residue_perplexity_bound", std::exp(residue_loss)},
             {"residue_unigram_loss", totals.at("residue_unigram") / residues}};
+  }
+
+  std::string graph_obstacle() const override {
+    if (config_.curriculum.enabled) return "curriculum.enabled changes the noise from step to step";
+    if (config_.model.activation_checkpointing)
+      return "model.activation_checkpointing reads the state of the random generators back";
+    return "";
   }
 
   Monitor monitor() const override { return {.metric = "loss", .mode = MetricMode::kMin}; }

@@ -38,12 +38,6 @@ at::Tensor through(const std::vector<std::shared_ptr<GraphConvolution>>& layers,
   return x;
 }
 
-Propagation like(const Propagation& graph, const at::Tensor& states) {
-  return {.source = graph.source.to(states.device()),
-          .weight = graph.weight.to(states.options()),
-          .begin = graph.begin.to(states.device())};
-}
-
 // Parameters that no output depends on in this step get a gradient of zero, so that DDP does not miss them.
 at::Tensor zero_of(const std::vector<at::Tensor>& parameters, const at::Tensor& like) {
   at::Tensor zero = at::zeros({}, like.options());
@@ -101,6 +95,17 @@ GearsModel::GearsModel(const GearsConfig& config, const GearsGraphs& graphs)
   ontology_ = normalized_graph(graphs.ontology, graphs.perturbations);
 }
 
+const Propagation& GearsModel::placed(Propagation& graph, const at::Tensor& states) {
+  const bool is_there =
+      graph.weight.device() == states.device() && graph.weight.scalar_type() == states.scalar_type();
+  if (!is_there) {
+    graph = {.source = graph.source.to(states.device()),
+             .weight = graph.weight.to(states.options().requires_grad(false)),
+             .begin = graph.begin.to(states.device())};
+  }
+  return graph;
+}
+
 void GearsModel::shorten_embeddings() {
   for (BoundedEmbedding* embedding : {gene_emb_.get(), pert_emb_.get(), emb_pos_.get()}) embedding->shorten();
 }
@@ -130,7 +135,7 @@ at::Tensor GearsModel::gene_states(int64_t cells) {
 
 at::Tensor GearsModel::coexpressed(int64_t copies) {
   const at::Tensor start = emb_pos_->forward();
-  const Propagation graph = like(coexpression_, start);
+  const Propagation& graph = placed(coexpression_, start);
   const at::Tensor first = through(
       layers_emb_pos_, start, [&](GraphConvolution& layer, const at::Tensor& x) { return layer.forward(x, graph); });
   if (copies == 1) return first;
@@ -141,7 +146,7 @@ at::Tensor GearsModel::coexpressed(int64_t copies) {
 
 at::Tensor GearsModel::perturbation_states() {
   const at::Tensor start = pert_emb_->forward();
-  const Propagation graph = like(ontology_, start);
+  const Propagation& graph = placed(ontology_, start);
   return through(sim_layers_, start,
                  [&](GraphConvolution& layer, const at::Tensor& x) { return layer.forward(x, graph); });
 }

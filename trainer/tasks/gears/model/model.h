@@ -54,6 +54,8 @@ class GearsModel final : public torch::nn::Module {
   void shorten_embeddings();
 
  private:
+  // The graph on the device of the states and in their type, where it stays.
+  static const Propagation& placed(Propagation& graph, const at::Tensor& states);
   at::Tensor gene_states(int64_t cells);   // [cells, genes, hidden], the same for every cell but for original_defects
   at::Tensor coexpressed(int64_t copies);  // [copies * genes, hidden]
   at::Tensor perturbation_states();        // [perturbations, hidden]
