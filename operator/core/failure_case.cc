@@ -13,6 +13,7 @@ namespace {
 using api::FailureAction;
 
 constexpr std::string_view kPodFailed = "PodFailed";
+constexpr std::string_view kDeviceFailedReason = "DeviceFailed";  // in the termination message
 constexpr std::string_view kOomKilled = "OOMKilled";
 constexpr std::string_view kEvicted = "Evicted";
 constexpr std::string_view kDisrupted = "Disrupted";
@@ -20,8 +21,8 @@ constexpr std::string_view kPodDeleted = "PodDeleted";
 constexpr std::string_view kPodLost = "PodLost";
 constexpr std::string_view kPeerLost = "PeerLost";
 constexpr std::string_view kInterrupted = "Interrupted";
-constexpr std::string_view kRestartReasons[] = {kPodFailed,  kOomKilled, kEvicted,  kDisrupted,
-                                                kPodDeleted, kPodLost,   kPeerLost, kInterrupted};
+constexpr std::string_view kRestartReasons[] = {kPodFailed,  kDeviceFailedReason, kOomKilled, kEvicted,    kDisrupted,
+                                                kPodDeleted, kPodLost,            kPeerLost,  kInterrupted};
 
 bool is_permanent(int exit_code) {
   return exit_code >= to_int(ExitCode::kUsage) && exit_code <= to_int(ExitCode::kConfig) &&
@@ -200,7 +201,8 @@ std::string_view restart_reason(const FailureCase& culprit) {
       if (culprit.pod->reason == kEvicted) return kEvicted;
       return culprit.pod->deleting ? kPodDeleted : kPodFailed;
     case Cause::kExit:
-      return culprit.pod->trainer->reason == kOomKilled ? kOomKilled : kPodFailed;
+      if (culprit.pod->trainer->reason == kOomKilled) return kOomKilled;
+      return culprit.record.reason == kDeviceFailedReason ? kDeviceFailedReason : kPodFailed;
     case Cause::kInterrupted:
       return kInterrupted;
     case Cause::kLost:

@@ -88,12 +88,14 @@ std::chrono::milliseconds ProgressPoller::usual_interval() const {
   return std::max(options_.interval, std::chrono::milliseconds(static_cast<int64_t>(fair)));
 }
 
-std::optional<RankStatus> ProgressPoller::ask(const std::string& url, const std::stop_token& stop) const {
+std::optional<RankStatus> ProgressPoller::ask(const std::string& url, const std::string& uid,
+                                              const std::stop_token& stop) const {
   const std::shared_ptr<kube::Transport> transport = connect_(url);
   if (transport == nullptr) return std::nullopt;
   SmallBody body;
-  const auto response = transport->stream({.method = "GET", .target = kStatusPath, .body = "", .content_type = ""},
-                                          body, {options_.timeout, options_.timeout}, stop);
+  const std::string target = fmt::format("{}?uid={}", kStatusPath, uid);
+  const auto response = transport->stream({.method = "GET", .target = target, .body = "", .content_type = ""}, body,
+                                          {options_.timeout, options_.timeout}, stop);
   if (!response || response->status != 200) return std::nullopt;
   return rank_status_from_json(body.text);
 }
@@ -122,7 +124,7 @@ void ProgressPoller::run(const std::stop_token& stop) {
     const std::string url = next->second.url;
     const SystemTime asked_at = clock_->now();
     lock.unlock();
-    std::optional<RankStatus> said = ask(url, stop);
+    std::optional<RankStatus> said = ask(url, uid, stop);
     lock.lock();
     const auto it = targets_.find(job);
     if (it == targets_.end()) continue;

@@ -70,7 +70,8 @@ class ProgressPoller {
   };
 
   void run(const std::stop_token& stop);
-  std::optional<RankStatus> ask(const std::string& url, const std::stop_token& stop) const;
+  // `uid` is the job's: a rank of another job that has the address does not answer.
+  std::optional<RankStatus> ask(const std::string& url, const std::string& uid, const std::stop_token& stop) const;
   std::chrono::milliseconds usual_interval() const;  // with the lock held
 
   const ProgressOptions options_;

@@ -51,7 +51,7 @@ TEST(Nccl, AnotherGroupAfterTheFirstHasEnded) {
 // The device is busy for longer than a collective may take, which is what a rank that does not come looks like.
 [[noreturn]] void be_late() {
   silence_libtorch_log();
-  exit_on_terminate(std::nullopt, 0, [](const std::exception_ptr& exception) {
+  exit_on_terminate({}, [](const std::exception_ptr& exception) {
     const Error error = to_error(exception);
     return LastWord{error.code, {0, 0, -1, reason_of(error.code), error.message}};
   });

@@ -3,7 +3,6 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
-#include <c10/util/Exception.h>
 
 #include <condition_variable>
 #include <deque>
@@ -13,11 +12,10 @@
 #include <variant>
 
 #include "trainer/device/batch_feed_cpu.h"
+#include "trainer/device/patience.h"
 
 namespace oarlock {
 namespace {
-
-constexpr std::chrono::microseconds kPollInterval(50);
 
 // A batch whose copy was started on the feed's stream; `copied` comes after the copy.
 struct Copied {
@@ -72,14 +70,7 @@ class CudaBatchFeed final : public BatchFeed {
   void stay_near(c10::cuda::CUDAStream current) {
     steps_.emplace_back().record(current);
     if (static_cast<int>(steps_.size()) <= options_.ahead) return;
-    const auto begin = std::chrono::steady_clock::now();
-    while (!steps_.front().query()) {
-      TORCH_CHECK_WITH(DistBackendError,
-                       !options_.patience || std::chrono::steady_clock::now() - begin < *options_.patience,
-                       "the device did not end a step within ", options_.patience->count() / 1000.0,
-                       " s, the timeout of a collective");
-      std::this_thread::sleep_for(kPollInterval);
-    }
+    poll_with_patience([this] { return steps_.front().query(); }, options_.patience);
     steps_.pop_front();
   }
 

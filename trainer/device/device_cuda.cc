@@ -1,18 +1,28 @@
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAContextLight.h>
+#include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
+#include <c10/util/Exception.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <nccl.h>
 
 #include "trainer/device/device.h"
+#include "trainer/device/patience.h"
 #include "trainer/device/settings.h"
 
 namespace oarlock {
 
-CudaDevices cuda_devices() { return {.in_build = true, .visible = c10::cuda::device_count()}; }
+CudaDevices cuda_devices() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  const bool is_absent =
+      error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver || error == cudaErrorStubLibrary;
+  TORCH_CHECK(error == cudaSuccess || is_absent, "CUDA error: ", cudaGetErrorString(error));
+  return {.in_build = true, .visible = is_absent ? 0 : count};
+}
 
 void make_current(int cuda_index) { c10::cuda::set_device(static_cast<c10::DeviceIndex>(cuda_index)); }
 
@@ -27,6 +37,13 @@ Result<void> configure_device(const CudaConfig& config, c10::Device device) {
   if (config.graphs)
     c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index()));
   return {};
+}
+
+void wait_for_device(c10::Device device, Patience patience) {
+  if (!device.is_cuda()) return;
+  at::cuda::CUDAEvent done;
+  done.record(c10::cuda::getCurrentCUDAStream(device.index()));
+  poll_with_patience([&] { return done.query(); }, patience);
 }
 
 std::optional<DeviceMemory> device_memory(c10::Device device) {

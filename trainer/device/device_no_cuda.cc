@@ -1,5 +1,6 @@
 // In place of device_cuda.cc in a build without OARLOCK_CUDA.
 #include "trainer/device/device.h"
+#include "trainer/device/patience.h"
 #include "trainer/device/settings.h"
 
 namespace oarlock {
@@ -16,6 +17,8 @@ Result<void> configure_device(const CudaConfig& config, c10::Device) {
   apply_global_settings(config);
   return {};
 }
+
+void wait_for_device(c10::Device, Patience) {}
 
 std::optional<DeviceMemory> device_memory(c10::Device) { return std::nullopt; }
 

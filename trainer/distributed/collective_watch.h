@@ -9,9 +9,10 @@
 #include <chrono>
 #include <functional>
 #include <optional>
-#include <thread>
+#include <string>
 
 #include "common/error.h"
+#include "trainer/distributed/watchdog.h"
 
 namespace oarlock {
 
@@ -26,20 +27,28 @@ enum class GroupState {
 // Of a group of make_nccl_group() (process_group.h). Any thread.
 GroupState nccl_state(const RankGroup& group);
 
+// The error of this rank's own GPU, in CUDA's words; empty where it has none. A connection breaks on the rank whose GPU
+// fails, too, and that rank is the one to blame. Any thread.
+std::string device_fault();
+
 // What a state means for this rank; nothing where all is well. Pure.
-std::optional<Error> verdict(GroupState state, std::chrono::milliseconds timeout);
+std::optional<Error> verdict(GroupState state, std::chrono::milliseconds timeout, const std::string& device_fault = "");
+
+// Whether to give up on connecting the ranks, which neither NCCL nor Gloo ends on a signal, and NCCL not when a rank is
+// lost meanwhile. `signal`: one that asked the process to stop, or 0. Pure.
+std::optional<Error> connect_verdict(std::chrono::milliseconds elapsed, std::chrono::milliseconds timeout, int signal);
 
 class CollectiveWatch {
  public:
   using Look = std::function<GroupState()>;
 
-  // Looks from now on. The verdict is thrown as a Failure (failure.h) on the watch's own thread, where nobody can catch
-  // it: what exit_on_terminate() installed tells it and ends the process, as for all that threads of a library throw.
+  // The verdict ends the process (watchdog.h). `fault` is called when the group is broken.
   CollectiveWatch(Look look, std::chrono::milliseconds timeout,
-                  std::chrono::milliseconds interval = std::chrono::milliseconds(100));
+                  std::chrono::milliseconds interval = std::chrono::milliseconds(100),
+                  std::function<std::string()> fault = {});
 
  private:
-  std::jthread thread_;  // stops with the watch
+  Watchdog watchdog_;
 };
 
 }  // namespace oarlock

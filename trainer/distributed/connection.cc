@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <utility>
+
 namespace oarlock {
 namespace {
 
@@ -9,6 +12,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPatience{
     800};  // with a rank that does not answer; the exit is due two seconds after a time-out
+
+constexpr milliseconds kConnectSlack{5000};  // Gloo ends by itself at its deadline, and its error tells more
 
 milliseconds from_seconds(double seconds) { return milliseconds(static_cast<int64_t>(seconds * 1000)); }
 
@@ -71,15 +76,21 @@ Result<Connection> connect_ranks(const ConnectionOptions& options, PeerWatch::Ac
   group.timeout = from_seconds(options.config.timeout_seconds);
   group.connect_timeout = rendezvous.timeout;
   group.address = meeting->address;
+  const auto begin = clock.steady();
+  std::optional<Watchdog> connecting(std::in_place, [&, begin] {
+    const auto elapsed = std::chrono::duration_cast<milliseconds>(clock.steady() - begin);
+    return connect_verdict(elapsed, group.connect_timeout + kConnectSlack, stop.raised() ? stop.signal_number() : 0);
+  });
   Result<RankGroup> made =
       backend->nccl ? make_nccl_group(out.store, group) : Result<RankGroup>(make_gloo_group(out.store, group));
+  connecting.reset();
   if (!made) return tl::make_unexpected(made.error());
   out.group = std::move(*made);
   if (const Result<void> watched = open_watch(out, meeting->address, std::move(activity)); !watched)
     return tl::make_unexpected(watched.error());
   if (backend->nccl) {
-    out.collectives =
-        std::make_unique<CollectiveWatch>([ranks = out.group] { return nccl_state(ranks); }, group.timeout);
+    out.collectives = std::make_unique<CollectiveWatch>([ranks = out.group] { return nccl_state(ranks); },
+                                                        group.timeout, milliseconds(100), device_fault);
   }
   return out;
 }

@@ -6,6 +6,7 @@
 
 #include "common/error.h"
 #include "common/failure.h"
+#include "trainer/distributed/fault_text.h"
 
 namespace oarlock {
 
@@ -20,8 +21,12 @@ std::string first_line(const std::string& text);
 Error late_peer(const std::string& detail);
 Error lost_peer(const std::string& detail);
 
-// kPeerLost for what a collective throws when another rank is gone or late, kOsErr where memory ran out, kSoftware for
-// the rest, faults of this rank's device included. The message is one line.
+// The Error for an error text of CUDA, NCCL, Gloo or the TCPStore, by classify_fault() (fault_text.h).
+Error to_error(const std::string& text, FaultOrigin origin);
+
+// kPeerLost for what a collective throws when another rank is gone or late; kDeviceFailed (common/device_failed.h) for
+// faults of this rank's device that a restart may cure; kOsErr where memory is exhausted; kUnavailable where driver,
+// build and device do not match; kSoftware for all else. The message is one line.
 Error to_error(const std::exception_ptr& exception);
 
 // Calls body() and turns what it throws into an Error.

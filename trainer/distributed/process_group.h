@@ -84,7 +84,8 @@ struct GroupOptions {
 // All ranks of the store call these together. Throw what the backend throws.
 RankGroup make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& options);
 bool nccl_in_build();
-// kUnavailable: NCCL cannot connect the ranks, or is not in this build. All ranks give up the last copy together.
+// Fails as to_error() (failure.h) classifies what NCCL throws: kPeerLost when a rank ends meanwhile, kUnavailable when
+// two ranks share a GPU; kUnavailable, too, in a build without NCCL. All ranks give up the last copy together.
 Result<RankGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& options);
 
 }  // namespace oarlock

@@ -1,3 +1,4 @@
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -40,15 +41,20 @@ Result<RankGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store, 
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
   group->setGroupName("ranks");
   try {
-    backend->eagerConnectSingleDevice(options.device);  // here, where that it fails means no lost rank
+    backend->eagerConnectSingleDevice(options.device);  // not in the first collective, so that a failure names the phase
   } catch (const c10::DistBackendError& error) {
-    return fail(ExitCode::kUnavailable,
-                fmt::format("NCCL cannot connect rank {} of {} on {}: {}; every rank needs a GPU of its own, and "
-                            "NCCL_DEBUG=INFO tells more",
-                            options.rank, options.world_size, options.device.str(),
-                            first_line(error.what_without_backtrace())));
+    Error reason = to_error(error.what_without_backtrace(), FaultOrigin::kCollective);
+    reason.message = fmt::format("NCCL cannot connect rank {} of {} on {}: {}", options.rank, options.world_size,
+                                 options.device.str(), reason.message);
+    return tl::make_unexpected(std::move(reason));
   }
   return RankGroup(std::move(group), options.device);
+}
+
+// Every call returns an error that has broken the device's context.
+std::string device_fault() {
+  const cudaError_t error = cudaStreamQuery(nullptr);
+  return error == cudaSuccess || error == cudaErrorNotReady ? "" : cudaGetErrorString(error);
 }
 
 GroupState nccl_state(const RankGroup& group) {

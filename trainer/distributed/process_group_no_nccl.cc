@@ -12,6 +12,8 @@ Result<RankGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>&, const 
               "distributed.backend: nccl is not in this build; use gloo, or a build with -DOARLOCK_CUDA=ON");
 }
 
+std::string device_fault() { return ""; }
+
 GroupState nccl_state(const RankGroup&) { return GroupState::kWorks; }
 
 }  // namespace oarlock

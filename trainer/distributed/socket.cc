@@ -139,6 +139,12 @@ Result<FileDescriptor> begin_to_reach(const std::string& numeric_address, int po
   return socket;
 }
 
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
 bool is_loopback(const std::string& numeric_address) {
   return numeric_address.starts_with("127.") || numeric_address == "::1" || numeric_address.starts_with("::ffff:127.");
 }

@@ -31,6 +31,9 @@ Result<Reached> reach(const std::string& host, int port, std::chrono::millisecon
 // Begins to connect to a numeric address and does not wait: the socket is writable, or has an error, when that is done.
 Result<FileDescriptor> begin_to_reach(const std::string& numeric_address, int port);
 
+// Name of this host: in Kubernetes that of the pod, or of the node with hostNetwork.
+std::string host_name();
+
 bool is_loopback(const std::string& numeric_address);
 
 }  // namespace oarlock

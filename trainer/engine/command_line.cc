@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "common/line_prefix.h"
 #include "trainer/config/reference.h"
 #include "trainer/distributed/failure.h"
 #include "trainer/engine/configured.h"
@@ -46,10 +47,15 @@ int complain(ExitCode code, const std::string& message) {
 }
 int complain(const Error& error) { return complain(error.code, error.message); }
 
+// Empty where the launcher writes a prefix before each line.
+std::string line_prefix(int rank) {
+  return process_environment()(kEnvLinesPrefixed).value_or("").empty() ? fmt::format("RANK {}", rank) : "";
+}
+
 Logger make_logger(const std::string& format, int rank) {
   const bool text = format == "text" || (format == "auto" && ::isatty(STDERR_FILENO) != 0);
   const LogLevel level = rank == 0 ? LogLevel::kInfo : LogLevel::kWarn;
-  if (text) return Logger(LogFormat::kText, level, fmt::format("RANK {}", rank));
+  if (text) return Logger(LogFormat::kText, level, line_prefix(rank));
   return Logger(LogFormat::kJson, level).with({{"rank", rank}});
 }
 
@@ -84,7 +90,7 @@ int train(const CommandLine& command, const RankEnvironment& environment, const 
   const Result<void> port = choose_metrics_port(command.metrics_port, environment, options);
   const auto process = std::make_unique<RankProcess>(options, environment, tasks, stop, clock, logger);
   // The watch over NCCL's collectives throws on a thread of its own.
-  exit_on_terminate(termination_log, environment.rank,
+  exit_on_terminate({termination_log, environment.rank, line_prefix(environment.rank)},
                     [&process](const std::exception_ptr& exception) { return process->explain(exception); });
   const Outcome outcome =
       port ? process->run() : Outcome{port.error().code, reason_of(port.error().code), port.error().message};
@@ -110,6 +116,7 @@ int print(const CommandLine& command, const TaskTable& tasks) {
   }
   const Result<std::string> printed = print_config(command.config, task_names(tasks));
   if (!printed) return complain(printed.error());
+  if (const Result<Configured> whole = load_run(command.config, tasks); !whole) return complain(whole.error());
   if (command.print_config) {
     std::fputs(printed->c_str(), stdout);
   } else {

@@ -5,10 +5,12 @@
 #include <torch/version.h>
 
 #include "common/cpu_count.h"
+#include "common/device_failed.h"
 #include "trainer/checkpoint/fence.h"
 #include "trainer/device/device.h"
 #include "trainer/device/peak_flops.h"
 #include "trainer/distributed/failure.h"
+#include "trainer/distributed/socket.h"
 #include "trainer/engine/configured.h"
 #include "trainer/engine/prepare_data.h"
 #include "trainer/engine/pretrained.h"
@@ -47,7 +49,7 @@ Outcome RankProcess::run() {
   const SteadyTime begin = clock_.steady();
   const Result<TrainSummary> summary = catch_errors([&] { return train(); });
   const bool success = summary && !summary->interrupted;
-  const Error error = summary ? Error{} : explained(summary.error(), watch_.get());  // at once: the others are ending
+  const Error error = summary ? Error{} : explained(located(summary.error()), watch_.get());  // at once: the others are ending
   if (!summary && checkpointer_) checkpointer_->settle(kSettlePatience);
   if (telemetry_) telemetry_->finished(success);
   if (!summary) {
@@ -109,7 +111,7 @@ Result<void> RankProcess::configure() {
   at::set_num_threads(threads);
   config_.loader.threads = loader_threads(config_.loader, usable_cpus(), environment_.local_world_size);
   const Result<SelectedDevice> device = select_device({config_.device, config_.gpu_ids, config_.distributed.fallback},
-                                                      {environment_.local_rank, environment_.local_world_size});
+                                                      {environment_.local_rank, environment_.local_world_size, environment_.has_own_devices});
   if (!device) return tl::make_unexpected(device.error());
   device_ = device->device;
   if (!device->warning.empty()) logger_.warn(device->warning);
@@ -122,6 +124,7 @@ Result<void> RankProcess::start_telemetry() {
   options.rank = environment_.rank;
   options.world_size = environment_.world_size;
   options.attempt = environment_.attempt;
+  options.uid = environment_.uid;
   options.log_every_steps = config_.log_every_steps;
   options.build = {options_.version, options_.revision, TORCH_VERSION, versions.cuda, versions.nccl};
   options.run = {environment_.uid.empty() ? environment_.job : environment_.uid, config_.task,
@@ -129,11 +132,25 @@ Result<void> RankProcess::start_telemetry() {
   if (environment_.rank == 0) options.progress = terminal_writer();
   telemetry_ = std::make_unique<Telemetry>(std::move(options), logger_, clock_);
   if (const auto peak = peak_flops(device_name(device_), matmul_precision(config_))) telemetry_->device(*peak);
-  if (options_.metrics_port == 0 && !options_.any_metrics_port) return {};
-  const Result<int> port = telemetry_->serve(options_.any_metrics_port ? 0 : options_.metrics_port);
-  if (!port) return tl::make_unexpected(port.error());
-  telemetry_->logger().info("metrics are served", {{"port", *port}});
+  serve_metrics();
   return {};
+}
+
+// Metrics never end a run: where the port is in use, as by another job on the host's network, any free port will do.
+void RankProcess::serve_metrics() {
+  const int wanted = options_.any_metrics_port ? 0 : options_.metrics_port;
+  if (wanted == 0 && !options_.any_metrics_port) return;
+  Result<int> port = telemetry_->serve(wanted);
+  if (!port && wanted != 0) {
+    const std::string reason = port.error().message;
+    port = telemetry_->serve(0);
+    if (port) telemetry_->logger().warn("metrics are served on another port", {{"port", *port}, {"reason", reason}});
+  }
+  if (!port) {
+    telemetry_->logger().warn("metrics are not served", {{"reason", port.error().message}});
+    return;
+  }
+  telemetry_->logger().info("metrics are served", {{"port", *port}});
 }
 
 Result<void> RankProcess::meet_ranks() {
@@ -166,7 +183,7 @@ Result<void> RankProcess::meet_ranks() {
 Activity RankProcess::activity() const { return {std::string(telemetry_->phase()), telemetry_->status().step, 0}; }
 
 LastWord RankProcess::explain(const std::exception_ptr& exception) const {
-  const Error error = explained(to_error(exception), watch_.get());
+  const Error error = explained(located(to_error(exception)), watch_.get());
   return {error.code, termination_message({error.code, reason_for(error), error.message})};
 }
 
@@ -244,6 +261,12 @@ Result<void> RankProcess::open_checkpoints() {
   checkpointer_ = std::move(*opened);
   step_->before_update([this] { checkpointer_->wait_for_copy(); });
   return {};
+}
+
+Error RankProcess::located(Error error) const {
+  if (error.code == kDeviceFailed)
+    error.message = fmt::format("host {}, {}: {}", host_name(), device_.str(), error.message);
+  return error;
 }
 
 std::string RankProcess::reason_for(const Error& error) const {

@@ -51,12 +51,15 @@ class RankProcess {
   Activity activity() const;
   Result<void> configure();
   Result<void> start_telemetry();
+  void serve_metrics();
   Result<void> meet_ranks();
   Result<void> build();
   Result<void> fit_batches();
   Result<void> load_pretrained_weights(const torch::nn::Module& module);
   Result<void> open_checkpoints();
   std::string reason_for(const Error& error) const;
+  // With this rank's host and device, where the device failed: the peers repeat it, and the operator records it.
+  Error located(Error error) const;
   void log_plan();
   void report(const TrainSummary& summary, double seconds);
 

@@ -7,6 +7,8 @@
 
 #include <stdexcept>
 
+#include "trainer/device/patience.h"
+#include "trainer/engine/data_options.h"
 #include "trainer/engine/flop_counter.h"
 #include "trainer/engine/randomness.h"
 #include "trainer/optim/autocast.h"
@@ -150,6 +152,7 @@ void TrainStep::update() {
 }
 
 StepReading TrainStep::read() {
+  wait_for_device(group_.device(), feed_options(config_, group_.world_size()).patience);
   const at::Tensor nothing = at::zeros({}, at::kDouble);
   const auto or_nothing = [&](const at::Tensor& tensor) {
     return tensor.defined() ? tensor.detach().to(at::kDouble) : nothing.to(loss_.device());

@@ -70,7 +70,7 @@ class TrainStep {
   // Of the model for a sample, forward and backward, by what the first forward computed; 0 before it.
   double flops_per_sample() const { return flops_per_sample_.value_or(0); }
 
-  // Waits for the device.
+  // Waits for the device; throws c10::DistBackendError where a step takes longer than a collective may.
   StepReading read();
 
   // Steps of the whole run that were skipped, as of the last read().

@@ -52,6 +52,17 @@ at::Tensor with_one_layout(const at::Tensor& input) {
   return channels_last ? input : input.contiguous();
 }
 
+// Throws where the ranks together have less than two values per channel. Where this rank has two itself, the counts of
+// the others are not read, as that waits for the device; where no rank has, all throw together.
+void check_values(int64_t own, const at::Tensor& counts) {
+  if (own > 1) return;
+  const auto all = counts.sum().item<double>();
+  TORCH_CHECK_VALUE(all > 1,
+                    "synchronised batch norm: expected more than 1 value per channel when training, the batches of all "
+                    "ranks together have ",
+                    all);
+}
+
 void update(const at::Tensor& running, const at::Tensor& value, double factor) {
   running.mul_(1 - factor).add_(value.to(running.scalar_type()), factor);
 }
@@ -79,10 +90,7 @@ Statistics join(const at::Tensor& x, const RunningStatistics& running, const Bat
   const at::Tensor counts = all.narrow(1, 2 * channels, 1);
   const at::Tensor means = all.narrow(1, 0, channels);
   const at::Tensor count = counts.sum();
-  TORCH_CHECK_VALUE(count.item<double>() > 1,
-                    "synchronised batch norm: expected more than 1 value per channel when training, the batches of all "
-                    "ranks together have ",
-                    count.item<double>());
+  check_values(x.numel() / channels, counts);
   const at::Tensor mean = (counts * means).sum(0) / count;
   const at::Tensor var = (counts * (all.narrow(1, channels, channels) + (means - mean).square())).sum(0) / count;
   if (running.mean.defined()) {
@@ -129,6 +137,7 @@ Statistics join(const at::Tensor& x, const RunningStatistics& running, double ep
     own = at::cat({mean, inverse, at::full({1}, x.numel() / channels, mean.options())});
   }
   at::Tensor all = exchange.gather(own);
+  check_values(x.numel() / channels, all.select(1, 2 * channels));
   // The kernel divides by the count so far, so ranks without a sample must come last. Unlike _functions.py's mask this
   // does not wait for the device, and can be captured.
   all = all.index_select(0, all.select(1, 2 * channels).argsort(/*dim=*/0, /*descending=*/true));

@@ -10,13 +10,14 @@
 #include <exception>
 #include <utility>
 
+#include "common/device_failed.h"
+
 namespace oarlock {
 namespace {
 
 // std::terminate takes a plain function, so what it needs must be found without an argument.
 struct LastResort {
-  std::optional<std::string> path;
-  int rank = 0;
+  LastWordPlace place;
   ExplainException explain;
 };
 LastResort& last_resort() {
@@ -37,13 +38,14 @@ std::string text_of(const std::exception_ptr& exception) {
 }
 
 [[noreturn]] void on_terminate() {
-  const LastResort& place = last_resort();
+  const auto& [place, explain] = last_resort();
   const std::exception_ptr current = std::current_exception();
   const LastWord last =
-      current && place.explain
-          ? place.explain(current)
+      current && explain
+          ? explain(current)
           : LastWord{ExitCode::kSoftware, {place.rank, 0, -1, reason_of(ExitCode::kSoftware), text_of(current)}};
-  fmt::print(stderr, "[RANK {}] ERROR {}\n", place.rank, last.message.message);
+  const std::string prefix = place.line_prefix.empty() ? "" : fmt::format("[{}] ", place.line_prefix);
+  fmt::print(stderr, "{}ERROR {}\n", prefix, last.message.message);
   if (place.path) (void)write_termination_message(*place.path, last.message);
   std::fflush(nullptr);
   std::_Exit(to_int(last.code));
@@ -51,8 +53,8 @@ std::string text_of(const std::exception_ptr& exception) {
 
 }  // namespace
 
-void exit_on_terminate(const std::optional<std::string>& path, int rank, ExplainException explain) {
-  last_resort() = {path, rank, std::move(explain)};
+void exit_on_terminate(LastWordPlace place, ExplainException explain) {
+  last_resort() = {std::move(place), std::move(explain)};
   std::set_terminate(on_terminate);
 }
 
@@ -74,6 +76,7 @@ Result<void> write_termination_message(const std::string& path, const Terminatio
 }
 
 std::string reason_of(ExitCode code) {
+  if (code == kDeviceFailed) return "DeviceFailed";
   switch (code) {
     case ExitCode::kOk:
       return "Completed";

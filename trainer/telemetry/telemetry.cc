@@ -62,7 +62,9 @@ Result<int> Telemetry::serve(int port) {
     metrics_.set_phases(phases_.seconds());
     return exposition(query);
   };
-  routes[kStatusPath] = [this](const std::string&) {
+  routes[kStatusPath] = [this](const std::string& query) {
+    if (query.starts_with("uid=") && query.substr(4) != options_.uid)
+      return HttpResponse{404, "text/plain; charset=utf-8", "another job is served here\n"};
     return HttpResponse{200, "application/json", to_json(status_.get()) + "\n"};
   };
   routes["/healthz"] = [](const std::string&) { return HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}; };

@@ -21,6 +21,7 @@ struct TelemetryOptions {
   int rank = 0;
   int world_size = 1;
   int attempt = 0;
+  std::string uid;  // of the job; may be empty
   int64_t log_every_steps = 50;
   BuildInfo build;
   RunInfo run;
@@ -35,6 +36,8 @@ class Telemetry {
   ~Telemetry();  // stops the server
 
   // Serves /metrics, /statusz and /healthz on all addresses; port 0 picks one. kUnavailable when the port is taken.
+  // /statusz?uid=U is 404 for a job of another uid: on the host's network another job may have the port that the
+  // operator expects.
   Result<int> serve(int port);
 
   void enter(Phase phase);  // what the time from now on is spent on

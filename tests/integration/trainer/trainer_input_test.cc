@@ -90,15 +90,23 @@ INSTANTIATE_TEST_SUITE_P(
                         {"127.0.0.1:1", "Connection refused"}}),
     [](const auto& test_case) { return std::string(test_case.param.name); });
 
-TEST(Input, TheMetricsPortIsInUse) {
+// As with a second job on the host's network: 9400 is every job's port.
+TEST(Input, MetricsPortInUseIsReplaced) {
   const auto listener = listen_on(0);
   ASSERT_TRUE(listener);
   TrainerRanks ranks(1, {.config = kLong,
                          .arguments = {"--metrics-port", std::to_string(listener->port)},
-                         .environment = {},
+                         .environment = {{"OARLOCK_UID", "u1"}},
                          .folder = {}});
-  EXPECT_THAT(ranks.wait(), ElementsAre(to_int(ExitCode::kUnavailable)));
-  EXPECT_THAT(ranks.last_word(0).message, HasSubstr(std::to_string(listener->port)));
+  const int port = ranks.metrics_port(0);
+  EXPECT_NE(port, listener->port);
+  EXPECT_TRUE(eventually([&] { return http_get(port, "/statusz?uid=u1").find("\"step\"") != std::string::npos; }));
+  EXPECT_THAT(http_get(port, "/statusz?uid=u2"), HasSubstr("another job"));
+  const nlohmann::json warning = ranks.log_line(0, "metrics are served on another port");
+  EXPECT_EQ(warning.value("port", 0), port);
+  EXPECT_THAT(warning.value("reason", ""), HasSubstr(std::to_string(listener->port)));
+  ranks.rank(0).signal(SIGTERM);
+  EXPECT_THAT(ranks.wait(), ElementsAre(to_int(ExitCode::kTempFail)));
   ::close(listener->descriptor);
 }
 

@@ -397,6 +397,25 @@ TEST(FailurePolicy, ARuleThatFailsTheJobIsNamed) {
       << "before a pod that was taken away";
 }
 
+// The rank whose GPU failed is to blame for the others' lost peers, and the record names its node.
+TEST(FailurePolicy, FailedDeviceRestartsAndNamesTheNode) {
+  const char* const words =
+      R"({"rank":1,"step":7,"checkpointStep":5,"reason":"DeviceFailed","message":"host bert-0-1, cuda:3: uncorrectable ECC error"})";
+  const Failure failure = judged(
+      {pod(0).ended(76).finished_at(at_second(40)), pod(1).ended(79, words).finished_at(at_second(50))});
+  EXPECT_EQ(failure.decision, Decision::kRestart);
+  EXPECT_TRUE(failure.is_charged);
+  EXPECT_EQ(failure.reason, "DeviceFailed");
+  EXPECT_EQ(failure.restart_reason, "DeviceFailed");
+  EXPECT_EQ(failure.record.node, "node-1");
+  EXPECT_EQ(failure.message,
+            "pod bert-0-1 on node-1 ended with exit code 79: DeviceFailed: host bert-0-1, cuda:3: uncorrectable ECC "
+            "error");
+  const Observed free = seen(JobBuilder().phase(Phase::kRunning).rule(in(FailureAction::kRestartFree, {79})),
+                             {pod(0).ended(76), pod(1).ended(79, words)});
+  EXPECT_FALSE(judge(free.job, split(free), free.now).is_charged);
+}
+
 TEST(FailurePolicy, AFreeRestartNeedsNoneThatIsLeft) {
   const Observed observed = seen(JobBuilder().max_restarts(0).phase(Phase::kRunning),
                                  {pod(0).running(), pod(1).running().deleting().disrupted("PreemptionByScheduler")});
@@ -407,6 +426,7 @@ TEST(FailurePolicy, AFreeRestartNeedsNoneThatIsLeft) {
 
 TEST(FailurePolicy, EveryRestartReasonIsOfTheList) {
   for (const Pod& one : std::vector<Pod>{pod(1).ended(1), pod(1).ended(137, "", "OOMKilled"), pod(1).evicted(),
+                                         pod(1).ended(79, R"({"reason":"DeviceFailed"})"),
                                          pod(1).running().deleting(), pod(1).ended(75), pod(1).ended(76),
                                          pod(1).running().deleting().disrupted("X")}) {
     const auto all = restart_reasons();

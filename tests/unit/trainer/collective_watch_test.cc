@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 
 #include "common/files.h"
 #include "tests/support/temporary_folder.h"
@@ -35,6 +36,29 @@ TEST(Verdict, OnlyAStateThatIsBadIsOne) {
   EXPECT_THAT(broken->message, HasSubstr("another rank was lost"));
 }
 
+// The rank whose GPU fails sees a broken connection, too, and must not pass for collateral.
+TEST(Verdict, BrokenConnectionWithFaultOfOwnDeviceIsThatFault) {
+  const auto failed = verdict(GroupState::kBroken, seconds(600), "uncorrectable ECC error encountered");
+  ASSERT_TRUE(failed);
+  EXPECT_EQ(to_int(failed->code), 79);
+  EXPECT_THAT(failed->message, HasSubstr("uncorrectable ECC error encountered"));
+  EXPECT_EQ(verdict(GroupState::kBroken, seconds(600), "an illegal memory access was encountered")->code,
+            ExitCode::kSoftware);
+  EXPECT_FALSE(verdict(GroupState::kWorks, seconds(600), "unknown error"));
+}
+
+TEST(ConnectVerdict, GivesUpAtTheDeadlineOrOnASignal) {
+  EXPECT_FALSE(connect_verdict(seconds(299), seconds(300), 0));
+  const auto late = connect_verdict(seconds(301), seconds(300), 0);
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->code, ExitCode::kPeerLost);
+  EXPECT_THAT(late->message, AllOf(HasSubstr("within 300 s"), HasSubstr("distributed.rendezvous_timeout_seconds")));
+  const auto stopped = connect_verdict(seconds(1), seconds(300), SIGTERM);
+  ASSERT_TRUE(stopped);
+  EXPECT_EQ(stopped->code, ExitCode::kTempFail);
+  EXPECT_THAT(stopped->message, HasSubstr("signal 15"));
+}
+
 TEST(CollectiveWatch, LooksAgainAndAgainAndStopsWithoutAWord) {
   std::atomic<int> looks = 0;
   {
@@ -61,7 +85,7 @@ TEST(CollectiveWatch, LooksAgainAndAgainAndStopsWithoutAWord) {
     addresses.push_back({"127.0.0.1", peers.back()->port()});
   }
   for (const auto& peer : peers) peer->set_peers(addresses);
-  exit_on_terminate(termination_log, 0, [&](const std::exception_ptr& exception) {
+  exit_on_terminate({termination_log, 0, "RANK 0"}, [&](const std::exception_ptr& exception) {
     const Error error = explained(to_error(exception), peers[0].get());
     return LastWord{error.code, {0, 3, 2, reason_of(error.code), error.message}};
   });

@@ -12,12 +12,22 @@
 #include <torch/utils.h>
 
 #include "trainer/device/batch_feed.h"
+#include "trainer/device/patience.h"
 #include "trainer/device/peak_flops.h"
 #include "trainer/device/step_graph.h"
 #include "trainer/nn/memory_format.h"
 
 namespace oarlock {
 namespace {
+
+// As a replayed graph whose collective waits for a lost rank.
+TEST(Patience, EndsWhenTheDeviceIsDoneOrIsNeverDone) {
+  int calls = 0;
+  poll_with_patience([&] { return ++calls == 3; }, std::nullopt);
+  EXPECT_EQ(calls, 3);
+  EXPECT_THROW(poll_with_patience([] { return false; }, std::chrono::milliseconds(5)), c10::DistBackendError);
+  EXPECT_NO_THROW(wait_for_device(at::kCPU, std::chrono::milliseconds(0)));
+}
 
 TEST(PeakFlops, ByTheNameOfTheDevice) {
   EXPECT_EQ(peak_flops("NVIDIA H100 80GB HBM3", MatmulPrecision::kHalf), 989.4e12);

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "common/device_failed.h"
 #include "common/files.h"
 #include "tests/support/temporary_folder.h"
 
@@ -34,6 +35,7 @@ TEST(TerminationLog, EveryExitCodeHasItsReason) {
   EXPECT_EQ(reason_of(ExitCode::kOk), "Completed");
   EXPECT_EQ(reason_of(ExitCode::kConfig), "ConfigInvalid");
   EXPECT_EQ(reason_of(ExitCode::kPeerLost), "PeerLost");
+  EXPECT_EQ(reason_of(kDeviceFailed), "DeviceFailed");
 }
 
 }  // namespace
