@@ -3,10 +3,16 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+
 #include "tests/support/api_server.h"
 #include "tests/support/empty_cluster.h"
 #include "tests/support/hostile_server.h"
+#include "tests/support/job_world.h"
 #include "tests/support/memory_limit.h"
+#include "tests/support/played_cluster.h"
 
 namespace oarlock::test {
 namespace {
@@ -156,6 +162,67 @@ TEST(OperatorMemory, AListOfLargePodsIsNeverHeldAsAWhole) {
   const double most = memory(one, "VmHWM");
   std::printf("a list of 512 pods of 246 KiB (123 MiB): at most %.1f MiB\n", most);
   EXPECT_LE(most, 32);
+}
+
+int option(const char* name, int value) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? value : std::atoi(text);
+}
+
+// 512 nodes of 200 KiB. The largest job that the operator accepts, in a cgroup of the chart's default limit:
+//   OARLOCK_LARGE_JOB_NODES=4096 OARLOCK_LARGE_JOB_KIB=60 OARLOCK_LARGE_JOB_MIB=128 BUILD/tests/.../operator_memory_test
+TEST(OperatorMemory, ALargeJobIsRestartedWithinItsLimit) {
+  const int nodes = option("OARLOCK_LARGE_JOB_NODES", 512);
+  const int kib = option("OARLOCK_LARGE_JOB_KIB", 200);
+  const int limit = option("OARLOCK_LARGE_JOB_MIB", 64);
+  const TemporaryFolder folder;
+  PlayedCluster cluster;
+  std::optional<MemoryLimit> cgroup;  // removed after the operator's end
+  OperatorProcess one({"--kubeconfig", write_kubeconfig(folder.path(), cluster.url())});
+  cgroup.emplace(one.program().pid(), limit);
+  const auto wait = [&](const std::string& what, const std::function<bool()>& condition) {
+    for (int minutes = 0; minutes < 5; ++minutes) {
+      if (eventually([&] { return condition() || !alive(one.program().pid()); })) break;
+    }
+    EXPECT_TRUE(alive(one.program().pid())) << "the operator has ended";
+    if (!condition()) throw std::runtime_error("waited for " + what + "; the job: " + cluster.job_status("j").dump());
+  };
+  const auto wait_for_phase = [&](const std::string& phase) {
+    wait("phase " + phase, [&] { return cluster.job_status("j").value("phase", "") == phase; });
+  };
+  const auto wait_for_pods = [&](int attempt) {
+    wait("pods", [&] { return cluster.pods(attempt) == static_cast<size_t>(nodes); });
+  };
+
+  const auto began = std::chrono::steady_clock::now();
+  cluster.create_job(
+      {{"metadata", {{"name", "j"}}},
+       {"spec",
+        {{"nodes", nodes},
+         {"template", {{"spec", {{"containers", {{{"name", kTrainerContainer}, {"image", "example.invalid/t"}}}}}}}},
+         {"trainer", {{"note", std::string(static_cast<size_t>(kib) << 10, 'x')}}}}}});
+  wait_for_pods(0);
+  cluster.set_pods(0, pod_running());
+  wait_for_phase("Running");
+  const auto failed = std::chrono::steady_clock::now();
+  cluster.set_pod("j-0-1", pod_ended(1));
+  wait_for_pods(1);
+  EXPECT_EQ(cluster.pods(0), 1u) << "only the pod that failed is kept";
+  cluster.set_pods(1, pod_running());
+  wait_for_phase("Running");
+  cluster.set_pods(1, pod_ended(0));
+  wait_for_phase("Complete");
+
+  EXPECT_EQ(cluster.job_status("j")["restarts"]["total"], 1);
+  EXPECT_EQ(one.get("/healthz").status, 200);
+  const auto seconds = [](auto duration) { return std::chrono::duration<double>(duration).count(); };
+  const double most = memory(one, "VmHWM");
+  std::printf(
+      "%d nodes of %d KiB: created in %.1f s; from the failure to the first new pod %.1f s, to the last %.1f s; at most "
+      "%.1f MiB%s\n",
+      nodes, kib, seconds(cluster.created(0).second - began), seconds(cluster.created(1).first - failed),
+      seconds(cluster.created(1).second - failed), most, cgroup->is_set() ? " (in a cgroup)" : "");
+  EXPECT_LE(most, limit);
 }
 
 }  // namespace
