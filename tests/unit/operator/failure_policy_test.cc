@@ -26,7 +26,8 @@ Failure judged(const std::vector<Pod>& pods, Phase phase = Phase::kRunning, int 
 
 TEST(FailurePolicy, NothingFailed) {
   for (const Pod& other : std::vector<Pod>{pod(1), pod(1).running(), pod(1).ended(0), pod(1).trainer_ended(0),
-                                           pod(1).ended(0).deleting(), pod(1).waiting("ImagePullBackOff")}) {
+                                           pod(1).ended(0).deleting().stop_requested(at_second(70)),
+                                           pod(1).waiting("ImagePullBackOff")}) {
     EXPECT_EQ(judged({pod(0).running(), other}).decision, Decision::kNone);
   }
 }
