@@ -8,11 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "common/file_descriptor.h"
 #include "operator/kube/json_access.h"
 #include "operator/kube/tls_context.h"
+#include "operator/kube/waiter.h"
 
 namespace oarlock::kube {
 namespace {
@@ -22,6 +24,9 @@ using Milliseconds = std::chrono::milliseconds;
 
 constexpr size_t kMostOutput = 1u << 20;
 constexpr Milliseconds kRunLimit{60000};
+// A credential is replaced when a quarter of its life is left, but not earlier than this before its end.
+constexpr std::chrono::minutes kEarliestRefresh{5};
+constexpr std::chrono::seconds kRetry{10};
 
 tl::unexpected<Error> failed(const ExecConfig& config, const std::string& why) {
   return fail(ExitCode::kConfig, fmt::format("the credential plugin '{}' {}", config.command, why));
@@ -78,13 +83,15 @@ int spawn(const ExecConfig& config, int output, pid_t& pid) {
   return error;
 }
 
-// Until the end of the output; false: not within the limit, or too much of it.
-bool read_all(int fd, Milliseconds limit, std::string& out) {
+// Until the end of the output; false: not within the limit, too much of it, or `cancelled` became readable.
+bool read_all(int fd, int cancelled, Milliseconds limit, std::string& out) {
   const auto end = std::chrono::steady_clock::now() + limit;
   for (;;) {
     const auto left = std::chrono::duration_cast<Milliseconds>(end - std::chrono::steady_clock::now());
-    pollfd ready{fd, POLLIN, 0};
-    if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) == 0) return false;
+    pollfd ready[] = {{fd, POLLIN, 0}, {cancelled, POLLIN, 0}};
+    if (left.count() <= 0 || ::poll(ready, 2, static_cast<int>(left.count())) == 0) return false;
+    if (ready[1].revents != 0) return false;
+    if (ready[0].revents == 0) continue;  // EINTR
     char buffer[4096];
     const ssize_t size = ::read(fd, buffer, sizeof buffer);
     if (size == 0) return true;
@@ -121,7 +128,7 @@ Result<ExecCredential> read_credential(const ExecConfig& config, const std::stri
 
 }  // namespace
 
-Result<ExecCredential> run_plugin(const ExecConfig& config, Milliseconds limit) {
+Result<ExecCredential> run_plugin(const ExecConfig& config, Milliseconds limit, const std::stop_token& stop) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "cannot make a pipe");
   const FileDescriptor reader(ends[0]);
@@ -133,11 +140,14 @@ Result<ExecCredential> run_plugin(const ExecConfig& config, Milliseconds limit) 
   }
   writer.close();
   std::string output;
-  const bool whole = read_all(reader.get(), limit, output);
+  const Bell stopped;
+  const std::stop_callback on_stop(stop, [&stopped] { stopped.ring(); });
+  const bool whole = read_all(reader.get(), stopped.fd(), limit, output);
   if (!whole) ::kill(pid, SIGKILL);
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
+  if (stop.stop_requested()) return failed(config, "was stopped with the program");
   if (!whole) return failed(config, fmt::format("did not end within {} s", limit.count() / 1000));
   if (WIFSIGNALED(status)) return failed(config, fmt::format("was ended by signal {}", WTERMSIG(status)));
   if (WEXITSTATUS(status) != 0)
@@ -145,13 +155,68 @@ Result<ExecCredential> run_plugin(const ExecConfig& config, Milliseconds limit) 
   return read_credential(config, output);
 }
 
-Result<ExecCredential> ExecPlugin::credential() {
+ExecPlugin::~ExecPlugin() {
+  runner_.request_stop();
+  if (runner_.joinable()) runner_.join();
+}
+
+bool ExecPlugin::is_usable() const {
+  return credential_ && !(credential_->expires && clock_->now() >= *credential_->expires);
+}
+
+bool ExecPlugin::should_refresh() const {
+  if (!is_usable()) return true;
+  if (clock_->steady() < retry_at_) return false;
+  if (is_refused_) return true;
+  if (!credential_->expires) return false;
+  const auto margin = std::min<SystemTime::duration>((*credential_->expires - fetched_at_) / 4, kEarliestRefresh);
+  return clock_->now() >= *credential_->expires - margin;
+}
+
+// The last thread has ended, or does nothing more: is_running_ is the last thing that it writes.
+void ExecPlugin::start_refresh() {
+  if (is_running_) return;
+  is_running_ = true;
+  runner_ = std::jthread([this](const std::stop_token& stop) { refresh(stop); });
+}
+
+void ExecPlugin::refresh(const std::stop_token& stop) {
+  Result<ExecCredential> fresh = run_plugin(config_, kRunLimit, stop);
   const std::lock_guard lock(mutex_);
-  const bool expired = credential_ && credential_->expires && clock_->now() >= *credential_->expires;
-  if (!credential_ || expired) {
-    Result<ExecCredential> fresh = run_plugin(config_, kRunLimit);
-    if (!fresh) return fresh;
+  if (fresh) {
     credential_ = std::move(*fresh);
+    fetched_at_ = clock_->now();
+    failure_.reset();
+    is_refused_ = false;
+  } else {
+    failure_ = fresh.error();
+    retry_at_ = clock_->steady() + kRetry;
+  }
+  is_running_ = false;
+  changed_.notify_all();
+}
+
+// One that has just come is used whatever its expiry says: the clocks may differ.
+Result<void> ExecPlugin::wait_for_refresh(Lock& lock, Milliseconds limit) {
+  const bool has_ended = changed_.wait_for(lock, limit, [this] { return !is_running_; });
+  if (is_usable() || (has_ended && !failure_)) return {};
+  if (!has_ended) return failed(config_, fmt::format("has not ended after {} ms; it goes on in the background", limit.count()));
+  return tl::make_unexpected(*failure_);
+}
+
+Result<void> ExecPlugin::prepare(Milliseconds limit) {
+  Lock lock(mutex_);
+  if (should_refresh()) start_refresh();
+  if (!is_usable()) return wait_for_refresh(lock, limit);
+  if (!is_refused_) return {};
+  return wait_for_refresh(lock, std::min(limit, kRefusedWait));
+}
+
+Result<ExecCredential> ExecPlugin::credential() {
+  Lock lock(mutex_);
+  if (should_refresh()) start_refresh();
+  if (!is_usable()) {
+    if (const auto good = wait_for_refresh(lock, kRunLimit); !good) return tl::make_unexpected(good.error());
   }
   return *credential_;
 }
@@ -166,7 +231,7 @@ Result<ClientCertificate> ExecPlugin::certificate() {
 
 void ExecPlugin::drop() {
   const std::lock_guard lock(mutex_);
-  credential_.reset();
+  is_refused_ = true;
 }
 
 }  // namespace oarlock::kube

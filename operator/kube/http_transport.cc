@@ -43,7 +43,7 @@ TransportResult<Response> HttpTransport::call(const Request& request, ByteSink* 
 }
 
 TransportResult<Answer> HttpTransport::exchange(const Request& request, ByteSink* sink, Waiter& waiter) {
-  const TransportResult<std::string> text = text_of(request);
+  const TransportResult<std::string> text = text_of(request, waiter);
   if (!text) return tl::make_unexpected(text.error());
   std::unique_ptr<Connection> connection = pool_.take();
   for (;;) {
@@ -71,7 +71,15 @@ TransportResult<Answer> HttpTransport::exchange(const Request& request, ByteSink
   }
 }
 
-TransportResult<std::string> HttpTransport::text_of(const Request& request) {
+TransportResult<std::string> HttpTransport::text_of(const Request& request, const Waiter& waiter) {
+  const auto left = std::chrono::duration_cast<Milliseconds>(waiter.end() - std::chrono::steady_clock::now());
+  Result<void> is_prepared;
+  if (options_.token != nullptr) {
+    is_prepared = options_.token->prepare(left);
+  } else if (options_.certificate != nullptr) {
+    is_prepared = options_.certificate->prepare(left);
+  }
+  if (!is_prepared) return failed(Kind::kRefused, is_prepared.error().message);
   RequestFields fields{.host = server_.header, .user_agent = options_.user_agent, .token = ""};
   if (options_.token != nullptr) {
     Result<std::string> token = options_.token->token();

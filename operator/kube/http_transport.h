@@ -31,7 +31,8 @@ class HttpTransport final : public Transport {
   TransportResult<Response> call(const Request& request, ByteSink* sink, StreamLimits limits,
                                  const std::stop_token& cancel);
   TransportResult<Answer> exchange(const Request& request, ByteSink* sink, Waiter& waiter);
-  TransportResult<std::string> text_of(const Request& request);
+  // Waits for the credentials, within the limits of the call.
+  TransportResult<std::string> text_of(const Request& request, const Waiter& waiter);
   TransportResult<std::unique_ptr<Connection>> open(Waiter& waiter);
   void keep(std::unique_ptr<Connection> connection);
   // The client certificate to show. Connections that show another one are not used again.

@@ -2,6 +2,7 @@
 // account tokens live an hour). Client certificates: of a credential plugin (exec_plugin.h).
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,6 +16,8 @@ namespace oarlock::kube {
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
+  // Waits, for at most `limit`, until the other calls can answer without waiting. A failure means that they cannot.
+  virtual Result<void> prepare(std::chrono::milliseconds /*limit*/) { return {}; }
   virtual Result<std::string> token() = 0;  // empty: requests carry none
   virtual void drop() = 0;                  // the server has refused it (401): fetch it anew for the next request
 };
@@ -31,6 +34,7 @@ struct ClientCertificate {
 class CertificateSource {
  public:
   virtual ~CertificateSource() = default;
+  virtual Result<void> prepare(std::chrono::milliseconds limit) = 0;  // as of TokenSource
   virtual Result<ClientCertificate> certificate() = 0;
 };
 

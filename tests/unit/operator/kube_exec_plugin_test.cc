@@ -3,8 +3,12 @@
 
 #include <gmock/gmock.h>
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <thread>
 
 #include "tests/support/fake_clock.h"
 #include "tests/support/temporary_folder.h"
@@ -78,8 +82,80 @@ TEST_F(ExecPluginTest, ATokenIsKeptUntilItExpiresOrIsRefused) {
   EXPECT_TRUE(forever.token());
   EXPECT_EQ(runs(), 3);
   forever.drop();
+  EXPECT_TRUE(forever.prepare(20s));
   EXPECT_TRUE(forever.token());
   EXPECT_EQ(runs(), 4);
+}
+
+// From its second run on, it waits until the test writes into the pipe "go".
+class SlowPluginTest : public ExecPluginTest {
+ protected:
+  void SetUp() override { ASSERT_EQ(::mkfifo(go().c_str(), 0600), 0); }
+  std::string go() const { return (folder_.path() / "go").string(); }
+  void let_go() const { std::ofstream(go()) << "go\n"; }
+  ExecConfig slow_plugin(int first_slow_run, const std::string& expires) {
+    const std::string runs = (folder_.path() / "runs").string();
+    return plugin(count_runs() + "n=$(wc -l < '" + runs + "'); n=$((n))\n[ $n -lt " + std::to_string(first_slow_run) +
+                  " ] || read line < '" + go() + "'\n" +
+                  R"(echo "{\"kind\":\"ExecCredential\",\"apiVersion\":\"client.authentication.k8s.io/v1\",)" +
+                  R"(\"status\":{\"token\":\"t$n\",\"expirationTimestamp\":\")" + expires + R"(\"}}")");
+  }
+  static bool becomes_true(const std::function<bool()>& condition) {
+    const auto end = std::chrono::steady_clock::now() + 60s;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+  std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();  // begins at 2023-11-14T22:13:20Z
+};
+
+// A leader that waited for the plugin would lose its lease.
+TEST_F(SlowPluginTest, ACredentialThatExpiresSoonIsReplacedWhileItIsUsed) {
+  ExecPlugin plugin(slow_plugin(2, "2023-11-14T22:15:00Z"), clock_);  // in 100 s
+  EXPECT_EQ(plugin.token().value_or(""), "t1");
+  clock_->advance(74s);
+  EXPECT_EQ(plugin.token().value_or(""), "t1");
+  EXPECT_EQ(runs(), 1);
+  clock_->advance(2s);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(plugin.prepare(1h));
+    EXPECT_EQ(plugin.token().value_or(""), "t1");  // the plugin hangs
+  }
+  EXPECT_TRUE(becomes_true([&] { return runs() == 2; }));
+  let_go();
+  EXPECT_TRUE(becomes_true([&] { return plugin.token().value_or("") == "t2"; }));
+  EXPECT_EQ(runs(), 2);
+}
+
+TEST_F(SlowPluginTest, WaitsForTheFirstCredentialWithinTheLimit) {
+  ExecPlugin plugin(slow_plugin(1, "2023-11-14T22:15:00Z"), clock_);
+  const auto waited = plugin.prepare(20ms);
+  ASSERT_FALSE(waited);
+  EXPECT_THAT(waited.error().message, HasSubstr("has not ended after 20 ms"));
+  let_go();
+  EXPECT_TRUE(plugin.prepare(60s));
+  EXPECT_EQ(plugin.token().value_or(""), "t1");
+  EXPECT_EQ(runs(), 1);
+}
+
+TEST_F(SlowPluginTest, ARefusedCredentialIsUsedUntilAnotherOneComes) {
+  ExecPlugin plugin(slow_plugin(2, "2023-11-14T23:13:20Z"), clock_);
+  EXPECT_EQ(plugin.token().value_or(""), "t1");
+  plugin.drop();
+  EXPECT_TRUE(plugin.prepare(20ms));
+  EXPECT_EQ(plugin.token().value_or(""), "t1");
+  let_go();
+  EXPECT_TRUE(becomes_true([&] { return plugin.token().value_or("") == "t2"; }));
+  EXPECT_EQ(runs(), 2);
+}
+
+// The plugin hangs for ever.
+TEST_F(SlowPluginTest, TheEndKillsTheCommand) {
+  ExecPlugin plugin(slow_plugin(1, "2023-11-14T22:15:00Z"), clock_);
+  EXPECT_FALSE(plugin.prepare(20ms));
 }
 
 TEST_F(ExecPluginTest, WhatGoesWrongNamesTheCommand) {
