@@ -70,19 +70,19 @@ void check_sizes(const Spec& spec, int64_t annotations, Found& found) {
   const auto pod = trainer + static_cast<int64_t>(spec.pod_template.size());
   if (trainer > 0) annotations += trainer + static_cast<int64_t>(std::string_view(kAnnotationConfig).size());
   if (annotations > rules::kMaxAnnotationBytes) {
-    found.push_back({trainer > 0 ? "spec.trainer" : "spec.template.metadata.annotations",
-                     fmt::format("the annotations of each pod{} are {} bytes; the most is {}: move large parts into a "
-                                 "ConfigMap, a volume or the image",
-                                 trainer > 0 ? ", which hold spec.trainer," : "", annotations,
-                                 rules::kMaxAnnotationBytes)});
+    found.push_back(
+        {trainer > 0 ? "spec.trainer" : "spec.template.metadata.annotations",
+         fmt::format("the annotations of each pod{} are {} bytes; the most is {}: move large parts into a "
+                     "ConfigMap, a volume or the image",
+                     trainer > 0 ? ", which hold spec.trainer," : "", annotations, rules::kMaxAnnotationBytes)});
   }
   if (spec.nodes > rules::kMaxNodes || pod * spec.nodes <= rules::kMaxTotalBytes) return;
-  found.push_back({trainer > pod / 2 ? "spec.trainer" : "spec.template",
-                   fmt::format("{} nodes times {} of spec.template and spec.trainer are {}; the most is {}, because the "
-                               "API server stores a copy in each pod: move large parts into a ConfigMap, a volume or "
-                               "the image, or use fewer nodes",
-                               spec.nodes, size_text(pod), size_text(pod * spec.nodes),
-                               size_text(rules::kMaxTotalBytes))});
+  found.push_back(
+      {trainer > pod / 2 ? "spec.trainer" : "spec.template",
+       fmt::format("{} nodes times {} of spec.template and spec.trainer are {}; the most is {}, because the "
+                   "API server stores a copy in each pod: move large parts into a ConfigMap, a volume or "
+                   "the image, or use fewer nodes",
+                   spec.nodes, size_text(pod), size_text(pod * spec.nodes), size_text(rules::kMaxTotalBytes))});
 }
 
 void check_template(const Spec& spec, Found& found) {

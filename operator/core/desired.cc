@@ -144,8 +144,7 @@ Json desired_service(const Job& job) {
             {"ports", ports}}}};
 }
 
-PodFactory::PodFactory(const Job& job, int attempt)
-    : name_prefix_(fmt::format("{}-{}-", job.metadata.name, attempt)) {
+PodFactory::PodFactory(const Job& job, int attempt) : name_prefix_(fmt::format("{}-{}-", job.metadata.name, attempt)) {
   // The template comes first; everything after it is what the operator adds or insists on.
   Json pod = Json::parse(job.spec.pod_template, nullptr, false);
   pod["apiVersion"] = "v1";
@@ -195,8 +194,8 @@ PodFactory::PodFactory(const Job& job, int attempt)
   add_shared_memory(pod_spec, trainer);
   if (!job.spec.trainer.empty()) add_config(pod_spec, trainer);
 
-  // The contract comes first: Kubernetes expands $(RANK) in the variables after it, and of two variables of one name the
-  // later one wins.
+  // The contract comes first: Kubernetes expands $(RANK) in the variables after it, and of two variables of one name
+  // the later one wins.
   Json env = Json::array();
   for (Json& variable : list_in(trainer, "env")) {
     std::string name = string_of(variable, "name");
@@ -211,8 +210,8 @@ PodFactory::PodFactory(const Job& job, int attempt)
   set_frame(std::move(pod), index);
 }
 
-// Puts a placeholder into each gap, writes the pod as text and finds the placeholders in it. A placeholder is a longer run
-// of one character than the text has anywhere, so that it occurs once, whatever the template holds.
+// Puts a placeholder into each gap, writes the pod as text and finds the placeholders in it. A placeholder is a longer
+// run of one character than the text has anywhere, so that it occurs once, whatever the template holds.
 void PodFactory::set_frame(Json pod, size_t trainer_index) {
   Json& env = pod["spec"]["containers"][trainer_index]["env"];
   env.insert(env.begin(), nullptr);
@@ -236,9 +235,8 @@ std::string PodFactory::part_text(Part part, int node_rank) const {
   if (part == Part::kRankLabel) return fmt::format("\"{}\"", node_rank);
   if (part != Part::kEnvironment) return fmt::format("\"{}{}\"", name_prefix_, node_rank);
   std::vector<EnvVar> contract = node_environment(group_, node_rank);
-  std::erase_if(contract, [&](const EnvVar& variable) {
-    return std::ranges::find(user_set_, variable.name) != user_set_.end();
-  });
+  std::erase_if(contract,
+                [&](const EnvVar& variable) { return std::ranges::find(user_set_, variable.name) != user_set_.end(); });
   const std::string list = text_of(to_json(contract));
   return list.substr(1, list.size() - 2);  // never empty: most variables cannot be set by the user
 }

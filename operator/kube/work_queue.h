@@ -77,8 +77,8 @@ class QueueState {
   QueueDepth depth() const { return {ready_.size(), low_.size()}; }
   size_t in_work() const { return processing_.size(); }
   size_t delayed() const { return delayed_.size(); }  // at most one entry for each key
-  Seconds unfinished(SteadyTime now) const;  // sum of the time that the keys in work have taken so far
-  Seconds longest(SteadyTime now) const;     // of the one whose last progress (or begin) is longest ago
+  Seconds unfinished(SteadyTime now) const;           // sum of the time that the keys in work have taken so far
+  Seconds longest(SteadyTime now) const;              // of the one whose last progress (or begin) is longest ago
 
  private:
   struct Delayed {
@@ -106,9 +106,9 @@ class QueueState {
 
   const Options options_;
   QueueObserver* const observer_;
-  std::deque<ObjectKey> ready_;                           // in order
-  std::deque<ObjectKey> low_;                             // in order; of low priority
-  std::unordered_map<ObjectKey, Dirty> dirty_;            // to be done, and since when; those in work in neither queue
+  std::deque<ObjectKey> ready_;                 // in order
+  std::deque<ObjectKey> low_;                   // in order; of low priority
+  std::unordered_map<ObjectKey, Dirty> dirty_;  // to be done, and since when; those in work in neither queue
   std::unordered_map<ObjectKey, InWork> processing_;
   std::set<Delayed> delayed_;                       // by time
   std::unordered_map<ObjectKey, Waiting> waiting_;  // the keys of delayed_

@@ -1,5 +1,5 @@
-// Calls in growing batches, as Kubernetes' Job controller creates pods (slowStartBatch): one call, then twice as many as
-// before while all succeed. When the server refuses (a quota, a webhook), few calls have failed and not thousands.
+// Calls in growing batches, as Kubernetes' Job controller creates pods (slowStartBatch): one call, then twice as many
+// as before while all succeed. When the server refuses (a quota, a webhook), few calls have failed and not thousands.
 #pragma once
 
 #include <algorithm>

@@ -59,7 +59,8 @@ std::optional<Stop> Executor::execute(const Job& job, const std::vector<Action>&
           batch, [&](const Action& one) { return create_pod(job, factory, std::get<CreatePod>(one)); }, on_done, stop);
     } else {
       outcome = run_in_batches(
-          batch, [&](const Action& one) { return std::visit([&](const auto& action) { return run(job, action); }, one); },
+          batch,
+          [&](const Action& one) { return std::visit([&](const auto& action) { return run(job, action); }, one); },
           on_done, stop);
     }
     if (outcome) return outcome;
@@ -190,9 +191,8 @@ Executor::Outcome Executor::run(const Job& job, const DeleteJob& action) const {
 Executor::Outcome Executor::run(const Job& job, const PatchStatus& action) const {
   const kube::ObjectKey key{job.metadata.name_space, job.metadata.name};
   const std::string what = describe("patch the status of", Kind::kJob, key);
-  const nlohmann::json patch = action.conditions_only
-                                   ? api::conditions_patch(job.metadata, action.status.conditions)
-                                   : api::status_patch(job.metadata, action.status);
+  const nlohmann::json patch = action.conditions_only ? api::conditions_patch(job.metadata, action.status.conditions)
+                                                      : api::status_patch(job.metadata, action.status);
   const std::string body = patch.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   const auto answer = client_.patch_status(resource_of(Kind::kJob), key, body, {});
   if (answer) {

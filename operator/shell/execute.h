@@ -10,8 +10,8 @@
 #include <string>
 
 #include "common/log.h"
-#include "operator/core/model.h"
 #include "operator/core/desired.h"
+#include "operator/core/model.h"
 #include "operator/kube/client.h"
 #include "operator/shell/byte_budget.h"
 #include "operator/shell/event_recorder.h"
@@ -46,10 +46,10 @@ class Executor {
         log_(log),
         in_flight_(kBytesInFlight) {}
 
-  // Empty: all done. Pods that follow each other are created, or deleted, in batches (batch.h); the body of a pod is made
-  // when it is sent. Calls `on_done` for each action as soon as it is done, from one thread at a time, within a batch in
-  // any order. A stop is obeyed between two actions; a call in flight is let end, within the client's deadline.
-  // Thread-safe.
+  // Empty: all done. Pods that follow each other are created, or deleted, in batches (batch.h); the body of a pod is
+  // made when it is sent. Calls `on_done` for each action as soon as it is done, from one thread at a time, within a
+  // batch in any order. A stop is obeyed between two actions; a call in flight is let end, within the client's
+  // deadline. Thread-safe.
   std::optional<Stop> execute(const Job& job, const std::vector<Action>& actions,
                               const std::function<void(const Action&)>& on_done, const std::stop_token& stop) const;
 

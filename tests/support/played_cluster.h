@@ -1,5 +1,5 @@
-// A played API server that holds jobs, pods and Services and shows them in watches: for large jobs, which a real one with
-// etcd takes minutes for. Pods are kept without their spec; spec.trainer is shown in each, as it is by a real one.
+// A played API server that holds jobs, pods and Services and shows them in watches: for large jobs, which a real one
+// with etcd takes minutes for. Pods are kept without their spec; spec.trainer is shown in each, as it is by a real one.
 #pragma once
 
 #include <fmt/format.h>

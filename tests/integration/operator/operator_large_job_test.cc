@@ -1,6 +1,6 @@
 // One job of many nodes with a large spec.trainer against a real kube-apiserver, the group restarted in the middle: the
-// operator's memory stays below a limit, and all pods are replaced. 512 nodes of 200 KiB by default; the largest job that
-// the operator accepts takes some minutes:
+// operator's memory stays below a limit, and all pods are replaced. 512 nodes of 200 KiB by default; the largest job
+// that the operator accepts takes some minutes:
 //   OARLOCK_LARGE_JOB_NODES=4096 OARLOCK_LARGE_JOB_KIB=60 OARLOCK_LARGE_JOB_MIB=128 BUILD/bin/operator_large_job_test
 #include <gmock/gmock.h>
 
@@ -51,7 +51,8 @@ class LargeJob : public ::testing::Test {
       kubelets.emplace_back([&] {
         for (int rank = next++; rank < nodes_; rank = next++) {
           const auto set = [&] {
-            return server_.call("PATCH", world_.pods() + "/" + pod(attempt, rank) + "/status", {{"status", status}}).ok();
+            return server_.call("PATCH", world_.pods() + "/" + pod(attempt, rank) + "/status", {{"status", status}})
+                .ok();
           };
           EXPECT_TRUE(eventually(set)) << pod(attempt, rank);
         }
@@ -70,7 +71,8 @@ class LargeJob : public ::testing::Test {
 
 TEST_F(LargeJob, RestartsWithinItsMemoryLimit) {
   cgroup_.emplace(operator_.program().pid(), limit_);
-  const Json pod_template = {{"spec", {{"containers", {{{"name", kTrainerContainer}, {"image", "example.invalid/t"}}}}}}};
+  const Json pod_template = {
+      {"spec", {{"containers", {{{"name", kTrainerContainer}, {"image", "example.invalid/t"}}}}}}};
   const auto created = steady_clock::now();
   world_.call("POST", world_.jobs(),
               {{"apiVersion", kApiVersion},
@@ -107,7 +109,8 @@ TEST_F(LargeJob, RestartsWithinItsMemoryLimit) {
 
 // What cannot work is reported on the job, and nothing of it is created.
 TEST_F(LargeJob, IsRejectedWithAMessageWhereItIsTooLarge) {
-  const Json pod_template = {{"spec", {{"containers", {{{"name", kTrainerContainer}, {"image", "example.invalid/t"}}}}}}};
+  const Json pod_template = {
+      {"spec", {{"containers", {{{"name", kTrainerContainer}, {"image", "example.invalid/t"}}}}}}};
   world_.call("POST", world_.jobs(),
               {{"apiVersion", kApiVersion},
                {"kind", kKind},

@@ -1,5 +1,5 @@
-// How much memory the operator needs for many objects and for large ones. The API server is played, so that the test takes
-// seconds; against the real one the figures for 10,000 pods are the same within half a MiB.
+// How much memory the operator needs for many objects and for large ones. The API server is played, so that the test
+// takes seconds; against the real one the figures for 10,000 pods are the same within half a MiB.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -75,9 +75,7 @@ class ManyPods {
           return false;
         }) {}
   void relist(int times) { relists_ = times; }
-  std::string kubeconfig(const TemporaryFolder& folder) const {
-    return write_kubeconfig(folder.path(), server_.url());
-  }
+  std::string kubeconfig(const TemporaryFolder& folder) const { return write_kubeconfig(folder.path(), server_.url()); }
 
  private:
   std::atomic<int> relists_ = 0;
@@ -131,7 +129,8 @@ TEST(OperatorMemory, FinishedJobsKeepNoTemplate) {
 // A list in one piece from a server without WatchList: its pods are read one after the other.
 TEST(OperatorMemory, AListOfLargePodsIsNeverHeldAsAWhole) {
   constexpr int kLargePods = 512;
-  const std::string annotation = R"("annotations":{"oarlock.dev/trainer-config":")" + std::string(240 << 10, 'x') + "\"},";
+  const std::string annotation =
+      R"("annotations":{"oarlock.dev/trainer-config":")" + std::string(240 << 10, 'x') + "\"},";
   const TemporaryFolder folder;
   HostileServer server([&](HostileServer::Connection& connection, const HostileServer::Received& request) {
     if (request.target.find("sendInitialEvents") != std::string::npos) {
@@ -170,7 +169,8 @@ int option(const char* name, int value) {
 }
 
 // 512 nodes of 200 KiB. The largest job that the operator accepts, in a cgroup of the chart's default limit:
-//   OARLOCK_LARGE_JOB_NODES=4096 OARLOCK_LARGE_JOB_KIB=60 OARLOCK_LARGE_JOB_MIB=128 BUILD/tests/.../operator_memory_test
+//   OARLOCK_LARGE_JOB_NODES=4096 OARLOCK_LARGE_JOB_KIB=60 OARLOCK_LARGE_JOB_MIB=128
+//   BUILD/tests/.../operator_memory_test
 TEST(OperatorMemory, ALargeJobIsRestartedWithinItsLimit) {
   const int nodes = option("OARLOCK_LARGE_JOB_NODES", 512);
   const int kib = option("OARLOCK_LARGE_JOB_KIB", 200);
@@ -218,7 +218,8 @@ TEST(OperatorMemory, ALargeJobIsRestartedWithinItsLimit) {
   const auto seconds = [](auto duration) { return std::chrono::duration<double>(duration).count(); };
   const double most = memory(one, "VmHWM");
   std::printf(
-      "%d nodes of %d KiB: created in %.1f s; from the failure to the first new pod %.1f s, to the last %.1f s; at most "
+      "%d nodes of %d KiB: created in %.1f s; from the failure to the first new pod %.1f s, to the last %.1f s; at "
+      "most "
       "%.1f MiB%s\n",
       nodes, kib, seconds(cluster.created(0).second - began), seconds(cluster.created(1).first - failed),
       seconds(cluster.created(1).second - failed), most, cgroup->is_set() ? " (in a cgroup)" : "");

@@ -136,7 +136,8 @@ TEST(Desired, TextIsTheSamePodWhateverTheTemplateHolds) {
     const json& env = made["spec"]["containers"][1]["env"];
     EXPECT_EQ(variable(made, 1, "NODE_RANK")["value"], std::to_string(rank));
     for (size_t i = 1; i <= 7; ++i) {
-      EXPECT_EQ(env[env.size() - i], pod["spec"]["containers"][1]["env"][pod["spec"]["containers"][1]["env"].size() - i]);
+      EXPECT_EQ(env[env.size() - i],
+                pod["spec"]["containers"][1]["env"][pod["spec"]["containers"][1]["env"].size() - i]);
     }
     for (const auto& [key, value] : pod["metadata"]["annotations"].items())
       EXPECT_EQ(made["metadata"]["annotations"][key], value);

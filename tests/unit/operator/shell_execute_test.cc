@@ -30,8 +30,8 @@ Answer failure(int status, const std::string& reason, const std::string& message
   return {.status = status, .pieces = {Json{{"reason", reason}, {"message", message}}.dump()}};
 }
 
-// Answers each request with an object. The second request waits for a third one, which comes only where requests are made
-// side by side.
+// Answers each request with an object. The second request waits for a third one, which comes only where requests are
+// made side by side.
 class ParallelTransport final : public kube::Transport {
  public:
   kube::TransportResult<kube::Response> send(const kube::Request&, kube::Milliseconds, std::stop_token) override {
@@ -128,7 +128,8 @@ TEST_F(ExecuteTest, DeletesAServiceByItsUid) {
   transport_->script({.pieces = {object("11")}});
   transport_->script(failure(409, "Conflict", "the uid differs"));
   EXPECT_FALSE(run({DeleteService{"j", "u"}, DeleteService{"j", "v"}})) << "the Service of another job is left alone";
-  EXPECT_THAT(requests(), ElementsAre("DELETE /api/v1/namespaces/ns/services/j", "DELETE /api/v1/namespaces/ns/services/j"));
+  EXPECT_THAT(requests(),
+              ElementsAre("DELETE /api/v1/namespaces/ns/services/j", "DELETE /api/v1/namespaces/ns/services/j"));
   EXPECT_EQ(Json::parse(transport_->requests()[0].body)["preconditions"], Json::parse(R"({"uid": "u"})"));
   EXPECT_TRUE(waits_for(Kind::kService, "11"));
 }
@@ -263,8 +264,8 @@ TEST_F(ExecuteTest, PodsAreDeletedInBatchesBeforeNewOnesAreCreated) {
   const auto transport = std::make_shared<ParallelTransport>();
   const Executor executor{kube::Client(transport, std::chrono::seconds(30)), own_writes_, events_, Logger::silent()};
   std::vector<size_t> done;
-  EXPECT_FALSE(executor.execute(
-      job_, pods, [&](const Action& action) { done.push_back(action.index()); }, stop_.get_token()));
+  EXPECT_FALSE(
+      executor.execute(job_, pods, [&](const Action& action) { done.push_back(action.index()); }, stop_.get_token()));
   ASSERT_EQ(done.size(), 301u);
   EXPECT_EQ(done.back(), pods.back().index());
   EXPECT_EQ(std::count(done.begin(), done.end(), pods.back().index()), 1);
