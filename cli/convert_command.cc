@@ -2,13 +2,14 @@
 #include <fmt/format.h>
 
 #include <CLI/Config.hpp>
-#include <cerrno>
 #include <cstdio>
 #include <memory>
 
 #include "cli/command.h"
 #include "cli/convert/quantumgrav.h"
 #include "cli/usage.h"
+#include "common/printable.h"
+#include "common/standard_streams.h"
 #include "common/yaml/writer.h"
 
 namespace oarlock::cli {
@@ -41,11 +42,10 @@ Result<int> convert_file(const ConvertFlags& flags) {
   const Result<convert::Converted> converted =
       convert::convert_quantumgrav(documents->front(), flags.file, flags.options);
   if (!converted) return tl::make_unexpected(converted.error());
-  for (const std::string& note : converted->notes) fmt::print(stderr, "{}\n", note);
+  for (const std::string& note : converted->notes) print_error(printable(note) + "\n");
   const std::string text = yaml::to_yaml(converted->job);
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    return fail_errno(errno, "the output cannot be written");
-  return 0;
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return flush_standard_output().map([] { return 0; });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/Config.hpp>
+#include <csignal>
 #include <memory>
 
 #include "cli/command.h"
@@ -135,6 +136,12 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
       console.say(written.error().message);
       console.flush(*signals, clock, clock.steady() + grace);
     }
+  }
+  if (const Result<void> written = console.written(); !written) {
+    // A rank that is ended by SIGPIPE ended because its output could not be written.
+    if (verdict->exit_code == 0 || verdict->exit_code == 128 + SIGPIPE) return tl::make_unexpected(written.error());
+    console.say(written.error().message);
+    console.flush(*signals, clock, clock.steady() + grace);
   }
   return verdict->exit_code;
 }

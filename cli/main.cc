@@ -13,6 +13,7 @@
 #include <string>
 
 #include "cli/command.h"
+#include "common/standard_streams.h"
 #include "common/yaml/suggest.h"
 
 namespace oarlock::cli {
@@ -20,7 +21,7 @@ namespace {
 
 int report(const std::string& command, const Error& error) {
   std::istringstream lines(error.message);
-  for (std::string line; std::getline(lines, line);) fmt::print(stderr, "{}: error: {}\n", command, line);
+  for (std::string line; std::getline(lines, line);) print_error(fmt::format("{}: error: {}\n", command, line));
   return to_int(error.code);
 }
 
@@ -82,10 +83,12 @@ int run_main(Words words) {
 }  // namespace oarlock::cli
 
 int main(int argc, char** argv) {
+  if (const oarlock::Result<void> opened = oarlock::open_standard_streams(); !opened)
+    return oarlock::to_int(opened.error().code);
   try {
-    return oarlock::cli::run_main({argv + 1, argv + argc});
+    return oarlock::exit_code_after_flush("oarlock", oarlock::cli::run_main({argv + 1, argv + argc}));
   } catch (const std::exception& error) {
-    fmt::print(stderr, "oarlock: error: {}; this is a bug, please report it\n", error.what());
+    oarlock::print_error(fmt::format("oarlock: error: {}; this is a bug, please report it\n", error.what()));
     return oarlock::to_int(oarlock::ExitCode::kSoftware);
   }
 }

@@ -9,6 +9,8 @@
 #include "cli/command.h"
 #include "cli/job_file.h"
 #include "cli/usage.h"
+#include "common/printable.h"
+#include "common/standard_streams.h"
 #include "common/yaml/writer.h"
 #include "operator/core/desired.h"
 
@@ -51,20 +53,20 @@ Result<int> render(const RenderFlags& flags) {
     const control::PodFactory factory(job, flags.attempt);
     for (int node = 0; node < job.spec.nodes; ++node) items.push_back(factory.pod(node));
     for (const std::string& name : factory.overridden_variables()) {
-      fmt::print(stderr, "oarlock render: note: {}: the template's value of {} is replaced by the operator's\n",
-                 job.metadata.name, name);
+      print_error(fmt::format("oarlock render: note: {}: the template's value of {} is replaced by the operator's\n",
+                              job.metadata.name, name));
     }
   }
   std::string text;
   if (flags.output == "json") {
-    text = Json{{"apiVersion", "v1"}, {"kind", "List"}, {"items", items}}.dump(2) + "\n";
+    const Json list = {{"apiVersion", "v1"}, {"kind", "List"}, {"items", items}};
+    text = list.dump(2) + "\n";
+    if (!is_printable(list.dump())) text = list.dump(2, ' ', /*ensure_ascii=*/true) + "\n";
   } else {
     for (const Json& item : items) text += (text.empty() ? "" : "---\n") + yaml::to_yaml(item);
   }
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    return fail_errno(errno, "the output cannot be written");
-  }
-  return 0;
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return flush_standard_output().map([] { return 0; });
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "common/printable.h"
+
 namespace oarlock {
 namespace {
 
@@ -36,7 +38,7 @@ ExitCode exit_code_of(int error_number) {
 }  // namespace
 
 tl::unexpected<Error> fail_errno(int error_number, const std::string& what) {
-  return fail(exit_code_of(error_number), what + ": " + std::generic_category().message(error_number));
+  return fail(exit_code_of(error_number), printable(what) + ": " + std::generic_category().message(error_number));
 }
 
 }  // namespace oarlock

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <vector>
@@ -13,18 +14,19 @@
 
 namespace oarlock {
 
-Result<std::string> read_file(const std::filesystem::path& path) {
+Result<std::string> read_file(const std::filesystem::path& path, size_t most) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return fail_errno(errno, fmt::format("{}: cannot be opened", path.string()));
   std::string content;
   std::array<char, 65536> buffer;
-  for (;;) {
-    const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());
+  while (content.size() < most) {
+    const ssize_t got = ::read(file.get(), buffer.data(), std::min(buffer.size(), most - content.size()));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return fail_errno(errno, fmt::format("{}: cannot be read", path.string()));
-    if (got == 0) return content;
+    if (got == 0) break;
     content.append(buffer.data(), static_cast<size_t>(got));
   }
+  return content;
 }
 
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view content) {

@@ -1,6 +1,7 @@
 // Small file helpers whose failures are Results that name the path.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -9,7 +10,8 @@
 
 namespace oarlock {
 
-Result<std::string> read_file(const std::filesystem::path& path);
+// The content of a file, or its first `most` bytes.
+Result<std::string> read_file(const std::filesystem::path& path, size_t most = SIZE_MAX);
 
 // Replaces the file's content in one step that survives a crash: temporary file, fsync, rename, fsync of the folder.
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view content);

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "common/printable.h"
+
 namespace oarlock {
 namespace {
 
@@ -16,13 +18,15 @@ constexpr const char* kLevelNames[] = {"debug", "info", "warn", "error"};
 constexpr const char* kLevelShouts[] = {"DEBUG", "INFO", "WARN", "ERROR"};
 
 std::string quote(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  // JSON itself escapes the control characters of ASCII only.
+  return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/!is_printable(text),
+                                   nlohmann::json::error_handler_t::replace);
 }
 
 std::string render(const LogValue& value, LogFormat format) {
   if (const auto* text = std::get_if<std::string>(&value)) {
     const bool plain =
-        format == LogFormat::kText && !text->empty() && text->find_first_of(" \t\n\"=") == std::string::npos;
+        format == LogFormat::kText && !text->empty() && text->find_first_of(" \"=") == std::string::npos && is_printable(*text);
     return plain ? *text : quote(*text);
   }
   if (const auto* integer = std::get_if<int64_t>(&value)) return fmt::format("{}", *integer);
@@ -91,7 +95,7 @@ void Logger::write(LogLevel level, std::string_view message, LogFields fields) c
   } else {
     line = fmt::format("{}{:%H:%M:%S}.{:03} {} {}", sink_->prefix.empty() ? "" : "[" + sink_->prefix + "] ",
                        fmt::localtime(std::chrono::system_clock::to_time_t(seconds)), (now - seconds).count(),
-                       kLevelShouts[index], message);
+                       kLevelShouts[index], printable_lines(message));
   }
   line += own_;
   for (const LogField& field : fields) append(line, field, sink_->format);

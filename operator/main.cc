@@ -11,6 +11,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/standard_streams.h"
 #include "operator/kube/config.h"
 #include "operator/shell/memory.h"
 #include "operator/shell/operator.h"
@@ -193,9 +194,10 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (const auto opened = oarlock::open_standard_streams(); !opened) return to_int(opened.error().code);
   oarlock::control::tune_allocator();
   try {
-    return run(argc, argv);
+    return oarlock::exit_code_after_flush("oarlock-operator", run(argc, argv));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: unexpected: %s; this is a bug in oarlock-operator\n", error.what());
     return to_int(ExitCode::kSoftware);

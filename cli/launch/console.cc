@@ -4,7 +4,11 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <system_error>
+
+#include "common/printable.h"
 
 namespace oarlock::launch {
 
@@ -20,7 +24,17 @@ Console::Console(std::string program)
       err_(STDERR_FILENO),
       shared_(same_file(STDOUT_FILENO, STDERR_FILENO)) {}
 
-void Console::say(std::string_view line) { err().push(fmt::format("{}: {}\n", program_, line)); }
+void Console::say(std::string_view line) { err().push(fmt::format("{}: {}\n", program_, printable_lines(line))); }
+
+Result<void> Console::written() const {
+  for (const OutputQueue* queue : {&out_, &err_}) {
+    if (queue->error() == 0 || queue->error() == EPIPE) continue;
+    return fail(ExitCode::kIoErr,
+                fmt::format("standard {} cannot be written: {}; what the ranks wrote is lost",
+                            queue == &out_ ? "output" : "error", std::generic_category().message(queue->error())));
+  }
+  return {};
+}
 
 std::optional<int> Console::flush(const SignalSource& signals, const Clock& clock, std::optional<SteadyTime> deadline) {
   while (!out_.empty() || !err_.empty()) {

@@ -9,6 +9,7 @@
 #include "cli/launch/output_queue.h"
 #include "cli/launch/signals.h"
 #include "common/clock.h"
+#include "common/error.h"
 
 namespace oarlock::launch {
 
@@ -20,6 +21,10 @@ class Console {
   OutputQueue& err() { return shared_ ? out_ : err_; }
 
   void say(std::string_view line);  // one line of the launcher itself, on stderr
+
+  // Fails with kIoErr if output was lost because a stream could not be written to: its device is full, say. The end of
+  // its reader is no failure.
+  Result<void> written() const;
 
   // Writes everything. Ends early when a signal arrives, which it returns, or the deadline passes: the reader may have
   // stopped reading.

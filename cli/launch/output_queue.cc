@@ -30,6 +30,7 @@ void OutputQueue::write_some() {
   if (put > 0) written_ += static_cast<size_t>(put);
   if (put < 0 && errno != EINTR && errno != EAGAIN) {
     closed_ = true;
+    error_ = errno;
     written_ = text_.size();
   }
   // Moving the rest to the front now and then keeps both the memory and the copying small.

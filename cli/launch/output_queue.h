@@ -19,7 +19,8 @@ class OutputQueue {
   int fd() const { return fd_; }
   bool empty() const { return written_ == text_.size(); }
   bool full() const { return text_.size() - written_ > kFull; }  // the producers should wait
-  bool closed() const { return closed_; }                        // the reader is gone; what is pushed is lost
+  bool closed() const { return closed_; }                        // a write failed; what is pushed is lost
+  int error() const { return error_; }                           // errno of the write that failed; 0: none has
   bool is_terminal() const { return terminal_; }
 
  private:
@@ -31,6 +32,7 @@ class OutputQueue {
   std::string text_;
   size_t written_ = 0;
   bool closed_ = false;
+  int error_ = 0;
 };
 
 // Whether two descriptors lead to the same file, so that only one queue keeps their lines apart.

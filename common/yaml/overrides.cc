@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "common/printable.h"
 #include "common/yaml/node_data.h"
 
 namespace oarlock::yaml {
@@ -46,6 +47,7 @@ std::optional<std::vector<Step>> steps_of(std::string_view path) {
   while (true) {
     const size_t dot = std::min(path.find('.'), path.size());
     if (!append_steps(path.substr(0, dot), steps)) return std::nullopt;
+    if (steps.size() > limits::kDepth) return std::nullopt;
     if (dot == path.size()) return steps;
     path.remove_prefix(dot + 1);
   }
@@ -67,7 +69,7 @@ std::string text_of(std::span<const Step> steps) {
 Result<Node> replaced(const Node& node, std::span<const Step> steps, size_t done, const Node& value) {
   if (done == steps.size()) return value;
   const Step& step = steps[done];
-  const std::string here = done == 0 ? "the configuration" : fmt::format("'{}'", text_of(steps.first(done)));
+  const std::string here = done == 0 ? "the configuration" : fmt::format("'{}'", shortened(text_of(steps.first(done))));
   const bool is_new = node.kind() == Node::Kind::kNull;
   Node::Data out;
   out.mark = is_new ? kCommandLine : node.mark();
@@ -88,7 +90,7 @@ Result<Node> replaced(const Node& node, std::span<const Step> steps, size_t done
     return inner.map([&](const Node&) { return make_node(std::move(out)); });
   }
   if (!is_new && node.kind() != Node::Kind::kMap) {
-    return fail(ExitCode::kUsage, fmt::format("{} is not a map, so there is no '{}' in it", here, step.key));
+    return fail(ExitCode::kUsage, fmt::format("{} is not a map, so there is no '{}' in it", here, shortened(step.key)));
   }
   out.kind = Node::Kind::kMap;
   auto entry = std::find_if(out.entries.begin(), out.entries.end(),
@@ -111,13 +113,13 @@ Result<Node> value_of(const std::string& text) {
 Result<Node> with_override(const Node& root, const std::string& word) {
   const size_t equals = word.find('=');
   if (equals == std::string::npos || equals == 0) {
-    return fail(ExitCode::kUsage, fmt::format("command line: '{}' is not key=value, such as optimizer.lr=0.1", word));
+    return fail(ExitCode::kUsage, fmt::format("command line: '{}' is not key=value, such as optimizer.lr=0.1", shortened(word)));
   }
   const std::string path = word.substr(0, equals);
   return value_of(word.substr(equals + 1))
       .and_then([&](const Node& value) { return root.with(path, value); })
       .map_error([&](const Error& error) {
-        return Error{ExitCode::kUsage, fmt::format("command line: {}: {}", path, error.message)};
+        return Error{ExitCode::kUsage, fmt::format("command line: {}: {}", shortened(path), error.message)};
       });
 }
 

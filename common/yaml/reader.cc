@@ -2,32 +2,19 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "common/files.h"
+#include "common/printable.h"
 #include "common/yaml/node_data.h"
 #include "common/yaml/suggest.h"
 
 namespace oarlock::yaml {
 
 namespace {
-
-constexpr int kDeepest = 200;
-constexpr char kCommandLine[] = "command line";
-
-std::string at(const std::string& name, Mark mark) {
-  if (mark.on_command_line) return kCommandLine;
-  return mark.line == 0 ? name : fmt::format("{}:{}:{}", name, mark.line, mark.column);
-}
-
-bool is_null_text(const std::string& text) {
-  return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
-}
 
 std::optional<bool> to_bool(const std::string& text) {
   if (text == "true" || text == "True" || text == "TRUE") return true;
@@ -54,61 +41,6 @@ std::optional<double> to_double(const std::string& text) {
   return value;
 }
 
-// What yaml-cpp read, as a tree of our own that is never changed.
-class Converter {
- public:
-  explicit Converter(bool on_command_line) : on_command_line_(on_command_line) {}
-
-  // Throws YAML::Exception.
-  Node convert(const YAML::Node& node, int depth = 0) const {
-    if (depth > kDeepest) throw YAML::ParserException(node.Mark(), fmt::format("deeper than {} levels", kDeepest));
-    Node::Data out;
-    out.mark = mark_of(node.Mark());
-    out.tag = node.Tag();
-    if (node.IsScalar()) {
-      out.text = node.Scalar();
-      out.kind = out.tag != kQuoted && is_null_text(out.text) ? Node::Kind::kNull : Node::Kind::kScalar;
-    } else if (node.IsSequence()) {
-      out.kind = Node::Kind::kSequence;
-      for (const auto& item : node) out.items.push_back(convert(item, depth + 1));
-    } else if (node.IsMap()) {
-      out.kind = Node::Kind::kMap;
-      for (const auto& pair : node) {
-        out.entries.push_back({pair.first.IsScalar() ? pair.first.Scalar() : "", mark_of(pair.first.Mark()),
-                               convert(pair.second, depth + 1)});
-      }
-    }
-    return make_node(std::move(out));
-  }
-
-  Mark mark_of(const YAML::Mark& mark) const {
-    if (on_command_line_) return {.on_command_line = true};
-    return mark.is_null() ? Mark{} : Mark{mark.line + 1, mark.column + 1};
-  }
-
-  static constexpr char kQuoted[] = "!";  // yaml-cpp's tag for a quoted or block scalar
-
- private:
-  bool on_command_line_;
-};
-
-// The first key that a map of the document has twice; yaml-cpp keeps both and find() sees the first only.
-std::optional<Node::Entry> duplicate_key(const Node& node) {
-  if (node.kind() == Node::Kind::kSequence) {
-    for (const Node& item : node.items()) {
-      if (auto found = duplicate_key(item)) return found;
-    }
-  }
-  if (node.kind() != Node::Kind::kMap) return std::nullopt;
-  std::vector<std::string> seen;
-  for (const Node::Entry& entry : node.entries()) {
-    if (std::find(seen.begin(), seen.end(), entry.key) != seen.end()) return entry;
-    seen.push_back(entry.key);
-    if (auto found = duplicate_key(entry.value)) return found;
-  }
-  return std::nullopt;
-}
-
 std::string describe(const Node& node) {
   switch (node.kind()) {
     case Node::Kind::kNull:
@@ -120,17 +52,22 @@ std::string describe(const Node& node) {
     case Node::Kind::kScalar:
       break;
   }
-  return node.is_quoted() ? fmt::format("the string \"{}\"", node.text()) : fmt::format("'{}'", node.text());
+  const std::string text = shortened(node.text());
+  return node.is_quoted() ? fmt::format("the string \"{}\"", text) : fmt::format("'{}'", text);
 }
 
 }  // namespace
+
+bool is_null_text(const std::string& text) {
+  return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
+}
 
 Node::Node(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
 
 Node::Kind Node::kind() const { return data_->kind; }
 Mark Node::mark() const { return data_->mark; }
 std::string Node::text() const { return data_->text; }
-bool Node::is_quoted() const { return data_->tag == Converter::kQuoted; }
+bool Node::is_quoted() const { return data_->tag == Tag::kQuoted; }
 std::vector<Node::Entry> Node::entries() const { return data_->entries; }
 std::vector<Node> Node::items() const { return data_->items; }
 
@@ -159,57 +96,13 @@ nlohmann::json Node::to_json() const {
       break;
   }
   const std::string value = text();
-  const std::string& tag = data_->tag;
-  if (is_quoted() || tag == "tag:yaml.org,2002:str") return value;
+  const Tag tag = data_->tag;
+  if (is_quoted() || tag == Tag::kString) return value;
   if (const auto flag = to_bool(value)) return *flag;
-  if (const auto integer = to_number<int64_t>(value); integer && tag != "tag:yaml.org,2002:float") return *integer;
+  if (const auto integer = to_number<int64_t>(value); integer && tag != Tag::kFloat) return *integer;
   if (const auto number = to_double(value); number && std::isfinite(*number)) return *number;
   return value;
 }
-
-namespace {
-
-Result<std::vector<Node>> parse(const std::string& text, const std::string& name, const Converter& converter) {
-  const auto prefix = [&](Mark mark) { return mark.on_command_line ? "" : at(name, mark) + ": "; };
-  std::vector<Node> out;
-  try {
-    for (const YAML::Node& document : YAML::LoadAll(text)) {
-      Node node = converter.convert(document);
-      if (node.kind() != Node::Kind::kNull) out.push_back(std::move(node));
-    }
-  } catch (const YAML::Exception& error) {
-    return fail(ExitCode::kConfig,
-                fmt::format("{}this is not YAML: {}", prefix(converter.mark_of(error.mark)), error.msg));
-  }
-  for (const Node& node : out) {
-    if (const auto twice = duplicate_key(node)) {
-      return fail(ExitCode::kConfig,
-                  fmt::format("{}the key '{}' is here twice; remove one", prefix(twice->key_mark), twice->key));
-    }
-  }
-  return out;
-}
-
-}  // namespace
-
-Result<std::vector<Node>> parse_all(const std::string& text, const std::string& name) {
-  return parse(text, name, Converter(/*on_command_line=*/false));
-}
-
-Result<std::vector<Node>> parse_command_line(const std::string& text) {
-  return parse(text, "", Converter(/*on_command_line=*/true));
-}
-
-Result<std::vector<Node>> load_all(const std::string& path) {
-  return read_file(path).and_then([&](const std::string& text) { return parse_all(text, path); });
-}
-
-void Problems::add(Mark mark, std::string_view path, std::string_view message) {
-  lines_.push_back(path.empty() ? fmt::format("{}: {}", at(file_, mark), message)
-                                : fmt::format("{}: {}: {}", at(file_, mark), path, message));
-}
-
-Error Problems::to_error() const { return {ExitCode::kConfig, fmt::format("{}", fmt::join(lines_, "\n"))}; }
 
 MapReader::MapReader(const Node& node, std::string path, Problems& problems)
     : node_(node), path_(std::move(path)), problems_(problems) {
@@ -354,7 +247,7 @@ std::optional<size_t> MapReader::read_choice(std::string_view key, const std::ve
   const auto found = std::find(choices.begin(), choices.end(), text);
   if (found != choices.end()) return static_cast<size_t>(found - choices.begin());
   const std::string near = suggest(text, {choices.begin(), choices.end()});
-  problem(key, fmt::format("'{}' is not one of {}{}", text, fmt::join(choices, ", "),
+  problem(key, fmt::format("'{}' is not one of {}{}", shortened(text), fmt::join(choices, ", "),
                            near.empty() ? "" : fmt::format("; did you mean '{}'?", near)));
   return std::nullopt;
 }
@@ -371,6 +264,10 @@ bool MapReader::map(std::string_view key, const std::function<void(MapReader&)>&
 void MapReader::finish() {
   for (const Node::Entry& entry : node_.entries()) {
     if (std::find(known_.begin(), known_.end(), entry.key) != known_.end()) continue;
+    if (problems_.is_full()) {
+      problems_.add(entry.key_mark, "", "");  // only counted
+      continue;
+    }
     const std::string near = suggest(entry.key, known_);
     problems_.add(entry.key_mark, path_of(entry.key),
                   near.empty() ? fmt::format("unknown key; known here are {}", fmt::join(known_, ", "))

@@ -42,7 +42,7 @@ class Node {
   Mark mark() const;
   std::string text() const;            // of a scalar, as written without quotes
   bool is_quoted() const;              // a scalar in quotes is a string whatever it holds
-  std::vector<Entry> entries() const;  // of a map, in the file's order; keys that are not scalars have empty text
+  std::vector<Entry> entries() const;  // of a map, in the file's order
   std::vector<Node> items() const;     // of a sequence
   std::optional<Node> find(std::string_view key) const;
 
@@ -67,8 +67,20 @@ struct Node::Entry {
   Node value;
 };
 
-// All documents of a text; `name` is the file's name in messages. Empty documents are left out. Duplicate keys of a map
-// are an error. Fails with kConfig.
+// Limits of one input, so that no file can exhaust memory or the stack. The largest accepted input is read within
+// seconds.
+namespace limits {
+inline constexpr size_t kFileBytes = size_t{2} << 20;
+inline constexpr size_t kDocuments = 1000;
+inline constexpr size_t kNodes = 200'000;                // with aliases expanded
+inline constexpr size_t kExpandedBytes = size_t{8} << 20;  // of scalars and keys, with aliases expanded
+inline constexpr size_t kDepth = 200;                    // of lists and maps, with aliases expanded
+inline constexpr size_t kTagBytes = 1024;
+}  // namespace limits
+
+// All documents of a text; `name` is the file's name in messages. Empty documents are left out. An alias and its anchor
+// share one node. Fails with kConfig: no YAML, a key that is there twice in a map or is not a string, control
+// characters outside of escape sequences, or more than the limits.
 Result<std::vector<Node>> parse_all(const std::string& text, const std::string& name);
 // The same from a file; fails also as read_file does.
 Result<std::vector<Node>> load_all(const std::string& path);
@@ -80,19 +92,27 @@ Result<Node> with_overrides(const Node& root, const std::vector<std::string>& wo
 // A map without entries, to begin with where there is no file.
 Node empty_map();
 
+// The problems of one file. The first kMostShown are kept, the others are counted.
 class Problems {
  public:
+  static constexpr size_t kMostShown = 20;
+
   explicit Problems(std::string file) : file_(std::move(file)) {}
 
+  // Control characters in `path` and `message` are escaped, and both are cut where they are very long.
   void add(Mark mark, std::string_view path, std::string_view message);
-  bool empty() const { return lines_.empty(); }
-  size_t size() const { return lines_.size(); }
-  // kConfig; one line per problem: "file:line:col: path: message", or "command line: path: message".
+  bool empty() const { return count_ == 0; }
+  size_t size() const { return count_; }
+  // Whether further problems are only counted: their place and message need not be computed.
+  bool is_full() const { return count_ >= kMostShown; }
+  // kConfig; one line per problem: "file:line:col: path: message", or "command line: path: message". If there are more
+  // than kMostShown, the last line is "file: and N more problems".
   Error to_error() const;
 
  private:
   std::string file_;
   std::vector<std::string> lines_;
+  size_t count_ = 0;
 };
 
 class MapReader {

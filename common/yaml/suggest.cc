@@ -6,6 +6,8 @@
 namespace oarlock {
 namespace {
 
+constexpr size_t kLongestName = 200;  // what is longer is not a typing error, and would take long to compare
+
 std::string normalized(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -33,6 +35,7 @@ int edit_distance(std::string_view a_text, std::string_view b_text) {
 }
 
 std::string suggest(std::string_view typed, const std::vector<std::string>& candidates) {
+  if (typed.size() > kLongestName) return "";
   std::string best;
   int best_distance = static_cast<int>(std::max<size_t>(typed.size() / 3, 1)) + 1;
   for (const std::string& candidate : candidates) {

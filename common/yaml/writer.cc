@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "common/printable.h"
+
 namespace oarlock::yaml {
 namespace {
 
@@ -34,7 +36,9 @@ std::string scalar(const Json& value) {
     const auto number = value.template get<double>();
     return std::isnan(number) ? ".nan" : number > 0 ? ".inf" : "-.inf";
   }
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);  // JSON's scalars are YAML's; so are {} and []
+  // JSON's scalars are YAML's; so are {} and []. What a terminal could take for a command is escaped.
+  const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return is_printable(text) ? text : value.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
 template <typename Json>

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/device_failed.h"
+#include "common/standard_streams.h"
 
 namespace oarlock {
 namespace {
@@ -45,7 +46,7 @@ std::string text_of(const std::exception_ptr& exception) {
           ? explain(current)
           : LastWord{ExitCode::kSoftware, {place.rank, 0, -1, reason_of(ExitCode::kSoftware), text_of(current)}};
   const std::string prefix = place.line_prefix.empty() ? "" : fmt::format("[{}] ", place.line_prefix);
-  fmt::print(stderr, "{}ERROR {}\n", prefix, last.message.message);
+  print_error(fmt::format("{}ERROR {}\n", prefix, last.message.message));
   if (place.path) (void)write_termination_message(*place.path, last.message);
   std::fflush(nullptr);
   std::_Exit(to_int(last.code));

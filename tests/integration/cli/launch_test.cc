@@ -63,6 +63,26 @@ TEST(Launch, TakesTorchrunsSpellings) {
   EXPECT_THAT(lines(program.out()), UnorderedElementsAre("2 of 4 at 10.0.0.1:4711", "3 of 4 at 10.0.0.1:4711"));
 }
 
+TEST(Launch, ClosedStreamsAreNoReasonToHang) {
+  for (const std::string nproc : {"1", "2"}) {
+    for (const std::string closed : {"<&-", ">&-", "2>&-", "<&- >&- 2>&-"}) {
+      Program program({"/bin/sh", "-c", "exec " + oarlock() + " launch --nproc " + nproc + " -- /bin/echo x " + closed});
+      EXPECT_EQ(program.wait(), 0) << nproc << closed;
+    }
+  }
+}
+
+TEST(Launch, OutputThatAFullDeviceLosesIsAnIoError) {
+  Program out({"/bin/sh", "-c", "exec " + oarlock() + " launch --nproc 2 -- /bin/echo x >/dev/full"});
+  EXPECT_EQ(out.wait(), 74);
+  EXPECT_THAT(out.err(), HasSubstr("standard output cannot be written: No space left on device"));
+  Program err({"/bin/sh", "-c", "exec " + oarlock() + " launch --nproc 2 -- /bin/sh -c 'echo x >&2' 2>/dev/full"});
+  EXPECT_EQ(err.wait(), 74);
+  Program failed({"/bin/sh", "-c", "exec " + oarlock() + " launch --nproc 2 -- /bin/sh -c 'echo x; exit 65' >/dev/full"});
+  EXPECT_EQ(failed.wait(), 65);
+  EXPECT_THAT(failed.err(), HasSubstr("No space left on device"));
+}
+
 TEST(Launch, StubbornRankIsKilledAfterTheGrace) {
   Program program(launch({"--nproc", "2", "--grace", "0.3"},
                          kWaitFor + "if [ $RANK = 1 ]; then trap '' TERM; echo $$ > pid; while :; do read -t 1 < "

@@ -1,0 +1,105 @@
+#include "common/printable.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace oarlock {
+namespace {
+
+bool is_control(char32_t code) {
+  const bool c0_or_c1 = code < 0x20 || (code >= 0x7F && code < 0xA0);
+  const bool separator = code == 0x2028 || code == 0x2029;
+  const bool bidirectional = code == 0x200E || code == 0x200F || (code >= 0x202A && code <= 0x202E) ||
+                             (code >= 0x2066 && code <= 0x2069);
+  return c0_or_c1 || separator || bidirectional;
+}
+
+void append_escape(char32_t code, std::string& out) {
+  switch (code) {
+    case '\n':
+      out += "\\n";
+      return;
+    case '\t':
+      out += "\\t";
+      return;
+    case '\r':
+      out += "\\r";
+      return;
+    default:
+      out += code < 0x80 ? fmt::format("\\x{:02x}", static_cast<unsigned>(code))
+                         : fmt::format("\\u{:04x}", static_cast<unsigned>(code));
+  }
+}
+
+// Appends the first character of `text`, escaped if necessary, and removes it from `text`.
+void take_character(std::string_view& text, std::string& out) {
+  const Utf8Character character = first_utf8_character(text);
+  if (character.length == 0) {
+    out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
+  } else if (is_control(character.code)) {
+    append_escape(character.code, out);
+  } else {
+    out += text.substr(0, character.length);
+  }
+  text.remove_prefix(std::max<size_t>(character.length, 1));
+}
+
+}  // namespace
+
+Utf8Character first_utf8_character(std::string_view text) {
+  if (text.empty()) return {};
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80) return {1, byte(0)};
+  const size_t length = byte(0) >= 0xC2 && byte(0) <= 0xDF   ? 2
+                        : byte(0) >= 0xE0 && byte(0) <= 0xEF ? 3
+                        : byte(0) >= 0xF0 && byte(0) <= 0xF4 ? 4
+                                                             : 0;
+  if (length == 0 || text.size() < length) return {};
+  char32_t code = byte(0) & (0x7Fu >> length);
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return {};
+    code = (code << 6) | (byte(i) & 0x3Fu);
+  }
+  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
+  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
+  if (overlong || surrogate || code > 0x10FFFF) return {};
+  return {length, code};
+}
+
+bool is_printable(std::string_view text) {
+  while (!text.empty()) {
+    const Utf8Character character = first_utf8_character(text);
+    if (character.length == 0 || is_control(character.code)) return false;
+    text.remove_prefix(character.length);
+  }
+  return true;
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) take_character(text, out);
+  return out;
+}
+
+std::string printable_lines(std::string_view text) {
+  std::string out;
+  while (true) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    out += printable(text.substr(0, end));
+    if (end == text.size()) return out;
+    out += '\n';
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string shortened(std::string_view text, size_t most) {
+  std::string out;
+  for (size_t taken = 0; !text.empty(); ++taken) {
+    if (taken == most) return out + "...";
+    take_character(text, out);
+  }
+  return out;
+}
+
+}  // namespace oarlock
