@@ -3,7 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <map>
+#include <optional>
+#include <utility>
+
 #include "common/contract.h"
+#include "common/printable.h"
 #include "common/yaml/reader.h"
 #include "common/yaml/suggest.h"
 #include "operator/api/validate.h"
@@ -20,10 +25,40 @@ bool is_of_another_kind(const yaml::Node& document) {
   return !our_group && suggest(kind->text(), {kKind}).empty();
 }
 
-std::vector<std::string> names_of(const std::vector<api::TrainingJob>& jobs) {
+// Why a document cannot be a Kubernetes object at all, in one sentence: its single fields are then not worth a problem
+// each.
+std::optional<std::string> why_no_object(const yaml::Node& document) {
+  if (document.kind() != yaml::Node::Kind::kMap)
+    return fmt::format("this is not a map; a {} begins with apiVersion: {}", kKind, kApiVersion);
+  if (document.find("kind") || document.find("apiVersion")) return std::nullopt;
+  if (document.find("task")) {
+    return fmt::format("this is a configuration of oarlock-trainer, not a {}; put it under spec.trainer of one, or use "
+                       "oarlock-trainer --config FILE",
+                       kKind);
+  }
+  return fmt::format("this is not a Kubernetes object: it has neither apiVersion nor kind; a {} begins with "
+                     "apiVersion: {}",
+                     kKind, kApiVersion);
+}
+
+// The names of the jobs for a message, the first few if there are many.
+std::string names_of(const std::vector<api::TrainingJob>& jobs) {
+  constexpr size_t kMost = 20;
   std::vector<std::string> names;
-  for (const api::TrainingJob& job : jobs) names.push_back(job.metadata.name);
-  return names;
+  for (const api::TrainingJob& job : jobs) {
+    if (names.size() == kMost) {
+      names.emplace_back("...");
+      break;
+    }
+    names.push_back(job.metadata.name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+yaml::Mark mark_of_name(const yaml::Node& document) {
+  const std::optional<yaml::Node> metadata = document.find("metadata");
+  const std::optional<yaml::Node> name = metadata ? metadata->find("name") : std::nullopt;
+  return name.value_or(document).mark();
 }
 
 }  // namespace
@@ -32,19 +67,29 @@ Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path) {
   const Result<std::vector<yaml::Node>> documents = yaml::load_all(path);
   if (!documents) return tl::make_unexpected(documents.error());
   std::vector<api::TrainingJob> jobs;
-  std::vector<std::string> problems;
+  yaml::Problems problems(path);
+  std::map<std::pair<std::string, std::string>, yaml::Mark> seen;  // by namespace and name
   for (const yaml::Node& document : *documents) {
     if (is_of_another_kind(document)) continue;
-    Result<api::TrainingJob> job = api::training_job_from_yaml(document, path);
-    if (job) {
-      jobs.push_back(std::move(*job));
-    } else {
-      problems.push_back(job.error().message);
+    if (const auto why = why_no_object(document)) {
+      problems.add(document.mark(), "", *why);
+      continue;
     }
+    api::TrainingJob job = api::training_job_from_yaml(document, problems);
+    const yaml::Mark mark = mark_of_name(document);
+    const auto [first, is_new] = seen.try_emplace({job.metadata.name_space, job.metadata.name}, mark);
+    if (!is_new && !job.metadata.name.empty()) {
+      problems.add(mark, "metadata.name",
+                   fmt::format("a {} '{}' is already at line {}; give it another name or namespace", kKind,
+                               shortened(job.metadata.name), first->second.line));
+    }
+    jobs.push_back(std::move(job));
   }
-  if (!problems.empty()) return fail(ExitCode::kConfig, fmt::format("{}", fmt::join(problems, "\n")));
-  if (jobs.empty())
-    return fail(ExitCode::kConfig, fmt::format("{}: there is no {} ({}) in this file", path, kKind, kApiVersion));
+  if (!problems.empty()) return tl::make_unexpected(problems.to_error());
+  if (jobs.empty()) {
+    return fail(ExitCode::kConfig,
+                fmt::format("{}: there is no {} ({}) in this file", printable(path), kKind, kApiVersion));
+  }
   return jobs;
 }
 
@@ -53,13 +98,13 @@ Result<api::TrainingJob> choose_job(std::vector<api::TrainingJob> jobs, const st
   if (name.empty()) {
     if (jobs.size() == 1) return std::move(jobs.front());
     return fail(ExitCode::kUsage, fmt::format("{} holds {} TrainingJobs; choose one with --name: {}", path, jobs.size(),
-                                              fmt::join(names_of(jobs), ", ")));
+                                              names_of(jobs)));
   }
   for (api::TrainingJob& job : jobs) {
     if (job.metadata.name == name) return std::move(job);
   }
   return fail(ExitCode::kUsage,
-              fmt::format("{} holds no TrainingJob '{}'; it holds: {}", path, name, fmt::join(names_of(jobs), ", ")));
+              fmt::format("{} holds no TrainingJob '{}'; it holds: {}", path, name, names_of(jobs)));
 }
 
 }  // namespace oarlock::cli

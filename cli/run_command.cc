@@ -4,6 +4,7 @@
 
 #include <CLI/Config.hpp>
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,7 @@
 #include "cli/run/programs.h"
 #include "cli/run/restart.h"
 #include "cli/run/run_folder.h"
+#include "cli/trainer_check.h"
 #include "cli/usage.h"
 #include "common/contract.h"
 #include "common/files.h"
@@ -118,6 +120,13 @@ class LocalRun {
     for (int restarts = 0;; ++restarts) {
       const Result<Ended> ended = run_attempt();
       if (!ended) return tl::make_unexpected(ended.error());
+      if (const Result<void> written = console_.written(); !written) {  // a restart would lose its output, too
+        console_.say(written.error().message);
+        Ended lost = *ended;
+        if (lost.verdict.exit_code == 0 || lost.verdict.exit_code == kExitOfBrokenPipe)
+          lost.verdict.exit_code = to_int(written.error().code);
+        return finish("Failed", lost, restarts, begin);
+      }
       if (ended->verdict.exit_code == 0) return finish("Complete", *ended, restarts, begin);
       if (ended->verdict.interrupted_by != 0) return finish("Interrupted", *ended, restarts, begin);
       const control::Failure failure =
@@ -256,6 +265,7 @@ class LocalRun {
   }
 
   static constexpr int kMostUrls = 8;
+  static constexpr int kExitOfBrokenPipe = 128 + SIGPIPE;
 
   api::TrainingJob job_;
   const RunFlags& flags_;
@@ -284,6 +294,28 @@ Result<api::TrainingJob> with_flags(api::TrainingJob job, const RunFlags& flags)
                                             problems.front().message));
 }
 
+// Everything that can be found wrong before the first rank starts: the program exists, and oarlock-trainer accepts
+// spec.trainer with the settings. 0: nothing is; else the exit code, with the reason on standard error.
+Result<int> check_before_run(const api::TrainingJob& job, size_t jobs_in_file, const RunFlags& flags,
+                             const launch::SignalSource& signals, const Clock& clock, Console& console) {
+  const Environment environment = launch::environment_of(environ);
+  const auto variable = environment.find("PATH");
+  const std::string path = variable == environment.end() ? "" : variable->second;
+  run::Place place;
+  place.metrics_ports.assign(static_cast<size_t>(job.spec.nodes), 0);
+  place.base = environment;
+  const Result<void> there =
+      run::find_program(run::local_processes(job, place).front().argv, run::own_folder(), path)
+          .and_then([&](const auto& argv) { return launch::find_executable(argv.front(), path); });
+  if (!there) return tl::make_unexpected(there.error());
+  if (!TrainerCheck::applies_to(job)) return 0;
+  TrainerCheck trainer(signals, clock, console);
+  if (!trainer.program()) return tl::make_unexpected(trainer.program().error());
+  const Result<Verdict> verdict =
+      trainer.run(flags.file, job, jobs_in_file == 1, flags.settings, launch::Stdio::kErrors);
+  return verdict.map([](const Verdict& ended) { return ended.exit_code; });
+}
+
 Result<int> run_job(const RunFlags& flags) {
   Result<std::vector<api::TrainingJob>> jobs = load_jobs(flags.file);
   if (!jobs) return tl::make_unexpected(jobs.error());
@@ -293,14 +325,17 @@ Result<int> run_job(const RunFlags& flags) {
   Result<api::TrainingJob> job = with_flags(std::move(*chosen), flags);
   if (!job) return tl::make_unexpected(job.error());
 
+  const Result<launch::SignalSource> signals = launch::SignalSource::take();
+  if (!signals) return tl::make_unexpected(signals.error());
   const RealClock clock;
+  Console console("oarlock run");
+  // Before --fresh moves the folder of an earlier run.
+  const Result<int> refused = check_before_run(*job, jobs_in_file, flags, *signals, clock, console);
+  if (!refused || *refused != 0) return refused;
   Result<run::RunFolder> folder = run::RunFolder::open(flags.workdir, job->metadata.name, flags.fresh, clock);
   if (!folder) return tl::make_unexpected(folder.error());
   const Result<std::string> config = config_file(*job, jobs_in_file, flags.file, folder->path());
   if (!config) return tl::make_unexpected(config.error());
-  const Result<launch::SignalSource> signals = launch::SignalSource::take();
-  if (!signals) return tl::make_unexpected(signals.error());
-  Console console("oarlock run");
   if (folder->moved_to()) console.say(fmt::format("the earlier run is now in {}", folder->moved_to()->string()));
   Result<int> exit_code = LocalRun(std::move(*job), flags, std::move(*folder), *config, *signals, clock, console).run();
   if (!exit_code) console.flush(*signals, clock, std::nullopt);

@@ -1,26 +1,25 @@
 // oarlock validate: everything that is wrong with TrainingJobs in files, without a cluster.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/Config.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/job_file.h"
-#include "cli/launch/console.h"
-#include "cli/launch/group.h"
-#include "cli/run/local_job.h"
-#include "cli/run/programs.h"
+#include "cli/trainer_check.h"
 #include "cli/usage.h"
+#include "common/printable.h"
+#include "common/standard_streams.h"
 
 namespace oarlock::cli {
 namespace {
 
 constexpr char kDescription[] =
     "Check TrainingJobs by the rules of the API server, and spec.trainer by oarlock-trainer where that is\n"
-    "beside this program or in PATH. Every problem is one line: file:line:column: path: what is wrong.";
+    "beside this program or in PATH. A problem is one line: file:line:column: path: what is wrong; of a file, the\n"
+    "first 20 are shown.";
 
 constexpr char kFooter[] = R"(
 exit codes: 0: all are valid; 66: a file cannot be read; 78: there are problems.
@@ -34,67 +33,53 @@ struct ValidateFlags {
   std::vector<std::string> files;
 };
 
-// Only the trainer knows its tasks and their options. It judges the file as a whole, so that its lines are the user's.
-class TrainerCheck {
- public:
-  TrainerCheck(const launch::SignalSource& signals, const Clock& clock)
-      : signals_(signals), clock_(clock), console_("oarlock validate") {
-    const auto it = environment_.find("PATH");
-    program_ = run::find_program({"oarlock-trainer"}, run::own_folder(), it == environment_.end() ? "" : it->second);
-  }
-
-  // 0: the configuration is valid, or is not the trainer's to judge.
-  Result<int> check(const std::string& file, const std::vector<api::TrainingJob>& jobs) {
-    if (jobs.size() != 1) {
-      note(file, "spec.trainer is checked in files with one TrainingJob only");
-      return 0;
-    }
-    if (jobs.front().spec.trainer.empty() || !run::runs_default_command(jobs.front())) return 0;
-    if (!program_) {
-      note(file, "spec.trainer is not checked: " + program_.error().message);
-      return 0;
-    }
-    launch::Command command{*program_, environment_};
-    command.argv.insert(command.argv.end(), {"--check", "--config", file});
-    const Result<launch::Verdict> verdict =
-        launch::run_group({{std::move(command), "oarlock-trainer", ""}},
-                          {std::chrono::seconds(5), launch::Stdio::kOutput}, signals_, clock_, console_);
-    if (!verdict) return tl::make_unexpected(verdict.error());
-    return verdict->exit_code;
-  }
-
- private:
-  static void note(const std::string& file, const std::string& text) {
-    fmt::print(stderr, "{}: note: {}\n", file, text);
-  }
-
-  const launch::SignalSource& signals_;
-  const Clock& clock_;
-  launch::Console console_;
-  launch::Environment environment_ = launch::environment_of(environ);
-  Result<std::vector<std::string>> program_;
+struct LoadedFile {
+  std::string path;
+  Result<std::vector<api::TrainingJob>> jobs;
 };
 
+void note(const std::string& file, const std::string& text) {
+  print_error(fmt::format("{}: note: {}\n", printable(file), text));
+}
+
+// The exit code of what oarlock-trainer finds in one job; 0 where the configuration is not its to read.
+Result<launch::Verdict> check_trainer(TrainerCheck& trainer, const std::string& file, const api::TrainingJob& job,
+                                      bool is_only_job) {
+  if (!TrainerCheck::applies_to(job)) return launch::Verdict{};
+  if (!trainer.program()) {
+    note(file, "spec.trainer is not checked: " + trainer.program().error().message);
+    return launch::Verdict{};
+  }
+  return trainer.run(file, job, is_only_job, {}, launch::Stdio::kOutput);
+}
+
 Result<int> validate(const ValidateFlags& flags) {
+  // Before the signals are taken, so that they end the program while it reads.
+  std::vector<LoadedFile> files;
+  for (const std::string& file : flags.files) files.push_back({file, load_jobs(file)});
   const Result<launch::SignalSource> signals = launch::SignalSource::take();
   if (!signals) return tl::make_unexpected(signals.error());
   const RealClock clock;
-  TrainerCheck trainer(*signals, clock);
+  launch::Console console("oarlock validate");
+  TrainerCheck trainer(*signals, clock, console);
   int exit_code = 0;
-  for (const std::string& file : flags.files) {
-    const Result<std::vector<api::TrainingJob>> jobs = load_jobs(file);
+  for (const auto& [file, jobs] : files) {
     if (!jobs) {
-      fmt::print(stderr, "{}\n", jobs.error().message);
+      print_error(jobs.error().message + "\n");
       exit_code = std::max(exit_code, to_int(jobs.error().code));
       continue;
     }
-    const Result<int> checked = trainer.check(file, *jobs);
-    if (!checked) return checked;
-    exit_code = std::max(exit_code, *checked);
-    if (*checked != 0) continue;
     for (const api::TrainingJob& job : *jobs) {
-      fmt::print("{}: TrainingJob {} is valid: {} x {} ranks\n", file, job.metadata.name, job.spec.nodes,
-                 job.spec.processes_per_node);
+      const Result<launch::Verdict> checked = check_trainer(trainer, file, job, jobs->size() == 1);
+      if (!checked) return tl::make_unexpected(checked.error());
+      exit_code = std::max(exit_code, checked->exit_code);
+      if (checked->interrupted_by != 0) return exit_code;
+      if (checked->exit_code != 0) continue;
+      // Before the next child writes to the same file.
+      std::puts(fmt::format("{}: TrainingJob {} is valid: {} x {} ranks", printable(file), job.metadata.name,
+                            job.spec.nodes, job.spec.processes_per_node)
+                    .c_str());
+      std::fflush(stdout);
     }
   }
   return exit_code;

@@ -8,9 +8,12 @@
 
 #include <cerrno>
 #include <csignal>
+#include <sstream>
 
 namespace oarlock::launch {
 namespace {
+
+constexpr char kDefaultPath[] = "/bin:/usr/bin";  // of execvp(3)
 
 struct Pipe {
   FileDescriptor reader;
@@ -46,8 +49,9 @@ void become(char* const* argv, char* const* environment, const cpu_set_t* cores,
   if (stdio == Stdio::kForeground) {
     if (::isatty(STDIN_FILENO) == 1 && ::tcgetpgrp(STDIN_FILENO) == ::getpgid(parent)) make_foreground(::getpid());
   } else {
-    const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null >= 0) ::dup2(null, STDIN_FILENO);
+    if (null >= 0 && stdio == Stdio::kErrors) ::dup2(null, STDOUT_FILENO);
   }
   if (stdio == Stdio::kPipes) {
     ::dup2(out, STDOUT_FILENO);
@@ -126,6 +130,21 @@ Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& sig
     return exec_error(error, command.argv[0]);
   }
   return Child{pid, std::move(out.reader), std::move(err.reader)};
+}
+
+Result<void> find_executable(const std::string& program, const std::string& path) {
+  if (program.find('/') != std::string::npos) {
+    if (::access(program.c_str(), X_OK) == 0) return {};
+    return exec_error(errno, program);
+  }
+  int error = ENOENT;
+  std::istringstream folders(path.empty() ? kDefaultPath : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string candidate = (folder.empty() ? "." : folder) + "/" + program;
+    if (::access(candidate.c_str(), X_OK) == 0) return {};
+    if (errno == EACCES) error = EACCES;
+  }
+  return exec_error(error, program);
 }
 
 std::vector<int> usable_cores() {

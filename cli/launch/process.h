@@ -22,6 +22,7 @@ struct Command {
 enum class Stdio {
   kForeground,  // this process's own, and the foreground of the terminal where there is one
   kOutput,      // stdin is /dev/null, stdout and stderr are this process's own
+  kErrors,      // stdin and stdout are /dev/null, stderr is this process's own
   kPipes,       // stdin is /dev/null, stdout and stderr are pipes
 };
 
@@ -34,6 +35,9 @@ struct Child {
 // The child gets SIGKILL when this process dies. A program that is not there is kNoInput, one that may not be executed
 // kNoPermission, one that is none kDataErr.
 Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& signals);
+
+// Fails as spawn() does for a program that is not there or may not be executed, without starting it.
+Result<void> find_executable(const std::string& program, const std::string& path);
 
 // The cores that this process may use.
 std::vector<int> usable_cores();

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "common/printable.h"
 #include "operator/api/fields.h"
 #include "operator/api/rules.h"
 
@@ -178,6 +179,7 @@ void check_rule(const FailureRule& rule, const std::string& path, Found& found) 
     const std::vector<int64_t>& values = rule.on_exit_codes->values;
     if (values.empty()) found.push_back({at, "needs at least one exit code"});
     at_most(at, values.size(), rules::kMaxExitCode, found);
+    if (values.size() > rules::kMaxExitCode) return;  // counting below takes quadratic time
     for (const int64_t value : values) {
       if (value < 1 || value > rules::kMaxExitCode) {
         found.push_back({at, fmt::format("{} is not the exit code of a failure: 1 to {}", value, rules::kMaxExitCode)});
@@ -331,9 +333,9 @@ std::vector<FieldProblem> check(const TrainingJob& job) {
   return found;
 }
 
-Result<TrainingJob> training_job_from_yaml(const yaml::Node& node, const std::string& file) {
+TrainingJob training_job_from_yaml(const yaml::Node& node, yaml::Problems& problems) {
   TrainingJob job;
-  yaml::Problems problems(file);
+  const size_t problems_before = problems.size();
   yaml::MapReader root(node, "", problems);
   std::string api_version;
   std::string kind;
@@ -342,9 +344,9 @@ Result<TrainingJob> training_job_from_yaml(const yaml::Node& node, const std::st
   root.require("metadata");
   root.require("spec");
   if (root.read("apiVersion", api_version) && api_version != kApiVersion) {
-    root.problem("apiVersion", fmt::format("'{}' is not {}", api_version, kApiVersion));
+    root.problem("apiVersion", fmt::format("'{}' is not {}", shortened(api_version), kApiVersion));
   }
-  if (root.read("kind", kind) && kind != kKind) root.problem("kind", fmt::format("'{}' is not {}", kind, kKind));
+  if (root.read("kind", kind) && kind != kKind) root.problem("kind", fmt::format("'{}' is not {}", shortened(kind), kKind));
   root.map("metadata", [&](yaml::MapReader& metadata) { read_metadata(metadata, job.metadata); });
   root.map("spec", [&](yaml::MapReader& spec) {
     YamlReader reader(spec);
@@ -352,10 +354,17 @@ Result<TrainingJob> training_job_from_yaml(const yaml::Node& node, const std::st
   });
   root.take("status");  // the operator's; kubectl get -o yaml prints it
   root.finish();
-  if (problems.empty()) {
-    for (const FieldProblem& problem : check(job))
-      problems.add(mark_at(node, problem.path), problem.path, problem.message);
+  if (problems.size() > problems_before) return job;
+  for (const FieldProblem& problem : check(job)) {
+    const yaml::Mark mark = problems.is_full() ? yaml::Mark{} : mark_at(node, problem.path);
+    problems.add(mark, problem.path, problem.message);
   }
+  return job;
+}
+
+Result<TrainingJob> training_job_from_yaml(const yaml::Node& node, const std::string& file) {
+  yaml::Problems problems(file);
+  TrainingJob job = training_job_from_yaml(node, problems);
   if (!problems.empty()) return tl::make_unexpected(problems.to_error());
   return job;
 }

@@ -21,8 +21,10 @@ struct FieldProblem {
 // Every rule of the schema that a decoded job can still break; empty: valid.
 std::vector<FieldProblem> check(const TrainingJob& job);
 
-// One document of a file. kConfig with one line per problem ("file:line:col: path: message"): unknown keys with a
-// suggestion (not inside spec.template and spec.trainer, which are others' to judge), wrong types, broken rules.
+// One document of a file. Adds a problem for each unknown key, with a suggestion (not inside spec.template and
+// spec.trainer, which other programs check), each wrong type, and each broken rule. The job is valid if none was added.
+TrainingJob training_job_from_yaml(const yaml::Node& node, yaml::Problems& problems);
+// The same with problems of its own. kConfig with one line per problem: "file:line:col: path: message".
 Result<TrainingJob> training_job_from_yaml(const yaml::Node& node, const std::string& file);
 
 }  // namespace oarlock::api

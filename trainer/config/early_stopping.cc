@@ -13,7 +13,7 @@ void describe(WatchedMetric& metric, Fields& fields, std::string_view name_key) 
   fields.only_where("mode", !metric.name.empty(), "belongs to a metric that is named; the task's own has its own mode");
   fields.field("min_delta", metric.min_delta, at_least(0), "a change of no more than this is no improvement");
   fields.field("grace_period", metric.grace_period, at_least(0), "evaluations before patience is lost");
-  fields.field("init_best_score", metric.init_best_score, any_number(),
+  fields.field("init_best_score", metric.init_best_score, any_number_or_infinity(),
                "what the first value must beat; default: any value is better");
 }
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "common/contract.h"
-#include "common/files.h"
+#include "common/printable.h"
 #include "common/yaml/writer.h"
 #include "trainer/config/fields_printer.h"
 #include "trainer/config/fields_reader.h"
@@ -30,27 +30,34 @@ std::string text_of(const Node& map, std::string_view key) {
 }
 
 tl::unexpected<Error> wrong(const std::string& file_name, std::string_view message) {
-  return fail(ExitCode::kConfig, fmt::format("{}: {}", file_name, message));
+  return fail(ExitCode::kConfig, fmt::format("{}: {}", printable(file_name), message));
 }
 
-// The trainer configuration among the documents of a file.
-Result<Found> find_config(const std::vector<Node>& documents, const std::string& file_name) {
-  if (documents.empty()) return wrong(file_name, "the file holds no configuration");
-  std::vector<Node> jobs;
-  for (const Node& document : documents) {
-    if (text_of(document, "kind") == kKind) jobs.push_back(document);
+// Whether a TrainingJob has the name, "name" or "namespace/name".
+bool is_named(const Node& job, std::string_view name) {
+  const Node metadata = job.find("metadata").value_or(yaml::empty_map());
+  const std::string own = text_of(metadata, "name");
+  return name == own || name == fmt::format("{}/{}", text_of(metadata, "namespace"), own);
+}
+
+// The rest of a TrainingJob is oarlock validate's to check; here only what decides how many ranks there are.
+Result<void> check_ranks(const Node& spec, const std::string& file_name) {
+  Problems problems(file_name);
+  yaml::MapReader reader(spec, "spec", problems);
+  for (const char* key : {"nodes", "processesPerNode"}) {
+    int count = 1;
+    if (reader.read(key, count) && count < 1)
+      reader.problem(key, fmt::format("{} is too small; the least is 1", count));
   }
-  if (jobs.size() > 1) {
-    return wrong(file_name, fmt::format("the file holds {} TrainingJobs; give each its own file", jobs.size()));
+  if (!problems.empty()) return tl::make_unexpected(problems.to_error());
+  return {};
+}
+
+Result<Found> config_of_job(const Node& job, const std::string& file_name) {
+  const std::optional<Node> spec = job.find("spec");
+  if (spec) {
+    if (const Result<void> ranks = check_ranks(*spec, file_name); !ranks) return tl::make_unexpected(ranks.error());
   }
-  if (jobs.empty()) {
-    if (const std::string kind = text_of(documents.front(), "kind"); !kind.empty()) {
-      return wrong(file_name, fmt::format("the file holds no TrainingJob, only kind '{}'", kind));
-    }
-    if (documents.size() > 1) return wrong(file_name, "the file holds several documents and none is a TrainingJob");
-    return Found{documents.front(), ""};
-  }
-  const std::optional<Node> spec = jobs.front().find("spec");
   const std::optional<Node> trainer = spec ? spec->find("trainer") : std::nullopt;
   if (!trainer)
     return wrong(file_name,
@@ -58,9 +65,35 @@ Result<Found> find_config(const std::vector<Node>& documents, const std::string&
   return Found{*trainer, "spec.trainer"};
 }
 
+// The trainer configuration among the documents of a file. `job`: see ConfigSource.
+Result<Found> find_config(const std::vector<Node>& documents, const std::string& file_name, const std::string& job) {
+  if (documents.empty()) return wrong(file_name, "the file holds no configuration");
+  std::vector<Node> jobs;
+  for (const Node& document : documents) {
+    if (text_of(document, "kind") == kKind && (job.empty() || is_named(document, job))) jobs.push_back(document);
+  }
+  if (jobs.size() > 1) {
+    return wrong(file_name, fmt::format("the file holds {} TrainingJobs{}; choose one with --job NAMESPACE/NAME",
+                                        jobs.size(), job.empty() ? "" : fmt::format(" '{}'", shortened(job))));
+  }
+  if (jobs.size() == 1) return config_of_job(jobs.front(), file_name);
+  if (!job.empty()) return wrong(file_name, fmt::format("the file holds no TrainingJob '{}'", shortened(job)));
+  if (const std::string kind = text_of(documents.front(), "kind"); !kind.empty()) {
+    return wrong(file_name, fmt::format("the file holds no TrainingJob, only kind '{}'", shortened(kind)));
+  }
+  if (documents.size() > 1) return wrong(file_name, "the file holds several documents and none is a TrainingJob");
+  return Found{documents.front(), ""};
+}
+
 // Reads and records, so that what is printed is what was read.
 Result<Read> read(const Found& found, const std::string& file_name, const TaskNames& tasks,
                   const std::vector<std::string>& overrides) {
+  // Also where overrides alone would make a configuration of it.
+  if (found.node.kind() == Node::Kind::kSequence || found.node.kind() == Node::Kind::kScalar) {
+    Problems problems(file_name);
+    const yaml::MapReader reader(found.node, found.path, problems);  // reports it
+    return tl::make_unexpected(problems.to_error());
+  }
   const Result<Node> node = yaml::with_overrides(found.node, overrides);
   if (!node) return tl::make_unexpected(node.error());
   Read out;
@@ -74,18 +107,21 @@ Result<Read> read(const Found& found, const std::string& file_name, const TaskNa
   return out;
 }
 
+Result<Read> read_documents(const Result<std::vector<Node>>& documents, const ConfigSource& source,
+                            const TaskNames& tasks) {
+  return documents
+      .and_then([&](const std::vector<Node>& nodes) { return find_config(nodes, source.path, source.job); })
+      .and_then([&](const Found& found) { return read(found, source.path, tasks, source.overrides); });
+}
+
 Result<Read> read_text(const std::string& text, const std::string& file_name, const TaskNames& tasks,
                        const std::vector<std::string>& overrides) {
-  return yaml::parse_all(text, file_name)
-      .and_then([&](const std::vector<Node>& documents) { return find_config(documents, file_name); })
-      .and_then([&](const Found& found) { return read(found, file_name, tasks, overrides); });
+  return read_documents(yaml::parse_all(text, file_name), {.path = file_name, .overrides = overrides}, tasks);
 }
 
 Result<Read> read_source(const ConfigSource& source, const TaskNames& tasks) {
   if (source.path.empty()) return read({yaml::empty_map(), ""}, "", tasks, source.overrides);
-  return read_file(source.path).and_then([&](const std::string& text) {
-    return read_text(text, source.path, tasks, source.overrides);
-  });
+  return read_documents(yaml::load_all(source.path), source, tasks);
 }
 
 TrainerConfig config_of(const Read& read) { return read.config; }

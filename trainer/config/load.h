@@ -8,10 +8,11 @@ namespace oarlock {
 struct ConfigSource {
   std::string path;                    // "": there is no file, only what the words set
   std::vector<std::string> overrides;  // "optimizer.lr=0.1"; paths within the trainer's configuration
+  std::string job{};                   // "name" or "namespace/name" of a TrainingJob; "": the file has only one
 };
 
-// The file, a bare trainer configuration or Kubernetes YAML with exactly one TrainingJob whose spec.trainer is read,
-// with the overrides. kConfig with one line per problem: "file:line:column: path: message", or "command line: path:
+// The file, a bare trainer configuration or Kubernetes YAML with a TrainingJob whose spec.trainer is read, with the
+// overrides. Of the rest of the TrainingJob only the number of ranks is checked. kConfig with one line per problem: "file:line:column: path: message", or "command line: path:
 // message". kUsage: an override that is no key=value. kNoInput and the like: the file cannot be read.
 Result<TrainerConfig> load_config(const ConfigSource& source, const TaskNames& tasks);
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace oarlock {
 namespace {
 
@@ -15,6 +17,7 @@ std::string interval(const Range& range) {
 }  // namespace
 
 std::optional<std::string> Range::complaint(double value) const {
+  if (std::isnan(value) || (std::isinf(value) && !infinity_is_inside)) return fmt::format("{} is not finite", value);
   if (!bounded()) return std::nullopt;
   const bool low_fits = low_is_open ? value > low : value >= low;
   const bool high_fits = high_is_open ? value < high : value <= high;

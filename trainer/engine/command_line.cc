@@ -9,6 +9,8 @@
 #include <cstdlib>
 
 #include "common/line_prefix.h"
+#include "common/printable.h"
+#include "common/standard_streams.h"
 #include "trainer/config/reference.h"
 #include "trainer/distributed/failure.h"
 #include "trainer/engine/configured.h"
@@ -42,7 +44,7 @@ struct CommandLine {
 };
 
 int complain(ExitCode code, const std::string& message) {
-  std::fprintf(stderr, "oarlock-trainer: error: %s\n", message.c_str());
+  print_error(fmt::format("oarlock-trainer: error: {}\n", message));
   return to_int(code);
 }
 int complain(const Error& error) { return complain(error.code, error.message); }
@@ -121,7 +123,7 @@ int print(const CommandLine& command, const TaskTable& tasks) {
     std::fputs(printed->c_str(), stdout);
   } else {
     const std::string& path = command.config.path;
-    std::printf("%s: the configuration is valid\n", path.empty() ? "command line" : path.c_str());
+    std::puts(fmt::format("{}: the configuration is valid", path.empty() ? "command line" : printable(path)).c_str());
   }
   return 0;
 }
@@ -136,6 +138,8 @@ int run(int argc, char** argv, const TaskTable& tasks) {
       ->type_name("KEY=VALUE");
   app.add_option("-c,--config", command.config.path,
                  "Trainer configuration or TrainingJob, YAML or JSON (default: $OARLOCK_CONFIG)");
+  app.add_option("--job", command.config.job, "Which TrainingJob, if the file holds several")
+      ->type_name("NAME|NAMESPACE/NAME");
   app.add_option(
       "--checkpoint-dir", command.checkpoint_dir,
       "Folder of the checkpoints (default: checkpoint.dir of the configuration, else $OARLOCK_CHECKPOINT_DIR)");
@@ -178,8 +182,9 @@ int run(int argc, char** argv, const TaskTable& tasks) {
 }  // namespace
 
 int trainer_main(int argc, char** argv, const TaskTable& tasks) {
+  if (const Result<void> opened = open_standard_streams(); !opened) return to_int(opened.error().code);
   try {
-    return run(argc, argv, tasks);
+    return exit_code_after_flush("oarlock-trainer", run(argc, argv, tasks));
   } catch (const std::exception& error) {  // nothing should get here
     return complain(ExitCode::kSoftware, error.what());
   }

@@ -78,6 +78,102 @@ TEST_F(OfflineTest, ValidateAsksTheTrainerAboutItsPart) {
   EXPECT_THAT(lines(bad->err()), ElementsAre("job.yaml:5:13: unknown task"));
 }
 
+TEST_F(OfflineTest, ValidateChecksTheTrainerPartOfEveryJob) {
+  const std::string job =
+      "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: NAME, namespace: n}\nspec:\n  trainer: "
+      "{task: x}\n  template: {spec: {containers: [{name: trainer, image: x}]}}\n";
+  std::string good = job;
+  std::string bad = job;
+  good.replace(good.find("NAME"), 4, "good");
+  bad.replace(bad.find("NAME"), 4, "bad");
+  write("job.yaml", good + "---\n" + bad);
+  trainer("echo \"$*\" >> asked; case \"$*\" in *n/bad) echo unknown task >&2; exit 78;; esac");
+  const auto run = start({"validate", "-f", "job.yaml"});
+  EXPECT_EQ(run->wait(), 78);
+  EXPECT_THAT(lines(run->out()), ElementsAre("job.yaml: TrainingJob good is valid: 1 x 1 ranks"));
+  EXPECT_THAT(lines(run->err()), ElementsAre("unknown task"));
+  EXPECT_THAT(lines(content(folder_.path() / "asked")),
+              ElementsAre("--check --config job.yaml --job n/good", "--check --config job.yaml --job n/bad"));
+}
+
+TEST_F(OfflineTest, TwoJobsOfOneNameAreAProblem) {
+  const std::string job = kJob;
+  std::string elsewhere = kJob;
+  elsewhere.replace(elsewhere.find("name: j"), 7, "name: j, namespace: other");
+  write("different.yaml", job + "---\n" + elsewhere);
+  EXPECT_EQ(start({"validate", "-f", "different.yaml"})->wait(), 0);
+  write("same.yaml", job + "---\n" + job);
+  for (const std::string command : {"validate", "run", "render"}) {
+    const auto run = start({command, "-f", "same.yaml"});
+    EXPECT_EQ(run->wait(), 78);
+    EXPECT_THAT(lines(run->err()),
+                ElementsAre(HasSubstr(
+                    "same.yaml:10:18: metadata.name: a TrainingJob 'j' is already at line 3; give it another name")));
+  }
+}
+
+TEST_F(OfflineTest, AFileOfAnotherSortIsRefusedInOneSentence) {
+  write("trainer.yaml", "task: image_classification\nepochs: 3\nbatch: {size: 8}\noptimizer: {lr: 0.1}\n");
+  write("list.yaml", "- apiVersion: oarlock.dev/v1alpha1\n  kind: TrainingJob\n");
+  write("compose.yaml", "services: {web: {image: x}}\n");
+  for (const std::string command : {"validate", "run", "render"}) {
+    for (const auto& [file, message] : std::vector<std::pair<std::string, std::string>>{
+             {"trainer.yaml", "trainer.yaml:1:1: this is a configuration of oarlock-trainer, not a TrainingJob"},
+             {"list.yaml", "list.yaml:1:1: this is not a map"},
+             {"compose.yaml", "compose.yaml:1:1: this is not a Kubernetes object"}}) {
+      const auto run = start({command, "-f", file});
+      EXPECT_EQ(run->wait(), 78);
+      EXPECT_THAT(lines(run->err()), ElementsAre(HasSubstr(message)));
+    }
+  }
+}
+
+TEST_F(OfflineTest, HostileFilesTakeNeitherMemoryNorTheTerminal) {
+  std::string bomb = "a0: &a0 x\n";
+  for (int i = 1; i < 60; ++i) {
+    const std::string previous = "*a" + std::to_string(i - 1);
+    bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + previous;
+    for (int k = 1; k < 9; ++k) bomb += ", " + previous;
+    bomb += "]\n";
+  }
+  write("bomb.yaml", bomb);
+  write("deep.yaml", std::string(100'000, '['));
+  std::string documents;
+  for (int i = 0; i < 1'000'000; ++i) documents += "---\n";
+  write("documents.yaml", documents);
+  std::string wrong = kJob;
+  for (int i = 0; i < 1000; ++i) wrong += "k" + std::to_string(i) + "\x1b[31m: 1\n";
+  write("raw.yaml", wrong);
+  wrong = kJob;
+  for (int i = 0; i < 1000; ++i) wrong += "\"k" + std::to_string(i) + "\\e[31m\": 1\n";
+  write("escaped.yaml", wrong);
+  for (const auto& [file, most_lines] : std::vector<std::pair<std::string, size_t>>{
+           {"bomb.yaml", 1}, {"deep.yaml", 1}, {"documents.yaml", 1}, {"raw.yaml", 1}, {"escaped.yaml", 21}}) {
+    const std::string script = "ulimit -v 2000000; exec ./oarlock validate -f " + file;
+    Program run({"/bin/sh", "-c", script}, {.environment = {}, .folder = folder_.path()});
+    EXPECT_EQ(run.wait(), 78) << file << run.err();
+    EXPECT_THAT(lines(run.err()), testing::SizeIs(most_lines)) << run.err();
+    EXPECT_EQ(run.err().find('\x1b'), std::string::npos) << file;
+  }
+}
+
+TEST_F(OfflineTest, LostOutputIsAnIoError) {
+  write("job.yaml", kJob);
+  for (const std::string arguments : {"--version", "--help", "run --help", "validate -f job.yaml", "render -f job.yaml"}) {
+    Program full({"/bin/sh", "-c", "exec ./oarlock " + arguments + " >/dev/full"},
+                 {.environment = {}, .folder = folder_.path()});
+    EXPECT_EQ(full.wait(), 74) << arguments;
+    EXPECT_THAT(full.err(), HasSubstr("standard output cannot be written: No space left on device")) << arguments;
+    Program closed({"/bin/sh", "-c", "exec ./oarlock " + arguments + " <&- >&- 2>&-"},
+                   {.environment = {}, .folder = folder_.path()});
+    EXPECT_EQ(closed.wait(), 0) << arguments;
+  }
+  write("bad.yaml", "- x\n");
+  Program errors({"/bin/sh", "-c", "exec ./oarlock validate -f bad.yaml 2>/dev/full"},
+                 {.environment = {}, .folder = folder_.path()});
+  EXPECT_EQ(errors.wait(), 78);
+}
+
 TEST_F(OfflineTest, RenderPrintsTheOperatorsObjects) {
   write("job.yaml", kJob);
   const auto as_json = start({"render", "-f", "job.yaml", "-o", "json", "--attempt", "3"});

@@ -241,6 +241,18 @@ TEST_F(RunTest, MissingProgramIsSaidOnce) {
   EXPECT_THAT(run->err(), HasSubstr("'no-such-program' is not in PATH"));
 }
 
+TEST_F(RunTest, AMissingProgramIsFoundBeforeFreshMovesTheEarlierRun) {
+  job({.nodes = 1, .script = ":"});
+  ASSERT_EQ(start()->wait(), 0);
+  std::string gone = text("job.yaml");
+  gone.replace(gone.find("- bash"), 6, "- no-such-program");
+  write(file("job.yaml"), gone);
+  EXPECT_EQ(start({"--fresh"})->wait(), 66);
+  EXPECT_TRUE(fs::exists(file("oarlock-runs/j/run.json")));
+  const fs::directory_iterator runs(file("oarlock-runs"));
+  EXPECT_EQ(std::distance(begin(runs), end(runs)), 1);
+}
+
 TEST_F(RunTest, MissingTrainerIsSaidOnce) {
   // A copy of oarlock alone, with no trainer beside it.
   write(file("job.yaml"),

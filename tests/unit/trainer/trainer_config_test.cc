@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "tests/support/temporary_folder.h"
+
 namespace oarlock {
 namespace {
 
@@ -203,6 +207,47 @@ TEST(TrainerConfig, FilesWithoutOneConfiguration) {
   EXPECT_THAT(error_of("task: images\n---\ntask: images\n"), HasSubstr("several documents"));
   EXPECT_THAT(error_of("- 1\n"), HasSubstr("expected a map, got a list"));
   EXPECT_THAT(error_of("{task: [}"), HasSubstr("this is not YAML"));
+}
+
+TEST(TrainerConfig, ATrainingJobHasAtLeastOneRank) {
+  std::string text = kJob;
+  text.replace(text.find("lrr: 1"), 6, "lr: 0.5");
+  text.replace(text.find("nodes: 2"), 8, "nodes: -2");
+  EXPECT_THAT(error_of(text), testing::EndsWith(": spec.nodes: -2 is too small; the least is 1"));
+  text.replace(text.find("nodes: -2"), 9, "processesPerNode: x");
+  EXPECT_THAT(error_of(text), HasSubstr(": spec.processesPerNode: expected an integer, got 'x'"));
+}
+
+TEST(TrainerConfig, NumbersAreFinite) {
+  const std::string text = "task: images\nsteps: 1\noptimizer: {lr: VALUE}\n";
+  for (const std::string value : {".inf", "-.inf", ".nan"}) {
+    std::string wrong = text;
+    wrong.replace(wrong.find("VALUE"), 5, value);
+    EXPECT_THAT(error_of(wrong), HasSubstr("f.yaml:3:17: optimizer.lr: ")) << value;
+    EXPECT_THAT(error_of(wrong), HasSubstr("is not finite")) << value;
+  }
+}
+
+TEST(TrainerConfig, AFileWithSeveralJobsIsReadByName) {
+  const test::TemporaryFolder folder;
+  const std::string file = (folder.path() / "jobs.yaml").string();
+  std::ofstream(file) << "kind: TrainingJob\nmetadata: {name: a}\nspec: {trainer: {task: images, steps: 1}}\n---\n"
+                         "kind: TrainingJob\nmetadata: {name: b}\nspec: {trainer: {task: images, steps: 2}}\n---\n"
+                         "kind: TrainingJob\nmetadata: {name: b, namespace: n}\nspec: {trainer: {task: images, steps: "
+                         "3}}\n";
+  const TaskNames names = {{"images"}, [](const std::string&, Fields&) {}};
+  const auto steps_of = [&](const std::string& job) {
+    const auto config = load_config({.path = file, .overrides = {}, .job = job}, names);
+    EXPECT_TRUE(config) << config.error().message;
+    return config ? config->steps : std::nullopt;
+  };
+  EXPECT_EQ(steps_of("a"), 1);
+  EXPECT_EQ(steps_of("/a"), 1);
+  EXPECT_EQ(steps_of("/b"), 2);
+  EXPECT_EQ(steps_of("n/b"), 3);
+  for (const std::string job : {"", "b", "c"}) {
+    EXPECT_FALSE(load_config({.path = file, .overrides = {}, .job = job}, names)) << job;
+  }
 }
 
 TEST(TrainerConfig, MissingFileSaysItsName) {
