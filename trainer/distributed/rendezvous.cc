@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
+#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -13,6 +15,7 @@
 
 #include "common/endpoint.h"
 #include "trainer/distributed/socket.h"
+#include "trainer/process/interruptible.h"
 
 namespace oarlock {
 namespace {
@@ -27,6 +30,8 @@ constexpr milliseconds kConnectTimeout{3000};
 constexpr milliseconds kSlice{1000};           // of a wait, between looks at the stop flag
 constexpr milliseconds kReportInterval{5000};  // between progress lines
 constexpr milliseconds kStoreTimeout{30'000};  // of one store operation
+constexpr milliseconds kStoreConnectTimeout{10'000};  // of one attempt to connect a store
+constexpr milliseconds kStopGrace{1500};              // between the stop flag and giving up a call that blocks
 constexpr milliseconds kLinger{1000};          // rank 0 stays so long for the others to read a bad verdict
 
 constexpr char kMaster[] = "oarlock/master";
@@ -40,7 +45,28 @@ std::string arrival_key(int rank) { return fmt::format("oarlock/arrival/{}", ran
 std::vector<uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
+tl::unexpected<Error> interrupted(const StopFlag& stop) {
+  return fail(ExitCode::kTempFail,
+              fmt::format("rendezvous: interrupted by signal {} before all ranks had met", stop.signal_number()));
+}
+
 Json verdict(ExitCode code, const std::string& message) { return {{"code", to_int(code)}, {"message", message}}; }
+
+// While it lives, LibTorch logs no errors: they come with a backtrace of 20 lines, and an exception reports them, too.
+// Does nothing if TORCH_CPP_LOG_LEVEL is set.
+class QuietLibtorch {
+ public:
+  QuietLibtorch() {
+    constexpr int kFatal = 3;
+    if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = kFatal;
+  }
+  ~QuietLibtorch() { FLAGS_caffe2_log_level = before_; }
+  QuietLibtorch(const QuietLibtorch&) = delete;
+  QuietLibtorch& operator=(const QuietLibtorch&) = delete;
+
+ private:
+  const int before_ = FLAGS_caffe2_log_level;
+};
 
 class Rendezvous {
  public:
@@ -56,6 +82,7 @@ class Rendezvous {
     const Result<void> joined = options_.rank == 0 ? serve() : join();
     if (!joined) return tl::make_unexpected(joined.error());
     try {
+      const QuietLibtorch quiet;
       return check_in();
     } catch (const c10::DistError&) {
       return fail(ExitCode::kPeerLost,
@@ -78,10 +105,7 @@ class Rendezvous {
     return true;
   }
 
-  tl::unexpected<Error> stopped() const {
-    return fail(ExitCode::kTempFail,
-                fmt::format("rendezvous: interrupted by signal {} before all ranks had met", stop_.signal_number()));
-  }
+  tl::unexpected<Error> stopped() const { return interrupted(stop_); }
 
   // ---- rank 0 ----
   Result<void> serve() {
@@ -155,9 +179,10 @@ class Rendezvous {
     c10d::TCPStoreOptions store;
     store.port = static_cast<uint16_t>(options_.master_port);
     store.waitWorkers = false;
-    store.timeout = std::max(remaining(), milliseconds(1000));
+    store.timeout = std::clamp(remaining(), milliseconds(1000), kStoreConnectTimeout);
     Json master;
     try {
+      const QuietLibtorch quiet;  // the reason below is enough
       store_ = c10::make_intrusive<c10d::TCPStore>(own_.master_address, store);
       store_->setTimeout(kStoreTimeout);
       master = Json::parse(text(store_->get(kMaster)), nullptr, false);
@@ -336,7 +361,11 @@ std::string own_address_from(const Arrival& own, const std::string& master_addre
 }
 
 Result<Meeting> meet(const RendezvousOptions& options, const StopFlag& stop, const Clock& clock, const Logger& logger) {
-  return Rendezvous(options, stop, clock, logger).run();
+  const auto body = [options, &stop, &clock, logger] { return Rendezvous(options, stop, clock, logger).run(); };
+  // Resolving a name and talking to a store that is stopped block for longer than a pod's grace period.
+  const std::optional<Result<Meeting>> met = run_interruptibly<Result<Meeting>>(body, stop, kStopGrace);
+  if (!met) return interrupted(stop);
+  return *met;
 }
 
 }  // namespace oarlock

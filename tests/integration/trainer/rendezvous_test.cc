@@ -6,8 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <csignal>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "tests/support/rank_harness.h"
 #include "trainer/distributed/socket.h"
@@ -223,6 +226,67 @@ TEST_F(Rendezvous, ASignalEndsTheWait) {
     EXPECT_THAT(attempt.error().message, HasSubstr("interrupted by signal 15"));
     EXPECT_LT(seconds, 4);
   }
+}
+
+// A port that accepts and never answers.
+class MuteListener {
+ public:
+  MuteListener() : listener_(listen_on(0).value()), thread_([this] { accept_all(); }) {}
+  ~MuteListener() {
+    ::shutdown(listener_.descriptor, SHUT_RDWR);
+    thread_.join();
+    for (const int connection : connections_) ::close(connection);
+    ::close(listener_.descriptor);
+  }
+  MuteListener(const MuteListener&) = delete;
+  MuteListener& operator=(const MuteListener&) = delete;
+
+  int port() const { return listener_.port; }
+  int accepted() const { return accepted_; }
+
+ private:
+  void accept_all() {
+    for (int connection = 0; (connection = ::accept(listener_.descriptor, nullptr, nullptr)) >= 0; ++accepted_)
+      connections_.push_back(connection);
+  }
+
+  const Listener listener_;
+  std::vector<int> connections_;
+  std::atomic<int> accepted_ = 0;
+  std::thread thread_;
+};
+
+// In the environment of a real rank, since an abandoned call stays until the process ends.
+test::TrainerOptions rank_1_at(int port, const std::string& timeout_seconds) {
+  return {.config = "task: tiny\nsteps: 1\ndistributed: {rendezvous_timeout_seconds: " + timeout_seconds + "}",
+          .arguments = {},
+          .environment = {{"RANK", "1"},
+                          {"WORLD_SIZE", "2"},
+                          {"MASTER_ADDR", "127.0.0.1"},
+                          {"MASTER_PORT", std::to_string(port)}},
+          .folder = {}};
+}
+
+TEST(MuteMaster, ASignalEndsTheRank) {
+  const MuteListener mute;
+  test::TrainerRanks ranks(1, rank_1_at(mute.port(), "300"));
+  // The first connection is the one that looks whether anything listens, the second is the store's.
+  ASSERT_TRUE(test::eventually([&] { return mute.accepted() >= 2; }));
+  const auto begin = std::chrono::steady_clock::now();
+  ranks.rank(0).signal(SIGTERM);
+  EXPECT_EQ(ranks.rank(0).wait(), 75);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_THAT(ranks.last_word(0).message, HasSubstr("interrupted by signal 15"));
+  EXPECT_THAT(ranks.rank(0).err(), Not(HasSubstr("frame #")));
+}
+
+TEST(MuteMaster, TheDeadlineEndsTheRankWithOneLine) {
+  const MuteListener mute;
+  test::TrainerRanks ranks(1, rank_1_at(mute.port(), "2"));
+  EXPECT_EQ(ranks.rank(0).wait(), 75);
+  EXPECT_THAT(ranks.last_word(0).message,
+              AllOf(HasSubstr("could not be reached within 2 s"), HasSubstr("does not answer as a TCPStore")));
+  EXPECT_THAT(test::lines(ranks.rank(0).err()), testing::SizeIs(1)) << ranks.rank(0).err();
 }
 
 TEST(Addresses, RankZeroIsReachedWhereTheOthersReachedIt) {
