@@ -27,12 +27,12 @@ using StorePtr = c10::intrusive_ptr<c10d::TCPStore>;
 constexpr milliseconds kFirstPause{20};
 constexpr milliseconds kLongestPause{1000};
 constexpr milliseconds kConnectTimeout{3000};
-constexpr milliseconds kSlice{1000};           // of a wait, between looks at the stop flag
-constexpr milliseconds kReportInterval{5000};  // between progress lines
-constexpr milliseconds kStoreTimeout{30'000};  // of one store operation
+constexpr milliseconds kSlice{1000};                  // of a wait, between looks at the stop flag
+constexpr milliseconds kReportInterval{5000};         // between progress lines
+constexpr milliseconds kStoreTimeout{30'000};         // of one store operation
 constexpr milliseconds kStoreConnectTimeout{10'000};  // of one attempt to connect a store
 constexpr milliseconds kStopGrace{1500};              // between the stop flag and giving up a call that blocks
-constexpr milliseconds kLinger{1000};          // rank 0 stays so long for the others to read a bad verdict
+constexpr milliseconds kLinger{1000};                 // rank 0 stays so long for the others to read a bad verdict
 
 constexpr char kMaster[] = "oarlock/master";
 constexpr char kArrived[] = "oarlock/arrived";
