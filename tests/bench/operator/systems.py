@@ -8,7 +8,7 @@ import urllib.error
 import urllib.request
 
 import webhooks
-from processes import Process, wait_until
+from processes import Failed, Process, wait_until
 from workload import PODS_PER_JOB, pod_spec
 
 
@@ -68,7 +68,29 @@ class System:
                     return False
 
             wait_until(ready, f"{self.name} to be ready", 120)
+            self._wait_for_admission(process)
         return process
+
+    def _wait_for_admission(self, process):
+        """Until a job passes admission: /readyz does not say that the webhooks answer (JobSet's come later)."""
+        target, body = self.job("default")
+        body = {**body, "metadata": {"name": "admission-probe"}}
+        refusal = None
+
+        def admitted():
+            nonlocal refusal
+            process.check()
+            try:
+                self.plane.call("POST", f"{target}?dryRun=All", body)
+                return True
+            except Failed as error:
+                refusal = error
+                return False
+
+        try:
+            wait_until(admitted, f"a job of {self.name} to be admitted", 120, 0.1)
+        except Failed as error:
+            raise Failed(f"{error}: {refusal}") from refusal
 
 
 class Oarlock(System):
