@@ -1,9 +1,18 @@
 #include "common/clock.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <ctime>
 
 namespace oarlock {
+namespace {
+
+// SystemTime ends in 2262: any period of the API can be added to a time that somebody else wrote.
+constexpr int64_t kEarliest = -2208988800;  // 1900-01-01
+constexpr int64_t kLatest = 5680281600;     // 2150-01-01
+
+}  // namespace
 
 std::string to_rfc3339(SystemTime time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(std::chrono::floor<std::chrono::seconds>(time));
@@ -41,7 +50,8 @@ bool from_rfc3339(const std::string& text, SystemTime& time) {
     rest += used;
   }
   if (*rest != '\0') return false;
-  time = std::chrono::system_clock::from_time_t(timegm(&parts)) - std::chrono::minutes(offset_minutes) +
+  const int64_t seconds = int64_t{timegm(&parts)} - offset_minutes * 60;
+  time = std::chrono::system_clock::from_time_t(std::clamp(seconds, kEarliest, kLatest)) +
          std::chrono::duration_cast<std::chrono::system_clock::duration>(std::chrono::nanoseconds(nanoseconds));
   return true;
 }

@@ -24,7 +24,7 @@ class RealClock final : public Clock {
 
 // RFC 3339 in UTC, whole seconds, as Kubernetes' metav1.Time: "2026-11-21T10:11:12Z".
 std::string to_rfc3339(SystemTime time);
-// Accepts whole and fractional seconds (metav1.MicroTime) and "Z" or an offset. False: not a time.
-bool from_rfc3339(const std::string& text, SystemTime& time);
+// Accepts whole and fractional seconds and "Z" or an offset. Times are clamped to 1900..2150: sums cannot overflow.
+bool from_rfc3339(const std::string& text, SystemTime& time);  // false: not a time
 
 }  // namespace oarlock

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace oarlock {
 namespace {
@@ -10,14 +11,17 @@ using Json = nlohmann::json;
 
 std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-// The field's value if it is there and of the type; else what the target holds.
+// The field's value if it is present, of the type and in its range; otherwise what the target holds.
 template <typename T>
 void read(const Json& json, const char* key, T& target) {
   if (const auto it = json.find(key); it != json.end()) {
     if constexpr (std::is_same_v<T, std::string>) {
       if (it->is_string()) target = it->get<std::string>();
     } else if constexpr (std::is_integral_v<T>) {
-      if (it->is_number_integer()) target = it->get<T>();
+      if (it->is_number_unsigned() ? std::in_range<T>(it->get<uint64_t>())
+                                   : it->is_number_integer() && std::in_range<T>(it->get<int64_t>())) {
+        target = it->get<T>();
+      }
     } else {
       if (it->is_number()) target = it->get<double>();
     }

@@ -20,8 +20,9 @@ seconds restart_delay(const api::FailurePolicy& policy, const api::Status& statu
   const auto quick = std::distance(attempts.rbegin(), steady);
   if (quick < 2) return seconds(0);
   const seconds first(policy.backoff_seconds);
-  // At most api::kMaxAttemptRecords are kept, so the shift is small.
-  return std::min(first * (int64_t{1} << (quick - 2)), std::max<seconds>(first, kLongestBackoff));
+  // Twelve doublings exceed the longest delay; a status with more records is not ours.
+  const int64_t factor = int64_t{1} << std::min<std::ptrdiff_t>(quick - 2, 12);
+  return std::min(first * factor, std::max<seconds>(first, kLongestBackoff));
 }
 
 std::optional<SystemTime> restart_time(const api::FailurePolicy& policy, const api::Status& status) {

@@ -50,7 +50,7 @@ struct LastWords {
 };
 LastWords last_words(const Termination& end) {
   if (const std::optional<TerminationMessage> said = termination_message_from_json(end.message)) {
-    return {said->reason,
+    return {reason_word(said->reason),
             one_line(said->message.empty() ? said->reason : fmt::format("{}: {}", said->reason, said->message))};
   }
   return {"", one_line(last_line(end.message))};
@@ -100,7 +100,8 @@ api::AttemptRecord describe(const Job& job, const FailureCase& culprit) {
       break;
     case Cause::kTakenAway: {
       const std::string why = !pod.disruption.empty() ? pod.disruption : pod.reason;
-      record.reason = why.empty() ? (pod.deleting ? "PodDeleted" : "PodFailed") : why;
+      record.reason = reason_word(why);
+      if (record.reason.empty()) record.reason = pod.deleting ? "PodDeleted" : "PodFailed";
       record.message = fmt::format("pod {} {}", place_of(pod), pod.deleting ? "was deleted" : "failed");
       if (!why.empty()) record.message += fmt::format(" ({})", one_line(why, 60));
       if (!pod.message.empty()) record.message += ": " + one_line(pod.message);

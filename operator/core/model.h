@@ -30,7 +30,8 @@ struct Termination {
   bool operator==(const Termination&) const = default;
 };
 
-// A Pod, reduced to what the decision reads. Attempt and node rank are in the name (membership.h), which nobody can
+// A Pod, reduced to what the decision reads; the shell makes its texts single bounded lines, except for the termination
+// message. Attempt and node rank are in the name (membership.h), which nobody can
 // change.
 struct Pod {
   std::string name;
@@ -88,6 +89,7 @@ struct Observed {
   SystemTime now{};
   std::optional<RankStatus> progress;  // what rank 0 last told the shell, of whatever attempt
   std::optional<Question> asked;       // absent: the present rank 0 was not asked yet
+  std::optional<SystemTime> step_received_at;  // when the step of `progress` was received first; absent: now
   // No operator has ever acted on the job: it is newer than the reign of this one, and this one looks at it for the
   // first time. False where that is not known.
   bool untouched = false;

@@ -86,14 +86,16 @@ std::string percent(const api::Progress& progress) {
 
 api::Progress from_rank(const RankStatus& rank) {
   api::Progress out;
-  out.step = rank.step;
+  out.step = std::max<int64_t>(rank.step, 0);
   if (rank.target_steps > 0) out.target_steps = rank.target_steps;
   if (rank.checkpoint_step >= 0) out.checkpoint_step = rank.checkpoint_step;
   if (rank.loss && std::isfinite(*rank.loss)) out.loss = rounded(*rank.loss, 6);
   if (rank.samples_per_second > 0) out.samples_per_second = rounded(rank.samples_per_second, 4);
   SystemTime updated{};
   if (from_rfc3339(rank.updated_at, updated)) out.updated_at = whole_seconds(updated);
-  const double left = static_cast<double>(rank.target_steps - rank.step) * rank.last_step_seconds;
+  // Any pod may answer with any numbers, so the difference is taken where it cannot overflow.
+  const double left =
+      (static_cast<double>(rank.target_steps) - static_cast<double>(rank.step)) * rank.last_step_seconds;
   if (out.updated_at && out.target_steps && left > 0 && left < kLongestEta) {
     out.eta = *out.updated_at + std::chrono::seconds(static_cast<int64_t>(left));
   }
@@ -137,7 +139,12 @@ Text waiting_text(const Observed& observed, const Membership& members) {
 void refresh_progress(const Observed& observed, api::Status& status) {
   if (observed.progress && observed.progress->attempt == status.attempt) {
     api::Progress next = from_rank(*observed.progress);
-    if (status.progress && status.progress->step == next.step) next.last_step_time = status.progress->last_step_time;
+    const std::optional<SystemTime> last = status.progress ? status.progress->last_step_time : std::nullopt;
+    if (status.progress && status.progress->step == next.step) {
+      next.last_step_time = last;
+    } else if (observed.step_received_at) {  // not now: the status may be written long after it
+      next.last_step_time = whole_seconds(std::max(*observed.step_received_at, last.value_or(SystemTime::min())));
+    }
     status.progress = std::move(next);
   }
   if (status.progress && !status.progress->last_step_time)
@@ -216,8 +223,9 @@ void read_last_words(const Membership& members, api::Status& status, SystemTime 
   const std::optional<TerminationMessage> said = termination_message_from_json(first->trainer->message);
   if (!said) return;
   api::Progress progress = status.progress.value_or(api::Progress{});
-  if (progress.step != said->step) progress.last_step_time = whole_seconds(now);
-  progress.step = said->step;
+  const int64_t step = std::max<int64_t>(said->step, 0);
+  if (progress.step != step) progress.last_step_time = whole_seconds(now);
+  progress.step = step;
   if (said->checkpoint_step >= 0) progress.checkpoint_step = said->checkpoint_step;
   progress.eta.reset();
   progress.completed = percent(progress);

@@ -24,6 +24,20 @@ size_t character_length(std::string_view text) {
   return length;
 }
 
+bool is_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Of one well-formed character: terminals and viewers act on it instead of showing it.
+bool is_control(std::string_view character) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
+  if (character.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7F;
+  if (character.size() == 2) return byte(0) == 0xC2 && byte(1) < 0xA0;  // U+0080..U+009F
+  if (character.size() != 3 || byte(0) != 0xE2) return false;
+  const bool is_separator_or_direction = byte(1) == 0x80 && byte(2) >= 0xA8 && byte(2) <= 0xAE;  // U+2028..U+202E
+  const bool is_isolate = byte(1) == 0x81 && byte(2) >= 0xA6 && byte(2) <= 0xA9;                 // U+2066..U+2069
+  return is_separator_or_direction || is_isolate;
+}
+
 }  // namespace
 
 std::string one_line(std::string_view text, size_t limit) {
@@ -31,13 +45,13 @@ std::string one_line(std::string_view text, size_t limit) {
   size_t cut = 0;  // the longest prefix that leaves room for "..."
   while (!text.empty()) {
     const size_t length = character_length(text);
-    if (length == 1) {
-      const bool control = static_cast<unsigned char>(text[0]) < 0x20 || text[0] == 0x7F;
-      out += control ? ' ' : text[0];
-    } else if (length == 0) {
+    const std::string_view character = text.substr(0, length);
+    if (length == 0) {
       out += '?';
+    } else if (is_control(character)) {
+      out += ' ';
     } else {
-      out += text.substr(0, length);
+      out += character;
     }
     if (out.size() + 3 <= limit) cut = out.size();
     if (out.size() > limit) {
@@ -48,6 +62,13 @@ std::string one_line(std::string_view text, size_t limit) {
   }
   while (!out.empty() && out.back() == ' ') out.pop_back();
   return out;
+}
+
+std::string reason_word(std::string_view text) {
+  constexpr size_t kLimit = 60;
+  if (text.empty() || text.size() > kLimit || !is_letter(text.front())) return "";
+  const bool is_word = std::all_of(text.begin(), text.end(), [](char c) { return is_letter(c) || is_digit(c); });
+  return is_word ? std::string(text) : "";
 }
 
 std::string last_line(std::string_view text) {

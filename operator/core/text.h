@@ -1,4 +1,4 @@
-// Other programs' words, made fit for a condition: one line, valid UTF-8, bounded.
+// Text of other programs, made safe for conditions, events, logs and labels: one line, valid UTF-8, bounded.
 #pragma once
 
 #include <string>
@@ -6,9 +6,13 @@
 
 namespace oarlock::control {
 
-// Line breaks and other control characters become spaces, damaged UTF-8 becomes '?'; what is longer than `limit` bytes
-// is cut between characters and ends in "...".
+// Replaces control characters (C0 with line breaks and ESC, C1, line separators, and those that change the direction of
+// writing) by spaces and invalid UTF-8 by '?'. Text longer than `limit` bytes is cut between characters and ends in
+// "...".
 std::string one_line(std::string_view text, size_t limit = 400);
+
+// A reason for programs: the text where it is one CamelCase word of at most 60 characters; otherwise empty.
+std::string reason_word(std::string_view text);
 
 // The last line that is not empty.
 std::string last_line(std::string_view text);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/contract.h"
+#include "operator/core/text.h"
 #include "operator/kube/micro_time.h"
 
 namespace oarlock::control {
@@ -12,6 +13,7 @@ namespace {
 
 constexpr size_t kMaxName = 253;
 constexpr size_t kMaxNote = 1024;
+constexpr size_t kMaxReason = 128;  // of reason and action
 constexpr size_t kMaxInstance = 128;
 
 }  // namespace
@@ -30,9 +32,9 @@ std::string event_body(const Job& job, const EmitEvent& event, const EventSource
                          {"reportingController", source.controller},
                          {"reportingInstance", source.instance.substr(0, kMaxInstance)},
                          {"type", event.type == EmitEvent::Type::kWarning ? "Warning" : "Normal"},
-                         {"reason", event.reason},
-                         {"action", event.action},
-                         {"note", event.message.substr(0, kMaxNote)},
+                         {"reason", one_line(event.reason, kMaxReason)},
+                         {"action", one_line(event.action, kMaxReason)},
+                         {"note", one_line(event.message, kMaxNote)},
                          {"regarding",
                           {{"apiVersion", kApiVersion},
                            {"kind", kKind},

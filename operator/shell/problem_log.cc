@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "operator/core/text.h"
+
 namespace oarlock::control {
 namespace {
 constexpr auto kSayAgain = std::chrono::minutes(1);
@@ -30,7 +32,7 @@ std::string remedy_for(Kind kind, const kube::ApiError& error) {
 }
 
 void ProblemLog::problem(const Followed& followed, const kube::ApiError& error) {
-  std::string text = fmt::format("cannot follow {}: {}", followed.to_string(), error.message);
+  std::string text = fmt::format("cannot follow {}: {}", followed.to_string(), one_line(error.message));
   if (const std::string remedy = remedy_for(followed.kind, error); !remedy.empty()) text += "; " + remedy;
   const std::lock_guard lock(mutex_);
   const SteadyTime now = clock_->steady();

@@ -1,9 +1,11 @@
 #include "operator/shell/projection.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "common/contract.h"
 #include "operator/api/codec.h"
+#include "operator/core/text.h"
 #include "operator/kube/json_access.h"
 
 namespace oarlock::control {
@@ -30,6 +32,12 @@ Owner owner_of(const Json& metadata) {
 }
 
 std::string label(const Json& metadata, const char* name) { return text_at(member(metadata, "labels"), name); }
+
+// Whoever may write a pod's status may write anything into it: here its texts are bounded, so that neither the cache nor
+// what is made of it grows with them.
+constexpr size_t kMaxReason = 60;
+std::string reason_at(const Json& json, const char* key) { return one_line(text_at(json, key), kMaxReason); }
+std::string message_at(const Json& json, const char* key) { return one_line(text_at(json, key)); }
 
 PodPhase phase_of(const std::string& name) {
   if (name == "Running") return PodPhase::kRunning;
@@ -62,11 +70,11 @@ void read_conditions(const Json& status, Pod& pod) {
     const bool is_true = text_at(condition, "status") == "True";
     if (type == "PodScheduled") {
       pod.scheduled = is_true;
-      if (!is_true) pod.unscheduled_message = text_at(condition, "message");
+      if (!is_true) pod.unscheduled_message = message_at(condition, "message");
     } else if (type == "Ready") {
       pod.ready = is_true;
     } else if (type == "DisruptionTarget" && is_true) {
-      pod.disruption = text_at(condition, "reason");
+      pod.disruption = reason_at(condition, "reason");
       SystemTime since;
       if (from_rfc3339(text_at(condition, "lastTransitionTime"), since)) note_stop_request(since, pod);
     }
@@ -79,17 +87,19 @@ void read_containers(const Json& status, Pod& pod) {
       const Json& state = member(container, "state");
       const Json& waiting = member(state, "waiting");
       if (pod.waiting_reason.empty()) {
-        pod.waiting_reason = text_at(waiting, "reason");
-        pod.waiting_message = text_at(waiting, "message");
+        pod.waiting_reason = reason_at(waiting, "reason");
+        pod.waiting_message = message_at(waiting, "message");
       }
       const Json& terminated = member(state, "terminated");
       if (std::string_view(list) == "containerStatuses" && text_at(container, "name") == kTrainerContainer &&
           terminated.is_object()) {
         Termination end;
-        if (const Json& code = member(terminated, "exitCode"); code.is_number_integer())
-          end.exit_code = code.get<int>();
-        end.reason = text_at(terminated, "reason");
-        end.message = text_at(terminated, "message");
+        if (const Json& code = member(terminated, "exitCode"); code.is_number_integer()) {
+          using Limits = std::numeric_limits<int>;
+          end.exit_code = static_cast<int>(std::clamp<int64_t>(code.get<int64_t>(), Limits::min(), Limits::max()));
+        }
+        end.reason = reason_at(terminated, "reason");
+        end.message = text_at(terminated, "message").substr(0, kTerminationMessageLimit);
         SystemTime finished;
         if (from_rfc3339(text_at(terminated, "finishedAt"), finished)) end.finished_at = finished;
         pod.trainer = std::move(end);
@@ -192,8 +202,8 @@ Result<CachedPod> project_pod(const Json& object) {
   pod.owner_uid = owner.uid;
   pod.owner_is_job = !owner.job.empty() && pod.name.starts_with(owner.job + "-");
   pod.phase = phase_of(text_at(status, "phase"));
-  pod.reason = text_at(status, "reason");
-  pod.message = text_at(status, "message");
+  pod.reason = reason_at(status, "reason");
+  pod.message = message_at(status, "message");
   read_deletion(metadata, pod);
   pod.pod_ip = text_at(status, "podIP");
   pod.node_name = text_at(member(object, "spec"), "nodeName");

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace oarlock {
 namespace {
 
@@ -24,6 +26,19 @@ TEST(Rfc3339, FractionsAndOffsets) {
   EXPECT_EQ(time, at(0));
   ASSERT_TRUE(from_rfc3339("1969-12-31T22:00:00-02:00", time));
   EXPECT_EQ(time, at(0));
+}
+
+TEST(Rfc3339, TimesThatCouldOverflowAreBounded) {
+  SystemTime time;
+  for (const char* text : {"2150-01-01T00:00:00Z", "2262-04-12T00:00:00Z", "9999-12-31T23:59:59.999999999-99:59"}) {
+    ASSERT_TRUE(from_rfc3339(text, time)) << text;
+    EXPECT_EQ(to_rfc3339(time), "2150-01-01T00:00:00Z") << text;
+    EXPECT_GT(time + std::chrono::seconds(std::numeric_limits<int32_t>::max()), time);
+  }
+  for (const char* text : {"0000-01-01T00:00:00Z", "1677-01-01T00:00:00Z", "1899-12-31T23:59:59Z"}) {
+    ASSERT_TRUE(from_rfc3339(text, time)) << text;
+    EXPECT_EQ(to_rfc3339(time), "1900-01-01T00:00:00Z") << text;
+  }
 }
 
 TEST(Rfc3339, WhatIsNoTimeIsRefused) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace oarlock {
@@ -43,6 +44,22 @@ TEST(TerminationMessage, WrongTypesKeepDefaults) {
 TEST(RankStatus, RoundTrip) {
   const RankStatus status{1, 4, 2, "train", 77, 100, 50, 0.25, 0.5, 1234.5, 99, "2026-11-21T10:00:00Z"};
   EXPECT_EQ(rank_status_from_json(to_json(status)), status);
+}
+
+TEST(RankStatus, NumbersOutsideTheirTypesAreIgnored) {
+  const auto status = rank_status_from_json(
+      R"({"rank":4294967296,"worldSize":-2147483649,"attempt":9223372036854775807,"step":18446744073709551615,
+          "targetSteps":9223372036854775807,"checkpointStep":-9223372036854775808,"lastStepSeconds":1e308,
+          "loss":-1e308,"collectiveSequence":9223372036854775808})");
+  ASSERT_TRUE(status);
+  EXPECT_EQ(status->rank, 0);
+  EXPECT_EQ(status->world_size, 1);
+  EXPECT_EQ(status->attempt, 0);
+  EXPECT_EQ(status->step, 0);
+  EXPECT_EQ(status->target_steps, std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(status->checkpoint_step, std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(status->collective_sequence, 0);
+  EXPECT_EQ(status->loss, -1e308);
 }
 
 TEST(RankStatus, ALossThatIsNotFiniteIsLeftOut) {

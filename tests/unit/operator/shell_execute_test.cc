@@ -321,6 +321,17 @@ TEST(EventBody, LongNamesAndTextsAreCut) {
   EXPECT_LE(body["metadata"]["name"].get<std::string>().size(), 253u);
   EXPECT_LE(body["note"].get<std::string>().size(), 1024u);
   EXPECT_LE(body["reportingInstance"].get<std::string>().size(), 128u);
+  // The limit is in bytes, and a character that is cut would be replaced by a longer one.
+  for (const char* unit : {"ä", "\xff", "\x1b", "\n"}) {
+    event.message.clear();
+    while (event.message.size() < 3000) event.message += unit;
+    event.reason = event.action = event.message;
+    const Json hostile = Json::parse(event_body(job, event, {.instance = "i"}, SystemTime(std::chrono::seconds(1))));
+    EXPECT_LE(hostile["note"].get<std::string>().size(), 1024u) << unit;
+    EXPECT_LE(hostile["reason"].get<std::string>().size(), 128u) << unit;
+    EXPECT_LE(hostile["action"].get<std::string>().size(), 128u) << unit;
+    EXPECT_EQ(hostile["note"].get<std::string>().find_first_of("\x1b\n"), std::string::npos);
+  }
 }
 
 }  // namespace

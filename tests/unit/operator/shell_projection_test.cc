@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
+
+#include "common/contract.h"
 
 namespace oarlock::control {
 namespace {
@@ -100,6 +103,35 @@ TEST(ProjectPod, TakesAnythingWithoutHarm) {
                            R"({"status": {"containerStatuses": [3, null, {"name": "trainer", "state": "x"}]}})"}) {
     EXPECT_EQ(pod_from(text).pod.phase, PodPhase::kPending) << text;
   }
+}
+
+// Whoever may write a pod's status may write anything into it.
+TEST(ProjectPod, TextsAreBoundedAndPlain) {
+  const std::string hostile = "\x1b[31m" + std::string(100000, 'x') + "\n";
+  const Json text = {
+      {"status",
+       {{"phase", "Failed"},
+        {"reason", hostile},
+        {"message", hostile},
+        {"conditions",
+         {{{"type", "PodScheduled"}, {"status", "False"}, {"message", hostile}},
+          {{"type", "DisruptionTarget"}, {"status", "True"}, {"reason", hostile}}}},
+        {"initContainerStatuses", {{{"state", {{"waiting", {{"reason", hostile}, {"message", hostile}}}}}}}},
+        {"containerStatuses",
+         {{{"name", "trainer"},
+           {"state",
+            {{"terminated", {{"exitCode", 4294967297}, {"reason", hostile}, {"message", hostile}}}}}}}}}}};
+  const Pod pod = pod_from(text.dump()).pod;
+  for (const std::string* one : {&pod.reason, &pod.disruption, &pod.waiting_reason, &pod.trainer->reason}) {
+    EXPECT_THAT(*one, ::testing::StartsWith(" [31mxxx"));
+    EXPECT_LE(one->size(), 60u);
+  }
+  for (const std::string* one : {&pod.message, &pod.unscheduled_message, &pod.waiting_message}) {
+    EXPECT_THAT(*one, ::testing::StartsWith(" [31mxxx"));
+    EXPECT_LE(one->size(), 400u);
+  }
+  EXPECT_LE(pod.trainer->message.size(), kTerminationMessageLimit);
+  EXPECT_EQ(pod.trainer->exit_code, std::numeric_limits<int>::max());
 }
 
 TEST(ProjectService, ReadsItsOwner) {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
+#include "operator/core/reconcile.h"
 #include "tests/support/builders.h"
 
 namespace oarlock::test {
@@ -160,6 +164,75 @@ TEST(Status, LeavesOutWhatARankDoesNotKnow) {
   EXPECT_FALSE(refreshed(observed).progress->eta);
   observed.progress->step = 5000;
   EXPECT_EQ(refreshed(observed).progress->completed, "100%");
+}
+
+// Any pod may answer with any numbers. Under UBSan no combination of extremes overflows; everywhere the status that
+// follows can be written: its times are times, and its numbers are finite.
+TEST(Status, ExtremeNumbersOfARankOverflowNothing) {
+  using I = std::numeric_limits<int64_t>;
+  using D = std::numeric_limits<double>;
+  const int64_t steps[] = {I::min(), -1, 0, 1, 1000, I::max()};
+  const double values[] = {-D::infinity(), -D::max(), -1,       0,
+                           D::denorm_min(), 1,        3e9,      D::max(),
+                           D::infinity(),   D::quiet_NaN()};
+  const char* times[] = {"", "9999-12-31T23:59:59Z", "0000-01-01T00:00:00Z", "2026-11-21T10:00:30Z", "now"};
+  Observed observed = seen(JobBuilder().stall_seconds(std::numeric_limits<int>::max()).phase(Phase::kRunning, 1),
+                           {pod(0, 1).running(), pod(1, 1).running()});
+  for (const int64_t step : steps) {
+    for (const int64_t target : steps) {
+      for (const double value : values) {
+        for (const char* time : times) {
+          RankStatus& rank = observed.progress.emplace();
+          rank.attempt = 1;
+          rank.step = step;
+          rank.target_steps = target;
+          rank.checkpoint_step = step;
+          rank.loss = rank.samples_per_second = rank.last_step_seconds = value;
+          rank.updated_at = time;
+          const api::Progress progress = *refreshed(observed).progress;
+          EXPECT_GE(progress.step, 0);
+          EXPECT_TRUE(std::isfinite(progress.loss.value_or(0)));
+          EXPECT_TRUE(std::isfinite(progress.samples_per_second.value_or(0)));
+          if (progress.eta) {
+            EXPECT_GE(*progress.eta, *progress.updated_at);
+            EXPECT_LT(*progress.eta, *progress.updated_at + std::chrono::hours(24 * 36600));
+          }
+          const Plan plan = reconcile(observed);
+          EXPECT_FALSE(plan.reason.empty());
+        }
+      }
+    }
+  }
+}
+
+TEST(Status, ExtremeNumbersOfATerminationMessageOverflowNothing) {
+  for (const char* step : {"-9223372036854775808", "9223372036854775807", "18446744073709551615", "1e308", "-1"}) {
+    api::Status status;
+    status.progress = api::Progress{};
+    status.progress->target_steps = 1000;
+    const Observed observed =
+        seen(JobBuilder().phase(Phase::kRunning),
+             {pod(0).ended(0, std::string(R"({"rank":0,"step":)") + step + R"(,"checkpointStep":)" + step +
+                                  R"(,"reason":"Completed","message":""})"),
+              pod(1).ended(0)});
+    read_last_words(split(observed), status, at_second(61));
+    EXPECT_GE(status.progress->step, 0) << step;
+    EXPECT_FALSE(status.progress->completed.empty()) << step;
+  }
+}
+
+TEST(Status, TheStepsTimeIsWhenItWasReceivedHoweverLateItIsWritten) {
+  Observed observed = seen(JobBuilder().phase(Phase::kRunning, 1), {pod(0, 1).running(), pod(1, 1).running()});
+  observed.job.status.progress = api::Progress{};
+  observed.job.status.progress->step = 7;
+  observed.job.status.progress->last_step_time = at_second(10);
+  observed.progress = rank_status();
+  observed.step_received_at = at_second(20) + std::chrono::milliseconds(700);
+  EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(20));
+  observed.step_received_at = at_second(5);
+  EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(10)) << "the attempt began to run after it";
+  observed.progress->step = 7;
+  EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(10));
 }
 
 TEST(Status, TheTerminationMessageHasTheLastStep) {

@@ -9,6 +9,7 @@ namespace {
 
 using control::last_line;
 using control::one_line;
+using control::reason_word;
 
 TEST(Text, OneLine) {
   EXPECT_EQ(one_line("a\nb\tc\r\n"), "a b c");
@@ -19,6 +20,24 @@ TEST(Text, OneLine) {
   EXPECT_EQ(one_line("123456", 5), "12...");
   EXPECT_EQ(one_line("ääää", 7), "ää...");
   EXPECT_EQ(one_line(""), "");
+}
+
+TEST(Text, NoTerminalActsOnIt) {
+  EXPECT_EQ(one_line("\x1b[31mred\x1b]0;title\x07"), " [31mred ]0;title");
+  EXPECT_EQ(one_line("a\u009b31mb"), "a 31mb") << "CSI as one character";
+  EXPECT_EQ(one_line("a\u0085b\u2028c\u2029d"), "a b c d");
+  EXPECT_EQ(one_line("a\u202eb\u2066c\u2069d"), "a b c d") << "right-to-left override";
+  EXPECT_EQ(one_line("\u00a0\u2026\u2070"), "\u00a0\u2026\u2070");
+  EXPECT_EQ(one_line(std::string_view("a\0b", 3)), "a b");
+}
+
+TEST(Text, AReasonIsOneWord) {
+  EXPECT_EQ(reason_word("ConfigInvalid"), "ConfigInvalid");
+  EXPECT_EQ(reason_word(std::string(60, 'a')), std::string(60, 'a'));
+  for (const std::string& text : {std::string(), std::string(61, 'a'), std::string("two words"), std::string("a\nb"),
+                                  std::string("9lives"), std::string("a\x1b[0m"), std::string("\xff")}) {
+    EXPECT_EQ(reason_word(text), "") << text;
+  }
 }
 
 // nlohmann's strict dump throws on whatever is not UTF-8: an independent judge.
