@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "operator/core/text.h"
 #include "operator/kube/micro_time.h"
 
 namespace oarlock::control {
@@ -11,6 +12,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr auto kTick = std::chrono::minutes(1);
+
+std::chrono::seconds pause_after(int failures) { return std::chrono::seconds(int64_t{1} << std::min(failures, 10)); }
 
 // Two events with the same are one that happened twice. The words count too, unlike in client-go: "attempt 2" is not
 // lost because "attempt 1" was said.
@@ -60,7 +63,10 @@ std::optional<EventSeries::Write> EventSeries::add(const Job& job, const EmitEve
                                             .body = event_body(job, event, source_, entry.first_observed)});
     return series_write(entry, steady);
   }
-  if (!may_create(job.metadata.uid, steady)) return std::nullopt;
+  if (!may_create(job.metadata.uid, steady)) {
+    ++rate_limited_;
+    return std::nullopt;
+  }
   entries_.emplace(identity,
                    Entry{.first_observed = now, .last_observed = now, .last_steady = steady, .repeated = nullptr});
   return Write{.key = {job.metadata.name_space, event_name(job, now)},
@@ -83,56 +89,116 @@ std::vector<EventSeries::Write> EventSeries::tick(SteadyTime steady) {
 }
 
 EventRecorder::EventRecorder(kube::Client client, EventSource source, std::shared_ptr<const Clock> clock,
-                             const Logger& log)
-    : client_(std::move(client)), clock_(std::move(clock)), log_(log), series_(std::move(source)) {}
+                             const Logger& log, OnDrop on_drop)
+    : client_(std::move(client)),
+      clock_(std::move(clock)),
+      log_(log),
+      on_drop_(std::move(on_drop)),
+      series_(std::move(source)) {}
 
 EventRecorder::~EventRecorder() { stop(); }
 
 void EventRecorder::record(const Job& job, const EmitEvent& event) {
   const std::lock_guard lock(mutex_);
-  if (queue_.size() >= kQueue) return;
-  if (auto write = series_.add(job, event, clock_->now(), clock_->steady())) {
-    queue_.push_back(std::move(*write));
+  if (queue_.size() >= kQueue) return on_drop_("queue_full");
+  const uint64_t rate_limited = series_.rate_limited();
+  const SteadyTime now = clock_->steady();
+  if (auto write = series_.add(job, event, clock_->now(), now)) {
+    queue_.push_back({.write = std::move(*write), .due = now});
     changed_.notify_all();
+  } else if (series_.rate_limited() > rate_limited) {
+    on_drop_("rate_limited");
   }
 }
 
-bool EventRecorder::write(const EventSeries::Write& write) const {
+EventRecorder::Outcome EventRecorder::write(const EventSeries::Write& write, std::chrono::seconds& pause) const {
+  using Kind = kube::ApiError::Kind;
   kube::ApiResult<std::string> answer;
   if (!write.patch.empty()) answer = client_.patch(kube::events(), write.key, write.patch, {});
   // An Event lives for an hour, a series maybe longer.
-  const bool gone = !answer && answer.error().kind == kube::ApiError::Kind::kNotFound;
+  const bool gone = !answer && answer.error().kind == Kind::kNotFound;
   if (write.patch.empty() || gone) answer = client_.create(kube::events(), write.key.name_space, write.create, {});
-  if (answer) return true;
-  log_.warn("an event could not be written",
-            {{"namespace", write.key.name_space}, {"event", write.key.name}, {"error", answer.error().message}});
-  return false;
+  // The name is unique, so one that exists was created by a try whose answer was lost.
+  if (answer || answer.error().kind == Kind::kAlreadyExists) return Outcome::kWritten;
+  log_.warn("an event could not be written", {{"namespace", write.key.name_space},
+                                              {"event", write.key.name},
+                                              {"error", one_line(answer.error().message)}});
+  if (answer.error().retry_after) pause = std::max(pause, *answer.error().retry_after);
+  switch (answer.error().kind) {
+    case Kind::kTransport:
+      return Outcome::kUnreachable;
+    case Kind::kTooManyRequests:
+    case Kind::kServer:
+    case Kind::kConflict:
+    case Kind::kUnauthorized:
+      return Outcome::kRetry;
+    default:
+      return Outcome::kRefused;
+  }
 }
 
-bool EventRecorder::flush() {
-  std::deque<EventSeries::Write> writes;
-  {
-    const std::lock_guard lock(mutex_);
-    writes.swap(queue_);
-    // Not for each of a thousand events, for it looks at all of them.
-    if (const SteadyTime now = clock_->steady(); now - last_tick_ >= kTick) {
-      last_tick_ = now;
-      for (EventSeries::Write& due : series_.tick(now)) writes.push_back(std::move(due));
-    }
+std::deque<EventRecorder::Pending> EventRecorder::take_due(bool is_last) {
+  const std::lock_guard lock(mutex_);
+  const SteadyTime now = clock_->steady();
+  // Not for each of a thousand events, for it looks at all of them.
+  if (now - last_tick_ >= kTick) {
+    last_tick_ = now;
+    for (EventSeries::Write& due : series_.tick(now)) queue_.push_back({.write = std::move(due), .due = now});
   }
+  std::deque<Pending> out;
+  std::deque<Pending> later;
+  for (Pending& one : queue_) (is_last || one.due <= now ? out : later).push_back(std::move(one));
+  queue_ = std::move(later);
+  return out;
+}
+
+bool EventRecorder::write_queue(bool is_last) {
+  const std::deque<Pending> due = take_due(is_last);
   bool good = true;
-  for (const EventSeries::Write& one : writes) good = write(one) && good;
+  for (auto one = due.begin(); one != due.end(); ++one) {
+    std::chrono::seconds pause = pause_after(one->tries);
+    const Outcome outcome = write(one->write, pause);
+    const std::lock_guard lock(mutex_);
+    if (outcome != Outcome::kUnreachable) unreachable_ = 0;
+    if (outcome == Outcome::kWritten) continue;
+    good = false;
+    if (outcome == Outcome::kUnreachable) {
+      // The others would wait for their timeouts as well, so they wait; the next round begins with another event.
+      pause = pause_after(unreachable_++);
+      for (auto other = std::next(one); other != due.end(); ++other) retry_after(*other, other->tries, pause);
+    }
+    if (outcome == Outcome::kRefused) {
+      on_drop_("refused");
+    } else {
+      retry_after(*one, one->tries + 1, pause);
+    }
+    if (outcome == Outcome::kUnreachable) break;
+  }
+  const std::lock_guard lock(mutex_);
+  for (; is_last && !queue_.empty(); queue_.pop_front()) on_drop_("stopped");
   return good;
+}
+
+void EventRecorder::retry_after(const Pending& one, int tries, std::chrono::seconds pause) {
+  if (tries >= kMaxTries) return on_drop_("unwritable");
+  queue_.push_back({one.write, tries, clock_->steady() + std::min<std::chrono::seconds>(pause, kLongestPause)});
+}
+
+std::chrono::nanoseconds EventRecorder::time_to_next_round() const {
+  const SteadyTime now = clock_->steady();
+  std::chrono::nanoseconds time = kTick;
+  for (const Pending& one : queue_) time = std::min<std::chrono::nanoseconds>(time, one.due - now);
+  return time;
 }
 
 void EventRecorder::start() {
   thread_ = std::jthread([this](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-      flush();
+      write_queue(false);
       std::unique_lock lock(mutex_);
-      changed_.wait_for(lock, stop, kTick, [this] { return !queue_.empty(); });
+      changed_.wait_for(lock, stop, time_to_next_round(), [&] { return time_to_next_round().count() <= 0; });
     }
-    flush();
+    write_queue(true);
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -38,6 +39,8 @@ class EventSeries {
 
   explicit EventSeries(EventSource source) : source_(std::move(source)) {}
 
+  uint64_t rate_limited() const { return rate_limited_; }  // events that the spam filter has discarded so far
+
   std::optional<Write> add(const Job& job, const EmitEvent& event, SystemTime now, SteadyTime steady);
   std::vector<Write> tick(SteadyTime steady);  // what is due; call it about once a minute
   size_t size() const { return entries_.size(); }
@@ -66,39 +69,65 @@ class EventSeries {
   static Write series_write(const Entry& entry, SteadyTime steady);
 
   const EventSource source_;
+  uint64_t rate_limited_ = 0;
   std::unordered_map<std::string, Entry> entries_;   // by all that makes two events the same
   std::unordered_map<std::string, Bucket> buckets_;  // by the job's uid; full ones are dropped
 };
 
+// A write that the API server does not answer, or answers with 429 or 5xx, is repeated: at most kMaxTries times, after
+// pauses that grow to kLongestPause. Every event that is discarded is counted.
 class EventRecorder {
  public:
-  static constexpr size_t kQueue = 1000;  // more than this and not yet written are lost
+  static constexpr size_t kQueue = 1000;  // writes that wait; beyond this, events are discarded
+  static constexpr int kMaxTries = 12;    // as client-go's
+  static constexpr auto kLongestPause = std::chrono::seconds(60);
 
-  EventRecorder(kube::Client client, EventSource source, std::shared_ptr<const Clock> clock, const Logger& log);
+  // Why an event was discarded: rate_limited (by the spam filter), queue_full, refused (by the API server), unwritable
+  // (after kMaxTries) or stopped (the program ends). Called with the recorder's lock held.
+  using OnDrop = std::function<void(const char* reason)>;
+
+  EventRecorder(
+      kube::Client client, EventSource source, std::shared_ptr<const Clock> clock, const Logger& log,
+      OnDrop on_drop = [](const char*) {});
   ~EventRecorder();  // stops
   EventRecorder(const EventRecorder&) = delete;
   EventRecorder& operator=(const EventRecorder&) = delete;
 
   void start();
-  void stop();  // after what is in the queue is written
+  void stop();  // after one try to write what is in the queue; at the first that is not answered the rest is discarded
 
   // Thread-safe, and returns at once.
   void record(const Job& job, const EmitEvent& event);
 
-  // Writes what is queued and due, on the calling thread: the thread does nothing else. False: a write failed.
-  bool flush();
+  // Writes what is queued and due, on the calling thread: the thread does nothing else. False: a write failed; it stays
+  // in the queue until it is due again, unless it was refused.
+  bool flush() { return write_queue(false); }
 
  private:
-  bool write(const EventSeries::Write& write) const;
+  struct Pending {
+    EventSeries::Write write;
+    int tries = 0;
+    SteadyTime due{};
+  };
+  enum class Outcome { kWritten, kRefused, kRetry, kUnreachable };
+
+  Outcome write(const EventSeries::Write& write, std::chrono::seconds& pause) const;
+  bool write_queue(bool is_last);
+  std::deque<Pending> take_due(bool is_last);
+  // These with the lock held.
+  void retry_after(const Pending& one, int tries, std::chrono::seconds pause);
+  std::chrono::nanoseconds time_to_next_round() const;
 
   const kube::Client client_;
   const std::shared_ptr<const Clock> clock_;
   const Logger log_;
+  const OnDrop on_drop_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
   EventSeries series_;
   SteadyTime last_tick_{};
-  std::deque<EventSeries::Write> queue_;
+  std::deque<Pending> queue_;
+  int unreachable_ = 0;  // writes in a row that were not answered
   std::jthread thread_;
 };
 

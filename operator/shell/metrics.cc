@@ -75,6 +75,24 @@ class FamilyBuilder {
   MetricFamily family_;
 };
 
+int series_class(api::Phase phase) {
+  if (is_running(phase) || phase == api::Phase::kRestarting) return 0;
+  return is_terminal(phase) ? 2 : 1;
+}
+
+// The oldest of the unfinished jobs come first, so that none loses its series before it has finished, and then the jobs
+// that finished last.
+bool has_series_before(const Job& a, const Job& b) {
+  const auto order = [](const Job& job) {
+    const auto created = job.metadata.creation_timestamp.value_or(SystemTime{}).time_since_epoch();
+    const auto finished = job.status.completion_time.value_or(SystemTime{}).time_since_epoch();
+    const bool is_finished = is_terminal(job.status.phase);
+    return std::tuple<int, SystemTime::duration, const std::string&>(
+        series_class(job.status.phase), is_finished ? -finished : created, job.metadata.uid);
+  };
+  return order(a) < order(b);
+}
+
 double seconds(SystemTime time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
 
 }  // namespace
@@ -122,6 +140,9 @@ Metrics::Metrics(const std::shared_ptr<prometheus::Registry>& registry)
                     "Whether this one leads (1) or stands by (0), by the lease's name.")),
       leader_slow_path_(counter(*registry, "leader_election_slowpath_total",
                                 "Renewals that had to read the lease first, by the lease's name.")),
+      events_dropped_(counter(*registry, "trainingjob_events_dropped_total",
+                              "Kubernetes Events that were discarded, by reason: rate_limited, queue_full, refused, "
+                              "unwritable or stopped.")),
       jobs_created_(
           counter(*registry, "trainingjob_jobs_created_total", "Jobs whose pods were created for the first time.")),
       jobs_finished_(counter(*registry, "trainingjob_jobs_finished_total", "Jobs that became Complete or Failed.")),
@@ -137,6 +158,9 @@ Metrics::Metrics(const std::shared_ptr<prometheus::Registry>& registry)
   for (const char* resource : {"trainingjobs.oarlock.dev", "pods", "services"}) {
     cache_failures_.Add({{"resource", resource}});
     unreadable_.Add({{"resource", resource}});
+  }
+  for (const char* reason : {"rate_limited", "queue_full", "refused", "unwritable", "stopped"}) {
+    events_dropped_.Add({{"reason", reason}});
   }
 }
 
@@ -215,6 +239,8 @@ void Metrics::cache_works(const std::string& resource, int failures_in_a_row, Sy
 }
 
 void Metrics::unreadable_object(const std::string& resource) { unreadable_.Add({{"resource", resource}}).Increment(); }
+
+void Metrics::event_dropped(const char* reason) { events_dropped_.Add({{"reason", reason}}).Increment(); }
 
 void Metrics::leading(bool leads) { leader_.Add({{"name", kLeaseName}}).Set(leads ? 1 : 0); }
 void Metrics::leader_slow_path() { leader_slow_path_.Add({{"name", kLeaseName}}).Increment(); }
@@ -304,8 +330,8 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
   FamilyBuilder restarts("trainingjob_restarts_total", "Restarts of the whole group, by what made them necessary.",
                          MetricType::Counter);
   FamilyBuilder progress("trainingjob_progress_ratio", "Share of the optimizer steps that is done.", MetricType::Gauge);
-  FamilyBuilder dropped("trainingjob_dropped_series_total", "Jobs that have no series, because there are too many.",
-                        MetricType::Counter);
+  FamilyBuilder dropped("trainingjob_dropped_series",
+                        "Jobs without per-job series because the series limit was reached.", MetricType::Gauge);
 
   unfinished.add(queue_labels(), source_.unfinished_work().count());
   longest.add(queue_labels(), source_.longest_work().count());
@@ -313,10 +339,7 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
   std::vector<std::shared_ptr<const Job>> jobs = source_.jobs();
   const size_t count = std::min(jobs.size(), max_jobs_);
   std::partial_sort(jobs.begin(), jobs.begin() + static_cast<std::ptrdiff_t>(count), jobs.end(),
-                    [](const auto& a, const auto& b) {
-                      return std::tie(a->metadata.creation_timestamp, a->metadata.uid) <
-                             std::tie(b->metadata.creation_timestamp, b->metadata.uid);
-                    });
+                    [](const auto& a, const auto& b) { return has_series_before(*a, *b); });
   dropped.add({}, static_cast<double>(jobs.size() - count));
   jobs.resize(count);
   for (const auto& job : jobs) {

@@ -42,6 +42,8 @@ class Metrics final : public kube::QueueObserver {
   // A status of this job was written.
   void status_changed(const Job& job, const api::Status& next);
 
+  void event_dropped(const char* reason);  // EventRecorder::OnDrop
+
   // Of the cache, by resource.
   void cache_failures(const std::string& resource, int in_a_row);
   void cache_works(const std::string& resource, int failures_in_a_row, SystemTime now);
@@ -79,6 +81,7 @@ class Metrics final : public kube::QueueObserver {
   prometheus::Family<prometheus::Counter>& unreadable_;
   prometheus::Family<prometheus::Gauge>& leader_;
   prometheus::Family<prometheus::Counter>& leader_slow_path_;
+  prometheus::Family<prometheus::Counter>& events_dropped_;
   prometheus::Family<prometheus::Counter>& jobs_created_;
   prometheus::Family<prometheus::Counter>& jobs_finished_;
   prometheus::Family<prometheus::Histogram>& startup_;
@@ -111,8 +114,9 @@ class MeteredTransport final : public kube::Transport {
   std::atomic<bool> has_answered_ = false;
 };
 
-// Families that follow from the present state, made at each scrape: nothing is left behind by jobs that are gone. Of
-// more than `max_jobs` jobs the youngest have no series, and trainingjob_dropped_series_total says how many.
+// Families computed from the present state at each scrape, so that deleted jobs leave no series behind. At most
+// `max_jobs` jobs have series: first those that run, then those that are to run, each the oldest first, then those that
+// finished last. trainingjob_dropped_series counts the jobs without series.
 class JobMetrics final : public prometheus::Collectable {
  public:
   struct Source {

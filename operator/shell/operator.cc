@@ -146,7 +146,9 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
   const auto own_writes = std::make_shared<OwnWrites>(clock);
   Election election(options.election, transport, metrics, clock, sleeper, std::random_device()(), log);
   const kube::Client client(election.writing_transport(), kCallDeadline, kube::Answers::kMetadata);
-  const auto events = std::make_shared<EventRecorder>(client, EventSource{.instance = options.instance}, clock, log);
+  const auto events =
+      std::make_shared<EventRecorder>(client, EventSource{.instance = options.instance}, clock, log,
+                                      [metrics](const char* reason) { metrics->event_dropped(reason); });
   const auto executor = std::make_shared<Executor>(client, own_writes, events, log);
   Controller controller({.cache = &cache,
                          .poller = &poller,

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/scripted_transport.h"
@@ -11,6 +12,7 @@ namespace oarlock::control {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -122,6 +124,106 @@ TEST(EventRecorder, CreatesThenPatchesAndMakesAnewWhatIsGone) {
   EXPECT_EQ(Json::parse(sent[2].body)["series"]["count"], 2);
   EXPECT_TRUE(recorder.flush());
   EXPECT_THAT(sent, SizeIs(3));
+}
+
+class EventRetryTest : public ::testing::Test {
+ protected:
+  EventRetryTest() {
+    job_.metadata.name = "j";
+    job_.metadata.name_space = "ns";
+    job_.metadata.uid = "u";
+  }
+  void record(const std::string& message) {
+    clock_->advance(1ms);
+    recorder_.record(job_, {.reason = "R", .action = "A", .message = message, .pod = ""});
+  }
+  std::vector<std::string> notes() const {
+    std::vector<std::string> out;
+    for (const kube::Request& request : transport_->requests()) out.push_back(Json::parse(request.body)["note"]);
+    return out;
+  }
+
+  const std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();
+  const std::shared_ptr<test::ScriptedTransport> transport_ = std::make_shared<test::ScriptedTransport>(clock_);
+  std::map<std::string, int> dropped_;
+  Job job_;
+  EventRecorder recorder_{kube::Client(transport_, 5s), EventSource{.instance = "me"}, clock_, Logger::silent(),
+                          [this](const char* reason) { ++dropped_[reason]; }};
+};
+
+TEST_F(EventRetryTest, AFailedWriteIsRepeatedAfterAPauseAndHoldsUpNoOther) {
+  record("first");
+  record("second");
+  transport_->script({.status = 500, .pieces = {"{}"}});
+  transport_->script({.status = 201, .pieces = {"{}"}, .takes = 0ms});
+  EXPECT_FALSE(recorder_.flush());
+  EXPECT_THAT(notes(), ElementsAre("first", "second"));
+  EXPECT_TRUE(recorder_.flush());
+  EXPECT_THAT(notes(), SizeIs(2)) << "not before its pause is over";
+  clock_->advance(1s);
+  transport_->script({.status = 409, .pieces = {R"({"reason":"AlreadyExists"})"}});
+  EXPECT_TRUE(recorder_.flush()) << "the answer of the first try was lost";
+  EXPECT_THAT(notes(), ElementsAre("first", "second", "first"));
+  clock_->advance(1h);
+  EXPECT_TRUE(recorder_.flush());
+  EXPECT_THAT(notes(), SizeIs(3));
+  EXPECT_THAT(dropped_, IsEmpty());
+}
+
+TEST_F(EventRetryTest, AServerThatDoesNotAnswerIsTriedWithOneEventAtATime) {
+  for (int i = 0; i < 5; ++i) record(std::to_string(i));
+  transport_->script({.failure = kube::TransportError::Kind::kConnect});
+  EXPECT_FALSE(recorder_.flush());
+  EXPECT_THAT(notes(), ElementsAre("0"));
+  clock_->advance(1s);
+  for (int i = 0; i < 5; ++i) transport_->script({.status = 201, .pieces = {"{}"}});
+  EXPECT_TRUE(recorder_.flush());
+  EXPECT_THAT(notes(), ElementsAre("0", "1", "2", "3", "4", "0"));
+}
+
+TEST_F(EventRetryTest, TriesAreBoundedAndSpreadAndEveryLossIsCounted) {
+  record("never");
+  for (int i = 0; i < 50; ++i)
+    transport_->script({.status = 500, .pieces = {"{}"}, .retry_after = 3600s, .takes = 0ms});
+  const SteadyTime begin = clock_->steady();
+  for (int second = 0; second < 3600; ++second) {
+    recorder_.flush();
+    clock_->advance(1s);
+    if (dropped_["unwritable"] > 0) break;
+  }
+  EXPECT_THAT(transport_->requests(), SizeIs(EventRecorder::kMaxTries));
+  EXPECT_EQ(dropped_["unwritable"], 1);
+  EXPECT_LE(clock_->steady() - begin, 12min) << "no pause is longer than a minute, whatever Retry-After is";
+}
+
+TEST_F(EventRetryTest, ARefusedEventIsNotRepeated) {
+  record("no");
+  transport_->script({.status = 403, .pieces = {R"({"reason":"Forbidden"})"}});
+  EXPECT_FALSE(recorder_.flush());
+  clock_->advance(1h);
+  EXPECT_TRUE(recorder_.flush());
+  EXPECT_THAT(notes(), SizeIs(1));
+  EXPECT_EQ(dropped_["refused"], 1);
+}
+
+TEST_F(EventRetryTest, AFullQueueAndTheSpamFilterAreCounted) {
+  for (int i = 0; i < EventSeries::kBurst + 3; ++i) record(std::to_string(i));
+  EXPECT_EQ(dropped_["rate_limited"], 3);
+  for (int i = 0; dropped_["queue_full"] == 0; ++i) {
+    ASSERT_LT(i, 2000);
+    job_.metadata.uid = "u" + std::to_string(i);
+    record("m");
+  }
+  EXPECT_EQ(dropped_["rate_limited"], 3);
+}
+
+TEST_F(EventRetryTest, AStopTriesOnceAndCountsTheRest) {
+  for (int i = 0; i < 5; ++i) record(std::to_string(i));
+  for (int i = 0; i < 10; ++i) transport_->script({.failure = kube::TransportError::Kind::kConnect});
+  recorder_.start();
+  recorder_.stop();
+  EXPECT_LE(transport_->requests().size(), 2u) << "one round of the thread, one of the stop";
+  EXPECT_EQ(dropped_["stopped"], 5);
 }
 
 }  // namespace

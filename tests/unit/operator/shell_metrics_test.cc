@@ -117,18 +117,43 @@ TEST_F(MetricsTest, TellsOfJobsAsTheyAreNow) {
   EXPECT_THAT(text(), Not(HasSubstr("bert")));
 }
 
-TEST_F(MetricsTest, TooManyJobsLoseTheirSeriesTheYoungestFirstAndAreCounted) {
-  max_jobs_ = 2;
-  for (int i = 0; i < 5; ++i) {
-    Job job = JobBuilder("job" + std::to_string(i));
-    job.metadata.creation_timestamp = at_second(100 - i);
+TEST_F(MetricsTest, AboveTheLimitRunningJobsKeepTheirSeriesAndOldFinishedOnesLoseThem) {
+  const auto add_job = [&](const char* name, api::Phase phase, int created, int completed = 0) {
+    Job job = JobBuilder(name).phase(phase);
+    job.metadata.uid = name;
+    job.metadata.creation_timestamp = at_second(created);
+    if (completed > 0) job.status.completion_time = at_second(completed);
     add(job);
-  }
-  const std::string all = text();
-  EXPECT_THAT(all, HasSubstr("trainingjob_dropped_series_total 3"));
-  EXPECT_THAT(all, HasSubstr("job4"));
-  EXPECT_THAT(all, HasSubstr("job3"));
-  EXPECT_THAT(all, Not(HasSubstr("job2")));
+  };
+  add_job("finished-early", api::Phase::kComplete, 1, 90);
+  add_job("finished-late", api::Phase::kFailed, 2, 95);
+  add_job("waits", api::Phase::kPending, 3);
+  add_job("restarts", api::Phase::kRestarting, 50);
+  add_job("runs", api::Phase::kRunning, 60);
+  add_job("youngest-runs", api::Phase::kStalled, 70);
+  const auto kept = [&](size_t limit) {
+    max_jobs_ = limit;
+    const std::string all = text();
+    EXPECT_THAT(all, HasSubstr("# TYPE trainingjob_dropped_series gauge"));
+    EXPECT_THAT(all, HasSubstr("trainingjob_dropped_series " + std::to_string(6 - limit) + "\n"));
+    std::vector<std::string> out;
+    for (const auto& job : jobs_) {
+      if (all.find("trainingjob=\"" + job->metadata.name + "\"") != std::string::npos)
+        out.push_back(job->metadata.name);
+    }
+    return out;
+  };
+  using ::testing::UnorderedElementsAre;
+  EXPECT_THAT(kept(2), UnorderedElementsAre("restarts", "runs"));
+  EXPECT_THAT(kept(3), UnorderedElementsAre("restarts", "runs", "youngest-runs"));
+  EXPECT_THAT(kept(4), UnorderedElementsAre("restarts", "runs", "youngest-runs", "waits"));
+  EXPECT_THAT(kept(5), UnorderedElementsAre("restarts", "runs", "youngest-runs", "waits", "finished-late"));
+}
+
+TEST_F(MetricsTest, CountsDroppedEventsByReason) {
+  EXPECT_THAT(text(), HasSubstr(R"(trainingjob_events_dropped_total{reason="refused"} 0)"));
+  metrics_->event_dropped("refused");
+  EXPECT_THAT(text(), HasSubstr(R"(trainingjob_events_dropped_total{reason="refused"} 1)"));
 }
 
 TEST_F(MetricsTest, CountsStartsAndEndsOnce) {
