@@ -23,6 +23,7 @@ constexpr char kJson[] = "application/json";
 // A server that cannot leave the rest out sends the whole object.
 constexpr char kMetadataOnly[] = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 constexpr size_t kMaxErrorBody = 1u << 20;
+constexpr std::chrono::seconds kLongestRetryAfter{60};  // a server that names a longer time is asked again after this
 constexpr size_t kReadSize =
     16u << 10;  // a TLS record; no less than what the parser needs for the longest head (8 KiB)
 
@@ -37,7 +38,7 @@ std::optional<std::chrono::seconds> seconds_of(string_view text) {
   long seconds = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (error != std::errc() || end != text.data() + text.size() || seconds < 0) return std::nullopt;
-  return std::chrono::seconds(seconds);
+  return std::min(std::chrono::seconds(seconds), kLongestRetryAfter);
 }
 
 class ResponseParser final : public http::basic_parser<false> {

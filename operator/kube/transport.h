@@ -28,7 +28,7 @@ struct Request {
 struct Response {
   int status = 0;
   std::string body;
-  std::optional<std::chrono::seconds> retry_after;  // the Retry-After header, where it is a number
+  std::optional<std::chrono::seconds> retry_after;  // the Retry-After header, at most a minute
 
   bool ok() const { return status >= 200 && status < 300; }
 };

@@ -49,7 +49,7 @@ class QueueState {
  public:
   struct Options {
     std::chrono::milliseconds base_delay{5};  // after the first failure; doubles with each
-    std::chrono::milliseconds longest_delay{1000000};
+    std::chrono::milliseconds longest_delay{60000};  // as the Job controller's
     std::chrono::milliseconds longest_wait{30000};  // of a key of low priority, in the queue
   };
 

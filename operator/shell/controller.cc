@@ -7,6 +7,7 @@
 
 #include "operator/core/desired.h"
 #include "operator/core/membership.h"
+#include "operator/core/text.h"
 
 namespace oarlock::control {
 namespace {
@@ -18,9 +19,22 @@ constexpr auto kLookAgain = std::chrono::seconds(1);
 
 constexpr size_t kLargeTemplate = 64u << 10;
 
-// Something that a person should hear of in `kubectl describe`: the API server does not let the objects be made.
+// The longest time between two tries of a failed call, whatever the API server's Retry-After: as the Job controller's.
+// After a quota has been raised a job starts within this time.
+constexpr std::chrono::seconds kLongestRetry{60};
+
+// The API server does not allow the objects to be created: reported in an event and in the job's condition.
 bool is_refusal(const kube::ApiError& error) {
   return error.kind == ErrorKind::kForbidden || error.kind == ErrorKind::kInvalid;
+}
+
+// The plan only writes that the job has progressed: it can wait, and it is not worth a line of the log.
+bool is_only_progress(const Plan& plan, const api::Status& present) {
+  const auto* patch = plan.actions.size() == 1 ? std::get_if<PatchStatus>(&plan.actions.front()) : nullptr;
+  if (patch == nullptr || patch->status.progress == present.progress) return false;
+  api::Status next = patch->status;
+  next.progress = present.progress;
+  return next == present;
 }
 
 template <typename T>
@@ -31,7 +45,7 @@ void put_in(std::vector<T>& objects, T object) {
 
 }  // namespace
 
-Controller::Controller(Parts parts, const Logger& log) : parts_(std::move(parts)), log_(log) {}
+Controller::Controller(Parts parts, const Logger& log) : parts_(std::move(parts)), log_(log), budget_(parts_.clock) {}
 
 Controller::~Controller() { stop(); }
 
@@ -99,9 +113,10 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   observed.pods = parts_.cache->pods_of(key);
   observed.services = parts_.cache->services_of(key);
   observed.now = parts_.clock->now();
-  Heard heard = parts_.poller->latest(key, job.metadata.uid);
-  observed.progress = std::move(heard.said);
-  observed.asked = heard.asked;
+  RankProbe probe = parts_.poller->latest(key, job.metadata.uid);
+  observed.progress = std::move(probe.last_status);
+  observed.asked = probe.last_poll;
+  observed.step_received_at = probe.step_received_at;
   {
     const std::lock_guard lock(mutex_);
     if (const auto it = refusals_.find(job.metadata.uid); it != refusals_.end()) observed.last_error = it->second;
@@ -125,7 +140,9 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
 }
 
 void Controller::follow_progress(const kube::ObjectKey& key, const Observed& observed) {
-  if (const Pod* pod = is_terminal(observed.job.status.phase) ? nullptr : progress_pod(split(observed))) {
+  if (is_terminal(observed.job.status.phase)) {
+    parts_.poller->forget(key);
+  } else if (const Pod* pod = progress_pod(split(observed))) {
     parts_.poller->watch(key, observed.job.metadata.uid, pod->pod_ip, metrics_port(observed.job));
   } else {
     parts_.poller->pause(key);
@@ -155,6 +172,7 @@ Controller::Done Controller::reconcile(const kube::ObjectKey& key, const std::st
       refusals_.erase(known->second);
       known_uids_.erase(known);
       parts_.poller->forget(key);
+      budget_.forget(key);
     }
     if (job == nullptr) return {};
     is_first_look = known_uids_.emplace(key, job->metadata.uid).second;
@@ -166,13 +184,24 @@ Controller::Done Controller::reconcile(const kube::ObjectKey& key, const std::st
 
   const Plan plan = plan_for(key, *job, is_first_look);
   const Logger log = log_.with({{"namespace", key.name_space}, {"trainingjob", key.name}, {"uid", job->metadata.uid}});
-  log.write(plan.actions.empty() ? LogLevel::kDebug : LogLevel::kInfo, plan.reason,
+  const bool only_progress = is_only_progress(plan, job->status);
+  log.write(plan.actions.empty() || only_progress ? LogLevel::kDebug : LogLevel::kInfo, plan.reason,
             {{"verdict", to_string(plan.verdict)},
              {"actions", plan.actions.size()},
              {"phase", to_string(job->status.phase)}});
+  if (only_progress) {
+    if (const auto turn = budget_.time_until_turn(key)) {
+      remember_refusal(job->metadata.uid, "");
+      const std::chrono::milliseconds longest = plan.requeue_after.value_or(std::chrono::hours(1));
+      return {Result::kRequeueAfter, std::min(*turn, longest)};
+    }
+  }
   const auto on_done = [&](const Action& action) {
     parts_.queue->progressed(key);
-    if (const auto* patch = std::get_if<PatchStatus>(&action)) parts_.metrics->status_changed(*job, patch->status);
+    const auto* patch = std::get_if<PatchStatus>(&action);
+    if (patch == nullptr) return;
+    parts_.metrics->status_changed(*job, patch->status);
+    budget_.forget(key);
   };
   if (const std::optional<Stop> why = parts_.executor->execute(*job, plan.actions, on_done, stop)) {
     return stopped(*job, *why);
@@ -199,19 +228,21 @@ Controller::Done Controller::stopped(const Job& job, const Stop& why) {
     case Stop::Kind::kFailed:
       break;
   }
+  // Admission webhooks write into it what they like.
+  const std::string error = one_line(why.error.message);
   log.warn("an API call failed; trying again",
-           {{"error", why.error.message}, {"status", why.error.status}, {"reason", why.error.reason}});
+           {{"error", error}, {"status", why.error.status}, {"reason", one_line(why.error.reason)}});
   const kube::ObjectKey key{job.metadata.name_space, job.metadata.name};
   const bool is_refused = is_refusal(why.error) && why.action.starts_with("create");
-  if (is_refused) remember_refusal(job.metadata.uid, why.error.message);
+  if (is_refused) remember_refusal(job.metadata.uid, error);
   if (is_refused && parts_.queue->failures(key) == 0) {
     parts_.executor->emit(job, {.type = EmitEvent::Type::kWarning,
                                 .reason = "FailedCreate",
                                 .action = "Retry",
-                                .message = fmt::format("cannot {}: {}", why.action, why.error.message),
+                                .message = fmt::format("cannot {}: {}", why.action, error),
                                 .pod = ""});
   }
-  if (why.error.retry_after) return {Result::kError, *why.error.retry_after};
+  if (why.error.retry_after) return {Result::kError, std::min<std::chrono::seconds>(*why.error.retry_after, kLongestRetry)};
   return {Result::kError, {}};
 }
 

@@ -19,6 +19,7 @@
 #include "operator/shell/execute.h"
 #include "operator/shell/metrics.h"
 #include "operator/shell/own_writes.h"
+#include "operator/shell/progress_budget.h"
 #include "operator/shell/progress_poller.h"
 
 namespace oarlock::control {
@@ -76,6 +77,7 @@ class Controller {
 
   const Parts parts_;
   const Logger log_;
+  ProgressBudget budget_;
   mutable std::mutex mutex_;
   std::mutex large_mutex_;  // of decisions about jobs with a large template
   std::unordered_map<std::string, std::set<Foreign>> foreign_;   // by the job's uid

@@ -3,15 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "common/endpoint.h"
+#include "operator/core/text.h"
 
 namespace oarlock::control {
 namespace {
 
 constexpr size_t kMaxAnswer = 64u << 10;
+constexpr size_t kMaxPhase = 60;
+constexpr size_t kMaxTime = 40;
 
-// A pod is not to be trusted with the operator's memory.
+// A pod is not trusted with the operator's memory.
 class SmallBody final : public kube::ByteSink {
  public:
   bool write(std::string_view bytes) override {
@@ -22,7 +26,7 @@ class SmallBody final : public kube::ByteSink {
   std::string text;
 };
 
-bool says_the_same(RankStatus a, const RankStatus& b) {
+bool differs_only_in_time(RankStatus a, const RankStatus& b) {
   a.updated_at = b.updated_at;
   return a == b;
 }
@@ -31,7 +35,11 @@ bool says_the_same(RankStatus a, const RankStatus& b) {
 
 ProgressPoller::ProgressPoller(ProgressOptions options, Connect connect, OnChange on_change,
                                std::shared_ptr<const Clock> clock)
-    : options_(options), connect_(std::move(connect)), on_change_(std::move(on_change)), clock_(std::move(clock)) {}
+    : options_(options),
+      slow_threads_(std::clamp(options.slow_threads, 1, std::max(1, options.threads - 1))),
+      connect_(std::move(connect)),
+      on_change_(std::move(on_change)),
+      clock_(std::move(clock)) {}
 
 ProgressPoller::~ProgressPoller() { stop(); }
 
@@ -46,99 +54,167 @@ void ProgressPoller::stop() {
   threads_.clear();
 }
 
+void ProgressPoller::set_address(Target& target, const std::string& uid, const std::string& url) {
+  active_ += (url.empty() ? 0 : 1);
+  active_ -= (target.url.empty() ? 0 : 1);
+  target.uid = uid;
+  target.url = url;
+  target.generation = ++generations_;
+  target.is_in_flight = target.is_prompt = target.has_failed = false;
+  target.probe.last_poll.reset();
+}
+
 void ProgressPoller::watch(const kube::ObjectKey& job, const std::string& uid, const std::string& host, int port) {
   const std::string url = "http://" + endpoint(host, port);
   const std::lock_guard lock(mutex_);
   Target& target = targets_[job];
   if (target.uid == uid && target.url == url) return;
-  if (target.uid != uid) target.heard.said.reset();
-  target.heard.asked.reset();
-  target.uid = uid;
-  target.url = url;
+  if (target.uid != uid) target.probe = {};
+  set_address(target, uid, url);
   target.wait = usual_interval();
   target.due = clock_->steady();
-  ++watches_;
+  ++changes_;
   changed_.notify_one();
 }
 
 void ProgressPoller::pause(const kube::ObjectKey& job) {
   const std::lock_guard lock(mutex_);
-  if (const auto it = targets_.find(job); it != targets_.end()) it->second.url.clear();
+  const auto it = targets_.find(job);
+  if (it == targets_.end() || it->second.url.empty()) return;
+  const std::optional<Question> last_poll = it->second.probe.last_poll;
+  set_address(it->second, it->second.uid, "");
+  it->second.probe.last_poll = last_poll;
 }
 
 void ProgressPoller::forget(const kube::ObjectKey& job) {
   const std::lock_guard lock(mutex_);
-  targets_.erase(job);
+  const auto it = targets_.find(job);
+  if (it == targets_.end()) return;
+  set_address(it->second, "", "");
+  targets_.erase(it);
+  if (last_slow_.size() > targets_.size()) last_slow_.clear();  // bounds it; the turns begin again
 }
 
-Heard ProgressPoller::latest(const kube::ObjectKey& job, const std::string& uid) const {
+RankProbe ProgressPoller::latest(const kube::ObjectKey& job, const std::string& uid) const {
   const std::lock_guard lock(mutex_);
   const auto it = targets_.find(job);
-  return it == targets_.end() || it->second.uid != uid ? Heard() : it->second.heard;
+  return it == targets_.end() || it->second.uid != uid ? RankProbe() : it->second.probe;
 }
 
 size_t ProgressPoller::watched() const {
   const std::lock_guard lock(mutex_);
-  return static_cast<size_t>(
-      std::count_if(targets_.begin(), targets_.end(), [](const auto& entry) { return !entry.second.url.empty(); }));
+  return active_;
 }
 
 std::chrono::milliseconds ProgressPoller::usual_interval() const {
-  const double fair = 1000.0 * static_cast<double>(targets_.size()) / options_.rate;
+  const double fair = 1000.0 * static_cast<double>(active_) / options_.rate;
   return std::max(options_.interval, std::chrono::milliseconds(static_cast<int64_t>(fair)));
 }
 
-std::optional<RankStatus> ProgressPoller::ask(const std::string& url, const std::string& uid,
-                                              const std::stop_token& stop) const {
+ProgressPoller::Poll ProgressPoller::poll(const std::string& url, const std::string& uid,
+                                          const std::stop_token& stop) const {
+  const SteadyTime begun = clock_->steady();
   const std::shared_ptr<kube::Transport> transport = connect_(url);
-  if (transport == nullptr) return std::nullopt;
+  if (transport == nullptr) return {};
   SmallBody body;
   const std::string target = fmt::format("{}?uid={}", kStatusPath, uid);
   const auto response = transport->stream({.method = "GET", .target = target, .body = "", .content_type = ""}, body,
                                           {options_.timeout, options_.timeout}, stop);
-  if (!response || response->status != 200) return std::nullopt;
-  return rank_status_from_json(body.text);
+  Poll out;
+  out.took = clock_->steady() - begun;
+  if (!response || response->status != 200) return out;
+  out.status = rank_status_from_json(body.text);
+  if (out.status) {
+    out.status->phase = one_line(out.status->phase, kMaxPhase);
+    out.status->updated_at = one_line(out.status->updated_at, kMaxTime);
+  }
+  return out;
+}
+
+// Which of two slow targets comes first: what is due, by turns of their namespaces, what has not failed yet, what has
+// waited longest.
+bool ProgressPoller::is_served_before(const Targets::value_type& a, const Targets::value_type& b,
+                                      SteadyTime now) const {
+  const auto order = [&](const Targets::value_type& entry) {
+    const auto& [job, target] = entry;
+    const bool is_late = target.due <= now;
+    const auto turn = last_slow_.find(job.name_space);
+    const uint64_t last = is_late && turn != last_slow_.end() ? turn->second : 0;
+    return std::tuple(!is_late, last, is_late && target.has_failed, target.due);
+  };
+  return order(a) < order(b);
+}
+
+ProgressPoller::Candidates ProgressPoller::next_candidates(SteadyTime now) {
+  Candidates next{targets_.end(), targets_.end()};
+  for (auto it = targets_.begin(); it != targets_.end(); ++it) {
+    const Target& target = it->second;
+    if (target.url.empty() || target.is_in_flight) continue;
+    if (target.is_prompt) {
+      if (next.prompt == targets_.end() || target.due < next.prompt->second.due) next.prompt = it;
+    } else if (slow_in_flight_ < slow_threads_) {
+      if (next.slow == targets_.end() || is_served_before(*it, *next.slow, now)) next.slow = it;
+    }
+  }
+  return next;
+}
+
+bool ProgressPoller::finish(const kube::ObjectKey& job, uint64_t generation, SystemTime begun, Poll poll) {
+  const auto it = targets_.find(job);
+  if (it == targets_.end() || it->second.generation != generation) return false;  // of an old address
+  Target& target = it->second;
+  target.is_in_flight = false;
+  target.has_failed = !poll.status;
+  target.is_prompt = poll.status && poll.took <= options_.prompt;
+  target.wait = poll.status ? usual_interval()
+                            : std::min(target.wait * 2, std::max(options_.longest_interval, usual_interval()));
+  target.due = clock_->steady() + target.wait;
+  target.probe.last_poll = {begun, poll.status.has_value()};
+  if (!poll.status) return false;
+  std::optional<RankStatus>& last = target.probe.last_status;
+  const bool is_news = !last || !differs_only_in_time(*poll.status, *last);
+  if (!last || last->step != poll.status->step || last->attempt != poll.status->attempt) {
+    target.probe.step_received_at = clock_->now();
+  }
+  last = std::move(poll.status);
+  return is_news;
 }
 
 void ProgressPoller::run(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     const SteadyTime now = clock_->steady();
-    auto next = targets_.end();
-    for (auto it = targets_.begin(); it != targets_.end(); ++it) {
-      const Target& target = it->second;
-      if (target.url.empty() || target.asking) continue;
-      if (next == targets_.end() || target.due < next->second.due) next = it;
-    }
+    const auto [prompt, slow] = next_candidates(now);
+    auto next = prompt;
+    if (next == targets_.end() || (slow != targets_.end() && slow->second.due < next->second.due)) next = slow;
     if (next == targets_.end()) {
-      changed_.wait(lock, stop, [&, seen = watches_] { return watches_ != seen; });
+      changed_.wait(lock, stop, [&, seen = changes_] { return changes_ != seen; });
       continue;
     }
     if (next->second.due > now) {
-      changed_.wait_for(lock, stop, next->second.due - now, [&, seen = watches_] { return watches_ != seen; });
+      changed_.wait_for(lock, stop, next->second.due - now, [&, seen = changes_] { return changes_ != seen; });
       continue;
     }
-    next->second.asking = true;
+    const bool is_slow = !next->second.is_prompt;
+    if (is_slow) {
+      ++slow_in_flight_;
+      last_slow_[next->first.name_space] = ++slow_polls_;
+    }
+    next->second.is_in_flight = true;
     const kube::ObjectKey job = next->first;
+    const uint64_t generation = next->second.generation;
     const std::string uid = next->second.uid;
     const std::string url = next->second.url;
-    const SystemTime asked_at = clock_->now();
+    const SystemTime begun = clock_->now();
     lock.unlock();
-    std::optional<RankStatus> said = ask(url, uid, stop);
+    Poll answer = poll(url, uid, stop);
     lock.lock();
-    const auto it = targets_.find(job);
-    if (it == targets_.end()) continue;
-    Target& target = it->second;
-    target.asking = false;
-    if (target.uid != uid || target.url != url) continue;  // it became another while we asked
-    target.wait =
-        said ? usual_interval() : std::min(target.wait * 2, std::max(options_.longest_interval, options_.interval));
-    target.due = clock_->steady() + target.wait;
-    target.heard.asked = {asked_at, said.has_value()};
-    if (!said) continue;
-    const bool is_news = !target.heard.said || !says_the_same(*said, *target.heard.said);
-    target.heard.said = std::move(said);
-    if (!is_news) continue;
+    if (is_slow) {
+      --slow_in_flight_;
+      ++changes_;  // another thread may begin a slow poll now
+      changed_.notify_one();
+    }
+    if (!finish(job, generation, begun, std::move(answer))) continue;
     lock.unlock();
     on_change_(job);
     lock.lock();

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <thread>
@@ -27,7 +28,25 @@ class Ranks {
     return it == asked_.end() ? 0 : it->second;
   }
   int most_at_once() const { return most_; }
-  void hang(bool value) { hang_ = value; }
+  // Polls of this address end when it is released, or when they are cancelled.
+  void hold(const std::string& url, bool value = true) {
+    const std::lock_guard lock(mutex_);
+    held_[url] = value;
+  }
+  bool is_held(const std::string& url) const {
+    const std::lock_guard lock(mutex_);
+    const auto it = held_.find(url);
+    return it != held_.end() && it->second;
+  }
+  int in_flight(const std::string& url) const {
+    const std::lock_guard lock(mutex_);
+    const auto it = in_flight_.find(url);
+    return it == in_flight_.end() ? 0 : it->second;
+  }
+  std::vector<std::string> log() const {  // of finished polls
+    const std::lock_guard lock(mutex_);
+    return log_;
+  }
 
   ProgressPoller::Connect connect() {
     return [this](const std::string& url) { return std::make_shared<Rank>(*this, url); };
@@ -47,10 +66,13 @@ class Ranks {
       int most = ranks_.most_;
       while (most < now && !ranks_.most_.compare_exchange_weak(most, now)) {
       }
-      while (ranks_.hang_ && !cancel.stop_requested()) std::this_thread::yield();
+      ranks_.count_in_flight(url_, 1);
+      while (ranks_.is_held(url_) && !cancel.stop_requested()) std::this_thread::yield();
+      ranks_.count_in_flight(url_, -1);
       --ranks_.at_once_;
       const std::lock_guard lock(ranks_.mutex_);
       ++ranks_.asked_[url_];
+      ranks_.log_.push_back(url_);
       const std::optional<RankStatus> said = ranks_.said_[url_];
       if (!said) return tl::make_unexpected(kube::TransportError{kube::TransportError::Kind::kConnect, "nobody"});
       if (!sink.write(to_json(*said)))
@@ -63,12 +85,19 @@ class Ranks {
     const std::string url_;
   };
 
+  void count_in_flight(const std::string& url, int by) {
+    const std::lock_guard lock(mutex_);
+    in_flight_[url] += by;
+  }
+
   mutable std::mutex mutex_;
+  std::map<std::string, bool> held_;
+  std::map<std::string, int> in_flight_;
+  std::vector<std::string> log_;
   std::map<std::string, std::optional<RankStatus>> said_;
   std::map<std::string, int> asked_;
   std::atomic<int> at_once_ = 0;
   std::atomic<int> most_ = 0;
-  std::atomic<bool> hang_ = false;
 };
 
 RankStatus at_step(int64_t step) {
@@ -89,15 +118,19 @@ bool eventually(Condition condition) {
 
 class ProgressPollerTest : public ::testing::Test {
  protected:
-  void start(ProgressOptions options = {
-                 .interval = 2ms, .timeout = 1s, .longest_interval = 20ms, .rate = 1e6, .threads = 2}) {
+  void start(ProgressOptions options = {.interval = 2ms,
+                                        .timeout = 1s,
+                                        .longest_interval = 20ms,
+                                        .rate = 1e6,
+                                        .threads = 2,
+                                        .slow_threads = 1}) {
     poller_ = std::make_unique<ProgressPoller>(
         options, ranks_.connect(), [this](const ObjectKey&) { ++news_; }, std::make_shared<RealClock>());
     poller_->start();
   }
   int64_t step(const std::string& uid = "u") const {
-    const Heard heard = poller_->latest(kJob, uid);
-    return heard.said ? heard.said->step : -1;
+    const RankProbe probe = poller_->latest(kJob, uid);
+    return probe.last_status ? probe.last_status->step : -1;
   }
   Ranks ranks_;
   std::atomic<int> news_ = 0;
@@ -134,7 +167,7 @@ TEST_F(ProgressPollerTest, WhatWasSaidStaysWhileNobodyAnswersAndThroughAPause) {
 TEST_F(ProgressPollerTest, TellsWhenItAskedLastAndWhetherItWasAnswered) {
   ranks_.say("http://10.0.0.1:9400", at_step(5));
   start();
-  const auto asked = [&] { return poller_->latest(kJob, "u").asked; };
+  const auto asked = [&] { return poller_->latest(kJob, "u").last_poll; };
   poller_->watch(kJob, "u", "10.0.0.1", 9400);
   const SystemTime begin = std::chrono::system_clock::now();
   EXPECT_TRUE(eventually([&] { return asked() && asked()->at >= begin && asked()->answered; }));
@@ -164,18 +197,153 @@ TEST_F(ProgressPollerTest, AnotherAddressIsAskedInsteadAndAnotherUidStartsAnew) 
   EXPECT_EQ(poller_->watched(), 0u);
 }
 
-TEST_F(ProgressPollerTest, ARankThatHangsTakesOneThreadAndTheEndDoesNotWaitForIt) {
+std::string address(int i) { return "10.0.0." + std::to_string(i); }
+std::string url(int i) { return "http://" + address(i) + ":9400"; }
+
+TEST_F(ProgressPollerTest, SilentRanksTakeTheSlowThreadsOnly) {
+  start({.interval = 1ms, .timeout = 1s, .longest_interval = 1ms, .rate = 1e6, .threads = 4, .slow_threads = 2});
+  ranks_.say(url(100), at_step(1));
+  poller_->watch({"ns", "good"}, "u", address(100), 9400);
+  ASSERT_TRUE(eventually([&] { return news_ == 1; }));
+  for (int i = 0; i < 10; ++i) {
+    ranks_.hold(url(i));
+    poller_->watch({"ns", std::to_string(i)}, "u", address(i), 9400);
+  }
+  ASSERT_TRUE(eventually([&] {
+    int held = 0;
+    for (int i = 0; i < 10; ++i) held += ranks_.in_flight(url(i));
+    return held == 2;
+  }));
+  // The default-deny NetworkPolicy of others costs a job that answers nothing.
+  const int before = ranks_.asked(url(100));
+  EXPECT_TRUE(eventually([&] { return ranks_.asked(url(100)) > before + 20; }));
+  EXPECT_LE(ranks_.most_at_once(), 3) << "two silent ones and the good one";
+  poller_->stop();  // does not wait for those that hang
+}
+
+TEST_F(ProgressPollerTest, NamespacesTakeTurnsOnTheSlowThreads) {
+  start({.interval = 1h, .timeout = 1s, .longest_interval = 1h, .rate = 1e6, .threads = 2, .slow_threads = 1});
+  ranks_.hold(url(0));
+  for (int i = 0; i < 100; ++i) poller_->watch({"blocked", std::to_string(i)}, "u", address(i), 9400);
+  ASSERT_TRUE(eventually([&] {
+    int held = 0;
+    for (int i = 0; i < 100; ++i) held += ranks_.asked(url(i)) + ranks_.in_flight(url(i));
+    return held > 0;
+  }));
+  ranks_.say(url(200), at_step(1));
+  ASSERT_TRUE(eventually([&] { return ranks_.in_flight(url(0)) == 1; }));  // the thread is busy with one of the hundred
+  const size_t before = ranks_.log().size();
+  poller_->watch({"other", "good"}, "u", address(200), 9400);
+  // Were they served in order, all of the hundred that were not polled yet would come first.
+  for (int i = 100; i < 150; ++i) poller_->watch({"blocked", std::to_string(i)}, "u", address(i), 9400);
+  ranks_.hold(url(0), false);
+  ASSERT_TRUE(eventually([&] { return news_ == 1; }));
+  const std::vector<std::string> log = ranks_.log();
+  const auto good = std::find(log.begin(), log.end(), url(200)) - log.begin();
+  EXPECT_LE(good, static_cast<std::ptrdiff_t>(before) + 1) << "it is polled next";
+}
+
+TEST_F(ProgressPollerTest, AJobThatWasNotPolledYetComesBeforeFailuresOfItsNamespace) {
+  start({.interval = 1ms, .timeout = 1s, .longest_interval = 1ms, .rate = 1e6, .threads = 2, .slow_threads = 1});
+  for (int i = 0; i < 20; ++i) poller_->watch({"ns", std::to_string(i)}, "u", address(i), 9400);
+  ASSERT_TRUE(eventually([&] { return ranks_.asked(url(0)) > 0 && ranks_.log().size() > 40; }));  // all of them fail
+  ranks_.hold(url(0));
+  ASSERT_TRUE(eventually([&] { return ranks_.in_flight(url(0)) == 1; }));
+  const auto long_due = std::chrono::steady_clock::now() + 5ms;
+  ASSERT_TRUE(eventually([&] { return std::chrono::steady_clock::now() > long_due; }));
+  const size_t before = ranks_.log().size();
+  ranks_.say(url(200), at_step(1));
+  poller_->watch(kJob, "u", address(200), 9400);
+  ranks_.hold(url(0), false);
+  ASSERT_TRUE(eventually([&] { return step() == 1; }));
+  EXPECT_EQ(ranks_.log().at(before + 1), url(200));
+}
+
+TEST_F(ProgressPollerTest, FinishedJobsDoNotDiluteThePollsOfRunningOnes) {
+  // At 20 polls a second a thousand jobs would be polled every 50 s; one is polled as often as it may be.
+  start({.interval = 1ms, .timeout = 1s, .longest_interval = 1s, .rate = 20, .threads = 2, .slow_threads = 1});
+  for (int i = 0; i < 1000; ++i) {
+    const ObjectKey job{"ns", "finished-" + std::to_string(i)};
+    poller_->watch(job, "u", address(i), 9400);
+    i % 2 == 0 ? poller_->pause(job) : poller_->forget(job);
+  }
+  EXPECT_EQ(poller_->watched(), 0u);
+  ranks_.say("http://10.9.9.9:9400", at_step(1));
+  poller_->watch(kJob, "u", "10.9.9.9", 9400);
+  EXPECT_EQ(poller_->watched(), 1u);
+  EXPECT_TRUE(eventually([&] { return ranks_.asked("http://10.9.9.9:9400") >= 10; }));
+}
+
+// With one thread: when the next poll is under way the late answer has been dealt with.
+TEST_F(ProgressPollerTest, ALateAnswerOfAnOldAddressIsIgnored) {
+  start({.interval = 1ms, .timeout = 1s, .longest_interval = 20ms, .rate = 1e6, .threads = 1, .slow_threads = 1});
+  ranks_.say(url(1), at_step(5));
+  ranks_.say(url(2), at_step(1));
+  ranks_.hold(url(1));
+  ranks_.hold(url(2));
+  poller_->watch(kJob, "u", address(1), 9400);
+  ASSERT_TRUE(eventually([&] { return ranks_.in_flight(url(1)) == 1; }));
+  poller_->watch(kJob, "u", address(2), 9400);  // the group was restarted
+  ranks_.hold(url(1), false);
+  ASSERT_TRUE(eventually([&] { return ranks_.in_flight(url(2)) == 1; }));
+  EXPECT_EQ(step(), -1);
+  EXPECT_FALSE(poller_->latest(kJob, "u").last_poll) << "the new address was not polled yet";
+  EXPECT_EQ(news_, 0);
+  ranks_.hold(url(2), false);
+  EXPECT_TRUE(eventually([&] { return step() == 1; }));
+}
+
+TEST_F(ProgressPollerTest, ALateAnswerAfterTheAddressCameBackIsIgnored) {
+  start({.interval = 1ms, .timeout = 1s, .longest_interval = 20ms, .rate = 1e6, .threads = 1, .slow_threads = 1});
+  ranks_.say(url(1), at_step(5));
+  ranks_.hold(url(1));
+  poller_->watch(kJob, "u", address(1), 9400);
+  ASSERT_TRUE(eventually([&] { return ranks_.in_flight(url(1)) == 1; }));
+  poller_->forget(kJob);
+  poller_->watch(kJob, "v", address(1), 9400);  // the job was deleted and created again; the address is the same
+  poller_->watch({"ns", "next"}, "u", address(2), 9400);
+  ranks_.hold(url(2));
+  EXPECT_EQ(step("v"), -1);
+  ranks_.say(url(1), std::nullopt);
+  ranks_.hold(url(1), false);
+  ASSERT_TRUE(eventually([&] { return ranks_.asked(url(1)) >= 1 && poller_->latest(kJob, "v").last_poll; }));
+  EXPECT_EQ(step("v"), -1);
+}
+
+TEST_F(ProgressPollerTest, RemembersWhenAStepWasReceivedFirst) {
+  ranks_.say(url(1), at_step(5));
   start();
-  ranks_.hang(true);
-  for (int i = 0; i < 10; ++i) poller_->watch({"ns", std::to_string(i)}, "u", "10.0.0." + std::to_string(i), 9400);
-  EXPECT_TRUE(eventually([&] { return ranks_.most_at_once() == 2; }));
-  poller_->stop();
-  EXPECT_EQ(ranks_.most_at_once(), 2);
+  const SystemTime begin = std::chrono::system_clock::now();
+  poller_->watch(kJob, "u", address(1), 9400);
+  const auto received = [&] { return poller_->latest(kJob, "u").step_received_at; };
+  ASSERT_TRUE(eventually([&] { return received().has_value(); }));
+  const SystemTime first = *received();
+  EXPECT_GE(first, begin);
+  const int before = ranks_.asked(url(1));
+  ASSERT_TRUE(eventually([&] { return ranks_.asked(url(1)) > before + 5; }));
+  EXPECT_EQ(received(), first);
+  ranks_.say(url(1), at_step(6));
+  ASSERT_TRUE(eventually([&] { return step() == 6; }));
+  EXPECT_GT(*received(), first);
+}
+
+TEST_F(ProgressPollerTest, TextsOfAPodAreBoundedAndPlain) {
+  RankStatus hostile = at_step(1);
+  hostile.phase = "\x1b[31mtrain\n" + std::string(5000, 'x');
+  hostile.updated_at = std::string(5000, '9');
+  ranks_.say(url(1), hostile);
+  start();
+  poller_->watch(kJob, "u", address(1), 9400);
+  ASSERT_TRUE(eventually([&] { return step() == 1; }));
+  const RankStatus status = *poller_->latest(kJob, "u").last_status;
+  EXPECT_TRUE(status.phase.starts_with(" [31mtrain x")) << status.phase;
+  EXPECT_LE(status.phase.size(), 60u);
+  EXPECT_LE(status.updated_at.size(), 40u);
 }
 
 TEST_F(ProgressPollerTest, ManyJobsShareTheRate) {
   // 50 jobs at 20 questions a second: each is asked every 2.5 s, so in the first moment each is asked once.
-  start({.interval = 1ms, .timeout = 1s, .longest_interval = 1s, .rate = 20, .threads = 2});
+  start({.interval = 1ms, .timeout = 1s, .longest_interval = 1s, .rate = 20, .threads = 2, .slow_threads = 1});
   for (int i = 0; i < 50; ++i) {
     ranks_.say("http://10.0.0." + std::to_string(i) + ":9400", at_step(1));
     poller_->watch({"ns", std::to_string(i)}, "u", "10.0.0." + std::to_string(i), 9400);

@@ -1,0 +1,395 @@
+// The controller against a scripted API server and a clock that stands still: when a job is looked at again, and what is
+// written about it.
+#include "operator/shell/controller.h"
+
+#include <gmock/gmock.h>
+#include <prometheus/registry.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "operator/api/codec.h"
+#include "tests/support/builders.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/transport_calls.h"
+
+namespace oarlock::control {
+namespace {
+
+using namespace std::chrono_literals;
+using kube::ObjectKey;
+using kube::Response;
+using test::becomes_true;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Json = nlohmann::json;
+
+// Watches show what the test pushes; all other requests are answered by a function.
+class FakeApi final : public kube::Transport {
+ public:
+  using Handler = std::function<Response(const kube::Request&)>;
+
+  void push(const std::string& plural, const std::string& type, const Json& object) {
+    const std::lock_guard lock(mutex_);
+    lines_[plural].push_back(Json{{"type", type}, {"object", object}}.dump() + "\n");
+    changed_.notify_all();
+  }
+  void on_request(Handler handler) {
+    const std::lock_guard lock(mutex_);
+    handler_ = std::move(handler);
+  }
+  std::vector<std::string> requests() const {
+    const std::lock_guard lock(mutex_);
+    return requests_;
+  }
+
+  kube::TransportResult<Response> send(const kube::Request& request, kube::Milliseconds, std::stop_token) override {
+    const std::lock_guard lock(mutex_);
+    requests_.push_back(request.method + " " + request.target);
+    return handler_(request);
+  }
+  kube::TransportResult<Response> stream(const kube::Request& request, kube::ByteSink& sink, kube::StreamLimits,
+                                         std::stop_token cancel) override {
+    const std::string plural = request.target.find("/trainingjobs") != std::string::npos ? "trainingjobs"
+                               : request.target.find("/pods") != std::string::npos       ? "pods"
+                                                                                         : "services";
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      std::deque<std::string>& lines = lines_[plural];
+      if (!changed_.wait(lock, cancel, [&] { return !lines.empty(); })) break;
+      const std::string line = std::move(lines.front());
+      lines.pop_front();
+      lock.unlock();
+      const bool goes_on = sink.write(line);
+      lock.lock();
+      if (!goes_on) break;
+    }
+    return tl::make_unexpected(kube::TransportError{kube::TransportError::Kind::kCancelled, "cancelled"});
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::map<std::string, std::deque<std::string>> lines_;
+  std::vector<std::string> requests_;
+  Handler handler_;
+};
+
+Json at_version(const std::string& version) { return {{"metadata", {{"resourceVersion", version}}}}; }
+
+Response refusal(int status, const std::string& message, std::optional<std::chrono::seconds> retry_after = {}) {
+  return {.status = status,
+          .body = Json{{"reason", status == 403 ? "Forbidden" : "X"}, {"message", message}}.dump(),
+          .retry_after = retry_after};
+}
+
+class ControllerTest : public ::testing::Test {
+ protected:
+  explicit ControllerTest(const Logger& log = Logger::silent()) {
+    job_ = test::JobBuilder("j").nodes(1).phase(api::Phase::kRunning);
+    job_.metadata.name_space = "ns";
+    job_.metadata.resource_version = "10";
+    job_.status.progress = api::Progress{};
+    key_ = {job_.metadata.name_space, job_.metadata.name};
+    answer_with(Response{.status = 201, .body = at_version("10").dump(), .retry_after = {}});
+    api_->push("trainingjobs", "ADDED", api::to_json(job_));
+    for (const char* plural : {"trainingjobs", "pods", "services"}) {
+      Json end = at_version("10");
+      end["metadata"]["annotations"]["k8s.io/initial-events-end"] = "true";
+      api_->push(plural, "BOOKMARK", end);
+    }
+    cache_.start();
+    EXPECT_TRUE(becomes_true([&] { return cache_.synced(); }));
+    controller_ = std::make_unique<Controller>(
+        Controller::Parts{.cache = &cache_,
+                          .poller = &poller_,
+                          .queue = &queue_,
+                          .own_writes = own_writes_,
+                          .executor = std::make_shared<Executor>(client_, own_writes_, events_, Logger::silent()),
+                          .client = client_,
+                          .metrics = metrics_,
+                          .clock = clock_,
+                          .decide = [this](const Observed& observed) { return decide(observed); }},
+        log);
+    controller_->start(1, "");
+  }
+  ~ControllerTest() override {
+    controller_->stop();
+    cache_.stop();
+  }
+
+  void answer_with(const Response& response) {
+    api_->on_request([response](const kube::Request&) { return response; });
+  }
+  void plan(Plan plan) {
+    const std::lock_guard lock(mutex_);
+    plan_ = std::move(plan);
+  }
+  static Plan create_pod() {
+    Plan out;
+    out.actions.emplace_back(CreatePod{"j-0-0", 0, 0});
+    return out;
+  }
+  Plan progress(int64_t step) const {
+    Plan out;
+    PatchStatus patch{job_.status};
+    patch.status.progress->step = step;
+    out.actions.emplace_back(patch);
+    return out;
+  }
+
+  // One worker takes the keys in order, so what was due before poke() has been done after it.
+  void poke() {
+    const int before = reconciled();
+    queue_.add({"poke", std::to_string(++pokes_)});
+    ASSERT_TRUE(becomes_true([&] { return reconciled() > before; }));
+  }
+  // The clock moves on, and what is due then is done.
+  void advance(std::chrono::nanoseconds time) {
+    clock_->advance(time);
+    poke();
+    poke();
+  }
+  void look() {
+    const int before = reconciled();
+    queue_.add(key_);
+    ASSERT_TRUE(becomes_true([&] { return reconciled() > before; }));
+  }
+  int reconciled(const std::string& result = "") const {
+    double sum = 0;
+    for (const prometheus::MetricFamily& family : registry_->Collect()) {
+      if (family.name != "controller_runtime_reconcile_total") continue;
+      for (const prometheus::ClientMetric& metric : family.metric) {
+        for (const auto& label : metric.label) {
+          if (label.name == "result" && (result.empty() || label.value == result)) sum += metric.counter.value;
+        }
+      }
+    }
+    return static_cast<int>(sum);
+  }
+  size_t writes() const { return api_->requests().size(); }
+
+  std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();
+  std::shared_ptr<FakeApi> api_ = std::make_shared<FakeApi>();
+  kube::Client client_{api_, 5s};
+  std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
+  std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>(registry_);
+  kube::WorkQueue queue_{{}, clock_};
+  Cache cache_{{},
+               {.on_change = [](const ObjectKey&, Urgency) {},
+                .on_problem = [](const Followed&, const kube::ApiError&) {},
+                .on_synced = [](const Followed&, size_t) {},
+                .on_watching = [](const Followed&) {},
+                .on_unreadable = [](Kind, const ObjectKey&, const Error&) {}},
+               api_,
+               clock_,
+               std::make_shared<kube::RealSleeper>()};
+  ProgressPoller poller_{{}, [](const std::string&) { return nullptr; }, [](const ObjectKey&) {}, clock_};
+  std::shared_ptr<OwnWrites> own_writes_ = std::make_shared<OwnWrites>(clock_);
+  std::shared_ptr<EventRecorder> events_ =
+      std::make_shared<EventRecorder>(client_, EventSource{}, clock_, Logger::silent());
+  Job job_;
+  ObjectKey key_;
+  std::atomic<int> decisions_ = 0;
+  std::atomic<bool> throws_ = false;
+
+ private:
+  Plan decide(const Observed&) {
+    ++decisions_;
+    if (throws_) throw std::runtime_error("a bug");
+    const std::lock_guard lock(mutex_);
+    return plan_;
+  }
+
+  std::mutex mutex_;
+  Plan plan_;
+  int pokes_ = 0;
+  std::unique_ptr<Controller> controller_;
+};
+
+TEST_F(ControllerTest, FailuresAreForgottenAfterARequeueAfterAndAfterASuccess) {
+  for (const bool is_requeued : {true, false}) {
+    plan(create_pod());
+    answer_with(refusal(500, "etcd is away"));
+    look();
+    for (int i = 0; i < 5; ++i) advance(1min);
+    EXPECT_GE(queue_.failures(key_), 5);
+    Plan wait;
+    if (is_requeued) wait.requeue_after = 30s;
+    plan(wait);
+    advance(1min);
+    EXPECT_EQ(queue_.failures(key_), 0) << is_requeued;
+    // Neither is forgotten the time of the next look.
+    const int before = decisions_;
+    advance(29s);
+    EXPECT_EQ(decisions_, before);
+    advance(1s);
+    EXPECT_EQ(decisions_, before + (is_requeued ? 1 : 0));
+    plan({});
+    advance(30s);
+  }
+}
+
+TEST_F(ControllerTest, RetryAfterIsHonored) {
+  plan(create_pod());
+  answer_with(refusal(429, "slow down", 7s));
+  look();
+  EXPECT_EQ(decisions_, 1);
+  EXPECT_EQ(queue_.failures(key_), 0);
+  advance(6999ms);
+  EXPECT_EQ(decisions_, 1);
+  advance(1ms);
+  EXPECT_EQ(decisions_, 2);
+  EXPECT_EQ(reconciled("error"), 2);
+}
+
+TEST_F(ControllerTest, NoRetryAfterIsLongerThanAMinute) {
+  plan(create_pod());
+  answer_with(refusal(503, "come back tomorrow", std::chrono::seconds(std::numeric_limits<int64_t>::max() / 1000)));
+  look();
+  advance(59s);
+  EXPECT_EQ(decisions_, 1);
+  advance(1s);
+  EXPECT_EQ(decisions_, 2);
+}
+
+TEST_F(ControllerTest, ARefusedJobIsTriedEveryMinuteInTheLongRunAndNotMoreOften) {
+  plan(create_pod());
+  answer_with(refusal(403, "exceeded\nquota\x1b[31m " + std::string(5000, 'x')));
+  look();
+  for (int i = 0; i < 20; ++i) advance(1min);  // the pauses have grown
+  const int before = decisions_;
+  for (int i = 0; i < 10; ++i) {
+    advance(50s);
+    EXPECT_EQ(decisions_, before + i);
+    advance(10s);
+    EXPECT_EQ(decisions_, before + i + 1) << "when there is room in the quota the job starts within a minute";
+  }
+  // Said once, in words that are bounded.
+  answer_with(Response{.status = 201, .body = "{}", .retry_after = {}});
+  const size_t sent = writes();
+  std::string note;
+  api_->on_request([&](const kube::Request& request) {
+    note = Json::parse(request.body).value("note", "");
+    return Response{.status = 201, .body = "{}", .retry_after = {}};
+  });
+  events_->flush();
+  EXPECT_EQ(writes(), sent + 1);
+  EXPECT_THAT(note, HasSubstr("cannot create pod ns/j-0-0: exceeded quota [31m xxx"));
+  EXPECT_LE(note.size(), 1024u);
+}
+
+TEST_F(ControllerTest, LooksAgainWhileItsOwnWritesAreUnseen) {
+  plan(create_pod());
+  answer_with(Response{.status = 201, .body = at_version("50").dump(), .retry_after = {}});
+  look();
+  EXPECT_EQ(decisions_, 1);
+  EXPECT_EQ(writes(), 1u);
+  look();  // the cache does not have the pod yet
+  EXPECT_EQ(decisions_, 1) << "the pod would be created twice";
+  EXPECT_EQ(reconciled("requeue_after"), 1);
+  advance(999ms);
+  EXPECT_EQ(reconciled("requeue_after"), 1);
+  advance(1ms);
+  EXPECT_EQ(reconciled("requeue_after"), 2) << "it looks again though nothing has happened";
+  EXPECT_EQ(decisions_, 1);
+  api_->push("pods", "BOOKMARK", at_version("50"));
+  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(Kind::kPod, "ns", "50"); }));
+  advance(1s);
+  EXPECT_EQ(decisions_, 2);
+}
+
+TEST_F(ControllerTest, AnOldViewIsLookedAtAgain) {
+  plan(progress(1));
+  answer_with(refusal(409, "the object has been modified"));
+  look();
+  EXPECT_EQ(reconciled("requeue"), 1);
+  EXPECT_EQ(queue_.failures(key_), 1);
+  advance(5ms);
+  EXPECT_EQ(decisions_, 2);
+}
+
+TEST_F(ControllerTest, AnExceptionIsAnErrorOfThatJobOnly) {
+  throws_ = true;
+  look();
+  EXPECT_EQ(reconciled("error"), 1);
+  EXPECT_EQ(queue_.failures(key_), 1);
+  throws_ = false;
+  advance(1s);
+  EXPECT_EQ(decisions_, 2);
+  EXPECT_EQ(reconciled("error"), 1);
+  EXPECT_EQ(queue_.failures(key_), 0);
+}
+
+TEST_F(ControllerTest, AFinishedJobIsNotPolled) {
+  const auto poll = [&] { poller_.watch(key_, job_.metadata.uid, "10.0.0.1", 9400); };
+  poll();
+  job_.status.phase = api::Phase::kComplete;
+  job_.metadata.resource_version = "11";
+  api_->push("trainingjobs", "MODIFIED", api::to_json(job_));
+  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(Kind::kJob, "ns", "11"); }));
+  ASSERT_EQ(poller_.watched(), 1u);
+  look();
+  EXPECT_EQ(poller_.watched(), 0u);
+}
+
+TEST_F(ControllerTest, ProgressIsWrittenWithinItsBudgetAndTheLastOfItIsNotLost) {
+  for (int step = 1; step <= ProgressBudget::kBurst; ++step) {
+    plan(progress(step));
+    look();
+  }
+  EXPECT_EQ(writes(), static_cast<size_t>(ProgressBudget::kBurst));
+  const int before = decisions_;
+  for (int step = 100; step < 150; ++step) {
+    plan(progress(step));
+    look();
+  }
+  EXPECT_EQ(decisions_, before + 50);
+  EXPECT_EQ(writes(), static_cast<size_t>(ProgressBudget::kBurst)) << "its turn has not come";
+  advance(200ms);
+  EXPECT_EQ(writes(), static_cast<size_t>(ProgressBudget::kBurst) + 1) << "it is written though nothing has happened";
+}
+
+TEST_F(ControllerTest, WhatIsNotOnlyProgressDoesNotWaitForABudget) {
+  for (int step = 1; step <= 2 * ProgressBudget::kBurst; ++step) {
+    plan(progress(step));
+    look();
+  }
+  ASSERT_EQ(writes(), static_cast<size_t>(ProgressBudget::kBurst));
+  Plan stalled = progress(100);
+  std::get<PatchStatus>(stalled.actions[0]).status.phase = api::Phase::kStalled;
+  plan(stalled);
+  look();
+  EXPECT_EQ(writes(), static_cast<size_t>(ProgressBudget::kBurst) + 1);
+  plan({});
+  advance(1h);
+  EXPECT_EQ(writes(), static_cast<size_t>(ProgressBudget::kBurst) + 1) << "it was written with the phase";
+}
+
+class ControllerLogTest : public ControllerTest {
+ protected:
+  ControllerLogTest() : ControllerTest(Logger(LogFormat::kJson, LogLevel::kInfo)) {}
+};
+
+TEST_F(ControllerLogTest, ProgressIsNotWorthALineAndOtherChangesAre) {
+  ::testing::internal::CaptureStderr();
+  for (int step = 1; step <= 50; ++step) {
+    plan(progress(step));
+    look();
+  }
+  const std::string progress_lines = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(progress_lines, IsEmpty());
+  ::testing::internal::CaptureStderr();
+  Plan other = create_pod();
+  other.reason = "1 objects are missing";
+  plan(other);
+  look();
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("1 objects are missing"));
+}
+
+}  // namespace
+}  // namespace oarlock::control

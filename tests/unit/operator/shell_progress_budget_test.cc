@@ -1,0 +1,78 @@
+// How often statuses are written only because of progress.
+#include "operator/shell/progress_budget.h"
+
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "tests/support/fake_clock.h"
+
+namespace oarlock::control {
+namespace {
+
+using namespace std::chrono_literals;
+using kube::ObjectKey;
+
+class ProgressBudgetTest : public ::testing::Test {
+ protected:
+  static ObjectKey job(int i) { return {"ns", std::to_string(i)}; }
+
+  // Every job has news every 100 ms for so long. Returns the writes of each.
+  std::map<int, int> run(int jobs, std::chrono::milliseconds duration) {
+    std::map<int, int> writes;
+    for (auto passed = 0ms; passed < duration; passed += 100ms) {
+      for (int i = 0; i < jobs; ++i) {
+        if (!budget_.time_until_turn(job(i))) ++writes[i];
+      }
+      clock_->advance(100ms);
+    }
+    return writes;
+  }
+  static int sum(const std::map<int, int>& writes) {
+    int out = 0;
+    for (const auto& [job, count] : writes) out += count;
+    return out;
+  }
+
+  std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();
+  ProgressBudget budget_{clock_, 5};
+};
+
+TEST_F(ProgressBudgetTest, AFewJobsWriteImmediately) {
+  for (int i = 0; i < ProgressBudget::kBurst; ++i) EXPECT_FALSE(budget_.time_until_turn(job(i))) << i;
+  EXPECT_EQ(budget_.time_until_turn(job(99)), 200ms);
+  EXPECT_EQ(budget_.time_until_turn(job(99)), 200ms) << "its turn is reserved once";
+  EXPECT_EQ(budget_.time_until_turn(job(98)), 400ms);
+  clock_->advance(200ms);
+  EXPECT_FALSE(budget_.time_until_turn(job(99)));
+  EXPECT_EQ(budget_.time_until_turn(job(98)), 200ms);
+}
+
+TEST_F(ProgressBudgetTest, WritesOfAllJobsTogetherAreBoundedHoweverManyThereAre) {
+  for (const int jobs : {20, 1000}) {
+    const std::map<int, int> writes = run(jobs, 60s);
+    EXPECT_LE(sum(writes), ProgressBudget::kBurst + 60 * 5 + 1) << jobs;
+    EXPECT_GE(sum(writes), 60 * 5 - 1) << jobs;
+  }
+}
+
+TEST_F(ProgressBudgetTest, JobsTakeTurns) {
+  const std::map<int, int> writes = run(100, 100s);  // 5 a second: each of them every 20 s
+  ASSERT_EQ(writes.size(), 100u);
+  for (const auto& [job, count] : writes) {
+    EXPECT_GE(count, 4) << job;
+    EXPECT_LE(count, 6) << job;
+  }
+}
+
+TEST_F(ProgressBudgetTest, AForgottenJobHasNoTurn) {
+  run(ProgressBudget::kBurst, 100ms);
+  EXPECT_TRUE(budget_.time_until_turn(job(50)));
+  budget_.forget(job(50));
+  clock_->advance(1h);
+  for (int i = 0; i < ProgressBudget::kBurst; ++i) EXPECT_FALSE(budget_.time_until_turn(job(100 + i)));
+  EXPECT_TRUE(budget_.time_until_turn(job(50))) << "not the one that it had";
+}
+
+}  // namespace
+}  // namespace oarlock::control
