@@ -1,5 +1,5 @@
-// The system calls on files that a piece of code makes, in their order; any of them can be made to fail. The code runs in
-// a child process under ptrace, so that nothing in it needs to be prepared for the test.
+// The system calls on files that a piece of code makes, in their order; any of them can be made to fail. The code runs
+// in a child process under ptrace, so that nothing in it needs to be prepared for the test.
 #pragma once
 
 #include <fcntl.h>
@@ -82,39 +82,60 @@ inline SystemCall decoded(pid_t child, const __ptrace_syscall_info& info) {
     return call;
   };
   switch (info.entry.nr) {
-    case SYS_read: return by_fd("read", a[2]);
-    case SYS_pread64: return by_fd("pread64", a[2]);
-    case SYS_write: return by_fd("write", a[2]);
-    case SYS_pwrite64: return by_fd("pwrite64", a[2]);
-    case SYS_fsync: return by_fd("fsync");
-    case SYS_fdatasync: return by_fd("fdatasync");
-    case SYS_getdents64: return by_fd("getdents64");
-    case SYS_openat: return by_path("openat", a[0], a[1], (a[2] & O_CREAT) != 0);
-    case SYS_newfstatat: return by_path("newfstatat", a[0], a[1]);
-    case SYS_unlinkat: return by_path("unlinkat", a[0], a[1]);
-    case SYS_mkdirat: return by_path("mkdirat", a[0], a[1], true);
-    case SYS_renameat: return pair("renameat", a[0], a[1], a[2], a[3]);
-    case SYS_renameat2: return pair("renameat2", a[0], a[1], a[2], a[3]);
+    case SYS_read:
+      return by_fd("read", a[2]);
+    case SYS_pread64:
+      return by_fd("pread64", a[2]);
+    case SYS_write:
+      return by_fd("write", a[2]);
+    case SYS_pwrite64:
+      return by_fd("pwrite64", a[2]);
+    case SYS_fsync:
+      return by_fd("fsync");
+    case SYS_fdatasync:
+      return by_fd("fdatasync");
+    case SYS_getdents64:
+      return by_fd("getdents64");
+    case SYS_openat:
+      return by_path("openat", a[0], a[1], (a[2] & O_CREAT) != 0);
+    case SYS_newfstatat:
+      return by_path("newfstatat", a[0], a[1]);
+    case SYS_unlinkat:
+      return by_path("unlinkat", a[0], a[1]);
+    case SYS_mkdirat:
+      return by_path("mkdirat", a[0], a[1], true);
+    case SYS_renameat:
+      return pair("renameat", a[0], a[1], a[2], a[3]);
+    case SYS_renameat2:
+      return pair("renameat2", a[0], a[1], a[2], a[3]);
     case SYS_symlinkat: {
       SystemCall call = by_path("symlinkat", a[1], a[2]);
       call.target = text_at(child, a[0]);
       return call;
     }
 #ifdef SYS_open  // the older calls, which this architecture may have
-    case SYS_open: return by_path("open", here, a[0], (a[1] & O_CREAT) != 0);
-    case SYS_stat: return by_path("stat", here, a[0]);
-    case SYS_lstat: return by_path("lstat", here, a[0]);
-    case SYS_unlink: return by_path("unlink", here, a[0]);
-    case SYS_rmdir: return by_path("rmdir", here, a[0]);
-    case SYS_mkdir: return by_path("mkdir", here, a[0], true);
-    case SYS_rename: return pair("rename", here, a[0], here, a[1]);
+    case SYS_open:
+      return by_path("open", here, a[0], (a[1] & O_CREAT) != 0);
+    case SYS_stat:
+      return by_path("stat", here, a[0]);
+    case SYS_lstat:
+      return by_path("lstat", here, a[0]);
+    case SYS_unlink:
+      return by_path("unlink", here, a[0]);
+    case SYS_rmdir:
+      return by_path("rmdir", here, a[0]);
+    case SYS_mkdir:
+      return by_path("mkdir", here, a[0], true);
+    case SYS_rename:
+      return pair("rename", here, a[0], here, a[1]);
     case SYS_symlink: {
       SystemCall call = by_path("symlink", here, a[1]);
       call.target = text_at(child, a[0]);
       return call;
     }
 #endif
-    default: return {};
+    default:
+      return {};
   }
 }
 
@@ -128,8 +149,8 @@ inline void set_result(pid_t child, long result) {
 
 }  // namespace internal
 
-// Runs the body in a child process; gives the body's result (0 to 255), or -signal. decide(call) is called in the parent
-// while the child stands before the call.
+// Runs the body in a child process; gives the body's result (0 to 255), or -signal. decide(call) is called in the
+// parent while the child stands before the call.
 inline int with_system_calls(const std::function<int()>& body, const CallDecision& decide) {
   std::fflush(nullptr);
   const pid_t child = fork();
@@ -183,8 +204,8 @@ inline std::vector<SystemCall> system_calls(const std::filesystem::path& folder,
 }
 
 // Where the first call from `from` on is that the condition holds for; the number of calls where there is none.
-inline size_t position_of(const std::vector<SystemCall>& calls,
-                          const std::function<bool(const SystemCall&)>& condition, size_t from = 0) {
+inline size_t position_of(const std::vector<SystemCall>& calls, const std::function<bool(const SystemCall&)>& condition,
+                          size_t from = 0) {
   const auto found = std::find_if(calls.begin() + static_cast<std::ptrdiff_t>(from), calls.end(), condition);
   return static_cast<size_t>(found - calls.begin());
 }

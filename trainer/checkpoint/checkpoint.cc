@@ -45,9 +45,10 @@ void add_what_version_1_lacks(json& value, const Manifest& manifest) {
 Result<CheckpointState> state_from(const std::string& text, const Manifest& manifest,
                                    const std::filesystem::path& path) {
   const auto foreign = [&](const std::string& what) {
-    return fail(ExitCode::kCheckpoint,
-                fmt::format("{}: the checksum is right, but {}; use the release that wrote it, or another checkpoint.dir",
-                            path.string(), what));
+    return fail(
+        ExitCode::kCheckpoint,
+        fmt::format("{}: the checksum is right, but {}; use the release that wrote it, or another checkpoint.dir",
+                    path.string(), what));
   };
   json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) return foreign("it is not JSON");
@@ -109,8 +110,7 @@ Result<CheckpointState> read_state(const std::filesystem::path& folder, const Ma
   if (auto size = check_size(path, expected); !size) return tl::make_unexpected(size.error());
   const auto text = read_file(path);
   if (!text) return tl::make_unexpected(as_checkpoint_error(text.error(), path));
-  if (auto good = check_digest(path, expected, digest_of_text(*text)); !good)
-    return tl::make_unexpected(good.error());
+  if (auto good = check_digest(path, expected, digest_of_text(*text)); !good) return tl::make_unexpected(good.error());
   return state_from(*text, manifest, path);
 }
 

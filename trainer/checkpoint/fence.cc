@@ -56,16 +56,13 @@ Result<void> admit(const Fence& fence, const std::filesystem::path& root, const 
   if (!fence.exists) return {};
   if (fence.owner.uid == owner.uid) {
     if (owner.attempt >= fence.owner.attempt) return {};
-    return fail(ExitCode::kTempFail,
-                fmt::format("{}: attempt {} of this job {}: attempt {} has taken over", root.string(), owner.attempt,
-                            kTakenOver, fence.owner.attempt));
+    return fail(ExitCode::kTempFail, fmt::format("{}: attempt {} of this job {}: attempt {} has taken over",
+                                                 root.string(), owner.attempt, kTakenOver, fence.owner.attempt));
   }
   if (std::find(fence.displaced.begin(), fence.displaced.end(), owner.uid) == fence.displaced.end()) return {};
-  return fail(
-      ExitCode::kTempFail,
-      fmt::format(
-          "{}: job \"{}\" {}: job \"{}\" has taken over; give each its own checkpoint.dir", root.string(),
-          owner.uid, kTakenOver, fence.owner.uid));
+  return fail(ExitCode::kTempFail,
+              fmt::format("{}: job \"{}\" {}: job \"{}\" has taken over; give each its own checkpoint.dir",
+                          root.string(), owner.uid, kTakenOver, fence.owner.uid));
 }
 
 }  // namespace

@@ -15,9 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kLongestName = 255;
 
-bool has_no_links(int error) {
-  return error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL;
-}
+bool has_no_links(int error) { return error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL; }
 
 }  // namespace
 

@@ -37,11 +37,12 @@ Result<void> check_version(const json& value, const fs::path& path) {
   const std::string format = value["format"];
   const uint64_t version = value["version"];
   if (format == kFormat && version >= kOldestFormatVersion && version <= kFormatVersion) return {};
-  return fail(ExitCode::kCheckpoint,
-              fmt::format("{}: {} version {} is not one that this oarlock-trainer reads ({} versions {} to {}); use the "
-                          "release that wrote it or a later one, or another checkpoint.dir",
-                          path.string(), json(format).dump(-1, ' ', true, json::error_handler_t::replace), version,
-                          kFormat, kOldestFormatVersion, kFormatVersion));
+  return fail(
+      ExitCode::kCheckpoint,
+      fmt::format("{}: {} version {} is not one that this oarlock-trainer reads ({} versions {} to {}); use the "
+                  "release that wrote it or a later one, or another checkpoint.dir",
+                  path.string(), json(format).dump(-1, ' ', true, json::error_handler_t::replace), version, kFormat,
+                  kOldestFormatVersion, kFormatVersion));
 }
 
 }  // namespace

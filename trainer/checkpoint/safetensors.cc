@@ -26,7 +26,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr uint64_t kMaxHeader = 100'000'000;  // bytes; the reference implementation's limit
-constexpr size_t kMaxShown = 200;           // characters of a value in a message
+constexpr size_t kMaxShown = 200;             // characters of a value in a message
 constexpr char kMetadataKey[] = "__metadata__";
 
 struct Dtype {
@@ -168,8 +168,8 @@ Result<Entry> entry_from(const Source& source, const std::string& name, const js
   entry.end = *end;
   const auto bytes = byte_size(entry.shape, entry.type);
   if (!bytes || *bytes != *end - *begin) {
-    return bad(fmt::format("data_offsets {} do not fit {} of shape {}", shown(offsets), known->name,
-                           shown(value["shape"])));
+    return bad(
+        fmt::format("data_offsets {} do not fit {} of shape {}", shown(offsets), known->name, shown(value["shape"])));
   }
   return entry;
 }

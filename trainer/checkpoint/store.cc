@@ -30,7 +30,7 @@ constexpr std::string_view kReplacedPrefix = ".replaced-";
 constexpr std::string_view kRemovedPrefix = ".removed-";
 constexpr std::string_view kLinkPrefix = ".link-";
 constexpr std::string_view kDamagedPrefix = "damaged-";
-constexpr int kMostSetAside = 1000;  // of one step
+constexpr int kMostSetAside = 1000;                           // of one step
 constexpr std::string_view kFencePrefix = "fence.json.tmp-";  // write_file_atomically's
 
 struct StepFolder {
@@ -146,9 +146,7 @@ void remove_checkpoint(const fs::path& folder) {
 
 std::string checkpoint_folder_name(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
 
-Result<CheckpointSearch> find_latest_checkpoint(const fs::path& root) {
-  return search_newest(root, verify_checkpoint);
-}
+Result<CheckpointSearch> find_latest_checkpoint(const fs::path& root) { return search_newest(root, verify_checkpoint); }
 
 Result<LatestCheckpoint> read_latest_checkpoint(const fs::path& root) {
   LatestCheckpoint latest;
@@ -261,16 +259,15 @@ Result<fs::path> CheckpointStore::set_aside(const fs::path& folder) const {
   for (int number = 1; number < kMostSetAside; ++number) {
     const fs::path target = number == 1 ? name : fs::path(fmt::format("{}-{}", name.string(), number));
     if (!is_missing(target)) continue;
-    if (::rename(folder.c_str(), target.c_str()) == 0)
-      return sync_folder(options_.root).map([&] { return target; });
+    if (::rename(folder.c_str(), target.c_str()) == 0) return sync_folder(options_.root).map([&] { return target; });
     if (errno != EEXIST && errno != ENOTEMPTY) break;
   }
   return fail(ExitCode::kIoErr, fmt::format("{}: the damaged checkpoint cannot be renamed to {}: {}", folder.string(),
                                             name.string(), std::generic_category().message(errno)));
 }
 
-// The checkpoint is saved, whatever becomes of its names. They are durable before a checkpoint that an older name points
-// to is removed.
+// The checkpoint is saved, whatever becomes of its names. They are durable before a checkpoint that an older name
+// points to is removed.
 void CheckpointStore::set_links(int64_t step, std::optional<int64_t> best_step) {
   Result<void> set = set_link(options_.root, kLastLink, checkpoint_folder_name(step));
   if (set && best_step && !is_missing(options_.root / checkpoint_folder_name(*best_step)))

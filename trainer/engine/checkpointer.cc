@@ -165,10 +165,11 @@ Result<std::string> Checkpointer::load_newest(DistributedModel& model, const std
 // Where no checkpoint is valid.
 Result<void> Checkpointer::restart_from_nothing(const CheckpointSearch& search) {
   if (!search.skipped.empty() && options_.on_all_damaged == AllDamaged::kStop) {
-    return fail(ExitCode::kCheckpoint,
-                fmt::format("{}: every checkpoint is damaged ({}), the newest: {}; nothing was changed: put one back, or "
-                            "set checkpoint.on_all_damaged to restart to set them aside and train from the beginning",
-                            options_.store.root.string(), search.skipped.size(), search.skipped.front().reason));
+    return fail(
+        ExitCode::kCheckpoint,
+        fmt::format("{}: every checkpoint is damaged ({}), the newest: {}; nothing was changed: put one back, or "
+                    "set checkpoint.on_all_damaged to restart to set them aside and train from the beginning",
+                    options_.store.root.string(), search.skipped.size(), search.skipped.front().reason));
   }
   if (const Result<void> done = set_aside(search.skipped); !done) return done;
   if (high_water_step_ > 0)

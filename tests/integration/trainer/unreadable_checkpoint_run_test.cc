@@ -1,5 +1,5 @@
-// A run whose checkpoints cannot be read: it never starts again from the beginning by itself, and never writes over, moves
-// or removes one that may be whole. Real processes, a real folder.
+// A run whose checkpoints cannot be read: it never starts again from the beginning by itself, and never writes over,
+// moves or removes one that may be whole. Real processes, a real folder.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,8 @@ using testing::HasSubstr;
 
 std::string config_to(int64_t steps, const std::string& more = "") {
   return fmt::format(
-      "task: tiny\nsteps: {}\nbatch: {{size: 16}}\neval: {{every_epochs: 0}}\ncheckpoint: {{every_steps: 2, keep: 1{}}}\n",
+      "task: tiny\nsteps: {}\nbatch: {{size: 16}}\neval: {{every_epochs: 0}}\ncheckpoint: {{every_steps: 2, keep: "
+      "1{}}}\n",
       steps, more);
 }
 
@@ -42,8 +43,9 @@ std::string config_to(int64_t steps, const std::string& more = "") {
 class UnreadableRun : public testing::Test {
  protected:
   UnreadableRun() {
-    const std::string two = "task: tiny\nsteps: 4\nbatch: {size: 16}\neval: {every_epochs: 0}\ncheckpoint: {every_steps: "
-                            "2, keep: 0}\n";
+    const std::string two =
+        "task: tiny\nsteps: 4\nbatch: {size: 16}\neval: {every_epochs: 0}\ncheckpoint: {every_steps: "
+        "2, keep: 0}\n";
     TrainerRanks ranks(1, options(two));
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     EXPECT_TRUE(fs::exists(newest() / kManifestFile));
@@ -197,7 +199,8 @@ void forbid_symbolic_links() {
 TEST(BestWithoutSymbolicLinks, PassesUseTheBestWeights) {
   const auto run = [](const TemporaryFolder& folder) {
     const std::string config = fmt::format(
-        "task: tiny\nsteps: 12\nbatch: {{size: 24, per: global}}\noptimizer: {{name: sgd, lr: 30}}\neval: {{every_steps: 3}}\n"
+        "task: tiny\nsteps: 12\nbatch: {{size: 24, per: global}}\noptimizer: {{name: sgd, lr: 30}}\neval: "
+        "{{every_steps: 3}}\n"
         "checkpoint: {{keep: 2}}\ndata: {{samples: 96, eval_samples: 31, pass_file: {}, pass_best: true}}\n",
         (folder.path() / "passes").string());
     TrainerRanks ranks(1, {.config = config,

@@ -22,7 +22,8 @@ TEST(Files, AtomicWriteReplacesAndLeavesNothingElse) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
-// After a power failure the file has the old content or the new one, and the new one for good once the call has returned.
+// After a power failure the file has the old content or the new one, and the new one for good once the call has
+// returned.
 TEST(Files, AtomicWriteSyncsTheFileThenRenamesThenSyncsTheFolder) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "a";
@@ -41,8 +42,8 @@ TEST(Files, AtomicWriteSyncsTheFileThenRenamesThenSyncsTheFolder) {
       calls, [&](const SystemCall& call) { return call.is_sync() && call.path == folder.path(); }, renamed);
   EXPECT_LT(written, synced);
   EXPECT_LT(synced, renamed) << "the file must be durable before it gets its name";
-  EXPECT_EQ(test::position_of(calls, [&](const SystemCall& call) { return of_temporary(call) && call.is_write(); },
-                              synced),
+  EXPECT_EQ(test::position_of(
+                calls, [&](const SystemCall& call) { return of_temporary(call) && call.is_write(); }, synced),
             calls.size())
       << "written to after the fsync";
   ASSERT_LT(renamed, calls.size());
@@ -51,7 +52,8 @@ TEST(Files, AtomicWriteSyncsTheFileThenRenamesThenSyncsTheFolder) {
   EXPECT_LT(folder_synced, calls.size()) << "the rename must be durable before the call returns";
 }
 
-// Whichever of its calls fails, the failure is reported, the old content stays until the rename, and nothing else is left.
+// Whichever of its calls fails, the failure is reported, the old content stays until the rename, and nothing else is
+// left.
 TEST(Files, EveryFailureOfAnAtomicWriteIsReported) {
   int failures = 0;
   for (int number = 0;; ++number) {
@@ -81,17 +83,17 @@ TEST(Files, EveryFailureOfAnAtomicWriteIsReported) {
 
 TEST(Files, NewFoldersAreSyncedIntoTheirParents) {
   const test::TemporaryFolder folder;
-  const auto calls = test::system_calls(
-      folder.path(), [&] { return make_writable_folder(folder.path() / "c" / "d") ? 0 : 1; });
+  const auto calls =
+      test::system_calls(folder.path(), [&] { return make_writable_folder(folder.path() / "c" / "d") ? 0 : 1; });
   for (const auto& made : {folder.path() / "c", folder.path() / "c" / "d"}) {
     const size_t created =
         test::position_of(calls, [&](const SystemCall& call) { return call.creates && call.path == made.string(); });
     ASSERT_LT(created, calls.size());
-    EXPECT_LT(test::position_of(
-                  calls,
-                  [&](const SystemCall& call) { return call.is_sync() && call.path == made.parent_path().string(); },
-                  created),
-              calls.size())
+    EXPECT_LT(
+        test::position_of(
+            calls, [&](const SystemCall& call) { return call.is_sync() && call.path == made.parent_path().string(); },
+            created),
+        calls.size())
         << made;
   }
 }

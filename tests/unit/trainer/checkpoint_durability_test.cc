@@ -1,5 +1,5 @@
-// What a power failure leaves of a checkpoint: the order of writes, fsyncs and renames. And what becomes of a save while
-// another attempt takes the folder over.
+// What a power failure leaves of a checkpoint: the order of writes, fsyncs and renames. And what becomes of a save
+// while another attempt takes the folder over.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,9 +34,8 @@ class SaveCalls : public testing::Test {
     must(open_store(root())->save(checkpoint_of(1, 4), 1));
     const auto store = open_store(root(), {}, /*keep=*/1);
     calls_ = test::system_calls(root(), [&] { return store->save(checkpoint_of(2, 4), 2) ? 0 : 1; });
-    published_ = position_of(calls_, [&](const SystemCall& call) {
-      return call.is_rename() && call.target == (root() / kSaved).string();
-    });
+    published_ = position_of(
+        calls_, [&](const SystemCall& call) { return call.is_rename() && call.target == (root() / kSaved).string(); });
   }
 
   const fs::path& root() const { return folder_.path(); }
@@ -73,9 +72,8 @@ TEST_F(SaveCalls, EveryFileIsDurableBeforeTheCheckpointGetsItsName) {
 TEST_F(SaveCalls, TheManifestIsTheLastFileAndTheFolderIsSyncedAfterIt) {
   ASSERT_LT(published_, calls_.size());
   const fs::path written = calls_[published_].path;
-  const size_t manifest = find([&](const SystemCall& call) {
-    return call.creates && call.path == (written / kManifestFile).string();
-  });
+  const size_t manifest =
+      find([&](const SystemCall& call) { return call.creates && call.path == (written / kManifestFile).string(); });
   ASSERT_LT(manifest, published_);
   for (size_t at = 0; at < manifest; ++at) {
     const fs::path file = calls_[at].path;
@@ -100,13 +98,11 @@ TEST_F(SaveCalls, TheRenameIsDurableBeforeAnOlderCheckpointIsTouched) {
 // Otherwise a power failure may leave "best" with a target that is gone.
 TEST_F(SaveCalls, TheNamesAreDurableBeforeTheirOldTargetIsRemoved) {
   for (const char* name : {"last", "best"}) {
-    const size_t renamed = find([&](const SystemCall& call) {
-      return call.is_rename() && call.target == (root() / name).string();
-    });
+    const size_t renamed =
+        find([&](const SystemCall& call) { return call.is_rename() && call.target == (root() / name).string(); });
     ASSERT_LT(renamed, calls_.size()) << name;
-    const size_t removed = find([&](const SystemCall& call) {
-      return call.is_rename() && call.path == (root() / "step-00000001").string();
-    });
+    const size_t removed = find(
+        [&](const SystemCall& call) { return call.is_rename() && call.path == (root() / "step-00000001").string(); });
     EXPECT_LT(sync_of(root(), renamed), removed) << name;
   }
 }
@@ -114,14 +110,16 @@ TEST_F(SaveCalls, TheNamesAreDurableBeforeTheirOldTargetIsRemoved) {
 TEST(FenceDuringASave, TheFenceIsDurableBeforeTheFirstSave) {
   const test::TemporaryFolder folder;
   const auto calls = test::system_calls(folder.path(), [&] {
-    return CheckpointStore::open({.root = folder.path(), .owner = {.uid = "a", .attempt = 1}}, Logger::silent()) ? 0 : 1;
+    return CheckpointStore::open({.root = folder.path(), .owner = {.uid = "a", .attempt = 1}}, Logger::silent()) ? 0
+                                                                                                                 : 1;
   });
   const size_t renamed = position_of(calls, [&](const SystemCall& call) {
     return call.is_rename() && call.target == (folder.path() / "fence.json").string();
   });
   ASSERT_LT(renamed, calls.size());
-  EXPECT_LT(position_of(calls, [&](const SystemCall& call) { return call.is_sync() && call.path == calls[renamed].path; }),
-            renamed);
+  EXPECT_LT(
+      position_of(calls, [&](const SystemCall& call) { return call.is_sync() && call.path == calls[renamed].path; }),
+      renamed);
   EXPECT_LT(position_of(
                 calls, [&](const SystemCall& call) { return call.is_sync() && call.path == folder.path(); }, renamed),
             calls.size());

@@ -27,8 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::checkpoint_of;
-using test::expect_is;
 using test::error_of;
+using test::expect_is;
 using test::in_child;
 using test::must;
 using test::names_in;

@@ -158,8 +158,8 @@ TEST(Safetensors, SaysWhatIsWrong) {
       {R"({"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0, "do not fit U8 of shape"},
       {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[18446744073709551615,18446744073709551616]}})", 1,
        "do not lie in"},
-      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1,
-       "tensors overlap"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+       1, "tensors overlap"},
       {R"({"__metadata__":{"a":1}})", 0, "__metadata__: the value of \"a\" is not a string"},
       {R"({"__metadata__":[]})", 0, "__metadata__ is not an object"},
   };
@@ -201,7 +201,8 @@ TEST(Safetensors, RejectsHostileSizesWithoutAllocation) {
     EXPECT_THAT(file.error().message, HasSubstr("the header's length " + std::to_string(length)));
   }
   for (const char* size : {"9223372036854775807", "1099511627776"}) {
-    const std::string tensor = std::string(R"({"dtype":"U8","shape":[)") + size + R"(],"data_offsets":[0,)" + size + "]}";
+    const std::string tensor =
+        std::string(R"({"dtype":"U8","shape":[)") + size + R"(],"data_offsets":[0,)" + size + "]}";
     write_raw(path, raw(R"({"a":)" + tensor + "}", "x"));
     EXPECT_FALSE(read_safetensors(path)) << size;
   }

@@ -44,7 +44,9 @@ class TwoCheckpoints : public testing::Test {
   }
 
   const fs::path& root() const { return folder_.path(); }
-  void write(const fs::path& file, const std::string& content) const { std::ofstream(file, std::ios::binary) << content; }
+  void write(const fs::path& file, const std::string& content) const {
+    std::ofstream(file, std::ios::binary) << content;
+  }
 
   void change_json(const fs::path& file, const std::function<void(json&)>& change) const {
     json value = json::parse(must(read_file(file)));
@@ -219,8 +221,8 @@ TEST_F(TwoCheckpoints, SystemCallsThatFailStop) {
             return latest->search.step == 20 ? 0 : 1;
           },
           [&, error = number](const SystemCall& call) {
-            const bool opens_or_reads = call.name == "openat" || call.name == "open" || call.name == "getdents64" ||
-                                        call.is_read();
+            const bool opens_or_reads =
+                call.name == "openat" || call.name == "open" || call.name == "getdents64" || call.is_read();
             const bool of_it = call.path == root() || call.path.starts_with((root() / kNew).string());
             if (!opens_or_reads || !of_it || seen++ != at) return 0;
             failed = call.name + " " + call.path;
@@ -304,8 +306,7 @@ TEST_F(TwoCheckpoints, NamesWithoutSymbolicLinks) {
   EXPECT_EQ(must(read_file(root() / "best")), "step-00000020\n");
   EXPECT_EQ(link_target(root(), kBestLink), "step-00000020");
   EXPECT_EQ(link_target(root(), kLastLink), "step-00000030");
-  EXPECT_THAT(names_in(root()),
-              ElementsAre(".lock", "best", "fence.json", "last", "step-00000020", "step-00000030"));
+  EXPECT_THAT(names_in(root()), ElementsAre(".lock", "best", "fence.json", "last", "step-00000020", "step-00000030"));
   // The folder moves to a file system with links.
   must(open_store(root(), {}, /*keep=*/1)->save(checkpoint_of(40, 4), 40));
   EXPECT_TRUE(fs::is_symlink(root() / "best"));
