@@ -13,8 +13,8 @@ namespace oarlock {
 inline constexpr char kBestLink[] = "best";
 inline constexpr char kLastLink[] = "last";
 
-// Points root/<name> to `target`, the name of a checkpoint in root; replaces an older link or file in one rename. kIoErr
-// and the other codes of fail_errno().
+// Points root/<name> to `target`, the name of a checkpoint in root; replaces an older link or file in one rename.
+// kIoErr and the other codes of fail_errno().
 Result<void> set_link(const std::filesystem::path& root, const std::string& name, const std::string& target);
 
 // Where the link or the file points; nothing where there is none, or where it does not contain the name of one of the

@@ -68,8 +68,8 @@ class CheckpointStore {
   // written to. kTempFail: fenced off, or the root cannot be read at present. kDataErr: the fence file is damaged.
   static Result<std::unique_ptr<CheckpointStore>> open(const StoreOptions& options, const Logger& logger);
 
-  // Renames a damaged checkpoint to damaged-step-<step>, so that no save writes over it: what became of it is for people
-  // to find out. Gives its new path. kTempFail: fenced off; kIoErr.
+  // Renames a damaged checkpoint to damaged-step-<step>, so that no save writes over it: what became of it is for
+  // people to find out. Gives its new path. kTempFail: fenced off; kIoErr.
   Result<std::filesystem::path> set_aside(const std::filesystem::path& folder) const;
 
   // Writes root/step-<step>/ so that a crash at any instant leaves either no such checkpoint or a whole one, and never
@@ -77,7 +77,8 @@ class CheckpointStore {
   // of `best_step` (this or an older one), and removes all but the newest `keep` and the best. Replaces a valid
   // checkpoint of the same step in one rename; sets a damaged one aside; fails where there is one that it cannot read,
   // and never removes one whose manifest it cannot read. kIoErr (disk full included), kCantCreate, kCheckpoint,
-  // kTempFail: the older ones are intact, and a later save may work. Uses nothing but its arguments and the file system: may run on any one thread at a time.
+  // kTempFail: the older ones are intact, and a later save may work. Uses nothing but its arguments and the file
+  // system: may run on any one thread at a time.
   Result<SavedCheckpoint> save(Checkpoint checkpoint, std::optional<int64_t> best_step = std::nullopt);
 
   // Whether the owner may still write: kTempFail when a newer attempt has taken over.

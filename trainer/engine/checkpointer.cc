@@ -139,7 +139,7 @@ Result<std::string> Checkpointer::load_newest(DistributedModel& model, const std
   if (!latest) return tl::make_unexpected(latest.error());
   const CheckpointSearch& search = latest->search;
   for (const SkippedCheckpoint& skipped : search.skipped) {
-    telemetry_.logger().warn("a checkpoint is damaged and was skipped",
+    telemetry_.logger().warn("a checkpoint is not valid and was skipped",
                              {{"folder", skipped.folder.string()}, {"reason", skipped.reason}});
   }
   high_water_step_ = read_high_water(options_.store.root);

@@ -61,10 +61,11 @@ class Checkpointer {
   // Waits for the save under way.
   ~Checkpointer();
 
-  // The newest valid checkpoint into the model and the parts of all ranks; nothing where there is none. Damaged ones that
-  // are newer are set aside. A part that the checkpoint does not have begins afresh, with a warning; what the checkpoint
-  // has beyond the parts is left out, with a warning. kConfig: it belongs to another task or seed. kDataErr: to another
-  // model. kCheckpoint, kNoPermission, kTempFail: it cannot be read, or all are damaged; nothing was changed.
+  // The newest valid checkpoint into the model and the parts of all ranks; nothing where there is none. Damaged ones
+  // that are newer are set aside. A part that the checkpoint does not have begins afresh, with a warning; what the
+  // checkpoint has beyond the parts is left out, with a warning. kConfig: it belongs to another task or seed. kDataErr:
+  // to another model. kCheckpoint, kNoPermission, kTempFail: it cannot be read, or all are damaged; nothing was
+  // changed.
   Result<std::optional<Position>> restore(DistributedModel& model, const std::vector<Stateful*>& parts);
 
   // Where a run is over, for what looks at its best model: the best checkpoint's tensors into the model and the parts

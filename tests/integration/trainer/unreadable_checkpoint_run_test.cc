@@ -115,7 +115,7 @@ TEST_F(UnreadableRun, AnIoErrorEndsTheRunSoThatARestartReadsAgain) {
   fs::remove(newest() / kManifestFile);
   write(newest() / kManifestFile, good);
   const auto resumed = expect_completes(config_to(8));
-  EXPECT_EQ(resumed->log_line(0, "resuming from a checkpoint")["step"], 4);
+  EXPECT_EQ(resumed->log_line(0, "resuming from a checkpoint")["resumed_from_step"], 4);
 }
 
 TEST_F(UnreadableRun, AFolderInThePlaceOfAFileEndsTheRun) {
@@ -159,8 +159,9 @@ TEST_F(UnreadableRun, ADamagedCheckpointIsSkippedLoudlyAndKept) {
   const std::string damaged = "damage" + test::content(newest() / "model.safetensors").substr(6);
   write(newest() / "model.safetensors", damaged);
   const auto resumed = expect_completes(config_to(8));
-  EXPECT_EQ(resumed->log_line(0, "resuming from a checkpoint")["step"], 2);
-  EXPECT_THAT(resumed->log_line(0, "a checkpoint is damaged and was skipped")["reason"].dump(), HasSubstr("checksum"));
+  EXPECT_EQ(resumed->log_line(0, "resuming from a checkpoint")["resumed_from_step"], 2);
+  EXPECT_THAT(resumed->log_line(0, "a checkpoint is not valid and was skipped")["reason"].dump(),
+              HasSubstr("checksum"));
   // The run has saved step 4 itself since, and removed all but its last checkpoint.
   EXPECT_EQ(test::content(root() / "damaged-step-00000004" / "model.safetensors"), damaged);
 }
