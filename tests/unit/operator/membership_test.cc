@@ -54,7 +54,7 @@ TEST(Membership, AnEmptyUidOwnsNothing) {
 
 TEST(Membership, AForeignServiceIsInTheWay) {
   Observed observed = seen(JobBuilder());
-  observed.services[0].owner_uid = "other";
+  observed.services.at(0).owner_uid = "other";
   EXPECT_EQ(split(observed).service, nullptr);
   EXPECT_NE(split(observed).service_in_the_way, nullptr);
 }

@@ -36,7 +36,7 @@ TEST(Reconcile, TheFirstStatusFollowsTheFirstPods) {
   EXPECT_EQ(status_after(observed, plan).start_time, at_second(60));
   expect_settled(observed, plan);
   const auto start_by = [&](SystemTime created) {
-    observed.services[0].created = created;
+    observed.services.at(0).created = created;
     return status_after(observed, reconcile(observed)).start_time;
   };
   EXPECT_EQ(start_by(at_second(40)), at_second(40)) << "when the Service was made, so were the pods";
@@ -278,7 +278,7 @@ TEST(Reconcile, IsTotal) {
         odd.trainer->finished_at.reset();
         Observed observed =
             seen(job, {odd, odd, PodBuilder("\xff bad", 0, 0).running(), PodBuilder("\xff bad", 1, 7).evicted("\xc3")});
-        observed.services.push_back(observed.services[0]);
+        observed.services.push_back(service_of(job));
         EXPECT_NO_THROW(reconcile(observed)) << nodes << " " << to_string(phase);
         EXPECT_EQ(reconcile(observed), reconcile(observed));
       }
