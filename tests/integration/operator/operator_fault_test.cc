@@ -139,6 +139,11 @@ class Fault : public ::testing::Test {
 };
 std::unique_ptr<ApiServer> Fault::server_;
 
+// The writes that no run can do without: Service and pods; Running; Restarting, the other pod's deletion, two pods;
+// Running; Suspended and two deletions; Pending and two pods; Running; Complete. How many more statuses are written is a
+// matter of timing: two changes that are seen together are one write.
+constexpr int kFewestWrites = 3 + 1 + 4 + 1 + 3 + 3 + 1 + 1;
+
 TEST_F(Fault, TheWorldIsTheSameWhereverItIsKilledOrAnAnswerIsLost) {
   std::string wanted;
   int writes = 0;
@@ -148,7 +153,7 @@ TEST_F(Fault, TheWorldIsTheSameWhereverItIsKilledOrAnAnswerIsLost) {
     writes = calm.proxy().writes();
     EXPECT_EQ(calm.kills(), 0);
   }
-  ASSERT_GE(writes, 12);
+  ASSERT_GE(writes, kFewestWrites);
 
   // A fault for each write: every kind in turn over all of them would take minutes, so each number gets a kill, and
   // every third one a lost answer or a lost request before it.
@@ -173,7 +178,9 @@ TEST_F(Fault, TheWorldIsTheSameWhereverItIsKilledOrAnAnswerIsLost) {
         const std::string seen = play(stage);
         const std::lock_guard lock(mutex);
         if (seen != wanted) problems.push_back("killed after write " + std::to_string(n) + ": " + seen);
-        if (stage.kills() < 1 && n < writes) problems.push_back("not killed after write " + std::to_string(n));
+        // A run may have fewer writes than the calm one; then there is no write n after which it could be killed.
+        const bool has_write = n <= kFewestWrites || stage.proxy().writes() > n;
+        if (stage.kills() < 1 && has_write) problems.push_back("not killed after write " + std::to_string(n));
       } catch (const std::exception& error) {
         const std::lock_guard lock(mutex);
         problems.push_back("killed after write " + std::to_string(n) + ": " + error.what());
