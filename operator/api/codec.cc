@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "operator/api/fields.h"
 #include "operator/api/json_reader.h"
@@ -46,6 +47,30 @@ void replace_unknown_phase(const Json& object, Status& status) {
   status.phase = phase_by_conditions(status);
 }
 
+// Deeper than any PodSpec. What reads, copies and writes a template as a tree needs stack for each level.
+constexpr int kMaxTemplateDepth = 100;
+
+// Levels of objects and arrays in JSON text.
+int depth_of(std::string_view json) {
+  int depth = 0;
+  int deepest = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      deepest = std::max(deepest, ++depth);
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
 std::string summary_of(const std::vector<std::string>& problems) {
   if (problems.empty()) return "";
   if (problems.size() == 1) return problems.front();
@@ -63,6 +88,8 @@ TrainingJob read_training_job(const Json& object) {
   root.group("spec", UnknownFields::kReport, [&](JsonReader& spec) { fields::spec(spec, job.spec); });
   root.group("status", [&](JsonReader& status) { fields::status(status, job.status); });
   replace_unknown_phase(object, job.status);
+  if (depth_of(job.spec.pod_template) > kMaxTemplateDepth)
+    findings.problems.push_back(fmt::format("spec.template: nested deeper than {} levels", kMaxTemplateDepth));
   job.report.problem = summary_of(findings.problems);
   job.report.has_conditions =
       std::none_of(findings.problems.begin(), findings.problems.end(), [](const std::string& problem) {

@@ -87,7 +87,8 @@ std::optional<Plan> report_unknown_fields(const Observed& observed, const Member
   const std::string message = job.report.unknown.empty() ? "" : unknown_message(job);
   std::vector<api::Condition> conditions = job.status.conditions;
   const bool was_unreadable = set_condition(conditions, api::kConditionUnreadable, "", "", observed.now);
-  const bool has_changed = set_condition(conditions, api::kConditionUnknownFields, "NewerVersion", message, observed.now);
+  const bool has_changed =
+      set_condition(conditions, api::kConditionUnknownFields, "NewerVersion", message, observed.now);
   if (!was_unreadable && !has_changed) return std::nullopt;
   Plan plan = report(Verdict::kProgress, job, std::move(conditions));
   if (has_changed && !message.empty())

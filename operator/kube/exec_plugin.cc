@@ -200,7 +200,8 @@ void ExecPlugin::refresh(const std::stop_token& stop) {
 Result<void> ExecPlugin::wait_for_refresh(Lock& lock, Milliseconds limit) {
   const bool has_ended = changed_.wait_for(lock, limit, [this] { return !is_running_; });
   if (is_usable() || (has_ended && !failure_)) return {};
-  if (!has_ended) return failed(config_, fmt::format("has not ended after {} ms; it goes on in the background", limit.count()));
+  if (!has_ended)
+    return failed(config_, fmt::format("has not ended after {} ms; it continues in the background", limit.count()));
   return tl::make_unexpected(*failure_);
 }
 

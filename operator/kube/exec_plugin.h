@@ -36,8 +36,8 @@ struct ExecCredential {
   std::optional<SystemTime> expires;  // empty: good until the server refuses it
 };
 
-// Runs the command and waits for its end, at most `limit` and not beyond a stop. Its stderr is ours. The error names the
-// command.
+// Runs the command and waits for its end, at most `limit` and not beyond a stop. Its stderr is ours. The error names
+// the command.
 Result<ExecCredential> run_plugin(const ExecConfig& config, std::chrono::milliseconds limit,
                                   const std::stop_token& stop = {});
 

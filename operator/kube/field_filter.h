@@ -27,8 +27,8 @@ class FieldFilter {
   // This filter and more.
   FieldFilter with(std::initializer_list<std::string_view> paths) const;
 
-  // This filter, with the objects at these paths kept as their JSON text, a binary value, wherever this
-  // filter keeps them. The text is a slice of the input: numbers stay as they are written, and the depth is not limited.
+  // This filter, with the objects at these paths kept as their JSON text, a binary value, wherever this filter keeps
+  // them. The text is a slice of the input: numbers stay as they are written, and the depth is not limited.
   FieldFilter with_text(std::initializer_list<std::string_view> paths) const;
 
   // Parses an object or array. Fails with kDataErr and the parser's words when the text is not one JSON value; of what

@@ -61,7 +61,8 @@ struct ReflectorOptions {
   Resource resource;
   Selection selection;
   FieldFilter fields;      // of one object; metadata.resourceVersion is added
-  FieldFilter salvage{"metadata.namespace", "metadata.name", "metadata.resourceVersion"};  // of one that `fields` fails on
+  // Of an object that `fields` cannot read.
+  FieldFilter salvage{"metadata.namespace", "metadata.name", "metadata.resourceVersion"};
   bool watch_list = true;  // until the server turns out not to know it
   int page_size = 500;
   std::chrono::seconds watch_timeout{300};  // shortest; up to twice as long, by chance

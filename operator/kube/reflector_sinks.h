@@ -53,8 +53,8 @@ class ListSink final : public ByteSink {
 class WatchSink final : public ByteSink {
  public:
   // The filters' objects are events: {type, object}. `last_version` follows the events; empty: nothing is known yet.
-  WatchSink(const ObjectFilters& filters, ReflectorTarget& target, ReflectorObserver& observer, std::string& last_version,
-            bool initial);
+  WatchSink(const ObjectFilters& filters, ReflectorTarget& target, ReflectorObserver& observer,
+            std::string& last_version, bool initial);
 
   bool write(std::string_view bytes) override;
 

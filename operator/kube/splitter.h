@@ -28,7 +28,7 @@ class LineSplitter {
 
  private:
   const size_t limit_;
-  std::string begun_;        // the beginning of a line whose end has not come
+  std::string begun_;         // the beginning of a line whose end has not come
   size_t skipped_bytes_ = 0;  // of the line that is being skipped; 0: none is
   int skipped_ = 0;
   bool is_endless_ = false;
@@ -56,9 +56,9 @@ class ItemSplitter {
 
   const size_t limit_;
   std::string envelope_;
-  std::string item_;      // the beginning of an item whose end has not come
+  std::string item_;          // the beginning of an item whose end has not come
   size_t skipped_bytes_ = 0;  // of the item that is being skipped; 0: none is
-  std::string last_key_;  // the last string at depth 1
+  std::string last_key_;      // the last string at depth 1
   int depth_ = 0;
   bool in_string_ = false;
   bool escaped_ = false;

@@ -74,6 +74,21 @@ TEST(Codec, TakesTextThatWasKeptAsItCame) {
   EXPECT_EQ(job->spec.trainer, trainer);
 }
 
+// Creating the pods of such a template would overflow the stack of the operator.
+TEST(Codec, ATemplateThatIsNestedTooDeepIsUnreadable) {
+  const auto problem_of = [](int depth) {
+    const std::string text = R"({"s":"[[\\\"{{","x":)" + std::string(static_cast<size_t>(depth), '[') +
+                             std::string(static_cast<size_t>(depth), ']') + "}";
+    json object = minimal();
+    object["spec"]["template"] = json::binary({text.begin(), text.end()});
+    object["spec"]["trainer"] = object["spec"]["template"];
+    return api::read_training_job(object).report.problem;
+  };
+  EXPECT_EQ(problem_of(99), "");
+  EXPECT_EQ(problem_of(100), "spec.template: nested deeper than 100 levels");
+  EXPECT_EQ(problem_of(9900), "spec.template: nested deeper than 100 levels");
+}
+
 TEST(Codec, IgnoresAndReportsFieldsOfANewerCrd) {
   json object = minimal();
   object["spec"]["quantumPolicy"] = {{"entangle", true}};
