@@ -21,8 +21,8 @@ struct SelectedDevice {
 // By the rules of choose_device(), which it fails as. Makes the device current.
 Result<SelectedDevice> select_device(const DeviceRequest& request, const LocalPlace& place);
 
-// Of this process. The build's and the machine's part of select_device(). Throws c10::Error where a device or its driver
-// has failed, unlike on a machine that has none.
+// Of this process. The build's and the machine's part of select_device(). Throws c10::Error where a device or its
+// driver has failed, unlike on a machine that has none.
 CudaDevices cuda_devices();
 void make_current(int cuda_index);
 

@@ -1,5 +1,5 @@
-// Waiting for a device that may never be done: a replayed CUDA graph whose collective waits for a lost rank is invisible
-// to NCCL's watchdog.
+// Waiting for a device that may never be done: a replayed CUDA graph whose collective waits for a lost rank is
+// invisible to NCCL's watchdog.
 #pragma once
 
 #include <c10/core/Device.h>

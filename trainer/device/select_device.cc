@@ -3,7 +3,8 @@
 namespace oarlock {
 
 Result<SelectedDevice> select_device(const DeviceRequest& request, const LocalPlace& place) {
-  const Result<DeviceChoice> choice = choose_device(request, place, request.kind == DeviceKind::kCpu ? CudaDevices{} : cuda_devices());
+  const CudaDevices devices = request.kind == DeviceKind::kCpu ? CudaDevices{} : cuda_devices();
+  const Result<DeviceChoice> choice = choose_device(request, place, devices);
   if (!choice) return tl::make_unexpected(choice.error());
   if (!choice->cuda) return SelectedDevice{c10::kCPU, choice->warning};
   make_current(*choice->cuda);

@@ -110,8 +110,8 @@ Error to_error(const std::exception_ptr& exception) {
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   } catch (const std::system_error& error) {
-    const ExitCode code = is_errno(error.code()) ? fail_errno(error.code().value(), "").value().code : ExitCode::kSoftware;
-    return {code, fmt::format("unexpected exception: {}", first_line(error.what()))};
+    return {is_errno(error.code()) ? fail_errno(error.code().value(), "").value().code : ExitCode::kSoftware,
+            fmt::format("unexpected exception: {}", first_line(error.what()))};
   } catch (const std::exception& error) {
     const std::string text = error.what();
     if (classify_fault(text, FaultOrigin::kLibrary) != FaultKind::kUnknown)

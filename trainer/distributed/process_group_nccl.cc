@@ -41,7 +41,7 @@ Result<RankGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store, 
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
   group->setGroupName("ranks");
   try {
-    backend->eagerConnectSingleDevice(options.device);  // not in the first collective, so that a failure names the phase
+    backend->eagerConnectSingleDevice(options.device);  // not in the first collective: the failure names the phase
   } catch (const c10::DistBackendError& error) {
     Error reason = to_error(error.what_without_backtrace(), FaultOrigin::kCollective);
     reason.message = fmt::format("NCCL cannot connect rank {} of {} on {}: {}", options.rank, options.world_size,

@@ -49,7 +49,7 @@ Outcome RankProcess::run() {
   const SteadyTime begin = clock_.steady();
   const Result<TrainSummary> summary = catch_errors([&] { return train(); });
   const bool success = summary && !summary->interrupted;
-  const Error error = summary ? Error{} : explained(located(summary.error()), watch_.get());  // at once: the others are ending
+  const Error error = summary ? Error{} : explained(located(summary.error()), watch_.get());
   if (!summary && checkpointer_) checkpointer_->settle(kSettlePatience);
   if (telemetry_) telemetry_->finished(success);
   if (!summary) {
@@ -111,7 +111,8 @@ Result<void> RankProcess::configure() {
   at::set_num_threads(threads);
   config_.loader.threads = loader_threads(config_.loader, usable_cpus(), environment_.local_world_size);
   const Result<SelectedDevice> device = select_device({config_.device, config_.gpu_ids, config_.distributed.fallback},
-                                                      {environment_.local_rank, environment_.local_world_size, environment_.has_own_devices});
+                                                      {environment_.local_rank, environment_.local_world_size,
+                                                       environment_.has_own_devices});
   if (!device) return tl::make_unexpected(device.error());
   device_ = device->device;
   if (!device->warning.empty()) logger_.warn(device->warning);

@@ -125,6 +125,30 @@ TEST(Input, TheRendezvousPortIsInUse) {
   ::close(listener->descriptor);
 }
 
+// At the check of the configuration, and not at the first recorded step on a GPU.
+TEST(CommandLine, GraphsAreRejectedByTasksThatCannotBeRecorded) {
+  struct Row {
+    std::vector<std::string> settings;
+    std::string reason;  // empty: valid
+  };
+  const std::vector<Row> rows = {
+      {{"task=image_classification"}, ""},
+      {{"task=image_classification", "model.activation_checkpointing=true"}, "model.activation_checkpointing"},
+      {{"task=protein_diffusion", "model.activation_checkpointing=true"}, "model.activation_checkpointing"},
+      {{"task=protein_diffusion", "curriculum.enabled=true"}, "curriculum.enabled"},
+      {{"task=comformer", "data.path=x.extxyz"}, "different numbers of atoms"},
+      {{"task=gears", "data.path=x.h5ad"}, "which cells are perturbed"},
+      {{"task=causal_set", "data.paths=[x.zarr]"}, "different numbers of elements"},
+  };
+  for (const Row& row : rows) {
+    std::vector<std::string> argv = {test::kTrainer, "--check", "steps=1", "cuda.graphs=true"};
+    argv.insert(argv.end(), row.settings.begin(), row.settings.end());
+    test::Program program(argv);
+    EXPECT_EQ(program.wait(), row.reason.empty() ? 0 : 78) << row.settings[0] << program.err();
+    EXPECT_THAT(program.err(), HasSubstr(row.reason));
+  }
+}
+
 TEST(CommandLine, HelpVersionCheckAndUsage) {
   const TemporaryFolder folder;
   const std::string good = folder.path() / "good.yaml";
