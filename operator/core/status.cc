@@ -90,7 +90,8 @@ api::Progress from_rank(const RankStatus& rank) {
   if (rank.target_steps > 0) out.target_steps = rank.target_steps;
   if (rank.checkpoint_step >= 0) out.checkpoint_step = rank.checkpoint_step;
   if (rank.loss && std::isfinite(*rank.loss)) out.loss = rounded(*rank.loss, 6);
-  if (rank.samples_per_second > 0) out.samples_per_second = rounded(rank.samples_per_second, 4);
+  if (rank.samples_per_second > 0 && std::isfinite(rank.samples_per_second))
+    out.samples_per_second = rounded(rank.samples_per_second, 4);
   SystemTime updated{};
   if (from_rfc3339(rank.updated_at, updated)) out.updated_at = whole_seconds(updated);
   // Any pod may answer with any numbers, so the difference is taken where it cannot overflow.
