@@ -259,7 +259,13 @@ Result<fs::path> CheckpointStore::set_aside(const fs::path& folder) const {
   for (int number = 1; number < kMostSetAside; ++number) {
     const fs::path target = number == 1 ? name : fs::path(fmt::format("{}-{}", name.string(), number));
     if (!is_missing(target)) continue;
-    if (::rename(folder.c_str(), target.c_str()) == 0) return sync_folder(options_.root).map([&] { return target; });
+    if (::rename(folder.c_str(), target.c_str()) == 0) {
+      for (const char* link : {kBestLink, kLastLink}) {  // they must not point to what this run saves under the name
+        std::error_code ignored;
+        if (link_target(options_.root, link) == folder.filename().string()) fs::remove(options_.root / link, ignored);
+      }
+      return sync_folder(options_.root).map([&] { return target; });
+    }
     if (errno != EEXIST && errno != ENOTEMPTY) break;
   }
   return fail(ExitCode::kIoErr, fmt::format("{}: the damaged checkpoint cannot be renamed to {}: {}", folder.string(),

@@ -282,6 +282,7 @@ TEST_F(TwoCheckpoints, DamagedOnesAreSetAsideAndNeverRemoved) {
     write(root() / kNew / kStateFile, name);
     expect_skips("state.json");
     EXPECT_EQ(must(store->set_aside(root() / kNew)).filename(), name);
+    EXPECT_FALSE(link_target(root(), kLastLink)) << "it would point to the next checkpoint of this step";
     must(open_store(root())->save(checkpoint_of(20, 4)));
     kept.emplace_back(name);
   }
