@@ -35,7 +35,8 @@ Result<void> run_on_all_ranks(const std::function<Result<void>()>& work, const R
     working[0] = own.wait_for(kPace) == std::future_status::ready ? 0 : 1;
     group.sum(working);
     if (working[0] > 0 && stop.agree())
-      return fail(ExitCode::kTempFail, "interrupted by a signal while the data were prepared; a new start prepares them");
+      return fail(ExitCode::kTempFail,
+                  "interrupted by a signal while the data were prepared; a new start prepares them");
   }
   return own.get();
 }
@@ -44,8 +45,8 @@ Result<void> run_on_all_ranks(const std::function<Result<void>()>& work, const R
 
 Result<void> prepare_data(Task& task, const RankGroup& group, int local_rank, StopAgreement& stop, const Logger& log) {
   const bool mine = prepares(task.prepare_on(), group.rank(), local_rank);
-  const Result<void> prepared = run_on_all_ranks(
-      [&task, mine, log] { return mine ? task.prepare_data(log) : Result<void>(); }, group, stop);
+  const Result<void> prepared =
+      run_on_all_ranks([&task, mine, log] { return mine ? task.prepare_data(log) : Result<void>(); }, group, stop);
   if (stop.agreed()) return prepared;
   if (task.prepare_on() != PrepareOn::kOneRank) return group.agree(prepared);
   return group.broadcast(prepared.map([] { return std::string(); })).map([](const std::string&) {});

@@ -110,9 +110,9 @@ Result<void> RankProcess::configure() {
       config_.threads > 0 ? config_.threads : std::max(1, usable_cpus() / environment_.local_world_size);
   at::set_num_threads(threads);
   config_.loader.threads = loader_threads(config_.loader, usable_cpus(), environment_.local_world_size);
-  const Result<SelectedDevice> device = select_device({config_.device, config_.gpu_ids, config_.distributed.fallback},
-                                                      {environment_.local_rank, environment_.local_world_size,
-                                                       environment_.has_own_devices});
+  const Result<SelectedDevice> device =
+      select_device({config_.device, config_.gpu_ids, config_.distributed.fallback},
+                    {environment_.local_rank, environment_.local_world_size, environment_.has_own_devices});
   if (!device) return tl::make_unexpected(device.error());
   device_ = device->device;
   if (!device->warning.empty()) logger_.warn(device->warning);
@@ -227,8 +227,9 @@ Result<void> RankProcess::fit_batches() {
   const Result<BatchPlan> plan = plan_batches(config_, environment_.world_size, samples);
   if (!plan) return tl::make_unexpected(plan.error());
   if (plan->effective_batch < plan_.effective_batch && environment_.rank == 0) {
-    telemetry_->logger().warn("the batch is larger than the training data: every step takes all of them; lower batch.size",
-                              {{"batch", plan_.effective_batch}, {"samples", samples}});
+    telemetry_->logger().warn(
+        "the batch is larger than the training data: every step takes all of them; lower batch.size",
+        {{"batch", plan_.effective_batch}, {"samples", samples}});
   }
   plan_ = *plan;
   config_ = scaled(std::move(config_), plan_);

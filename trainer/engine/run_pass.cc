@@ -18,8 +18,7 @@ Result<Evaluation> run_pass(const TrainParts& parts, const EvalPass& pass, int64
   const Autocast autocast(parts.config.amp, parts.group.device());
   return evaluate(pass, parts.model.module(), parts.group,
                   {loader_options(parts.config, parts.group.device(), pass.batch_size, parts.config.seed),
-                   feed_options(parts.config, parts.group.world_size()),
-                   &parts.stop},
+                   feed_options(parts.config, parts.group.world_size()), &parts.stop},
                   step);
 }
 

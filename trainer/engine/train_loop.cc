@@ -228,8 +228,7 @@ Result<void> TrainLoop::look() {
     parts_.telemetry.steps_skipped(reading.skipped - skipped_seen_, reading.first_skipped.value_or(position_.step));
   skipped_seen_ = reading.skipped;
   std::optional<NonfiniteStop> stop = check_finite(parts_.config.nonfinite, position_.step, loss, reading);
-  if (!stop)
-    stop = check_share(parts_.config.nonfinite, position_.step, parts_.step.skipped_in_run(), /*ended=*/false);
+  if (!stop) stop = check_share(parts_.config.nonfinite, position_.step, parts_.step.skipped_in_run(), /*ended=*/false);
   return end_by(stop);
 }
 
@@ -276,8 +275,8 @@ Result<void> TrainLoop::end_epoch() {
 // start then repeats the evaluation and the passes.
 Result<void> TrainLoop::complete() {
   if (const Result<void> finite = look(); !finite) return finite;
-  const Result<void> trained = end_by(
-      check_share(parts_.config.nonfinite, position_.step, parts_.step.skipped_in_run(), /*ended=*/true));
+  const Result<void> trained =
+      end_by(check_share(parts_.config.nonfinite, position_.step, parts_.step.skipped_in_run(), /*ended=*/true));
   if (!trained) return trained;
   if (!evals_.ran_at(position_.step)) {
     if (const Result<bool> evaluated = evaluate(); !evaluated) return tl::make_unexpected(evaluated.error());

@@ -3,8 +3,9 @@
 //
 // Non-finite values are dealt with together by all ranks and on the device. Gradients are averaged over the ranks
 // before they are looked at, so every rank finds the same, and the optimizer's kernels leave everything as it was where
-// found_inf is 1. So does the averaging, and the model's buffers become again what they were. For nonfinite.loss: skip, a rank whose loss is not finite multiplies its gradient by NaN, and the
-// average carries that to the others: no collective of its own, no waiting.
+// found_inf is 1. So does the averaging, and the model's buffers become again what they were. For nonfinite.loss: skip,
+// a rank whose loss is not finite multiplies its gradient by NaN, and the average carries that to the others: no
+// collective of its own, no waiting.
 #pragma once
 
 #include <functional>

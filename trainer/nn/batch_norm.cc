@@ -77,8 +77,8 @@ at::Tensor BatchNorm::forward_repeated(const at::Tensor& input, int64_t repeats)
 at::Tensor BatchNorm::normalize_repeated(const at::Tensor& input, int64_t repeats) {
   const at::Tensor mean = at::zeros_like(running_mean);
   const at::Tensor var = at::zeros_like(running_var);
-  at::Tensor out = at::batch_norm(input, weight, bias, mean, var, true, 1.0, options_.eps,
-                                  at::globalContext().userEnabledCuDNN());
+  at::Tensor out =
+      at::batch_norm(input, weight, bias, mean, var, true, 1.0, options_.eps, at::globalContext().userEnabledCuDNN());
   const at::NoGradGuard no_grad;
   const auto values = static_cast<double>(input.numel() / features_);
   const double all = values * static_cast<double>(repeats);

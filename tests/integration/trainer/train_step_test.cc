@@ -25,8 +25,8 @@ using test::TemporaryFolder;
 constexpr int64_t kBatch = 4;  // samples of a micro-batch
 
 std::unique_ptr<Task> tiny_task(const std::string& fault, bool batch_norm) {
-  const std::string text = fmt::format("{{data: {{samples: 64}}, model: {{dropout: 0, batch_norm: {}, fault: {}}}}}",
-                                       batch_norm, fault);
+  const std::string text =
+      fmt::format("{{data: {{samples: 64}}, model: {{dropout: 0, batch_norm: {}, fault: {}}}}}", batch_norm, fault);
   yaml::Problems problems("test");
   FieldsReader reader(yaml::parse_all(text, "test")->front(), "", problems);
   std::unique_ptr<Task> task = test::make_tiny(reader);

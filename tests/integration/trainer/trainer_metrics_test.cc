@@ -133,13 +133,14 @@ TEST(RunMetrics, StatusIsServedBeforeTheRanksHaveMet) {
   EXPECT_EQ(ranks.last_word(0).reason, "Interrupted");
 }
 
-// The alert on losses that are not finite adds up these counters; the loss of rank 1 is bad in steps that are not logged.
+// The alert on losses that are not finite adds up these counters; the loss of rank 1 is bad in steps that are not
+// logged.
 TEST(RunMetrics, StepsThatAreNotFiniteAreCounted) {
-  TrainerRanks ranks(2, {.config = std::string(kLong) +
-                                   "nonfinite: {loss: skip}\nmodel: {fault: {kind: nan, rank: 1, step: 12}}\n",
-                         .arguments = {"--metrics-port", "auto"},
-                         .environment = {},
-                         .folder = {}});
+  TrainerRanks ranks(
+      2, {.config = std::string(kLong) + "nonfinite: {loss: skip}\nmodel: {fault: {kind: nan, rank: 1, step: 12}}\n",
+          .arguments = {"--metrics-port", "auto"},
+          .environment = {},
+          .folder = {}});
   ASSERT_TRUE(wait_for_step(ranks, 41));
   for (const int rank : {0, 1}) {
     const int port = ranks.metrics_port(rank);

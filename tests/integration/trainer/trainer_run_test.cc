@@ -171,14 +171,13 @@ TEST(TrainerRun, ALossThatIsNotFiniteIsSkippedByPolicyAndCounted) {
 }
 
 TEST(TrainerRun, ABatchAboveTheDataIsReportedAsWhatAStepTakes) {
-  TrainerRanks ranks(2, {.config = "task: tiny\nsteps: 2\nbatch: {size: 100000}\n",
-                         .arguments = {},
-                         .environment = {},
-                         .folder = {}});
+  TrainerRanks ranks(
+      2, {.config = "task: tiny\nsteps: 2\nbatch: {size: 100000}\n", .arguments = {}, .environment = {}, .folder = {}});
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
   EXPECT_EQ(ranks.log_line(0, "batches and learning rate")["effective_batch"], 256);
-  EXPECT_EQ(ranks.log_line(0, "the batch is larger than the training data: every step takes all of them; lower "
-                              "batch.size")["samples"],
+  EXPECT_EQ(ranks.log_line(0,
+                           "the batch is larger than the training data: every step takes all of them; lower "
+                           "batch.size")["samples"],
             256);
 }
 

@@ -134,7 +134,8 @@ TEST(BatchPlan, AStepTakesNoMoreThanTheData) {
   EXPECT_EQ(plan_batches(config, 2, 256).value().effective_batch, 128);
   config.batch.size = 100'000;
   config.batch.drop_last = true;
-  EXPECT_EQ(plan_batches(config, 1, 256).value().effective_batch, 100'000) << "there is no such step, which is an error";
+  EXPECT_EQ(plan_batches(config, 1, 256).value().effective_batch, 100'000)
+      << "there is no such step, which is an error";
 }
 
 }  // namespace

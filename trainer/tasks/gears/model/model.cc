@@ -96,8 +96,7 @@ GearsModel::GearsModel(const GearsConfig& config, const GearsGraphs& graphs)
 }
 
 const Propagation& GearsModel::placed(Propagation& graph, const at::Tensor& states) {
-  const bool is_there =
-      graph.weight.device() == states.device() && graph.weight.scalar_type() == states.scalar_type();
+  const bool is_there = graph.weight.device() == states.device() && graph.weight.scalar_type() == states.scalar_type();
   if (!is_there) {
     graph = {.source = graph.source.to(states.device()),
              .weight = graph.weight.to(states.options().requires_grad(false)),
