@@ -123,7 +123,7 @@ TEST(OperatorMemory, FinishedJobsKeepNoTemplate) {
   EXPECT_EQ(one.get("/metrics").status, 200);
   const double most = memory(one, "VmHWM");
   std::printf("10,000 finished jobs of 10 KB: %.1f MiB, at most %.1f MiB\n", memory(one, "VmRSS"), most);
-  EXPECT_LE(most, 64);  // their specs alone are 95 MiB
+  EXPECT_LE(most, 80);  // their specs alone are 95 MiB
 }
 
 // A list in one piece from a server without WatchList: its pods are read one after the other.
@@ -160,7 +160,7 @@ TEST(OperatorMemory, AListOfLargePodsIsNeverHeldAsAWhole) {
   ASSERT_TRUE(one.logged(R"("resource":"pods","objects":512)")) << one.log();
   const double most = memory(one, "VmHWM");
   std::printf("a list of 512 pods of 246 KiB (123 MiB): at most %.1f MiB\n", most);
-  EXPECT_LE(most, 32);
+  EXPECT_LE(most, 48);
 }
 
 int option(const char* name, int value) {
