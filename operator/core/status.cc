@@ -75,7 +75,8 @@ std::optional<api::FinishedRanks> record_finished(const Job& job, const Membersh
 double rounded(double value, int digits) {
   if (value == 0 || !std::isfinite(value)) return 0;
   const double scale = std::pow(10.0, digits - 1 - std::floor(std::log10(std::fabs(value))));
-  return std::isfinite(scale) && std::isfinite(value * scale) ? std::round(value * scale) / scale : value;
+  const double out = std::round(value * scale) / scale;
+  return std::isfinite(out) ? out : value;  // at both ends of the range of double
 }
 
 std::string percent(const api::Progress& progress) {

@@ -66,6 +66,7 @@ class Ranks {
       int most = ranks_.most_;
       while (most < now && !ranks_.most_.compare_exchange_weak(most, now)) {
       }
+      const std::optional<RankStatus> said = ranks_.said(url_);  // now: the answer may be a late one
       ranks_.count_in_flight(url_, 1);
       while (ranks_.is_held(url_) && !cancel.stop_requested()) std::this_thread::yield();
       ranks_.count_in_flight(url_, -1);
@@ -73,7 +74,6 @@ class Ranks {
       const std::lock_guard lock(ranks_.mutex_);
       ++ranks_.asked_[url_];
       ranks_.log_.push_back(url_);
-      const std::optional<RankStatus> said = ranks_.said_[url_];
       if (!said) return tl::make_unexpected(kube::TransportError{kube::TransportError::Kind::kConnect, "nobody"});
       if (!sink.write(to_json(*said)))
         return tl::make_unexpected(kube::TransportError{kube::TransportError::Kind::kRefused, ""});
@@ -85,6 +85,11 @@ class Ranks {
     const std::string url_;
   };
 
+  std::optional<RankStatus> said(const std::string& url) const {
+    const std::lock_guard lock(mutex_);
+    const auto it = said_.find(url);
+    return it == said_.end() ? std::nullopt : it->second;
+  }
   void count_in_flight(const std::string& url, int by) {
     const std::lock_guard lock(mutex_);
     in_flight_[url] += by;
@@ -201,7 +206,13 @@ std::string address(int i) { return "10.0.0." + std::to_string(i); }
 std::string url(int i) { return "http://" + address(i) + ":9400"; }
 
 TEST_F(ProgressPollerTest, SilentRanksTakeTheSlowThreadsOnly) {
-  start({.interval = 1ms, .timeout = 1s, .longest_interval = 1ms, .rate = 1e6, .threads = 4, .slow_threads = 2});
+  start({.interval = 1ms,
+         .timeout = 1s,
+         .prompt = 1h,  // a machine that is busy does not make the good one slow
+         .longest_interval = 1ms,
+         .rate = 1e6,
+         .threads = 4,
+         .slow_threads = 2});
   ranks_.say(url(100), at_step(1));
   poller_->watch({"ns", "good"}, "u", address(100), 9400);
   ASSERT_TRUE(eventually([&] { return news_ == 1; }));
@@ -301,8 +312,6 @@ TEST_F(ProgressPollerTest, ALateAnswerAfterTheAddressCameBackIsIgnored) {
   ASSERT_TRUE(eventually([&] { return ranks_.in_flight(url(1)) == 1; }));
   poller_->forget(kJob);
   poller_->watch(kJob, "v", address(1), 9400);  // the job was deleted and created again; the address is the same
-  poller_->watch({"ns", "next"}, "u", address(2), 9400);
-  ranks_.hold(url(2));
   EXPECT_EQ(step("v"), -1);
   ranks_.say(url(1), std::nullopt);
   ranks_.hold(url(1), false);
