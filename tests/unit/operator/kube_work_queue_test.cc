@@ -113,7 +113,7 @@ TEST_F(QueueStateTest, FailuresWaitTwiceAsLongEachTimeUpToTheLongest) {
     queue_.done(kA, now);
   }
   std::vector<int64_t> expected;
-  for (int i = 0; i < 20; ++i) expected.push_back(std::min<int64_t>(int64_t{5} << i, 1'000'000));
+  for (int i = 0; i < 20; ++i) expected.push_back(std::min<int64_t>(int64_t{5} << i, 60'000));
   EXPECT_EQ(waits, expected);
   EXPECT_EQ(queue_.failures(kA), 20);
   EXPECT_EQ(queue_.failures(kB), 0);
