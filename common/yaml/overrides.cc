@@ -113,7 +113,8 @@ Result<Node> value_of(const std::string& text) {
 Result<Node> with_override(const Node& root, const std::string& word) {
   const size_t equals = word.find('=');
   if (equals == std::string::npos || equals == 0) {
-    return fail(ExitCode::kUsage, fmt::format("command line: '{}' is not key=value, such as optimizer.lr=0.1", shortened(word)));
+    return fail(ExitCode::kUsage,
+                fmt::format("command line: '{}' is not key=value, such as optimizer.lr=0.1", shortened(word)));
   }
   const std::string path = word.substr(0, equals);
   return value_of(word.substr(equals + 1))

@@ -346,7 +346,8 @@ TrainingJob training_job_from_yaml(const yaml::Node& node, yaml::Problems& probl
   if (root.read("apiVersion", api_version) && api_version != kApiVersion) {
     root.problem("apiVersion", fmt::format("'{}' is not {}", shortened(api_version), kApiVersion));
   }
-  if (root.read("kind", kind) && kind != kKind) root.problem("kind", fmt::format("'{}' is not {}", shortened(kind), kKind));
+  if (root.read("kind", kind) && kind != kKind)
+    root.problem("kind", fmt::format("'{}' is not {}", shortened(kind), kKind));
   root.map("metadata", [&](yaml::MapReader& metadata) { read_metadata(metadata, job.metadata); });
   root.map("spec", [&](yaml::MapReader& spec) {
     YamlReader reader(spec);

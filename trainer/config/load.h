@@ -12,8 +12,9 @@ struct ConfigSource {
 };
 
 // The file, a bare trainer configuration or Kubernetes YAML with a TrainingJob whose spec.trainer is read, with the
-// overrides. Of the rest of the TrainingJob only the number of ranks is checked. kConfig with one line per problem: "file:line:column: path: message", or "command line: path:
-// message". kUsage: an override that is no key=value. kNoInput and the like: the file cannot be read.
+// overrides. Of the rest of the TrainingJob only the number of ranks is checked. kConfig with one line per problem:
+// "file:line:column: path: message", or "command line: path: message". kUsage: an override that is no key=value.
+// kNoInput and the like: the file cannot be read.
 Result<TrainerConfig> load_config(const ConfigSource& source, const TaskNames& tasks);
 
 // The complete configuration, every default and the task's own sections included, as YAML that reads back to the same.

@@ -37,8 +37,8 @@ struct Meeting {
 };
 
 // Returns when all ranks are there. Blocks until the deadline at most, or about two seconds after `stop` was raised,
-// whatever it waits for. `stop` and `clock` must live as long as the process: a call that still blocks then is abandoned
-// on its thread.
+// whatever it waits for. `stop` and `clock` must live as long as the process: a call that still blocks then is
+// abandoned on its thread.
 // kTempFail: the deadline has passed (who is missing, or why the master cannot be reached), or `stop`.
 // kUnavailable: the port is in use. kConfig: the ranks disagree about world size or device, two are the same rank, or
 // the master belongs to another job or a newer attempt. kPeerLost: rank 0 went away meanwhile.

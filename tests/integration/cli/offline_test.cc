@@ -159,7 +159,8 @@ TEST_F(OfflineTest, HostileFilesTakeNeitherMemoryNorTheTerminal) {
 
 TEST_F(OfflineTest, LostOutputIsAnIoError) {
   write("job.yaml", kJob);
-  for (const std::string arguments : {"--version", "--help", "run --help", "validate -f job.yaml", "render -f job.yaml"}) {
+  for (const std::string arguments :
+       {"--version", "--help", "run --help", "validate -f job.yaml", "render -f job.yaml"}) {
     Program full({"/bin/sh", "-c", "exec ./oarlock " + arguments + " >/dev/full"},
                  {.environment = {}, .folder = folder_.path()});
     EXPECT_EQ(full.wait(), 74) << arguments;

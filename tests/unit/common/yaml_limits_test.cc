@@ -159,7 +159,8 @@ TEST_F(YamlLimits, OneProblemTooManyIsOne) {
 
 TEST_F(YamlLimits, LongValuesAndKeysAreShortened) {
   const std::string x(100'000, 'x');
-  for (const std::string& text : {"nodes: " + x, "nodes: \"" + x + "\"", "? " + x + "\n: 1", "b:\n  ? " + x + "\n  : 1"}) {
+  for (const std::string& text :
+       {"nodes: " + x, "nodes: \"" + x + "\"", "? " + x + "\n: 1", "b:\n  ? " + x + "\n  : 1"}) {
     const auto documents = parse_all(text, "f");
     ASSERT_TRUE(documents) << documents.error().message;
     Problems problems("f");
