@@ -11,6 +11,8 @@
 namespace oarlock {
 namespace {
 
+using test::eventually;
+using test::http_get;
 using test::kLong;
 using test::seconds_of;
 using test::TemporaryFolder;
