@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "operator/core/membership.h"
+
 namespace oarlock::test {
 
 using Kind = Move::Kind;
@@ -64,7 +66,9 @@ std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& ex
     }
     const bool has_ended = pod.phase == control::PodPhase::kSucceeded || pod.phase == control::PodPhase::kFailed;
     if (has_ended) {
-      out.push_back({Kind::kVanish, name, 0});
+      // Ended pods of earlier attempts and of a job that has ended decide nothing.
+      const bool is_current = control::identify(job, name)->attempt == job.status.attempt;
+      if (is_current && !is_terminal(job.status.phase)) out.push_back({Kind::kVanish, name, 0});
       continue;
     }
     out.push_back({pod.deleting ? Kind::kStop : Kind::kLose, name, 0});

@@ -16,14 +16,14 @@ struct Move {
     kTick,
     kStep,
     kResume,
-    kStop,    // a pod that is being deleted has stopped
-    kVanish,  // PodGC, an autoscaler or kubectl removes a pod that has ended
+    kStop,  // a pod that is being deleted has stopped
     // From here on they are faults: a path has only so many.
     kFail,
     kEvict,
     kDelete,
     kDisrupt,
     kLose,
+    kVanish,  // PodGC, an autoscaler or kubectl removes a pod that has ended
     kSuspend,
     kEdit,
     kDeleteJob,

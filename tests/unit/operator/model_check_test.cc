@@ -152,6 +152,19 @@ TEST(ModelCheckItself, NoticesACountThatIsNotExactAndPrintsTheShortestWayThere) 
   EXPECT_LT(std::count(violation.begin(), violation.end(), '\n'), 9) << violation;
 }
 
+// Takes a finished rank whose pod was removed for one that was lost.
+std::optional<Plan> recover_without_record(const Observed& observed, const Membership&) {
+  Observed forgetful = observed;
+  forgetful.job.status.finished_ranks.reset();
+  return recover(forgetful, split(forgetful));
+}
+
+TEST(ModelCheckItself, NoticesAFinishedRankThatIsRestarted) {
+  const ModelOptions options = with(JobBuilder().nodes(2).max_restarts(1).backoff_seconds(0), 1, false);
+  EXPECT_THAT(check_with(recover_without_record, recover, options).violation,
+              AllOf(HasSubstr("a restart without a failure"), HasSubstr("which has ended, is removed")));
+}
+
 // Takes the steps of the attempt before for those of the one that begins to run.
 std::optional<Plan> converge_with_old_steps(const Observed& observed, const Membership& members) {
   std::optional<Plan> plan = converge(observed, members);
