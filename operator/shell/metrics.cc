@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "operator/core/failure_case.h"
 #include "operator/core/status.h"
 #include "operator/shell/accelerators.h"
 
@@ -353,6 +354,7 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
     info.add(with("uid", job->metadata.uid), 1);
     if (status.phase != api::Phase::kNone) phase.add(with("phase", to_string(status.phase)), 1);
     for (const api::Condition& one : status.conditions) {
+      if (!api::is_own_condition(one.type)) continue;  // those of others may have any type
       if (!one.verbatim.empty()) continue;  // another controller's
       Labels more = with("condition", one.type);
       more["status"] = "true";
@@ -372,6 +374,8 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
                                                   {"failed", status.nodes.failed}};
     for (const auto& [state, pods] : states) replicas.add(with("state", state), pods);
     for (const api::RestartCount& restart : status.restarts.reasons) {
+      const auto known = restart_reasons();
+      if (std::find(known.begin(), known.end(), restart.reason) == known.end()) continue;  // not the operator's
       restarts.add(with("reason", restart.reason), restart.count);
     }
     if (status.progress && status.progress->target_steps && *status.progress->target_steps > 0) {

@@ -150,6 +150,18 @@ TEST_F(MetricsTest, AboveTheLimitRunningJobsKeepTheirSeriesAndOldFinishedOnesLos
   EXPECT_THAT(kept(5), UnorderedElementsAre("restarts", "runs", "youngest-runs", "waits", "finished-late"));
 }
 
+TEST_F(MetricsTest, LabelsAreTheOperatorsOwnWords) {
+  Job job = JobBuilder("bert").phase(api::Phase::kRunning, 1).restarts(1);
+  job.status.conditions.push_back({"example.com/" + std::string(300, 'x'), true, "", "", at_second(1)});
+  job.status.restarts.reasons.push_back({"Anything\x1b[31m", 7});
+  add(job);
+  const std::string all = text();
+  EXPECT_THAT(all, HasSubstr(R"(condition="Running")"));
+  EXPECT_THAT(all, HasSubstr(R"(reason="PodFailed")"));
+  EXPECT_THAT(all, Not(HasSubstr("example.com")));
+  EXPECT_THAT(all, Not(HasSubstr("Anything")));
+}
+
 TEST_F(MetricsTest, CountsDroppedEventsByReason) {
   EXPECT_THAT(text(), HasSubstr(R"(trainingjob_events_dropped_total{reason="refused"} 0)"));
   metrics_->event_dropped("refused");
