@@ -58,9 +58,9 @@ Plan start(const Observed& observed, const Membership& members) {
 
 }  // namespace
 
-// Pods of a later attempt than the status knows: the cache of the job is behind, as a live look at the job shows. If it is
-// not, the status has lost an attempt (a restored backup, a status that somebody overwrote). Then the newest attempt is
-// adopted: the trainers of an earlier one could not write to the checkpoint folder any more.
+// Pods of a later attempt than the status knows: the cache of the job is behind, as a live look at the job shows. If it
+// is not, the status has lost an attempt (a restored backup, a status that somebody overwrote). Then the newest attempt
+// is adopted: the trainers of an earlier one could not write to the checkpoint folder any more.
 std::optional<Plan> wait_for_fresh_cache(const Observed& observed, const Membership& members) {
   if (members.ahead.empty()) return std::nullopt;
   const Job& job = observed.job;
@@ -68,9 +68,8 @@ std::optional<Plan> wait_for_fresh_cache(const Observed& observed, const Members
   for (const Pod* pod : members.ahead)
     after.job.status.attempt = std::max(after.job.status.attempt, identify(job, pod->name)->attempt);
   api::Status& next = after.job.status;
-  const std::string problem =
-      fmt::format("pod {} is of a later attempt than the job's status ({})", members.ahead.front()->name,
-                  job.status.attempt);
+  const std::string problem = fmt::format("pod {} is of a later attempt than the job's status ({})",
+                                          members.ahead.front()->name, job.status.attempt);
   next.attempt_start_time.reset();
   // Missing pods of the adopted attempt are created in this phase.
   if (is_running(next.phase)) enter(next, Phase::kPending, "PodsStarting", "", observed.now);
@@ -97,9 +96,9 @@ std::optional<Plan> handle_name_conflict(const Observed& observed, const Members
                    fmt::format("{} exists and does not belong to this job; delete it, or give the job another name",
                                names_in_the_way(members)));
   }
-  Plan plan = plan_of(Verdict::kWait,
-                      fmt::format("{} of another owner has the name and is going away", names_in_the_way(members)),
-                      kLookAgain);
+  Plan plan =
+      plan_of(Verdict::kWait,
+              fmt::format("{} of another owner has the name and is going away", names_in_the_way(members)), kLookAgain);
   api::Status next = refresh(observed, members);
   // The text stays the same while one object after the other goes.
   if (may_create_pods(next.phase)) {

@@ -21,8 +21,8 @@ constexpr std::string_view kPodDeleted = "PodDeleted";
 constexpr std::string_view kPodLost = "PodLost";
 constexpr std::string_view kPeerLost = "PeerLost";
 constexpr std::string_view kInterrupted = "Interrupted";
-constexpr std::string_view kRestartReasons[] = {kPodFailed,  kDeviceFailedReason, kOomKilled, kEvicted,    kDisrupted,
-                                                kPodDeleted, kPodLost,            kPeerLost,  kInterrupted};
+constexpr std::string_view kRestartReasons[] = {
+    kPodFailed, kDeviceFailedReason, kOomKilled, kEvicted, kDisrupted, kPodDeleted, kPodLost, kPeerLost, kInterrupted};
 
 bool is_permanent(int exit_code) {
   return exit_code >= to_int(ExitCode::kUsage) && exit_code <= to_int(ExitCode::kConfig) &&

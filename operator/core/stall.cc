@@ -20,7 +20,8 @@ bool had_its_say(const Observed& observed, const Membership& members, SystemTime
 std::string state_of_rank_0(const Observed& observed, const Membership& members, const api::Status& status) {
   const int64_t step = status.progress->step;
   const Pod* first = members.current.empty() ? nullptr : members.current.front();
-  if (is_finished(members, 0) || (first != nullptr && has_ended(*first))) return fmt::format("rank 0 has ended, at step {}", step);
+  if (is_finished(members, 0) || (first != nullptr && has_ended(*first)))
+    return fmt::format("rank 0 has ended, at step {}", step);
   const bool answers = observed.asked && observed.asked->answered;
   if (!answers || !observed.progress || observed.progress->attempt != status.attempt)
     return fmt::format("rank 0, last at step {}, does not answer", step);

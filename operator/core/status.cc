@@ -116,8 +116,7 @@ bool is_ordinary_wait(const std::string& reason) {
 
 // What keeps the attempt from running, the worst first.
 Text waiting_text(const Observed& observed, const Membership& members) {
-  const std::string so_far =
-      fmt::format("{} of {} pods have started", count_started(members), observed.job.spec.nodes);
+  const std::string so_far = fmt::format("{} of {} pods have started", count_started(members), observed.job.spec.nodes);
   if (!observed.last_error.empty() && (lacks_pods(members) || members.service == nullptr)) {
     return {"CreateRefused", fmt::format("{}; the API server refused: {}", so_far, one_line(observed.last_error))};
   }

@@ -33,8 +33,8 @@ Owner owner_of(const Json& metadata) {
 
 std::string label(const Json& metadata, const char* name) { return text_at(member(metadata, "labels"), name); }
 
-// Whoever may write a pod's status may write anything into it: here its texts are bounded, so that neither the cache nor
-// what is made of it grows with them.
+// Whoever may write a pod's status may write anything into it: here its texts are bounded, so that neither the cache
+// nor what is made of it grows with them.
 constexpr size_t kMaxReason = 60;
 std::string reason_at(const Json& json, const char* key) { return one_line(text_at(json, key), kMaxReason); }
 std::string message_at(const Json& json, const char* key) { return one_line(text_at(json, key)); }

@@ -42,8 +42,8 @@ Outcome SimCluster::confirm_absent(const ConfirmPodAbsent& action) {
 Outcome SimCluster::create_service(const CreateService& action) {
   if (objects_.service) return Outcome::kDone;  // AlreadyExists, and ours: the simulation has no foreign Services
   const auto body = nlohmann::json::parse(action.body);
-  objects_.service =
-      Service{body["metadata"]["name"], "uid-of-service", body["metadata"]["ownerReferences"][0]["uid"], true, false, now_};
+  objects_.service = Service{
+      body["metadata"]["name"], "uid-of-service", body["metadata"]["ownerReferences"][0]["uid"], true, false, now_};
   ++writes_;
   return Outcome::kDone;
 }

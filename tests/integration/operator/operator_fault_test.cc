@@ -140,8 +140,8 @@ class Fault : public ::testing::Test {
 std::unique_ptr<ApiServer> Fault::server_;
 
 // The writes that no run can do without: Service and pods; Running; Restarting, the other pod's deletion, two pods;
-// Running; Suspended and two deletions; Pending and two pods; Running; Complete. How many more statuses are written is a
-// matter of timing: two changes that are seen together are one write.
+// Running; Suspended and two deletions; Pending and two pods; Running; Complete. How many more statuses are written is
+// a matter of timing: two changes that are seen together are one write.
 constexpr int kFewestWrites = 3 + 1 + 4 + 1 + 3 + 3 + 1 + 1;
 
 TEST_F(Fault, TheWorldIsTheSameWhereverItIsKilledOrAnAnswerIsLost) {

@@ -135,9 +135,9 @@ std::string broken_by(const Action& action, const World& world, const SimCluster
   if (std::holds_alternative<DeleteJob>(action)) return is_terminal(was.phase) ? "" : "a job that is active is deleted";
   if (!std::holds_alternative<PatchStatus>(action)) return "";
   const api::Status& is = after.job().status;
-  for (const std::string& problem : {check_counts(was, is, after.job(), world), check_end(was, is, after.job(), world),
-                                     check_finished(before.job(), after.job(), world), check_conditions(is),
-                                     check_stall(was, is)}) {
+  for (const std::string& problem :
+       {check_counts(was, is, after.job(), world), check_end(was, is, after.job(), world),
+        check_finished(before.job(), after.job(), world), check_conditions(is), check_stall(was, is)}) {
     if (!problem.empty()) return problem;
   }
   return "";

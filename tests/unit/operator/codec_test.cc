@@ -96,8 +96,8 @@ TEST(Codec, IgnoresAndReportsFieldsOfANewerCrd) {
   object["metadata"]["labels"] = {{"a", "b"}};
   object["status"] = {{"goodput", 1}};
   const api::TrainingJob job = api::training_job_from_json(object).value();
-  EXPECT_EQ(job.report.unknown,
-            (std::vector<std::string>{"spec.stallPolicy.patience: unknown field", "spec.quantumPolicy: unknown field"}));
+  EXPECT_EQ(job.report.unknown, (std::vector<std::string>{"spec.stallPolicy.patience: unknown field",
+                                                          "spec.quantumPolicy: unknown field"}));
   EXPECT_EQ(job.spec.stall_policy.timeout_seconds, 60);
   EXPECT_EQ(job.metadata, api::training_job_from_json(minimal())->metadata);
 }
@@ -107,9 +107,7 @@ TEST(Codec, UnknownEnumerationsOfTheSpecGetTheirDefault) {
   json object = minimal();
   object["spec"]["cleanPodPolicy"] = "Archive";
   object["spec"]["successPolicy"] = "Majority";
-  object["spec"]["failurePolicy"] = {
-      {"maxRestarts", 7},
-      {"rules", json::parse(R"([
+  object["spec"]["failurePolicy"] = {{"maxRestarts", 7}, {"rules", json::parse(R"([
         {"action": "Fail", "onPodReasons": ["OOMKilled"]},
         {"action": "Snooze", "onPodReasons": ["Evicted"]},
         {"action": "Fail", "onExitCodes": {"operator": "Between", "values": [3, 9]}},
@@ -198,7 +196,8 @@ TEST(Codec, ReadsWhatItCanOfAnObjectWithWrongTypes) {
   ASSERT_EQ(job.status.conditions.size(), 1U);
   object["status"]["conditions"].push_back(3);
   EXPECT_FALSE(api::read_training_job(object).report.has_conditions);
-  for (const json& odd : {json(), json(3), json::array({1}), json{{"metadata", {{"name", 3}}}}, json{{"status", "x"}}}) {
+  for (const json& odd :
+       {json(), json(3), json::array({1}), json{{"metadata", {{"name", 3}}}}, json{{"status", "x"}}}) {
     job = api::read_training_job(odd);
     EXPECT_EQ(job.report.problem.empty(), odd.is_null()) << odd.dump();
   }

@@ -25,9 +25,9 @@ Failure judged(const std::vector<Pod>& pods, Phase phase = Phase::kRunning, int 
 }
 
 TEST(FailurePolicy, NothingFailed) {
-  for (const Pod& other : std::vector<Pod>{pod(1), pod(1).running(), pod(1).ended(0), pod(1).trainer_ended(0),
-                                           pod(1).ended(0).deleting().stop_requested(at_second(70)),
-                                           pod(1).waiting("ImagePullBackOff")}) {
+  for (const Pod& other :
+       std::vector<Pod>{pod(1), pod(1).running(), pod(1).ended(0), pod(1).trainer_ended(0),
+                        pod(1).ended(0).deleting().stop_requested(at_second(70)), pod(1).waiting("ImagePullBackOff")}) {
     EXPECT_EQ(judged({pod(0).running(), other}).decision, Decision::kNone);
   }
 }
@@ -402,8 +402,8 @@ TEST(FailurePolicy, ARuleThatFailsTheJobIsNamed) {
 TEST(FailurePolicy, FailedDeviceRestartsAndNamesTheNode) {
   const char* const words =
       R"({"rank":1,"step":7,"checkpointStep":5,"reason":"DeviceFailed","message":"host bert-0-1, cuda:3: uncorrectable ECC error"})";
-  const Failure failure = judged(
-      {pod(0).ended(76).finished_at(at_second(40)), pod(1).ended(79, words).finished_at(at_second(50))});
+  const Failure failure =
+      judged({pod(0).ended(76).finished_at(at_second(40)), pod(1).ended(79, words).finished_at(at_second(50))});
   EXPECT_EQ(failure.decision, Decision::kRestart);
   EXPECT_TRUE(failure.is_charged);
   EXPECT_EQ(failure.reason, "DeviceFailed");
@@ -426,10 +426,10 @@ TEST(FailurePolicy, AFreeRestartNeedsNoneThatIsLeft) {
 }
 
 TEST(FailurePolicy, EveryRestartReasonIsOfTheList) {
-  for (const Pod& one : std::vector<Pod>{pod(1).ended(1), pod(1).ended(137, "", "OOMKilled"), pod(1).evicted(),
-                                         pod(1).ended(79, R"({"reason":"DeviceFailed"})"),
-                                         pod(1).running().deleting(), pod(1).ended(75), pod(1).ended(76),
-                                         pod(1).running().deleting().disrupted("X")}) {
+  for (const Pod& one :
+       std::vector<Pod>{pod(1).ended(1), pod(1).ended(137, "", "OOMKilled"), pod(1).evicted(),
+                        pod(1).ended(79, R"({"reason":"DeviceFailed"})"), pod(1).running().deleting(), pod(1).ended(75),
+                        pod(1).ended(76), pod(1).running().deleting().disrupted("X")}) {
     const auto all = restart_reasons();
     const Failure failure = judged({pod(0).ended(0), one});
     EXPECT_NE(std::find(all.begin(), all.end(), failure.restart_reason), all.end()) << failure.restart_reason;

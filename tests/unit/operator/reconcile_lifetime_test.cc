@@ -42,8 +42,7 @@ TEST(ReconcileLifetime, SuspendsAndResumesAsANewAttemptThatIsNoRestart) {
 TEST(ReconcileLifetime, AJobWhosePodsExitWithZeroOnSuspensionIsNotComplete) {
   Observed observed = seen(JobBuilder().nodes(1).suspend().phase(Phase::kRunning), {pod(0, 0).running()});
   observed = after(observed, reconcile(observed));
-  for (const Pod& stopping :
-       {pod(0, 0).running().deleting().build(), pod(0, 0).trainer_ended(0).deleting().build()}) {
+  for (const Pod& stopping : {pod(0, 0).running().deleting().build(), pod(0, 0).trainer_ended(0).deleting().build()}) {
     observed.pods = {stopping};
     observed = after(observed, reconcile(observed));
     EXPECT_EQ(observed.job.status.phase, Phase::kSuspended);
@@ -51,7 +50,8 @@ TEST(ReconcileLifetime, AJobWhosePodsExitWithZeroOnSuspensionIsNotComplete) {
   observed.pods.clear();
   EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kSuspended);
   observed.job.spec.suspend = false;
-  EXPECT_THAT(names(reconcile(observed)), ElementsAre("PatchStatus Pending 1", "EmitEvent Resumed", "CreatePod bert-1-0"));
+  EXPECT_THAT(names(reconcile(observed)),
+              ElementsAre("PatchStatus Pending 1", "EmitEvent Resumed", "CreatePod bert-1-0"));
 }
 
 // As a Job: what is complete is complete, whether or not it is to be suspended.
@@ -60,7 +60,8 @@ TEST(ReconcileLifetime, AJobWhosePodsHaveAllSucceededCompletesEvenIfSuspended) {
     Observed observed = seen(JobBuilder().suspend().phase(phase), {pod(0, 0).ended(0), pod(0, 1).ended(0)});
     if (phase == Phase::kNone) observed.job.status = {};
     const Plan plan = reconcile(observed);
-    EXPECT_THAT(names(plan), ElementsAre("PatchStatus Complete 0", "EmitEvent Completed", "DeleteService bert")) << to_string(phase);
+    EXPECT_THAT(names(plan), ElementsAre("PatchStatus Complete 0", "EmitEvent Completed", "DeleteService bert"))
+        << to_string(phase);
     EXPECT_THAT(reconcile(after(observed, plan)).actions, IsEmpty());
   }
   // One that has not: the other's success is recorded, and a resume starts both again.

@@ -128,7 +128,8 @@ TEST(ReconcileRestart, AFinishedRankStaysFinishedWhenItsPodIsRemoved) {
   observed = after(observed, reconcile(observed));
   EXPECT_EQ(observed.job.status.finished_ranks, (api::FinishedRanks{0, "0-1"}));
   observed.pods = {pod(0, 2).ended(0)};
-  EXPECT_THAT(names(reconcile(observed)), ElementsAre("PatchStatus Complete 0", "EmitEvent Completed", "DeleteService bert"));
+  EXPECT_THAT(names(reconcile(observed)),
+              ElementsAre("PatchStatus Complete 0", "EmitEvent Completed", "DeleteService bert"));
   observed = after(observed, reconcile(observed));
   EXPECT_EQ(observed.job.status.restarts.total, 0);
   EXPECT_EQ(observed.job.status.nodes.succeeded, 3);
@@ -176,7 +177,8 @@ TEST(ReconcileRestart, APodThatExitsWithZeroBecauseItIsStoppedIsTakenAway) {
   const Observed drained = seen(job, {pod(0, 0).trainer_ended(0).deleting().disrupted("EvictionByEvictionAPI")});
   EXPECT_EQ(status_after(drained, reconcile(drained)).restarts, (api::Restarts{1, 0, {{"Disrupted", 1}}}));
   // NotIn is about failures, and 0 is none.
-  const api::FailureRule fail{api::FailureAction::kFail, api::ExitCodeMatch{api::ExitCodeOperator::kNotIn, {1}}, {}, {}};
+  const api::FailureRule fail{
+      api::FailureAction::kFail, api::ExitCodeMatch{api::ExitCodeOperator::kNotIn, {1}}, {}, {}};
   const Observed with_rule = seen(JobBuilder(job).rule(fail), deleted.pods);
   EXPECT_EQ(status_after(with_rule, reconcile(with_rule)).phase, Phase::kRestarting);
 }

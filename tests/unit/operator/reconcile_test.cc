@@ -47,7 +47,8 @@ TEST(Reconcile, TheFirstStatusFollowsTheFirstPods) {
   EXPECT_THAT(names(reconcile(observed)),
               ElementsAre("PatchStatus Running 0", "EmitEvent Started", "EmitEvent Running"));
   observed.pods = {pod(0, 0).ended(0), pod(0, 1).ended(0)};
-  EXPECT_THAT(names(reconcile(observed)), ElementsAre("PatchStatus Complete 0", "EmitEvent Completed", "DeleteService bert"));
+  EXPECT_THAT(names(reconcile(observed)),
+              ElementsAre("PatchStatus Complete 0", "EmitEvent Completed", "DeleteService bert"));
   observed.pods = {pod(0, 0).ended(1), pod(0, 1).running()};
   EXPECT_THAT(names(reconcile(observed)),
               ElementsAre("PatchStatus Restarting 1", "EmitEvent Restarting", "DeletePod bert-0-1",
@@ -168,9 +169,9 @@ TEST(Reconcile, AdoptsTheAttemptThatAStatusHasLost) {
     EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRunning) << to_string(phase);
   }
   // A number that would overflow is no attempt.
-  EXPECT_THAT(only<ConfirmJobUnchanged>(reconcile(seen(JobBuilder().phase(Phase::kRunning),
-                                                       {pod(0, 0).running(), pod(0, 1).running(),
-                                                        pod(2147483647, 0).running()}))),
+  EXPECT_THAT(only<ConfirmJobUnchanged>(
+                  reconcile(seen(JobBuilder().phase(Phase::kRunning),
+                                 {pod(0, 0).running(), pod(0, 1).running(), pod(2147483647, 0).running()}))),
               IsEmpty());
 }
 

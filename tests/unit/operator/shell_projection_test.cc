@@ -77,8 +77,9 @@ TEST(ProjectPod, ReadsWhenThePodWasAskedToStop) {
   EXPECT_EQ(asked("", R"("lastTransitionTime": "2026-01-01T00:00:10Z",)"), "2026-01-01T00:00:10Z");
   EXPECT_EQ(asked(deleted, R"("lastTransitionTime": "2026-01-01T00:00:10Z",)"), "2026-01-01T00:00:10Z");
   EXPECT_EQ(asked(deleted, R"("lastTransitionTime": "2026-01-01T00:00:50Z",)"), "2026-01-01T00:00:30Z");
-  EXPECT_EQ(asked(R"("deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": -9223372036854775808)", ""),
-            "2026-01-01T00:01:00Z");
+  EXPECT_EQ(
+      asked(R"("deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": -9223372036854775808)", ""),
+      "2026-01-01T00:01:00Z");
 }
 
 TEST(ProjectPod, ReadsWhatAPodWaitsFor) {
@@ -119,8 +120,7 @@ TEST(ProjectPod, TextsAreBoundedAndPlain) {
         {"initContainerStatuses", {{{"state", {{"waiting", {{"reason", hostile}, {"message", hostile}}}}}}}},
         {"containerStatuses",
          {{{"name", "trainer"},
-           {"state",
-            {{"terminated", {{"exitCode", 4294967297}, {"reason", hostile}, {"message", hostile}}}}}}}}}}};
+           {"state", {{"terminated", {{"exitCode", 4294967297}, {"reason", hostile}, {"message", hostile}}}}}}}}}}};
   const Pod pod = pod_from(text.dump()).pod;
   for (const std::string* one : {&pod.reason, &pod.disruption, &pod.waiting_reason, &pod.trainer->reason}) {
     EXPECT_THAT(*one, ::testing::StartsWith(" [31mxxx"));
@@ -151,8 +151,8 @@ TEST(ProjectService, ReadsItsOwner) {
 
 TEST(ProjectPod, KnowsPodsAndServicesOfATrainingJobOfTheirName) {
   const auto owned = [](const std::string& owner) {
-    const std::string text = R"({"metadata": {"name": "j-1-0", "ownerReferences": [{"uid": "b", "controller": true, )" +
-                             owner + "}]}}";
+    const std::string text =
+        R"({"metadata": {"name": "j-1-0", "ownerReferences": [{"uid": "b", "controller": true, )" + owner + "}]}}";
     return pod_from(text).pod.owner_is_job;
   };
   EXPECT_TRUE(owned(R"("apiVersion": "oarlock.dev/v1", "kind": "TrainingJob", "name": "j")"));
@@ -188,10 +188,11 @@ std::string job_with(const std::string& spec, const std::string& status = "{}") 
 
 // As the API server stores and serves {seed: 18446744073709551615}.
 TEST(ProjectJob, HandsTheTrainersTextOnAsItIsServed) {
-  for (const std::string trainer :
-       {R"({"seed":18446744073709552000})", R"({"a":1e400,"b":-0,"c":1.0,"d":[1E+2,0.10]})",
-        R"({"deep":)" + std::string(9900, '[') + std::string(9900, ']') + "}", R"({"s":"\ud800"})", R"({"a":1,"a":2})"}) {
-    const auto object = job_fields().parse(job_with(R"({"nodes": 2, "template": {"spec":{}}, "trainer": )" + trainer + "}"));
+  for (const std::string trainer : {R"({"seed":18446744073709552000})", R"({"a":1e400,"b":-0,"c":1.0,"d":[1E+2,0.10]})",
+                                    R"({"deep":)" + std::string(9900, '[') + std::string(9900, ']') + "}",
+                                    R"({"s":"\ud800"})", R"({"a":1,"a":2})"}) {
+    const auto object =
+        job_fields().parse(job_with(R"({"nodes": 2, "template": {"spec":{}}, "trainer": )" + trainer + "}"));
     ASSERT_TRUE(object) << object.error().message;
     const Job job = project_job(*object);
     EXPECT_EQ(job.report, api::ReadReport{}) << trainer.substr(0, 60);
@@ -202,8 +203,8 @@ TEST(ProjectJob, HandsTheTrainersTextOnAsItIsServed) {
 
 TEST(ProjectJob, AnUnreadableObjectKeepsItsIdentityAndConditions) {
   const std::string deep = std::string(600, '[') + std::string(600, ']');
-  const std::string text = job_with(R"({"nodes": 2, "future": )" + deep + "}",
-                                    R"({"conditions": [{"type": "Running", "status": "True"}]})");
+  const std::string text =
+      job_with(R"({"nodes": 2, "future": )" + deep + "}", R"({"conditions": [{"type": "Running", "status": "True"}]})");
   const auto object = job_fields().parse(text);
   ASSERT_FALSE(object);
   const Job job = unreadable_job(*job_salvage_fields().parse(text), object.error());

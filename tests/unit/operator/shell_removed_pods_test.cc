@@ -50,7 +50,8 @@ TEST_F(RemovedPodsTest, ForgetsThePodsOfJobsThatNeedThemNoMore) {
   other_uid.metadata.uid = "uid-of-the-next-job";
   const Job next_attempt = JobBuilder().phase(Phase::kRunning, 1);
   const Job ended = JobBuilder().phase(Phase::kFailed);
-  for (const Job* job : {static_cast<const Job*>(nullptr), static_cast<const Job*>(&other_uid), &next_attempt, &ended}) {
+  for (const Job* job :
+       {static_cast<const Job*>(nullptr), static_cast<const Job*>(&other_uid), &next_attempt, &ended}) {
     remove(PodBuilder("bert", 0, 1).ended(0), JobBuilder().phase(Phase::kRunning));
     ASSERT_EQ(names().size(), 1U);
     removed_.forget_recorded(key_, job);

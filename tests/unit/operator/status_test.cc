@@ -62,8 +62,8 @@ TEST(Status, CountsThePodsOfThisAttempt) {
 }
 
 TEST(Status, ReadyDoesNotCountPodsThatHaveEnded) {
-  const api::Status status = refreshed(seen(JobBuilder().nodes(3).phase(Phase::kRunning),
-                                            {pod(0).running(), pod(1).ended(0), pod(2).ended(0)}));
+  const api::Status status = refreshed(
+      seen(JobBuilder().nodes(3).phase(Phase::kRunning), {pod(0).running(), pod(1).ended(0), pod(2).ended(0)}));
   EXPECT_EQ(status.nodes.summary, "1/3");
   EXPECT_EQ(status.nodes.succeeded, 2);
 }
@@ -172,9 +172,8 @@ TEST(Status, ExtremeNumbersOfARankOverflowNothing) {
   using I = std::numeric_limits<int64_t>;
   using D = std::numeric_limits<double>;
   const int64_t steps[] = {I::min(), -1, 0, 1, 1000, I::max()};
-  const double values[] = {-D::infinity(), -D::max(), -1,       0,
-                           D::denorm_min(), 1,        3e9,      D::max(),
-                           D::infinity(),   D::quiet_NaN()};
+  const double values[] = {-D::infinity(), -D::max(),     -1, 0, D::denorm_min(), 1, 3e9, D::max(),
+                           D::infinity(),  D::quiet_NaN()};
   const char* times[] = {"", "9999-12-31T23:59:59Z", "0000-01-01T00:00:00Z", "2026-11-21T10:00:30Z", "now"};
   Observed observed = seen(JobBuilder().stall_seconds(std::numeric_limits<int>::max()).phase(Phase::kRunning, 1),
                            {pod(0, 1).running(), pod(1, 1).running()});
