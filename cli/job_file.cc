@@ -32,13 +32,15 @@ std::optional<std::string> why_no_object(const yaml::Node& document) {
     return fmt::format("this is not a map; a {} begins with apiVersion: {}", kKind, kApiVersion);
   if (document.find("kind") || document.find("apiVersion")) return std::nullopt;
   if (document.find("task")) {
-    return fmt::format("this is a configuration of oarlock-trainer, not a {}; put it under spec.trainer of one, or use "
-                       "oarlock-trainer --config FILE",
-                       kKind);
+    return fmt::format(
+        "this is a configuration of oarlock-trainer, not a {}; put it under spec.trainer of one, or use "
+        "oarlock-trainer --config FILE",
+        kKind);
   }
-  return fmt::format("this is not a Kubernetes object: it has neither apiVersion nor kind; a {} begins with "
-                     "apiVersion: {}",
-                     kKind, kApiVersion);
+  return fmt::format(
+      "this is not a Kubernetes object: it has neither apiVersion nor kind; a {} begins with "
+      "apiVersion: {}",
+      kKind, kApiVersion);
 }
 
 // The names of the jobs for a message, the first few if there are many.
@@ -97,14 +99,13 @@ Result<api::TrainingJob> choose_job(std::vector<api::TrainingJob> jobs, const st
                                     const std::string& path) {
   if (name.empty()) {
     if (jobs.size() == 1) return std::move(jobs.front());
-    return fail(ExitCode::kUsage, fmt::format("{} holds {} TrainingJobs; choose one with --name: {}", path, jobs.size(),
-                                              names_of(jobs)));
+    return fail(ExitCode::kUsage,
+                fmt::format("{} holds {} TrainingJobs; choose one with --name: {}", path, jobs.size(), names_of(jobs)));
   }
   for (api::TrainingJob& job : jobs) {
     if (job.metadata.name == name) return std::move(job);
   }
-  return fail(ExitCode::kUsage,
-              fmt::format("{} holds no TrainingJob '{}'; it holds: {}", path, name, names_of(jobs)));
+  return fail(ExitCode::kUsage, fmt::format("{} holds no TrainingJob '{}'; it holds: {}", path, name, names_of(jobs)));
 }
 
 }  // namespace oarlock::cli

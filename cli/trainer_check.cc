@@ -13,8 +13,7 @@ namespace oarlock::cli {
 TrainerCheck::TrainerCheck(const launch::SignalSource& signals, const Clock& clock, launch::Console& console)
     : signals_(signals), clock_(clock), console_(console), environment_(launch::environment_of(environ)) {
   const auto path = environment_.find("PATH");
-  program_ =
-      run::find_program({"oarlock-trainer"}, run::own_folder(), path == environment_.end() ? "" : path->second);
+  program_ = run::find_program({"oarlock-trainer"}, run::own_folder(), path == environment_.end() ? "" : path->second);
 }
 
 bool TrainerCheck::applies_to(const api::TrainingJob& job) {

@@ -25,9 +25,8 @@ std::string quote(const std::string& text) {
 
 std::string render(const LogValue& value, LogFormat format) {
   if (const auto* text = std::get_if<std::string>(&value)) {
-    const bool plain =
-        format == LogFormat::kText && !text->empty() && text->find_first_of(" \"=") == std::string::npos &&
-        is_printable(*text);
+    const bool plain = format == LogFormat::kText && !text->empty() &&
+                       text->find_first_of(" \"=") == std::string::npos && is_printable(*text);
     return plain ? *text : quote(*text);
   }
   if (const auto* integer = std::get_if<int64_t>(&value)) return fmt::format("{}", *integer);

@@ -10,8 +10,8 @@ namespace {
 bool is_control(char32_t code) {
   const bool c0_or_c1 = code < 0x20 || (code >= 0x7F && code < 0xA0);
   const bool separator = code == 0x2028 || code == 0x2029;
-  const bool bidirectional = code == 0x200E || code == 0x200F || (code >= 0x202A && code <= 0x202E) ||
-                             (code >= 0x2066 && code <= 0x2069);
+  const bool bidirectional =
+      code == 0x200E || code == 0x200F || (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
   return c0_or_c1 || separator || bidirectional;
 }
 

@@ -72,9 +72,9 @@ struct Node::Entry {
 namespace limits {
 inline constexpr size_t kFileBytes = size_t{2} << 20;
 inline constexpr size_t kDocuments = 1000;
-inline constexpr size_t kNodes = 200'000;                // with aliases expanded
+inline constexpr size_t kNodes = 200'000;                  // with aliases expanded
 inline constexpr size_t kExpandedBytes = size_t{8} << 20;  // of scalars and keys, with aliases expanded
-inline constexpr size_t kDepth = 200;                    // of lists and maps, with aliases expanded
+inline constexpr size_t kDepth = 200;                      // of lists and maps, with aliases expanded
 inline constexpr size_t kTagBytes = 1024;
 }  // namespace limits
 

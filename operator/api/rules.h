@@ -21,8 +21,8 @@ inline constexpr int kMaxManagedBy = 63;
 // Limits that the schema cannot express.
 // Of a pod's annotations by the API server, keys and values together; spec.trainer becomes one of them.
 inline constexpr int64_t kMaxAnnotationBytes = 256 << 10;
-// Of spec.template and spec.trainer times spec.nodes. etcd stores each pod about five times before it compacts (created,
-// scheduled, running, ended, and a restart doubles that), so this is what its default quota of 2 GiB holds.
+// Of spec.template and spec.trainer times spec.nodes. etcd stores each pod about five times before it compacts
+// (created, scheduled, running, ended, and a restart doubles that), so this is what its default quota of 2 GiB holds.
 inline constexpr int64_t kMaxTotalBytes = 256 << 20;
 // The only condition that a rule can ask for.
 inline constexpr char kDisruptionTarget[] = "DisruptionTarget";

@@ -57,9 +57,9 @@ bool has_exit_code_0(const Pod& pod);
 bool is_stop_requested(const Pod& pod);
 
 // The trainer ended with exit code 0 (where that is not known, the pod's phase is Succeeded), and the training is
-// complete. Many programs exit with 0 on SIGTERM, so exit code 0 of a pod that was asked to stop is evidence only if the
-// termination message says Completed, as oarlock-trainer writes it, or if the trainer ended more than kClockTolerance
-// before the request.
+// complete. Many programs exit with 0 on SIGTERM, so exit code 0 of a pod that was asked to stop is evidence only if
+// the termination message says Completed, as oarlock-trainer writes it, or if the trainer ended more than
+// kClockTolerance before the request.
 bool has_succeeded(const Pod& pod);
 
 // The end of a trainer is timed by its node, the request to stop by the API server.

@@ -42,9 +42,9 @@ struct Pod {
   // observed one, that job was deleted, and the garbage collector removes the pod.
   bool owner_is_job = false;
   PodPhase phase = PodPhase::kPending;
-  std::string reason;               // status.reason: Evicted, NodeLost ...
-  std::string message;              // status.message
-  bool deleting = false;            // metadata.deletionTimestamp is set
+  std::string reason;     // status.reason: Evicted, NodeLost ...
+  std::string message;    // status.message
+  bool deleting = false;  // metadata.deletionTimestamp is set
   // By the API server's clock: when the pod's deletion was first requested or its DisruptionTarget became true.
   std::optional<SystemTime> stop_requested_at;
   bool scheduled = false;           // condition PodScheduled is true
@@ -87,8 +87,8 @@ struct Observed {
   std::vector<Pod> pods;
   std::vector<Service> services;
   SystemTime now{};
-  std::optional<RankStatus> progress;  // what rank 0 last told the shell, of whatever attempt
-  std::optional<Question> asked;       // absent: the present rank 0 was not asked yet
+  std::optional<RankStatus> progress;          // what rank 0 last told the shell, of whatever attempt
+  std::optional<Question> asked;               // absent: the present rank 0 was not asked yet
   std::optional<SystemTime> step_received_at;  // when the step of `progress` was received first; absent: now
   // No operator has ever acted on the job: it is newer than the reign of this one, and this one looks at it for the
   // first time. False where that is not known.
@@ -123,8 +123,9 @@ struct CreateService {
   bool operator==(const CreateService&) const = default;
 };
 
-// POST, with the same rule. The body is PodFactory(job, attempt).text(node_rank) and is not part of the plan: a plan for
-// thousands of nodes would hold the template and spec.trainer as many times. The shell makes each body when it sends it.
+// POST, with the same rule. The body is PodFactory(job, attempt).text(node_rank) and is not part of the plan: a plan
+// for thousands of nodes would hold the template and spec.trainer as many times. The shell makes each body when it
+// sends it.
 struct CreatePod {
   std::string name;
   int attempt = 0;
@@ -182,8 +183,8 @@ struct EmitEvent {
   bool operator==(const EmitEvent&) const = default;
 };
 
-using Action = std::variant<ConfirmJobUnchanged, ConfirmPodAbsent, CreateService, CreatePod, DeletePod, DeleteService, DeleteJob,
-                            PatchStatus, EmitEvent>;
+using Action = std::variant<ConfirmJobUnchanged, ConfirmPodAbsent, CreateService, CreatePod, DeletePod, DeleteService,
+                            DeleteJob, PatchStatus, EmitEvent>;
 
 // ---- what was decided ------------------------------------------------------------------------------------------
 

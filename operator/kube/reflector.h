@@ -60,7 +60,7 @@ class ReflectorObserver {
 struct ReflectorOptions {
   Resource resource;
   Selection selection;
-  FieldFilter fields;      // of one object; metadata.resourceVersion is added
+  FieldFilter fields;  // of one object; metadata.resourceVersion is added
   // Of an object that `fields` cannot read.
   FieldFilter salvage{"metadata.namespace", "metadata.name", "metadata.resourceVersion"};
   bool watch_list = true;  // until the server turns out not to know it

@@ -48,9 +48,9 @@ class QueueObserver {
 class QueueState {
  public:
   struct Options {
-    std::chrono::milliseconds base_delay{5};  // after the first failure; doubles with each
+    std::chrono::milliseconds base_delay{5};         // after the first failure; doubles with each
     std::chrono::milliseconds longest_delay{60000};  // as the Job controller's
-    std::chrono::milliseconds longest_wait{30000};  // of a key of low priority, in the queue
+    std::chrono::milliseconds longest_wait{30000};   // of a key of low priority, in the queue
   };
 
   explicit QueueState(Options options, QueueObserver* observer = nullptr) : options_(options), observer_(observer) {}

@@ -242,7 +242,8 @@ Controller::Done Controller::stopped(const Job& job, const Stop& why) {
                                 .message = fmt::format("cannot {}: {}", why.action, error),
                                 .pod = ""});
   }
-  if (why.error.retry_after) return {Result::kError, std::min<std::chrono::seconds>(*why.error.retry_after, kLongestRetry)};
+  if (why.error.retry_after)
+    return {Result::kError, std::min<std::chrono::seconds>(*why.error.retry_after, kLongestRetry)};
   return {Result::kError, {}};
 }
 

@@ -79,7 +79,7 @@ class Controller {
   const Logger log_;
   ProgressBudget budget_;
   mutable std::mutex mutex_;
-  std::mutex large_mutex_;  // of decisions about jobs with a large template
+  std::mutex large_mutex_;                                       // of decisions about jobs with a large template
   std::unordered_map<std::string, std::set<Foreign>> foreign_;   // by the job's uid
   std::unordered_map<std::string, std::string> refusals_;        // by the job's uid: Observed.last_error
   std::unordered_map<kube::ObjectKey, std::string> known_uids_;  // of the jobs that were seen, to clean up after them

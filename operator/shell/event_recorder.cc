@@ -120,9 +120,9 @@ EventRecorder::Outcome EventRecorder::write(const EventSeries::Write& write, std
   if (write.patch.empty() || gone) answer = client_.create(kube::events(), write.key.name_space, write.create, {});
   // The name is unique, so one that exists was created by a try whose answer was lost.
   if (answer || answer.error().kind == Kind::kAlreadyExists) return Outcome::kWritten;
-  log_.warn("an event could not be written", {{"namespace", write.key.name_space},
-                                              {"event", write.key.name},
-                                              {"error", one_line(answer.error().message)}});
+  log_.warn(
+      "an event could not be written",
+      {{"namespace", write.key.name_space}, {"event", write.key.name}, {"error", one_line(answer.error().message)}});
   if (answer.error().retry_after) pause = std::max(pause, *answer.error().retry_after);
   switch (answer.error().kind) {
     case Kind::kTransport:

@@ -355,7 +355,7 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
     if (status.phase != api::Phase::kNone) phase.add(with("phase", to_string(status.phase)), 1);
     for (const api::Condition& one : status.conditions) {
       if (!api::is_own_condition(one.type)) continue;  // those of others may have any type
-      if (!one.verbatim.empty()) continue;  // another controller's
+      if (!one.verbatim.empty()) continue;             // another controller's
       Labels more = with("condition", one.type);
       more["status"] = "true";
       condition.add(more, one.status ? 1 : 0);

@@ -22,8 +22,8 @@ namespace {
 
 // Kubernetes waits 30 s before it kills, so a call must end well before.
 constexpr kube::Milliseconds kCallDeadline{10000};
-// A worker that completes no call for this long hangs, and only a restart helps. The plan for a job of thousands of nodes
-// may take longer: each call that is done counts as progress.
+// A worker that completes no call for this long hangs, and only a restart helps. The plan for a job of thousands of
+// nodes may take longer: each call that is done counts as progress.
 constexpr kube::Seconds kHungWorker{300};
 // A job's pods are made, scheduled, run and become ready one after the other: one look and one status for several of
 // them, as Kubernetes' Job controller does it (syncJobBatchPeriod, 1 s).
@@ -114,7 +114,8 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
 
   ServerSources sources;
   sources.why_not_healthy = [&]() -> std::string {
-    return queue.longest() < kHungWorker ? "" : "a worker has completed no API call for one job for more than five minutes";
+    return queue.longest() < kHungWorker ? ""
+                                         : "a worker has completed no API call for one job for more than five minutes";
   };
   sources.why_not_ready = [&]() -> std::string {
     if (ready) return problems.why_stale();

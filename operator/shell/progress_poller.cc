@@ -166,8 +166,8 @@ bool ProgressPoller::finish(const kube::ObjectKey& job, uint64_t generation, Sys
   target.is_in_flight = false;
   target.has_failed = !poll.status;
   target.is_prompt = poll.status && poll.took <= options_.prompt;
-  target.wait = poll.status ? usual_interval()
-                            : std::min(target.wait * 2, std::max(options_.longest_interval, usual_interval()));
+  target.wait =
+      poll.status ? usual_interval() : std::min(target.wait * 2, std::max(options_.longest_interval, usual_interval()));
   target.due = clock_->steady() + target.wait;
   target.probe.last_poll = {begun, poll.status.has_value()};
   if (!poll.status) return false;

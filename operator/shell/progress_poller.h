@@ -26,9 +26,9 @@
 namespace oarlock::control {
 
 struct ProgressOptions {
-  std::chrono::milliseconds interval{3000};  // between two polls of one job
-  std::chrono::milliseconds timeout{2000};   // of one poll
-  std::chrono::milliseconds prompt{500};     // an answer that takes longer makes the job a slow one
+  std::chrono::milliseconds interval{3000};           // between two polls of one job
+  std::chrono::milliseconds timeout{2000};            // of one poll
+  std::chrono::milliseconds prompt{500};              // an answer that takes longer makes the job a slow one
   std::chrono::milliseconds longest_interval{30000};  // between two polls of an address that does not answer
   double rate = 20;      // polls per second over all jobs that are polled; more jobs are polled less often
   int threads = 4;       // at least 1

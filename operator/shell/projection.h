@@ -37,11 +37,13 @@ void pack_fields(Visitor& visit, T& termination) {
 template <typename Visitor, typename T>
   requires std::is_same_v<std::remove_const_t<T>, CachedPod>
 void pack_fields(Visitor& visit, T& cached) {
-  auto& [name, uid, resource_version, owner_uid, owner_is_job, phase, reason, message, deleting, stop_requested_at, scheduled,
-         unscheduled_message, ready, disruption, pod_ip, node_name, trainer, waiting_reason, waiting_message] = cached.pod;
+  auto& [name, uid, resource_version, owner_uid, owner_is_job, phase, reason, message, deleting, stop_requested_at,
+         scheduled, unscheduled_message, ready, disruption, pod_ip, node_name, trainer, waiting_reason,
+         waiting_message] = cached.pod;
   visit(cached.job), visit(name), visit(uid), visit(resource_version), visit(owner_uid), visit(owner_is_job);
   visit(phase), visit(reason);
-  visit(message), visit(deleting), visit(stop_requested_at), visit(scheduled), visit(unscheduled_message), visit(ready), visit(disruption);
+  visit(message), visit(deleting), visit(stop_requested_at), visit(scheduled), visit(unscheduled_message), visit(ready),
+      visit(disruption);
   visit(pod_ip), visit(node_name), visit(trainer), visit(waiting_reason), visit(waiting_message);
 }
 template <typename Visitor, typename T>
@@ -61,8 +63,9 @@ kube::FieldFilter service_fields();
 // What job_salvage_fields() keeps of an object that job_fields() cannot read.
 kube::FieldFilter job_salvage_fields();
 
-// A job that has ended (phase Complete or Failed) is kept without spec.template and spec.trainer, which nothing reads any
-// more: the cache holds thousands of such jobs. An object with a problem is a Job that says so (report.problem): only unreadable_job() gives the reason of the others.
+// A job that has ended (phase Complete or Failed) is kept without spec.template and spec.trainer, which nothing reads
+// any more: the cache holds thousands of such jobs. An object with a problem is a Job that says so (report.problem):
+// only unreadable_job() gives the reason of the others.
 Job project_job(const nlohmann::json& object);
 Job unreadable_job(const nlohmann::json& salvaged, const Error& error);
 Result<CachedPod> project_pod(const nlohmann::json& object);

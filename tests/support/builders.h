@@ -52,8 +52,8 @@ class PodBuilder {
 
   PodBuilder& name(const std::string& name);
   PodBuilder& uid(const std::string& uid);
-  PodBuilder& owner(const std::string& uid);        // somebody else
-  PodBuilder& owner_job(const std::string& uid);    // another TrainingJob of this name
+  PodBuilder& owner(const std::string& uid);      // somebody else
+  PodBuilder& owner_job(const std::string& uid);  // another TrainingJob of this name
   PodBuilder& scheduled(const std::string& node = "node-1");
   PodBuilder& unschedulable(const std::string& message);
   PodBuilder& waiting(const std::string& reason, const std::string& message = "");

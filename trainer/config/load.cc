@@ -109,8 +109,7 @@ Result<Read> read(const Found& found, const std::string& file_name, const TaskNa
 
 Result<Read> read_documents(const Result<std::vector<Node>>& documents, const ConfigSource& source,
                             const TaskNames& tasks) {
-  return documents
-      .and_then([&](const std::vector<Node>& nodes) { return find_config(nodes, source.path, source.job); })
+  return documents.and_then([&](const std::vector<Node>& nodes) { return find_config(nodes, source.path, source.job); })
       .and_then([&](const Found& found) { return read(found, source.path, tasks, source.overrides); });
 }
 

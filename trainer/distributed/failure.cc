@@ -82,9 +82,9 @@ Error to_error(const std::string& text, FaultOrigin origin) {
               fmt::format("NCCL rejects the ranks: {}; every rank needs its own GPU, and NCCL_DEBUG=INFO shows more",
                           detail)};
     case FaultKind::kSharedMemory:
-      return {ExitCode::kOsErr,
-              fmt::format("NCCL has too little shared memory: {}; enlarge /dev/shm, or set NCCL_SHM_DISABLE=1",
-                          detail)};
+      return {
+          ExitCode::kOsErr,
+          fmt::format("NCCL has too little shared memory: {}; enlarge /dev/shm, or set NCCL_SHM_DISABLE=1", detail)};
     case FaultKind::kHostMemory:
       return out_of_memory();
     case FaultKind::kKernel:

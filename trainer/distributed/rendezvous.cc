@@ -1,9 +1,9 @@
 #include "trainer/distributed/rendezvous.h"
 
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
-#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>

@@ -24,9 +24,9 @@ struct RankEnvironment {
   int local_world_size = 1;  // ranks on this node
   int node_rank = 0;
   bool has_own_devices = false;  // Slurm shows each task only its own GPUs (--gpus-per-task)
-  std::string master_addr;      // host of rank 0; empty when world_size is 1
-  int master_port = 0;          // TCPStore of rank 0
-  std::string master_fallback;  // tried where master_addr does not resolve; may be empty
+  std::string master_addr;       // host of rank 0; empty when world_size is 1
+  int master_port = 0;           // TCPStore of rank 0
+  std::string master_fallback;   // tried where master_addr does not resolve; may be empty
 
   std::string job;  // name; empty outside a TrainingJob
   std::string job_namespace;

@@ -81,7 +81,8 @@ TEST(Launch, OutputThatAFullDeviceLosesIsAnIoError) {
   EXPECT_EQ(err.wait(), 74);
   // Rank 0 alone writes: a rank that writes after the failure is ended by SIGPIPE.
   const std::string script = "[ $RANK = 1 ] || echo x; exit 65";
-  Program failed({"/bin/sh", "-c", "exec " + oarlock() + " launch --nproc 2 -- /bin/sh -c '" + script + "' >/dev/full"});
+  Program failed(
+      {"/bin/sh", "-c", "exec " + oarlock() + " launch --nproc 2 -- /bin/sh -c '" + script + "' >/dev/full"});
   EXPECT_EQ(failed.wait(), 65);
   EXPECT_THAT(failed.err(), HasSubstr("No space left on device"));
 }

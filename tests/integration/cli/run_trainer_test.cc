@@ -113,8 +113,8 @@ TEST_F(RunTrainerTest, LinesHaveOnePrefix) {
   EXPECT_THAT(run->err(), HasSubstr("training is complete"));
   expect_one_prefix(run->err());
   Program launch({oarlock(), "launch", "--nproc", "2", "--", OARLOCK_BIN "/oarlock-trainer", "--config", "job.yaml",
-                        "--log-format", "text"},
-                       {.environment = {}, .folder = folder_.path()});
+                  "--log-format", "text"},
+                 {.environment = {}, .folder = folder_.path()});
   ASSERT_EQ(launch.wait(), 0) << launch.err();
   EXPECT_THAT(launch.err(), HasSubstr("training is complete"));
   expect_one_prefix(launch.err());

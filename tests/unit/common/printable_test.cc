@@ -9,16 +9,16 @@ TEST(Printable, EscapesWhatATerminalWouldObey) {
   EXPECT_EQ(printable("a\x1b[31mb"), "a\\x1b[31mb");
   EXPECT_EQ(printable("a\n\r\tb"), "a\\n\\r\\tb");
   EXPECT_EQ(printable(std::string_view("\0\x7f", 2)), "\\x00\\x7f");
-  EXPECT_EQ(printable("\xc2\x9b[2J"), "\\u009b[2J");      // C1: a terminal's one-character ESC [
-  EXPECT_EQ(printable("x\xe2\x80\xae!"), "x\\u202e!");    // right-to-left override
-  EXPECT_EQ(printable("\xe2\x80\xa8"), "\\u2028");        // line separator
+  EXPECT_EQ(printable("\xc2\x9b[2J"), "\\u009b[2J");    // C1: a terminal's one-character ESC [
+  EXPECT_EQ(printable("x\xe2\x80\xae!"), "x\\u202e!");  // right-to-left override
+  EXPECT_EQ(printable("\xe2\x80\xa8"), "\\u2028");      // line separator
   EXPECT_EQ(printable("h\xc3\xa9 \xf0\x9f\x9a\xa2 \\n"), "h\xc3\xa9 \xf0\x9f\x9a\xa2 \\n");
 }
 
 TEST(Printable, EscapesBytesThatAreNoUtf8) {
   EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");
-  EXPECT_EQ(printable("\xc0\xaf"), "\\xc0\\xaf");              // overlong
-  EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");     // a surrogate
+  EXPECT_EQ(printable("\xc0\xaf"), "\\xc0\\xaf");                    // overlong
+  EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");           // a surrogate
   EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");  // beyond U+10FFFF
 }
 

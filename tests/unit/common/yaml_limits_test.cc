@@ -116,9 +116,10 @@ TEST_F(YamlLimits, ShortTagsThatStandForLongOnesAreRefused) {
 
 // The largest files that are read at all, of every token, end within the time and the memory of a test.
 TEST_F(YamlLimits, TheWorstFilesAreReadWithinSeconds) {
-  for (const std::string unit : {"[", "{", "[a,", "{a: ", "[1,1,1,", "&a ", "!!a ", "'", "\"", "a\n", "a:\n", "- a\n",
-                                 "? - ", "[]", "- [\n", "|", "!", "# ", "\n", "- &a x\n", "a: 1,", "\\", "\"\\x41\"\n",
-                                 ": ", "<<: ", "- |\n a\n", "- >\n\n"}) {
+  for (const std::string unit :
+       {"[",   "{",        "[a,",   "{a: ", "[1,1,1,",     "&a ",   "!!a ", "'",         "\"",
+        "a\n", "a:\n",     "- a\n", "? - ", "[]",          "- [\n", "|",    "!",         "# ",
+        "\n",  "- &a x\n", "a: 1,", "\\",   "\"\\x41\"\n", ": ",    "<<: ", "- |\n a\n", "- >\n\n"}) {
     for (const std::string before : {"", "[", "{"}) {
       std::string text = before;
       while (text.size() + unit.size() <= limits::kFileBytes / 32) text += unit;
@@ -196,8 +197,14 @@ TEST_F(YamlLimits, RawControlCharactersAndOtherEncodingsAreRefused) {
   EXPECT_THAT(error_of("a: \x7f"), HasSubstr("the control character \\x7f"));
   EXPECT_THAT(error_of("a: \xc2\x80"), HasSubstr("the control character \\u0080"));
   EXPECT_THAT(error_of("a: \xff\n"), HasSubstr("f.yaml:1:4: this is not YAML: the byte \\xff is not UTF-8"));
-  EXPECT_THAT(error_of(std::string("\xff\xfe" "a\0:\0", 6)), HasSubstr("is not UTF-8"));
-  EXPECT_TRUE(parse_all("\xef\xbb\xbf" "a: \xc3\xa9\t# \xf0\x9f\x9a\xa2\r\n", "f"));
+  EXPECT_THAT(error_of(std::string("\xff\xfe"
+                                   "a\0:\0",
+                                   6)),
+              HasSubstr("is not UTF-8"));
+  EXPECT_TRUE(
+      parse_all("\xef\xbb\xbf"
+                "a: \xc3\xa9\t# \xf0\x9f\x9a\xa2\r\n",
+                "f"));
 }
 
 TEST_F(YamlLimits, KeysAreStrings) {

@@ -99,8 +99,9 @@ TEST(FieldFilter, ReadsEveryNumberThatJsonAllows) {
   const std::string digits(5000, '7');
   EXPECT_EQ(parse(FieldFilter({"a"}), R"({"a":)" + digits + "}")["a"].get<double>(),
             std::numeric_limits<double>::max());
-  for (const char* wrong : {"+1", "1.", ".5", "1e", "1e+", "0x10", "NaN", "Infinity", "-", "--1", "00000000000000000000001",
-                            "18446744073709552000x", "1844674407370955200018446744073709552000.", "1 2"}) {
+  for (const char* wrong :
+       {"+1", "1.", ".5", "1e", "1e+", "0x10", "NaN", "Infinity", "-", "--1", "00000000000000000000001",
+        "18446744073709552000x", "1844674407370955200018446744073709552000.", "1 2"}) {
     EXPECT_FALSE(FieldFilter({"a"}).parse(fmt::format(R"({{"a":{}}})", wrong))) << wrong;
   }
 }
@@ -113,7 +114,9 @@ TEST(FieldFilter, ReplacesUnpairedSurrogates) {
   };
   const Case cases[] = {{R"(\ud800)", "\xEF\xBF\xBD"},
                         {R"(\udc00x)", "\xEF\xBF\xBDx"},
-                        {R"(a\ud800\ud83d\ude00\n\"\u00e4\u0041)", "a\xEF\xBF\xBD\xF0\x9F\x98\x80\n\"\xC3\xA4" "A"},
+                        {R"(a\ud800\ud83d\ude00\n\"\u00e4\u0041)",
+                         "a\xEF\xBF\xBD\xF0\x9F\x98\x80\n\"\xC3\xA4"
+                         "A"},
                         {R"(\ud83d\ude00)", "\xF0\x9F\x98\x80"},
                         {R"(\ud800\\)", "\xEF\xBF\xBD\\"}};
   for (const Case& test : cases) {
@@ -176,8 +179,8 @@ TEST(FieldFilter, KeepsObjectsAsTheTextThatTheyAre) {
 TEST(FieldFilter, ReadsAnObjectOfThreeMegabytes) {
   const std::string filler(3u << 20, 'x');
   FieldFilter::Buffers buffers;
-  for (const std::string& text : std::vector<std::string>{
-       R"({"a":")" + filler + R"(","b":1})", R"({"a":"y","b":1})", R"({"c":")" + filler + R"(","b":1})"}) {
+  for (const std::string& text : std::vector<std::string>{R"({"a":")" + filler + R"(","b":1})", R"({"a":"y","b":1})",
+                                                          R"({"c":")" + filler + R"(","b":1})"}) {
     const auto got = FieldFilter({"a", "b"}).parse(text, buffers);
     ASSERT_TRUE(got);
     EXPECT_EQ((*got)["b"], 1);

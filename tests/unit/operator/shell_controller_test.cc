@@ -1,5 +1,5 @@
-// The controller against a scripted API server and a clock that stands still: when a job is looked at again, and what is
-// written about it.
+// The controller against a scripted API server and a clock that stands still: when a job is looked at again, and what
+// is written about it.
 #include "operator/shell/controller.h"
 
 #include <gmock/gmock.h>

@@ -306,7 +306,7 @@ TEST(ProblemLog, NamesThePlaceAndTheRemedyUntilItWorks) {
   log.problem({Kind::kPod, ""}, kube::api_error(403, "Forbidden", "pods is forbidden"));
   EXPECT_THAT(log.present(), HasSubstr("pods is forbidden; the role is missing"));
   log.problem({Kind::kPod, ""}, kube::api_error(kube::TransportError{kube::TransportError::Kind::kConnect,
-                                                               "https://h:6443: no connection"}));
+                                                                     "https://h:6443: no connection"}));
   EXPECT_THAT(log.present(), HasSubstr("is the API server running"));
 }
 
@@ -324,7 +324,8 @@ TEST(ProblemLog, WhatKeepsFailingMakesTheCacheStale) {
   log.watches({Kind::kJob, "b"});
   log.problem({Kind::kPod, "a"}, error);
   log.problem(bad, error);
-  EXPECT_THAT(log.why_stale(), HasSubstr("trainingjobs.oarlock.dev in namespace a: etcd is away (5 failures in a row)"));
+  EXPECT_THAT(log.why_stale(),
+              HasSubstr("trainingjobs.oarlock.dev in namespace a: etcd is away (5 failures in a row)"));
   EXPECT_EQ(log.failures(Kind::kJob), 5);
   EXPECT_EQ(log.failures(Kind::kPod), 1);
   EXPECT_EQ(log.failures(Kind::kService), 0);

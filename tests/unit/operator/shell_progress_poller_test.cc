@@ -123,12 +123,9 @@ bool eventually(Condition condition) {
 
 class ProgressPollerTest : public ::testing::Test {
  protected:
-  void start(ProgressOptions options = {.interval = 2ms,
-                                        .timeout = 1s,
-                                        .longest_interval = 20ms,
-                                        .rate = 1e6,
-                                        .threads = 2,
-                                        .slow_threads = 1}) {
+  void start(
+      ProgressOptions options = {
+          .interval = 2ms, .timeout = 1s, .longest_interval = 20ms, .rate = 1e6, .threads = 2, .slow_threads = 1}) {
     poller_ = std::make_unique<ProgressPoller>(
         options, ranks_.connect(), [this](const ObjectKey&) { ++news_; }, std::make_shared<RealClock>());
     poller_->start();

@@ -3,8 +3,8 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
-#include <gmock/gmock.h>
 #include <gloo/common/error.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -49,9 +49,10 @@ std::string nccl_text(const std::string& what, const std::string& meaning, const
          ", NCCL version 2.28.9\n" + meaning + (last_error.empty() ? "" : "\nLast error:\n" + last_error);
 }
 std::string nccl_system(const std::string& last_error) {
-  return nccl_text("unhandled system error (run with NCCL_DEBUG=INFO for details)",
-                   "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error. ",
-                   last_error);
+  return nccl_text(
+      "unhandled system error (run with NCCL_DEBUG=INFO for details)",
+      "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error. ",
+      last_error);
 }
 std::string nccl_cuda(const std::string& last_error) {
   return nccl_text("unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
@@ -95,10 +96,10 @@ TEST(CudaErrors, RestartUnlessCertainToFailAgain) {
   };
   for (const ThrownText& row : table) {
     const std::string text = "CUDA error: " + row.text + kCudaHint;
-    for (const Error& error : {error_of([&] { TORCH_CHECK(false, text); }),                          // of a kernel
+    for (const Error& error : {error_of([&] { TORCH_CHECK(false, text); }),  // of a kernel
                                error_of([&] { throw c10::AcceleratorError({"f", "f.cc", 1}, 1, text); }),
-                               error_of([&] { throw std::runtime_error(text); }),                    // of thrust
-                               of_nccl(kWatchdog + text)}) {                                         // of NCCL's watchdog
+                               error_of([&] { throw std::runtime_error(text); }),  // of thrust
+                               of_nccl(kWatchdog + text)}) {                       // of NCCL's watchdog
       EXPECT_EQ(to_int(error.code), to_int(row.code)) << row.text;
       EXPECT_THAT(error.message, AllOf(HasSubstr(row.text), Not(HasSubstr("\n"))));
     }
@@ -127,9 +128,10 @@ TEST(DriverErrors, AreClassifiedByTheirNames) {
 
 TEST(NcclErrors, ArePeersUnlessTheTextShowsAnotherCause) {
   const std::vector<ThrownText> table = {
-      {nccl_text("remote process exited or there was a network error",
-                 "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
-                 "socketProgress: Connection closed by remote peer job-0-1.job<41000>"),
+      {nccl_text(
+           "remote process exited or there was a network error",
+           "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+           "socketProgress: Connection closed by remote peer job-0-1.job<41000>"),
        ExitCode::kPeerLost},
       {nccl_system("socketStartConnect: Connect to 10.0.0.7<41000> failed : Connection refused"), ExitCode::kPeerLost},
       {nccl_system("Call to connect to 10.0.0.7<41000> failed : No route to host"), ExitCode::kPeerLost},
@@ -143,7 +145,8 @@ TEST(NcclErrors, ArePeersUnlessTheTextShowsAnotherCause) {
            "NumelOut=10, Timeout(ms)=600000) ran for 600047 milliseconds before timing out.\nException raised from",
        ExitCode::kPeerLost},
       {"[1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', "
-       "but store->get('0') got error: Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server "
+       "but store->get('0') got error: Failed to recv, got 0 bytes. Connection was likely closed. Did the remote "
+       "server "
        "shutdown or crash?",
        ExitCode::kPeerLost},
       {"wait timeout after 30000ms, keys: /nccl/0", ExitCode::kPeerLost},
@@ -172,9 +175,10 @@ TEST(NcclErrors, ArePeersUnlessTheTextShowsAnotherCause) {
 }
 
 TEST(NcclErrors, ShowTheLastErrorOfNccl) {
-  const Error refused = of_nccl(nccl_system("socketStartConnect: Connect to 10.0.0.7<41000> failed : Connection refused"));
-  EXPECT_THAT(refused.message,
-              AllOf(HasSubstr("another rank was lost"), HasSubstr("unhandled system error"), HasSubstr("10.0.0.7<41000>")));
+  const Error refused =
+      of_nccl(nccl_system("socketStartConnect: Connect to 10.0.0.7<41000> failed : Connection refused"));
+  EXPECT_THAT(refused.message, AllOf(HasSubstr("another rank was lost"), HasSubstr("unhandled system error"),
+                                     HasSubstr("10.0.0.7<41000>")));
   const Error late = of_nccl(kWatchdog + "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77)");
   EXPECT_THAT(late.message, AllOf(HasSubstr("a collective timed out"), HasSubstr("SeqNum=77")));
 }
@@ -186,10 +190,11 @@ TEST(GlooErrors, ArePeers) {
       "Operation timed out!", "[/gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.7]:1234"};
   for (const std::string& text : plain)
     EXPECT_EQ(error_of([&] { TORCH_CHECK(false, text); }).code, ExitCode::kPeerLost) << text;
-  const std::vector<std::string> io = {"[/gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.7]:1234",
-                                       "[/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1000ms for recv "
-                                       "operation to complete",
-                                       "[/gloo/transport/tcp/pair.cc:1] Read error [10.0.0.7]:1: Connection reset by peer"};
+  const std::vector<std::string> io = {
+      "[/gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.7]:1234",
+      "[/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1000ms for recv "
+      "operation to complete",
+      "[/gloo/transport/tcp/pair.cc:1] Read error [10.0.0.7]:1: Connection reset by peer"};
   for (const std::string& text : io) {
     const Error error = error_of([&] { throw ::gloo::IoException(text); });
     EXPECT_EQ(error.code, ExitCode::kPeerLost) << text;
@@ -201,8 +206,9 @@ TEST(StoreErrors, ArePeers) {
   EXPECT_EQ(error_of([] { C10_THROW_ERROR(DistStoreError, "wait timeout after 30000ms, keys: /a"); }).code,
             ExitCode::kPeerLost);
   EXPECT_EQ(error_of([] {
-              C10_THROW_ERROR(DistNetworkError, "Failed to recv, got 0 bytes. Connection was likely closed. Did the "
-                                                "remote server shutdown or crash?");
+              C10_THROW_ERROR(DistNetworkError,
+                              "Failed to recv, got 0 bytes. Connection was likely closed. Did the "
+                              "remote server shutdown or crash?");
             }).code,
             ExitCode::kPeerLost);
   EXPECT_EQ(error_of([] {
