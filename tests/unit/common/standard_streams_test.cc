@@ -42,7 +42,7 @@ TEST(StandardStreams, ClosedOnesAreOpenedSoThatNoFileTakesTheirNumber) {
   EXPECT_EQ(exit_code_of([] {
               for (const int fd : {0, 1, 2}) ::close(fd);
               if (!open_standard_streams()) return 1;
-              return ::open("/dev/null", O_RDONLY) == 3 && ::write(1, "x", 1) == 1 ? 0 : 2;
+              return ::open("/dev/null", O_RDONLY) > 2 && ::write(1, "x", 1) == 1 ? 0 : 2;
             }),
             0);
 }

@@ -85,7 +85,7 @@ TEST(Report, AJobWithUnknownFieldsIsReportedAndManaged) {
   EXPECT_THAT(condition->message, HasSubstr("ignores spec.elastic: unknown field"));
   EXPECT_THAT(only<EmitEvent>(plan), SizeIs(1));
   plan = reconcile(seen(after));
-  EXPECT_THAT(only<CreatePod>(plan), SizeIs(1));
+  EXPECT_THAT(only<CreatePod>(plan), SizeIs(static_cast<size_t>(job.spec.nodes)));
   // Phases come and go; the report stays until the object is readable.
   enter(after.status, api::Phase::kRunning, "R", "m", at_second(9));
   EXPECT_TRUE(condition_of(after.status.conditions, "UnknownFields")->status);
