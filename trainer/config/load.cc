@@ -37,7 +37,9 @@ tl::unexpected<Error> wrong(const std::string& file_name, std::string_view messa
 bool is_named(const Node& job, std::string_view name) {
   const Node metadata = job.find("metadata").value_or(yaml::empty_map());
   const std::string own = text_of(metadata, "name");
-  return name == own || name == fmt::format("{}/{}", text_of(metadata, "namespace"), own);
+  std::string name_space = text_of(metadata, "namespace");
+  if (name_space.empty()) name_space = "default";  // as in the API and in `oarlock validate`
+  return name == own || name == fmt::format("{}/{}", name_space, own);
 }
 
 // The rest of a TrainingJob is oarlock validate's to check; here only what decides how many ranks there are.

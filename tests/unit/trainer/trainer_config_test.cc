@@ -242,8 +242,8 @@ TEST(TrainerConfig, AFileWithSeveralJobsIsReadByName) {
     return config ? config->steps : std::nullopt;
   };
   EXPECT_EQ(steps_of("a"), 1);
-  EXPECT_EQ(steps_of("/a"), 1);
-  EXPECT_EQ(steps_of("/b"), 2);
+  EXPECT_EQ(steps_of("default/a"), 1);
+  EXPECT_EQ(steps_of("default/b"), 2);
   EXPECT_EQ(steps_of("n/b"), 3);
   for (const std::string job : {"", "b", "c"}) {
     EXPECT_FALSE(load_config({.path = file, .overrides = {}, .job = job}, names)) << job;
