@@ -79,7 +79,7 @@ Result<int> validate(const ValidateFlags& flags) {
       std::puts(fmt::format("{}: TrainingJob {} is valid: {} x {} ranks", printable(file), job.metadata.name,
                             job.spec.nodes, job.spec.processes_per_node)
                     .c_str());
-      std::fflush(stdout);
+      if (const Result<void> written = flush_standard_output(); !written) return tl::make_unexpected(written.error());
     }
   }
   return exit_code;
