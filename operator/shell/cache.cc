@@ -114,7 +114,8 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Trans
     pods.index_of = owner_index<PackedPod>();
     pods.on_change = [this, &scope, on_owner_change = owner_change<PackedPod>(hooks_)](
                          const kube::ObjectKey& key, const PackedPod* before, const PackedPod* after) {
-      if (before != nullptr && after == nullptr) {
+      // A pod that was done before anybody asked it to stop stays done, whatever is seen of it afterwards.
+      if (before != nullptr && (after == nullptr || after->unpack().pod.deleting)) {
         const CachedPod last = before->unpack();
         const kube::ObjectKey job{key.name_space, last.job};
         removed_pods_.add(job, last, [&] { return scope.jobs->store().get(job); });

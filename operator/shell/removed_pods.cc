@@ -25,7 +25,10 @@ void RemovedPods::add(const kube::ObjectKey& job, const CachedPod& last, const F
   const std::lock_guard lock(mutex_);
   const std::shared_ptr<const Job> owner = find_job();
   if (owner == nullptr || !is_needed(*owner, last.pod) || !is_done(*owner, last.pod)) return;
-  pods_[job.to_string()].emplace_back(last);
+  std::vector<PackedPod>& known = pods_[job.to_string()];
+  const bool is_known =
+      std::ranges::any_of(known, [&](const PackedPod& pod) { return pod.unpack().pod.uid == last.pod.uid; });
+  if (!is_known) known.emplace_back(last);
 }
 
 void RemovedPods::forget_recorded(const kube::ObjectKey& key, const Job* job) {
@@ -43,8 +46,12 @@ void RemovedPods::append_to(const kube::ObjectKey& job, std::vector<Pod>& pods) 
   if (found == pods_.end()) return;
   for (const PackedPod& packed : found->second) {
     Pod removed = packed.unpack().pod;
-    const bool exists = std::ranges::any_of(pods, [&](const Pod& pod) { return pod.name == removed.name; });
-    if (!exists) pods.push_back(std::move(removed));
+    const auto existing = std::ranges::find(pods, removed.name, &Pod::name);
+    if (existing == pods.end()) {
+      pods.push_back(std::move(removed));
+    } else if (existing->uid == removed.uid) {
+      *existing = std::move(removed);
+    }
   }
 }
 

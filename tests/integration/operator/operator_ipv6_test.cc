@@ -37,9 +37,11 @@ class Ipv6Alone : public ::testing::Test {
     return std::ranges::any_of(events["items"], [&](const Json& event) { return event["reason"] == reason; });
   }
   // The way of a job from its creation to its end.
-  void expect_a_job_completes() {
+  // Gives the spec of the job's Service, which is deleted when the job has ended.
+  Json expect_a_job_completes() {
     world_->create_job("j");
     world_->wait_for_pods({"j-0-0", "j-0-1"});
+    Json service = world_->call("GET", "/api/v1/namespaces/" + world_->name_space() + "/services/j")["spec"];
     Json rank_0 = pod_running();
     rank_0["podIP"] = "::1";
     rank_0["podIPs"] = {{{"ip", "::1"}}};
@@ -50,6 +52,7 @@ class Ipv6Alone : public ::testing::Test {
     world_->set_pods({"j-0-0", "j-0-1"}, pod_ended(0));
     world_->wait_for_phase("j", "Complete");
     world_->wait("events", [&] { return has_event("Started") && has_event("Running"); });
+    return service;
   }
 
   static inline std::unique_ptr<ApiServer> server_;
@@ -75,8 +78,7 @@ TEST_F(Ipv6Alone, AJobByKubeconfig) {
   EXPECT_THAT(content(server_->kubeconfig()), HasSubstr("server: https://[::1]:"));
   const auto rank_0 = serve_progress();
   start_operator({"--kubeconfig", server_->kubeconfig()});
-  expect_a_job_completes();
-  const Json service = world_->call("GET", "/api/v1/namespaces/" + world_->name_space() + "/services/j")["spec"];
+  const Json service = expect_a_job_completes();
   EXPECT_EQ(service["clusterIP"], "None");
   EXPECT_EQ(service["ipFamilies"], Json({"IPv6"}));
   EXPECT_EQ(service["ipFamilyPolicy"], "PreferDualStack");

@@ -146,7 +146,7 @@ class Scenario : public ::testing::Test {
     EXPECT_TRUE(eventually([&] { return status(name).value("attempt", -1) == attempt; })) << status(name).dump(1);
   }
   static Json restarts(int total, const char* reason = "PodFailed") {
-    Json out = {{"total", total}, {"charged", total}};
+    Json out = {{"total", total}, {"charged", total}, {"reasons", Json::array()}};
     if (total > 0) out["reasons"] = {{{"reason", reason}, {"count", total}}};
     return out;
   }

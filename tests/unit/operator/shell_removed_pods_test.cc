@@ -74,7 +74,20 @@ TEST_F(RemovedPodsTest, KeepsNoPodThatIsNotDoneOrNotNeeded) {
   EXPECT_TRUE(names().empty());
 }
 
-TEST_F(RemovedPodsTest, APodOfTheSameNameThatExistsTakesPrecedence) {
+// The API server first marks a pod as being deleted, and this is how it may be seen next.
+TEST_F(RemovedPodsTest, APodThatWasDoneBeforeItsDeletionBeganIsShownAsDone) {
+  const Job running = JobBuilder().phase(Phase::kRunning);
+  const Pod done = PodBuilder("bert", 0, 1).ended(0);
+  remove(done, running);
+  remove(done, running);
+  std::vector<Pod> pods = {PodBuilder("bert", 0, 1).ended(0).deleting()};
+  ASSERT_EQ(pods.at(0).uid, done.uid);
+  removed_.append_to(key_, pods);
+  ASSERT_EQ(pods.size(), 1U);
+  EXPECT_EQ(pods.at(0), done);
+}
+
+TEST_F(RemovedPodsTest, AnotherPodOfTheSameNameTakesPrecedence) {
   remove(PodBuilder("bert", 0, 1).ended(0), JobBuilder().phase(Phase::kPending));
   EXPECT_EQ(names({PodBuilder("bert", 0, 1).uid("another")}), std::vector<std::string>{"bert-0-1"});
 }
