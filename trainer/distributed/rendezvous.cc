@@ -31,7 +31,7 @@ constexpr milliseconds kSlice{1000};                  // of a wait, between look
 constexpr milliseconds kReportInterval{5000};         // between progress lines
 constexpr milliseconds kStoreTimeout{30'000};         // of one store operation
 constexpr milliseconds kStoreConnectTimeout{10'000};  // of one attempt to connect a store
-constexpr milliseconds kStopGrace{1500};              // between the stop flag and giving up a call that blocks
+constexpr milliseconds kStopGrace{2500};              // until a call that blocks is given up; above kSlice + kLinger
 constexpr milliseconds kLinger{1000};                 // rank 0 stays so long for the others to read a bad verdict
 
 constexpr char kMaster[] = "oarlock/master";
@@ -363,9 +363,15 @@ std::string own_address_from(const Arrival& own, const std::string& master_addre
 Result<Meeting> meet(const RendezvousOptions& options, const StopFlag& stop, const Clock& clock, const Logger& logger) {
   const auto body = [options, &stop, &clock, logger] { return Rendezvous(options, stop, clock, logger).run(); };
   // Resolving a name and talking to a store that is stopped block for longer than a pod's grace period.
-  const std::optional<Result<Meeting>> met = run_interruptibly<Result<Meeting>>(body, stop, kStopGrace);
-  if (!met) return interrupted(stop);
-  return *met;
+  const std::optional<Result<Meeting>> met =
+      run_interruptibly<Result<Meeting>>(body, stop, kStopGrace, options.timeout + 2 * kStopGrace);
+  if (met) return *met;
+  if (stop.raised()) return interrupted(stop);
+  return fail(ExitCode::kTempFail,
+              fmt::format("rendezvous: rank 0 at {} could not be reached within {:.4g} s: something listens there, but "
+                          "it does not answer as a TCPStore; check that rank 0 runs, and MASTER_ADDR and MASTER_PORT",
+                          endpoint(options.master_addr, options.master_port),
+                          std::chrono::duration<double>(options.timeout).count()));
 }
 
 }  // namespace oarlock

@@ -15,10 +15,12 @@
 namespace oarlock {
 
 // Runs `body` on a thread of its own and returns what it returns, or throws what it throws. Returns nullopt if `stop`
-// is raised and `body` has not returned `grace` later. Its thread is then abandoned: it stays blocked until the process
-// ends, so `body` must own everything that it uses, or use what lives as long as the process.
+// is raised and `body` has not returned `grace` later, or if it has not returned within `limit`. Its thread is then
+// abandoned: it stays blocked until the process ends, so `body` must own everything that it uses, or use what lives as
+// long as the process.
 template <typename T>
-std::optional<T> run_interruptibly(std::function<T()> body, const StopFlag& stop, std::chrono::milliseconds grace) {
+std::optional<T> run_interruptibly(std::function<T()> body, const StopFlag& stop, std::chrono::milliseconds grace,
+                                   std::chrono::milliseconds limit) {
   constexpr std::chrono::milliseconds kLook{50};
   auto promise = std::make_shared<std::promise<T>>();
   std::future<T> result = promise->get_future();
@@ -29,10 +31,12 @@ std::optional<T> run_interruptibly(std::function<T()> body, const StopFlag& stop
       promise->set_exception(std::current_exception());
     }
   });
+  std::chrono::milliseconds waited{0};
   std::chrono::milliseconds stopping{0};
   while (result.wait_for(kLook) != std::future_status::ready) {
+    waited += kLook;
     if (stop.raised()) stopping += kLook;
-    if (stopping <= grace) continue;
+    if (stopping <= grace && waited <= limit) continue;
     thread.detach();
     return std::nullopt;
   }

@@ -58,8 +58,9 @@ class Rendezvous : public testing::Test {
   }
 
   int port_ = test::free_port();
-  StopFlag stop_;
-  RealClock clock_;
+  // Never freed: a call that was given up still uses them until the process ends.
+  StopFlag& stop_ = *new StopFlag;
+  RealClock& clock_ = *new RealClock;
 };
 
 TEST_F(Rendezvous, AMasterThatDoesNotResolveIsReachedByItsOtherAddress) {

@@ -110,7 +110,7 @@ TEST(RunMetrics, EachLocalRankServesItsOwnPort) {
   for (const int rank : {0, 1}) {
     EXPECT_TRUE(eventually([&] {
       const auto status = rank_status_from_json(http_get(base + rank, kStatusPath));
-      return status && status->rank == rank;
+      return status && status->rank == rank && status->step > 0;
     })) << ranks.rank(rank).err();
   }
   ranks.rank(1).signal(SIGTERM);
@@ -136,14 +136,14 @@ TEST(RunMetrics, StatusIsServedBeforeTheRanksHaveMet) {
 // The alert on losses that are not finite adds up these counters; the loss of rank 1 is bad in steps that are not
 // logged.
 TEST(RunMetrics, StepsThatAreNotFiniteAreCounted) {
+  const int base = test::free_port();
   TrainerRanks ranks(
       2, {.config = std::string(kLong) + "nonfinite: {loss: skip}\nmodel: {fault: {kind: nan, rank: 1, step: 12}}\n",
-          .arguments = {"--metrics-port", "auto"},
-          .environment = {},
+          .arguments = {},
+          .environment = {{"OARLOCK_METRICS_PORT", std::to_string(base)}},
           .folder = {}});
-  ASSERT_TRUE(wait_for_step(ranks, 41));
   for (const int rank : {0, 1}) {
-    const int port = ranks.metrics_port(rank);
+    const int port = base + rank;
     ASSERT_TRUE(eventually([&] {
       const auto status = rank_status_from_json(http_get(port, kStatusPath));
       return status && status->step >= 21;

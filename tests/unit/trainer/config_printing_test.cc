@@ -123,13 +123,13 @@ TEST(FieldsPrinter, EveryTypeWithItsDefaultReadsBackToTheSame) {
 
 TEST(FieldsPrinter, WhatWasReadIsPrinted) {
   const std::string text =
-      "{flag: false, text: '', words: [], small: 9, inner: {number: .inf, maybe_integer: -4, maybe_number: 0}, "
+      "{flag: false, text: '', words: [], small: 9, inner: {number: 12.5, maybe_integer: -4, maybe_number: 0}, "
       "integers: [], numbers: [1.5, 2], kind: round, radius: 0.25, items: [{weight: 7}]}";
   Everything value;
   const Read first = read(text, value);
   EXPECT_EQ(first.problems, "");
   EXPECT_THAT(first.printed,
-              AllOf(HasSubstr("number: .inf\n  maybe_integer: -4\n  maybe_number: 0.0\n"),
+              AllOf(HasSubstr("number: 12.5\n  maybe_integer: -4\n  maybe_number: 0.0\n"),
                     HasSubstr("radius: 0.25\nitems:\n- name: \"n\"\n  weight: 7.0\n"), Not(HasSubstr("side"))));
   Everything again;
   EXPECT_EQ(read(first.printed, again).printed, first.printed);
