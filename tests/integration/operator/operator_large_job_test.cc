@@ -1,5 +1,5 @@
 // One job of many nodes with a large spec.trainer against a real kube-apiserver, the group restarted in the middle: the
-// operator's memory stays below a limit, and all pods are replaced. 512 nodes of 200 KiB by default; the largest job
+// operator's memory stays below a limit, and all pods are replaced. 256 nodes of 200 KiB by default; the largest job
 // that the operator accepts takes some minutes:
 //   OARLOCK_LARGE_JOB_NODES=4096 OARLOCK_LARGE_JOB_KIB=60 OARLOCK_LARGE_JOB_MIB=128 BUILD/bin/operator_large_job_test
 #include <gmock/gmock.h>
@@ -60,10 +60,10 @@ class LargeJob : public ::testing::Test {
     }
   }
 
-  const int nodes_ = option("OARLOCK_LARGE_JOB_NODES", 512);
+  const int nodes_ = option("OARLOCK_LARGE_JOB_NODES", 256);
   const int kib_ = option("OARLOCK_LARGE_JOB_KIB", 200);
-  const int limit_ = option("OARLOCK_LARGE_JOB_MIB", 64);
-  ApiServer server_{ApiServer::Parts::kApiOnly};
+  const int limit_ = option("OARLOCK_LARGE_JOB_MIB", 48);
+  ApiServer server_{ApiServer::Parts::kWithControllers};  // pods need their service account
   JobWorld world_{server_, server_.make_namespace()};
   std::optional<MemoryLimit> cgroup_;  // of the operator; removed after the operator's end
   OperatorProcess operator_{{"--kubeconfig", server_.kubeconfig(), "--namespace", world_.name_space()}};
