@@ -188,10 +188,10 @@ std::string job_with(const std::string& spec, const std::string& status = "{}") 
 
 // As the API server stores and serves {seed: 18446744073709551615}.
 TEST(ProjectJob, HandsTheTrainersTextOnAsItIsServed) {
-  for (const std::string& trainer : {std::string(R"({"seed":18446744073709552000})"),
-                                    std::string(R"({"a":1e400,"b":-0,"c":1.0,"d":[1E+2,0.10]})"),
-                                    R"({"deep":)" + std::string(9900, '[') + std::string(9900, ']') + "}",
-                                    std::string(R"({"s":"\ud800"})"), std::string(R"({"a":1,"a":2})")}) {
+  for (const std::string& trainer :
+       {std::string(R"({"seed":18446744073709552000})"), std::string(R"({"a":1e400,"b":-0,"c":1.0,"d":[1E+2,0.10]})"),
+        R"({"deep":)" + std::string(9900, '[') + std::string(9900, ']') + "}", std::string(R"({"s":"\ud800"})"),
+        std::string(R"({"a":1,"a":2})")}) {
     const auto object =
         job_fields().parse(job_with(R"({"nodes": 2, "template": {"spec":{}}, "trainer": )" + trainer + "}"));
     ASSERT_TRUE(object) << object.error().message;
