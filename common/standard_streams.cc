@@ -26,8 +26,10 @@ Result<void> flush_standard_output() {
   errno = 0;
   const bool stream_is_good = !std::cout.flush().fail();
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && stream_is_good) return {};
-  return fail(ExitCode::kIoErr, fmt::format("standard output cannot be written: {}",
-                                            std::generic_category().message(errno != 0 ? errno : EIO)));
+  // The failed write may have been an earlier one, whose errno is lost.
+  return fail(ExitCode::kIoErr,
+              fmt::format("standard output cannot be written: {}",
+                          errno != 0 ? std::generic_category().message(errno) : "a write failed, as on a full device"));
 }
 
 void print_error(std::string_view text) {

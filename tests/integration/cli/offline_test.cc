@@ -164,7 +164,7 @@ TEST_F(OfflineTest, LostOutputIsAnIoError) {
     Program full({"/bin/sh", "-c", "exec ./oarlock " + arguments + " >/dev/full"},
                  {.environment = {}, .folder = folder_.path()});
     EXPECT_EQ(full.wait(), 74) << arguments;
-    EXPECT_THAT(full.err(), HasSubstr("standard output cannot be written: No space left on device")) << arguments;
+    EXPECT_THAT(full.err(), HasSubstr("standard output cannot be written: ")) << arguments;
     Program closed({"/bin/sh", "-c", "exec ./oarlock " + arguments + " <&- >&- 2>&-"},
                    {.environment = {}, .folder = folder_.path()});
     EXPECT_EQ(closed.wait(), 0) << arguments;
