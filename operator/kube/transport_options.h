@@ -26,6 +26,7 @@ struct TransportOptions {
   Pem client_key;
   std::shared_ptr<TokenSource> token;              // null: none
   std::shared_ptr<CertificateSource> certificate;  // null: none; what it gives goes before client_certificate
+  std::string proxy;  // "http://user:password@proxy:3128" or https; empty: none. Of http(s) servers of any address
   std::string user_agent = "oarlock";
 };
 

@@ -9,7 +9,7 @@
 #include "common/http/metrics.h"
 #include "operator/core/reconcile.h"
 #include "operator/kube/client.h"
-#include "operator/kube/http_transport.h"
+#include "operator/kube/http/create_transport.h"
 #include "operator/kube/tls_context.h"
 #include "operator/shell/access_guard.h"
 #include "operator/shell/controller.h"
@@ -42,7 +42,7 @@ ProgressPoller::Connect connect_to_pods(const std::string& user_agent) {
     kube::TransportOptions options;
     options.server = url;
     options.user_agent = user_agent;
-    auto transport = kube::HttpTransport::create(std::move(options));
+    auto transport = kube::create_transport(std::move(options));
     return transport ? std::shared_ptr<kube::Transport>(std::move(*transport)) : nullptr;
   };
 }
@@ -63,7 +63,7 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
   const auto sleeper = std::make_shared<kube::RealSleeper>();
   const std::string user_agent = "oarlock-operator/" + options.version;
 
-  auto network = kube::HttpTransport::create(kube::transport_options(options.cluster, user_agent, clock));
+  auto network = kube::create_transport(kube::transport_options(options.cluster, user_agent, clock));
   if (!network) {
     return fail(network.error().code, fmt::format("{}: {}", options.cluster.source, network.error().message));
   }

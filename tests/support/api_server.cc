@@ -8,7 +8,7 @@
 
 #include "common/clock.h"
 #include "operator/kube/config.h"
-#include "operator/kube/http_transport.h"
+#include "operator/kube/http/create_transport.h"
 
 namespace oarlock::test {
 namespace {
@@ -55,7 +55,7 @@ ApiServer::ApiServer(Parts parts, const std::string& arguments, Family family) :
   const auto config = kube::load_kubeconfig(kubeconfig());
   if (!config) throw std::runtime_error(config.error().message);
   auto transport =
-      kube::HttpTransport::create(kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>()));
+      kube::create_transport(kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>()));
   if (!transport) throw std::runtime_error(transport.error().message);
   transport_ = std::move(*transport);
   // Established, and served a moment later.
@@ -124,7 +124,7 @@ Reply OperatorProcess::get(const std::string& path) const {
   options.server = std::string(authority_.empty() ? "http" : "https") + "://" + host_ + ":" + std::to_string(port());
   if (!authority_.empty()) options.ca.text = authority_;
   if (!token_.empty()) options.token = std::make_shared<kube::ConstantToken>(token_);
-  auto transport = kube::HttpTransport::create(std::move(options));
+  auto transport = kube::create_transport(std::move(options));
   if (!transport) throw std::runtime_error(transport.error().message);
   const auto response = (*transport)->send({.method = "GET", .target = path, .body = "", .content_type = ""}, 10s, {});
   if (!response) throw std::runtime_error(response.error().message);

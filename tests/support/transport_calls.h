@@ -9,13 +9,13 @@
 #include <string_view>
 #include <thread>
 
-#include "operator/kube/http_transport.h"
+#include "operator/kube/http/create_transport.h"
 
 namespace oarlock::test {
 
 inline std::unique_ptr<kube::Transport> transport_with(kube::TransportOptions options) {
   options.user_agent = "oarlock-test/1";
-  auto transport = kube::HttpTransport::create(std::move(options));
+  auto transport = kube::create_transport(std::move(options));
   if (!transport) throw std::runtime_error(transport.error().message);
   return std::move(*transport);
 }

@@ -5,7 +5,7 @@
 
 #include "common/clock.h"
 #include "operator/kube/config.h"
-#include "operator/kube/http_transport.h"
+#include "operator/kube/http/create_transport.h"
 
 namespace oarlock::bench {
 namespace {
@@ -22,8 +22,7 @@ std::runtime_error failed(const kube::Request& request, const std::string& why) 
 Server::Server(const std::string& kubeconfig, const std::string& user_agent) {
   const auto config = kube::load_kubeconfig(kubeconfig);
   if (!config) throw std::runtime_error(config.error().message);
-  auto transport =
-      kube::HttpTransport::create(kube::transport_options(*config, user_agent, std::make_shared<RealClock>()));
+  auto transport = kube::create_transport(kube::transport_options(*config, user_agent, std::make_shared<RealClock>()));
   if (!transport) throw std::runtime_error(transport.error().message);
   transport_ = std::move(*transport);
 }

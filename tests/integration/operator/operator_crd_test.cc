@@ -9,7 +9,7 @@
 #include "operator/api/rules.h"
 #include "operator/kube/client.h"
 #include "operator/kube/config.h"
-#include "operator/kube/http_transport.h"
+#include "operator/kube/http/create_transport.h"
 #include "tests/support/api_server.h"
 
 namespace oarlock::test {
@@ -210,7 +210,7 @@ class Tls : public Crd {
     return kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>());
   }
   static kube::TransportResult<kube::Response> ask(const kube::TransportOptions& options) {
-    auto transport = kube::HttpTransport::create(options);
+    auto transport = kube::create_transport(options);
     EXPECT_TRUE(transport) << transport.error().message;
     return (*transport)
         ->send({.method = "GET", .target = "/api/v1/namespaces", .body = "", .content_type = ""}, 20s, {});
@@ -279,7 +279,7 @@ TEST_F(Tls, AnAuthorityInAFileIsReadForEachConnection) {
   const std::string good = rotating.ca.text;
   std::ofstream(file) << rotating.client_certificate.text;  // the wrong one at first
   rotating.ca = {.text = "", .file = file};
-  auto transport = kube::HttpTransport::create(rotating);
+  auto transport = kube::create_transport(rotating);
   ASSERT_TRUE(transport);
   const kube::Request request{.method = "GET", .target = "/version", .body = "", .content_type = ""};
   EXPECT_FALSE((*transport)->send(request, 20s, {}));
@@ -288,7 +288,7 @@ TEST_F(Tls, AnAuthorityInAFileIsReadForEachConnection) {
 }
 
 TEST_F(Tls, PreconditionsAreObeyedByTheServer) {
-  const auto shared = std::shared_ptr<kube::Transport>(std::move(*kube::HttpTransport::create(options())));
+  const auto shared = std::shared_ptr<kube::Transport>(std::move(*kube::create_transport(options())));
   const kube::Client client(shared, 20s);
   const Json made = create(valid()).body;
   const std::string uid = made["metadata"]["uid"];

@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "operator/kube/config.h"
-#include "operator/kube/http_transport.h"
+#include "operator/kube/http/create_transport.h"
 #include "tests/support/empty_cluster.h"
 #include "tests/support/fault_proxy.h"
 #include "tests/support/job_world.h"
@@ -103,7 +103,7 @@ class Rights {
     options.client_certificate = options.client_key = {};
     options.certificate.reset();
     options.token = std::make_shared<kube::ConstantToken>(token_);
-    auto transport = kube::HttpTransport::create(std::move(options));
+    auto transport = kube::create_transport(std::move(options));
     if (!transport) throw std::runtime_error(transport.error().message);
     recorder_ = std::make_unique<RefusalRecorder>(std::move(*transport));
     proxy_ = std::make_unique<FaultProxy>(*recorder_);

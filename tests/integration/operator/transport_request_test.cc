@@ -207,7 +207,7 @@ TEST(Transport, ManyThreadsAtOnceAndFailuresAmongThem) {
 
 TEST(Transport, WhatCannotWorkIsRefusedWithThePlace) {
   const auto error_of = [](const TransportOptions& options) {
-    const auto transport = HttpTransport::create(options);
+    const auto transport = create_transport(options);
     EXPECT_FALSE(transport);
     return transport ? Error{} : transport.error();
   };
