@@ -1,5 +1,7 @@
 #include "operator/shell/access_guard.h"
 
+#include <algorithm>
+
 #include "operator/kube/json_access.h"
 
 namespace oarlock::control {
@@ -10,44 +12,110 @@ using Json = nlohmann::json;
 kube::Resource token_reviews() { return {"authentication.k8s.io", "v1", "tokenreviews"}; }
 kube::Resource access_reviews() { return {"authorization.k8s.io", "v1", "subjectaccessreviews"}; }
 
-HttpResponse answer(int status) {
+HttpResponse response_of(int status) {
   switch (status) {
     case 401:
-      return {.status = 401, .body = "a bearer token of the cluster is needed\n"};
+      return {.status = 401, .body = "a valid bearer token of the cluster is required\n"};
     case 403:
       return {.status = 403,
-              .body = "this user may not read it: a role with nonResourceURLs and the verb get is needed\n"};
+              .body = "this user may not read it: a role with nonResourceURLs and the verb get is required\n"};
+    case 429:
+      return {.status = 429, .body = "too many tokens are being reviewed; retry later\n"};
     default:
-      return {.status = 503, .body = "the API server does not say whether this is allowed\n"};
+      return {.status = 503, .body = "the API server could not review the token; retry later\n"};
   }
+}
+
+// Empty: not a bearer token. The characters are those of RFC 6750.
+std::string bearer_token(const std::string& authorization, size_t limit) {
+  constexpr std::string_view kBearer = "Bearer ";
+  if (!authorization.starts_with(kBearer)) return "";
+  std::string token = authorization.substr(kBearer.size());
+  const auto is_allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-._~+/=").find(c) != std::string_view::npos;
+  };
+  if (token.size() > limit || !std::ranges::all_of(token, is_allowed)) return "";
+  return token;
 }
 
 }  // namespace
 
+AccessGuard::AccessGuard(kube::Client client, std::shared_ptr<const Clock> clock)
+    : client_(std::move(client)), clock_(std::move(clock)), budget_at_(clock_->steady()), paused_until_(budget_at_) {}
+
 std::optional<HttpResponse> AccessGuard::refuse(const std::string& path, const std::string& authorization) {
-  constexpr std::string_view kBearer = "Bearer ";
-  if (!authorization.starts_with(kBearer)) return answer(401);
-  const std::string token = authorization.substr(kBearer.size());
-  const std::string key = path + '\0' + token;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto it = verdicts_.find(key);
-    if (it != verdicts_.end() && clock_->steady() < it->second.until)
-      return it->second.status == 200 ? std::nullopt : std::optional(answer(it->second.status));
+  const std::string token = bearer_token(authorization, kMaxToken);
+  if (token.empty()) return response_of(401);
+  const std::string key = verdict_key(path, token);
+  const Admission admission = admit(key);
+  if (admission.decision == Decision::kAllow) return std::nullopt;
+  if (admission.decision == Decision::kRefuse) return response_of(admission.status);
+  int status = 503;
+  try {
+    status = review(path, token);
+  } catch (...) {
+    finish(key, admission, 503);
+    throw;
   }
-  const int status = ask(path, token);
-  if (status == 503) return answer(status);
-  const SteadyTime now = clock_->steady();
-  const std::lock_guard lock(mutex_);
-  if (verdicts_.size() >= kMostRemembered)
-    std::erase_if(verdicts_, [&](const auto& entry) { return entry.second.until <= now; });
-  if (verdicts_.size() < kMostRemembered)
-    verdicts_.insert_or_assign(key,
-                               Verdict{status, now + (status == 200 ? SteadyTime::duration(kRemembered) : kRefused)});
-  return status == 200 ? std::nullopt : std::optional(answer(status));
+  status = finish(key, admission, status);
+  return status == 200 ? std::nullopt : std::optional(response_of(status));
 }
 
-int AccessGuard::ask(const std::string& path, const std::string& token) const {
+AccessGuard::Admission AccessGuard::admit(const std::string& key) {
+  const SteadyTime now = clock_->steady();
+  const std::lock_guard lock(mutex_);
+  if (const auto verdict = allowed_.find(key, now)) return admit_renewal(key, *verdict, now);
+  if (const auto verdict = refused_.find(key, now)) return {.decision = Decision::kRefuse, .status = verdict->status};
+  return admit_stranger(key, now);
+}
+
+AccessGuard::Admission AccessGuard::admit_renewal(const std::string& key, const VerdictCache::Verdict& verdict,
+                                                  SteadyTime now) {
+  const bool can_wait = now < verdict.fresh_until || now < paused_until_ || in_flight_.contains(key);
+  if (can_wait) return {.decision = Decision::kAllow};
+  in_flight_.insert(key);
+  return {.decision = Decision::kReview, .is_renewal = true};
+}
+
+AccessGuard::Admission AccessGuard::admit_stranger(const std::string& key, SteadyTime now) {
+  if (now < paused_until_) return {.decision = Decision::kRefuse, .status = 503};
+  // A second request with a token under review is refused instead of kept waiting: it would hold a server thread.
+  if (in_flight_.contains(key) || strangers_in_flight_ >= kMaxInFlight || !take_from_budget(now))
+    return {.decision = Decision::kRefuse, .status = 429};
+  in_flight_.insert(key);
+  ++strangers_in_flight_;
+  return {.decision = Decision::kReview};
+}
+
+bool AccessGuard::take_from_budget(SteadyTime now) {
+  const double passed = std::chrono::duration<double>(now - budget_at_).count();
+  budget_ = std::min(kReviewBurst, budget_ + passed * kReviewsPerSecond);
+  budget_at_ = now;
+  if (budget_ < 1) return false;
+  budget_ -= 1;
+  return true;
+}
+
+int AccessGuard::finish(const std::string& key, const Admission& admission, int status) {
+  const SteadyTime now = clock_->steady();
+  const std::lock_guard lock(mutex_);
+  in_flight_.erase(key);
+  if (!admission.is_renewal) --strangers_in_flight_;
+  if (status == 503) {
+    paused_until_ = now + kPauseAfterFailure;
+    return allowed_.find(key, now) ? 200 : 503;
+  }
+  if (status == 200) {
+    allowed_.put(key, {status, now + kAllowedFresh, now + kAllowedAtMost}, now);
+  } else {
+    allowed_.erase(key);
+    refused_.put(key, {status, now + kRefused, now + kRefused}, now);
+  }
+  return status;
+}
+
+int AccessGuard::review(const std::string& path, const std::string& token) const {
   const Json review = {
       {"apiVersion", "authentication.k8s.io/v1"}, {"kind", "TokenReview"}, {"spec", {{"token", token}}}};
   const auto who = client_.create(token_reviews(), "", review.dump(), {});

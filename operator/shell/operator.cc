@@ -22,6 +22,8 @@ namespace {
 
 // Kubernetes waits 30 s before it kills, so a call must end well before.
 constexpr kube::Milliseconds kCallDeadline{10000};
+// Of each of the two calls that decide whether a token may read /metrics. Prometheus gives up a scrape after 10 s.
+constexpr kube::Milliseconds kReviewDeadline{3000};
 // A worker that completes no call for this long hangs, and only a restart helps. The plan for a job of thousands of
 // nodes may take longer: each call that is done counts as progress.
 constexpr kube::Seconds kHungWorker{300};
@@ -132,7 +134,7 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
   }
   // Reviews change nothing: they are asked whoever leads.
   const kube::Client reader(transport, kCallDeadline);
-  AccessGuard guard(reader, clock);
+  AccessGuard guard(kube::Client(transport, kReviewDeadline), clock);
   HttpServerOptions server_options{.certificate = options.server_certificate, .refuse = {}};
   if (options.protect_metrics) {
     server_options.refuse = [&guard](const std::string& path, const std::string& authorization) {

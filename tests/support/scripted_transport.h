@@ -29,6 +29,8 @@ class ScriptedTransport final : public kube::Transport {
   explicit ScriptedTransport(std::shared_ptr<FakeClock> clock) : clock_(std::move(clock)) {}
 
   void script(Answer answer) { answers_.push_back(std::move(answer)); }
+  // Repeated when the script has ended.
+  void when_empty(Answer answer) { repeated_ = std::move(answer); }
   // Called when the script has ended, instead of answering: ask everybody to stop.
   void at_end(std::function<void()> stop) { at_end_ = std::move(stop); }
   const std::vector<kube::Request>& requests() const { return requests_; }
@@ -49,6 +51,7 @@ class ScriptedTransport final : public kube::Transport {
   kube::TransportResult<kube::Response> answer(const kube::Request& request, kube::ByteSink* sink) {
     using Kind = kube::TransportError::Kind;
     const std::lock_guard lock(mutex_);
+    if (answers_.empty() && repeated_) answers_.push_back(*repeated_);
     if (answers_.empty()) {
       if (at_end_) at_end_();
       return tl::make_unexpected(kube::TransportError{Kind::kCancelled, "the script has ended"});
@@ -72,6 +75,7 @@ class ScriptedTransport final : public kube::Transport {
   const std::shared_ptr<FakeClock> clock_;
   std::mutex mutex_;
   std::deque<Answer> answers_;
+  std::optional<Answer> repeated_;
   std::vector<kube::Request> requests_;
   std::function<void()> at_end_;
 };

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <condition_variable>
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/scripted_transport.h"
@@ -21,6 +23,11 @@ class AccessGuardTest : public ::testing::Test {
   int ask(const std::string& authorization) {
     const auto no = guard_.refuse("/metrics", authorization);
     return no ? no->status : 200;
+  }
+  void allow(const std::string& authorization) {
+    answer({{"authenticated", true}, {"user", user_}});
+    answer({{"allowed", true}});
+    EXPECT_EQ(ask(authorization), 200);
   }
   const Json user_ = {{"username", "system:serviceaccount:monitoring:prometheus"}, {"groups", {"g"}}, {"uid", "u"}};
 
@@ -58,12 +65,145 @@ TEST_F(AccessGuardTest, NobodyAndStrangersAreRefused) {
   EXPECT_THAT(transport_->requests(), SizeIs(1));
 }
 
-TEST_F(AccessGuardTest, AnApiServerThatDoesNotAnswerAllowsNothingAndIsAskedAgain) {
+TEST_F(AccessGuardTest, AsksAgainWhenTheApiServerDidNotAnswer) {
   transport_->script({.failure = kube::TransportError::Kind::kConnect});
   EXPECT_EQ(ask("Bearer t"), 503);
+  EXPECT_EQ(ask("Bearer t"), 503);
+  EXPECT_EQ(ask("Bearer u"), 503);
+  EXPECT_THAT(transport_->requests(), SizeIs(1)) << "an API server that is down is not asked for each request";
+  clock_->advance(2s);
   answer({{"authenticated", true}, {"user", user_}});
   answer({{"allowed", true}});
   EXPECT_EQ(ask("Bearer t"), 200);
+}
+
+TEST_F(AccessGuardTest, KnownScrapersAreServedWhileTheApiServerIsDown) {
+  allow("Bearer t");
+  for (int i = 0; i < 4; ++i) {
+    clock_->advance(50s);
+    if (i > 0) transport_->script({.failure = kube::TransportError::Kind::kConnect});
+    EXPECT_EQ(ask("Bearer t"), 200) << i;
+  }
+  clock_->advance(200s);
+  transport_->script({.failure = kube::TransportError::Kind::kConnect});
+  EXPECT_EQ(ask("Bearer t"), 503) << "not without a review for longer than five minutes";
+}
+
+TEST_F(AccessGuardTest, ARevokedTokenIsRefusedAfterAMinute) {
+  allow("Bearer t");
+  clock_->advance(61s);
+  answer({{"authenticated", false}});
+  EXPECT_EQ(ask("Bearer t"), 401);
+  transport_->script({.failure = kube::TransportError::Kind::kConnect});
+  clock_->advance(11s);
+  EXPECT_EQ(ask("Bearer t"), 503) << "the verdict of before is forgotten";
+}
+
+// 10,000 random tokens in a minute: at most the burst and five per second are reviewed, and the verdict of the scraper
+// is neither displaced nor does its renewal wait for the budget.
+TEST_F(AccessGuardTest, RandomTokensAreReviewedAtABoundedRate) {
+  allow("Bearer scraper");
+  const size_t before = transport_->requests().size();
+  transport_->when_empty({.status = 201, .pieces = {R"({"status":{"authenticated":false}})"}, .takes = 0ms});
+  for (int i = 0; i < 10000; ++i) {
+    const int status = ask("Bearer random-" + std::to_string(i));
+    EXPECT_TRUE(status == 401 || status == 429) << status;
+    clock_->advance(6ms);
+  }
+  const size_t reviews = transport_->requests().size() - before;
+  EXPECT_LE(reviews, 10U + 5U * 60U + 1U);
+  EXPECT_GE(reviews, 5U * 60U);
+  answer({{"authenticated", true}, {"user", user_}});
+  answer({{"allowed", true}});
+  EXPECT_EQ(ask("Bearer scraper"), 200) << "a known token is renewed though the budget is spent";
+  EXPECT_EQ(transport_->requests().back().target, "/apis/authorization.k8s.io/v1/subjectaccessreviews");
+}
+
+TEST_F(AccessGuardTest, RefusesTokensThatNoReviewCanCarry) {
+  EXPECT_EQ(ask("Bearer "), 401);
+  EXPECT_EQ(ask("Bearer \xff\xfe"), 401);
+  EXPECT_EQ(ask("Bearer a b"), 401);
+  EXPECT_EQ(ask("Bearer a\nX-Header: b"), 401);
+  EXPECT_EQ(ask("Bearer " + std::string(AccessGuard::kMaxToken + 1, 'a')), 401);
+  EXPECT_THAT(transport_->requests(), IsEmpty());
+}
+
+TEST(VerdictCacheTest, IsBoundedAndForgetsTheOldestFirst) {
+  VerdictCache cache(3);
+  const SteadyTime now{};
+  for (int i = 0; i < 5; ++i) cache.put(std::to_string(i), {401, now, now + std::chrono::seconds(10 + i)}, now);
+  EXPECT_EQ(cache.size(), 3U);
+  EXPECT_FALSE(cache.find("1", now));
+  EXPECT_TRUE(cache.find("2", now));
+  EXPECT_FALSE(cache.find("2", now + 12s));
+}
+
+TEST(VerdictCacheTest, KeysSeparatePathAndToken) {
+  EXPECT_NE(verdict_key("/a", "bc"), verdict_key("/ab", "c"));
+  EXPECT_EQ(verdict_key("/metrics", std::string(16000, 'a')).size(), 32U);
+}
+
+// Holds each request until it is let go, and says yes to all.
+class HeldTransport final : public kube::Transport {
+ public:
+  kube::TransportResult<kube::Response> send(const kube::Request& request, kube::Milliseconds,
+                                             std::stop_token) override {
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return is_open_; });
+    --waiting_;
+    const bool is_token = request.target.find("tokenreviews") != std::string::npos;
+    return kube::Response{.status = 201,
+                          .body = Json{{"status", {{is_token ? "authenticated" : "allowed", true}}}}.dump(),
+                          .retry_after = {}};
+  }
+  kube::TransportResult<kube::Response> stream(const kube::Request& request, kube::ByteSink&, kube::StreamLimits limits,
+                                               std::stop_token cancel) override {
+    return send(request, limits.total, cancel);
+  }
+  void wait_for(int requests) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_ == requests; });
+  }
+  void open(bool value = true) {
+    const std::lock_guard lock(mutex_);
+    is_open_ = value;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int waiting_ = 0;
+  bool is_open_ = false;
+};
+
+TEST(AccessGuardThreads, FewReviewsAreInFlightAndTheOthersAreAnsweredFast) {
+  const auto clock = std::make_shared<test::FakeClock>();
+  const auto transport = std::make_shared<HeldTransport>();
+  AccessGuard guard(kube::Client(transport, 5s), clock);
+  const auto ask = [&](const std::string& token) {
+    const auto no = guard.refuse("/metrics", "Bearer " + token);
+    return no ? no->status : 200;
+  };
+  std::vector<std::future<int>> held;
+  for (const char* token : {"a", "b"}) held.push_back(std::async(std::launch::async, ask, token));
+  transport->wait_for(2);
+  EXPECT_EQ(ask("a"), 429) << "it is being reviewed";
+  EXPECT_EQ(ask("c"), 429) << "two reviews are in flight";
+  transport->open();
+  for (std::future<int>& one : held) EXPECT_EQ(one.get(), 200);
+  EXPECT_EQ(ask("c"), 200) << "a place is free again";
+
+  // The renewal of a known token delays none of its other scrapes.
+  clock->advance(61s);
+  transport->open(false);
+  std::future<int> renewal = std::async(std::launch::async, ask, "a");
+  transport->wait_for(1);
+  EXPECT_EQ(ask("a"), 200);
+  transport->open();
+  EXPECT_EQ(renewal.get(), 200);
 }
 
 }  // namespace
