@@ -8,7 +8,6 @@
 
 #include "cli/command.h"
 #include "cli/launch/console.h"
-#include "cli/launch/free_ports.h"
 #include "cli/launch/group.h"
 #include "cli/launch/rank_count.h"
 #include "cli/launch/termination.h"
@@ -17,6 +16,7 @@
 #include "common/contract.h"
 #include "common/files.h"
 #include "common/line_prefix.h"
+#include "common/port_reservation.h"
 #include "common/yaml/suggest.h"
 
 namespace oarlock::cli {
@@ -83,8 +83,11 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
     if (!count) return tl::make_unexpected(count.error());
     given.nproc = *count;
   }
-  const Result<Topology> topology = resolve_topology(given, environment, [] {
-    return free_port_ranges(1, 1).map([](const std::vector<int>& ports) { return ports.front(); });
+  std::optional<PortReservation> rendezvous_port;  // until the ranks have ended
+  const Result<Topology> topology = resolve_topology(given, environment, [&]() -> Result<int> {
+    Result<PortReservation> reserved = PortReservation::make(1);
+    if (!reserved) return tl::make_unexpected(reserved.error());
+    return rendezvous_port.emplace(std::move(*reserved)).first();
   });
   if (!topology) return tl::make_unexpected(topology.error());
   const Result<SignalSource> signals = SignalSource::take();

@@ -12,7 +12,6 @@
 #include "cli/command.h"
 #include "cli/job_file.h"
 #include "cli/launch/console.h"
-#include "cli/launch/free_ports.h"
 #include "cli/launch/group.h"
 #include "cli/launch/termination.h"
 #include "cli/run/local_job.h"
@@ -24,6 +23,7 @@
 #include "common/contract.h"
 #include "common/files.h"
 #include "common/line_prefix.h"
+#include "common/port_reservation.h"
 #include "operator/api/validate.h"
 
 namespace oarlock::cli {
@@ -165,14 +165,11 @@ class LocalRun {
   Result<Ended> run_attempt() {
     const Result<int> attempt = folder_.begin_attempt();
     if (!attempt) return tl::make_unexpected(attempt.error());
-    // Ports of their own for each node, since they share this host; the last is the master's.
-    Result<std::vector<int>> ports = launch::free_port_ranges(job_.spec.nodes + 1, job_.spec.processes_per_node);
-    if (!ports) return tl::make_unexpected(ports.error());
-    run::Place place;
+    std::vector<PortReservation> reserved;  // until the attempt has ended
+    Result<run::Place> reserved_place = reserve_ports(reserved);
+    if (!reserved_place) return tl::make_unexpected(reserved_place.error());
+    run::Place place = std::move(*reserved_place);
     place.attempt = *attempt;
-    place.master_port = flags_.master_port.value_or(ports->back());
-    ports->pop_back();
-    place.metrics_ports = *ports;
     place.config_file = config_;
     place.checkpoint_dir = folder_.checkpoints().string();
     place.base = environment_;
@@ -211,6 +208,26 @@ class LocalRun {
     const auto decisive = static_cast<size_t>(std::max(verdict->member, 0));
     return Ended{*verdict, members[decisive].name, processes[decisive].node,
                  launch::pod_message(texts, ranks, *verdict), !texts[decisive].empty()};
+  }
+
+  // A place with the rendezvous port and each node's range of metrics ports, since the nodes share this host.
+  Result<run::Place> reserve_ports(std::vector<PortReservation>& reserved) const {
+    run::Place place;
+    for (int node = 0; node < job_.spec.nodes; ++node) {
+      Result<PortReservation> range = PortReservation::make(job_.spec.processes_per_node);
+      if (!range) return tl::make_unexpected(range.error());
+      place.metrics_ports.push_back(range->first());
+      reserved.push_back(std::move(*range));
+    }
+    if (flags_.master_port) {
+      place.master_port = *flags_.master_port;
+      return place;
+    }
+    Result<PortReservation> rendezvous = PortReservation::make(1);
+    if (!rendezvous) return tl::make_unexpected(rendezvous.error());
+    place.master_port = rendezvous->first();
+    reserved.push_back(std::move(*rendezvous));
+    return place;
   }
 
   // The trainer itself sees a pipe and would write JSON.

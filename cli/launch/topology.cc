@@ -72,7 +72,7 @@ class Setting {
 }  // namespace
 
 Result<Topology> resolve_topology(const TopologyFlags& flags, const Environment& environment,
-                                  const std::function<Result<int>()>& free_port) {
+                                  const std::function<Result<int>()>& reserve_port) {
   Topology topology;
   const auto nproc = Setting("--nproc", kEnvLocalWorldSize, kEnvPetNprocPerNode, kCount).read(flags.nproc, environment);
   if (!nproc) return tl::make_unexpected(nproc.error());
@@ -141,9 +141,9 @@ Result<Topology> resolve_topology(const TopologyFlags& flags, const Environment&
   } else if (several_nodes || address_given) {
     topology.master_port = kDefaultMasterPort;
   } else {
-    const Result<int> free = free_port();
-    if (!free) return tl::make_unexpected(free.error());
-    topology.master_port = *free;
+    const Result<int> reserved = reserve_port();
+    if (!reserved) return tl::make_unexpected(reserved.error());
+    topology.master_port = *reserved;
   }
   return topology;
 }

@@ -31,10 +31,10 @@ struct Topology {
 };
 
 // A flag wins over the bare variable and that over torchrun's PET_ one. Missing: 1 rank, 1 node, and for one node the
-// address 127.0.0.1 and a port from `free_port`; for more nodes the node rank and the address are required and the
+// address 127.0.0.1 and a port from `reserve_port`; for more nodes the node rank and the address are required and the
 // port is 29500. Variables that contradict each other or are not numbers fail with kConfig, flags with kUsage.
 Result<Topology> resolve_topology(const TopologyFlags& flags, const Environment& environment,
-                                  const std::function<Result<int>()>& free_port);
+                                  const std::function<Result<int>()>& reserve_port);
 
 // The variables that one rank gets on top of the launcher's own environment.
 Environment rank_environment(const Topology& topology, int local_rank);

@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import pathlib
-import socket
 import statistics
 import subprocess
 import sys
@@ -19,6 +18,10 @@ import time
 from figures import Figure, table, write_json
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+
+from reserved_port import ReservedPort  # noqa: E402
+
 RANKS = 2
 
 
@@ -65,12 +68,6 @@ def run(command, **options):
     return done.stdout
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def environment():
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("OARLOCK_", "PET_"))}
     return {**keep, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_DISTRIBUTED_DEBUG": "OFF"}
@@ -108,21 +105,22 @@ class Bench:
         config.write_text(OURS.format(steps=self.steps(case), batch=case.batch, samples=samples, record=record,
                                       model=case.model, channels_last=str(case.channels_last).lower(),
                                       shared_memory=str(shared_memory).lower()) + extra)
-        command = [self.bin / "oarlock", "launch", "--nproc", str(ranks), "--master-port", str(free_port()), "--",
+        command = [self.bin / "oarlock", "launch", "--nproc", str(ranks), "--",
                    self.bin / "oarlock-bench-trainer", "--config", config, "--metrics-port", "auto"]
         return self.timed(command, record)
 
     def theirs(self, case):
-        record = self.folder / "theirs.json"
+        record, port = self.folder / "theirs.json", ReservedPort()
         # The static rendezvous: one TCPStore and no agent's negotiation, which is torchrun's quickest start.
         command = [self.python, "-m", "torch.distributed.run", "--nnodes", "1", "--node-rank", "0", "--nproc-per-node",
                    str(RANKS), "--rdzv-backend", "static", "--master-addr", "127.0.0.1", "--master-port",
-                   str(free_port()), HERE / "rival" / "ddp.py", "--model", case.model, "--steps",
+                   str(port.number), HERE / "rival" / "ddp.py", "--model", case.model, "--steps",
                    str(self.steps(case)), "--batch", str(case.batch), "--samples", str(case.batch * RANKS * self.steps(case)),
                    "--kernels", case.kernels, "--record", record]
         if case.channels_last:
             command.append("--channels-last")
-        return self.timed(command, record)
+        with port:
+            return self.timed(command, record)
 
     def timed(self, command, record):
         record.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ prometheus_work=$(mktemp -d)
 prometheus_pid=
 end_prometheus() {
   [[ -z $prometheus_pid ]] || kill "$prometheus_pid" 2>/dev/null || true
+  [[ -z ${prometheus_port_PID-} ]] || kill "$prometheus_port_PID" 2>/dev/null || true
   rm -rf "$prometheus_work"
 }
 
@@ -20,7 +21,8 @@ CONFIG
   cp "$1" "$prometheus_work/rules.yml"
   promtool check config "$prometheus_work/prometheus.yml" >/dev/null
   local port
-  port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  coproc prometheus_port { exec python3 "$OARLOCK_SOURCE/tests/support/reserved_port.py"; }  # until this shell ends
+  read -r port <&"${prometheus_port[0]}"
   prometheus_url=http://127.0.0.1:$port
   prometheus --config.file="$prometheus_work/prometheus.yml" --storage.tsdb.path="$prometheus_work/tsdb" \
     --web.listen-address="127.0.0.1:$port" >"$prometheus_work/prometheus.log" 2>&1 &

@@ -55,11 +55,10 @@ RankGroup connect(int rank, int world_size, const Listener& listener) {
 
 }  // namespace
 
-int free_port() {
-  const Result<Listener> listener = listen_on(0);
-  if (!listener) throw std::runtime_error(listener.error().message);
-  ::close(listener->descriptor);
-  return listener->port;
+PortReservation reserve_ports(int length) {
+  Result<PortReservation> ports = PortReservation::make(length);
+  if (!ports) throw std::runtime_error(ports.error().message);
+  return std::move(*ports);
 }
 
 void run_ranks(int world_size, const std::function<void(const RankGroup&)>& body) {
@@ -88,7 +87,6 @@ TrainerRanks::TrainerRanks(int world_size, const TrainerOptions& options) {
   const std::string program_path = options.program.empty() ? test_trainer() : options.program;
   std::vector<std::string> argv = {program_path, "--config", config.string()};
   argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
-  const int port = world_size > 1 ? free_port() : 0;
   for (int rank = 0; rank < world_size; ++rank) {
     ProgramOptions program;
     program.folder = options.folder;
@@ -99,7 +97,7 @@ TrainerRanks::TrainerRanks(int world_size, const TrainerOptions& options) {
       program.environment[kEnvWorldSize] = std::to_string(world_size);
       program.environment[kEnvLocalWorldSize] = std::to_string(world_size);
       program.environment[kEnvMasterAddr] = "127.0.0.1";
-      program.environment[kEnvMasterPort] = std::to_string(port);
+      program.environment[kEnvMasterPort] = std::to_string(master_port_.first());
     }
     for (const auto& [name, value] : options.environment) {
       program.environment[name] = value;

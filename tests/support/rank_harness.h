@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "common/contract.h"
+#include "common/port_reservation.h"
 #include "tests/support/program.h"
 #include "trainer/distributed/process_group.h"
 
 namespace oarlock::test {
 
-// A TCP port of loopback that was free a moment ago.
-int free_port();
+// `length` consecutive ports for servers of a test; throws if there are none.
+PortReservation reserve_ports(int length = 1);
 
 // Forks `world_size` processes, connects them over loopback, and calls body(group) in each. What fails with EXPECT or
 // ASSERT in one of them, or throws, fails the test. The parent must not have used LibTorch's threads before.
@@ -44,6 +45,7 @@ class TrainerRanks {
 
  private:
   TemporaryFolder logs_;
+  PortReservation master_port_ = reserve_ports();
   std::vector<std::unique_ptr<Program>> ranks_;
 };
 

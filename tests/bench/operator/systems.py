@@ -2,8 +2,8 @@
 import json
 import pathlib
 import re
-import socket
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 
@@ -11,11 +11,9 @@ import webhooks
 from processes import Failed, Process, wait_until
 from workload import PODS_PER_JOB, pod_spec
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from reserved_port import ReservedPort  # noqa: E402
 
 
 class System:
@@ -30,6 +28,7 @@ class System:
     def __init__(self, plane):
         self.plane = plane
         self.kubeconfig = plane.user(self.user)
+        self._probe_port, self._metrics_port, self._webhook_port = ReservedPort(), ReservedPort(), ReservedPort()
 
     def install(self):
         """Before each start."""
@@ -55,7 +54,7 @@ class System:
         return [*self.owned_lists(namespace), f"{core}/pods", f"{core}/services"]
 
     def start(self, wait=True):
-        port = free_port()
+        port = self._probe_port.number
         command, environment = self.command(port)
         process = Process(command, self.plane.folder / f"{self.user}.log", environment)
         if wait:
@@ -132,7 +131,6 @@ class TrainingOperator(System):
     def __init__(self, plane, program):
         super().__init__(plane)
         self._program, self._config = program, pathlib.Path(f"{program}-config")
-        self._webhook_port = free_port()
 
     def install(self):
         self.plane.apply(*sorted(self._config.glob("crds/kubeflow.org_*.yaml")))
@@ -144,7 +142,7 @@ class TrainingOperator(System):
         made.install(self.CERTIFICATES)
         webhooks.register(self.plane, self._config / "webhook" / "manifests.yaml",
                           {"validating-webhook-configuration": "validator.training-operator.kubeflow.org"},
-                          self._webhook_port, made.ca_bundle())
+                          self._webhook_port.number, made.ca_bundle())
 
     def uninstall(self):
         webhooks.unregister(self.plane, "validator.training-operator.kubeflow.org")
@@ -152,7 +150,7 @@ class TrainingOperator(System):
 
     def command(self, probe_port):
         return [self._program, "--health-probe-bind-address", f"127.0.0.1:{probe_port}", "--metrics-bind-address",
-                f"127.0.0.1:{free_port()}", "--webhook-server-port", str(self._webhook_port),
+                f"127.0.0.1:{self._metrics_port.number}", "--webhook-server-port", str(self._webhook_port.number),
                 *self.flags], {"KUBECONFIG": self.kubeconfig}
 
     def job(self, namespace, scheduler="default-scheduler"):
@@ -182,7 +180,6 @@ class JobSet(System):
     def __init__(self, plane, program):
         super().__init__(plane)
         self._program, self._config = program, pathlib.Path(f"{program}-config")
-        self._webhook_port = free_port()
         self._settings = plane.folder / "jobset.json"
 
     def install(self):
@@ -193,20 +190,20 @@ class JobSet(System):
         self._settings.write_text(json.dumps({
             "apiVersion": "config.jobset.x-k8s.io/v1alpha1", "kind": "Configuration",
             "leaderElection": {"leaderElect": False}, "internalCertManagement": {"enable": False},
-            "webhook": {"host": "127.0.0.1", "port": self._webhook_port, "certDir": str(certificates)}}))
+            "webhook": {"host": "127.0.0.1", "port": self._webhook_port.number, "certDir": str(certificates)}}))
         # As its kustomization does: the pod webhooks see the pods of JobSets only.
         ours = {"matchExpressions": [{"key": "jobset.sigs.k8s.io/jobset-name", "operator": "Exists"}]}
         webhooks.register(self.plane, self._config / "webhook" / "manifests.yaml",
                           {"validating-webhook-configuration": "jobset-validating",
                            "mutating-webhook-configuration": "jobset-mutating"},
-                          self._webhook_port, made.ca_bundle(), {"mpod.kb.io": ours, "vpod.kb.io": ours})
+                          self._webhook_port.number, made.ca_bundle(), {"mpod.kb.io": ours, "vpod.kb.io": ours})
 
     def uninstall(self):
         webhooks.unregister(self.plane, "jobset-validating", "jobset-mutating")
 
     def command(self, probe_port):
         return [self._program, "--config", str(self._settings), "--health-probe-bind-address",
-                f"127.0.0.1:{probe_port}", "--metrics-bind-address", f"127.0.0.1:{free_port()}"], {
+                f"127.0.0.1:{probe_port}", "--metrics-bind-address", f"127.0.0.1:{self._metrics_port.number}"], {
                     "KUBECONFIG": self.kubeconfig}
 
     def job(self, namespace, scheduler="default-scheduler"):

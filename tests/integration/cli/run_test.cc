@@ -277,7 +277,8 @@ TEST_F(RunTest, TwoRunsOfOneJobDoNotMeet) {
 TEST_F(RunTest, RanksHaveTheirOwnFreeMetricsPorts) {
   job({.nodes = 2,
        .per_node = 1,
-       .script = "python3 -c 'import os, socket; s = socket.socket(); s.bind((\"127.0.0.1\", "
+       .script = "python3 -c 'import os, socket; s = socket.socket(); "
+                 "s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind((\"127.0.0.1\", "
                  "int(os.environ[\"OARLOCK_METRICS_PORT\"]) + int(os.environ[\"LOCAL_RANK\"]))); "
                  "print(s.getsockname()[1])'"});
   const auto run = start();

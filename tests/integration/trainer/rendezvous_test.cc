@@ -57,7 +57,8 @@ class Rendezvous : public testing::Test {
     return std::chrono::duration<double>(clock_.steady() - begin).count();
   }
 
-  int port_ = test::free_port();
+  const PortReservation reserved_ = test::reserve_ports();
+  const int port_ = reserved_.first();
   // Never freed: a call that was given up still uses them until the process ends.
   StopFlag& stop_ = *new StopFlag;
   RealClock& clock_ = *new RealClock;

@@ -102,7 +102,8 @@ TEST(RunMetrics, MetricsAndStatusWhileItRuns) {
 }
 
 TEST(RunMetrics, EachLocalRankServesItsOwnPort) {
-  const int base = test::free_port();
+  const PortReservation ports = test::reserve_ports(2);
+  const int base = ports.first();
   TrainerRanks ranks(2, {.config = kLong,
                          .arguments = {},
                          .environment = {{"OARLOCK_METRICS_PORT", std::to_string(base)}},
@@ -118,12 +119,13 @@ TEST(RunMetrics, EachLocalRankServesItsOwnPort) {
 }
 
 TEST(RunMetrics, StatusIsServedBeforeTheRanksHaveMet) {
+  const PortReservation master_port = test::reserve_ports();
   TrainerRanks ranks(1, {.config = kLong,
                          .arguments = {"--metrics-port", "auto"},
                          .environment = {{"RANK", "0"},
                                          {"WORLD_SIZE", "2"},
                                          {"MASTER_ADDR", "127.0.0.1"},
-                                         {"MASTER_PORT", std::to_string(test::free_port())}},
+                                         {"MASTER_PORT", std::to_string(master_port.first())}},
                          .folder = {}});
   const auto status = rank_status_from_json(http_get(ranks.metrics_port(0), kStatusPath));
   ASSERT_TRUE(status);
@@ -136,7 +138,8 @@ TEST(RunMetrics, StatusIsServedBeforeTheRanksHaveMet) {
 // The alert on losses that are not finite adds up these counters; the loss of rank 1 is bad in steps that are not
 // logged.
 TEST(RunMetrics, StepsThatAreNotFiniteAreCounted) {
-  const int base = test::free_port();
+  const PortReservation ports = test::reserve_ports(2);
+  const int base = ports.first();
   TrainerRanks ranks(
       2, {.config = std::string(kLong) + "nonfinite: {loss: skip}\nmodel: {fault: {kind: nan, rank: 1, step: 12}}\n",
           .arguments = {},

@@ -1,0 +1,32 @@
+// TCP ports that no other program is given before the program that they are meant for has bound them.
+#pragma once
+
+#include <vector>
+
+#include "common/error.h"
+#include "common/file_descriptor.h"
+
+namespace oarlock {
+
+// Consecutive TCP ports that were free on every address of this host, reserved as long as the object lives.
+//
+// Each port is held by a socket that is bound, has SO_REUSEADDR and does not listen. The kernel therefore gives the
+// port neither to a bind() to port 0 nor to an outgoing connection, and connections to it are refused until a server
+// listens. A server that sets SO_REUSEADDR before bind(), as nearly all do (c10d's TCPStore, libuv, Go, Python's
+// socketserver, Boost.Asio), binds the port and listens on it while the reservation lasts; a server that does not set
+// it fails with EADDRINUSE. Child processes do not inherit the sockets.
+class PortReservation {
+ public:
+  // Reserves `length` >= 1 ports. kUnavailable: no such range was found.
+  static Result<PortReservation> make(int length);
+
+  int first() const { return first_; }
+
+ private:
+  PortReservation(int first, std::vector<FileDescriptor> sockets) : first_(first), sockets_(std::move(sockets)) {}
+
+  int first_;
+  std::vector<FileDescriptor> sockets_;
+};
+
+}  // namespace oarlock
