@@ -30,6 +30,10 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     // be parsed. Without this hook the object stays as it was known before, or unknown.
     std::function<T(const nlohmann::json& object, const Error&)> stand_in{};
     typename Store<T>::IndexOf index_of;
+    // Before the store changes: readers still find `before`. Whatever is derived from an object that is about to be
+    // removed is therefore never missing. The arguments are those of on_change.
+    std::function<void(const ObjectKey&, const T* before, const T* after)> before_change = [](const ObjectKey&,
+                                                                                              const T*, const T*) {};
     // After the store has changed; null before: added, null after: deleted. On the informer's thread.
     std::function<void(const ObjectKey&, const T* before, const T* after)> on_change;
     std::function<void(const ObjectKey&, const Error&)> on_unreadable;  // the key may be empty
@@ -94,10 +98,13 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     return !key.name.empty();
   }
 
-  void tell(const typename Store<T>::Change& change) {
+  using Change = typename Store<T>::Change;
+  using ChangeHook = std::function<void(const ObjectKey&, const T* before, const T* after)>;
+
+  static void call(const ChangeHook& hook, const Change& change) {
     const auto object = [](const RecordPtr& record) { return record == nullptr ? nullptr : &record->object; };
     const RecordPtr& known = change.after != nullptr ? change.after : change.before;
-    if (known != nullptr) hooks_.on_change(known->key.key(), object(change.before), object(change.after));
+    if (known != nullptr) hook(known->key.key(), object(change.before), object(change.after));
   }
 
   void set_seen(const std::string& version) {
@@ -125,23 +132,27 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     if (const auto it = coming_.find(key_of(object.json)); it != coming_.end()) coming_.erase(it);
   }
   void commit_replace(const std::string& resource_version) override {
-    const std::vector<typename Store<T>::Change> changes = store_.replace(std::exchange(coming_, {}));
+    const std::vector<Change> changes = store_.changes_to(coming_);
+    for (const Change& change : changes) call(hooks_.before_change, change);
+    store_.replace(std::exchange(coming_, {}), changes);
     set_seen(resource_version);
-    for (const auto& change : changes) tell(change);
+    for (const Change& change : changes) call(hooks_.on_change, change);
   }
 
   void change(ChangeType type, KeptObject object, const std::string& resource_version) override {
     const ObjectKey key = key_of(object.json);
-    typename Store<T>::Change change;
+    Change change;
     if (has_name(key)) {
-      if (type == ChangeType::kDeleted) {
-        change.before = store_.erase(key);
-      } else if ((change.after = projected(key, resource_version, object)) != nullptr) {
-        change.before = store_.put(change.after);
+      const bool is_deleted = type == ChangeType::kDeleted;
+      if (!is_deleted) change.after = projected(key, resource_version, object);
+      if (is_deleted || change.after != nullptr) {
+        change.before = store_.record(key);  // only this thread writes the store
+        call(hooks_.before_change, change);
+        is_deleted ? store_.erase(key) : store_.put(change.after);
       }
     }
     set_seen(resource_version);
-    tell(change);
+    call(hooks_.on_change, change);
   }
   void bookmark(const std::string& resource_version) override { set_seen(resource_version); }
 

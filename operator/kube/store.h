@@ -129,8 +129,8 @@ class Store {
     return it == records_.end() ? nullptr : take_out(it);
   }
 
-  // In one step for every reader. Returns what is different; a record that is in both is the same.
-  std::vector<Change> replace(Records records) {
+  // The changes that replace(records) makes. A record that is in both states has not changed.
+  std::vector<Change> changes_to(const Records& records) const {
     const std::lock_guard lock(mutex_);
     std::vector<Change> changes;
     for (const RecordPtr& now : records) {
@@ -141,12 +141,17 @@ class Store {
     for (const RecordPtr& before : records_) {
       if (!records.contains(before)) changes.push_back({before, nullptr});
     }
+    return changes;
+  }
+
+  // In one step for every reader. `changes` is changes_to(records), and nothing has been written since.
+  void replace(Records records, const std::vector<Change>& changes) {
+    const std::lock_guard lock(mutex_);
     for (const Change& change : changes) {
       if (change.before != nullptr) leave(change.before);
       if (change.after != nullptr) enter(change.after);
     }
     records_.swap(records);
-    return changes;
   }
 
  private:

@@ -112,16 +112,15 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Trans
     kube::Informer<PackedPod>::Hooks pods;
     pods.project = [](const nlohmann::json& object) { return project_pod(object).map(packed<PackedPod, CachedPod>); };
     pods.index_of = owner_index<PackedPod>();
-    pods.on_change = [this, &scope, on_owner_change = owner_change<PackedPod>(hooks_)](
-                         const kube::ObjectKey& key, const PackedPod* before, const PackedPod* after) {
-      // A pod that was done before anybody asked it to stop stays done, whatever is seen of it afterwards.
-      if (before != nullptr && (after == nullptr || after->unpack().pod.deleting)) {
-        const CachedPod last = before->unpack();
-        const kube::ObjectKey job{key.name_space, last.job};
-        removed_pods_.add(job, last, [&] { return scope.jobs->store().get(job); });
-      }
-      on_owner_change(key, before, after);
+    // A pod that was done before its deletion was requested stays done. It is recorded before the store changes, so
+    // that pods_of() finds it in the store, in removed_pods_ or in both, but never in neither.
+    pods.before_change = [this, &scope](const kube::ObjectKey& key, const PackedPod* before, const PackedPod* after) {
+      if (before == nullptr || (after != nullptr && !after->unpack().pod.deleting)) return;
+      const CachedPod last = before->unpack();
+      const kube::ObjectKey job{key.name_space, last.job};
+      removed_pods_.add(job, last, [&] { return scope.jobs->store().get(job); });
     };
+    pods.on_change = owner_change<PackedPod>(hooks_);
     scope.pods = make_informer<PackedPod>(Kind::kPod, labelled, pod_fields(), std::move(pods));
 
     kube::Informer<PackedService>::Hooks services;

@@ -1,7 +1,5 @@
 #include "operator/shell/removed_pods.h"
 
-#include <algorithm>
-
 #include "operator/core/failure_case.h"
 #include "operator/core/rank_set.h"
 
@@ -25,10 +23,7 @@ void RemovedPods::add(const kube::ObjectKey& job, const CachedPod& last, const F
   const std::lock_guard lock(mutex_);
   const std::shared_ptr<const Job> owner = find_job();
   if (owner == nullptr || !is_needed(*owner, last.pod) || !is_done(*owner, last.pod)) return;
-  std::vector<PackedPod>& known = pods_[job.to_string()];
-  const bool is_known =
-      std::ranges::any_of(known, [&](const PackedPod& pod) { return pod.unpack().pod.uid == last.pod.uid; });
-  if (!is_known) known.emplace_back(last);
+  pods_[job.to_string()].try_emplace(last.pod.uid, last);
 }
 
 void RemovedPods::forget_recorded(const kube::ObjectKey& key, const Job* job) {
@@ -36,7 +31,7 @@ void RemovedPods::forget_recorded(const kube::ObjectKey& key, const Job* job) {
   const auto found = pods_.find(key.to_string());
   if (found == pods_.end()) return;
   std::erase_if(found->second,
-                [&](const PackedPod& pod) { return job == nullptr || !is_needed(*job, pod.unpack().pod); });
+                [&](const auto& entry) { return job == nullptr || !is_needed(*job, entry.second.unpack().pod); });
   if (found->second.empty()) pods_.erase(found);
 }
 
@@ -44,13 +39,16 @@ void RemovedPods::append_to(const kube::ObjectKey& job, std::vector<Pod>& pods) 
   const std::lock_guard lock(mutex_);
   const auto found = pods_.find(job.to_string());
   if (found == pods_.end()) return;
-  for (const PackedPod& packed : found->second) {
+  std::unordered_map<std::string, size_t> existing;
+  for (size_t i = 0; i < pods.size(); ++i) existing.emplace(pods[i].name, i);
+  for (const auto& [uid, packed] : found->second) {
     Pod removed = packed.unpack().pod;
-    const auto existing = std::ranges::find(pods, removed.name, &Pod::name);
-    if (existing == pods.end()) {
+    const auto same_name = existing.find(removed.name);
+    if (same_name == existing.end()) {
+      existing.emplace(removed.name, pods.size());
       pods.push_back(std::move(removed));
-    } else if (existing->uid == removed.uid) {
-      *existing = std::move(removed);
+    } else if (Pod& pod = pods[same_name->second]; pod.uid == uid) {
+      pod = std::move(removed);
     }
   }
 }

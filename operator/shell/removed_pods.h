@@ -35,7 +35,7 @@ class RemovedPods {
 
  private:
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, std::vector<PackedPod>> pods_;  // by the job's key
+  std::unordered_map<std::string, std::unordered_map<std::string, PackedPod>> pods_;  // by the job's key and pod's uid
 };
 
 }  // namespace oarlock::control

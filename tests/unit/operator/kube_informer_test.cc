@@ -51,7 +51,7 @@ class InformerTest : public ::testing::Test {
   void make_informer(std::function<Thing(const nlohmann::json&, const Error&)> stand_in) {
     stop_ = std::stop_source();
     transport_ = std::make_shared<test::ScriptedTransport>(clock_);
-    changes_.clear(), unreadable_.clear(), problems_.clear(), synced_.clear();
+    changes_.clear(), announced_.clear(), unreadable_.clear(), problems_.clear(), synced_.clear();
     transport_->at_end([this] { stop_.request_stop(); });
     ReflectorOptions options{.resource = {"g", "v1", "things"}, .selection = {}, .fields = FieldFilter({"color"})};
     options.page_size = 2;
@@ -67,6 +67,11 @@ class InformerTest : public ::testing::Test {
     hooks.index_of = [](const ObjectKey&, const Thing& thing) { return thing.color; };
     hooks.on_change = [this](const ObjectKey& key, const Thing* before, const Thing* after) {
       changes_.push_back(key.name + ":" + (before ? before->color : "-") + ">" + (after ? after->color : "-"));
+    };
+    hooks.before_change = [this](const ObjectKey& key, const Thing* before, const Thing* after) {
+      const std::string stored = color_of(key.name);
+      EXPECT_EQ(stored, before ? before->color : "(none)") << "before_change is called after the store has changed";
+      announced_.push_back(key.name + ":" + stored + ">" + (after ? after->color : "-"));
     };
     hooks.on_unreadable = [this](const ObjectKey& key, const Error& e) {
       unreadable_.push_back(key.to_string() + ": " + e.message);
@@ -98,7 +103,7 @@ class InformerTest : public ::testing::Test {
   std::shared_ptr<test::RecordingSleeper> sleeper_ = std::make_shared<test::RecordingSleeper>(clock_);
   std::stop_source stop_;
   std::unique_ptr<Informer<Thing>> informer_;
-  std::vector<std::string> changes_, unreadable_, problems_;
+  std::vector<std::string> changes_, announced_, unreadable_, problems_;
   std::vector<size_t> synced_;
   int projections_ = 0;
   int watching_ = 0;
@@ -127,6 +132,20 @@ TEST_F(InformerTest, ListsFromTheServersCacheAndWatchesFromThere) {
   EXPECT_FALSE(informer_->has_seen("14"));
   EXPECT_THAT(problems_, IsEmpty());
   EXPECT_THAT(sleeper_->slept, IsEmpty());
+}
+
+TEST_F(InformerTest, AnnouncesEachChangeBeforeReadersSeeIt) {
+  transport_->script({.pieces = {list("10", {object("a", "3", "red"), object("b", "4", "blue")})}});
+  transport_->script({.pieces = {event("MODIFIED", object("a", "11", "green")),
+                                 event("DELETED", object("b", "12", "blue")), error(410, "Expired", "too old")}});
+  transport_->script({.pieces = {list("20", {object("c", "15", "red")})}});
+  transport_->script({.pieces = {}});
+  run();
+  ASSERT_THAT(announced_, SizeIs(6));
+  EXPECT_EQ(announced_[2], "a:red>green");
+  EXPECT_EQ(announced_[3], "b:blue>-");
+  EXPECT_THAT((std::vector<std::string>{announced_.begin() + 4, announced_.end()}),
+              ::testing::UnorderedElementsAre("a:green>-", "c:(none)>red"));
 }
 
 TEST_F(InformerTest, AWatchThatEndsGoesOnWhereTheLastEventOrBookmarkWas) {

@@ -6,14 +6,12 @@
 #include <prometheus/registry.h>
 
 #include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "operator/api/codec.h"
 #include "tests/support/builders.h"
+#include "tests/support/fake_api.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/transport_calls.h"
 
@@ -24,60 +22,10 @@ using namespace std::chrono_literals;
 using kube::ObjectKey;
 using kube::Response;
 using test::becomes_true;
+using test::FakeApi;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Json = nlohmann::json;
-
-// Watches show what the test pushes; all other requests are answered by a function.
-class FakeApi final : public kube::Transport {
- public:
-  using Handler = std::function<Response(const kube::Request&)>;
-
-  void push(const std::string& plural, const std::string& type, const Json& object) {
-    const std::lock_guard lock(mutex_);
-    lines_[plural].push_back(Json{{"type", type}, {"object", object}}.dump() + "\n");
-    changed_.notify_all();
-  }
-  void on_request(Handler handler) {
-    const std::lock_guard lock(mutex_);
-    handler_ = std::move(handler);
-  }
-  std::vector<std::string> requests() const {
-    const std::lock_guard lock(mutex_);
-    return requests_;
-  }
-
-  kube::TransportResult<Response> send(const kube::Request& request, kube::Milliseconds, std::stop_token) override {
-    const std::lock_guard lock(mutex_);
-    requests_.push_back(request.method + " " + request.target);
-    return handler_(request);
-  }
-  kube::TransportResult<Response> stream(const kube::Request& request, kube::ByteSink& sink, kube::StreamLimits,
-                                         std::stop_token cancel) override {
-    const std::string plural = request.target.find("/trainingjobs") != std::string::npos ? "trainingjobs"
-                               : request.target.find("/pods") != std::string::npos       ? "pods"
-                                                                                         : "services";
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      std::deque<std::string>& lines = lines_[plural];
-      if (!changed_.wait(lock, cancel, [&] { return !lines.empty(); })) break;
-      const std::string line = std::move(lines.front());
-      lines.pop_front();
-      lock.unlock();
-      const bool goes_on = sink.write(line);
-      lock.lock();
-      if (!goes_on) break;
-    }
-    return tl::make_unexpected(kube::TransportError{kube::TransportError::Kind::kCancelled, "cancelled"});
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::map<std::string, std::deque<std::string>> lines_;
-  std::vector<std::string> requests_;
-  Handler handler_;
-};
 
 Json at_version(const std::string& version) { return {{"metadata", {{"resourceVersion", version}}}}; }
 

@@ -1,0 +1,97 @@
+// The cache while its informers write it.
+#include "operator/shell/cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "operator/api/codec.h"
+#include "tests/support/builders.h"
+#include "tests/support/fake_api.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/transport_calls.h"
+
+namespace oarlock::control {
+namespace {
+
+using Json = nlohmann::json;
+using kube::ObjectKey;
+using test::becomes_true;
+using test::FakeApi;
+
+class CacheTest : public ::testing::Test {
+ protected:
+  CacheTest() {
+    Job job = test::JobBuilder("j").nodes(kNodes).phase(api::Phase::kRunning);
+    job.metadata.name_space = "ns";
+    job.metadata.resource_version = "10";
+    api_->push("trainingjobs", "ADDED", api::to_json(job));
+    for (const char* plural : {"trainingjobs", "pods", "services"}) {
+      Json end = {{"metadata", {{"resourceVersion", "10"}, {"annotations", {{"k8s.io/initial-events-end", "true"}}}}}};
+      api_->push(plural, "BOOKMARK", end);
+    }
+    cache_.start();
+    EXPECT_TRUE(becomes_true([&] { return cache_.synced(); }));
+  }
+  ~CacheTest() override { cache_.stop(); }
+
+  static constexpr int kNodes = 500;
+
+  // It has ended with exit code 0.
+  static Json done_pod(int rank, int version) {
+    return {{"metadata",
+             {{"name", "j-0-" + std::to_string(rank)},
+              {"namespace", "ns"},
+              {"uid", "uid-" + std::to_string(rank)},
+              {"resourceVersion", std::to_string(version)},
+              {"labels", {{kLabelJobName, "j"}}},
+              {"ownerReferences", {{{"controller", true}, {"uid", test::kJobUid}, {"kind", kKind}}}}}},
+            {"status",
+             {{"phase", "Succeeded"},
+              {"containerStatuses", {{{"name", kTrainerContainer}, {"state", {{"terminated", {{"exitCode", 0}}}}}}}}}}};
+  }
+  static Json deleting(Json pod) {
+    pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
+    return pod;
+  }
+
+  const ObjectKey key_{"ns", "j"};
+  std::shared_ptr<FakeApi> api_ = std::make_shared<FakeApi>();
+  Cache cache_{{},
+               {.on_change = [](const ObjectKey&, Urgency) {},
+                .on_problem = [](const Followed&, const kube::ApiError&) {},
+                .on_synced = [](const Followed&, size_t) {},
+                .on_watching = [](const Followed&) {},
+                .on_unreadable = [](Kind, const ObjectKey&, const Error&) {}},
+               api_,
+               std::make_shared<test::FakeClock>(),
+               std::make_shared<kube::RealSleeper>()};
+};
+
+// A reader that saw a pod as deleting or not at all would restart the group: the ranks were done before the deletions.
+TEST_F(CacheTest, ADonePodIsNeverMissingWhileItIsRemoved) {
+  int version = 11;
+  for (int rank = 0; rank < kNodes; ++rank) api_->push("pods", "ADDED", done_pod(rank, ++version));
+  ASSERT_TRUE(becomes_true([&] { return cache_.pods_of(key_).size() == kNodes; }));
+  std::atomic<int> wrong = 0;
+  {
+    const std::jthread reader([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        const std::vector<Pod> pods = cache_.pods_of(key_);
+        if (pods.size() != kNodes || std::ranges::any_of(pods, &Pod::deleting)) ++wrong;
+      }
+    });
+    for (int rank = 0; rank < kNodes; ++rank) {
+      api_->push("pods", "MODIFIED", deleting(done_pod(rank, ++version)));
+      api_->push("pods", "DELETED", deleting(done_pod(rank, ++version)));
+    }
+    const std::string last = std::to_string(version);
+    ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(Kind::kPod, "ns", last); }));
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+}  // namespace
+}  // namespace oarlock::control
