@@ -103,6 +103,17 @@ TEST(ReconcileLifetime, AJobThatIsSuspendedBeforeItsFirstStatusHasStarted) {
   EXPECT_EQ(observed.job.status.start_time, at_second(60));
 }
 
+// A job that was created suspended keeps its attempt when it is resumed, and with it the names of its pods: a plan from
+// before the resume must fail on the job's resourceVersion.
+TEST(ReconcileLifetime, PodsOfASuspendedJobAreDeletedBehindAFence) {
+  Observed observed = seen(JobBuilder().suspend(), {pod(0, 0).running(), pod(0, 1).running()});
+  observed = after(observed, reconcile(observed));
+  observed = after(observed, reconcile(observed));
+  EXPECT_EQ(status_after(observed, reconcile(observed)), observed.job.status) << "the patch only is the fence";
+  EXPECT_THAT(names(reconcile(observed)),
+              ElementsAre("PatchStatus Suspended 0", "DeletePod bert-0-0", "DeletePod bert-0-1"));
+}
+
 TEST(ReconcileLifetime, FailsAJobThatIsActiveForTooLong) {
   Observed observed =
       seen(JobBuilder().phase(Phase::kRunning).deadline_seconds(60), {pod(0, 0).running(), pod(0, 1).running()});
