@@ -1,7 +1,6 @@
 #include "operator/kube/config.h"
 
 #include <fmt/format.h>
-#include <openssl/evp.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -10,6 +9,8 @@
 
 #include "common/files.h"
 #include "common/yaml/reader.h"
+#include "operator/kube/base64.h"
+#include "operator/kube/proxy.h"
 
 namespace oarlock::kube {
 namespace {
@@ -49,22 +50,6 @@ std::optional<Named> find_named(const std::vector<KubeconfigFile>& files, std::s
   return std::nullopt;
 }
 
-Result<std::string> base64_decode(const std::string& text) {
-  std::string compact;
-  for (const char c : text) {
-    if (c != ' ' && c != '\n' && c != '\r' && c != '\t') compact += c;
-  }
-  std::string out(compact.size() / 4 * 3 + 3, '\0');
-  const int size =
-      EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                      reinterpret_cast<const unsigned char*>(compact.data()), static_cast<int>(compact.size()));
-  if (size < 0 || compact.size() % 4 != 0) return fail(ExitCode::kConfig, "not base64");
-  size_t padding = 0;  // EVP_DecodeBlock counts it as zero bytes
-  while (padding < 2 && padding < compact.size() && compact[compact.size() - 1 - padding] == '=') ++padding;
-  out.resize(static_cast<size_t>(size) - padding);
-  return out;
-}
-
 // The pair KEY-data (base64) and KEY (a file, relative to the kubeconfig's folder); the data wins, as in client-go.
 Result<Pem> pem_at(const Named& at, const std::string& key) {
   if (const std::string data = text_at(at.value, key + "-data"); !data.empty()) {
@@ -86,7 +71,11 @@ Result<void> read_cluster(const Named& at, ClusterConfig& config) {
   config.server = text_at(at.value, "server");
   if (config.server.empty())
     return fail(ExitCode::kConfig, fmt::format("{}: the cluster has no 'server'", at.file->path));
-  if (!text_at(at.value, "proxy-url").empty()) return unsupported(at, "proxy-url", "connect without a proxy");
+  config.proxy = text_at(at.value, "proxy-url");
+  if (!config.proxy.empty()) {
+    if (const auto proxy = parse_proxy_url(config.proxy); !proxy)
+      return fail(ExitCode::kConfig, fmt::format("{}: proxy-url: {}", at.file->path, proxy.error().message));
+  }
   const std::string insecure = text_at(at.value, "insecure-skip-tls-verify");
   config.verify = insecure != "true";
   config.tls_server_name = text_at(at.value, "tls-server-name");
@@ -101,15 +90,11 @@ Result<std::string> cluster_info(const ClusterConfig& config) {
   nlohmann::json info = {{"server", config.server}};
   if (!config.verify) info["insecure-skip-tls-verify"] = true;
   if (!config.tls_server_name.empty()) info["tls-server-name"] = config.tls_server_name;
+  if (!config.proxy.empty()) info["proxy-url"] = config.proxy;
   if (!config.ca.empty()) {
     const Result<std::string> text = config.ca.file.empty() ? config.ca.text : read_file(config.ca.file);
     if (!text) return text;
-    std::string encoded((text->size() + 2) / 3 * 4 + 1, '\0');
-    const int size =
-        EVP_EncodeBlock(reinterpret_cast<unsigned char*>(encoded.data()),
-                        reinterpret_cast<const unsigned char*>(text->data()), static_cast<int>(text->size()));
-    encoded.resize(static_cast<size_t>(size));
-    info["certificate-authority-data"] = encoded;
+    info["certificate-authority-data"] = base64_encode(*text);
   }
   return info.dump();
 }
@@ -255,8 +240,32 @@ Result<ClusterConfig> in_cluster_config(const Environment& environment, const st
   return config;
 }
 
-Result<ClusterConfig> find_cluster_config(const std::string& kubeconfig_flag, const Environment& environment,
-                                          const std::string& service_account_folder) {
+namespace {
+
+// The value of a variable whose name may be in upper or in lower case, as Go reads it.
+std::string either_case(const Environment& environment, const std::string& upper, const std::string& lower) {
+  std::string value = environment(upper);
+  return value.empty() ? environment(lower) : value;
+}
+
+// Sets the proxy from the environment, unless the kubeconfig file has named one.
+Result<ClusterConfig> add_proxy(ClusterConfig config, const Environment& environment) {
+  if (!config.proxy.empty()) return config;
+  const auto server = parse_server_address(config.server);
+  if (!server) return config;  // create_transport() reports it
+  config.proxy = choose_proxy(*server, {.http_proxy = either_case(environment, "HTTP_PROXY", "http_proxy"),
+                                        .https_proxy = either_case(environment, "HTTPS_PROXY", "https_proxy"),
+                                        .no_proxy = either_case(environment, "NO_PROXY", "no_proxy")});
+  if (config.proxy.empty()) return config;
+  if (const auto proxy = parse_proxy_url(config.proxy); !proxy) {
+    return fail(ExitCode::kConfig,
+                fmt::format("{}: {}", server->tls ? "HTTPS_PROXY" : "HTTP_PROXY", proxy.error().message));
+  }
+  return config;
+}
+
+Result<ClusterConfig> find_cluster(const std::string& kubeconfig_flag, const Environment& environment,
+                                   const std::string& service_account_folder) {
   if (!kubeconfig_flag.empty()) return load_kubeconfig(kubeconfig_flag);
   if (const std::string paths = environment("KUBECONFIG"); !paths.empty()) return load_kubeconfig(paths);
   if (!environment("KUBERNETES_SERVICE_HOST").empty()) return in_cluster_config(environment, service_account_folder);
@@ -268,6 +277,15 @@ Result<ClusterConfig> find_cluster_config(const std::string& kubeconfig_flag, co
   return fail(ExitCode::kConfig, "no cluster is known: give --kubeconfig FILE or set KUBECONFIG, or run in a pod");
 }
 
+}  // namespace
+
+Result<ClusterConfig> find_cluster_config(const std::string& kubeconfig_flag, const Environment& environment,
+                                          const std::string& service_account_folder) {
+  return find_cluster(kubeconfig_flag, environment, service_account_folder).and_then([&](ClusterConfig config) {
+    return add_proxy(std::move(config), environment);
+  });
+}
+
 TransportOptions transport_options(const ClusterConfig& config, const std::string& user_agent,
                                    std::shared_ptr<const Clock> clock) {
   TransportOptions options;
@@ -277,6 +295,7 @@ TransportOptions transport_options(const ClusterConfig& config, const std::strin
   options.tls_server_name = config.tls_server_name;
   options.client_certificate = config.client_certificate;
   options.client_key = config.client_key;
+  options.proxy = config.proxy;
   options.user_agent = user_agent;
   // As in client-go, the file wins: the token beside it may be old.
   if (!config.token_file.empty()) {

@@ -19,6 +19,7 @@ struct ClusterConfig {
   Pem ca;
   bool verify = true;
   std::string tls_server_name;
+  std::string proxy;  // URL of an HTTP proxy; empty: none
   Pem client_certificate;
   Pem client_key;
   std::string token;               // constant; empty: none
@@ -36,7 +37,8 @@ Environment process_environment();
 inline constexpr char kServiceAccountFolder[] = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 // --kubeconfig, else $KUBECONFIG, else the pod's service account, else ~/.kube/config. Fails with kNoInput where a file
-// is missing, kConfig where there is none of these or what they say cannot work.
+// is missing, kConfig where there is none of these or what they say cannot work. The proxy is the kubeconfig file's
+// `proxy-url`, or else the one that HTTPS_PROXY or HTTP_PROXY and NO_PROXY name for the server, also in a pod.
 Result<ClusterConfig> find_cluster_config(const std::string& kubeconfig_flag, const Environment& environment,
                                           const std::string& service_account_folder = kServiceAccountFolder);
 

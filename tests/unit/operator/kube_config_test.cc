@@ -181,6 +181,47 @@ TEST_F(ConfigTest, TheFlagThenTheVariableThenThePodThenTheHome) {
   EXPECT_EQ(server_of(file("flag")), "https://flag");
 }
 
+TEST_F(ConfigTest, ProxyUrlOfTheKubeconfigComesBeforeTheEnvironment) {
+  const auto with_cluster = [](const std::string& cluster) {
+    return "current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: "
+           "'https://h:6443'" +
+           cluster + "}}]\n";
+  };
+  const std::string named = write("named", with_cluster(", proxy-url: 'http://user:pass@proxy:3128'"));
+  const std::string plain = write("plain", with_cluster(""));
+  const auto proxy_of = [&](const std::string& file) {
+    const auto config = find_cluster_config(file, environment());
+    return config ? transport_options(*config, "test", nullptr).proxy : config.error().message;
+  };
+  EXPECT_EQ(proxy_of(named), "http://user:pass@proxy:3128");
+  EXPECT_EQ(proxy_of(plain), "");
+  variables_ = {{"https_proxy", "http://lower"}, {"HTTP_PROXY", "http://of-http-servers"}};
+  EXPECT_EQ(proxy_of(plain), "http://lower");
+  variables_["HTTPS_PROXY"] = "http://upper";
+  EXPECT_EQ(proxy_of(plain), "http://upper");
+  variables_["no_proxy"] = "h";
+  EXPECT_EQ(proxy_of(plain), "");
+  EXPECT_EQ(proxy_of(named), "http://user:pass@proxy:3128");
+
+  variables_ = {{"HTTPS_PROXY", "socks5://proxy"}};
+  EXPECT_THAT(proxy_of(plain), HasSubstr("HTTPS_PROXY: the proxy 'socks5://proxy' is a SOCKS proxy"));
+  const Error error = error_of(with_cluster(", proxy-url: 'socks5://proxy'"));
+  EXPECT_EQ(error.code, ExitCode::kConfig);
+  EXPECT_THAT(error.message, HasSubstr("proxy-url: the proxy 'socks5://proxy' is a SOCKS proxy"));
+}
+
+TEST_F(ConfigTest, ProxyVariablesApplyInAPod) {
+  write("sa/ca.crt", "CA");
+  write("sa/token", "t");
+  variables_ = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"HTTPS_PROXY", "http://proxy:3128"}};
+  const auto proxy = [&] {
+    return find_cluster_config("", environment(), (folder_.path() / "sa").string()).value().proxy;
+  };
+  EXPECT_EQ(proxy(), "http://proxy:3128");
+  variables_["NO_PROXY"] = "10.0.0.0/8";
+  EXPECT_EQ(proxy(), "");
+}
+
 TEST_F(ConfigTest, ATokenFileIsReadAgainAfterAMinuteAndAfterARefusal) {
   auto clock = std::make_shared<test::FakeClock>();
   const std::string path = write("token", "first\n");

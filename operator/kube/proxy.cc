@@ -1,0 +1,179 @@
+#include "operator/kube/proxy.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "operator/kube/base64.h"
+
+namespace oarlock::kube {
+namespace {
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+// Invalid sequences stay as they are.
+std::string percent_decode(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned char byte = 0;
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(text.data() + i + 1, text.data() + i + 3, byte, 16).ptr == text.data() + i + 3) {
+      out += static_cast<char>(byte);
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+// An IP address; IPv4 is stored as an IPv4-mapped IPv6 address, and so the two spellings are equal.
+struct IpAddress {
+  std::array<unsigned char, 16> bytes{};
+  bool v4 = false;
+
+  bool operator==(const IpAddress&) const = default;
+};
+
+std::optional<IpAddress> parse_ip(const std::string& text) {
+  constexpr std::array<unsigned char, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  IpAddress out;
+  if (::inet_pton(AF_INET6, text.c_str(), out.bytes.data()) == 1) {
+    out.v4 = std::equal(kMapped.begin(), kMapped.end(), out.bytes.begin());
+    return out;
+  }
+  if (::inet_pton(AF_INET, text.c_str(), out.bytes.data() + kMapped.size()) != 1) return std::nullopt;
+  std::copy(kMapped.begin(), kMapped.end(), out.bytes.begin());
+  out.v4 = true;
+  return out;
+}
+
+bool is_loopback(const IpAddress& address) {
+  return address.v4 ? address.bytes[12] == 127 : address == parse_ip("::1");
+}
+
+bool share_prefix(const IpAddress& a, const IpAddress& b, int bits) {
+  const auto whole = static_cast<size_t>(bits / 8);
+  if (!std::equal(a.bytes.begin(), a.bytes.begin() + whole, b.bytes.begin())) return false;
+  const int rest = bits % 8;
+  return rest == 0 || (a.bytes[whole] ^ b.bytes[whole]) >> (8 - rest) == 0;
+}
+
+// Whether `text` is a CIDR block ("10.0.0.0/8"), and whether it contains the address.
+struct BlockMatch {
+  bool is_block = false;
+  bool contains = false;
+};
+BlockMatch match_block(std::string_view text, const std::optional<IpAddress>& address) {
+  const size_t slash = text.find('/');
+  if (slash == std::string_view::npos) return {};
+  const auto network = parse_ip(std::string(text.substr(0, slash)));
+  int bits = -1;
+  const std::string_view length = text.substr(slash + 1);
+  const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), bits);
+  const bool is_number = error == std::errc() && end == length.data() + length.size();
+  if (!network || !is_number || bits < 0 || bits > (network->v4 ? 32 : 128)) return {};
+  if (!address || address->v4 != network->v4) return {.is_block = true};
+  return {.is_block = true, .contains = share_prefix(*address, *network, network->v4 ? bits + 96 : bits)};
+}
+
+struct HostAndPort {
+  std::string host;  // without brackets
+  std::string port;  // empty: every port
+};
+HostAndPort split_port(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  const bool in_brackets = text.starts_with('[');
+  const bool is_literal = !in_brackets && std::count(text.begin(), text.end(), ':') > 1;  // an IPv6 address
+  HostAndPort out{.host = std::string(text), .port = ""};
+  if (colon != std::string_view::npos && !is_literal && (!in_brackets || text[colon - 1] == ']')) {
+    out = {.host = std::string(text.substr(0, colon)), .port = std::string(text.substr(colon + 1))};
+  }
+  if (out.host.starts_with('[') && out.host.ends_with(']')) out.host = out.host.substr(1, out.host.size() - 2);
+  return out;
+}
+
+// Whether an entry of NO_PROXY names the server. `host` is in lower case.
+bool matches(std::string_view entry, const std::string& host, const std::string& port,
+             const std::optional<IpAddress>& address) {
+  if (entry == "*") return true;
+  if (const BlockMatch block = match_block(entry, address); block.is_block) return block.contains;
+  auto [name, wanted_port] = split_port(entry);
+  if (name.empty() || (!wanted_port.empty() && wanted_port != port)) return false;
+  if (const auto ip = parse_ip(name)) return ip == address;
+  if (name.starts_with("*.")) name.erase(0, 1);
+  if (name.starts_with('.')) return host.ends_with(name);
+  return host == name || host.ends_with("." + name);
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+bool is_direct(const ServerAddress& server, const std::string& no_proxy) {
+  const std::string host = lower_case(server.host);
+  const auto address = parse_ip(host);
+  if (host == "localhost" || (address && is_loopback(*address))) return true;
+  const std::string list = lower_case(no_proxy);
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    if (matches(trimmed(std::string_view(list).substr(begin, end - begin)), host, server.port, address)) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<ProxyAddress> parse_proxy_url(const std::string& url) {
+  const size_t scheme_end = url.find("://");
+  const std::string scheme = scheme_end == std::string::npos ? "http" : lower_case(url.substr(0, scheme_end));
+  std::string_view rest = std::string_view(url).substr(scheme_end == std::string::npos ? 0 : scheme_end + 3);
+  rest = rest.substr(0, rest.find_first_of("/?#"));
+  const size_t at = rest.rfind('@');
+  const std::string_view user = at == std::string_view::npos ? std::string_view() : rest.substr(0, at);
+  if (at != std::string_view::npos) rest.remove_prefix(at + 1);
+
+  ProxyAddress out;
+  out.url = fmt::format("{}://{}", scheme, rest);
+  if (scheme.starts_with("socks")) {
+    return fail(ExitCode::kConfig,
+                fmt::format("the proxy '{}' is a SOCKS proxy, which is not supported: use an HTTP proxy", out.url));
+  }
+  const Result<ServerAddress> address = parse_server_address(out.url);
+  if (!address) {
+    return fail(ExitCode::kConfig,
+                fmt::format("the proxy address '{}' is not valid: it should look like http://proxy:3128", out.url));
+  }
+  out.tls = address->tls;
+  out.host = address->host;
+  out.port = address->port;
+  if (at != std::string_view::npos) {
+    const size_t colon = user.find(':');
+    const std::string name = percent_decode(user.substr(0, colon));
+    const std::string password = colon == std::string_view::npos ? "" : percent_decode(user.substr(colon + 1));
+    out.authorization = "Basic " + base64_encode(name + ":" + password);
+  }
+  return out;
+}
+
+std::string choose_proxy(const ServerAddress& server, const ProxySettings& settings) {
+  const std::string& proxy = server.tls ? settings.https_proxy : settings.http_proxy;
+  return proxy.empty() || is_direct(server, settings.no_proxy) ? "" : proxy;
+}
+
+}  // namespace oarlock::kube
