@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <ctime>
+#include <string_view>
 
 namespace oarlock {
 namespace {
@@ -11,6 +11,27 @@ namespace {
 // SystemTime ends in 2262: any period of the API can be added to a time that somebody else wrote.
 constexpr int64_t kEarliest = -2208988800;  // 1900-01-01
 constexpr int64_t kLatest = 5680281600;     // 2150-01-01
+
+// Whether the text begins with a date and time as "2026-11-21T10:11:12". strptime() alone accepts spaces and signs,
+// too.
+bool has_date_and_time(std::string_view text) {
+  constexpr std::string_view kForm = "dddd-dd-ddTdd:dd:dd";
+  if (text.size() < kForm.size()) return false;
+  return std::equal(kForm.begin(), kForm.end(), text.begin(),
+                    [](char form, char c) { return form == 'd' ? c >= '0' && c <= '9' : c == form; });
+}
+
+// Reads "+hh:mm" or "-hh:mm", and nothing else.
+bool read_offset(std::string_view text, int& minutes) {
+  constexpr std::string_view kForm = "sdd:dd";
+  const auto digit = [&](size_t i) { return text[i] >= '0' && text[i] <= '9' ? text[i] - '0' : 99; };
+  if (text.size() != kForm.size() || (text[0] != '+' && text[0] != '-') || text[3] != ':') return false;
+  const int hours = digit(1) * 10 + digit(2);
+  const int rest = digit(4) * 10 + digit(5);
+  if (hours > 23 || rest > 59) return false;
+  minutes = (hours * 60 + rest) * (text[0] == '-' ? -1 : 1);
+  return true;
+}
 
 }  // namespace
 
@@ -24,6 +45,7 @@ std::string to_rfc3339(SystemTime time) {
 }
 
 bool from_rfc3339(const std::string& text, SystemTime& time) {
+  if (!has_date_and_time(text) || text.find('\0') != std::string::npos) return false;
   std::tm parts{};
   const char* rest = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
   if (rest == nullptr) return false;
@@ -36,20 +58,9 @@ bool from_rfc3339(const std::string& text, SystemTime& time) {
     if (digits == 0) return false;
     for (; digits < 9; ++digits) nanoseconds *= 10;
   }
-  long offset_minutes = 0;
-  if (*rest == 'Z' || *rest == 'z') {
-    ++rest;
-  } else {
-    char sign = 0;
-    int hours = 0;
-    int minutes = 0;
-    int used = 0;
-    if (std::sscanf(rest, "%c%2d:%2d%n", &sign, &hours, &minutes, &used) != 3 || used != 6) return false;
-    if (sign != '+' && sign != '-') return false;
-    offset_minutes = (hours * 60L + minutes) * (sign == '-' ? -1 : 1);
-    rest += used;
-  }
-  if (*rest != '\0') return false;
+  int offset_minutes = 0;
+  const std::string_view zone = rest;
+  if (zone != "Z" && zone != "z" && !read_offset(zone, offset_minutes)) return false;
   const int64_t seconds = int64_t{timegm(&parts)} - offset_minutes * 60;
   time = std::chrono::system_clock::from_time_t(std::clamp(seconds, kEarliest, kLatest)) +
          std::chrono::duration_cast<std::chrono::system_clock::duration>(std::chrono::nanoseconds(nanoseconds));

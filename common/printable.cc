@@ -7,14 +7,6 @@
 namespace oarlock {
 namespace {
 
-bool is_control(char32_t code) {
-  const bool c0_or_c1 = code < 0x20 || (code >= 0x7F && code < 0xA0);
-  const bool separator = code == 0x2028 || code == 0x2029;
-  const bool bidirectional =
-      code == 0x200E || code == 0x200F || (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
-  return c0_or_c1 || separator || bidirectional;
-}
-
 void append_escape(char32_t code, std::string& out) {
   switch (code) {
     case '\n':
@@ -37,7 +29,7 @@ void take_character(std::string_view& text, std::string& out) {
   const Utf8Character character = first_utf8_character(text);
   if (character.length == 0) {
     out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
-  } else if (is_control(character.code)) {
+  } else if (is_control_character(character.code)) {
     append_escape(character.code, out);
   } else {
     out += text.substr(0, character.length);
@@ -67,10 +59,18 @@ Utf8Character first_utf8_character(std::string_view text) {
   return {length, code};
 }
 
+bool is_control_character(char32_t code) {
+  const bool c0_or_c1 = code < 0x20 || (code >= 0x7F && code < 0xA0);
+  const bool separator = code == 0x2028 || code == 0x2029;
+  const bool bidirectional = code == 0x061C || code == 0x200E || code == 0x200F || (code >= 0x202A && code <= 0x202E) ||
+                             (code >= 0x2066 && code <= 0x2069);
+  return c0_or_c1 || separator || bidirectional;
+}
+
 bool is_printable(std::string_view text) {
   while (!text.empty()) {
     const Utf8Character character = first_utf8_character(text);
-    if (character.length == 0 || is_control(character.code)) return false;
+    if (character.length == 0 || is_control_character(character.code)) return false;
     text.remove_prefix(character.length);
   }
   return true;

@@ -14,7 +14,11 @@ struct Utf8Character {
 };
 Utf8Character first_utf8_character(std::string_view text);
 
-// Whether the text is well-formed UTF-8 without control characters, line separators and bidirectional overrides.
+// Whether a terminal or viewer acts on the character instead of showing it: C0 and C1 controls, DEL, the line and
+// paragraph separators, and all characters that change the direction of writing (Unicode's Bidi_Control).
+bool is_control_character(char32_t code);
+
+// Whether the text is well-formed UTF-8 without control characters.
 bool is_printable(std::string_view text);
 
 // The text with everything that is not printable replaced by an escape sequence: \n, \t, \r, \x1b, \u202e.

@@ -9,6 +9,7 @@
 #include "operator/api/fields.h"
 #include "operator/api/json_reader.h"
 #include "operator/api/json_writer.h"
+#include "operator/api/rules.h"
 
 namespace oarlock::api {
 namespace {
@@ -71,6 +72,19 @@ int depth_of(std::string_view json) {
   return deepest;
 }
 
+// Numbers that break the schema, which the operator computes with. They are replaced by `stand_in`.
+void check_range(const char* path, int64_t low, int64_t high, int stand_in, int& value, ReadFindings& findings) {
+  if (value >= low && value <= high) return;
+  findings.problems.push_back(fmt::format("{}: {} is not in the range {} to {}", path, value, low, high));
+  value = stand_in;
+}
+
+void check_ranges(TrainingJob& job, ReadFindings& findings) {
+  check_range("spec.nodes", 1, rules::kMaxNodes, 1, job.spec.nodes, findings);
+  check_range("spec.processesPerNode", 1, rules::kMaxProcessesPerNode, 1, job.spec.processes_per_node, findings);
+  check_range("status.attempt", 0, rules::kMaxAttempt, 0, job.status.attempt, findings);
+}
+
 std::string summary_of(const std::vector<std::string>& problems) {
   if (problems.empty()) return "";
   if (problems.size() == 1) return problems.front();
@@ -88,6 +102,7 @@ TrainingJob read_training_job(const Json& object) {
   root.group("spec", UnknownFields::kReport, [&](JsonReader& spec) { fields::spec(spec, job.spec); });
   root.group("status", [&](JsonReader& status) { fields::status(status, job.status); });
   replace_unknown_phase(object, job.status);
+  check_ranges(job, findings);
   if (depth_of(job.spec.pod_template) > kMaxTemplateDepth)
     findings.problems.push_back(fmt::format("spec.template: nested deeper than {} levels", kMaxTemplateDepth));
   job.report.problem = summary_of(findings.problems);

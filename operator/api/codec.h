@@ -10,10 +10,10 @@
 
 namespace oarlock::api {
 
-// Reads an object of the API server; never fails. Absent fields get their default, and so do fields of a wrong type and
-// enumerations with an unknown value; `report` names them. A failure rule with an unknown part is left out. A binary
-// value stands for JSON text (kube::FieldFilter::with_text). An unknown status.phase is replaced by the known phase
-// whose condition is true, by Failed where there is a completion time, else by Pending.
+// Reads an object of the API server; never fails. Absent fields get their default, and so do fields of a wrong type,
+// counts out of the schema's range and enumerations with an unknown value; `report` names them. A failure rule with an
+// unknown part is left out. A binary value stands for JSON text (kube::FieldFilter::with_text). An unknown status.phase
+// is replaced by the known phase whose condition is true, by Failed where there is a completion time, else by Pending.
 TrainingJob read_training_job(const nlohmann::json& object);
 
 // The same, and kConfig with the first problem, e.g. "spec.nodes: expected an integer, got "2"".

@@ -18,6 +18,8 @@ inline constexpr int kMaxExitCode = 255;
 inline constexpr int kMaxReason = 60;
 inline constexpr int kMaxSeconds = 2147483647;
 inline constexpr int kMaxManagedBy = 63;
+// Attempts have at most nine digits, so that the next one fits into an int. No job restarts as often.
+inline constexpr int kMaxAttempt = 999'999'999;
 // Limits that the schema cannot express.
 // Of a pod's annotations by the API server, keys and values together; spec.trainer becomes one of them.
 inline constexpr int64_t kMaxAnnotationBytes = 256 << 10;

@@ -28,6 +28,10 @@ void in_range(const char* path, int64_t value, int64_t low, int64_t high, Found&
   if (value > high) found.push_back({path, fmt::format("{} is too large; the most is {}", value, high)});
 }
 
+bool is_metrics_port(int64_t port, const Spec& spec) {
+  return port >= kDefaultMetricsPort && port < int64_t{kDefaultMetricsPort} + spec.processes_per_node;
+}
+
 // The member if it is there and of the kind, else null. A member of another kind is a problem.
 const Json* member(const Json& object, const char* key, Json::value_t kind, const std::string& path, Found& found) {
   const auto it = object.find(key);
@@ -140,8 +144,7 @@ void check_template(const Spec& spec, Found& found) {
            const auto number = port.find("containerPort");
            if (is_trainer || number == port.end() || !number->is_number_integer()) return;
            const auto value = number->get<int64_t>();
-           if (value == spec.rendezvous.port ||
-               (value >= kDefaultMetricsPort && value < kDefaultMetricsPort + spec.processes_per_node)) {
+           if (value == spec.rendezvous.port || is_metrics_port(value, spec)) {
              found.push_back({port_path + ".containerPort", rules::kPortTaken});
            }
          });
@@ -318,17 +321,14 @@ std::vector<FieldProblem> check(const TrainingJob& job) {
   Found found;
   const Spec& spec = job.spec;
   if (!is_name(job.metadata.name)) found.push_back({"metadata.name", rules::kName});
-  if (job.metadata.name.size() + std::to_string(spec.nodes - 1).size() > rules::kNameRoom) {
+  if (job.metadata.name.size() + std::to_string(int64_t{spec.nodes} - 1).size() > rules::kNameRoom) {
     found.push_back({"metadata.name", rules::kNameLength});
   }
   in_range("spec.nodes", spec.nodes, 1, rules::kMaxNodes, found);
   in_range("spec.processesPerNode", spec.processes_per_node, 1, rules::kMaxProcessesPerNode, found);
   check_policies(spec, found);
   in_range("spec.rendezvous.port", spec.rendezvous.port, 1, 65535, found);
-  if (spec.rendezvous.port >= kDefaultMetricsPort &&
-      spec.rendezvous.port < kDefaultMetricsPort + spec.processes_per_node) {
-    found.push_back({"spec.rendezvous.port", rules::kPortIsMetrics});
-  }
+  if (is_metrics_port(spec.rendezvous.port, spec)) found.push_back({"spec.rendezvous.port", rules::kPortIsMetrics});
   check_template(spec, found);
   return found;
 }

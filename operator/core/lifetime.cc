@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "operator/api/rules.h"
 #include "operator/core/cleanup.h"
 #include "operator/core/plan.h"
 #include "operator/core/policy.h"
@@ -12,6 +15,13 @@ namespace oarlock::control {
 using api::Phase;
 using std::chrono::seconds;
 
+namespace {
+
+// Of a stored job, which may break the schema: a longer period would leave what a time can hold.
+seconds period(int64_t value) { return seconds(std::clamp<int64_t>(value, 0, api::rules::kMaxSeconds)); }
+
+}  // namespace
+
 std::optional<SystemTime> deadline(const Job& job) {
   const api::Status& status = job.status;
   const bool is_active = status.phase != Phase::kNone && status.phase != Phase::kSuspended &&
@@ -19,13 +29,13 @@ std::optional<SystemTime> deadline(const Job& job) {
   if (!job.spec.active_deadline_seconds || !is_active || !status.start_time) return std::nullopt;
   const api::Condition* suspended = find_condition(status, Phase::kSuspended);
   const SystemTime since = suspended == nullptr ? *status.start_time : suspended->last_transition_time;
-  return since + seconds(*job.spec.active_deadline_seconds);
+  return since + period(*job.spec.active_deadline_seconds);
 }
 
 std::optional<SystemTime> expiry(const Job& job) {
   if (!job.spec.ttl_seconds_after_finished || !is_terminal(job.status.phase) || !job.status.completion_time)
     return std::nullopt;
-  return *job.status.completion_time + seconds(*job.spec.ttl_seconds_after_finished);
+  return *job.status.completion_time + period(*job.spec.ttl_seconds_after_finished);
 }
 
 std::optional<Plan> leave_to_its_manager(const Observed& observed, const Membership&) {

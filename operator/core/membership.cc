@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "operator/api/rules.h"
 #include "operator/core/desired.h"
 #include "operator/core/rank_set.h"
 
@@ -11,9 +12,6 @@ namespace {
 
 // The reason in the termination message of a rank whose training is complete (trainer/process/termination.cc).
 constexpr std::string_view kCompleted = "Completed";
-
-// No job restarts as often; a pod that somebody else named must not make the number of the next attempt overflow.
-constexpr int kMaxAttempt = 999'999'999;
 
 // A non-negative decimal without leading zeros, so that one number has one spelling.
 std::optional<int> to_count(std::string_view text) {
@@ -45,7 +43,7 @@ std::optional<PodIdentity> identify(const Job& job, std::string_view name) {
   if (dash == std::string_view::npos) return std::nullopt;
   const std::optional<int> attempt = to_count(name.substr(0, dash));
   const std::optional<int> node_rank = to_count(name.substr(dash + 1));
-  if (!attempt || !node_rank || *attempt > kMaxAttempt) return std::nullopt;
+  if (!attempt || !node_rank || *attempt > api::rules::kMaxAttempt) return std::nullopt;
   return PodIdentity{*attempt, *node_rank};
 }
 

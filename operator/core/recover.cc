@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "operator/core/backoff.h"
 #include "operator/core/failure_policy.h"
@@ -12,15 +13,20 @@
 namespace oarlock::control {
 namespace {
 
+// A stored count may be any number.
+void increment(int& count) {
+  if (count < std::numeric_limits<int>::max()) ++count;
+}
+
 void count_restart(const Failure& failure, api::Restarts& restarts) {
-  ++restarts.total;
-  if (failure.is_charged) ++restarts.charged;
+  increment(restarts.total);
+  if (failure.is_charged) increment(restarts.charged);
   auto same = std::find_if(restarts.reasons.begin(), restarts.reasons.end(),
                            [&](const api::RestartCount& count) { return count.reason == failure.restart_reason; });
   if (same == restarts.reasons.end()) {
     same = restarts.reasons.insert(same, {std::string(failure.restart_reason), 0});
   }
-  ++same->count;
+  increment(same->count);
 }
 
 std::string announce(const Job& job, const api::Status& next, const Failure& failure) {

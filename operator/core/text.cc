@@ -10,31 +10,19 @@ namespace {
 bool is_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Of one well-formed character: terminals and viewers act on it instead of showing it.
-bool is_control(std::string_view character) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
-  if (character.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7F;
-  if (character.size() == 2) return byte(0) == 0xC2 && byte(1) < 0xA0;  // U+0080..U+009F
-  if (character.size() != 3 || byte(0) != 0xE2) return false;
-  const bool is_separator_or_direction = byte(1) == 0x80 && byte(2) >= 0xA8 && byte(2) <= 0xAE;  // U+2028..U+202E
-  const bool is_isolate = byte(1) == 0x81 && byte(2) >= 0xA6 && byte(2) <= 0xA9;                 // U+2066..U+2069
-  return is_separator_or_direction || is_isolate;
-}
-
 }  // namespace
 
 std::string one_line(std::string_view text, size_t limit) {
   std::string out;
   size_t cut = 0;  // the longest prefix that leaves room for "..."
   while (!text.empty()) {
-    const size_t length = first_utf8_character(text).length;
-    const std::string_view character = text.substr(0, length);
+    const auto [length, code] = first_utf8_character(text);
     if (length == 0) {
       out += '?';
-    } else if (is_control(character)) {
+    } else if (is_control_character(code)) {
       out += ' ';
     } else {
-      out += character;
+      out += text.substr(0, length);
     }
     if (out.size() + 3 <= limit) cut = out.size();
     if (out.size() > limit) {

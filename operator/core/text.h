@@ -6,9 +6,8 @@
 
 namespace oarlock::control {
 
-// Replaces control characters (C0 with line breaks and ESC, C1, line separators, and those that change the direction of
-// writing) by spaces and invalid UTF-8 by '?'. Text longer than `limit` bytes is cut between characters and ends in
-// "...".
+// Replaces control characters (is_control_character() of common/printable.h) by spaces and invalid UTF-8 by '?'. Text
+// longer than `limit` bytes is cut between characters and ends in "...".
 std::string one_line(std::string_view text, size_t limit = 400);
 
 // A reason for programs: the text where it is one CamelCase word of at most 60 characters; otherwise empty.

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "operator/kube/json_access.h"
 #include "operator/kube/micro_time.h"
 
@@ -158,7 +161,8 @@ bool LeaderElector::write(LeaseRecord record, const std::stop_token& stop) {
   const std::string now = to_micro_time(clock_->now());
   if (record.holder != options_.identity) {
     record.acquire_time = now;
-    record.transitions += observed_ ? 1 : 0;
+    // The API server refuses a negative number.
+    if (observed_) record.transitions = std::clamp(record.transitions, 0, std::numeric_limits<int>::max() - 1) + 1;
   }
   record.holder = options_.identity;
   record.duration_seconds = static_cast<int>(options_.duration.count());

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "operator/kube/json_access.h"
 #include "operator/kube/reflector_sinks.h"
 
@@ -12,6 +14,7 @@ using Json = nlohmann::json;
 
 constexpr auto kShortWatch = std::chrono::seconds(1);
 constexpr auto kWatchMargin = std::chrono::seconds(30);
+constexpr auto kLongestRetryAfter = std::chrono::seconds(60);
 
 FieldFilter event_of(const FieldFilter& object) {
   return object.nested("object", {"type", "object.code", "object.reason", "object.message",
@@ -56,6 +59,7 @@ Reflector::Next Reflector::failed(const ApiError& error, Next next) {
     next = Next::kListLater;
   }
   retry_after_ = error.retry_after;
+  if (retry_after_) retry_after_ = std::min(*retry_after_, kLongestRetryAfter);
   observer_.on_problem(error);
   return next;
 }

@@ -15,6 +15,15 @@ TEST(Printable, EscapesWhatATerminalWouldObey) {
   EXPECT_EQ(printable("h\xc3\xa9 \xf0\x9f\x9a\xa2 \\n"), "h\xc3\xa9 \xf0\x9f\x9a\xa2 \\n");
 }
 
+TEST(Printable, EscapesEveryCharacterThatChangesTheDirectionOfWriting) {
+  for (const char32_t code : {0x061C, 0x200E, 0x200F, 0x202A, 0x202E, 0x2066, 0x2069}) {
+    EXPECT_TRUE(is_control_character(code)) << static_cast<uint32_t>(code);
+  }
+  for (const char32_t code : {0x0020, 0x00A0, 0x0627, 0x2010, 0x2030, 0x2065, 0x206A, 0xFEFF}) {
+    EXPECT_FALSE(is_control_character(code)) << static_cast<uint32_t>(code);
+  }
+}
+
 TEST(Printable, EscapesBytesThatAreNoUtf8) {
   EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");
   EXPECT_EQ(printable("\xc0\xaf"), "\\xc0\\xaf");                    // overlong

@@ -1,5 +1,6 @@
 #include "operator/api/codec.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -217,6 +218,22 @@ TEST(Codec, IntegersMayBeWrittenAsFloatsButMustFit) {
     object = minimal();
     object["metadata"]["generation"] = bad;
     EXPECT_EQ(api::training_job_from_json(object).has_value(), bad == json(4294967297)) << bad.dump();
+  }
+}
+
+// The operator sizes its tables by these numbers and counts on from them.
+TEST(Codec, NumbersOutOfTheSchemasRangeAreReportedAndReplaced) {
+  for (const json& nodes : {json(2147483647), json(-2147483648), json(4097), json(0)}) {
+    json object = minimal();
+    object["spec"]["nodes"] = nodes;
+    object["spec"]["processesPerNode"] = 2147483647;
+    object["status"]["attempt"] = 1000000000;
+    const api::TrainingJob job = api::read_training_job(object);
+    EXPECT_EQ(job.report.problem,
+              fmt::format("spec.nodes: {} is not in the range 1 to 4096 (and 2 more)", nodes.get<int64_t>()));
+    EXPECT_EQ(job.spec.nodes, 1);
+    EXPECT_EQ(job.spec.processes_per_node, 1);
+    EXPECT_EQ(job.status.attempt, 0);
   }
 }
 

@@ -238,6 +238,13 @@ TEST_F(InformerTest, AListThatBreaksChangesNothingAndIsTriedAgainLaterAndLater) 
   EXPECT_THAT(sleeper_->slept, ElementsAre(1200ms, 2400ms, 4800ms, 60000ms, 19200ms));
 }
 
+TEST_F(InformerTest, NoRetryAfterIsLongerThanAMinute) {
+  transport_->script({.status = 503, .pieces = {"busy"}, .retry_after = std::chrono::seconds::max()});
+  transport_->script({.pieces = {list("20", {})}});
+  run();
+  EXPECT_THAT(sleeper_->slept, ElementsAre(60s));
+}
+
 TEST_F(InformerTest, TheBackoffEndsAt30SecondsAndBeginsAnewAfterTwoQuietMinutes) {
   for (int i = 0; i < 8; ++i) transport_->script({.failure = Failure::kConnect});
   transport_->script({.pieces = {list("10", {})}});

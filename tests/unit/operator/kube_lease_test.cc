@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/scripted_transport.h"
@@ -247,6 +248,14 @@ TEST_F(LeaseTest, AReleasedLeaseIsTakenAtOnce) {
   EXPECT_EQ(a->elector->remaining(), 0ms);
   EXPECT_TRUE(b->try_once());
   EXPECT_EQ(server_->holder(), "b");
+}
+
+TEST_F(LeaseTest, TheNumberOfTransitionsStaysInItsRange) {
+  for (const int stored : {std::numeric_limits<int>::max(), -5}) {
+    server_->lease = {{"spec", {{"holderIdentity", ""}, {"leaseTransitions", stored}}}};
+    ASSERT_TRUE(candidate("a")->try_once());
+    EXPECT_EQ(server_->transitions(), stored > 0 ? stored : 1);
+  }
 }
 
 TEST_F(LeaseTest, OfTwoThatTakeAnExpiredLeaseAtOnceOneWins) {

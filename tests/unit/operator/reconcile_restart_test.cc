@@ -1,4 +1,6 @@
 // What a failure leads to: a group restart, counted or free, a wait before it, or the end.
+#include <limits>
+
 #include "tests/unit/operator/reconcile_support.h"
 
 namespace oarlock::test {
@@ -27,6 +29,19 @@ TEST(ReconcileRestart, RestartsTheWholeGroup) {
   EXPECT_THAT(only<EmitEvent>(plan).at(0).message, HasSubstr("restart 1 of 3 as attempt 1: pod bert-0-1"));
   EXPECT_EQ(only<EmitEvent>(plan).at(0).pod, "bert-0-1");
   expect_settled(observed, plan);
+}
+
+TEST(ReconcileRestart, CountsThatAreStoredAsTheLargestNumberStay) {
+  constexpr int kLargest = std::numeric_limits<int>::max();
+  Job job = JobBuilder()
+                .phase(Phase::kRunning)
+                .rule({.action = api::FailureAction::kRestartFree,
+                       .on_exit_codes = api::ExitCodeMatch{.values = {1}},
+                       .on_pod_reasons = {},
+                       .on_pod_conditions = {}});
+  job.status.restarts = {kLargest, kLargest, {{"PodFailed", kLargest}}};
+  const Observed observed = seen(job, {pod(0, 0).running(), pod(0, 1).ended(1)});
+  EXPECT_EQ(status_after(observed, reconcile(observed)).restarts, job.status.restarts);
 }
 
 TEST(ReconcileRestart, ARestartThatDiedAfterTheCountGoesOnWithoutCountingAgain) {

@@ -256,6 +256,18 @@ TEST_F(MetricsTest, AcceleratorsCountForAllPodsUntilTheJobHasEnded) {
   EXPECT_THAT(all, HasSubstr("trainingjob_requested_accelerators" + labels + R"("rdma/hca",trainingjob="bert"} 3)"));
   EXPECT_THAT(all, Not(HasSubstr("a.b/c")));
   EXPECT_THAT(all, Not(HasSubstr("hugepages")));
+  Job hostile = job;
+  hostile.metadata.name = "hostile";
+  hostile.spec.nodes = 4096;
+  hostile.spec.pod_template = R"({"spec": {"containers": [
+    {"name": "a", "resources": {"limits": {"nvidia.com/gpu": 9223372036854775807, "rdma/hca": 18446744073709551615}}},
+    {"name": "b", "resources": {"limits": {"nvidia.com/gpu": "9223372036854775807", "rdma/hca": -5}}}]}})";
+  add(hostile);
+  for (const char* resource : {"nvidia.com/gpu", "rdma/hca"}) {
+    EXPECT_THAT(text(), HasSubstr("trainingjob_requested_accelerators" + labels + "\"" + resource +
+                                  R"(",trainingjob="hostile"} 4096000000)"))
+        << "a million for each pod";
+  }
   jobs_.clear();
   job.status.phase = api::Phase::kComplete;
   add(job);

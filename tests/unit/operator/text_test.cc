@@ -27,6 +27,7 @@ TEST(Text, NoTerminalActsOnIt) {
   EXPECT_EQ(one_line("a\u009b31mb"), "a 31mb") << "CSI as one character";
   EXPECT_EQ(one_line("a\u0085b\u2028c\u2029d"), "a b c d");
   EXPECT_EQ(one_line("a\u202eb\u2066c\u2069d"), "a b c d") << "right-to-left override";
+  EXPECT_EQ(one_line("a\u200eb\u200fc\u061cd"), "a b c d") << "marks of direction";
   EXPECT_EQ(one_line("\u00a0\u2026\u2070"), "\u00a0\u2026\u2070");
   EXPECT_EQ(one_line(std::string_view("a\0b", 3)), "a b");
 }

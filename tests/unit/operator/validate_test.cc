@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "operator/api/rules.h"
@@ -213,6 +215,18 @@ TEST(Check, RefusesWhatCannotWork) {
     ASSERT_FALSE(problems.empty()) << test.pointer << " " << test.value;
     EXPECT_EQ(problems[0], (api::FieldProblem{test.path, test.message}));
   }
+}
+
+TEST(Check, NoNumberOverflows) {
+  for (const int number : {std::numeric_limits<int>::min(), std::numeric_limits<int>::max()}) {
+    const std::vector<api::FieldProblem> problems = api::check(JobBuilder().nodes(number).processes_per_node(number));
+    EXPECT_EQ(problems.at(0).path, number > 0 ? "spec.nodes" : "metadata.name");
+    for (const api::FieldProblem& problem : problems) EXPECT_NE(problem.message, api::rules::kPortTaken);
+  }
+  EXPECT_TRUE(std::ranges::any_of(
+      api::check(JobBuilder().processes_per_node(std::numeric_limits<int>::max())),
+      [](const api::FieldProblem& problem) { return problem.message == api::rules::kPortIsMetrics; }))
+      << "every port after 9400 is one of the metrics ports";
 }
 
 TEST(Check, AcceptsWhatLooksAlike) {
