@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/copy_tensors.h"
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/links.h"
+#include "trainer/engine/run_on_all_ranks.h"
 
 namespace oarlock {
 namespace {
@@ -109,15 +110,16 @@ CheckpointerOptions checkpointer_options(const CheckpointConfig& config, const C
 
 // ---- opening and restoring -----------------------------------------------------------------------------------------
 
-Checkpointer::Checkpointer(CheckpointerOptions options, const RankGroup& group, Telemetry& telemetry,
-                           const Clock& clock)
-    : options_(std::move(options)), group_(group), telemetry_(telemetry), clock_(clock) {}
+Checkpointer::Checkpointer(CheckpointerOptions options, const RankGroup& group, StopAgreement& stop,
+                           Telemetry& telemetry, const Clock& clock)
+    : options_(std::move(options)), group_(group), stop_(stop), telemetry_(telemetry), clock_(clock) {}
 
 Checkpointer::~Checkpointer() = default;
 
 Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const CheckpointerOptions& options, const RankGroup& group,
-                                                         Telemetry& telemetry, const Clock& clock) {
-  std::unique_ptr<Checkpointer> out(new Checkpointer(options, group, telemetry, clock));
+                                                         StopAgreement& stop, Telemetry& telemetry,
+                                                         const Clock& clock) {
+  std::unique_ptr<Checkpointer> out(new Checkpointer(options, group, stop, telemetry, clock));
   Result<void> opened;
   if (group.rank() == 0) {
     Result<std::unique_ptr<CheckpointStore>> store = CheckpointStore::open(options.store, telemetry.logger());
@@ -132,23 +134,35 @@ Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const CheckpointerOptio
   return out;
 }
 
+template <typename T>
+Result<T> Checkpointer::read_on_rank_0(const std::function<Result<T>()>& read) {
+  const auto out = std::make_shared<Result<T>>();  // the thread that reads may be abandoned
+  const bool reads = group_.rank() == 0;
+  const Result<void> done = run_on_all_ranks(
+      [out, reads, read] {
+        if (reads) *out = read();
+        return Result<void>();
+      },
+      group_, stop_, "a checkpoint was read; a new start reads it again");
+  if (!done) return tl::make_unexpected(done.error());
+  return std::move(*out);
+}
+
 // What the other ranks need besides the tensors, as JSON; "" where there is no checkpoint.
-Result<std::string> Checkpointer::load_newest(DistributedModel& model, const std::vector<Stateful*>& parts) {
-  const SteadyTime begin = clock_.steady();
-  const Result<LatestCheckpoint> latest = read_latest_checkpoint(options_.store.root);
-  if (!latest) return tl::make_unexpected(latest.error());
-  const CheckpointSearch& search = latest->search;
+Result<std::string> Checkpointer::load_newest(const LatestCheckpoint& latest, DistributedModel& model,
+                                              const std::vector<Stateful*>& parts) {
+  const CheckpointSearch& search = latest.search;
   for (const SkippedCheckpoint& skipped : search.skipped) {
     telemetry_.logger().warn("a checkpoint is not valid and was skipped",
                              {{"folder", skipped.folder.string()}, {"reason", skipped.reason}});
   }
   high_water_step_ = read_high_water(options_.store.root);
-  if (!latest->checkpoint) {
+  if (!latest.checkpoint) {
     if (const Result<void> may_restart = restart_from_nothing(search); !may_restart)
       return tl::make_unexpected(may_restart.error());
     return "";
   }
-  const Checkpoint& checkpoint = *latest->checkpoint;
+  const Checkpoint& checkpoint = *latest.checkpoint;
   const CheckpointState& state = checkpoint.state;
   const Result<void> loaded = check_identity(state.extra, options_.identity, search.folder->string())
                                   .and_then([&] { return load(checkpoint, model, parts); })
@@ -157,8 +171,6 @@ Result<std::string> Checkpointer::load_newest(DistributedModel& model, const std
   warn_of_sections(checkpoint, parts);
   keep_reduction(checkpoint, model);
   restore_marks(checkpoint, search);
-  telemetry_.checkpoint_restored(state.step, folder_, seconds_between(begin, clock_.steady()),
-                                 high_water_step_ - state.step);
   return for_other_ranks(state, reduction_.values);
 }
 
@@ -193,24 +205,25 @@ Result<void> Checkpointer::set_aside(const std::vector<SkippedCheckpoint>& damag
   return {};
 }
 
-Result<std::string> Checkpointer::load_best(DistributedModel& model, const std::vector<Stateful*>& parts) {
-  if (!options_.best) return "";
-  std::optional<std::string> best;
-  if (best_) {
-    best = checkpoint_folder_name(best_->step);  // also where the names "best" and "last" could not be written
-  } else {
-    best = link_target(options_.store.root, kBestLink);
-  }
-  if (!best) return "";
-  const Result<Checkpoint> checkpoint = read_checkpoint(options_.store.root / *best);
-  if (!checkpoint && checkpoint.error().code == ExitCode::kNoInput) {
+std::optional<std::filesystem::path> Checkpointer::best_folder() const {
+  if (!options_.best) return std::nullopt;
+  // Also where the names "best" and "last" could not be written.
+  if (best_) return options_.store.root / checkpoint_folder_name(best_->step);
+  const std::optional<std::string> name = link_target(options_.store.root, kBestLink);
+  return name ? std::optional(options_.store.root / *name) : std::nullopt;
+}
+
+// As load_newest().
+Result<std::string> Checkpointer::load_best(const Result<Checkpoint>& best, DistributedModel& model,
+                                            const std::vector<Stateful*>& parts) {
+  if (!best && best.error().code == ExitCode::kNoInput) {
     telemetry_.logger().warn("the best checkpoint does not exist any more: the last weights are used in its place",
-                             {{"folder", (options_.store.root / *best).string()}});
+                             {{"reason", best.error().message}});
     return "";
   }
-  if (!checkpoint) return tl::make_unexpected(checkpoint.error());
-  if (const Result<void> loaded = load(*checkpoint, model, parts); !loaded) return tl::make_unexpected(loaded.error());
-  return for_other_ranks(checkpoint->state, nullptr);
+  if (!best) return tl::make_unexpected(best.error());
+  if (const Result<void> loaded = load(*best, model, parts); !loaded) return tl::make_unexpected(loaded.error());
+  return for_other_ranks(best->state, nullptr);
 }
 
 Result<void> Checkpointer::load(const Checkpoint& checkpoint, DistributedModel& model,
@@ -264,11 +277,20 @@ void Checkpointer::restore_marks(const Checkpoint& checkpoint, const CheckpointS
 
 Result<std::optional<Position>> Checkpointer::restore(DistributedModel& model, const std::vector<Stateful*>& parts) {
   telemetry_.enter(Phase::kRestore);
+  const SteadyTime begin = clock_.steady();
+  Result<LatestCheckpoint> latest =
+      read_on_rank_0<LatestCheckpoint>([root = options_.store.root] { return read_latest_checkpoint(root); });
+  if (stop_.agreed()) return tl::make_unexpected(latest.error());
   Result<std::string> own = "";
-  if (group_.rank() == 0) own = load_newest(model, parts);
+  if (group_.rank() == 0)
+    own = latest.and_then([&](const LatestCheckpoint& read) { return load_newest(read, model, parts); });
+  latest = LatestCheckpoint{};  // its memory
   if (!own) telemetry_.checkpoint_failed(/*save=*/false);
   const Result<std::string> shared = group_.broadcast(own);
   if (!shared) return tl::make_unexpected(shared.error());
+  if (group_.rank() == 0 && !shared->empty())
+    telemetry_.checkpoint_restored(known_step_, folder_, seconds_between(begin, clock_.steady()),
+                                   high_water_step_ - known_step_);
   if (group_.rank() == 0) copy_.reserve(live_tensors(model, parts));
   if (shared->empty()) return std::nullopt;
   const Json json = Json::parse(*shared);
@@ -283,8 +305,11 @@ Result<std::optional<Position>> Checkpointer::restore(DistributedModel& model, c
 Result<std::optional<int64_t>> Checkpointer::restore_best(DistributedModel& model,
                                                           const std::vector<Stateful*>& parts) {
   telemetry_.enter(Phase::kRestore);
-  const Result<std::string> shared =
-      group_.broadcast(group_.rank() == 0 ? load_best(model, parts) : Result<std::string>(""));
+  const std::optional<std::filesystem::path> folder = group_.rank() == 0 ? best_folder() : std::nullopt;
+  const Result<Checkpoint> best = read_on_rank_0<Checkpoint>(
+      [folder] { return folder ? read_checkpoint(*folder) : Result<Checkpoint>(Checkpoint{}); });
+  if (stop_.agreed()) return tl::make_unexpected(best.error());
+  const Result<std::string> shared = group_.broadcast(folder ? load_best(best, model, parts) : Result<std::string>(""));
   if (!shared) return tl::make_unexpected(shared.error());
   if (shared->empty()) return std::nullopt;
   const Json json = Json::parse(*shared);
@@ -407,7 +432,8 @@ Result<void> Checkpointer::save(const Position& position, DistributedModel& mode
   Result<void> own;
   bool due = false;
   if (group_.rank() == 0) {
-    if (const auto error = fatal(finish_save(store_->wait()))) own = tl::make_unexpected(*error);
+    if (!failure_) failure_ = fatal(finish_save(store_->wait()));
+    if (failure_) own = tl::make_unexpected(*failure_);
     due = own && !is_saved(position);
   }
   if (model.reduction_needs_all_ranks()) due = !group_.broadcast(std::string(due ? "due" : "")).empty();

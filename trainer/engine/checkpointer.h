@@ -15,6 +15,7 @@
 #include "trainer/distributed/distributed_model.h"
 #include "trainer/distributed/process_group.h"
 #include "trainer/distributed/reduction_state.h"
+#include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task.h"
 #include "trainer/telemetry/telemetry.h"
 
@@ -51,13 +52,13 @@ enum class SaveUntil { kBegun, kOnDisk };
 //
 // A save goes on at once; a thread copies the state into memory and writes it. One save is under way at a time: the
 // next one waits for it. What becomes of it is seen by rank 0 at poll(), and told to the others by the next save. A
-// save that fails is reported; by the policy `stop` it ends the run, by `continue` the next save tries again. That a
-// newer attempt has taken the folder over (kTempFail) always ends the run.
+// save that fails is reported; by the policy `stop` it ends the run, and no later save is tried; by `continue` the next
+// save tries again. That a newer attempt has taken the folder over (kTempFail) always ends the run.
 class Checkpointer {
  public:
   // The references must outlive the checkpointer. Takes the folder's fence; fails as CheckpointStore::open does.
   static Result<std::unique_ptr<Checkpointer>> open(const CheckpointerOptions& options, const RankGroup& group,
-                                                    Telemetry& telemetry, const Clock& clock);
+                                                    StopAgreement& stop, Telemetry& telemetry, const Clock& clock);
   // Waits for the save under way.
   ~Checkpointer();
 
@@ -65,11 +66,12 @@ class Checkpointer {
   // that are newer are set aside. A part that the checkpoint does not have begins afresh, with a warning; what the
   // checkpoint has beyond the parts is left out, with a warning. kConfig: it belongs to another task or seed. kDataErr:
   // to another model. kCheckpoint, kNoPermission, kTempFail: it cannot be read, or all are damaged; nothing was
-  // changed.
+  // changed. kTempFail, too, where a signal stops the ranks while rank 0 reads (StopAgreement::agreed()).
   Result<std::optional<Position>> restore(DistributedModel& model, const std::vector<Stateful*>& parts);
 
   // Where a run is over, for what looks at its best model: the best checkpoint's tensors into the model and the parts
-  // of all ranks, and its step. Nothing happens where no checkpoint is the best.
+  // of all ranks, and its step. Nothing happens where no checkpoint is the best. A signal stops it as it stops
+  // restore().
   Result<std::optional<int64_t>> restore_best(DistributedModel& model, const std::vector<Stateful*>& parts);
 
   // Does nothing if the last save was of this position. Until it is on disk: fails when it is not, whatever the policy.
@@ -101,11 +103,19 @@ class Checkpointer {
     double value = 0;
   };
 
-  Checkpointer(CheckpointerOptions options, const RankGroup& group, Telemetry& telemetry, const Clock& clock);
+  Checkpointer(CheckpointerOptions options, const RankGroup& group, StopAgreement& stop, Telemetry& telemetry,
+               const Clock& clock);
+
+  // On all ranks: what `read` returns on rank 0, while the others wait; a value that means nothing on these.
+  template <typename T>
+  Result<T> read_on_rank_0(const std::function<Result<T>()>& read);
 
   // On rank 0.
-  Result<std::string> load_newest(DistributedModel& model, const std::vector<Stateful*>& parts);
-  Result<std::string> load_best(DistributedModel& model, const std::vector<Stateful*>& parts);
+  Result<std::string> load_newest(const LatestCheckpoint& latest, DistributedModel& model,
+                                  const std::vector<Stateful*>& parts);
+  Result<std::string> load_best(const Result<Checkpoint>& best, DistributedModel& model,
+                                const std::vector<Stateful*>& parts);
+  std::optional<std::filesystem::path> best_folder() const;
   Result<void> load(const Checkpoint& checkpoint, DistributedModel& model, const std::vector<Stateful*>& parts);
   void keep_reduction(const Checkpoint& checkpoint, const DistributedModel& model);
   void restore_marks(const Checkpoint& checkpoint, const CheckpointSearch& search);
@@ -123,6 +133,7 @@ class Checkpointer {
 
   CheckpointerOptions options_;
   const RankGroup& group_;
+  StopAgreement& stop_;
   Telemetry& telemetry_;
   const Clock& clock_;
 

@@ -78,10 +78,9 @@ TensorMap without_wrappers(TensorMap tensors) {
   return tensors;
 }
 
-Result<PretrainedReport> load_pretrained(const PretrainedConfig& config, const torch::nn::Module& module) {
-  Result<SafetensorsFile> file = read_safetensors(config.path);
-  if (!file) return tl::make_unexpected(file.error());
-  const TensorMap from = without_wrappers(std::move(file->tensors));
+Result<PretrainedReport> load_pretrained(const PretrainedConfig& config, TensorMap tensors,
+                                         const torch::nn::Module& module) {
+  const TensorMap from = without_wrappers(std::move(tensors));
   const TensorMap to = tensors_of(module);
   PretrainedReport report = compare(from, to);
   if (config.strict ? !report.fits() : report.loaded == 0) {

@@ -25,9 +25,10 @@ struct PretrainedReport {
 
 // Copies the tensors whose names and shapes are those of the model's parameters and buffers, converting their type. A
 // prefix "module." (DistributedDataParallel's) or "_orig_mod." (torch.compile's) that all names of the file have is
-// not part of them. With strict, nothing is copied unless everything fits. kDataErr names tensors; what
-// read_safetensors fails with.
-Result<PretrainedReport> load_pretrained(const PretrainedConfig& config, const torch::nn::Module& module);
+// not part of them. With strict, nothing is copied unless everything fits. `tensors` are those of the file
+// config.path. kDataErr names tensors.
+Result<PretrainedReport> load_pretrained(const PretrainedConfig& config, TensorMap tensors,
+                                         const torch::nn::Module& module);
 
 // The names without the prefixes that all of them have. Pure.
 TensorMap without_wrappers(TensorMap tensors);

@@ -15,6 +15,7 @@
 #include "trainer/engine/prepare_data.h"
 #include "trainer/engine/pretrained.h"
 #include "trainer/engine/randomness.h"
+#include "trainer/engine/run_on_all_ranks.h"
 #include "trainer/nn/memory_format.h"
 #include "trainer/process/termination.h"
 
@@ -239,9 +240,17 @@ Result<void> RankProcess::fit_batches() {
 // On rank 0, from which the model's first broadcast takes them to the others.
 Result<void> RankProcess::load_pretrained_weights(const torch::nn::Module& module) {
   if (config_.pretrained.path.empty()) return {};
-  Result<void> loaded;
-  if (environment_.rank == 0) {
-    const Result<PretrainedReport> report = load_pretrained(config_.pretrained, module);
+  const auto file = std::make_shared<Result<SafetensorsFile>>();  // the thread that reads may be abandoned
+  Result<void> loaded = run_on_all_ranks(
+      [file, path = config_.pretrained.path, reads = environment_.rank == 0] {
+        if (reads) *file = read_safetensors(path);
+        return Result<void>();
+      },
+      group_, *stops_, "the pretrained weights were read; a new start reads them again");
+  if (stops_->agreed()) return loaded;
+  if (loaded && environment_.rank == 0) {
+    const Result<PretrainedReport> report = file->and_then(
+        [&](SafetensorsFile& read) { return load_pretrained(config_.pretrained, std::move(read.tensors), module); });
     if (report) {
       telemetry_->logger().info("pretrained weights are loaded",
                                 {{"path", config_.pretrained.path}, {"tensors", report->loaded}});
@@ -258,7 +267,7 @@ Result<void> RankProcess::open_checkpoints() {
   Result<std::unique_ptr<Checkpointer>> opened =
       Checkpointer::open(checkpointer_options(config_.checkpoint, {environment_.uid, environment_.attempt},
                                               {config_.task, config_.seed}, task_->monitor()),
-                         group_, *telemetry_, clock_);
+                         group_, *stops_, *telemetry_, clock_);
   if (!opened) return tl::make_unexpected(opened.error());
   checkpointer_ = std::move(*opened);
   step_->before_update([this] { checkpointer_->wait_for_copy(); });
@@ -272,9 +281,10 @@ Error RankProcess::located(Error error) const {
 }
 
 std::string RankProcess::reason_for(const Error& error) const {
-  const bool interrupted = stop_.raised() || (stops_ && stops_->agreed());
-  if (error.code == ExitCode::kTempFail && !model_) return interrupted ? "Interrupted" : "RendezvousTimeout";
   if (is_fenced_off(error)) return "Replaced";
+  const bool interrupted = stop_.raised() || (stops_ && stops_->agreed());
+  if (error.code == ExitCode::kTempFail && interrupted) return "Interrupted";
+  if (error.code == ExitCode::kTempFail && !stops_) return "RendezvousTimeout";
   if (loop_ && loop_->diverged()) return "ParametersDiverged";
   if (loop_ && !loop_->nonfinite().empty()) return loop_->nonfinite();
   return reason_of(error.code);

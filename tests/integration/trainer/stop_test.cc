@@ -2,12 +2,16 @@
 // is lost, and a new start repeats what was interrupted and ends with the same bits.
 #include "trainer/engine/stop_agreement.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <csignal>
+#include <filesystem>
 
+#include "common/file_descriptor.h"
 #include "tests/integration/trainer/run_support.h"
 
 namespace oarlock {
@@ -130,6 +134,82 @@ TEST_P(Stop, SigtermWhileTheDataArePreparedEndsTheRun) {
       EXPECT_THAT(ranks.last_word(rank).message, HasSubstr("while the data were prepared"));
     }
   }
+}
+
+// A named pipe in place of a file that takes long to read, as on a file server that does not answer. The file comes
+// back when the object is destroyed.
+class BlockedFile {
+ public:
+  explicit BlockedFile(std::filesystem::path path) : path_(std::move(path)), away_(path_.string() + ".away") {
+    std::filesystem::rename(path_, away_);
+    EXPECT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  }
+  ~BlockedFile() { std::filesystem::rename(away_, path_); }
+  BlockedFile(const BlockedFile&) = delete;
+  BlockedFile& operator=(const BlockedFile&) = delete;
+
+  // Waits until a process reads. It reads nothing and does not reach the end as long as this object exists.
+  bool wait_for_reader() {
+    return eventually([&] {
+      writer_ = FileDescriptor(::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+      return writer_.open();
+    });
+  }
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path away_;
+  FileDescriptor writer_;
+};
+
+// One rank receives SIGTERM while rank 0 reads the file: all ranks end.
+void expect_stop_while_reading(const std::filesystem::path& file, int world_size, const std::string& config,
+                               const std::vector<std::string>& arguments, const std::string& message) {
+  BlockedFile blocked(file);
+  TrainerRanks ranks(world_size, {.config = config, .arguments = arguments, .environment = {}, .folder = {}});
+  ASSERT_TRUE(blocked.wait_for_reader()) << ranks.rank(0).err();
+  const double seconds = seconds_of([&] {
+    ranks.rank(world_size - 1).signal(SIGTERM);
+    EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kTempFail)));
+  });
+  EXPECT_LT(seconds, kGraceSeconds);
+  for (int rank = 0; rank < world_size; ++rank) {
+    EXPECT_EQ(ranks.last_word(rank).reason, "Interrupted");
+    EXPECT_THAT(ranks.last_word(rank).message, HasSubstr(message));
+  }
+}
+
+TEST_P(Stop, SigtermWhileACheckpointIsRestoredEndsTheRun) {
+  const TemporaryFolder folder;
+  const std::string config = "task: tiny\nsteps: 5\neval: {every_epochs: 0}\n";
+  const std::vector<std::string> arguments = {"--checkpoint-dir", folder.path().string()};
+  const std::string expected = undisturbed(GetParam(), config, folder.path());
+  const std::filesystem::path newest = *find_latest_checkpoint(folder.path())->folder;
+  for (const char* file : {"manifest.json", "model.safetensors"}) {
+    expect_stop_while_reading(newest / file, GetParam(), config, arguments, "while a checkpoint was read");
+  }
+  EXPECT_EQ(undisturbed(GetParam(), config, folder.path()), expected);
+}
+
+TEST_P(Stop, SigtermWhileTheBestCheckpointIsReadEndsTheRun) {
+  const TemporaryFolder folder;
+  const std::string config = with_file(
+      "steps: 25\neval: {every_epochs: 0, every_steps: 5}\noptimizer: {name: sgd, lr: 30}\n"
+      "data: {eval_samples: 101, pass_file: FILE, pass_best: true}\n",
+      folder);
+  const std::vector<std::string> arguments = {"--checkpoint-dir", folder.path().string()};
+  undisturbed(GetParam(), config, folder.path());
+  const std::filesystem::path best = std::filesystem::canonical(folder.path() / "best");
+  ASSERT_NE(best, std::filesystem::canonical(folder.path() / "last"));
+  expect_stop_while_reading(best / "manifest.json", GetParam(), config, arguments, "while a checkpoint was read");
+}
+
+TEST_P(Stop, SigtermWhilePretrainedWeightsAreReadEndsTheRun) {
+  const TemporaryFolder folder;
+  undisturbed(1, "task: tiny\nsteps: 1\n", folder.path());
+  const std::filesystem::path weights = folder.path() / "last" / "model.safetensors";
+  const std::string config = "task: tiny\nsteps: 1\npretrained: {path: " + weights.string() + "}\n";
+  expect_stop_while_reading(weights, GetParam(), config, {}, "while the pretrained weights were read");
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Stop, testing::Values(1, 2));

@@ -1,0 +1,87 @@
+// What becomes of a run whose save fails, by the policy checkpoint.on_error.
+#include "trainer/engine/checkpointer.h"
+
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+#include "tests/support/program.h"
+#include "tests/support/temporary_folder.h"
+
+namespace oarlock {
+namespace {
+
+using test::eventually;
+
+constexpr int64_t kBlockedStep = 10;
+
+// A run of one rank whose save at kBlockedStep fails: a checkpoint of another release has that name.
+class CheckpointerErrors : public testing::Test {
+ protected:
+  std::unique_ptr<Checkpointer> open(CheckpointErrors on_error) {
+    const std::filesystem::path in_the_way = folder_.path() / checkpoint_folder_name(kBlockedStep);
+    std::filesystem::create_directory(in_the_way);
+    std::ofstream(in_the_way / kManifestFile) << R"({"version": 99})";
+    auto opened = Checkpointer::open({.store = {.root = folder_.path(), .owner = {}, .keep = 0},
+                                      .identity = {},
+                                      .on_error = on_error,
+                                      .on_all_damaged = AllDamaged::kStop,
+                                      .best = std::nullopt},
+                                     group_, stops_, telemetry_, clock_);
+    EXPECT_TRUE(opened) << opened.error().message;
+    return std::move(*opened);
+  }
+
+  Result<void> save(Checkpointer& checkpointer, int64_t step, SaveUntil until) {
+    return checkpointer.save({.step = step}, *model_, {}, until);
+  }
+
+  // Until the failure of the save that was begun is known.
+  bool wait_for_failure(Checkpointer& checkpointer) {
+    return eventually([&] { return checkpointer.poll(kBlockedStep + 1); });
+  }
+
+  const test::TemporaryFolder folder_;
+  const RankGroup group_;
+  const RealClock clock_;
+  const StopFlag stop_;
+  StopAgreement stops_{stop_, group_, clock_};
+  Telemetry telemetry_{{}, Logger::silent(), clock_};
+  std::unique_ptr<DistributedModel> model_ =
+      std::move(*DistributedModel::create(torch::nn::Linear(2, 2).ptr(), group_, {}, [] {}));
+};
+
+// The failure may become known after the ranks' last agreement to stop.
+TEST_F(CheckpointerErrors, StopEndsTheRunAtTheNextSave) {
+  const auto checkpointer = open(CheckpointErrors::kStop);
+  ASSERT_TRUE(save(*checkpointer, kBlockedStep, SaveUntil::kBegun));
+  ASSERT_TRUE(wait_for_failure(*checkpointer));
+  const Result<void> last = save(*checkpointer, kBlockedStep + 2, SaveUntil::kOnDisk);
+  ASSERT_FALSE(last);
+  EXPECT_EQ(last.error().code, ExitCode::kCheckpoint);
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / checkpoint_folder_name(kBlockedStep + 2)));
+}
+
+TEST_F(CheckpointerErrors, StopEndsTheRunAtTheAgreement) {
+  const auto checkpointer = open(CheckpointErrors::kStop);
+  ASSERT_TRUE(save(*checkpointer, kBlockedStep, SaveUntil::kBegun));
+  ASSERT_TRUE(wait_for_failure(*checkpointer));
+  const Result<void> agreed = checkpointer->agree_on_failure();
+  ASSERT_FALSE(agreed);
+  EXPECT_EQ(agreed.error().code, ExitCode::kCheckpoint);
+}
+
+TEST_F(CheckpointerErrors, ContinueSavesTheNextPosition) {
+  const auto checkpointer = open(CheckpointErrors::kContinue);
+  ASSERT_TRUE(save(*checkpointer, kBlockedStep, SaveUntil::kBegun));
+  EXPECT_TRUE(save(*checkpointer, kBlockedStep + 2, SaveUntil::kOnDisk));
+  EXPECT_FALSE(checkpointer->poll(kBlockedStep + 3));
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() / checkpoint_folder_name(kBlockedStep + 2)));
+}
+
+}  // namespace
+}  // namespace oarlock
