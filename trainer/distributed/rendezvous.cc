@@ -27,6 +27,8 @@ using StorePtr = c10::intrusive_ptr<c10d::TCPStore>;
 constexpr milliseconds kFirstPause{20};
 constexpr milliseconds kLongestPause{1000};
 constexpr milliseconds kConnectTimeout{3000};
+constexpr milliseconds kPortPatience{60'000};  // for a port in use: above the grace period of an earlier pod
+constexpr milliseconds kPortPause{200};
 constexpr milliseconds kSlice{1000};                  // of a wait, between looks at the stop flag
 constexpr milliseconds kReportInterval{5000};         // between progress lines
 constexpr milliseconds kStoreTimeout{30'000};         // of one store operation
@@ -109,7 +111,7 @@ class Rendezvous {
 
   // ---- rank 0 ----
   Result<void> serve() {
-    const Result<Listener> listener = listen_on(options_.master_port);
+    const Result<Listener> listener = wait_for_port();
     if (!listener) return tl::make_unexpected(listener.error());
     c10d::TCPStoreOptions store;
     store.port = static_cast<uint16_t>(listener->port);
@@ -131,6 +133,19 @@ class Rendezvous {
                                     {"device", options_.device}}
                                    .dump()));
     return {};
+  }
+
+  Result<Listener> wait_for_port() {
+    const SteadyTime until = std::min(deadline_, clock_.steady() + kPortPatience);
+    for (;;) {
+      Result<Listener> listener = listen_on(options_.master_port);
+      const bool in_use = !listener && listener.error().code == ExitCode::kTempFail;
+      if (in_use && stop_.raised()) return stopped();
+      if (!in_use || clock_.steady() >= until) return listener;
+      if (report_is_due())
+        logger_.warn("rendezvous: still waiting for the port", {{"reason", listener.error().message}});
+      std::this_thread::sleep_for(kPortPause);
+    }
   }
 
   // ---- the others ----
@@ -201,11 +216,12 @@ class Rendezvous {
     const std::string uid = master.value("uid", "");
     const int attempt = master.value("attempt", 0);
     const int world_size = master.value("world_size", 0);
-    if (uid != options_.uid) {
-      return fail(ExitCode::kConfig,
-                  fmt::format("rendezvous: rank 0 at {} belongs to another job (OARLOCK_UID '{}' there, '{}' here); "
-                              "give each job its own MASTER_ADDR and MASTER_PORT",
-                              master_endpoint(), uid, options_.uid));
+    if (uid != options_.uid) {  // rank 0 of this job may be waiting for the port
+      refusal_ = fmt::format(
+          "the rank 0 there belongs to another job (OARLOCK_UID '{}' there, '{}' here): give each job its own "
+          "MASTER_ADDR and MASTER_PORT",
+          uid, options_.uid);
+      return false;
     }
     if (attempt > options_.attempt) {
       return fail(

@@ -39,9 +39,11 @@ struct Meeting {
 // Returns when all ranks are there. Blocks until the deadline at most, or about two seconds after `stop` was raised,
 // whatever it waits for. `stop` and `clock` must live as long as the process: a call that still blocks then is
 // abandoned on its thread.
-// kTempFail: the deadline has passed (who is missing, or why the master cannot be reached), or `stop`.
-// kUnavailable: the port is in use. kConfig: the ranks disagree about world size or device, two are the same rank, or
-// the master belongs to another job or a newer attempt. kPeerLost: rank 0 went away meanwhile.
+// kTempFail: the deadline has passed (who is missing, or why the master cannot be reached), the port has been in use
+// for a minute, or `stop`. A port in use, and a master of another job, are waited out: both may be what an earlier pod
+// or another job leaves on the host's network. kUnavailable: the port cannot be had. kConfig: the ranks disagree about
+// world size or device, two are the same rank, or the master is of a newer attempt. kPeerLost: rank 0 went away
+// meanwhile.
 Result<Meeting> meet(const RendezvousOptions& options, const StopFlag& stop, const Clock& clock, const Logger& logger);
 
 // How a rank and the master saw each other's end of their connection.

@@ -87,7 +87,7 @@ Result<Listener> listen_on(int port) {
   if (error == 0) return out;
   if (error == EADDRINUSE) {
     return fail(
-        ExitCode::kUnavailable,
+        ExitCode::kTempFail,
         fmt::format(
             "rendezvous: port {} is in use on this host, so rank 0 cannot serve it; stop the program that has it, "
             "or set MASTER_PORT to another port on all ranks",

@@ -11,7 +11,7 @@
 namespace oarlock {
 
 // A TCP socket that listens on all addresses, IPv6 and IPv4 where the kernel has both; port 0 picks a free one. The
-// caller owns the descriptor. kUnavailable when the port is in use.
+// caller owns the descriptor. kTempFail when the port is in use, kUnavailable when it cannot be had for another reason.
 struct Listener {
   int descriptor = -1;
   int port = 0;

@@ -142,12 +142,42 @@ TEST_F(Rendezvous, MissingRanksAreNamedOnAll) {
 TEST_F(Rendezvous, ThePortIsInUse) {
   const auto listener = listen_on(port_);
   ASSERT_TRUE(listener);
-  const auto attempts = run({options(0)});
+  RendezvousOptions zero = options(0);
+  zero.timeout = milliseconds(400);
+  const auto attempts = run({zero});
   ::close(listener->descriptor);
   ASSERT_FALSE(*attempts[0].result);
-  EXPECT_EQ(attempts[0].error().code, ExitCode::kUnavailable);
+  EXPECT_EQ(attempts[0].error().code, ExitCode::kTempFail) << "a new start may find it free";
   EXPECT_THAT(attempts[0].error().message,
               AllOf(HasSubstr("port " + std::to_string(port_)), HasSubstr("in use"), HasSubstr("MASTER_PORT")));
+}
+
+// As long as an earlier pod ends on the host's network.
+TEST_F(Rendezvous, APortInUseIsWaitedFor) {
+  class CountingClock final : public Clock {
+   public:
+    SystemTime now() const override { return clock_.now(); }
+    SteadyTime steady() const override {
+      ++calls_;
+      return clock_.steady();
+    }
+    int calls() const { return calls_; }
+
+   private:
+    RealClock clock_;
+    mutable std::atomic<int> calls_ = 0;
+  };
+  static CountingClock& clock = *new CountingClock;
+  const auto listener = listen_on(port_);
+  ASSERT_TRUE(listener);
+  Attempt zero;
+  std::thread rank_0([&] { zero.result = meet(options(0), stop_, clock, Logger::silent()); });
+  EXPECT_TRUE(test::eventually([&] { return clock.calls() > 10; })) << "rank 0 does not try again";
+  ::close(listener->descriptor);
+  const auto one = run({options(1)});
+  rank_0.join();
+  EXPECT_TRUE(*zero.result) << zero.error().message;
+  EXPECT_TRUE(*one[0].result) << one[0].error().message;
 }
 
 TEST_F(Rendezvous, WorldSizesThatDifferStopAllAtOnce) {
@@ -179,6 +209,7 @@ TEST_F(Rendezvous, ARankThatIsThereTwiceStopsAllAtOnce) {
 TEST_F(Rendezvous, AnotherJobsMasterIsRefusedAndNotDisturbed) {
   RendezvousOptions stranger = options(1);
   stranger.uid = "uid-2";
+  stranger.timeout = milliseconds(400);
   RendezvousOptions zombie = options(1);
   RendezvousOptions zero = options(0);
   RendezvousOptions one = options(1);
@@ -188,7 +219,7 @@ TEST_F(Rendezvous, AnotherJobsMasterIsRefusedAndNotDisturbed) {
   std::thread rank_0([&] { master.result = meet(zero, stop_, clock_, Logger::silent()); });
   const auto refused = run({stranger, zombie});
   ASSERT_FALSE(*refused[0].result);
-  EXPECT_EQ(refused[0].error().code, ExitCode::kConfig);
+  EXPECT_EQ(refused[0].error().code, ExitCode::kTempFail) << "this job's rank 0 may be waiting for the port";
   EXPECT_THAT(refused[0].error().message, AllOf(HasSubstr("another job"), HasSubstr("uid-1"), HasSubstr("uid-2")));
   ASSERT_FALSE(*refused[1].result);
   EXPECT_EQ(refused[1].error().code, ExitCode::kConfig);

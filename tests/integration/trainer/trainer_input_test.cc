@@ -115,14 +115,14 @@ TEST(Input, MetricsPortInUseIsReplaced) {
 TEST(Input, TheRendezvousPortIsInUse) {
   const auto listener = listen_on(0);
   ASSERT_TRUE(listener);
-  TrainerRanks ranks(1, {.config = kLong,
+  TrainerRanks ranks(1, {.config = std::string(kLong) + "distributed: {rendezvous_timeout_seconds: 0.3}\n",
                          .arguments = {},
                          .environment = {{"RANK", "0"},
                                          {"WORLD_SIZE", "2"},
                                          {"MASTER_ADDR", "127.0.0.1"},
                                          {"MASTER_PORT", std::to_string(listener->port)}},
                          .folder = {}});
-  EXPECT_THAT(ranks.wait(), ElementsAre(to_int(ExitCode::kUnavailable)));
+  EXPECT_THAT(ranks.wait(), ElementsAre(to_int(ExitCode::kTempFail)));
   EXPECT_THAT(ranks.last_word(0).message, AllOf(HasSubstr(std::to_string(listener->port)), HasSubstr("MASTER_PORT")));
   ::close(listener->descriptor);
 }
