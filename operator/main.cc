@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/standard_streams.h"
+#include "operator/core/network_policy.h"
 #include "operator/kube/config.h"
 #include "operator/shell/memory.h"
 #include "operator/shell/operator.h"
@@ -109,6 +110,13 @@ int run(int argc, char** argv) {
   app.add_option("--tls-certificate", options.server_certificate,
                  "Serve HTTPS with this PEM file, which holds the certificate and its key")
       ->type_name("FILE");
+  std::string metrics_peers;
+  const CLI::Option* job_network_policy =
+      app.add_option(
+             "--job-network-policy", metrics_peers,
+             "Create a NetworkPolicy for each job: its pods accept connections from each other, and on their "
+             "metrics ports from these peers, a JSON list of NetworkPolicyPeer that should include the operator")
+          ->type_name("JSON");
   app.add_option("--progress-interval", progress_interval, "Seconds between two questions to a running job's rank 0")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
@@ -156,6 +164,14 @@ int run(int argc, char** argv) {
                  "and that more than --leader-elect-retry-period (%d)\n",
                  lease_seconds, renew_seconds, retry_seconds);
     return to_int(ExitCode::kUsage);
+  }
+  if (job_network_policy->count() > 0) {
+    auto peers = oarlock::control::read_metrics_peers(metrics_peers);
+    if (!peers) {
+      std::fprintf(stderr, "error: --job-network-policy: %s\n", peers.error().message.c_str());
+      return to_int(peers.error().code);
+    }
+    options.job_network_policy = *std::move(peers);
   }
   const auto level = oarlock::log_level_from(level_name);
   if (!level) {

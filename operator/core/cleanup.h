@@ -21,7 +21,8 @@ Deletions clear_old(const Observed& observed, const Membership& members);
 Deletions stop_all(const Observed& observed, const Membership& members, const char* reason, SystemTime since);
 
 // The pods of a job that has ended at `since`, as spec.cleanPodPolicy has it, and, once no pod runs any more, its
-// Service, which only None keeps. A pod that ends at this moment keeps its log, unless that is not wanted.
+// Service, and once no pod is left that accepts connections, its NetworkPolicy; only None keeps them. A pod that ends
+// at this moment keeps its log, unless that is not wanted.
 Deletions clear_ended(const Observed& observed, const Membership& members, SystemTime since);
 
 }  // namespace oarlock::control

@@ -19,6 +19,9 @@ using api::Phase;
 
 namespace {
 
+// No event reports that another owner's NetworkPolicy was removed.
+constexpr std::chrono::seconds kForeignPolicyRetry{30};
+
 // What a job that runs, or runs no more as it should, has to say of it; once for each change.
 std::vector<Action> announce(Phase before, const api::Status& next) {
   if (next.phase == before || !is_running(next.phase)) return {};
@@ -86,11 +89,15 @@ std::optional<Plan> wait_for_fresh_cache(const Observed& observed, const Members
 // Another owner's object has a name that is needed.
 std::optional<Plan> handle_name_conflict(const Observed& observed, const Membership& members) {
   if (names_in_the_way(members).empty()) return std::nullopt;
+  // The pods of a running job exist already. It is managed on, without its NetworkPolicy.
+  const bool is_only_policy = members.in_the_way.empty() && members.service_in_the_way == nullptr;
+  if (is_only_policy && !may_create_pods(observed.job.status.phase)) return std::nullopt;
   // Most often these are the objects of a deleted job of the same name (kubectl replace --force), which the garbage
   // collector removes.
   const auto goes_away = [](const auto* object) { return object->deleting || object->owner_is_job; };
   const bool all_go = std::ranges::all_of(members.in_the_way, goes_away) &&
-                      (members.service_in_the_way == nullptr || goes_away(members.service_in_the_way));
+                      (members.service_in_the_way == nullptr || goes_away(members.service_in_the_way)) &&
+                      (members.network_policy_in_the_way == nullptr || goes_away(members.network_policy_in_the_way));
   if (!all_go) {
     return blocked(observed, members, "NameTaken",
                    fmt::format("{} exists and does not belong to this job; delete it, or give the job another name",
@@ -103,7 +110,8 @@ std::optional<Plan> handle_name_conflict(const Observed& observed, const Members
   // The text stays the same while one object after the other goes.
   if (may_create_pods(next.phase)) {
     enter(next, next.phase, "WaitingForNames",
-          "the Service or pods of a deleted job of this name are still being removed; a pod that stays Terminating, as "
+          "the Service, NetworkPolicy or pods of a deleted job of this name are still being removed; a pod that stays "
+          "Terminating, as "
           "on a dead node, needs kubectl delete --force",
           observed.now);
   }
@@ -133,6 +141,8 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   std::vector<Action>& missing = made.actions;
   Plan plan = plan_of(Verdict::kWait, "nothing to do in phase " + to_string(next.phase),
                       sooner(sooner(old.look_again, made.look_again), next_judgement(observed, next)));
+  if (members.wants_network_policy && members.network_policy_in_the_way != nullptr)
+    plan.requeue_after = sooner(plan.requeue_after, kForeignPolicyRetry);
   if (next != job.status || !missing.empty()) {
     plan.verdict = Verdict::kProgress;
     plan.reason = missing.empty() ? "the status changed" : fmt::format("{} objects are missing", missing.size());

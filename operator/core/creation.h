@@ -14,7 +14,7 @@ namespace oarlock::control {
 // later is a failure.
 bool may_create_pods(api::Phase phase);
 
-// Whether the Service or a pod of status.attempt has to be made, now or later.
+// Whether the Service, the NetworkPolicy or a pod of status.attempt has to be made, now or later.
 bool lacks_objects(const Job& job, const Membership& members);
 
 // The names that are needed and that somebody else's object has; empty: none.
@@ -24,7 +24,8 @@ struct Creations {
   std::vector<Action> actions;
   std::optional<std::chrono::seconds> look_again;  // the pods have to wait until then
 };
-// What is missing of the Service and of the pods of status.attempt. REQUIRES: the spec is valid, no name is in the way.
+// What is missing of the NetworkPolicy, the Service and the pods of status.attempt. A policy that differs from the
+// desired one is replaced. One of another owner is left alone. REQUIRES: the spec is valid, no name is in the way.
 Creations creations(const Observed& observed, const Membership& members);
 
 }  // namespace oarlock::control

@@ -81,11 +81,6 @@ void add_port(Json& container, const std::string& name, int number) {
   ports.push_back({{"name", name}, {"containerPort", number}, {"protocol", "TCP"}});
 }
 
-Json owner_reference(const Job& job) {
-  return {{"apiVersion", kApiVersion}, {"kind", kKind},      {"name", job.metadata.name},
-          {"uid", job.metadata.uid},   {"controller", true}, {"blockOwnerDeletion", true}};
-}
-
 Json to_json(const std::vector<EnvVar>& variables) {
   Json out = Json::array();
   for (const EnvVar& variable : variables) out.push_back({{"name", variable.name}, {"value", variable.value}});
@@ -122,6 +117,11 @@ std::string pod_name(const Job& job, int attempt, int node_rank) {
 
 std::string master_address(const Job& job, int attempt) {
   return fmt::format("{}.{}.{}.svc", pod_name(job, attempt, 0), service_name(job), job.metadata.name_space);
+}
+
+Json owner_reference(const Job& job) {
+  return {{"apiVersion", kApiVersion}, {"kind", kKind},      {"name", job.metadata.name},
+          {"uid", job.metadata.uid},   {"controller", true}, {"blockOwnerDeletion", true}};
 }
 
 int metrics_port(const Job&) { return kDefaultMetricsPort; }

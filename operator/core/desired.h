@@ -16,6 +16,9 @@ std::string master_address(const Job& job, int attempt);           // <pod of no
 // Where the ranks of a pod serve /metrics and /statusz: local rank n on this port + n.
 int metrics_port(const Job& job);
 
+// Makes the job the controller of an object, so that the garbage collector removes the object with the job.
+nlohmann::json owner_reference(const Job& job);
+
 // Headless, with addresses for pods that are not ready yet: rendezvous comes before readiness.
 nlohmann::json desired_service(const Job& job);
 

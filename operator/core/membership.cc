@@ -5,6 +5,7 @@
 
 #include "operator/api/rules.h"
 #include "operator/core/desired.h"
+#include "operator/core/network_policy.h"
 #include "operator/core/rank_set.h"
 
 namespace oarlock::control {
@@ -76,6 +77,11 @@ Membership split(const Observed& observed) {
   for (const Service& service : observed.services) {
     if (service.name != service_name(job)) continue;
     (service.owner_uid == job.metadata.uid ? out.service : out.service_in_the_way) = &service;
+  }
+  out.wants_network_policy = observed.metrics_peers.has_value();
+  for (const NetworkPolicy& policy : observed.network_policies) {
+    if (policy.name != network_policy_name(job.metadata.name)) continue;
+    (policy.owner_uid == job.metadata.uid ? out.network_policy : out.network_policy_in_the_way) = &policy;
   }
   return out;
 }

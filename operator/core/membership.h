@@ -1,5 +1,5 @@
-// Which of the pods and Services belong to the job, and to which of its attempts. Ownership is the uid of the
-// controller; attempt and node rank are read from the name, which nobody can change.
+// Which of the pods, Services and NetworkPolicies belong to the job, and to which of its attempts. Ownership is the uid
+// of the controller; attempt and node rank are read from the name, which nobody can change.
 #pragma once
 
 #include <optional>
@@ -30,6 +30,9 @@ struct Membership {
   std::vector<const Pod*> in_the_way;  // have the name of a pod of this attempt but are not the job's
   const Service* service = nullptr;
   const Service* service_in_the_way = nullptr;
+  bool wants_network_policy = false;  // Observed::metrics_peers is present
+  const NetworkPolicy* network_policy = nullptr;
+  const NetworkPolicy* network_policy_in_the_way = nullptr;
 };
 // All lists are sorted by name, so that the order of Observed does not matter.
 Membership split(const Observed& observed);

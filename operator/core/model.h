@@ -71,6 +71,18 @@ struct Service {
   bool operator==(const Service&) const = default;
 };
 
+// A NetworkPolicy, reduced to what the decision reads.
+struct NetworkPolicy {
+  std::string name;
+  std::string uid;
+  std::string owner_uid;  // as for Pod
+  bool owner_is_job = false;
+  bool deleting = false;
+  std::string digest;  // spec_digest() of its spec
+
+  bool operator==(const NetworkPolicy&) const = default;
+};
+
 // The shell's last question to rank 0 about its progress.
 struct Question {
   SystemTime at{};  // when it was sent: what the answer says was so then, or later
@@ -86,6 +98,10 @@ struct Observed {
   // belongs here too, labels or not. Order does not matter.
   std::vector<Pod> pods;
   std::vector<Service> services;
+  std::vector<NetworkPolicy> network_policies;
+  // JSON list of the NetworkPolicy peers that may connect to the metrics ports of every job's pods, from the operator's
+  // flags. Absent: jobs get no NetworkPolicy, and existing ones are left alone.
+  std::optional<std::string> metrics_peers;
   SystemTime now{};
   std::optional<RankStatus> progress;          // what rank 0 last told the shell, of whatever attempt
   std::optional<Question> asked;               // absent: the present rank 0 was not asked yet
@@ -123,6 +139,22 @@ struct CreateService {
   bool operator==(const CreateService&) const = default;
 };
 
+// POST, with the same rule.
+struct CreateNetworkPolicy {
+  std::string name;
+  std::string body;  // JSON
+
+  bool operator==(const CreateNetworkPolicy&) const = default;
+};
+
+// PUT. The body carries the uid as its precondition. 404 or another uid (409): stop; the cache was behind.
+struct ReplaceNetworkPolicy {
+  std::string name;
+  std::string body;  // JSON
+
+  bool operator==(const ReplaceNetworkPolicy&) const = default;
+};
+
 // POST, with the same rule. The body is PodFactory(job, attempt).text(node_rank) and is not part of the plan: a plan
 // for thousands of nodes would hold the template and spec.trainer as many times. The shell makes each body when it
 // sends it.
@@ -150,6 +182,14 @@ struct DeleteService {
   std::string uid;
 
   bool operator==(const DeleteService&) const = default;
+};
+
+// DELETE of the NetworkPolicy with its uid as precondition, as for a pod.
+struct DeleteNetworkPolicy {
+  std::string name;
+  std::string uid;
+
+  bool operator==(const DeleteNetworkPolicy&) const = default;
 };
 
 // DELETE of the job itself with preconditions, in the background: the garbage collector takes what it owns. 404 and a
@@ -183,8 +223,9 @@ struct EmitEvent {
   bool operator==(const EmitEvent&) const = default;
 };
 
-using Action = std::variant<ConfirmJobUnchanged, ConfirmPodAbsent, CreateService, CreatePod, DeletePod, DeleteService,
-                            DeleteJob, PatchStatus, EmitEvent>;
+using Action =
+    std::variant<ConfirmJobUnchanged, ConfirmPodAbsent, CreateService, CreateNetworkPolicy, ReplaceNetworkPolicy,
+                 CreatePod, DeletePod, DeleteService, DeleteNetworkPolicy, DeleteJob, PatchStatus, EmitEvent>;
 
 // ---- what was decided ------------------------------------------------------------------------------------------
 

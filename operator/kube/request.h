@@ -21,6 +21,7 @@ struct Resource {
 
 inline Resource pods() { return {"", "v1", "pods"}; }
 inline Resource services() { return {"", "v1", "services"}; }
+inline Resource network_policies() { return {"networking.k8s.io", "v1", "networkpolicies"}; }
 inline Resource events() { return {"events.k8s.io", "v1", "events"}; }
 
 // What of a resource is asked for. An empty namespace means all of them.

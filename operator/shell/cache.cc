@@ -10,6 +10,9 @@ std::string index_key(const kube::ObjectKey& key, const std::string& job) {
 }
 
 Urgency urgency_of(const CachedService& cached) { return cached.service.deleting ? Urgency::kNow : Urgency::kLater; }
+Urgency urgency_of(const CachedNetworkPolicy& cached) {
+  return cached.network_policy.deleting ? Urgency::kNow : Urgency::kLater;
+}
 Urgency urgency_of(const CachedPod& cached) {
   const Pod& pod = cached.pod;
   const bool on_its_way = pod.phase == PodPhase::kPending || pod.phase == PodPhase::kRunning;
@@ -52,6 +55,8 @@ kube::Resource resource_of(Kind kind) {
       return kube::pods();
     case Kind::kService:
       return kube::services();
+    case Kind::kNetworkPolicy:
+      return kube::network_policies();
   }
   return {};
 }
@@ -130,6 +135,16 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Trans
     services.index_of = owner_index<PackedService>();
     services.on_change = owner_change<PackedService>(hooks_);
     scope.services = make_informer<PackedService>(Kind::kService, labelled, service_fields(), std::move(services));
+
+    if (!options.network_policies) continue;
+    kube::Informer<PackedNetworkPolicy>::Hooks policies;
+    policies.project = [](const nlohmann::json& object) {
+      return project_network_policy(object).map(packed<PackedNetworkPolicy, CachedNetworkPolicy>);
+    };
+    policies.index_of = owner_index<PackedNetworkPolicy>();
+    policies.on_change = owner_change<PackedNetworkPolicy>(hooks_);
+    scope.network_policies = make_informer<PackedNetworkPolicy>(Kind::kNetworkPolicy, labelled, network_policy_fields(),
+                                                                std::move(policies));
   }
 }
 
@@ -140,6 +155,8 @@ void Cache::start() {
     threads_.emplace_back([&informer = *scope.jobs](const std::stop_token& stop) { informer.run(stop); });
     threads_.emplace_back([&informer = *scope.pods](const std::stop_token& stop) { informer.run(stop); });
     threads_.emplace_back([&informer = *scope.services](const std::stop_token& stop) { informer.run(stop); });
+    if (scope.network_policies != nullptr)
+      threads_.emplace_back([&informer = *scope.network_policies](const std::stop_token& stop) { informer.run(stop); });
   }
 }
 
@@ -151,6 +168,7 @@ void Cache::stop() {
 bool Cache::synced() const {
   for (const auto& [name, scope] : scopes_) {
     if (!scope.jobs->synced() || !scope.pods->synced() || !scope.services->synced()) return false;
+    if (scope.network_policies != nullptr && !scope.network_policies->synced()) return false;
   }
   return true;
 }
@@ -171,6 +189,8 @@ bool Cache::has_seen(Kind kind, const std::string& name_space, const std::string
       return scope->pods->has_seen(resource_version);
     case Kind::kService:
       return scope->services->has_seen(resource_version);
+    case Kind::kNetworkPolicy:
+      return scope->network_policies == nullptr || scope->network_policies->has_seen(resource_version);
   }
   return false;
 }
@@ -202,6 +222,15 @@ std::vector<Service> Cache::services_of(const kube::ObjectKey& job) const {
   if (const Scope* scope = scope_of(job.name_space)) {
     for (const auto& service : scope->services->store().find(job.to_string())) out.push_back(service->unpack().service);
   }
+  return out;
+}
+
+std::vector<NetworkPolicy> Cache::network_policies_of(const kube::ObjectKey& job) const {
+  std::vector<NetworkPolicy> out;
+  const Scope* scope = scope_of(job.name_space);
+  if (scope == nullptr || scope->network_policies == nullptr) return out;
+  for (const auto& policy : scope->network_policies->store().find(job.to_string()))
+    out.push_back(policy->unpack().network_policy);
   return out;
 }
 

@@ -1,5 +1,5 @@
-// What the operator knows of the cluster: the jobs, and the pods and Services that carry a job's label, each followed
-// by an informer of its own in every namespace that is looked at (or one for all).
+// What the operator knows of the cluster: the jobs, and the pods, Services and NetworkPolicies that carry a job's
+// label, each followed by an informer of its own in every namespace that is looked at (or one for all).
 #pragma once
 
 #include <functional>
@@ -16,13 +16,14 @@
 
 namespace oarlock::control {
 
-enum class Kind { kJob, kPod, kService };
+enum class Kind { kJob, kPod, kService, kNetworkPolicy };
 
 kube::Resource resource_of(Kind kind);
 
 struct CacheOptions {
   std::vector<std::string> namespaces;  // empty: all
   uint64_t seed = 0;                    // of the jitter
+  bool network_policies = false;        // also follow NetworkPolicies
 };
 
 // kLater: an object is there that the operator made, and nothing has come of it yet. kSoon: a pod gets on, and others
@@ -67,6 +68,8 @@ class Cache {
   // Also those that were done and were removed before the job's status recorded it.
   std::vector<Pod> pods_of(const kube::ObjectKey& job) const;
   std::vector<Service> services_of(const kube::ObjectKey& job) const;
+  // Empty unless CacheOptions::network_policies is set.
+  std::vector<NetworkPolicy> network_policies_of(const kube::ObjectKey& job) const;
   size_t pods() const;
 
  private:
@@ -74,6 +77,7 @@ class Cache {
     std::unique_ptr<kube::Informer<Job>> jobs;
     std::unique_ptr<kube::Informer<PackedPod>> pods;
     std::unique_ptr<kube::Informer<PackedService>> services;
+    std::unique_ptr<kube::Informer<PackedNetworkPolicy>> network_policies;  // null: not followed
   };
 
   template <typename T>

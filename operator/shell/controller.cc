@@ -43,6 +43,16 @@ void put_in(std::vector<T>& objects, T object) {
   objects.push_back(std::move(object));
 }
 
+// Absent: the text cannot be read.
+template <typename T>
+std::optional<T> read_object(const kube::FieldFilter& fields, const std::string& text,
+                             oarlock::Result<T> (*project)(const nlohmann::json&)) {
+  const oarlock::Result<nlohmann::json> object = fields.parse(text);
+  if (!object) return std::nullopt;
+  oarlock::Result<T> projected = project(*object);
+  return projected ? std::optional<T>(*std::move(projected)) : std::nullopt;
+}
+
 }  // namespace
 
 Controller::Controller(Parts parts, const Logger& log) : parts_(std::move(parts)), log_(log), budget_(parts_.clock) {}
@@ -105,6 +115,31 @@ void Controller::work(const std::stop_token& stop) {
   }
 }
 
+void Controller::add_foreign_objects(const std::string& job_uid, Observed& observed) {
+  for (const Foreign& foreign : foreign_of(job_uid)) {
+    const auto answer = parts_.client.get(resource_of(foreign.kind), foreign.key, {});
+    if (!answer) {
+      if (answer.error().kind == ErrorKind::kNotFound) drop_foreign(job_uid, foreign);
+      continue;
+    }
+    switch (foreign.kind) {
+      case Kind::kPod:
+        if (auto pod = read_object(pod_fields(), *answer, project_pod)) put_in(observed.pods, std::move(pod->pod));
+        break;
+      case Kind::kService:
+        if (auto service = read_object(service_fields(), *answer, project_service))
+          put_in(observed.services, std::move(service->service));
+        break;
+      case Kind::kNetworkPolicy:
+        if (auto policy = read_object(network_policy_fields(), *answer, project_network_policy))
+          put_in(observed.network_policies, std::move(policy->network_policy));
+        break;
+      case Kind::kJob:  // no object of another kind can have a job's place
+        break;
+    }
+  }
+}
+
 Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is_first_look) {
   Observed observed;
   observed.job = job;
@@ -112,6 +147,8 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
       is_first_look && !since_.empty() && kube::compare_resource_versions(job.metadata.resource_version, since_) > 0;
   observed.pods = parts_.cache->pods_of(key);
   observed.services = parts_.cache->services_of(key);
+  observed.network_policies = parts_.cache->network_policies_of(key);
+  observed.metrics_peers = parts_.metrics_peers;
   observed.now = parts_.clock->now();
   RankProbe probe = parts_.poller->latest(key, job.metadata.uid);
   observed.progress = std::move(probe.last_status);
@@ -121,21 +158,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
     const std::lock_guard lock(mutex_);
     if (const auto it = refusals_.find(job.metadata.uid); it != refusals_.end()) observed.last_error = it->second;
   }
-  for (const Foreign& foreign : foreign_of(job.metadata.uid)) {
-    const auto answer = parts_.client.get(resource_of(foreign.kind), foreign.key, {});
-    const bool is_pod = foreign.kind == Kind::kPod;
-    if (!answer) {
-      if (answer.error().kind == ErrorKind::kNotFound) drop_foreign(job.metadata.uid, foreign);
-      continue;
-    }
-    const oarlock::Result<nlohmann::json> object = (is_pod ? pod_fields() : service_fields()).parse(*answer);
-    if (!object) continue;
-    if (is_pod) {
-      if (auto pod = project_pod(*object)) put_in(observed.pods, std::move(pod->pod));
-    } else {
-      if (auto service = project_service(*object)) put_in(observed.services, std::move(service->service));
-    }
-  }
+  add_foreign_objects(job.metadata.uid, observed);
   return observed;
 }
 

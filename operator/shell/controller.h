@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <stop_token>
 #include <string>
@@ -36,6 +37,7 @@ class Controller {
     std::shared_ptr<Metrics> metrics;
     std::shared_ptr<const Clock> clock;
     std::function<Plan(const Observed&)> decide;
+    std::optional<std::string> metrics_peers = std::nullopt;  // Observed::metrics_peers
   };
 
   // The parts must outlive it.
@@ -61,6 +63,7 @@ class Controller {
   Done reconcile(const kube::ObjectKey& key, const std::stop_token& stop);
   void remember_refusal(const std::string& job_uid, const std::string& what);  // empty: nothing is refused any more
   Plan plan_for(const kube::ObjectKey& key, const Job& job, bool is_first_look);
+  void add_foreign_objects(const std::string& job_uid, Observed& observed);
   Observed observe(const kube::ObjectKey& key, const Job& job, bool is_first_look);
   void follow_progress(const kube::ObjectKey& key, const Observed& observed);
   Done stopped(const Job& job, const Stop& why);

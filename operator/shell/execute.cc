@@ -13,9 +13,22 @@ namespace {
 
 using ErrorKind = kube::ApiError::Kind;
 
+const char* noun_of(Kind kind) {
+  switch (kind) {
+    case Kind::kJob:
+      return "trainingjob";
+    case Kind::kPod:
+      return "pod";
+    case Kind::kService:
+      return "service";
+    case Kind::kNetworkPolicy:
+      return "networkpolicy";
+  }
+  return "object";
+}
+
 std::string describe(const char* verb, Kind kind, const kube::ObjectKey& key) {
-  const char* noun = kind == Kind::kPod ? "pod" : kind == Kind::kService ? "service" : "trainingjob";
-  return fmt::format("{} {} {}", verb, noun, key.to_string());
+  return fmt::format("{} {} {}", verb, noun_of(kind), key.to_string());
 }
 
 Stop stopped(Stop::Kind kind, std::string action, kube::ApiError error = {}) {
@@ -138,6 +151,22 @@ Executor::Outcome Executor::run(const Job& job, const CreateService& action) con
   return create(job, Kind::kService, action.name, action.body);
 }
 
+Executor::Outcome Executor::run(const Job& job, const CreateNetworkPolicy& action) const {
+  return create(job, Kind::kNetworkPolicy, action.name, action.body);
+}
+
+Executor::Outcome Executor::run(const Job& job, const ReplaceNetworkPolicy& action) const {
+  const kube::ObjectKey key{job.metadata.name_space, action.name};
+  const std::string what = describe("replace", Kind::kNetworkPolicy, key);
+  const auto answer = client_.replace(resource_of(Kind::kNetworkPolicy), key, action.body, {});
+  if (answer) {
+    own_writes_->record(job.metadata.uid, Kind::kNetworkPolicy, read_written(*answer).resource_version);
+    return std::nullopt;
+  }
+  const bool is_stale = answer.error().kind == ErrorKind::kNotFound || answer.error().kind == ErrorKind::kConflict;
+  return stopped(is_stale ? Stop::Kind::kStale : Stop::Kind::kFailed, what, answer.error());
+}
+
 // A large template is a tree of many times its size while it is parsed: one at a time.
 PodFactory Executor::make_factory(const Job& job, int attempt) const {
   const std::lock_guard lock(factory_mutex_);
@@ -181,6 +210,10 @@ Executor::Outcome Executor::run(const Job& job, const DeletePod& action) const {
 
 Executor::Outcome Executor::run(const Job& job, const DeleteService& action) const {
   return remove(job, Kind::kService, action.name, {.uid = action.uid, .resource_version = ""});
+}
+
+Executor::Outcome Executor::run(const Job& job, const DeleteNetworkPolicy& action) const {
+  return remove(job, Kind::kNetworkPolicy, action.name, {.uid = action.uid, .resource_version = ""});
 }
 
 Executor::Outcome Executor::run(const Job& job, const DeleteJob& action) const {

@@ -69,9 +69,12 @@ class Executor {
   Outcome run(const Job& job, const ConfirmJobUnchanged& action) const;
   Outcome run(const Job& job, const ConfirmPodAbsent& action) const;
   Outcome run(const Job& job, const CreateService& action) const;
+  Outcome run(const Job& job, const CreateNetworkPolicy& action) const;
+  Outcome run(const Job& job, const ReplaceNetworkPolicy& action) const;
   Outcome run(const Job& job, const CreatePod& action) const;  // a batch of one
   Outcome run(const Job& job, const DeletePod& action) const;
   Outcome run(const Job& job, const DeleteService& action) const;
+  Outcome run(const Job& job, const DeleteNetworkPolicy& action) const;
   Outcome run(const Job& job, const DeleteJob& action) const;
   Outcome run(const Job& job, const PatchStatus& action) const;
   Outcome remove(const Job& job, Kind kind, const std::string& name, const kube::Preconditions& wanted) const;

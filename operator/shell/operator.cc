@@ -109,8 +109,10 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
                                                          {"name", key.name},
                                                          {"error", error.message}});
   };
-  Cache cache({.namespaces = options.namespaces, .seed = std::random_device()()}, std::move(hooks), transport, clock,
-              sleeper);
+  Cache cache({.namespaces = options.namespaces,
+               .seed = std::random_device()(),
+               .network_policies = options.job_network_policy.has_value()},
+              std::move(hooks), transport, clock, sleeper);
   ProgressPoller poller(
       options.progress, connect_to_pods(user_agent), [&](const kube::ObjectKey& job) { queue.add(job); }, clock);
 
@@ -161,7 +163,8 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
                          .client = reader,
                          .metrics = metrics,
                          .clock = clock,
-                         .decide = [](const Observed& observed) { return reconcile(observed); }},
+                         .decide = [](const Observed& observed) { return reconcile(observed); },
+                         .metrics_peers = options.job_network_policy},
                         log);
 
   const SteadyTime started = clock->steady();

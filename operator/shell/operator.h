@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -21,10 +22,13 @@ struct OperatorOptions {
   kube::ClusterConfig cluster;
   std::vector<std::string> namespaces;  // empty: all
   int workers = 16;  // a job is created in six steps, each a wait for the server: fewer leave the server idle
-  std::string listen_address = "::";         // all of IPv4 and IPv6
-  int port = 8080;                           // 0: a free one
-  std::string server_certificate;            // PEM file with certificate and key; empty: plain HTTP
-  bool protect_metrics = false;              // /metrics wants a token that may get it
+  std::string listen_address = "::";  // all of IPv4 and IPv6
+  int port = 8080;                    // 0: a free one
+  std::string server_certificate;     // PEM file with certificate and key; empty: plain HTTP
+  bool protect_metrics = false;       // /metrics wants a token that may get it
+  // JSON list of NetworkPolicy peers (read_metrics_peers() in operator/core/network_policy.h): each job gets a
+  // NetworkPolicy that admits them to its metrics ports. Absent: jobs get none.
+  std::optional<std::string> job_network_policy;
   std::chrono::seconds startup_timeout{60};  // 0: wait for the API server for ever
   std::string instance;                      // of several operators this one: the pod's name
   std::string version;

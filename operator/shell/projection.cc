@@ -5,6 +5,7 @@
 
 #include "common/contract.h"
 #include "operator/api/codec.h"
+#include "operator/core/network_policy.h"
 #include "operator/core/text.h"
 #include "operator/kube/json_access.h"
 
@@ -173,6 +174,20 @@ kube::FieldFilter service_fields() {
           R"(metadata.labels.oarlock\.dev/job-name)"};
 }
 
+kube::FieldFilter network_policy_fields() {
+  return {"metadata.name",
+          "metadata.namespace",
+          "metadata.uid",
+          "metadata.deletionTimestamp",
+          "metadata.ownerReferences.controller",
+          "metadata.ownerReferences.uid",
+          "metadata.ownerReferences.apiVersion",
+          "metadata.ownerReferences.kind",
+          "metadata.ownerReferences.name",
+          R"(metadata.labels.oarlock\.dev/job-name)",
+          "spec"};
+}
+
 Job project_job(const Json& object) {
   Job job = api::read_training_job(object);
   if (is_terminal(job.status.phase)) {
@@ -223,6 +238,21 @@ Result<CachedService> project_service(const Json& object) {
   out.service.owner_is_job = !owner.job.empty() && out.service.name == owner.job;
   out.service.deleting = member(metadata, "deletionTimestamp").is_string();
   from_rfc3339(text_at(metadata, "creationTimestamp"), out.service.created);
+  return out;
+}
+
+Result<CachedNetworkPolicy> project_network_policy(const Json& object) {
+  const Json& metadata = member(object, "metadata");
+  CachedNetworkPolicy out;
+  out.job = label(metadata, kLabelJobName);
+  NetworkPolicy& policy = out.network_policy;
+  policy.name = text_at(metadata, "name");
+  policy.uid = text_at(metadata, "uid");
+  const Owner owner = owner_of(metadata);
+  policy.owner_uid = owner.uid;
+  policy.owner_is_job = !owner.job.empty() && policy.name == network_policy_name(owner.job);
+  policy.deleting = member(metadata, "deletionTimestamp").is_string();
+  policy.digest = spec_digest(member(object, "spec"));
   return out;
 }
 

@@ -25,6 +25,12 @@ struct CachedService {
 
   bool operator==(const CachedService&) const = default;
 };
+struct CachedNetworkPolicy {
+  NetworkPolicy network_policy;
+  std::string job;
+
+  bool operator==(const CachedNetworkPolicy&) const = default;
+};
 
 // As the cache holds them. A member that is added to one of these structs must be named here too, else the structured
 // bindings do not compile.
@@ -52,13 +58,21 @@ void pack_fields(Visitor& visit, T& cached) {
   auto& [name, uid, owner_uid, owner_is_job, deleting, created] = cached.service;
   visit(cached.job), visit(name), visit(uid), visit(owner_uid), visit(owner_is_job), visit(deleting), visit(created);
 }
+template <typename Visitor, typename T>
+  requires std::is_same_v<std::remove_const_t<T>, CachedNetworkPolicy>
+void pack_fields(Visitor& visit, T& cached) {
+  auto& [name, uid, owner_uid, owner_is_job, deleting, digest] = cached.network_policy;
+  visit(cached.job), visit(name), visit(uid), visit(owner_uid), visit(owner_is_job), visit(deleting), visit(digest);
+}
 using PackedPod = Packed<CachedPod>;
 using PackedService = Packed<CachedService>;
+using PackedNetworkPolicy = Packed<CachedNetworkPolicy>;
 
 // The fields that each function below reads.
 kube::FieldFilter job_fields();
 kube::FieldFilter pod_fields();
 kube::FieldFilter service_fields();
+kube::FieldFilter network_policy_fields();
 
 // What job_salvage_fields() keeps of an object that job_fields() cannot read.
 kube::FieldFilter job_salvage_fields();
@@ -70,6 +84,7 @@ Job project_job(const nlohmann::json& object);
 Job unreadable_job(const nlohmann::json& salvaged, const Error& error);
 Result<CachedPod> project_pod(const nlohmann::json& object);
 Result<CachedService> project_service(const nlohmann::json& object);
+Result<CachedNetworkPolicy> project_network_policy(const nlohmann::json& object);
 
 // What the answer to a write tells of the object; empty where the answer is not an object.
 struct Written {

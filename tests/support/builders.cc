@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "operator/core/desired.h"
+#include "operator/core/network_policy.h"
 
 namespace oarlock::test {
 
@@ -197,6 +198,15 @@ Service service_of(const Job& job) {
   return {service_name(job), "uid-of-service", job.metadata.uid, true, false, at_second(60)};
 }
 
+NetworkPolicy network_policy_of(const Job& job, const std::string& peers) {
+  return {.name = network_policy_name(job.metadata.name),
+          .uid = "uid-of-policy",
+          .owner_uid = job.metadata.uid,
+          .owner_is_job = true,
+          .deleting = false,
+          .digest = spec_digest(desired_network_policy(job, peers)["spec"])};
+}
+
 Observed seen(const Job& job, std::vector<Pod> pods) {
   Observed out;
   out.job = job;
@@ -216,6 +226,9 @@ std::vector<std::string> names(const Plan& plan) {
     std::string operator()(const ConfirmPodAbsent& action) const { return "ConfirmPodAbsent " + action.name; }
     std::string operator()(const ConfirmJobUnchanged&) const { return "ConfirmJobUnchanged"; }
     std::string operator()(const CreateService& action) const { return "CreateService " + action.name; }
+    std::string operator()(const CreateNetworkPolicy& action) const { return "CreateNetworkPolicy " + action.name; }
+    std::string operator()(const ReplaceNetworkPolicy& action) const { return "ReplaceNetworkPolicy " + action.name; }
+    std::string operator()(const DeleteNetworkPolicy& action) const { return "DeleteNetworkPolicy " + action.name; }
     std::string operator()(const CreatePod& action) const { return "CreatePod " + action.name; }
     std::string operator()(const DeletePod& action) const { return "DeletePod " + action.name; }
     std::string operator()(const DeleteService& action) const { return "DeleteService " + action.name; }

@@ -77,6 +77,9 @@ class PodBuilder {
 
 control::Service service_of(const control::Job& job);
 
+// As the operator creates it for these peers.
+control::NetworkPolicy network_policy_of(const control::Job& job, const std::string& peers);
+
 // With the Service of a job that has not ended, at at_second(60).
 control::Observed seen(const control::Job& job, std::vector<control::Pod> pods = {});
 

@@ -5,6 +5,7 @@
 
 #include "operator/api/codec.h"
 #include "operator/core/desired.h"
+#include "operator/core/network_policy.h"
 #include "tests/support/builders.h"
 
 namespace oarlock::test {
@@ -31,6 +32,9 @@ Outcome SimCluster::apply(const Action& action, const Job& job) {
   if (const auto* pod = std::get_if<CreatePod>(&action)) return create_pod(*pod);
   if (const auto* pod = std::get_if<DeletePod>(&action)) return delete_pod(*pod);
   if (const auto* service = std::get_if<DeleteService>(&action)) return delete_service(*service);
+  if (const auto* policy = std::get_if<CreateNetworkPolicy>(&action)) return create_network_policy(*policy);
+  if (const auto* policy = std::get_if<ReplaceNetworkPolicy>(&action)) return replace_network_policy(*policy);
+  if (const auto* policy = std::get_if<DeleteNetworkPolicy>(&action)) return delete_network_policy(*policy);
   if (const auto* ended = std::get_if<DeleteJob>(&action)) return delete_job(*ended);
   return patch_status(std::get<PatchStatus>(action), job);
 }
@@ -44,6 +48,36 @@ Outcome SimCluster::create_service(const CreateService& action) {
   const auto body = nlohmann::json::parse(action.body);
   objects_.service = Service{
       body["metadata"]["name"], "uid-of-service", body["metadata"]["ownerReferences"][0]["uid"], true, false, now_};
+  ++writes_;
+  return Outcome::kDone;
+}
+
+Outcome SimCluster::create_network_policy(const CreateNetworkPolicy& action) {
+  if (objects_.network_policy) return Outcome::kDone;  // AlreadyExists, and ours
+  const auto body = nlohmann::json::parse(action.body);
+  objects_.network_policy = NetworkPolicy{.name = body["metadata"]["name"],
+                                          .uid = "uid-of-policy",
+                                          .owner_uid = body["metadata"]["ownerReferences"][0]["uid"],
+                                          .owner_is_job = true,
+                                          .deleting = false,
+                                          .digest = spec_digest(body["spec"])};
+  objects_.had_network_policy = true;
+  ++writes_;
+  return Outcome::kDone;
+}
+
+Outcome SimCluster::replace_network_policy(const ReplaceNetworkPolicy& action) {
+  const auto body = nlohmann::json::parse(action.body);
+  if (!objects_.network_policy || body["metadata"]["uid"] != objects_.network_policy->uid) return Outcome::kStopped;
+  const std::string digest = spec_digest(body["spec"]);
+  if (digest != objects_.network_policy->digest) ++writes_;
+  objects_.network_policy->digest = digest;
+  return Outcome::kDone;
+}
+
+Outcome SimCluster::delete_network_policy(const DeleteNetworkPolicy& action) {
+  if (!objects_.network_policy || objects_.network_policy->uid != action.uid) return Outcome::kDone;
+  delete_network_policy();
   ++writes_;
   return Outcome::kDone;
 }
@@ -234,11 +268,13 @@ View SimCluster::view() const {
     if (pod.owner_uid == job_.metadata.uid || objects_.met.contains(name)) out.pods.push_back(pod);
   }
   if (objects_.service) out.services.push_back(*objects_.service);
+  if (objects_.network_policy) out.network_policies.push_back(*objects_.network_policy);
   return out;
 }
 
 bool is_untouched(const Job& job, const Objects& objects) {
-  return job.status.phase == api::Phase::kNone && !objects.service && objects.created.empty();
+  return job.status.phase == api::Phase::kNone && !objects.service && !objects.had_network_policy &&
+         objects.created.empty();
 }
 
 Observed SimCluster::observe(const View& view) const {
@@ -247,6 +283,8 @@ Observed SimCluster::observe(const View& view) const {
   out.job = view.job;
   out.pods = view.pods;
   out.services = view.services;
+  out.network_policies = view.network_policies;
+  out.metrics_peers = objects_.metrics_peers;
   out.now = now_;
   out.progress = objects_.said;
   if (out.progress) out.asked = Question{now_, true};

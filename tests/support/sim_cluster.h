@@ -13,17 +13,23 @@
 
 namespace oarlock::test {
 
+inline constexpr char kEditedDigest[] = "edited";
+
 // What an informer may show, each kind as of some moment of its own.
 struct View {
   control::Job job;
   std::vector<control::Pod> pods;
   std::vector<control::Service> services;
+  std::vector<control::NetworkPolicy> network_policies{};
 };
 
 // What the API server holds beside the job.
 struct Objects {
   std::map<std::string, control::Pod> pods;
   std::optional<control::Service> service;
+  std::optional<std::string> metrics_peers;  // of the operator's flags
+  std::optional<control::NetworkPolicy> network_policy;
+  bool had_network_policy = false;     // one was created at some time
   std::set<std::string> met;           // foreign pods that a create ran into
   std::map<std::string, int> created;  // how often a pod of this name was: each has a uid of its own
   std::optional<RankStatus> said;      // by the last rank 0 that said anything
@@ -62,6 +68,9 @@ class SimCluster {
   void set_max_restarts(int count);
   void delete_job();
   void delete_service();
+  void set_metrics_peers(const std::string& peers) { objects_.metrics_peers = peers; }
+  void delete_network_policy() { objects_.network_policy.reset(); }
+  void edit_network_policy() { objects_.network_policy->digest = kEditedDigest; }
   void add_foreign_pod(const std::string& name);
   void remove_foreign_pods();
 
@@ -83,6 +92,9 @@ class SimCluster {
  private:
   Outcome confirm_absent(const control::ConfirmPodAbsent& action);
   Outcome create_service(const control::CreateService& action);
+  Outcome create_network_policy(const control::CreateNetworkPolicy& action);
+  Outcome replace_network_policy(const control::ReplaceNetworkPolicy& action);
+  Outcome delete_network_policy(const control::DeleteNetworkPolicy& action);
   Outcome create_pod(const control::CreatePod& action);
   Outcome delete_pod(const control::DeletePod& action);
   Outcome delete_service(const control::DeleteService& action);

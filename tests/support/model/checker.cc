@@ -78,6 +78,7 @@ class Search {
   static SimCluster first(const ModelOptions& options) {
     SimCluster cluster(options.job);
     for (const std::string& name : options.foreign_pods) cluster.add_foreign_pod(name);
+    if (options.metrics_peers) cluster.set_metrics_peers(*options.metrics_peers);
     return {cluster.job(), cluster.objects(), at_second(1000)};
   }
 
@@ -216,17 +217,17 @@ class Search {
     const Hearing hearing = (view & kRankIsNotAsked) != 0 ? Hearing::kNothing
                             : (view & 2U) != 0            ? Hearing::kOnce
                                                           : Hearing::kNow;
-    return plan_for(job, pods, worlds_.objects(services).service.has_value(), hearing,
-                    worlds_.is_untouched(state.world));
+    return plan_for(job, pods, services, hearing, worlds_.is_untouched(state.world));
   }
 
   // Whether no operator has acted on the job is no matter of the watches: the newest world decides.
-  uint32_t plan_for(uint32_t job, uint32_t pods, bool has_service, Hearing hearing, bool untouched) {
-    const uint64_t key = (static_cast<uint64_t>(job) << 32U) | (static_cast<uint64_t>(pods) << 4U) |
-                         (untouched ? 8 : 0) | (static_cast<uint64_t>(hearing) << 1U) | (has_service ? 1 : 0);
+  uint32_t plan_for(uint32_t job, uint32_t pods, uint32_t services, Hearing hearing, bool untouched) {
+    const uint64_t key = (static_cast<uint64_t>(job) << 32U) | (static_cast<uint64_t>(pods) << 6U) |
+                         (static_cast<uint64_t>(worlds_.service_state(services)) << 3U) | (untouched ? 4 : 0) |
+                         static_cast<uint64_t>(hearing);
     const auto [it, is_new] = plan_ids_.try_emplace(key, static_cast<uint32_t>(plans_.size()));
     if (!is_new) return it->second;
-    Observed observed = worlds_.observe(job, pods, has_service, hearing, untouched);
+    Observed observed = worlds_.observe(job, pods, services, hearing, untouched);
     Plan plan = reconcile(observed, policies_);
     std::reverse(observed.pods.begin(), observed.pods.end());
     is_deterministic_ = is_deterministic_ && plan == reconcile(observed, policies_);
@@ -269,8 +270,7 @@ class Search {
 
   uint32_t fresh_plan(uint32_t world) {
     const World& at = worlds_.at(world);
-    return plan_for(at.job, at.objects, worlds_.objects(at.objects).service.has_value(), Hearing::kNow,
-                    worlds_.is_untouched(world));
+    return plan_for(at.job, at.objects, at.objects, Hearing::kNow, worlds_.is_untouched(world));
   }
 
   // The whole plan; kNone: it breaks something.

@@ -2,6 +2,7 @@
 // between any two actions, and plans made from an old view, interleaved in every order.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,12 +14,13 @@ namespace oarlock::test {
 
 struct ModelOptions {
   control::Job job;
-  std::vector<std::string> foreign_pods;  // of somebody else, there from the start
-  std::vector<int> exit_codes = {1};      // of failures
-  int faults = 2;                         // on one path: failures, disruptions, edits, deletions, old views
-  bool steps = false;                     // rank 0 tells its progress
-  bool old_views = true;                  // each watch may show the past, also after an operator was started anew
-  size_t max_states = 3000000;            // the search ends here; then the worlds are not judged as a whole
+  std::vector<std::string> foreign_pods;     // of somebody else, there from the start
+  std::optional<std::string> metrics_peers;  // jobs get a NetworkPolicy
+  std::vector<int> exit_codes = {1};         // of failures
+  int faults = 2;                            // on one path: failures, disruptions, edits, deletions, old views
+  bool steps = false;                        // rank 0 tells its progress
+  bool old_views = true;                     // each watch may show the past, also after an operator was started anew
+  size_t max_states = 3000000;               // the search ends here; then the worlds are not judged as a whole
 };
 
 struct ModelResult {

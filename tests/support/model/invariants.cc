@@ -28,6 +28,8 @@ std::string check_creation(const CreatePod& create, const SimCluster& before) {
   if (id->node_rank >= job.spec.nodes) return "a pod is created for a rank that does not exist";
   if (is_terminal(job.status.phase)) return "a pod is created for a job that has ended";
   if (job.status.phase == Phase::kSuspended) return "a pod is created for a suspended job";
+  if (before.objects().metrics_peers && !before.objects().had_network_policy)
+    return "a pod is created before the job's NetworkPolicy";
   if (recorded_ranks(job)[static_cast<size_t>(id->node_rank)]) return "a pod is created for a finished rank";
   return "";
 }
@@ -110,9 +112,26 @@ std::string check_stall(const api::Status& was, const api::Status& is) {
   return "";
 }
 
+// Active jobs have the desired policy, ended ones none once no pod lives.
+std::string check_policy(const SimCluster& cluster) {
+  const Job& job = cluster.job();
+  const std::optional<NetworkPolicy>& policy = cluster.objects().network_policy;
+  if (!cluster.objects().metrics_peers || job.metadata.deletion_timestamp || job.status.phase == Phase::kSuspended)
+    return "";
+  if (is_terminal(job.status.phase)) {
+    const bool has_live_pods = std::ranges::any_of(cluster.pods(), [&](const auto& item) {
+      return item.second.owner_uid == job.metadata.uid && !has_ended(item.second);
+    });
+    return policy && !has_live_pods ? "the NetworkPolicy outlives the pods" : "";
+  }
+  if (!policy) return "an active job has no NetworkPolicy";
+  return policy->digest == kEditedDigest ? "an active job has a NetworkPolicy that is not the desired one" : "";
+}
+
 }  // namespace
 
 std::string untrue_of(const World& world, const SimCluster& cluster) {
+  if (std::string problem = check_policy(cluster); !problem.empty()) return problem;
   const api::Status& status = cluster.job().status;
   if (!is_running(status.phase) || cluster.job().metadata.deletion_timestamp) return "";
   const std::optional<RankStatus>& said = cluster.objects().said;
@@ -132,6 +151,8 @@ std::string broken_by(const Action& action, const World& world, const SimCluster
   const api::Status& was = before.job().status;
   if (std::holds_alternative<DeleteService>(action))
     return is_terminal(was.phase) ? "" : "the Service of an active job is deleted";
+  if (std::holds_alternative<DeleteNetworkPolicy>(action))
+    return is_terminal(was.phase) ? "" : "the NetworkPolicy of an active job is deleted";
   if (std::holds_alternative<DeleteJob>(action)) return is_terminal(was.phase) ? "" : "a job that is active is deleted";
   if (!std::holds_alternative<PatchStatus>(action)) return "";
   const api::Status& is = after.job().status;

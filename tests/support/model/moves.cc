@@ -44,6 +44,10 @@ std::string to_string(const Move& move) {
       return "somebody deletes the job";
     case Kind::kDeleteService:
       return "somebody deletes the Service";
+    case Kind::kDeletePolicy:
+      return "somebody deletes the NetworkPolicy";
+    case Kind::kEditPolicy:
+      return "somebody edits the NetworkPolicy";
     case Kind::kFreeNames:
       return "the pods of somebody else go away";
   }
@@ -58,6 +62,9 @@ std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& ex
   for (const Kind kind : {Kind::kEdit, Kind::kDeleteJob}) out.push_back({kind, "", 0});
   if (steps) out.push_back({Kind::kStep, "", 0});
   if (cluster.has_service()) out.push_back({Kind::kDeleteService, "", 0});
+  if (cluster.objects().network_policy) {
+    for (const Kind kind : {Kind::kDeletePolicy, Kind::kEditPolicy}) out.push_back({kind, "", 0});
+  }
   bool has_foreign = false;
   for (const auto& [name, pod] : cluster.pods()) {
     if (pod.owner_uid != job.metadata.uid) {
@@ -123,6 +130,12 @@ bool apply(const Move& move, SimCluster& cluster) {
       return true;
     case Kind::kDeleteService:
       cluster.delete_service();
+      return true;
+    case Kind::kDeletePolicy:
+      cluster.delete_network_policy();
+      return true;
+    case Kind::kEditPolicy:
+      cluster.edit_network_policy();
       return true;
     case Kind::kFreeNames:
       cluster.remove_foreign_pods();

@@ -28,6 +28,8 @@ struct Move {
     kEdit,
     kDeleteJob,
     kDeleteService,
+    kDeletePolicy,
+    kEditPolicy,
     kFreeNames,
   };
   Kind kind = Kind::kTick;

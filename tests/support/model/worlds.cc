@@ -134,7 +134,7 @@ uint32_t Worlds::after(uint32_t from, const SimCluster& cluster) {
   return intern(world);
 }
 
-Observed Worlds::observe(uint32_t job, uint32_t pods, bool has_service, Hearing hearing, bool untouched) const {
+Observed Worlds::observe(uint32_t job, uint32_t pods, uint32_t services, Hearing hearing, bool untouched) const {
   Observed out;
   out.untouched = untouched;
   out.job = jobs_[job];
@@ -143,13 +143,21 @@ Observed Worlds::observe(uint32_t job, uint32_t pods, bool has_service, Hearing 
   for (const auto& [name, pod] : seen.pods) {
     if (pod.owner_uid == out.job.metadata.uid || seen.met.contains(name)) out.pods.push_back(pod);
   }
-  if (has_service) {
+  if (objects_[services].service) {
     out.services.push_back(service_of(out.job));
     out.services.back().created = now();
   }
+  out.metrics_peers = seen.metrics_peers;
+  if (objects_[services].network_policy) out.network_policies.push_back(*objects_[services].network_policy);
   if (hearing != Hearing::kNothing) out.progress = seen.said;
   if (hearing == Hearing::kNow) out.asked = Question{now(), true};
   return out;
+}
+
+unsigned Worlds::service_state(uint32_t objects) const {
+  const Objects& seen = objects_[objects];
+  const unsigned policy = !seen.network_policy ? 0 : seen.network_policy->digest == kEditedDigest ? 2 : 1;
+  return policy * 2 + (seen.service ? 1 : 0);
 }
 
 uint32_t Worlds::intern_job(Job job, seconds older) {
@@ -173,6 +181,8 @@ uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) 
     pod.resource_version = version_of(text);
     key += text;
   }
+  if (objects.network_policy) key += "policy " + objects.network_policy->digest;
+  if (objects.had_network_policy) key += "had a policy|";
   if (objects.said) key += fmt::format("said {} {}", objects.said->attempt, objects.said->step);
   for (const std::string& name : objects.met) key += "met " + name;
   for (const auto& [name, count] : objects.created) key += fmt::format("created {} {}", name, count);

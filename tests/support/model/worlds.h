@@ -47,7 +47,10 @@ class Worlds {
   // What the cluster is after something happened to `from`.
   uint32_t after(uint32_t from, const SimCluster& cluster);
   // What the operator's watches show.
-  control::Observed observe(uint32_t job, uint32_t pods, bool has_service, Hearing hearing, bool untouched) const;
+  // `pods` and `services` are indices of objects: the second is what the watches of Services and NetworkPolicies show.
+  control::Observed observe(uint32_t job, uint32_t pods, uint32_t services, Hearing hearing, bool untouched) const;
+  // Of the Service and the NetworkPolicy, all that a plan depends on: less than 8.
+  unsigned service_state(uint32_t objects) const;
   bool is_untouched(uint32_t world) const {
     return test::is_untouched(jobs_[worlds_[world].job], objects_[worlds_[world].objects]);
   }

@@ -50,6 +50,11 @@ ModelOptions with_foreign(ModelOptions options, const std::string& pod) {
   return options;
 }
 
+ModelOptions with_policies(ModelOptions options) {
+  options.metrics_peers = R"([{"namespaceSelector":{}}])";
+  return options;
+}
+
 std::vector<Setup> setups() {
   const JobBuilder plain = JobBuilder().backoff_seconds(0);
   const auto job = [&](int nodes, int restarts) { return JobBuilder(plain).nodes(nodes).max_restarts(restarts); };
@@ -65,6 +70,8 @@ std::vector<Setup> setups() {
       {"Backoff", with(JobBuilder().nodes(1).max_restarts(2), 2, false)},
       {"CleanAll", with(job(2, 0).clean_pod_policy(api::CleanPodPolicy::kAll), 1)},
       {"Stall", with_steps(with(job(1, 1).stall_seconds(20), 1))},
+      {"NetworkPolicies", with_policies(with(job(1, 1), 2))},
+      {"NetworkPoliciesCleanAll", with_policies(with(job(2, 0).clean_pod_policy(api::CleanPodPolicy::kAll), 1))},
       {"Rank0", with(job(2, 1).success_policy(api::SuccessPolicy::kRank0), 1)},
   };
 }
@@ -206,6 +213,33 @@ TEST(ModelCheckItself, NoticesPodsMadeFromAnOldView) {
 TEST(ModelCheckItself, NoticesAnOldViewOfANewJob) {
   EXPECT_THAT(check_with(converge_without_question, converge, kSmall).violation,
               AllOf(HasSubstr("a pod is created"), HasSubstr("[old: job")));
+}
+
+// Creates the objects in the order in which they were listed before there were policies.
+std::optional<Plan> converge_with_late_policy(const Observed& observed, const Membership& members) {
+  std::optional<Plan> plan = converge(observed, members);
+  if (!plan) return plan;
+  std::ranges::stable_partition(
+      plan->actions, [](const Action& action) { return !std::holds_alternative<CreateNetworkPolicy>(action); });
+  return plan;
+}
+
+std::optional<Plan> converge_without_replacing(const Observed& observed, const Membership& members) {
+  std::optional<Plan> plan = converge(observed, members);
+  if (!plan) return plan;
+  std::erase_if(plan->actions,
+                [](const Action& action) { return std::holds_alternative<ReplaceNetworkPolicy>(action); });
+  return plan;
+}
+
+TEST(ModelCheckItself, NoticesAPodWithoutNetworkPolicy) {
+  EXPECT_THAT(check_with(converge_with_late_policy, converge, with_policies(kSmall)).violation,
+              HasSubstr("a pod is created before the job's NetworkPolicy"));
+}
+
+TEST(ModelCheckItself, NoticesAnEditedNetworkPolicy) {
+  EXPECT_THAT(check_with(converge_without_replacing, converge, with_policies(kSmall)).violation,
+              HasSubstr("not the desired one"));
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ class Walk {
   explicit Walk(uint32_t seed) : random_(seed), sim_(make_job()) {
     if (chance(20)) sim_.add_foreign_pod("bert-0-0");
     if (chance(20)) sim_.add_foreign_pod("bert-1-0");
+    if (chance(30)) sim_.set_metrics_peers("[]");
     remember();
   }
 
@@ -88,6 +89,7 @@ class Walk {
     view.job = moment(job_seen_).job;
     view.pods = moment(pods_seen_).pods;
     view.services = moment(services_seen_).services;
+    view.network_policies = moment(services_seen_).network_policies;
     Observed out = sim_.observe(view);
     if (chance(30)) {
       out.progress.emplace();
@@ -295,6 +297,13 @@ class Walk {
         break;
       default:
         if (chance(10)) sim_.delete_service();
+        if (sim_.objects().network_policy && chance(20)) {
+          if (chance(50)) {
+            sim_.delete_network_policy();
+          } else {
+            sim_.edit_network_policy();
+          }
+        }
         break;
     }
   }

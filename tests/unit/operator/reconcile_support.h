@@ -15,11 +15,13 @@ namespace oarlock::test {
 
 inline PodBuilder pod(int attempt, int node_rank) { return {"bert", attempt, node_rank}; }
 
-// The world after the plan was done: its status and the end of the Service, and nothing else changed.
+// The world after the plan was done: its status and the end of the Service and the NetworkPolicy, and nothing else
+// changed.
 inline control::Observed after(const control::Observed& observed, const control::Plan& plan) {
   control::Observed out = observed;
   out.job.status = status_after(observed, plan);
   if (!only<control::DeleteService>(plan).empty()) out.services.clear();
+  if (!only<control::DeleteNetworkPolicy>(plan).empty()) out.network_policies.clear();
   return out;
 }
 

@@ -124,6 +124,39 @@ TEST_F(ExecuteTest, DoesTheActionsInOrderAndRemembersWhatItWrote) {
   EXPECT_TRUE(waits_for(Kind::kPod, "14"));
 }
 
+TEST_F(ExecuteTest, CreatesReplacesAndDeletesANetworkPolicy) {
+  for (const char* version : {"11", "12", "13"}) transport_->script({.pieces = {object(version)}});
+  EXPECT_FALSE(run({CreateNetworkPolicy{"trainingjob-j", "policy"}, ReplaceNetworkPolicy{"trainingjob-j", "other"},
+                    DeleteNetworkPolicy{"trainingjob-j", "u"}}));
+  const std::string policies = "/apis/networking.k8s.io/v1/namespaces/ns/networkpolicies";
+  EXPECT_THAT(requests(), ElementsAre("POST " + policies, "PUT " + policies + "/trainingjob-j",
+                                      "DELETE " + policies + "/trainingjob-j"));
+  EXPECT_EQ(transport_->requests()[0].body, "policy");
+  EXPECT_EQ(transport_->requests()[1].body, "other");
+  EXPECT_EQ(Json::parse(transport_->requests()[2].body)["preconditions"]["uid"], "u");
+  EXPECT_TRUE(waits_for(Kind::kNetworkPolicy, "13"));
+}
+
+TEST_F(ExecuteTest, ANetworkPolicyThatIsGoneOrAnotherStopsThePlan) {
+  for (const auto& [status, reason] : {std::pair(404, "NotFound"), std::pair(409, "Conflict")}) {
+    transport_->script(failure(status, reason));
+    const auto stop = run({ReplaceNetworkPolicy{"trainingjob-j", "{}"}, CreatePod{"j-0-0", 0, 0}});
+    ASSERT_TRUE(stop);
+    EXPECT_EQ(stop->kind, Stop::Kind::kStale) << reason;
+    EXPECT_EQ(done_, 0);
+  }
+}
+
+TEST_F(ExecuteTest, AForeignNetworkPolicyStopsThePlan) {
+  transport_->script(failure(409, "AlreadyExists"));
+  transport_->script({.pieces = {object("30", "somebody")}});
+  const auto stop = run({CreateNetworkPolicy{"trainingjob-j", "{}"}, CreatePod{"j-0-0", 0, 0}});
+  ASSERT_TRUE(stop);
+  EXPECT_EQ(stop->kind, Stop::Kind::kForeign);
+  EXPECT_EQ(stop->foreign_kind, Kind::kNetworkPolicy);
+  EXPECT_EQ(stop->foreign.name, "trainingjob-j");
+}
+
 TEST_F(ExecuteTest, DeletesAServiceByItsUid) {
   transport_->script({.pieces = {object("11")}});
   transport_->script(failure(409, "Conflict", "the uid differs"));

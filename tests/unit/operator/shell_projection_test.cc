@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/contract.h"
+#include "operator/core/network_policy.h"
 
 namespace oarlock::control {
 namespace {
@@ -147,6 +148,25 @@ TEST(ProjectService, ReadsItsOwner) {
                                      .deleting = false,
                                      .created = SystemTime(std::chrono::seconds(7))}));
   EXPECT_EQ(cached.job, "j");
+}
+
+TEST(ProjectNetworkPolicy, ReadsItsOwnerAndTheDigestOfItsSpec) {
+  const auto object = network_policy_fields().parse(R"({"metadata": {"name": "trainingjob-j", "uid": "u",
+    "labels": {"oarlock.dev/job-name": "j"}, "ownerReferences": [
+    {"uid": "b", "controller": true, "apiVersion": "oarlock.dev/v1alpha1", "kind": "TrainingJob", "name": "j"}]},
+    "spec": {"policyTypes": ["Ingress"], "podSelector": {}}})");
+  ASSERT_TRUE(object);
+  const CachedNetworkPolicy cached = *project_network_policy(*object);
+  EXPECT_EQ(cached.network_policy,
+            (NetworkPolicy{.name = "trainingjob-j",
+                           .uid = "u",
+                           .owner_uid = "b",
+                           .owner_is_job = true,
+                           .deleting = false,
+                           .digest = spec_digest({{"podSelector", nlohmann::json::object()},
+                                                  {"policyTypes", nlohmann::json::array({"Ingress"})}})}));
+  EXPECT_EQ(cached.job, "j");
+  EXPECT_EQ(PackedNetworkPolicy(cached).unpack(), cached);
 }
 
 TEST(ProjectPod, KnowsPodsAndServicesOfATrainingJobOfTheirName) {
