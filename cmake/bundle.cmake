@@ -23,12 +23,7 @@ function(oarlock_bundle)
   install(TARGETS ${ARGN} COMPONENT gpu-bundle EXCLUDE_FROM_ALL RUNTIME DESTINATION bin)
   install(IMPORTED_RUNTIME_ARTIFACTS fmt::fmt spdlog::spdlog prometheus-cpp::core
     COMPONENT gpu-bundle EXCLUDE_FROM_ALL LIBRARY DESTINATION lib RUNTIME DESTINATION lib)
-  # The HTTP server, whose target is pkg-config's, and what it is linked with: named by the programs as well, since the
-  # search path of a program serves only what it names itself.
-  foreach(program ${ARGN})
-    target_link_libraries(${program} PRIVATE -Wl,--no-as-needed brotlidec brotlienc brotlicommon)
-  endforeach()
-  foreach(name cpp-httplib.so.0.11 ssl.so.3 crypto.so.3 brotlicommon.so.1 brotlidec.so.1 brotlienc.so.1)
+  foreach(name ssl.so.3 crypto.so.3)
     find_file(_runtime_${name} lib${name} PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} REQUIRED)
     file(REAL_PATH ${_runtime_${name}} _real)
     install(FILES ${_real} RENAME lib${name} COMPONENT gpu-bundle EXCLUDE_FROM_ALL DESTINATION lib)

@@ -5,7 +5,7 @@ ARG BASE=docker.io/library/debian:bookworm-slim
 FROM ${BASE} AS programs
 RUN apt-get update && apt-get install -y --no-install-recommends \
       build-essential cmake ninja-build pkg-config libssl-dev zlib1g-dev libexpected-dev nlohmann-json3-dev libfmt-dev \
-      libspdlog-dev libcli11-dev libyaml-cpp-dev libxxhash-dev libboost-dev libsimdjson-dev prometheus-cpp-dev libcpp-httplib-dev
+      libspdlog-dev libcli11-dev libyaml-cpp-dev libxxhash-dev libboost-dev libsimdjson-dev prometheus-cpp-dev
 COPY . /source
 RUN cmake -S /source -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr \
       -DOARLOCK_TRAINER=OFF -DOARLOCK_CLI=OFF -DOARLOCK_TESTS=OFF \
@@ -15,7 +15,7 @@ RUN cmake -S /source -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTA
 # shell and no package manager, as in distroless images.
 FROM ${BASE} AS root
 RUN apt-get update && apt-get install -y --no-install-recommends \
-      libssl3 libsimdjson14 libprometheus-cpp-core1.0 libcpp-httplib0.11 \
+      libssl3 libsimdjson14 libprometheus-cpp-core1.0 \
       libspdlog1.10 libfmt9 libyaml-cpp0.7 zlib1g
 COPY --from=programs /usr/bin/oarlock-operator /usr/bin/
 COPY docker/copy_loaded.sh /

@@ -18,7 +18,7 @@ FROM ${BASE} AS programs
 ARG VARIANT
 RUN apt-get update && apt-get install -y --no-install-recommends \
       build-essential cmake ninja-build pkg-config mold libssl-dev zlib1g-dev libexpected-dev nlohmann-json3-dev libfmt-dev \
-      libspdlog-dev libcli11-dev libyaml-cpp-dev libxxhash-dev libhdf5-dev libblosc-dev libzstd-dev prometheus-cpp-dev libcpp-httplib-dev libgloo-dev libgoogle-perftools-dev
+      libspdlog-dev libcli11-dev libyaml-cpp-dev libxxhash-dev libhdf5-dev libblosc-dev libzstd-dev prometheus-cpp-dev libboost-dev libgloo-dev libgoogle-perftools-dev
 COPY --from=libtorch /torch /libtorch/torch
 COPY --from=libtorch /nvidia /libtorch/nvidia
 COPY . /source
@@ -35,7 +35,7 @@ ARG VARIANT
 # dataset-fashion-mnist is real data, so that the first job needs neither a volume nor a download.
 RUN --mount=type=bind,from=libtorch,target=/wheels \
     apt-get update && apt-get install -y --no-install-recommends \
-      libprometheus-cpp-core1.0 libcpp-httplib0.11 libspdlog1.10 libfmt9 libyaml-cpp0.7 libxxhash0 libhdf5-103-1 libblosc1 libzstd1 zlib1g libtcmalloc-minimal4 \
+      libprometheus-cpp-core1.0 libssl3 libspdlog1.10 libfmt9 libyaml-cpp0.7 libxxhash0 libhdf5-103-1 libblosc1 libzstd1 zlib1g libtcmalloc-minimal4 \
       dataset-fashion-mnist \
  && rm -rf /var/lib/apt/lists/* /var/cache/* /var/log/* \
  && mkdir -p /opt/libtorch && cd /wheels \

@@ -1,111 +1,350 @@
 #include "common/http/server.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <httplib.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
+#include <openssl/ssl.h>
 
-#include <atomic>
-#include <chrono>
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/stream_traits.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
 #include <exception>
 #include <thread>
-#include <utility>
-#include <vector>
+#include <unordered_map>
 
 #include "common/endpoint.h"
+#include "common/http/connection_table.h"
+#include "common/http/request_head.h"
+#include "common/http/tls_certificate.h"
 
 namespace oarlock {
 namespace {
 
-constexpr size_t kThreads = 2;
-// For one read or write of a peer. The server's end waits for the connections it has.
-constexpr auto kReadPatience = std::chrono::seconds(2);
-constexpr auto kWritePatience = std::chrono::seconds(10);
+namespace net = boost::asio;
+namespace beast = boost::beast;
+using boost::system::error_code;
+using net::ip::tcp;
+using TlsStream = net::ssl::stream<beast::tcp_stream>;
 
-HttpResponse plain(int status, std::string text) { return {status, "text/plain; charset=utf-8", std::move(text)}; }
+constexpr int kBacklog = 512;
+// Of the kernel, per connection; without these it would buffer up to several MiB for a peer that does not read.
+constexpr int kSendBuffer = 64 << 10;
+constexpr int kReceiveBuffer = 16 << 10;
+// Bytes that are discarded after a response, so that the peer can read it before the connection is reset.
+constexpr size_t kMostDiscarded = 64 << 10;
+constexpr auto kAcceptPause = std::chrono::milliseconds(50);
 
-HttpResponse answer(const HttpRoutes& routes, const HttpServerOptions& options, const httplib::Request& request) {
-  if (request.method != "GET") return plain(405, "only GET is served here\n");
-  const auto route = routes.find(request.path);
-  if (route == routes.end()) return plain(404, "not found\n");
-  if (options.refuse) {
-    if (auto no = options.refuse(route->first, request.get_header_value("Authorization"))) return *std::move(no);
+HttpResponse run(const HttpHandler& handler, const std::string& query) {
+  try {
+    return handler(query);
+  } catch (const std::exception& error) {  // the boundary of a request
+    return text_response(500, std::string(error.what()) + "\n");
   }
-  const size_t query = request.target.find('?');
-  return route->second(query == std::string::npos ? "" : request.target.substr(query + 1));
 }
 
-// Reads the file anew for each connection, so that a renewed certificate is shown without a restart. 1: go on.
-int take_certificate(SSL* connection, void* file) {
-  const char* name = static_cast<const std::string*>(file)->c_str();
-  const bool taken = SSL_use_certificate_chain_file(connection, name) == 1 &&
-                     SSL_use_PrivateKey_file(connection, name, SSL_FILETYPE_PEM) == 1;
-  return taken ? 1 : 0;
+HttpResponse unavailable() { return text_response(503, "too many requests at the same time; try again\n"); }
+
+// "10.0.0.1", also when it is connected through an IPv6 socket.
+std::string peer_name(const net::ip::address& address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped())
+    return net::ip::make_address_v4(net::ip::v4_mapped, address.to_v6()).to_string();
+  return address.to_string();
 }
 
-std::unique_ptr<httplib::Server> make_server(std::string& certificate) {
-  if (certificate.empty()) return std::make_unique<httplib::Server>();
-  return std::make_unique<httplib::SSLServer>([&certificate](SSL_CTX& context) {
-    SSL_CTX_set_min_proto_version(&context, TLS1_2_VERSION);
-    SSL_CTX_set_cert_cb(&context, take_certificate, &certificate);
-    return true;
-  });
+template <typename Socket>
+void close_on_exec(Socket& socket) {
+  ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
 }
+
+class Connection;
+
+// What a connection needs of its server. All calls are made on the I/O thread.
+class ConnectionOwner {
+ public:
+  virtual void on_request(std::shared_ptr<Connection> connection, HttpRequest request) = 0;
+  virtual void on_response_sent(ConnectionTable::Id id) = 0;
+  virtual void on_end(ConnectionTable::Id id) = 0;
+
+ protected:
+  ~ConnectionOwner() = default;
+};
+
+// One request and its response. Pending operations hold references; the last one closes the connection.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(ConnectionTable::Id id, ConnectionOwner& owner, const HttpLimits& limits)
+      : id_(id), owner_(owner), limits_(limits), reader_(limits) {}
+  virtual ~Connection() { owner_.on_end(id_); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  ConnectionTable::Id id() const { return id_; }
+  virtual void start() = 0;
+  virtual void respond(HttpResponse response) = 0;  // once, after on_request()
+  virtual void close() = 0;                         // ends pending operations
+
+ protected:
+  const ConnectionTable::Id id_;
+  ConnectionOwner& owner_;
+  const HttpLimits& limits_;
+  RequestHeadReader reader_;
+  bool is_head_ = false;
+  std::string response_head_;
+  std::string response_body_;
+  size_t discarded_ = 0;
+  std::array<char, 512> chunk_;
+};
+
+template <typename Stream>
+class StreamConnection final : public Connection {
+ public:
+  template <typename... StreamArguments>
+  StreamConnection(ConnectionTable::Id id, ConnectionOwner& owner, const HttpLimits& limits,
+                   StreamArguments&&... arguments)
+      : Connection(id, owner, limits), stream_(std::forward<StreamArguments>(arguments)...) {}
+
+  void start() override {
+    tcp_layer().expires_after(limits_.request_time);
+    if constexpr (std::is_same_v<Stream, TlsStream>) {
+      stream_.async_handshake(net::ssl::stream_base::server, [self = self()](error_code error) {
+        if (!error) self->read();
+      });
+    } else {
+      read();
+    }
+  }
+
+  void respond(HttpResponse response) override {
+    response_head_ = response_head(response);
+    if (!is_head_) response_body_ = std::move(response.body);
+    tcp_layer().expires_after(limits_.response_time);
+    const std::array<net::const_buffer, 2> buffers{net::buffer(response_head_), net::buffer(response_body_)};
+    net::async_write(stream_, buffers, [self = self()](error_code error, size_t) {
+      if (!error) self->finish();
+    });
+  }
+
+  void close() override { tcp_layer().close(); }
+
+ private:
+  std::shared_ptr<StreamConnection> self() { return std::static_pointer_cast<StreamConnection>(shared_from_this()); }
+  beast::tcp_stream& tcp_layer() { return beast::get_lowest_layer(stream_); }
+
+  void read() {
+    stream_.async_read_some(net::buffer(chunk_), [self = self()](error_code error, size_t bytes) {
+      if (!error) self->on_read(bytes);
+    });
+  }
+
+  void on_read(size_t bytes) {
+    auto outcome = reader_.add({chunk_.data(), bytes});
+    if (!outcome) return read();
+    if (!*outcome) return respond(std::move(outcome->error()));
+    is_head_ = (*outcome)->is_head;
+    owner_.on_request(shared_from_this(), std::move(**outcome));
+  }
+
+  void finish() {
+    response_body_ = {};
+    owner_.on_response_sent(id_);
+    tcp_layer().expires_after(limits_.close_time);
+    if constexpr (std::is_same_v<Stream, TlsStream>) {
+      stream_.async_shutdown([self = self()](error_code) { self->shut_down(); });
+    } else {
+      shut_down();
+    }
+  }
+
+  // Closing a socket with unread bytes would reset the connection, and the peer could lose the response.
+  void shut_down() {
+    error_code ignored;
+    tcp_layer().socket().shutdown(tcp::socket::shutdown_send, ignored);
+    discard();
+  }
+
+  void discard() {
+    tcp_layer().async_read_some(net::buffer(chunk_), [self = self()](error_code error, size_t bytes) {
+      self->discarded_ += bytes;
+      if (!error && self->discarded_ < kMostDiscarded) self->discard();
+    });
+  }
+
+  Stream stream_;
+};
 
 }  // namespace
 
-struct HttpServer::Impl {
-  Impl(HttpRoutes given_routes, HttpServerOptions given_options)
-      : routes(std::move(given_routes)), options(std::move(given_options)), server(make_server(options.certificate)) {
-    server->new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-    // A connection is closed after its answer: an idle one would hold one of the threads.
-    server->set_keep_alive_max_count(1);
-    server->set_keep_alive_timeout(kReadPatience.count());  // also until the first byte
-    server->set_read_timeout(kReadPatience);
-    server->set_write_timeout(kWritePatience);
-    // Of itself it shares a port with other servers that do so (SO_REUSEPORT).
-    server->set_socket_options([](int socket) {
-      const int yes = 1;
-      const int no = 0;
-      ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-      ::setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);  // "::" is IPv4, too, whatever sysctl says
-    });
-    server->set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
-      HttpResponse out;
-      try {
-        out = answer(routes, options, request);
-      } catch (const std::exception& error) {  // the boundary of a request
-        out = plain(500, std::string(error.what()) + "\n");
-      }
-      response.status = out.status;
-      response.set_content(out.body, out.content_type);
-      return httplib::Server::HandlerResponse::Handled;
-    });
-  }
+class HttpServer::Impl final : public ConnectionOwner {
+ public:
+  Impl(HttpRoutes routes, HttpServerOptions options)
+      : routes_(std::move(routes)),
+        options_(std::move(options)),
+        certificate_(options_.certificate),
+        table_(options_.limits, is_tls()) {}
 
   ~Impl() {
-    server->stop();
-    if (thread.joinable()) thread.join();
-  }
-
-  // The port; -1 where it cannot be had.
-  int listen(const std::string& address, int port) {
-    const int bound = port == 0 ? server->bind_to_any_port(address) : server->bind_to_port(address, port) ? port : -1;
-    if (bound < 0) return -1;
-    thread = std::thread([this] {
-      server->listen_after_bind();
-      ended = true;
+    net::post(io_, [this] {
+      for (const auto& [id, connection] : connections_) connection->close();
+      io_.stop();
     });
-    // stop() does nothing before the thread has come to listening.
-    while (!server->is_running() && !ended) std::this_thread::yield();
-    return bound;
+    if (thread_.joinable()) thread_.join();
+    workers_.stop();
+    workers_.join();
   }
 
-  const HttpRoutes routes;
-  HttpServerOptions options;
-  std::unique_ptr<httplib::Server> server;
-  std::atomic<bool> ended = false;
-  std::thread thread;
+  Result<void> check_certificate() {
+    if (!is_tls() || certificate_.context()) return {};
+    return fail(ExitCode::kConfig, fmt::format("{}: no usable certificate and key", options_.certificate));
+  }
+
+  // Returns the port; -1 if the address cannot be used.
+  int listen(const std::string& address, int port) {
+    error_code error;
+    tcp::resolver resolver(io_);
+    const auto found = resolver.resolve(address, std::to_string(port), tcp::resolver::passive, error);
+    for (const auto& entry : found) {
+      if (const int bound = listen(entry.endpoint()); bound >= 0) return bound;
+    }
+    return -1;
+  }
+
+  void start() {
+    accept();
+    thread_ = std::thread([this] { run_io(); });
+  }
+
+ private:
+  bool is_tls() const { return !options_.certificate.empty(); }
+
+  int listen(const tcp::endpoint& endpoint) {
+    error_code error;
+    const auto set = [&](const auto& option) {
+      if (!error) acceptor_.set_option(option, error);
+    };
+    acceptor_.open(endpoint.protocol(), error);
+    if (error) return -1;
+    close_on_exec(acceptor_);
+    set(tcp::acceptor::reuse_address(true));
+    if (endpoint.address().is_v6()) set(net::ip::v6_only(false));  // "::" includes IPv4, whatever sysctl says
+    set(net::socket_base::send_buffer_size(kSendBuffer));          // accepted sockets inherit both sizes
+    set(net::socket_base::receive_buffer_size(kReceiveBuffer));
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(kBacklog, error);
+    const int port = error ? -1 : acceptor_.local_endpoint(error).port();
+    if (!error) return port;
+    acceptor_.close(error);
+    return -1;
+  }
+
+  // An exception (no memory) ends the connection whose operation threw it.
+  void run_io() {
+    while (!io_.stopped()) {
+      try {
+        io_.run();
+      } catch (const std::exception&) {
+      }
+    }
+  }
+
+  void accept() {
+    acceptor_.async_accept([this](error_code error, tcp::socket socket) {
+      if (!error) {
+        accept();
+        return admit(std::move(socket));
+      }
+      // The process has no descriptors left, or the kernel no memory.
+      accept_timer_.expires_after(kAcceptPause);
+      accept_timer_.async_wait([this](error_code) { accept(); });
+      if (const auto replaced = table_.replace_one()) close(*replaced);
+    });
+  }
+
+  void admit(tcp::socket socket) {
+    error_code error;
+    close_on_exec(socket);
+    const tcp::endpoint peer = socket.remote_endpoint(error);
+    if (error) return;  // the peer has closed it already
+    const auto admission = table_.admit(peer_name(peer.address()));
+    if (!admission) return;
+    if (admission->replaced) close(*admission->replaced);
+    const auto connection = make_connection(admission->id, std::move(socket));
+    connections_.emplace(connection->id(), connection.get());
+    connection->start();
+  }
+
+  std::shared_ptr<Connection> make_connection(ConnectionTable::Id id, tcp::socket socket) {
+    if (!is_tls())
+      return std::make_shared<StreamConnection<beast::tcp_stream>>(id, *this, options_.limits, std::move(socket));
+    const std::shared_ptr<SSL_CTX> settings = certificate_.context();
+    SSL_CTX_up_ref(settings.get());
+    net::ssl::context context(settings.get());  // owns one reference
+    return std::make_shared<StreamConnection<TlsStream>>(id, *this, options_.limits, std::move(socket), context);
+  }
+
+  void close(ConnectionTable::Id id) {
+    if (const auto it = connections_.find(id); it != connections_.end()) it->second->close();
+  }
+
+  void on_request(std::shared_ptr<Connection> connection, HttpRequest request) override {
+    const auto found = routes_.find(request.path);
+    if (found == routes_.end()) return connection->respond(text_response(404, "not found\n"));
+    const HttpRoute& route = found->second;
+    if (route.kind == HandlerKind::kImmediate) return connection->respond(run(route.handler, request.query));
+    if (!table_.begin_task(connection->id())) return connection->respond(unavailable());
+    net::post(workers_, [this, &route, connection = std::move(connection), request = std::move(request)]() mutable {
+      HttpResponse response = handle(route, request);
+      // The connection belongs to the I/O thread, which releases it.
+      net::post(io_, [this, connection = std::move(connection), response = std::move(response)]() mutable {
+        on_handled(*connection, std::move(response));
+      });
+    });
+  }
+
+  // On a worker.
+  HttpResponse handle(const HttpRoute& route, const HttpRequest& request) const {
+    const HttpHandler authorized = [&](const std::string& query) {
+      if (options_.refuse) {
+        if (auto refusal = options_.refuse(request.path, request.authorization)) return *std::move(refusal);
+      }
+      return route.handler(query);
+    };
+    return run(authorized, request.query);
+  }
+
+  void on_handled(Connection& connection, HttpResponse response) {
+    const auto admission = table_.begin_response(connection.id(), response.body.size(), SteadyTime::clock::now());
+    for (const ConnectionTable::Id id : admission.replaced) close(id);
+    connection.respond(admission.is_admitted ? std::move(response) : unavailable());
+  }
+
+  void on_response_sent(ConnectionTable::Id id) override { table_.end_response(id); }
+
+  void on_end(ConnectionTable::Id id) override {
+    table_.remove(id);
+    connections_.erase(id);
+  }
+
+  const HttpRoutes routes_;
+  const HttpServerOptions options_;
+  // Of the I/O thread.
+  TlsCertificate certificate_;
+  ConnectionTable table_;
+  std::unordered_map<ConnectionTable::Id, Connection*> connections_;
+
+  // Destroyed before the above: their queues hold connections.
+  net::io_context io_{1};
+  tcp::acceptor acceptor_{io_};
+  net::steady_timer accept_timer_{io_};
+  net::thread_pool workers_{kWorkers};
+  std::thread thread_;
 };
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl, int port) : impl_(std::move(impl)), port_(port) {}
@@ -114,16 +353,17 @@ HttpServer::~HttpServer() = default;
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address, int port, const HttpRoutes& routes,
                                                       const HttpServerOptions& options) {
-  std::vector<std::string> addresses = {address};
-  if (address == "::") addresses.emplace_back("0.0.0.0");  // a kernel without IPv6
-  for (const std::string& candidate : addresses) {
-    auto impl = std::make_unique<Impl>(routes, options);
-    if (const int bound = impl->listen(candidate, port); bound >= 0)
-      return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl), bound));
+  auto impl = std::make_unique<Impl>(routes, options);
+  if (const auto usable = impl->check_certificate(); !usable) return tl::make_unexpected(usable.error());
+  int bound = impl->listen(address, port);
+  if (bound < 0 && address == "::") bound = impl->listen("0.0.0.0", port);  // a kernel without IPv6
+  if (bound < 0) {
+    return fail(ExitCode::kUnavailable,
+                fmt::format("cannot listen on {} for metrics: the port is in use or not allowed; choose another port",
+                            endpoint(address, port)));
   }
-  return fail(ExitCode::kUnavailable,
-              fmt::format("cannot listen on {} for metrics: the port is in use or not allowed; choose another port",
-                          endpoint(address, port)));
+  impl->start();
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl), bound));
 }
 
 }  // namespace oarlock

@@ -1,11 +1,32 @@
-// A small HTTP server for health, metrics and status: GET only, exact paths, two threads. Built on cpp-httplib.
+// An asynchronous HTTP/1.1 server for health, metrics and status: GET and HEAD on exact paths, IPv4 and IPv6, optional
+// TLS. It is built for networks where any peer may be hostile: each limit below bounds what one peer, or all of them
+// together, can make the server hold, and a peer that exceeds a limit loses its own connection only.
+//
+// Threads. One I/O thread owns every socket and runs the immediate handlers. kWorkers threads run the other handlers.
+// A slow client holds no thread; it costs its connection's state (about 2 KiB, plus the part of the head that it has
+// sent) until its deadline.
+//
+// Liveness. A route of kind kImmediate is answered by the I/O thread as soon as its request is read: it is not
+// authorized, does not wait for a worker, and is exempt from the limits on tasks and responses. The remaining ways to
+// delay it are closed as follows. When the connections are used up, the new connection replaces the one whose request
+// is incomplete for the longest time, of the peer that holds the most connections, so a kubelet, which sends its
+// request immediately, is always served. Each event costs the I/O thread microseconds (for TLS one handshake,
+// milliseconds), and at most HttpLimits::connections of them can be pending. Therefore probes share the port of
+// the other routes: whoever can flood this port's accept queue could flood a second port's queue as well.
+//
+// Connections. One request per connection: each response carries "Connection: close", and bytes after the request are
+// discarded. An idle connection is therefore always one whose request is incomplete, and needs no limit of its own.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include "common/error.h"
 
@@ -17,33 +38,82 @@ struct HttpResponse {
   std::string body;
 };
 
-// Called on the server's threads, so it must be thread-safe. The query string is without "?".
+// Receives the query string without "?". An exception becomes a response with status 500.
 using HttpHandler = std::function<HttpResponse(const std::string& query)>;
-using HttpRoutes = std::map<std::string, HttpHandler>;  // path -> handler; unknown paths answer 404, other methods 405
+
+enum class HandlerKind {
+  kImmediate,  // runs on the I/O thread: it must not block, neither on I/O nor on a lock that is held for long
+  kWorker,     // runs on a worker thread, after authorization: it may block
+};
+
+// A handler must be thread-safe. A route is implicitly made from a callable, which then runs on a worker.
+struct HttpRoute {
+  template <typename Handler, typename = std::enable_if_t<std::is_constructible_v<HttpHandler, Handler>>>
+  HttpRoute(Handler handler_of_route, HandlerKind kind_of_route = HandlerKind::kWorker)
+      : handler(std::move(handler_of_route)), kind(kind_of_route) {}
+
+  HttpHandler handler;
+  HandlerKind kind;
+};
+
+using HttpRoutes = std::map<std::string, HttpRoute>;  // by path; unknown paths are answered with 404
+
+struct HttpLimits {
+  // Of one request. A request that exceeds them is refused with 414, 431 or 413.
+  size_t request_line_bytes = 4096;
+  size_t head_bytes = 8192;  // the request line and all fields
+  size_t fields = 64;
+  size_t body_bytes = 4096;  // by its Content-Length; a body is never needed, and is discarded
+
+  std::chrono::milliseconds request_time{5000};    // from accept() to the end of the head, with the TLS handshake
+  std::chrono::milliseconds response_time{10000};  // for writing the whole response
+  std::chrono::milliseconds close_time{1000};      // from the end of the response until the peer closes
+
+  // A peer is an IP address. A TLS connection needs about 80 KiB, hence the second pair.
+  size_t connections = 256;
+  size_t connections_per_peer = 64;
+  size_t tls_connections = 64;
+  size_t tls_connections_per_peer = 32;
+
+  // Requests that wait for a worker or are being handled by one. Further ones are answered with 503 and Retry-After.
+  size_t tasks = 32;
+  size_t tasks_per_peer = 8;
+
+  // Bodies of the workers' responses that are being written, together. Two responses are always admitted, whatever
+  // their size. Beyond that, a new response replaces those of slow readers, or is itself replaced by a 503.
+  size_t response_bytes = size_t{4} << 20;
+};
 
 struct HttpServerOptions {
-  // PEM file with the certificate (and its chain) and its key: TLS. Read for each connection, so that it may be
-  // renewed. Empty: plain HTTP.
-  std::string certificate;
-  // Asked before each handler, with the Authorization header or "": an answer is sent instead of the handler's.
-  std::function<std::optional<HttpResponse>(const std::string& path, const std::string& authorization)> refuse;
+  // PEM file with the certificate (and its chain) and its key: enables TLS 1.2 and 1.3. A connection is served with
+  // the content that the file has when the connection is accepted; if that cannot be used, with the previous content.
+  // Empty: plain HTTP.
+  std::string certificate{};
+  // Called on a worker before each handler of kind kWorker, with the Authorization header or "". A value is sent
+  // instead of the handler's response. It may block.
+  std::function<std::optional<HttpResponse>(const std::string& path, const std::string& authorization)> refuse{};
+  HttpLimits limits{};
 };
 
 class HttpServer {
  public:
+  static constexpr size_t kWorkers = 2;
+
   // Listens on address:port ("0.0.0.0", "127.0.0.1", "::1"; "::" is all addresses, IPv4 and IPv6, as far as the machine
-  // has them); port 0 picks a free one. Fails with kUnavailable and a message that names the port when it is taken.
+  // has them); port 0 picks a free one. Fails with kUnavailable and a message that names the port when it is taken, and
+  // with kConfig when the certificate cannot be used.
   static Result<std::unique_ptr<HttpServer>> start(const std::string& address, int port, const HttpRoutes& routes,
                                                    const HttpServerOptions& options = {});
 
-  ~HttpServer();  // stops listening and waits for handlers in flight
+  // Closes all connections and waits for the handlers that are running; requests that wait for a worker are dropped.
+  ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
   int port() const { return port_; }
 
  private:
-  struct Impl;
+  class Impl;
   HttpServer(std::unique_ptr<Impl> impl, int port);
   std::unique_ptr<Impl> impl_;
   int port_;

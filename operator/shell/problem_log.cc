@@ -34,32 +34,39 @@ std::string remedy_for(Kind kind, const kube::ApiError& error) {
 void ProblemLog::problem(const Followed& followed, const kube::ApiError& error) {
   std::string text = fmt::format("cannot follow {}: {}", followed.to_string(), one_line(error.message));
   if (const std::string remedy = remedy_for(followed.kind, error); !remedy.empty()) text += "; " + remedy;
-  const std::lock_guard lock(mutex_);
   const SteadyTime now = clock_->steady();
-  State& state = states_[followed];
-  ++state.failures;
-  const bool say = state.text != text || now - state.said >= kSayAgain;
-  log_.write(say ? LogLevel::kWarn : LogLevel::kDebug, text,
+  bool is_due = false;
+  int failures = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    State& state = states_[followed];
+    failures = ++state.failures;
+    is_due = state.text != text || now - state.said >= kSayAgain;
+    if (is_due) {
+      state.text = text;
+      state.said = now;
+    }
+  }
+  log_.write(is_due ? LogLevel::kWarn : LogLevel::kDebug, text,
              {{"server", server_},
               {"resource", resource_of(followed.kind).to_string()},
               {"status", error.status},
-              {"failures", state.failures}});
-  if (!say) return;
-  state.text = std::move(text);
-  state.said = now;
+              {"failures", failures}});
 }
 
 void ProblemLog::works(const Followed& followed, size_t objects) {
-  const std::lock_guard lock(mutex_);
-  const bool had_problem = states_.erase(followed) > 0;
+  const bool had_problem = forget(followed);
   log_.write(LogLevel::kInfo, had_problem ? "the cache is up to date again" : "the cache is up to date",
              {{"resource", resource_of(followed.kind).to_string()}, {"objects", objects}});
 }
 
 void ProblemLog::watches(const Followed& followed) {
+  if (forget(followed)) log_.info("the watch works again", {{"resource", resource_of(followed.kind).to_string()}});
+}
+
+bool ProblemLog::forget(const Followed& followed) {
   const std::lock_guard lock(mutex_);
-  if (states_.erase(followed) == 0) return;
-  log_.info("the watch works again", {{"resource", resource_of(followed.kind).to_string()}});
+  return states_.erase(followed) > 0;
 }
 
 std::string ProblemLog::present() const {

@@ -44,9 +44,12 @@ class ProblemLog {
     int failures = 0;  // in a row
   };
 
+  bool forget(const Followed& followed);  // returns whether there was a problem
+
   const std::string server_;
   const std::shared_ptr<const Clock> clock_;
   const Logger log_;
+  // Not held while a line is written, which may block: the HTTP server's I/O thread calls why_stale().
   mutable std::mutex mutex_;
   std::map<Followed, State> states_;  // of what does not work now
 };

@@ -14,8 +14,8 @@ HttpHandler check(std::function<std::string()> why_not) {
 }  // namespace
 
 HttpRoutes operator_routes(ServerSources sources) {
-  return {{"/healthz", check(std::move(sources.why_not_healthy))},
-          {"/readyz", check(std::move(sources.why_not_ready))},
+  return {{"/healthz", {check(std::move(sources.why_not_healthy)), HandlerKind::kImmediate}},
+          {"/readyz", {check(std::move(sources.why_not_ready)), HandlerKind::kImmediate}},
           {"/metrics", metrics_handler(std::move(sources.metrics))}};
 }
 

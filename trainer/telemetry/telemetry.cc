@@ -58,16 +58,18 @@ Telemetry::~Telemetry() = default;
 Result<int> Telemetry::serve(int port) {
   const HttpHandler exposition = metrics_handler(metrics_.registry());
   HttpRoutes routes;
-  routes[kMetricsPath] = [this, exposition](const std::string& query) {
+  routes.emplace(kMetricsPath, [this, exposition](const std::string& query) {
     metrics_.set_phases(phases_.seconds());
     return exposition(query);
-  };
-  routes[kStatusPath] = [this](const std::string& query) {
+  });
+  const HttpHandler status = [this](const std::string& query) {
     if (query.starts_with("uid=") && query.substr(4) != options_.uid)
       return HttpResponse{404, "text/plain; charset=utf-8", "another job is served here\n"};
     return HttpResponse{200, "application/json", to_json(status_.get()) + "\n"};
   };
-  routes["/healthz"] = [](const std::string&) { return HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}; };
+  const HttpHandler health = [](const std::string&) { return HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}; };
+  routes.emplace(kStatusPath, HttpRoute(status, HandlerKind::kImmediate));
+  routes.emplace("/healthz", HttpRoute(health, HandlerKind::kImmediate));
   return HttpServer::start("::", port, routes).map([this](std::unique_ptr<HttpServer> server) {
     server_ = std::move(server);
     return server_->port();
