@@ -252,7 +252,8 @@ TEST_F(LeaseTest, AReleasedLeaseIsTakenAtOnce) {
 
 TEST_F(LeaseTest, TheNumberOfTransitionsStaysInItsRange) {
   for (const int stored : {std::numeric_limits<int>::max(), -5}) {
-    server_->lease = {{"spec", {{"holderIdentity", ""}, {"leaseTransitions", stored}}}};
+    server_->lease = {{"metadata", {{"resourceVersion", std::to_string(server_->version)}}},
+                      {"spec", {{"holderIdentity", ""}, {"leaseTransitions", stored}}}};
     ASSERT_TRUE(candidate("a")->try_once());
     EXPECT_EQ(server_->transitions(), stored > 0 ? stored : 1);
   }
