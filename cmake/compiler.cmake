@@ -27,3 +27,12 @@ foreach(sanitizer IN LISTS OARLOCK_SANITIZE)
   add_compile_options(-fsanitize=${sanitizer} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${sanitizer})
 endforeach()
+# Undefined behavior ends the program, so that the test fails: by default it is only printed.
+if("undefined" IN_LIST OARLOCK_SANITIZE)
+  add_compile_options(-fno-sanitize-recover=undefined)
+endif()
+
+# Coverage instrumentation of libFuzzer, whose main() is linked into the fuzzers only (tests/fuzz).
+if(OARLOCK_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()

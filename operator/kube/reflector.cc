@@ -16,11 +16,6 @@ constexpr auto kShortWatch = std::chrono::seconds(1);
 constexpr auto kWatchMargin = std::chrono::seconds(30);
 constexpr auto kLongestRetryAfter = std::chrono::seconds(60);
 
-FieldFilter event_of(const FieldFilter& object) {
-  return object.nested("object", {"type", "object.code", "object.reason", "object.message",
-                                  R"(object.metadata.annotations.k8s\.io/initial-events-end)"});
-}
-
 }  // namespace
 
 Reflector::Reflector(ReflectorOptions options, std::shared_ptr<Transport> transport, ReflectorTarget& target,
@@ -28,7 +23,7 @@ Reflector::Reflector(ReflectorOptions options, std::shared_ptr<Transport> transp
                      Random random)
     : options_(std::move(options)),
       object_filters_{options_.fields.with({"metadata.resourceVersion"}), options_.salvage},
-      event_filters_{event_of(object_filters_.fields), event_of(object_filters_.salvage)},
+      event_filters_(event_filters(object_filters_)),
       envelope_filter_({"metadata.resourceVersion", "metadata.continue"}),
       transport_(std::move(transport)),
       target_(target),

@@ -11,6 +11,11 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxObjectBytes = 8u << 20;  // etcd takes 1.5 MiB; JSON may be some times longer
 
+FieldFilter event_of(const FieldFilter& object) {
+  return object.nested("object", {"type", "object.code", "object.reason", "object.message",
+                                  R"(object.metadata.annotations.k8s\.io/initial-events-end)"});
+}
+
 bool ends_initial_events(const Json& object) {
   return text_at(member(member(object, "metadata"), "annotations"), "k8s.io/initial-events-end") == "true";
 }
@@ -23,6 +28,10 @@ std::optional<ChangeType> change_of(const std::string& type) {
 }
 
 }  // namespace
+
+ObjectFilters event_filters(const ObjectFilters& objects) {
+  return {event_of(objects.fields), event_of(objects.salvage)};
+}
 
 ApiError unreadable(std::string what) {
   ApiError error;

@@ -13,6 +13,9 @@
 
 namespace oarlock::kube {
 
+// The filters for the events of a watch, {type, object}, whose objects these filters read.
+ObjectFilters event_filters(const ObjectFilters& objects);
+
 ApiError unreadable(std::string what);
 std::string version_of(const nlohmann::json& object);
 

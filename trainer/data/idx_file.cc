@@ -27,7 +27,7 @@ uint32_t big_endian(const uint8_t* bytes) {
 
 // The elements, grown as they come, so that a damaged header cannot ask for terabytes.
 Result<std::vector<uint8_t>> read_elements(GzFile& file, int64_t count, const std::filesystem::path& path) {
-  constexpr int64_t kChunk = 64 << 20;
+  constexpr int64_t kChunk = 1 << 20;
   std::vector<uint8_t> bytes;
   while (static_cast<int64_t>(bytes.size()) < count) {
     const size_t before = bytes.size();

@@ -1,0 +1,66 @@
+// A zarr array of version 2 or 3: the metadata and the first chunk (or shard) come from the input, separated by a NUL.
+#include <nlohmann/json.hpp>
+
+#include "tests/fuzz/input.h"
+#include "tests/support/temporary_folder.h"
+#include "trainer/data/zarr/array.h"
+
+using namespace oarlock;
+
+namespace {
+
+constexpr size_t kMostKeyBytes = 200;  // a longer one is no file name
+
+// The key of the chunk with number 0 along each axis; empty where the metadata is rejected.
+std::string first_chunk(std::string_view text, bool version3) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (json.is_discarded()) return "";
+  const Result<zarr::ArrayMetadata> metadata = version3 ? zarr::parse_v3(json) : zarr::parse_v2(json);
+  if (!metadata) {
+    fuzz::require(metadata.error().code == ExitCode::kDataErr);
+    return "";
+  }
+  fuzz::require(metadata->shape.size() == metadata->chunk.size());
+  fuzz::require(metadata->fill.size() == metadata->type.size);
+  return metadata->key(std::vector<int64_t>(metadata->shape.size(), 0));
+}
+
+void read_corner(const zarr::Array& array) {
+  const std::vector<int64_t> begin(array.shape().size(), 0);
+  std::vector<int64_t> count;
+  size_t elements = 1;
+  for (const int64_t length : array.shape()) {
+    count.push_back(std::min<int64_t>(length, 3));
+    elements *= static_cast<size_t>(count.back());
+  }
+  if (elements > 100'000) return;
+  const auto bytes = array.read(begin, count);
+  const auto numbers = array.read_doubles(begin, count);
+  if (bytes) fuzz::require(bytes->size() == elements * array.type().size);
+  fuzz::require(bytes.has_value() == numbers.has_value());
+  if (numbers) fuzz::require(numbers->size() == elements);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const test::TemporaryFolder root;
+  const std::string_view text = fuzz::text_of(data, size);
+  const size_t end = std::min(text.find('\0'), text.size());
+  const std::string_view metadata = text.substr(0, end);
+  const std::string_view chunk = text.substr(std::min(end + 1, text.size()));
+  for (const bool version3 : {false, true}) {
+    const std::string key = first_chunk(metadata, version3);
+    // A key stays below the array's folder.
+    fuzz::require(key.empty() || (key.front() != '/' && key.find("..") == std::string::npos));
+    if (key.empty() || key.size() > kMostKeyBytes) continue;
+    const std::filesystem::path folder = root.path() / "array";
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directories((folder / key).parent_path());
+    fuzz::write_file(folder / (version3 ? "zarr.json" : ".zarray"), metadata);
+    fuzz::write_file(folder / key, chunk);
+    const Result<zarr::Array> array = zarr::Array::open(folder, zarr::MissingChunks::kFill);
+    if (array) read_corner(*array);
+  }
+  return 0;
+}
