@@ -227,17 +227,22 @@ TEST(HostCopy, HoldsWhatWasThereThoughTheDeviceGoesOn) {
   const at::Tensor plain = at::full({1 << 24}, 1.0, on_gpu());
   const at::Tensor image = at::randn({4, 3, 64, 64}, on_gpu()).contiguous(at::MemoryFormat::ChannelsLast);
   const at::Tensor before = image.cpu();
+  const at::Tensor mean = at::full({64}, 1.0, on_gpu());  // written in the forward pass
+  const TensorSections live = {{"model", {{"image", image}, {"mean", mean}, {"plain", plain}}}};
   HostCopy copy;
-  copy.reserve({{"model", {{"image", image}, {"plain", plain}}}});
+  copy.reserve(live);
   for (int round = 1; round <= 3; ++round) {
     keep_busy(5);
-    copy.begin({{"model", {{"image", image}, {"plain", plain}}}}, {});
+    copy.begin(live, {"mean"});
     EXPECT_TRUE(copy.released());
+    mean.add_(1);
+    copy.wait_for_release();
     plain.add_(1);
     image.zero_();
     copy.finish();
     const TensorMap& held = copy.tensors().at("model");
     EXPECT_TRUE(all_are(held.at("plain"), round));
+    EXPECT_TRUE(all_are(held.at("mean"), round));
     EXPECT_TRUE(at::equal(held.at("image"), before));
     EXPECT_TRUE(held.at("plain").is_pinned());
     image.copy_(before);

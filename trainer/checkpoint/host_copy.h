@@ -2,6 +2,7 @@
 #pragma once
 
 #include <c10/core/Event.h>
+#include <c10/core/Stream.h>
 
 #include <condition_variable>
 #include <map>
@@ -25,27 +26,37 @@ class HostCopy {
   // Makes room for such tensors where there is none yet.
   void reserve(const TensorSections& live);
 
-  // Begins a copy of tensors that stay as they are until released(), but for those whose names are in `at_once`: these
-  // are copied at the return. What is on a device is copied in the order of its current stream, so that later work on
-  // that stream does not disturb it. finish() of the copy before must be over.
+  // Begins a copy of tensors that nothing writes to until wait_for_release() has returned. The exception are the
+  // tensors whose names are in `at_once`: on the CPU they have been copied when this function returns; on a device they
+  // are copied on the current stream, and later work on that stream does not disturb the copy. All other tensors on a
+  // device are copied on a side stream, next to the work that the caller enqueues. finish() of the copy before must
+  // have returned.
   void begin(const TensorSections& live, const std::set<std::string>& at_once);
 
-  // Copies the rest; on any thread, once after each begin().
+  // Copies the tensors on the CPU and waits for the copies from the device; on any thread, once after each begin().
   void finish();
 
-  // Whether the live tensors may be written to again, and the waiting for it.
+  // Whether the tensors on the CPU may be written to again.
   bool released() const;
+  // Blocks until released(), and makes the current stream of the device wait for the side stream; the host does not
+  // wait for the device. Called by the thread that called begin(), and not while a CUDA graph is captured.
   void wait_for_release();
 
   // Of the last begin(), whole after its finish(); shared, not copied.
   const TensorSections& tensors() const { return buffers_; }
 
  private:
+  using Copies = std::vector<std::pair<at::Tensor, at::Tensor>>;  // buffer, live tensor
+
+  void copy_on_side_stream(at::Device device);
   void release();
 
   TensorSections buffers_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> rest_;  // buffer, live tensor
-  std::optional<c10::Event> copied_;
+  Copies rest_;       // on the CPU
+  Copies on_device_;  // held until the side stream has read them
+  std::optional<c10::Stream> side_stream_;
+  std::optional<c10::Event> copied_;  // after all copies from the device; replaced by begin() only
+  bool is_device_ordered_ = true;     // the current stream waits for copied_; of the thread that calls begin()
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool released_ = true;

@@ -386,8 +386,7 @@ void Checkpointer::begin_save(const Position& position, DistributedModel& model,
 }
 
 void Checkpointer::wait_for_copy() {
-  if (copy_.released()) return;
-  telemetry_.enter(Phase::kCheckpoint);
+  if (!copy_.released()) telemetry_.enter(Phase::kCheckpoint);
   copy_.wait_for_release();
 }
 

@@ -76,6 +76,7 @@ void TrainStep::add(const Batch& batch) {
     return;
   }
   if (graph_ && first) {
+    if (before_update_) before_update_();  // no stream may wait for another one while a graph is captured
     const StepGraph::Outputs outputs = graph_->run(batch, [&](const Batch& input) {
       keep_buffers();
       finish(input, weight);

@@ -49,7 +49,8 @@ class TrainStep {
   // From now on a step of one micro-batch is recorded and replayed.
   void replay_with(std::unique_ptr<StepGraph> graph) { graph_ = std::move(graph); }
 
-  // Called before a step changes the parameters, at the latest; not with a graph.
+  // Called before a step changes the parameters, at the latest; with a graph before the step, and once more while the
+  // step is captured.
   void before_update(std::function<void()> call) { before_update_ = std::move(call); }
 
   // Begins step `index` (from 0) of the run, on so many samples of this rank. Seeds the random numbers, and sets the
