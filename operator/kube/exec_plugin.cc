@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,7 +15,6 @@
 #include "common/file_descriptor.h"
 #include "operator/kube/json_access.h"
 #include "operator/kube/tls_context.h"
-#include "operator/kube/waiter.h"
 
 namespace oarlock::kube {
 namespace {
@@ -129,6 +129,8 @@ Result<ExecCredential> read_credential(const ExecConfig& config, const std::stri
 }  // namespace
 
 Result<ExecCredential> run_plugin(const ExecConfig& config, Milliseconds limit, const std::stop_token& stop) {
+  const FileDescriptor stopped(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!stopped.open()) return fail_errno(errno, "cannot make an eventfd");
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "cannot make a pipe");
   const FileDescriptor reader(ends[0]);
@@ -140,9 +142,8 @@ Result<ExecCredential> run_plugin(const ExecConfig& config, Milliseconds limit, 
   }
   writer.close();
   std::string output;
-  const Bell stopped;
-  const std::stop_callback on_stop(stop, [&stopped] { stopped.ring(); });
-  const bool whole = read_all(reader.get(), stopped.fd(), limit, output);
+  const std::stop_callback on_stop(stop, [&stopped] { ::eventfd_write(stopped.get(), 1); });
+  const bool whole = read_all(reader.get(), stopped.get(), limit, output);
   if (!whole) ::kill(pid, SIGKILL);
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {

@@ -60,11 +60,12 @@ struct ContextFree {
   void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
 };
 
+Result<void> trust_system(SSL_CTX* context) {
+  if (SSL_CTX_set_default_verify_paths(context) == 1) return {};
+  return fail(ExitCode::kConfig, "the system has no authorities to trust");
+}
+
 Result<void> trust(SSL_CTX* context, const std::string& authorities) {
-  if (authorities.empty()) {
-    if (SSL_CTX_set_default_verify_paths(context) == 1) return {};
-    return fail(ExitCode::kConfig, "the system has no authorities to trust");
-  }
   return certificates_of({.text = authorities, .file = ""}).map([&](const std::vector<Certificate>& trusted) {
     for (const Certificate& one : trusted) X509_STORE_add_cert(SSL_CTX_get_cert_store(context), one.get());
   });
@@ -108,8 +109,12 @@ Result<void> check_tls_material(const TransportOptions& options) {
   return check_key_pair(options.client_certificate, options.client_key);
 }
 
-TlsContexts::TlsContexts(const TransportOptions& options)
-    : ca_(options.ca), certificate_(options.client_certificate), key_(options.client_key), verify_(options.verify) {}
+TlsContexts::TlsContexts(const TransportOptions& options, For peer)
+    : ca_(options.ca),
+      certificate_(peer == For::kServer ? options.client_certificate : Pem()),
+      key_(peer == For::kServer ? options.client_key : Pem()),
+      verify_(options.verify),
+      trusts_system_(peer == For::kProxy || options.ca.empty()) {}
 
 Result<TlsContexts::Material> TlsContexts::read(const ClientCertificate& shown) const {
   Material out;
@@ -130,13 +135,12 @@ Result<std::shared_ptr<SSL_CTX>> TlsContexts::make(const Material& material) con
   const std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_client_method()), ContextFree());
   if (context == nullptr) return fail(ExitCode::kOsErr, "OpenSSL made no context");
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
-  // An idle connection, such as a silent watch, keeps no buffers (34 KiB); a record is read by one system call.
-  SSL_CTX_set_mode(context.get(), SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE);
-  SSL_CTX_set_read_ahead(context.get(), 1);
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_verify(context.get(), verify_ ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
-  const bool has_use = verify_ || !material.authorities.empty();
-  return (has_use ? trust(context.get(), material.authorities) : Result<void>())
+  const bool needs_system = verify_ && trusts_system_;
+  return (needs_system ? trust_system(context.get()) : Result<void>())
+      .and_then(
+          [&] { return material.authorities.empty() ? Result<void>() : trust(context.get(), material.authorities); })
       .and_then([&] { return show(context.get(), material.client); })
       .map([&] { return context; });
 }

@@ -21,7 +21,10 @@ Result<void> check_tls_material(const TransportOptions& options);
 // Contexts for connections to a server. Thread-safe.
 class TlsContexts {
  public:
-  explicit TlsContexts(const TransportOptions& options);
+  // To a proxy, the client certificate is not presented, and the system's authorities are trusted besides those of the
+  // options, which are the cluster's.
+  enum class For { kServer, kProxy };
+  explicit TlsContexts(const TransportOptions& options, For peer = For::kServer);
 
   // For a connection that is made now. Files are read each time; the context is a new one where they have changed.
   // `shown`: the certificate to show instead of the options' one; empty: none.
@@ -42,6 +45,7 @@ class TlsContexts {
   const Pem certificate_;
   const Pem key_;
   const bool verify_;
+  const bool trusts_system_;  // besides ca_
   mutable std::mutex mutex_;
   Material material_;  // of context_
   std::shared_ptr<SSL_CTX> context_;

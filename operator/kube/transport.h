@@ -1,6 +1,6 @@
-// The one way to the network: HTTP requests and streams, whatever library makes them. Implementations are held to the
-// tests tests/integration/operator/transport_*_test.cc: nothing but a GET is ever sent twice, redirects are not
-// followed, deadlines and cancellation work in every phase, and a slow reader slows the sender down.
+// Interface for HTTP requests and streams, whichever library sends them. Implementations (create_transport.h) must pass
+// tests/integration/operator/transport_*_test.cc: only a GET is ever sent twice, redirects are not followed, deadlines
+// and cancellation work in every phase, and a slow reader slows the sender down.
 #pragma once
 
 #include <chrono>

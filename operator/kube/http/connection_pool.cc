@@ -1,4 +1,4 @@
-#include "operator/kube/connection_pool.h"
+#include "operator/kube/http/connection_pool.h"
 
 #include <utility>
 
@@ -15,7 +15,7 @@ std::unique_ptr<Connection> ConnectionPool::take() {
   while (!idle_.empty()) {
     std::unique_ptr<Connection> last = std::move(idle_.back().connection);
     idle_.pop_back();
-    if (last->quiet()) return last;
+    if (last->is_reusable()) return last;
   }
   return nullptr;
 }

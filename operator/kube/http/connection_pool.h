@@ -1,4 +1,4 @@
-// Connections that wait for the next request.
+// Connections between two requests.
 #pragma once
 
 #include <chrono>
@@ -6,15 +6,15 @@
 #include <memory>
 #include <mutex>
 
-#include "operator/kube/connection.h"
+#include "operator/kube/http/connection.h"
 
 namespace oarlock::kube {
 
-// Thread-safe. The connection that was used last is the first to be used again, so those that a burst has left idle age
-// and are closed, the next time that somebody takes or gives one.
+// Thread-safe. The connection that was used last is reused first, so that the connections which a burst has left behind
+// age and are closed, by the next call of take() or give_back().
 class ConnectionPool {
  public:
-  // Null: none that the server has not closed meanwhile.
+  // Null if there is no connection that the server has left open.
   std::unique_ptr<Connection> take();
   void give_back(std::unique_ptr<Connection> connection);
   void clear();
