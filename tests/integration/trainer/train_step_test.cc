@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 
@@ -24,9 +26,9 @@ using test::TemporaryFolder;
 
 constexpr int64_t kBatch = 4;  // samples of a micro-batch
 
-std::unique_ptr<Task> tiny_task(const std::string& fault, bool batch_norm) {
-  const std::string text =
-      fmt::format("{{data: {{samples: 64}}, model: {{dropout: 0, batch_norm: {}, fault: {}}}}}", batch_norm, fault);
+std::unique_ptr<Task> tiny_task(const std::string& fault, bool batch_norm, double dropout) {
+  const std::string text = fmt::format("{{data: {{samples: 64}}, model: {{dropout: {}, batch_norm: {}, fault: {}}}}}",
+                                       dropout, batch_norm, fault);
   yaml::Problems problems("test");
   FieldsReader reader(yaml::parse_all(text, "test")->front(), "", problems);
   std::unique_ptr<Task> task = test::make_tiny(reader);
@@ -37,10 +39,11 @@ std::unique_ptr<Task> tiny_task(const std::string& fault, bool batch_norm) {
 
 // One rank's step and what it works on.
 struct Trainer {
-  Trainer(const TrainerConfig& used, const RankGroup& group, const std::string& fault = "{}", bool batch_norm = false)
+  Trainer(const TrainerConfig& used, const RankGroup& group, const std::string& fault = "{}", bool batch_norm = false,
+          double dropout = 0)
       : config(used) {
     ::setenv("RANK", std::to_string(group.rank()).c_str(), 1);  // the fault asks for it
-    task = tiny_task(fault, batch_norm);
+    task = tiny_task(fault, batch_norm, dropout);
     seed_model(1);
     model = DistributedModel::create(task->build_model(), group, config.ddp).value();
     step = TrainStep::create(config, *task, *model, group).value();
@@ -138,6 +141,53 @@ TEST(TrainStep, UnevenMicroBatchesCountBySamples) {
     parts.step->begin(1, 4, [](double lr) { return lr; });
     const std::vector<int64_t> five = {0, 1, 2, 3, 4};
     EXPECT_THROW(parts.step->add(make_batch(parts.task->train_data(), five)), std::logic_error);
+  });
+}
+
+double distance(const TensorMap& a, const TensorMap& b) {
+  double squares = 0;
+  for (const auto& [name, tensor] : a) squares += (tensor - b.at(name)).square().sum().item<double>();
+  return std::sqrt(squares);
+}
+
+// Comparing runs with one another does not show whether they clip at all.
+TEST(TrainStep, ClipsTheUnscaledGradientBeforeTheUpdate) {
+  TrainerConfig plain;
+  plain.optimizer.kind = OptimizerKind::kSgd;
+  plain.optimizer.lr = 1;
+  plain.gradient.clip_norm = 0.01;
+  TrainerConfig scaled = plain;
+  scaled.amp.enabled = true;
+  scaled.amp.dtype = AmpType::kFp16;
+  scaled.amp.init_scale = 64;
+  for (const TrainerConfig& config : {plain, scaled}) {
+    run_ranks(1, [&](const RankGroup& group) {
+      Trainer trainer(config, group);
+      const TensorMap before = trainer.weights();
+      trainer.run(0, 0, {16});
+      EXPECT_NEAR(distance(before, trainer.weights()), 0.01, 1e-4) << "the update has the length of the clipped norm";
+      const double norm = trainer.step->read().gradient_norm.value_or(0);
+      EXPECT_TRUE(norm > 0.02 && norm < 10) << norm << " is not the norm of the unscaled gradient";
+    });
+  }
+}
+
+// With a learning rate of 0, the loss of the same samples changes by the dropout only.
+TEST(TrainStep, DrawsOtherDropoutInEachStepAndOnEachRank) {
+  TrainerConfig config = sgd();
+  config.optimizer.lr = 0;
+  run_ranks(2, [&](const RankGroup& group) {
+    Trainer trainer(config, group, "{}", /*batch_norm=*/false, /*dropout=*/0.5);
+    const auto loss_of = [&](int64_t step) {
+      trainer.run(step, 0, {16});
+      return trainer.step->read().loss;
+    };
+    const double first = loss_of(0);
+    EXPECT_NE(loss_of(1), first);
+    EXPECT_EQ(loss_of(0), first);
+    std::array<double, 2> largest = {first, -first};
+    group.max(largest);
+    EXPECT_NE(largest[0], -largest[1]);
   });
 }
 

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <sstream>
 
 #include "tests/integration/trainer/run_support.h"
+#include "trainer/data/sampler.h"
 
 namespace oarlock {
 namespace {
@@ -222,6 +224,49 @@ TEST(TrainerRun, TheCyclesMomentumReachesTheOptimizer) {
   const at::Tensor expected = trained("0.5", "cycle_momentum: false");
   EXPECT_TRUE(at::equal(trained("0.9", half), expected));
   EXPECT_FALSE(at::equal(trained("0.9", "cycle_momentum: false"), expected)) << "momentum must matter";
+}
+
+// What the ranks train on, in the order of their batches.
+std::vector<int64_t> trained_samples(const std::string& seed) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "ids").string();
+  TrainerRanks ranks(1, {.config = "task: tiny\nepochs: 2\nbatch: {size: 64}\neval: {every_epochs: 0}\nseed: " + seed +
+                                   "\ndata: {samples: 100, ids_file: " + file + "}\n",
+                         .arguments = {},
+                         .environment = {},
+                         .folder = {}});
+  EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
+  std::vector<int64_t> out;
+  std::istringstream text(test::content(file));
+  for (int64_t id = 0; text >> id;) out.push_back(id);
+  return out;
+}
+
+TEST(TrainerRun, TheConfiguredSeedShufflesEachEpoch) {
+  for (const uint64_t seed : {3, 4}) {
+    const auto sampler = DistributedSampler::create({.size = 100, .rank = 0, .world_size = 1, .seed = seed}).value();
+    std::vector<int64_t> expected = sampler.indices(0, 0);
+    const std::vector<int64_t> second = sampler.indices(1, 0);
+    expected.insert(expected.end(), second.begin(), second.end());
+    EXPECT_EQ(trained_samples(std::to_string(seed)), expected);
+  }
+}
+
+TEST(TrainerRun, AScheduleByEpochsFollowsTheEpochs) {
+  TrainerRanks ranks(1, {.config = "task: tiny\nepochs: 3\nbatch: {size: 128}\nlog: {every_steps: 1}\n"
+                                   "optimizer: {lr: 0.01}\n"
+                                   "schedule: {name: step, interval: epoch, step_size: 1, gamma: 0.5}\n",
+                         .arguments = {},
+                         .environment = {},
+                         .folder = {}});
+  EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
+  std::vector<double> rates;
+  for (const std::string& line : test::lines(ranks.rank(0).err())) {
+    const nlohmann::json json = nlohmann::json::parse(line);
+    if (json["msg"] == "step") rates.push_back(json["learning_rate"]);
+  }
+  EXPECT_THAT(rates, testing::Pointwise(testing::DoubleNear(1e-9),
+                                        std::vector<double>{0.01, 0.01, 0.005, 0.005, 0.0025, 0.0025}));
 }
 
 // Augmentation takes its random numbers from the seed that every batch is made with.

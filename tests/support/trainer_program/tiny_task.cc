@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
@@ -16,6 +17,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <span>
 #include <stdexcept>
 #include <thread>
 
@@ -56,9 +58,9 @@ struct Fault {
 
 class RandomData final : public Dataset {
  public:
-  // before_batch(n, seed), n counted from 0, on the loader's threads.
-  RandomData(int64_t size, uint64_t seed, std::function<void(int64_t, uint64_t)> before_batch = {})
-      : before_batch_(std::move(before_batch)) {
+  // Called with the number of the batch, from 0, its seed and its samples, on the loader's threads.
+  using BeforeBatch = std::function<void(int64_t, uint64_t, std::span<const int64_t>)>;
+  RandomData(int64_t size, uint64_t seed, BeforeBatch before_batch = {}) : before_batch_(std::move(before_batch)) {
     at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
     features_ = torch::randn({size, kFeatures}, generator);
     labels_ = features_.narrow(1, 0, kClasses).argmax(1);
@@ -67,13 +69,13 @@ class RandomData final : public Dataset {
   int64_t size() const override { return features_.size(0); }
 
   void make_batch(std::span<const int64_t> indices, uint64_t seed, Batch& batch) const override {
-    if (before_batch_) before_batch_(batches_++, seed);
+    if (before_batch_) before_batch_(batches_++, seed, indices);
     stack_rows(features_, indices, "features", batch);
     stack_rows(labels_, indices, "labels", batch);
   }
 
  private:
-  std::function<void(int64_t, uint64_t)> before_batch_;
+  BeforeBatch before_batch_;
   mutable std::atomic<int64_t> batches_{0};
   at::Tensor features_;
   at::Tensor labels_;
@@ -118,6 +120,7 @@ class TinyTask final : public Task {
                                  "where prepare_data() runs");
           data.field("pass_file", pass_file_, "a pass adds a line: steps, rows, accuracy, mean weight; empty: no pass");
           data.field("seeds_file", seeds_file_, "each batch to train on adds a line with its seed");
+          data.field("ids_file", ids_file_, "each batch to train on adds a line with its samples");
           data.field("pass_every", pass_every_, at_least(0), "steps between two passes; 0: at the end");
           data.field("pass_best", pass_best_, "the pass is of the best checkpoint's weights");
         },
@@ -146,10 +149,12 @@ class TinyTask final : public Task {
   Result<void> prepare() override {
     if (fault_.here("prepare")) return fail(ExitCode::kNoInput, "the fault 'prepare': a file is missing");
     fault_.slow_if("long_prepare", std::chrono::seconds(50));
-    train_ = std::make_unique<RandomData>(samples_, 1, [this](int64_t batch, uint64_t seed) {
-      if (!seeds_file_.empty()) std::ofstream(seeds_file_, std::ios::app) << std::to_string(seed) + "\n";
-      if (batch == fault_.step) fault_.stall_if("stall_data");
-    });
+    train_ =
+        std::make_unique<RandomData>(samples_, 1, [this](int64_t batch, uint64_t seed, std::span<const int64_t> ids) {
+          if (!ids_file_.empty()) std::ofstream(ids_file_, std::ios::app) << fmt::format("{}\n", fmt::join(ids, " "));
+          if (!seeds_file_.empty()) std::ofstream(seeds_file_, std::ios::app) << std::to_string(seed) + "\n";
+          if (batch == fault_.step) fault_.stall_if("stall_data");
+        });
     eval_ = std::make_unique<RandomData>(eval_samples_, 2);
     return {};
   }
@@ -251,6 +256,7 @@ class TinyTask final : public Task {
   std::string prepared_file_;
   std::string pass_file_;
   std::string seeds_file_;
+  std::string ids_file_;
   int64_t pass_every_ = 0;
   bool pass_best_ = false;
   PrepareOn prepare_on_ = PrepareOn::kOneRank;

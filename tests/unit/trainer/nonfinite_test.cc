@@ -39,6 +39,15 @@ TEST(NonfiniteLoss, IsReportedAtTheStepWhereItHappened) {
   EXPECT_THAT(check_finite({}, 20, nan, reading)->error.message, testing::Not(HasSubstr("first")));
 }
 
+TEST(NonfiniteLoss, EndsTheRunAfterTheAllowedNumberInARow) {
+  const NonfiniteConfig policy{.loss = NonfiniteLoss::kSkip, .max_consecutive = 4};
+  StepReading reading;
+  reading.skipped = reading.skipped_in_a_row = 3;
+  EXPECT_FALSE(check_finite(policy, 20, 1.0, reading));
+  reading.skipped = reading.skipped_in_a_row = 4;
+  EXPECT_THAT(check_finite(policy, 20, 1.0, reading)->error.message, HasSubstr("the last 4 steps up to 20"));
+}
+
 at::Tensor scalar(float value) { return at::full({}, value, at::kFloat); }
 
 NonfiniteSteps::Reading read(NonfiniteSteps& steps) {
