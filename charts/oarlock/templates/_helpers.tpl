@@ -59,6 +59,21 @@ app.kubernetes.io/component: operator
 {{- end -}}
 {{- end -}}
 
+{{- /* Not empty: the chart has a ValidatingAdmissionPolicy. By default where the roles are cluster-wide, too. */ -}}
+{{- define "oarlock.admissionPolicy" -}}
+{{- if ternary (eq .Values.rbac.scope "cluster") .Values.admissionPolicy.enabled (kindIs "invalid" .Values.admissionPolicy.enabled) -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{- /* NetworkPolicy peers that may connect to the metrics ports of all jobs: the operator and the configured scrapers. */ -}}
+{{- define "oarlock.jobMetricsPeers" -}}
+{{- $operator := dict
+      "namespaceSelector" (dict "matchLabels" (dict "kubernetes.io/metadata.name" .Release.Namespace))
+      "podSelector" (dict "matchLabels" (include "oarlock.operatorSelector" . | fromYaml)) -}}
+{{- toJson (concat (list $operator) .Values.networkPolicy.jobs.metricsFrom) -}}
+{{- end -}}
+
 {{- /* What values.schema.json cannot say. */ -}}
 {{- define "oarlock.check" -}}
 {{- if and (gt (int .Values.replicas) 1) (not .Values.leaderElection.enabled) -}}
@@ -69,6 +84,12 @@ app.kubernetes.io/component: operator
 {{- end -}}
 {{- if and .Values.rbac.namespaces (ne .Values.rbac.scope "namespaces") -}}
 {{- fail "rbac.namespaces: is only for rbac.scope: namespaces; set that, or remove the list" -}}
+{{- end -}}
+{{- if and .Values.networkPolicy.jobs.enabled .Values.metrics.podMonitor.enabled (not .Values.networkPolicy.jobs.metricsFrom) -}}
+{{- fail "networkPolicy.jobs: Prometheus could not reach the ranks that metrics.podMonitor selects; set networkPolicy.jobs.metricsFrom" -}}
+{{- end -}}
+{{- if and .Values.networkPolicy.jobs.metricsFrom (not .Values.networkPolicy.jobs.enabled) -}}
+{{- fail "networkPolicy.jobs.metricsFrom: has no effect without networkPolicy.jobs.enabled; set that, or remove the list" -}}
 {{- end -}}
 {{- with .Values.leaderElection -}}
 {{- if not (and (gt (int .leaseDurationSeconds) (int .renewDeadlineSeconds)) (gt (int .renewDeadlineSeconds) (int .retryPeriodSeconds))) -}}
