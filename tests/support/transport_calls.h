@@ -32,6 +32,14 @@ inline kube::Request get(const std::string& target = "/x") {
   return {.method = "GET", .target = target, .body = "", .content_type = ""};
 }
 
+// Value of a header in a request's head as HostileServer received it, without the space around it; empty if missing.
+inline std::string header(const std::string& head, const std::string& name) {
+  const size_t at = head.find("\r\n" + name + ":");
+  if (at == std::string::npos) return "";
+  const size_t begin = head.find_first_not_of(' ', at + name.size() + 3);
+  return head.substr(begin, head.find('\r', begin) - begin);
+}
+
 class TextSink final : public kube::ByteSink {
  public:
   bool write(std::string_view bytes) override {
