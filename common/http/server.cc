@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/ssl.h>
+#include <poll.h>
 
 #include <array>
 #include <boost/asio/io_context.hpp>
@@ -112,6 +113,7 @@ class StreamConnection final : public Connection {
       : Connection(id, owner, limits), stream_(std::forward<StreamArguments>(arguments)...) {}
 
   void start() override {
+    set_reset_on_close(true);
     tcp_layer().expires_after(limits_.request_time);
     if constexpr (std::is_same_v<Stream, TlsStream>) {
       stream_.async_handshake(net::ssl::stream_base::server, [self = self()](error_code error) {
@@ -152,8 +154,15 @@ class StreamConnection final : public Connection {
     owner_.on_request(shared_from_this(), std::move(**outcome));
   }
 
+  // Resetting drops the bytes that the kernel still holds for a peer that does not read them.
+  void set_reset_on_close(bool value) {
+    error_code ignored;
+    tcp_layer().socket().set_option(net::socket_base::linger(value, 0), ignored);
+  }
+
   void finish() {
     response_body_ = {};
+    set_reset_on_close(false);
     owner_.on_response_sent(id_);
     tcp_layer().expires_after(limits_.close_time);
     if constexpr (std::is_same_v<Stream, TlsStream>) {
@@ -163,7 +172,7 @@ class StreamConnection final : public Connection {
     }
   }
 
-  // Closing a socket with unread bytes would reset the connection, and the peer could lose the response.
+  // Closing a socket with unread bytes resets the connection, and the peer could lose the response.
   void shut_down() {
     error_code ignored;
     tcp_layer().socket().shutdown(tcp::socket::shutdown_send, ignored);
@@ -256,15 +265,26 @@ class HttpServer::Impl final : public ConnectionOwner {
 
   void accept() {
     acceptor_.async_accept([this](error_code error, tcp::socket socket) {
-      if (!error) {
-        accept();
-        return admit(std::move(socket));
-      }
-      // The process has no descriptors left, or the kernel no memory.
-      accept_timer_.expires_after(kAcceptPause);
-      accept_timer_.async_wait([this](error_code) { accept(); });
-      if (const auto replaced = table_.replace_one()) close(*replaced);
+      if (error) return recover_from(error);
+      accept();
+      admit(std::move(socket));
     });
+  }
+
+  // The process has no descriptors left (accept(2) then fails even if no connection is pending), or the kernel no
+  // memory. Each attempt is paid for with a connection or with a pause, so that the errors cannot use up the CPU.
+  void recover_from(error_code error) {
+    const auto again = [this](error_code) { accept(); };
+    pollfd pending{.fd = acceptor_.native_handle(), .events = POLLIN, .revents = 0};
+    if (::poll(&pending, 1, 0) == 0) return acceptor_.async_wait(tcp::acceptor::wait_read, again);
+    if (error == net::error::no_descriptors) {
+      if (const auto replaced = table_.replace_one()) {
+        close(*replaced);
+        return accept();
+      }
+    }
+    accept_timer_.expires_after(kAcceptPause);
+    accept_timer_.async_wait(again);
   }
 
   void admit(tcp::socket socket) {

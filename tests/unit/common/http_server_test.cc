@@ -1,65 +1,113 @@
-// A real server on loopback, asked over a plain socket.
+// A real server on loopback, and clients that send exactly the bytes of a test.
 #include "common/http/server.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <prometheus/counter.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <sys/resource.h>
 
+#include <atomic>
 #include <fstream>
+#include <future>
+#include <thread>
 
 #include "common/http/metrics.h"
+#include "tests/support/raw_client.h"
 
 namespace oarlock {
 namespace {
 
+using namespace std::chrono_literals;
+using test::raw_get;
+using test::RawClient;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
-std::string request(int port, const std::string& line) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::string out;
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
-    const std::string text = line + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    EXPECT_EQ(write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
-    char buffer[4096];
-    for (ssize_t got = 0; (got = read(fd, buffer, sizeof buffer)) > 0;) out.append(buffer, static_cast<size_t>(got));
+constexpr char kHead[] = " HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+HttpHandler constant(const std::string& body) {
+  return [body](const std::string&) { return HttpResponse{.body = body}; };
+}
+
+std::unique_ptr<HttpServer> serve(const HttpRoutes& routes, const HttpServerOptions& options = {}) {
+  auto server = HttpServer::start("127.0.0.1", 0, routes, options);
+  if (!server) throw std::runtime_error(server.error().message);
+  return std::move(*server);
+}
+
+// One request; the response with its head.
+std::string request(int port, const std::string& method_and_target) {
+  const RawClient client(port);
+  client.send(method_and_target + kHead);
+  return client.receive();
+}
+
+// A handler that blocks until release(); it counts its calls.
+class BlockingHandler {
+ public:
+  ~BlockingHandler() { release(); }
+  HttpHandler handler() {
+    return [this](const std::string&) {
+      ++calls_;
+      released_.wait();
+      return HttpResponse{.body = "late"};
+    };
   }
-  close(fd);
-  return out;
+  void wait_for_calls(int count) const {
+    while (calls_ < count) std::this_thread::yield();
+  }
+  void release() {
+    if (!std::exchange(is_released_, true)) promise_.set_value();
+  }
+
+ private:
+  bool is_released_ = false;
+  std::atomic<int> calls_ = 0;
+  std::promise<void> promise_;
+  std::shared_future<void> released_ = promise_.get_future();
+};
+
+double cpu_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 TEST(HttpServer, ServesExactPathsOnly) {
-  auto server = HttpServer::start(
-      "127.0.0.1", 0,
-      {{"/healthz", [](const std::string& query) { return HttpResponse{200, "text/plain", "ok " + query}; }}});
-  ASSERT_TRUE(server) << server.error().message;
-  const int port = (*server)->port();
+  const auto server =
+      serve({{"/healthz", [](const std::string& query) { return HttpResponse{.body = "ok " + query}; }}});
+  const int port = server->port();
   EXPECT_GT(port, 0);
   EXPECT_THAT(request(port, "GET /healthz?verbose"), HasSubstr("\r\n\r\nok verbose"));
   EXPECT_THAT(request(port, "GET /healthz/more"), StartsWith("HTTP/1.1 404"));
   EXPECT_THAT(request(port, "GET /"), StartsWith("HTTP/1.1 404"));
   EXPECT_THAT(request(port, "POST /healthz"), StartsWith("HTTP/1.1 405"));
+  const std::string head = request(port, "HEAD /healthz?12");
+  EXPECT_THAT(head, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(head, HasSubstr("Content-Length: 5\r\n"));
+  EXPECT_TRUE(head.ends_with("\r\n\r\n"));
 }
 
-TEST(HttpServer, ATakenPortIsAClearError) {
-  auto first = HttpServer::start("127.0.0.1", 0, {});
-  ASSERT_TRUE(first);
-  const auto second = HttpServer::start("127.0.0.1", (*first)->port(), {});
+TEST(HttpServer, PortInUseIsAnError) {
+  const auto first = serve({});
+  const auto second = HttpServer::start("127.0.0.1", first->port(), {});
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, ExitCode::kUnavailable);
-  EXPECT_THAT(second.error().message, HasSubstr(":" + std::to_string((*first)->port())));
+  EXPECT_THAT(second.error().message, HasSubstr(":" + std::to_string(first->port())));
 }
 
-TEST(HttpServer, AllAddressesAreThoseOfIpv4AndIpv6) {
-  auto server =
-      HttpServer::start("::", 0, {{"/x", [](const std::string&) { return HttpResponse{200, "text/plain", "here"}; }}});
+TEST(HttpServer, UnusableCertificateIsAnError) {
+  const auto server = HttpServer::start("127.0.0.1", 0, {}, {.certificate = "/nonexistent.pem"});
+  ASSERT_FALSE(server);
+  EXPECT_THAT(server.error().message, HasSubstr("/nonexistent.pem"));
+}
+
+TEST(HttpServer, AnyAddressServesIpv4AndIpv6) {
+  auto server = HttpServer::start("::", 0, {{"/x", constant("here")}});
   ASSERT_TRUE(server) << server.error().message;
   EXPECT_THAT(request((*server)->port(), "GET /x"), HasSubstr("here"));
   const int six = socket(AF_INET6, SOCK_STREAM, 0);
@@ -72,25 +120,257 @@ TEST(HttpServer, AllAddressesAreThoseOfIpv4AndIpv6) {
   close(six);
 }
 
-// A peer that says nothing holds the end up for the patience with one read, no longer.
-TEST(HttpServer, EndsBesideASilentPeer) {
-  auto server = HttpServer::start("127.0.0.1", 0, {});
-  ASSERT_TRUE(server);
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>((*server)->port()));
-  ASSERT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  server->reset();
-  close(fd);
+TEST(HttpServer, StopsWithSlowClients) {
+  auto server = serve({{"/large", constant(std::string(2 << 20, 'x'))}});
+  const RawClient silent(server->port());
+  const RawClient partial(server->port());
+  partial.send("GET /lar");
+  const RawClient reader(server->port(), {.receive_buffer = 4096});
+  reader.send(std::string("GET /large") + kHead);
+  const auto began = std::chrono::steady_clock::now();
+  server.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 2s);
+  EXPECT_TRUE(silent.is_closed_within());
+  EXPECT_TRUE(partial.is_closed_within());
 }
 
-TEST(HttpServer, AHandlerThatThrowsAnswers500) {
-  auto server = HttpServer::start(
-      "127.0.0.1", 0, {{"/x", [](const std::string&) -> HttpResponse { throw std::runtime_error("broken"); }}});
-  ASSERT_TRUE(server);
-  EXPECT_THAT(request((*server)->port(), "GET /x"), StartsWith("HTTP/1.1 500"));
+TEST(HttpServer, StopsAfterTheRunningHandler) {
+  BlockingHandler slow;
+  auto server = serve({{"/slow", slow.handler()}});
+  const RawClient running(server->port());
+  running.send(std::string("GET /slow") + kHead);
+  slow.wait_for_calls(1);
+  auto stopped = std::async(std::launch::async, [&] { server.reset(); });
+  EXPECT_TRUE(running.is_closed_within()) << "the connection does not wait for its handler";
+  EXPECT_EQ(stopped.wait_for(0s), std::future_status::timeout);
+  slow.release();
+  stopped.get();
+}
+
+TEST(HttpServer, ExceptionOfAHandlerIs500) {
+  const HttpHandler broken = [](const std::string&) -> HttpResponse { throw std::runtime_error("broken"); };
+  const auto server = serve({{"/worker", broken}, {"/immediate", {broken, HandlerKind::kImmediate}}});
+  EXPECT_THAT(request(server->port(), "GET /worker"), StartsWith("HTTP/1.1 500"));
+  EXPECT_THAT(request(server->port(), "GET /immediate"), StartsWith("HTTP/1.1 500"));
+}
+
+// The request limits are tested one by one in request_head_test.
+TEST(HttpServer, RefusesEndlessLineFieldsAndBody) {
+  const auto server = serve({{"/x", constant("here")}});
+  struct Row {
+    const char* begin;
+    std::string repeated;
+    const char* status;
+  };
+  const std::string block(1 << 16, 'x');
+  for (const Row& row : {Row{.begin = "GET /", .repeated = block, .status = "HTTP/1.1 414"},
+                         Row{.begin = "GET /x HTTP/1.1\r\n", .repeated = "A: b\r\n", .status = "HTTP/1.1 431"},
+                         Row{.begin = "GET /x HTTP/1.1\r\nContent-Length: 1073741824\r\n\r\n",
+                             .repeated = block,
+                             .status = "HTTP/1.1 413"}}) {
+    const RawClient client(server->port());
+    client.send(row.begin);
+    // The server discards a little, so that the client can read the response, and closes then.
+    const auto deadline = std::chrono::steady_clock::now() + 20s;
+    while (client.send(row.repeated) && std::chrono::steady_clock::now() < deadline) continue;
+    EXPECT_TRUE(client.is_closed_within(0s)) << row.status;
+
+    const RawClient reader(server->port());
+    reader.send(row.begin);
+    for (int i = 0; i < 100; ++i) reader.try_send(row.repeated.substr(0, 100));
+    EXPECT_THAT(reader.receive(), StartsWith(row.status));
+  }
+}
+
+TEST(HttpServer, ClosesWhenTheRequestTakesTooLong) {
+  const auto server = serve({{"/x", constant("here")}}, {.limits = {.request_time = 300ms}});
+  const RawClient silent(server->port());
+  const RawClient trickling(server->port());
+  const auto deadline = std::chrono::steady_clock::now() + 20s;
+  while (trickling.try_send("G") && !trickling.is_closed() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  EXPECT_LT(std::chrono::steady_clock::now(), deadline);
+  EXPECT_TRUE(silent.is_closed_within());
+}
+
+TEST(HttpServer, ClosesWhenTheResponseIsNotRead) {
+  const std::string body(8 << 20, 'x');
+  const auto server = serve({{"/large", constant(body)}}, {.limits = {.response_time = 300ms}});
+  const RawClient client(server->port(), {.receive_buffer = 4096});
+  client.send(std::string("GET /large") + kHead);
+  pollfd closed{.fd = client.fd(), .events = POLLRDHUP, .revents = 0};
+  EXPECT_EQ(::poll(&closed, 1, 20000), 1);
+  EXPECT_LT(client.receive().size(), body.size());
+}
+
+TEST(HttpServer, ClosesWhenThePeerDoesNot) {
+  const auto server = serve({{"/x", constant("here")}}, {.limits = {.close_time = 100ms}});
+  const RawClient client(server->port());
+  client.send(std::string("GET /x") + kHead);
+  EXPECT_THAT(client.receive(), HasSubstr("here"));
+  // Bytes are discarded until the server closes the connection; then they cause a reset.
+  const auto deadline = std::chrono::steady_clock::now() + 20s;
+  while (client.try_send("x") && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_LT(std::chrono::steady_clock::now(), deadline);
+}
+
+TEST(HttpServer, ServesOneRequestPerConnection) {
+  const auto server = serve({{"/x", constant("here")}});
+  const RawClient client(server->port());
+  std::string pipeline;
+  for (int i = 0; i < 100; ++i) pipeline += std::string("GET /x") + kHead;
+  client.send(pipeline);
+  const std::string responses = client.receive();
+  EXPECT_THAT(responses, StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(responses.find("HTTP/1.1", 1), std::string::npos);
+}
+
+TEST(HttpServer, RefusesGarbage) {
+  const auto server = serve({{"/x", constant("here")}});
+  unsigned state = 1;
+  for (int i = 0; i < 200; ++i) {
+    std::string bytes;
+    for (int k = 0; k < 300; ++k) bytes += static_cast<char>((state = state * 1103515245 + 12345) >> 16);
+    const RawClient client(server->port());
+    client.send(bytes + "\r\n\r\n");
+    EXPECT_THAT(client.receive(), StartsWith("HTTP/1.1 4"));
+  }
+}
+
+TEST(HttpServer, BlockedHandlersDoNotDelayLiveness) {
+  BlockingHandler slow;
+  const auto server = serve({{"/slow", slow.handler()}, {"/healthz", {constant("ok"), HandlerKind::kImmediate}}},
+                            {.refuse = [](const std::string& path, const std::string&) -> std::optional<HttpResponse> {
+                              if (path == "/healthz") return HttpResponse{.status = 401, .body = ""};
+                              return std::nullopt;
+                            }});
+  std::vector<RawClient> waiting;
+  for (int i = 0; i < 8; ++i) {
+    waiting.emplace_back(server->port());
+    waiting.back().send(std::string("GET /slow") + kHead);
+  }
+  slow.wait_for_calls(HttpServer::kWorkers);
+  EXPECT_THAT(request(server->port(), "GET /healthz"), HasSubstr("\r\n\r\nok"));
+  slow.release();
+  for (const RawClient& client : waiting) EXPECT_THAT(client.receive(), HasSubstr("late"));
+}
+
+TEST(HttpServer, TooManyTasksAreAnsweredWith503) {
+  BlockingHandler slow;
+  const auto server = serve({{"/slow", slow.handler()}}, {.limits = {.tasks = 3, .tasks_per_peer = 2}});
+  const RawClient first(server->port());
+  const RawClient second(server->port());
+  first.send(std::string("GET /slow") + kHead);
+  second.send(std::string("GET /slow") + kHead);
+  slow.wait_for_calls(2);
+  const std::string refused = request(server->port(), "GET /slow");
+  EXPECT_THAT(refused, StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(refused, HasSubstr("\r\nRetry-After: 1\r\n"));
+  const RawClient other(server->port(), {.from = "127.0.0.2"});
+  other.send(std::string("GET /slow") + kHead);
+  EXPECT_FALSE(other.is_closed_within(50ms));
+  slow.release();
+  EXPECT_THAT(first.receive(), HasSubstr("late"));
+  EXPECT_THAT(second.receive(), HasSubstr("late"));
+  EXPECT_THAT(other.receive(), HasSubstr("late"));
+  EXPECT_THAT(request(server->port(), "GET /slow"), HasSubstr("late"));
+}
+
+TEST(HttpServer, RefusalReplacesTheResponse) {
+  const auto server =
+      serve({{"/metrics", constant("secret")}},
+            {.refuse = [](const std::string& path, const std::string& token) -> std::optional<HttpResponse> {
+              if (path == "/metrics" && token == "Bearer x") return std::nullopt;
+              return HttpResponse{.status = 401, .body = "token needed"};
+            }});
+  EXPECT_THAT(request(server->port(), "GET /metrics"), StartsWith("HTTP/1.1 401"));
+  const RawClient client(server->port());
+  client.send("GET /metrics HTTP/1.1\r\nAuthorization: Bearer x\r\n\r\n");
+  EXPECT_THAT(client.receive(), HasSubstr("secret"));
+}
+
+// The oldest incomplete request of the peer with the most connections yields to a new connection.
+TEST(HttpServer, NewConnectionReplacesAnIdleOne) {
+  const auto server = serve({{"/x", {constant("here"), HandlerKind::kImmediate}}},
+                            {.limits = {.connections = 8, .connections_per_peer = 6}});
+  const RawClient other(server->port(), {.from = "127.0.0.3"});
+  std::vector<RawClient> idle;
+  for (int i = 0; i < 6; ++i) idle.emplace_back(server->port(), RawClient::Options{.from = "127.0.0.2"});
+  EXPECT_FALSE(idle.front().is_closed());
+  idle.emplace_back(server->port(), RawClient::Options{.from = "127.0.0.2"});  // its peer's seventh
+  EXPECT_TRUE(idle[0].is_closed_within());
+  EXPECT_FALSE(idle[1].is_closed());
+  EXPECT_THAT(request(server->port(), "GET /x"), HasSubstr("here"));  // the eighth
+  const RawClient eighth(server->port());
+  const RawClient ninth(server->port());
+  EXPECT_TRUE(idle[1].is_closed_within());
+  EXPECT_FALSE(idle[2].is_closed());
+  EXPECT_FALSE(other.is_closed());
+}
+
+TEST(HttpServer, LivenessIsServedAmongThousandsOfConnections) {
+  const auto server = serve({{"/healthz", {constant("ok"), HandlerKind::kImmediate}}});
+  std::vector<RawClient> idle;
+  for (int i = 0; i < 3000; ++i) {
+    const std::string from = "127.0.1." + std::to_string(1 + i % 200);
+    if (i < 500) {
+      idle.emplace_back(server->port(), RawClient::Options{.from = from});
+      idle.back().send("GET");
+    } else {  // a client that opens one as soon as it loses one
+      RawClient next(server->port(), RawClient::Options{.from = from});
+      next.send("GET");
+      std::swap(idle[static_cast<size_t>(i % 500)], next);
+    }
+    if (i % 100 == 0) {
+      EXPECT_THAT(raw_get(server->port(), "/healthz"), HasSubstr("\r\n\r\nok")) << i;
+    }
+  }
+}
+
+TEST(HttpServer, SlowReadersYieldToNewResponses) {
+  const std::string body(8 << 20, 'x');
+  const auto server = serve({{"/large", constant(body)}}, {.limits = {.response_bytes = 20 << 20}});
+  const RawClient::Options slow{.from = "127.0.0.2", .receive_buffer = 4096};
+  std::vector<RawClient> readers;
+  for (int i = 0; i < 8; ++i) {
+    readers.emplace_back(server->port(), slow);
+    readers.back().send(std::string("GET /large") + kHead);
+    pollfd begun{.fd = readers.back().fd(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&begun, 1, 20000), 1);
+    EXPECT_GT(raw_get(server->port(), "/large").size(), body.size());
+  }
+  EXPECT_TRUE(readers.front().is_closed_within());
+}
+
+// accept(2) fails while the process has no descriptors left.
+TEST(HttpServer, SurvivesExhaustedDescriptors) {
+  const auto server = serve({{"/x", {constant("here"), HandlerKind::kImmediate}}},
+                            {.limits = {.request_time = 60s, .close_time = 60s}});
+  const RawClient idle(server->port());
+  const RawClient served(server->port());  // after which the idle connection is accepted
+  served.send(std::string("GET /x") + kHead);
+  EXPECT_THAT(served.receive(), HasSubstr("here"));
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  // The client's descriptor is the last one that the process may open.
+  std::string response;
+  {
+    const rlimit few{.rlim_cur = 100, .rlim_max = before.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    std::vector<int> spare;
+    for (int fd = 0; (fd = ::dup(0)) >= 0;) spare.push_back(fd);
+    ::close(spare.back());
+    spare.pop_back();
+    const RawClient client(server->port());
+    client.send(std::string("GET /x") + kHead);
+    const double cpu = cpu_seconds();
+    response = client.receive();  // once the idle connection has been closed in its favor
+    EXPECT_LT(cpu_seconds() - cpu, 0.2);
+    for (const int fd : spare) ::close(fd);
+  }
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_THAT(response, HasSubstr("here"));
+  EXPECT_TRUE(idle.is_closed_within());
 }
 
 TEST(Metrics, RegistryAndProcess) {
@@ -101,9 +381,8 @@ TEST(Metrics, RegistryAndProcess) {
       .Register(*registry)
       .Add({{"kind", "a"}})
       .Increment(3);
-  auto server = HttpServer::start("127.0.0.1", 0, {{"/metrics", metrics_handler(registry)}});
-  ASSERT_TRUE(server);
-  const std::string body = request((*server)->port(), "GET /metrics");
+  const auto server = serve({{"/metrics", metrics_handler(registry)}});
+  const std::string body = request(server->port(), "GET /metrics");
   EXPECT_THAT(body, HasSubstr("oarlock_things_total{kind=\"a\"} 3"));
   for (const char* name : {"process_cpu_seconds_total ", "process_resident_memory_bytes ",
                            "process_start_time_seconds ", "process_open_fds "}) {

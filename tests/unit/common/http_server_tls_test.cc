@@ -1,0 +1,138 @@
+// The server's side of TLS: deadlines, limits, and a certificate that is renewed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <openssl/ssl.h>
+
+#include <fstream>
+
+#include "common/http/server.h"
+#include "tests/support/certificates.h"
+#include "tests/support/raw_client.h"
+#include "tests/support/temporary_folder.h"
+
+namespace oarlock {
+namespace {
+
+using namespace std::chrono_literals;
+using test::RawClient;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// A connection with a completed handshake; the certificate is not verified.
+class TlsClient {
+ public:
+  explicit TlsClient(int port, int newest_version = TLS1_3_VERSION) : tcp_(port) {
+    SSL_CTX_set_max_proto_version(context_.get(), newest_version);
+    SSL_CTX_set_security_level(context_.get(), 0);  // permits TLS 1.1, which the server has to refuse
+    ssl_.reset(SSL_new(context_.get()));
+    SSL_set_fd(ssl_.get(), tcp_.fd());
+    is_connected_ = SSL_connect(ssl_.get()) == 1;
+  }
+  bool is_connected() const { return is_connected_; }
+  bool is_closed_within(std::chrono::milliseconds time) const { return tcp_.is_closed_within(time); }
+
+  std::string common_name() const {
+    const std::unique_ptr<X509, decltype(&X509_free)> peer(SSL_get1_peer_certificate(ssl_.get()), X509_free);
+    char name[100] = "";
+    if (peer) X509_NAME_get_text_by_NID(X509_get_subject_name(peer.get()), NID_commonName, name, sizeof name);
+    return name;
+  }
+
+  // The response, and "close_notify" after it if the server has sent that.
+  std::string get(const std::string& target) {
+    const std::string request = "GET " + target + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    if (SSL_write(ssl_.get(), request.data(), static_cast<int>(request.size())) <= 0) return "";
+    std::string out;
+    char buffer[4096];
+    int got = 0;
+    while ((got = SSL_read(ssl_.get(), buffer, sizeof buffer)) > 0) out.append(buffer, static_cast<size_t>(got));
+    if (SSL_get_error(ssl_.get(), got) == SSL_ERROR_ZERO_RETURN) out += "close_notify";
+    return out;
+  }
+
+ private:
+  RawClient tcp_;
+  std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context_{SSL_CTX_new(TLS_client_method()), SSL_CTX_free};
+  std::unique_ptr<SSL, decltype(&SSL_free)> ssl_{nullptr, SSL_free};
+  bool is_connected_ = false;
+};
+
+class HttpServerTls : public testing::Test {
+ protected:
+  void write(const std::string& text) { std::ofstream(file_) << text; }
+  void write_identity(const std::string& name) { write(authority_.issue(name, "IP:127.0.0.1").both()); }
+  int serve(const HttpLimits& limits = {}) {
+    auto server = HttpServer::start("127.0.0.1", 0, routes_, {.certificate = file_, .limits = limits});
+    if (!server) throw std::runtime_error(server.error().message);
+    server_ = std::move(*server);
+    return server_->port();
+  }
+
+  const test::TemporaryFolder folder_;
+  const std::string file_ = (folder_.path() / "server.pem").string();
+  const test::Authority authority_{"authority"};
+  const std::string large_ = std::string(3 << 20, 'x');
+  const HttpRoutes routes_ = {{"/large", [this](const std::string&) { return HttpResponse{.body = large_}; }}};
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTls, SendsTheWholeResponseAndCloseNotify) {
+  write_identity("one");
+  const int port = serve();
+  for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
+    TlsClient client(port, version);
+    ASSERT_TRUE(client.is_connected());
+    const std::string response = client.get("/large");
+    EXPECT_THAT(response, StartsWith("HTTP/1.1 200 OK\r\n"));
+    EXPECT_TRUE(response.ends_with(large_ + "close_notify"));
+  }
+  EXPECT_FALSE(TlsClient(port, TLS1_1_VERSION).is_connected());
+}
+
+TEST_F(HttpServerTls, RenewedCertificateIsUsedForNewConnections) {
+  write_identity("one");
+  const int port = serve();
+  TlsClient before(port);
+  EXPECT_EQ(before.common_name(), "one");
+  write_identity("two");
+  EXPECT_EQ(TlsClient(port).common_name(), "two");
+  write("no certificate");
+  EXPECT_EQ(TlsClient(port).common_name(), "two") << "the previous one is kept";
+  std::filesystem::remove(file_);
+  EXPECT_EQ(TlsClient(port).common_name(), "two");
+  write_identity("three");
+  EXPECT_EQ(TlsClient(port).common_name(), "three");
+  EXPECT_THAT(before.get("/nothing"), StartsWith("HTTP/1.1 404"));
+}
+
+TEST_F(HttpServerTls, HandshakeHasADeadline) {
+  write_identity("one");
+  const int port = serve({.request_time = 300ms});
+  const RawClient silent(port);
+  const RawClient partial(port);
+  partial.send(std::string("\x16\x03\x01\x02\x00\x01\x00", 7));  // the first bytes of a ClientHello
+  const TlsClient idle(port);
+  EXPECT_TRUE(silent.is_closed_within());
+  EXPECT_TRUE(partial.is_closed_within());
+  EXPECT_TRUE(idle.is_closed_within(20s));
+}
+
+TEST_F(HttpServerTls, GarbageEndsTheHandshake) {
+  write_identity("one");
+  const RawClient plain(serve());
+  plain.send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_TRUE(plain.is_closed_within());
+}
+
+TEST_F(HttpServerTls, HangingHandshakesYieldToNewConnections) {
+  write_identity("one");
+  const int port = serve();
+  std::vector<RawClient> hanging;
+  for (size_t i = 0; i < 2 * HttpLimits{}.tls_connections_per_peer; ++i) hanging.emplace_back(port);
+  EXPECT_THAT(TlsClient(port).get("/nothing"), HasSubstr("404"));
+  EXPECT_TRUE(hanging.front().is_closed_within());
+  EXPECT_FALSE(hanging.back().is_closed());
+}
+
+}  // namespace
+}  // namespace oarlock
