@@ -112,7 +112,7 @@ class Rights {
     operator_ = std::make_unique<OperatorProcess>(
         std::vector<std::string>{"--kubeconfig", write_kubeconfig(folder_.path(), proxy_->url()), "--namespace",
                                  world_.name_space(), "--leader-elect", "--leader-elect-resource-namespace",
-                                 world_.name_space(), "--protect-metrics"},
+                                 world_.name_space(), "--protect-metrics", "--job-network-policy=[]"},
         /*wait_until_ready=*/false);
     operator_->use_token(token_);
   }
@@ -178,6 +178,9 @@ class Rights {
     until("pod " + name, [&] { return server_.call("GET", world_.pods() + "/" + name).ok(); });
     world_.set_pod(name, pod_ended(exit_code));
   }
+  std::string policies() const {
+    return "/apis/networking.k8s.io/v1/namespaces/" + world_.name_space() + "/networkpolicies";
+  }
   std::string lease_path() const {
     return "/apis/coordination.k8s.io/v1/namespaces/" + world_.name_space() + "/leases/oarlock-operator";
   }
@@ -202,9 +205,10 @@ class Rights {
     world_.call("POST", world_.pods(),
                 {{"metadata", {{"name", "met-0-0"}}},
                  {"spec", {{"containers", {{{"name", "x"}, {"image", "example.invalid/x"}}}}}}});
-    create("taken", Json::object());
-    create("met", Json::object());
-    for (const std::string name : {"taken", "met"}) {
+    world_.call("POST", policies(),
+                {{"metadata", {{"name", "trainingjob-walled"}}}, {"spec", {{"podSelector", Json::object()}}}});
+    for (const char* name : {"taken", "met", "walled"}) create(name, Json::object());
+    for (const std::string name : {"taken", "met", "walled"}) {
       until("trouble with " + name,
             [&] { return log().find("\"trainingjob\":\"" + name + "\"") != std::string::npos; });
     }
@@ -212,6 +216,11 @@ class Rights {
     create("j", {{"failurePolicy", {{"maxRestarts", 3}, {"backoffSeconds", 0}}}});
     end_pod("j-0-0", 1);
     until("another attempt", [&] { return server_.call("GET", world_.pods() + "/j-1-0").ok(); });
+    // Somebody edits the job's NetworkPolicy.
+    world_.call("PATCH", policies() + "/trainingjob-j", {{"spec", {{"ingress", Json::array()}}}});
+    until("the repair", [&] {
+      return !world_.call("GET", policies() + "/trainingjob-j")["spec"].value("ingress", Json::array()).empty();
+    });
     // What happens twice is told as one event with a series.
     for (int i = 0; i < 2; ++i) {
       suspend("j", true);
@@ -249,6 +258,10 @@ class Rbac : public ::testing::Test {
     const std::string role = std::string(kRbac) + "namespaces/oarlock-system/roles/";
     for (const char* name : {"oarlock-operator", "oarlock-operator-auth"})
       roles_[name] = server_->call("GET", kRbac + ("clusterroles/" + std::string(name))).body["rules"];
+    // As with networkPolicy.jobs.enabled (charts/oarlock/tests/security_test.yaml).
+    roles_["oarlock-operator"].push_back({{"apiGroups", {"networking.k8s.io"}},
+                                          {"resources", {"networkpolicies"}},
+                                          {"verbs", {"get", "list", "watch", "create", "update", "delete"}}});
     roles_["oarlock-operator-election"] = server_->call("GET", role + "oarlock-operator-election").body["rules"];
   }
   static void TearDownTestSuite() { server_.reset(); }
