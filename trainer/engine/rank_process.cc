@@ -11,12 +11,12 @@
 #include "trainer/device/peak_flops.h"
 #include "trainer/distributed/failure.h"
 #include "trainer/distributed/socket.h"
-#include "trainer/engine/configured.h"
 #include "trainer/engine/prepare_data.h"
 #include "trainer/engine/pretrained.h"
 #include "trainer/engine/randomness.h"
 #include "trainer/engine/run_on_all_ranks.h"
 #include "trainer/nn/memory_format.h"
+#include "trainer/process/interruptible.h"
 #include "trainer/process/termination.h"
 
 namespace oarlock {
@@ -24,6 +24,7 @@ namespace {
 
 // For a save under way when the run fails: it may be the newest checkpoint, but nobody waits for a disk that hangs.
 constexpr std::chrono::milliseconds kSettlePatience{5000};
+constexpr std::chrono::milliseconds kStopGrace{500};  // until the reading of the configuration is given up
 
 std::string precision_of(const AmpConfig& amp) {
   if (!amp.enabled) return "fp32";
@@ -93,8 +94,18 @@ Result<TrainSummary> RankProcess::train() {
   return loop_->run();
 }
 
+// On another thread, because a file server may not answer.
+Result<Configured> RankProcess::load_configuration() const {
+  std::optional<Result<Configured>> configured = run_interruptibly<Result<Configured>>(
+      [config = options_.config, &tasks = tasks_] { return load_run(config, tasks); }, stop_, kStopGrace,
+      std::chrono::milliseconds::max());
+  if (configured) return std::move(*configured);
+  return fail(ExitCode::kTempFail,
+              fmt::format("interrupted by signal {} while the configuration was read", stop_.signal_number()));
+}
+
 Result<void> RankProcess::configure() {
-  Result<Configured> configured = load_run(options_.config, tasks_);
+  Result<Configured> configured = load_configuration();
   if (!configured) return tl::make_unexpected(configured.error());
   config_ = std::move(configured->config);
   task_ = std::move(configured->task);

@@ -9,6 +9,7 @@
 #include "common/contract.h"
 #include "trainer/config/load.h"
 #include "trainer/distributed/connection.h"
+#include "trainer/engine/configured.h"
 #include "trainer/engine/task_table.h"
 #include "trainer/engine/train_loop.h"
 #include "trainer/process/environment.h"
@@ -49,6 +50,7 @@ class RankProcess {
  private:
   Result<TrainSummary> train();
   Activity activity() const;
+  Result<Configured> load_configuration() const;
   Result<void> configure();
   Result<void> start_telemetry();
   void serve_metrics();

@@ -25,7 +25,7 @@ class CheckpointerErrors : public testing::Test {
   std::unique_ptr<Checkpointer> open(CheckpointErrors on_error) {
     const std::filesystem::path in_the_way = folder_.path() / checkpoint_folder_name(kBlockedStep);
     std::filesystem::create_directory(in_the_way);
-    std::ofstream(in_the_way / kManifestFile) << R"({"version": 99})";
+    std::ofstream(in_the_way / kManifestFile) << R"({"format": "oarlock-checkpoint", "version": 99})";
     auto opened = Checkpointer::open({.store = {.root = folder_.path(), .owner = {}, .keep = 0},
                                       .identity = {},
                                       .on_error = on_error,

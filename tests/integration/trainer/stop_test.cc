@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "common/file_descriptor.h"
 #include "tests/integration/trainer/run_support.h"
@@ -136,36 +138,27 @@ TEST_P(Stop, SigtermWhileTheDataArePreparedEndsTheRun) {
   }
 }
 
-// A named pipe in place of a file that takes long to read, as on a file server that does not answer. The file comes
-// back when the object is destroyed.
+// A file that takes long to read, as on a file server that does not answer: a lease on it blocks who opens it, for
+// /proc/sys/fs/lease-break-time (45 s), or until the object is destroyed.
 class BlockedFile {
  public:
-  explicit BlockedFile(std::filesystem::path path) : path_(std::move(path)), away_(path_.string() + ".away") {
-    std::filesystem::rename(path_, away_);
-    EXPECT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  explicit BlockedFile(const std::filesystem::path& path) : file_(::open(path.c_str(), O_RDWR | O_CLOEXEC)) {
+    EXPECT_EQ(::fcntl(file_.get(), F_SETSIG, SIGURG), 0);  // which is ignored
+    EXPECT_EQ(::fcntl(file_.get(), F_SETLEASE, F_WRLCK), 0) << std::strerror(errno);
   }
-  ~BlockedFile() { std::filesystem::rename(away_, path_); }
-  BlockedFile(const BlockedFile&) = delete;
-  BlockedFile& operator=(const BlockedFile&) = delete;
 
-  // Waits until a process reads. It reads nothing and does not reach the end as long as this object exists.
-  bool wait_for_reader() {
-    return eventually([&] {
-      writer_ = FileDescriptor(::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
-      return writer_.open();
-    });
+  bool wait_for_reader() const {
+    return eventually([&] { return ::fcntl(file_.get(), F_GETLEASE) != F_WRLCK; });
   }
 
  private:
-  std::filesystem::path path_;
-  std::filesystem::path away_;
-  FileDescriptor writer_;
+  FileDescriptor file_;
 };
 
 // One rank receives SIGTERM while rank 0 reads the file: all ranks end.
 void expect_stop_while_reading(const std::filesystem::path& file, int world_size, const std::string& config,
                                const std::vector<std::string>& arguments, const std::string& message) {
-  BlockedFile blocked(file);
+  const BlockedFile blocked(file);
   TrainerRanks ranks(world_size, {.config = config, .arguments = arguments, .environment = {}, .folder = {}});
   ASSERT_TRUE(blocked.wait_for_reader()) << ranks.rank(0).err();
   const double seconds = seconds_of([&] {
@@ -210,6 +203,26 @@ TEST_P(Stop, SigtermWhilePretrainedWeightsAreReadEndsTheRun) {
   const std::filesystem::path weights = folder.path() / "last" / "model.safetensors";
   const std::string config = "task: tiny\nsteps: 1\npretrained: {path: " + weights.string() + "}\n";
   expect_stop_while_reading(weights, GetParam(), config, {}, "while the pretrained weights were read");
+}
+
+TEST(StopBeforeTheRanksMeet, SigtermWhileTheConfigurationIsReadEndsTheRun) {
+  const TemporaryFolder folder;
+  const std::filesystem::path config = folder.path() / "trainer.yaml";
+  const std::filesystem::path last = folder.path() / "last";
+  std::ofstream(config) << "task: tiny\nsteps: 1\n";
+  const BlockedFile blocked(config);
+  test::Program rank({test::test_trainer(), "--config", config.string()},
+                     {.environment = {{kEnvTerminationLog, last.string()}}, .folder = {}});
+  ASSERT_TRUE(blocked.wait_for_reader()) << rank.err();
+  const double seconds = seconds_of([&] {
+    rank.signal(SIGTERM);
+    EXPECT_EQ(rank.wait(), to_int(ExitCode::kTempFail));
+  });
+  EXPECT_LT(seconds, kGraceSeconds);
+  const auto message = termination_message_from_json(content(last));
+  ASSERT_TRUE(message);
+  EXPECT_EQ(message->reason, "Interrupted");
+  EXPECT_THAT(message->message, HasSubstr("while the configuration was read"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Stop, testing::Values(1, 2));
