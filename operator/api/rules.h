@@ -23,6 +23,8 @@ inline constexpr int kMaxAttempt = 999'999'999;
 // Limits that the schema cannot express.
 // Of a pod's annotations by the API server, keys and values together; spec.trainer becomes one of them.
 inline constexpr int64_t kMaxAnnotationBytes = 256 << 10;
+// Of spec.template. As a tree it takes up to forty times its size, and etcd stores no pod above 1.5 MiB.
+inline constexpr int64_t kMaxTemplateBytes = 512 << 10;
 // Of spec.template and spec.trainer times spec.nodes. etcd stores each pod about five times before it compacts
 // (created, scheduled, running, ended, and a restart doubles that), so this is what its default quota of 2 GiB holds.
 inline constexpr int64_t kMaxTotalBytes = 256 << 20;

@@ -252,6 +252,8 @@ struct ReadReport {
   std::string problem;               // why the object cannot be read as a TrainingJob; empty: it can
   std::vector<std::string> unknown;  // fields and values of the spec, and values of the status, that are not known here
   bool has_conditions = true;        // status.conditions holds every stored condition
+  // spec.template, spec.trainer and failurePolicy.rules were left out to save memory (shell/cached_job.h).
+  bool is_trimmed = false;
 
   bool operator==(const ReadReport&) const = default;
 };

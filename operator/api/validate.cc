@@ -96,6 +96,12 @@ void check_template(const Spec& spec, Found& found) {
     found.push_back({path, "is required"});
     return;
   }
+  if (const auto bytes = static_cast<int64_t>(spec.pod_template.size()); bytes > rules::kMaxTemplateBytes) {
+    found.push_back(
+        {path, fmt::format("has {}; the most is {}: move large parts into a ConfigMap, a volume or the image",
+                           size_text(bytes), size_text(rules::kMaxTemplateBytes))});
+    return;
+  }
   const Json pod = Json::parse(spec.pod_template, nullptr, false);
   if (!pod.is_object()) {
     found.push_back({path, "is not JSON"});

@@ -127,7 +127,7 @@ std::optional<Plan> refuse_nonsense(const Observed& observed, const Membership& 
   if (!lacks_objects(observed.job, members)) return std::nullopt;
   const std::vector<api::FieldProblem> problems = api::check(observed.job);
   if (problems.empty()) return std::nullopt;
-  return blocked(observed, members, "InvalidSpec",
+  return blocked(observed, members, kInvalidSpec,
                  fmt::format("{}: {}", problems.front().path, problems.front().message));
 }
 

@@ -9,6 +9,9 @@
 
 namespace oarlock::control {
 
+// Reason of the condition of a job whose spec cannot work. It stays until the spec changes.
+inline constexpr char kInvalidSpec[] = "InvalidSpec";
+
 using Policy = std::optional<Plan> (*)(const Observed&, const Membership&);
 
 // lifetime.cc

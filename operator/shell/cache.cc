@@ -89,7 +89,8 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Trans
       transport_(std::move(transport)),
       clock_(std::move(clock)),
       sleeper_(std::move(sleeper)),
-      seed_(options.seed) {
+      seed_(options.seed),
+      spec_budget_(options.spec_budget) {
   std::vector<std::string> namespaces = std::move(options.namespaces);
   if (namespaces.empty()) namespaces.emplace_back();
   for (const std::string& name_space : namespaces) {
@@ -97,22 +98,24 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Trans
     const kube::Selection labelled{.name_space = name_space, .label_selector = kLabelJobName, .field_selector = ""};
     Scope& scope = scopes_[name_space];
 
-    kube::Informer<Job>::Hooks jobs;
-    jobs.project = [this](const nlohmann::json& object) -> Result<Job> {
+    kube::Informer<CachedJob>::Hooks jobs;
+    jobs.project = [this](const nlohmann::json& object) -> Result<CachedJob> {
       Job job = project_job(object);
       if (!job.report.problem.empty()) {
         hooks_.on_unreadable(Kind::kJob, {job.metadata.name_space, job.metadata.name},
                              {ExitCode::kDataErr, job.report.problem});
       }
-      return job;
+      return make_cached_job(std::move(job), spec_budget_);
     };
-    jobs.stand_in = unreadable_job;
-    jobs.index_of = [](const kube::ObjectKey&, const Job&) { return std::string(); };
-    jobs.on_change = [this](const kube::ObjectKey& key, const Job*, const Job* after) {
-      removed_pods_.forget_recorded(key, after);
+    jobs.stand_in = [this](const nlohmann::json& salvaged, const Error& error) {
+      return make_cached_job(unreadable_job(salvaged, error), spec_budget_);
+    };
+    jobs.index_of = [](const kube::ObjectKey&, const CachedJob&) { return std::string(); };
+    jobs.on_change = [this](const kube::ObjectKey& key, const CachedJob*, const CachedJob* after) {
+      removed_pods_.forget_recorded(key, after == nullptr ? nullptr : &after->job);
       hooks_.on_change(key, Urgency::kNow);
     };
-    scope.jobs = make_informer<Job>(Kind::kJob, all, job_fields(), std::move(jobs));
+    scope.jobs = make_informer<CachedJob>(Kind::kJob, all, job_fields(), std::move(jobs));
 
     kube::Informer<PackedPod>::Hooks pods;
     pods.project = [](const nlohmann::json& object) { return project_pod(object).map(packed<PackedPod, CachedPod>); };
@@ -123,7 +126,7 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Trans
       if (before == nullptr || (after != nullptr && !after->unpack().pod.deleting)) return;
       const CachedPod last = before->unpack();
       const kube::ObjectKey job{key.name_space, last.job};
-      removed_pods_.add(job, last, [&] { return scope.jobs->store().get(job); });
+      removed_pods_.add(job, last, [&] { return job_in(scope, job); });
     };
     pods.on_change = owner_change<PackedPod>(hooks_);
     scope.pods = make_informer<PackedPod>(Kind::kPod, labelled, pod_fields(), std::move(pods));
@@ -195,13 +198,18 @@ bool Cache::has_seen(Kind kind, const std::string& name_space, const std::string
   return false;
 }
 
-std::shared_ptr<const Job> Cache::job(const kube::ObjectKey& key) const {
-  const Scope* scope = scope_of(key.name_space);
-  return scope == nullptr ? nullptr : scope->jobs->store().get(key);
+std::shared_ptr<const Job> Cache::job_in(const Scope& scope, const kube::ObjectKey& key) {
+  const std::shared_ptr<const CachedJob> cached = scope.jobs->store().get(key);
+  return cached == nullptr ? nullptr : std::shared_ptr<const Job>(cached, &cached->job);
 }
 
-std::vector<std::shared_ptr<const Job>> Cache::jobs() const {
-  std::vector<std::shared_ptr<const Job>> out;
+std::shared_ptr<const Job> Cache::job(const kube::ObjectKey& key) const {
+  const Scope* scope = scope_of(key.name_space);
+  return scope == nullptr ? nullptr : job_in(*scope, key);
+}
+
+std::vector<std::shared_ptr<const CachedJob>> Cache::jobs() const {
+  std::vector<std::shared_ptr<const CachedJob>> out;
   for (const auto& [name, scope] : scopes_) {
     for (auto& job : scope.jobs->store().all()) out.push_back(std::move(job));
   }

@@ -11,6 +11,7 @@
 
 #include "common/log.h"
 #include "operator/kube/informer.h"
+#include "operator/shell/cached_job.h"
 #include "operator/shell/projection.h"
 #include "operator/shell/removed_pods.h"
 
@@ -20,9 +21,15 @@ enum class Kind { kJob, kPod, kService, kNetworkPolicy };
 
 kube::Resource resource_of(Kind kind);
 
+// Bytes of template, trainer and failure rules of all cached jobs together. Typical jobs have some KiB. Those beyond
+// the budget are read from the API server each time they are worked on, so that the memory does not depend on what
+// tenants write.
+inline constexpr size_t kSpecBudget = 16u << 20;
+
 struct CacheOptions {
   std::vector<std::string> namespaces;  // empty: all
   uint64_t seed = 0;                    // of the jitter
+  size_t spec_budget = kSpecBudget;     // bytes
   bool network_policies = false;        // also follow NetworkPolicies
 };
 
@@ -63,8 +70,9 @@ class Cache {
   // Has the cache all that happened to this kind in this namespace up to this version?
   bool has_seen(Kind kind, const std::string& name_space, const std::string& resource_version) const;
 
+  // As the cache holds it (shell/cached_job.h): report.is_trimmed may be set.
   std::shared_ptr<const Job> job(const kube::ObjectKey& key) const;
-  std::vector<std::shared_ptr<const Job>> jobs() const;
+  std::vector<std::shared_ptr<const CachedJob>> jobs() const;
   // Also those that were done and were removed before the job's status recorded it.
   std::vector<Pod> pods_of(const kube::ObjectKey& job) const;
   std::vector<Service> services_of(const kube::ObjectKey& job) const;
@@ -74,7 +82,7 @@ class Cache {
 
  private:
   struct Scope {
-    std::unique_ptr<kube::Informer<Job>> jobs;
+    std::unique_ptr<kube::Informer<CachedJob>> jobs;
     std::unique_ptr<kube::Informer<PackedPod>> pods;
     std::unique_ptr<kube::Informer<PackedService>> services;
     std::unique_ptr<kube::Informer<PackedNetworkPolicy>> network_policies;  // null: not followed
@@ -83,6 +91,7 @@ class Cache {
   template <typename T>
   std::unique_ptr<kube::Informer<T>> make_informer(Kind kind, kube::Selection selection, kube::FieldFilter fields,
                                                    typename kube::Informer<T>::Hooks hooks);
+  static std::shared_ptr<const Job> job_in(const Scope& scope, const kube::ObjectKey& key);
   const Scope* scope_of(const std::string& name_space) const;
 
   const CacheHooks hooks_;
@@ -90,6 +99,7 @@ class Cache {
   const std::shared_ptr<const Clock> clock_;
   const std::shared_ptr<kube::Sleeper> sleeper_;
   uint64_t seed_;
+  SpecBudget spec_budget_;
   RemovedPods removed_pods_;
   std::map<std::string, Scope> scopes_;  // by namespace; "" has all
   std::vector<std::jthread> threads_;

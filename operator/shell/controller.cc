@@ -7,6 +7,8 @@
 
 #include "operator/core/desired.h"
 #include "operator/core/membership.h"
+#include "operator/core/policy.h"
+#include "operator/core/status.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -16,8 +18,6 @@ using ErrorKind = kube::ApiError::Kind;
 
 // While the cache lags behind our own writes its events bring the key back; this is for the case that none comes.
 constexpr auto kLookAgain = std::chrono::seconds(1);
-
-constexpr size_t kLargeTemplate = 64u << 10;
 
 // The longest time between two tries of a failed call, whatever the API server's Retry-After: as the Job controller's.
 // After a quota has been raised a job starts within this time.
@@ -35,6 +35,16 @@ bool is_only_progress(const Plan& plan, const api::Status& present) {
   api::Status next = patch->status;
   next.progress = present.progress;
   return next == present;
+}
+
+// A job that is being deleted needs no spec.
+bool is_trimmed_for_now(const Job& job) { return job.report.is_trimmed && !job.metadata.deletion_timestamp; }
+
+// The status says that this spec is invalid: until the spec changes there is nothing to decide.
+bool is_rejected(const Job& job) {
+  const api::Condition* condition = find_condition(job.status, job.status.phase);
+  return condition != nullptr && condition->reason == kInvalidSpec &&
+         job.status.observed_generation == job.metadata.generation;
 }
 
 template <typename T>
@@ -177,13 +187,38 @@ Plan Controller::plan_for(const kube::ObjectKey& key, const Job& job, bool is_fi
   const Observed observed = observe(key, job, is_first_look);
   follow_progress(key, observed);
   // As a tree a template takes many times its size, so large ones are parsed one at a time.
-  std::unique_lock lock(large_mutex_, std::defer_lock);
-  if (job.spec.pod_template.size() > kLargeTemplate) lock.lock();
+  const std::unique_lock<std::mutex> lock = parts_.executor->lock_if_large(job.spec);
   return parts_.decide(observed);
 }
 
+// Reads a job whose spec does not fit into the cache. Null: `done` is the result of the reconcile.
+std::shared_ptr<const Job> Controller::read_whole(const Job& trimmed, Done& done) {
+  const kube::ObjectKey key{trimmed.metadata.name_space, trimmed.metadata.name};
+  // Answer, parser and job take ten times the size of the largest object: one at a time.
+  const std::lock_guard lock(live_read_mutex_);
+  parts_.metrics->read_trimmed_job();
+  const auto answer = parts_.client.get(resource_of(Kind::kJob), key, {});
+  if (!answer) {
+    if (answer.error().kind == ErrorKind::kNotFound) return nullptr;  // its deletion is about to be seen
+    log_.warn("a job could not be read; trying again", {{"namespace", key.name_space},
+                                                        {"trainingjob", key.name},
+                                                        {"error", one_line(answer.error().message)},
+                                                        {"status", answer.error().status}});
+    done = {Result::kError, {}};
+    return nullptr;
+  }
+  const oarlock::Result<nlohmann::json> object = job_fields().parse(*answer);
+  // An object that has become unreadable or another one: the cache is about to see it.
+  std::shared_ptr<const Job> job = object ? std::make_shared<const Job>(project_job(*object)) : nullptr;
+  if (job == nullptr || job->metadata.uid != trimmed.metadata.uid) {
+    done = {Result::kRequeueAfter, kLookAgain};
+    return nullptr;
+  }
+  return job;
+}
+
 Controller::Done Controller::reconcile(const kube::ObjectKey& key, const std::stop_token& stop) {
-  const std::shared_ptr<const Job> job = parts_.cache->job(key);
+  std::shared_ptr<const Job> job = parts_.cache->job(key);
   bool is_first_look = false;
   {
     const std::lock_guard lock(mutex_);
@@ -204,6 +239,13 @@ Controller::Done Controller::reconcile(const kube::ObjectKey& key, const std::st
     return parts_.cache->has_seen(kind, key.name_space, version);
   });
   if (!up_to_date) return {Result::kRequeueAfter, kLookAgain};
+
+  if (is_trimmed_for_now(*job)) {
+    if (!is_first_look && is_rejected(*job)) return {};
+    Done done;
+    job = read_whole(*job, done);
+    if (job == nullptr) return done;
+  }
 
   const Plan plan = plan_for(key, *job, is_first_look);
   const Logger log = log_.with({{"namespace", key.name_space}, {"trainingjob", key.name}, {"uid", job->metadata.uid}});

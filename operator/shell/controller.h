@@ -61,6 +61,7 @@ class Controller {
 
   void work(const std::stop_token& stop);
   Done reconcile(const kube::ObjectKey& key, const std::stop_token& stop);
+  std::shared_ptr<const Job> read_whole(const Job& trimmed, Done& done);
   void remember_refusal(const std::string& job_uid, const std::string& what);  // empty: nothing is refused any more
   Plan plan_for(const kube::ObjectKey& key, const Job& job, bool is_first_look);
   void add_foreign_objects(const std::string& job_uid, Observed& observed);
@@ -82,7 +83,7 @@ class Controller {
   const Logger log_;
   ProgressBudget budget_;
   mutable std::mutex mutex_;
-  std::mutex large_mutex_;                                       // of decisions about jobs with a large template
+  std::mutex live_read_mutex_;
   std::unordered_map<std::string, std::set<Foreign>> foreign_;   // by the job's uid
   std::unordered_map<std::string, std::string> refusals_;        // by the job's uid: Observed.last_error
   std::unordered_map<kube::ObjectKey, std::string> known_uids_;  // of the jobs that were seen, to clean up after them

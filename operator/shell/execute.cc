@@ -167,9 +167,13 @@ Executor::Outcome Executor::run(const Job& job, const ReplaceNetworkPolicy& acti
   return stopped(is_stale ? Stop::Kind::kStale : Stop::Kind::kFailed, what, answer.error());
 }
 
-// A large template is a tree of many times its size while it is parsed: one at a time.
+std::unique_lock<std::mutex> Executor::lock_if_large(const api::Spec& spec) const {
+  if (spec.pod_template.size() <= kLargeTemplate) return {};
+  return std::unique_lock(large_mutex_);
+}
+
 PodFactory Executor::make_factory(const Job& job, int attempt) const {
-  const std::lock_guard lock(factory_mutex_);
+  const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
   return PodFactory(job, attempt);
 }
 

@@ -53,12 +53,16 @@ class Executor {
   std::optional<Stop> execute(const Job& job, const std::vector<Action>& actions,
                               const std::function<void(const Action&)>& on_done, const std::stop_token& stop) const;
 
+  // To be held while a template is a tree, which takes up to forty times its size: large ones are parsed one at a time.
+  std::unique_lock<std::mutex> lock_if_large(const api::Spec& spec) const;
+
   // Best effort, and does not wait.
   void emit(const Job& job, const EmitEvent& event) const { events_->record(job, event); }
 
  private:
   // Of bodies, requests and answers of pods. Bodies of common size (some KiB) never wait.
   static constexpr size_t kBytesInFlight = 24u << 20;
+  static constexpr size_t kLargeTemplate = 16u << 10;
 
   using Outcome = std::optional<Stop>;
   // Does independent actions in batches; returns the failure of the earliest action that failed.
@@ -86,7 +90,7 @@ class Executor {
   const std::shared_ptr<EventRecorder> events_;
   const Logger log_;
   mutable ByteBudget in_flight_;  // bodies of pods, of all workers together
-  mutable std::mutex factory_mutex_;
+  mutable std::mutex large_mutex_;
 };
 
 }  // namespace oarlock::control

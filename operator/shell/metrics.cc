@@ -5,7 +5,6 @@
 
 #include "operator/core/failure_case.h"
 #include "operator/core/status.h"
-#include "operator/shell/accelerators.h"
 
 namespace oarlock::control {
 namespace {
@@ -137,6 +136,9 @@ Metrics::Metrics(const std::shared_ptr<prometheus::Registry>& registry)
                            "Time of the last list of a resource, or of the first event of its last watch.")),
       unreadable_(counter(*registry, "oarlock_cache_unreadable_objects_total",
                           "Objects from the API server that could not be read and were ignored.")),
+      trimmed_reads_(counter(*registry, "oarlock_cache_trimmed_job_reads_total",
+                             "Reads of jobs whose template and trainer configuration exceed the budget of the cache.")
+                         .Add({})),
       leader_(gauge(*registry, "leader_election_master_status",
                     "Whether this one leads (1) or stands by (0), by the lease's name.")),
       leader_slow_path_(counter(*registry, "leader_election_slowpath_total",
@@ -241,6 +243,8 @@ void Metrics::cache_works(const std::string& resource, int failures_in_a_row, Sy
 
 void Metrics::unreadable_object(const std::string& resource) { unreadable_.Add({{"resource", resource}}).Increment(); }
 
+void Metrics::read_trimmed_job() { trimmed_reads_.Increment(); }
+
 void Metrics::event_dropped(const char* reason) { events_dropped_.Add({{"reason", reason}}).Increment(); }
 
 void Metrics::leading(bool leads) { leader_.Add({{"name", kLeaseName}}).Set(leads ? 1 : 0); }
@@ -337,13 +341,14 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
   unfinished.add(queue_labels(), source_.unfinished_work().count());
   longest.add(queue_labels(), source_.longest_work().count());
 
-  std::vector<std::shared_ptr<const Job>> jobs = source_.jobs();
+  std::vector<std::shared_ptr<const CachedJob>> jobs = source_.jobs();
   const size_t count = std::min(jobs.size(), max_jobs_);
   std::partial_sort(jobs.begin(), jobs.begin() + static_cast<std::ptrdiff_t>(count), jobs.end(),
-                    [](const auto& a, const auto& b) { return has_series_before(*a, *b); });
+                    [](const auto& a, const auto& b) { return has_series_before(a->job, b->job); });
   dropped.add({}, static_cast<double>(jobs.size() - count));
   jobs.resize(count);
-  for (const auto& job : jobs) {
+  for (const auto& cached : jobs) {
+    const Job* const job = &cached->job;
     const Labels labels{{"namespace", job->metadata.name_space}, {"trainingjob", job->metadata.name}};
     const auto with = [&](const char* name, const std::string& value) {
       Labels more = labels;
@@ -364,10 +369,8 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
     if (status.start_time) start.add(labels, seconds(*status.start_time));
     if (status.completion_time) completion.add(labels, seconds(*status.completion_time));
     wanted.add(labels, job->spec.nodes);
-    if (!is_terminal(status.phase)) {
-      for (const auto& [resource, each] : accelerators_of(job->spec.pod_template))
-        accelerators.add(with("resource", resource), static_cast<double>(each * job->spec.nodes));
-    }
+    for (const auto& [resource, each] : cached->accelerators)
+      accelerators.add(with("resource", resource), static_cast<double>(each * job->spec.nodes));
     const std::pair<const char*, int> states[] = {{"scheduled", status.nodes.scheduled},
                                                   {"ready", status.nodes.ready},
                                                   {"succeeded", status.nodes.succeeded},

@@ -19,6 +19,7 @@
 #include "operator/core/model.h"
 #include "operator/kube/transport.h"
 #include "operator/kube/work_queue.h"
+#include "operator/shell/cached_job.h"
 
 namespace oarlock::control {
 
@@ -48,6 +49,7 @@ class Metrics final : public kube::QueueObserver {
   void cache_failures(const std::string& resource, int in_a_row);
   void cache_works(const std::string& resource, int failures_in_a_row, SystemTime now);
   void unreadable_object(const std::string& resource);
+  void read_trimmed_job();  // a job whose spec exceeds Cache's budget was read from the API server
 
   // Of an operator that takes part in an election.
   void leading(bool leads);
@@ -79,6 +81,7 @@ class Metrics final : public kube::QueueObserver {
   prometheus::Family<prometheus::Gauge>& cache_failures_;
   prometheus::Family<prometheus::Gauge>& cache_success_;
   prometheus::Family<prometheus::Counter>& unreadable_;
+  prometheus::Counter& trimmed_reads_;
   prometheus::Family<prometheus::Gauge>& leader_;
   prometheus::Family<prometheus::Counter>& leader_slow_path_;
   prometheus::Family<prometheus::Counter>& events_dropped_;
@@ -120,7 +123,7 @@ class MeteredTransport final : public kube::Transport {
 class JobMetrics final : public prometheus::Collectable {
  public:
   struct Source {
-    std::function<std::vector<std::shared_ptr<const Job>>()> jobs;
+    std::function<std::vector<std::shared_ptr<const CachedJob>>()> jobs;
     std::function<kube::Seconds()> unfinished_work;
     std::function<kube::Seconds()> longest_work;
   };

@@ -188,15 +188,7 @@ kube::FieldFilter network_policy_fields() {
           "spec"};
 }
 
-Job project_job(const Json& object) {
-  Job job = api::read_training_job(object);
-  if (is_terminal(job.status.phase)) {
-    // No pod is created any more. An assignment would keep the text's memory.
-    std::string().swap(job.spec.pod_template);
-    std::string().swap(job.spec.trainer);
-  }
-  return job;
-}
+Job project_job(const Json& object) { return api::read_training_job(object); }
 
 Job unreadable_job(const Json& salvaged, const Error& error) {
   Job job = api::read_training_job(salvaged);

@@ -77,9 +77,7 @@ kube::FieldFilter network_policy_fields();
 // What job_salvage_fields() keeps of an object that job_fields() cannot read.
 kube::FieldFilter job_salvage_fields();
 
-// A job that has ended (phase Complete or Failed) is kept without spec.template and spec.trainer, which nothing reads
-// any more: the cache holds thousands of such jobs. An object with a problem is a Job that says so (report.problem):
-// only unreadable_job() gives the reason of the others.
+// An object with a problem is a Job with report.problem set; unreadable_job() reports the reason of the others.
 Job project_job(const nlohmann::json& object);
 Job unreadable_job(const nlohmann::json& salvaged, const Error& error);
 Result<CachedPod> project_pod(const nlohmann::json& object);

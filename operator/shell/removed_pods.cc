@@ -17,12 +17,19 @@ bool is_needed(const Job& job, const Pod& pod) {
   return !parse_rank_set(recorded->node_ranks, rank + 1)[rank];
 }
 
+// The rules of a trimmed job are not known: whether one of them ignores the failure of a pod that ended on its own is
+// decided when the whole job has been read.
+bool may_be_done(const Job& job, const Pod& pod) {
+  if (job.report.is_trimmed) return pod.trainer && (has_succeeded(pod) || !is_stop_requested(pod));
+  return is_done(job, pod);
+}
+
 }  // namespace
 
 void RemovedPods::add(const kube::ObjectKey& job, const CachedPod& last, const FindJob& find_job) {
   const std::lock_guard lock(mutex_);
   const std::shared_ptr<const Job> owner = find_job();
-  if (owner == nullptr || !is_needed(*owner, last.pod) || !is_done(*owner, last.pod)) return;
+  if (owner == nullptr || !is_needed(*owner, last.pod) || !may_be_done(*owner, last.pod)) return;
   pods_[job.to_string()].try_emplace(last.pod.uid, last);
 }
 

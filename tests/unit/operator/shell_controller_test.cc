@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/api/codec.h"
+#include "operator/core/policy.h"
 #include "tests/support/builders.h"
 #include "tests/support/fake_api.h"
 #include "tests/support/fake_clock.h"
@@ -37,7 +38,8 @@ Response refusal(int status, const std::string& message, std::optional<std::chro
 
 class ControllerTest : public ::testing::Test {
  protected:
-  explicit ControllerTest(const Logger& log = Logger::silent()) {
+  explicit ControllerTest(const Logger& log = Logger::silent(), size_t spec_budget = kSpecBudget)
+      : cache_(make_options(spec_budget), quiet_hooks(), api_, clock_, std::make_shared<kube::RealSleeper>()) {
     job_ = test::JobBuilder("j").nodes(1).phase(api::Phase::kRunning);
     job_.metadata.name_space = "ns";
     job_.metadata.resource_version = "10";
@@ -120,6 +122,10 @@ class ControllerTest : public ::testing::Test {
     return static_cast<int>(sum);
   }
   size_t writes() const { return api_->requests().size(); }
+  Observed last_seen() {
+    const std::lock_guard lock(mutex_);
+    return last_seen_;
+  }
 
   std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();
   std::shared_ptr<FakeApi> api_ = std::make_shared<FakeApi>();
@@ -127,15 +133,7 @@ class ControllerTest : public ::testing::Test {
   std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>(registry_);
   kube::WorkQueue queue_{{}, clock_};
-  Cache cache_{{},
-               {.on_change = [](const ObjectKey&, Urgency) {},
-                .on_problem = [](const Followed&, const kube::ApiError&) {},
-                .on_synced = [](const Followed&, size_t) {},
-                .on_watching = [](const Followed&) {},
-                .on_unreadable = [](Kind, const ObjectKey&, const Error&) {}},
-               api_,
-               clock_,
-               std::make_shared<kube::RealSleeper>()};
+  Cache cache_;
   ProgressPoller poller_{{}, [](const std::string&) { return nullptr; }, [](const ObjectKey&) {}, clock_};
   std::shared_ptr<OwnWrites> own_writes_ = std::make_shared<OwnWrites>(clock_);
   std::shared_ptr<EventRecorder> events_ =
@@ -146,15 +144,30 @@ class ControllerTest : public ::testing::Test {
   std::atomic<bool> throws_ = false;
 
  private:
-  Plan decide(const Observed&) {
+  Plan decide(const Observed& observed) {
     ++decisions_;
     if (throws_) throw std::runtime_error("a bug");
     const std::lock_guard lock(mutex_);
+    last_seen_ = observed;
     return plan_;
+  }
+
+  static CacheOptions make_options(size_t spec_budget) {
+    CacheOptions options;
+    options.spec_budget = spec_budget;
+    return options;
+  }
+  static CacheHooks quiet_hooks() {
+    return {.on_change = [](const ObjectKey&, Urgency) {},
+            .on_problem = [](const Followed&, const kube::ApiError&) {},
+            .on_synced = [](const Followed&, size_t) {},
+            .on_watching = [](const Followed&) {},
+            .on_unreadable = [](Kind, const ObjectKey&, const Error&) {}};
   }
 
   std::mutex mutex_;
   Plan plan_;
+  Observed last_seen_;
   int pokes_ = 0;
   std::unique_ptr<Controller> controller_;
 };
@@ -316,6 +329,65 @@ TEST_F(ControllerTest, WhatIsNotOnlyProgressDoesNotWaitForABudget) {
   plan({});
   advance(1h);
   EXPECT_EQ(writes(), static_cast<size_t>(ProgressBudget::kBurst) + 1) << "it was written with the phase";
+}
+
+// A cache without room for specs.
+class TrimmedJobTest : public ControllerTest {
+ protected:
+  TrimmedJobTest() : ControllerTest(Logger::silent(), 0) {}
+
+  void serve_job(const Json& job) {
+    api_->on_request(
+        [job](const kube::Request&) { return Response{.status = 200, .body = job.dump(), .retry_after = {}}; });
+  }
+};
+
+TEST_F(TrimmedJobTest, IsReadFromTheApiServerForEachDecision) {
+  ASSERT_TRUE(cache_.job(key_)->report.is_trimmed);
+  Job live = job_;
+  live.metadata.resource_version = "12";
+  serve_job(api::to_json(live));
+  look();
+  EXPECT_EQ(decisions_, 1);
+  EXPECT_EQ(last_seen().job.spec, job_.spec);
+  EXPECT_EQ(last_seen().job.metadata.resource_version, "12");
+  EXPECT_FALSE(last_seen().job.report.is_trimmed);
+}
+
+TEST_F(TrimmedJobTest, NothingIsDecidedWhileItCannotBeRead) {
+  answer_with(refusal(500, "etcd is away"));
+  look();
+  EXPECT_EQ(reconciled("error"), 1);
+  answer_with(refusal(404, "gone"));
+  look();
+  EXPECT_EQ(reconciled("success"), 1);
+  Job another = job_;
+  another.metadata.uid = "another";
+  serve_job(api::to_json(another));
+  look();
+  EXPECT_EQ(reconciled("requeue_after"), 1);
+  EXPECT_EQ(decisions_, 0);
+}
+
+// Thousands of jobs that can never work must not be read again and again.
+TEST_F(TrimmedJobTest, OneWithAnInvalidSpecIsReadOnce) {
+  job_.status.conditions.at(0).reason = kInvalidSpec;
+  job_.status.observed_generation = job_.metadata.generation = 3;
+  job_.metadata.resource_version = "11";
+  serve_job(api::to_json(job_));
+  api_->push("trainingjobs", "MODIFIED", api::to_json(job_));
+  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(Kind::kJob, "ns", "11"); }));
+  look();
+  EXPECT_EQ(decisions_, 1) << "this operator may permit what an earlier one did not";
+  look();
+  EXPECT_EQ(decisions_, 1);
+  EXPECT_EQ(writes(), 1u);
+  job_.metadata.generation = 4;
+  job_.metadata.resource_version = "12";
+  api_->push("trainingjobs", "MODIFIED", api::to_json(job_));
+  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(Kind::kJob, "ns", "12"); }));
+  look();
+  EXPECT_EQ(decisions_, 2) << "the spec has changed";
 }
 
 class ControllerLogTest : public ControllerTest {

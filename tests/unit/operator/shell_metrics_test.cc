@@ -27,11 +27,12 @@ class MetricsTest : public ::testing::Test {
                                            max_jobs_)})("")
         .body;
   }
-  void add(const Job& job) { jobs_.push_back(std::make_shared<const Job>(job)); }
+  void add(const Job& job) { jobs_.push_back(std::make_shared<const CachedJob>(make_cached_job(job, budget_))); }
 
   std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>(registry_);
-  std::vector<std::shared_ptr<const Job>> jobs_;
+  SpecBudget budget_{0};
+  std::vector<std::shared_ptr<const CachedJob>> jobs_;
   size_t max_jobs_ = 100;
 };
 
@@ -138,8 +139,8 @@ TEST_F(MetricsTest, AboveTheLimitRunningJobsKeepTheirSeriesAndOldFinishedOnesLos
     EXPECT_THAT(all, HasSubstr("trainingjob_dropped_series " + std::to_string(6 - limit) + "\n"));
     std::vector<std::string> out;
     for (const auto& job : jobs_) {
-      if (all.find("trainingjob=\"" + job->metadata.name + "\"") != std::string::npos)
-        out.push_back(job->metadata.name);
+      if (all.find("trainingjob=\"" + job->job.metadata.name + "\"") != std::string::npos)
+        out.push_back(job->job.metadata.name);
     }
     return out;
   };

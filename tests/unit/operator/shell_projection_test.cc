@@ -236,21 +236,6 @@ TEST(ProjectJob, AnUnreadableObjectKeepsItsIdentityAndConditions) {
   EXPECT_EQ(job.status.conditions.size(), 1U);
 }
 
-TEST(ProjectJob, AFinishedJobKeepsNoTemplate) {
-  for (const char* phase : {"Complete", "Failed", "Suspended"}) {
-    nlohmann::json object = nlohmann::json::parse(R"({"metadata": {"name": "j"}, "spec": {"nodes": 3,
-      "template": {"spec": {}}, "trainer": {"lr": 1}, "ttlSecondsAfterFinished": 5}, "status": {"attempt": 4}})");
-    object["spec"]["trainer"]["note"] = std::string(10000, 'x');
-    object["status"]["phase"] = phase;
-    const Job job = project_job(object);
-    const bool has_ended = is_terminal(job.status.phase);
-    EXPECT_EQ(job.spec.pod_template.empty(), has_ended) << phase;
-    EXPECT_EQ(job.spec.trainer.capacity() < 100, has_ended) << phase;
-    EXPECT_EQ(job.spec.nodes, 3);
-    EXPECT_EQ(job.spec.ttl_seconds_after_finished, 5);
-  }
-}
-
 TEST(ReadWritten, TakesTheControllersUid) {
   const Written written = read_written(R"({"metadata": {"uid": "u", "resourceVersion": "5",
     "ownerReferences": [{"uid": "x"}, {"uid": "y", "controller": true}]}})");

@@ -74,6 +74,17 @@ TEST_F(RemovedPodsTest, KeepsNoPodThatIsNotDoneOrNotNeeded) {
   EXPECT_TRUE(names().empty());
 }
 
+// Whether a rule ignores the failure is seen when the whole job has been read.
+TEST_F(RemovedPodsTest, OfATrimmedJobEveryPodThatEndedOnItsOwnIsKept) {
+  Job trimmed = JobBuilder().phase(Phase::kRunning);
+  trimmed.report.is_trimmed = true;
+  remove(PodBuilder("bert", 0, 0).running(), trimmed);
+  remove(PodBuilder("bert", 0, 0).ended(0).deleting(), trimmed);
+  EXPECT_TRUE(names().empty());
+  remove(PodBuilder("bert", 0, 1).ended(3), trimmed);
+  EXPECT_EQ(names(), std::vector<std::string>{"bert-0-1"});
+}
+
 // The API server first marks a pod as being deleted, and this is how it may be seen next.
 TEST_F(RemovedPodsTest, APodThatWasDoneBeforeItsDeletionBeganIsShownAsDone) {
   const Job running = JobBuilder().phase(Phase::kRunning);

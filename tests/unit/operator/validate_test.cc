@@ -217,6 +217,21 @@ TEST(Check, RefusesWhatCannotWork) {
   }
 }
 
+// Before it is parsed: as a tree such a template takes some ten MiB.
+TEST(Check, RejectsATemplateThatIsTooLarge) {
+  const auto problems_of = [](size_t size) {
+    const std::string frame = R"({"spec":{"containers":[{"name":"trainer","image":"x"}],"note":""}})";
+    std::string text = frame;
+    text.insert(text.size() - 3, size - frame.size(), 'x');
+    return api::check(JobBuilder().nodes(1).pod_template(text));
+  };
+  EXPECT_TRUE(problems_of(512 << 10).empty());
+  const std::vector<api::FieldProblem> problems = problems_of((512 << 10) + 1);
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].path, "spec.template");
+  EXPECT_THAT(problems[0].message, HasSubstr("has 513 KiB; the most is 512 KiB: move large parts"));
+}
+
 TEST(Check, NoNumberOverflows) {
   for (const int number : {std::numeric_limits<int>::min(), std::numeric_limits<int>::max()}) {
     const std::vector<api::FieldProblem> problems = api::check(JobBuilder().nodes(number).processes_per_node(number));

@@ -1,0 +1,97 @@
+#include "operator/shell/cached_job.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/builders.h"
+
+namespace oarlock::control {
+namespace {
+
+using api::Phase;
+using test::JobBuilder;
+
+constexpr char kTemplate[] =
+    R"({"spec":{"containers":[{"name":"trainer","resources":{"limits":{"nvidia.com/gpu":8}}}]}})";
+
+JobBuilder large_job() {
+  const api::FailureRule rule{.action = api::FailureAction::kIgnore,
+                              .on_exit_codes = api::ExitCodeMatch{.values = std::vector<int64_t>(255, 3)},
+                              .on_pod_reasons = {"OOMKilled"},
+                              .on_pod_conditions = {}};
+  JobBuilder job;
+  job.nodes(3).pod_template(kTemplate).trainer(R"({"note":")" + std::string(10000, 'x') + "\"}").rule(rule);
+  return job;
+}
+
+bool has_spec(const Job& job) {
+  return !job.spec.pod_template.empty() && !job.spec.trainer.empty() && !job.spec.failure_policy.rules.empty();
+}
+bool keeps_no_memory(const Job& job) {
+  return job.spec.pod_template.capacity() < 100 && job.spec.trainer.capacity() < 100 &&
+         job.spec.failure_policy.rules.capacity() == 0;
+}
+
+TEST(CachedJob, CountsTemplateTrainerAndRules) {
+  const Job job = large_job();
+  EXPECT_GE(spec_bytes(job.spec), 10000 + sizeof kTemplate + 255 * sizeof(int64_t));
+  EXPECT_LE(spec_bytes(job.spec), 15000U);
+}
+
+TEST(CachedJob, AJobThatNoDecisionNeedsTheSpecOfKeepsNone) {
+  SpecBudget budget(1 << 20);
+  Job unreadable = large_job();
+  unreadable.report.problem = "spec.nodes: expected an integer";
+  for (const Job& job : {large_job().phase(Phase::kComplete).build(), large_job().phase(Phase::kFailed).build(),
+                         unreadable, large_job().managed_by("example.com/other").build()}) {
+    const CachedJob cached = make_cached_job(job, budget);
+    EXPECT_TRUE(keeps_no_memory(cached.job));
+    EXPECT_FALSE(cached.job.report.is_trimmed) << "it needs no look at the API server";
+    EXPECT_EQ(cached.job.spec.nodes, 3);
+    EXPECT_EQ(cached.accelerators.empty(), is_terminal(job.status.phase));
+  }
+  EXPECT_EQ(budget.used(), 0U);
+  const CachedJob suspended = make_cached_job(large_job().phase(Phase::kSuspended), budget);
+  EXPECT_TRUE(has_spec(suspended.job)) << "its pods will be created";
+}
+
+TEST(CachedJob, BeyondTheBudgetTheSpecIsLeftOut) {
+  const size_t each = spec_bytes(large_job().build().spec);
+  SpecBudget budget(2 * each + each / 2);
+  std::vector<CachedJob> jobs;
+  for (int i = 0; i < 4; ++i) jobs.push_back(make_cached_job(large_job().phase(Phase::kRunning), budget));
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    EXPECT_EQ(has_spec(jobs[i].job), i < 2);
+    EXPECT_EQ(keeps_no_memory(jobs[i].job), i >= 2);
+    EXPECT_EQ(jobs[i].job.report.is_trimmed, i >= 2);
+    EXPECT_EQ(jobs[i].job.status.phase, Phase::kRunning);
+    EXPECT_EQ(jobs[i].accelerators.at("nvidia.com/gpu"), 8) << "the metric does not depend on the budget";
+  }
+  EXPECT_LE(budget.used(), 2 * each + each / 2);
+  jobs.erase(jobs.begin());
+  EXPECT_TRUE(has_spec(make_cached_job(large_job(), budget).job)) << "the share of a job that is gone is free again";
+  jobs.clear();
+  EXPECT_EQ(budget.used(), 0U);
+}
+
+TEST(CachedJob, AShareMayOutliveTheBudget) {
+  CachedJob job;
+  {
+    SpecBudget budget(1 << 20);
+    job = make_cached_job(large_job(), budget);
+    EXPECT_GT(budget.used(), 10000U);
+  }
+  EXPECT_TRUE(has_spec(job.job));
+}
+
+TEST(CachedJob, AtMostEightResourcesOfATemplateBecomeSeries) {
+  std::string limits = R"("not a name/x":1)";
+  for (int i = 10; i < 60; ++i) limits += ",\"example.com/r" + std::to_string(i) + "\":1";
+  SpecBudget budget(1 << 20);
+  const CachedJob job = make_cached_job(
+      JobBuilder().pod_template(R"({"spec":{"containers":[{"resources":{"limits":{)" + limits + "}}}]}}"), budget);
+  EXPECT_EQ(job.accelerators.size(), 8U);
+  EXPECT_TRUE(job.accelerators.contains("example.com/r10"));
+}
+
+}  // namespace
+}  // namespace oarlock::control
