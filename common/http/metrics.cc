@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <sstream>
 #include <string>
 
@@ -83,7 +84,8 @@ HttpHandler metrics_handler(std::shared_ptr<prometheus::Registry> registry) {
 }
 
 HttpHandler metrics_handler(std::vector<std::shared_ptr<prometheus::Collectable>> sources) {
-  return [sources = std::move(sources)](const std::string&) {
+  return [sources = std::move(sources), rendering = std::make_shared<std::mutex>()](const std::string&) {
+    const std::lock_guard lock(*rendering);
     std::vector<prometheus::MetricFamily> families = process_families();
     for (const auto& source : sources) {
       for (prometheus::MetricFamily& family : source->Collect()) families.push_back(std::move(family));

@@ -13,6 +13,7 @@ namespace oarlock {
 
 // GET handler with the text format 0.0.4 of everything in the registry, followed by the process_* family
 // (cpu seconds, resident and virtual memory, start time, open and maximal file descriptors), read at each scrape.
+// One exposition is rendered at a time: simultaneous scrapes do not multiply the memory that rendering needs.
 HttpHandler metrics_handler(std::shared_ptr<prometheus::Registry> registry);
 
 // The same for several sources: registries, and collectables that make up their families at each scrape. A family must

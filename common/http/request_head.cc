@@ -91,7 +91,7 @@ std::string response_head(const HttpResponse& response) {
       fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n", response.status,
                   std::string_view(reason.data(), reason.size()), response.content_type, response.body.size());
   if (response.status == 405) head += "Allow: GET, HEAD\r\n";
-  if (response.status == 503) head += "Retry-After: 1\r\n";
+  if (response.status == 503 || response.status == 429) head += "Retry-After: 1\r\n";
   return head + "\r\n";
 }
 

@@ -97,7 +97,7 @@ struct HttpServerOptions {
 
 class HttpServer {
  public:
-  static constexpr size_t kWorkers = 2;
+  static constexpr size_t kWorkers = 4;  // more than AccessGuard::kMaxInFlight, so that known scrapers do not wait
 
   // Listens on address:port ("0.0.0.0", "127.0.0.1", "::1"; "::" is all addresses, IPv4 and IPv6, as far as the machine
   // has them); port 0 picks a free one. Fails with kUnavailable and a message that names the port when it is taken, and

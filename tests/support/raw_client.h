@@ -90,6 +90,11 @@ class RawClient {
     return false;
   }
   bool is_closed() const { return is_closed_within(std::chrono::milliseconds(0)); }
+  // Whether the server has closed or reset the connection, without reading.
+  bool is_reset() const {
+    pollfd entry{.fd = fd_, .events = POLLRDHUP, .revents = 0};
+    return ::poll(&entry, 1, 0) > 0;
+  }
 
  private:
   static void check(int result) {
