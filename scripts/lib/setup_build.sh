@@ -4,7 +4,7 @@ apt_install \
   build-essential cmake ninja-build ccache mold pkg-config git ca-certificates python3 python3-pip unzip zlib1g-dev libssl-dev libcurl4-openssl-dev \
   libexpected-dev nlohmann-json3-dev libfmt-dev libspdlog-dev libcli11-dev libyaml-cpp-dev libxxhash-dev \
   libhdf5-dev libblosc-dev libzstd-dev libboost-dev libsimdjson-dev prometheus-cpp-dev libgloo-dev libgoogle-perftools-dev libgtest-dev libgmock-dev dataset-fashion-mnist mmseqs2-examples \
-  slurmctld slurmd slurm-client
+  slurmctld slurmd slurm-client tinyproxy-bin
 
 # LibTorch is the PyPI wheel of torch, unpacked beside the two small CUDA wheels whose libraries libtorch_cpu.so names.
 # The Python tag does not matter to C++, so that one file serves every host. Pins: name version sha256.

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "common/file_descriptor.h"
+
 namespace oarlock::test {
 namespace {
 
@@ -30,6 +32,29 @@ SSL* session_of(SSL_CTX* tls, int fd) {
   SSL_set_accept_state(ssl);
   return ssl;
 }
+
+// An address of socket functions at 127.0.0.1 or ::1.
+struct LoopbackAddress {
+  LoopbackAddress(HostileServer::Loopback loopback, int port) : v6(loopback == HostileServer::Loopback::kIpv6) {
+    if (v6) {
+      six.sin6_family = AF_INET6;
+      six.sin6_addr = in6addr_loopback;
+      six.sin6_port = htons(static_cast<uint16_t>(port));
+    } else {
+      four.sin_family = AF_INET;
+      four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      four.sin_port = htons(static_cast<uint16_t>(port));
+    }
+    size = v6 ? sizeof six : sizeof four;
+  }
+  sockaddr* get() { return v6 ? reinterpret_cast<sockaddr*>(&six) : reinterpret_cast<sockaddr*>(&four); }
+  int port() const { return ntohs(v6 ? six.sin6_port : four.sin_port); }
+
+  const bool v6;
+  sockaddr_in four{};
+  sockaddr_in6 six{};
+  socklen_t size = 0;
+};
 
 }  // namespace
 
@@ -120,7 +145,7 @@ bool HostileServer::Connection::closed() const {
   return n == 0 || (n < 0 && errno != EAGAIN);
 }
 
-bool HostileServer::Connection::read_request(Received& out) {
+bool HostileServer::Connection::read_request(Received& out, bool head_only) {
   out = {};
   while (out.head.find("\r\n\r\n") == std::string::npos) {
     if (!read_more(out.head)) return false;
@@ -132,12 +157,31 @@ bool HostileServer::Connection::read_request(Received& out) {
   const size_t target = out.method.size() + 1;
   out.target = out.head.substr(target, out.head.find(' ', target) - target);
   out.client = client();
+  if (head_only) return true;
   const size_t length_at = out.head.find("Content-Length:");
   const size_t length = length_at == std::string::npos ? 0 : std::stoul(out.head.substr(length_at + 15));
   while (out.body.size() < length) {
     if (!read_more(out.body)) return false;
   }
   return true;
+}
+
+void HostileServer::Connection::relay(Loopback loopback, int port) {
+  LoopbackAddress address(loopback, port);
+  const FileDescriptor upstream(::socket(address.v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::connect(upstream.get(), address.get(), address.size) != 0) return;
+  char bytes[65536];
+  while (!stopping_) {
+    const ssize_t from_client = get(bytes, sizeof bytes);
+    if (from_client == 0 || (from_client < 0 && errno != EAGAIN)) return;
+    if (from_client > 0 && ::send(upstream.get(), bytes, static_cast<size_t>(from_client), MSG_NOSIGNAL) < 0) return;
+    const ssize_t from_server = ::recv(upstream.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+    if (from_server == 0 || (from_server < 0 && errno != EAGAIN)) return;
+    if (from_server > 0 && !write({bytes, static_cast<size_t>(from_server)})) return;
+    if (from_client > 0 || from_server > 0) continue;
+    pollfd ready[] = {{fd_, POLLIN, 0}, {upstream.get(), POLLIN, 0}};
+    ::poll(ready, 2, 20);
+  }
 }
 
 void HostileServer::Connection::wait(short events) {
@@ -163,19 +207,13 @@ HostileServer::HostileServer(Handler handler, const Options& options)
     : handler_(std::move(handler)), options_(options) {
   if (options_.identity) tls_ = context_for(*options_.identity);
   const bool v6 = options_.loopback == Loopback::kIpv6;
-  sockaddr_in four{};
-  four.sin_family = AF_INET;
-  four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  sockaddr_in6 six{};
-  six.sin6_family = AF_INET6;
-  six.sin6_addr = in6addr_loopback;
-  auto* address = v6 ? reinterpret_cast<sockaddr*>(&six) : reinterpret_cast<sockaddr*>(&four);
-  socklen_t size = v6 ? sizeof six : sizeof four;
+  LoopbackAddress address(options_.loopback, 0);
   fd_ = ::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (::bind(fd_, address, size) != 0 || ::listen(fd_, 64) != 0 || ::getsockname(fd_, address, &size) != 0) {
+  if (::bind(fd_, address.get(), address.size) != 0 || ::listen(fd_, 64) != 0 ||
+      ::getsockname(fd_, address.get(), &address.size) != 0) {
     throw std::runtime_error(std::string("hostile server: ") + std::strerror(errno));
   }
-  port_ = ntohs(v6 ? six.sin6_port : four.sin_port);
+  port_ = address.port();
   acceptor_ = std::thread([this] { accept_loop(); });
 }
 
@@ -246,7 +284,7 @@ void HostileServer::serve(int fd, int number) {
   Connection connection(fd, tls.get(), stopping_);
   if (!connection.shake_hands()) return;
   Received request;
-  while (connection.read_request(request)) {
+  while (connection.read_request(request, options_.head_only)) {
     request.connection = number;
     {
       const std::lock_guard lock(mutex_);

@@ -25,6 +25,7 @@ struct SslFree {
 
 class HostileServer {
  public:
+  enum class Loopback { kIpv4, kIpv6 };
   struct Received {
     int connection = 0;  // counted from 0
     std::string method;
@@ -51,7 +52,11 @@ class HostileServer {
     void truncate() { polite_ = false; }  // ends without TLS's close_notify, as a cut connection does
     void wait_for_close();                // until the peer closes or the server ends
     bool closed() const;                  // the peer has gone; only plain, and where nothing more is expected of it
-    bool read_request(Received& out);
+    // Reads the head of a request, and its body unless `head_only`.
+    bool read_request(Received& out, bool head_only = false);
+    // Connects to this port of the same loopback address and copies bytes in both directions until one side closes, as
+    // a proxy does after CONNECT.
+    void relay(Loopback loopback, int port);
     bool stopping() const { return stopping_; }
 
     std::atomic<size_t> written = 0;
@@ -73,11 +78,11 @@ class HostileServer {
   // Called for each request; true: go on with the next of this connection, false: close it.
   using Handler = std::function<bool(Connection&, const Received&)>;
 
-  enum class Loopback { kIpv4, kIpv6 };
   struct Options {
     Loopback loopback = Loopback::kIpv4;
     std::optional<Identity> identity = std::nullopt;  // with one, TLS
     std::string client_authority = "";                // PEM: clients are asked for certificates of this authority
+    bool head_only = false;  // the handler is called as soon as the head has come; the body stays unread
   };
 
   explicit HostileServer(Handler handler) : HostileServer(std::move(handler), Options()) {}

@@ -6,6 +6,7 @@
 #include "common/http/server.h"
 #include "tests/support/ipv6_machine.h"
 #include "tests/support/job_world.h"
+#include "tests/support/tinyproxy.h"
 
 namespace oarlock::test {
 namespace {
@@ -82,6 +83,15 @@ TEST_F(Ipv6Alone, AJobByKubeconfig) {
   EXPECT_EQ(service["clusterIP"], "None");
   EXPECT_EQ(service["ipFamilies"], Json({"IPv6"}));
   EXPECT_EQ(service["ipFamilyPolicy"], "PreferDualStack");
+}
+
+TEST_F(Ipv6Alone, AJobThroughAProxyWithAPassword) {
+  const Tinyproxy proxy("::1", "user", "pass");
+  const TemporaryFolder folder;
+  const auto rank_0 = serve_progress();
+  start_operator({"--kubeconfig", kubeconfig_with_proxy(server_->kubeconfig(), proxy.url("user:pass"), folder.path())});
+  expect_a_job_completes();
+  EXPECT_THAT(proxy.log(), HasSubstr("CONNECT [::1]:"));
 }
 
 // As a kubelet and Prometheus ask, at the pod's address.

@@ -82,6 +82,26 @@ TEST_F(TransportTls, TheCertificateMustBeForTheAddressOfEitherFamily) {
   }
 }
 
+// The common name of a certificate has not counted since RFC 2818, and an authority need not check it.
+TEST_F(TransportTls, ACommonNameIsNoName) {
+  HostileServer server(hello, {.identity = authority_.issue("api.test")});
+  TransportOptions options = trusting(server, authority_);
+  options.tls_server_name = "api.test";
+  const TransportError error = error_of(options);
+  EXPECT_EQ(error.kind, Kind::kTls);
+  EXPECT_THAT(error.message, HasSubstr("the server's certificate is for another host name"));
+
+  // Neither does it with an address next to it, which leaves the certificate without a DNS name.
+  server.present(authority_.issue("api.test", kHere));
+  EXPECT_EQ(error_of(options).kind, Kind::kTls);
+  server.present(authority_.issue("whatever", "DNS:api.test"));
+  EXPECT_TRUE(transport_with(options)->send(get(), 20s, {}));
+  EXPECT_THAT(server.received(), ::testing::SizeIs(1));
+
+  server.present(authority_.issue("127.0.0.1", "DNS:127.0.0.1"));
+  EXPECT_EQ(error_of(trusting(server, authority_)).kind, Kind::kTls) << "an address is compared with addresses only";
+}
+
 TEST_F(TransportTls, AnAuthorityThatIsRotatedIsTrustedByTheNextConnection) {
   HostileServer server(
       [](auto& connection, const auto& request) {
