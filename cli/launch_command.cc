@@ -104,6 +104,7 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
     if (!made) return tl::make_unexpected(made.error());
     files.emplace(std::move(*made));
   }
+  const std::optional<rlim_t> descriptor_limit = raise_descriptor_limit();
   const bool limit_threads = count > 1 && !environment.contains(kOmpThreads);
   std::vector<Member> members;
   std::vector<int> ranks;
@@ -115,7 +116,7 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
     of_rank.insert(environment.begin(), environment.end());  // does not replace
     const int rank = topology->rank(i);
     ranks.push_back(rank);
-    members.push_back({{argv, std::move(of_rank)},
+    members.push_back({{argv, std::move(of_rank), {}, descriptor_limit},
                        fmt::format("rank {}", rank),
                        flags.no_prefix ? "" : fmt::format("[RANK {}] ", rank)});
   }

@@ -103,6 +103,7 @@ class LocalRun {
         folder_(std::move(folder)),
         config_(std::move(config)),
         environment_(launch::environment_of(environ)),
+        descriptor_limit_(launch::raise_descriptor_limit()),
         grace_(std::chrono::duration_cast<launch::Supervisor::Duration>(
             std::chrono::duration<double>(flags.grace.value_or(grace_of(job_))))),
         signals_(signals),
@@ -194,9 +195,10 @@ class LocalRun {
       if (processes.size() > 1 && is_rank) environment[kEnvLinesPrefixed] = "1";
       if (text_logs() && run::runs_default_command(job_)) argv->insert(argv->end(), {"--log-format", "text"});
       ranks.push_back(is_rank ? number : number * job_.spec.processes_per_node);
-      members.push_back({{std::move(*argv), std::move(environment), cores[static_cast<size_t>(process.node)]},
-                         fmt::format("{} {}", is_rank ? "rank" : "node", number),
-                         prefix});
+      members.push_back(
+          {{std::move(*argv), std::move(environment), cores[static_cast<size_t>(process.node)], descriptor_limit_},
+           fmt::format("{} {}", is_rank ? "rank" : "node", number),
+           prefix});
     }
     announce(place);
     const launch::Stdio stdio = members.size() > 1 ? launch::Stdio::kPipes : launch::Stdio::kOutput;
@@ -289,6 +291,7 @@ class LocalRun {
   run::RunFolder folder_;
   std::string config_;
   Environment environment_;
+  std::optional<rlim_t> descriptor_limit_;  // of the ranks
   launch::Supervisor::Duration grace_;
   const launch::SignalSource& signals_;
   const Clock& clock_;

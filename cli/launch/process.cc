@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <sstream>
@@ -39,13 +40,21 @@ void make_foreground(pid_t group) {
   ::signal(SIGTTOU, old);
 }
 
+void set_soft_descriptor_limit(rlim_t limit) {
+  rlimit limits{};
+  if (::getrlimit(RLIMIT_NOFILE, &limits) != 0) return;
+  limits.rlim_cur = std::min(limit, limits.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &limits);
+}
+
 // In the child. Returns only when exec failed.
-void become(char* const* argv, char* const* environment, const cpu_set_t* cores, pid_t parent, Stdio stdio, int out,
-            int err, const SignalSource& signals) {
+void become(char* const* argv, char* const* environment, const cpu_set_t* cores, std::optional<rlim_t> descriptors,
+            pid_t parent, Stdio stdio, int out, int err, const SignalSource& signals) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(128 + SIGKILL);  // the parent died before the line above
   if (CPU_COUNT(cores) > 0) ::sched_setaffinity(0, sizeof *cores, cores);
+  if (descriptors) set_soft_descriptor_limit(*descriptors);
   if (stdio == Stdio::kForeground) {
     if (::isatty(STDIN_FILENO) == 1 && ::tcgetpgrp(STDIN_FILENO) == ::getpgid(parent)) make_foreground(::getpid());
   } else {
@@ -113,7 +122,8 @@ Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& sig
   const pid_t pid = ::fork();
   if (pid < 0) return fail_errno(errno, fmt::format("a process for '{}' cannot be made", command.argv[0]));
   if (pid == 0) {
-    become(argv.data(), environment.data(), &cores, parent, stdio, out.writer.get(), err.writer.get(), signals);
+    become(argv.data(), environment.data(), &cores, command.descriptors, parent, stdio, out.writer.get(),
+           err.writer.get(), signals);
     const int error = errno;
     if (::write(report->writer.get(), &error, sizeof error) != sizeof error) ::_exit(125);
     ::_exit(126);
@@ -145,6 +155,13 @@ Result<void> find_executable(const std::string& program, const std::string& path
     if (errno == EACCES) error = EACCES;
   }
   return exec_error(error, program);
+}
+
+std::optional<rlim_t> raise_descriptor_limit() {
+  rlimit limits{};
+  if (::getrlimit(RLIMIT_NOFILE, &limits) != 0) return std::nullopt;
+  set_soft_descriptor_limit(limits.rlim_max);
+  return limits.rlim_cur;
 }
 
 std::vector<int> usable_cores() {

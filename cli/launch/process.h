@@ -1,8 +1,10 @@
 // Starting a process in a process group of its own that cannot outlive this one.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,9 +16,10 @@
 namespace oarlock::launch {
 
 struct Command {
-  std::vector<std::string> argv;  // argv[0] is looked up in this process's PATH
-  Environment environment;        // the whole of it
-  std::vector<int> cpus = {};     // the cores that it may use; empty: those of this process
+  std::vector<std::string> argv;           // argv[0] is looked up in this process's PATH
+  Environment environment;                 // the whole of it
+  std::vector<int> cpus = {};              // the cores that it may use; empty: those of this process
+  std::optional<rlim_t> descriptors = {};  // its soft limit on open descriptors; nothing: that of this process
 };
 
 enum class Stdio {
@@ -38,6 +41,10 @@ Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& sig
 
 // Fails as spawn() does for a program that is not there or may not be executed, without starting it.
 Result<void> find_executable(const std::string& program, const std::string& path);
+
+// Raises this process's soft limit on open descriptors to the hard limit, since each rank takes several, and returns
+// the soft limit from before; nothing if the limit cannot be read.
+std::optional<rlim_t> raise_descriptor_limit();
 
 // The cores that this process may use.
 std::vector<int> usable_cores();

@@ -116,24 +116,6 @@ Checkpointer::Checkpointer(CheckpointerOptions options, const RankGroup& group, 
 
 Checkpointer::~Checkpointer() = default;
 
-Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const CheckpointerOptions& options, const RankGroup& group,
-                                                         StopAgreement& stop, Telemetry& telemetry,
-                                                         const Clock& clock) {
-  std::unique_ptr<Checkpointer> out(new Checkpointer(options, group, stop, telemetry, clock));
-  Result<void> opened;
-  if (group.rank() == 0) {
-    Result<std::unique_ptr<CheckpointStore>> store = CheckpointStore::open(options.store, telemetry.logger());
-    if (store) {
-      out->store_ = std::make_unique<AsyncStore>(std::move(*store), clock);
-      out->high_water_ = std::make_unique<HighWater>(options.store.root);
-    } else {
-      opened = tl::make_unexpected(store.error());
-    }
-  }
-  if (const Result<void> all = group.agree(opened); !all) return tl::make_unexpected(all.error());
-  return out;
-}
-
 template <typename T>
 Result<T> Checkpointer::read_on_rank_0(const std::function<Result<T>()>& read) {
   const auto out = std::make_shared<Result<T>>();  // the thread that reads may be abandoned
@@ -143,9 +125,25 @@ Result<T> Checkpointer::read_on_rank_0(const std::function<Result<T>()>& read) {
         if (reads) *out = read();
         return Result<void>();
       },
-      group_, stop_, "a checkpoint was read; a new start reads it again");
+      group_, stop_, "checkpoints were read; a new start reads them again");
   if (!done) return tl::make_unexpected(done.error());
   return std::move(*out);
+}
+
+Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const CheckpointerOptions& options, const RankGroup& group,
+                                                         StopAgreement& stop, Telemetry& telemetry,
+                                                         const Clock& clock) {
+  std::unique_ptr<Checkpointer> out(new Checkpointer(options, group, stop, telemetry, clock));
+  Result<std::unique_ptr<CheckpointStore>> store = out->read_on_rank_0<std::unique_ptr<CheckpointStore>>(
+      [store = options.store, logger = telemetry.logger()] { return CheckpointStore::open(store, logger); });
+  if (stop.agreed()) return tl::make_unexpected(store.error());
+  if (const Result<void> all = group.agree(store.map([](const auto&) {})); !all)
+    return tl::make_unexpected(all.error());
+  if (group.rank() == 0) {
+    out->store_ = std::make_unique<AsyncStore>(std::move(*store), clock);
+    out->high_water_ = std::make_unique<HighWater>(options.store.root);
+  }
+  return out;
 }
 
 // What the other ranks need besides the tensors, as JSON; "" where there is no checkpoint.

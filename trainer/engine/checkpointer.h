@@ -57,6 +57,7 @@ enum class SaveUntil { kBegun, kOnDisk };
 class Checkpointer {
  public:
   // The references must outlive the checkpointer. Takes the folder's fence; fails as CheckpointStore::open does.
+  // A signal stops it as it stops restore().
   static Result<std::unique_ptr<Checkpointer>> open(const CheckpointerOptions& options, const RankGroup& group,
                                                     StopAgreement& stop, Telemetry& telemetry, const Clock& clock);
   // Waits for the save under way.

@@ -1,6 +1,7 @@
 // oarlock run with real processes and the real rules, without a trainer: the container's command is a shell script.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include <csignal>
 #include <fstream>
@@ -286,6 +287,21 @@ TEST_F(RunTest, RanksHaveTheirOwnFreeMetricsPorts) {
   for (const std::string& line : lines(run->out())) {
     EXPECT_THAT(run->err(), HasSubstr("http://127.0.0.1:" + line.substr(line.rfind(' ') + 1) + "/metrics"));
   }
+}
+
+// Each rank takes pipes and a reserved port; its own limit stays as it is.
+TEST_F(RunTest, ManyRanksNeedNoHigherDescriptorLimit) {
+  job({.nodes = 60, .per_node = 1, .script = "ulimit -Sn"});
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit small{.rlim_cur = 150, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &small), 0);
+  const auto run = start();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(run->wait(), 0) << run->err();
+  const std::vector<std::string> limits = lines(run->out());
+  ASSERT_EQ(limits.size(), 60U);
+  for (const std::string& limit : limits) EXPECT_THAT(limit, testing::EndsWith(" 150"));
 }
 
 }  // namespace

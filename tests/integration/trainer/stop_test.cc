@@ -178,8 +178,9 @@ TEST_P(Stop, SigtermWhileACheckpointIsRestoredEndsTheRun) {
   const std::vector<std::string> arguments = {"--checkpoint-dir", folder.path().string()};
   const std::string expected = undisturbed(GetParam(), config, folder.path());
   const std::filesystem::path newest = *find_latest_checkpoint(folder.path())->folder;
-  for (const char* file : {"manifest.json", "model.safetensors"}) {
-    expect_stop_while_reading(newest / file, GetParam(), config, arguments, "while a checkpoint was read");
+  for (const std::filesystem::path& file :
+       {folder.path() / "fence.json", newest / "manifest.json", newest / "model.safetensors"}) {
+    expect_stop_while_reading(file, GetParam(), config, arguments, "while checkpoints were read");
   }
   EXPECT_EQ(undisturbed(GetParam(), config, folder.path()), expected);
 }
@@ -194,7 +195,7 @@ TEST_P(Stop, SigtermWhileTheBestCheckpointIsReadEndsTheRun) {
   undisturbed(GetParam(), config, folder.path());
   const std::filesystem::path best = std::filesystem::canonical(folder.path() / "best");
   ASSERT_NE(best, std::filesystem::canonical(folder.path() / "last"));
-  expect_stop_while_reading(best / "manifest.json", GetParam(), config, arguments, "while a checkpoint was read");
+  expect_stop_while_reading(best / "manifest.json", GetParam(), config, arguments, "while checkpoints were read");
 }
 
 TEST_P(Stop, SigtermWhilePretrainedWeightsAreReadEndsTheRun) {
