@@ -65,26 +65,23 @@ std::optional<HttpResponse> AccessGuard::refuse(const std::string& path, const s
 AccessGuard::Admission AccessGuard::admit(const std::string& key) {
   const SteadyTime now = clock_->steady();
   const std::lock_guard lock(mutex_);
-  if (const auto verdict = allowed_.find(key, now)) return admit_renewal(key, *verdict, now);
+  if (const auto verdict = allowed_.find(key, now)) return admit_renewal(*verdict, now);
   if (const auto verdict = refused_.find(key, now)) return {.decision = Decision::kRefuse, .status = verdict->status};
-  return admit_stranger(key, now);
+  return admit_stranger(now);
 }
 
-AccessGuard::Admission AccessGuard::admit_renewal(const std::string& key, const VerdictCache::Verdict& verdict,
-                                                  SteadyTime now) {
-  const bool can_wait = now < verdict.fresh_until || now < paused_until_ || in_flight_.contains(key);
+AccessGuard::Admission AccessGuard::admit_renewal(const VerdictCache::Verdict& verdict, SteadyTime now) {
+  const bool can_wait = now < verdict.fresh_until || now < paused_until_ || is_renewing_;
   if (can_wait) return {.decision = Decision::kAllow};
-  in_flight_.insert(key);
+  is_renewing_ = true;
   return {.decision = Decision::kReview, .is_renewal = true};
 }
 
-AccessGuard::Admission AccessGuard::admit_stranger(const std::string& key, SteadyTime now) {
+AccessGuard::Admission AccessGuard::admit_stranger(SteadyTime now) {
   if (now < paused_until_) return {.decision = Decision::kRefuse, .status = 503};
-  // A second request with a token under review is refused instead of kept waiting: it would hold a server thread.
-  if (in_flight_.contains(key) || strangers_in_flight_ >= kMaxInFlight || !take_from_budget(now))
-    return {.decision = Decision::kRefuse, .status = 429};
-  in_flight_.insert(key);
-  ++strangers_in_flight_;
+  // A request that finds another one under review is refused instead of kept waiting: it would hold a server thread.
+  if (is_reviewing_stranger_ || !take_from_budget(now)) return {.decision = Decision::kRefuse, .status = 429};
+  is_reviewing_stranger_ = true;
   return {.decision = Decision::kReview};
 }
 
@@ -100,8 +97,7 @@ bool AccessGuard::take_from_budget(SteadyTime now) {
 int AccessGuard::finish(const std::string& key, const Admission& admission, int status) {
   const SteadyTime now = clock_->steady();
   const std::lock_guard lock(mutex_);
-  in_flight_.erase(key);
-  if (!admission.is_renewal) --strangers_in_flight_;
+  (admission.is_renewal ? is_renewing_ : is_reviewing_stranger_) = false;
   if (status == 503) {
     paused_until_ = now + kPauseAfterFailure;
     return allowed_.find(key, now) ? 200 : 503;

@@ -8,7 +8,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -27,15 +26,16 @@ class AccessGuard {
   static constexpr std::chrono::minutes kAllowedAtMost{5};
   static constexpr std::chrono::seconds kRefused{10};
   // After a review without an answer no review begins for this time.
-  static constexpr std::chrono::seconds kPauseAfterFailure{1};
+  static constexpr std::chrono::seconds kPauseAfterFailure{5};
   static constexpr size_t kMaxAllowed = 100;
   static constexpr size_t kMaxRefused = 1000;
-  // Reviews of tokens that are not known as allowed: at a time, per second, and at once after a pause. Tokens that are
-  // known as allowed are not subject to these limits: there are at most kMaxAllowed of them.
-  static constexpr size_t kMaxInFlight = 2;
+  // Reviews of tokens that are not known as allowed: one at a time, so many per second, and so many immediately after a
+  // pause. Renewals of known tokens have a place of their own and are not limited in rate: there are at most
+  // kMaxAllowed such tokens. So an API server that hangs holds at most two threads of the HTTP server, for one call's
+  // deadline.
   static constexpr double kReviewsPerSecond = 5;
   static constexpr double kReviewBurst = 10;
-  static constexpr size_t kMaxToken = 16384;  // bytes
+  static constexpr size_t kMaxToken = 8192;  // bytes; the HTTP server accepts no longer head
 
   // `client` should have a deadline well below a scrape's timeout: a call to refuse() lasts at most two of its calls.
   AccessGuard(kube::Client client, std::shared_ptr<const Clock> clock);
@@ -53,8 +53,8 @@ class AccessGuard {
   };
 
   Admission admit(const std::string& key);
-  Admission admit_renewal(const std::string& key, const VerdictCache::Verdict& verdict, SteadyTime now);
-  Admission admit_stranger(const std::string& key, SteadyTime now);
+  Admission admit_renewal(const VerdictCache::Verdict& verdict, SteadyTime now);
+  Admission admit_stranger(SteadyTime now);
   bool take_from_budget(SteadyTime now);
   int review(const std::string& path, const std::string& token) const;  // 200, 401, 403 or 503
   int finish(const std::string& key, const Admission& admission, int status);
@@ -65,8 +65,8 @@ class AccessGuard {
   // All of these with the lock held.
   VerdictCache allowed_{kMaxAllowed};
   VerdictCache refused_{kMaxRefused};
-  std::set<std::string> in_flight_;  // keys under review
-  size_t strangers_in_flight_ = 0;
+  bool is_reviewing_stranger_ = false;
+  bool is_renewing_ = false;
   double budget_ = kReviewBurst;
   SteadyTime budget_at_;
   SteadyTime paused_until_;
