@@ -5,13 +5,13 @@
 namespace oarlock::kube {
 
 void QueueState::enqueue(const ObjectKey& key, Priority priority) {
-  (priority == Priority::kLow ? low_ : ready_).push_back(key);
+  (priority == Priority::kLow ? low_ : ready_).push(key);
 }
 
 // A key of low priority that is needed sooner after all.
 void QueueState::raise(const ObjectKey& key, Dirty& dirty) {
   dirty.priority = Priority::kNormal;
-  if (std::erase(low_, key) > 0) ready_.push_back(key);
+  if (low_.erase(key)) ready_.push(key);
 }
 
 void QueueState::add(const ObjectKey& key, SteadyTime now, Priority priority) {
@@ -60,7 +60,7 @@ void QueueState::move_due(SteadyTime now) {
   }
 }
 
-std::deque<ObjectKey>& QueueState::next_queue(SteadyTime now) {
+FairQueue& QueueState::next_queue(SteadyTime now) {
   if (low_.empty()) return ready_;
   const bool has_waited = now - dirty_.at(low_.front()).since >= options_.longest_wait;
   return ready_.empty() || has_waited ? low_ : ready_;
@@ -68,10 +68,9 @@ std::deque<ObjectKey>& QueueState::next_queue(SteadyTime now) {
 
 std::optional<ObjectKey> QueueState::get(SteadyTime now) {
   move_due(now);
-  std::deque<ObjectKey>& queue = next_queue(now);
+  FairQueue& queue = next_queue(now);
   if (queue.empty()) return std::nullopt;
-  ObjectKey key = std::move(queue.front());
-  queue.pop_front();
+  ObjectKey key = queue.pop();
   const auto dirty = dirty_.find(key);
   const Seconds waited = now - dirty->second.since;
   dirty_.erase(dirty);

@@ -1,12 +1,11 @@
 // Keys of objects to look at, with the semantics of client-go's workqueue: a key is never worked on by two workers, a
 // key added many times is done once, one added while it is worked on is done again, a delayed add keeps the earlier
 // time, and failures wait longer each time. Beyond that, as in controller-runtime's priority queue, a key may be added
-// with a low priority.
+// with a low priority. Of the keys of one priority the namespaces take turns.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,6 +14,7 @@
 #include <unordered_map>
 
 #include "common/clock.h"
+#include "operator/kube/fair_queue.h"
 #include "operator/kube/object_key.h"
 
 namespace oarlock::kube {
@@ -62,8 +62,8 @@ class QueueState {
   void forget(const ObjectKey& key) { failures_.erase(key); }
   int failures(const ObjectKey& key) const;
 
-  // Moves what is due into the queue, and takes the oldest key of the higher priority. Empty: nothing to do before
-  // next_due().
+  // Moves what is due into the queue, and takes the next key of the higher priority, which is the oldest one of its
+  // namespace. Empty: nothing to do before next_due().
   std::optional<ObjectKey> get(SteadyTime now);
   std::optional<SteadyTime> next_due() const;
   // The work on this key has got further: its time in longest() starts again.
@@ -102,12 +102,12 @@ class QueueState {
   void move_due(SteadyTime now);
   void enqueue(const ObjectKey& key, Priority priority);
   void raise(const ObjectKey& key, Dirty& dirty);
-  std::deque<ObjectKey>& next_queue(SteadyTime now);
+  FairQueue& next_queue(SteadyTime now);
 
   const Options options_;
   QueueObserver* const observer_;
-  std::deque<ObjectKey> ready_;                 // in order
-  std::deque<ObjectKey> low_;                   // in order; of low priority
+  FairQueue ready_;
+  FairQueue low_;                               // of low priority
   std::unordered_map<ObjectKey, Dirty> dirty_;  // to be done, and since when; those in work in neither queue
   std::unordered_map<ObjectKey, InWork> processing_;
   std::set<Delayed> delayed_;                       // by time

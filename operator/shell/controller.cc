@@ -23,6 +23,11 @@ constexpr auto kLookAgain = std::chrono::seconds(1);
 // After a quota has been raised a job starts within this time.
 constexpr std::chrono::seconds kLongestRetry{60};
 
+// A plan for thousands of pods takes minutes. Where other jobs wait for a worker it is left after this time, and what
+// remains is planned again at the job's next turn: else a few large jobs would keep all workers from the others.
+constexpr auto kTurn = std::chrono::seconds(5);
+constexpr std::chrono::milliseconds kYieldPause{1};
+
 // The API server does not allow the objects to be created: reported in an event and in the job's condition.
 bool is_refusal(const kube::ApiError& error) {
   return error.kind == ErrorKind::kForbidden || error.kind == ErrorKind::kInvalid;
@@ -268,7 +273,11 @@ Controller::Done Controller::reconcile(const kube::ObjectKey& key, const std::st
     parts_.metrics->status_changed(*job, patch->status);
     budget_.forget(key);
   };
-  if (const std::optional<Stop> why = parts_.executor->execute(*job, plan.actions, on_done, stop)) {
+  const SteadyTime started = parts_.clock->steady();
+  const auto should_yield = [&] {
+    return parts_.clock->steady() - started >= kTurn && parts_.queue->depth().normal > 0;
+  };
+  if (const std::optional<Stop> why = parts_.executor->execute(*job, plan.actions, on_done, stop, should_yield)) {
     return stopped(*job, *why);
   }
   remember_refusal(job->metadata.uid, "");
@@ -283,6 +292,9 @@ Controller::Done Controller::stopped(const Job& job, const Stop& why) {
     case Stop::Kind::kGone:
     case Stop::Kind::kEnding:
       return {};
+    case Stop::Kind::kYielded:
+      log.debug("other jobs wait for the worker; the rest of the plan follows");
+      return {Result::kRequeueAfter, kYieldPause};
     case Stop::Kind::kStale:
       log.debug("the plan was made from an old view; looking again", {{"error", why.error.message}});
       return {Result::kRequeue, {}};

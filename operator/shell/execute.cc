@@ -59,8 +59,8 @@ bool is_one_batch(const Action& first, const Action& next) {
 }  // namespace
 
 std::optional<Stop> Executor::execute(const Job& job, const std::vector<Action>& actions,
-                                      const std::function<void(const Action&)>& on_done,
-                                      const std::stop_token& stop) const {
+                                      const std::function<void(const Action&)>& on_done, const std::stop_token& stop,
+                                      const std::function<bool()>& should_yield) const {
   for (auto it = actions.begin(); it != actions.end();) {
     if (stop.stop_requested()) return stopped(Stop::Kind::kEnding, "");
     const auto end = std::find_if_not(it, actions.end(), [&](const Action& next) { return is_one_batch(*it, next); });
@@ -69,11 +69,20 @@ std::optional<Stop> Executor::execute(const Job& job, const std::vector<Action>&
     if (const auto* first = std::get_if<CreatePod>(&*it)) {
       const PodFactory factory = make_factory(job, first->attempt);
       outcome = run_in_batches(
-          batch, [&](const Action& one) { return create_pod(job, factory, std::get<CreatePod>(one)); }, on_done, stop);
+          batch,
+          [&](const Action& one) {
+            return should_yield() ? stopped(Stop::Kind::kYielded, "")
+                                  : create_pod(job, factory, std::get<CreatePod>(one));
+          },
+          on_done, stop);
     } else {
+      const bool deletes_pods = std::holds_alternative<DeletePod>(*it);
       outcome = run_in_batches(
           batch,
-          [&](const Action& one) { return std::visit([&](const auto& action) { return run(job, action); }, one); },
+          [&](const Action& one) -> Outcome {
+            if (deletes_pods && should_yield()) return stopped(Stop::Kind::kYielded, "");
+            return std::visit([&](const auto& action) { return run(job, action); }, one);
+          },
           on_done, stop);
     }
     if (outcome) return outcome;

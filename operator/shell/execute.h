@@ -26,6 +26,7 @@ struct Stop {
     kForeign,  // an object of somebody else has the name: it must be seen in the next Observed
     kGone,     // the job does not exist any more
     kEnding,   // the program ends
+    kYielded,  // others wait for the worker: go on later
     kFailed,   // the API call failed
   };
   Kind kind = Kind::kFailed;
@@ -50,8 +51,10 @@ class Executor {
   // made when it is sent. Calls `on_done` for each action as soon as it is done, from one thread at a time, within a
   // batch in any order. A stop is obeyed between two actions; a call in flight is let end, within the client's
   // deadline. Thread-safe.
-  std::optional<Stop> execute(const Job& job, const std::vector<Action>& actions,
-                              const std::function<void(const Action&)>& on_done, const std::stop_token& stop) const;
+  // `should_yield` is called before each pod is created or deleted.
+  std::optional<Stop> execute(
+      const Job& job, const std::vector<Action>& actions, const std::function<void(const Action&)>& on_done,
+      const std::stop_token& stop, const std::function<bool()>& should_yield = [] { return false; }) const;
 
   // To be held while a template is a tree, which takes up to forty times its size: large ones are parsed one at a time.
   std::unique_lock<std::mutex> lock_if_large(const api::Spec& spec) const;

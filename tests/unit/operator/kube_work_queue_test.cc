@@ -30,6 +30,50 @@ TEST_F(QueueStateTest, KeysComeInTheOrderInWhichTheyWereAdded) {
   EXPECT_EQ(queue_.get(at(0ms)), std::nullopt);
 }
 
+TEST_F(QueueStateTest, NamespacesTakeTurns) {
+  for (const Priority priority : {Priority::kNormal, Priority::kLow}) {
+    for (int i = 0; i < 1000; ++i) queue_.add({"crowded", std::to_string(i)}, at(0ms), priority);
+    queue_.add(kB, at(0ms), priority);
+    queue_.add(kA, at(0ms), priority);
+    std::vector<ObjectKey> order;
+    while (const std::optional<ObjectKey> key = queue_.get(at(0ms))) {
+      order.push_back(*key);
+      queue_.done(*key, at(0ms));
+    }
+    ASSERT_EQ(order.size(), 1002u);
+    EXPECT_EQ(order[1], kB);
+    EXPECT_EQ(order[3], kA);
+    EXPECT_EQ(order[0].name, "0");
+    EXPECT_EQ(order[2].name, "1");
+    EXPECT_EQ(order.back().name, "999");
+  }
+}
+
+// One that comes back again and again does not get ahead of the others.
+TEST_F(QueueStateTest, AKeyThatIsAddedAgainWaitsForItsTurn) {
+  queue_.add(kA, at(0ms));
+  queue_.add({"other", "x"}, at(0ms));
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(queue_.get(at(0ms)), kA);
+    queue_.add(kA, at(0ms));
+    queue_.done(kA, at(0ms));
+    ASSERT_EQ(queue_.get(at(0ms)), (ObjectKey{"other", "x"}));
+    queue_.add({"other", "x"}, at(0ms));
+    queue_.done({"other", "x"}, at(0ms));
+  }
+  EXPECT_EQ(queue_.depth(), (QueueDepth{2, 0}));
+}
+
+TEST_F(QueueStateTest, AKeyThatIsRaisedIsLeftInOneQueueOnly) {
+  queue_.add(kA, at(0ms), Priority::kLow);
+  queue_.add({"other", "x"}, at(0ms), Priority::kLow);
+  queue_.add(kA, at(0ms));
+  EXPECT_EQ(queue_.depth(), (QueueDepth{1, 1}));
+  EXPECT_EQ(queue_.get(at(0ms)), kA);
+  EXPECT_EQ(queue_.get(at(0ms)), (ObjectKey{"other", "x"}));
+  EXPECT_EQ(queue_.get(at(0ms)), std::nullopt);
+}
+
 TEST_F(QueueStateTest, ManyAddsAreOneWork) {
   for (int i = 0; i < 5; ++i) queue_.add(kA, at(0ms));
   EXPECT_EQ(queue_.depth(), (QueueDepth{1, 0}));

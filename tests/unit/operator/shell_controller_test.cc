@@ -2,6 +2,7 @@
 // is written about it.
 #include "operator/shell/controller.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <prometheus/registry.h>
 
@@ -272,6 +273,33 @@ TEST_F(ControllerTest, AnOldViewIsLookedAtAgain) {
   EXPECT_EQ(queue_.failures(key_), 1);
   advance(5ms);
   EXPECT_EQ(decisions_, 2);
+}
+
+TEST_F(ControllerTest, APlanForManyPodsIsInterruptedForOtherJobs) {
+  Plan many;
+  for (int rank = 0; rank < 100; ++rank) many.actions.emplace_back(CreatePod{fmt::format("j-0-{}", rank), 0, rank});
+  plan(many);
+  const auto take_a_second = [this](const kube::Request&) {
+    clock_->advance(1s);
+    return Response{.status = 201, .body = "{}", .retry_after = {}};
+  };
+  api_->on_request(take_a_second);
+  look();
+  EXPECT_EQ(writes(), 100u) << "nobody waits";
+  EXPECT_EQ(reconciled("requeue_after"), 0);
+
+  api_->on_request([&](const kube::Request& request) {
+    queue_.add({"neighbor", "job"});
+    return take_a_second(request);
+  });
+  look();
+  EXPECT_GE(writes(), 105u) << "it has five seconds";
+  EXPECT_LE(writes(), 105u + 16) << "calls that had begun are waited for";
+  EXPECT_EQ(reconciled("requeue_after"), 1);
+  EXPECT_EQ(queue_.failures(key_), 0);
+  plan({});
+  advance(1s);
+  EXPECT_EQ(decisions_, 3) << "the rest follows though nothing has happened";
 }
 
 TEST_F(ControllerTest, AnExceptionIsAnErrorOfThatJobOnly) {
