@@ -24,7 +24,7 @@ enum class PodPhase { kPending, kRunning, kSucceeded, kFailed, kUnknown };
 struct Termination {
   int exit_code = 0;
   std::string reason;   // Completed, Error, OOMKilled, ContainerCannotRun ...
-  std::string message;  // the termination message: JSON of oarlock-trainer, or the end of the log
+  std::string message;  // the termination message: JSON of oarlock-trainer, or the last line of the log
   std::optional<SystemTime> finished_at;
 
   bool operator==(const Termination&) const = default;

@@ -1,7 +1,11 @@
 #include "operator/shell/event_recorder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "operator/core/text.h"
 #include "operator/kube/micro_time.h"
@@ -15,21 +19,33 @@ constexpr auto kTick = std::chrono::minutes(1);
 
 std::chrono::seconds pause_after(int failures) { return std::chrono::seconds(int64_t{1} << std::min(failures, 10)); }
 
-// Two events with the same are one that happened twice. The words count too, unlike in client-go: "attempt 2" is not
-// lost because "attempt 1" was said.
+// Two events with the same identity are one that happened twice. The words count too, unlike in client-go: "attempt 2"
+// is not lost because "attempt 1" was said.
 std::string identity_of(const Job& job, const EmitEvent& event) {
-  std::string out = job.metadata.uid;
+  std::string text;
   for (const std::string& part : {std::string(event.type == EmitEvent::Type::kWarning ? "W" : "N"), event.reason,
                                   event.action, event.pod, event.message}) {
-    out += '\0';
-    out += part;
+    text += '\0';
+    text += part;
   }
-  return out;
+  return fmt::format("{} {:x}", job.metadata.uid, std::hash<std::string>()(text));
 }
 
 }  // namespace
 
+// A bucket that has filled up again is the same as none.
+void EventSeries::drop_full_buckets(SteadyTime steady) {
+  std::erase_if(buckets_, [&](const auto& item) {
+    const std::chrono::duration<double> passed = steady - item.second.at;
+    return item.second.tokens + passed / kRefill >= kBurst;
+  });
+}
+
 bool EventSeries::may_create(const std::string& job_uid, SteadyTime steady) {
+  if (buckets_.size() >= kMostKnown && !buckets_.contains(job_uid)) {
+    drop_full_buckets(steady);
+    if (buckets_.size() >= kMostKnown) buckets_.erase(buckets_.begin());
+  }
   Bucket& bucket = buckets_.try_emplace(job_uid, Bucket{.tokens = kBurst, .at = steady}).first->second;
   const std::chrono::duration<double> passed = steady - bucket.at;
   bucket.tokens = std::min<double>(kBurst, bucket.tokens + passed / kRefill);
@@ -67,8 +83,10 @@ std::optional<EventSeries::Write> EventSeries::add(const Job& job, const EmitEve
     ++rate_limited_;
     return std::nullopt;
   }
-  entries_.emplace(identity,
-                   Entry{.first_observed = now, .last_observed = now, .last_steady = steady, .repeated = nullptr});
+  if (entries_.size() < kMostKnown) {
+    entries_.emplace(identity,
+                     Entry{.first_observed = now, .last_observed = now, .last_steady = steady, .repeated = nullptr});
+  }
   return Write{.key = {job.metadata.name_space, event_name(job, now)},
                .create = event_body(job, event, source_, now),
                .patch = ""};
@@ -84,7 +102,7 @@ std::vector<EventSeries::Write> EventSeries::tick(SteadyTime steady) {
     if (due) out.push_back(series_write(entry, steady));
     it = finished ? entries_.erase(it) : std::next(it);
   }
-  std::erase_if(buckets_, [&](const auto& item) { return steady - item.second.at >= kBurst * kRefill; });
+  drop_full_buckets(steady);
   return out;
 }
 
@@ -100,7 +118,10 @@ EventRecorder::~EventRecorder() { stop(); }
 
 void EventRecorder::record(const Job& job, const EmitEvent& event) {
   const std::lock_guard lock(mutex_);
-  if (queue_.size() >= kQueue) return on_drop_("queue_full");
+  if (queue_.size() >= kQueue) {
+    on_drop_("queue_full");
+    if (!drop_from_busiest_namespace(job.metadata.name_space)) return;
+  }
   const uint64_t rate_limited = series_.rate_limited();
   const SteadyTime now = clock_->steady();
   if (auto write = series_.add(job, event, clock_->now(), now)) {
@@ -109,6 +130,19 @@ void EventRecorder::record(const Job& job, const EmitEvent& event) {
   } else if (series_.rate_limited() > rate_limited) {
     on_drop_("rate_limited");
   }
+}
+
+// Discards the last event of the namespace that has most in the queue, so that no namespace silences the others. False:
+// that is the namespace of the new event.
+bool EventRecorder::drop_from_busiest_namespace(const std::string& name_space) {
+  std::map<std::string_view, size_t> counts;
+  for (const Pending& one : queue_) ++counts[one.write.key.name_space];
+  const auto busiest = std::ranges::max_element(counts, {}, [](const auto& entry) { return entry.second; });
+  if (busiest == counts.end() || counts[name_space] >= busiest->second) return false;
+  const auto last = std::find_if(queue_.rbegin(), queue_.rend(),
+                                 [&](const Pending& one) { return one.write.key.name_space == busiest->first; });
+  queue_.erase(std::next(last).base());
+  return true;
 }
 
 EventRecorder::Outcome EventRecorder::write(const EventSeries::Write& write, std::chrono::seconds& pause) const {

@@ -30,6 +30,9 @@ class EventSeries {
   static constexpr auto kRefill = std::chrono::minutes(5);
   static constexpr auto kFinish = std::chrono::minutes(6);
   static constexpr auto kRefresh = std::chrono::minutes(30);
+  // Events, and jobs, that are remembered. Beyond it a repeated event is written as a new one, and some job may write
+  // kBurst events again.
+  static constexpr size_t kMostKnown = 10000;
 
   struct Write {
     kube::ObjectKey key;
@@ -44,6 +47,7 @@ class EventSeries {
   std::optional<Write> add(const Job& job, const EmitEvent& event, SystemTime now, SteadyTime steady);
   std::vector<Write> tick(SteadyTime steady);  // what is due; call it about once a minute
   size_t size() const { return entries_.size(); }
+  size_t jobs() const { return buckets_.size(); }  // that have written events lately
 
  private:
   // The Event of a series. Most events happen once: thousands of them wait for their six minutes to pass without it.
@@ -66,6 +70,7 @@ class EventSeries {
   };
 
   bool may_create(const std::string& job_uid, SteadyTime steady);
+  void drop_full_buckets(SteadyTime steady);
   static Write series_write(const Entry& entry, SteadyTime steady);
 
   const EventSource source_;
@@ -78,7 +83,7 @@ class EventSeries {
 // pauses that grow to kLongestPause. Every event that is discarded is counted.
 class EventRecorder {
  public:
-  static constexpr size_t kQueue = 1000;  // writes that wait; beyond this, events are discarded
+  static constexpr size_t kQueue = 1000;  // writes that wait; beyond this, the busiest namespace's are discarded
   static constexpr int kMaxTries = 12;    // as client-go's
   static constexpr auto kLongestPause = std::chrono::seconds(60);
 
@@ -115,6 +120,7 @@ class EventRecorder {
   bool write_queue(bool is_last);
   std::deque<Pending> take_due(bool is_last);
   // These with the lock held.
+  bool drop_from_busiest_namespace(const std::string& name_space);
   void retry_after(const Pending& one, int tries, std::chrono::seconds pause);
   std::chrono::nanoseconds time_to_next_round() const;
 

@@ -37,6 +37,7 @@ std::string label(const Json& metadata, const char* name) { return text_at(membe
 // Whoever may write a pod's status may write anything into it: here its texts are bounded, so that neither the cache
 // nor what is made of it grows with them.
 constexpr size_t kMaxReason = 60;
+constexpr size_t kMaxTerminationReason = 100;  // one that is longer than 60 characters is not taken for a reason
 std::string reason_at(const Json& json, const char* key) { return one_line(text_at(json, key), kMaxReason); }
 std::string message_at(const Json& json, const char* key) { return one_line(text_at(json, key)); }
 
@@ -82,6 +83,16 @@ void read_conditions(const Json& status, Pod& pod) {
   }
 }
 
+// What the decision reads of a termination message: the fields that a rank has written, with a bounded text, or else
+// the last line. The kubelet permits 4 KiB, and thousands of pods may end at the same time.
+std::string compact_message(const std::string& text) {
+  std::optional<TerminationMessage> written = termination_message_from_json(text);
+  if (!written) return one_line(last_line(text));
+  written->reason.resize(std::min(written->reason.size(), kMaxTerminationReason));
+  written->message = one_line(written->message);
+  return to_json(*written);
+}
+
 void read_containers(const Json& status, Pod& pod) {
   for (const char* list : {"initContainerStatuses", "containerStatuses"}) {
     for (const Json& container : elements(status, list)) {
@@ -100,7 +111,7 @@ void read_containers(const Json& status, Pod& pod) {
           end.exit_code = static_cast<int>(std::clamp<int64_t>(code.get<int64_t>(), Limits::min(), Limits::max()));
         }
         end.reason = reason_at(terminated, "reason");
-        end.message = text_at(terminated, "message").substr(0, kTerminationMessageLimit);
+        end.message = compact_message(text_at(terminated, "message").substr(0, kTerminationMessageLimit));
         SystemTime finished;
         if (from_rfc3339(text_at(terminated, "finishedAt"), finished)) end.finished_at = finished;
         pod.trainer = std::move(end);

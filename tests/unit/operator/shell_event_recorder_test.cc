@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -99,6 +100,19 @@ TEST_F(EventSeriesTest, AJobThatTalksTooMuchIsCutOffAndOthersAreNot) {
   clock_.advance(5min);
   EXPECT_TRUE(add("much later"));
   EXPECT_FALSE(add("and on"));
+}
+
+// Jobs that come and go by the thousand leave no memory behind.
+TEST_F(EventSeriesTest, WhatIsRememberedIsBounded) {
+  for (int job = 0; job < 3 * static_cast<int>(EventSeries::kMostKnown); ++job) {
+    job_.metadata.uid = std::to_string(job);
+    ASSERT_TRUE(add()) << "every job may write its events";
+    ASSERT_LE(series_.size(), EventSeries::kMostKnown);
+    ASSERT_LE(series_.jobs(), EventSeries::kMostKnown);
+  }
+  tick(EventSeries::kFinish);
+  EXPECT_EQ(series_.size(), 0u);
+  EXPECT_EQ(series_.jobs(), 0u) << "one event is made up for after five minutes";
 }
 
 TEST(EventRecorder, CreatesThenPatchesAndMakesAnewWhatIsGone) {
@@ -215,6 +229,23 @@ TEST_F(EventRetryTest, AFullQueueAndTheSpamFilterAreCounted) {
     record("m");
   }
   EXPECT_EQ(dropped_["rate_limited"], 3);
+}
+
+TEST_F(EventRetryTest, ANamespaceThatFillsTheQueueLosesItsOwnEvents) {
+  for (size_t i = 0; i < EventRecorder::kQueue + 100; ++i) {
+    job_.metadata.uid = "u" + std::to_string(i);
+    record("noise");
+  }
+  EXPECT_EQ(dropped_["queue_full"], 100);
+  job_.metadata.name_space = "neighbor";
+  for (int i = 0; i < 10; ++i) record("neighbor" + std::to_string(i));
+  EXPECT_EQ(dropped_["queue_full"], 110);
+  for (size_t i = 0; i < EventRecorder::kQueue; ++i)
+    transport_->script({.status = 201, .pieces = {"{}"}, .takes = 0ms});
+  EXPECT_TRUE(recorder_.flush());
+  const std::vector<std::string> written = notes();
+  EXPECT_THAT(written, SizeIs(EventRecorder::kQueue));
+  EXPECT_EQ(std::ranges::count(written, "noise"), static_cast<int>(EventRecorder::kQueue) - 10);
 }
 
 TEST_F(EventRetryTest, AStopTriesOnceAndCountsTheRest) {

@@ -131,8 +131,28 @@ TEST(ProjectPod, TextsAreBoundedAndPlain) {
     EXPECT_THAT(*one, ::testing::StartsWith(" [31mxxx"));
     EXPECT_LE(one->size(), 400u);
   }
-  EXPECT_LE(pod.trainer->message.size(), kTerminationMessageLimit);
+  EXPECT_LE(pod.trainer->message.size(), 400u);
   EXPECT_EQ(pod.trainer->exit_code, std::numeric_limits<int>::max());
+}
+
+// Thousands of pods may end at the same time, each with 4 KiB.
+TEST(ProjectPod, OfATerminationMessageOnlyWhatTheDecisionReadsIsKept) {
+  const auto message_of = [](const std::string& text) {
+    const Json state = {{"terminated", {{"exitCode", 1}, {"message", text}}}};
+    return pod_from(Json{{"status", {{"containerStatuses", {{{"name", "trainer"}, {"state", state}}}}}}}.dump())
+        .pod.trainer->message;
+  };
+  EXPECT_EQ(message_of("a\nb\nlast\n"), "last");
+  const TerminationMessage message{
+      .rank = 3, .step = 41, .checkpoint_step = 40, .reason = "ConfigInvalid", .message = "no such file"};
+  EXPECT_EQ(termination_message_from_json(message_of(to_json(message))), message);
+  TerminationMessage longer = message;
+  longer.message = std::string(3000, 'x');
+  const std::string kept = message_of(to_json(longer));
+  EXPECT_LE(kept.size(), 600u);
+  EXPECT_EQ(termination_message_from_json(kept)->step, 41);
+  longer.reason = std::string(2000, 'R');
+  EXPECT_LE(message_of(to_json(longer)).size(), 700u);
 }
 
 TEST(ProjectService, ReadsItsOwner) {
