@@ -314,6 +314,29 @@ TEST_F(ControllerTest, AnExceptionIsAnErrorOfThatJobOnly) {
   EXPECT_EQ(queue_.failures(key_), 0);
 }
 
+TEST_F(ControllerTest, ARefusalIsReportedUntilACreateSucceeds) {
+  plan(create_pod());
+  answer_with(refusal(403, "exceeded quota"));
+  look();
+  EXPECT_THAT(last_seen().last_error, IsEmpty()) << "it is not known before the first create";
+  answer_with(Response{.status = 201, .body = "{}", .retry_after = {}});
+  look();
+  EXPECT_THAT(last_seen().last_error, HasSubstr("exceeded quota"));
+  look();
+  EXPECT_THAT(last_seen().last_error, IsEmpty());
+}
+
+TEST_F(ControllerTest, ADeletedJobIsNotPolled) {
+  look();
+  poller_.watch(key_, job_.metadata.uid, "10.0.0.1", 9400);
+  job_.metadata.resource_version = "11";
+  api_->push("trainingjobs", "DELETED", api::to_json(job_));
+  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(Kind::kJob, "ns", "11"); }));
+  ASSERT_EQ(poller_.watched(), 1u);
+  look();
+  EXPECT_EQ(poller_.watched(), 0u);
+}
+
 TEST_F(ControllerTest, AFinishedJobIsNotPolled) {
   const auto poll = [&] { poller_.watch(key_, job_.metadata.uid, "10.0.0.1", 9400); };
   poll();
