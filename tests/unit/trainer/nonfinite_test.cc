@@ -45,7 +45,9 @@ TEST(NonfiniteLoss, EndsTheRunAfterTheAllowedNumberInARow) {
   reading.skipped = reading.skipped_in_a_row = 3;
   EXPECT_FALSE(check_finite(policy, 20, 1.0, reading));
   reading.skipped = reading.skipped_in_a_row = 4;
-  EXPECT_THAT(check_finite(policy, 20, 1.0, reading)->error.message, HasSubstr("the last 4 steps up to 20"));
+  const auto stop = check_finite(policy, 20, 1.0, reading);
+  ASSERT_TRUE(stop);
+  EXPECT_THAT(stop->error.message, HasSubstr("the last 4 steps up to 20"));
 }
 
 at::Tensor scalar(float value) { return at::full({}, value, at::kFloat); }
