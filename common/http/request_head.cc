@@ -73,14 +73,15 @@ std::optional<Outcome> RequestHeadReader::add(std::string_view bytes) {
   for (size_t end = 0; (end = head_.find('\n', from)) != std::string::npos;) {
     const size_t length = end - line_start_ - (end > line_start_ && head_[end - 1] == '\r' ? 1 : 0);
     from = line_start_ = end + 1;
-    if (length == 0) return lines_ == 0 ? refuse(400, "invalid HTTP request") : parse(head_.substr(0, from), limits_);
     if (from > limits_.head_bytes) break;
+    if (length == 0) return lines_ == 0 ? refuse(400, "invalid HTTP request") : parse(head_.substr(0, from), limits_);
     if (++lines_ == 1 && length > limits_.request_line_bytes) return refuse(414, "the request line is too long");
     if (lines_ > 1 + limits_.fields) return refuse(431, "too many header fields");
   }
   // Another protocol, such as TLS, whose first message may never contain a line.
   if (head_[0] < 'A' || head_[0] > 'Z') return refuse(400, "invalid HTTP request");
-  if (lines_ == 0 && head_.size() > limits_.request_line_bytes) return refuse(414, "the request line is too long");
+  // The incomplete line may end in a '\r' that does not count, so that the pieces make no difference.
+  if (lines_ == 0 && head_.size() > limits_.request_line_bytes + 1) return refuse(414, "the request line is too long");
   if (head_.size() > limits_.head_bytes) return refuse(431, "the header fields are too long");
   return std::nullopt;
 }

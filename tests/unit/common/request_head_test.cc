@@ -89,6 +89,24 @@ TEST(RequestHead, RefusesWhatExceedsALimitOrIsInvalid) {
   }
 }
 
+// "GET /xx... HTTP/1.1", a field, and the blank line.
+std::string head_of(size_t line, size_t bytes) {
+  std::string head = "GET /" + std::string(line - 14, 'x') + " HTTP/1.1\r\nA: ";
+  return head + std::string(bytes - head.size() - 4, 'y') + "\r\n\r\n";
+}
+
+TEST(RequestHead, HasTheSameLimitsForAnyPieces) {
+  const HttpLimits limits;
+  const size_t line = limits.request_line_bytes;
+  const size_t bytes = limits.head_bytes;
+  for (const size_t piece : {size_t{1}, size_t{7}, kWhole}) {
+    EXPECT_EQ(status_of(head_of(line, bytes), piece), 200) << piece;
+    EXPECT_EQ(status_of(head_of(line + 1, bytes), piece), 414) << piece;
+    EXPECT_EQ(status_of(head_of(line, bytes + 1), piece), 431) << piece;
+    EXPECT_EQ(status_of(head_of(line, bytes + 2), piece), 431) << piece;
+  }
+}
+
 TEST(ResponseHead, NamesLengthAndCloses) {
   const HttpResponse response{.status = 503, .content_type = "text/plain", .body = "abc"};
   EXPECT_EQ(response_head(response),
