@@ -1,19 +1,41 @@
-// A kubeconfig file, and the address of the server that it names. Exec plugins are read, never run.
+// A kubeconfig file, the addresses of the server and of the proxy that it names, and the head of a request to them.
+// Exec plugins are read, never run.
 #include "operator/kube/config.h"
+
+#include <algorithm>
+
+#include "operator/kube/http/message.h"
+#include "operator/kube/proxy.h"
 #include "operator/kube/server_address.h"
 #include "tests/fuzz/input.h"
 
 using namespace oarlock;
 
+namespace {
+
+// Nothing in the file can end a line of the request's head.
+void require_no_extra_lines(const kube::RequestFields& fields) {
+  const auto text = kube::request_text({.target = "/api"}, fields);
+  if (!text) return;
+  const auto lines = 5 + (fields.token.empty() ? 0 : 1) + (fields.proxy_authorization.empty() ? 0 : 1);
+  fuzz::require(std::ranges::count(*text, '\n') == lines && std::ranges::count(*text, '\r') == lines);
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const fuzz::InputFile file(fuzz::text_of(data, size));
   const auto config = kube::load_kubeconfig(file.path().string());
   if (!config) return 0;
-  const auto address = kube::parse_server_address(config->server);
-  if (!address) return 0;
-  fuzz::require(!address->host.empty() && !address->port.empty());
-  // Nothing that goes into a request's header can end its line.
-  for (const std::string& text : {config->token, address->header, address->prefix})
-    fuzz::require(text.find_first_of("\r\n") == std::string::npos);
+  const auto server = kube::parse_server_address(config->server);
+  if (!server) return 0;
+  fuzz::require(!server->host.empty() && !server->port.empty());
+  const auto proxy = kube::parse_proxy_url(config->proxy);
+  if (proxy) fuzz::require(!proxy->host.empty() && !proxy->port.empty());
+  require_no_extra_lines({.target_prefix = server->prefix,
+                          .host = server->header,
+                          .user_agent = "a",
+                          .token = config->token,
+                          .proxy_authorization = proxy ? proxy->authorization : ""});
   return 0;
 }
