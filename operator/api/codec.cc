@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "common/json_depth.h"
 #include "operator/api/fields.h"
 #include "operator/api/json_reader.h"
 #include "operator/api/json_writer.h"
@@ -51,27 +52,6 @@ void replace_unknown_phase(const Json& object, Status& status) {
 // Deeper than any PodSpec. What reads, copies and writes a template as a tree needs stack for each level.
 constexpr int kMaxTemplateDepth = 100;
 
-// Levels of objects and arrays in JSON text.
-int depth_of(std::string_view json) {
-  int depth = 0;
-  int deepest = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      in_string = c != '"';
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      deepest = std::max(deepest, ++depth);
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return deepest;
-}
-
 // Numbers that break the schema, which the operator computes with. They are replaced by `stand_in`.
 void check_range(const char* path, int64_t low, int64_t high, int stand_in, int& value, ReadFindings& findings) {
   if (value >= low && value <= high) return;
@@ -103,7 +83,7 @@ TrainingJob read_training_job(const Json& object) {
   root.group("status", [&](JsonReader& status) { fields::status(status, job.status); });
   replace_unknown_phase(object, job.status);
   check_ranges(job, findings);
-  if (depth_of(job.spec.pod_template) > kMaxTemplateDepth)
+  if (json_depth(job.spec.pod_template) > kMaxTemplateDepth)
     findings.problems.push_back(fmt::format("spec.template: nested deeper than {} levels", kMaxTemplateDepth));
   job.report.problem = summary_of(findings.problems);
   job.report.has_conditions =

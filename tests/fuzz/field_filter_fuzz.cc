@@ -2,6 +2,7 @@
 // same values: an object that the API server stores must never be unreadable.
 #include <nlohmann/json.hpp>
 
+#include "common/json_depth.h"
 #include "operator/kube/field_filter.h"
 #include "tests/fuzz/input.h"
 
@@ -11,28 +12,6 @@ using Json = nlohmann::json;
 namespace {
 
 constexpr std::array<std::string_view, 3> kTrees = {"a", "metadata", "spec"};
-
-// Nesting outside of strings.
-int depth_of(std::string_view text) {
-  int depth = 0;
-  int deepest = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (in_string) {
-      if (text[i] == '\\')
-        ++i;
-      else if (text[i] == '"')
-        in_string = false;
-    } else if (text[i] == '"') {
-      in_string = true;
-    } else if (text[i] == '{' || text[i] == '[') {
-      deepest = std::max(deepest, ++depth);
-    } else if (text[i] == '}' || text[i] == ']') {
-      --depth;
-    }
-  }
-  return deepest;
-}
 
 }  // namespace
 
@@ -46,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   const Json plain = Json::parse(text, nullptr, false);
   if (plain.is_discarded() || !plain.is_object()) return 0;
-  if (depth_of(text) >= kube::FieldFilter::kMaxDepth) return 0;
+  if (json_depth(text) >= kube::FieldFilter::kMaxDepth) return 0;
   fuzz::require(kept.has_value());
   for (const std::string_view key : kTrees) {
     fuzz::require(kept->contains(key) == plain.contains(key));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/files.h"
+#include "common/json_depth.h"
 #include "trainer/checkpoint/digest_file.h"
 #include "trainer/checkpoint/manifest.h"
 
@@ -14,6 +15,8 @@ namespace oarlock {
 namespace {
 
 using nlohmann::json;
+
+constexpr int kMaxDepth = 100;  // of state.json
 
 tl::unexpected<Error> damaged(const std::filesystem::path& path, const std::string& what) {
   return fail(ExitCode::kDataErr, fmt::format("{}: {}", path.string(), what));
@@ -50,6 +53,7 @@ Result<CheckpointState> state_from(const std::string& text, const Manifest& mani
         fmt::format("{}: the checksum is right, but {}; use the release that wrote it, or another checkpoint.dir",
                     path.string(), what));
   };
+  if (json_depth(text) > kMaxDepth) return foreign(fmt::format("it is nested deeper than {} levels", kMaxDepth));
   json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) return foreign("it is not JSON");
   if (manifest.version == 1 && value.is_object()) add_what_version_1_lacks(value, manifest);
@@ -61,6 +65,9 @@ Result<CheckpointState> state_from(const std::string& text, const Manifest& mani
   for (const char* key : {"step", "high_water_step", "epoch", "epoch_samples", "world_size", "attempt"}) {
     if (!value[key].is_number_unsigned() || value[key].get<uint64_t>() > INT64_MAX)
       return foreign(fmt::format("{} is not a count", key));
+  }
+  for (const char* key : {"world_size", "attempt"}) {
+    if (!std::in_range<int>(value[key].get<uint64_t>())) return foreign(fmt::format("{} is too large", key));
   }
   if (!value["uid"].is_string() || !value["sections"].is_object() || !value["extra"].is_object())
     return foreign("uid, sections or extra has the wrong type");

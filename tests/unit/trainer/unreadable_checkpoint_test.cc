@@ -179,6 +179,24 @@ TEST_F(TwoCheckpoints, ContentWithTheRightChecksumIsNotDamaged) {
   expect_stops(ExitCode::kCheckpoint, "the checksum is right");
 }
 
+// The state of a later release, or of no release: it is not damaged, must not be cut to the range of an int, and may
+// not exhaust the stack.
+TEST_F(TwoCheckpoints, AStateOutOfRangeStops) {
+  const std::string state = must(read_file(root() / kNew / kStateFile));
+  const auto with = [&](const std::string& member, const std::string& value) {
+    std::string text = state;
+    const size_t begin = text.find("\"" + member + "\":") + member.size() + 3;
+    return text.replace(begin, text.find_first_of(",}", begin) - begin, value);
+  };
+  rewrite(root() / kNew / kStateFile, with("world_size", "4294967297"));
+  expect_stops(ExitCode::kCheckpoint, "world_size is too large");
+  rewrite(root() / kNew / kStateFile, with("attempt", "2147483648"));
+  expect_stops(ExitCode::kCheckpoint, "attempt is too large");
+  rewrite(root() / kNew / kStateFile,
+          "{\"a\": " + std::string(200'000, '[') + std::string(200'000, ']') + "," + state.substr(1));
+  expect_stops(ExitCode::kCheckpoint, "nested deeper than 100 levels");
+}
+
 TEST_F(TwoCheckpoints, SomethingElseInThePlaceOfAFileOrFolderStops) {
   for (const char* name : {"manifest.json", "state.json", "model.safetensors"}) {
     const fs::path file = root() / kNew / name;

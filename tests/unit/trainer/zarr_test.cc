@@ -212,10 +212,35 @@ TEST_F(DamagedZarr, MetadataThatCannotBeReadSaysWhy) {
   EXPECT_THAT(changed("v3_default", "\"regular\"", "\"rectilinear\""), HasSubstr("chunk_grid 'rectilinear'"));
   EXPECT_THAT(changed("v3_sharded", "\"sharding_indexed\"", "\"packed\""), HasSubstr("'packed'"));
   EXPECT_THAT(changed("v3_transposed_big", "\"order\"", "\"orders\""), HasSubstr("the codec transpose has the order"));
+  // A size of 0 hides no overflow of the others.
+  EXPECT_THAT(changed("v3_default", "3,", "0, 1000000000000000000,"), HasSubstr("makes no sense"));
+  EXPECT_THAT(changed("v3_default", "2,", "1000000000,"), HasSubstr("a chunk of 40000000000 bytes; at most 2 GiB"));
+  EXPECT_THAT(changed("v3_sharded", "\"index_codecs\":", "\"index_codecs\": \"bytes\", \"others\":"),
+              HasSubstr("are not a list"));
+  EXPECT_THAT(changed("v3_default", "\"attributes\": {", "\"attributes\": {\"a\": " + std::string(200'000, '[')),
+              HasSubstr("nested deeper than 100 levels"));
+  for (const char* fill : {"1e300", "2147483648", "-2147483649", "\"NaN\"", "\"-Infinity\"", "18446744073709551615"}) {
+    EXPECT_THAT(changed("v3_default", "\"fill_value\": 0", std::string("\"fill_value\": ") + fill),
+                HasSubstr("does not fit into an element"));
+  }
   const Result<Array> none = Array::open(kArrays / "nothing");
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ExitCode::kNoInput);
   EXPECT_THAT(none.error().message, HasSubstr("nothing: no zarr array there"));
+}
+
+TEST(ZarrElements, IntegersAreStoredExactlyOrNotAtAll) {
+  const auto stored = [](auto value, ElementType type) {
+    std::vector<uint8_t> bytes(type.size);
+    return to_element(value, type, bytes) ? bytes : std::vector<uint8_t>();
+  };
+  const ElementType int64{ElementKind::kInt, 8};
+  EXPECT_THAT(stored(std::numeric_limits<int64_t>::max(), int64), ElementsAre(255, 255, 255, 255, 255, 255, 255, 127));
+  EXPECT_THAT(stored(0x1p63, int64), testing::IsEmpty());
+  EXPECT_THAT(stored(-0x1p63, int64), ElementsAre(0, 0, 0, 0, 0, 0, 0, 128));
+  EXPECT_THAT(stored(-0.5, ElementType{ElementKind::kUint, 1}), ElementsAre(0));
+  EXPECT_THAT(stored(uint64_t{256}, ElementType{ElementKind::kUint, 1}), testing::IsEmpty());
+  EXPECT_THAT(stored(int64_t{1}, ElementType{ElementKind::kFloat, 4}), ElementsAre(0, 0, 128, 63));
 }
 
 TEST(ZarrCodecs, Crc32cIsCastagnolis) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/files.h"
+#include "common/json_depth.h"
 #include "trainer/data/zarr/chunk_reader.h"
 
 namespace oarlock::zarr {
@@ -16,6 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using Bytes = std::vector<uint8_t>;
+
+constexpr int kMaxDepth = 100;  // of metadata, with the attributes of other programs
 
 int64_t product(std::span<const int64_t> sizes) {
   int64_t out = 1;
@@ -80,6 +83,8 @@ void check_box(const Shape& shape, std::span<const int64_t> begin, std::span<con
 Result<ArrayMetadata> read_metadata(const fs::path& file, Result<ArrayMetadata> (*parse)(const Json&)) {
   const Result<std::string> text = read_file(file);
   if (!text) return tl::make_unexpected(text.error());
+  if (json_depth(*text) > kMaxDepth)
+    return fail(ExitCode::kDataErr, fmt::format("{}: nested deeper than {} levels", file.string(), kMaxDepth));
   const Json json = Json::parse(*text, nullptr, false);
   if (json.is_discarded()) return fail(ExitCode::kDataErr, fmt::format("{}: not JSON", file.string()));
   return parse(json).map_error([&](Error error) {

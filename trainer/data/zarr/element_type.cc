@@ -3,7 +3,11 @@
 #include <c10/util/Half.h>
 
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
+#include <type_traits>
+#include <utility>
 
 namespace oarlock::zarr {
 namespace {
@@ -17,12 +21,6 @@ void convert(std::span<const uint8_t> bytes, std::span<double> values) {
     std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));
     values[i] = static_cast<double>(element);
   }
-}
-
-template <typename T>
-void store(double value, std::span<uint8_t> out) {
-  const T element = static_cast<T>(value);
-  std::memcpy(out.data(), &element, sizeof(T));
 }
 
 // Calls `use` with a value of the C++ type.
@@ -43,6 +41,31 @@ void with_type(ElementType type, const Use& use) {
       if (type.size == 2) return use(c10::Half{});
       return type.size == 4 ? use(float{}) : use(double{});
   }
+}
+
+// Whether a conversion to T is defined.
+template <typename T, typename Number>
+bool is_in_range(Number value) {
+  if constexpr (!std::is_integral_v<T>) {
+    return true;
+  } else if constexpr (std::is_integral_v<Number>) {
+    return std::in_range<T>(value);
+  } else {
+    using Limits = std::numeric_limits<T>;
+    return std::trunc(value) >= static_cast<double>(Limits::min()) && value < std::ldexp(1.0, Limits::digits);
+  }
+}
+
+template <typename Number>
+bool store(Number value, ElementType type, std::span<uint8_t> out) {
+  bool fits = false;
+  with_type(type, [&]<typename T>(T) {
+    fits = is_in_range<T>(value);
+    if (!fits) return;
+    const T element = std::is_integral_v<T> ? static_cast<T>(value) : static_cast<T>(static_cast<double>(value));
+    std::memcpy(out.data(), &element, sizeof(T));
+  });
+  return fits;
 }
 
 bool known_size(ElementKind kind, size_t size) {
@@ -87,8 +110,8 @@ void to_doubles(std::span<const uint8_t> bytes, ElementType type, std::span<doub
   with_type(type, [&]<typename T>(T) { convert<T>(bytes, values); });
 }
 
-void to_element(double value, ElementType type, std::span<uint8_t> out) {
-  with_type(type, [&]<typename T>(T) { store<T>(value, out); });
-}
+bool to_element(double value, ElementType type, std::span<uint8_t> out) { return store(value, type, out); }
+bool to_element(int64_t value, ElementType type, std::span<uint8_t> out) { return store(value, type, out); }
+bool to_element(uint64_t value, ElementType type, std::span<uint8_t> out) { return store(value, type, out); }
 
 }  // namespace oarlock::zarr

@@ -32,7 +32,10 @@ std::optional<TypeAndOrder> type_of_typestr(std::string_view typestr);
 // rounded.
 void to_doubles(std::span<const uint8_t> bytes, ElementType type, std::span<double> values);
 
-// The bytes of one number as an element, little-endian; `out` has type.size bytes.
-void to_element(double value, ElementType type, std::span<uint8_t> out);
+// The bytes of one number as an element, little-endian; `out` has type.size bytes. False if the value is outside the
+// range of an integer type, or not a number there.
+bool to_element(double value, ElementType type, std::span<uint8_t> out);
+bool to_element(int64_t value, ElementType type, std::span<uint8_t> out);
+bool to_element(uint64_t value, ElementType type, std::span<uint8_t> out);
 
 }  // namespace oarlock::zarr

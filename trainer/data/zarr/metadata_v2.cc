@@ -52,7 +52,10 @@ Result<ArrayMetadata> parse_v2(const Json& zarray) {
   } else if (!separator.is_null() && separator != ".") {
     return wrong(fmt::format("dimension_separator {} is neither . nor /", separator.dump()));
   }
-  return check_axes(out).and_then([&] { return read_encoding(zarray, out); }).map([&] { return std::move(out); });
+  return check_axes(out)
+      .and_then([&] { return check_chunk_size(out); })
+      .and_then([&] { return read_encoding(zarray, out); })
+      .map([&] { return std::move(out); });
 }
 
 }  // namespace oarlock::zarr

@@ -52,6 +52,7 @@ Result<void> read_byte_codecs(const Json& list, size_t first, std::vector<ByteCo
 
 // transpose*, bytes, byte codecs*
 Result<void> read_encoding(const Json& list, size_t axes, ElementType type, Encoding& out) {
+  if (!list.is_array()) return wrong("codecs, or those of a shard, are not a list");
   size_t next = 0;
   for (; next < list.size() && name_of(list[next]) == "transpose"; ++next) {
     if (auto read = read_transpose(member(list[next], "configuration"), axes, out); !read) return read;
@@ -144,6 +145,7 @@ Result<ArrayMetadata> parse_v3(const Json& zarr_json) {
   return check_axes(out)
       .and_then([&] { return read_keys(member(zarr_json, "chunk_key_encoding"), out); })
       .and_then([&] { return read_codecs(member(zarr_json, "codecs"), out); })
+      .and_then([&] { return check_chunk_size(out); })
       .map([&] { return std::move(out); });
 }
 
