@@ -139,6 +139,8 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
   AccessGuard guard(kube::Client(transport, kReviewDeadline), clock);
   HttpServerOptions server_options{.certificate = options.server_certificate, .refuse = {}};
   if (options.protect_metrics) {
+    if (options.server_certificate.empty())
+      log.warn("bearer tokens for /metrics are sent unencrypted; set --tls-certificate");
     server_options.refuse = [&guard](const std::string& path, const std::string& authorization) {
       return path == "/metrics" ? guard.refuse(path, authorization) : std::nullopt;
     };
