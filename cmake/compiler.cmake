@@ -23,6 +23,9 @@ add_library(oarlock_warnings INTERFACE)
 target_compile_options(oarlock_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Woverloaded-virtual
   $<$<BOOL:${OARLOCK_WERROR}>:-Werror>)
 
+if("thread" IN_LIST OARLOCK_SANITIZE)
+  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>) # Asio uses fences, which g++ does not instrument
+endif()
 foreach(sanitizer IN LISTS OARLOCK_SANITIZE)
   add_compile_options(-fsanitize=${sanitizer} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${sanitizer})
