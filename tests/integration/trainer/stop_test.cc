@@ -26,6 +26,7 @@ using test::lines;
 using test::run_ranks;
 using test::seconds_of;
 using test::TemporaryFolder;
+using test::TrainerOptions;
 using test::TrainerRanks;
 using test::undisturbed;
 using testing::Each;
@@ -80,6 +81,26 @@ bool wait_for_fault(TrainerRanks& ranks, const std::string& fault) {
   return eventually([&] { return ranks.rank(0).err().find("the fault '" + fault + "' begins") != std::string::npos; });
 }
 
+// The tests vary in these two; without a folder nothing is saved.
+TrainerOptions options(std::string config, const TemporaryFolder* checkpoints = nullptr) {
+  std::vector<std::string> arguments;
+  if (checkpoints != nullptr) arguments = {"--checkpoint-dir", checkpoints->path().string()};
+  return {.config = std::move(config), .arguments = std::move(arguments), .environment = {}, .folder = {}};
+}
+
+// The last rank receives SIGTERM: all end within the grace period, with a message that contains `message`.
+void expect_all_stop(TrainerRanks& ranks, int world_size, const std::string& message) {
+  const double seconds = seconds_of([&] {
+    ranks.rank(world_size - 1).signal(SIGTERM);
+    EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kTempFail)));
+  });
+  EXPECT_LT(seconds, kGraceSeconds);
+  for (int rank = 0; rank < world_size; ++rank) {
+    EXPECT_EQ(ranks.last_word(rank).reason, "Interrupted");
+    EXPECT_THAT(ranks.last_word(rank).message, HasSubstr(message));
+  }
+}
+
 class Stop : public testing::TestWithParam<int> {};
 
 TEST_P(Stop, SigtermInEvaluationsAndPassesLosesNoStep) {
@@ -90,27 +111,18 @@ TEST_P(Stop, SigtermInEvaluationsAndPassesLosesNoStep) {
     const TemporaryFolder parts;
     const std::string expected = undisturbed(world_size, with_file(interruption.config, whole), whole.path());
     const std::string config = with_file(interruption.config, parts);
-    const std::vector<std::string> arguments = {"--checkpoint-dir", parts.path().string()};
     {
-      TrainerRanks ranks(world_size, {.config = config + "model: {fault: {kind: " + interruption.fault + "}}\n",
-                                      .arguments = arguments,
-                                      .environment = {},
-                                      .folder = {}});
+      TrainerRanks ranks(world_size, options(config + "model: {fault: {kind: " + interruption.fault + "}}\n", &parts));
       ASSERT_TRUE(wait_for_fault(ranks, interruption.fault));
-      const double seconds = seconds_of([&] {
-        ranks.rank(world_size - 1).signal(SIGTERM);
-        EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kTempFail)));
-      });
-      EXPECT_LT(seconds, kGraceSeconds);
+      expect_all_stop(ranks, world_size, "interrupted by a signal");
       for (int rank = 0; rank < world_size; ++rank) {
         const TerminationMessage last = ranks.last_word(rank);
-        EXPECT_EQ(last.reason, "Interrupted");
         EXPECT_EQ(last.step, interruption.saved_step);
         EXPECT_EQ(last.checkpoint_step, interruption.saved_step);
       }
       EXPECT_EQ(find_latest_checkpoint(parts.path())->step, interruption.saved_step);
     }
-    TrainerRanks resumed(world_size, {.config = config, .arguments = arguments, .environment = {}, .folder = {}});
+    TrainerRanks resumed(world_size, options(config, &parts));
     EXPECT_THAT(resumed.wait(), Each(0)) << resumed.rank(0).err();
     EXPECT_EQ(resumed.log_line(0, "resuming from a checkpoint")["resumed_from_step"], interruption.saved_step);
     EXPECT_EQ(bits_of(*find_latest_checkpoint(parts.path())->folder), expected);
@@ -121,20 +133,10 @@ TEST_P(Stop, SigtermInEvaluationsAndPassesLosesNoStep) {
 TEST_P(Stop, SigtermWhileTheDataArePreparedEndsTheRun) {
   const int world_size = GetParam();
   for (const std::string fault : {"long_prepare_data", "long_prepare"}) {
-    TrainerRanks ranks(world_size, {.config = "task: tiny\nsteps: 1\nmodel: {fault: {kind: " + fault + "}}\n",
-                                    .arguments = {},
-                                    .environment = {},
-                                    .folder = {}});
+    SCOPED_TRACE(fault);
+    TrainerRanks ranks(world_size, options("task: tiny\nsteps: 1\nmodel: {fault: {kind: " + fault + "}}\n"));
     ASSERT_TRUE(wait_for_fault(ranks, fault));
-    const double seconds = seconds_of([&] {
-      ranks.rank(world_size - 1).signal(SIGTERM);
-      EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kTempFail)));
-    });
-    EXPECT_LT(seconds, kGraceSeconds) << fault;
-    for (int rank = 0; rank < world_size; ++rank) {
-      EXPECT_EQ(ranks.last_word(rank).reason, "Interrupted");
-      EXPECT_THAT(ranks.last_word(rank).message, HasSubstr("while the data were prepared"));
-    }
+    expect_all_stop(ranks, world_size, "while the data were prepared");
   }
 }
 
@@ -156,31 +158,22 @@ class BlockedFile {
 };
 
 // One rank receives SIGTERM while rank 0 reads the file: all ranks end.
-void expect_stop_while_reading(const std::filesystem::path& file, int world_size, const std::string& config,
-                               const std::vector<std::string>& arguments, const std::string& message) {
+void expect_stop_while_reading(const std::filesystem::path& file, int world_size, const TrainerOptions& options,
+                               const std::string& message) {
   const BlockedFile blocked(file);
-  TrainerRanks ranks(world_size, {.config = config, .arguments = arguments, .environment = {}, .folder = {}});
+  TrainerRanks ranks(world_size, options);
   ASSERT_TRUE(blocked.wait_for_reader()) << ranks.rank(0).err();
-  const double seconds = seconds_of([&] {
-    ranks.rank(world_size - 1).signal(SIGTERM);
-    EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kTempFail)));
-  });
-  EXPECT_LT(seconds, kGraceSeconds);
-  for (int rank = 0; rank < world_size; ++rank) {
-    EXPECT_EQ(ranks.last_word(rank).reason, "Interrupted");
-    EXPECT_THAT(ranks.last_word(rank).message, HasSubstr(message));
-  }
+  expect_all_stop(ranks, world_size, message);
 }
 
 TEST_P(Stop, SigtermWhileACheckpointIsRestoredEndsTheRun) {
   const TemporaryFolder folder;
   const std::string config = "task: tiny\nsteps: 5\neval: {every_epochs: 0}\n";
-  const std::vector<std::string> arguments = {"--checkpoint-dir", folder.path().string()};
   const std::string expected = undisturbed(GetParam(), config, folder.path());
   const std::filesystem::path newest = *find_latest_checkpoint(folder.path())->folder;
   for (const std::filesystem::path& file :
        {folder.path() / "fence.json", newest / "manifest.json", newest / "model.safetensors"}) {
-    expect_stop_while_reading(file, GetParam(), config, arguments, "while checkpoints were read");
+    expect_stop_while_reading(file, GetParam(), options(config, &folder), "while checkpoints were read");
   }
   EXPECT_EQ(undisturbed(GetParam(), config, folder.path()), expected);
 }
@@ -191,11 +184,11 @@ TEST_P(Stop, SigtermWhileTheBestCheckpointIsReadEndsTheRun) {
       "steps: 25\neval: {every_epochs: 0, every_steps: 5}\noptimizer: {name: sgd, lr: 30}\n"
       "data: {eval_samples: 101, pass_file: FILE, pass_best: true}\n",
       folder);
-  const std::vector<std::string> arguments = {"--checkpoint-dir", folder.path().string()};
   undisturbed(GetParam(), config, folder.path());
   const std::filesystem::path best = std::filesystem::canonical(folder.path() / "best");
   ASSERT_NE(best, std::filesystem::canonical(folder.path() / "last"));
-  expect_stop_while_reading(best / "manifest.json", GetParam(), config, arguments, "while checkpoints were read");
+  expect_stop_while_reading(best / "manifest.json", GetParam(), options(config, &folder),
+                            "while checkpoints were read");
 }
 
 TEST_P(Stop, SigtermWhilePretrainedWeightsAreReadEndsTheRun) {
@@ -203,7 +196,7 @@ TEST_P(Stop, SigtermWhilePretrainedWeightsAreReadEndsTheRun) {
   undisturbed(1, "task: tiny\nsteps: 1\n", folder.path());
   const std::filesystem::path weights = folder.path() / "last" / "model.safetensors";
   const std::string config = "task: tiny\nsteps: 1\npretrained: {path: " + weights.string() + "}\n";
-  expect_stop_while_reading(weights, GetParam(), config, {}, "while the pretrained weights were read");
+  expect_stop_while_reading(weights, GetParam(), options(config), "while the pretrained weights were read");
 }
 
 TEST(StopBeforeTheRanksMeet, SigtermWhileTheConfigurationIsReadEndsTheRun) {

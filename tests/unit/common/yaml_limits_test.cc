@@ -42,6 +42,20 @@ std::string alias_bomb(int levels, const std::string& first) {
   return text;
 }
 
+// What a reader of {nodes: int, b: {c: int}} finds wrong with the document.
+Problems problems_of(const std::string& text, const std::string& file) {
+  const auto documents = parse_all(text, file);
+  EXPECT_TRUE(documents) << documents.error().message;
+  Problems problems(file);
+  if (!documents) return problems;
+  MapReader reader(documents->front(), "", problems);
+  int number = 0;
+  reader.read("nodes", number);
+  reader.map("b", [&](MapReader& nested) { nested.read("c", number); });
+  reader.finish();
+  return problems;
+}
+
 // A test program that takes more than this is ended by std::bad_alloc, not by the machine's memory.
 class YamlLimits : public testing::Test {
  protected:
@@ -136,13 +150,7 @@ TEST_F(YamlLimits, TheWorstFilesAreReadWithinSeconds) {
 TEST_F(YamlLimits, ManyUnknownKeysAreCountedAndNotShown) {
   std::string text;
   for (int i = 0; i < 90'000; ++i) text += "k" + std::to_string(i) + ":\n";
-  const auto documents = parse_all(text, "f.yaml");
-  ASSERT_TRUE(documents) << documents.error().message;
-  Problems problems("f.yaml");
-  MapReader reader(documents->front(), "", problems);
-  int nodes = 0;
-  reader.read("nodes", nodes);
-  reader.finish();
+  const Problems problems = problems_of(text, "f.yaml");
   EXPECT_EQ(problems.size(), 90'000u);
   const std::string message = problems.to_error().message;
   EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 20);
@@ -162,14 +170,7 @@ TEST_F(YamlLimits, LongValuesAndKeysAreShortened) {
   const std::string x(100'000, 'x');
   for (const std::string& text :
        {"nodes: " + x, "nodes: \"" + x + "\"", "? " + x + "\n: 1", "b:\n  ? " + x + "\n  : 1"}) {
-    const auto documents = parse_all(text, "f");
-    ASSERT_TRUE(documents) << documents.error().message;
-    Problems problems("f");
-    MapReader reader(documents->front(), "", problems);
-    int nodes = 0;
-    reader.read("nodes", nodes);
-    reader.map("b", [&](MapReader& nested) { nested.read("c", nodes); });
-    reader.finish();
+    const Problems problems = problems_of(text, "f");
     EXPECT_FALSE(problems.empty());
     EXPECT_THAT(problems.to_error().message, AllOf(HasSubstr("xxx..."), testing::SizeIs(testing::Lt(500u))));
   }
@@ -177,16 +178,9 @@ TEST_F(YamlLimits, LongValuesAndKeysAreShortened) {
 }
 
 TEST_F(YamlLimits, ControlCharactersOfTheFileAreEscapedInMessages) {
-  const auto documents = parse_all("nodes: \"\\e[31m\\n\"\n\"k\\u009b\\u202e\": 1\n", "f\x1b.yaml");
-  ASSERT_TRUE(documents) << documents.error().message;
-  Problems problems("f\x1b.yaml");
-  MapReader reader(documents->front(), "", problems);
-  int nodes = 0;
-  reader.read("nodes", nodes);
-  reader.finish();
-  EXPECT_EQ(problems.to_error().message,
+  EXPECT_EQ(problems_of("nodes: \"\\e[31m\\n\"\n\"k\\u009b\\u202e\": 1\n", "f\x1b.yaml").to_error().message,
             "f\\x1b.yaml:1:8: nodes: expected an integer, got the string \"\\x1b[31m\\n\"\n"
-            "f\\x1b.yaml:2:1: k\\u009b\\u202e: unknown key; known here are nodes");
+            "f\\x1b.yaml:2:1: k\\u009b\\u202e: unknown key; known here are nodes, b");
 }
 
 TEST_F(YamlLimits, RawControlCharactersAndOtherEncodingsAreRefused) {
