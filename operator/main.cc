@@ -28,6 +28,7 @@ examples:
   oarlock-operator --kubeconfig ~/.kube/config --port 0 --log-format text
   oarlock-operator --namespace team-a --namespace team-b
 
+The API server is reached through the proxy of the kubeconfig (proxy-url) or of HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
 It serves /healthz, /readyz and /metrics. SIGTERM and SIGINT end it in order; a second one at once.
 Exit codes: 0 stopped; 64 wrong flags; 66 no kubeconfig; 69 no answer from the API server, or the port is in use;
 75 not the leader any more; 78 a kubeconfig that cannot work.)";

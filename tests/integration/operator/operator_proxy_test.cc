@@ -8,11 +8,10 @@ namespace oarlock::test {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 class OperatorProxy : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { server_ = std::make_unique<ApiServer>(ApiServer::Parts::kApiOnly); }
+  static void SetUpTestSuite() { server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers); }
   static void TearDownTestSuite() { server_.reset(); }
 
   static inline std::unique_ptr<ApiServer> server_;

@@ -41,19 +41,30 @@ class Tinyproxy : public ::testing::TestWithParam<Loopback> {
   const test::Tinyproxy proxy_{GetParam() == Loopback::kIpv6 ? "::1" : "127.0.0.1", "user", "pass.word-1"};
 };
 
-TEST_P(Tinyproxy, LeadsToHttpsAndHttpServers) {
-  for (const auto& server_options : {tls(), plain()}) {
-    HostileServer server(echo, server_options);
-    const auto transport = transport_with(options(server, "user:pass%2Eword-1"));
-    for (int i = 0; i < 5; ++i) {
-      const auto response = transport->send({"POST", "/x", std::string(100000, 'y'), "text/plain"}, 20s, {});
-      ASSERT_TRUE(response) << response.error().message << "\n" << proxy_.log();
-      EXPECT_EQ(response->body, "/x");
-    }
-    ASSERT_THAT(server.received(), SizeIs(5));
-    EXPECT_THAT(server.received()[0].head, Not(HasSubstr("Proxy-Authorization")));
+TEST_P(Tinyproxy, LeadsToAnHttpsServer) {
+  HostileServer server(echo, tls());
+  const auto transport = transport_with(options(server, "user:pass%2Eword-1"));
+  for (int i = 0; i < 5; ++i) {
+    const auto response = transport->send({"POST", "/x", std::string(100000, 'y'), "text/plain"}, 20s, {});
+    ASSERT_TRUE(response) << response.error().message << "\n" << proxy_.log();
+    EXPECT_EQ(response->body, "/x");
   }
+  EXPECT_THAT(server.received(), SizeIs(5));
+  EXPECT_EQ(server.connections(), 1);
+  EXPECT_THAT(server.received()[0].head, Not(HasSubstr("Proxy-Authorization")));
   EXPECT_THAT(proxy_.log(), HasSubstr("CONNECT"));
+}
+
+// Tinyproxy closes the connection after each response without having announced it, so that only a GET is sure to arrive.
+TEST_P(Tinyproxy, LeadsToAnHttpServer) {
+  HostileServer server(echo, plain());
+  const auto transport = transport_with(options(server, "user:pass%2Eword-1"));
+  for (int i = 0; i < 5; ++i) {
+    const auto response = transport->send(get("/x"), 20s, {});
+    ASSERT_TRUE(response) << response.error().message << "\n" << proxy_.log();
+    EXPECT_EQ(response->body, "/x");
+  }
+  EXPECT_THAT(server.received()[0].head, Not(HasSubstr("Proxy-Authorization")));
 }
 
 TEST_P(Tinyproxy, RefusesAWrongPassword) {
