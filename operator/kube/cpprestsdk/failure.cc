@@ -10,6 +10,8 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <string>
 
+#include "operator/kube/cpprestsdk/message.h"
+
 namespace oarlock::kube {
 namespace {
 
@@ -20,11 +22,16 @@ std::string reason_of(const web::http::http_exception& error) {
   return error.error_code() ? error.error_code().message() : error.what();
 }
 
-TransportError classify(const web::http::http_exception& error) {
+// Why the proxy has not opened a tunnel. The library gives the status without its text.
+std::string proxy_problem(const std::string& text) {
+  return text.ends_with(" 407") ? "407 Proxy Authentication Required" : text;
+}
+
+TransportError classify(const web::http::http_exception& error, const std::string& proxy) {
   const std::string text = error.what();
   const auto contains = [&](const char* part) { return text.find(part) != std::string::npos; };
-  if (contains("proxy") || contains("Expected a 200 response"))
-    return {Kind::kConnect, fmt::format("no connection through the proxy: {}", text)};
+  if (!proxy.empty() && (contains("proxy") || contains("to connect") || contains("resolv")))
+    return {Kind::kConnect, fmt::format("no connection through the proxy {}: {}", proxy, proxy_problem(text))};
   if (contains("resolving address") || contains("resolve address"))
     return {Kind::kConnect, "the host name cannot be resolved"};
   if (contains("Failed to connect")) return {Kind::kConnect, fmt::format("no connection: {}", reason_of(error))};
@@ -49,13 +56,15 @@ bool is_stale(const std::exception_ptr& error) {
   }
 }
 
-TransportError classify_failure(const std::exception_ptr& error) {
+TransportError classify_failure(const std::exception_ptr& error, const std::string& proxy) {
   try {
     std::rethrow_exception(error);
   } catch (const web::http::http_exception& failure) {
-    return classify(failure);
+    return classify(failure, proxy);
   } catch (const StaleConnection& failure) {
     return {Kind::kConnect, failure.what()};
+  } catch (const InvalidResponse& failure) {
+    return {Kind::kBroken, failure.what()};
   } catch (const std::exception& failure) {  // of TlsSettings: no connection has been made
     return {Kind::kTls, failure.what()};
   }

@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <stdexcept>
+#include <string>
 
 #include "operator/kube/transport.h"
 
@@ -16,8 +17,8 @@ struct StaleConnection final : std::runtime_error {
 
 bool is_stale(const std::exception_ptr& error);
 
-// The phase is known only by the text of the library's exception.
-TransportError classify_failure(const std::exception_ptr& error);
+// The phase is known only by the text of the library's exception. `proxy`: URL without credentials; empty: none.
+TransportError classify_failure(const std::exception_ptr& error, const std::string& proxy);
 
 // Throws StaleConnection if the server has closed the connection or sent data that no request has asked for.
 // `handle` is what cpprestsdk passes to its native handle callback: a tcp::socket, or a TLS stream over one. A socket

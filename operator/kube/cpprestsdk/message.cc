@@ -24,6 +24,13 @@ bool is_field_text(std::string_view text) {
                       [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; });
 }
 
+// Several Content-Length headers arrive as a list.
+bool is_length(const std::string& value) {
+  uint64_t length = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), length);
+  return error == std::errc() && end == value.data() + value.size();
+}
+
 // The value of a Retry-After header; nullopt if it is not a number of seconds.
 std::optional<std::chrono::seconds> parse_retry_after(const std::string& value) {
   long seconds = -1;
@@ -66,6 +73,9 @@ TransportResult<web::http::http_request> make_request(const Request& request, co
 }
 
 ResponseHead head_of(const web::http::http_response& response) {
+  const auto length = response.headers().find("Content-Length");
+  if (length != response.headers().end() && (!is_length(length->second) || response.headers().has("Transfer-Encoding")))
+    throw InvalidResponse("invalid HTTP response: the length of the body is ambiguous");
   ResponseHead head{.status = response.status_code(), .retry_after = std::nullopt};
   const auto retry_after = response.headers().find("Retry-After");
   if (retry_after != response.headers().end()) head.retry_after = parse_retry_after(retry_after->second);

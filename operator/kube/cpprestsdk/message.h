@@ -4,12 +4,17 @@
 #include <cpprest/http_msg.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "operator/kube/cpprestsdk/exchange.h"
 #include "operator/kube/transport.h"
 
 namespace oarlock::kube {
+
+struct InvalidResponse final : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 struct RequestHeaders {
   std::string host;
@@ -21,6 +26,7 @@ struct RequestHeaders {
 TransportResult<web::http::http_request> make_request(const Request& request, const RequestHeaders& headers,
                                                       const std::shared_ptr<Exchange>& exchange);
 
+// Throws InvalidResponse if the length of the body is ambiguous: the library then chooses one.
 ResponseHead head_of(const web::http::http_response& response);
 
 }  // namespace oarlock::kube

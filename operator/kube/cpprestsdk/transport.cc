@@ -29,6 +29,7 @@ constexpr size_t kMaxErrorBody = 1u << 20;
 constexpr std::chrono::hours kLibraryTimeout{24 * 365};  // never reached: the calling thread enforces the limits
 constexpr size_t kReadSize = 16u << 10;
 constexpr Milliseconds kExitWait{2000};
+constexpr Milliseconds kProxyTimeoutMargin{1000};
 
 // With one thread, closing the connection of a cancelled call cannot race with its I/O, and a finished request has
 // returned its connection to the pool before its caller continues. The library's default is 40 threads.
@@ -177,7 +178,7 @@ TransportResult<std::optional<Response>> CpprestTransport::attempt(const Request
   const auto exchange = std::make_shared<Exchange>();
   auto message = make_request(request, headers, exchange);
   if (!message) return tl::make_unexpected(message.error());
-  const std::shared_ptr<HttpClient> client = current_client();
+  const std::shared_ptr<HttpClient> client = current_client(limits.idle);
   const pplx::cancellation_token_source source;
   exchange->start(open_);
   try {
@@ -206,7 +207,7 @@ TransportResult<std::optional<Response>> CpprestTransport::receive(Exchange& exc
     }
     if (exchange.error() != nullptr) {
       if (is_stale(exchange.error())) return std::nullopt;
-      TransportError failure = classify_failure(exchange.error());
+      TransportError failure = classify_failure(exchange.error(), proxy_url());
       const std::string rejection = tls_->take_rejection();
       if (failure.kind == Kind::kTls && !rejection.empty()) failure.message = rejection;
       return tl::make_unexpected(std::move(failure));
@@ -221,20 +222,26 @@ TransportResult<std::optional<Response>> CpprestTransport::receive(Exchange& exc
   }
 }
 
-std::shared_ptr<CpprestTransport::HttpClient> CpprestTransport::current_client() {
-  if (!options_.proxy.empty()) return make_client();  // check_connection() cannot inspect a tunnel
+std::string CpprestTransport::proxy_url() const {
+  return options_.proxy.empty() ? "" : parse_proxy_url(options_.proxy)->url;  // create() has checked it
+}
+
+std::shared_ptr<CpprestTransport::HttpClient> CpprestTransport::current_client(Milliseconds idle) {
+  // check_connection() cannot inspect a tunnel, and a cancelled request does not close the connection to a proxy that
+  // has not opened the tunnel yet: the library's timeout does.
+  if (!options_.proxy.empty()) return make_client(idle + kProxyTimeoutMargin);
   const std::lock_guard lock(mutex_);
   const int version = tls_->version();
   if (client_ == nullptr || client_version_ != version) {
-    client_ = make_client();
+    client_ = make_client(kLibraryTimeout);
     client_version_ = version;
   }
   return client_;
 }
 
-std::shared_ptr<CpprestTransport::HttpClient> CpprestTransport::make_client() const {
+std::shared_ptr<CpprestTransport::HttpClient> CpprestTransport::make_client(Milliseconds timeout) const {
   web::http::client::http_client_config config;
-  config.set_timeout(kLibraryTimeout);
+  config.set_timeout(timeout);
   config.set_chunksize(kReadSize);
   config.set_max_redirects(0);
   config.set_tlsext_sni_enabled(false);  // TlsSettings sends the name
@@ -244,7 +251,7 @@ std::shared_ptr<CpprestTransport::HttpClient> CpprestTransport::make_client() co
   if (options_.proxy.empty()) {
     config.set_nativehandle_options([tls = server_.tls](void* handle) { check_connection(handle, tls); });
   } else {
-    config.set_proxy(make_proxy(*parse_proxy_url(options_.proxy)));  // create() has checked it
+    config.set_proxy(make_proxy(*parse_proxy_url(options_.proxy)));
   }
   // The host of an IPv6 literal is given without brackets, because the library passes it to the resolver as it is.
   web::uri_builder base;

@@ -54,10 +54,12 @@ class CpprestTransport final : public Transport {
                                                    ByteSink* sink, const Limits& limits);
   TransportResult<std::optional<Response>> receive(Exchange& exchange, ByteSink* sink, const Limits& limits);
 
+  std::string proxy_url() const;  // without credentials; empty: none
+
   // A client has a pool of connections. A new one takes its place when the TLS material has changed or when a
   // connection has broken, because the others of that pool may be affected too.
-  std::shared_ptr<HttpClient> current_client();
-  std::shared_ptr<HttpClient> make_client() const;
+  std::shared_ptr<HttpClient> current_client(Milliseconds idle);
+  std::shared_ptr<HttpClient> make_client(Milliseconds timeout) const;
   void discard(const std::shared_ptr<HttpClient>& client);
 
   const TransportOptions options_;
