@@ -1,14 +1,12 @@
-// Keeps the resident memory at what is in use.
+// The heap's share of the resident memory.
 #pragma once
 
 namespace oarlock::control {
 
-// Few arenas, and large blocks given back when they are freed. Before the first thread.
+// One arena, and large blocks returned to the system when they are freed. Called before the first thread starts.
 void tune_allocator();
 
-// Gives free heap back to the system, and forgets the clean pages of program text and constants, which the kernel
-// brings back (from its page cache) as they are used. After a start and a relist, which need more for a moment: symbol
-// tables, relocations and the TLS library's tables then stay out.
-void give_back_memory();
+// Returns free heap to the system: a start and a relist need more for a moment.
+void trim_heap();
 
 }  // namespace oarlock::control

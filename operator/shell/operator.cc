@@ -96,7 +96,7 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
   hooks.on_synced = [&](const Followed& followed, size_t objects) {
     problems.works(followed, objects);
     cache_works(followed);
-    if (ready) give_back_memory();  // after a relist; what the start needed goes when all of it is done
+    if (ready) trim_heap();  // after a relist; what the start needed is returned when all of it is done
   };
   hooks.on_watching = [&](const Followed& followed) {
     problems.watches(followed);
@@ -187,7 +187,7 @@ Result<void> run_operator(const OperatorOptions& options, const Logger& log, con
                        {"workers", options.workers},
                        {"jobs", cache.jobs().size()},
                        {"pods", cache.pods()}});
-    give_back_memory();
+    trim_heap();
     if (election.acquire(stop)) {
       poller.start();
       events->start();

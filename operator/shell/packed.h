@@ -1,5 +1,9 @@
 // A struct of mostly short texts in one block of memory: what the cache holds ten thousand times. A text costs its
 // length and one byte (a std::string 32, and a block of its own when it is longer than 15), a uid 17 bytes.
+//
+// Measured with 10,000 pods in the cache: 23.2 MiB of resident memory, and 28.8 MiB when the cache holds the structs
+// themselves (heap 12.0 and 17.6 MiB); the CPU for 200 jobs is the same. The default memory limit of the chart and the
+// goal of 25 MiB for 10,000 pods depend on it.
 #pragma once
 
 #include <cstdint>

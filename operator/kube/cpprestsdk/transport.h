@@ -2,10 +2,12 @@
 // compares it with the default. One thread of the library performs all I/O; the calling thread waits, writes to its
 // sink and enforces the limits of its call.
 //
-// The library causes these differences from the interface: an interim (1xx) response ends the request as broken; the
-// size of a response head and of one chunk has no limit, only their time has; the idle limit counts whole chunks, and
-// blocks of 16 KiB where a body has no chunks; a request through a proxy always opens a connection; proxies with
-// https:// and proxies for an IPv6 literal are rejected.
+// The library causes these differences from the interface: an interim (1xx) response ends the request as broken; a
+// response head and the line before a chunk have no limit of size, only of time; trailers and invalid header lines are
+// ignored; bytes that arrive together with a response, beyond its end, are dropped; the idle limit counts whole chunks,
+// and blocks of 16 KiB where a body has no chunks; a request through a proxy always opens a connection; proxies with
+// https:// and proxies for an IPv6 address are rejected. Therefore it is not meant for API servers that are not
+// trusted.
 #pragma once
 
 #include <memory>
