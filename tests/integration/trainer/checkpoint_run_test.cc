@@ -106,6 +106,18 @@ TEST(CheckpointRun, TheBestEvaluationIsKeptAndFoundByName) {
 
 // The copy takes longer than forward and backward, which it runs beside; the next update must wait for it, and the
 // running statistics, which the next forward pass changes, must have been copied before.
+// The metric is the same in every evaluation, so the first one stays the best.
+TEST(CheckpointRun, ABestEvaluationInsideAnEpochIsSavedAtItsStep) {
+  const TemporaryFolder folder;
+  TrainerRanks ranks(2, in_folder("task: tiny\nsteps: 20\nbatch: {size: 4}\neval: {every_epochs: 0, every_steps: 6}\n"
+                                  "checkpoint: {every_epochs: 0, keep: 1, best: {metric: count, mode: max}}\n",
+                                  folder));
+  EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
+  const auto found = read_checkpoint(folder.path() / "best");
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(found->state.step, 6);
+}
+
 TEST(CheckpointRun, ACopyMadeBesideTheNextStepIsOfItsOwnStep) {
   const auto config = [](int steps) {
     return "task: tiny\nsteps: " + std::to_string(steps) +

@@ -111,6 +111,9 @@ RankStatus at_step(int64_t step) {
   return status;
 }
 
+std::string address(int i) { return "10.0.0." + std::to_string(i); }
+std::string url(int i) { return "http://" + address(i) + ":9400"; }
+
 template <typename Condition>
 bool eventually(Condition condition) {
   const auto deadline = std::chrono::steady_clock::now() + 20s;
@@ -152,6 +155,31 @@ TEST_F(ProgressPollerTest, AsksAgainAndAgainAndTellsOnlyNews) {
   EXPECT_TRUE(eventually([&] { return news_ == 2; }));
 }
 
+TEST_F(ProgressPollerTest, AnotherTimeStampIsNoNews) {
+  RankStatus status = at_step(5);
+  status.updated_at = "2026-01-01T00:00:00Z";
+  ranks_.say(url(1), status);
+  start();
+  poller_->watch(kJob, "u", address(1), 9400);
+  ASSERT_TRUE(eventually([&] { return news_ == 1; }));
+  status.updated_at = "2026-01-01T00:00:05Z";
+  ranks_.say(url(1), status);
+  const auto updated_at = [&] { return poller_->latest(kJob, "u").last_status->updated_at; };
+  ASSERT_TRUE(eventually([&] { return updated_at() == status.updated_at; }));
+  const int before = ranks_.asked(url(1));
+  ASSERT_TRUE(eventually([&] { return ranks_.asked(url(1)) > before + 3; }));
+  EXPECT_EQ(news_, 1);
+}
+
+// Twice the wait after each failure: 2 + 4 + ... + 256 ms are eight polls, however fast the machine is.
+TEST_F(ProgressPollerTest, ARankThatDoesNotAnswerIsPolledLessAndLess) {
+  start({.interval = 1ms, .timeout = 1s, .longest_interval = 1h, .rate = 1e6, .threads = 2, .slow_threads = 1});
+  const auto end = std::chrono::steady_clock::now() + 400ms;
+  poller_->watch(kJob, "u", address(1), 9400);
+  ASSERT_TRUE(eventually([&] { return std::chrono::steady_clock::now() > end && ranks_.asked(url(1)) >= 2; }));
+  EXPECT_LE(ranks_.asked(url(1)), 12);
+}
+
 TEST_F(ProgressPollerTest, WhatWasSaidStaysWhileNobodyAnswersAndThroughAPause) {
   ranks_.say("http://10.0.0.1:9400", at_step(5));
   start();
@@ -189,6 +217,7 @@ TEST_F(ProgressPollerTest, AnotherAddressIsAskedInsteadAndAnotherUidStartsAnew) 
   start();
   poller_->watch(kJob, "u", "10.0.0.1", 9400);
   ASSERT_TRUE(eventually([&] { return step() == 5; }));
+  EXPECT_EQ(step("v"), -1) << "progress of another job of the same name";
   poller_->watch(kJob, "u", "10.0.0.2", 9400);
   EXPECT_TRUE(eventually([&] { return step() == 1; }));
   ranks_.say("http://10.0.0.2:9400", std::nullopt);
@@ -198,9 +227,6 @@ TEST_F(ProgressPollerTest, AnotherAddressIsAskedInsteadAndAnotherUidStartsAnew) 
   poller_->forget(kJob);
   EXPECT_EQ(poller_->watched(), 0u);
 }
-
-std::string address(int i) { return "10.0.0." + std::to_string(i); }
-std::string url(int i) { return "http://" + address(i) + ":9400"; }
 
 TEST_F(ProgressPollerTest, SilentRanksTakeTheSlowThreadsOnly) {
   start({.interval = 1ms,
@@ -348,15 +374,17 @@ TEST_F(ProgressPollerTest, TextsOfAPodAreBoundedAndPlain) {
 }
 
 TEST_F(ProgressPollerTest, ManyJobsShareTheRate) {
-  // 50 jobs at 20 questions a second: each is asked every 2.5 s, so in the first moment each is asked once.
-  start({.interval = 1ms, .timeout = 1s, .longest_interval = 1s, .rate = 20, .threads = 2, .slow_threads = 1});
+  // 50 jobs at one poll a second: each is polled every 50 s, so at first each is polled once.
+  start({.interval = 1ms, .timeout = 1s, .longest_interval = 1s, .rate = 1, .threads = 2, .slow_threads = 1});
   for (int i = 0; i < 50; ++i) {
-    ranks_.say("http://10.0.0." + std::to_string(i) + ":9400", at_step(1));
-    poller_->watch({"ns", std::to_string(i)}, "u", "10.0.0." + std::to_string(i), 9400);
+    ranks_.say(url(i), at_step(1));
+    poller_->watch({"ns", std::to_string(i)}, "u", address(i), 9400);
   }
   EXPECT_TRUE(eventually([&] { return news_ == 50; }));
+  const auto later = std::chrono::steady_clock::now() + 50ms;
+  ASSERT_TRUE(eventually([&] { return std::chrono::steady_clock::now() > later; }));
   // The first few were added while there were few; the last ten know them all.
-  for (int i = 40; i < 50; ++i) EXPECT_EQ(ranks_.asked("http://10.0.0." + std::to_string(i) + ":9400"), 1) << i;
+  for (int i = 40; i < 50; ++i) EXPECT_EQ(ranks_.asked(url(i)), 1) << i;
 }
 
 TEST_F(ProgressPollerTest, IPv6AddressesAreWrittenAsUrls) {

@@ -65,6 +65,17 @@ TEST(ProjectPod, ReadsHowTheTrainerEnded) {
   EXPECT_EQ(to_rfc3339(*pod.trainer->finished_at), "2026-01-02T03:04:05Z");
 }
 
+TEST(ProjectPod, TheEndOfASidecarIsNotTheTrainers) {
+  const std::string sidecar = R"({"name": "sidecar", "state": {"terminated": {"exitCode": 9}}})";
+  const auto trainer_of = [](const std::string& containers) {
+    return pod_from(R"({"status": {"containerStatuses": [)" + containers + "]}}").pod.trainer;
+  };
+  EXPECT_FALSE(trainer_of(sidecar + R"(, {"name": "trainer", "state": {"running": {}}})"));
+  const auto ended = trainer_of(R"({"name": "trainer", "state": {"terminated": {"exitCode": 3}}}, )" + sidecar);
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->exit_code, 3);
+}
+
 TEST(ProjectPod, ReadsWhenThePodWasAskedToStop) {
   const auto asked = [](const std::string& metadata, const std::string& condition) {
     const Pod pod = pod_from(R"({"metadata": {)" + metadata + R"(}, "status": {"conditions": [{)" + condition +
