@@ -165,6 +165,18 @@ TEST(Supervisor, ForwardsOtherSignalsWithoutStopping) {
   EXPECT_EQ(supervisor.verdict().interrupted_by, 0);
 }
 
+TEST(Supervisor, ReportsTheSignalThatBeganTheStop) {
+  Supervisor supervisor(2, kGrace);
+  supervisor.signalled(SIGTERM, at(1));
+  supervisor.signalled(SIGHUP, at(2));
+  supervisor.signalled(SIGINT, at(3));
+  EXPECT_EQ(supervisor.verdict().interrupted_by, SIGTERM);
+  Supervisor failed(2, kGrace);
+  exit_one(failed, 0, code(1), 1);
+  failed.signalled(SIGTERM, at(2));
+  EXPECT_EQ(failed.verdict().interrupted_by, 0) << "a rank's failure began the stop";
+}
+
 TEST(Supervisor, SecondInterruptKeyKills) {
   Supervisor supervisor(2, kGrace);
   supervisor.signalled(SIGINT, at(1));
