@@ -80,6 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"FailureThenCrash", 2, {ends(1, code(4)), ends(0, died(SIGABRT))}, 4, 1},
         Case{"SuccessThenFailure", 2, {ends(0, kOk), ends(1, died(SIGKILL))}, 137, 1},
         Case{"KilledFromOutside", 1, {ends(0, died(SIGKILL))}, 137, 0},
+        Case{"StoppedFromOutsideThenSaved", 2, {ends(0, died(SIGTERM)), ends(1, code(75))}, 143, 0},
         Case{"TemporaryFailureUnasked", 2, {ends(0, code(75)), ends(1, died(SIGTERM))}, 75, 0},
         Case{"InterruptedAndSaved", 2, {Signal{SIGTERM}, ends(1, died(SIGTERM)), ends(0, code(75))}, 75, 0},
         Case{"InterruptedAndDone", 2, {Signal{SIGTERM}, ends(1, kOk), ends(0, kOk)}, 0, -1},
