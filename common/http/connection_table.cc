@@ -33,48 +33,26 @@ void ConnectionTable::remove(Id id) {
   if (const auto it = entries_.find(id); it != entries_.end()) erase(it);
 }
 
-bool ConnectionTable::begin_task(Id id) {
+bool ConnectionTable::begin_review(Id id) {
   const auto it = entries_.find(id);
   if (it == entries_.end()) return false;
-  size_t& of_peer = it->second.peer->second.tasks;
-  if (tasks_ >= limits_.tasks || of_peer >= limits_.tasks_per_peer) return false;
-  ++tasks_;
+  size_t& of_peer = it->second.peer->second.reviews;
+  if (reviews_ >= limits_.reviews || of_peer >= limits_.reviews_per_peer) return false;
+  ++reviews_;
   ++of_peer;
-  it->second.state = State::kHandling;
+  it->second.state = State::kReviewing;
   return true;
 }
 
-ConnectionTable::ResponseAdmission ConnectionTable::begin_response(Id id, size_t bytes, SteadyTime now) {
-  ResponseAdmission admission{.is_admitted = true, .replaced = {}};
-  const auto it = entries_.find(id);
-  if (it == entries_.end()) return admission;
-  Entry& entry = it->second;
-  leave_state(entry);
-  entry.state = State::kResponding;
-  entry.bytes = bytes;
-  entry.since = now;
-  Peer& peer = entry.peer->second;
-  peer.bytes += bytes;
-  bytes_ += bytes;
-  ++responses_;
-  while (responses_ > kAlwaysAdmitted && bytes_ > limits_.response_bytes) {
-    const auto victim = find_slow_reader(it, now);
-    if (victim == entries_.end()) {
-      leave_state(entry);
-      admission.is_admitted = false;
-      break;
-    }
-    admission.replaced.push_back(victim->first);
-    erase(victim);
-  }
-  return admission;
-}
+void ConnectionTable::begin_wait(Id id) { change_state(id, State::kWaiting); }
+void ConnectionTable::begin_response(Id id) { change_state(id, State::kResponding); }
+void ConnectionTable::end_response(Id id) { change_state(id, State::kClosing); }
 
-void ConnectionTable::end_response(Id id) {
+void ConnectionTable::change_state(Id id, State state) {
   const auto it = entries_.find(id);
   if (it == entries_.end()) return;
   leave_state(it->second);
-  it->second.state = State::kClosing;
+  it->second.state = state;
 }
 
 ConnectionTable::Entries::iterator ConnectionTable::find_replaceable(const std::string* of_peer) {
@@ -82,44 +60,20 @@ ConnectionTable::Entries::iterator ConnectionTable::find_replaceable(const std::
   const auto rank = [&](const Entries::value_type& candidate) {
     const auto& [id, entry] = candidate;
     const bool is_replaceable =
-        entry.state != State::kHandling && (of_peer == nullptr || entry.peer->first == *of_peer);
+        entry.state != State::kReviewing && (of_peer == nullptr || entry.peer->first == *of_peer);
     const size_t others = entries_.size() - entry.peer->second.connections;
-    return std::tuple(!is_replaceable, entry.state == State::kResponding, others, id);
+    const int progress = entry.state == State::kWaiting ? 2 : entry.state == State::kResponding ? 1 : 0;
+    return std::tuple(!is_replaceable, progress, others, id);
   };
   const auto first = std::min_element(entries_.begin(), entries_.end(),
                                       [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
   return first == entries_.end() || std::get<0>(rank(*first)) ? entries_.end() : first;
 }
 
-// A response is replaced if its reader is slow, or if its peer receives more than the new response's peer.
-ConnectionTable::Entries::iterator ConnectionTable::find_slow_reader(Entries::const_iterator response, SteadyTime now) {
-  const size_t of_new_peer = response->second.peer->second.bytes;
-  auto found = entries_.end();
-  for (auto it = entries_.begin(); it != entries_.end(); ++it) {
-    const Entry& entry = it->second;
-    if (it == response || !entry.bytes) continue;
-    const size_t of_peer = entry.peer->second.bytes;
-    if (of_peer <= of_new_peer && now - entry.since < kSlowReader) continue;
-    const auto rank = [&](const Entry& candidate) {
-      return std::tuple(bytes_ - candidate.peer->second.bytes, candidate.since);
-    };
-    if (found == entries_.end() || rank(entry) < rank(found->second)) found = it;
-  }
-  return found;
-}
-
-void ConnectionTable::leave_state(Entry& entry) {
-  Peer& peer = entry.peer->second;
-  if (entry.state == State::kHandling) {
-    --tasks_;
-    --peer.tasks;
-  }
-  if (entry.bytes) {
-    bytes_ -= *entry.bytes;
-    peer.bytes -= *entry.bytes;
-    --responses_;
-    entry.bytes.reset();
-  }
+void ConnectionTable::leave_state(const Entry& entry) {
+  if (entry.state != State::kReviewing) return;
+  --reviews_;
+  --entry.peer->second.reviews;
 }
 
 void ConnectionTable::erase(Entries::iterator it) {

@@ -17,10 +17,12 @@
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/stream_traits.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
+#include <deque>
 #include <exception>
 #include <thread>
 #include <unordered_map>
 
+#include "common/clock.h"
 #include "common/endpoint.h"
 #include "common/http/connection_table.h"
 #include "common/http/request_head.h"
@@ -42,6 +44,8 @@ constexpr int kReceiveBuffer = 16 << 10;
 // Bytes that are discarded after a response, so that the peer can read it before the connection is reset.
 constexpr size_t kMostDiscarded = 64 << 10;
 constexpr auto kAcceptPause = std::chrono::milliseconds(50);
+
+using SharedResponse = std::shared_ptr<const HttpResponse>;
 
 HttpResponse run(const HttpHandler& handler, const std::string& query) {
   try {
@@ -89,8 +93,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   ConnectionTable::Id id() const { return id_; }
   virtual void start() = 0;
-  virtual void respond(HttpResponse response) = 0;  // once, after on_request()
-  virtual void close() = 0;                         // ends pending operations
+  virtual void respond(SharedResponse response) = 0;  // once, after on_request()
+  void respond(HttpResponse response) { respond(std::make_shared<const HttpResponse>(std::move(response))); }
+  virtual void close() = 0;  // ends pending operations
 
  protected:
   const ConnectionTable::Id id_;
@@ -99,7 +104,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   RequestHeadReader reader_;
   bool is_head_ = false;
   std::string response_head_;
-  std::string response_body_;
+  SharedResponse response_;
   size_t discarded_ = 0;
   std::array<char, 512> chunk_;
 };
@@ -124,11 +129,13 @@ class StreamConnection final : public Connection {
     }
   }
 
-  void respond(HttpResponse response) override {
-    response_head_ = response_head(response);
-    if (!is_head_) response_body_ = std::move(response.body);
+  using Connection::respond;
+  void respond(SharedResponse response) override {
+    response_head_ = response_head(*response);
+    response_ = std::move(response);
     tcp_layer().expires_after(limits_.response_time);
-    const std::array<net::const_buffer, 2> buffers{net::buffer(response_head_), net::buffer(response_body_)};
+    const net::const_buffer body = is_head_ ? net::const_buffer() : net::buffer(response_->body);
+    const std::array<net::const_buffer, 2> buffers{net::buffer(response_head_), body};
     net::async_write(stream_, buffers, [self = self()](error_code error, size_t) {
       if (!error) self->finish();
     });
@@ -161,7 +168,7 @@ class StreamConnection final : public Connection {
   }
 
   void finish() {
-    response_body_ = {};
+    response_.reset();
     set_reset_on_close(false);
     owner_.on_response_sent(id_);
     tcp_layer().expires_after(limits_.close_time);
@@ -309,8 +316,15 @@ class HttpServer::Impl final : public ConnectionOwner {
     return std::make_shared<StreamConnection<TlsStream>>(id, *this, options_.limits, std::move(socket), context);
   }
 
+  // The connection has left the table already.
   void close(ConnectionTable::Id id) {
-    if (const auto it = connections_.find(id); it != connections_.end()) it->second->close();
+    const auto it = connections_.find(id);
+    if (it == connections_.end()) return;
+    Connection* connection = it->second;
+    connection->close();
+    for (auto& [path, batch] : batches_) {
+      std::erase_if(batch.waiting, [&](const auto& waiting) { return waiting.get() == connection; });
+    }
   }
 
   void on_request(std::shared_ptr<Connection> connection, HttpRequest request) override {
@@ -318,34 +332,104 @@ class HttpServer::Impl final : public ConnectionOwner {
     if (found == routes_.end()) return connection->respond(text_response(404, "not found\n"));
     const HttpRoute& route = found->second;
     if (route.kind == HandlerKind::kImmediate) return connection->respond(run(route.handler, request.query));
-    if (!table_.begin_task(connection->id())) return connection->respond(unavailable());
-    net::post(workers_, [this, &route, connection = std::move(connection), request = std::move(request)]() mutable {
-      HttpResponse response = handle(route, request);
+    if (!options_.refuse) return wait(std::move(connection), request.path);
+    if (!table_.begin_review(connection->id())) return connection->respond(unavailable());
+    net::post(workers_, [this, connection = std::move(connection), request = std::move(request)]() mutable {
+      auto refusal = review(request);
       // The connection belongs to the I/O thread, which releases it.
-      net::post(io_, [this, connection = std::move(connection), response = std::move(response)]() mutable {
-        on_handled(*connection, std::move(response));
+      net::post(io_, [this, connection = std::move(connection), path = std::move(request.path),
+                      refusal = std::move(refusal)]() mutable {
+        if (!refusal) return wait(std::move(connection), path);
+        table_.begin_response(connection->id());
+        connection->respond(*std::move(refusal));
       });
     });
   }
 
   // On a worker.
-  HttpResponse handle(const HttpRoute& route, const HttpRequest& request) const {
-    const HttpHandler authorized = [&](const std::string& query) {
-      if (options_.refuse) {
-        if (auto refusal = options_.refuse(request.path, request.authorization)) return *std::move(refusal);
+  std::optional<HttpResponse> review(const HttpRequest& request) const {
+    try {
+      return options_.refuse(request.path, request.authorization);
+    } catch (const std::exception& error) {  // the boundary of a request
+      return text_response(500, std::string(error.what()) + "\n");
+    }
+  }
+
+  // The requests of one shared route.
+  struct Batch {
+    explicit Batch(net::io_context& io) : timer(io) {}
+    std::vector<std::shared_ptr<Connection>> waiting;
+    bool is_running = false;  // the handler answers earlier requests
+    SteadyTime began{};       // the handler's last call
+    net::steady_timer timer;
+  };
+
+  // A body that is being written, perhaps to many.
+  struct BodyInFlight {
+    std::weak_ptr<const HttpResponse> response;  // held by its readers
+    size_t bytes;
+    std::vector<ConnectionTable::Id> readers;
+  };
+
+  void wait(std::shared_ptr<Connection> connection, const std::string& path) {
+    table_.begin_wait(connection->id());
+    Batch& batch = batches_.try_emplace(path, io_).first->second;
+    batch.waiting.push_back(std::move(connection));
+    run_if_due(path, batch);
+  }
+
+  void run_if_due(const std::string& path, Batch& batch) {
+    if (batch.is_running || batch.waiting.empty()) return;
+    const SteadyTime now = SteadyTime::clock::now();
+    const SteadyTime due = batch.began + options_.limits.response_period;
+    std::erase_if(bodies_, [](const BodyInFlight& body) { return body.response.expired(); });
+    if (!bodies_.empty() && now < due) {
+      batch.timer.expires_at(due);
+      return batch.timer.async_wait([this, &path, &batch](error_code error) {
+        if (!error) run_if_due(path, batch);
+      });
+    }
+    batch.is_running = true;
+    batch.began = now;
+    net::post(workers_, [this, &path, &batch, readers = std::exchange(batch.waiting, {})]() mutable {
+      HttpResponse response = run(routes_.at(path).handler, "");
+      net::post(io_, [this, &path, &batch, readers = std::move(readers), response = std::move(response)]() mutable {
+        batch.is_running = false;
+        respond(std::move(readers), std::make_shared<const HttpResponse>(std::move(response)));
+        run_if_due(path, batch);
+      });
+    });
+  }
+
+  void respond(std::vector<std::shared_ptr<Connection>> readers, const SharedResponse& response) {
+    BodyInFlight& body = bodies_.emplace_back(BodyInFlight{response, response->body.size(), {}});
+    for (const auto& reader : readers) body.readers.push_back(reader->id());
+    limit_bodies();
+    for (const auto& reader : readers) {
+      table_.begin_response(reader->id());
+      reader->respond(response);
+    }
+  }
+
+  // Closes the connections that still read the oldest bodies.
+  void limit_bodies() {
+    std::erase_if(bodies_, [](const BodyInFlight& body) { return body.response.expired(); });
+    size_t bytes = 0;
+    for (const BodyInFlight& body : bodies_) bytes += body.bytes;
+    while (bytes > options_.limits.response_bytes && bodies_.size() > 2) {
+      for (const ConnectionTable::Id id : bodies_.front().readers) {
+        table_.remove(id);
+        close(id);
       }
-      return route.handler(query);
-    };
-    return run(authorized, request.query);
+      bytes -= bodies_.front().bytes;
+      bodies_.pop_front();
+    }
   }
 
-  void on_handled(Connection& connection, HttpResponse response) {
-    const auto admission = table_.begin_response(connection.id(), response.body.size(), SteadyTime::clock::now());
-    for (const ConnectionTable::Id id : admission.replaced) close(id);
-    connection.respond(admission.is_admitted ? std::move(response) : unavailable());
+  void on_response_sent(ConnectionTable::Id id) override {
+    table_.end_response(id);
+    for (auto& [path, batch] : batches_) run_if_due(path, batch);
   }
-
-  void on_response_sent(ConnectionTable::Id id) override { table_.end_response(id); }
 
   void on_end(ConnectionTable::Id id) override {
     table_.remove(id);
@@ -363,6 +447,8 @@ class HttpServer::Impl final : public ConnectionOwner {
   net::io_context io_{1};
   tcp::acceptor acceptor_{io_};
   net::steady_timer accept_timer_{io_};
+  std::map<std::string, Batch> batches_;  // by path
+  std::deque<BodyInFlight> bodies_;       // the oldest first
   net::thread_pool workers_{kWorkers};
   std::thread thread_;
 };

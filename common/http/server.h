@@ -2,17 +2,21 @@
 // TLS. It is built for networks where any peer may be hostile: each limit below bounds what one peer, or all of them
 // together, can make the server hold, and a peer that exceeds a limit loses its own connection only.
 //
-// Threads. One I/O thread owns every socket and runs the immediate handlers. kWorkers threads run the other handlers.
-// A slow client holds no thread; it costs its connection's state (about 2 KiB, plus the part of the head that it has
-// sent) until its deadline.
+// Threads. One I/O thread owns every socket and runs the immediate handlers. kWorkers threads run the other handlers
+// and the authorization. A slow client holds no thread; it costs its connection's state (about 2 KiB, plus the part of
+// the head that it has sent) until its deadline.
 //
 // Liveness. A route of kind kImmediate is answered by the I/O thread as soon as its request is read: it is not
-// authorized, does not wait for a worker, and is exempt from the limits on tasks and responses. The remaining ways to
+// authorized, does not wait for a worker, and is exempt from the limits on reviews and responses. The remaining ways to
 // delay it are closed as follows. When the connections are used up, the new connection replaces the one whose request
 // is incomplete for the longest time, of the peer that holds the most connections, so a kubelet, which sends its
 // request immediately, is always served. Each event costs the I/O thread microseconds (for TLS one handshake,
 // milliseconds), and at most HttpLimits::connections of them can be pending. Therefore probes share the port of
 // the other routes: whoever can flood this port's accept queue could flood a second port's queue as well.
+//
+// Shared responses. One call of a handler of kind kShared answers all requests that arrived before it began, and they
+// share its body. Any number of scrapers thus costs one body, and readers of old bodies yield when the bodies together
+// exceed HttpLimits::response_bytes; no rate of requests and no slow reader keeps another client from its response.
 //
 // Connections. One request per connection: each response carries "Connection: close", and bytes after the request are
 // discarded. An idle connection is therefore always one whose request is incomplete, and needs no limit of its own.
@@ -38,18 +42,18 @@ struct HttpResponse {
   std::string body;
 };
 
-// Receives the query string without "?". An exception becomes a response with status 500.
+// Receives the query string without "?"; "" for kShared. An exception becomes a response with status 500.
 using HttpHandler = std::function<HttpResponse(const std::string& query)>;
 
 enum class HandlerKind {
   kImmediate,  // runs on the I/O thread: it must not block, neither on I/O nor on a lock that is held for long
-  kWorker,     // runs on a worker thread, after authorization: it may block
+  kShared,     // runs on a worker thread, after authorization: it may block; its response is the same for all requests
 };
 
-// A handler must be thread-safe. A route is implicitly made from a callable, which then runs on a worker.
+// A handler must be thread-safe. A route is implicitly made from a callable, which is then of kind kShared.
 struct HttpRoute {
   template <typename Handler, typename = std::enable_if_t<std::is_constructible_v<HttpHandler, Handler>>>
-  HttpRoute(Handler handler_of_route, HandlerKind kind_of_route = HandlerKind::kWorker)
+  HttpRoute(Handler handler_of_route, HandlerKind kind_of_route = HandlerKind::kShared)
       : handler(std::move(handler_of_route)), kind(kind_of_route) {}
 
   HttpHandler handler;
@@ -69,19 +73,20 @@ struct HttpLimits {
   std::chrono::milliseconds response_time{10000};  // for writing the whole response
   std::chrono::milliseconds close_time{1000};      // from the end of the response until the peer closes
 
-  // A peer is an IP address. A TLS connection needs about 80 KiB, hence the second pair.
+  // A peer is an IP address. A TLS connection needs about 100 KiB, hence the second pair.
   size_t connections = 256;
   size_t connections_per_peer = 64;
-  size_t tls_connections = 64;
-  size_t tls_connections_per_peer = 32;
+  size_t tls_connections = 32;
+  size_t tls_connections_per_peer = 16;
 
-  // Requests that wait for a worker or are being handled by one. Further ones are answered with 503 and Retry-After.
-  size_t tasks = 32;
-  size_t tasks_per_peer = 8;
+  // Requests that are being authorized. Further ones are answered with 503 and Retry-After.
+  size_t reviews = 32;
+  size_t reviews_per_peer = 8;
 
-  // Bodies of the workers' responses that are being written, together. Two responses are always admitted, whatever
-  // their size. Beyond that, a new response replaces those of slow readers, or is itself replaced by a 503.
+  // Bodies of shared responses that are being written, together. The two newest are kept whatever their size.
   size_t response_bytes = size_t{4} << 20;
+  // Time between two calls of a shared handler while a response is still being written; otherwise there is no wait.
+  std::chrono::milliseconds response_period{250};
 };
 
 struct HttpServerOptions {
@@ -89,8 +94,8 @@ struct HttpServerOptions {
   // the content that the file has when the connection is accepted; if that cannot be used, with the previous content.
   // Empty: plain HTTP.
   std::string certificate{};
-  // Called on a worker before each handler of kind kWorker, with the Authorization header or "". A value is sent
-  // instead of the handler's response. It may block.
+  // Called on a worker for each request of a route of kind kShared, with the Authorization header or "". A value is
+  // sent instead of the handler's response. It may block.
   std::function<std::optional<HttpResponse>(const std::string& path, const std::string& authorization)> refuse{};
   HttpLimits limits{};
 };
@@ -105,7 +110,7 @@ class HttpServer {
   static Result<std::unique_ptr<HttpServer>> start(const std::string& address, int port, const HttpRoutes& routes,
                                                    const HttpServerOptions& options = {});
 
-  // Closes all connections and waits for the handlers that are running; requests that wait for a worker are dropped.
+  // Closes all connections and waits for the handlers that are running; waiting requests are dropped.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

@@ -6,12 +6,7 @@
 namespace oarlock {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
 using Id = ConnectionTable::Id;
-
-constexpr SteadyTime kStart{};
-constexpr auto kLater = kStart + std::chrono::seconds(5);
 
 ConnectionTable table_of(const HttpLimits& limits) { return ConnectionTable(limits, false); }
 
@@ -48,91 +43,53 @@ TEST(ConnectionTable, PeerAtItsLimitReplacesItsOwn) {
 }
 
 TEST(ConnectionTable, CompleteRequestsAreReplacedLast) {
-  ConnectionTable table = table_of({.connections = 3, .connections_per_peer = 3});
-  const Id handling = admit(table, "a");
+  ConnectionTable table = table_of({.connections = 4, .connections_per_peer = 4});
+  const Id reviewing = admit(table, "a");
+  const Id waiting = admit(table, "a");
   const Id responding = admit(table, "a");
   const Id receiving = admit(table, "a");
-  ASSERT_TRUE(table.begin_task(handling));
-  ASSERT_TRUE(table.begin_task(responding));
-  table.begin_response(responding, 10, kStart);
-  const auto next = table.admit("b");
-  ASSERT_TRUE(next);
-  EXPECT_EQ(next->replaced, receiving);
-  ASSERT_TRUE(table.begin_task(next->id));
-  const auto after = table.admit("c");
-  ASSERT_TRUE(after);
-  EXPECT_EQ(after->replaced, responding);
-  ASSERT_TRUE(table.begin_task(after->id));
-  EXPECT_FALSE(table.admit("d")) << "all of them wait for their handlers";
-  table.remove(handling);
-  EXPECT_TRUE(table.admit("d"));
+  ASSERT_TRUE(table.begin_review(reviewing));
+  table.begin_wait(waiting);
+  table.begin_response(responding);
+  for (const Id expected : {receiving, responding, waiting}) {
+    const auto next = table.admit("b");
+    ASSERT_TRUE(next);
+    EXPECT_EQ(next->replaced, expected);
+    ASSERT_TRUE(table.begin_review(next->id));
+  }
+  EXPECT_FALSE(table.admit("c")) << "all of them are being authorized";
+  table.remove(reviewing);
+  EXPECT_TRUE(table.admit("c"));
 }
 
-TEST(ConnectionTable, LimitsTasksPerPeerAndInTotal) {
-  ConnectionTable table = table_of({.tasks = 3, .tasks_per_peer = 2});
+TEST(ConnectionTable, ClosingConnectionsAreReplacedLikeIncompleteOnes) {
+  ConnectionTable table = table_of({.connections = 2});
+  const Id closing = admit(table, "a");
+  admit(table, "b");
+  table.begin_response(closing);
+  table.end_response(closing);
+  EXPECT_EQ(replaced_by(table, "c"), closing);
+}
+
+TEST(ConnectionTable, LimitsReviewsPerPeerAndInTotal) {
+  ConnectionTable table = table_of({.reviews = 3, .reviews_per_peer = 2});
   const Id first = admit(table, "a");
-  EXPECT_TRUE(table.begin_task(first));
-  EXPECT_TRUE(table.begin_task(admit(table, "a")));
-  EXPECT_FALSE(table.begin_task(admit(table, "a")));
-  EXPECT_TRUE(table.begin_task(admit(table, "b")));
-  EXPECT_FALSE(table.begin_task(admit(table, "c")));
-  EXPECT_TRUE(table.begin_response(first, 1, kStart).is_admitted);
-  EXPECT_TRUE(table.begin_task(admit(table, "c")));
-}
-
-// A table in which each of these peers has a response of 100 bytes that it began to read at kStart.
-struct Responses {
-  explicit Responses(const std::vector<std::string>& peers) : table({.response_bytes = 250}, false) {
-    for (const std::string& peer : peers) {
-      ids.push_back(admit(table, peer));
-      EXPECT_TRUE(add(ids.back(), kStart).is_admitted);
-    }
-  }
-  ConnectionTable::ResponseAdmission add(Id id, SteadyTime now, size_t bytes = 100) {
-    EXPECT_TRUE(table.begin_task(id));
-    return table.begin_response(id, bytes, now);
-  }
-
-  ConnectionTable table;
-  std::vector<Id> ids;
-};
-
-TEST(ConnectionTable, ReplacesSlowReaders) {
-  Responses world({"a", "b"});
-  const auto third = world.add(admit(world.table, "c"), kLater);
-  EXPECT_TRUE(third.is_admitted);
-  EXPECT_THAT(third.replaced, ElementsAre(world.ids[0]));
-}
-
-TEST(ConnectionTable, FastReadersAreKept) {
-  Responses world({"a", "b"});
-  const auto third = world.add(admit(world.table, "c"), kStart);
-  EXPECT_FALSE(third.is_admitted);
-  EXPECT_THAT(third.replaced, IsEmpty());
-  world.table.end_response(world.ids[0]);
-  EXPECT_TRUE(world.add(admit(world.table, "c"), kStart).is_admitted);
-}
-
-TEST(ConnectionTable, PeerWithMoreResponsesYieldsImmediately) {
-  Responses world({"attacker", "attacker"});
-  const auto third = world.add(admit(world.table, "scraper"), kStart);
-  EXPECT_TRUE(third.is_admitted);
-  EXPECT_THAT(third.replaced, ElementsAre(world.ids[0]));
-}
-
-TEST(ConnectionTable, TwoResponsesAreAdmittedWhateverTheirSize) {
-  Responses world({});
-  EXPECT_TRUE(world.add(admit(world.table, "a"), kStart, 1000).is_admitted);
-  EXPECT_TRUE(world.add(admit(world.table, "b"), kStart, 1000).is_admitted);
-  EXPECT_FALSE(world.add(admit(world.table, "c"), kStart, 1000).is_admitted);
+  EXPECT_TRUE(table.begin_review(first));
+  EXPECT_TRUE(table.begin_review(admit(table, "a")));
+  EXPECT_FALSE(table.begin_review(admit(table, "a")));
+  EXPECT_TRUE(table.begin_review(admit(table, "b")));
+  EXPECT_FALSE(table.begin_review(admit(table, "c")));
+  table.begin_wait(first);
+  EXPECT_TRUE(table.begin_review(admit(table, "c")));
 }
 
 TEST(ConnectionTable, ReplacedAndRemovedConnectionsAreIgnored) {
   ConnectionTable table = table_of({.connections = 1});
   const Id gone = admit(table, "a");
   EXPECT_EQ(replaced_by(table, "b"), gone);
-  EXPECT_FALSE(table.begin_task(gone));
-  EXPECT_TRUE(table.begin_response(gone, 1, kStart).is_admitted);
+  EXPECT_FALSE(table.begin_review(gone));
+  table.begin_wait(gone);
+  table.begin_response(gone);
   table.end_response(gone);
   table.remove(gone);
   EXPECT_EQ(table.size(), 1u);

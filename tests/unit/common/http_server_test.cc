@@ -78,8 +78,9 @@ double cpu_seconds() {
 }
 
 TEST(HttpServer, ServesExactPathsOnly) {
-  const auto server =
-      serve({{"/healthz", [](const std::string& query) { return HttpResponse{.body = "ok " + query}; }}});
+  const auto server = serve(
+      {{"/healthz",
+        {[](const std::string& query) { return HttpResponse{.body = "ok " + query}; }, HandlerKind::kImmediate}}});
   const int port = server->port();
   EXPECT_GT(port, 0);
   EXPECT_THAT(request(port, "GET /healthz?verbose"), HasSubstr("\r\n\r\nok verbose"));
@@ -249,31 +250,57 @@ TEST(HttpServer, BlockedHandlersDoNotDelayLiveness) {
     waiting.emplace_back(server->port());
     waiting.back().send(std::string("GET /slow") + kHead);
   }
-  slow.wait_for_calls(HttpServer::kWorkers);
+  slow.wait_for_calls(1);
   EXPECT_THAT(request(server->port(), "GET /healthz"), HasSubstr("\r\n\r\nok"));
   slow.release();
   for (const RawClient& client : waiting) EXPECT_THAT(client.receive(), HasSubstr("late"));
 }
 
-TEST(HttpServer, TooManyTasksAreAnsweredWith503) {
+TEST(HttpServer, TooManyReviewsAreAnsweredWith503) {
   BlockingHandler slow;
-  const auto server = serve({{"/slow", slow.handler()}}, {.limits = {.tasks = 3, .tasks_per_peer = 2}});
+  const auto server =
+      serve({{"/x", constant("here")}},
+            {.refuse = [handler = slow.handler()](const std::string&, const std::string&) { return handler(""); },
+             .limits = {.reviews = 3, .reviews_per_peer = 2}});
   const RawClient first(server->port());
   const RawClient second(server->port());
-  first.send(std::string("GET /slow") + kHead);
-  second.send(std::string("GET /slow") + kHead);
+  first.send(std::string("GET /x") + kHead);
+  second.send(std::string("GET /x") + kHead);
   slow.wait_for_calls(2);
-  const std::string refused = request(server->port(), "GET /slow");
+  const std::string refused = request(server->port(), "GET /x");
   EXPECT_THAT(refused, StartsWith("HTTP/1.1 503"));
   EXPECT_THAT(refused, HasSubstr("\r\nRetry-After: 1\r\n"));
   const RawClient other(server->port(), {.from = "127.0.0.2"});
-  other.send(std::string("GET /slow") + kHead);
-  EXPECT_FALSE(other.is_closed_within(50ms));
+  other.send(std::string("GET /x") + kHead);
+  slow.wait_for_calls(3);
   slow.release();
   EXPECT_THAT(first.receive(), HasSubstr("late"));
   EXPECT_THAT(second.receive(), HasSubstr("late"));
   EXPECT_THAT(other.receive(), HasSubstr("late"));
-  EXPECT_THAT(request(server->port(), "GET /slow"), HasSubstr("late"));
+  EXPECT_THAT(request(server->port(), "GET /x"), HasSubstr("late"));
+}
+
+TEST(HttpServer, OneCallAnswersAllRequestsThatWait) {
+  BlockingHandler slow;
+  std::atomic<int> calls = 0;
+  const auto server = serve({{"/x", [&](const std::string&) {
+                                ++calls;
+                                return slow.handler()("");
+                              }}});
+  const RawClient first(server->port());
+  first.send(std::string("GET /x") + kHead);
+  slow.wait_for_calls(1);
+  std::vector<RawClient> later;
+  for (int i = 0; i < 20; ++i) {
+    later.emplace_back(server->port());
+    later.back().send(std::string("GET /x?") + std::to_string(i) + kHead);
+  }
+  // The requests have been read when one that came after them is answered.
+  EXPECT_THAT(request(server->port(), "GET /nothing"), StartsWith("HTTP/1.1 404"));
+  slow.release();
+  for (const RawClient& client : later) EXPECT_THAT(client.receive(), HasSubstr("late"));
+  EXPECT_THAT(first.receive(), HasSubstr("late"));
+  EXPECT_EQ(calls, 2) << "a response must not be older than its request";
 }
 
 TEST(HttpServer, RefusalReplacesTheResponse) {
@@ -327,10 +354,11 @@ TEST(HttpServer, LivenessIsServedAmongThousandsOfConnections) {
   }
 }
 
-TEST(HttpServer, SlowReadersYieldToNewResponses) {
+TEST(HttpServer, ReadersOfOldBodiesYieldToNewOnes) {
   const std::string body(8 << 20, 'x');
-  const auto server = serve({{"/large", constant(body)}}, {.limits = {.response_bytes = 20 << 20}});
-  const RawClient::Options slow{.from = "127.0.0.2", .receive_buffer = 4096};
+  const auto server = serve({{"/large", constant(body)}},
+                            {.limits = {.response_bytes = 20 << 20, .response_period = std::chrono::milliseconds(10)}});
+  const RawClient::Options slow{.from = "127.0.0.1", .receive_buffer = 4096};
   std::vector<RawClient> readers;
   for (int i = 0; i < 8; ++i) {
     readers.emplace_back(server->port(), slow);
@@ -340,6 +368,31 @@ TEST(HttpServer, SlowReadersYieldToNewResponses) {
     EXPECT_GT(raw_get(server->port(), "/large").size(), body.size());
   }
   EXPECT_TRUE(readers.front().is_closed_within());
+  EXPECT_FALSE(readers.back().is_reset());
+}
+
+// Each response is still being read when the next request comes, so the calls of the handler are spaced out.
+TEST(HttpServer, UnreadResponsesSlowDownTheHandler) {
+  std::atomic<int> calls = 0;
+  const std::string body(1 << 20, 'x');
+  const auto server = serve({{"/large",
+                              [&](const std::string&) {
+                                ++calls;
+                                return HttpResponse{.body = body};
+                              }}},
+                            {.limits = {.response_period = std::chrono::seconds(60)}});
+  EXPECT_GT(raw_get(server->port(), "/large").size(), body.size());
+  EXPECT_GT(raw_get(server->port(), "/large").size(), body.size()) << "no wait after a response that was read";
+  const RawClient slow(server->port(), {.receive_buffer = 4096});
+  slow.send(std::string("GET /large") + kHead);
+  pollfd begun{.fd = slow.fd(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&begun, 1, 20000), 1);
+  const RawClient next(server->port());
+  next.send(std::string("GET /large") + kHead);
+  EXPECT_EQ(next.receive(50ms), "");
+  EXPECT_EQ(calls, 3);
+  EXPECT_GT(slow.receive().size(), body.size());
+  EXPECT_GT(next.receive().size(), body.size());
 }
 
 // accept(2) fails while the process has no descriptors left.
