@@ -357,7 +357,8 @@ class HttpServer::Impl final : public ConnectionOwner {
 
   // The requests of one shared route.
   struct Batch {
-    explicit Batch(net::io_context& io) : timer(io) {}
+    Batch(net::io_context& io, const HttpHandler& route_handler) : handler(route_handler), timer(io) {}
+    const HttpHandler& handler;
     std::vector<std::shared_ptr<Connection>> waiting;
     bool is_running = false;  // the handler answers earlier requests
     SteadyTime began{};       // the handler's last call
@@ -373,30 +374,30 @@ class HttpServer::Impl final : public ConnectionOwner {
 
   void wait(std::shared_ptr<Connection> connection, const std::string& path) {
     table_.begin_wait(connection->id());
-    Batch& batch = batches_.try_emplace(path, io_).first->second;
+    Batch& batch = batches_.try_emplace(path, io_, routes_.at(path).handler).first->second;
     batch.waiting.push_back(std::move(connection));
-    run_if_due(path, batch);
+    run_if_due(batch);
   }
 
-  void run_if_due(const std::string& path, Batch& batch) {
+  void run_if_due(Batch& batch) {
     if (batch.is_running || batch.waiting.empty()) return;
     const SteadyTime now = SteadyTime::clock::now();
     const SteadyTime due = batch.began + options_.limits.response_period;
     std::erase_if(bodies_, [](const BodyInFlight& body) { return body.response.expired(); });
     if (!bodies_.empty() && now < due) {
       batch.timer.expires_at(due);
-      return batch.timer.async_wait([this, &path, &batch](error_code error) {
-        if (!error) run_if_due(path, batch);
+      return batch.timer.async_wait([this, &batch](error_code error) {
+        if (!error) run_if_due(batch);
       });
     }
     batch.is_running = true;
     batch.began = now;
-    net::post(workers_, [this, &path, &batch, readers = std::exchange(batch.waiting, {})]() mutable {
-      HttpResponse response = run(routes_.at(path).handler, "");
-      net::post(io_, [this, &path, &batch, readers = std::move(readers), response = std::move(response)]() mutable {
+    net::post(workers_, [this, &batch, readers = std::exchange(batch.waiting, {})]() mutable {
+      HttpResponse response = run(batch.handler, "");
+      net::post(io_, [this, &batch, readers = std::move(readers), response = std::move(response)]() mutable {
         batch.is_running = false;
         respond(std::move(readers), std::make_shared<const HttpResponse>(std::move(response)));
-        run_if_due(path, batch);
+        run_if_due(batch);
       });
     });
   }
@@ -428,7 +429,7 @@ class HttpServer::Impl final : public ConnectionOwner {
 
   void on_response_sent(ConnectionTable::Id id) override {
     table_.end_response(id);
-    for (auto& [path, batch] : batches_) run_if_due(path, batch);
+    for (auto& [path, batch] : batches_) run_if_due(batch);
   }
 
   void on_end(ConnectionTable::Id id) override {
