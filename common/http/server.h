@@ -84,7 +84,7 @@ struct HttpLimits {
   size_t reviews_per_peer = 8;
 
   // Bodies of shared responses that are being written, together. The two newest are kept whatever their size.
-  size_t response_bytes = size_t{4} << 20;
+  size_t response_bytes = size_t{3} << 20;
   // Time between two calls of a shared handler while a response is still being written; otherwise there is no wait.
   std::chrono::milliseconds response_period{250};
 };
