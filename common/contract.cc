@@ -9,6 +9,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr size_t kReasonLimit = 60;  // bytes of the reason, one word, in a termination message
+
 std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 // The field's value if it is present, of the type and in its range; otherwise what the target holds.
@@ -34,7 +36,7 @@ std::string to_json(const TerminationMessage& message) {
   Json json = {{"rank", message.rank},
                {"step", message.step},
                {"checkpointStep", message.checkpoint_step},
-               {"reason", message.reason},
+               {"reason", message.reason.substr(0, kReasonLimit)},
                {"message", message.message}};
   std::string text = dump(json);
   // Escapes make the cost of a byte uneven, so shorten until it fits.

@@ -54,8 +54,8 @@ bool is_number(std::string_view token) {
   return i == token.size();
 }
 
-// A number that simdjson rejects: an integer beyond 64 bits, or one that no double can hold.
-Json wide_number(std::string_view token) {
+// A number that is not an integer of 64 bits, as the nearest double.
+Json double_number(std::string_view token) {
   if (!is_number(token)) throw simdjson::simdjson_error(simdjson::NUMBER_ERROR);
   double value = 0;
   const auto end = std::from_chars(token.data(), token.data() + token.size(), value);
@@ -67,17 +67,19 @@ Json wide_number(std::string_view token) {
   return token.starts_with('-') ? -magnitude : magnitude;
 }
 
+// simdjson rejects integers beyond 64 bits and numbers that no double can hold, and its version 3.0 reads a fraction
+// with more than 19 digits as 0: it reads the integers only.
 Json number_of(simdjson::ondemand::value value) {
+  const std::string_view token = without_trailing_space(value.raw_json_token());
   simdjson::ondemand::number number;
-  if (value.get_number().get(number) != simdjson::SUCCESS)
-    return wide_number(without_trailing_space(value.raw_json_token()));
+  if (value.get_number().get(number) != simdjson::SUCCESS) return double_number(token);
   switch (number.get_number_type()) {
     case number_type::signed_integer:
       return number.get_int64();
     case number_type::unsigned_integer:
       return number.get_uint64();
     default:
-      return number.get_double();
+      return double_number(token);
   }
 }
 

@@ -23,6 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Result<Json> again = filter.parse(text, buffers);
   fuzz::require(kept.has_value() == again.has_value() && (!kept || *kept == *again));
 
+  if (text.starts_with("\xEF\xBB\xBF")) return 0;  // a byte order mark, which RFC 8259 forbids
   const Json plain = Json::parse(text, nullptr, false);
   if (plain.is_discarded() || !plain.is_object()) return 0;
   if (json_depth(text) >= kube::FieldFilter::kMaxDepth) return 0;

@@ -1,7 +1,8 @@
 // A rank's /statusz reply: parsing, and the status, the stall detection and the estimate that are derived from it.
-#include <cmath>
+#include <algorithm>
 
 #include "common/contract.h"
+#include "operator/api/rules.h"
 #include "tests/fuzz/observed_state.h"
 
 using namespace oarlock;
@@ -12,7 +13,7 @@ control::Observed running_job(const RankStatus& reply) {
   control::Observed observed;
   observed.job = fuzz::valid_job();
   observed.job.status.phase = api::Phase::kRunning;
-  observed.job.status.attempt = std::max(reply.attempt, 0);
+  observed.job.status.attempt = std::clamp(reply.attempt, 0, api::rules::kMaxAttempt);  // as read_training_job()
   observed.now = SystemTime(std::chrono::seconds(1'700'000'000));
   observed.job.status.start_time = observed.now - std::chrono::hours(1);
   control::Pod pod;

@@ -89,6 +89,16 @@ std::vector<Call> call_all(const std::vector<PeerAddress>& peers, std::optional<
   }
 }
 
+// Members of another type than expected are read as absent.
+std::string text_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+int64_t number_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+}
+
 PeerReport report_of(const Call& call) {
   PeerReport report{.rank = call.rank, .state = PeerReport::State::kSilent, .activity = {}};
   const Json json = Json::parse(call.answer, nullptr, false);
@@ -96,7 +106,7 @@ PeerReport report_of(const Call& call) {
     report.state = PeerReport::State::kGone;
   } else if (json.is_object()) {
     report.state = PeerReport::State::kAnswers;
-    report.activity = {json.value("phase", ""), json.value("step", int64_t{0}), json.value("collective", int64_t{0})};
+    report.activity = {text_at(json, "phase"), number_at(json, "step"), number_at(json, "collective")};
   }
   return report;
 }

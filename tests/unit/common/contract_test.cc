@@ -29,6 +29,16 @@ TEST(TerminationMessage, LongMessagesAreCutToTheLimit) {
   }
 }
 
+TEST(TerminationMessage, LongReasonsAreCutToTheLimit) {
+  const TerminationMessage message{.reason = std::string(10'000, 'R'), .message = "why"};
+  const std::string text = to_json(message);
+  EXPECT_LE(text.size(), kTerminationMessageLimit);
+  const auto read = termination_message_from_json(text);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->reason, std::string(60, 'R'));
+  EXPECT_EQ(read->message, "why");
+}
+
 TEST(TerminationMessage, WhatIsNoMessageIsNone) {
   for (const char* text : {"", "Killed", "[1]", "{}", "{\"rank\":0", "null"})
     EXPECT_FALSE(termination_message_from_json(text)) << text;

@@ -76,6 +76,8 @@ TEST(FieldFilter, ReadsEveryNumberThatJsonAllows) {
   const Case cases[] = {{"18446744073709552000", 18446744073709552000.0},
                         {"-9223372036854775809", -9223372036854775809.0},
                         {"100000000000000000000000000000000000000000", 1e41},
+                        {"12345678901234567890.5", 12345678901234567890.5},  // more than 19 digits
+                        {"0.1234567890123456789012345e2", 12.34567890123456789012345},
                         {"1e400", std::numeric_limits<double>::max()},
                         {"-1e400", -std::numeric_limits<double>::max()},
                         {"1E+400", std::numeric_limits<double>::max()},

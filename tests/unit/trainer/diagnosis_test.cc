@@ -3,7 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
+
+#include <thread>
 
 #include "trainer/distributed/peer_watch.h"
 
@@ -100,6 +103,27 @@ TEST(PeerWatch, APortWhereNobodyAnswersIsSilent) {
   ASSERT_TRUE(watch);
   (*watch)->set_peers({{"127.0.0.1", (*watch)->port()}, {"127.0.0.1", listener->port}});
   EXPECT_THAT((*watch)->explain(milliseconds(100)), HasSubstr("rank 1 does not answer"));
+}
+
+TEST(PeerWatch, AnswersOfTheWrongTypesAreRead) {
+  const auto listener = listen_on(0);
+  ASSERT_TRUE(listener);
+  const FileDescriptor owner(listener->descriptor);
+  const std::jthread peer([&] {
+    pollfd readable{owner.get(), POLLIN, 0};
+    ASSERT_EQ(::poll(&readable, 1, 60'000), 1);
+    const FileDescriptor socket(::accept(owner.get(), nullptr, nullptr));
+    const std::string answer = R"({"phase": 1, "step": "x", "collective": 1e300})"
+                               "\n";
+    EXPECT_EQ(::send(socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL), std::ssize(answer));
+    char asked[16];
+    while (::recv(socket.get(), asked, sizeof asked, 0) > 0) {
+    }
+  });
+  const auto watch = PeerWatch::start(0, [] { return kHere; });
+  ASSERT_TRUE(watch);
+  (*watch)->set_peers({{"127.0.0.1", (*watch)->port()}, {"127.0.0.1", listener->port}});
+  EXPECT_THAT((*watch)->explain(milliseconds(5000)), HasSubstr("rank 1 has not arrived (it is at step 0"));
 }
 
 TEST(PeerWatch, GarbageDoesNotEndIt) {
