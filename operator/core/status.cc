@@ -99,7 +99,9 @@ api::Progress from_rank(const RankStatus& rank) {
   const double left =
       (static_cast<double>(rank.target_steps) - static_cast<double>(rank.step)) * rank.last_step_seconds;
   if (out.updated_at && out.target_steps && left > 0 && left < kLongestEta) {
-    out.eta = *out.updated_at + std::chrono::seconds(static_cast<int64_t>(left));
+    const SystemTime eta = *out.updated_at + std::chrono::seconds(static_cast<int64_t>(left));
+    // A time that would read back as another one would be written again at every look.
+    if (SystemTime stored{}; from_rfc3339(to_rfc3339(eta), stored) && stored == eta) out.eta = eta;
   }
   out.completed = percent(out);
   return out;

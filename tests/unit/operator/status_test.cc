@@ -195,6 +195,9 @@ TEST(Status, ExtremeNumbersOfARankOverflowNothing) {
           if (progress.eta) {
             EXPECT_GE(*progress.eta, *progress.updated_at);
             EXPECT_LT(*progress.eta, *progress.updated_at + std::chrono::hours(24 * 36600));
+            SystemTime stored{};
+            EXPECT_TRUE(from_rfc3339(to_rfc3339(*progress.eta), stored));
+            EXPECT_EQ(stored, *progress.eta) << "it is stored as it is";
           }
           const Plan plan = reconcile(observed);
           EXPECT_FALSE(plan.reason.empty());
