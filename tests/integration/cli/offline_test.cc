@@ -1,12 +1,14 @@
 // oarlock validate and render, and what all commands share.
 #include <gmock/gmock.h>
 
+#include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/yaml/reader.h"
 #include "operator/api/validate.h"
 #include "operator/core/desired.h"
+#include "tests/support/blocked_file.h"
 #include "tests/support/program.h"
 
 namespace oarlock::test {
@@ -44,6 +46,21 @@ class OfflineTest : public testing::Test {
   }
   TemporaryFolder folder_;
 };
+
+// A signal must end a command that reads or parses for long.
+TEST_F(OfflineTest, SignalsEndCommandsThatRead) {
+  std::signal(SIGINT, SIG_DFL);  // inherited; a shell's background jobs ignore it
+  write("job.yaml", kJob);
+  for (const std::string command : {"validate", "render", "run"}) {
+    for (const int signal : {SIGINT, SIGTERM}) {
+      const BlockedFile blocked(folder_.path() / "job.yaml");
+      const auto run = start({command, "-f", "job.yaml"});
+      ASSERT_TRUE(blocked.wait_for_reader()) << command;
+      run->signal(signal);
+      EXPECT_EQ(run->wait(), 128 + signal) << command;
+    }
+  }
+}
 
 TEST_F(OfflineTest, ValidateReportsEveryProblemOfEveryFile) {
   write("good.yaml", kJob);

@@ -2,24 +2,22 @@
 // is lost, and a new start repeats what was interrupted and ends with the same bits.
 #include "trainer/engine/stop_agreement.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
-#include "common/file_descriptor.h"
 #include "tests/integration/trainer/run_support.h"
+#include "tests/support/blocked_file.h"
 
 namespace oarlock {
 namespace {
 
 using test::bits_of;
+using test::BlockedFile;
 using test::content;
 using test::eventually;
 using test::lines;
@@ -139,23 +137,6 @@ TEST_P(Stop, SigtermWhileTheDataArePreparedEndsTheRun) {
     expect_all_stop(ranks, world_size, "while the data were prepared");
   }
 }
-
-// A file that takes long to read, as on a file server that does not answer: a lease on it blocks who opens it, for
-// /proc/sys/fs/lease-break-time (45 s), or until the object is destroyed.
-class BlockedFile {
- public:
-  explicit BlockedFile(const std::filesystem::path& path) : file_(::open(path.c_str(), O_RDWR | O_CLOEXEC)) {
-    EXPECT_EQ(::fcntl(file_.get(), F_SETSIG, SIGURG), 0);  // which is ignored
-    EXPECT_EQ(::fcntl(file_.get(), F_SETLEASE, F_WRLCK), 0) << std::strerror(errno);
-  }
-
-  bool wait_for_reader() const {
-    return eventually([&] { return ::fcntl(file_.get(), F_GETLEASE) != F_WRLCK; });
-  }
-
- private:
-  FileDescriptor file_;
-};
 
 // One rank receives SIGTERM while rank 0 reads the file: all ranks end.
 void expect_stop_while_reading(const std::filesystem::path& file, int world_size, const TrainerOptions& options,

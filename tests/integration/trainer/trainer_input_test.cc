@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 
 #include "tests/integration/trainer/run_support.h"
+#include "tests/support/blocked_file.h"
 #include "trainer/distributed/socket.h"
 
 namespace oarlock {
@@ -91,6 +93,21 @@ INSTANTIATE_TEST_SUITE_P(
                         ExitCode::kTempFail,
                         {"127.0.0.1:1", "Connection refused"}}),
     [](const auto& test_case) { return std::string(test_case.param.name); });
+
+// Not only between steps.
+TEST(Input, SignalsEndTheCheckOfAConfiguration) {
+  std::signal(SIGINT, SIG_DFL);  // inherited; a shell's background jobs ignore it
+  const TemporaryFolder folder;
+  const std::string config = (folder.path() / "trainer.yaml").string();
+  std::ofstream(config) << kLong;
+  for (const char* flag : {"--check", "--print-config"}) {
+    const test::BlockedFile blocked(config);
+    test::Program check({test::test_trainer(), flag, "--config", config});
+    ASSERT_TRUE(blocked.wait_for_reader()) << flag;
+    check.signal(SIGINT);
+    EXPECT_EQ(check.wait(), 128 + SIGINT) << flag;
+  }
+}
 
 // As with a second job on the host's network: 9400 is every job's port.
 TEST(Input, MetricsPortInUseIsReplaced) {
