@@ -55,7 +55,8 @@ TEST_P(Tinyproxy, LeadsToAnHttpsServer) {
   EXPECT_THAT(proxy_.log(), HasSubstr("CONNECT"));
 }
 
-// Tinyproxy closes the connection after each response without having announced it, so that only a GET is sure to arrive.
+// Tinyproxy closes the connection after each response without having announced it, so that only a GET is sure to
+// arrive.
 TEST_P(Tinyproxy, LeadsToAnHttpServer) {
   HostileServer server(echo, plain());
   const auto transport = transport_with(options(server, "user:pass%2Eword-1"));
