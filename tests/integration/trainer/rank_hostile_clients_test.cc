@@ -1,4 +1,5 @@
 // Hostile clients of a training rank's HTTP server. A minute for each attack: OARLOCK_HOSTILE_SECONDS=60.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@ int64_t step_of(int port) {
 }
 
 TEST(RankHostileClients, TrainingContinuesWithinTheLimits) {
-  TrainerRanks ranks(1, {.config = std::string(kLong) + "model: {hidden: 2000}\n",
+  TrainerRanks ranks(1, {.config = fmt::format("{}model: {{{{hidden: 2000}}}}\n", kLong),
                          .arguments = {"--metrics-port", "auto"},
                          .environment = {},
                          .folder = {}});
