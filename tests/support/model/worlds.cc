@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
-#include "operator/api/codec.h"
+#include "operator/api/fields.h"
 #include "operator/core/backoff.h"
 #include "operator/core/membership.h"
 #include "tests/support/builders.h"
+#include "tests/support/model/key_writer.h"
 
 namespace oarlock::test {
 namespace {
@@ -163,7 +163,11 @@ unsigned Worlds::service_state(uint32_t objects) const {
 uint32_t Worlds::intern_job(Job job, seconds older) {
   job.metadata.resource_version.clear();
   age(job, older);
-  std::string key = api::to_json(job).dump();
+  KeyWriter writer;
+  api::fields::metadata(writer, job.metadata);
+  api::fields::spec(writer, job.spec);
+  api::fields::status(writer, job.status);
+  std::string key = writer.text();
   job.metadata.resource_version = version_of(key);
   const auto [it, is_new] = job_ids_.try_emplace(std::move(key), static_cast<uint32_t>(jobs_.size()));
   if (is_new) jobs_.push_back(std::move(job));

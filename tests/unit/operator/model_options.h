@@ -1,0 +1,46 @@
+// Options of the model checker, for its tests.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/builders.h"
+#include "tests/support/model/checker.h"
+
+namespace oarlock::test {
+
+inline ModelOptions with(const control::Job& job, int faults, bool old_views = true) {
+  ModelOptions options;
+  options.job = job;
+  options.faults = faults;
+  options.old_views = old_views;
+  return options;
+}
+
+inline ModelOptions with_steps(ModelOptions options) {
+  options.steps = true;
+  return options;
+}
+
+inline ModelOptions bounded(ModelOptions options, size_t states) {
+  options.max_states = states;
+  return options;
+}
+
+inline ModelOptions with_exits(ModelOptions options, std::vector<int> exit_codes) {
+  options.exit_codes = std::move(exit_codes);
+  return options;
+}
+
+inline ModelOptions with_foreign(ModelOptions options, const std::string& pod) {
+  options.foreign_pods = {pod};
+  return options;
+}
+
+inline ModelOptions with_policies(ModelOptions options) {
+  options.metrics_peers = R"([{"namespaceSelector":{}}])";
+  return options;
+}
+
+}  // namespace oarlock::test
