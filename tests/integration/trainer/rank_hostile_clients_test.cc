@@ -17,7 +17,7 @@ int64_t step_of(int port) {
 }
 
 TEST(RankHostileClients, TrainingContinuesWithinTheLimits) {
-  TrainerRanks ranks(1, {.config = fmt::format("{}model: {{{{hidden: 2000}}}}\n", kLong),
+  TrainerRanks ranks(1, {.config = fmt::format("{}model: {{hidden: 2000}}\n", kLong),
                          .arguments = {"--metrics-port", "auto"},
                          .environment = {},
                          .folder = {}});
