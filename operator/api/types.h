@@ -254,6 +254,7 @@ struct ReadReport {
   bool has_conditions = true;        // status.conditions holds every stored condition
   // spec.template, spec.trainer and failurePolicy.rules were left out to save memory (shell/cached_job.h).
   bool is_trimmed = false;
+  uint32_t trimmed_kib = 0;  // size of what was left out, rounded up
 
   bool operator==(const ReadReport&) const = default;
 };

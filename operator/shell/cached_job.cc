@@ -48,8 +48,9 @@ CachedJob make_cached_job(Job job, SpecBudget& budget) {
   if (has_ended || !out.job.report.problem.empty() || is_managed_elsewhere(spec)) {
     drop_spec(spec);
   } else if (out.share = budget.try_take(spec_bytes(spec)); !out.share) {
-    drop_spec(spec);
     out.job.report.is_trimmed = true;
+    out.job.report.trimmed_kib = static_cast<uint32_t>((spec_bytes(spec) + 1023) / 1024);
+    drop_spec(spec);
   }
   return out;
 }

@@ -42,8 +42,11 @@ bool is_only_progress(const Plan& plan, const api::Status& present) {
   return next == present;
 }
 
-// A job that is being deleted needs no spec.
-bool is_trimmed_for_now(const Job& job) { return job.report.is_trimmed && !job.metadata.deletion_timestamp; }
+// Of the answers to reads of trimmed jobs that are in memory at one time. Answer, parser and job take about eight times
+// the size of the spec.
+constexpr size_t kBytesOfReads = 24u << 20;
+constexpr size_t kCopiesOfRead = 8;
+constexpr size_t kKibBesideSpec = 32;
 
 // The status says that this spec is invalid: until the spec changes there is nothing to decide.
 bool is_rejected(const Job& job) {
@@ -70,7 +73,8 @@ std::optional<T> read_object(const kube::FieldFilter& fields, const std::string&
 
 }  // namespace
 
-Controller::Controller(Parts parts, const Logger& log) : parts_(std::move(parts)), log_(log), budget_(parts_.clock) {}
+Controller::Controller(Parts parts, const Logger& log)
+    : parts_(std::move(parts)), log_(log), budget_(parts_.clock), live_reads_(kBytesOfReads) {}
 
 Controller::~Controller() { stop(); }
 
@@ -196,11 +200,17 @@ Plan Controller::plan_for(const kube::ObjectKey& key, const Job& job, bool is_fi
   return parts_.decide(observed);
 }
 
+// No decision about a job that is being deleted, or that is suspended and has no pods, depends on the trimmed parts.
+bool Controller::needs_whole_spec(const Job& job) const {
+  if (!job.report.is_trimmed || job.metadata.deletion_timestamp) return false;
+  return !job.spec.suspend || !parts_.cache->pods_of({job.metadata.name_space, job.metadata.name}).empty();
+}
+
 // Reads a job whose spec does not fit into the cache. Null: `done` is the result of the reconcile.
 std::shared_ptr<const Job> Controller::read_whole(const Job& trimmed, Done& done) {
   const kube::ObjectKey key{trimmed.metadata.name_space, trimmed.metadata.name};
-  // Answer, parser and job take ten times the size of the largest object: one at a time.
-  const std::lock_guard lock(live_read_mutex_);
+  const size_t kib = trimmed.report.trimmed_kib + kKibBesideSpec;
+  const ByteBudget::Share share = live_reads_.take(kib * 1024 * kCopiesOfRead);
   parts_.metrics->read_trimmed_job();
   const auto answer = parts_.client.get(resource_of(Kind::kJob), key, {});
   if (!answer) {
@@ -245,7 +255,7 @@ Controller::Done Controller::reconcile(const kube::ObjectKey& key, const std::st
   });
   if (!up_to_date) return {Result::kRequeueAfter, kLookAgain};
 
-  if (is_trimmed_for_now(*job)) {
+  if (needs_whole_spec(*job)) {
     if (!is_first_look && is_rejected(*job)) return {};
     Done done;
     job = read_whole(*job, done);

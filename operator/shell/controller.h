@@ -16,6 +16,7 @@
 #include "common/log.h"
 #include "operator/core/model.h"
 #include "operator/kube/work_queue.h"
+#include "operator/shell/byte_budget.h"
 #include "operator/shell/cache.h"
 #include "operator/shell/execute.h"
 #include "operator/shell/metrics.h"
@@ -61,6 +62,7 @@ class Controller {
 
   void work(const std::stop_token& stop);
   Done reconcile(const kube::ObjectKey& key, const std::stop_token& stop);
+  bool needs_whole_spec(const Job& job) const;
   std::shared_ptr<const Job> read_whole(const Job& trimmed, Done& done);
   void remember_refusal(const std::string& job_uid, const std::string& what);  // empty: nothing is refused any more
   Plan plan_for(const kube::ObjectKey& key, const Job& job, bool is_first_look);
@@ -83,7 +85,7 @@ class Controller {
   const Logger log_;
   ProgressBudget budget_;
   mutable std::mutex mutex_;
-  std::mutex live_read_mutex_;
+  ByteBudget live_reads_;
   std::unordered_map<std::string, std::set<Foreign>> foreign_;   // by the job's uid
   std::unordered_map<std::string, std::string> refusals_;        // by the job's uid: Observed.last_error
   std::unordered_map<kube::ObjectKey, std::string> known_uids_;  // of the jobs that were seen, to clean up after them

@@ -68,14 +68,15 @@ class Tenant : public ::testing::Test {
 TEST_F(Tenant, ManyUnfinishedLargeJobsFitIntoTheMemoryLimit) {
   cgroup_.emplace(operator_.program().pid(), limit_);
   create_large_jobs();
-  tenant_.wait("the last job's status", [&] { return tenant_.status(name(jobs_ - 1)).contains("phase"); });
+  const auto has_status = [&] { return tenant_.status(name(jobs_ - 1)).contains("phase"); };
+  for (int minutes = 0; minutes < 5 && !has_status(); ++minutes) eventually(has_status);
+  ASSERT_TRUE(has_status());
 
   const auto created = steady_clock::now();
   neighbor_.create_job("small", 2);
   neighbor_.wait_for_pods({"small-0-0", "small-0-1"});
   const double small = seconds_since(created);
   // The last job's spec does not fit into the cache; it runs nevertheless, and its failure rules apply.
-  EXPECT_GT(operator_.metric("oarlock_cache_trimmed_job_reads_total"), 0);
   const std::string pod = name(jobs_ - 1) + "-0-0";
   tenant_.patch_job(name(jobs_ - 1), {{"spec", {{"suspend", false}}}});
   tenant_.wait_for_pods({pod});
@@ -84,7 +85,7 @@ TEST_F(Tenant, ManyUnfinishedLargeJobsFitIntoTheMemoryLimit) {
   tenant_.set_pod(pod, pod_ended(3));
   tenant_.wait_for_phase(name(jobs_ - 1), "Complete");
 
-  EXPECT_EQ(operator_.get("/metrics").status, 200);
+  EXPECT_GT(operator_.metric("oarlock_cache_trimmed_job_reads_total"), 0);
   EXPECT_EQ(operator_.get("/healthz").status, 200);
   const double most = memory("VmHWM");
   std::printf("%d unfinished jobs of 240 KiB: %.1f MiB, at most %.1f MiB%s; a neighbor's pods exist after %.1f s\n",

@@ -63,6 +63,7 @@ TEST(CachedJob, BeyondTheBudgetTheSpecIsLeftOut) {
     EXPECT_EQ(has_spec(jobs[i].job), i < 2);
     EXPECT_EQ(keeps_no_memory(jobs[i].job), i >= 2);
     EXPECT_EQ(jobs[i].job.report.is_trimmed, i >= 2);
+    EXPECT_EQ(jobs[i].job.report.trimmed_kib, i < 2 ? 0 : (each + 1023) / 1024);
     EXPECT_EQ(jobs[i].job.status.phase, Phase::kRunning);
     EXPECT_EQ(jobs[i].accelerators.at("nvidia.com/gpu"), 8) << "the metric does not depend on the budget";
   }

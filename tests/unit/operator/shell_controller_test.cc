@@ -420,6 +420,16 @@ TEST_F(TrimmedJobTest, NothingIsDecidedWhileItCannotBeRead) {
   EXPECT_EQ(decisions_, 0);
 }
 
+TEST_F(TrimmedJobTest, ASuspendedOneWithoutPodsIsNotRead) {
+  job_.spec.suspend = true;
+  job_.metadata.resource_version = "11";
+  api_->push("trainingjobs", "MODIFIED", api::to_json(job_));
+  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(Kind::kJob, "ns", "11"); }));
+  look();
+  EXPECT_EQ(decisions_, 1);
+  EXPECT_EQ(writes(), 0u);
+}
+
 // Thousands of jobs that can never work must not be read again and again.
 TEST_F(TrimmedJobTest, OneWithAnInvalidSpecIsReadOnce) {
   job_.status.conditions.at(0).reason = kInvalidSpec;
