@@ -97,6 +97,9 @@ struct Rendezvous {
   bool operator==(const Rendezvous&) const = default;
 };
 
+// spec.managedBy of jobs that this operator takes care of.
+inline constexpr char kManagedBy[] = "oarlock.dev/operator";
+
 struct Spec {
   int nodes = 1;               // pods in the group
   int processes_per_node = 1;  // ranks in each pod
@@ -114,12 +117,10 @@ struct Spec {
   std::string managed_by;  // empty, or kManagedBy: this operator
 
   int world_size() const { return nodes * processes_per_node; }
+  bool is_managed_elsewhere() const { return !managed_by.empty() && managed_by != kManagedBy; }
 
   bool operator==(const Spec&) const = default;
 };
-
-// spec.managedBy of jobs that this operator takes care of.
-inline constexpr char kManagedBy[] = "oarlock.dev/operator";
 
 enum class Phase { kNone, kPending, kRunning, kStalled, kRestarting, kSuspended, kComplete, kFailed };
 

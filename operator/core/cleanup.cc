@@ -69,13 +69,15 @@ Deletions clear_ended(const Observed& observed, const Membership& members, Syste
     }
   });
   // Pods that still run may look each other up until they are told to stop.
+  // One that is being deleted still accepts connections.
   bool has_running_pods = false;
-  each_pod(members, [&](const Pod& pod) { has_running_pods |= is_live(pod) && !pod.deleting; });
+  bool has_live_pods = false;
+  each_pod(members, [&](const Pod& pod) {
+    has_live_pods |= is_live(pod);
+    has_running_pods |= is_live(pod) && !pod.deleting;
+  });
   if (members.service != nullptr && !members.service->deleting && !has_running_pods)
     out.actions.emplace_back(DeleteService{members.service->name, members.service->uid});
-  // A pod that is being deleted still accepts connections.
-  bool has_live_pods = false;
-  each_pod(members, [&](const Pod& pod) { has_live_pods |= is_live(pod); });
   const NetworkPolicy* network_policy = members.network_policy;
   if (network_policy != nullptr && !network_policy->deleting && !has_live_pods)
     out.actions.emplace_back(DeleteNetworkPolicy{network_policy->name, network_policy->uid});

@@ -39,9 +39,8 @@ std::optional<SystemTime> expiry(const Job& job) {
 }
 
 std::optional<Plan> leave_to_its_manager(const Observed& observed, const Membership&) {
-  const std::string& manager = observed.job.spec.managed_by;
-  if (manager.empty() || manager == api::kManagedBy) return std::nullopt;
-  return plan_of(Verdict::kComplete, fmt::format("{} manages the job", manager));
+  if (!observed.job.spec.is_managed_elsewhere()) return std::nullopt;
+  return plan_of(Verdict::kComplete, fmt::format("{} manages the job", observed.job.spec.managed_by));
 }
 
 std::optional<Plan> leave_the_deleted(const Observed& observed, const Membership&) {

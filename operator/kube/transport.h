@@ -46,6 +46,11 @@ struct TransportError {
   };
   Kind kind;
   std::string message;  // one line with the server's address
+
+  // Whether the server may be gone, and with it every other connection to it.
+  bool affects_other_connections() const {
+    return kind == Kind::kBroken || kind == Kind::kDeadline || kind == Kind::kIdle;
+  }
 };
 
 template <typename T>

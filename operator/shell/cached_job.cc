@@ -14,10 +14,6 @@ void drop_spec(api::Spec& spec) {
   std::vector<api::FailureRule>().swap(spec.failure_policy.rules);
 }
 
-bool is_managed_elsewhere(const api::Spec& spec) {
-  return !spec.managed_by.empty() && spec.managed_by != api::kManagedBy;
-}
-
 }  // namespace
 
 std::optional<SpecBudget::Share> SpecBudget::try_take(size_t bytes) {
@@ -45,7 +41,7 @@ CachedJob make_cached_job(Job job, SpecBudget& budget) {
   api::Spec& spec = out.job.spec;
   const bool has_ended = is_terminal(out.job.status.phase);
   if (!has_ended) out.accelerators = accelerators_of(spec.pod_template);
-  if (has_ended || !out.job.report.problem.empty() || is_managed_elsewhere(spec)) {
+  if (has_ended || !out.job.report.problem.empty() || spec.is_managed_elsewhere()) {
     drop_spec(spec);
   } else if (out.share = budget.try_take(spec_bytes(spec)); !out.share) {
     out.job.report.is_trimmed = true;

@@ -120,6 +120,20 @@ void read_containers(const Json& status, Pod& pod) {
   }
 }
 
+// What is kept of each object that carries a job's label.
+kube::FieldFilter owned_object_fields() {
+  return {"metadata.name",
+          "metadata.namespace",
+          "metadata.uid",
+          "metadata.deletionTimestamp",
+          "metadata.ownerReferences.controller",
+          "metadata.ownerReferences.uid",
+          "metadata.ownerReferences.apiVersion",
+          "metadata.ownerReferences.kind",
+          "metadata.ownerReferences.name",
+          R"(metadata.labels.oarlock\.dev/job-name)"};
+}
+
 }  // namespace
 
 // The template and the trainer's configuration are handed on to the pods as the API server serves them: a tree would
@@ -144,60 +158,17 @@ kube::FieldFilter job_salvage_fields() {
 }
 
 kube::FieldFilter pod_fields() {
-  return {"metadata.name",
-          "metadata.namespace",
-          "metadata.uid",
-          "metadata.resourceVersion",
-          "metadata.deletionTimestamp",
-          "metadata.deletionGracePeriodSeconds",
-          "metadata.ownerReferences.controller",
-          "metadata.ownerReferences.uid",
-          "metadata.ownerReferences.apiVersion",
-          "metadata.ownerReferences.kind",
-          "metadata.ownerReferences.name",
-          R"(metadata.labels.oarlock\.dev/job-name)",
-          "spec.nodeName",
-          "status.phase",
-          "status.reason",
-          "status.message",
-          "status.podIP",
-          "status.conditions.type",
-          "status.conditions.status",
-          "status.conditions.reason",
-          "status.conditions.message",
-          "status.conditions.lastTransitionTime",
-          "status.initContainerStatuses.state.waiting",
-          "status.containerStatuses.name",
-          "status.containerStatuses.state"};
+  return owned_object_fields().with({"metadata.resourceVersion", "metadata.deletionGracePeriodSeconds", "spec.nodeName",
+                                     "status.phase", "status.reason", "status.message", "status.podIP",
+                                     "status.conditions.type", "status.conditions.status", "status.conditions.reason",
+                                     "status.conditions.message", "status.conditions.lastTransitionTime",
+                                     "status.initContainerStatuses.state.waiting", "status.containerStatuses.name",
+                                     "status.containerStatuses.state"});
 }
 
-kube::FieldFilter service_fields() {
-  return {"metadata.name",
-          "metadata.namespace",
-          "metadata.uid",
-          "metadata.creationTimestamp",
-          "metadata.deletionTimestamp",
-          "metadata.ownerReferences.controller",
-          "metadata.ownerReferences.uid",
-          "metadata.ownerReferences.apiVersion",
-          "metadata.ownerReferences.kind",
-          "metadata.ownerReferences.name",
-          R"(metadata.labels.oarlock\.dev/job-name)"};
-}
+kube::FieldFilter service_fields() { return owned_object_fields().with({"metadata.creationTimestamp"}); }
 
-kube::FieldFilter network_policy_fields() {
-  return {"metadata.name",
-          "metadata.namespace",
-          "metadata.uid",
-          "metadata.deletionTimestamp",
-          "metadata.ownerReferences.controller",
-          "metadata.ownerReferences.uid",
-          "metadata.ownerReferences.apiVersion",
-          "metadata.ownerReferences.kind",
-          "metadata.ownerReferences.name",
-          R"(metadata.labels.oarlock\.dev/job-name)",
-          "spec"};
-}
+kube::FieldFilter network_policy_fields() { return owned_object_fields().with({"spec"}); }
 
 Job project_job(const Json& object) { return api::read_training_job(object); }
 

@@ -9,7 +9,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <mutex>
@@ -18,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/measurement.h"
 #include "tests/support/memory_limit.h"
 #include "tests/support/raw_client.h"
 
@@ -96,10 +96,7 @@ class HostileClients {
 };
 
 // OARLOCK_HOSTILE_SECONDS: how long each attack lasts.
-inline std::chrono::seconds attack_time() {
-  const char* text = std::getenv("OARLOCK_HOSTILE_SECONDS");
-  return std::chrono::seconds(text == nullptr ? 2 : std::atoi(text));
-}
+inline std::chrono::seconds attack_time() { return std::chrono::seconds(option("OARLOCK_HOSTILE_SECONDS", 2)); }
 
 // What a well-behaved client measures while the process is attacked.
 struct AttackResult {

@@ -21,6 +21,7 @@ using Json = nlohmann::json;
 constexpr char kTask[] = "task";  // these are in state.json's extra
 constexpr char kSeed[] = "seed";
 constexpr char kBest[] = "best";
+constexpr char kReading[] = "checkpoints were read; a new start reads them again";
 constexpr char kReduction[] = "reduction";  // and a file of tensors
 constexpr auto kHighWaterInterval = std::chrono::milliseconds(500);
 
@@ -116,26 +117,13 @@ Checkpointer::Checkpointer(CheckpointerOptions options, const RankGroup& group, 
 
 Checkpointer::~Checkpointer() = default;
 
-template <typename T>
-Result<T> Checkpointer::read_on_rank_0(const std::function<Result<T>()>& read) {
-  const auto out = std::make_shared<Result<T>>();  // the thread that reads may be abandoned
-  const bool reads = group_.rank() == 0;
-  const Result<void> done = run_on_all_ranks(
-      [out, reads, read] {
-        if (reads) *out = read();
-        return Result<void>();
-      },
-      group_, stop_, "checkpoints were read; a new start reads them again");
-  if (!done) return tl::make_unexpected(done.error());
-  return std::move(*out);
-}
-
 Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const CheckpointerOptions& options, const RankGroup& group,
                                                          StopAgreement& stop, Telemetry& telemetry,
                                                          const Clock& clock) {
   std::unique_ptr<Checkpointer> out(new Checkpointer(options, group, stop, telemetry, clock));
-  Result<std::unique_ptr<CheckpointStore>> store = out->read_on_rank_0<std::unique_ptr<CheckpointStore>>(
-      [store = options.store, logger = telemetry.logger()] { return CheckpointStore::open(store, logger); });
+  Result<std::unique_ptr<CheckpointStore>> store = read_on_rank_0<std::unique_ptr<CheckpointStore>>(
+      [store = options.store, logger = telemetry.logger()] { return CheckpointStore::open(store, logger); }, group,
+      stop, kReading);
   if (stop.agreed()) return tl::make_unexpected(store.error());
   if (const Result<void> all = group.agree(store.map([](const auto&) {})); !all)
     return tl::make_unexpected(all.error());
@@ -276,8 +264,8 @@ void Checkpointer::restore_marks(const Checkpoint& checkpoint, const CheckpointS
 Result<std::optional<Position>> Checkpointer::restore(DistributedModel& model, const std::vector<Stateful*>& parts) {
   telemetry_.enter(Phase::kRestore);
   const SteadyTime begin = clock_.steady();
-  Result<LatestCheckpoint> latest =
-      read_on_rank_0<LatestCheckpoint>([root = options_.store.root] { return read_latest_checkpoint(root); });
+  Result<LatestCheckpoint> latest = read_on_rank_0<LatestCheckpoint>(
+      [root = options_.store.root] { return read_latest_checkpoint(root); }, group_, stop_, kReading);
   if (stop_.agreed()) return tl::make_unexpected(latest.error());
   Result<std::string> own = "";
   if (group_.rank() == 0)
@@ -305,7 +293,8 @@ Result<std::optional<int64_t>> Checkpointer::restore_best(DistributedModel& mode
   telemetry_.enter(Phase::kRestore);
   const std::optional<std::filesystem::path> folder = group_.rank() == 0 ? best_folder() : std::nullopt;
   const Result<Checkpoint> best = read_on_rank_0<Checkpoint>(
-      [folder] { return folder ? read_checkpoint(*folder) : Result<Checkpoint>(Checkpoint{}); });
+      [folder] { return folder ? read_checkpoint(*folder) : Result<Checkpoint>(Checkpoint{}); }, group_, stop_,
+      kReading);
   if (stop_.agreed()) return tl::make_unexpected(best.error());
   const Result<std::string> shared = group_.broadcast(folder ? load_best(best, model, parts) : Result<std::string>(""));
   if (!shared) return tl::make_unexpected(shared.error());

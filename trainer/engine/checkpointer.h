@@ -107,10 +107,6 @@ class Checkpointer {
   Checkpointer(CheckpointerOptions options, const RankGroup& group, StopAgreement& stop, Telemetry& telemetry,
                const Clock& clock);
 
-  // On all ranks: what `read` returns on rank 0, while the others wait; a value that means nothing on these.
-  template <typename T>
-  Result<T> read_on_rank_0(const std::function<Result<T>()>& read);
-
   // On rank 0.
   Result<std::string> load_newest(const LatestCheckpoint& latest, DistributedModel& model,
                                   const std::vector<Stateful*>& parts);

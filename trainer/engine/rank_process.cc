@@ -251,16 +251,13 @@ Result<void> RankProcess::fit_batches() {
 // On rank 0, from which the model's first broadcast takes them to the others.
 Result<void> RankProcess::load_pretrained_weights(const torch::nn::Module& module) {
   if (config_.pretrained.path.empty()) return {};
-  const auto file = std::make_shared<Result<SafetensorsFile>>();  // the thread that reads may be abandoned
-  Result<void> loaded = run_on_all_ranks(
-      [file, path = config_.pretrained.path, reads = environment_.rank == 0] {
-        if (reads) *file = read_safetensors(path);
-        return Result<void>();
-      },
-      group_, *stops_, "the pretrained weights were read; a new start reads them again");
-  if (stops_->agreed()) return loaded;
-  if (loaded && environment_.rank == 0) {
-    const Result<PretrainedReport> report = file->and_then(
+  Result<SafetensorsFile> file =
+      read_on_rank_0<SafetensorsFile>([path = config_.pretrained.path] { return read_safetensors(path); }, group_,
+                                      *stops_, "the pretrained weights were read; a new start reads them again");
+  if (stops_->agreed()) return file.map([](const auto&) {});
+  Result<void> loaded;
+  if (environment_.rank == 0) {
+    const Result<PretrainedReport> report = file.and_then(
         [&](SafetensorsFile& read) { return load_pretrained(config_.pretrained, std::move(read.tensors), module); });
     if (report) {
       telemetry_->logger().info("pretrained weights are loaded",

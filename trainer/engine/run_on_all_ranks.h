@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "common/error.h"
 #include "trainer/distributed/process_group.h"
@@ -19,5 +21,21 @@ namespace oarlock {
 // process ends: `work` must own everything that it uses, or use objects that live as long as the process.
 Result<void> run_on_all_ranks(std::function<Result<void>()> work, const RankGroup& group, StopAgreement& stop,
                               const std::string& activity);
+
+// The same for work that only rank 0 does, such as reading a file, while the others wait. Returns on rank 0 what `read`
+// has returned, on the others a value without meaning, and on all of them kTempFail when the ranks agree to stop.
+template <typename T>
+Result<T> read_on_rank_0(std::function<Result<T>()> read, const RankGroup& group, StopAgreement& stop,
+                         const std::string& activity) {
+  const auto out = std::make_shared<Result<T>>();  // the thread that reads may be abandoned
+  const Result<void> done = run_on_all_ranks(
+      [out, read = std::move(read), reads = group.rank() == 0] {
+        if (reads) *out = read();
+        return Result<void>();
+      },
+      group, stop, activity);
+  if (!done) return tl::make_unexpected(done.error());
+  return std::move(*out);
+}
 
 }  // namespace oarlock

@@ -96,10 +96,6 @@ bool consume(std::string_view piece, ByteSink* sink, Response& response) {
   return true;
 }
 
-bool may_affect_other_connections(Kind kind) {
-  return kind == Kind::kBroken || kind == Kind::kDeadline || kind == Kind::kIdle;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<CpprestTransport>> CpprestTransport::create(TransportOptions options) {
@@ -190,7 +186,7 @@ TransportResult<std::optional<Response>> CpprestTransport::attempt(const Request
   if (response) return response;
   exchange->abandon();
   cancel_request(source);
-  if (may_affect_other_connections(response.error().kind)) discard(client);
+  if (response.error().affects_other_connections()) discard(client);
   return response;
 }
 

@@ -11,11 +11,6 @@ namespace {
 
 using Kind = TransportError::Kind;
 
-// The server may be gone, and with it every other connection.
-bool affects_other_connections(Kind kind) {
-  return kind == Kind::kBroken || kind == Kind::kDeadline || kind == Kind::kIdle;
-}
-
 // A proxy is given the whole URL of a plain server.
 std::string target_prefix(const ServerAddress& server, bool has_proxy) {
   return has_proxy && !server.tls ? "http://" + server.header + server.prefix : server.prefix;
@@ -73,7 +68,7 @@ TransportResult<Response> BeastTransport::exchange(const Request& request, ByteS
       return std::move(received->response);
     }
     const ReadError& error = received.error();
-    if (affects_other_connections(error.error.kind)) pool_.clear();
+    if (error.error.affects_other_connections()) pool_.clear();
     // The server may close a kept connection while the request is on its way. Only a GET can be repeated without harm.
     const bool can_repeat = is_used && error.error.kind == Kind::kBroken && error.is_unanswered;
     if (!can_repeat || request.method != "GET") return tl::make_unexpected(error.error);

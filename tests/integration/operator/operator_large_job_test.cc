@@ -6,12 +6,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <optional>
 #include <thread>
 
 #include "operator/api/rules.h"
 #include "tests/support/job_world.h"
+#include "tests/support/measurement.h"
 #include "tests/support/memory_limit.h"
 
 namespace oarlock::test {
@@ -19,15 +19,6 @@ namespace {
 
 using Json = nlohmann::json;
 using std::chrono::steady_clock;
-
-int option(const char* name, int value) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? value : std::atoi(text);
-}
-
-double seconds_since(steady_clock::time_point start) {
-  return std::chrono::duration<double>(steady_clock::now() - start).count();
-}
 
 class LargeJob : public ::testing::Test {
  protected:

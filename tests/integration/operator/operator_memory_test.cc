@@ -4,13 +4,13 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <optional>
 
 #include "tests/support/api_server.h"
 #include "tests/support/empty_cluster.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/job_world.h"
+#include "tests/support/measurement.h"
 #include "tests/support/memory_limit.h"
 #include "tests/support/played_cluster.h"
 
@@ -161,11 +161,6 @@ TEST(OperatorMemory, AListOfLargePodsIsNeverHeldAsAWhole) {
   const double most = memory(one, "VmHWM");
   std::printf("a list of 512 pods of 246 KiB (123 MiB): at most %.1f MiB\n", most);
   EXPECT_LE(most, 48);
-}
-
-int option(const char* name, int value) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? value : std::atoi(text);
 }
 
 // 512 nodes of 200 KiB. The largest job that the operator accepts, in a cgroup of the chart's default limit:

@@ -5,11 +5,11 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <optional>
 #include <thread>
 
 #include "tests/support/job_world.h"
+#include "tests/support/measurement.h"
 #include "tests/support/memory_limit.h"
 
 namespace oarlock::test {
@@ -17,15 +17,6 @@ namespace {
 
 using Json = nlohmann::json;
 using std::chrono::steady_clock;
-
-int option(const char* name, int value) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? value : std::atoi(text);
-}
-
-double seconds_since(steady_clock::time_point start) {
-  return std::chrono::duration<double>(steady_clock::now() - start).count();
-}
 
 class Tenant : public ::testing::Test {
  protected:

@@ -233,6 +233,16 @@ TEST(HostileServer, AnAddressThatDoesNotAnswerEndsAtTheDeadline) {
   EXPECT_LT(SteadyClock::now() - started, 10s);
 }
 
+// Cancels the call that makes this response: it ends soon, and says so.
+void expect_cancelled(std::future<TransportResult<Response>>& response, std::stop_source& stop) {
+  const auto started = SteadyClock::now();
+  stop.request_stop();
+  const auto result = response.get();
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().kind, Kind::kCancelled) << result.error().message;
+  EXPECT_LT(SteadyClock::now() - started, 10s);
+}
+
 TEST(HostileServer, ConnectingIsCancelled) {
   const FullListener listener;
   auto transport = transport_to(listener.url());
@@ -243,12 +253,7 @@ TEST(HostileServer, ConnectingIsCancelled) {
     return transport->send(get(), 60s, stop.get_token());
   });
   is_started.get_future().wait();
-  const auto started = SteadyClock::now();
-  stop.request_stop();
-  const auto result = response.get();
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().kind, Kind::kCancelled) << result.error().message;
-  EXPECT_LT(SteadyClock::now() - started, 10s);
+  expect_cancelled(response, stop);
 }
 
 TEST(HostileServer, AHandshakeIsCancelled) {
@@ -257,12 +262,7 @@ TEST(HostileServer, AHandshakeIsCancelled) {
   std::stop_source stop;
   auto response = std::async(std::launch::async, [&] { return transport->send(get(), 60s, stop.get_token()); });
   ASSERT_TRUE(becomes_true([&] { return server.open() == 1; }));
-  const auto started = SteadyClock::now();
-  stop.request_stop();
-  const auto result = response.get();
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().kind, Kind::kCancelled) << result.error().message;
-  EXPECT_LT(SteadyClock::now() - started, 10s);
+  expect_cancelled(response, stop);
 }
 
 // A cancellation at the very end of one call must not reach the next call on the same connection.
