@@ -1,28 +1,27 @@
-// oarlock convert: what other programs are configured with, as a TrainingJob.
+// oarlock convert: converts the configuration of another program to a TrainingJob.
 #include <fmt/format.h>
 
 #include <CLI/Config.hpp>
-#include <cstdio>
 #include <memory>
 
 #include "cli/command.h"
 #include "cli/convert/quantumgrav.h"
-#include "cli/usage.h"
-#include "common/printable.h"
 #include "common/standard_streams.h"
+#include "common/status_macros.h"
+#include "common/text.h"
 #include "common/yaml/writer.h"
 
 namespace oarlock::cli {
 namespace {
 
-constexpr char kDescription[] = "Print a TrainingJob made of another program's configuration.";
+constexpr char kDescription[] = "Convert the configuration of another program to a TrainingJob, and print it.";
 
 constexpr char kQuantumGrav[] =
-    "The YAML of QuantumGrav's DDP trainer (train_ddp.yaml). Keys that need no counterpart are noted on standard\n"
-    "error; a key that has none is a problem: file:line:column: key: what is wrong.";
+    "The YAML of QuantumGrav's DDP trainer (train_ddp.yaml). Notes on standard error list the keys that\n"
+    "need no counterpart. A key without a counterpart is a problem: file:line:column: key: message.";
 
 constexpr char kFooter[] = R"(
-exit codes: 0; 66: the file cannot be read; 78: the file is wrong, or has what is not there.
+exit codes: 0; 66: the file cannot be read; 78: the file is invalid or uses unsupported features.
 
 examples:
   oarlock convert quantumgrav train_ddp.yaml --data sets.zarr > job.yaml
@@ -35,17 +34,13 @@ struct ConvertFlags {
 };
 
 Result<int> convert_file(const ConvertFlags& flags) {
-  const Result<std::vector<yaml::Node>> documents = yaml::load_all(flags.file);
-  if (!documents) return tl::make_unexpected(documents.error());
-  if (documents->size() != 1)
-    return fail(ExitCode::kConfig, fmt::format("{}: {} documents; one is expected", flags.file, documents->size()));
-  const Result<convert::Converted> converted =
-      convert::convert_quantumgrav(documents->front(), flags.file, flags.options);
-  if (!converted) return tl::make_unexpected(converted.error());
-  for (const std::string& note : converted->notes) print_error(printable(note) + "\n");
-  const std::string text = yaml::to_yaml(converted->job);
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  return flush_standard_output().map([] { return 0; });
+  ASSIGN_OR_RETURN(const std::vector<yaml::Node> documents, yaml::load_all(flags.file));
+  if (documents.size() != 1)
+    return fail(ExitCode::kConfig, fmt::format("{}: {} documents; one is expected", flags.file, documents.size()));
+  ASSIGN_OR_RETURN(const convert::Converted converted,
+                   convert::convert_quantumgrav(documents.front(), flags.file, flags.options));
+  for (const std::string& note : converted.notes) print_error(printable(note) + "\n");
+  return write_standard_output(yaml::to_yaml(converted.job)).map([] { return 0; });
 }
 
 }  // namespace
@@ -60,10 +55,12 @@ void add_convert(CLI::App& app, Chosen& chosen) {
   quantumgrav->footer(kFooter);
   quantumgrav->add_option("file", flags->file, "QuantumGrav's configuration")->type_name("FILE")->required();
   quantumgrav->add_option("--data", flags->options.data, "zarr stores or HDF5 files")->type_name("PATH");
-  quantumgrav->add_option("--name", flags->options.name, "of the TrainingJob")
+  quantumgrav->add_option("--name", flags->options.name, "name of the TrainingJob")
       ->type_name("NAME")
       ->capture_default_str();
-  quantumgrav->add_option("--image", flags->options.image, "of its pods")->type_name("IMAGE")->capture_default_str();
+  quantumgrav->add_option("--image", flags->options.image, "image of its pods")
+      ->type_name("IMAGE")
+      ->capture_default_str();
   quantumgrav->callback([flags, &chosen] { chosen = [flags] { return convert_file(*flags); }; });
 }
 

@@ -8,15 +8,16 @@
 #include <utility>
 
 #include "common/contract.h"
-#include "common/printable.h"
+#include "common/status_macros.h"
+#include "common/text.h"
 #include "common/yaml/reader.h"
-#include "common/yaml/suggest.h"
 #include "operator/api/validate.h"
 
 namespace oarlock::cli {
 namespace {
 
-// A kind or an apiVersion with a typing error shall be reported, so everything counts that is not clearly another kind.
+// Returns true if the document is clearly of another kind. A kind or an apiVersion with a typing error is reported, and
+// thus not of another kind.
 bool is_of_another_kind(const yaml::Node& document) {
   const std::optional<yaml::Node> kind = document.find("kind");
   if (!kind || kind->text() == kKind) return false;
@@ -25,8 +26,7 @@ bool is_of_another_kind(const yaml::Node& document) {
   return !our_group && suggest(kind->text(), {kKind}).empty();
 }
 
-// Why a document cannot be a Kubernetes object at all, in one sentence: its single fields are then not worth a problem
-// each.
+// Returns why a document cannot be a Kubernetes object, in which case its fields are not checked.
 std::optional<std::string> why_no_object(const yaml::Node& document) {
   if (document.kind() != yaml::Node::Kind::kMap)
     return fmt::format("this is not a map; a {} begins with apiVersion: {}", kKind, kApiVersion);
@@ -43,12 +43,12 @@ std::optional<std::string> why_no_object(const yaml::Node& document) {
       kKind, kApiVersion);
 }
 
-// The names of the jobs for a message, the first few if there are many.
+// Lists the names of the jobs for a message, truncated if there are many.
 std::string names_of(const std::vector<api::TrainingJob>& jobs) {
-  constexpr size_t kMost = 20;
+  constexpr size_t kMaxShown = 20;
   std::vector<std::string> names;
   for (const api::TrainingJob& job : jobs) {
-    if (names.size() == kMost) {
+    if (names.size() == kMaxShown) {
       names.emplace_back("...");
       break;
     }
@@ -66,12 +66,11 @@ yaml::Mark mark_of_name(const yaml::Node& document) {
 }  // namespace
 
 Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path) {
-  const Result<std::vector<yaml::Node>> documents = yaml::load_all(path);
-  if (!documents) return tl::make_unexpected(documents.error());
+  ASSIGN_OR_RETURN(const std::vector<yaml::Node> documents, yaml::load_all(path));
   std::vector<api::TrainingJob> jobs;
   yaml::Problems problems(path);
   std::map<std::pair<std::string, std::string>, yaml::Mark> seen;  // by namespace and name
-  for (const yaml::Node& document : *documents) {
+  for (const yaml::Node& document : documents) {
     if (is_of_another_kind(document)) continue;
     if (const auto why = why_no_object(document)) {
       problems.add(document.mark(), "", *why);

@@ -1,4 +1,4 @@
-// TrainingJobs in files that people wrote.
+// Loads TrainingJobs from files of users.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace oarlock::cli {
 
-// The TrainingJobs of a Kubernetes YAML file, in its order; documents of other kinds are left out. The problems of all
-// documents come together, one line each: "file:line:col: path: message" (kConfig). Two jobs of the same name and
-// namespace are a problem, and so are a file without a TrainingJob and a document that is no Kubernetes object. Fails
-// also as read_file does.
+// Returns the TrainingJobs of a Kubernetes YAML file in their order, and skips documents of other kinds. Fails with
+// kConfig and one line per problem, "file:line:col: path: message", for all documents. Problems include two jobs with
+// the same name and namespace, a file without a TrainingJob, and a document that is not a Kubernetes object. Also fails
+// as read_file() does.
 Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path);
 
-// The one with the name; with an empty name the only one there is.
+// Returns the job with this name, or the only job if the name is empty. Fails with kUsage if there is no such job.
 Result<api::TrainingJob> choose_job(std::vector<api::TrainingJob> jobs, const std::string& name,
                                     const std::string& path);
 

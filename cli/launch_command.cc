@@ -9,15 +9,13 @@
 #include "cli/command.h"
 #include "cli/launch/console.h"
 #include "cli/launch/group.h"
-#include "cli/launch/rank_count.h"
 #include "cli/launch/termination.h"
 #include "cli/launch/topology.h"
-#include "cli/usage.h"
 #include "common/contract.h"
 #include "common/files.h"
-#include "common/line_prefix.h"
 #include "common/port_reservation.h"
-#include "common/yaml/suggest.h"
+#include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock::cli {
 namespace {
@@ -27,16 +25,16 @@ using namespace launch;
 constexpr char kOmpThreads[] = "OMP_NUM_THREADS";
 
 constexpr char kDescription[] =
-    "Start and supervise the ranks of one node. What is not given is taken from the environment\n"
-    "(LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT and torchrun's PET_ names), else: one rank, one node.";
+    "Start and supervise the ranks of one node. Missing options default to the environment (LOCAL_WORLD_SIZE,\n"
+    "NODE_RANK, MASTER_ADDR, MASTER_PORT and torchrun's PET_ names), else to one rank on one node.";
 
 constexpr char kFooter[] = R"(
-Each rank gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT and the PET_ names;
+Each rank receives RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT and the PET_ names;
 with several ranks also OMP_NUM_THREADS=1, unless it is set.
 The first failure stops all ranks: SIGTERM, and SIGKILL after the grace. The exit code is that of the rank that failed
-first, 128+n after signal n. 66: there is no such command; 77: it may not be executed; 78: the environment is wrong.
-SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded; a second SIGINT kills at once.
-With several ranks, each line of output begins with [RANK r]; a single rank has this program's own stdin and stdout.
+first, 128+n after signal n. 66: the command does not exist; 77: it is not executable; 78: the environment is invalid.
+SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded; a second SIGINT kills the ranks.
+With several ranks, each line of output begins with [RANK r]; a single rank inherits stdin and stdout.
 
 examples:
   oarlock launch --nproc 2 oarlock-trainer --config trainer.yaml
@@ -46,13 +44,13 @@ examples:
 )";
 
 struct LaunchFlags {
-  TopologyFlags topology;  // but for nproc
+  TopologyFlags topology;  // except nproc
   std::string nproc;       // a number, or a word for one
   double grace = 20;
   bool no_prefix = false;
 };
 
-// `words` is what CLI11 left over: everything from the first word on that is no option of launch.
+// Returns the command to run. `words` holds the arguments from the first one on that is not an option of launch.
 Result<std::vector<std::string>> command_of(std::vector<std::string> words, const std::optional<Words>& after_marker,
                                             const CLI::App& app) {
   if (!words.empty() && words.front().starts_with('-')) {
@@ -68,7 +66,7 @@ Result<std::vector<std::string>> command_of(std::vector<std::string> words, cons
   }
   if (words.empty()) {
     return fail(ExitCode::kUsage,
-                "there is no command to run; write it after the options: oarlock launch --nproc 2 -- python3 train.py");
+                "missing command; write it after the options: oarlock launch --nproc 2 -- python3 train.py");
   }
   return words;
 }
@@ -79,30 +77,27 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
   const Environment environment = environment_of(environ);
   TopologyFlags given = flags.topology;
   if (!flags.nproc.empty()) {
-    const Result<int> count = rank_count(flags.nproc, count_processors(environment));
-    if (!count) return tl::make_unexpected(count.error());
-    given.nproc = *count;
+    ASSIGN_OR_RETURN(const int count, rank_count(flags.nproc, count_processors(environment)));
+    given.nproc = count;
   }
-  std::optional<PortReservation> rendezvous_port;  // until the ranks have ended
+  std::optional<PortReservation> rendezvous_port;  // for the lifetime of the ranks
   const Result<Topology> topology = resolve_topology(given, environment, [&]() -> Result<int> {
     Result<PortReservation> reserved = PortReservation::make(1);
     if (!reserved) return tl::make_unexpected(reserved.error());
     return rendezvous_port.emplace(std::move(*reserved)).first();
   });
   if (!topology) return tl::make_unexpected(topology.error());
-  const Result<SignalSource> signals = SignalSource::take();
-  if (!signals) return tl::make_unexpected(signals.error());
+  ASSIGN_OR_RETURN(const SignalSource signals, SignalSource::take());
 
   const int count = topology->nproc;
   const std::optional<std::string> pod_log = termination_log(environment);
-  if (!log_text(pod_log).empty()) {  // of an earlier run of this container: not to be taken for this one's
-    if (Result<void> cleared = write_in_place(*pod_log, ""); !cleared) return tl::make_unexpected(cleared.error());
+  if (!log_text(pod_log).empty()) {  // a message of an earlier run of this container
+    RETURN_IF_ERROR(write_in_place(*pod_log, ""));
   }
   std::optional<MessageFiles> files;
   if (count > 1) {
-    Result<MessageFiles> made = MessageFiles::make(environment);
-    if (!made) return tl::make_unexpected(made.error());
-    files.emplace(std::move(*made));
+    ASSIGN_OR_RETURN(MessageFiles made, MessageFiles::make(environment));
+    files.emplace(std::move(made));
   }
   const std::optional<rlim_t> descriptor_limit = raise_descriptor_limit();
   const bool limit_threads = count > 1 && !environment.contains(kOmpThreads);
@@ -110,10 +105,10 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
   std::vector<int> ranks;
   for (int i = 0; i < count; ++i) {
     Environment of_rank = rank_environment(*topology, i);
-    if (limit_threads) of_rank[kOmpThreads] = "1";  // else every rank would take all cores
+    if (limit_threads) of_rank[kOmpThreads] = "1";  // otherwise every rank would use all cores
     if (files) of_rank[kEnvTerminationLog] = files->path(i).string();
     if (count > 1 && !flags.no_prefix) of_rank[kEnvLinesPrefixed] = "1";
-    of_rank.insert(environment.begin(), environment.end());  // does not replace
+    of_rank.insert(environment.begin(), environment.end());  // keeps existing entries
     const int rank = topology->rank(i);
     ranks.push_back(rank);
     members.push_back({{argv, std::move(of_rank), {}, descriptor_limit},
@@ -123,31 +118,30 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
 
   const RealClock clock;
   Console console("oarlock launch");
-  if (limit_threads) console.say("OMP_NUM_THREADS is not set: 1 for each rank, as torchrun does");
+  if (limit_threads) console.print_line("OMP_NUM_THREADS is not set: 1 for each rank, as torchrun does");
   const auto grace = std::chrono::duration_cast<Supervisor::Duration>(std::chrono::duration<double>(flags.grace));
   const Stdio stdio = count > 1 ? Stdio::kPipes : Stdio::kForeground;
-  const Result<Verdict> verdict = run_group(members, {grace, stdio}, *signals, clock, console);
-  if (!verdict) return tl::make_unexpected(verdict.error());
+  ASSIGN_OR_RETURN(const GroupResult result, run_group(members, {grace, stdio}, signals, clock, console));
 
   std::vector<std::string> texts;
   for (int i = 0; i < count; ++i) texts.push_back(files ? files->text(i) : log_text(pod_log));
-  const std::string message = pod_message(texts, ranks, *verdict);
-  // Several ranks that know nothing of the contract may have written the pod's file themselves: that stays.
+  const std::string message = pod_message(texts, ranks, result);
+  // Ranks without support for the contract may have written the file of the pod themselves; keep their message.
   const std::string present = log_text(pod_log);
-  const bool made_up = !texts.empty() && texts[static_cast<size_t>(std::max(verdict->member, 0))].empty();
-  if (pod_log && !message.empty() && message != present && (present.empty() || !made_up)) {
+  const bool is_created = !texts.empty() && texts[static_cast<size_t>(std::max(result.member, 0))].empty();
+  if (pod_log && !message.empty() && message != present && (present.empty() || !is_created)) {
     if (Result<void> written = write_in_place(*pod_log, message); !written) {
-      console.say(written.error().message);
-      console.flush(*signals, clock, clock.steady() + grace);
+      console.print_line(written.error().message);
+      console.flush(signals, clock, clock.steady() + grace);
     }
   }
   if (const Result<void> written = console.written(); !written) {
-    // A rank that is ended by SIGPIPE ended because its output could not be written.
-    if (verdict->exit_code == 0 || verdict->exit_code == 128 + SIGPIPE) return tl::make_unexpected(written.error());
-    console.say(written.error().message);
-    console.flush(*signals, clock, clock.steady() + grace);
+    // SIGPIPE ended the rank because its output could not be written.
+    if (result.exit_code == 0 || result.exit_code == 128 + SIGPIPE) return tl::make_unexpected(written.error());
+    console.print_line(written.error().message);
+    console.flush(signals, clock, clock.steady() + grace);
   }
-  return verdict->exit_code;
+  return result.exit_code;
 }
 
 }  // namespace
@@ -162,7 +156,8 @@ void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen&
                    "ranks on this node; gpu: one for each GPU, cpu: for each core, auto: GPUs if there are any")
       ->type_name("N|auto|gpu|cpu");
   launch->add_option("--nnodes", flags->topology.nnodes, "nodes in the job")->type_name("N");
-  launch->add_option("--node-rank,--node_rank", flags->topology.node_rank, "this node's index, from 0")->type_name("N");
+  launch->add_option("--node-rank,--node_rank", flags->topology.node_rank, "index of this node, from 0")
+      ->type_name("N");
   launch->add_option("--master-addr,--master_addr", flags->topology.master_addr, "host of rank 0")->type_name("HOST");
   launch->add_option("--master-port,--master_port", flags->topology.master_port, "rendezvous port of rank 0")
       ->type_name("PORT");
@@ -172,13 +167,12 @@ void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen&
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e6));
-  launch->add_flag("--no-prefix", flags->no_prefix, "no [RANK r] before the lines");
+  launch->add_flag("--no-prefix", flags->no_prefix, "do not prefix lines with [RANK r]");
   launch->prefix_command();
   launch->callback([launch, flags, &after_marker, &chosen] {
     chosen = [launch, flags, &after_marker]() -> Result<int> {
-      const Result<std::vector<std::string>> argv = command_of(launch->remaining(), after_marker, *launch);
-      if (!argv) return tl::make_unexpected(argv.error());
-      return launch_ranks(*flags, *argv);
+      ASSIGN_OR_RETURN(const std::vector<std::string> argv, command_of(launch->remaining(), after_marker, *launch));
+      return launch_ranks(*flags, argv);
     };
   });
 }

@@ -1,4 +1,4 @@
-// oarlock: the command for people. One file per subcommand; each returns the exit code or one Error, printed here.
+// oarlock: the command-line tool for users. Each subcommand has its own file and returns an exit code or an Error.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -14,7 +14,7 @@
 
 #include "cli/command.h"
 #include "common/standard_streams.h"
-#include "common/yaml/suggest.h"
+#include "common/text.h"
 
 namespace oarlock::cli {
 namespace {
@@ -52,8 +52,8 @@ int run_main(Words words) {
   app.require_subcommand(1);
   app.footer(
       "\nexamples:\n  oarlock run -f trainingjob.yaml\n  oarlock validate -f trainingjob.yaml\n  oarlock launch "
-      "--nproc 2 -- python3 train.py\n\nExit codes "
-      "are explained in docs/exit-codes.md.");
+      "--nproc 2 -- python3 train.py\n\nSee docs/exit-codes.md "
+      "for the exit codes.");
   Chosen chosen;
   add_run(app, chosen);
   add_launch(app, after_marker, chosen);
@@ -66,7 +66,7 @@ int run_main(Words words) {
     return report(command, unknown_subcommand(words.front(), app));
   }
   try {
-    std::reverse(words.begin(), words.end());  // as CLI11 wants it
+    std::reverse(words.begin(), words.end());  // CLI11 requires reverse order
     app.parse(std::move(words));
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);

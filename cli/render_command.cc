@@ -2,15 +2,13 @@
 #include <fmt/format.h>
 
 #include <CLI/Config.hpp>
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/job_file.h"
-#include "cli/usage.h"
-#include "common/printable.h"
 #include "common/standard_streams.h"
+#include "common/text.h"
 #include "common/yaml/writer.h"
 #include "operator/core/desired.h"
 
@@ -20,11 +18,11 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kDescription[] =
-    "Print the Service and the pods that the operator would create for a TrainingJob. The job's uid is the API\n"
-    "server's to give: it is shown as zeros unless the file has one.";
+    "Print the Service and the pods that the operator would create for a TrainingJob. The uid is shown as zeros\n"
+    "unless the file has one, since the API server assigns it.";
 
 constexpr char kFooter[] = R"(
-exit codes: 0; 66: the file cannot be read; 78: the file is wrong.
+exit codes: 0; 66: the file cannot be read; 78: the file is invalid.
 
 examples:
   oarlock render -f trainingjob.yaml
@@ -65,8 +63,7 @@ Result<int> render(const RenderFlags& flags) {
   } else {
     for (const Json& item : items) text += (text.empty() ? "" : "---\n") + yaml::to_yaml(item);
   }
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  return flush_standard_output().map([] { return 0; });
+  return write_standard_output(text).map([] { return 0; });
 }
 
 }  // namespace
@@ -82,7 +79,7 @@ void add_render(CLI::App& app, Chosen& chosen) {
       ->type_name("FORMAT")
       ->capture_default_str()
       ->check(CLI::IsMember({"yaml", "json"}));
-  render_app->add_option("--attempt", flags->attempt, "the pods of this attempt: restarts before it")
+  render_app->add_option("--attempt", flags->attempt, "number of the attempt: the restarts before it")
       ->type_name("N")
       ->capture_default_str()
       ->check(CLI::Range(0, 9999));

@@ -20,8 +20,8 @@ bool TrainerCheck::applies_to(const api::TrainingJob& job) {
   return !job.spec.trainer.empty() && run::runs_default_command(job);
 }
 
-Result<launch::Verdict> TrainerCheck::run(const std::string& file, const api::TrainingJob& job, bool is_only_job,
-                                          const std::vector<std::string>& settings, launch::Stdio stdio) {
+Result<launch::GroupResult> TrainerCheck::run(const std::string& file, const api::TrainingJob& job, bool is_only_job,
+                                              const std::vector<std::string>& settings, launch::Stdio stdio) {
   constexpr auto kGrace = std::chrono::seconds(5);
   launch::Command command{*program_, environment_};
   command.argv.insert(command.argv.end(), {"--check", "--config", file});

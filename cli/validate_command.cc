@@ -1,25 +1,24 @@
-// oarlock validate: everything that is wrong with TrainingJobs in files, without a cluster.
+// oarlock validate: reports all problems of TrainingJobs in files, without a cluster.
 #include <fmt/format.h>
 
 #include <CLI/Config.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 
 #include "cli/command.h"
 #include "cli/job_file.h"
 #include "cli/trainer_check.h"
-#include "cli/usage.h"
-#include "common/printable.h"
 #include "common/standard_streams.h"
+#include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock::cli {
 namespace {
 
 constexpr char kDescription[] =
-    "Check TrainingJobs by the rules of the API server, and spec.trainer by oarlock-trainer where that is\n"
-    "beside this program or in PATH. A problem is one line: file:line:column: path: what is wrong; of a file, the\n"
-    "first 20 are shown.";
+    "Check TrainingJobs by the rules of the API server, and spec.trainer by oarlock-trainer if that is next to\n"
+    "this program or in PATH. Prints one line per problem, file:line:column: path: message, for the first 20\n"
+    "problems of each file.";
 
 constexpr char kFooter[] = R"(
 exit codes: 0: all are valid; 66: a file cannot be read; 78: there are problems.
@@ -42,26 +41,25 @@ void note(const std::string& file, const std::string& text) {
   print_error(fmt::format("{}: note: {}\n", printable(file), text));
 }
 
-// The exit code of what oarlock-trainer finds in one job; 0 where the configuration is not its to read.
-Result<launch::Verdict> check_trainer(TrainerCheck& trainer, const std::string& file, const api::TrainingJob& job,
-                                      bool is_only_job) {
-  if (!TrainerCheck::applies_to(job)) return launch::Verdict{};
+// Runs oarlock-trainer to check one job. The exit code is 0 if the job does not use oarlock-trainer.
+Result<launch::GroupResult> check_trainer(TrainerCheck& trainer, const std::string& file, const api::TrainingJob& job,
+                                          bool is_only_job) {
+  if (!TrainerCheck::applies_to(job)) return launch::GroupResult{};
   if (!trainer.program()) {
     note(file, "spec.trainer is not checked: " + trainer.program().error().message);
-    return launch::Verdict{};
+    return launch::GroupResult{};
   }
   return trainer.run(file, job, is_only_job, {}, launch::Stdio::kOutput);
 }
 
 Result<int> validate(const ValidateFlags& flags) {
-  // Before the signals are taken, so that they end the program while it reads.
+  // This precedes SignalSource::take(), so that signals end the program while it reads.
   std::vector<LoadedFile> files;
   for (const std::string& file : flags.files) files.push_back({file, load_jobs(file)});
-  const Result<launch::SignalSource> signals = launch::SignalSource::take();
-  if (!signals) return tl::make_unexpected(signals.error());
+  ASSIGN_OR_RETURN(const launch::SignalSource signals, launch::SignalSource::take());
   const RealClock clock;
   launch::Console console("oarlock validate");
-  TrainerCheck trainer(*signals, clock, console);
+  TrainerCheck trainer(signals, clock, console);
   int exit_code = 0;
   for (const auto& [file, jobs] : files) {
     if (!jobs) {
@@ -70,16 +68,14 @@ Result<int> validate(const ValidateFlags& flags) {
       continue;
     }
     for (const api::TrainingJob& job : *jobs) {
-      const Result<launch::Verdict> checked = check_trainer(trainer, file, job, jobs->size() == 1);
-      if (!checked) return tl::make_unexpected(checked.error());
-      exit_code = std::max(exit_code, checked->exit_code);
-      if (checked->interrupted_by != 0) return exit_code;
-      if (checked->exit_code != 0) continue;
-      // Before the next child writes to the same file.
-      std::puts(fmt::format("{}: TrainingJob {} is valid: {} x {} ranks", printable(file), job.metadata.name,
-                            job.spec.nodes, job.spec.processes_per_node)
-                    .c_str());
-      if (const Result<void> written = flush_standard_output(); !written) return tl::make_unexpected(written.error());
+      ASSIGN_OR_RETURN(const launch::GroupResult checked, check_trainer(trainer, file, job, jobs->size() == 1));
+      exit_code = std::max(exit_code, checked.exit_code);
+      if (checked.interrupted_by != 0) return exit_code;
+      if (checked.exit_code != 0) continue;
+      // Flush before the next child writes to the same file.
+      RETURN_IF_ERROR(
+          write_standard_output(fmt::format("{}: TrainingJob {} is valid: {} x {} ranks\n", printable(file),
+                                            job.metadata.name, job.spec.nodes, job.spec.processes_per_node)));
     }
   }
   return exit_code;

@@ -1,6 +1,6 @@
-# For programs that are carried to another machine (scripts/bench gpu bundle): what Debian has as a static library is
-# linked statically; the rest is put beside them by oarlock_bundle(). No compile option changes, so objects are shared
-# with other builds.
+# Support for programs that are copied to another machine (scripts/bench gpu bundle): libraries with a static version in
+# Debian are linked statically, and oarlock_bundle() copies the others next to the programs. Compile options do not change,
+# so that other builds share the objects.
 function(oarlock_link_statically target library)
   find_library(OARLOCK_STATIC_${library} NAMES lib${library}.a REQUIRED)
   get_target_property(type ${target} TYPE)
@@ -16,8 +16,8 @@ oarlock_link_statically(PkgConfig::yaml_cpp yaml-cpp)
 oarlock_link_statically(PkgConfig::tcmalloc tcmalloc_minimal)
 oarlock_link_statically(ZLIB::ZLIB z)
 
-# oarlock_bundle(TARGETS...): into the install component `gpu-bundle`, with the shared libraries that have no static twin.
-# LibTorch and CUDA are not among them: they are the other machine's.
+# oarlock_bundle(TARGETS...) installs programs and their shared libraries as the component `gpu-bundle`. LibTorch and CUDA
+# are not included: the other machine provides them.
 function(oarlock_bundle)
   set_target_properties(${ARGN} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
   install(TARGETS ${ARGN} COMPONENT gpu-bundle EXCLUDE_FROM_ALL RUNTIME DESTINATION bin)

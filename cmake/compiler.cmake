@@ -1,24 +1,30 @@
-# Language level, warnings, sanitizers, and what makes two cores enough: ccache and mold.
+# Language level, warnings, sanitizers, compiler cache and linker.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
+
+# Default flags in place of CMake's own. Flags of the user, and those of an enclosing project, take precedence.
+if(PROJECT_IS_TOP_LEVEL AND CMAKE_CXX_FLAGS_RELEASE STREQUAL "-O3 -DNDEBUG")
+  set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+endif()
+if(PROJECT_IS_TOP_LEVEL AND CMAKE_CXX_FLAGS_RELWITHDEBINFO STREQUAL "-O2 -g -DNDEBUG")
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
+endif()
 
 find_program(OARLOCK_CCACHE ccache)
-if(OARLOCK_CCACHE)
-  # What precompiled headers need; no slack for the headers' times, for a header that is edited while it is compiled must
-  # not give its old text's object to its new text. The base folder makes two clones share results.
+if(OARLOCK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Precompiled headers need this sloppiness. The times of headers are not ignored, so that a header which is edited during
+  # its compilation cannot be cached under its new content. The base folder lets two clones share results.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-      CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${OARLOCK_CCACHE})
+      CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${OARLOCK_CCACHE})
 endif()
 find_program(OARLOCK_MOLD mold)
 if(OARLOCK_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# For Oarlock's own targets only: third-party headers are included as SYSTEM.
+# Only for Oarlock's targets; third-party headers are included as SYSTEM.
 add_library(oarlock_warnings INTERFACE)
 target_compile_options(oarlock_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Woverloaded-virtual
   $<$<BOOL:${OARLOCK_WERROR}>:-Werror>)
@@ -30,12 +36,12 @@ foreach(sanitizer IN LISTS OARLOCK_SANITIZE)
   add_compile_options(-fsanitize=${sanitizer} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${sanitizer})
 endforeach()
-# Undefined behavior ends the program, so that the test fails: by default it is only printed.
+# Undefined behavior aborts the program, so that the test fails; by default it is only reported.
 if("undefined" IN_LIST OARLOCK_SANITIZE)
   add_compile_options(-fno-sanitize-recover=undefined)
 endif()
 
-# Coverage instrumentation of libFuzzer, whose main() is linked into the fuzzers only (tests/fuzz).
+# Coverage instrumentation for libFuzzer. Only the fuzzers link its main() (tests/fuzz).
 if(OARLOCK_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()

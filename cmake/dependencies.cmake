@@ -1,4 +1,4 @@
-# Third-party libraries, all from Debian 12; docs/dependencies.md gives the reason for each.
+# Third-party libraries, all from Debian 12. docs/dependencies.md explains each choice.
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(ZLIB REQUIRED)

@@ -1,7 +1,7 @@
 # oarlock_test(NAME LANE lane ROWS rows... SOURCES ... DEPS ... [ARGS ...] [TIMEOUT s] [ENV ...] [ON_SSE])
-# One test file, one program, one ctest entry. LANE is one of the lanes of scripts/test; ROWS are the requirement
-# rows that it proves (docs/requirements.md), so that scripts/test --row K09 finds it. With ON_SSE, a second entry
-# NAME_on_sse runs the program with the kernels of a CPU that has neither AVX2 nor AVX-512.
+# adds one test program and one ctest entry. LANE is a lane of scripts/test; ROWS are the requirement rows that the test
+# proves (docs/requirements.md), so that scripts/test --row K09 finds it. With ON_SSE, a second entry NAME_on_sse runs the
+# program with the kernels of a CPU that has neither AVX2 nor AVX-512.
 set(OARLOCK_SSE_ENVIRONMENT ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE)
 
 function(oarlock_test name)
@@ -11,8 +11,8 @@ function(oarlock_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE oarlock_warnings ${ARG_DEPS} GTest::gmock GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE OARLOCK_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data" OARLOCK_BIN="${CMAKE_BINARY_DIR}/bin"
-    OARLOCK_SOURCE="${CMAKE_SOURCE_DIR}")
+  target_compile_definitions(${name} PRIVATE OARLOCK_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data" OARLOCK_BIN="${PROJECT_BINARY_DIR}/bin"
+    OARLOCK_SOURCE="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
   oarlock_test_properties(${name} "${ARG_LANE}" "${ARG_ROWS}" "${ARG_TIMEOUT}" "${ARG_ENV}" "${ARG_SERIAL}")
   if(ARG_ON_SSE)
@@ -21,11 +21,11 @@ function(oarlock_test name)
   endif()
 endfunction()
 
-# oarlock_script_test(NAME LANE lane ROWS rows... COMMAND ...): the same for a script.
+# oarlock_script_test(NAME LANE lane ROWS rows... COMMAND ...) does the same for a script.
 function(oarlock_script_test name)
   cmake_parse_arguments(ARG "SERIAL" "LANE;TIMEOUT" "ROWS;COMMAND;ENV" ${ARGN})
   add_test(NAME ${name} COMMAND ${ARG_COMMAND})
-  list(APPEND ARG_ENV "OARLOCK_BIN=${CMAKE_BINARY_DIR}/bin")
+  list(APPEND ARG_ENV "OARLOCK_BIN=${PROJECT_BINARY_DIR}/bin")
   oarlock_test_properties(${name} "${ARG_LANE}" "${ARG_ROWS}" "${ARG_TIMEOUT}" "${ARG_ENV}" "${ARG_SERIAL}")
 endfunction()
 

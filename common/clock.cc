@@ -1,5 +1,7 @@
 #include "common/clock.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <ctime>
@@ -8,12 +10,12 @@
 namespace oarlock {
 namespace {
 
-// SystemTime ends in 2262: any period of the API can be added to a time that somebody else wrote.
+// SystemTime ends in 2262, so any duration of the API can be added to a clamped time.
 constexpr int64_t kEarliest = -2208988800;  // 1900-01-01
 constexpr int64_t kLatest = 5680281600;     // 2150-01-01
 
-// Whether the text begins with a date and time as "2026-11-21T10:11:12". strptime() alone accepts spaces and signs,
-// too.
+// Returns true if the text begins with a date and time such as "2026-11-21T10:11:12". strptime() alone would also
+// accept spaces and signs.
 bool has_date_and_time(std::string_view text) {
   constexpr std::string_view kForm = "dddd-dd-ddTdd:dd:dd";
   if (text.size() < kForm.size()) return false;
@@ -21,7 +23,7 @@ bool has_date_and_time(std::string_view text) {
                     [](char form, char c) { return form == 'd' ? c >= '0' && c <= '9' : c == form; });
 }
 
-// Reads "+hh:mm" or "-hh:mm", and nothing else.
+// Parses an offset of the form "+hh:mm" or "-hh:mm".
 bool read_offset(std::string_view text, int& minutes) {
   constexpr std::string_view kForm = "sdd:dd";
   const auto digit = [&](size_t i) { return text[i] >= '0' && text[i] <= '9' ? text[i] - '0' : 99; };
@@ -42,6 +44,13 @@ std::string to_rfc3339(SystemTime time) {
   char text[32];
   const size_t length = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
   return {text, length};
+}
+
+std::string to_rfc3339_micro(SystemTime time) {
+  const auto whole = std::chrono::floor<std::chrono::seconds>(time);
+  std::string text = to_rfc3339(time);
+  text.pop_back();  // the Z
+  return fmt::format("{}.{:06}Z", text, std::chrono::duration_cast<std::chrono::microseconds>(time - whole).count());
 }
 
 bool from_rfc3339(const std::string& text, SystemTime& time) {

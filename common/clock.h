@@ -1,4 +1,4 @@
-// Time is passed in, so that tests own it.
+// An injectable clock, so that tests control time; and times in the format of Kubernetes.
 #pragma once
 
 #include <chrono>
@@ -9,11 +9,14 @@ namespace oarlock {
 using SystemTime = std::chrono::system_clock::time_point;
 using SteadyTime = std::chrono::steady_clock::time_point;
 
+// Implementations are thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual SystemTime now() const = 0;     // wall clock: for what people and other machines read
-  virtual SteadyTime steady() const = 0;  // never jumps: for durations and deadlines
+  // The wall clock, for times that users and other machines read.
+  virtual SystemTime now() const = 0;
+  // The monotonic clock, for durations and deadlines.
+  virtual SteadyTime steady() const = 0;
 };
 
 class RealClock final : public Clock {
@@ -22,9 +25,15 @@ class RealClock final : public Clock {
   SteadyTime steady() const override { return std::chrono::steady_clock::now(); }
 };
 
-// RFC 3339 in UTC, whole seconds, as Kubernetes' metav1.Time: "2026-11-21T10:11:12Z".
+// Formats a time as Kubernetes' metav1.Time does: RFC 3339 in UTC with whole seconds, "2026-11-21T10:11:12Z".
 std::string to_rfc3339(SystemTime time);
-// Accepts whole and fractional seconds and "Z" or an offset. Times are clamped to 1900..2150: sums cannot overflow.
-bool from_rfc3339(const std::string& text, SystemTime& time);  // false: not a time
+
+// Formats a time as Kubernetes' metav1.MicroTime does, with six digits of a second: "2026-11-21T10:11:12.000013Z".
+std::string to_rfc3339_micro(SystemTime time);
+
+// Parses an RFC 3339 time with whole or fractional seconds and "Z" or an offset. Returns false, and leaves `time`
+// unchanged, if the text is not a time. Times are clamped to the years 1900 to 2150, so that adding a duration of the
+// API cannot overflow.
+bool from_rfc3339(const std::string& text, SystemTime& time);
 
 }  // namespace oarlock

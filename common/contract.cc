@@ -9,11 +9,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kReasonLimit = 60;  // bytes of the reason, one word, in a termination message
+constexpr size_t kReasonLimit = 60;  // bytes
 
 std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-// The field's value if it is present, of the type and in its range; otherwise what the target holds.
+// Assigns the field to `target` if it is present, has the right type and is in range.
 template <typename T>
 void read(const Json& json, const char* key, T& target) {
   if (const auto it = json.find(key); it != json.end()) {
@@ -39,7 +39,7 @@ std::string to_json(const TerminationMessage& message) {
                {"reason", message.reason.substr(0, kReasonLimit)},
                {"message", message.message}};
   std::string text = dump(json);
-  // Escapes make the cost of a byte uneven, so shorten until it fits.
+  // The encoded size of a character varies because of escapes, so truncate until the object fits.
   for (std::string shortened = message.message; text.size() > kTerminationMessageLimit && !shortened.empty();) {
     const size_t excess = text.size() - kTerminationMessageLimit + 3;
     shortened.resize(shortened.size() - std::min(shortened.size(), std::max<size_t>(excess / 6, 1)));

@@ -1,5 +1,5 @@
-// What the operator, the launcher and the ranks agree on: environment variables, labels, paths, the termination
-// message and the status document. Operator and trainer share nothing else.
+// The contract between the operator, the launcher and the ranks: environment variables, labels, paths, the termination
+// message and the status document. The operator and the trainer share nothing else.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace oarlock {
 
-// ---- environment of a rank -------------------------------------------------------------------------------------
-// Bare names, as PyTorch's env:// rendezvous reads them.
+// ---- Environment of a rank -------------------------------------------------------------------------------------
+// The names that PyTorch's env:// rendezvous reads.
 inline constexpr char kEnvRank[] = "RANK";                        // 0 .. WORLD_SIZE-1
 inline constexpr char kEnvLocalRank[] = "LOCAL_RANK";             // 0 .. LOCAL_WORLD_SIZE-1
 inline constexpr char kEnvWorldSize[] = "WORLD_SIZE";             // ranks in the job
@@ -20,21 +20,23 @@ inline constexpr char kEnvLocalWorldSize[] = "LOCAL_WORLD_SIZE";  // ranks on th
 inline constexpr char kEnvNodeRank[] = "NODE_RANK";               // 0 .. nodes-1
 inline constexpr char kEnvMasterAddr[] = "MASTER_ADDR";           // host of rank 0
 inline constexpr char kEnvMasterPort[] = "MASTER_PORT";           // TCPStore port of rank 0
-// torchrun's names, so that a Python image needs no arguments.
+// The names that torchrun reads, so that a Python image needs no arguments.
 inline constexpr char kEnvPetNnodes[] = "PET_NNODES";
 inline constexpr char kEnvPetNprocPerNode[] = "PET_NPROC_PER_NODE";
 inline constexpr char kEnvPetNodeRank[] = "PET_NODE_RANK";
 inline constexpr char kEnvPetMasterAddr[] = "PET_MASTER_ADDR";
 inline constexpr char kEnvPetMasterPort[] = "PET_MASTER_PORT";
-// Oarlock's own.
+// Names that are specific to Oarlock.
 inline constexpr char kEnvJob[] = "OARLOCK_JOB";  // metadata.name of the TrainingJob
 inline constexpr char kEnvNamespace[] = "OARLOCK_NAMESPACE";
-inline constexpr char kEnvUid[] = "OARLOCK_UID";          // metadata.uid; with the attempt it fences checkpoints
-inline constexpr char kEnvAttempt[] = "OARLOCK_ATTEMPT";  // 0, 1, ...: how often the group was started before
+inline constexpr char kEnvUid[] = "OARLOCK_UID";          // metadata.uid; fences checkpoints together with the attempt
+inline constexpr char kEnvAttempt[] = "OARLOCK_ATTEMPT";  // 0, 1, ...: number of earlier starts of the group
 inline constexpr char kEnvConfig[] = "OARLOCK_CONFIG";    // file with the trainer config (YAML or JSON)
 inline constexpr char kEnvCheckpointDir[] = "OARLOCK_CHECKPOINT_DIR";  // default of checkpoint.dir
 inline constexpr char kEnvMetricsPort[] = "OARLOCK_METRICS_PORT";  // of local rank 0; local rank n serves on port + n
 inline constexpr char kEnvTerminationLog[] = "OARLOCK_TERMINATION_LOG";  // file for the termination message
+// Set if the launcher prefixes the output of the process with "[RANK n]"; its log then omits the prefix.
+inline constexpr char kEnvLinesPrefixed[] = "OARLOCK_LINES_PREFIXED";
 
 inline constexpr int kDefaultMasterPort = 29500;
 inline constexpr int kDefaultMetricsPort = 9400;
@@ -55,7 +57,7 @@ inline constexpr char kManagedByOarlock[] = "oarlock-operator";
 inline constexpr char kAnnotationConfig[] =
     "oarlock.dev/trainer-config";  // JSON of spec.trainer, mounted by the downward API
 
-inline constexpr char kTrainerContainer[] = "trainer";  // the container of the pod template that gets the contract
+inline constexpr char kTrainerContainer[] = "trainer";  // the container of the pod template that receives the contract
 inline constexpr char kConfigVolume[] = "oarlock-config";
 inline constexpr char kConfigMountPath[] = "/etc/oarlock";
 inline constexpr char kConfigFile[] = "trainer.json";  // OARLOCK_CONFIG=/etc/oarlock/trainer.json
@@ -63,40 +65,42 @@ inline constexpr char kCheckpointVolume[] =
     "checkpoints";  // mounted by the template: OARLOCK_CHECKPOINT_DIR=<mountPath>/<job name>
 inline constexpr char kShmVolume[] = "oarlock-shm";  // Memory emptyDir on /dev/shm
 
-// ---- termination message ---------------------------------------------------------------------------------------
-inline constexpr size_t kTerminationMessageLimit = 4096;  // bytes; the kubelet cuts what is longer
+// ---- Termination message ---------------------------------------------------------------------------------------
+inline constexpr size_t kTerminationMessageLimit = 4096;  // bytes; the kubelet truncates longer messages
 
-// What a rank says last, in one JSON object; the kubelet puts it into the container's status.
+// The final report of a rank, one JSON object that the kubelet copies into the status of the container.
 struct TerminationMessage {
   int rank = 0;
-  int64_t step = 0;              // optimizer steps done
-  int64_t checkpoint_step = -1;  // of the newest complete checkpoint; -1: none
+  int64_t step = 0;              // completed optimizer steps
+  int64_t checkpoint_step = -1;  // step of the newest complete checkpoint; -1: none
   std::string reason;            // one CamelCase word: Completed, Interrupted, PeerLost, ConfigInvalid ...
-  std::string message;           // one line for a person; shortened first when the object would be too long
+  std::string message;           // one line for users; truncated if the object would exceed the limit
 
   bool operator==(const TerminationMessage&) const = default;
 };
 
-std::string to_json(const TerminationMessage& message);  // at most kTerminationMessageLimit bytes, valid UTF-8
+// Returns at most kTerminationMessageLimit bytes of valid UTF-8.
+std::string to_json(const TerminationMessage& message);
+// Returns an empty value if the text is not a JSON object with a reason. Fields of the wrong type keep their defaults.
 std::optional<TerminationMessage> termination_message_from_json(std::string_view text);
 
-// ---- status endpoint -------------------------------------------------------------------------------------------
+// ---- Status endpoint -------------------------------------------------------------------------------------------
 inline constexpr char kStatusPath[] = "/statusz";
 inline constexpr char kMetricsPath[] = "/metrics";
 
-// What GET /statusz of a rank answers, as JSON with these names in camelCase.
+// The response to GET /statusz of a rank: a JSON object with these fields in camelCase.
 struct RankStatus {
   int rank = 0;
   int world_size = 1;
   int attempt = 0;
   std::string phase;             // rendezvous, restore, train, eval, checkpoint, done, failed
-  int64_t step = 0;              // optimizer steps done, over all attempts
-  int64_t target_steps = 0;      // 0: not known
+  int64_t step = 0;              // completed optimizer steps over all attempts
+  int64_t target_steps = 0;      // 0: unknown
   int64_t checkpoint_step = -1;  // -1: none
   double last_step_seconds = 0;
-  std::optional<double> loss;       // of the last logged step; absent before it and when not finite
+  std::optional<double> loss;       // of the last logged step; absent before that and if not finite
   double samples_per_second = 0;    // of the whole job
-  int64_t collective_sequence = 0;  // collectives this rank has started
+  int64_t collective_sequence = 0;  // collectives that this rank has started
   std::string updated_at;           // RFC 3339
 
   bool operator==(const RankStatus&) const = default;

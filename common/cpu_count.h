@@ -1,15 +1,16 @@
-// How many cores this process may use.
+// The number of CPUs that this process may use.
 #pragma once
 
 #include <string>
 
 namespace oarlock {
 
-// The least of the cores that the process is bound to and its container's CPU limit, rounded up; at least 1. A pod sees
-// all cores of its node and may use two of them: threads by the number of cores would only take turns.
+// Returns the smaller of the process's CPU affinity and its container's CPU limit (cgroup v1 or v2), rounded up; at
+// least 1. std::thread::hardware_concurrency() returns all CPUs of the node, which would oversubscribe a pod with a
+// limit.
 int usable_cpus();
 
-// From the text of cgroup v2's cpu.max ("150000 100000" -> 2); 0: no limit. Pure.
+// Parses cgroup v2's cpu.max: "150000 100000" is 2. Returns 0 if there is no limit.
 int cpus_from_cpu_max(const std::string& text);
 
 }  // namespace oarlock

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "common/printable.h"
+#include "common/text.h"
 
 namespace oarlock {
 namespace {

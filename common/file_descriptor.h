@@ -1,4 +1,4 @@
-// An owned file descriptor.
+// A file descriptor with unique ownership.
 #pragma once
 
 #include <unistd.h>
@@ -23,7 +23,7 @@ class FileDescriptor {
 
   int get() const { return fd_; }
   bool open() const { return fd_ >= 0; }
-  // The caller owns it from now on.
+  // Transfers ownership to the caller.
   int release() { return std::exchange(fd_, -1); }
   void close() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));

@@ -14,13 +14,13 @@
 
 namespace oarlock {
 
-Result<std::string> read_file(const std::filesystem::path& path, size_t most) {
+Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return fail_errno(errno, fmt::format("{}: cannot be opened", path.string()));
   std::string content;
   std::array<char, 65536> buffer;
-  while (content.size() < most) {
-    const ssize_t got = ::read(file.get(), buffer.data(), std::min(buffer.size(), most - content.size()));
+  while (content.size() < max_bytes) {
+    const ssize_t got = ::read(file.get(), buffer.data(), std::min(buffer.size(), max_bytes - content.size()));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return fail_errno(errno, fmt::format("{}: cannot be read", path.string()));
     if (got == 0) break;
@@ -63,7 +63,7 @@ Result<void> make_writable_folder(const std::filesystem::path& path) {
   }
   error.clear();
   std::filesystem::create_directories(path, error);
-  // A folder that cannot be made is an output problem whatever errno says.
+  // The exit code does not depend on errno: a folder that cannot be created is an output problem.
   if (error)
     return fail(ExitCode::kCantCreate,
                 fmt::format("{}: the folder cannot be created: {}", path.string(), error.message()));
@@ -71,7 +71,7 @@ Result<void> make_writable_folder(const std::filesystem::path& path) {
     return fail(ExitCode::kCantCreate, fmt::format("{}: the folder is not writable for uid {}: {}", path.string(),
                                                    ::geteuid(), std::generic_category().message(errno)));
   }
-  // A folder is in its parent for good after the parent's fsync. A parent that may not be read cannot be synced.
+  // A new folder is durable after an fsync of its parent. A parent without read permission cannot be synced.
   for (const std::filesystem::path& folder : created) {
     auto synced = sync_folder(folder.has_parent_path() ? folder.parent_path() : ".");
     if (!synced && synced.error().code != ExitCode::kNoPermission) return synced;

@@ -1,4 +1,4 @@
-// Small file helpers whose failures are Results that name the path.
+// File functions. Errors name the path; their exit code depends on errno (fail_errno()).
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,21 @@
 
 namespace oarlock {
 
-// The content of a file, or its first `most` bytes.
-Result<std::string> read_file(const std::filesystem::path& path, size_t most = SIZE_MAX);
+// Returns the content of a file, or its first `max_bytes` bytes.
+Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes = SIZE_MAX);
 
-// Replaces the file's content in one step that survives a crash: temporary file, fsync, rename, fsync of the folder.
+// Replaces the content of a file atomically and durably: writes a temporary file, syncs it, renames it, and syncs the
+// folder. After a crash the file has either the old or the new content.
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
-// mkdir -p, and fsync of the parent of each folder that it makes. A folder that exists and cannot be written to is an
-// error too.
+// Creates a folder with its parents, durably. Fails with kCantCreate if the folder cannot be created, or exists and is
+// not writable.
 Result<void> make_writable_folder(const std::filesystem::path& path);
 
-// fsync of a file that was written and closed.
+// Calls fsync(2) on a closed file.
 Result<void> sync_file(const std::filesystem::path& path);
 
-// fsync of a folder: makes renames in it durable.
+// Calls fsync(2) on a folder, which makes renames in it durable.
 Result<void> sync_folder(const std::filesystem::path& path);
 
 }  // namespace oarlock

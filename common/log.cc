@@ -9,13 +9,13 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "common/printable.h"
+#include "common/text.h"
 
 namespace oarlock {
 namespace {
 
 constexpr const char* kLevelNames[] = {"debug", "info", "warn", "error"};
-constexpr const char* kLevelShouts[] = {"DEBUG", "INFO", "WARN", "ERROR"};
+constexpr const char* kUpperLevelNames[] = {"DEBUG", "INFO", "WARN", "ERROR"};
 
 std::string quote(const std::string& text) {
   // JSON itself escapes the control characters of ASCII only.
@@ -78,7 +78,7 @@ Logger Logger::silent() {
 
 Logger Logger::with(LogFields fields) const {
   Logger copy = *this;
-  for (const LogField& field : fields) append(copy.own_, field, sink_->format);
+  for (const LogField& field : fields) append(copy.fields_, field, sink_->format);
   return copy;
 }
 
@@ -95,9 +95,9 @@ void Logger::write(LogLevel level, std::string_view message, LogFields fields) c
   } else {
     line = fmt::format("{}{:%H:%M:%S}.{:03} {} {}", sink_->prefix.empty() ? "" : "[" + sink_->prefix + "] ",
                        fmt::localtime(std::chrono::system_clock::to_time_t(seconds)), (now - seconds).count(),
-                       kLevelShouts[index], printable_lines(message));
+                       kUpperLevelNames[index], printable_lines(message));
   }
-  line += own_;
+  line += fields_;
   for (const LogField& field : fields) append(line, field, sink_->format);
   if (sink_->format == LogFormat::kJson) line += '}';
   sink_->out->log(spdlog::level::info, line);

@@ -1,4 +1,4 @@
-// Structured logs: one JSON object per line with stable keys, or one readable line on a terminal.
+// Structured logging to standard error: one JSON object per line, or one readable line per message for terminals.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace oarlock {
 enum class LogLevel { kDebug, kInfo, kWarn, kError };
 enum class LogFormat { kJson, kText };
 
-// "debug" | "info" | "warn" | "error"
+// Parses "debug", "info", "warn" or "error"; otherwise fails with kUsage.
 Result<LogLevel> log_level_from(std::string_view name);
 
 using LogValue = std::variant<std::string, int64_t, double, bool>;
@@ -36,20 +36,20 @@ struct LogField {
 
 using LogFields = std::initializer_list<LogField>;
 
-// Thread-safe, cheap to copy (copies share the sink), writes to stderr. JSON lines have the keys ts, level, msg, then
-// the logger's own fields, then the call's. Text lines are "[prefix] time LEVEL msg key=value".
+// A thread-safe logger; copies are cheap and share the sink. JSON lines have the keys ts, level and msg, followed by
+// the fields of the logger and those of the call. Text lines have the form "[prefix] time LEVEL msg key=value".
 class Logger {
  public:
-  // `prefix` ("RANK 0") is shown by the text format only.
+  // Messages below `level` are discarded. Only the text format shows `prefix` ("RANK 0").
   Logger(LogFormat format, LogLevel level, std::string prefix = "");
   ~Logger();
   Logger(const Logger&) = default;
   Logger& operator=(const Logger&) = default;
 
-  // A logger that writes nothing, for tests.
+  // Returns a logger that discards all messages, for tests.
   static Logger silent();
 
-  // A logger that adds these fields to every line.
+  // Returns a logger that adds these fields to every line.
   Logger with(LogFields fields) const;
 
   void debug(std::string_view message, LogFields fields = {}) const { write(LogLevel::kDebug, message, fields); }
@@ -62,7 +62,7 @@ class Logger {
   struct Sink;
   explicit Logger(std::shared_ptr<const Sink> sink);
   std::shared_ptr<const Sink> sink_;
-  std::string own_;  // the logger's own fields, already rendered in the sink's format
+  std::string fields_;  // of every line, rendered in the sink's format
 };
 
 }  // namespace oarlock

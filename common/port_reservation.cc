@@ -7,11 +7,12 @@
 #include <cerrno>
 #include <optional>
 #include <utility>
+#include "common/status_macros.h"
 
 namespace oarlock {
 namespace {
 
-constexpr int kMostPort = 65535;
+constexpr int kMaxPort = 65535;
 constexpr int kTries = 100;
 
 struct BoundSocket {
@@ -23,7 +24,7 @@ bool enable(int socket, int level, int option, int value) {
   return ::setsockopt(socket, level, option, &value, sizeof value) == 0;
 }
 
-// Binds a socket of this family to `port` of every address; 0 selects a free port. The result is errno, or 0.
+// Binds a socket to `port` on every address of the family; 0 selects a free port. Returns 0, or errno on failure.
 int bind_socket(int family, int port, BoundSocket& out) {
   FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.open()) return errno;
@@ -39,13 +40,13 @@ int bind_socket(int family, int port, BoundSocket& out) {
   auto* address = is_six ? reinterpret_cast<sockaddr*>(&six) : reinterpret_cast<sockaddr*>(&four);
   socklen_t size = is_six ? sizeof six : sizeof four;
   if (::bind(socket.get(), address, size) != 0 || ::getsockname(socket.get(), address, &size) != 0) return errno;
-  // Not before bind(): this socket must not share a port with a server that is about to listen.
+  // This follows bind(), so that the socket cannot share a port with another server that has yet to listen.
   if (!enable(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1)) return errno;
   out = {std::move(socket), ntohs(is_six ? six.sin6_port : four.sin_port)};
   return 0;
 }
 
-// A socket for IPv6 and IPv4, or for IPv4 alone on a host without IPv6.
+// Binds a dual-stack socket, or an IPv4 socket on a host without IPv6.
 Result<BoundSocket> bind_port(int port) {
   BoundSocket bound;
   int error = bind_socket(AF_INET6, port, bound);
@@ -54,11 +55,11 @@ Result<BoundSocket> bind_port(int port) {
   return bound;
 }
 
-// The sockets of `first` and the ports after it, or nothing if one of those is in use.
+// Binds the ports that follow `first`. Returns an empty value if one of them is in use.
 std::optional<std::vector<FileDescriptor>> complete_range(BoundSocket first, int length) {
   std::vector<FileDescriptor> sockets;
   const int begin = first.port;
-  if (begin + length - 1 > kMostPort) return std::nullopt;
+  if (begin + length - 1 > kMaxPort) return std::nullopt;
   sockets.push_back(std::move(first.socket));
   while (static_cast<int>(sockets.size()) < length) {
     Result<BoundSocket> next = bind_port(begin + static_cast<int>(sockets.size()));
@@ -72,10 +73,9 @@ std::optional<std::vector<FileDescriptor>> complete_range(BoundSocket first, int
 
 Result<PortReservation> PortReservation::make(int length) {
   for (int tries = 0; tries < kTries; ++tries) {
-    Result<BoundSocket> bound = bind_port(0);
-    if (!bound) return tl::make_unexpected(bound.error());
-    const int first = bound->port;
-    if (auto sockets = complete_range(std::move(*bound), length)) return PortReservation(first, std::move(*sockets));
+    ASSIGN_OR_RETURN(BoundSocket bound, bind_port(0));
+    const int first = bound.port;
+    if (auto sockets = complete_range(std::move(bound), length)) return PortReservation(first, std::move(*sockets));
   }
   return fail(ExitCode::kUnavailable, fmt::format("no {} consecutive free ports were found on this host", length));
 }

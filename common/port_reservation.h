@@ -1,4 +1,4 @@
-// TCP ports that no other program is given before the program that they are meant for has bound them.
+// Reserves free TCP ports for servers that other processes start later.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,8 @@
 
 namespace oarlock {
 
-// Consecutive TCP ports that were free on every address of this host, reserved as long as the object lives.
+// A range of consecutive TCP ports that were free on every address of this host, reserved for the lifetime of the
+// object.
 //
 // Each port is held by a socket that is bound, has SO_REUSEADDR and does not listen. The kernel therefore gives the
 // port neither to a bind() to port 0 nor to an outgoing connection, and connections to it are refused until a server
@@ -17,7 +18,7 @@ namespace oarlock {
 // it fails with EADDRINUSE. Child processes do not inherit the sockets.
 class PortReservation {
  public:
-  // Reserves `length` >= 1 ports. kUnavailable: no such range was found.
+  // Reserves `length` >= 1 ports. Fails with kUnavailable if no such range is free.
   static Result<PortReservation> make(int length);
 
   int first() const { return first_; }

@@ -9,7 +9,7 @@
 #include <iostream>
 #include <system_error>
 
-#include "common/printable.h"
+#include "common/text.h"
 
 namespace oarlock {
 
@@ -30,6 +30,11 @@ Result<void> flush_standard_output() {
   return fail(ExitCode::kIoErr,
               fmt::format("standard output cannot be written: {}",
                           errno != 0 ? std::generic_category().message(errno) : "a write failed, as on a full device"));
+}
+
+Result<void> write_standard_output(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return flush_standard_output();
 }
 
 void print_error(std::string_view text) {

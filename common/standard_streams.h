@@ -1,4 +1,4 @@
-// Standard input, output and error of a program, from its first to its last statement.
+// Setup, flushing and error reporting for the standard streams of a program.
 #pragma once
 
 #include <string_view>
@@ -7,19 +7,21 @@
 
 namespace oarlock {
 
-// Opens /dev/null on each of the descriptors 0, 1 and 2 that is closed (`prog >&-`), so that no other file gets that
-// number. Call it first in main(). Fails if /dev/null cannot be opened.
+// Opens /dev/null on each of the descriptors 0, 1 and 2 that is closed (`prog >&-`), so that no other file receives
+// that number. main() calls it first. Fails if /dev/null cannot be opened.
 Result<void> open_standard_streams();
 
 // Flushes standard output. Fails with kIoErr if anything written to it since the start of the program was lost.
 Result<void> flush_standard_output();
 
-// Writes `text` to standard error, with control characters other than the line feed escaped. A failure is ignored, as
-// there is no other place to report it.
+// Writes `text` to standard output and flushes it.
+Result<void> write_standard_output(std::string_view text);
+
+// Writes `text` to standard error, with control characters other than the line feed escaped. Write errors are ignored.
 void print_error(std::string_view text);
 
-// The last statement of main(): flushes standard output, and if that fails, reports it on standard error and returns
-// kIoErr in place of a 0 in `exit_code`.
+// Flushes standard output at the end of main() and returns the exit code of the program. If flushing fails, it prints
+// an error and returns kIoErr instead of 0; other exit codes are returned unchanged.
 int exit_code_after_flush(std::string_view program, int exit_code);
 
 }  // namespace oarlock

@@ -8,7 +8,7 @@ ARG VARIANT=cpu
 FROM ${BASE} AS libtorch
 ARG VARIANT
 RUN apt-get update && apt-get install -y --no-install-recommends python3-pip
-# The CPU variant needs two small wheels beside torch, since libtorch_cpu.so names their libraries. CUDA needs all that
+# The CPU variant needs two small wheels in addition to torch, since libtorch_cpu.so names their libraries. CUDA needs all that
 # torch depends on, NCCL's headers among them, and the headers of scripts/lib/setup_cuda.sh.
 RUN python3 -m pip install --no-cache-dir --target / --only-binary=:all: \
       torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 \

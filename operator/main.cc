@@ -1,8 +1,11 @@
 // oarlock-operator: flags, signals, and the exit code.
+#include <fmt/format.h>
+#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdio>
 #include <random>
 #include <string>
@@ -12,15 +15,15 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/standard_streams.h"
-#include "operator/core/network_policy.h"
-#include "operator/kube/config.h"
-#include "operator/shell/memory.h"
+#include "operator/core/desired.h"
+#include "operator/kube/auth/kubeconfig.h"
 #include "operator/shell/operator.h"
 
 namespace {
 
 using oarlock::ExitCode;
 using oarlock::to_int;
+using oarlock::control::OperatorOptions;
 
 constexpr char kExamples[] = R"(
 examples:
@@ -29,9 +32,9 @@ examples:
   oarlock-operator --namespace team-a --namespace team-b
 
 The API server is reached through the proxy of the kubeconfig (proxy-url) or of HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
-It serves /healthz, /readyz and /metrics. SIGTERM and SIGINT end it in order; a second one at once.
-Exit codes: 0 stopped; 64 wrong flags; 66 no kubeconfig; 69 no answer from the API server, or the port is in use;
-75 not the leader any more; 78 a kubeconfig that cannot work.)";
+It serves /healthz, /readyz and /metrics. SIGTERM and SIGINT shut it down gracefully; a second one ends it immediately.
+Exit codes: 0 stopped; 64 invalid flags; 66 kubeconfig not found; 69 no response from the API server, or port in use;
+75 leadership lost; 78 invalid kubeconfig.)";
 
 std::string host_name() {
   char name[256] = "";
@@ -39,7 +42,7 @@ std::string host_name() {
   return name;
 }
 
-// Two starts on one host must not take each other's lease for their own.
+// A random suffix keeps two processes on one host from sharing a lease.
 std::string unique_identity(const std::string& host) {
   std::random_device random;
   char suffix[32];
@@ -47,15 +50,15 @@ std::string unique_identity(const std::string& host) {
   return host + suffix;
 }
 
-// Waits for SIGTERM or SIGINT on a thread of its own. After the first, the signals have their usual effect again.
+// Waits for SIGTERM or SIGINT on a dedicated thread and requests a stop. A second signal ends the process.
 class SignalWatcher {
  public:
   SignalWatcher() {
     sigemptyset(&set_);
     sigaddset(&set_, SIGTERM);
     sigaddset(&set_, SIGINT);
-    sigaddset(&set_, SIGUSR2);                   // from the destructor
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);  // before any other thread, which inherit it
+    sigaddset(&set_, SIGUSR2);                   // sent by the destructor
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);  // before other threads start, because they inherit the mask
     thread_ = std::thread([this] {
       int signal = 0;
       sigwait(&set_, &signal);
@@ -79,131 +82,167 @@ class SignalWatcher {
   std::thread thread_;
 };
 
-int run(int argc, char** argv) {
-  std::string kubeconfig;
-  std::string level_name = "info";
-  std::string format_name = "json";
-  oarlock::control::OperatorOptions options;
-  int startup_timeout = 60;
-  double progress_interval = 3;
+// Keeps the resident memory small: one arena, and large blocks returned to the system when they are freed. To be called
+// before the first thread starts.
+void tune_allocator() {
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MMAP_THRESHOLD, 128 << 10);  // fixed, because glibc would raise it after the first large block
+  mallopt(M_TRIM_THRESHOLD, 128 << 10);
+}
 
-  CLI::App app("Watches TrainingJobs and makes the pods and Services that they need.", "oarlock-operator");
-  app.footer(kExamples);
-  app.set_version_flag("--version", std::string(OARLOCK_VERSION));
-  app.add_option("--kubeconfig", kubeconfig,
-                 "Which cluster; default: $KUBECONFIG, the pod's service account, ~/.kube/config")
+// The command line. Values that need a conversion are stored here first.
+struct Flags {
+  OperatorOptions options;
+  std::string kubeconfig;
+  std::string metrics_peers;
+  const CLI::Option* job_network_policy = nullptr;
+  double progress_interval = 3;
+  int startup_timeout = 60;
+  int lease_duration = 15;
+  int renew_deadline = 10;
+  int retry_period = 2;
+  std::string log_level = "info";
+  std::string log_format = "json";
+};
+
+void add_cluster_flags(CLI::App& app, Flags& flags) {
+  app.add_option("--kubeconfig", flags.kubeconfig,
+                 "Cluster to manage; default: $KUBECONFIG, the pod's service account, ~/.kube/config")
       ->type_name("FILE");
-  app.add_option("--namespace", options.namespaces, "Look at this namespace only; may be repeated. Default: all")
+  app.add_option("--namespace", flags.options.namespaces, "Namespace to watch; may be repeated. Default: all")
       ->type_name("NAME")
       ->take_all()
       ->allow_extra_args(false);
-  app.add_option("--workers", options.workers, "Jobs worked on at once")
+  app.add_option("--workers", flags.options.workers, "Maximum number of concurrent reconciles")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  app.add_option("--listen-address", options.listen_address,
-                 "Address of the HTTP server; :: is every address, of IPv4 and IPv6")
-      ->capture_default_str();
-  app.add_option("--port", options.port, "Port of the HTTP server; 0: a free one")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 65535));
-  app.add_flag("--protect-metrics", options.protect_metrics,
-               "/metrics wants a bearer token whose user may get it (asked by TokenReview and SubjectAccessReview)");
-  app.add_option("--tls-certificate", options.server_certificate,
-                 "Serve HTTPS with this PEM file, which holds the certificate and its key")
-      ->type_name("FILE");
-  std::string metrics_peers;
-  const CLI::Option* job_network_policy =
+  flags.job_network_policy =
       app.add_option(
-             "--job-network-policy", metrics_peers,
+             "--job-network-policy", flags.metrics_peers,
              "Create a NetworkPolicy for each job: its pods accept connections from each other, and on their "
              "metrics ports from these peers, a JSON list of NetworkPolicyPeer that should include the operator")
           ->type_name("JSON");
-  app.add_option("--progress-interval", progress_interval, "Seconds between two questions to a running job's rank 0")
+  app.add_option("--progress-interval", flags.progress_interval, "Progress polling interval in seconds")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
-  int lease_seconds = 15;
-  int renew_seconds = 10;
-  int retry_seconds = 2;
-  app.add_flag("--leader-elect", options.election.enabled,
-               "Run several operators: one works, the others stand by and take over when it ends or is lost");
-  app.add_option("--leader-elect-resource-namespace", options.election.lease.key.name_space,
-                 "Where the Lease is; default: the pod's namespace, or the kubeconfig context's")
+  app.add_option("--startup-timeout", flags.startup_timeout,
+                 "Timeout for the first response of the API server in seconds; 0: none")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 86400));
+}
+
+void add_server_flags(CLI::App& app, Flags& flags) {
+  app.add_option("--listen-address", flags.options.listen_address,
+                 "Address of the HTTP server; :: is every address, IPv4 and IPv6")
+      ->capture_default_str();
+  app.add_option("--port", flags.options.port, "Port of the HTTP server; 0: any free port")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65535));
+  app.add_flag("--protect-metrics", flags.options.protect_metrics,
+               "Require an authorized bearer token for /metrics (by TokenReview and SubjectAccessReview)");
+  app.add_option("--tls-certificate", flags.options.server_certificate,
+                 "Serve HTTPS with this PEM file, which contains the certificate and its key")
+      ->type_name("FILE");
+}
+
+void add_leader_election_flags(CLI::App& app, Flags& flags) {
+  auto& election = flags.options.election;
+  app.add_flag("--leader-elect", election.enabled,
+               "Enable leader election, so that one of several operators is active and the others are standbys");
+  app.add_option("--leader-elect-resource-namespace", election.lease.key.name_space,
+                 "Namespace of the Lease; default: the pod's namespace, or the kubeconfig context's")
       ->type_name("NAME");
-  app.add_option("--leader-elect-resource-name", options.election.lease.key.name, "Name of the Lease")
+  app.add_option("--leader-elect-resource-name", election.lease.key.name, "Name of the Lease")
       ->default_val(oarlock::control::kLeaseName)
       ->type_name("NAME");
-  app.add_option("--leader-elect-lease-duration", lease_seconds,
-                 "Seconds after which the others take over from a leader that is silent")
+  app.add_option("--leader-elect-lease-duration", flags.lease_duration,
+                 "Seconds after which a standby replaces a leader that does not renew the Lease")
       ->capture_default_str()
       ->check(CLI::Range(2, 3600));
-  app.add_option("--leader-elect-renew-deadline", renew_seconds,
-                 "Seconds after which a leader that cannot renew gives up; less than the duration")
+  app.add_option("--leader-elect-renew-deadline", flags.renew_deadline,
+                 "Seconds after which a leader that cannot renew the Lease exits; less than the lease duration")
       ->capture_default_str()
       ->check(CLI::Range(1, 3600));
-  app.add_option("--leader-elect-retry-period", retry_seconds,
+  app.add_option("--leader-elect-retry-period", flags.retry_period,
                  "Seconds between two tries; less than the renew deadline")
       ->capture_default_str()
       ->check(CLI::Range(1, 3600));
-  app.add_option("--startup-timeout", startup_timeout,
-                 "Seconds to wait for the first answer of the API server before giving up; 0: for ever")
+}
+
+void add_log_flags(CLI::App& app, Flags& flags) {
+  app.add_option("--log-level", flags.log_level, "debug, info, warn or error")
       ->capture_default_str()
-      ->check(CLI::Range(0, 86400));
-  app.add_option("--log-level", level_name, "debug, info, warn or error")->capture_default_str()->type_name("LEVEL");
-  app.add_option("--log-format", format_name, "json or text")
+      ->type_name("LEVEL");
+  app.add_option("--log-format", flags.log_format, "json or text")
       ->capture_default_str()
       ->check(CLI::IsMember({"json", "text"}))
       ->type_name("FORMAT");
+}
+
+int fail_usage(const std::string& message, ExitCode code = ExitCode::kUsage) {
+  std::fprintf(stderr, "error: %s\n", message.c_str());
+  return to_int(code);
+}
+
+// Fills in the options that depend on the cluster or need a conversion.
+void complete_options(const Flags& flags, oarlock::kube::ClusterConfig cluster, OperatorOptions& options) {
+  using std::chrono::seconds;
+  options.cluster = std::move(cluster);
+  options.startup_timeout = seconds(flags.startup_timeout);
+  options.progress.interval = std::chrono::milliseconds(static_cast<int64_t>(flags.progress_interval * 1000));
+  options.instance = host_name();
+  options.version = OARLOCK_VERSION;
+  oarlock::kube::LeaseOptions& lease = options.election.lease;
+  if (lease.key.name_space.empty())
+    lease.key.name_space = options.cluster.name_space.empty() ? "default" : options.cluster.name_space;
+  lease.identity = unique_identity(options.instance);
+  lease.duration = seconds(flags.lease_duration);
+  lease.renew_deadline = seconds(flags.renew_deadline);
+  lease.retry_period = seconds(flags.retry_period);
+}
+
+int run(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Watches TrainingJobs and manages their pods and Services.", "oarlock-operator");
+  app.footer(kExamples);
+  app.set_version_flag("--version", std::string(OARLOCK_VERSION));
+  add_cluster_flags(app, flags);
+  add_server_flags(app, flags);
+  add_leader_election_flags(app, flags);
+  add_log_flags(app, flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : to_int(ExitCode::kUsage);
   }
-
-  if (!(lease_seconds > renew_seconds && renew_seconds > retry_seconds)) {
-    std::fprintf(stderr,
-                 "error: --leader-elect-lease-duration (%d) must be more than --leader-elect-renew-deadline (%d), "
-                 "and that more than --leader-elect-retry-period (%d)\n",
-                 lease_seconds, renew_seconds, retry_seconds);
-    return to_int(ExitCode::kUsage);
+  if (!(flags.lease_duration > flags.renew_deadline && flags.renew_deadline > flags.retry_period)) {
+    return fail_usage(
+        fmt::format("--leader-elect-lease-duration ({}) must be greater than --leader-elect-renew-deadline ({}), which "
+                    "must be greater than --leader-elect-retry-period ({})",
+                    flags.lease_duration, flags.renew_deadline, flags.retry_period));
   }
-  if (job_network_policy->count() > 0) {
-    auto peers = oarlock::control::read_metrics_peers(metrics_peers);
-    if (!peers) {
-      std::fprintf(stderr, "error: --job-network-policy: %s\n", peers.error().message.c_str());
-      return to_int(peers.error().code);
-    }
+  OperatorOptions& options = flags.options;
+  if (flags.job_network_policy->count() > 0) {
+    auto peers = oarlock::control::parse_metrics_peers(flags.metrics_peers);
+    if (!peers) return fail_usage("--job-network-policy: " + peers.error().message, peers.error().code);
     options.job_network_policy = *std::move(peers);
   }
-  const auto level = oarlock::log_level_from(level_name);
-  if (!level) {
-    std::fprintf(stderr, "error: --log-level: %s\n", level.error().message.c_str());
-    return to_int(level.error().code);
-  }
-  const oarlock::Logger log(format_name == "json" ? oarlock::LogFormat::kJson : oarlock::LogFormat::kText, *level,
-                            "operator");
-  const auto give_up = [&](const oarlock::Error& error) {
+  const auto level = oarlock::log_level_from(flags.log_level);
+  if (!level) return fail_usage("--log-level: " + level.error().message, level.error().code);
+  const auto format = flags.log_format == "json" ? oarlock::LogFormat::kJson : oarlock::LogFormat::kText;
+  const oarlock::Logger log(format, *level, "operator");
+  const auto log_failure = [&](const oarlock::Error& error) {
     log.error(error.message, {{"exitCode", to_int(error.code)}});
     return to_int(error.code);
   };
 
-  const auto cluster = oarlock::kube::find_cluster_config(kubeconfig, oarlock::kube::process_environment());
-  if (!cluster) return give_up(cluster.error());
-  options.cluster = *cluster;
-  options.startup_timeout = std::chrono::seconds(startup_timeout);
-  options.progress.interval = std::chrono::milliseconds(static_cast<int64_t>(progress_interval * 1000));
-  options.instance = host_name();
-  oarlock::kube::LeaseOptions& lease = options.election.lease;
-  if (lease.key.name_space.empty())
-    lease.key.name_space = cluster->name_space.empty() ? "default" : cluster->name_space;
-  lease.identity = unique_identity(options.instance);
-  lease.duration = std::chrono::seconds(lease_seconds);
-  lease.renew_deadline = std::chrono::seconds(renew_seconds);
-  lease.retry_period = std::chrono::seconds(retry_seconds);
-  options.version = OARLOCK_VERSION;
+  auto cluster = oarlock::kube::find_cluster_config(flags.kubeconfig, oarlock::kube::process_environment());
+  if (!cluster) return log_failure(cluster.error());
+  complete_options(flags, *std::move(cluster), options);
 
   const SignalWatcher signals;
   const auto result = oarlock::control::run_operator(options, log, signals.token());
-  if (!result) return give_up(result.error());
+  if (!result) return log_failure(result.error());
   log.info("stopped");
   return to_int(ExitCode::kOk);
 }
@@ -212,7 +251,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (const auto opened = oarlock::open_standard_streams(); !opened) return to_int(opened.error().code);
-  oarlock::control::tune_allocator();
+  tune_allocator();
   try {
     return oarlock::exit_code_after_flush("oarlock-operator", run(argc, argv));
   } catch (const std::exception& error) {

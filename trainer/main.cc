@@ -1,4 +1,4 @@
-// oarlock-trainer: one process is one rank.
+// oarlock-trainer: each process is one rank.
 #include "trainer/engine/command_line.h"
 #include "trainer/tasks/registry.h"
 

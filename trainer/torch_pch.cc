@@ -1,2 +1,2 @@
-// Owner of the precompiled header; other targets reuse it.
+// The target of this file builds the precompiled header; other targets reuse it.
 #include "trainer/torch_pch.h"

@@ -1,4 +1,5 @@
-// The LibTorch headers that most of the trainer includes, precompiled (cmake: oarlock_torch_headers).
+// The precompiled header of the trainer: the LibTorch headers that most files include (oarlock_torch_headers in
+// trainer/CMakeLists.txt).
 #pragma once
 
 #include <torch/nn.h>

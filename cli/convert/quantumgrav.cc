@@ -1,10 +1,11 @@
 #include "cli/convert/quantumgrav.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <map>
+#include <vector>
 
-#include "cli/convert/python_types.h"
 #include "common/contract.h"
 
 namespace oarlock::convert {
@@ -15,7 +16,66 @@ using yaml::MapReader;
 using yaml::Node;
 using Kind = yaml::Node::Kind;
 
-// A value as it stands there, under the name that the trainer has for it.
+// Names of PyTorch's types and arguments, and their counterparts in the configuration of the trainer.
+using NameTable = std::map<std::string, std::string>;
+
+const NameTable& optimizer_types() {
+  static const NameTable kTypes = {{"AdamW", "adamw"}, {"Adam", "adam"}, {"SGD", "sgd"}};
+  return kTypes;
+}
+
+const NameTable& optimizer_arguments() {
+  static const NameTable kArguments = {{"lr", "lr"},
+                                       {"weight_decay", "weight_decay"},
+                                       {"momentum", "momentum"},
+                                       {"dampening", "dampening"},
+                                       {"nesterov", "nesterov"},
+                                       {"betas", "betas"},
+                                       {"eps", "eps"},
+                                       {"amsgrad", "amsgrad"},
+                                       {"maximize", "maximize"}};
+  return kArguments;
+}
+
+const NameTable& schedule_types() {
+  static const NameTable kTypes = {{"StepLR", "step"},
+                                   {"MultiStepLR", "multistep"},
+                                   {"ExponentialLR", "exponential"},
+                                   {"CosineAnnealingLR", "cosine"}};
+  return kTypes;
+}
+
+const NameTable& schedule_arguments() {
+  static const NameTable kArguments = {
+      {"step_size", "step_size"}, {"milestones", "milestones"}, {"gamma", "gamma"}, {"T_max", "length"}};
+  return kArguments;
+}
+
+// Modules and functions of torch.nn.
+const NameTable& criterion_types() {
+  static const NameTable kTypes = {{"CrossEntropyLoss", "cross_entropy"},
+                                   {"cross_entropy", "cross_entropy"},
+                                   {"MSELoss", "mse"},
+                                   {"mse_loss", "mse"},
+                                   {"L1Loss", "l1"},
+                                   {"l1_loss", "l1"},
+                                   {"SmoothL1Loss", "smooth_l1"},
+                                   {"smooth_l1_loss", "smooth_l1"},
+                                   {"BCEWithLogitsLoss", "bce_with_logits"},
+                                   {"binary_cross_entropy_with_logits", "bce_with_logits"}};
+  return kTypes;
+}
+
+// Returns "AdamW, Adam and SGD are", for messages.
+std::string list_of(const NameTable& known) {
+  std::vector<std::string> names;
+  for (const auto& [name, ours] : known) names.push_back(name);
+  const std::string last = names.back();
+  names.pop_back();
+  return fmt::format("{} and {} are", fmt::join(names, ", "), last);
+}
+
+// Copies a value unchanged, under the name of its key in the trainer's configuration.
 void copy(MapReader& from, const char* key, Json& to, const char* name) {
   const std::optional<Node> value = from.take(key);
   if (value && value->kind() != Kind::kNull) to[name] = value->to_json();
@@ -50,13 +110,13 @@ class Conversion {
     notes_.push_back(fmt::format("{}:{}:{}: {}: {}", file_, value.mark().line, value.mark().column, path, text));
   }
 
-  // A key that has no counterpart, because nothing needs to be said.
+  // Notes a key that needs no counterpart.
   void drop(MapReader& section, const char* key, const std::string& why) {
     const std::optional<Node> value = section.take(key);
     if (value && value->kind() != Kind::kNull) note(section, key, *value, why);
   }
 
-  // The last part of a type's name, "AdamW" of "torch.optim.AdamW"; whether it is written as !pyobject does not matter.
+  // Returns the last part of the name of a type, "AdamW" for "torch.optim.AdamW", written with or without !pyobject.
   static std::optional<std::string> type_of(MapReader& section, const char* key) {
     std::string name;
     if (!section.read(key, name)) return std::nullopt;
@@ -105,7 +165,8 @@ class Conversion {
   void place_type(MapReader& section, const char* key, const std::string& type, const NameTable& known,
                   const char* target) {
     const auto found = known.find(type);
-    if (found == known.end()) return section.problem(key, fmt::format("'{}' is not there; {}", type, list_of(known)));
+    if (found == known.end())
+      return section.problem(key, fmt::format("'{}' is not supported; {}", type, list_of(known)));
     trainer_[target]["name"] = found->second;
   }
 
@@ -127,16 +188,16 @@ class Conversion {
     trainer_["data"] = std::move(data);
   }
 
-  // The guide leaves the network open. What the trainer knows may stand there under its own names.
+  // The guide does not define the network. Its keys may have the names of the trainer's configuration.
   void model(MapReader& section) {
     Json out = Json::object();
     for (const char* key : {"blocks", "pooling", "tasks", "graph_features"}) copy(section, key, out, key);
     const std::optional<Node> given = section.take("type");
     if (const std::optional<std::string> type = type_of(section, "type"); type && *type != "GNNModel") {
-      section.problem("type", fmt::format("'{}' is not there; GNNModel is", *type));
+      section.problem("type", fmt::format("'{}' is not supported; GNNModel is", *type));
     } else if (type && !out.contains("blocks")) {
       note(section, "type", *given,
-           "the network of QuantumGrav's documentation; model.blocks, pooling and tasks say otherwise");
+           "the network of QuantumGrav's documentation; model.blocks, pooling and tasks override it");
     }
     trainer_["model"] = std::move(out);
   }
@@ -148,7 +209,7 @@ class Conversion {
     const auto found = criterion_types().find(*type);
     if (found == criterion_types().end())
       return note(reader, "criterion", *given,
-                  fmt::format("'{}' is a function of your own; each of model.tasks names its loss", *type));
+                  fmt::format("'{}' is a custom function; each of model.tasks names its loss", *type));
     if (trainer_["model"].contains("tasks"))
       return note(reader, "criterion", *given, "each of model.tasks has its own loss");
     trainer_["model"]["tasks"] = {{{"name", "manifold_like"}, {"loss", found->second}, {"hidden", {48, 18}}}};
@@ -174,7 +235,7 @@ class Conversion {
 
   void early_stopping(MapReader& section) {
     if (const std::optional<std::string> type = type_of(section, "type"); type && *type != "DefaultEarlyStopping")
-      section.problem("type", fmt::format("'{}' is not there; DefaultEarlyStopping is", *type));
+      section.problem("type", fmt::format("'{}' is not supported; DefaultEarlyStopping is", *type));
     only_empty(section, "args");
     Json& out = trainer_["early_stopping"];
     section.map("kwargs", [&](MapReader& kwargs) {

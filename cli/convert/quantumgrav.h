@@ -1,5 +1,5 @@
-// The YAML of QuantumGrav's trainers (its guide "Distributed Training with DDP": train_ddp.yaml) as a TrainingJob.
-// Pure.
+// Converts the configuration of QuantumGrav's trainers (train_ddp.yaml of its guide "Distributed Training with DDP") to
+// a TrainingJob.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,17 +14,17 @@ namespace oarlock::convert {
 struct QuantumGravOptions {
   std::string name = "quantumgrav";
   std::string image;
-  std::vector<std::string> data;  // stores; empty: those that the file names
+  std::vector<std::string> data;  // stores; empty: the stores that the file names
 };
 
 struct Converted {
   nlohmann::ordered_json job;
-  std::vector<std::string> notes;  // "file:line:column: key: what became of it", for people
+  std::vector<std::string> notes;  // for users: "file:line:column: key: note"
 };
 
-// Every key of the guide's example has its place, or a note that says why it has none. Types may be names or !pyobject.
-// kConfig, one line for each problem with file:line:column: a section or key that is not known, a type that is not
-// there, no section `parallel`.
+// Converts every key of the guide's example, or adds a note why it needs no counterpart. Types may be names or
+// !pyobject. Fails with kConfig and one line per problem with file:line:column: an unknown section or key, an
+// unsupported type, or no section `parallel`.
 Result<Converted> convert_quantumgrav(const yaml::Node& root, const std::string& file,
                                       const QuantumGravOptions& options);
 

@@ -2,15 +2,94 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <system_error>
 
-#include "common/printable.h"
+#include "common/text.h"
 
 namespace oarlock::launch {
+namespace {
+
+size_t largest_write(int fd) {
+  struct stat file{};
+  const bool regular = ::fstat(fd, &file) == 0 && S_ISREG(file.st_mode);
+  return regular ? size_t{1} << 20 : PIPE_BUF;  // a pipe that is writable has room for PIPE_BUF bytes
+}
+
+}  // namespace
+
+// Returns the index after the end of the first line, or npos. "\r\n" is one line end, so a final "\r" is incomplete.
+size_t LinePrefixer::line_end(std::string_view bytes) const {
+  const size_t newline = bytes.find('\n');
+  if (at_carriage_return_) {
+    const size_t carriage_return = bytes.substr(0, newline).find('\r');
+    if (carriage_return != std::string_view::npos && carriage_return + 1 < bytes.size() &&
+        carriage_return + 1 != newline) {
+      return carriage_return + 1;
+    }
+  }
+  return newline == std::string_view::npos ? newline : newline + 1;
+}
+
+void LinePrefixer::emit(std::string_view rest_of_line, std::string& out) {
+  out += prefix_;
+  out += pending_;
+  out += rest_of_line;
+  pending_.clear();
+}
+
+void LinePrefixer::feed(std::string_view bytes, std::string& out) {
+  if (at_carriage_return_ && pending_.ends_with('\r') && !bytes.empty() && bytes.front() != '\n') emit("", out);
+  for (size_t end; (end = line_end(bytes)) != std::string_view::npos; bytes.remove_prefix(end)) {
+    emit(bytes.substr(0, end), out);
+  }
+  pending_ += bytes;
+  if (pending_.size() >= kLongestLine) {
+    pending_ += '\n';
+    emit("", out);
+  }
+}
+
+void LinePrefixer::finish(std::string& out) {
+  if (pending_.empty()) return;
+  pending_ += '\n';
+  emit("", out);
+}
+
+OutputQueue::OutputQueue(int fd) : fd_(fd), terminal_(::isatty(fd) == 1), largest_write_(largest_write(fd)) {}
+
+void OutputQueue::push(std::string_view text) {
+  if (!closed_) text_ += text;
+}
+
+void OutputQueue::write_some() {
+  const size_t size = std::min(text_.size() - written_, largest_write_);
+  const ssize_t put = ::write(fd_, text_.data() + written_, size);
+  if (put > 0) written_ += static_cast<size_t>(put);
+  if (put < 0 && errno != EINTR && errno != EAGAIN) {
+    closed_ = true;
+    error_ = errno;
+    written_ = text_.size();
+  }
+  // Compact the buffer only now and then, to limit both memory and copying.
+  if (written_ == text_.size() || written_ > kFull) {
+    text_.erase(0, written_);
+    written_ = 0;
+  }
+}
+
+bool same_file(int a, int b) {
+  struct stat first{};
+  struct stat second{};
+  return ::fstat(a, &first) == 0 && ::fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino && first.st_rdev == second.st_rdev;
+}
 
 int poll_timeout(std::optional<SteadyTime> deadline, SteadyTime now) {
   if (!deadline) return -1;
@@ -24,13 +103,15 @@ Console::Console(std::string program)
       err_(STDERR_FILENO),
       shared_(same_file(STDOUT_FILENO, STDERR_FILENO)) {}
 
-void Console::say(std::string_view line) { err().push(fmt::format("{}: {}\n", program_, printable_lines(line))); }
+void Console::print_line(std::string_view line) {
+  err().push(fmt::format("{}: {}\n", program_, printable_lines(line)));
+}
 
 Result<void> Console::written() const {
   for (const OutputQueue* queue : {&out_, &err_}) {
     if (queue->error() == 0 || queue->error() == EPIPE) continue;
     return fail(ExitCode::kIoErr,
-                fmt::format("standard {} cannot be written: {}; what the ranks wrote is lost",
+                fmt::format("standard {} cannot be written: {}; output of the ranks is lost",
                             queue == &out_ ? "output" : "error", std::generic_category().message(queue->error())));
   }
   return {};

@@ -1,33 +1,94 @@
-// Where a launcher writes: its own stdout and stderr, behind queues.
+// Output of the launcher: the standard streams behind queues, and line prefixes for the output of ranks.
 #pragma once
 
 #include <unistd.h>
 
 #include <optional>
+#include <string>
 #include <string_view>
 
-#include "cli/launch/output_queue.h"
 #include "cli/launch/signals.h"
 #include "common/clock.h"
 #include "common/error.h"
 
 namespace oarlock::launch {
 
+// Splits the output of a rank into lines and adds a prefix to each. It changes nothing else in the bytes, except that
+// it adds a newline to an incomplete last line, and splits lines longer than kLongestLine, so that a rank that never
+// writes a newline cannot exhaust the memory.
+class LinePrefixer {
+ public:
+  static constexpr size_t kLongestLine = size_t{16} << 20;
+
+  // With `at_carriage_return`, a lone "\r" also ends a line, for progress bars on a terminal.
+  LinePrefixer(std::string prefix, bool at_carriage_return)
+      : prefix_(std::move(prefix)), at_carriage_return_(at_carriage_return) {}
+
+  // Appends the complete lines to `out`.
+  void feed(std::string_view bytes, std::string& out);
+  // Appends the incomplete last line. Call it once, at the end of the stream.
+  void finish(std::string& out);
+
+ private:
+  size_t line_end(std::string_view bytes) const;
+  void emit(std::string_view rest_of_line, std::string& out);
+
+  std::string prefix_;
+  bool at_carriage_return_;
+  std::string pending_;  // the beginning of an incomplete line
+};
+
+// Buffers text for a descriptor that may be slow, such as a pipe to a pager or to the log of a container runtime. The
+// descriptor stays in blocking mode, because other programs may share it (a terminal). Instead, no write(2) is larger
+// than what a descriptor accepts without blocking after poll(2) has reported it writable.
+class OutputQueue {
+ public:
+  explicit OutputQueue(int fd);
+
+  void push(std::string_view text);
+  std::string& tail() { return text_; }  // callers may append in place
+  void write_some();                     // call it when poll(2) reports fd() writable
+
+  int fd() const { return fd_; }
+  bool empty() const { return written_ == text_.size(); }
+  bool full() const { return text_.size() - written_ > kFull; }  // producers should pause
+  bool closed() const { return closed_; }                        // a write failed; further text is discarded
+  int error() const { return error_; }                           // errno of the failed write; 0 if none failed
+  bool is_terminal() const { return terminal_; }
+
+ private:
+  static constexpr size_t kFull = size_t{1} << 20;
+
+  int fd_;
+  bool terminal_;
+  size_t largest_write_;
+  std::string text_;
+  size_t written_ = 0;
+  bool closed_ = false;
+  int error_ = 0;
+};
+
+// Returns true if both descriptors refer to the same file, so that one queue must serve both to keep lines intact.
+bool same_file(int a, int b);
+
+// Standard output and standard error of the launcher.
 class Console {
  public:
-  explicit Console(std::string program);  // "oarlock launch": the beginning of its own lines
+  // `program` is the prefix of print_line(), such as "oarlock launch".
+  explicit Console(std::string program);
 
   OutputQueue& out() { return out_; }
   OutputQueue& err() { return shared_ ? out_ : err_; }
 
-  void say(std::string_view line);  // one line of the launcher itself, on stderr
+  // Queues one line of the launcher for standard error.
+  void print_line(std::string_view line);
 
-  // Fails with kIoErr if output was lost because a stream could not be written to: its device is full, say. The end of
-  // its reader is no failure.
+  // Fails with kIoErr if output was lost because a stream could not be written, for example to a full device. A reader
+  // that closed its end (EPIPE) is not an error.
   Result<void> written() const;
 
-  // Writes everything. Ends early when a signal arrives, which it returns, or the deadline passes: the reader may have
-  // stopped reading.
+  // Writes all queued text. Returns early when a signal arrives, with that signal, or when the deadline passes, since
+  // the reader may have stopped reading.
   std::optional<int> flush(const SignalSource& signals, const Clock& clock, std::optional<SteadyTime> deadline);
 
  private:
@@ -37,7 +98,7 @@ class Console {
   bool shared_;
 };
 
-// The timeout for poll(2) until then: -1 is for ever.
+// Returns the timeout for poll(2) until `deadline` in milliseconds; -1 (no timeout) without a deadline.
 int poll_timeout(std::optional<SteadyTime> deadline, SteadyTime now);
 
 }  // namespace oarlock::launch

@@ -12,14 +12,14 @@
 #include <set>
 #include <sstream>
 
+#include "cli/launch/console.h"
 #include "cli/launch/guard.h"
-#include "cli/launch/line_prefixer.h"
 #include "common/files.h"
 
 namespace oarlock::launch {
 namespace {
 
-// One stream of one member on its way to the console.
+// A pipe from a member to the console.
 struct Stream {
   FileDescriptor from;
   OutputQueue* to;
@@ -33,7 +33,7 @@ struct Stream {
 
 bool group_exists(pid_t group) { return ::kill(-group, 0) == 0 || errno != ESRCH; }
 
-// This process's children, those included that were reparented to it.
+// Returns the children of this process, including reparented ones.
 std::set<pid_t> children() {
   const pid_t self = ::getpid();
   const auto text = read_file(fmt::format("/proc/{}/task/{}/children", self, self));
@@ -54,10 +54,10 @@ class Group {
         clock_(clock),
         console_(console),
         guard_(std::move(guard)),
-        not_ours_(children()),
+        earlier_children_(children()),
         supervisor_(static_cast<int>(members.size()), options.grace) {}
 
-  Result<Verdict> run() {
+  Result<GroupResult> run() {
     for (const Member& member : members_) {
       if (Result<void> started = start(member); !started) {
         for (const pid_t group : groups_) ::kill(-group, SIGKILL);
@@ -69,12 +69,12 @@ class Group {
     end_strays();
     drain();
     if (options_.stdio == Stdio::kForeground) take_back_terminal();
-    Verdict verdict = supervisor_.verdict();
-    const bool stopped = verdict.interrupted_by != 0;
+    GroupResult result = supervisor_.result();
+    const bool stopped = result.interrupted_by != 0;
     const auto signal =
         console_.flush(signals_, clock_, stopped ? std::optional(clock_.steady() + options_.grace) : std::nullopt);
-    if (signal && !stopped) verdict.interrupted_by = *signal;
-    return verdict;
+    if (signal && !stopped) result.interrupted_by = *signal;
+    return result;
   }
 
  private:
@@ -104,7 +104,7 @@ class Group {
     for (const Stream& stream : streams_) fds.push_back({stream.to->full() ? -1 : stream.from.get(), POLLIN, 0});
 
     std::optional<SteadyTime> wake = supervisor_.deadline();
-    // The end of a leftover whose parent is not this process is not reported to it.
+    // No signal reports the end of a leftover process whose parent is not this process, so poll for it.
     for (const bool lingering : lingering_) {
       if (lingering)
         wake = std::min(wake.value_or(SteadyTime::max()), clock_.steady() + std::chrono::milliseconds(100));
@@ -122,9 +122,9 @@ class Group {
       const bool was_stopping = supervisor_.stopping();
       send(supervisor_.signalled(signal, clock_.steady()));
       if (supervisor_.stopping() && (!was_stopping || members_.size() > 1)) {
-        console_.say(fmt::format("{}: {} of {} still running, they have {} s to end", signal_name(signal),
-                                 supervisor_.running(), members_.size(),
-                                 std::chrono::duration_cast<std::chrono::seconds>(options_.grace).count()));
+        console_.print_line(fmt::format("{}: {} of {} still running, they have {} s to end", signal_name(signal),
+                                        supervisor_.running(), members_.size(),
+                                        std::chrono::duration_cast<std::chrono::seconds>(options_.grace).count()));
       }
     }
     reap();
@@ -132,14 +132,14 @@ class Group {
       const bool was_stopping = supervisor_.stopping();
       for (const GroupSignal& signal : send(supervisor_.time_passed(clock_.steady()))) {
         if (signal.signal != SIGKILL) continue;
-        console_.say(
+        console_.print_line(
             fmt::format("{} did not end in time: sent SIGKILL", members_[static_cast<size_t>(signal.member)].name));
       }
       if (!was_stopping && supervisor_.stopping()) report_failure();
     }
   }
 
-  // True: there may be more.
+  // Returns true if there may be more data.
   bool read_some(Stream& stream) {
     std::array<char, 65536> buffer;
     const ssize_t got = ::read(stream.from.get(), buffer.data(), buffer.size());
@@ -148,7 +148,7 @@ class Group {
       return true;
     }
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    stream.close();  // the end; or the reader of our output is gone, and the rank shall learn it by SIGPIPE
+    stream.close();  // end of file, or our output was closed; the rank then receives SIGPIPE
     return false;
   }
 
@@ -166,7 +166,7 @@ class Group {
           exits.push_back({static_cast<int>(i), ExitStatus::from_wait(wait_status), false});
       }
     }
-    // Only now: the zombies of a group count as its members until they are reaped.
+    // This follows the loop, because zombies belong to their process group until they are reaped.
     for (MemberExit& exit : exits) {
       const auto i = static_cast<size_t>(exit.member);
       exit.leftovers = group_exists(groups_[i]);
@@ -194,15 +194,16 @@ class Group {
   }
 
   void report_failure() {
-    const Verdict verdict = supervisor_.verdict();
-    if (members_.size() == 1 && verdict.status.signal == 0) return;  // it has said itself what is the matter
+    const GroupResult result = supervisor_.result();
+    if (members_.size() == 1 && result.status.signal == 0) return;  // its own message suffices
     std::string line =
-        fmt::format("{} ended with {}", members_[static_cast<size_t>(verdict.member)].name, describe(verdict.status));
+        fmt::format("{} ended with {}", members_[static_cast<size_t>(result.member)].name, describe(result.status));
     if (supervisor_.running() > 0) line += fmt::format("; stopping the {} still running", supervisor_.running());
-    console_.say(line);
+    console_.print_line(line);
   }
 
-  // What has left its group (setsid) was reparented to this process when its parent ended.
+  // Kills processes that left their process group (setsid). They were reparented to this process when their parent
+  // ended.
   void end_strays() {
     const SteadyTime give_up = clock_.steady() + std::chrono::seconds(2);
     while (clock_.steady() < give_up) {
@@ -210,14 +211,14 @@ class Group {
       }
       std::set<pid_t> strays = children();
       strays.erase(guard_.pid());
-      for (const pid_t pid : not_ours_) strays.erase(pid);
+      for (const pid_t pid : earlier_children_) strays.erase(pid);
       if (strays.empty()) return;
       for (const pid_t pid : strays) ::kill(pid, SIGKILL);
       ::poll(nullptr, 0, 5);
     }
   }
 
-  // All writers are dead, so what the pipes hold is the rest.
+  // Reads the remaining output. All writers have ended.
   void drain() {
     for (Stream& stream : streams_) {
       while (read_some(stream)) {
@@ -233,18 +234,18 @@ class Group {
   const Clock& clock_;
   Console& console_;
   Guard guard_;
-  const std::set<pid_t> not_ours_;  // children from before (an exec by a shell with background jobs), and the guard
+  const std::set<pid_t> earlier_children_;  // of a shell that exec'ed this program with background jobs
   Supervisor supervisor_;
   std::vector<pid_t> groups_;  // by member
   std::vector<bool> lingering_;
-  std::set<size_t> forgotten_;  // members of which nothing is left; their group's id may be anybody's by now
+  std::set<size_t> forgotten_;  // members without processes; the id of their group may be reused
   std::vector<Stream> streams_;
 };
 
 }  // namespace
 
-Result<Verdict> run_group(const std::vector<Member>& members, const GroupOptions& options, const SignalSource& signals,
-                          const Clock& clock, Console& console) {
+Result<GroupResult> run_group(const std::vector<Member>& members, const GroupOptions& options,
+                              const SignalSource& signals, const Clock& clock, Console& console) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   Result<Guard> guard = Guard::start();
   if (!guard) return tl::make_unexpected(guard.error());

@@ -1,4 +1,4 @@
-// Runs a group of processes to its end: the I/O around Supervisor.
+// Runs a group of processes to completion: the I/O for Supervisor.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ namespace oarlock::launch {
 
 struct Member {
   Command command;
-  std::string name;    // "rank 3", in messages
+  std::string name;    // for messages, such as "rank 3"
   std::string prefix;  // "[RANK 3] ", before each line; used with Stdio::kPipes only
 };
 
@@ -24,9 +24,10 @@ struct GroupOptions {
   Stdio stdio = Stdio::kPipes;
 };
 
-// Starts all members and waits until nothing of them is left: not a process, not a byte of output. Fails when one
-// cannot be started, with the others stopped. Everything that this process gets as a child meanwhile is reaped.
-Result<Verdict> run_group(const std::vector<Member>& members, const GroupOptions& options, const SignalSource& signals,
-                          const Clock& clock, Console& console);
+// Starts all members, and waits until all their processes have ended and all their output is written. If a member
+// cannot be started, stops the others and fails. Reaps all children of this process in the meantime, including
+// reparented ones.
+Result<GroupResult> run_group(const std::vector<Member>& members, const GroupOptions& options,
+                              const SignalSource& signals, const Clock& clock, Console& console);
 
 }  // namespace oarlock::launch

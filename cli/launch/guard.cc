@@ -12,7 +12,8 @@
 namespace oarlock::launch {
 namespace {
 
-// Positive messages add a group, negative ones remove it. The end of the pipe means that the launcher is gone.
+// The main loop of the helper. Positive messages add a group, negative ones remove it. The end of the pipe means that
+// the launcher has ended.
 void watch(int pipe) {
   std::set<pid_t> groups;
   pid_t message = 0;
@@ -35,13 +36,14 @@ Result<Guard> Guard::start() {
   Guard guard;
   if (::getpid() == 1) return guard;
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "a pipe cannot be made");
+  if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "a pipe cannot be created");
   FileDescriptor reader(ends[0]);
   guard.pipe_ = FileDescriptor(ends[1]);
   guard.pid_ = ::fork();
-  if (guard.pid_ < 0) return fail_errno(errno, "a process cannot be made");
+  if (guard.pid_ < 0) return fail_errno(errno, "a process cannot be created");
   if (guard.pid_ == 0) {
-    // Away from the terminal's signals, and from every descriptor on which somebody waits for the end of this program.
+    // Detach from the signals of the terminal, and close all descriptors whose readers wait for the end of this
+    // program.
     sigset_t all;
     ::sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, nullptr);

@@ -1,5 +1,5 @@
-// A helper process that ends what the ranks have started when the launcher itself is killed. PR_SET_PDEATHSIG reaches
-// the ranks only: the python behind a `bash -c` would go on, and keep its GPU.
+// A helper process that kills the process groups of the ranks if the launcher itself is killed. PR_SET_PDEATHSIG kills
+// only the ranks: a python process behind `bash -c` would continue to run and keep its GPU.
 #pragma once
 
 #include <sys/types.h>
@@ -11,15 +11,15 @@ namespace oarlock::launch {
 
 class Guard {
  public:
-  // As PID 1 there is nothing to guard: the kernel ends the whole container. The guard is then not started.
+  // Starts the helper process, except if this process is PID 1: the kernel then kills the whole container with it.
   static Result<Guard> start();
-  ~Guard();  // the guard ends; groups that were not removed get SIGKILL
+  ~Guard();  // kills the groups that were not removed
   Guard(Guard&&) noexcept = default;
   Guard& operator=(Guard&&) noexcept = delete;
 
   void add(pid_t group);
   void remove(pid_t group);
-  pid_t pid() const { return pid_; }  // -1: not started
+  pid_t pid() const { return pid_; }  // -1 if not started
 
  private:
   Guard() = default;

@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <sstream>
+#include <string_view>
+#include "common/status_macros.h"
 
 namespace oarlock::launch {
 namespace {
@@ -23,7 +26,7 @@ struct Pipe {
 
 Result<Pipe> make_pipe() {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "a pipe cannot be made");
+  if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "a pipe cannot be created");
   return Pipe{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
@@ -35,7 +38,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
 }
 
 void make_foreground(pid_t group) {
-  const auto old = ::signal(SIGTTOU, SIG_IGN);  // else the terminal would stop this process, which is in the background
+  const auto old = ::signal(SIGTTOU, SIG_IGN);  // the terminal would stop this process, which is in the background
   ::tcsetpgrp(STDIN_FILENO, group);
   ::signal(SIGTTOU, old);
 }
@@ -47,7 +50,7 @@ void set_soft_descriptor_limit(rlim_t limit) {
   ::setrlimit(RLIMIT_NOFILE, &limits);
 }
 
-// In the child. Returns only when exec failed.
+// Executes the program in the child process. Returns only if exec failed.
 void become(char* const* argv, char* const* environment, const cpu_set_t* cores, std::optional<rlim_t> descriptors,
             pid_t parent, Stdio stdio, int out, int err, const SignalSource& signals) {
   ::setpgid(0, 0);
@@ -86,7 +89,7 @@ tl::unexpected<Error> exec_error(int error_number, const std::string& program) {
       return fail(
           ExitCode::kDataErr,
           fmt::format(
-              "command '{}' is no program for this machine: wrong architecture, or a script without a '#!' line",
+              "command '{}' is not a program for this machine: wrong architecture, or a script without a '#!' line",
               program));
     default:
       return fail_errno(error_number, fmt::format("command '{}' cannot be executed", program));
@@ -94,6 +97,39 @@ tl::unexpected<Error> exec_error(int error_number, const std::string& program) {
 }
 
 }  // namespace
+
+Environment environment_of(const char* const* entries) {
+  Environment environment;
+  for (; *entries != nullptr; ++entries) {
+    const std::string_view entry = *entries;
+    const size_t equals = entry.find('=');
+    if (equals == std::string_view::npos) continue;
+    environment.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  return environment;
+}
+
+std::vector<std::string> to_entries(const Environment& environment) {
+  std::vector<std::string> entries;
+  entries.reserve(environment.size());
+  for (const auto& [name, value] : environment) entries.push_back(name + "=" + value);
+  return entries;
+}
+
+ExitStatus ExitStatus::from_wait(int wait_status) {
+  if (WIFSIGNALED(wait_status)) return {.code = 0, .signal = WTERMSIG(wait_status)};
+  return {.code = WEXITSTATUS(wait_status), .signal = 0};
+}
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("SIG{}", signal);
+}
+
+std::string describe(const ExitStatus& status) {
+  if (status.signal != 0) return fmt::format("signal {} ({})", status.signal, signal_name(status.signal));
+  return fmt::format("exit code {}", status.code);
+}
 
 Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& signals) {
   std::vector<std::string> arguments = command.argv;
@@ -115,12 +151,12 @@ Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& sig
       ::fcntl(pipe->reader.get(), F_SETFL, O_NONBLOCK);
     }
   }
-  Result<Pipe> report = make_pipe();  // closed by a successful exec, else it carries errno
+  Result<Pipe> report = make_pipe();  // carries errno if exec fails; a successful exec closes it
   if (!report) return tl::make_unexpected(report.error());
 
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid < 0) return fail_errno(errno, fmt::format("a process for '{}' cannot be made", command.argv[0]));
+  if (pid < 0) return fail_errno(errno, fmt::format("a process for '{}' cannot be created", command.argv[0]));
   if (pid == 0) {
     become(argv.data(), environment.data(), &cores, command.descriptors, parent, stdio, out.writer.get(),
            err.writer.get(), signals);
@@ -128,7 +164,7 @@ Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& sig
     if (::write(report->writer.get(), &error, sizeof error) != sizeof error) ::_exit(125);
     ::_exit(126);
   }
-  ::setpgid(pid, pid);  // in both processes, so that neither meets the old group; fails once the child has exec'ed
+  ::setpgid(pid, pid);  // in both processes, to avoid a race; fails once the child has exec'ed
   report->writer.close();
   int error = 0;
   ssize_t got;

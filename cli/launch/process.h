@@ -1,55 +1,88 @@
-// Starting a process in a process group of its own that cannot outlive this one.
+// Child processes of the launcher: environment, start, and exit status.
 #pragma once
 
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "cli/launch/environment.h"
 #include "cli/launch/signals.h"
 #include "common/error.h"
 #include "common/file_descriptor.h"
 
 namespace oarlock::launch {
 
+// ---- Environment -----------------------------------------------------------------------------------------------
+
+using Environment = std::map<std::string, std::string>;  // by name of the variable
+
+// Parses "NAME=VALUE" strings that end with a null pointer, such as environ(7).
+Environment environment_of(const char* const* entries);
+
+// Returns "NAME=VALUE" strings, sorted by name.
+std::vector<std::string> to_entries(const Environment& environment);
+
+// ---- Exit status -----------------------------------------------------------------------------------------------
+
+// How a process ended.
+struct ExitStatus {
+  int code = 0;    // its exit code; 0 if a signal ended it
+  int signal = 0;  // the signal that ended it; 0 if it exited
+
+  // Converts a status of waitpid(2) for a process that has ended.
+  static ExitStatus from_wait(int wait_status);
+
+  bool ok() const { return code == 0 && signal == 0; }
+  int exit_code() const { return signal != 0 ? 128 + signal : code; }  // as a shell reports it
+  bool operator==(const ExitStatus&) const = default;
+};
+
+// Formats a status for messages: "signal 9 (SIGKILL)" or "exit code 65".
+std::string describe(const ExitStatus& status);
+
+// Returns the name of a signal, such as "SIGKILL".
+std::string signal_name(int signal);
+
+// ---- Start -----------------------------------------------------------------------------------------------------
+
 struct Command {
-  std::vector<std::string> argv;           // argv[0] is looked up in this process's PATH
-  Environment environment;                 // the whole of it
-  std::vector<int> cpus = {};              // the cores that it may use; empty: those of this process
-  std::optional<rlim_t> descriptors = {};  // its soft limit on open descriptors; nothing: that of this process
+  std::vector<std::string> argv;           // argv[0] is searched for in the PATH of this process
+  Environment environment;                 // the complete environment
+  std::vector<int> cpus = {};              // CPU affinity; empty: that of this process
+  std::optional<rlim_t> descriptors = {};  // soft limit on open descriptors; empty: that of this process
 };
 
 enum class Stdio {
-  kForeground,  // this process's own, and the foreground of the terminal where there is one
-  kOutput,      // stdin is /dev/null, stdout and stderr are this process's own
-  kErrors,      // stdin and stdout are /dev/null, stderr is this process's own
-  kPipes,       // stdin is /dev/null, stdout and stderr are pipes
+  kForeground,  // inherits the streams of this process, and becomes the foreground process group of the terminal
+  kOutput,      // stdin is /dev/null; inherits stdout and stderr
+  kErrors,      // stdin and stdout are /dev/null; inherits stderr
+  kPipes,       // stdin is /dev/null; stdout and stderr are pipes
 };
 
 struct Child {
   pid_t pid = -1;      // also the id of its process group
-  FileDescriptor out;  // reading ends, non-blocking; only with kPipes
+  FileDescriptor out;  // non-blocking reading ends of its pipes; only with kPipes
   FileDescriptor err;
 };
 
-// The child gets SIGKILL when this process dies. A program that is not there is kNoInput, one that may not be executed
-// kNoPermission, one that is none kDataErr.
+// Starts a process in a new process group. It receives SIGKILL when this process dies. Fails with kNoInput if the
+// program does not exist, with kNoPermission if it is not executable, and with kDataErr if it has an invalid format.
 Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& signals);
 
-// Fails as spawn() does for a program that is not there or may not be executed, without starting it.
+// Checks that a program exists and is executable, without starting it. Fails as spawn() does. `path` is a PATH.
 Result<void> find_executable(const std::string& program, const std::string& path);
 
-// Raises this process's soft limit on open descriptors to the hard limit, since each rank takes several, and returns
-// the soft limit from before; nothing if the limit cannot be read.
+// Raises the soft limit on open descriptors of this process to the hard limit, since each rank needs several, and
+// returns the previous soft limit; an empty value if the limit cannot be read.
 std::optional<rlim_t> raise_descriptor_limit();
 
-// The cores that this process may use.
+// Returns the CPUs that this process may use.
 std::vector<int> usable_cores();
 
-// After a kForeground child: makes this process's group the terminal's foreground again.
+// Makes the process group of this process the foreground group of the terminal again, after a kForeground child.
 void take_back_terminal();
 
 }  // namespace oarlock::launch

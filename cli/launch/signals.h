@@ -1,4 +1,4 @@
-// Signals as data: blocked in this process and read from a descriptor, so that one poll() loop sees everything.
+// Signals as a descriptor: they are blocked and read with signalfd(2), so that one poll(2) loop handles all events.
 #pragma once
 
 #include <csignal>
@@ -11,14 +11,15 @@ namespace oarlock::launch {
 
 class SignalSource {
  public:
-  // Takes SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2, except those that were ignored when this
-  // program began (nohup), and ignores SIGPIPE. Once per process.
+  // Blocks SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2, except those that were ignored when this
+  // program started (nohup), and ignores SIGPIPE. Call it once per process.
   static Result<SignalSource> take();
 
   int fd() const { return fd_.get(); }
-  std::vector<int> read() const;  // those that arrived, SIGCHLD left out; never waits
+  // Returns the signals that have arrived, without SIGCHLD. Does not block.
+  std::vector<int> read() const;
 
-  // For a child between fork and exec: everything as this program found it.
+  // Restores the original signal state, for a child between fork and exec.
   void restore() const;
 
  private:

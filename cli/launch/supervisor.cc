@@ -8,10 +8,11 @@
 namespace oarlock::launch {
 namespace {
 
-// A process that outlives SIGKILL for this long hangs in the kernel (a dead NFS server, a device): it is given up.
+// A process that survives SIGKILL for this long hangs in the kernel (a dead NFS server, a device) and is abandoned.
 constexpr auto kKillPatience = std::chrono::seconds(10);
 
-constexpr auto kBlameGrace = std::chrono::seconds(2);
+// Time for the cause of a collateral failure to end by itself.
+constexpr auto kCulpritGrace = std::chrono::seconds(2);
 
 bool is_stop_signal(int signal) {
   return signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
@@ -21,22 +22,22 @@ bool is_stop_signal(int signal) {
 
 Supervisor::Supervisor(int members, Duration grace) : grace_(grace), members_(static_cast<size_t>(members)) {}
 
-Supervisor::Blame Supervisor::blame(const Member& member, const ExitStatus& status) const {
-  if (status.ok()) return Blame::kOk;
-  if (status.code == to_int(ExitCode::kPeerLost)) return Blame::kPeerLost;
-  if (!member.asked) return Blame::kReal;
+Supervisor::FailureKind Supervisor::classify(const Member& member, const ExitStatus& status) const {
+  if (status.ok()) return FailureKind::kOk;
+  if (status.code == to_int(ExitCode::kPeerLost)) return FailureKind::kPeerLost;
+  if (!member.stop_requested) return FailureKind::kOwn;
   const int code = status.exit_code();
-  if (member.killed && code == 128 + SIGKILL) return Blame::kOutOfGrace;
-  if (code == to_int(ExitCode::kTempFail)) return Blame::kSaved;
+  if (member.killed && code == 128 + SIGKILL) return FailureKind::kOutOfGrace;
+  if (code == to_int(ExitCode::kTempFail)) return FailureKind::kSaved;
   if (code == 128 + SIGTERM || code == 128 + SIGINT || code == 128 + SIGHUP || code == 128 + SIGQUIT)
-    return Blame::kStopped;
-  return Blame::kReal;
+    return FailureKind::kStopped;
+  return FailureKind::kOwn;
 }
 
-void Supervisor::ask(int index, int signal, SteadyTime now, Signals& signals) {
+void Supervisor::request_stop(int index, int signal, SteadyTime now, Signals& signals) {
   Member& member = members_[static_cast<size_t>(index)];
   if (member.state == State::kGone) return;
-  member.asked = true;
+  member.stop_requested = true;
   if (!member.kill_at) member.kill_at = now + grace_;
   signals.push_back({index, signal});
 }
@@ -44,7 +45,7 @@ void Supervisor::ask(int index, int signal, SteadyTime now, Signals& signals) {
 void Supervisor::kill(int index, SteadyTime now, Signals& signals) {
   Member& member = members_[static_cast<size_t>(index)];
   if (member.state == State::kGone || member.killed) return;
-  member.asked = true;
+  member.stop_requested = true;
   member.killed = true;
   member.kill_at = now + kKillPatience;
   signals.push_back({index, SIGKILL});
@@ -52,21 +53,22 @@ void Supervisor::kill(int index, SteadyTime now, Signals& signals) {
 
 Supervisor::Signals Supervisor::exited(std::span<const MemberExit> exits, SteadyTime now) {
   Signals signals;
-  // Deaths that were noticed together have no order in time. A crash is likelier the cause of an error exit than the
-  // other way round, so signals come first.
+  // The order of exits in one batch is unknown. A crash is more likely the cause of an error exit than its effect, so
+  // deaths by signal come first.
   std::vector<MemberExit> batch(exits.begin(), exits.end());
   std::stable_partition(batch.begin(), batch.end(), [](const MemberExit& exit) { return exit.status.signal != 0; });
   for (const MemberExit& exit : batch) {
     Member& member = members_[static_cast<size_t>(exit.member)];
-    if (!exit.status.ok()) failures_.push_back({exit.member, exit.status, blame(member, exit.status)});
+    if (!exit.status.ok()) failures_.push_back({exit.member, exit.status, classify(member, exit.status)});
     member.state = exit.leftovers ? State::kLingering : State::kGone;
-    if (exit.leftovers && !member.asked) ask(exit.member, SIGTERM, now, signals);
+    if (exit.leftovers && !member.stop_requested) request_stop(exit.member, SIGTERM, now, signals);
   }
   if (stopping_ || failures_.empty()) return signals;
-  const bool only_lost = std::all_of(failures_.begin(), failures_.end(),
-                                     [](const Failure& failure) { return failure.blame == Blame::kPeerLost; });
+  const bool only_lost = std::all_of(failures_.begin(), failures_.end(), [](const MemberFailure& failure) {
+    return failure.kind == FailureKind::kPeerLost;
+  });
   if (only_lost && running() > 0) {
-    if (!stop_at_) stop_at_ = now + kBlameGrace;
+    if (!stop_at_) stop_at_ = now + kCulpritGrace;
   } else {
     stop(now, signals);
   }
@@ -77,7 +79,7 @@ void Supervisor::stop(SteadyTime now, Signals& signals) {
   stopping_ = true;
   stop_at_.reset();
   for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
-    if (!members_[static_cast<size_t>(i)].asked) ask(i, SIGTERM, now, signals);
+    if (!members_[static_cast<size_t>(i)].stop_requested) request_stop(i, SIGTERM, now, signals);
   }
 }
 
@@ -96,7 +98,7 @@ Supervisor::Signals Supervisor::signalled(int signal, SteadyTime now) {
     if (again) {
       kill(i, now, signals);
     } else if (is_stop_signal(signal)) {
-      ask(i, signal, now, signals);
+      request_stop(i, signal, now, signals);
     } else if (members_[static_cast<size_t>(i)].state == State::kRunning) {
       signals.push_back({i, signal});
     }
@@ -113,7 +115,8 @@ Supervisor::Signals Supervisor::time_passed(SteadyTime now) {
     if (!member.killed) {
       kill(i, now, signals);
     } else {
-      if (member.state == State::kRunning) failures_.push_back({i, {.code = 0, .signal = SIGKILL}, Blame::kOutOfGrace});
+      if (member.state == State::kRunning)
+        failures_.push_back({i, {.code = 0, .signal = SIGKILL}, FailureKind::kOutOfGrace});
       member.state = State::kGone;
     }
   }
@@ -139,23 +142,24 @@ int Supervisor::running() const {
                                         [](const Member& member) { return member.state == State::kRunning; }));
 }
 
-Verdict Supervisor::verdict() const {
-  Verdict verdict;
-  verdict.interrupted_by = interrupted_by_;
-  // max_element returns the first of equals: the earliest.
-  const auto worst = std::max_element(failures_.begin(), failures_.end(), [this](const Failure& a, const Failure& b) {
-    // Without an interruption from outside, the stop followed a lost peer: that is the better answer than its effects.
-    const auto weight = [this](Blame blame) {
-      return interrupted_by_ == 0 && blame == Blame::kPeerLost ? static_cast<int>(Blame::kOutOfGrace) * 2 + 1
-                                                               : static_cast<int>(blame) * 2;
-    };
-    return weight(a.blame) < weight(b.blame);
-  });
-  if (worst == failures_.end()) return verdict;
-  verdict.exit_code = worst->status.exit_code();
-  verdict.member = worst->member;
-  verdict.status = worst->status;
-  return verdict;
+int Supervisor::precedence(FailureKind kind) const {
+  // If no signal interrupted the group, the stop followed a collateral failure, which precedes the effects of the stop.
+  if (interrupted_by_ == 0 && kind == FailureKind::kPeerLost) return static_cast<int>(FailureKind::kOutOfGrace) * 2 + 1;
+  return static_cast<int>(kind) * 2;
+}
+
+GroupResult Supervisor::result() const {
+  GroupResult result;
+  result.interrupted_by = interrupted_by_;
+  // max_element() returns the first of equal elements: the earliest failure.
+  const auto decisive = std::max_element(
+      failures_.begin(), failures_.end(),
+      [this](const MemberFailure& a, const MemberFailure& b) { return precedence(a.kind) < precedence(b.kind); });
+  if (decisive == failures_.end()) return result;
+  result.exit_code = decisive->status.exit_code();
+  result.member = decisive->member;
+  result.status = decisive->status;
+  return result;
 }
 
 }  // namespace oarlock::launch

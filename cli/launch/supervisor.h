@@ -1,5 +1,5 @@
-// What to do when a rank ends, a signal arrives or time passes: the decisions of the launcher, without any I/O.
-// A "member" is one process of the group, with a process group of its own: its leader, and whatever that started.
+// The decisions of the launcher: which signals to send when a rank ends, a signal arrives or time passes. It performs
+// no I/O. A "member" is a process group: its leader is a rank, the other processes are descendants of that rank.
 #pragma once
 
 #include <chrono>
@@ -8,19 +8,19 @@
 #include <string>
 #include <vector>
 
-#include "cli/launch/exit_status.h"
+#include "cli/launch/process.h"
 #include "common/clock.h"
 
 namespace oarlock::launch {
 
-// A leader's end as the system reported it.
+// The end of a member's leader, as waitpid(2) reported it.
 struct MemberExit {
   int member = 0;
   ExitStatus status;
-  bool leftovers = false;  // its process group is not empty yet
+  bool leftovers = false;  // other processes of its process group still run
 };
 
-// A signal to send to a member's whole process group.
+// A signal to send to the process group of a member.
 struct GroupSignal {
   int member = 0;
   int signal = 0;
@@ -28,23 +28,25 @@ struct GroupSignal {
   bool operator==(const GroupSignal&) const = default;
 };
 
-struct Verdict {
+// The result of the whole group.
+struct GroupResult {
   int exit_code = 0;
-  int member = -1;         // the one whose end decided; -1: all of them succeeded
-  ExitStatus status;       // of that member
-  int interrupted_by = 0;  // the signal that asked the group to stop before anything had failed; 0: none
+  int member = -1;         // the decisive member, whose failure is reported; -1 if all succeeded
+  ExitStatus status;       // of the decisive member
+  int interrupted_by = 0;  // the signal that stopped the group before any failure; 0 if none did
 };
 
 // Rules:
-// - The first failure stops the group: SIGTERM to everyone, SIGKILL after the grace. A member that only lost a peer
-//   (exit code 76) gives the culprit two seconds to end by itself and say why.
-// - SIGTERM, SIGINT, SIGHUP and SIGQUIT from outside are forwarded and start the same grace; a second SIGINT kills at
-// once.
-// - What a member's leader leaves behind is stopped in the same way.
-// - The verdict is the first real failure. Not real, and so only taken when there is nothing better: exit code 76 (a
-// peer
-//   was lost), and ends that the stop itself brought about. A group that was asked to stop ends with 75 when a member
-//   says that everything is saved, unless the grace was too short for another.
+// - The first failure stops the group: all members receive SIGTERM, and SIGKILL after the grace period. After a
+//   collateral failure (exit code 76), the other members get two seconds to end first, so that the cause is known.
+// - SIGTERM, SIGINT, SIGHUP and SIGQUIT are forwarded and start the same grace period; a second SIGINT sends SIGKILL
+//   immediately. Other signals are only forwarded.
+// - Processes that a leader leaves behind are stopped in the same way.
+// - The first failure that is a member's own is decisive. Exit code 76, and exits that the stop itself caused, count
+// only
+//   if there is no other failure. A group that a signal stopped ends with 75 if a member reports that its state is
+//   saved, unless another member exceeded the grace period.
+// Not thread-safe.
 class Supervisor {
  public:
   using Duration = std::chrono::steady_clock::duration;
@@ -52,45 +54,47 @@ class Supervisor {
 
   Supervisor(int members, Duration grace);
 
-  // Leaders that ended since the last call; the order within one call is not known and does not matter.
+  // Events. Each returns the signals to send.
+  // Leaders ended since the last call; the order within one call is unknown.
   Signals exited(std::span<const MemberExit> exits, SteadyTime now);
-  void group_emptied(int member);                 // nothing is left of a member whose leader ended earlier
-  Signals signalled(int signal, SteadyTime now);  // from outside; any signal that is to be forwarded
+  void group_emptied(int member);                 // all processes of a member have ended
+  Signals signalled(int signal, SteadyTime now);  // the launcher received a signal
   Signals time_passed(SteadyTime now);
 
-  std::optional<SteadyTime> deadline() const;  // when to call time_passed() at the latest
-  bool finished() const;                       // every member is gone
+  std::optional<SteadyTime> deadline() const;  // when to call time_passed()
+  bool finished() const;                       // all processes of all members have ended
   bool stopping() const { return stopping_; }
-  int running() const;  // leaders that have not ended
-  Verdict verdict() const;
+  int running() const;  // number of leaders that still run
+  GroupResult result() const;
 
  private:
   enum class State { kRunning, kLingering, kGone };
-  // Why a member failed, in the order in which the verdict prefers them.
-  enum class Blame { kOk, kStopped, kPeerLost, kSaved, kOutOfGrace, kReal };
+  // Kinds of failure, in ascending order of precedence.
+  enum class FailureKind { kOk, kStopped, kPeerLost, kSaved, kOutOfGrace, kOwn };
 
   struct Member {
     State state = State::kRunning;
-    bool asked = false;   // was sent a signal that should end it
-    bool killed = false;  // was sent SIGKILL
+    bool stop_requested = false;  // received a signal that should end it
+    bool killed = false;          // received SIGKILL
     std::optional<SteadyTime> kill_at;
   };
-  struct Failure {
+  struct MemberFailure {
     int member;
     ExitStatus status;
-    Blame blame;
+    FailureKind kind;
   };
 
-  Blame blame(const Member& member, const ExitStatus& status) const;
-  void ask(int member, int signal, SteadyTime now, Signals& signals);
+  int precedence(FailureKind kind) const;
+  FailureKind classify(const Member& member, const ExitStatus& status) const;
+  void request_stop(int member, int signal, SteadyTime now, Signals& signals);
   void kill(int member, SteadyTime now, Signals& signals);
   void stop(SteadyTime now, Signals& signals);
 
   Duration grace_;
   std::vector<Member> members_;
-  std::vector<Failure> failures_;  // in order of time
+  std::vector<MemberFailure> failures_;  // in chronological order
   bool stopping_ = false;
-  std::optional<SteadyTime> stop_at_;  // when a lost peer's group is stopped
+  std::optional<SteadyTime> stop_at_;  // when to stop the group after a collateral failure
   int interrupted_by_ = 0;
   bool saw_interrupt_key_ = false;
 };

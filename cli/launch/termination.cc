@@ -15,13 +15,14 @@
 
 namespace oarlock::launch {
 
-std::string pod_message(const std::vector<std::string>& texts, const std::vector<int>& ranks, const Verdict& verdict) {
-  const auto member = static_cast<size_t>(std::max(verdict.member, 0));
-  if (!texts[member].empty() || verdict.member < 0) return texts[member].substr(0, kTerminationMessageLimit);
+std::string pod_message(const std::vector<std::string>& texts, const std::vector<int>& ranks,
+                        const GroupResult& result) {
+  const auto member = static_cast<size_t>(std::max(result.member, 0));
+  if (!texts[member].empty() || result.member < 0) return texts[member].substr(0, kTerminationMessageLimit);
   TerminationMessage made;
   made.rank = ranks[member];
-  made.reason = verdict.status.signal != 0 ? "KilledBySignal" : "Failed";
-  made.message = fmt::format("rank {} ended with {} and left no message", made.rank, describe(verdict.status));
+  made.reason = result.status.signal != 0 ? "KilledBySignal" : "Failed";
+  made.message = fmt::format("rank {} ended with {} and left no message", made.rank, describe(result.status));
   for (const std::string& text : texts) {
     if (const auto other = termination_message_from_json(text)) {
       made.step = std::max(made.step, other->step);
@@ -47,7 +48,7 @@ Result<MessageFiles> MessageFiles::make(const Environment& environment) {
     if (::mkdtemp(folder.data()) != nullptr) return MessageFiles(folder);
   }
   return fail(ExitCode::kCantCreate,
-              fmt::format("no temporary folder can be made in {}; mount an emptyDir there, or set TMPDIR",
+              fmt::format("no temporary folder can be created in {}; mount an emptyDir there, or set TMPDIR",
                           fmt::join(places, ", ")));
 }
 

@@ -2,17 +2,47 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <climits>
+#include <sstream>
 
 #include "common/contract.h"
+#include "common/cpu_count.h"
 
 namespace oarlock::launch {
 namespace {
 
+constexpr char kVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
+
+bool all_digits(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+// Counts the entries up to the first invalid one, as CUDA does: 2 for "0,2,-1,3".
+int listed_devices(const std::string& list) {
+  std::istringstream stream(list);
+  int count = 0;
+  for (std::string entry; std::getline(stream, entry, ',') && !entry.empty() && entry != "-1";) ++count;
+  return count;
+}
+
+// Counts nvidia0, nvidia1 ..., but not nvidiactl or nvidia-uvm.
+int device_files(const std::filesystem::path& folder) {
+  constexpr std::string_view kPrefix = "nvidia";
+  int count = 0;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kPrefix) && all_digits(name.substr(kPrefix.size()))) ++count;
+  }
+  return count;
+}
+
 std::optional<std::string> find(const Environment& environment, const char* name) {
   const auto it = environment.find(name);
-  if (it == environment.end() || it->second.empty()) return std::nullopt;  // set but empty is as good as not set
+  if (it == environment.end() || it->second.empty()) return std::nullopt;  // an empty value counts as not set
   return it->second;
 }
 
@@ -25,13 +55,13 @@ constexpr Range kCount{1, 1'000'000, "a number of at least 1"};
 constexpr Range kIndex{0, 999'999, "a number of at least 0"};
 constexpr Range kPort{1, 65535, "a port from 1 to 65535"};
 
-// A number under one flag and two environment names.
+// A number that a flag or one of two environment variables sets.
 class Setting {
  public:
   Setting(const char* flag, const char* bare, const char* pet, Range range)
       : flag_(flag), bare_(bare), pet_(pet), range_(range) {}
 
-  // Nothing: none of the three is there.
+  // Returns an empty value if none of the three is set.
   Result<std::optional<int>> read(const std::optional<int>& flag_value, const Environment& environment) const {
     if (flag_value) {
       if (!in_range(*flag_value)) {
@@ -71,6 +101,30 @@ class Setting {
 
 }  // namespace
 
+Processors count_processors(const Environment& environment, const std::filesystem::path& devices) {
+  const int files = device_files(devices);
+  const auto visible = environment.find(kVisibleDevices);
+  const bool chosen = files > 0 && visible != environment.end();
+  return {.gpus = chosen ? listed_devices(visible->second) : files, .cpus = usable_cpus()};
+}
+
+Result<int> rank_count(const std::string& text, const Processors& processors) {
+  if (text == "cpu") return processors.cpus;
+  if (text == "gpu" && processors.gpus == 0) {
+    return fail(ExitCode::kUnavailable,
+                "--nproc gpu: no GPU is visible (no /dev/nvidia0, or CUDA_VISIBLE_DEVICES hides it); give a number, "
+                "cpu, or auto");
+  }
+  if (text == "gpu") return processors.gpus;
+  if (text == "auto") return processors.gpus > 0 ? processors.gpus : processors.cpus;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1) {
+    return fail(ExitCode::kUsage, fmt::format("--nproc={} is not a number of at least 1, auto, gpu or cpu", text));
+  }
+  return value;
+}
+
 Result<Topology> resolve_topology(const TopologyFlags& flags, const Environment& environment,
                                   const std::function<Result<int>()>& reserve_port) {
   Topology topology;
@@ -80,7 +134,7 @@ Result<Topology> resolve_topology(const TopologyFlags& flags, const Environment&
 
   const auto nnodes = Setting("--nnodes", nullptr, kEnvPetNnodes, kCount).read(flags.nnodes, environment);
   if (!nnodes) return tl::make_unexpected(nnodes.error());
-  // With a flag for either, an inherited WORLD_SIZE belongs to something else.
+  // If a flag is given, an inherited WORLD_SIZE describes another job.
   const bool use_world_size = !flags.nproc && !flags.nnodes;
   std::optional<int> world_size;
   if (use_world_size) {

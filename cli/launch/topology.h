@@ -1,14 +1,29 @@
-// Which ranks run on this node, from the flags of `oarlock launch` and the environment that the operator gave the pod.
+// The topology of a job as `oarlock launch` sees it: the number of ranks on this node, and the environment of each.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
 
-#include "cli/launch/environment.h"
+#include "cli/launch/process.h"
 #include "common/error.h"
 
 namespace oarlock::launch {
+
+struct Processors {
+  int gpus = 0;
+  int cpus = 1;  // that this process may use
+};
+
+// Counts the GPUs and CPUs. GPUs are NVIDIA's device files, of which a container has only those that are assigned to
+// it. If there are any and CUDA_VISIBLE_DEVICES is set, the result is the number of its entries up to the first invalid
+// one, as CUDA reads it. No CUDA library is called, since this program does not link one.
+Processors count_processors(const Environment& environment, const std::filesystem::path& devices = "/dev");
+
+// Returns the number of ranks for torchrun's values of --nproc: "4", "gpu", "cpu", or "auto", which selects the GPUs if
+// there are any, else the CPUs. Fails with kUsage for any other text, and with kUnavailable for "gpu" without a GPU.
+Result<int> rank_count(const std::string& text, const Processors& processors);
 
 struct TopologyFlags {
   std::optional<int> nproc = {};
@@ -30,13 +45,14 @@ struct Topology {
   bool operator==(const Topology&) const = default;
 };
 
-// A flag wins over the bare variable and that over torchrun's PET_ one. Missing: 1 rank, 1 node, and for one node the
-// address 127.0.0.1 and a port from `reserve_port`; for more nodes the node rank and the address are required and the
-// port is 29500. Variables that contradict each other or are not numbers fail with kConfig, flags with kUsage.
+// Combines flags and environment variables. A flag takes precedence over the variable without a prefix, and that over
+// torchrun's PET_ variable. The defaults are 1 rank and 1 node, and for one node the address 127.0.0.1 and a port from
+// `reserve_port`. With several nodes, the node rank and the address are required, and the default port is 29500. Fails
+// with kConfig if variables contradict each other or are not numbers, and with kUsage for invalid flags.
 Result<Topology> resolve_topology(const TopologyFlags& flags, const Environment& environment,
                                   const std::function<Result<int>()>& reserve_port);
 
-// The variables that one rank gets on top of the launcher's own environment.
+// Returns the variables that a rank receives in addition to the environment of the launcher.
 Environment rank_environment(const Topology& topology, int local_rank);
 
 }  // namespace oarlock::launch

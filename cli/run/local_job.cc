@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "cli/run/expand.h"
 #include "common/contract.h"
 #include "operator/core/desired.h"
 #include "operator/core/environment.h"
@@ -22,7 +21,7 @@ const Json& trainer_of(const Json& pod) {
   for (const Json& container : pod["spec"]["containers"]) {
     if (container.value("name", "") == kTrainerContainer) return container;
   }
-  return pod["spec"]["containers"][0];  // api::check refuses such a job
+  return pod["spec"]["containers"][0];  // api::validate() rejects such a job
 }
 
 Json list_of(const Json& object, const char* key) {
@@ -50,16 +49,17 @@ Lookup lookup_in(const Environment& environment) {
   };
 }
 
-// What `base` has, the contract's values for this machine, then the template's own list with $(NAME) expanded.
-Environment environment_here(const Json& template_list, const std::vector<control::EnvVar>& contract,
-                             const Environment& base) {
+// Combines, in ascending order of precedence, `base`, the variables of the contract, and the list of the template with
+// $(NAME) expanded.
+Environment local_environment(const Json& template_list, const std::vector<control::EnvVar>& contract,
+                              const Environment& base) {
   Environment out = base;
   std::erase_if(out, [](const auto& variable) { return control::is_contract_variable(variable.first); });
-  Environment known;  // $(NAME) sees the container's list, not the image
+  Environment known;  // $(NAME) refers to the list of the container, not to the image
   for (const control::EnvVar& variable : contract) out[variable.name] = known[variable.name] = variable.value;
   for (const Json& variable : template_list) {
     const std::string name = string_of(variable, "name");
-    // The user's own folder for checkpoints is one of the pod.
+    // A checkpoint folder in the template is a path in the pod, so only the configuration file may be overridden.
     const bool users = !control::is_contract_variable(name) || name == kEnvConfig;
     if (!users || variable.contains("valueFrom")) continue;
     out[name] = known[name] = expand(string_of(variable, "value"), lookup_in(known));
@@ -67,13 +67,13 @@ Environment environment_here(const Json& template_list, const std::vector<contro
   return out;
 }
 
-control::Group group_here(const control::Group& in_cluster, const Place& place, int node) {
-  control::Group group = in_cluster;
+control::RankGroup local_group(const control::RankGroup& in_cluster, const HostSettings& settings, int node) {
+  control::RankGroup group = in_cluster;
   group.master_addr = "127.0.0.1";
-  group.master_port = place.master_port;
-  group.metrics_port = place.metrics_ports[static_cast<size_t>(node)];
-  if (!group.config_file.empty()) group.config_file = place.config_file;
-  if (!group.checkpoint_dir.empty()) group.checkpoint_dir = place.checkpoint_dir;
+  group.master_port = settings.master_port;
+  group.metrics_port = settings.metrics_ports[static_cast<size_t>(node)];
+  if (!group.config_file.empty()) group.config_file = settings.config_file;
+  if (!group.checkpoint_dir.empty()) group.checkpoint_dir = settings.checkpoint_dir;
   group.termination_log.clear();
   return group;
 }
@@ -89,23 +89,48 @@ void each_string(const Json& value, const std::string& path, Fn fn) {
   }
 }
 
-bool lies_in(const std::string& path, std::string folder) {
+bool is_within(const std::string& path, std::string folder) {
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   return path == folder || path.starts_with(folder + "/");
 }
 
 }  // namespace
 
-std::vector<LocalProcess> local_processes(const api::TrainingJob& job, const Place& place) {
-  const control::PodFactory factory(job, place.attempt);
+std::string expand(std::string_view text, const Lookup& lookup) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t dollar = text.find('$');
+    out += text.substr(0, dollar);
+    if (dollar == std::string_view::npos) break;
+    text.remove_prefix(dollar);
+    if (text.starts_with("$$")) {
+      out += '$';
+      text.remove_prefix(2);
+      continue;
+    }
+    const size_t end = text.starts_with("$(") ? text.find(')') : std::string_view::npos;
+    if (end == std::string_view::npos) {
+      out += '$';
+      text.remove_prefix(1);
+      continue;
+    }
+    const std::string_view reference = text.substr(0, end + 1);
+    out += lookup(std::string(reference.substr(2, end - 2))).value_or(std::string(reference));
+    text.remove_prefix(end + 1);
+  }
+  return out;
+}
+
+std::vector<LocalProcess> local_processes(const api::TrainingJob& job, const HostSettings& settings) {
+  const control::PodFactory factory(job, settings.attempt);
   const Json pod = Json::parse(job.spec.pod_template);
   const Json& trainer = trainer_of(pod);
   const Json list = list_of(trainer, "env");
   std::vector<LocalProcess> processes;
   for (int node = 0; node < job.spec.nodes; ++node) {
-    const control::Group group = group_here(factory.group(), place, node);
+    const control::RankGroup group = local_group(factory.group(), settings, node);
     const auto add = [&](std::vector<std::string> argv, const std::vector<control::EnvVar>& contract, int rank) {
-      Environment environment = environment_here(list, contract, place.base);
+      Environment environment = local_environment(list, contract, settings.base);
       for (std::string& word : argv) word = expand(word, lookup_in(environment));
       processes.push_back({std::move(argv), std::move(environment), node, rank});
     };
@@ -133,7 +158,7 @@ bool saves_checkpoints(const api::TrainingJob& job) {
   return !control::PodFactory(job, 0).group().checkpoint_dir.empty();
 }
 
-std::vector<std::string> differences(const api::TrainingJob& job, const Environment& base) {
+std::vector<std::string> describe_differences(const api::TrainingJob& job, const Environment& base) {
   std::vector<std::string> notes;
   const Json pod = Json::parse(job.spec.pod_template);
   const Json& trainer = trainer_of(pod);
@@ -141,9 +166,9 @@ std::vector<std::string> differences(const api::TrainingJob& job, const Environm
     each_string(value, where, [&](const std::string& path, const std::string& text) {
       for (const Json& mount : list_of(trainer, "volumeMounts")) {
         const std::string folder = string_of(mount, "mountPath");
-        if (folder.empty() || !lies_in(text, folder)) continue;
+        if (folder.empty() || !is_within(text, folder)) continue;
         notes.push_back(fmt::format(
-            "{} is '{}', on the volume '{}' of the pod; volumes are not mounted here, so it is this machine's own path",
+            "{} is '{}', on the volume '{}' of the pod; volumes are not mounted here, so it is a path of this machine",
             path, text, string_of(mount, "name")));
       }
     });
@@ -165,8 +190,8 @@ std::vector<std::string> differences(const api::TrainingJob& job, const Environm
   if (!list_of(trainer, "envFrom").empty())
     notes.push_back(container + ".envFrom comes from the cluster; set what is needed in this shell");
   if (const std::string folder = string_of(trainer, "workingDir"); !folder.empty()) {
-    notes.push_back(
-        fmt::format("{}.workingDir '{}' is the image's; the processes run in the present folder", container, folder));
+    notes.push_back(fmt::format("{}.workingDir '{}' is a folder of the image; the processes run in the current folder",
+                                container, folder));
   }
   std::vector<std::string> others;
   for (const char* key : {"initContainers", "containers"}) {
@@ -176,7 +201,7 @@ std::vector<std::string> differences(const api::TrainingJob& job, const Environm
   }
   if (!others.empty())
     notes.push_back(fmt::format("only the container 'trainer' is run here, not: {}", fmt::join(others, ", ")));
-  if (job.spec.suspend) notes.push_back("spec.suspend is true: on a cluster nothing would start");
+  if (job.spec.suspend) notes.push_back("spec.suspend is true: on a cluster no pod would start");
   return notes;
 }
 

@@ -1,11 +1,14 @@
-// A TrainingJob as processes of this machine: the pods that the operator would make, less what only a cluster has.
+// Converts a TrainingJob to processes on this machine: the pods that the operator would create, without the features
+// that need a cluster.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "cli/launch/environment.h"
+#include "cli/launch/process.h"
 #include "common/error.h"
 #include "operator/api/types.h"
 
@@ -13,36 +16,46 @@ namespace oarlock::run {
 
 using launch::Environment;
 
-// What is different here.
-struct Place {
+// The settings of this machine that replace those of a cluster.
+struct HostSettings {
   int attempt = 0;
   int master_port = 0;
-  std::vector<int> metrics_ports;  // by node: of its local rank 0
-  std::string config_file;         // with the trainer's configuration; used when the job has spec.trainer
-  std::string checkpoint_dir;      // used when the template mounts a volume `checkpoints`
-  Environment base;                // of this program: what an image would give
+  std::vector<int> metrics_ports;  // by node: port of its local rank 0
+  std::string config_file;         // configuration of the trainer; used if the job has spec.trainer
+  std::string checkpoint_dir;      // used if the template mounts a volume `checkpoints`
+  Environment base;                // environment of this program, in place of that of an image
 };
 
 // One process to start.
 struct LocalProcess {
   std::vector<std::string> argv;
-  Environment environment;  // the whole of it
+  Environment environment;  // the complete environment
   int node = 0;
-  int rank = -1;  // -1: a node's command that starts the ranks itself
+  int rank = -1;  // -1 for the command of a node, which starts the ranks itself
 };
 
-// With a `command` in the trainer container: one process per node, as in the cluster. Else the image's entry point
-// counts, `oarlock launch -- oarlock-trainer` with its arguments replaced by `args`: one process per rank.
-// Each has the environment of the operator's pod (and of `oarlock launch` in it), where MASTER_ADDR is 127.0.0.1 and
-// what Place says is replaced; OARLOCK_TERMINATION_LOG is left out. Variables with valueFrom are taken from `base`.
-// REQUIRES: api::check(job) is empty.
-std::vector<LocalProcess> local_processes(const api::TrainingJob& job, const Place& place);
+// Returns the processes to start. If the trainer container has a `command`, there is one process per node, as in a
+// cluster. Otherwise there is one process per rank, which runs the entry point of the image, oarlock-trainer, or
+// `args`. Each process has the environment that the operator and `oarlock launch` would set, except for MASTER_ADDR
+// (127.0.0.1), the values of `settings`, and OARLOCK_TERMINATION_LOG, which is not set. Variables with valueFrom come
+// from the environment of this program. REQUIRES: api::validate(job) is empty.
+std::vector<LocalProcess> local_processes(const api::TrainingJob& job, const HostSettings& settings);
 
-bool runs_default_command(const api::TrainingJob& job);  // oarlock-trainer: neither `command` nor `args` is given
-bool saves_checkpoints(const api::TrainingJob& job);     // the template mounts a volume `checkpoints`
+// Returns true if the job runs oarlock-trainer, because neither `command` nor `args` is set.
+bool runs_default_command(const api::TrainingJob& job);
+// Returns true if the template mounts a volume `checkpoints`.
+bool saves_checkpoints(const api::TrainingJob& job);
 
-// One line for each thing of the template that a cluster does and this machine does not, where it matters: paths that
-// lie on volumes, variables from Secrets, init containers and sidecars.
-std::vector<std::string> differences(const api::TrainingJob& job, const Environment& base);
+// Returns one line for each relevant feature of the template that this machine does not provide: paths on volumes,
+// variables from Secrets, init containers and sidecars. `base` is the environment of this program.
+std::vector<std::string> describe_differences(const api::TrainingJob& job, const Environment& base);
+
+// Looks up the value of a variable by name.
+using Lookup = std::function<std::optional<std::string>(const std::string& name)>;
+
+// Expands references in the environment, command or arguments of a container as the kubelet does
+// (k8s.io/kubernetes/third_party/forked/golang/expansion): "$(NAME)" becomes the value, or remains if the variable does
+// not exist; "$$" becomes a literal "$".
+std::string expand(std::string_view text, const Lookup& lookup);
 
 }  // namespace oarlock::run

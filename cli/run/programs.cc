@@ -20,21 +20,21 @@ std::filesystem::path own_folder() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
 }
 
-Result<std::vector<std::string>> find_program(std::vector<std::string> argv, const std::filesystem::path& beside,
+Result<std::vector<std::string>> find_program(std::vector<std::string> argv, const std::filesystem::path& folder,
                                               const std::string& path) {
   constexpr char kTrainer[] = "oarlock-trainer";
   if (argv.front() != kTrainer && argv.front() != "oarlock") return argv;
-  if (is_program(beside / argv.front())) {
-    argv.front() = (beside / argv.front()).string();
+  if (is_program(folder / argv.front())) {
+    argv.front() = (folder / argv.front()).string();
     return argv;
   }
-  std::istringstream folders(path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    if (is_program(std::filesystem::path(folder) / argv.front())) return argv;
+  std::istringstream entries(path);
+  for (std::string entry; std::getline(entries, entry, ':');) {
+    if (is_program(std::filesystem::path(entry) / argv.front())) return argv;
   }
   return fail(ExitCode::kUnavailable, fmt::format("{} is neither in {} nor in PATH; build it (cmake --preset release "
-                                                  "&& cmake --build --preset release) or put it there",
-                                                  argv.front(), beside.string()));
+                                                  "&& cmake --build --preset release) or install it there",
+                                                  argv.front(), folder.string()));
 }
 
 std::vector<std::vector<int>> share_cores(const std::vector<int>& cores, int nodes) {

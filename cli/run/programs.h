@@ -1,4 +1,4 @@
-// Where Oarlock's own programs are.
+// Finds Oarlock's programs, and distributes the cores of this machine over nodes.
 #pragma once
 
 #include <filesystem>
@@ -9,15 +9,17 @@
 
 namespace oarlock::run {
 
-std::filesystem::path own_folder();  // of this program's file
+// Returns the folder of the running program.
+std::filesystem::path own_folder();
 
-// The command with `oarlock-trainer` or `oarlock` as its first word replaced by the one beside this program, so that a
-// build folder works without PATH. kUnavailable when oarlock-trainer is neither there nor in `path` (a PATH).
-Result<std::vector<std::string>> find_program(std::vector<std::string> argv, const std::filesystem::path& beside,
+// If the first word of the command is `oarlock-trainer` or `oarlock`, replaces it with the program in `folder`, so that
+// a build folder works without PATH. Fails with kUnavailable if the program is neither in `folder` nor in `path` (a
+// PATH).
+Result<std::vector<std::string>> find_program(std::vector<std::string> argv, const std::filesystem::path& folder,
                                               const std::string& path);
 
-// The cores of each node when nodes share a machine: an equal part each, as pods have their own. Empty parts (everyone
-// may use all) with one node, or more nodes than cores.
+// Divides the cores equally among the nodes that share this machine. With one node, or more nodes than cores, the parts
+// are empty, which means that each node may use all cores.
 std::vector<std::vector<int>> share_cores(const std::vector<int>& cores, int nodes);
 
 }  // namespace oarlock::run

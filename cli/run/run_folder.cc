@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/files.h"
+#include "common/status_macros.h"
 
 namespace oarlock::run {
 namespace {
@@ -21,8 +22,8 @@ Result<FileDescriptor> lock(const fs::path& folder, const std::string& job) {
   if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be created", (folder / "lock").string()));
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     return fail(ExitCode::kUnavailable,
-                fmt::format("a run of '{}' goes on in {}; wait for it, stop it, or choose another --workdir", job,
-                            folder.string()));
+                fmt::format("a run of '{}' is in progress in {}; wait for it, stop it, or choose another --workdir",
+                            job, folder.string()));
   }
   return file;
 }
@@ -33,7 +34,7 @@ Result<std::string> new_uid() {
   return uid;
 }
 
-fs::path aside(const fs::path& folder, SystemTime now) {
+fs::path unused_name(const fs::path& folder, SystemTime now) {
   std::string time = to_rfc3339(now);
   std::erase(time, ':');
   fs::path target = folder.string() + "." + time;
@@ -50,46 +51,40 @@ Result<RunFolder> RunFolder::open(const fs::path& workdir, const std::string& jo
   if (error) return fail(ExitCode::kCantCreate, fmt::format("{}: {}", workdir.string(), error.message()));
   run.path_ = (absolute / job).lexically_normal();
   const auto make_and_lock = [&]() -> Result<void> {
-    if (Result<void> made = make_writable_folder(run.path_); !made) return made;
-    Result<FileDescriptor> locked = lock(run.path_, job);
-    if (!locked) return tl::make_unexpected(locked.error());
-    run.lock_ = std::move(*locked);
+    RETURN_IF_ERROR(make_writable_folder(run.path_));
+    ASSIGN_OR_RETURN(run.lock_, lock(run.path_, job));
     return {};
   };
-  if (Result<void> made = make_and_lock(); !made) return tl::make_unexpected(made.error());
+  RETURN_IF_ERROR(make_and_lock());
   if (fresh && fs::exists(run.path_ / "run.json")) {
-    run.moved_to_ = aside(run.path_, clock.now());
-    fs::rename(run.path_, *run.moved_to_, error);  // the lock moves along and is held until the new one is
+    run.moved_to_ = unused_name(run.path_, clock.now());
+    fs::rename(run.path_, *run.moved_to_, error);  // the lock moves along, and is held until the new folder is locked
     if (error)
       return fail(ExitCode::kCantCreate, fmt::format("{} cannot be moved to {}: {}", run.path_.string(),
                                                      run.moved_to_->string(), error.message()));
-    if (Result<void> made = make_and_lock(); !made) return tl::make_unexpected(made.error());
+    RETURN_IF_ERROR(make_and_lock());
   }
 
   const fs::path state = run.path_ / "run.json";
   if (fs::exists(state)) {
-    const Result<std::string> text = read_file(state);
-    if (!text) return tl::make_unexpected(text.error());
-    const Json json = Json::parse(*text, nullptr, false);
+    ASSIGN_OR_RETURN(const std::string text, read_file(state));
+    const Json json = Json::parse(text, nullptr, false);
     if (!json.is_object() || !json.contains("uid") || !json["uid"].is_string() || !json.contains("attempts") ||
         !json["attempts"].is_number_integer()) {
-      return fail(ExitCode::kDataErr, fmt::format("{}: damaged; start over with --fresh, which moves {} aside",
+      return fail(ExitCode::kDataErr, fmt::format("{}: damaged; start over with --fresh, which renames {}",
                                                   state.string(), run.path_.string()));
     }
     run.uid_ = json["uid"];
     run.attempts_ = json["attempts"];
     return run;
   }
-  Result<std::string> uid = new_uid();
-  if (!uid) return tl::make_unexpected(uid.error());
-  run.uid_ = std::move(*uid);
+  ASSIGN_OR_RETURN(run.uid_, new_uid());
   return run;
 }
 
 Result<int> RunFolder::begin_attempt() {
   const Json json = {{"uid", uid_}, {"attempts", attempts_ + 1}};
-  if (Result<void> written = write_file_atomically(path_ / "run.json", json.dump() + "\n"); !written)
-    return tl::make_unexpected(written.error());
+  RETURN_IF_ERROR(write_file_atomically(path_ / "run.json", json.dump() + "\n"));
   return attempts_++;
 }
 

@@ -1,4 +1,4 @@
-// The folder of a job's local runs: <workdir>/<job>/ with checkpoints/, run.json and a lock.
+// The folder of the local runs of a job: <workdir>/<job>/ with checkpoints/, run.json and a lock file.
 #pragma once
 
 #include <filesystem>
@@ -13,9 +13,9 @@ namespace oarlock::run {
 
 class RunFolder {
  public:
-  // Makes the folder, or takes up the one of earlier runs, and keeps others out of it as long as this object lives:
-  // kUnavailable when a run of this job goes on. With `fresh`, an earlier run's folder is first moved aside, to a name
-  // with the time in it.
+  // Creates the folder, or opens that of earlier runs, and locks it for the lifetime of this object. Fails with
+  // kUnavailable if another run of this job holds the lock. With `fresh`, the folder of an earlier run is first
+  // renamed, with the current time in its new name.
   static Result<RunFolder> open(const std::filesystem::path& workdir, const std::string& job, bool fresh,
                                 const Clock& clock);
 
@@ -23,11 +23,12 @@ class RunFolder {
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   const std::optional<std::filesystem::path>& moved_to() const { return moved_to_; }
 
-  // As metadata.uid and status.attempt in the cluster: the same uid for all runs in this folder, attempts that only
-  // grow. Together they fence the checkpoints.
+  // The counterparts of metadata.uid and status.attempt in a cluster, which together fence the checkpoints. All runs in
+  // this folder have the same uid; the attempt number increases.
   const std::string& uid() const { return uid_; }
   bool is_first_attempt() const { return attempts_ == 0; }
-  Result<int> begin_attempt();  // its number; it is on the disk before it is returned
+  // Returns the number of the next attempt, after writing it to the disk.
+  Result<int> begin_attempt();
 
  private:
   RunFolder() = default;

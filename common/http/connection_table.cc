@@ -10,10 +10,10 @@ std::optional<ConnectionTable::Admission> ConnectionTable::admit(const std::stri
   const auto known = peers_.find(peer);
   const bool peer_is_full = known != peers_.end() && known->second.connections >= per_peer_;
   if (peer_is_full || entries_.size() >= connections_) {
-    const auto victim = find_replaceable(peer_is_full ? &peer : nullptr);
-    if (victim == entries_.end()) return std::nullopt;
-    admission.replaced = victim->first;
-    erase(victim);
+    const auto replaced_entry = find_replaceable(peer_is_full ? &peer : nullptr);
+    if (replaced_entry == entries_.end()) return std::nullopt;
+    admission.replaced = replaced_entry->first;
+    erase(replaced_entry);
   }
   Peers::value_type& counted = *peers_.try_emplace(peer).first;
   ++counted.second.connections;
@@ -22,10 +22,10 @@ std::optional<ConnectionTable::Admission> ConnectionTable::admit(const std::stri
 }
 
 std::optional<ConnectionTable::Id> ConnectionTable::replace_one() {
-  const auto victim = find_replaceable(nullptr);
-  if (victim == entries_.end()) return std::nullopt;
-  const Id id = victim->first;
-  erase(victim);
+  const auto replaced_entry = find_replaceable(nullptr);
+  if (replaced_entry == entries_.end()) return std::nullopt;
+  const Id id = replaced_entry->first;
+  erase(replaced_entry);
   return id;
 }
 
@@ -56,7 +56,7 @@ void ConnectionTable::change_state(Id id, State state) {
 }
 
 ConnectionTable::Entries::iterator ConnectionTable::find_replaceable(const std::string* of_peer) {
-  // The smallest one is replaced.
+  // The connection with the smallest rank is replaced.
   const auto rank = [&](const Entries::value_type& candidate) {
     const auto& [id, entry] = candidate;
     const bool is_replaceable =

@@ -1,5 +1,5 @@
-// Decides which connections a server keeps when a limit of HttpLimits is reached. It knows peers, states and sizes, and
-// no sockets. Pure: no I/O, no clock. Not thread-safe.
+// Decides which connections a server keeps when a limit of HttpLimits is reached. It stores peers and states of
+// connections, but no sockets, and performs no I/O. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -26,20 +26,22 @@ class ConnectionTable {
     Id id;
     std::optional<Id> replaced;  // removed from the table; the caller closes it
   };
-  // Admits a connection of this peer. At a limit it replaces another one: of this peer if it has reached its own limit,
-  // otherwise of the peer with the most connections. Connections without a complete request or with a complete response
-  // come first, then those whose response is being written, then those that wait for it; of each, the one admitted
-  // first. Empty: refused, since all candidates are being authorized.
+  // Admits a connection of this peer. At a limit, it replaces another connection: of this peer if the peer has reached
+  // its limit, otherwise of the peer with the most connections. Connections without a complete request or with a
+  // complete response are replaced first, then connections whose response is being written, then connections that wait
+  // for a response; among equals, the oldest. Returns an empty value, and admits nothing, if all candidates are being
+  // authorized.
   std::optional<Admission> admit(const std::string& peer);
 
-  // Removes the connection that admit() would replace at the total limit; for a process that has run out of
-  // descriptors.
+  // Removes the connection that admit() would replace at the total limit, and returns its id. For a process that has
+  // run out of descriptors.
   std::optional<Id> replace_one();
 
   void remove(Id id);  // no effect for an unknown id
   size_t size() const { return entries_.size(); }
 
-  // The request is complete and is being authorized. False: a limit on reviews is reached, and nothing has changed.
+  // State changes. begin_review(): the request is complete and is being authorized; returns false, and changes nothing,
+  // if a limit on reviews is reached.
   bool begin_review(Id id);
   void begin_wait(Id id);      // the request waits for a shared response
   void begin_response(Id id);  // the response is being written
@@ -60,7 +62,7 @@ class ConnectionTable {
 
   Entries::iterator find_replaceable(const std::string* of_peer);  // null: of any peer
   void change_state(Id id, State state);
-  void leave_state(const Entry& entry);  // no longer counts it as a review
+  void leave_state(const Entry& entry);  // updates the number of reviews
   void erase(Entries::iterator it);
 
   const HttpLimits limits_;

@@ -1,4 +1,4 @@
-// The Prometheus side of a program: text exposition of a registry, and the process_* metrics.
+// Text exposition of Prometheus metrics, including the process_* metrics.
 #pragma once
 
 #include <prometheus/collectable.h>
@@ -11,13 +11,13 @@
 
 namespace oarlock {
 
-// GET handler with the text format 0.0.4 of everything in the registry, followed by the process_* family
-// (cpu seconds, resident and virtual memory, start time, open and maximal file descriptors), read at each scrape.
-// One exposition is rendered at a time: simultaneous scrapes do not multiply the memory that rendering needs.
+// Returns a thread-safe handler that renders all metrics of the registry in the text format 0.0.4, together with the
+// process_* metrics (CPU seconds, resident and virtual memory, start time, open and maximum file descriptors). It
+// renders one exposition at a time, so that concurrent scrapes do not multiply the memory for rendering.
 HttpHandler metrics_handler(std::shared_ptr<prometheus::Registry> registry);
 
-// The same for several sources: registries, and collectables that make up their families at each scrape. A family must
-// come from one source only.
+// Like the function above for several sources: registries, and collectables that create their families at each scrape.
+// Each metric family must come from one source only.
 HttpHandler metrics_handler(std::vector<std::shared_ptr<prometheus::Collectable>> sources);
 
 }  // namespace oarlock

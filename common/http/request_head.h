@@ -1,4 +1,4 @@
-// Reads the head of an HTTP/1.x request from untrusted bytes, within HttpLimits. Pure: no I/O, no clock.
+// Parses the head of an HTTP/1.x request from untrusted bytes, within HttpLimits. Performs no I/O.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +15,16 @@ struct HttpRequest {
   bool is_head = false;       // HEAD; otherwise GET
   std::string path;           // as sent, without decoding
   std::string query;          // without "?"
-  std::string authorization;  // the field's value; "" without one
+  std::string authorization;  // value of the Authorization field, or ""
 };
 
-// Collects the bytes of one head. A refusal (4xx or 5xx) is final.
+// Collects the bytes of one head. `limits` must outlive the reader.
 class RequestHeadReader {
  public:
   explicit RequestHeadReader(const HttpLimits& limits) : limits_(limits) {}
 
-  // Takes the next bytes, at least one. Empty: the head is incomplete. Bytes after the head are ignored.
+  // Adds the next bytes, at least one. Returns an empty value while the head is incomplete, then the request, or an
+  // error response (4xx or 5xx) if the request is rejected. Bytes after the head are ignored.
   std::optional<tl::expected<HttpRequest, HttpResponse>> add(std::string_view bytes);
 
  private:
@@ -33,9 +34,10 @@ class RequestHeadReader {
   size_t line_start_ = 0;  // offset of the incomplete line
 };
 
-// The bytes of a response up to its body.
+// Returns the status line and the header fields of a response.
 std::string response_head(const HttpResponse& response);
 
+// Returns a plain-text response.
 HttpResponse text_response(int status, std::string text);
 
 }  // namespace oarlock

@@ -5,47 +5,38 @@
 #include <openssl/ssl.h>
 #include <poll.h>
 
-#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
-#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
-#include <boost/asio/write.hpp>
-#include <boost/beast/core/stream_traits.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <deque>
 #include <exception>
 #include <thread>
 #include <unordered_map>
 
 #include "common/clock.h"
-#include "common/endpoint.h"
+#include "common/http/connection.h"
 #include "common/http/connection_table.h"
 #include "common/http/request_head.h"
 #include "common/http/tls_certificate.h"
+#include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock {
 namespace {
 
 namespace net = boost::asio;
-namespace beast = boost::beast;
 using boost::system::error_code;
 using net::ip::tcp;
-using TlsStream = net::ssl::stream<beast::tcp_stream>;
 
 constexpr int kBacklog = 512;
-// Of the kernel, per connection; without these it would buffer up to several MiB for a peer that does not read.
+// Kernel buffers per connection. By default, the kernel would buffer several MiB for a peer that does not read.
 constexpr int kSendBuffer = 64 << 10;
 constexpr int kReceiveBuffer = 16 << 10;
-// Bytes that are discarded after a response, so that the peer can read it before the connection is reset.
-constexpr size_t kMostDiscarded = 64 << 10;
 constexpr auto kAcceptPause = std::chrono::milliseconds(50);
-
-using SharedResponse = std::shared_ptr<const HttpResponse>;
 
 HttpResponse run(const HttpHandler& handler, const std::string& query) {
   try {
@@ -57,7 +48,7 @@ HttpResponse run(const HttpHandler& handler, const std::string& query) {
 
 HttpResponse unavailable() { return text_response(503, "too many requests at the same time; try again\n"); }
 
-// "10.0.0.1", also when it is connected through an IPv6 socket.
+// Formats an address; an IPv4-mapped IPv6 address is formatted as IPv4.
 std::string peer_name(const net::ip::address& address) {
   if (address.is_v6() && address.to_v6().is_v4_mapped())
     return net::ip::make_address_v4(net::ip::v4_mapped, address.to_v6()).to_string();
@@ -68,133 +59,6 @@ template <typename Socket>
 void close_on_exec(Socket& socket) {
   ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
 }
-
-class Connection;
-
-// What a connection needs of its server. All calls are made on the I/O thread.
-class ConnectionOwner {
- public:
-  virtual void on_request(std::shared_ptr<Connection> connection, HttpRequest request) = 0;
-  virtual void on_response_sent(ConnectionTable::Id id) = 0;
-  virtual void on_end(ConnectionTable::Id id) = 0;
-
- protected:
-  ~ConnectionOwner() = default;
-};
-
-// One request and its response. Pending operations hold references; the last one closes the connection.
-class Connection : public std::enable_shared_from_this<Connection> {
- public:
-  Connection(ConnectionTable::Id id, ConnectionOwner& owner, const HttpLimits& limits)
-      : id_(id), owner_(owner), limits_(limits), reader_(limits) {}
-  virtual ~Connection() { owner_.on_end(id_); }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
-
-  ConnectionTable::Id id() const { return id_; }
-  virtual void start() = 0;
-  virtual void respond(SharedResponse response) = 0;  // once, after on_request()
-  void respond(HttpResponse response) { respond(std::make_shared<const HttpResponse>(std::move(response))); }
-  virtual void close() = 0;  // ends pending operations
-
- protected:
-  const ConnectionTable::Id id_;
-  ConnectionOwner& owner_;
-  const HttpLimits& limits_;
-  RequestHeadReader reader_;
-  bool is_head_ = false;
-  std::string response_head_;
-  SharedResponse response_;
-  size_t discarded_ = 0;
-  std::array<char, 512> chunk_;
-};
-
-template <typename Stream>
-class StreamConnection final : public Connection {
- public:
-  template <typename... StreamArguments>
-  StreamConnection(ConnectionTable::Id id, ConnectionOwner& owner, const HttpLimits& limits,
-                   StreamArguments&&... arguments)
-      : Connection(id, owner, limits), stream_(std::forward<StreamArguments>(arguments)...) {}
-
-  void start() override {
-    set_reset_on_close(true);
-    tcp_layer().expires_after(limits_.request_time);
-    if constexpr (std::is_same_v<Stream, TlsStream>) {
-      stream_.async_handshake(net::ssl::stream_base::server, [self = self()](error_code error) {
-        if (!error) self->read();
-      });
-    } else {
-      read();
-    }
-  }
-
-  using Connection::respond;
-  void respond(SharedResponse response) override {
-    response_head_ = response_head(*response);
-    response_ = std::move(response);
-    tcp_layer().expires_after(limits_.response_time);
-    const net::const_buffer body = is_head_ ? net::const_buffer() : net::buffer(response_->body);
-    const std::array<net::const_buffer, 2> buffers{net::buffer(response_head_), body};
-    net::async_write(stream_, buffers, [self = self()](error_code error, size_t) {
-      if (!error) self->finish();
-    });
-  }
-
-  void close() override { tcp_layer().close(); }
-
- private:
-  std::shared_ptr<StreamConnection> self() { return std::static_pointer_cast<StreamConnection>(shared_from_this()); }
-  beast::tcp_stream& tcp_layer() { return beast::get_lowest_layer(stream_); }
-
-  void read() {
-    stream_.async_read_some(net::buffer(chunk_), [self = self()](error_code error, size_t bytes) {
-      if (!error) self->on_read(bytes);
-    });
-  }
-
-  void on_read(size_t bytes) {
-    auto outcome = reader_.add({chunk_.data(), bytes});
-    if (!outcome) return read();
-    if (!*outcome) return respond(std::move(outcome->error()));
-    is_head_ = (*outcome)->is_head;
-    owner_.on_request(shared_from_this(), std::move(**outcome));
-  }
-
-  // Resetting drops the bytes that the kernel still holds for a peer that does not read them.
-  void set_reset_on_close(bool value) {
-    error_code ignored;
-    tcp_layer().socket().set_option(net::socket_base::linger(value, 0), ignored);
-  }
-
-  void finish() {
-    response_.reset();
-    set_reset_on_close(false);
-    owner_.on_response_sent(id_);
-    tcp_layer().expires_after(limits_.close_time);
-    if constexpr (std::is_same_v<Stream, TlsStream>) {
-      stream_.async_shutdown([self = self()](error_code) { self->shut_down(); });
-    } else {
-      shut_down();
-    }
-  }
-
-  // Closing a socket with unread bytes resets the connection, and the peer could lose the response.
-  void shut_down() {
-    error_code ignored;
-    tcp_layer().socket().shutdown(tcp::socket::shutdown_send, ignored);
-    discard();
-  }
-
-  void discard() {
-    tcp_layer().async_read_some(net::buffer(chunk_), [self = self()](error_code error, size_t bytes) {
-      self->discarded_ += bytes;
-      if (!error && self->discarded_ < kMostDiscarded) self->discard();
-    });
-  }
-
-  Stream stream_;
-};
 
 }  // namespace
 
@@ -260,7 +124,7 @@ class HttpServer::Impl final : public ConnectionOwner {
     return -1;
   }
 
-  // An exception (no memory) ends the connection whose operation threw it.
+  // An exception, such as std::bad_alloc, closes the connection whose operation threw it.
   void run_io() {
     while (!io_.stopped()) {
       try {
@@ -278,8 +142,9 @@ class HttpServer::Impl final : public ConnectionOwner {
     });
   }
 
-  // The process has no descriptors left (accept(2) then fails even if no connection is pending), or the kernel no
-  // memory. Each attempt is paid for with a connection or with a pause, so that the errors cannot use up the CPU.
+  // The process has run out of descriptors (accept(2) then fails even if no connection is pending), or the kernel out
+  // of memory. Each retry follows the closing of a connection or a pause, so that repeated errors cannot use up the
+  // CPU.
   void recover_from(error_code error) {
     const auto again = [this](error_code) { accept(); };
     pollfd pending{.fd = acceptor_.native_handle(), .events = POLLIN, .revents = 0};
@@ -302,21 +167,20 @@ class HttpServer::Impl final : public ConnectionOwner {
     const auto admission = table_.admit(peer_name(peer.address()));
     if (!admission) return;
     if (admission->replaced) close(*admission->replaced);
-    const auto connection = make_connection(admission->id, std::move(socket));
+    const auto connection = open_connection(admission->id, std::move(socket));
     connections_.emplace(connection->id(), connection.get());
     connection->start();
   }
 
-  std::shared_ptr<Connection> make_connection(ConnectionTable::Id id, tcp::socket socket) {
-    if (!is_tls())
-      return std::make_shared<StreamConnection<beast::tcp_stream>>(id, *this, options_.limits, std::move(socket));
+  std::shared_ptr<Connection> open_connection(ConnectionTable::Id id, tcp::socket socket) {
+    if (!is_tls()) return make_connection(id, *this, options_.limits, std::move(socket));
     const std::shared_ptr<SSL_CTX> settings = certificate_.context();
     SSL_CTX_up_ref(settings.get());
     net::ssl::context context(settings.get());  // owns one reference
-    return std::make_shared<StreamConnection<TlsStream>>(id, *this, options_.limits, std::move(socket), context);
+    return make_tls_connection(id, *this, options_.limits, std::move(socket), context);
   }
 
-  // The connection has left the table already.
+  // REQUIRES: the connection is no longer in the table.
   void close(ConnectionTable::Id id) {
     const auto it = connections_.find(id);
     if (it == connections_.end()) return;
@@ -336,7 +200,7 @@ class HttpServer::Impl final : public ConnectionOwner {
     if (!table_.begin_review(connection->id())) return connection->respond(unavailable());
     net::post(workers_, [this, connection = std::move(connection), request = std::move(request)]() mutable {
       auto refusal = review(request);
-      // The connection belongs to the I/O thread, which releases it.
+      // The I/O thread owns the connection and releases it.
       net::post(io_, [this, connection = std::move(connection), path = std::move(request.path),
                       refusal = std::move(refusal)]() mutable {
         if (!refusal) return wait(std::move(connection), path);
@@ -346,7 +210,7 @@ class HttpServer::Impl final : public ConnectionOwner {
     });
   }
 
-  // On a worker.
+  // Runs on a worker thread.
   std::optional<HttpResponse> review(const HttpRequest& request) const {
     try {
       return options_.refuse(request.path, request.authorization);
@@ -360,14 +224,14 @@ class HttpServer::Impl final : public ConnectionOwner {
     Batch(net::io_context& io, const HttpHandler& route_handler) : handler(route_handler), timer(io) {}
     const HttpHandler& handler;
     std::vector<std::shared_ptr<Connection>> waiting;
-    bool is_running = false;  // the handler answers earlier requests
-    SteadyTime began{};       // the handler's last call
+    bool is_running = false;  // the handler is computing the response to earlier requests
+    SteadyTime began{};       // start of the last call of the handler
     net::steady_timer timer;
   };
 
-  // A body that is being written, perhaps to many.
+  // A body that is being written to one or more connections.
   struct BodyInFlight {
-    std::weak_ptr<const HttpResponse> response;  // held by its readers
+    std::weak_ptr<const HttpResponse> response;  // owned by the connections that write it
     size_t bytes;
     std::vector<ConnectionTable::Id> readers;
   };
@@ -412,7 +276,7 @@ class HttpServer::Impl final : public ConnectionOwner {
     }
   }
 
-  // Closes the connections that still read the oldest bodies.
+  // Closes the connections that write the oldest bodies until the limit on their total size holds.
   void limit_bodies() {
     std::erase_if(bodies_, [](const BodyInFlight& body) { return body.response.expired(); });
     size_t bytes = 0;
@@ -439,12 +303,12 @@ class HttpServer::Impl final : public ConnectionOwner {
 
   const HttpRoutes routes_;
   const HttpServerOptions options_;
-  // Of the I/O thread.
+  // Used by the I/O thread only.
   TlsCertificate certificate_;
   ConnectionTable table_;
   std::unordered_map<ConnectionTable::Id, Connection*> connections_;
 
-  // Destroyed before the above: their queues hold connections.
+  // These are destroyed before the members above, because their queues hold connections.
   net::io_context io_{1};
   tcp::acceptor acceptor_{io_};
   net::steady_timer accept_timer_{io_};
@@ -461,7 +325,7 @@ HttpServer::~HttpServer() = default;
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address, int port, const HttpRoutes& routes,
                                                       const HttpServerOptions& options) {
   auto impl = std::make_unique<Impl>(routes, options);
-  if (const auto usable = impl->check_certificate(); !usable) return tl::make_unexpected(usable.error());
+  RETURN_IF_ERROR(impl->check_certificate());
   int bound = impl->listen(address, port);
   if (bound < 0 && address == "::") bound = impl->listen("0.0.0.0", port);  // a kernel without IPv6
   if (bound < 0) {

@@ -12,14 +12,14 @@
 // is incomplete for the longest time, of the peer that holds the most connections, so a kubelet, which sends its
 // request immediately, is always served. Each event costs the I/O thread microseconds (for TLS one handshake,
 // milliseconds), and at most HttpLimits::connections of them can be pending. Therefore probes share the port of
-// the other routes: whoever can flood this port's accept queue could flood a second port's queue as well.
+// the other routes: a client that can flood the accept queue of this port could flood that of a second port as well.
 //
-// Shared responses. One call of a handler of kind kShared answers all requests that arrived before it began, and they
-// share its body. Any number of scrapers thus costs one body, and readers of old bodies yield when the bodies together
-// exceed HttpLimits::response_bytes; no rate of requests and no slow reader keeps another client from its response.
+// Shared responses. One call of a handler of kind kShared serves all requests that arrived before it began; they share
+// its body. Any number of scrapers thus costs one body, and readers of old bodies yield when the bodies together
+// exceed HttpLimits::response_bytes: neither a high request rate nor a slow reader can starve another client.
 //
 // Connections. One request per connection: each response carries "Connection: close", and bytes after the request are
-// discarded. An idle connection is therefore always one whose request is incomplete, and needs no limit of its own.
+// discarded. Every idle connection therefore has an incomplete request, which request_time limits.
 #pragma once
 
 #include <chrono>
@@ -63,11 +63,11 @@ struct HttpRoute {
 using HttpRoutes = std::map<std::string, HttpRoute>;  // by path; unknown paths are answered with 404
 
 struct HttpLimits {
-  // Of one request. A request that exceeds them is refused with 414, 431 or 413.
+  // Limits of one request. A request that exceeds them is rejected with 414, 431 or 413.
   size_t request_line_bytes = 4096;
   size_t head_bytes = 8192;  // the request line and all fields
   size_t fields = 64;
-  size_t body_bytes = 4096;  // by its Content-Length; a body is never needed, and is discarded
+  size_t body_bytes = 4096;  // by its Content-Length; bodies are discarded
 
   std::chrono::milliseconds request_time{5000};    // from accept() to the end of the head, with the TLS handshake
   std::chrono::milliseconds response_time{10000};  // for writing the whole response
@@ -79,13 +79,13 @@ struct HttpLimits {
   size_t tls_connections = 32;
   size_t tls_connections_per_peer = 16;
 
-  // Requests that are being authorized. Further ones are answered with 503 and Retry-After.
+  // Requests that are being authorized at the same time. Further requests receive 503 and Retry-After.
   size_t reviews = 32;
   size_t reviews_per_peer = 8;
 
-  // Bodies of shared responses that are being written, together. The two newest are kept whatever their size.
+  // Total size of the shared bodies that are being written. The two newest are exempt.
   size_t response_bytes = size_t{3} << 20;
-  // Time between two calls of a shared handler while a response is still being written; otherwise there is no wait.
+  // Minimum time between two calls of a shared handler while a response is still being written.
   std::chrono::milliseconds response_period{250};
 };
 
@@ -102,7 +102,7 @@ struct HttpServerOptions {
 
 class HttpServer {
  public:
-  static constexpr size_t kWorkers = 4;  // more than AccessGuard::kMaxInFlight, so that known scrapers do not wait
+  static constexpr size_t kWorkers = 4;  // more than an authorization filter blocks, so that known clients never wait
 
   // Listens on address:port ("0.0.0.0", "127.0.0.1", "::1"; "::" is all addresses, IPv4 and IPv6, as far as the machine
   // has them); port 0 picks a free one. Fails with kUnavailable and a message that names the port when it is taken, and

@@ -1,4 +1,4 @@
-// The certificate of a TLS server, in a file that may be renewed while the server runs.
+// The certificate of a TLS server, read from a file that may be replaced while the server runs. Not thread-safe.
 #pragma once
 
 #include <openssl/types.h>
@@ -12,11 +12,11 @@ namespace oarlock {
 
 class TlsCertificate {
  public:
-  // PEM with the certificate, its chain and its unencrypted key.
+  // `file` is a PEM file with the certificate, its chain and its unencrypted key.
   explicit TlsCertificate(std::string file) : file_(std::move(file)) {}
 
-  // Settings for a new connection, with the file's present content. If that cannot be used, those of the previous
-  // content; null if there were none. Reads the file only if stat(2) shows that it has changed.
+  // Returns the settings for a new connection, with the current content of the file. If that is invalid, returns the
+  // settings of the previous content, or null if there are none. Reads the file only if stat(2) reports a change.
   std::shared_ptr<SSL_CTX> context();
 
  private:
@@ -25,7 +25,7 @@ class TlsCertificate {
   Version version() const;
 
   const std::string file_;
-  Version read_version_{};  // of the content that was read last, with success or without
+  Version read_version_{};  // of the content that was last read, whether valid or not
   std::shared_ptr<SSL_CTX> context_;
 };
 

@@ -1,11 +1,11 @@
-// The content of a Node; for the files of this folder only.
+// Internals of common/yaml, which other folders do not include.
 #pragma once
 
 #include "common/yaml/reader.h"
 
 namespace oarlock::yaml {
 
-// The tag of a scalar, as far as it decides the type of the value.
+// The tag of a scalar, where it determines the type of the value.
 enum class Tag { kNone, kQuoted, kString, kFloat, kOther };
 
 struct Node::Data {
@@ -19,13 +19,13 @@ struct Node::Data {
 
 inline Node make_node(Node::Data data) { return Node(std::make_shared<const Node::Data>(std::move(data))); }
 
-// parse_all() of a value on the command line, which is what its marks say.
+// Like parse_all(), for a value on the command line: all marks have on_command_line set.
 Result<std::vector<Node>> parse_command_line(const std::string& text);
 
-// "file:line:column", "command line", or the file alone where the line is not known; for the beginning of a message.
+// Formats the beginning of a message: "file:line:column", "command line", or "file" if the line is unknown.
 std::string place_text(const std::string& file, Mark mark);
 
-// Whether a plain scalar with this text is null.
+// Returns true if a plain scalar with this text is null.
 bool is_null_text(const std::string& text);
 
 }  // namespace oarlock::yaml

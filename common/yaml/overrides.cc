@@ -1,11 +1,12 @@
-// Setting places of a tree: Node::with() and with_overrides().
+// Overrides of values in a tree: Node::with() and with_overrides().
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
 
-#include "common/printable.h"
+#include "common/status_macros.h"
+#include "common/text.h"
 #include "common/yaml/node_data.h"
 
 namespace oarlock::yaml {
@@ -13,7 +14,7 @@ namespace {
 
 constexpr Mark kCommandLine = {.on_command_line = true};
 
-Node made_here(Node::Kind kind) {
+Node make_command_line_node(Node::Kind kind) {
   Node::Data data;
   data.kind = kind;
   data.mark = kCommandLine;
@@ -26,7 +27,7 @@ struct Step {
   std::optional<size_t> index;
 };
 
-// "groups[0][1]" of a path, which is one key and its indices. False: it is no such thing.
+// Parses a part of a path such as "groups[0][1]", a key and its indices. Returns false if it is invalid.
 bool append_steps(std::string_view part, std::vector<Step>& steps) {
   const size_t bracket = std::min(part.find('['), part.size());
   if (bracket == 0) return false;
@@ -65,7 +66,7 @@ std::string text_of(std::span<const Step> steps) {
   return out;
 }
 
-// The tree below `node`, which steps[done - 1] led to, with the value.
+// Returns a copy of `node`, the node after the first `done` steps, in which the remaining steps lead to `value`.
 Result<Node> replaced(const Node& node, std::span<const Step> steps, size_t done, const Node& value) {
   if (done == steps.size()) return value;
   const Step& step = steps[done];
@@ -84,7 +85,7 @@ Result<Node> replaced(const Node& node, std::span<const Step> steps, size_t done
                   fmt::format("{} has {} elements, so the next one is [{}]", here, out.items.size(), out.items.size()));
     }
     out.kind = Node::Kind::kSequence;
-    if (*step.index == out.items.size()) out.items.push_back(made_here(Node::Kind::kNull));
+    if (*step.index == out.items.size()) out.items.push_back(make_command_line_node(Node::Kind::kNull));
     Result<Node> inner = replaced(out.items[*step.index], steps, done + 1, value);
     if (inner) out.items[*step.index] = std::move(*inner);
     return inner.map([&](const Node&) { return make_node(std::move(out)); });
@@ -96,7 +97,7 @@ Result<Node> replaced(const Node& node, std::span<const Step> steps, size_t done
   auto entry = std::find_if(out.entries.begin(), out.entries.end(),
                             [&](const Node::Entry& candidate) { return candidate.key == step.key; });
   if (entry == out.entries.end()) {
-    entry = out.entries.insert(entry, {step.key, kCommandLine, made_here(Node::Kind::kNull)});
+    entry = out.entries.insert(entry, {step.key, kCommandLine, make_command_line_node(Node::Kind::kNull)});
   }
   Result<Node> inner = replaced(entry->value, steps, done + 1, value);
   if (inner) entry->value = std::move(*inner);
@@ -104,10 +105,9 @@ Result<Node> replaced(const Node& node, std::span<const Step> steps, size_t done
 }
 
 Result<Node> value_of(const std::string& text) {
-  Result<std::vector<Node>> documents = parse_command_line(text);
-  if (!documents) return tl::make_unexpected(documents.error());
-  if (documents->size() > 1) return fail(ExitCode::kUsage, "several YAML documents are no value");
-  return documents->empty() ? made_here(Node::Kind::kNull) : documents->front();
+  ASSIGN_OR_RETURN(const std::vector<Node> documents, parse_command_line(text));
+  if (documents.size() > 1) return fail(ExitCode::kUsage, "several YAML documents are not a value");
+  return documents.empty() ? make_command_line_node(Node::Kind::kNull) : documents.front();
 }
 
 Result<Node> with_override(const Node& root, const std::string& word) {
@@ -147,6 +147,6 @@ Result<Node> with_overrides(const Node& root, const std::vector<std::string>& wo
   return fail(ExitCode::kUsage, fmt::format("{}", fmt::join(problems, "\n")));
 }
 
-Node empty_map() { return made_here(Node::Kind::kMap); }
+Node empty_map() { return make_command_line_node(Node::Kind::kMap); }
 
 }  // namespace oarlock::yaml

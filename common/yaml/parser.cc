@@ -1,5 +1,5 @@
-// Text to Nodes. The tree is built from yaml-cpp's events, so that its limits hold before memory is taken: an alias
-// shares the node of its anchor, and what it would be once expanded is counted.
+// The YAML parser. It builds the tree from yaml-cpp's events, so that it can check the limits before it allocates
+// memory. An alias shares the node of its anchor; its expanded size counts towards the limits.
 #include <fmt/format.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
@@ -10,7 +10,7 @@
 #include <unordered_set>
 
 #include "common/files.h"
-#include "common/printable.h"
+#include "common/text.h"
 #include "common/yaml/node_data.h"
 
 namespace oarlock::yaml {
@@ -18,13 +18,13 @@ namespace {
 
 constexpr size_t kLongestError = 300;
 
-// The input breaks a rule of this reader, at a place.
+// A violation of a rule of this reader.
 struct Refusal {
   Mark mark;
   std::string message;
 };
 
-// The size of a node with all of its aliases expanded.
+// The size of a node with all aliases expanded.
 struct Extent {
   size_t nodes = 1;
   size_t bytes = 0;   // of scalars and keys
@@ -49,7 +49,7 @@ class TreeBuilder final : public YAML::EventHandler {
  public:
   explicit TreeBuilder(bool on_command_line) : on_command_line_(on_command_line) {}
 
-  // All documents that are not empty.
+  // Returns all documents that are not empty.
   std::vector<Node> take_documents() { return std::move(documents_); }
 
   Mark mark_of(const YAML::Mark& mark) const {
@@ -103,8 +103,8 @@ class TreeBuilder final : public YAML::EventHandler {
     YAML::anchor_t anchor = YAML::NullAnchor;
     Node::Data data;
     Extent extent;
-    std::optional<Key> key;                // of a map: the one whose value comes next
-    std::unordered_set<std::string> keys;  // of a map: all so far
+    std::optional<Key> key;                // of a map: the key of the next value
+    std::unordered_set<std::string> keys;  // of a map: all keys so far
   };
 
   // A %TAG directive can make a short tag arbitrarily long.
@@ -113,7 +113,7 @@ class TreeBuilder final : public YAML::EventHandler {
       throw Refusal{mark_of(mark), fmt::format("the tag has more than {} bytes", limits::kTagBytes)};
   }
 
-  // Throws if the input so far, aliases expanded, is too large or too deep.
+  // Throws a Refusal if the input so far is too large or too deep, with aliases expanded.
   void count(const YAML::Mark& mark, const Extent& extent) {
     nodes_ += extent.nodes;
     bytes_ += extent.bytes;
@@ -163,7 +163,7 @@ class TreeBuilder final : public YAML::EventHandler {
     attach(mark, node, extent);
   }
 
-  // Makes the node the next child of the innermost open node, or a document.
+  // Adds the node to the innermost open node, or to the documents.
   void attach(const YAML::Mark& mark, const Node& node, const Extent& extent) {
     if (open_.empty()) {
       if (node.kind() != Node::Kind::kNull) documents_.push_back(node);
@@ -186,7 +186,7 @@ class TreeBuilder final : public YAML::EventHandler {
     if (!is_scalar) throw Refusal{mark, "a key of a map is empty, a list or a map; it must be a string"};
     map.key = Key{node.text(), mark};
     if (!map.keys.insert(map.key->text).second)
-      throw Refusal{mark, fmt::format("the key '{}' is here twice; remove one", shortened(map.key->text))};
+      throw Refusal{mark, fmt::format("duplicate key '{}'; remove one", shortened(map.key->text))};
   }
 
   bool on_command_line_;
@@ -198,7 +198,8 @@ class TreeBuilder final : public YAML::EventHandler {
   std::vector<Node> documents_;
 };
 
-// The characters of a YAML stream (YAML 1.2, c-printable). yaml-cpp itself takes U+0004 for the end of the file.
+// Returns true for the characters of a YAML stream (YAML 1.2, c-printable). yaml-cpp treats U+0004 as the end of the
+// file.
 bool is_allowed(char32_t code) {
   return code == '\t' || code == '\n' || code == '\r' || (code >= 0x20 && code <= 0x7E) || code == 0x85 ||
          (code >= 0xA0 && code != 0xFFFE && code != 0xFFFF);
@@ -265,7 +266,7 @@ Result<std::vector<Node>> parse_command_line(const std::string& text) {
 }
 
 Result<std::vector<Node>> load_all(const std::string& path) {
-  // One byte more than allowed, which parse_all() reports.
+  // Reads one byte more than the limit, so that parse_all() can report a larger file.
   return read_file(path, limits::kFileBytes + 1).and_then([&](const std::string& text) {
     return parse_all(text, path);
   });

@@ -8,13 +8,14 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "common/printable.h"
+#include "common/text.h"
 #include "common/yaml/node_data.h"
-#include "common/yaml/suggest.h"
 
 namespace oarlock::yaml {
-
 namespace {
+
+constexpr size_t kLongestPath = 200;
+constexpr size_t kLongestMessage = 1000;
 
 std::optional<bool> to_bool(const std::string& text) {
   if (text == "true" || text == "True" || text == "TRUE") return true;
@@ -104,6 +105,29 @@ nlohmann::json Node::to_json() const {
   return value;
 }
 
+std::string place_text(const std::string& file, Mark mark) {
+  if (mark.on_command_line) return "command line";
+  const std::string name = printable(file);
+  return mark.line == 0 ? name : fmt::format("{}:{}:{}", name, mark.line, mark.column);
+}
+
+void Problems::add(Mark mark, std::string_view path, std::string_view message) {
+  ++count_;
+  if (lines_.size() == kMaxShown) return;
+  std::string line = place_text(file_, mark) + ": ";
+  if (!path.empty()) line += shortened(path, kLongestPath) + ": ";
+  lines_.push_back(line + shortened(message, kLongestMessage));
+}
+
+Error Problems::to_error() const {
+  std::string text = fmt::format("{}", fmt::join(lines_, "\n"));
+  if (count_ > lines_.size()) {
+    const size_t more = count_ - lines_.size();
+    text += fmt::format("\n{}: and {} more problem{}", printable(file_), more, more == 1 ? "" : "s");
+  }
+  return {ExitCode::kConfig, text};
+}
+
 MapReader::MapReader(const Node& node, std::string path, Problems& problems)
     : node_(node), path_(std::move(path)), problems_(problems) {
   if (node_.kind() != Node::Kind::kMap && node_.kind() != Node::Kind::kNull) {
@@ -125,6 +149,11 @@ void MapReader::problem(std::string_view key, std::string_view message) {
   problems_.add(value ? value->mark() : node_.mark(), path_of(key), message);
 }
 
+bool MapReader::has(std::string_view key) const {
+  const std::optional<Node> value = node_.find(key);
+  return value && value->kind() != Node::Kind::kNull;
+}
+
 void MapReader::require(std::string_view key) {
   if (!has(key)) problems_.add(node_.mark(), path_of(key), "is required");
 }
@@ -132,7 +161,7 @@ void MapReader::require(std::string_view key) {
 std::optional<Node> MapReader::scalar(std::string_view key, std::string_view expected) {
   std::optional<Node> value = take(key);
   if (!value || value->kind() == Node::Kind::kNull)
-    return std::nullopt;  // "key:" alone means the default, as in Kubernetes
+    return std::nullopt;  // a null value selects the default, as in Kubernetes
   if (value->kind() != Node::Kind::kScalar) {
     problem(key, fmt::format("expected {}, got {}", expected, describe(*value)));
     return std::nullopt;

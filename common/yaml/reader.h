@@ -1,11 +1,11 @@
-// A strict typed reader over YAML (and so JSON): every problem is collected with file:line:column, unknown keys are
-// problems with a suggestion, and types are never guessed ("2" is not 2). yaml-cpp stays behind this header.
+// A strict typed reader for YAML, and thus JSON. It collects all problems with file:line:column, reports unknown keys
+// with a suggestion, and does not convert between types ("2" is not 2). Users of this header do not see yaml-cpp.
 //
 //   Problems problems("job.yaml");
 //   MapReader spec(node, "spec", problems);
 //   spec.read("nodes", nodes);
 //   spec.map("trainer", [&](MapReader& trainer) { trainer.read("seed", seed); });
-//   spec.finish();                       // reports unknown keys; map() does this for the nested reader itself
+//   spec.finish();                       // reports unknown keys; map() calls it for nested readers
 //   if (!problems.empty()) return tl::make_unexpected(problems.to_error());
 #pragma once
 
@@ -24,15 +24,16 @@
 
 namespace oarlock::yaml {
 
+// The position of a value in its source.
 struct Mark {
-  int line = 0;                  // from 1; 0: not known
+  int line = 0;                  // from 1; 0: unknown
   int column = 0;                // from 1
-  bool on_command_line = false;  // not in the file at all
+  bool on_command_line = false;  // the value was given on the command line
 
   bool operator==(const Mark&) const = default;
 };
 
-// A handle on one node of a parsed document; copies are cheap and share the document.
+// An immutable node of a parsed document. Copies are cheap and share the content. Thread-safe.
 class Node {
  public:
   enum class Kind { kNull, kScalar, kSequence, kMap };
@@ -41,17 +42,18 @@ class Node {
   Kind kind() const;
   Mark mark() const;
   std::string text() const;            // of a scalar, as written without quotes
-  bool is_quoted() const;              // a scalar in quotes is a string whatever it holds
-  std::vector<Entry> entries() const;  // of a map, in the file's order
+  bool is_quoted() const;              // true for a scalar in quotes, which is always a string
+  std::vector<Entry> entries() const;  // of a map, in the order of the file
   std::vector<Node> items() const;     // of a sequence
   std::optional<Node> find(std::string_view key) const;
 
-  // JSON with the types kubectl would give the scalars (YAML 1.1 booleans other than true/false are strings).
+  // Converts the tree to JSON. Scalars have the types that kubectl gives them, except that YAML 1.1 booleans other than
+  // true and false are strings.
   nlohmann::json to_json() const;
 
-  // A copy of the tree in which the place that `path` leads to holds the value; what is not on the way is shared. The
-  // path is of keys and indices, "optimizer.groups[0].lr"; maps on the way are made where there are none, and the index
-  // after a list's last appends. kUsage: there is no such place.
+  // Returns a copy of the tree with the node at `path` replaced by `value`; unchanged subtrees are shared. The path
+  // consists of keys and indices, such as "optimizer.groups[0].lr". Missing maps are created, and the index after the
+  // last element of a list appends. Fails with kUsage if the path does not fit the tree.
   Result<Node> with(std::string_view path, const Node& value) const;
 
   struct Data;
@@ -67,7 +69,7 @@ struct Node::Entry {
   Node value;
 };
 
-// Limits of one input, so that no file can exhaust memory or the stack. The largest accepted input is read within
+// Limits of one input, so that no file can exhaust the memory or the stack. Reading the largest accepted input takes
 // seconds.
 namespace limits {
 inline constexpr size_t kFileBytes = size_t{2} << 20;
@@ -78,35 +80,35 @@ inline constexpr size_t kDepth = 200;                      // of lists and maps,
 inline constexpr size_t kTagBytes = 1024;
 }  // namespace limits
 
-// All documents of a text; `name` is the file's name in messages. Empty documents are left out. An alias and its anchor
-// share one node. Fails with kConfig: no YAML, a key that is there twice in a map or is not a string, control
-// characters outside of escape sequences, or more than the limits.
+// Parses all documents of a text and skips empty ones. `name` is the file name in messages. An alias and its anchor
+// share one node. Fails with kConfig if the text is not YAML, has a duplicate key, a key that is not a string, or
+// control characters outside of escape sequences, or exceeds a limit.
 Result<std::vector<Node>> parse_all(const std::string& text, const std::string& name);
-// The same from a file; fails also as read_file does.
+// Like parse_all() for the content of a file. Also fails as read_file() does.
 Result<std::vector<Node>> load_all(const std::string& path);
 
-// `root` with what a command line sets: each word is "path=value", the value YAML ("optimizer.lr=4e-3",
-// "loader={threads: 2}", "data.path="). A later word wins. Problems with these values say "command line" for the place.
-// kUsage: with one line for each word that is no such thing.
+// Returns `root` with the overrides of a command line applied. Each word has the form "path=value" with a YAML value:
+// "optimizer.lr=4e-3", "loader={threads: 2}", "data.path=". Later words take precedence. Problems with these values
+// have the position "command line". Fails with kUsage and one line for each invalid word.
 Result<Node> with_overrides(const Node& root, const std::vector<std::string>& words);
-// A map without entries, to begin with where there is no file.
+// Returns a map without entries, for configurations without a file.
 Node empty_map();
 
-// The problems of one file. The first kMostShown are kept, the others are counted.
+// The problems of one file. It stores the first kMaxShown problems and counts the others.
 class Problems {
  public:
-  static constexpr size_t kMostShown = 20;
+  static constexpr size_t kMaxShown = 20;
 
   explicit Problems(std::string file) : file_(std::move(file)) {}
 
-  // Control characters in `path` and `message` are escaped, and both are cut where they are very long.
+  // `path` and `message` are escaped by printable() and truncated if very long.
   void add(Mark mark, std::string_view path, std::string_view message);
   bool empty() const { return count_ == 0; }
   size_t size() const { return count_; }
-  // Whether further problems are only counted: their place and message need not be computed.
-  bool is_full() const { return count_ >= kMostShown; }
-  // kConfig; one line per problem: "file:line:col: path: message", or "command line: path: message". If there are more
-  // than kMostShown, the last line is "file: and N more problems".
+  // Returns true if further problems are only counted, so that callers can skip computing their messages.
+  bool is_full() const { return count_ >= kMaxShown; }
+  // Returns a kConfig error with one line per problem: "file:line:col: path: message", or "command line: path:
+  // message". If there are more than kMaxShown, the last line is "file: and N more problems".
   Error to_error() const;
 
  private:
@@ -115,18 +117,19 @@ class Problems {
   size_t count_ = 0;
 };
 
+// Reads the entries of one map. Not thread-safe.
 class MapReader {
  public:
-  // A node that is null reads as an empty map; one that is no map is a problem.
+  // A null node reads as an empty map. Any other node that is not a map is a problem.
   MapReader(const Node& node, std::string path, Problems& problems);
 
-  // Each leaves the target alone and returns false when the key is absent or its value is a problem.
+  // Each overload assigns the value of the key to `target`. If the key is absent or null, or its value is a problem, it
+  // leaves `target` unchanged and returns false.
   bool read(std::string_view key, bool& target);
   bool read(std::string_view key, int& target);
   bool read(std::string_view key, int64_t& target);
-  bool read(std::string_view key, double& target);  // integers too; "1e-4", ".inf", and !!float "1e-4"
-  bool read(std::string_view key,
-            std::string& target);  // scalars that are numbers or booleans are a problem unless quoted
+  bool read(std::string_view key, double& target);       // integers too; "1e-4", ".inf", and !!float "1e-4"
+  bool read(std::string_view key, std::string& target);  // an unquoted number or boolean is a problem
   bool read(std::string_view key, std::vector<std::string>& target);
   bool read(std::string_view key, std::vector<double>& target);
   bool read(std::string_view key, std::vector<int64_t>& target);
@@ -138,7 +141,7 @@ class MapReader {
     return true;
   }
 
-  // A scalar that must be one of the names.
+  // Reads a scalar that must be one of `names`.
   template <typename Enum>
   bool read(std::string_view key, Enum& target, std::span<const std::pair<std::string_view, Enum>> names) {
     std::vector<std::string_view> choices;
@@ -148,18 +151,20 @@ class MapReader {
     return index.has_value();
   }
 
-  // Calls read_fields with a reader for the nested map, if the key is there, and finishes it.
+  // If the key is present, calls read_fields() with a reader for the nested map and finishes that reader.
   bool map(std::string_view key, const std::function<void(MapReader&)>& read_fields);
 
-  // The raw value, marked as known. Null when absent.
+  // Returns the value and marks the key as known. Empty if the key is absent.
   std::optional<Node> take(std::string_view key);
-  bool has(std::string_view key) const { return node_.find(key).has_value(); }
+  // Whether the map contains the key with a value that is not null. A null value selects the default, as in Kubernetes.
+  bool has(std::string_view key) const;
 
-  // Adds a problem at the key's value (at the map itself when the key is absent).
+  // Adds a problem at the value of the key, or at the map if the key is absent.
   void problem(std::string_view key, std::string_view message);
-  void require(std::string_view key);  // a problem when the key is absent
+  // Adds a problem unless has(key).
+  void require(std::string_view key);
 
-  // Reports the keys that nobody asked for, each with the nearest known one.
+  // Adds a problem for each key that was neither read nor taken, with a suggestion.
   void finish();
 
   const std::string& path() const { return path_; }

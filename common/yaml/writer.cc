@@ -7,12 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "common/printable.h"
+#include "common/text.h"
 
 namespace oarlock::yaml {
 namespace {
 
-// The letters and marks that mean nothing special anywhere in a plain scalar, beginning with a letter or a slash.
+// Returns true if YAML reads the text back as the same string without quotes. Conservative: it accepts only characters
+// that are not special anywhere in a plain scalar.
 bool is_plain(std::string_view text) {
   constexpr std::array<std::string_view, 9> kWords = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"};
   const auto letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
@@ -36,7 +37,7 @@ std::string scalar(const Json& value) {
     const auto number = value.template get<double>();
     return std::isnan(number) ? ".nan" : number > 0 ? ".inf" : "-.inf";
   }
-  // JSON's scalars are YAML's; so are {} and []. What a terminal could take for a command is escaped.
+  // JSON scalars, {} and [] are valid YAML. Control characters are escaped.
   const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   return is_printable(text) ? text : value.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
@@ -49,7 +50,7 @@ bool is_block(const Json& value) {
 template <typename Json>
 void write(const Json& value, size_t indent, std::string& out);
 
-// What stands behind "key:" or "-".
+// Writes the value that follows "key:".
 template <typename Json>
 void write_value(const Json& value, size_t indent, std::string& out) {
   if (is_block(value)) {

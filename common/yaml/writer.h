@@ -1,4 +1,5 @@
-// JSON as YAML for people, in kubectl's style.
+// Conversion of JSON to YAML in the style of kubectl: lists are not indented below their key, and strings are quoted
+// only where YAML requires it. (YAML::Emitter indents lists, and does not escape bidirectional control characters.)
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -6,8 +7,8 @@
 
 namespace oarlock::yaml {
 
-// One document, ended by a newline. Strings that YAML could take for something else are in double quotes; a number that
-// is not finite is .inf, -.inf or .nan. Keys in the alphabet's order, or in the order of their making.
+// Returns one document that ends in a newline. Strings that YAML would parse as another type are in double quotes.
+// Non-finite numbers are .inf, -.inf or .nan. Keys are sorted, or keep the order of insertion for ordered_json.
 std::string to_yaml(const nlohmann::json& value);
 std::string to_yaml(const nlohmann::ordered_json& value);
 

@@ -66,7 +66,7 @@ class Planets final : public oarlock::Dataset {
   std::vector<Row> rows_;
 };
 
-class Kepler final : public oarlock::Task {
+class Kepler final : public oarlock::ModelTask<torch::nn::LinearImpl> {
  public:
   explicit Kepler(oarlock::Fields& root) {
     root.section(
@@ -74,9 +74,6 @@ class Kepler final : public oarlock::Task {
         [&](oarlock::Fields& data) { data.field("path", path_, "CSV file: name, distance in AU, period in days"); },
         "the planets");
   }
-
-  oarlock::PrepareOn prepare_on() const override { return oarlock::PrepareOn::kOneRank; }
-  Result<void> prepare_data(const oarlock::Logger& /*log*/) override { return {}; }  // the file comes with the example
 
   Result<void> prepare() override {
     Result<Planets> planets = Planets::open(path_);
@@ -88,30 +85,24 @@ class Kepler final : public oarlock::Task {
   const oarlock::Dataset& train_data() const override { return *planets_; }
   const oarlock::Dataset& eval_data() const override { return *planets_; }
 
-  std::shared_ptr<torch::nn::Module> build_model() override { return std::make_shared<torch::nn::LinearImpl>(1, 1); }
+  std::shared_ptr<torch::nn::LinearImpl> create_model() override {
+    return std::make_shared<torch::nn::LinearImpl>(1, 1);
+  }
 
-  at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const oarlock::StepContext&) override {
+  at::Tensor training_loss(torch::nn::LinearImpl& model, const Batch& batch, const oarlock::StepContext&) override {
     return at::mse_loss(predict(model, batch), batch["period"]);
   }
 
-  oarlock::EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {
+  oarlock::EvalOutput evaluate(torch::nn::LinearImpl& model, const Batch& batch) override {
     const at::Tensor error = predict(model, batch) - batch["period"];
     const double slope = model.named_parameters()["weight"].item<double>();
-    return {.sums = {{"squared_error", error.to(at::kDouble).square().sum().item<double>()},
+    return {.sums = {{"loss", error.to(at::kDouble).square().sum().item<double>()},
                      {"slope", slope * static_cast<double>(batch.size())}}};
   }
 
-  oarlock::Metrics metrics(const oarlock::MetricSums& totals, const oarlock::EvalRows&) const override {
-    const double count = totals.at("count");
-    return {{"loss", totals.at("squared_error") / count}, {"slope", totals.at("slope") / count}};
-  }
-
-  oarlock::Monitor monitor() const override { return {.metric = "loss", .mode = oarlock::MetricMode::kMin}; }
-  std::vector<oarlock::EvalPass> passes() override { return {}; }
-
  private:
-  static at::Tensor predict(torch::nn::Module& model, const Batch& batch) {
-    return dynamic_cast<torch::nn::LinearImpl&>(model).forward(batch["distance"]);
+  static at::Tensor predict(torch::nn::LinearImpl& model, const Batch& batch) {
+    return model.forward(batch["distance"]);
   }
 
   std::string path_ = "planets.csv";

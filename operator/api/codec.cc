@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "common/json_depth.h"
+#include "common/text.h"
 #include "operator/api/fields.h"
 #include "operator/api/json_reader.h"
 #include "operator/api/json_writer.h"
@@ -17,8 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Visitors take their values by reference, to read into them; a writer only looks.
-Json written(Status status, Empty empty) {
+// Copies the status, because visitors take their values by non-const reference, although a writer does not change them.
+Json write_status(Status status, Empty empty) {
   Json json;
   JsonWriter writer(json, empty);
   fields::status(writer, status);
@@ -39,7 +39,7 @@ Phase phase_by_conditions(const Status& status) {
   return has_ended ? Phase::kFailed : Phase::kPending;
 }
 
-// Derives what an unknown status.phase stands for.
+// Replaces an unknown status.phase by the phase that the rest of the status implies.
 void replace_unknown_phase(const Json& object, Status& status) {
   const auto stored = object.is_object() ? object.find("status") : object.end();
   if (!object.is_object() || stored == object.end() || !stored->is_object()) return;
@@ -49,14 +49,15 @@ void replace_unknown_phase(const Json& object, Status& status) {
   status.phase = phase_by_conditions(status);
 }
 
-// Deeper than any PodSpec. What reads, copies and writes a template as a tree needs stack for each level.
+// More levels than any PodSpec has. Functions that parse, copy or print a JSON tree need stack for each level.
 constexpr int kMaxTemplateDepth = 100;
 
-// Numbers that break the schema, which the operator computes with. They are replaced by `stand_in`.
-void check_range(const char* path, int64_t low, int64_t high, int stand_in, int& value, ReadFindings& findings) {
+// Reports a number outside the schema's range and replaces it by `substitute`, so that the operator can compute with
+// it.
+void check_range(const char* path, int64_t low, int64_t high, int substitute, int& value, ReadFindings& findings) {
   if (value >= low && value <= high) return;
   findings.problems.push_back(fmt::format("{}: {} is not in the range {} to {}", path, value, low, high));
-  value = stand_in;
+  value = substitute;
 }
 
 void check_ranges(TrainingJob& job, ReadFindings& findings) {
@@ -103,7 +104,7 @@ Result<TrainingJob> training_job_from_json(const Json& object) {
 Json to_json(const TrainingJob& job) {
   TrainingJob copy = job;
   Json json = {{"apiVersion", kApiVersion}, {"kind", kKind}};
-  JsonWriter root(json, Empty::kLeftOut);
+  JsonWriter root(json, Empty::kOmit);
   root.group("metadata", [&](JsonWriter& metadata) { fields::metadata(metadata, copy.metadata); });
   if (job.metadata.generation == 0) json["metadata"].erase("generation");
   root.group("spec", [&](JsonWriter& spec) { fields::spec(spec, copy.spec); });
@@ -112,17 +113,17 @@ Json to_json(const TrainingJob& job) {
   return json;
 }
 
-Json status_to_json(const Status& status) { return written(status, Empty::kLeftOut); }
+Json status_to_json(const Status& status) { return write_status(status, Empty::kOmit); }
 
 Json status_patch(const Metadata& job, const Status& status) {
-  return {{"metadata", preconditions(job)}, {"status", written(status, Empty::kNull)}};
+  return {{"metadata", preconditions(job)}, {"status", write_status(status, Empty::kNull)}};
 }
 
 Json conditions_patch(const Metadata& job, const std::vector<Condition>& conditions) {
   Status status;
   status.conditions = conditions;
   return {{"metadata", preconditions(job)},
-          {"status", {{"conditions", written(std::move(status), Empty::kNull).at("conditions")}}}};
+          {"status", {{"conditions", write_status(std::move(status), Empty::kNull).at("conditions")}}}};
 }
 
 }  // namespace oarlock::api

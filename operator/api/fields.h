@@ -1,15 +1,18 @@
-// Every field of a TrainingJob with its JSON name, once: reading JSON (codec.cc), writing it (codec.cc), reading YAML
-// (validate.cc) and comparing with the CRD (a unit test) are visitors of these lists. A visitor has
-//   field(key, value)              bool, integers, numbers, strings, times, their optionals, lists of strings or int64
+// Lists every field of a TrainingJob with its JSON name in a single place. The JSON reader and writer (codec.cc), the
+// YAML reader (validate.cc) and the comparison with the CRD (a unit test) are visitors of these functions. To add a
+// field, add it here, in types.h and in manifests/crd. A visitor has these members:
+//   field(key, value)              a bool, integer, number, string or time, an optional of these, or a list of strings
+//                                  or int64
 //   choice(key, value, names)      an enumeration
-//   truth(key, bool&)              "True" or "False"
-//   verbatim(text)                 the present object as JSON text, with all of its members
-//   object(key, text)              JSON that is kept as text
-//   group(key, fn(Visitor&))       a map
+//   condition_status(key, bool&)   "True" or "False"
+//   verbatim(text)                 the current object as JSON text, with all of its members
+//   raw_object(key, text)          an object that is kept as JSON text
+//   group(key, fn(Visitor&))       a nested object
 //   group(key, optional, fn(Visitor&, value))
 //   list(key, vector, fn(Visitor&, item))
-//   others(text)                   the members that were not visited, as JSON text; items of a list are patched as a
-//                                  whole, so a newer version's members are carried through in it
+//   unknown_members(text)          the members that were not visited, as JSON text. A patch replaces items of a list as
+//   a
+//                                  whole, so the text preserves the members that a newer version wrote.
 #pragma once
 
 #include "operator/api/types.h"
@@ -45,8 +48,8 @@ template <typename Visitor>
 void spec(Visitor& v, Spec& spec) {
   v.field("nodes", spec.nodes);
   v.field("processesPerNode", spec.processes_per_node);
-  v.object("template", spec.pod_template);
-  v.object("trainer", spec.trainer);
+  v.raw_object("template", spec.pod_template);
+  v.raw_object("trainer", spec.trainer);
   v.group("failurePolicy", [&](Visitor& policy) {
     policy.field("maxRestarts", spec.failure_policy.max_restarts);
     policy.field("backoffSeconds", spec.failure_policy.backoff_seconds);
@@ -66,11 +69,11 @@ template <typename Visitor>
 void condition(Visitor& v, Condition& condition) {
   v.field("type", condition.type);
   if (!condition.type.empty() && !is_own_condition(condition.type)) return v.verbatim(condition.verbatim);
-  v.truth("status", condition.status);
+  v.condition_status("status", condition.status);
   v.field("reason", condition.reason);
   v.field("message", condition.message);
   v.field("lastTransitionTime", condition.last_transition_time);
-  v.others(condition.others);
+  v.unknown_members(condition.unknown_members);
 }
 
 template <typename Visitor>
@@ -97,7 +100,7 @@ void attempt_record(Visitor& v, AttemptRecord& record) {
   v.field("node", record.node);
   v.field("nodeRank", record.node_rank);
   v.field("exitCode", record.exit_code);
-  v.others(record.others);
+  v.unknown_members(record.unknown_members);
 }
 
 template <typename Visitor>
@@ -125,7 +128,7 @@ void status(Visitor& v, Status& status) {
     restarts.list("reasons", status.restarts.reasons, [](Visitor& item, RestartCount& count) {
       item.field("reason", count.reason);
       item.field("count", count.count);
-      item.others(count.others);
+      item.unknown_members(count.unknown_members);
     });
   });
   v.group("progress", status.progress, [](Visitor& p, Progress& value) { progress(p, value); });

@@ -1,5 +1,5 @@
-// A visitor of fields.h that reads JSON leniently. Absent and null fields keep their value; wrong types and values that
-// this version does not know are recorded, and the rest is still read.
+// A visitor of fields.h that reads JSON. Fields that are absent or null keep their value. Fields of a wrong type and
+// unknown values are added to the findings and do not prevent the other fields from being read.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 
 namespace oarlock::api {
 
-// What a reader and the readers nested in it have found.
+// The problems that a reader and its nested readers have found.
 struct ReadFindings {
   std::vector<std::string> problems;  // "spec.nodes: expected an integer, got "2""
   std::vector<std::string> unknown;   // "spec.elastic: unknown field"
@@ -27,7 +27,7 @@ class JsonReader {
  public:
   using Json = nlohmann::json;
 
-  // What happens to members that the visitor does not name.
+  // How members that no visitor function names are treated.
   enum class UnknownFields { kSkip, kReport };
 
   JsonReader(const Json& node, std::string path, UnknownFields unknown_fields, ReadFindings& findings)
@@ -35,7 +35,7 @@ class JsonReader {
     if (!node_.is_object() && !node_.is_null()) problem(path_, "an object", node_);
   }
 
-  // Reports the members that were not visited. To be called when the visitor has returned.
+  // Reports the members that were not visited. Call it after the visitor function has returned.
   void finish() {
     if (unknown_fields_ != UnknownFields::kReport || !node_.is_object()) return;
     for (const auto& [key, value] : node_.items()) {
@@ -43,8 +43,8 @@ class JsonReader {
     }
   }
 
-  // The members that were not visited, as the JSON text of an object; "" for none.
-  void others(std::string& text) {
+  // Sets `text` to the members that were not visited as a JSON object, or leaves it unchanged if there are none.
+  void unknown_members(std::string& text) {
     Json rest = Json::object();
     if (node_.is_object()) {
       for (const auto& [key, value] : node_.items()) {
@@ -71,16 +71,16 @@ class JsonReader {
     }
     findings_.unknown.push_back(fmt::format("{}: unknown value {}", at(key), shortened(*value)));
   }
-  void truth(const char* key, bool& target) {
+  void condition_status(const char* key, bool& target) {
     std::string text = "False";
     field(key, text);
     target = text == "True";
   }
   void verbatim(std::string& text) { text = node_.dump(-1, ' ', false, Json::error_handler_t::replace); }
-  void object(const char* key, std::string& text) {
+  void raw_object(const char* key, std::string& text) {
     const Json* value = find(key);
     if (value == nullptr) return;
-    // A binary value is JSON text that was kept as it came.
+    // A binary value contains the original JSON text.
     if (value->is_binary()) {
       text.assign(value->get_binary().begin(), value->get_binary().end());
     } else if (value->is_object()) {
@@ -112,7 +112,7 @@ class JsonReader {
       JsonReader nested(value, path, unknown_fields_, findings_);
       visit(nested, target.emplace_back());
       nested.finish();
-      // A rule that is understood in part would match what it should not.
+      // A rule without its unknown members could match failures that it should not match.
       if (std::is_same_v<T, FailureRule> && findings_.unknown.size() > known) target.pop_back();
     });
   }
@@ -180,7 +180,7 @@ class JsonReader {
     for (size_t i = 0; i < value->size(); ++i) visit(fmt::format("{}[{}]", at(key), i), (*value)[i]);
   }
 
-  // A number without a fraction, however it is written; empty where it does not fit.
+  // Returns the value of a number without a fraction in any notation; nullopt if it is not representable.
   static std::optional<int64_t> integer_of(const Json& value) {
     constexpr double kExact = 9007199254740992;  // 2^53
     if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) return std::nullopt;

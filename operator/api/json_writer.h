@@ -11,10 +11,10 @@
 
 namespace oarlock::api {
 
-// What becomes of strings, lists and optionals that are empty.
+// How empty strings, lists and optionals are written.
 enum class Empty {
-  kLeftOut,
-  kNull,  // for a merge patch, which leaves members alone that it does not name; lists are written empty
+  kOmit,
+  kNull,  // for a merge patch, which preserves members that it does not contain; lists are written as empty lists
 };
 
 class JsonWriter {
@@ -34,21 +34,21 @@ class JsonWriter {
     for (const auto& [name, candidate] : names) {
       if (candidate == value) return put(key, std::string(name));
     }
-    nothing(key);
+    write_empty(key);
   }
-  // Members that JsonReader::others() has kept.
-  void others(const std::string& text) {
+  // Writes the members that JsonReader::unknown_members() preserved.
+  void unknown_members(const std::string& text) {
     const Json rest = Json::parse(text, nullptr, false);
     if (!rest.is_object()) return;
     for (const auto& [key, value] : rest.items()) {
       if (!target_.contains(key)) target_[key] = value;
     }
   }
-  void truth(const char* key, const bool& value) { target_[key] = value ? "True" : "False"; }
+  void condition_status(const char* key, const bool& value) { target_[key] = value ? "True" : "False"; }
   void verbatim(const std::string& text) {
     if (Json object = Json::parse(text, nullptr, false); object.is_object()) target_ = std::move(object);
   }
-  void object(const char* key, const std::string& text) {
+  void raw_object(const char* key, const std::string& text) {
     if (!text.empty()) target_[key] = Json::parse(text, nullptr, false);
   }
   template <typename Fn>
@@ -58,24 +58,24 @@ class JsonWriter {
   }
   template <typename T, typename Fn>
   void group(const char* key, std::optional<T>& value, Fn visit) {
-    if (!value) return nothing(key);
+    if (!value) return write_empty(key);
     group(key, [&](JsonWriter& nested) { visit(nested, *value); });
   }
   template <typename T, typename Fn>
   void list(const char* key, std::vector<T>& values, Fn visit) {
-    if (values.empty()) return no_items(key);
+    if (values.empty()) return write_empty_list(key);
     Json& items = target_[key] = Json::array();
-    for (T& value : values) {  // items replace whatever was there, so they need no nulls
-      JsonWriter nested(items.emplace_back(), Empty::kLeftOut);
+    for (T& value : values) {  // a list replaces the stored one as a whole, so its items need no nulls
+      JsonWriter nested(items.emplace_back(), Empty::kOmit);
       visit(nested, value);
     }
   }
 
  private:
-  void nothing(const char* key) {
+  void write_empty(const char* key) {
     if (empty_ == Empty::kNull) target_[key] = nullptr;
   }
-  void no_items(const char* key) {
+  void write_empty_list(const char* key) {
     if (empty_ == Empty::kNull) target_[key] = Json::array();
   }
   void put(const char* key, const bool& value) { target_[key] = value; }
@@ -84,17 +84,17 @@ class JsonWriter {
   void put(const char* key, const double& value) { target_[key] = value; }
   void put(const char* key, const SystemTime& value) { target_[key] = to_rfc3339(value); }
   void put(const char* key, const std::string& value) {
-    if (value.empty()) return nothing(key);
+    if (value.empty()) return write_empty(key);
     target_[key] = value;
   }
   template <typename T>
   void put(const char* key, const std::optional<T>& value) {
-    if (!value) return nothing(key);
+    if (!value) return write_empty(key);
     put(key, *value);
   }
   template <typename T>
   void put(const char* key, const std::vector<T>& values) {
-    if (values.empty()) return no_items(key);
+    if (values.empty()) return write_empty_list(key);
     target_[key] = values;
   }
 

@@ -1,4 +1,5 @@
-// What the CRD's CEL rules say. manifests/crd holds the same sentences; a unit test compares them.
+// Limits and messages of the CRD's validation rules. manifests/crd contains the same messages; a unit test compares
+// them.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +19,19 @@ inline constexpr int kMaxExitCode = 255;
 inline constexpr int kMaxReason = 60;
 inline constexpr int kMaxSeconds = 2147483647;
 inline constexpr int kMaxManagedBy = 63;
-// Attempts have at most nine digits, so that the next one fits into an int. No job restarts as often.
+// Attempts have at most nine digits, so that the next one fits into an int. No job restarts that often.
 inline constexpr int kMaxAttempt = 999'999'999;
+
 // Limits that the schema cannot express.
-// Of a pod's annotations by the API server, keys and values together; spec.trainer becomes one of them.
+
+// The API server's limit of a pod's annotations, keys and values together. spec.trainer becomes one of them.
 inline constexpr int64_t kMaxAnnotationBytes = 256 << 10;
-// Of spec.template. As a tree it takes up to forty times its size, and etcd stores no pod above 1.5 MiB.
+// Size of spec.template. As a JSON tree it uses up to forty times its size, and etcd stores no pod above 1.5 MiB.
 inline constexpr int64_t kMaxTemplateBytes = 512 << 10;
-// Of spec.template and spec.trainer times spec.nodes. etcd stores each pod about five times before it compacts
-// (created, scheduled, running, ended, and a restart doubles that), so this is what its default quota of 2 GiB holds.
+// Size of spec.template and spec.trainer, times spec.nodes. etcd stores each pod about five times before it compacts
+// (created, scheduled, running, ended, and a restart doubles that), so its default quota of 2 GiB holds this size.
 inline constexpr int64_t kMaxTotalBytes = 256 << 20;
-// The only condition that a rule can ask for.
+// The only pod condition that a failure rule can match.
 inline constexpr char kDisruptionTarget[] = "DisruptionTarget";
 
 // <name>-<attempt>-<node rank> is a hostname of at most 63 characters; 4 digits are kept for the attempt.
@@ -41,16 +44,13 @@ inline constexpr char kNameLength[] =
     "use at most 57 characters less the digits of the last node rank";
 inline constexpr char kImmutable[] =
     "nodes, processesPerNode, template, trainer and rendezvous shape the ranks and cannot change while the job runs or "
-    "after it "
-    "ended; set suspend: true and wait for phase Suspended, or create a new job";
+    "after it ended; set suspend: true and wait for phase Suspended, or create a new job";
 inline constexpr char kPortIsMetrics[] =
     "rendezvous.port is one of the metrics ports (9400 and, with more processes per node, those after it); choose "
-    "another, "
-    "such as 29500";
+    "another, such as 29500";
 inline constexpr char kPortTaken[] =
     "a container beside 'trainer' declares the rendezvous port or a metrics port of the ranks (9400 and those after "
-    "it); "
-    "containers of one pod share their ports, so change one of them";
+    "it); containers of one pod share their ports, so change one of them";
 inline constexpr char kTrainer[] =
     "there must be one container named 'trainer': it runs the ranks and gets their environment";
 inline constexpr char kRestartPolicy[] =

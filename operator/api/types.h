@@ -1,5 +1,5 @@
-// TrainingJob as plain values. Only what is implemented is here: a field that the operator would ignore is left out of
-// the CRD, so that nobody relies on it. manifests/crd holds the schema; a unit test keeps the two equal.
+// TrainingJob as plain values. The types contain only implemented fields: a field that the operator would ignore is not
+// part of the CRD, so that no user relies on it. manifests/crd contains the schema; a unit test keeps the two equal.
 #pragma once
 
 #include <cstdint>
@@ -15,36 +15,36 @@
 
 namespace oarlock::api {
 
-// What reconcile needs of metadata; nothing else is kept.
+// The fields of ObjectMeta that reconcile() needs; all others are dropped.
 struct Metadata {
   std::string name;
   std::string name_space = "default";
   std::string uid;
-  std::string resource_version;  // opaque; never compared for order here
+  std::string resource_version;  // opaque; compared for equality only
   int64_t generation = 0;        // counts changes of the spec
   std::optional<SystemTime> creation_timestamp;
-  std::optional<SystemTime> deletion_timestamp;  // set: somebody deletes the job
+  std::optional<SystemTime> deletion_timestamp;  // present if the job is being deleted
 
   bool operator==(const Metadata&) const = default;
 };
 
-// Names of an enumeration's values as the API has them; one list for reading, writing and checking.
+// The names that the API uses for the values of an enumeration. Reading, writing and validation share one list.
 template <typename Enum>
 using Names = std::span<const std::pair<std::string_view, Enum>>;
 
-// What a pod's failure does to the group.
+// The effect of a pod's failure on the group.
 enum class FailureAction {
-  kRestart,      // restarts it, which counts against maxRestarts
-  kRestartFree,  // restarts it, which does not count
-  kFail,         // fails the job
-  kIgnore,       // nothing: the pod counts as done
+  kRestart,      // restart the group, counted against maxRestarts
+  kRestartFree,  // restart the group without counting
+  kFail,         // fail the job
+  kIgnore,       // treat the pod as done
 };
 Names<FailureAction> failure_action_names();
 
 enum class ExitCodeOperator { kIn, kNotIn };
 Names<ExitCodeOperator> exit_code_operator_names();
 
-// As in a Job's podFailurePolicy, for the container "trainer".
+// Same as onExitCodes of a Job's podFailurePolicy, for the container "trainer".
 struct ExitCodeMatch {
   ExitCodeOperator operation = ExitCodeOperator::kIn;
   std::vector<int64_t> values;
@@ -59,35 +59,35 @@ struct PodConditionMatch {
   bool operator==(const PodConditionMatch&) const = default;
 };
 
-// Exactly one of the three requirements is given.
+// A rule of failurePolicy. Exactly one of the three requirements is set.
 struct FailureRule {
   FailureAction action = FailureAction::kRestart;
   std::optional<ExitCodeMatch> on_exit_codes;
-  std::vector<std::string> on_pod_reasons;           // one of them
-  std::vector<PodConditionMatch> on_pod_conditions;  // one of them
+  std::vector<std::string> on_pod_reasons;           // matches any of them
+  std::vector<PodConditionMatch> on_pod_conditions;  // matches any of them
 
   bool operator==(const FailureRule&) const = default;
 };
 
 struct FailurePolicy {
   int max_restarts = 3;            // charged restarts before the job fails
-  int backoff_seconds = 10;        // before the second of several quick restarts in a row; doubles with each
-  std::vector<FailureRule> rules;  // the first that matches a pod decides about it
+  int backoff_seconds = 10;        // delay before the second of several consecutive quick restarts; then doubles
+  std::vector<FailureRule> rules;  // the first rule that matches a pod applies
 
   bool operator==(const FailurePolicy&) const = default;
 };
 
 struct StallPolicy {
-  int timeout_seconds = 600;  // without an optimizer step of rank 0, after which the job is Stalled
+  int timeout_seconds = 600;  // time without an optimizer step of rank 0 after which the job is Stalled
 
   bool operator==(const StallPolicy&) const = default;
 };
 
-// Which pods of a job that has ended are deleted.
+// Which pods of a finished job are deleted.
 enum class CleanPodPolicy { kRunning, kAll, kNone };
 Names<CleanPodPolicy> clean_pod_policy_names();
 
-// Whose success makes the job Complete.
+// Which ranks must succeed for the job to be Complete.
 enum class SuccessPolicy { kAllRanks, kRank0 };
 Names<SuccessPolicy> success_policy_names();
 
@@ -97,24 +97,24 @@ struct Rendezvous {
   bool operator==(const Rendezvous&) const = default;
 };
 
-// spec.managedBy of jobs that this operator takes care of.
+// spec.managedBy of jobs that this operator manages.
 inline constexpr char kManagedBy[] = "oarlock.dev/operator";
 
 struct Spec {
   int nodes = 1;               // pods in the group
   int processes_per_node = 1;  // ranks in each pod
-  // A PodTemplateSpec as JSON text, carried through verbatim. Text, because a JSON tree costs ten times the memory.
+  // A PodTemplateSpec as JSON text, which is passed through verbatim. A JSON tree would use ten times the memory.
   std::string pod_template;
-  std::string trainer;  // the trainer's config as JSON text; empty: none
+  std::string trainer;  // configuration of the trainer as JSON text; empty if there is none
   FailurePolicy failure_policy;
   StallPolicy stall_policy;
   Rendezvous rendezvous;
   bool suspend = false;
   SuccessPolicy success_policy = SuccessPolicy::kAllRanks;
   CleanPodPolicy clean_pod_policy = CleanPodPolicy::kRunning;
-  std::optional<int64_t> active_deadline_seconds;  // from the first start, or from the last resume
+  std::optional<int64_t> active_deadline_seconds;  // counted from the first start, or from the last resume
   std::optional<int> ttl_seconds_after_finished;
-  std::string managed_by;  // empty, or kManagedBy: this operator
+  std::string managed_by;  // empty or kManagedBy if this operator manages the job
 
   int world_size() const { return nodes * processes_per_node; }
   bool is_managed_elsewhere() const { return !managed_by.empty() && managed_by != kManagedBy; }
@@ -124,35 +124,36 @@ struct Spec {
 
 enum class Phase { kNone, kPending, kRunning, kStalled, kRestarting, kSuspended, kComplete, kFailed };
 
-// "" for kNone, else the name as in status.phase and as the type of the condition that is true in it.
+// Returns the name of the phase, which is used in status.phase and as the type of the phase's condition; "" for kNone.
 std::string to_string(Phase phase);
 Names<Phase> phase_names();  // without kNone
 bool is_phase_name(std::string_view name);
 
-// Types of the operator's own conditions that are no phase. Each is there, and true, while it applies.
+// Types of the operator's conditions that are not named after a phase. Each exists, with status True, while it applies.
 inline constexpr char kConditionUnreadable[] = "Unreadable";        // ReadReport::problem
 inline constexpr char kConditionUnknownFields[] = "UnknownFields";  // ReadReport::unknown
+// Returns whether the operator sets conditions of this type.
 bool is_own_condition(std::string_view type);
 constexpr bool is_terminal(Phase phase) { return phase == Phase::kComplete || phase == Phase::kFailed; }
-// All pods of the attempt have started, whether or not the training moves.
+// Returns whether all pods of the attempt have started, with or without progress of the training.
 constexpr bool is_running(Phase phase) { return phase == Phase::kRunning || phase == Phase::kStalled; }
 
-// A condition of the operator's is named after a Phase. Those that other controllers add are kept as they are.
+// A status condition. Conditions that other controllers add are preserved unchanged.
 struct Condition {
-  std::string type;                   // the name of a Phase, or whatever another controller chose
+  std::string type;                   // the name of a Phase, or a type of another controller
   bool status = false;                // "True" or "False"
   std::string reason;                 // one CamelCase word
-  std::string message;                // for a person
+  std::string message;                // human-readable
   SystemTime last_transition_time{};  // when `status` last changed
-  // The JSON object of another controller's condition, written back unchanged; the members above other than `type` are
-  // then unset. Empty: the condition is the operator's.
+  // JSON text of another controller's condition, which is written back unchanged; the members above except for `type`
+  // are then unset. Empty for the operator's own conditions.
   std::string verbatim{};
-  std::string others{};  // members that this version does not know, as JSON text
+  std::string unknown_members{};  // members that this version does not know, as JSON text
 
   bool operator==(const Condition&) const = default;
 };
 
-// Pods of the current attempt.
+// Numbers of pods of the current attempt.
 struct NodeCounts {
   int desired = 0;
   int scheduled = 0;
@@ -164,64 +165,65 @@ struct NodeCounts {
   bool operator==(const NodeCounts&) const = default;
 };
 
-// Node ranks of an attempt whose pods are done: the trainer ended with exit code 0, or in a way that a rule ignores. A
-// rank stays done when its pod is removed afterwards (autoscaler, PodGC, kubectl delete).
+// The node ranks of an attempt whose pods are done: the trainer ended with exit code 0, or in a way that a rule
+// ignores. A rank stays done if its pod is removed afterwards (autoscaler, PodGC, kubectl delete).
 //
-// This is a record in the status and not a finalizer on each pod, as the Job controller has it, because pods with a
-// finalizer cannot be deleted once the operator is uninstalled, and a finalizer costs two more writes for each pod. The
-// record leaves one window: a pod that succeeds and is removed while no operator process runs, neither the leader nor a
-// standby, counts as lost. A running operator remembers such a pod until the record exists (shell/removed_pods.h).
+// The record is in the status and not a finalizer on each pod, as the Job controller uses it, because pods with a
+// finalizer cannot be deleted once the operator is uninstalled, and a finalizer costs two more writes for each pod. One
+// window remains: a pod that succeeds and is removed while no operator process runs, neither the leader nor a standby,
+// counts as lost. A running operator keeps such a pod in memory until the record exists (shell/removed_pods.h).
 struct FinishedRanks {
-  int attempt = 0;         // a record of another attempt than status.attempt means nothing
-  std::string node_ranks;  // "0-2,5"; control::format_rank_set()
+  int attempt = 0;         // the record is ignored if this is not status.attempt
+  std::string node_ranks;  // "0-2,5": the format of control::format_rank_set()
 
   bool operator==(const FinishedRanks&) const = default;
 };
 
 struct RestartCount {
-  std::string reason;  // of few: control::restart_reasons()
+  std::string reason;  // one of control::restart_reasons()
   int count = 0;
-  std::string others{};  // as in Condition
+  std::string unknown_members{};  // as in Condition
 
   bool operator==(const RestartCount&) const = default;
 };
 
 struct Restarts {
-  int total = 0;                      // group restarts done
-  int charged = 0;                    // those that count against failurePolicy.maxRestarts
-  std::vector<RestartCount> reasons;  // the total, by what made it necessary
+  int total = 0;                      // all group restarts
+  int charged = 0;                    // restarts that count against failurePolicy.maxRestarts
+  std::vector<RestartCount> reasons;  // the total by reason
 
   bool operator==(const Restarts&) const = default;
 };
 
-// What rank 0 last said.
+// The training progress that rank 0 last reported.
 struct Progress {
   int64_t step = 0;
   std::optional<int64_t> target_steps;
   std::optional<int64_t> checkpoint_step;
-  std::string completed;  // "42%"; empty when the target is not known; the PROGRESS column
+  std::string completed;  // "42%"; empty if the target is not known; the PROGRESS column
   std::optional<double> loss;
   std::optional<double> samples_per_second;
-  std::optional<SystemTime> eta;  // when the target is reached at the last step's pace
+  std::optional<SystemTime> eta;  // when the target is reached at the duration of the last step
   std::optional<SystemTime> updated_at;
-  // When the operator, by its own clock, last saw `step` change or the attempt begin to run. Absent: not seen yet.
+  // When the operator last observed a change of `step` or the start of the attempt, by its own clock. Absent before
+  // that.
   std::optional<SystemTime> last_step_time;
 
   bool operator==(const Progress&) const = default;
 };
 
-// Why an attempt ended; the newest kMaxAttemptRecords are kept.
+// Record of an attempt that ended. The status keeps the newest kMaxAttemptRecords of them.
 struct AttemptRecord {
   int attempt = 0;
   std::optional<SystemTime> start_time;
   SystemTime end_time{};
   std::string reason;  // as in the condition
   std::string message;
-  std::string pod;   // the first that failed; empty: none to blame
-  std::string node;  // where it ran
+  std::string pod;   // root cause of the failure; empty if it is not known
+  std::string node;  // on which the pod ran
   std::optional<int> node_rank;
   std::optional<int> exit_code;
-  std::string others{};  // as in Condition
+  std::string unknown_members{};  // as in Condition
 
   bool operator==(const AttemptRecord&) const = default;
 };
@@ -229,15 +231,15 @@ inline constexpr size_t kMaxAttemptRecords = 10;
 
 struct Status {
   Phase phase = Phase::kNone;
-  // status.phase where this version does not know it; `phase` is then derived from the rest of the status, and a patch
-  // leaves the stored one alone until the job enters another phase.
+  // status.phase if this version does not know it. `phase` is then derived from the rest of the status, and patches
+  // preserve the stored value until the job enters another phase.
   std::string unknown_phase{};
-  std::vector<Condition> conditions;  // in the order in which they first became known
+  std::vector<Condition> conditions;  // in the order in which they were added
   int64_t observed_generation = 0;
   int world_size = 0;
-  int attempt = 0;  // of the pods that belong to the job now; grows with each restart and each resume
+  int attempt = 0;  // the current attempt; each restart and each resume increments it
   NodeCounts nodes;
-  std::optional<FinishedRanks> finished_ranks;  // absent: no rank of the attempt is done
+  std::optional<FinishedRanks> finished_ranks;  // absent if no rank of the attempt is done
   Restarts restarts;
   std::optional<Progress> progress;
   std::optional<SystemTime> start_time;          // when pods were first created
@@ -248,14 +250,14 @@ struct Status {
   bool operator==(const Status&) const = default;
 };
 
-// How well an object could be read.
+// How completely an object could be read.
 struct ReadReport {
-  std::string problem;               // why the object cannot be read as a TrainingJob; empty: it can
-  std::vector<std::string> unknown;  // fields and values of the spec, and values of the status, that are not known here
-  bool has_conditions = true;        // status.conditions holds every stored condition
-  // spec.template, spec.trainer and failurePolicy.rules were left out to save memory (shell/cached_job.h).
+  std::string problem;               // why the object cannot be read as a TrainingJob; empty if it can
+  std::vector<std::string> unknown;  // unknown fields and values of the spec, and unknown values of the status
+  bool has_conditions = true;        // status.conditions contains every stored condition
+  // spec.template, spec.trainer and failurePolicy.rules were dropped to save memory (shell/projection.h).
   bool is_trimmed = false;
-  uint32_t trimmed_kib = 0;  // size of what was left out, rounded up
+  uint32_t trimmed_kib = 0;  // size of the dropped fields, rounded up
 
   bool operator==(const ReadReport&) const = default;
 };

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "common/printable.h"
+#include "common/text.h"
 #include "operator/api/fields.h"
 #include "operator/api/rules.h"
 
@@ -32,7 +32,7 @@ bool is_metrics_port(int64_t port, const Spec& spec) {
   return port >= kDefaultMetricsPort && port < int64_t{kDefaultMetricsPort} + spec.processes_per_node;
 }
 
-// The member if it is there and of the kind, else null. A member of another kind is a problem.
+// Returns the member if it exists and has the type `kind`, and otherwise null. Reports a member of another type.
 const Json* member(const Json& object, const char* key, Json::value_t kind, const std::string& path, Found& found) {
   const auto it = object.find(key);
   if (it == object.end() || it->is_null()) return nullptr;
@@ -69,7 +69,8 @@ std::string size_text(int64_t bytes) {
   return fmt::format("{} MiB", (bytes + (1 << 20) - 1) >> 20);
 }
 
-// The sizes of the pods that are made of the job. `annotations`: of the template, keys and values.
+// Checks the sizes of the job's pods. `annotations` is the size of the template's annotations, keys and values
+// together.
 void check_sizes(const Spec& spec, int64_t annotations, Found& found) {
   const auto trainer = static_cast<int64_t>(spec.trainer.size());
   const auto pod = trainer + static_cast<int64_t>(spec.pod_template.size());
@@ -90,6 +91,68 @@ void check_sizes(const Spec& spec, int64_t annotations, Found& found) {
                    spec.nodes, size_text(pod), size_text(pod * spec.nodes), size_text(rules::kMaxTotalBytes))});
 }
 
+// Checks that labels and annotations are maps of strings. Returns the size of the annotations, keys and values
+// together.
+int64_t check_template_metadata(const Json& pod, Found& found) {
+  const std::string path = "spec.template";
+  int64_t annotations = 0;
+  const Json* metadata = member(pod, "metadata", Json::value_t::object, path, found);
+  if (metadata == nullptr) return annotations;
+  for (const char* key : {"labels", "annotations"}) {
+    const Json* map = member(*metadata, key, Json::value_t::object, path + ".metadata", found);
+    if (map == nullptr) continue;
+    for (const auto& [name, value] : map->items()) {
+      if (!value.is_string()) {
+        found.push_back({fmt::format("{}.metadata.{}", path, key),
+                         fmt::format("'{}' is not a string; put its value in quotes", name)});
+      } else if (std::string_view(key) == "annotations") {
+        annotations += static_cast<int64_t>(name.size() + value.get_ref<const std::string&>().size());
+      }
+    }
+  }
+  return annotations;
+}
+
+void check_container(const Spec& spec, const Json& container, const std::string& path, Found& found) {
+  const bool is_trainer = string_of(container, "name") == kTrainerContainer;
+  each(container, "env", path, SIZE_MAX, found, [](const Json&, const std::string&) {});
+  each(container, "ports", path, rules::kMaxPorts, found, [&](const Json& port, const std::string& port_path) {
+    const auto number = port.find("containerPort");
+    if (is_trainer || number == port.end() || !number->is_number_integer()) return;
+    const auto value = number->get<int64_t>();
+    if (value == spec.rendezvous.port || is_metrics_port(value, spec))
+      found.push_back({port_path + ".containerPort", rules::kPortTaken});
+  });
+  each(container, "volumeMounts", path, rules::kMaxVolumes, found,
+       [&](const Json& mount, const std::string& mount_path) {
+         const std::string where = string_of(mount, "mountPath");
+         if (is_trainer && !spec.trainer.empty() &&
+             (where == kConfigMountPath || where == std::string(kConfigMountPath) + "/")) {
+           found.push_back({mount_path + ".mountPath", rules::kConfigMount});
+         }
+       });
+}
+
+void check_pod_spec(const Spec& spec, const Json& pod_spec, const std::string& spec_path, Found& found) {
+  const std::string restart_policy = string_of(pod_spec, "restartPolicy");
+  if (!restart_policy.empty() && restart_policy != "Never")
+    found.push_back({spec_path + ".restartPolicy", rules::kRestartPolicy});
+  for (const char* key : {"hostname", "subdomain"}) {
+    if (pod_spec.contains(key)) found.push_back({fmt::format("{}.{}", spec_path, key), rules::kHostname});
+  }
+  each(pod_spec, "volumes", spec_path, rules::kMaxVolumes, found, [&](const Json& volume, const std::string& at) {
+    const std::string name = string_of(volume, "name");
+    if (name == kConfigVolume || name == kShmVolume) found.push_back({at + ".name", rules::kVolumeName});
+  });
+  int trainers = 0;
+  each(pod_spec, "containers", spec_path, rules::kMaxContainers, found,
+       [&](const Json& container, const std::string& at) {
+         if (string_of(container, "name") == kTrainerContainer) ++trainers;
+         check_container(spec, container, at, found);
+       });
+  if (trainers != 1) found.push_back({spec_path + ".containers", rules::kTrainer});
+}
+
 void check_template(const Spec& spec, Found& found) {
   const std::string path = "spec.template";
   if (spec.pod_template.empty()) {
@@ -107,66 +170,16 @@ void check_template(const Spec& spec, Found& found) {
     found.push_back({path, "is not JSON"});
     return;
   }
-  int64_t annotations = 0;
-  if (const Json* metadata = member(pod, "metadata", Json::value_t::object, path, found)) {
-    for (const char* key : {"labels", "annotations"}) {
-      const Json* map = member(*metadata, key, Json::value_t::object, path + ".metadata", found);
-      if (map == nullptr) continue;
-      for (const auto& [name, value] : map->items()) {
-        if (value.is_string()) {
-          if (std::string_view(key) == "annotations")
-            annotations += static_cast<int64_t>(name.size() + value.get_ref<const std::string&>().size());
-          continue;
-        }
-        found.push_back({fmt::format("{}.metadata.{}", path, key),
-                         fmt::format("'{}' is not a string; put its value in quotes", name)});
-      }
-    }
-  }
-  check_sizes(spec, annotations, found);
+  check_sizes(spec, check_template_metadata(pod, found), found);
   const std::string spec_path = path + ".spec";
-  const Json* pod_spec = member(pod, "spec", Json::value_t::object, path, found);
-  if (pod_spec == nullptr) {
-    if (!pod.contains("spec")) found.push_back({spec_path, "is required"});
-    return;
+  if (const Json* pod_spec = member(pod, "spec", Json::value_t::object, path, found)) {
+    check_pod_spec(spec, *pod_spec, spec_path, found);
+  } else if (!pod.contains("spec")) {
+    found.push_back({spec_path, "is required"});
   }
-  const std::string restart_policy = string_of(*pod_spec, "restartPolicy");
-  if (!restart_policy.empty() && restart_policy != "Never")
-    found.push_back({spec_path + ".restartPolicy", rules::kRestartPolicy});
-  for (const char* key : {"hostname", "subdomain"}) {
-    if (pod_spec->contains(key)) found.push_back({fmt::format("{}.{}", spec_path, key), rules::kHostname});
-  }
-  each(*pod_spec, "volumes", spec_path, rules::kMaxVolumes, found, [&](const Json& volume, const std::string& at) {
-    const std::string name = string_of(volume, "name");
-    if (name == kConfigVolume || name == kShmVolume) found.push_back({at + ".name", rules::kVolumeName});
-  });
-  int trainers = 0;
-  each(*pod_spec, "containers", spec_path, rules::kMaxContainers, found,
-       [&](const Json& container, const std::string& at) {
-         const bool is_trainer = string_of(container, "name") == kTrainerContainer;
-         if (is_trainer) ++trainers;
-         each(container, "env", at, SIZE_MAX, found, [](const Json&, const std::string&) {});
-         each(container, "ports", at, rules::kMaxPorts, found, [&](const Json& port, const std::string& port_path) {
-           const auto number = port.find("containerPort");
-           if (is_trainer || number == port.end() || !number->is_number_integer()) return;
-           const auto value = number->get<int64_t>();
-           if (value == spec.rendezvous.port || is_metrics_port(value, spec)) {
-             found.push_back({port_path + ".containerPort", rules::kPortTaken});
-           }
-         });
-         each(container, "volumeMounts", at, rules::kMaxVolumes, found,
-              [&](const Json& mount, const std::string& mount_path) {
-                const std::string where = string_of(mount, "mountPath");
-                if (is_trainer && !spec.trainer.empty() &&
-                    (where == kConfigMountPath || where == std::string(kConfigMountPath) + "/")) {
-                  found.push_back({mount_path + ".mountPath", rules::kConfigMount});
-                }
-              });
-       });
-  if (trainers != 1) found.push_back({spec_path + ".containers", rules::kTrainer});
 }
 
-// CamelCase, as the API server wants the reasons of conditions.
+// Whether the text is CamelCase, as the API server requires for the reasons of conditions.
 bool is_reason(const std::string& text) {
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   const auto digit = [](char c) { return c >= '0' && c <= '9'; };
@@ -188,7 +201,7 @@ void check_rule(const FailureRule& rule, const std::string& path, Found& found) 
     const std::vector<int64_t>& values = rule.on_exit_codes->values;
     if (values.empty()) found.push_back({at, "needs at least one exit code"});
     at_most(at, values.size(), rules::kMaxExitCode, found);
-    if (values.size() > rules::kMaxExitCode) return;  // counting below takes quadratic time
+    if (values.size() > rules::kMaxExitCode) return;  // the search for duplicates takes quadratic time
     for (const int64_t value : values) {
       if (value < 1 || value > rules::kMaxExitCode) {
         found.push_back({at, fmt::format("{} is not the exit code of a failure: 1 to {}", value, rules::kMaxExitCode)});
@@ -239,7 +252,7 @@ void check_policies(const Spec& spec, Found& found) {
   }
 }
 
-// The mark of the deepest node on the path that exists.
+// Returns the mark of the deepest existing node on the path.
 yaml::Mark mark_at(yaml::Node node, std::string_view path) {
   while (!path.empty()) {
     const size_t end = std::min(path.find_first_of(".[", path.front() == '[' ? 1 : 0), path.size());
@@ -260,7 +273,7 @@ yaml::Mark mark_at(yaml::Node node, std::string_view path) {
   return node.mark();
 }
 
-// fields::spec over the strict reader.
+// A visitor of fields.h that reads YAML strictly.
 class YamlReader {
  public:
   explicit YamlReader(yaml::MapReader& reader) : reader_(reader) {}
@@ -273,7 +286,7 @@ class YamlReader {
   void choice(const char* key, Enum& target, Names<Enum> names) {
     reader_.read(key, target, names);
   }
-  void object(const char* key, std::string& text) {
+  void raw_object(const char* key, std::string& text) {
     const std::optional<yaml::Node> value = reader_.take(key);
     if (!value || value->kind() == yaml::Node::Kind::kNull) return;
     if (value->kind() != yaml::Node::Kind::kMap) return reader_.problem(key, "expected a map");
@@ -313,7 +326,7 @@ void read_metadata(yaml::MapReader& reader, Metadata& metadata) {
   reader.read("name", metadata.name);
   reader.read("namespace", metadata.name_space);
   reader.read("uid", metadata.uid);
-  // The rest of ObjectMeta is the API server's business.
+  // The API server validates the other members of ObjectMeta.
   for (const char* key : {"labels", "annotations", "generateName", "finalizers", "ownerReferences", "creationTimestamp",
                           "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion",
                           "managedFields", "selfLink"}) {
@@ -323,7 +336,7 @@ void read_metadata(yaml::MapReader& reader, Metadata& metadata) {
 
 }  // namespace
 
-std::vector<FieldProblem> check(const TrainingJob& job) {
+std::vector<FieldProblem> validate(const TrainingJob& job) {
   Found found;
   const Spec& spec = job.spec;
   if (!is_name(job.metadata.name)) found.push_back({"metadata.name", rules::kName});
@@ -359,10 +372,10 @@ TrainingJob training_job_from_yaml(const yaml::Node& node, yaml::Problems& probl
     YamlReader reader(spec);
     fields::spec(reader, job.spec);
   });
-  root.take("status");  // the operator's; kubectl get -o yaml prints it
+  root.take("status");  // written by the operator; part of the output of kubectl get -o yaml
   root.finish();
   if (problems.size() > problems_before) return job;
-  for (const FieldProblem& problem : check(job)) {
+  for (const FieldProblem& problem : validate(job)) {
     const yaml::Mark mark = problems.is_full() ? yaml::Mark{} : mark_at(node, problem.path);
     problems.add(mark, problem.path, problem.message);
   }

@@ -1,5 +1,5 @@
-// The rules of the CRD, applied offline: same rules, same messages. The CLI uses them with file:line:column; reconcile
-// uses them as its second line of defence.
+// The validation rules of the CRD, with the same messages, for use without an API server. The CLI reports them with
+// file:line:column; reconcile() validates each job before it creates objects, in addition to the API server.
 #pragma once
 
 #include <string>
@@ -18,13 +18,15 @@ struct FieldProblem {
   bool operator==(const FieldProblem&) const = default;
 };
 
-// Every rule of the schema that a decoded job can still break; empty: valid.
-std::vector<FieldProblem> check(const TrainingJob& job);
+// Returns a problem for each violation of the schema that is possible in a decoded job; empty if the job is valid.
+std::vector<FieldProblem> validate(const TrainingJob& job);
 
-// One document of a file. Adds a problem for each unknown key, with a suggestion (not inside spec.template and
-// spec.trainer, which other programs check), each wrong type, and each broken rule. The job is valid if none was added.
+// Reads and validates one document of a file. Adds a problem for each unknown key, with a suggestion (except inside
+// spec.template and spec.trainer, which other programs validate), for each wrong type and for each violated rule. The
+// job is valid if no problem was added.
 TrainingJob training_job_from_yaml(const yaml::Node& node, yaml::Problems& problems);
-// The same with problems of its own. kConfig with one line per problem: "file:line:col: path: message".
+
+// Like the function above, but fails with kConfig and one line per problem: "file:line:col: path: message".
 Result<TrainingJob> training_job_from_yaml(const yaml::Node& node, const std::string& file);
 
 }  // namespace oarlock::api

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 
 namespace oarlock::control {
 namespace {
@@ -17,13 +18,14 @@ std::string string_of(const Json& object, const char* key) {
   return it != object.end() && it->is_string() ? it->get<std::string>() : "";
 }
 
-// object[key] as a list; made when it is not there.
+// Returns the list object[key]. Creates it, or replaces a value of another type, if necessary.
 Json& list_in(Json& object, const char* key) {
   Json& list = object[key];
   if (!list.is_array()) list = Json::array();
   return list;
 }
 
+// Returns the map object[key]. Creates it, or replaces a value of another type, if necessary.
 Json& map_in(Json& object, const char* key) {
   Json& map = object[key];
   if (!map.is_object()) map = Json::object();
@@ -47,7 +49,7 @@ std::string without_trailing_slash(std::string path) {
   return path;
 }
 
-// Where the container mounts the volume; empty: it does not.
+// Returns the path at which the container mounts the volume; empty if it does not mount it.
 std::string mount_path_of(const Json& container, const char* volume) {
   const auto mounts = container.find("volumeMounts");
   if (mounts == container.end() || !mounts->is_array()) return "";
@@ -94,6 +96,44 @@ size_t trainer_index(const Json& containers) {
   return 0;
 }
 
+void set_metadata(Json& metadata, const Job& job, int attempt) {
+  for (const char* key : {"generateName", "uid", "resourceVersion", "creationTimestamp", "managedFields"})
+    metadata.erase(key);
+  metadata["namespace"] = job.metadata.name_space;
+  metadata["ownerReferences"] = Json::array({owner_reference(job)});
+  Json& labels = map_in(metadata, "labels");
+  labels[kLabelJobName] = job.metadata.name;
+  labels[kLabelAttempt] = std::to_string(attempt);
+  labels[kLabelManagedBy] = kManagedByOarlock;
+  if (!job.spec.trainer.empty()) map_in(metadata, "annotations")[kAnnotationConfig] = job.spec.trainer;
+}
+
+RankGroup rank_group(const Job& job, int attempt, const Json& trainer) {
+  const std::string checkpoints = mount_path_of(trainer, kCheckpointVolume);
+  const std::string termination_log = string_of(trainer, "terminationMessagePath");
+  return {.job = job.metadata.name,
+          .name_space = job.metadata.name_space,
+          .uid = job.metadata.uid,
+          .attempt = attempt,
+          .nodes = job.spec.nodes,
+          .processes_per_node = job.spec.processes_per_node,
+          .master_addr = master_address(job, attempt),
+          .master_port = job.spec.rendezvous.port,
+          .metrics_port = metrics_port(job),
+          .config_file = job.spec.trainer.empty() ? "" : fmt::format("{}/{}", kConfigMountPath, kConfigFile),
+          .checkpoint_dir =
+              checkpoints.empty() ? "" : fmt::format("{}/{}", checkpoints == "/" ? "" : checkpoints, job.metadata.name),
+          .termination_log = termination_log.empty() ? kDefaultTerminationLog : termination_log};
+}
+
+void add_ports(Json& trainer, const Job& job) {
+  add_port(trainer, "rendezvous", job.spec.rendezvous.port);
+  for (int local_rank = 0; local_rank < job.spec.processes_per_node; ++local_rank) {
+    add_port(trainer, local_rank == 0 ? "metrics" : fmt::format("metrics-{}", local_rank),
+             metrics_port(job) + local_rank);
+  }
+}
+
 void add_shared_memory(Json& pod_spec, Json& trainer) {
   if (mounts_at(trainer, kShmPath)) return;
   list_in(trainer, "volumeMounts").push_back({{"name", kShmVolume}, {"mountPath", kShmPath}});
@@ -107,9 +147,28 @@ void add_config(Json& pod_spec, Json& trainer) {
   list_in(pod_spec, "volumes").push_back({{"name", kConfigVolume}, {"downwardAPI", {{"items", Json::array({item})}}}});
 }
 
+void remove_absent(Json& value) {
+  if (!value.is_structured()) return;
+  for (auto it = value.begin(); it != value.end();) {
+    remove_absent(*it);
+    const bool is_absent = value.is_object() && (it->is_null() || (it->is_array() && it->empty()));
+    it = is_absent ? value.erase(it) : std::next(it);
+  }
+}
+
+bool is_peer(const Json& value) {
+  constexpr std::string_view kFields[] = {"podSelector", "namespaceSelector", "ipBlock"};
+  if (!value.is_object() || value.empty()) return false;
+  return std::ranges::all_of(value.items(), [&](const auto& item) {
+    return item.value().is_object() && std::ranges::find(kFields, item.key()) != std::end(kFields);
+  });
+}
+
 }  // namespace
 
 std::string service_name(const Job& job) { return job.metadata.name; }
+
+std::string network_policy_name(std::string_view job) { return fmt::format("trainingjob-{}", job); }
 
 std::string pod_name(const Job& job, int attempt, int node_rank) {
   return fmt::format("{}-{}-{}", job.metadata.name, attempt, node_rank);
@@ -139,67 +198,84 @@ Json desired_service(const Job& job) {
           {"spec",
            {{"clusterIP", "None"},
             {"publishNotReadyAddresses", true},
-            {"ipFamilyPolicy", "PreferDualStack"},  // one family where the cluster has one
+            {"ipFamilyPolicy", "PreferDualStack"},  // falls back to a single family
             {"selector", {{kLabelJobName, job.metadata.name}}},
             {"ports", ports}}}};
 }
 
+Json desired_network_policy(const Job& job, std::string_view peers) {
+  const Json own_pods = {{"matchLabels", {{kLabelJobName, job.metadata.name}}}};
+  Json ingress = Json::array({{{"from", Json::array({{{"podSelector", own_pods}}})}}});
+  Json from = Json::parse(peers, nullptr, false);
+  // A rule without peers would admit all clients.
+  if (from.is_array() && !from.empty()) {
+    Json ports = {{"port", metrics_port(job)}, {"protocol", "TCP"}};
+    if (job.spec.processes_per_node > 1) ports["endPort"] = metrics_port(job) + job.spec.processes_per_node - 1;
+    ingress.push_back({{"from", std::move(from)}, {"ports", Json::array({std::move(ports)})}});
+  }
+  return {{"apiVersion", "networking.k8s.io/v1"},
+          {"kind", "NetworkPolicy"},
+          {"metadata",
+           {{"name", network_policy_name(job.metadata.name)},
+            {"namespace", job.metadata.name_space},
+            {"labels", {{kLabelJobName, job.metadata.name}, {kLabelManagedBy, kManagedByOarlock}}},
+            {"ownerReferences", Json::array({owner_reference(job)})}}},
+          {"spec",
+           {{"podSelector", own_pods}, {"policyTypes", Json::array({"Ingress"})}, {"ingress", std::move(ingress)}}}};
+}
+
+// FNV-1a. It need not resist collisions: a client that can write a colliding spec can edit the namespace's
+// NetworkPolicies, and add others, anyway.
+std::string spec_digest(const Json& spec) {
+  uint64_t hash = 0xCBF29CE484222325ULL;
+  for (const char c : text_of(spec)) {
+    hash ^= static_cast<unsigned char>(c);
+    hash *= 0x100000001B3ULL;
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+Result<std::string> parse_metrics_peers(std::string_view json) {
+  Json peers = Json::parse(json, nullptr, false);
+  if (!peers.is_array() || !std::ranges::all_of(peers, is_peer)) {
+    return fail(ExitCode::kUsage,
+                fmt::format("'{}' is not a JSON list of NetworkPolicy peers; each is an object with podSelector, "
+                            "namespaceSelector or ipBlock",
+                            json));
+  }
+  remove_absent(peers);
+  return text_of(peers);
+}
+
 PodFactory::PodFactory(const Job& job, int attempt) : name_prefix_(fmt::format("{}-{}-", job.metadata.name, attempt)) {
-  // The template comes first; everything after it is what the operator adds or insists on.
   Json pod = Json::parse(job.spec.pod_template, nullptr, false);
   pod["apiVersion"] = "v1";
   pod["kind"] = "Pod";
-  Json& metadata = map_in(pod, "metadata");
-  for (const char* key : {"generateName", "uid", "resourceVersion", "creationTimestamp", "managedFields"})
-    metadata.erase(key);
-  metadata["namespace"] = job.metadata.name_space;
-  metadata["ownerReferences"] = Json::array({owner_reference(job)});
-  Json& labels = map_in(metadata, "labels");
-  labels[kLabelJobName] = job.metadata.name;
-  labels[kLabelAttempt] = std::to_string(attempt);
-  labels[kLabelManagedBy] = kManagedByOarlock;
-  if (!job.spec.trainer.empty()) map_in(metadata, "annotations")[kAnnotationConfig] = job.spec.trainer;
-
+  set_metadata(map_in(pod, "metadata"), job, attempt);
   Json& pod_spec = map_in(pod, "spec");
   pod_spec["subdomain"] = service_name(job);
   pod_spec["restartPolicy"] = "Never";
   if (!pod_spec.contains("automountServiceAccountToken")) pod_spec["automountServiceAccountToken"] = false;
   const size_t index = trainer_index(list_in(pod_spec, "containers"));
   Json& trainer = pod_spec["containers"][index];
-  const std::string checkpoints = mount_path_of(trainer, kCheckpointVolume);
-  const std::string termination_log = string_of(trainer, "terminationMessagePath");
-
-  group_ = {.job = job.metadata.name,
-            .name_space = job.metadata.name_space,
-            .uid = job.metadata.uid,
-            .attempt = attempt,
-            .nodes = job.spec.nodes,
-            .processes_per_node = job.spec.processes_per_node,
-            .master_addr = master_address(job, attempt),
-            .master_port = job.spec.rendezvous.port,
-            .metrics_port = metrics_port(job),
-            .config_file = job.spec.trainer.empty() ? "" : fmt::format("{}/{}", kConfigMountPath, kConfigFile),
-            .checkpoint_dir = checkpoints.empty()
-                                  ? ""
-                                  : fmt::format("{}/{}", checkpoints == "/" ? "" : checkpoints, job.metadata.name),
-            .termination_log = termination_log.empty() ? kDefaultTerminationLog : termination_log};
-
-  // The end of the log is a better last word than none, for images that write no termination message.
+  group_ = rank_group(job, attempt, trainer);
+  // For images that write no termination message, the end of the log explains the failure.
   if (!trainer.contains("terminationMessagePolicy")) trainer["terminationMessagePolicy"] = "FallbackToLogsOnError";
-  add_port(trainer, "rendezvous", job.spec.rendezvous.port);
-  for (int local_rank = 0; local_rank < job.spec.processes_per_node; ++local_rank) {
-    add_port(trainer, local_rank == 0 ? "metrics" : fmt::format("metrics-{}", local_rank),
-             metrics_port(job) + local_rank);
-  }
+  add_ports(trainer, job);
   add_shared_memory(pod_spec, trainer);
   if (!job.spec.trainer.empty()) add_config(pod_spec, trainer);
+  select_variables(trainer);
+  set_frame(std::move(pod), index);
+}
 
-  // The contract comes first: Kubernetes expands $(RANK) in the variables after it, and of two variables of one name
-  // the later one wins.
+// Removes the contract's variables from the template's environment, except for those that the user may set. part_text()
+// inserts the contract before the remaining variables: Kubernetes expands $(RANK) in the variables that follow it, and
+// the last of several variables with one name takes precedence.
+void PodFactory::select_variables(Json& trainer) {
   Json env = Json::array();
   for (Json& variable : list_in(trainer, "env")) {
     std::string name = string_of(variable, "name");
-    if (is_contract_variable(name) && !user_may_set(name)) {
+    if (is_contract_variable(name) && !is_user_settable(name)) {
       overridden_.push_back(std::move(name));
       continue;
     }
@@ -207,11 +283,11 @@ PodFactory::PodFactory(const Job& job, int attempt) : name_prefix_(fmt::format("
     env.push_back(std::move(variable));
   }
   trainer["env"] = std::move(env);
-  set_frame(std::move(pod), index);
 }
 
-// Puts a placeholder into each gap, writes the pod as text and finds the placeholders in it. A placeholder is a longer
-// run of one character than the text has anywhere, so that it occurs once, whatever the template holds.
+// Puts a placeholder into the place of each part, prints the pod and searches the text for the placeholders. A
+// placeholder is a longer run of one character than any in the text, so that it occurs only once, whatever the template
+// contains.
 void PodFactory::set_frame(Json pod, size_t trainer_index) {
   Json& env = pod["spec"]["containers"][trainer_index]["env"];
   env.insert(env.begin(), nullptr);
@@ -226,9 +302,9 @@ void PodFactory::set_frame(Json pod, size_t trainer_index) {
   frame_.shrink_to_fit();
   for (const auto& [part, place] : places) {
     const std::string quoted = fmt::format("\"{}\"", placeholder(part));
-    gaps_.push_back({part, frame_.find(quoted), quoted.size()});
+    placeholders_.push_back({part, frame_.find(quoted), quoted.size()});
   }
-  std::ranges::sort(gaps_, {}, &Gap::begin);
+  std::ranges::sort(placeholders_, {}, &Placeholder::begin);
 }
 
 std::string PodFactory::part_text(Part part, int node_rank) const {
@@ -246,10 +322,10 @@ std::string PodFactory::text(int node_rank) const {
   std::string out;
   out.reserve(frame_.size() + kPartsSize);
   size_t done = 0;
-  for (const Gap& gap : gaps_) {
-    out.append(frame_, done, gap.begin - done);
-    out += part_text(gap.part, node_rank);
-    done = gap.begin + gap.size;
+  for (const Placeholder& placeholder : placeholders_) {
+    out.append(frame_, done, placeholder.begin - done);
+    out += part_text(placeholder.part, node_rank);
+    done = placeholder.begin + placeholder.size;
   }
   return out.append(frame_, done);
 }

@@ -1,65 +1,90 @@
-// spec -> the objects of one attempt. Pure; `oarlock render` prints these too.
+// Desired Kubernetes objects of a job: its Service, its NetworkPolicy and the pods of one attempt. All functions are
+// pure; `oarlock render` prints the same objects.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "common/error.h"
 #include "operator/core/environment.h"
 #include "operator/core/model.h"
 
 namespace oarlock::control {
 
 std::string service_name(const Job& job);                          // the job's name
+std::string network_policy_name(std::string_view job);             // trainingjob-<job>
 std::string pod_name(const Job& job, int attempt, int node_rank);  // <job>-<attempt>-<node rank>; also its hostname
 std::string master_address(const Job& job, int attempt);           // <pod of node 0>.<service>.<namespace>.svc
-// Where the ranks of a pod serve /metrics and /statusz: local rank n on this port + n.
+
+// Returns the port on which local rank 0 of each pod serves /metrics and /statusz; local rank n uses this port + n.
 int metrics_port(const Job& job);
 
-// Makes the job the controller of an object, so that the garbage collector removes the object with the job.
+// Returns an owner reference that makes the job the controller of an object, so that the garbage collector deletes the
+// object with the job.
 nlohmann::json owner_reference(const Job& job);
 
-// Headless, with addresses for pods that are not ready yet: rendezvous comes before readiness.
+// ---- Service -------------------------------------------------------------------------------------------------------
+
+// Returns a headless Service that publishes addresses of pods before they are ready, because rendezvous precedes
+// readiness.
 nlohmann::json desired_service(const Job& job);
 
-// The pods of one attempt, from one parse of the template. It keeps one text with gaps for the parts that depend on the
-// node rank, so that its own size does not depend on the number of nodes. REQUIRES: api::check(job) is empty.
+// ---- NetworkPolicy -------------------------------------------------------------------------------------------------
+
+// Returns a NetworkPolicy with which the job's pods accept connections from each other on every port, and from `peers`
+// (Observed::metrics_peers) on the metrics ports of their ranks. It does not restrict egress.
+nlohmann::json desired_network_policy(const Job& job, std::string_view peers);
+
+// Returns a digest of a NetworkPolicy's spec, which does not depend on the order of its keys.
+std::string spec_digest(const nlohmann::json& spec);
+
+// Validates a JSON list of NetworkPolicyPeer and returns it in the form in which the API server stores it: without
+// nulls and empty lists, so that a stored NetworkPolicy compares equal to the desired one. Fails with kUsage.
+Result<std::string> parse_metrics_peers(std::string_view json);
+
+// ---- Pods ----------------------------------------------------------------------------------------------------------
+
+// Builds the pods of one attempt. It parses the template once and keeps a single text with placeholders for the parts
+// that depend on the node rank, so that its size does not depend on the number of nodes.
+// REQUIRES: api::validate(job) is empty.
 class PodFactory {
  public:
   PodFactory(const Job& job, int attempt);
 
-  // The pod as JSON text: the body of the request that creates it.
+  // Returns the pod as JSON text: the body of the request that creates it.
   std::string text(int node_rank) const;
-  // Approximate length of one such text.
+  // Returns the approximate length of one such text.
   size_t text_size() const { return frame_.size(); }
-  // The same pod as a JSON tree, for readers that need one.
+  // Returns the same pod as a JSON tree.
   nlohmann::json pod(int node_rank) const;
 
-  // The contract's environment. config_file is the mounted spec.trainer, if there is one; checkpoint_dir is
-  // <mountPath>/<job> of the volume mount named `checkpoints` of the trainer container, if there is one.
-  const Group& group() const { return group_; }
+  // Values of the contract's variables. config_file is the mounted spec.trainer, or empty without spec.trainer.
+  // checkpoint_dir is <mountPath>/<job> of the trainer container's volume mount `checkpoints`, or empty without one.
+  const RankGroup& group() const { return group_; }
 
-  // Contract variables that the template sets to a value of its own and that the operator's replaces, in the template's
-  // order.
+  // Contract variables for which the operator's value replaces the template's, in the order of the template.
   const std::vector<std::string>& overridden_variables() const { return overridden_; }
 
  private:
   // The parts of a pod that depend on its node rank.
   enum class Part { kName, kRankLabel, kEnvironment, kHostname };
-  struct Gap {
+  struct Placeholder {
     Part part;
-    size_t begin;  // in frame_
+    size_t begin;  // offset in frame_
     size_t size;
   };
+  void select_variables(nlohmann::json& trainer);
   void set_frame(nlohmann::json pod, size_t trainer_index);
   std::string part_text(Part part, int node_rank) const;
 
-  Group group_;
+  RankGroup group_;
   std::string name_prefix_;
   std::vector<std::string> overridden_;
-  std::vector<std::string> user_set_;  // contract variables for which the template's value is used
-  std::string frame_;                  // the pod's text, with a placeholder in each gap
-  std::vector<Gap> gaps_;              // in the order of their positions
+  std::vector<std::string> user_set_;      // contract variables for which the template's value is used
+  std::string frame_;                      // the pod's text with placeholders
+  std::vector<Placeholder> placeholders_;  // in the order of their positions
 };
 
 }  // namespace oarlock::control

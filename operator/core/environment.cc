@@ -6,19 +6,19 @@
 namespace oarlock::control {
 namespace {
 
-constexpr std::string_view kContract[] = {
+constexpr std::string_view kContractVariables[] = {
     kEnvRank,          kEnvLocalRank,     kEnvWorldSize,     kEnvLocalWorldSize,  kEnvNodeRank,
     kEnvMasterAddr,    kEnvMasterPort,    kEnvPetNnodes,     kEnvPetNprocPerNode, kEnvPetNodeRank,
     kEnvPetMasterAddr, kEnvPetMasterPort, kEnvJob,           kEnvNamespace,       kEnvUid,
     kEnvAttempt,       kEnvConfig,        kEnvCheckpointDir, kEnvMetricsPort,     kEnvTerminationLog};
 
-constexpr std::string_view kUsersChoice[] = {kEnvConfig, kEnvCheckpointDir, kEnvTerminationLog};
+constexpr std::string_view kUserSettable[] = {kEnvConfig, kEnvCheckpointDir, kEnvTerminationLog};
 
-bool holds(const auto& names, std::string_view name) {
+bool contains(const auto& names, std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-std::vector<EnvVar> environment(const Group& group, int node_rank, std::optional<int> local_rank) {
+std::vector<EnvVar> environment(const RankGroup& group, int node_rank, std::optional<int> local_rank) {
   const auto text = [](int value) { return std::to_string(value); };
   std::vector<EnvVar> out;
   if (local_rank) {
@@ -48,15 +48,15 @@ std::vector<EnvVar> environment(const Group& group, int node_rank, std::optional
 
 }  // namespace
 
-std::vector<EnvVar> node_environment(const Group& group, int node_rank) {
+std::vector<EnvVar> node_environment(const RankGroup& group, int node_rank) {
   return environment(group, node_rank, group.processes_per_node == 1 ? std::optional<int>(0) : std::nullopt);
 }
 
-std::vector<EnvVar> rank_environment(const Group& group, int node_rank, int local_rank) {
+std::vector<EnvVar> rank_environment(const RankGroup& group, int node_rank, int local_rank) {
   return environment(group, node_rank, local_rank);
 }
 
-bool is_contract_variable(std::string_view name) { return holds(kContract, name); }
-bool user_may_set(std::string_view name) { return holds(kUsersChoice, name); }
+bool is_contract_variable(std::string_view name) { return contains(kContractVariables, name); }
+bool is_user_settable(std::string_view name) { return contains(kUserSettable, name); }
 
 }  // namespace oarlock::control

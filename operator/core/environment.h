@@ -1,4 +1,5 @@
-// The environment contract, in one place: the operator's pods and `oarlock run` get it from here.
+// Environment variables of the ranks (the contract of common/contract.h). The operator's pods and `oarlock run` both
+// take them from here.
 #pragma once
 
 #include <string>
@@ -16,8 +17,8 @@ struct EnvVar {
   bool operator==(const EnvVar&) const = default;
 };
 
-// One attempt of a job, as its ranks see it.
-struct Group {
+// The ranks of one attempt of a job, and the values that they all receive.
+struct RankGroup {
   std::string job;
   std::string name_space;
   std::string uid;
@@ -26,28 +27,29 @@ struct Group {
   int processes_per_node = 1;
   std::string master_addr;  // host of rank 0
   int master_port = kDefaultMasterPort;
-  int metrics_port =
-      kDefaultMetricsPort;     // of local rank 0 of the node asked for; nodes on one host need different ones
-  std::string config_file;     // empty: no OARLOCK_CONFIG
-  std::string checkpoint_dir;  // empty: no OARLOCK_CHECKPOINT_DIR
-  std::string termination_log = kDefaultTerminationLog;  // empty: no OARLOCK_TERMINATION_LOG
+  // Port of local rank 0 of the node whose environment is built. Nodes that share a host need different ports.
+  int metrics_port = kDefaultMetricsPort;
+  std::string config_file;                               // empty: OARLOCK_CONFIG is not set
+  std::string checkpoint_dir;                            // empty: OARLOCK_CHECKPOINT_DIR is not set
+  std::string termination_log = kDefaultTerminationLog;  // empty: OARLOCK_TERMINATION_LOG is not set
 
   int world_size() const { return nodes * processes_per_node; }
 };
 
-// What a node (a pod, or `oarlock launch`) gets, in a fixed order. RANK and LOCAL_RANK are there only when the node has
-// one process: with more, the launcher (`oarlock launch`, torchrun) gives them to each, and a trainer started without
-// one says that they are missing instead of waiting for ranks that nobody starts.
-std::vector<EnvVar> node_environment(const Group& group, int node_rank);
+// Returns the variables of a node (a pod, or `oarlock launch`) in a fixed order. RANK and LOCAL_RANK are included only
+// if the node has one process. With more processes, the launcher (`oarlock launch`, torchrun) sets them for each
+// process, and a trainer that is started without a launcher fails because they are missing, instead of waiting for
+// ranks that no launcher starts.
+std::vector<EnvVar> node_environment(const RankGroup& group, int node_rank);
 
-// What one rank gets: node_environment with RANK and LOCAL_RANK.
-std::vector<EnvVar> rank_environment(const Group& group, int node_rank, int local_rank);
+// Returns the variables of one rank: node_environment() with RANK and LOCAL_RANK.
+std::vector<EnvVar> rank_environment(const RankGroup& group, int node_rank, int local_rank);
 
-// Is this name given by the contract?
+// Returns whether the contract defines a variable of this name.
 bool is_contract_variable(std::string_view name);
 
-// May a value that the user set for a contract variable stand? True where it cannot contradict the other ranks:
-// OARLOCK_CONFIG, OARLOCK_CHECKPOINT_DIR, OARLOCK_TERMINATION_LOG.
-bool user_may_set(std::string_view name);
+// Returns whether a user's value of a contract variable takes precedence over the operator's. True for variables whose
+// values cannot contradict the other ranks: OARLOCK_CONFIG, OARLOCK_CHECKPOINT_DIR, OARLOCK_TERMINATION_LOG.
+bool is_user_settable(std::string_view name);
 
 }  // namespace oarlock::control

@@ -5,9 +5,7 @@
 #include <algorithm>
 
 #include "operator/api/rules.h"
-#include "operator/core/cleanup.h"
-#include "operator/core/plan.h"
-#include "operator/core/policy.h"
+#include "operator/core/pods.h"
 #include "operator/core/status.h"
 
 namespace oarlock::control {
@@ -17,8 +15,20 @@ using std::chrono::seconds;
 
 namespace {
 
-// Of a stored job, which may break the schema: a longer period would leave what a time can hold.
+// Limits a period of a stored job to the schema's range. The job may violate the schema, and a longer period would
+// overflow SystemTime.
 seconds period(int64_t value) { return seconds(std::clamp<int64_t>(value, 0, api::rules::kMaxSeconds)); }
+
+// Whether pods of the job have existed. The first pods are created before there is a status.
+bool has_started(const Job& job, const Membership& members) { return job.status.start_time || has_pods(members); }
+
+// Changes the phase of a refreshed status to Suspended.
+void enter_suspended(const Job& job, bool started, SystemTime now, api::Status& next) {
+  enter_phase(next, Phase::kSuspended, "Suspended", "spec.suspend is true", now);
+  if (!started) next.start_time.reset();
+  if (!job.status.attempt_start_time) next.attempt_start_time.reset();
+  next.nodes = {.desired = job.spec.nodes, .summary = fmt::format("0/{}", job.spec.nodes)};
+}
 
 }  // namespace
 
@@ -38,52 +48,90 @@ std::optional<SystemTime> expiry(const Job& job) {
   return *job.status.completion_time + period(*job.spec.ttl_seconds_after_finished);
 }
 
-std::optional<Plan> leave_to_its_manager(const Observed& observed, const Membership&) {
+std::optional<Plan> skip_managed_elsewhere(const Observed& observed, const Membership&) {
   if (!observed.job.spec.is_managed_elsewhere()) return std::nullopt;
-  return plan_of(Verdict::kComplete, fmt::format("{} manages the job", observed.job.spec.managed_by));
+  return make_plan(PlanState::kComplete, fmt::format("{} manages the job", observed.job.spec.managed_by));
 }
 
-std::optional<Plan> leave_the_deleted(const Observed& observed, const Membership&) {
+std::optional<Plan> skip_deleting(const Observed& observed, const Membership&) {
   if (!observed.job.metadata.deletion_timestamp) return std::nullopt;
-  return plan_of(Verdict::kComplete, "the job is being deleted; the garbage collector takes what it owns");
+  return make_plan(PlanState::kComplete, "the job is being deleted; the garbage collector deletes its objects");
 }
 
 std::optional<Plan> expire(const Observed& observed, const Membership&) {
   const Job& job = observed.job;
   const std::optional<SystemTime> end = expiry(job);
   if (!end || observed.now < *end) return std::nullopt;
-  Plan plan = plan_of(Verdict::kComplete,
-                      fmt::format("ttlSecondsAfterFinished ({} s) is over", *job.spec.ttl_seconds_after_finished));
+  Plan plan = make_plan(PlanState::kComplete,
+                        fmt::format("ttlSecondsAfterFinished ({} s) has passed", *job.spec.ttl_seconds_after_finished));
   plan.actions.emplace_back(DeleteJob{job.metadata.name, job.metadata.uid, job.metadata.resource_version});
   return plan;
 }
 
-// Terminal is permanent: only leftovers are stopped.
-std::optional<Plan> tidy_the_ended(const Observed& observed, const Membership& members) {
+// A terminal phase is permanent: only leftover objects are deleted.
+std::optional<Plan> clean_up_finished(const Observed& observed, const Membership& members) {
   const api::Status& status = observed.job.status;
   if (!is_terminal(status.phase)) return std::nullopt;
-  Plan plan = plan_of(Verdict::kComplete, "the job has ended");
+  Plan plan = make_plan(PlanState::kComplete, "the job has ended");
   if (status.observed_generation != observed.job.metadata.generation) {
     api::Status next = status;
     next.observed_generation = observed.job.metadata.generation;
     plan.actions.emplace_back(PatchStatus{std::move(next)});
   }
-  Deletions left = clear_ended(observed, members, status.completion_time.value_or(observed.now));
-  append(plan.actions, std::move(left.actions));
-  plan.requeue_after = sooner(left.look_again, time_left(expiry(observed.job), observed.now));
+  Deletions leftovers = delete_leftovers(observed, members, status.completion_time.value_or(observed.now));
+  append(plan.actions, std::move(leftovers.actions));
+  plan.requeue_after = earliest(leftovers.requeue_after, time_until(expiry(observed.job), observed.now));
   return plan;
+}
+
+// Deletes the pods of a job with spec.suspend.
+std::optional<Plan> suspend(const Observed& observed, const Membership& members) {
+  const api::Status& status = observed.job.status;
+  if (!observed.job.spec.suspend) return std::nullopt;
+  const bool is_new = status.phase != Phase::kSuspended;
+  const bool started = has_started(observed.job, members);
+  api::Status next = refresh_status(observed, members);
+  if (!next.start_time && started) next.start_time = std::chrono::floor<seconds>(observed.now);
+  if (is_new) enter_suspended(observed.job, started, observed.now, next);
+  const api::Condition* condition = find_condition(next, Phase::kSuspended);
+  const SystemTime since = condition == nullptr ? observed.now : condition->last_transition_time;
+  Deletions live = delete_live_pods(observed, members, "the job is suspended", since);
+  Plan plan = make_plan(PlanState::kWait, "the job is suspended", live.requeue_after);
+  // The patch is also a fence: a job that was created suspended has the same attempt after its resume.
+  if (next != status || !live.actions.empty()) plan.actions.emplace_back(PatchStatus{next});
+  if (is_new) {
+    plan.actions.emplace_back(
+        make_event(EmitEvent::Type::kNormal, "Suspended", "DeletePods", "spec.suspend is true: deleting the pods"));
+  }
+  append(plan.actions, std::move(live.actions));
+  if (!plan.actions.empty()) plan.state = PlanState::kProgress;
+  return plan;
+}
+
+// Starts a new attempt, which is not counted as a restart.
+std::optional<Plan> resume(const Observed& observed, const Membership&) {
+  const Job& job = observed.job;
+  if (job.status.phase != Phase::kSuspended) return std::nullopt;
+  api::Status next = job.status;
+  if (next.start_time) ++next.attempt;  // pods of the previous attempt may still exist under its names
+  next.attempt_start_time.reset();
+  enter_phase(next, Phase::kPending, "PodsStarting", "", observed.now);
+  const std::string message =
+      fmt::format("spec.suspend is false: starting {} pods as attempt {}", job.spec.nodes, next.attempt);
+  return start_attempt(observed, next, {}, {make_event(EmitEvent::Type::kNormal, "Resumed", "CreatePods", message)},
+                       message);
 }
 
 std::optional<Plan> enforce_deadline(const Observed& observed, const Membership& members) {
   const std::optional<SystemTime> end = deadline(observed.job);
   if (!end || observed.now < *end) return std::nullopt;
-  api::Status next = refresh(observed, members);
-  read_last_words(members, next, observed.now);
+  api::Status next = refresh_status(observed, members);
+  apply_termination_message(members, next, observed.now);
   const std::string message = fmt::format("the job was active for longer than activeDeadlineSeconds ({} s)",
                                           *observed.job.spec.active_deadline_seconds);
-  enter(next, Phase::kFailed, "DeadlineExceeded", message, observed.now);
-  return finish(observed, members, next, {},
-                event(EmitEvent::Type::kWarning, "Failed", "Fail", "DeadlineExceeded: " + message));
+  enter_phase(next, Phase::kFailed, "DeadlineExceeded", message, observed.now);
+  return finish_job(observed, members, next, {},
+                    make_event(EmitEvent::Type::kWarning, "Failed", "Fail", "DeadlineExceeded: " + message));
 }
 
 }  // namespace oarlock::control

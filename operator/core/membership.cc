@@ -5,17 +5,16 @@
 
 #include "operator/api/rules.h"
 #include "operator/core/desired.h"
-#include "operator/core/network_policy.h"
-#include "operator/core/rank_set.h"
+#include "operator/core/text.h"
 
 namespace oarlock::control {
 namespace {
 
-// The reason in the termination message of a rank whose training is complete (trainer/process/termination.cc).
+// Reason in the termination message of a rank whose training is complete (trainer/process/termination.cc).
 constexpr std::string_view kCompleted = "Completed";
 
-// A non-negative decimal without leading zeros, so that one number has one spelling.
-std::optional<int> to_count(std::string_view text) {
+// Parses a non-negative decimal number without leading zeros, so that each number has only one spelling.
+std::optional<int> parse_count(std::string_view text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
@@ -23,32 +22,32 @@ std::optional<int> to_count(std::string_view text) {
   return value;
 }
 
-bool says_complete(const Termination& end) {
+bool reports_completion(const Termination& end) {
   const std::optional<TerminationMessage> message = termination_message_from_json(end.message);
   return message && message->reason == kCompleted;
 }
 
 void sort_by_name(std::vector<const Pod*>& pods) {
-  // Names are unique among what the API server holds; uid decides in whatever else is given.
+  // Names are unique on the API server. The uid makes the order total for any other input.
   std::sort(pods.begin(), pods.end(),
             [](const Pod* a, const Pod* b) { return std::tie(a->name, a->uid) < std::tie(b->name, b->uid); });
 }
 
 }  // namespace
 
-std::optional<PodIdentity> identify(const Job& job, std::string_view name) {
+std::optional<PodIdentity> parse_pod_name(const Job& job, std::string_view name) {
   const std::string prefix = job.metadata.name + "-";
   if (!name.starts_with(prefix)) return std::nullopt;
   name.remove_prefix(prefix.size());
   const size_t dash = name.find('-');
   if (dash == std::string_view::npos) return std::nullopt;
-  const std::optional<int> attempt = to_count(name.substr(0, dash));
-  const std::optional<int> node_rank = to_count(name.substr(dash + 1));
+  const std::optional<int> attempt = parse_count(name.substr(0, dash));
+  const std::optional<int> node_rank = parse_count(name.substr(dash + 1));
   if (!attempt || !node_rank || *attempt > api::rules::kMaxAttempt) return std::nullopt;
   return PodIdentity{*attempt, *node_rank};
 }
 
-Membership split(const Observed& observed) {
+Membership classify_objects(const Observed& observed) {
   const Job& job = observed.job;
   Membership out;
   out.current.resize(static_cast<size_t>(std::max(job.spec.nodes, 0)));
@@ -60,14 +59,14 @@ Membership split(const Observed& observed) {
   for (const Pod& pod : observed.pods) pods.push_back(&pod);
   sort_by_name(pods);
   for (const Pod* pod : pods) {
-    const std::optional<PodIdentity> id = identify(job, pod->name);
-    if (!id) continue;  // not made by this program
+    const std::optional<PodIdentity> id = parse_pod_name(job, pod->name);
+    if (!id) continue;  // not created by the operator
     const bool ours = !job.metadata.uid.empty() && pod->owner_uid == job.metadata.uid;
     const bool in_range = id->node_rank < job.spec.nodes;
     if (!ours) {
-      if (id->attempt == job.status.attempt && in_range) out.in_the_way.push_back(pod);
+      if (id->attempt == job.status.attempt && in_range) out.conflicting_pods.push_back(pod);
     } else if (id->attempt > job.status.attempt) {
-      out.ahead.push_back(pod);
+      out.newer.push_back(pod);
     } else if (id->attempt < job.status.attempt || !in_range) {
       out.old.push_back(pod);
     } else {
@@ -76,12 +75,12 @@ Membership split(const Observed& observed) {
   }
   for (const Service& service : observed.services) {
     if (service.name != service_name(job)) continue;
-    (service.owner_uid == job.metadata.uid ? out.service : out.service_in_the_way) = &service;
+    (service.owner_uid == job.metadata.uid ? out.service : out.conflicting_service) = &service;
   }
   out.wants_network_policy = observed.metrics_peers.has_value();
   for (const NetworkPolicy& policy : observed.network_policies) {
     if (policy.name != network_policy_name(job.metadata.name)) continue;
-    (policy.owner_uid == job.metadata.uid ? out.network_policy : out.network_policy_in_the_way) = &policy;
+    (policy.owner_uid == job.metadata.uid ? out.network_policy : out.conflicting_network_policy) = &policy;
   }
   return out;
 }
@@ -90,13 +89,13 @@ bool has_pods(const Membership& members) {
   return std::ranges::any_of(members.current, [](const Pod* pod) { return pod != nullptr; });
 }
 
-bool is_finished(const Membership& members, size_t node_rank) {
+bool is_recorded_finished(const Membership& members, size_t node_rank) {
   return node_rank < members.finished.size() && members.finished[node_rank];
 }
 
-bool lacks_pods(const Membership& members) {
+bool has_missing_pods(const Membership& members) {
   for (size_t rank = 0; rank < members.current.size(); ++rank) {
-    if (members.current[rank] == nullptr && !is_finished(members, rank)) return true;
+    if (members.current[rank] == nullptr && !is_recorded_finished(members, rank)) return true;
   }
   return false;
 }
@@ -124,7 +123,7 @@ bool has_succeeded(const Pod& pod) {
   if (!has_exit_code_0(pod)) return false;
   if (!is_stop_requested(pod)) return true;
   if (!pod.trainer) return false;
-  if (says_complete(*pod.trainer)) return true;
+  if (reports_completion(*pod.trainer)) return true;
   return pod.stop_requested_at && pod.trainer->finished_at &&
          *pod.trainer->finished_at + kClockTolerance < *pod.stop_requested_at;
 }

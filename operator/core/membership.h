@@ -1,7 +1,8 @@
-// Which of the pods, Services and NetworkPolicies belong to the job, and to which of its attempts. Ownership is the uid
-// of the controller; attempt and node rank are read from the name, which nobody can change.
+// Assigns the observed pods, Services and NetworkPolicies to the job and its attempts. An object belongs to the job if
+// the uid of its controller is the job's. The attempt and the node rank of a pod are read from its immutable name.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,54 +19,58 @@ struct PodIdentity {
   bool operator==(const PodIdentity&) const = default;
 };
 
-// From a name as pod_name() makes it; absent for any other name.
-std::optional<PodIdentity> identify(const Job& job, std::string_view name);
+// Parses a name that pod_name() made for the job; returns nullopt for any other name.
+std::optional<PodIdentity> parse_pod_name(const Job& job, std::string_view name);
 
-// Pointers into the Observed that was split.
+// Holds pointers into the Observed from which it was made, which must outlive it.
 struct Membership {
-  std::vector<const Pod*> current;     // by node rank, spec.nodes of them; null: not there
-  std::vector<bool> finished;          // by node rank: status.finishedRanks, with or without a pod
-  std::vector<const Pod*> old;         // of earlier attempts, and of ranks beyond spec.nodes
-  std::vector<const Pod*> ahead;       // of attempts after status.attempt: the job in the cache is older than its pods
-  std::vector<const Pod*> in_the_way;  // have the name of a pod of this attempt but are not the job's
+  std::vector<const Pod*> current;  // pods of status.attempt by node rank; size spec.nodes; null if there is no pod
+  std::vector<bool> finished;       // by node rank: recorded in status.finishedRanks, with or without a pod
+  std::vector<const Pod*> old;      // pods of earlier attempts, and of node ranks beyond spec.nodes
+  std::vector<const Pod*> newer;    // pods of attempts after status.attempt: the cached job is older than its pods
+  std::vector<const Pod*> conflicting_pods;  // have the name of a pod of status.attempt, but another owner
   const Service* service = nullptr;
-  const Service* service_in_the_way = nullptr;
+  const Service* conflicting_service = nullptr;
   bool wants_network_policy = false;  // Observed::metrics_peers is present
   const NetworkPolicy* network_policy = nullptr;
-  const NetworkPolicy* network_policy_in_the_way = nullptr;
+  const NetworkPolicy* conflicting_network_policy = nullptr;
 };
-// All lists are sorted by name, so that the order of Observed does not matter.
-Membership split(const Observed& observed);
 
-// A pod of the current attempt is there.
+// Sorts all lists by name, so that the result does not depend on the order of the objects in `observed`.
+Membership classify_objects(const Observed& observed);
+
+// Returns whether the current attempt has at least one pod.
 bool has_pods(const Membership& members);
 
-// The node rank is recorded as done in status.finishedRanks of the current attempt.
-bool is_finished(const Membership& members, size_t node_rank);
+// Returns whether status.finishedRanks of the current attempt contains the node rank.
+bool is_recorded_finished(const Membership& members, size_t node_rank);
 
-// A pod of the current attempt is not there, and its rank is not recorded as done.
-bool lacks_pods(const Membership& members);
+// Returns whether the current attempt lacks a pod of a node rank that is not recorded as finished.
+bool has_missing_pods(const Membership& members);
 
-// The pod whose /statusz tells the job's progress: node rank 0 of the current attempt while it runs and has an address.
-// Null: nobody tells it now.
+// Returns the pod whose /statusz reports the job's progress: node rank 0 of the current attempt while it runs and has
+// an address. Null if there is no such pod.
 const Pod* progress_pod(const Membership& members);
 
-// Ended, well or not: the trainer container has ended, or the whole pod has.
+// Returns whether the trainer container or the whole pod has terminated, successfully or not.
 bool has_ended(const Pod& pod);
-// As far as the exit code says, for whatever reason it ended.
+
+// Returns whether the trainer's exit code is 0, or the pod's phase is Succeeded if the exit code is not known. Does not
+// consider why the pod ended.
 bool has_exit_code_0(const Pod& pod);
 
-// Somebody stops the pod: it is being deleted, it is the target of a disruption, or the kubelet ended it as a whole
-// (eviction, shutdown of the node, the pod's own deadline).
+// Returns whether the pod is being stopped from outside: it is being deleted, it is the target of a disruption, or the
+// kubelet terminated it as a whole (eviction, node shutdown, the pod's own deadline).
 bool is_stop_requested(const Pod& pod);
 
-// The trainer ended with exit code 0 (where that is not known, the pod's phase is Succeeded), and the training is
-// complete. Many programs exit with 0 on SIGTERM, so exit code 0 of a pod that was asked to stop is evidence only if
-// the termination message says Completed, as oarlock-trainer writes it, or if the trainer ended more than
-// kClockTolerance before the request.
+// Returns whether the pod's part of the training is complete: has_exit_code_0(), and the exit was not caused by a
+// request to stop. Many programs exit with 0 on SIGTERM, so exit code 0 of a pod that is being stopped counts only if
+// the termination message has the reason Completed, as oarlock-trainer writes it, or if the trainer terminated more
+// than kClockTolerance before the request.
 bool has_succeeded(const Pod& pod);
 
-// The end of a trainer is timed by its node, the request to stop by the API server.
+// Tolerated difference between the clock of a node, which times the end of a trainer, and that of the API server, which
+// times the request to stop it.
 inline constexpr std::chrono::seconds kClockTolerance{10};
 
 }  // namespace oarlock::control

@@ -1,19 +1,54 @@
 #include "operator/core/model.h"
 
+#include <algorithm>
+#include <iterator>
+
+#include "operator/core/text.h"
+
 namespace oarlock::control {
 
-std::string to_string(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kProgress:
+using std::chrono::seconds;
+
+std::string to_string(PlanState state) {
+  switch (state) {
+    case PlanState::kProgress:
       return "Progress";
-    case Verdict::kWait:
+    case PlanState::kWait:
       return "Wait";
-    case Verdict::kComplete:
+    case PlanState::kComplete:
       return "Complete";
-    case Verdict::kBlocked:
+    case PlanState::kBlocked:
       return "Blocked";
   }
   return "";
+}
+
+Plan make_plan(PlanState state, std::string reason, std::optional<seconds> requeue_after) {
+  Plan plan;
+  plan.state = state;
+  plan.reason = std::move(reason);
+  plan.requeue_after = requeue_after;
+  return plan;
+}
+
+EmitEvent make_event(EmitEvent::Type type, const char* reason, const char* action, const std::string& message,
+                     const std::string& pod) {
+  constexpr size_t kMessageLimit = 1024;
+  return {type, reason, action, sanitize_line(message, kMessageLimit), pod};
+}
+
+void append(std::vector<Action>& to, std::vector<Action> from) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
+
+std::optional<seconds> earliest(std::optional<seconds> a, std::optional<seconds> b) {
+  if (!a || !b) return a ? a : b;
+  return std::min(*a, *b);
+}
+
+std::optional<seconds> time_until(std::optional<SystemTime> then, SystemTime now) {
+  if (!then || *then <= now) return std::nullopt;
+  return std::chrono::ceil<seconds>(*then - now);
 }
 
 }  // namespace oarlock::control

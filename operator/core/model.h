@@ -1,4 +1,5 @@
-// The whole vocabulary of the decision: what is seen, what may be done, what was decided.
+// Vocabulary of the decision: the observed state of one job, the actions that the operator can perform, and the plan
+// that reconcile() returns. All types are plain values.
 #pragma once
 
 #include <chrono>
@@ -16,7 +17,7 @@ namespace oarlock::control {
 
 using Job = api::TrainingJob;
 
-// ---- what is seen ----------------------------------------------------------------------------------------------
+// ---- Observed state ----------------------------------------------------------------------------------------------
 
 enum class PodPhase { kPending, kRunning, kSucceeded, kFailed, kUnknown };
 
@@ -30,31 +31,32 @@ struct Termination {
   bool operator==(const Termination&) const = default;
 };
 
-// A Pod, reduced to what the decision reads; the shell makes its texts single bounded lines, except for the termination
-// message. Attempt and node rank are in the name (membership.h), which nobody can
-// change.
+// A Pod, reduced to the fields that the decision reads. The shell reduces its texts to single lines of bounded length,
+// except for the termination message. The attempt and the node rank are read from the name (membership.h), because the
+// name is immutable.
 struct Pod {
   std::string name;
   std::string uid;
   std::string resource_version;
-  std::string owner_uid;  // of the owner reference with controller=true; empty: none
-  // The controller is a TrainingJob of the name that the pod's name begins with. With the uid of another job than the
-  // observed one, that job was deleted, and the garbage collector removes the pod.
+  std::string owner_uid;  // uid of the owner reference with controller=true; empty if the pod has no controller
+  // The controller is a TrainingJob whose name is the beginning of the pod's name. If its uid is not that of the
+  // observed job, that TrainingJob was deleted, and the garbage collector removes the pod.
   bool owner_is_job = false;
   PodPhase phase = PodPhase::kPending;
   std::string reason;     // status.reason: Evicted, NodeLost ...
   std::string message;    // status.message
   bool deleting = false;  // metadata.deletionTimestamp is set
-  // By the API server's clock: when the pod's deletion was first requested or its DisruptionTarget became true.
+  // When the pod's deletion was first requested or its condition DisruptionTarget became true, by the API server's
+  // clock.
   std::optional<SystemTime> stop_requested_at;
   bool scheduled = false;           // condition PodScheduled is true
-  std::string unscheduled_message;  // message of PodScheduled while it is false
+  std::string unscheduled_message;  // message of condition PodScheduled while it is false
   bool ready = false;               // condition Ready is true
-  std::string disruption;           // reason of condition DisruptionTarget when it is true: PreemptionByScheduler ...
+  std::string disruption;           // reason of condition DisruptionTarget while it is true: PreemptionByScheduler ...
   std::string pod_ip;
   std::string node_name;
-  std::optional<Termination> trainer;  // of the trainer container, once it has ended
-  std::string waiting_reason;  // of the first (init) container that waits: ImagePullBackOff, ContainerCreating ...
+  std::optional<Termination> trainer;  // set once the trainer container has terminated
+  std::string waiting_reason;          // of the first waiting (init) container: ImagePullBackOff, ContainerCreating ...
   std::string waiting_message;
 
   bool operator==(const Pod&) const = default;
@@ -63,7 +65,7 @@ struct Pod {
 struct Service {
   std::string name;
   std::string uid;
-  std::string owner_uid;  // as for Pod
+  std::string owner_uid;  // as in Pod
   bool owner_is_job = false;
   bool deleting = false;
   SystemTime created{};  // by the API server's clock
@@ -71,11 +73,11 @@ struct Service {
   bool operator==(const Service&) const = default;
 };
 
-// A NetworkPolicy, reduced to what the decision reads.
+// A NetworkPolicy, reduced to the fields that the decision reads.
 struct NetworkPolicy {
   std::string name;
   std::string uid;
-  std::string owner_uid;  // as for Pod
+  std::string owner_uid;  // as in Pod
   bool owner_is_job = false;
   bool deleting = false;
   std::string digest;  // spec_digest() of its spec
@@ -83,55 +85,58 @@ struct NetworkPolicy {
   bool operator==(const NetworkPolicy&) const = default;
 };
 
-// The shell's last question to rank 0 about its progress.
-struct Question {
-  SystemTime at{};  // when it was sent: what the answer says was so then, or later
+// The last finished poll of rank 0's /statusz.
+struct StatusPoll {
+  SystemTime sent_at{};  // when the request was sent; the response describes this moment or a later one
   bool answered = false;
 
-  bool operator==(const Question&) const = default;
+  bool operator==(const StatusPoll&) const = default;
 };
 
 struct Observed {
   Job job;
-  // Those of the job's namespace that carry oarlock.dev/job-name=<job> or are owned by the job. Whether they really are
-  // the job's is decided here, by the owner's uid. An object in the way that the shell met through AlreadyExists
-  // belongs here too, labels or not. Order does not matter.
+  // Objects in the job's namespace that have the label oarlock.dev/job-name=<job> or are owned by the job, and objects
+  // whose name made a create fail with AlreadyExists, with or without that label. The decision compares the owner's uid
+  // to find out which of them are the job's. The order does not matter.
   std::vector<Pod> pods;
   std::vector<Service> services;
   std::vector<NetworkPolicy> network_policies;
   // JSON list of the NetworkPolicy peers that may connect to the metrics ports of every job's pods, from the operator's
-  // flags. Absent: jobs get no NetworkPolicy, and existing ones are left alone.
+  // flags. If absent, jobs get no NetworkPolicy, and existing ones are left alone.
   std::optional<std::string> metrics_peers;
   SystemTime now{};
-  std::optional<RankStatus> progress;          // what rank 0 last told the shell, of whatever attempt
-  std::optional<Question> asked;               // absent: the present rank 0 was not asked yet
-  std::optional<SystemTime> step_received_at;  // when the step of `progress` was received first; absent: now
-  // No operator has ever acted on the job: it is newer than the reign of this one, and this one looks at it for the
-  // first time. False where that is not known.
+  std::optional<RankStatus> progress;          // the last status that rank 0 of any attempt reported
+  std::optional<StatusPoll> last_poll;         // absent if the present rank 0 has not been polled yet
+  std::optional<SystemTime> step_received_at;  // when the step of `progress` was first received; absent: now
+  // No operator has acted on the job yet: it was created after this process became leader, and this process reconciles
+  // it for the first time. False if that is not known.
   bool untouched = false;
-  // What the API server last refused for this job (quota, admission, an invalid pod), in one line without anything that
-  // changes from try to try; empty once a plan ran through. It is shown in the job's condition.
+  // The last error with which the API server rejected a write for this job (quota, admission, an invalid pod), on one
+  // line and without parts that vary between attempts. Empty once a plan was executed completely. It is shown in the
+  // job's condition.
   std::string last_error;
 };
 
-// ---- what may be done ------------------------------------------------------------------------------------------
-// The shell does the actions in order and stops at the first that fails; then it looks again and asks anew. So every
-// prefix of a plan must leave a state from which reconcile finds its way.
+// ---- Actions -----------------------------------------------------------------------------------------------------
+// The shell executes the actions of a plan in order and stops at the first failure; then it observes the state and
+// reconciles again. Every prefix of a plan must therefore leave a state from which reconcile() makes progress.
 
-// Live GET (not the cache) of the job. The uid and resourceVersion of Observed: go on. Anything else: stop; the cache
-// was behind. A fence that costs less than PatchStatus, but keeps nobody else from writing.
+// Live GET (not from the cache) of the job. Continues if its uid and resourceVersion are those of Observed; otherwise
+// the cache was stale, and the plan stops. This fence costs less than PatchStatus, but it does not prevent concurrent
+// writes.
 struct ConfirmJobUnchanged {
   bool operator==(const ConfirmJobUnchanged&) const = default;
 };
 
-// Live GET. 404: go on. Anything else: stop; the cache was behind.
+// Live GET of a pod. Continues on 404; otherwise the cache was stale, and the plan stops.
 struct ConfirmPodAbsent {
   std::string name;
 
   bool operator==(const ConfirmPodAbsent&) const = default;
 };
 
-// POST. AlreadyExists: live GET; when its controller's uid is the job's, go on, else stop and show it in Observed.
+// POST of the Service. On AlreadyExists the shell does a live GET: if the controller's uid is the job's, the plan
+// continues; otherwise it stops, and the object is added to Observed.
 struct CreateService {
   std::string name;
   std::string body;  // JSON
@@ -139,7 +144,7 @@ struct CreateService {
   bool operator==(const CreateService&) const = default;
 };
 
-// POST, with the same rule.
+// POST of the NetworkPolicy. AlreadyExists is handled as in CreateService.
 struct CreateNetworkPolicy {
   std::string name;
   std::string body;  // JSON
@@ -147,7 +152,8 @@ struct CreateNetworkPolicy {
   bool operator==(const CreateNetworkPolicy&) const = default;
 };
 
-// PUT. The body carries the uid as its precondition. 404 or another uid (409): stop; the cache was behind.
+// PUT of the NetworkPolicy. The body carries the uid as a precondition. On 404, or 409 because of another uid, the
+// cache was stale, and the plan stops.
 struct ReplaceNetworkPolicy {
   std::string name;
   std::string body;  // JSON
@@ -155,9 +161,9 @@ struct ReplaceNetworkPolicy {
   bool operator==(const ReplaceNetworkPolicy&) const = default;
 };
 
-// POST, with the same rule. The body is PodFactory(job, attempt).text(node_rank) and is not part of the plan: a plan
-// for thousands of nodes would hold the template and spec.trainer as many times. The shell makes each body when it
-// sends it.
+// POST of a pod. AlreadyExists is handled as in CreateService. The body is PodFactory(job, attempt).text(node_rank).
+// The shell builds it when it sends the request, because a plan for thousands of nodes would otherwise contain the
+// template and spec.trainer as many times.
 struct CreatePod {
   std::string name;
   int attempt = 0;
@@ -166,17 +172,18 @@ struct CreatePod {
   bool operator==(const CreatePod&) const = default;
 };
 
-// DELETE with preconditions. 404 and a uid that differs (409): it is gone, go on. A resourceVersion that differs: stop.
+// DELETE of a pod with preconditions. On 404, or 409 because of another uid, the pod no longer exists, and the plan
+// continues. On another resourceVersion it stops.
 struct DeletePod {
   std::string name;
   std::string uid;
-  std::string resource_version;  // empty: not a precondition
+  std::string resource_version;  // empty if it is not a precondition
   std::string reason;            // for the log
 
   bool operator==(const DeletePod&) const = default;
 };
 
-// DELETE of the Service with its uid as precondition, as for a pod.
+// DELETE of the Service with its uid as a precondition. 404 and 409 are handled as in DeletePod.
 struct DeleteService {
   std::string name;
   std::string uid;
@@ -184,7 +191,7 @@ struct DeleteService {
   bool operator==(const DeleteService&) const = default;
 };
 
-// DELETE of the NetworkPolicy with its uid as precondition, as for a pod.
+// DELETE of the NetworkPolicy with its uid as a precondition. 404 and 409 are handled as in DeletePod.
 struct DeleteNetworkPolicy {
   std::string name;
   std::string uid;
@@ -192,8 +199,8 @@ struct DeleteNetworkPolicy {
   bool operator==(const DeleteNetworkPolicy&) const = default;
 };
 
-// DELETE of the job itself with preconditions, in the background: the garbage collector takes what it owns. 404 and a
-// uid that differs: it is gone, go on. A resourceVersion that differs: stop.
+// DELETE of the job itself with preconditions and background propagation: the garbage collector deletes the objects
+// that the job owns. 404 and 409 are handled as in DeletePod.
 struct DeleteJob {
   std::string name;
   std::string uid;
@@ -202,23 +209,24 @@ struct DeleteJob {
   bool operator==(const DeleteJob&) const = default;
 };
 
-// api::status_patch(job.metadata, status). 409: stop. It may equal the present status: then it is a fence, which
-// changes nothing on the server and only proves that the job in Observed was the newest.
+// PATCH with api::status_patch(job.metadata, status). On 409 the plan stops. The status may equal the stored one: the
+// patch is then a fence, which changes nothing on the server and proves that the job in Observed was the newest
+// version.
 struct PatchStatus {
   api::Status status;
-  bool conditions_only = false;  // api::conditions_patch: the rest of the stored status stays as it is
+  bool conditions_only = false;  // sends api::conditions_patch instead; the rest of the stored status stays as it is
 
   bool operator==(const PatchStatus&) const = default;
 };
 
-// Best effort: a failure is logged and does not stop the plan.
+// Emits an Event. Best effort: a failure is logged and does not stop the plan.
 struct EmitEvent {
   enum class Type { kNormal, kWarning };
   Type type = Type::kNormal;
-  std::string reason;   // CamelCase: what happened
+  std::string reason;   // CamelCase: the occurrence
   std::string action;   // CamelCase: what the operator did about it
   std::string message;  // at most 1024 bytes
-  std::string pod;      // name of the related pod; empty: none
+  std::string pod;      // name of the related pod; empty if there is none
 
   bool operator==(const EmitEvent&) const = default;
 };
@@ -227,23 +235,43 @@ using Action =
     std::variant<ConfirmJobUnchanged, ConfirmPodAbsent, CreateService, CreateNetworkPolicy, ReplaceNetworkPolicy,
                  CreatePod, DeletePod, DeleteService, DeleteNetworkPolicy, DeleteJob, PatchStatus, EmitEvent>;
 
-// ---- what was decided ------------------------------------------------------------------------------------------
+// ---- Plan --------------------------------------------------------------------------------------------------------
 
-enum class Verdict {
-  kProgress,  // the actions bring the job forward
-  kWait,      // nothing to do until something changes or requeue_after has passed
-  kComplete,  // the job is Complete, Failed or being deleted; after the actions (leftovers) there is nothing to do
-  kBlocked,   // a person must act: the status says what; the actions, if any, only report it
+enum class PlanState {
+  kProgress,  // the actions advance the job
+  kWait,      // there is nothing to do until the observed state changes or requeue_after has passed
+  kComplete,  // the job is Complete, Failed or being deleted; nothing remains to be done after the actions
+  kBlocked,   // a user must act, as the status explains; the actions, if any, only report it
 };
-std::string to_string(Verdict verdict);
+std::string to_string(PlanState state);
 
 struct Plan {
-  Verdict verdict = Verdict::kWait;
-  std::vector<Action> actions;  // at most one PatchStatus
+  PlanState state = PlanState::kWait;
+  std::vector<Action> actions;  // contains at most one PatchStatus
   std::optional<std::chrono::seconds> requeue_after;
   std::string reason;  // one line for the log
 
   bool operator==(const Plan&) const = default;
 };
+
+// ---- Helpers that build plans --------------------------------------------------------------------------------------
+
+// When a job is reconciled again if its cache is known to be stale.
+inline constexpr std::chrono::seconds kStaleCacheRequeue{1};
+
+Plan make_plan(PlanState state, std::string reason, std::optional<std::chrono::seconds> requeue_after = std::nullopt);
+
+// Sanitizes `message` and shortens it to the length that an Event can hold.
+EmitEvent make_event(EmitEvent::Type type, const char* reason, const char* action, const std::string& message,
+                     const std::string& pod = "");
+
+void append(std::vector<Action>& to, std::vector<Action> from);
+
+// Returns the shorter of two requeue delays. Either may be absent.
+std::optional<std::chrono::seconds> earliest(std::optional<std::chrono::seconds> a,
+                                             std::optional<std::chrono::seconds> b);
+
+// Returns the time from `now` until `then` in whole seconds, rounded up; absent if `then` is absent or has passed.
+std::optional<std::chrono::seconds> time_until(std::optional<SystemTime> then, SystemTime now);
 
 }  // namespace oarlock::control

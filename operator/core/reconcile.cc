@@ -1,19 +1,34 @@
 #include "operator/core/reconcile.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "operator/api/validate.h"
+#include "operator/core/desired.h"
+#include "operator/core/failure.h"
 #include "operator/core/lifetime.h"
-#include "operator/core/plan.h"
+#include "operator/core/pods.h"
+#include "operator/core/report.h"
+#include "operator/core/status.h"
+#include "operator/core/text.h"
 
 namespace oarlock::control {
+
+using api::Phase;
+using std::chrono::seconds;
+
 namespace {
 
-// The first that has a plan decides.
 constexpr Policy kPolicies[] = {
-    leave_to_its_manager,
-    leave_the_deleted,
+    skip_managed_elsewhere,
+    skip_deleting,
     report_unreadable,
     report_unknown_fields,
     expire,
-    tidy_the_ended,
+    clean_up_finished,
     wait_for_fresh_cache,
     complete,
     suspend,
@@ -21,9 +36,13 @@ constexpr Policy kPolicies[] = {
     enforce_deadline,
     recover,
     handle_name_conflict,
-    refuse_nonsense,
+    reject_invalid_spec,
     converge,
 };
+
+// No watch reports that another owner's object was removed or that a user acted.
+constexpr seconds kBlockedRequeue{30};
+constexpr seconds kForeignPolicyRequeue{30};
 
 }  // namespace
 
@@ -32,14 +51,279 @@ std::span<const Policy> policies() { return kPolicies; }
 Plan reconcile(const Observed& observed) { return reconcile(observed, kPolicies); }
 
 Plan reconcile(const Observed& observed, std::span<const Policy> policies) {
-  const Membership members = split(observed);
+  const Membership members = classify_objects(observed);
   for (const Policy policy : policies) {
     if (std::optional<Plan> plan = policy(observed, members)) {
-      plan->requeue_after = sooner(plan->requeue_after, time_left(deadline(observed.job), observed.now));
+      plan->requeue_after = earliest(plan->requeue_after, time_until(deadline(observed.job), observed.now));
       return std::move(*plan);
     }
   }
   return {};
+}
+
+// ---- wait_for_fresh_cache ------------------------------------------------------------------------------------------
+
+// Handles pods of a later attempt than the status contains. If a live GET shows that the cached job is stale, the plan
+// ends. Otherwise the status lost an attempt (a restored backup, or a client that overwrote the status). The newest
+// attempt is then adopted, because the trainers of an earlier one could not write to the checkpoint folder any more.
+std::optional<Plan> wait_for_fresh_cache(const Observed& observed, const Membership& members) {
+  if (members.newer.empty()) return std::nullopt;
+  const Job& job = observed.job;
+  Observed after = observed;
+  for (const Pod* pod : members.newer)
+    after.job.status.attempt = std::max(after.job.status.attempt, parse_pod_name(job, pod->name)->attempt);
+  api::Status& next = after.job.status;
+  const std::string problem = fmt::format("pod {} is of a later attempt than the job's status ({})",
+                                          members.newer.front()->name, job.status.attempt);
+  next.attempt_start_time.reset();
+  // Missing pods of the adopted attempt are created in this phase.
+  if (is_running(next.phase)) enter_phase(next, Phase::kPending, "PodsStarting", "", observed.now);
+  next = refresh_status(after, classify_objects(after));
+  Plan plan = make_plan(PlanState::kProgress, problem + ": checking whether the cache is stale", kStaleCacheRequeue);
+  plan.actions.emplace_back(ConfirmJobUnchanged{});
+  plan.actions.emplace_back(PatchStatus{next});
+  plan.actions.emplace_back(make_event(EmitEvent::Type::kWarning, "StatusOutdated", "AdoptAttempt",
+                                       fmt::format("{}: adopting attempt {}", problem, next.attempt),
+                                       members.newer.front()->name));
+  return plan;
+}
+
+// ---- complete ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+bool is_success(const Job& job, const Membership& members) {
+  if (members.current.empty()) return false;
+  if (job.spec.success_policy == api::SuccessPolicy::kRank0) return is_rank_done(job, members, 0);
+  for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    if (!is_rank_done(job, members, rank)) return false;
+  }
+  return true;
+}
+
+std::string success_message(const Job& job, const Membership& members) {
+  if (job.spec.success_policy == api::SuccessPolicy::kRank0) {
+    return fmt::format("node rank 0 is done: pod {} has ended", pod_name(job, job.status.attempt, 0));
+  }
+  const size_t all = members.current.size();
+  const auto ignored = std::ranges::count_if(
+      members.current, [](const Pod* pod) { return pod != nullptr && has_ended(*pod) && !has_exit_code_0(*pod); });
+  if (ignored == 0) return fmt::format("all {} pods ended with exit code 0", all);
+  return fmt::format("all {} pods ended, {} of them with an exit code that failurePolicy.rules ignores", all, ignored);
+}
+
+}  // namespace
+
+// Completes a job that has succeeded by spec.successPolicy: all ranks of the attempt are done, or node rank 0 is.
+std::optional<Plan> complete(const Observed& observed, const Membership& members) {
+  if (!is_success(observed.job, members)) return std::nullopt;
+  api::Status next = refresh_status(observed, members);
+  const std::string message = success_message(observed.job, members);
+  enter_phase(next, Phase::kComplete, "Succeeded", message, observed.now);
+  apply_termination_message(members, next, observed.now);
+  return finish_job(observed, members, next, {},
+                    make_event(EmitEvent::Type::kNormal, "Completed", "Complete", message));
+}
+
+// ---- recover -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Does not overflow: a stored count may be any number.
+void increment(int& count) {
+  if (count < std::numeric_limits<int>::max()) ++count;
+}
+
+void count_restart(const GroupFailure& failure, api::Restarts& restarts) {
+  increment(restarts.total);
+  if (failure.is_charged) increment(restarts.charged);
+  auto same = std::find_if(restarts.reasons.begin(), restarts.reasons.end(),
+                           [&](const api::RestartCount& count) { return count.reason == failure.restart_reason; });
+  if (same == restarts.reasons.end()) {
+    same = restarts.reasons.insert(same, {std::string(failure.restart_reason), 0});
+  }
+  increment(same->count);
+}
+
+std::string restart_message(const Job& job, const api::Status& next, const GroupFailure& failure) {
+  const std::string count =
+      failure.is_charged ? fmt::format("restart {} of {}", next.restarts.charged, job.spec.failure_policy.max_restarts)
+                         : "a restart that does not count";
+  return fmt::format("{} as attempt {}: {}", count, next.attempt, failure.message);
+}
+
+}  // namespace
+
+// After a failure, restarts the whole group as the next attempt, or fails the job.
+std::optional<Plan> recover(const Observed& observed, const Membership& members) {
+  const GroupFailure failure = evaluate_failure_policy(observed.job, members, observed.now);
+  if (failure.decision == GroupFailure::Decision::kNone) return std::nullopt;
+  if (failure.decision == GroupFailure::Decision::kWait)
+    return make_plan(PlanState::kWait, failure.message, failure.wait);
+  std::vector<Action> guards;
+  if (!failure.confirm_absent.empty()) guards.emplace_back(ConfirmPodAbsent{failure.confirm_absent});
+  api::Status next = refresh_status(observed, members);
+  apply_termination_message(members, next, observed.now);
+  record_attempt(next, failure.record, observed.now);
+  if (failure.decision == GroupFailure::Decision::kFail) {
+    enter_phase(next, Phase::kFailed, failure.reason, failure.message, observed.now);
+    return finish_job(observed, members, next, std::move(guards),
+                      make_event(EmitEvent::Type::kWarning, "Failed", "Fail",
+                                 fmt::format("{}: {}", failure.reason, failure.message), failure.record.pod));
+  }
+  ++next.attempt;
+  count_restart(failure, next.restarts);
+  next.attempt_start_time.reset();
+  enter_phase(next, Phase::kRestarting, failure.reason, failure.message, observed.now);
+  const std::string message = restart_message(observed.job, next, failure);
+  return start_attempt(
+      observed, next, std::move(guards),
+      {make_event(EmitEvent::Type::kWarning, "Restarting", "RestartGroup", message, failure.record.pod)}, message);
+}
+
+// ---- handle_name_conflict, reject_invalid_spec ---------------------------------------------------------------------
+
+namespace {
+
+// A plan for a job that needs a user's action. The condition explains the problem; an event reports it once.
+Plan block_job(const Observed& observed, const Membership& members, const char* reason, const std::string& message) {
+  api::Status next = refresh_status(observed, members);
+  if (can_create_pods(next.phase)) enter_phase(next, next.phase, reason, sanitize_line(message), observed.now);
+  Plan plan = make_plan(PlanState::kBlocked, message, kBlockedRequeue);
+  if (next == observed.job.status) return plan;
+  const api::Condition* before = find_condition(observed.job.status, next.phase);
+  plan.actions.emplace_back(PatchStatus{next});
+  if (before == nullptr || before->reason != reason) {
+    plan.actions.emplace_back(make_event(EmitEvent::Type::kWarning, reason, "Wait", message));
+  }
+  return plan;
+}
+
+// Returns whether all conflicting objects are about to be removed. Most of them are objects of a deleted job with the
+// same name (kubectl replace --force), which the garbage collector removes.
+bool are_conflicts_temporary(const Membership& members) {
+  const auto is_temporary = [](const auto* object) { return object->deleting || object->owner_is_job; };
+  return std::ranges::all_of(members.conflicting_pods, is_temporary) &&
+         (members.conflicting_service == nullptr || is_temporary(members.conflicting_service)) &&
+         (members.conflicting_network_policy == nullptr || is_temporary(members.conflicting_network_policy));
+}
+
+}  // namespace
+
+// Waits if objects of other owners have names that the job needs.
+std::optional<Plan> handle_name_conflict(const Observed& observed, const Membership& members) {
+  if (conflicting_names(members).empty()) return std::nullopt;
+  // The pods of a running job exist already. The job remains managed, without its NetworkPolicy.
+  const bool is_only_policy = members.conflicting_pods.empty() && members.conflicting_service == nullptr;
+  if (is_only_policy && !can_create_pods(observed.job.status.phase)) return std::nullopt;
+  if (!are_conflicts_temporary(members)) {
+    return block_job(observed, members, "NameTaken",
+                     fmt::format("{} exists and does not belong to this job; delete it, or give the job another name",
+                                 conflicting_names(members)));
+  }
+  Plan plan = make_plan(PlanState::kWait,
+                        fmt::format("{} belongs to another owner and is being removed", conflicting_names(members)),
+                        kStaleCacheRequeue);
+  api::Status next = refresh_status(observed, members);
+  // The message names no object, so that it does not change while one object after the other is removed.
+  if (can_create_pods(next.phase)) {
+    enter_phase(next, next.phase, "WaitingForNames",
+                "the Service, NetworkPolicy or pods of a deleted job of this name are still being removed; a pod that "
+                "stays Terminating, as on a dead node, needs kubectl delete --force",
+                observed.now);
+  }
+  if (next == observed.job.status) return plan;
+  plan.state = PlanState::kProgress;
+  plan.actions.emplace_back(PatchStatus{std::move(next)});
+  return plan;
+}
+
+// Blocks a job whose spec violates a rule that the API server should have enforced.
+std::optional<Plan> reject_invalid_spec(const Observed& observed, const Membership& members) {
+  if (!can_create_pods(observed.job.status.phase)) return std::nullopt;
+  // Existing objects were created from a valid spec, which is immutable while they exist.
+  if (!has_missing_objects(observed.job, members)) return std::nullopt;
+  const std::vector<api::FieldProblem> problems = api::validate(observed.job);
+  if (problems.empty()) return std::nullopt;
+  return block_job(observed, members, kInvalidSpec,
+                   fmt::format("{}: {}", problems.front().path, problems.front().message));
+}
+
+// ---- converge ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Whether the first objects of a new job are created before its first status. In a burst of jobs, all pods then exist
+// before any status is written. The fence is not a status patch in this case: either no process can have written a
+// status yet, or a live GET confirms that there is none. After a rejected write the status comes first, so that it
+// shows the error immediately.
+//
+// Measured in nine rounds of 200 jobs: with the status first, all pods exist 25 % later (median; 15 to 103 %), because
+// a status costs the API server five times as much as a pod. The CPU time of the operator is the same.
+bool can_create_before_status(const Observed& observed, const Membership& members) {
+  return observed.job.status.phase == Phase::kNone && observed.last_error.empty() &&
+         has_missing_objects(observed.job, members);
+}
+
+Plan create_before_status(const Observed& observed, const Membership& members) {
+  Plan plan = make_plan(PlanState::kProgress, fmt::format("creating the Service and {} pods", observed.job.spec.nodes));
+  if (!observed.untouched) plan.actions.emplace_back(ConfirmJobUnchanged{});
+  append(plan.actions, create_missing_objects(observed, members).actions);
+  return plan;
+}
+
+// Events about the first status of a job.
+std::vector<Action> start_events(const Job& job) {
+  std::vector<Action> out = {
+      make_event(EmitEvent::Type::kNormal, "Started", "CreatePods", fmt::format("starting {} pods", job.spec.nodes))};
+  const std::vector<std::string> overridden = PodFactory(job, job.status.attempt).overridden_variables();
+  if (!overridden.empty()) {
+    out.emplace_back(make_event(EmitEvent::Type::kWarning, "EnvironmentOverridden", "CreatePods",
+                                fmt::format("the template sets {}; the operator's values of these variables replace "
+                                            "those of the template",
+                                            fmt::join(overridden, ", "))));
+  }
+  return out;
+}
+
+// The event of a change to Running or Stalled.
+std::vector<Action> running_events(Phase before, const api::Status& next) {
+  if (next.phase == before || !is_running(next.phase)) return {};
+  const bool is_stalled = next.phase == Phase::kStalled;
+  const char* reason = is_stalled ? "Stalled" : before == Phase::kStalled ? "Progressing" : "Running";
+  return {make_event(is_stalled ? EmitEvent::Type::kWarning : EmitEvent::Type::kNormal, reason, "None",
+                     find_condition(next, next.phase)->message)};
+}
+
+}  // namespace
+
+// Brings a job that has neither failed nor ended to the state that its spec describes.
+std::optional<Plan> converge(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  if (can_create_before_status(observed, members)) return create_before_status(observed, members);
+  api::Status next = refresh_status(observed, members);
+  update_stalled_phase(observed, members, next);
+  Deletions old = delete_old_pods(observed, members);
+  Creations missing = create_missing_objects(observed, members);
+  Plan plan = make_plan(PlanState::kWait, "nothing to do in phase " + to_string(next.phase),
+                        earliest(earliest(old.requeue_after, missing.requeue_after), next_stall_check(observed, next)));
+  if (members.wants_network_policy && members.conflicting_network_policy != nullptr)
+    plan.requeue_after = earliest(plan.requeue_after, kForeignPolicyRequeue);
+  if (next != job.status || !missing.actions.empty()) {
+    plan.state = PlanState::kProgress;
+    plan.reason =
+        missing.actions.empty() ? "the status changed" : fmt::format("{} objects are missing", missing.actions.size());
+    plan.actions.emplace_back(PatchStatus{next});
+  }
+  if (!old.actions.empty()) {
+    plan.state = PlanState::kProgress;
+    plan.reason = fmt::format("{} pods of earlier attempts are left", old.actions.size());
+  }
+  append(plan.actions, std::move(old.actions));
+  append(plan.actions, std::move(missing.actions));
+  if (job.status.phase == Phase::kNone) append(plan.actions, start_events(job));
+  append(plan.actions, running_events(job.status.phase, next));
+  return plan;
 }
 
 }  // namespace oarlock::control

@@ -1,14 +1,39 @@
-// The decision. Deterministic and total: the same Observed gives the same Plan, whatever it holds; no clock, thread,
-// random number, log or I/O. docs/operator-states.md is its state table.
+// The decision of the operator. reconcile() is deterministic and total: every Observed gives a Plan, and the same
+// Observed gives the same Plan. It uses no clock, thread, random number, log or I/O. docs/operator-states.md is its
+// state table.
 #pragma once
 
-#include "operator/core/policy.h"
+#include <optional>
+#include <span>
+
+#include "operator/core/membership.h"
 
 namespace oarlock::control {
 
+// Returns the plan for a job. The first of policies() that returns a plan decides.
 Plan reconcile(const Observed& observed);
 
-// With another list of policies; tests use it to see that they notice a broken one.
+// A policy decides about one situation: it returns a plan if the job is in that situation, and otherwise nullopt, which
+// leaves the decision to the next policy.
+using Policy = std::optional<Plan> (*)(const Observed&, const Membership&);
+
+// Returns all policies in their order.
+std::span<const Policy> policies();
+
+// Reconciles with another list of policies. Tests use it to verify that they detect a missing or broken policy.
 Plan reconcile(const Observed& observed, std::span<const Policy> policies);
+
+// ---- Policies of active jobs; lifetime.h and report.h declare the others
+// ----------------------------------------------
+
+std::optional<Plan> wait_for_fresh_cache(const Observed& observed, const Membership& members);
+std::optional<Plan> complete(const Observed& observed, const Membership& members);
+std::optional<Plan> recover(const Observed& observed, const Membership& members);
+std::optional<Plan> handle_name_conflict(const Observed& observed, const Membership& members);
+std::optional<Plan> reject_invalid_spec(const Observed& observed, const Membership& members);
+std::optional<Plan> converge(const Observed& observed, const Membership& members);
+
+// Reason of the condition of a job with an invalid spec. It remains until the spec changes.
+inline constexpr char kInvalidSpec[] = "InvalidSpec";
 
 }  // namespace oarlock::control

@@ -1,37 +1,36 @@
-// Reports on the job itself how well it could be read: an object that a newer version wrote, or that breaks the schema.
+#include "operator/core/report.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 
-#include "operator/core/plan.h"
-#include "operator/core/policy.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
 namespace {
 
-constexpr size_t kMostNamed = 10;
-constexpr size_t kMaxMessage = 1000;
+constexpr size_t kMaxListedFields = 10;
+constexpr size_t kMessageLimit = 1000;
 
 std::string unreadable_message(const Job& job) {
-  return one_line(
+  return sanitize_line(
       fmt::format("{}; the operator ignores the job until the object is changed or an operator that can read it runs",
-                  one_line(job.report.problem, kMaxMessage / 2)),
-      kMaxMessage);
+                  sanitize_line(job.report.problem, kMessageLimit / 2)),
+      kMessageLimit);
 }
 
 std::string unknown_message(const Job& job) {
   const std::vector<std::string>& all = job.report.unknown;
-  const size_t shown = std::min(all.size(), kMostNamed);
+  const size_t shown = std::min(all.size(), kMaxListedFields);
   std::string text = fmt::format("this version of the operator ignores {}",
                                  fmt::join(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
   if (all.size() > shown) text += fmt::format(" and {} more", all.size() - shown);
-  return one_line(text + "; remove them, or run the version that wrote them", kMaxMessage);
+  return sanitize_line(text + "; remove them, or run the version that wrote them", kMessageLimit);
 }
 
-// Sets or, for an empty message, removes the condition. True: something changed.
+// Sets the condition, or removes it if the message is empty. Returns whether the conditions changed.
 bool set_condition(std::vector<api::Condition>& conditions, const char* type, const char* reason,
                    const std::string& message, SystemTime now) {
   const auto found = std::find_if(conditions.begin(), conditions.end(),
@@ -54,8 +53,8 @@ bool set_condition(std::vector<api::Condition>& conditions, const char* type, co
   return true;
 }
 
-Plan report(Verdict verdict, const Job& job, std::vector<api::Condition> conditions) {
-  Plan plan = plan_of(verdict, "the report on unreadable and unknown fields changed");
+Plan patch_conditions(PlanState state, const Job& job, std::vector<api::Condition> conditions) {
+  Plan plan = make_plan(state, "the conditions Unreadable or UnknownFields changed");
   api::Status status = job.status;
   status.conditions = std::move(conditions);
   plan.actions.emplace_back(PatchStatus{.status = std::move(status), .conditions_only = true});
@@ -64,18 +63,17 @@ Plan report(Verdict verdict, const Job& job, std::vector<api::Condition> conditi
 
 }  // namespace
 
-// The spec and status of such a job are not what the user wrote, so nothing is derived from them.
 std::optional<Plan> report_unreadable(const Observed& observed, const Membership&) {
   const Job& job = observed.job;
   if (job.report.problem.empty()) return std::nullopt;
   const std::string message = unreadable_message(job);
-  const EmitEvent warning = event(EmitEvent::Type::kWarning, api::kConditionUnreadable, "Ignore", message);
+  const EmitEvent warning = make_event(EmitEvent::Type::kWarning, api::kConditionUnreadable, "Ignore", message);
   std::vector<api::Condition> conditions = job.status.conditions;
-  Plan plan = plan_of(Verdict::kBlocked, message);
-  if (!job.report.has_conditions) {  // a patch would remove those that were not read
+  Plan plan = make_plan(PlanState::kBlocked, message);
+  if (!job.report.has_conditions) {  // a patch would remove the conditions that were not read
     plan.actions.emplace_back(warning);
   } else if (set_condition(conditions, api::kConditionUnreadable, "InvalidObject", message, observed.now)) {
-    plan = report(Verdict::kBlocked, job, std::move(conditions));
+    plan = patch_conditions(PlanState::kBlocked, job, std::move(conditions));
     plan.actions.emplace_back(warning);
   }
   plan.reason = message;
@@ -90,9 +88,9 @@ std::optional<Plan> report_unknown_fields(const Observed& observed, const Member
   const bool has_changed =
       set_condition(conditions, api::kConditionUnknownFields, "NewerVersion", message, observed.now);
   if (!was_unreadable && !has_changed) return std::nullopt;
-  Plan plan = report(Verdict::kProgress, job, std::move(conditions));
+  Plan plan = patch_conditions(PlanState::kProgress, job, std::move(conditions));
   if (has_changed && !message.empty())
-    plan.actions.emplace_back(event(EmitEvent::Type::kWarning, api::kConditionUnknownFields, "Ignore", message));
+    plan.actions.emplace_back(make_event(EmitEvent::Type::kWarning, api::kConditionUnknownFields, "Ignore", message));
   return plan;
 }
 

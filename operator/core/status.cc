@@ -6,9 +6,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "operator/core/backoff.h"
-#include "operator/core/failure_case.h"
-#include "operator/core/rank_set.h"
+#include "operator/core/failure.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -16,13 +14,15 @@ namespace {
 
 using api::Phase;
 
-// Seconds. More is not an estimate that anybody can use, and would leave what a time can hold.
-constexpr double kLongestEta = 100.0 * 365 * 24 * 3600;
+// Remaining time in seconds beyond which no estimate is reported. A longer one is useless and would overflow
+// SystemTime.
+constexpr double kMaxRemainingSeconds = 100.0 * 365 * 24 * 3600;
 
 SystemTime whole_seconds(SystemTime time) { return std::chrono::floor<std::chrono::seconds>(time); }
 
-// When the pods of an attempt that the status does not know yet were made. The first ones are older than the first
-// status: they came right after the Service. Clocks differ, so that no more than a minute is believed.
+// Returns the creation time of the pods of an attempt whose start the status does not contain yet. The pods of a new
+// job are created right after its Service, before the first status. Because clocks differ, the result is at most one
+// minute before now.
 SystemTime creation_time(const Observed& observed, const Membership& members) {
   const SystemTime now = observed.now;
   if (observed.job.status.phase != Phase::kNone || members.service == nullptr) return whole_seconds(now);
@@ -34,19 +34,20 @@ bool has_started(const Pod* pod) { return pod != nullptr && (pod->phase == PodPh
 int count_started(const Membership& members) {
   int started = 0;
   for (size_t rank = 0; rank < members.current.size(); ++rank) {
-    if (has_started(members.current[rank]) || is_finished(members, rank)) ++started;
+    if (has_started(members.current[rank]) || is_recorded_finished(members, rank)) ++started;
   }
   return started;
 }
 
-// A rank that is recorded as done needs no pod. One whose failure a rule ignored counts as failed while its pod exists.
+// A rank that is recorded as finished needs no pod. A rank whose failure a rule ignored counts as failed while its pod
+// exists.
 bool is_succeeded(const Membership& members, size_t rank) {
   const Pod* pod = members.current[rank];
   if (pod != nullptr && has_succeeded(*pod)) return true;
-  return is_finished(members, rank) && (pod == nullptr || !has_ended(*pod) || has_exit_code_0(*pod));
+  return is_recorded_finished(members, rank) && (pod == nullptr || !has_ended(*pod) || has_exit_code_0(*pod));
 }
 
-api::NodeCounts count(const Membership& members, int desired) {
+api::NodeCounts count_nodes(const Membership& members, int desired) {
   api::NodeCounts out;
   out.desired = desired;
   for (size_t rank = 0; rank < members.current.size(); ++rank) {
@@ -64,7 +65,7 @@ api::NodeCounts count(const Membership& members, int desired) {
   return out;
 }
 
-std::optional<api::FinishedRanks> record_finished(const Job& job, const Membership& members) {
+std::optional<api::FinishedRanks> find_finished_ranks(const Job& job, const Membership& members) {
   std::vector<bool> done(members.current.size());
   for (size_t rank = 0; rank < done.size(); ++rank) done[rank] = is_rank_done(job, members, rank);
   std::string ranks = format_rank_set(done);
@@ -72,42 +73,42 @@ std::optional<api::FinishedRanks> record_finished(const Job& job, const Membersh
   return api::FinishedRanks{job.status.attempt, std::move(ranks)};
 }
 
-double rounded(double value, int digits) {
+double round_to_digits(double value, int digits) {
   if (value == 0 || !std::isfinite(value)) return 0;
   const double scale = std::pow(10.0, digits - 1 - std::floor(std::log10(std::fabs(value))));
   const double out = std::round(value * scale) / scale;
-  return std::isfinite(out) ? out : value;  // at both ends of the range of double
+  return std::isfinite(out) ? out : value;  // the scale overflows at both ends of the range of double
 }
 
-std::string percent(const api::Progress& progress) {
+std::string completed_percentage(const api::Progress& progress) {
   if (!progress.target_steps || *progress.target_steps <= 0) return "";
   const double share = static_cast<double>(progress.step) / static_cast<double>(*progress.target_steps);
   return fmt::format("{}%", static_cast<int>(std::clamp(share, 0.0, 1.0) * 100));
 }
 
-api::Progress from_rank(const RankStatus& rank) {
+api::Progress to_progress(const RankStatus& rank) {
   api::Progress out;
   out.step = std::max<int64_t>(rank.step, 0);
   if (rank.target_steps > 0) out.target_steps = rank.target_steps;
   if (rank.checkpoint_step >= 0) out.checkpoint_step = rank.checkpoint_step;
-  if (rank.loss && std::isfinite(*rank.loss)) out.loss = rounded(*rank.loss, 6);
+  if (rank.loss && std::isfinite(*rank.loss)) out.loss = round_to_digits(*rank.loss, 6);
   if (rank.samples_per_second > 0 && std::isfinite(rank.samples_per_second))
-    out.samples_per_second = rounded(rank.samples_per_second, 4);
+    out.samples_per_second = round_to_digits(rank.samples_per_second, 4);
   SystemTime updated{};
   if (from_rfc3339(rank.updated_at, updated)) out.updated_at = whole_seconds(updated);
-  // Any pod may answer with any numbers, so the difference is taken where it cannot overflow.
+  // A pod can report any numbers, so the difference is computed in a type in which it cannot overflow.
   const double left =
       (static_cast<double>(rank.target_steps) - static_cast<double>(rank.step)) * rank.last_step_seconds;
-  if (out.updated_at && out.target_steps && left > 0 && left < kLongestEta) {
+  if (out.updated_at && out.target_steps && left > 0 && left < kMaxRemainingSeconds) {
     const SystemTime eta = *out.updated_at + std::chrono::seconds(static_cast<int64_t>(left));
-    // A time that would read back as another one would be written again at every look.
+    // A time that changes when it is stored and read would be written again by every reconciliation.
     if (SystemTime stored{}; from_rfc3339(to_rfc3339(eta), stored) && stored == eta) out.eta = eta;
   }
-  out.completed = percent(out);
+  out.completed = completed_percentage(out);
   return out;
 }
 
-struct Text {
+struct ConditionText {
   std::string reason;
   std::string message;
 };
@@ -116,36 +117,37 @@ bool is_ordinary_wait(const std::string& reason) {
   return reason.empty() || reason == "ContainerCreating" || reason == "PodInitializing";
 }
 
-// What keeps the attempt from running, the worst first.
-Text waiting_text(const Observed& observed, const Membership& members) {
+// Explains why the attempt does not run yet, by the most severe of the possible causes.
+ConditionText waiting_text(const Observed& observed, const Membership& members) {
   const std::string so_far = fmt::format("{} of {} pods have started", count_started(members), observed.job.spec.nodes);
-  if (!observed.last_error.empty() && (lacks_pods(members) || members.service == nullptr)) {
-    return {"CreateRefused", fmt::format("{}; the API server refused: {}", so_far, one_line(observed.last_error))};
+  if (!observed.last_error.empty() && (has_missing_pods(members) || members.service == nullptr)) {
+    return {"CreateRefused", fmt::format("{}; the API server refused: {}", so_far, sanitize_line(observed.last_error))};
   }
   for (const Pod* pod : members.current) {
     if (pod == nullptr || has_started(pod) || is_ordinary_wait(pod->waiting_reason)) continue;
-    // The kubelet goes back and forth between the two; one name keeps the status still.
+    // The kubelet alternates between ErrImagePull and ImagePullBackOff. A single reason keeps the status from changing.
     const std::string reason =
-        pod->waiting_reason == "ErrImagePull" ? "ImagePullBackOff" : one_line(pod->waiting_reason, 60);
+        pod->waiting_reason == "ErrImagePull" ? "ImagePullBackOff" : sanitize_line(pod->waiting_reason, 60);
     const std::string why =
-        pod->waiting_message.empty() || pod->waiting_reason != reason ? "" : ": " + one_line(pod->waiting_message);
+        pod->waiting_message.empty() || pod->waiting_reason != reason ? "" : ": " + sanitize_line(pod->waiting_message);
     return {reason, fmt::format("{}; pod {}: {}{}", so_far, pod->name, reason, why)};
   }
   for (const Pod* pod : members.current) {
     if (pod == nullptr || pod->scheduled || pod->unscheduled_message.empty()) continue;
-    return {"Unschedulable", fmt::format("{}; pod {}: {}", so_far, pod->name, one_line(pod->unscheduled_message))};
+    return {"Unschedulable", fmt::format("{}; pod {}: {}", so_far, pod->name, sanitize_line(pod->unscheduled_message))};
   }
   return {"PodsStarting", so_far};
 }
 
-// Takes what rank 0 of this attempt said, and the time by our own clock: that of a rank may be wrong.
+// Updates the progress from the status that rank 0 of this attempt reported. lastStepTime is read from the operator's
+// clock, because the clock of a rank may be wrong.
 void refresh_progress(const Observed& observed, api::Status& status) {
   if (observed.progress && observed.progress->attempt == status.attempt) {
-    api::Progress next = from_rank(*observed.progress);
+    api::Progress next = to_progress(*observed.progress);
     const std::optional<SystemTime> last = status.progress ? status.progress->last_step_time : std::nullopt;
     if (status.progress && status.progress->step == next.step) {
       next.last_step_time = last;
-    } else if (observed.step_received_at) {  // not now: the status may be written long after it
+    } else if (observed.step_received_at) {  // not `now`: the status may be written much later
       next.last_step_time = whole_seconds(std::max(*observed.step_received_at, last.value_or(SystemTime::min())));
     }
     status.progress = std::move(next);
@@ -155,40 +157,75 @@ void refresh_progress(const Observed& observed, api::Status& status) {
 }
 
 void refresh_phase(const Observed& observed, const Membership& members, api::Status& status) {
-  if (status.phase == Phase::kNone) enter(status, Phase::kPending, "PodsStarting", "", observed.now);
+  if (status.phase == Phase::kNone) enter_phase(status, Phase::kPending, "PodsStarting", "", observed.now);
   if (status.phase != Phase::kPending && status.phase != Phase::kRestarting) return;
   if (count_started(members) == static_cast<int>(members.current.size())) {
-    enter(status, Phase::kRunning, "PodsRunning", fmt::format("all {} pods have started", members.current.size()),
-          observed.now);
-    // The time between two attempts is not one in which the steps of either are missing.
+    enter_phase(status, Phase::kRunning, "PodsRunning", fmt::format("all {} pods have started", members.current.size()),
+                observed.now);
+    // The time between two attempts does not count as time without steps.
     if (status.progress) status.progress->last_step_time = whole_seconds(observed.now);
     return;
   }
-  Text text = waiting_text(observed, members);
+  ConditionText text = waiting_text(observed, members);
   if (status.phase == Phase::kRestarting && !status.attempts.empty()) {
     const api::AttemptRecord& last = status.attempts.back();
     const std::optional<SystemTime> next_start = restart_time(observed.job.spec.failure_policy, status);
     if (next_start && *next_start > observed.now) {
-      text.message = fmt::format("failed again and again: the next start is at {}", to_rfc3339(*next_start));
+      text.message = fmt::format("repeated failures: the next start is at {}", to_rfc3339(*next_start));
     }
     text = {last.reason, fmt::format("attempt {}: {}; {}", last.attempt, last.message, text.message)};
   }
-  enter(status, status.phase, text.reason, text.message, observed.now);
+  enter_phase(status, status.phase, text.reason, text.message, observed.now);
+}
+
+// Returns whether rank 0 was polled at `time` or later, or cannot be polled any more. An operator that was not running,
+// or that polls each of many jobs rarely, must not mistake its own inactivity for a stall.
+bool was_polled_since(const Observed& observed, const Membership& members, SystemTime time) {
+  return progress_pod(members) == nullptr || (observed.last_poll && observed.last_poll->sent_at >= time);
+}
+
+std::string state_of_rank_0(const Observed& observed, const Membership& members, const api::Status& status) {
+  const int64_t step = status.progress->step;
+  const Pod* first = members.current.empty() ? nullptr : members.current.front();
+  if (is_recorded_finished(members, 0) || (first != nullptr && has_ended(*first)))
+    return fmt::format("rank 0 has ended, at step {}", step);
+  const bool answers = observed.last_poll && observed.last_poll->answered;
+  if (!answers || !observed.progress || observed.progress->attempt != status.attempt)
+    return fmt::format("rank 0, last at step {}, does not answer", step);
+  return fmt::format("rank 0 is in phase {} at step {}", sanitize_line(observed.progress->phase, 60), step);
 }
 
 }  // namespace
 
-void enter(api::Status& status, Phase phase, const std::string& reason, const std::string& message, SystemTime now) {
+api::Status refresh_status(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  api::Status status = job.status;
+  status.observed_generation = job.metadata.generation;
+  status.world_size = job.spec.world_size();
+  status.nodes = count_nodes(members, job.spec.nodes);
+  status.finished_ranks = find_finished_ranks(job, members);
+  refresh_progress(observed, status);
+  if (status.phase != Phase::kSuspended) {
+    const SystemTime created = creation_time(observed, members);
+    if (!status.start_time) status.start_time = created;
+    if (!status.attempt_start_time) status.attempt_start_time = created;
+    refresh_phase(observed, members, status);
+  }
+  return status;
+}
+
+void enter_phase(api::Status& status, Phase phase, const std::string& reason, const std::string& message,
+                 SystemTime now) {
   now = whole_seconds(now);
   status.phase = phase;
   status.unknown_phase.clear();
   bool found = false;
   for (api::Condition& condition : status.conditions) {
     if (!api::is_phase_name(condition.type)) continue;
-    const bool truth = condition.type == to_string(phase);
-    if (condition.status != truth) condition.last_transition_time = now;
-    condition.status = truth;
-    if (!truth) continue;
+    const bool is_true = condition.type == to_string(phase);
+    if (condition.status != is_true) condition.last_transition_time = now;
+    condition.status = is_true;
+    if (!is_true) continue;
     found = true;
     condition.reason = reason;
     condition.message = message;
@@ -203,44 +240,54 @@ const api::Condition* find_condition(const api::Status& status, Phase phase) {
   return found == status.conditions.end() ? nullptr : &*found;
 }
 
-api::Status refresh(const Observed& observed, const Membership& members) {
-  const Job& job = observed.job;
-  api::Status status = job.status;
-  status.observed_generation = job.metadata.generation;
-  status.world_size = job.spec.world_size();
-  status.nodes = count(members, job.spec.nodes);
-  status.finished_ranks = record_finished(job, members);
-  refresh_progress(observed, status);
-  if (status.phase != Phase::kSuspended) {
-    const SystemTime created = creation_time(observed, members);
-    if (!status.start_time) status.start_time = created;
-    if (!status.attempt_start_time) status.attempt_start_time = created;
-    refresh_phase(observed, members, status);
-  }
-  return status;
-}
-
-void read_last_words(const Membership& members, api::Status& status, SystemTime now) {
+void apply_termination_message(const Membership& members, api::Status& status, SystemTime now) {
   const Pod* first = members.current.empty() ? nullptr : members.current.front();
   if (first == nullptr || !first->trainer) return;
-  const std::optional<TerminationMessage> said = termination_message_from_json(first->trainer->message);
-  if (!said) return;
+  const std::optional<TerminationMessage> message = termination_message_from_json(first->trainer->message);
+  if (!message) return;
   api::Progress progress = status.progress.value_or(api::Progress{});
-  const int64_t step = std::max<int64_t>(said->step, 0);
+  const int64_t step = std::max<int64_t>(message->step, 0);
   if (progress.step != step) progress.last_step_time = whole_seconds(now);
   progress.step = step;
-  if (said->checkpoint_step >= 0) progress.checkpoint_step = said->checkpoint_step;
+  if (message->checkpoint_step >= 0) progress.checkpoint_step = message->checkpoint_step;
   progress.eta.reset();
-  progress.completed = percent(progress);
+  progress.completed = completed_percentage(progress);
   if (first->trainer->finished_at) progress.updated_at = whole_seconds(*first->trainer->finished_at);
   status.progress = progress;
 }
 
-void remember(api::Status& status, api::AttemptRecord record, SystemTime now) {
+void record_attempt(api::Status& status, api::AttemptRecord record, SystemTime now) {
   record.start_time = status.attempt_start_time;
   record.end_time = whole_seconds(now);
   status.attempts.push_back(std::move(record));
   if (status.attempts.size() > api::kMaxAttemptRecords) status.attempts.erase(status.attempts.begin());
+}
+
+std::optional<SystemTime> stall_time(const api::StallPolicy& policy, const api::Status& status) {
+  if (!is_running(status.phase) || !status.progress || !status.progress->last_step_time) return std::nullopt;
+  return *status.progress->last_step_time + std::chrono::seconds(policy.timeout_seconds);
+}
+
+void update_stalled_phase(const Observed& observed, const Membership& members, api::Status& status) {
+  const std::optional<SystemTime> late = stall_time(observed.job.spec.stall_policy, status);
+  if (!late) return;
+  const std::string last = to_rfc3339(*status.progress->last_step_time);
+  if (status.phase == Phase::kStalled && observed.now < *late) {
+    enter_phase(status, Phase::kRunning, "Progressing",
+                fmt::format("rank 0 is at step {} since {}", status.progress->step, last), observed.now);
+  } else if (status.phase == Phase::kRunning && observed.now >= *late && was_polled_since(observed, members, *late)) {
+    // The message does not change while the stall lasts, so that nothing else is written.
+    enter_phase(status, Phase::kStalled, "NoStep",
+                fmt::format("no optimizer step since {}; {}", last, state_of_rank_0(observed, members, status)),
+                observed.now);
+  }
+}
+
+std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, const api::Status& status) {
+  if (status.phase != Phase::kRunning) return std::nullopt;
+  const std::optional<SystemTime> late = stall_time(observed.job.spec.stall_policy, status);
+  if (!late) return std::nullopt;
+  return observed.now < *late ? time_until(late, observed.now) : kStaleCacheRequeue;  // rank 0 has not been polled yet
 }
 
 }  // namespace oarlock::control

@@ -1,27 +1,52 @@
-// The status that follows from what is seen. Times in it are whole seconds, as the API server keeps them.
+// The status of a job, derived from its previous status and the observed state. All times in a status are whole
+// seconds, because the API server stores no fractions.
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <string>
 
 #include "operator/core/membership.h"
 
 namespace oarlock::control {
 
-// Moves to a phase: its condition becomes true, those of all other phases false; times change only where the truth
-// does. Conditions that are no phase's are left alone. Complete and Failed set completionTime.
-void enter(api::Status& status, api::Phase phase, const std::string& reason, const std::string& message,
-           SystemTime now);
+// Returns the status with up-to-date counts, finished ranks, world size, generation, progress, and message of the
+// phases Pending and Restarting. Changes the phase only from none to Pending, and from Pending or Restarting to Running
+// once every pod of the attempt has started. Does not decide about success, failure or stalls. REQUIRES: the phase is
+// not terminal.
+api::Status refresh_status(const Observed& observed, const Membership& members);
 
+// ---- Phases and conditions -----------------------------------------------------------------------------------------
+
+// Sets the phase and its condition, and sets the conditions of all other phases to false. lastTransitionTime changes
+// only with the condition's status. Conditions that are not named after a phase stay as they are. Complete and Failed
+// also set completionTime.
+void enter_phase(api::Status& status, api::Phase phase, const std::string& reason, const std::string& message,
+                 SystemTime now);
+
+// Returns the condition of a phase, or null if the job has never been in it. The pointer is into `status`.
 const api::Condition* find_condition(const api::Status& status, api::Phase phase);
 
-// Brings counts, finished ranks, world size, generation, progress and the Pending/Restarting text up to date, and moves
-// to Running once every pod of the attempt has started. Does not judge success or failure. REQUIRES: not terminal.
-api::Status refresh(const Observed& observed, const Membership& members);
+// ---- End of an attempt ---------------------------------------------------------------------------------------------
 
-// progress with what rank 0's termination message adds: the last pull may be older than the end.
-void read_last_words(const Membership& members, api::Status& status, SystemTime now);
+// Updates the progress from the termination message of rank 0, because the last poll may precede the end.
+void apply_termination_message(const Membership& members, api::Status& status, SystemTime now);
 
-// Appends and forgets the oldest beyond api::kMaxAttemptRecords.
-void remember(api::Status& status, api::AttemptRecord record, SystemTime now);
+// Appends a record of the attempt that ends now, and removes the oldest record beyond api::kMaxAttemptRecords.
+void record_attempt(api::Status& status, api::AttemptRecord record, SystemTime now);
+
+// ---- Phase Stalled -------------------------------------------------------------------------------------------------
+
+// Returns when a running job counts as stalled if its step does not change until then: stallPolicy.timeoutSeconds after
+// the last change. It follows from the status alone, so that every operator process computes the same time. Absent if
+// the job does not run, or if its rank 0 has never reported a step.
+std::optional<SystemTime> stall_time(const api::StallPolicy& policy, const api::Status& status);
+
+// Changes the phase of a refreshed status from Running to Stalled, or back.
+void update_stalled_phase(const Observed& observed, const Membership& members, api::Status& status);
+
+// Returns the delay after which update_stalled_phase() can have another result without a change of the observed state;
+// absent if it cannot.
+std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, const api::Status& status);
 
 }  // namespace oarlock::control

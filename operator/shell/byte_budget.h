@@ -1,53 +1,79 @@
-// Limits the memory of the requests that are in flight at one time.
+// A limit on the bytes that a group of users may hold in memory at the same time.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
+#include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 namespace oarlock::control {
 
-// Thread-safe. A thread that holds a share must not take another one.
+// Thread-safe.
 class ByteBudget {
- public:
-  explicit ByteBudget(size_t limit) : limit_(limit) {}
-  ByteBudget(const ByteBudget&) = delete;
-  ByteBudget& operator=(const ByteBudget&) = delete;
-
-  // Returned to the budget when it is destroyed.
-  class Share {
-   public:
-    Share(ByteBudget& budget, size_t bytes) : budget_(budget), bytes_(bytes) {}
-    ~Share() { budget_.give_back(bytes_); }
-    Share(const Share&) = delete;
-    Share& operator=(const Share&) = delete;
-
-   private:
-    ByteBudget& budget_;
-    const size_t bytes_;
+  struct State {
+    explicit State(size_t bytes) : limit(bytes) {}
+    const size_t limit;
+    std::mutex mutex;
+    std::condition_variable released;
+    size_t used = 0;
   };
 
-  // Blocks until the bytes fit. A share that is larger than the whole budget is given when no other one is held.
-  Share take(size_t bytes) {
-    std::unique_lock lock(mutex_);
-    returned_.wait(lock, [&] { return used_ == 0 || used_ + bytes <= limit_; });
-    used_ += bytes;
-    return Share(*this, bytes);
+ public:
+  explicit ByteBudget(size_t limit) : state_(std::make_shared<State>(limit)) {}
+
+  // Returns its bytes to the budget when it is destroyed. May outlive the budget.
+  class Reservation {
+   public:
+    Reservation(Reservation&& other) noexcept : state_(std::move(other.state_)), bytes_(other.bytes_) {}
+    Reservation& operator=(Reservation&& other) noexcept {
+      std::swap(state_, other.state_);
+      std::swap(bytes_, other.bytes_);
+      return *this;
+    }
+    ~Reservation() {
+      if (state_ == nullptr) return;
+      {
+        const std::lock_guard lock(state_->mutex);
+        state_->used -= bytes_;
+      }
+      state_->released.notify_all();
+    }
+
+   private:
+    friend class ByteBudget;
+    Reservation(std::shared_ptr<State> state, size_t bytes) : state_(std::move(state)), bytes_(bytes) {
+      state_->used += bytes;  // with the mutex held
+    }
+
+    std::shared_ptr<State> state_;
+    size_t bytes_;
+  };
+
+  // Blocks until the bytes fit. A reservation larger than the whole budget is granted while no other one is held. A
+  // thread that holds a reservation must not acquire a second one, because two such threads could wait for each other.
+  Reservation acquire(size_t bytes) {
+    std::unique_lock lock(state_->mutex);
+    state_->released.wait(lock, [&] { return state_->used == 0 || fits(bytes); });
+    return Reservation(state_, bytes);
+  }
+
+  // Returns nothing if the bytes do not fit now.
+  std::optional<Reservation> try_acquire(size_t bytes) {
+    const std::lock_guard lock(state_->mutex);
+    return fits(bytes) ? std::optional<Reservation>(Reservation(state_, bytes)) : std::nullopt;
+  }
+
+  size_t used() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->used;
   }
 
  private:
-  void give_back(size_t bytes) {
-    {
-      const std::lock_guard lock(mutex_);
-      used_ -= bytes;
-    }
-    returned_.notify_all();
-  }
+  bool fits(size_t bytes) const { return bytes <= state_->limit && state_->used <= state_->limit - bytes; }
 
-  const size_t limit_;
-  std::mutex mutex_;
-  std::condition_variable returned_;
-  size_t used_ = 0;
+  const std::shared_ptr<State> state_;
 };
 
 }  // namespace oarlock::control

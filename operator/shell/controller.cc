@@ -4,37 +4,44 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "operator/core/desired.h"
 #include "operator/core/membership.h"
-#include "operator/core/policy.h"
+#include "operator/core/reconcile.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
 namespace {
 
-using ErrorKind = kube::ApiError::Kind;
+using ErrorKind = kube::ApiErrorKind;
 
-// While the cache lags behind our own writes its events bring the key back; this is for the case that none comes.
-constexpr auto kLookAgain = std::chrono::seconds(1);
+// While the cache lags behind the operator's own writes, its events requeue the job; this delay covers the case that no
+// event arrives.
+constexpr auto kStaleCacheDelay = std::chrono::seconds(1);
 
-// The longest time between two tries of a failed call, whatever the API server's Retry-After: as the Job controller's.
-// After a quota has been raised a job starts within this time.
-constexpr std::chrono::seconds kLongestRetry{60};
+// The longest time between two tries of a failed call, whatever Retry-After the API server sends; the Job controller
+// uses the same limit. After a quota has been raised, a job starts within this time.
+constexpr std::chrono::seconds kMaxRetryDelay{60};
 
-// A plan for thousands of pods takes minutes. Where other jobs wait for a worker it is left after this time, and what
-// remains is planned again at the job's next turn: else a few large jobs would keep all workers from the others.
-constexpr auto kTurn = std::chrono::seconds(5);
-constexpr std::chrono::milliseconds kYieldPause{1};
+// A plan for thousands of pods takes minutes. If other jobs wait for a worker, it is interrupted after this time, and
+// the remainder is planned again later; otherwise a few large jobs would occupy all workers.
+constexpr auto kTimeSlice = std::chrono::seconds(5);
+constexpr std::chrono::milliseconds kYieldDelay{1};
 
-// The API server does not allow the objects to be created: reported in an event and in the job's condition.
-bool is_refusal(const kube::ApiError& error) {
+// Memory for live reads of trimmed jobs. Response, parser and job together take about eight times the size of the spec.
+constexpr size_t kLiveReadBudget = 24u << 20;  // bytes
+constexpr size_t kCopiesOfSpec = 8;
+constexpr size_t kKibOutsideSpec = 32;
+
+// Whether the API server rejects the object itself, which is reported in an event and in the job's condition.
+bool is_rejection(const kube::ApiError& error) {
   return error.kind == ErrorKind::kForbidden || error.kind == ErrorKind::kInvalid;
 }
 
-// The plan only writes that the job has progressed: it can wait, and it is not worth a line of the log.
-bool is_only_progress(const Plan& plan, const api::Status& present) {
+// Whether the plan only updates status.progress. Such a write can be delayed, and is not worth a line in the log.
+bool is_progress_update(const Plan& plan, const api::Status& present) {
   const auto* patch = plan.actions.size() == 1 ? std::get_if<PatchStatus>(&plan.actions.front()) : nullptr;
   if (patch == nullptr || patch->status.progress == present.progress) return false;
   api::Status next = patch->status;
@@ -42,26 +49,22 @@ bool is_only_progress(const Plan& plan, const api::Status& present) {
   return next == present;
 }
 
-// Of the answers to reads of trimmed jobs that are in memory at one time. Answer, parser and job take about eight times
-// the size of the spec.
-constexpr size_t kBytesOfReads = 24u << 20;
-constexpr size_t kCopiesOfRead = 8;
-constexpr size_t kKibBesideSpec = 32;
-
-// The status says that this spec is invalid: until the spec changes there is nothing to decide.
-bool is_rejected(const Job& job) {
+// Whether the status already reports that this generation of the spec is invalid, so that there is nothing to decide
+// before the spec changes.
+bool is_reported_invalid(const Job& job) {
   const api::Condition* condition = find_condition(job.status, job.status.phase);
   return condition != nullptr && condition->reason == kInvalidSpec &&
          job.status.observed_generation == job.metadata.generation;
 }
 
+// Replaces the object of the same name, or adds the object.
 template <typename T>
-void put_in(std::vector<T>& objects, T object) {
+void put(std::vector<T>& objects, T object) {
   std::erase_if(objects, [&](const T& other) { return other.name == object.name; });
   objects.push_back(std::move(object));
 }
 
-// Absent: the text cannot be read.
+// Returns nothing if the text cannot be parsed.
 template <typename T>
 std::optional<T> read_object(const kube::FieldFilter& fields, const std::string& text,
                              oarlock::Result<T> (*project)(const nlohmann::json&)) {
@@ -73,292 +76,296 @@ std::optional<T> read_object(const kube::FieldFilter& fields, const std::string&
 
 }  // namespace
 
-Controller::Controller(Parts parts, const Logger& log)
-    : parts_(std::move(parts)), log_(log), budget_(parts_.clock), live_reads_(kBytesOfReads) {}
+Controller::Controller(Dependencies dependencies, const Logger& log)
+    : deps_(std::move(dependencies)), log_(log), progress_writes_(deps_.clock), live_reads_(kLiveReadBudget) {}
 
 Controller::~Controller() { stop(); }
 
-void Controller::start(int workers, std::string since) {
-  since_ = std::move(since);
-  parts_.metrics->set_workers(workers);
+void Controller::start(int workers, std::string leading_since) {
+  leading_since_ = std::move(leading_since);
+  deps_.metrics->set_max_workers(workers);
   for (int i = 0; i < workers; ++i) {
-    workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+    workers_.emplace_back([this](const std::stop_token& stop) { run_worker(stop); });
   }
 }
 
 void Controller::stop() {
-  parts_.queue->shut_down();
+  deps_.queue->shut_down();
   for (std::jthread& worker : workers_) worker.request_stop();
   workers_.clear();
 }
 
-void Controller::work(const std::stop_token& stop) {
-  while (const std::optional<kube::ObjectKey> key = parts_.queue->get()) {
-    parts_.metrics->worker_busy(true);
-    const SteadyTime started = parts_.clock->steady();
-    Done done;
+void Controller::run_worker(const std::stop_token& stop) {
+  while (const std::optional<kube::ObjectKey> key = deps_.queue->get()) {
+    deps_.metrics->increment_active_workers();
+    const SteadyTime started = deps_.clock->steady();
+    Result result;
     try {
-      done = reconcile(*key, stop);
-    } catch (const std::exception& error) {  // the boundary of a reconcile: one broken job must not stop the others
-      log_.error("a reconcile failed",
+      result = reconcile(*key, stop);
+    } catch (const std::exception& error) {  // an exception must not affect the other jobs
+      log_.error("reconcile failed with an exception",
                  {{"namespace", key->name_space}, {"trainingjob", key->name}, {"error", error.what()}});
-      parts_.metrics->panicked();
-      done = {Result::kError, std::chrono::milliseconds(0)};
+      deps_.metrics->count_panic();
+      result = {Result::Kind::kError};
     }
-    const char* result = "success";
-    switch (done.result) {
-      case Result::kSuccess:
-        parts_.queue->forget(*key);
-        break;
-      case Result::kError:
-        result = "error";
-        if (done.after.count() > 0) {
-          parts_.queue->add_after(*key, done.after);
-        } else {
-          parts_.queue->add_rate_limited(*key);
-        }
-        break;
-      case Result::kRequeue:
-        result = "requeue";
-        parts_.queue->add_rate_limited(*key);
-        break;
-      case Result::kRequeueAfter:
-        result = "requeue_after";
-        parts_.queue->forget(*key);
-        parts_.queue->add_after(*key, done.after);
-        break;
-    }
-    parts_.metrics->reconciled(result, parts_.clock->steady() - started);
-    parts_.queue->done(*key);
-    parts_.metrics->worker_busy(false);
+    const char* label = requeue(*key, result);
+    deps_.metrics->observe_reconcile(label, deps_.clock->steady() - started);
+    deps_.queue->done(*key);
+    deps_.metrics->decrement_active_workers();
   }
 }
 
-void Controller::add_foreign_objects(const std::string& job_uid, Observed& observed) {
-  for (const Foreign& foreign : foreign_of(job_uid)) {
-    const auto answer = parts_.client.get(resource_of(foreign.kind), foreign.key, {});
-    if (!answer) {
-      if (answer.error().kind == ErrorKind::kNotFound) drop_foreign(job_uid, foreign);
-      continue;
+const char* Controller::requeue(const kube::ObjectKey& key, const Result& result) {
+  switch (result.kind) {
+    case Result::Kind::kSuccess:
+      deps_.queue->forget(key);
+      return "success";
+    case Result::Kind::kError:
+      if (result.after.count() > 0) {
+        deps_.queue->add_after(key, result.after);
+      } else {
+        deps_.queue->add_rate_limited(key);
+      }
+      return "error";
+    case Result::Kind::kRequeue:
+      deps_.queue->add_rate_limited(key);
+      return "requeue";
+    case Result::Kind::kRequeueAfter:
+      deps_.queue->forget(key);
+      deps_.queue->add_after(key, result.after);
+      return "requeue_after";
+  }
+  return "";
+}
+
+Controller::Result Controller::reconcile(const kube::ObjectKey& key, const std::stop_token& stop) {
+  std::shared_ptr<const Job> job = deps_.cache->job(key);
+  const bool is_first_reconcile = track(key, job.get());
+  if (job == nullptr) return {};
+  const bool is_fresh =
+      deps_.own_writes->is_cache_fresh(job->metadata.uid, [&](ResourceKind kind, const std::string& version) {
+        return deps_.cache->has_seen(kind, key.name_space, version);
+      });
+  if (!is_fresh) return {Result::Kind::kRequeueAfter, kStaleCacheDelay};
+
+  if (needs_full_spec(*job)) {
+    if (!is_first_reconcile && is_reported_invalid(*job)) return {};
+    Result result;
+    job = read_full_job(*job, result);
+    if (job == nullptr) return result;
+  }
+
+  const Plan plan = make_plan(key, *job, is_first_reconcile);
+  const bool only_progress = is_progress_update(plan, job->status);
+  const Logger log = log_.with({{"namespace", key.name_space}, {"trainingjob", key.name}, {"uid", job->metadata.uid}});
+  log.write(
+      plan.actions.empty() || only_progress ? LogLevel::kDebug : LogLevel::kInfo, plan.reason,
+      {{"verdict", to_string(plan.state)}, {"actions", plan.actions.size()}, {"phase", to_string(job->status.phase)}});
+  if (only_progress) {
+    if (const auto delay = progress_writes_.time_until_turn(key)) {
+      set_rejection(job->metadata.uid, "");
+      const std::chrono::milliseconds longest = plan.requeue_after.value_or(std::chrono::hours(1));
+      return {Result::Kind::kRequeueAfter, std::min(*delay, longest)};
     }
-    switch (foreign.kind) {
-      case Kind::kPod:
-        if (auto pod = read_object(pod_fields(), *answer, project_pod)) put_in(observed.pods, std::move(pod->pod));
-        break;
-      case Kind::kService:
-        if (auto service = read_object(service_fields(), *answer, project_service))
-          put_in(observed.services, std::move(service->service));
-        break;
-      case Kind::kNetworkPolicy:
-        if (auto policy = read_object(network_policy_fields(), *answer, project_network_policy))
-          put_in(observed.network_policies, std::move(policy->network_policy));
-        break;
-      case Kind::kJob:  // no object of another kind can have a job's place
-        break;
+  }
+  return execute(key, *job, plan, stop);
+}
+
+Controller::Result Controller::execute(const kube::ObjectKey& key, const Job& job, const Plan& plan,
+                                       const std::stop_token& stop) {
+  const auto on_done = [&](const Action& action) {
+    deps_.queue->report_progress(key);
+    const auto* patch = std::get_if<PatchStatus>(&action);
+    if (patch == nullptr) return;
+    deps_.metrics->observe_status_change(job, patch->status);
+    progress_writes_.forget(key);
+  };
+  const SteadyTime started = deps_.clock->steady();
+  const auto should_yield = [&] {
+    return deps_.clock->steady() - started >= kTimeSlice && deps_.queue->depth().normal > 0;
+  };
+  if (const auto interruption = deps_.executor->execute(job, plan.actions, on_done, stop, should_yield)) {
+    return handle(job, *interruption);
+  }
+  set_rejection(job.metadata.uid, "");
+  if (plan.requeue_after) return {Result::Kind::kRequeueAfter, *plan.requeue_after};
+  return {};
+}
+
+Controller::Result Controller::handle(const Job& job, const Interruption& interruption) {
+  using Reason = Interruption::Reason;
+  const Logger log = log_.with(
+      {{"namespace", job.metadata.name_space}, {"trainingjob", job.metadata.name}, {"action", interruption.action}});
+  switch (interruption.reason) {
+    case Reason::kJobDeleted:
+    case Reason::kShutdown:
+      return {};
+    case Reason::kYield:
+      log.debug("plan interrupted because other jobs wait for a worker");
+      return {Result::Kind::kRequeueAfter, kYieldDelay};
+    case Reason::kStaleCache:
+      log.debug("plan based on a stale cache; requeuing", {{"error", interruption.error.message}});
+      return {Result::Kind::kRequeue};
+    case Reason::kNameConflict: {
+      log.info("the name is taken by an object of another owner");
+      const std::lock_guard lock(mutex_);
+      conflicts_[job.metadata.uid].insert({interruption.conflicting_kind, interruption.conflicting_key});
+      return {Result::Kind::kRequeue};
     }
+    case Reason::kApiError:
+      break;
   }
+  const kube::ApiError& failure = interruption.error;
+  const std::string error = sanitize_line(failure.message);  // admission webhooks can put any text into it
+  log.warn("API call failed; retrying",
+           {{"error", error}, {"status", failure.status}, {"reason", sanitize_line(failure.reason)}});
+  const kube::ObjectKey key{job.metadata.name_space, job.metadata.name};
+  const bool is_rejected = is_rejection(failure) && interruption.action.starts_with("create");
+  if (is_rejected) set_rejection(job.metadata.uid, error);
+  if (is_rejected && deps_.queue->failures(key) == 0) {
+    deps_.executor->emit(job, {.type = EmitEvent::Type::kWarning,
+                               .reason = "FailedCreate",
+                               .action = "Retry",
+                               .message = fmt::format("cannot {}: {}", interruption.action, error),
+                               .pod = ""});
+  }
+  if (failure.retry_after)
+    return {Result::Kind::kError, std::min<std::chrono::seconds>(*failure.retry_after, kMaxRetryDelay)};
+  return {Result::Kind::kError};
 }
 
-Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is_first_look) {
-  Observed observed;
-  observed.job = job;
-  observed.untouched =
-      is_first_look && !since_.empty() && kube::compare_resource_versions(job.metadata.resource_version, since_) > 0;
-  observed.pods = parts_.cache->pods_of(key);
-  observed.services = parts_.cache->services_of(key);
-  observed.network_policies = parts_.cache->network_policies_of(key);
-  observed.metrics_peers = parts_.metrics_peers;
-  observed.now = parts_.clock->now();
-  RankProbe probe = parts_.poller->latest(key, job.metadata.uid);
-  observed.progress = std::move(probe.last_status);
-  observed.asked = probe.last_poll;
-  observed.step_received_at = probe.step_received_at;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto it = refusals_.find(job.metadata.uid); it != refusals_.end()) observed.last_error = it->second;
+bool Controller::track(const kube::ObjectKey& key, const Job* job) {
+  const std::lock_guard lock(mutex_);
+  const auto known = known_uids_.find(key);
+  const bool is_replaced = known != known_uids_.end() && (job == nullptr || job->metadata.uid != known->second);
+  if (is_replaced) {
+    forget(key, known->second);
+    known_uids_.erase(known);
   }
-  add_foreign_objects(job.metadata.uid, observed);
-  return observed;
+  return job != nullptr && known_uids_.emplace(key, job->metadata.uid).second;
 }
 
-void Controller::follow_progress(const kube::ObjectKey& key, const Observed& observed) {
-  if (is_terminal(observed.job.status.phase)) {
-    parts_.poller->forget(key);
-  } else if (const Pod* pod = progress_pod(split(observed))) {
-    parts_.poller->watch(key, observed.job.metadata.uid, pod->pod_ip, metrics_port(observed.job));
-  } else {
-    parts_.poller->pause(key);
-  }
-}
-
-// The state is read here and freed on return: a plan for thousands of pods may take minutes to carry out.
-Plan Controller::plan_for(const kube::ObjectKey& key, const Job& job, bool is_first_look) {
-  const Observed observed = observe(key, job, is_first_look);
-  follow_progress(key, observed);
-  // As a tree a template takes many times its size, so large ones are parsed one at a time.
-  const std::unique_lock<std::mutex> lock = parts_.executor->lock_if_large(job.spec);
-  return parts_.decide(observed);
+void Controller::forget(const kube::ObjectKey& key, const std::string& job_uid) {
+  deps_.own_writes->forget(job_uid);
+  conflicts_.erase(job_uid);
+  rejections_.erase(job_uid);
+  deps_.poller->forget(key);
+  progress_writes_.forget(key);
 }
 
 // No decision about a job that is being deleted, or that is suspended and has no pods, depends on the trimmed parts.
-bool Controller::needs_whole_spec(const Job& job) const {
+bool Controller::needs_full_spec(const Job& job) const {
   if (!job.report.is_trimmed || job.metadata.deletion_timestamp) return false;
-  return !job.spec.suspend || !parts_.cache->pods_of({job.metadata.name_space, job.metadata.name}).empty();
+  return !job.spec.suspend || !deps_.cache->pods_of({job.metadata.name_space, job.metadata.name}).empty();
 }
 
-// Reads a job whose spec does not fit into the cache. Null: `done` is the result of the reconcile.
-std::shared_ptr<const Job> Controller::read_whole(const Job& trimmed, Done& done) {
+// Reads a job whose spec does not fit into the cache. If it returns null, `result` is the result of the reconcile.
+std::shared_ptr<const Job> Controller::read_full_job(const Job& trimmed, Result& result) {
   const kube::ObjectKey key{trimmed.metadata.name_space, trimmed.metadata.name};
-  const size_t kib = trimmed.report.trimmed_kib + kKibBesideSpec;
-  const ByteBudget::Share share = live_reads_.take(kib * 1024 * kCopiesOfRead);
-  parts_.metrics->read_trimmed_job();
-  const auto answer = parts_.client.get(resource_of(Kind::kJob), key, {});
-  if (!answer) {
-    if (answer.error().kind == ErrorKind::kNotFound) return nullptr;  // its deletion is about to be seen
-    log_.warn("a job could not be read; trying again", {{"namespace", key.name_space},
-                                                        {"trainingjob", key.name},
-                                                        {"error", one_line(answer.error().message)},
-                                                        {"status", answer.error().status}});
-    done = {Result::kError, {}};
+  const size_t kib = trimmed.report.trimmed_kib + kKibOutsideSpec;
+  const ByteBudget::Reservation reservation = live_reads_.acquire(kib * 1024 * kCopiesOfSpec);
+  deps_.metrics->count_trimmed_job_read();
+  const auto response = deps_.client.get(resource_of(ResourceKind::kJob), key, {});
+  if (!response) {
+    if (response.error().kind == ErrorKind::kNotFound) return nullptr;  // the informer is about to remove it
+    log_.warn("failed to read a job; retrying", {{"namespace", key.name_space},
+                                                 {"trainingjob", key.name},
+                                                 {"error", sanitize_line(response.error().message)},
+                                                 {"status", response.error().status}});
+    result = {Result::Kind::kError};
     return nullptr;
   }
-  const oarlock::Result<nlohmann::json> object = job_fields().parse(*answer);
-  // An object that has become unreadable or another one: the cache is about to see it.
+  const oarlock::Result<nlohmann::json> object = job_fields().parse(*response);
   std::shared_ptr<const Job> job = object ? std::make_shared<const Job>(project_job(*object)) : nullptr;
+  // If the object has become unreadable or another one, the cache is about to be updated.
   if (job == nullptr || job->metadata.uid != trimmed.metadata.uid) {
-    done = {Result::kRequeueAfter, kLookAgain};
+    result = {Result::Kind::kRequeueAfter, kStaleCacheDelay};
     return nullptr;
   }
   return job;
 }
 
-Controller::Done Controller::reconcile(const kube::ObjectKey& key, const std::stop_token& stop) {
-  std::shared_ptr<const Job> job = parts_.cache->job(key);
-  bool is_first_look = false;
+// Observed is freed on return, because executing a plan for thousands of pods may take minutes.
+Plan Controller::make_plan(const kube::ObjectKey& key, const Job& job, bool is_first_reconcile) {
+  const Observed observed = observe(key, job, is_first_reconcile);
+  update_polling(key, observed);
+  const std::unique_lock<std::mutex> lock = deps_.executor->lock_if_large(job.spec);
+  return deps_.reconciler(observed);
+}
+
+Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is_first_reconcile) {
+  Observed observed;
+  observed.job = job;
+  observed.untouched = is_first_reconcile && !leading_since_.empty() &&
+                       kube::compare_resource_versions(job.metadata.resource_version, leading_since_) > 0;
+  observed.pods = deps_.cache->pods_of(key);
+  observed.services = deps_.cache->services_of(key);
+  observed.network_policies = deps_.cache->network_policies_of(key);
+  observed.metrics_peers = deps_.metrics_peers;
+  observed.now = deps_.clock->now();
+  RankProbe probe = deps_.poller->latest(key, job.metadata.uid);
+  observed.progress = std::move(probe.last_status);
+  observed.last_poll = probe.last_poll;
+  observed.step_received_at = probe.step_received_at;
   {
     const std::lock_guard lock(mutex_);
-    const auto known = known_uids_.find(key);
-    // The job has gone, or another one of its name has come.
-    if (known != known_uids_.end() && (job == nullptr || job->metadata.uid != known->second)) {
-      parts_.own_writes->forget(known->second);
-      foreign_.erase(known->second);
-      refusals_.erase(known->second);
-      known_uids_.erase(known);
-      parts_.poller->forget(key);
-      budget_.forget(key);
-    }
-    if (job == nullptr) return {};
-    is_first_look = known_uids_.emplace(key, job->metadata.uid).second;
+    if (const auto it = rejections_.find(job.metadata.uid); it != rejections_.end()) observed.last_error = it->second;
   }
-  const bool up_to_date = parts_.own_writes->seen(job->metadata.uid, [&](Kind kind, const std::string& version) {
-    return parts_.cache->has_seen(kind, key.name_space, version);
-  });
-  if (!up_to_date) return {Result::kRequeueAfter, kLookAgain};
-
-  if (needs_whole_spec(*job)) {
-    if (!is_first_look && is_rejected(*job)) return {};
-    Done done;
-    job = read_whole(*job, done);
-    if (job == nullptr) return done;
-  }
-
-  const Plan plan = plan_for(key, *job, is_first_look);
-  const Logger log = log_.with({{"namespace", key.name_space}, {"trainingjob", key.name}, {"uid", job->metadata.uid}});
-  const bool only_progress = is_only_progress(plan, job->status);
-  log.write(plan.actions.empty() || only_progress ? LogLevel::kDebug : LogLevel::kInfo, plan.reason,
-            {{"verdict", to_string(plan.verdict)},
-             {"actions", plan.actions.size()},
-             {"phase", to_string(job->status.phase)}});
-  if (only_progress) {
-    if (const auto turn = budget_.time_until_turn(key)) {
-      remember_refusal(job->metadata.uid, "");
-      const std::chrono::milliseconds longest = plan.requeue_after.value_or(std::chrono::hours(1));
-      return {Result::kRequeueAfter, std::min(*turn, longest)};
-    }
-  }
-  const auto on_done = [&](const Action& action) {
-    parts_.queue->progressed(key);
-    const auto* patch = std::get_if<PatchStatus>(&action);
-    if (patch == nullptr) return;
-    parts_.metrics->status_changed(*job, patch->status);
-    budget_.forget(key);
-  };
-  const SteadyTime started = parts_.clock->steady();
-  const auto should_yield = [&] {
-    return parts_.clock->steady() - started >= kTurn && parts_.queue->depth().normal > 0;
-  };
-  if (const std::optional<Stop> why = parts_.executor->execute(*job, plan.actions, on_done, stop, should_yield)) {
-    return stopped(*job, *why);
-  }
-  remember_refusal(job->metadata.uid, "");
-  if (plan.requeue_after) return {Result::kRequeueAfter, *plan.requeue_after};
-  return {};
+  add_conflicting_objects(job.metadata.uid, observed);
+  return observed;
 }
 
-Controller::Done Controller::stopped(const Job& job, const Stop& why) {
-  const Logger log =
-      log_.with({{"namespace", job.metadata.name_space}, {"trainingjob", job.metadata.name}, {"action", why.action}});
-  switch (why.kind) {
-    case Stop::Kind::kGone:
-    case Stop::Kind::kEnding:
-      return {};
-    case Stop::Kind::kYielded:
-      log.debug("other jobs wait for the worker; the rest of the plan follows");
-      return {Result::kRequeueAfter, kYieldPause};
-    case Stop::Kind::kStale:
-      log.debug("the plan was made from an old view; looking again", {{"error", why.error.message}});
-      return {Result::kRequeue, {}};
-    case Stop::Kind::kForeign:
-      log.info("the name belongs to an object of somebody else");
-      add_foreign(job.metadata.uid, {why.foreign_kind, why.foreign});
-      return {Result::kRequeue, {}};
-    case Stop::Kind::kFailed:
-      break;
+void Controller::add_conflicting_objects(const std::string& job_uid, Observed& observed) {
+  std::set<ConflictingObject> conflicts;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto it = conflicts_.find(job_uid); it != conflicts_.end()) conflicts = it->second;
   }
-  // Admission webhooks write into it what they like.
-  const std::string error = one_line(why.error.message);
-  log.warn("an API call failed; trying again",
-           {{"error", error}, {"status", why.error.status}, {"reason", one_line(why.error.reason)}});
-  const kube::ObjectKey key{job.metadata.name_space, job.metadata.name};
-  const bool is_refused = is_refusal(why.error) && why.action.starts_with("create");
-  if (is_refused) remember_refusal(job.metadata.uid, error);
-  if (is_refused && parts_.queue->failures(key) == 0) {
-    parts_.executor->emit(job, {.type = EmitEvent::Type::kWarning,
-                                .reason = "FailedCreate",
-                                .action = "Retry",
-                                .message = fmt::format("cannot {}: {}", why.action, error),
-                                .pod = ""});
+  for (const ConflictingObject& conflict : conflicts) {
+    const auto response = deps_.client.get(resource_of(conflict.kind), conflict.key, {});
+    if (!response) {
+      if (response.error().kind != ErrorKind::kNotFound) continue;
+      const std::lock_guard lock(mutex_);
+      const auto it = conflicts_.find(job_uid);
+      if (it == conflicts_.end()) continue;
+      it->second.erase(conflict);
+      if (it->second.empty()) conflicts_.erase(it);
+      continue;
+    }
+    switch (conflict.kind) {
+      case ResourceKind::kPod:
+        if (auto pod = read_object(pod_fields(), *response, project_pod)) put(observed.pods, std::move(pod->pod));
+        break;
+      case ResourceKind::kService:
+        if (auto service = read_object(service_fields(), *response, project_service))
+          put(observed.services, std::move(service->service));
+        break;
+      case ResourceKind::kNetworkPolicy:
+        if (auto policy = read_object(network_policy_fields(), *response, project_network_policy))
+          put(observed.network_policies, std::move(policy->network_policy));
+        break;
+      case ResourceKind::kJob:  // an object of another kind cannot have a job's name
+        break;
+    }
   }
-  if (why.error.retry_after)
-    return {Result::kError, std::min<std::chrono::seconds>(*why.error.retry_after, kLongestRetry)};
-  return {Result::kError, {}};
 }
 
-void Controller::remember_refusal(const std::string& job_uid, const std::string& what) {
-  const std::lock_guard lock(mutex_);
-  if (what.empty()) {
-    refusals_.erase(job_uid);
+void Controller::update_polling(const kube::ObjectKey& key, const Observed& observed) {
+  if (is_terminal(observed.job.status.phase)) {
+    deps_.poller->forget(key);
+  } else if (const Pod* pod = progress_pod(classify_objects(observed))) {
+    deps_.poller->watch(key, observed.job.metadata.uid, pod->pod_ip, metrics_port(observed.job));
   } else {
-    refusals_[job_uid] = what;
+    deps_.poller->pause(key);
   }
 }
 
-std::vector<Controller::Foreign> Controller::foreign_of(const std::string& job_uid) const {
+void Controller::set_rejection(const std::string& job_uid, const std::string& error) {
   const std::lock_guard lock(mutex_);
-  const auto it = foreign_.find(job_uid);
-  return it == foreign_.end() ? std::vector<Foreign>() : std::vector<Foreign>(it->second.begin(), it->second.end());
-}
-
-void Controller::add_foreign(const std::string& job_uid, Foreign foreign) {
-  const std::lock_guard lock(mutex_);
-  foreign_[job_uid].insert(std::move(foreign));
-}
-
-void Controller::drop_foreign(const std::string& job_uid, const Foreign& foreign) {
-  const std::lock_guard lock(mutex_);
-  if (const auto it = foreign_.find(job_uid); it != foreign_.end()) {
-    it->second.erase(foreign);
-    if (it->second.empty()) foreign_.erase(it);
+  if (error.empty()) {
+    rejections_.erase(job_uid);
+  } else {
+    rejections_[job_uid] = error;
   }
 }
 

@@ -1,4 +1,4 @@
-// The loop: a job's key from the queue, what the cache knows of it, the decision, its actions.
+// The controller: workers that take the keys of jobs from the queue and reconcile them.
 #pragma once
 
 #include <functional>
@@ -15,81 +15,88 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "operator/core/model.h"
-#include "operator/kube/work_queue.h"
+#include "operator/kube/client/work_queue.h"
 #include "operator/shell/byte_budget.h"
 #include "operator/shell/cache.h"
-#include "operator/shell/execute.h"
+#include "operator/shell/executor.h"
 #include "operator/shell/metrics.h"
 #include "operator/shell/own_writes.h"
-#include "operator/shell/progress_budget.h"
-#include "operator/shell/progress_poller.h"
+#include "operator/shell/progress.h"
 
 namespace oarlock::control {
 
+// One reconcile of a job builds Observed from the cache, calls the (pure) reconciler, and executes the resulting plan.
 class Controller {
  public:
-  struct Parts {
+  struct Dependencies {
     const Cache* cache;
     ProgressPoller* poller;
     kube::WorkQueue* queue;
     std::shared_ptr<OwnWrites> own_writes;
     std::shared_ptr<Executor> executor;
-    kube::Client client;  // to read what is not in the cache
+    kube::Client client;  // for live reads
     std::shared_ptr<Metrics> metrics;
     std::shared_ptr<const Clock> clock;
-    std::function<Plan(const Observed&)> decide;
+    std::function<Plan(const Observed&)> reconciler;
     std::optional<std::string> metrics_peers = std::nullopt;  // Observed::metrics_peers
   };
 
-  // The parts must outlive it.
-  Controller(Parts parts, const Logger& log);
-  ~Controller();  // stops
+  // The pointers in `dependencies` must remain valid for the lifetime of the controller.
+  Controller(Dependencies dependencies, const Logger& log);
+  ~Controller();  // calls stop()
   Controller(const Controller&) = delete;
   Controller& operator=(const Controller&) = delete;
 
-  // When the cache has synced. `since`: a version of the jobs that the server had when nobody else acted on jobs any
-  // more; empty: not known.
-  void start(int workers, std::string since);
-  void stop();  // ends the queue, lets each worker finish its API call, and waits for it
+  // Starts the workers. The cache must have synced. `leading_since` is a resource version of the jobs that was read
+  // after this process became the leader; empty if unknown.
+  void start(int workers, std::string leading_since);
+
+  // Shuts the queue down and waits until every worker has completed the API call that it is making.
+  void stop();
 
  private:
-  // What becomes of the key.
-  enum class Result { kSuccess, kError, kRequeue, kRequeueAfter };
-  struct Done {
-    Result result = Result::kSuccess;
-    std::chrono::milliseconds after{0};  // of kRequeueAfter, and of kError where the server asked for patience
+  // What happens to the key after a reconcile, as in controller-runtime.
+  struct Result {
+    enum class Kind { kSuccess, kError, kRequeue, kRequeueAfter };
+    Kind kind = Kind::kSuccess;
+    // For kRequeueAfter, and for kError if the server sent Retry-After.
+    std::chrono::milliseconds after{0};
   };
 
-  void work(const std::stop_token& stop);
-  Done reconcile(const kube::ObjectKey& key, const std::stop_token& stop);
-  bool needs_whole_spec(const Job& job) const;
-  std::shared_ptr<const Job> read_whole(const Job& trimmed, Done& done);
-  void remember_refusal(const std::string& job_uid, const std::string& what);  // empty: nothing is refused any more
-  Plan plan_for(const kube::ObjectKey& key, const Job& job, bool is_first_look);
-  void add_foreign_objects(const std::string& job_uid, Observed& observed);
-  Observed observe(const kube::ObjectKey& key, const Job& job, bool is_first_look);
-  void follow_progress(const kube::ObjectKey& key, const Observed& observed);
-  Done stopped(const Job& job, const Stop& why);
-
-  // Objects of others that have a job's names: not in the cache, so they are read live for as long as they are there.
-  struct Foreign {
-    Kind kind;
+  // An object of another owner that has a name which the job needs. It is not in the cache, so it is read live until it
+  // disappears.
+  struct ConflictingObject {
+    ResourceKind kind;
     kube::ObjectKey key;
-    auto operator<=>(const Foreign&) const = default;
+    auto operator<=>(const ConflictingObject&) const = default;
   };
-  std::vector<Foreign> foreign_of(const std::string& job_uid) const;
-  void add_foreign(const std::string& job_uid, Foreign foreign);
-  void drop_foreign(const std::string& job_uid, const Foreign& foreign);
 
-  const Parts parts_;
+  void run_worker(const std::stop_token& stop);
+  const char* requeue(const kube::ObjectKey& key, const Result& result);  // returns the value of the metric's label
+  Result reconcile(const kube::ObjectKey& key, const std::stop_token& stop);
+  Result execute(const kube::ObjectKey& key, const Job& job, const Plan& plan, const std::stop_token& stop);
+  Result handle(const Job& job, const Interruption& interruption);
+  // Updates the uid that is known for the key. Returns whether it is the first reconcile of the job.
+  bool track(const kube::ObjectKey& key, const Job* job);
+  void forget(const kube::ObjectKey& key, const std::string& job_uid);
+  bool needs_full_spec(const Job& job) const;
+  std::shared_ptr<const Job> read_full_job(const Job& trimmed, Result& result);
+  Plan make_plan(const kube::ObjectKey& key, const Job& job, bool is_first_reconcile);
+  Observed observe(const kube::ObjectKey& key, const Job& job, bool is_first_reconcile);
+  void add_conflicting_objects(const std::string& job_uid, Observed& observed);
+  void update_polling(const kube::ObjectKey& key, const Observed& observed);
+  void set_rejection(const std::string& job_uid, const std::string& error);  // empty: the last plan was accepted
+
+  const Dependencies deps_;
   const Logger log_;
-  ProgressBudget budget_;
-  mutable std::mutex mutex_;
+  ProgressWriteLimiter progress_writes_;
   ByteBudget live_reads_;
-  std::unordered_map<std::string, std::set<Foreign>> foreign_;   // by the job's uid
-  std::unordered_map<std::string, std::string> refusals_;        // by the job's uid: Observed.last_error
-  std::unordered_map<kube::ObjectKey, std::string> known_uids_;  // of the jobs that were seen, to clean up after them
-  std::string since_;
+  std::string leading_since_;
+  mutable std::mutex mutex_;
+  // With the mutex held. Both maps are keyed by the job's uid.
+  std::unordered_map<std::string, std::set<ConflictingObject>> conflicts_;
+  std::unordered_map<std::string, std::string> rejections_;      // Observed::last_error
+  std::unordered_map<kube::ObjectKey, std::string> known_uids_;  // of the jobs that were reconciled
   std::vector<std::jthread> workers_;
 };
 

@@ -1,110 +1,20 @@
 #include "operator/shell/event_recorder.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "operator/core/text.h"
-#include "operator/kube/micro_time.h"
 
 namespace oarlock::control {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr auto kTick = std::chrono::minutes(1);
 
 std::chrono::seconds pause_after(int failures) { return std::chrono::seconds(int64_t{1} << std::min(failures, 10)); }
 
-// Two events with the same identity are one that happened twice. The words count too, unlike in client-go: "attempt 2"
-// is not lost because "attempt 1" was said.
-std::string identity_of(const Job& job, const EmitEvent& event) {
-  std::string text;
-  for (const std::string& part : {std::string(event.type == EmitEvent::Type::kWarning ? "W" : "N"), event.reason,
-                                  event.action, event.pod, event.message}) {
-    text += '\0';
-    text += part;
-  }
-  return fmt::format("{} {:x}", job.metadata.uid, std::hash<std::string>()(text));
-}
-
 }  // namespace
-
-// A bucket that has filled up again is the same as none.
-void EventSeries::drop_full_buckets(SteadyTime steady) {
-  std::erase_if(buckets_, [&](const auto& item) {
-    const std::chrono::duration<double> passed = steady - item.second.at;
-    return item.second.tokens + passed / kRefill >= kBurst;
-  });
-}
-
-bool EventSeries::may_create(const std::string& job_uid, SteadyTime steady) {
-  if (buckets_.size() >= kMostKnown && !buckets_.contains(job_uid)) {
-    drop_full_buckets(steady);
-    if (buckets_.size() >= kMostKnown) buckets_.erase(buckets_.begin());
-  }
-  Bucket& bucket = buckets_.try_emplace(job_uid, Bucket{.tokens = kBurst, .at = steady}).first->second;
-  const std::chrono::duration<double> passed = steady - bucket.at;
-  bucket.tokens = std::min<double>(kBurst, bucket.tokens + passed / kRefill);
-  bucket.at = steady;
-  if (bucket.tokens < 1) return false;
-  bucket.tokens -= 1;
-  return true;
-}
-
-EventSeries::Write EventSeries::series_write(const Entry& entry, SteadyTime steady) {
-  Repeated& repeated = *entry.repeated;
-  const Json series = {{"count", entry.count}, {"lastObservedTime", kube::to_micro_time(entry.last_observed)}};
-  Json whole = Json::parse(repeated.body);
-  whole["series"] = series;
-  repeated.written = entry.count;
-  repeated.last_write = steady;
-  return {.key = repeated.key, .create = whole.dump(), .patch = Json{{"series", series}}.dump()};
-}
-
-std::optional<EventSeries::Write> EventSeries::add(const Job& job, const EmitEvent& event, SystemTime now,
-                                                   SteadyTime steady) {
-  const std::string identity = identity_of(job, event);
-  if (const auto it = entries_.find(identity); it != entries_.end()) {
-    Entry& entry = it->second;
-    ++entry.count;
-    entry.last_observed = now;
-    entry.last_steady = steady;
-    if (entry.count > 2) return std::nullopt;
-    entry.repeated =
-        std::make_unique<Repeated>(Repeated{.key = {job.metadata.name_space, event_name(job, entry.first_observed)},
-                                            .body = event_body(job, event, source_, entry.first_observed)});
-    return series_write(entry, steady);
-  }
-  if (!may_create(job.metadata.uid, steady)) {
-    ++rate_limited_;
-    return std::nullopt;
-  }
-  if (entries_.size() < kMostKnown) {
-    entries_.emplace(identity,
-                     Entry{.first_observed = now, .last_observed = now, .last_steady = steady, .repeated = nullptr});
-  }
-  return Write{.key = {job.metadata.name_space, event_name(job, now)},
-               .create = event_body(job, event, source_, now),
-               .patch = ""};
-}
-
-std::vector<EventSeries::Write> EventSeries::tick(SteadyTime steady) {
-  std::vector<Write> out;
-  for (auto it = entries_.begin(); it != entries_.end();) {
-    const Entry& entry = it->second;
-    const bool finished = steady - entry.last_steady >= kFinish;
-    const bool due = entry.repeated != nullptr && entry.count > entry.repeated->written &&
-                     (finished || steady - entry.repeated->last_write >= kRefresh);
-    if (due) out.push_back(series_write(entry, steady));
-    it = finished ? entries_.erase(it) : std::next(it);
-  }
-  drop_full_buckets(steady);
-  return out;
-}
 
 EventRecorder::EventRecorder(kube::Client client, EventSource source, std::shared_ptr<const Clock> clock,
                              const Logger& log, OnDrop on_drop)
@@ -118,7 +28,7 @@ EventRecorder::~EventRecorder() { stop(); }
 
 void EventRecorder::record(const Job& job, const EmitEvent& event) {
   const std::lock_guard lock(mutex_);
-  if (queue_.size() >= kQueue) {
+  if (queue_.size() >= kMaxQueue) {
     on_drop_("queue_full");
     if (!drop_from_busiest_namespace(job.metadata.name_space)) return;
   }
@@ -132,8 +42,8 @@ void EventRecorder::record(const Job& job, const EmitEvent& event) {
   }
 }
 
-// Discards the last event of the namespace that has most in the queue, so that no namespace silences the others. False:
-// that is the namespace of the new event.
+// Discards the last event of the namespace with the most queued events, so that no namespace displaces the events of
+// the others. Returns false if that is the namespace of the new event.
 bool EventRecorder::drop_from_busiest_namespace(const std::string& name_space) {
   std::map<std::string_view, size_t> counts;
   for (const Pending& one : queue_) ++counts[one.write.key.name_space];
@@ -145,36 +55,37 @@ bool EventRecorder::drop_from_busiest_namespace(const std::string& name_space) {
   return true;
 }
 
-EventRecorder::Outcome EventRecorder::write(const EventSeries::Write& write, std::chrono::seconds& pause) const {
-  using Kind = kube::ApiError::Kind;
-  kube::ApiResult<std::string> answer;
-  if (!write.patch.empty()) answer = client_.patch(kube::events(), write.key, write.patch, {});
-  // An Event lives for an hour, a series maybe longer.
-  const bool gone = !answer && answer.error().kind == Kind::kNotFound;
-  if (write.patch.empty() || gone) answer = client_.create(kube::events(), write.key.name_space, write.create, {});
-  // The name is unique, so one that exists was created by a try whose answer was lost.
-  if (answer || answer.error().kind == Kind::kAlreadyExists) return Outcome::kWritten;
-  log_.warn(
-      "an event could not be written",
-      {{"namespace", write.key.name_space}, {"event", write.key.name}, {"error", one_line(answer.error().message)}});
-  if (answer.error().retry_after) pause = std::max(pause, *answer.error().retry_after);
-  switch (answer.error().kind) {
+EventRecorder::WriteResult EventRecorder::write(const EventSeries::Write& write, std::chrono::seconds& pause) const {
+  using Kind = kube::ApiErrorKind;
+  kube::ApiResult<std::string> response;
+  if (!write.patch.empty()) response = client_.patch(kube::events(), write.key, write.patch, {});
+  // The API server deletes Events after an hour, but a series may last longer.
+  const bool is_deleted = !response && response.error().kind == Kind::kNotFound;
+  if (write.patch.empty() || is_deleted)
+    response = client_.create(kube::events(), write.key.name_space, write.create, {});
+  // The name is unique, so an existing Event was created by an earlier try whose response was lost.
+  if (response || response.error().kind == Kind::kAlreadyExists) return WriteResult::kWritten;
+  log_.warn("failed to write an event", {{"namespace", write.key.name_space},
+                                         {"event", write.key.name},
+                                         {"error", sanitize_line(response.error().message)}});
+  if (response.error().retry_after) pause = std::max(pause, *response.error().retry_after);
+  switch (response.error().kind) {
     case Kind::kTransport:
-      return Outcome::kUnreachable;
+      return WriteResult::kUnreachable;
     case Kind::kTooManyRequests:
     case Kind::kServer:
     case Kind::kConflict:
     case Kind::kUnauthorized:
-      return Outcome::kRetry;
+      return WriteResult::kRetry;
     default:
-      return Outcome::kRefused;
+      return WriteResult::kRefused;
   }
 }
 
 std::deque<EventRecorder::Pending> EventRecorder::take_due(bool is_last) {
   const std::lock_guard lock(mutex_);
   const SteadyTime now = clock_->steady();
-  // Not for each of a thousand events, for it looks at all of them.
+  // tick() visits all events, so it does not run for each new one.
   if (now - last_tick_ >= kTick) {
     last_tick_ = now;
     for (EventSeries::Write& due : series_.tick(now)) queue_.push_back({.write = std::move(due), .due = now});
@@ -188,34 +99,34 @@ std::deque<EventRecorder::Pending> EventRecorder::take_due(bool is_last) {
 
 bool EventRecorder::write_queue(bool is_last) {
   const std::deque<Pending> due = take_due(is_last);
-  bool good = true;
+  bool all_written = true;
   for (auto one = due.begin(); one != due.end(); ++one) {
     std::chrono::seconds pause = pause_after(one->tries);
-    const Outcome outcome = write(one->write, pause);
+    const WriteResult result = write(one->write, pause);
     const std::lock_guard lock(mutex_);
-    if (outcome != Outcome::kUnreachable) unreachable_ = 0;
-    if (outcome == Outcome::kWritten) continue;
-    good = false;
-    if (outcome == Outcome::kUnreachable) {
-      // The others would wait for their timeouts as well, so they wait; the next round begins with another event.
+    if (result != WriteResult::kUnreachable) unreachable_ = 0;
+    if (result == WriteResult::kWritten) continue;
+    all_written = false;
+    if (result == WriteResult::kUnreachable) {
+      // The other writes would time out as well, so they are delayed; the next round starts with another event.
       pause = pause_after(unreachable_++);
       for (auto other = std::next(one); other != due.end(); ++other) retry_after(*other, other->tries, pause);
     }
-    if (outcome == Outcome::kRefused) {
+    if (result == WriteResult::kRefused) {
       on_drop_("refused");
     } else {
       retry_after(*one, one->tries + 1, pause);
     }
-    if (outcome == Outcome::kUnreachable) break;
+    if (result == WriteResult::kUnreachable) break;
   }
   const std::lock_guard lock(mutex_);
   for (; is_last && !queue_.empty(); queue_.pop_front()) on_drop_("stopped");
-  return good;
+  return all_written;
 }
 
 void EventRecorder::retry_after(const Pending& one, int tries, std::chrono::seconds pause) {
   if (tries >= kMaxTries) return on_drop_("unwritable");
-  queue_.push_back({one.write, tries, clock_->steady() + std::min<std::chrono::seconds>(pause, kLongestPause)});
+  queue_.push_back({one.write, tries, clock_->steady() + std::min<std::chrono::seconds>(pause, kMaxPause)});
 }
 
 std::chrono::nanoseconds EventRecorder::time_to_next_round() const {

@@ -1,8 +1,8 @@
-// The operator's own metrics: controller-runtime's and client-go's names and labels, so that their dashboards and
-// alerts work here too, and trainingjob_* for the jobs.
+// The operator's metrics that are updated by events: controller-runtime's and client-go's under their names and labels,
+// so that their dashboards and alerts work here too, and those of the cache, the Events and the jobs. Metrics that are
+// computed from the cache at each scrape are in job_metrics.h.
 #pragma once
 
-#include <prometheus/collectable.h>
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
 #include <prometheus/gauge.h>
@@ -10,16 +10,13 @@
 #include <prometheus/registry.h>
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "common/clock.h"
 #include "operator/core/model.h"
-#include "operator/kube/transport.h"
-#include "operator/kube/work_queue.h"
-#include "operator/shell/cached_job.h"
+#include "operator/kube/client/work_queue.h"
+#include "operator/kube/http/transport.h"
 
 namespace oarlock::control {
 
@@ -32,28 +29,29 @@ class Metrics final : public kube::QueueObserver {
   explicit Metrics(const std::shared_ptr<prometheus::Registry>& registry);
 
   // result: success, error, requeue or requeue_after.
-  void reconciled(const std::string& result, kube::Seconds took);
-  void panicked();  // a reconcile ended with an exception
-  void set_workers(int workers);
-  void worker_busy(bool busy);
+  void observe_reconcile(const std::string& result, kube::Seconds duration);
+  void count_panic();  // a reconcile failed with an exception
+  void set_max_workers(int workers);
+  void increment_active_workers();
+  void decrement_active_workers();
 
-  void requested(const std::string& host, const std::string& method, int code,
-                 kube::Seconds took);  // code 0: no answer
+  // Code 0: no response. A negative duration is counted, but not observed.
+  void observe_request(const std::string& host, const std::string& method, int code, kube::Seconds duration);
 
-  // A status of this job was written.
-  void status_changed(const Job& job, const api::Status& next);
+  // To be called after the status `next` of the job has been written.
+  void observe_status_change(const Job& job, const api::Status& next);
 
-  void event_dropped(const char* reason);  // EventRecorder::OnDrop
+  void count_dropped_event(const char* reason);  // EventRecorder::OnDrop
 
-  // Of the cache, by resource.
-  void cache_failures(const std::string& resource, int in_a_row);
-  void cache_works(const std::string& resource, int failures_in_a_row, SystemTime now);
-  void unreadable_object(const std::string& resource);
-  void read_trimmed_job();  // a job whose spec exceeds Cache's budget was read from the API server
+  // Of the cache's informers, by resource.
+  void set_cache_failures(const std::string& resource, int consecutive);
+  void record_cache_success(const std::string& resource, int consecutive_failures, SystemTime now);
+  void count_unreadable_object(const std::string& resource);
+  void count_trimmed_job_read();  // a job whose spec exceeds the cache's budget was read from the API server
 
-  // Of an operator that takes part in an election.
-  void leading(bool leads);
-  void leader_slow_path();
+  // With leader election only.
+  void set_leader(bool is_leader);
+  void count_leader_slow_path();
 
   void on_add(kube::QueueDepth depth) override;
   void on_get(kube::QueueDepth depth, kube::Seconds waited) override;
@@ -61,79 +59,92 @@ class Metrics final : public kube::QueueObserver {
   void on_retry() override;
 
  private:
-  void set_depth(kube::QueueDepth depth);
-  void time_phases(const Job& job, const api::Status& next);
+  template <typename T>
+  using Family = prometheus::Family<T>;
+  using Counter = prometheus::Counter;
+  using Gauge = prometheus::Gauge;
+  using Histogram = prometheus::Histogram;
 
-  prometheus::Family<prometheus::Counter>& reconcile_total_;
-  prometheus::Counter& reconcile_errors_;
-  prometheus::Counter& reconcile_panics_;
-  prometheus::Histogram& reconcile_time_;
-  prometheus::Gauge& max_concurrent_;
-  prometheus::Gauge& active_;
-  prometheus::Gauge& depth_;
-  prometheus::Gauge& low_depth_;
-  prometheus::Counter& adds_;
-  prometheus::Histogram& queue_duration_;
-  prometheus::Histogram& work_duration_;
-  prometheus::Counter& retries_;
-  prometheus::Family<prometheus::Counter>& requests_;
-  prometheus::Family<prometheus::Histogram>& request_duration_;
-  prometheus::Family<prometheus::Gauge>& cache_failures_;
-  prometheus::Family<prometheus::Gauge>& cache_success_;
-  prometheus::Family<prometheus::Counter>& unreadable_;
-  prometheus::Counter& trimmed_reads_;
-  prometheus::Family<prometheus::Gauge>& leader_;
-  prometheus::Family<prometheus::Counter>& leader_slow_path_;
-  prometheus::Family<prometheus::Counter>& events_dropped_;
-  prometheus::Family<prometheus::Counter>& jobs_created_;
-  prometheus::Family<prometheus::Counter>& jobs_finished_;
-  prometheus::Family<prometheus::Histogram>& startup_;
-  prometheus::Family<prometheus::Histogram>& recovery_;
-  prometheus::Family<prometheus::Histogram>& run_duration_;
+  struct ReconcileMetrics {
+    explicit ReconcileMetrics(prometheus::Registry& registry);
+    Family<Counter>& total;
+    Counter& errors;
+    Counter& panics;
+    Histogram& duration;
+    Gauge& max_workers;
+    Gauge& active_workers;
+  };
+  struct WorkQueueMetrics {
+    explicit WorkQueueMetrics(prometheus::Registry& registry);
+    void set_depth(kube::QueueDepth now);
+    Gauge& depth;
+    Gauge& low_priority_depth;
+    Counter& adds;
+    Histogram& queue_duration;
+    Histogram& work_duration;
+    Counter& retries;
+  };
+  struct ClientMetrics {
+    explicit ClientMetrics(prometheus::Registry& registry);
+    Family<Counter>& requests;
+    Family<Histogram>& duration;
+  };
+  struct CacheMetrics {
+    explicit CacheMetrics(prometheus::Registry& registry);
+    Family<Gauge>& failures;
+    Family<Gauge>& last_success;
+    Family<Counter>& unreadable;
+    Counter& trimmed_reads;
+  };
+  struct LeaderMetrics {
+    explicit LeaderMetrics(prometheus::Registry& registry);
+    Family<Gauge>& is_leader;
+    Family<Counter>& slow_path;
+  };
+  struct JobEventMetrics {
+    explicit JobEventMetrics(prometheus::Registry& registry);
+    // Uses the timestamps of the status, so that every operator process would observe the same.
+    void observe_durations(const Job& job, const api::Status& next);
+    Family<Counter>& dropped_events;
+    Family<Counter>& created;
+    Family<Counter>& finished;
+    Family<Histogram>& startup;
+    Family<Histogram>& recovery;
+    Family<Histogram>& run_duration;
+  };
+
+  ReconcileMetrics reconcile_;
+  WorkQueueMetrics queue_;
+  ClientMetrics client_;
+  CacheMetrics cache_;
+  LeaderMetrics leader_;
+  JobEventMetrics jobs_;
 };
 
-// Counts and times what goes through, and remembers whether the server has ever answered.
-class MeteredTransport final : public kube::Transport {
+// Counts and times the requests of a transport, and records whether the server has ever responded. Thread-safe.
+class InstrumentedTransport final : public kube::Transport {
  public:
-  MeteredTransport(std::shared_ptr<kube::Transport> inner, std::string host, std::shared_ptr<Metrics> metrics,
-                   std::shared_ptr<const Clock> clock)
+  InstrumentedTransport(std::shared_ptr<kube::Transport> inner, std::string host, std::shared_ptr<Metrics> metrics,
+                        std::shared_ptr<const Clock> clock)
       : inner_(std::move(inner)), host_(std::move(host)), metrics_(std::move(metrics)), clock_(std::move(clock)) {}
 
   kube::TransportResult<kube::Response> send(const kube::Request& request, kube::Milliseconds deadline,
                                              std::stop_token cancel) override;
   kube::TransportResult<kube::Response> stream(const kube::Request& request, kube::ByteSink& sink,
                                                kube::StreamLimits limits, std::stop_token cancel) override;
-  bool has_answered() const { return has_answered_; }
+  size_t close_idle_connections() override { return inner_->close_idle_connections(); }
+  bool has_responded() const { return has_responded_; }
 
  private:
-  class WatchingSink;
-  void count(const kube::Request& request, const kube::TransportResult<kube::Response>& response, bool streamed,
-             SteadyTime started);
+  class RecordingSink;
+  void observe(const kube::Request& request, const kube::TransportResult<kube::Response>& response, bool has_streamed,
+               SteadyTime started);
 
   const std::shared_ptr<kube::Transport> inner_;
   const std::string host_;
   const std::shared_ptr<Metrics> metrics_;
   const std::shared_ptr<const Clock> clock_;
-  std::atomic<bool> has_answered_ = false;
-};
-
-// Families computed from the present state at each scrape, so that deleted jobs leave no series behind. At most
-// `max_jobs` jobs have series: first those that run, then those that are to run, each the oldest first, then those that
-// finished last. trainingjob_dropped_series counts the jobs without series.
-class JobMetrics final : public prometheus::Collectable {
- public:
-  struct Source {
-    std::function<std::vector<std::shared_ptr<const CachedJob>>()> jobs;
-    std::function<kube::Seconds()> unfinished_work;
-    std::function<kube::Seconds()> longest_work;
-  };
-  explicit JobMetrics(Source source, size_t max_jobs = 2000) : source_(std::move(source)), max_jobs_(max_jobs) {}
-
-  std::vector<prometheus::MetricFamily> Collect() const override;
-
- private:
-  const Source source_;
-  const size_t max_jobs_;
+  std::atomic<bool> has_responded_ = false;
 };
 
 }  // namespace oarlock::control

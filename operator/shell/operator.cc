@@ -1,36 +1,42 @@
 #include "operator/shell/operator.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <prometheus/registry.h>
 
 #include <atomic>
+#include <memory>
 #include <random>
+#include <thread>
+#include <utility>
 
 #include "common/http/metrics.h"
+#include "common/http/server.h"
+#include "common/status_macros.h"
 #include "operator/core/reconcile.h"
-#include "operator/kube/client.h"
-#include "operator/kube/http/create_transport.h"
-#include "operator/kube/tls_context.h"
-#include "operator/shell/access_guard.h"
+#include "operator/kube/client/client.h"
+#include "operator/kube/http/tls_context.h"
+#include "operator/kube/http/transport.h"
+#include "operator/shell/authorization_filter.h"
+#include "operator/shell/cache_health.h"
 #include "operator/shell/controller.h"
-#include "operator/shell/memory.h"
-#include "operator/shell/problem_log.h"
-#include "operator/shell/server.h"
+#include "operator/shell/job_metrics.h"
 
 namespace oarlock::control {
 namespace {
 
-// Kubernetes waits 30 s before it kills, so a call must end well before.
+// Kubernetes kills a pod after a grace period of 30 s, so a call must end well before.
 constexpr kube::Milliseconds kCallDeadline{10000};
-// Of each of the two calls that decide whether a token may read /metrics. Prometheus gives up a scrape after 10 s.
+// For each of the two reviews of a token. Prometheus cancels a scrape after 10 s.
 constexpr kube::Milliseconds kReviewDeadline{3000};
-// A worker that completes no call for this long hangs, and only a restart helps. The plan for a job of thousands of
-// nodes may take longer: each call that is done counts as progress.
+// A worker that completes no API call for this long hangs, and only a restart helps. The plan for a job of thousands of
+// nodes may take longer, but each completed call counts as progress.
 constexpr kube::Seconds kHungWorker{300};
-// A job's pods are made, scheduled, run and become ready one after the other: one look and one status for several of
-// them, as Kubernetes' Job controller does it (syncJobBatchPeriod, 1 s).
-constexpr auto kGather = std::chrono::milliseconds(500);
-constexpr auto kLook = std::chrono::milliseconds(50);
+// The pods of a job are created, scheduled, started and become ready one after the other. Their changes are batched
+// into one reconcile and one status write, as Kubernetes' Job controller does (syncJobBatchPeriod, 1 s).
+constexpr auto kBatchPeriod = std::chrono::milliseconds(500);
+constexpr auto kIdlePollInterval = std::chrono::seconds(5);
+constexpr auto kSyncPollInterval = std::chrono::milliseconds(50);
 
 std::string host_of(const std::string& url) {
   const size_t scheme = url.find("://");
@@ -38,7 +44,7 @@ std::string host_of(const std::string& url) {
   return url.substr(begin, url.find('/', begin) - begin);
 }
 
-// Of the pods: plain HTTP, no credentials.
+// Connects to pods with plain HTTP, without credentials.
 ProgressPoller::Connect connect_to_pods(const std::string& user_agent) {
   return [user_agent](const std::string& url) -> std::shared_ptr<kube::Transport> {
     kube::TransportOptions options;
@@ -49,162 +55,248 @@ ProgressPoller::Connect connect_to_pods(const std::string& user_agent) {
   };
 }
 
-// The version of the jobs that the API server has now, by its store and not by its cache; empty: it does not say.
-std::string present_version(const kube::Client& client, const std::vector<std::string>& namespaces) {
+// Returns the current resource version of the jobs, read from the API server's store instead of its cache; empty if the
+// call fails.
+std::string current_version(const kube::Client& client, const std::vector<std::string>& namespaces) {
   const kube::Selection anywhere{
       .name_space = namespaces.empty() ? "" : namespaces.front(), .label_selector = "", .field_selector = ""};
-  const auto jobs =
-      client.list(resource_of(Kind::kJob), anywhere, {.resource_version = "", .limit = 1, .continue_token = ""}, {});
-  return jobs ? read_written(*jobs).resource_version : "";
+  const auto jobs = client.list(resource_of(ResourceKind::kJob), anywhere,
+                                {.resource_version = "", .limit = 1, .continue_token = ""}, {});
+  return jobs ? read_object_metadata(*jobs).resource_version : "";
+}
+
+// A probe's route. `failure` must not block, because it runs on the server's I/O thread; it returns an empty string if
+// the probe succeeds.
+HttpRoute probe_route(std::function<std::string()> failure) {
+  return {[failure = std::move(failure)](const std::string&) -> HttpResponse {
+            const std::string reason = failure();
+            if (reason.empty()) return {.status = 200, .body = "ok\n"};
+            return {.status = 503, .body = reason + "\n"};
+          },
+          HandlerKind::kImmediate};
+}
+
+class Operator {
+ public:
+  Operator(const OperatorOptions& options, std::shared_ptr<kube::Transport> network, const std::string& user_agent,
+           std::shared_ptr<const Clock> clock, const Logger& log);
+
+  Result<void> run(const std::stop_token& stop);
+
+ private:
+  CacheHooks cache_hooks();
+  Controller::Dependencies controller_dependencies();
+  HttpRoutes routes();
+  Result<void> start_server();
+  Result<void> wait_for_cache_sync(const std::stop_token& stop);
+  bool lead(const std::stop_token& stop);
+  void release_idle_memory(const std::stop_token& stop);
+  void shut_down();
+
+  const OperatorOptions& options_;
+  const std::shared_ptr<const Clock> clock_;
+  const Logger log_;
+  const std::shared_ptr<kube::RealSleeper> sleeper_ = std::make_shared<kube::RealSleeper>();
+  const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
+  const std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>(registry_);
+  const std::shared_ptr<InstrumentedTransport> transport_;
+  const kube::Client reader_{transport_, kCallDeadline};  // independent of the leadership
+  std::atomic<bool> is_ready_ = false;
+
+  // In the order of their dependencies; destroyed, and thereby stopped, in the opposite order.
+  kube::WorkQueue queue_;
+  CacheHealth health_;
+  Cache cache_;
+  ProgressPoller poller_;
+  AuthorizationFilter authorization_;
+  std::unique_ptr<HttpServer> server_;
+  LeaderElection election_;
+  const kube::Client writer_{election_.leader_transport(), kCallDeadline, kube::ResponseContent::kMetadata};
+  const std::shared_ptr<OwnWrites> own_writes_ = std::make_shared<OwnWrites>(clock_);
+  const std::shared_ptr<EventRecorder> events_;
+  Controller controller_;
+};
+
+Operator::Operator(const OperatorOptions& options, std::shared_ptr<kube::Transport> network,
+                   const std::string& user_agent, std::shared_ptr<const Clock> clock, const Logger& log)
+    : options_(options),
+      clock_(std::move(clock)),
+      log_(log),
+      transport_(std::make_shared<InstrumentedTransport>(std::move(network), host_of(options.cluster.server), metrics_,
+                                                         clock_)),
+      queue_({}, clock_, metrics_.get()),
+      health_(options.cluster.server, clock_, log),
+      cache_({.namespaces = options.namespaces,
+              .seed = std::random_device()(),
+              .network_policies = options.job_network_policy.has_value()},
+             cache_hooks(), transport_, clock_, sleeper_),
+      poller_(
+          options.progress, connect_to_pods(user_agent), [this](const kube::ObjectKey& job) { queue_.add(job); },
+          clock_),
+      authorization_(kube::Client(transport_, kReviewDeadline), clock_),
+      election_(options.election, transport_, metrics_, clock_, sleeper_, std::random_device()(), log),
+      events_(std::make_shared<EventRecorder>(
+          writer_, EventSource{.instance = options.instance}, clock_, log,
+          [metrics = metrics_](const char* reason) { metrics->count_dropped_event(reason); })),
+      controller_(controller_dependencies(), log) {}
+
+CacheHooks Operator::cache_hooks() {
+  const auto record_success = [this](const WatchScope& scope) {
+    metrics_->record_cache_success(resource_of(scope.kind).to_string(), health_.failures(scope.kind), clock_->now());
+  };
+  CacheHooks hooks;
+  hooks.on_change = [this](const kube::ObjectKey& job, Urgency urgency) {
+    if (urgency == Urgency::kImmediate) {
+      queue_.add(job);
+    } else {
+      const bool is_low = urgency == Urgency::kLowPriority;
+      queue_.add_after(job, kBatchPeriod, is_low ? kube::Priority::kLow : kube::Priority::kNormal);
+    }
+  };
+  hooks.on_error = [this](const WatchScope& scope, const kube::ApiError& error) {
+    health_.record_failure(scope, error);
+    metrics_->set_cache_failures(resource_of(scope.kind).to_string(), health_.failures(scope.kind));
+  };
+  hooks.on_synced = [this, record_success](const WatchScope& scope, size_t objects) {
+    health_.record_list(scope, objects);
+    record_success(scope);
+    if (is_ready_) ::malloc_trim(0);  // after a relist; the memory of the start is returned once, in run()
+  };
+  hooks.on_watching = [this, record_success](const WatchScope& scope) {
+    health_.record_watch(scope);
+    record_success(scope);
+  };
+  hooks.on_unreadable = [this](ResourceKind kind, const kube::ObjectKey& key, const Error& error) {
+    metrics_->count_unreadable_object(resource_of(kind).to_string());
+    log_.warn("ignored an unreadable object", {{"resource", resource_of(kind).to_string()},
+                                               {"namespace", key.name_space},
+                                               {"name", key.name},
+                                               {"error", error.message}});
+  };
+  return hooks;
+}
+
+Controller::Dependencies Operator::controller_dependencies() {
+  return {.cache = &cache_,
+          .poller = &poller_,
+          .queue = &queue_,
+          .own_writes = own_writes_,
+          .executor = std::make_shared<Executor>(writer_, own_writes_, events_, log_),
+          .client = reader_,
+          .metrics = metrics_,
+          .clock = clock_,
+          .reconciler = [](const Observed& observed) { return reconcile(observed); },
+          .metrics_peers = options_.job_network_policy};
+}
+
+HttpRoutes Operator::routes() {
+  const auto liveness = [this]() -> std::string {
+    return queue_.longest_running() < kHungWorker ? ""
+                                                  : "a worker has completed no API call for more than five minutes";
+  };
+  const auto readiness = [this]() -> std::string {
+    if (is_ready_) return health_.stale_reason();
+    const std::string failure = health_.current_failure();
+    return failure.empty() ? "the caches have not synced yet" : failure;
+  };
+  const auto job_metrics =
+      std::make_shared<JobMetrics>(JobMetrics::Source{.jobs = [this] { return cache_.jobs(); },
+                                                      .unfinished_work = [this] { return queue_.unfinished_work(); },
+                                                      .longest_work = [this] { return queue_.longest_running(); }});
+  return {{"/healthz", probe_route(liveness)},
+          {"/readyz", probe_route(readiness)},
+          {"/metrics", metrics_handler({registry_, job_metrics})}};
+}
+
+Result<void> Operator::start_server() {
+  HttpServerOptions server_options{.certificate = options_.server_certificate, .refuse = {}};
+  if (!options_.server_certificate.empty()) {
+    const kube::Pem file{.text = "", .file = options_.server_certificate};
+    RETURN_IF_ERROR(kube::check_key_pair(file, file));
+  }
+  if (options_.protect_metrics) {
+    if (options_.server_certificate.empty())
+      log_.warn("bearer tokens for /metrics are sent unencrypted; set --tls-certificate");
+    server_options.refuse = [this](const std::string& path, const std::string& authorization) {
+      return path == "/metrics" ? authorization_.check(path, authorization) : std::nullopt;
+    };
+  }
+  ASSIGN_OR_RETURN(server_, HttpServer::start(options_.listen_address, options_.port, routes(), server_options));
+  log_.info("listening", {{"address", options_.listen_address}, {"port", server_->port()}});
+  return {};
+}
+
+Result<void> Operator::run(const std::stop_token& stop) {
+  RETURN_IF_ERROR(start_server());
+  const SteadyTime started = clock_->steady();
+  log_.info("connecting", {{"server", options_.cluster.server}, {"config", options_.cluster.source}});
+  cache_.start();
+  RETURN_IF_ERROR(wait_for_cache_sync(stop));
+  bool is_leader = true;
+  if (!stop.stop_requested()) {
+    is_ready_ = true;  // a standby is ready too, because its cache is complete
+    log_.info("ready", {{"seconds", std::chrono::duration<double>(clock_->steady() - started).count()},
+                        {"workers", options_.workers},
+                        {"jobs", cache_.jobs().size()},
+                        {"pods", cache_.pod_count()}});
+    ::malloc_trim(0);
+    const std::jthread idle([this](const std::stop_token& end) { release_idle_memory(end); });
+    is_leader = lead(stop);
+  }
+  shut_down();
+  if (!is_leader) return fail(ExitCode::kTempFail, "leadership lost; restart the operator to continue as a standby");
+  return {};
+}
+
+Result<void> Operator::wait_for_cache_sync(const std::stop_token& stop) {
+  const SteadyTime started = clock_->steady();
+  while (!cache_.has_synced() && sleeper_->sleep(kSyncPollInterval, stop)) {
+    const bool has_limit = options_.startup_timeout.count() > 0 && !transport_->has_responded();
+    if (has_limit && clock_->steady() - started > options_.startup_timeout) {
+      return fail(ExitCode::kUnavailable,
+                  fmt::format("no response from the API server within {} s (--startup-timeout): {}",
+                              options_.startup_timeout.count(), health_.current_failure()));
+    }
+  }
+  return {};
+}
+
+// Reconciles jobs while this process is the leader. Returns false if the leadership was lost.
+bool Operator::lead(const std::stop_token& stop) {
+  if (!election_.acquire(stop)) return true;
+  poller_.start();
+  events_->start();
+  controller_.start(options_.workers, current_version(reader_, options_.namespaces));
+  return election_.hold(stop);
+}
+
+// Returns the memory that a burst of work has left: connections to the API server, and the pages that they occupied.
+void Operator::release_idle_memory(const std::stop_token& stop) {
+  while (sleeper_->sleep(kIdlePollInterval, stop)) {
+    if (transport_->close_idle_connections() > 0) ::malloc_trim(0);
+  }
+}
+
+void Operator::shut_down() {
+  is_ready_ = false;
+  log_.info("stopping");
+  controller_.stop();
+  poller_.stop();
+  events_->stop();
+  election_.release();
+  cache_.stop();
 }
 
 }  // namespace
 
 Result<void> run_operator(const OperatorOptions& options, const Logger& log, const std::stop_token& stop) {
   const auto clock = std::make_shared<const RealClock>();
-  const auto sleeper = std::make_shared<kube::RealSleeper>();
   const std::string user_agent = "oarlock-operator/" + options.version;
-
   auto network = kube::create_transport(kube::transport_options(options.cluster, user_agent, clock));
   if (!network) {
     return fail(network.error().code, fmt::format("{}: {}", options.cluster.source, network.error().message));
   }
-  const auto registry = std::make_shared<prometheus::Registry>();
-  const auto metrics = std::make_shared<Metrics>(registry);
-  const auto transport = std::make_shared<MeteredTransport>(std::shared_ptr<kube::Transport>(std::move(*network)),
-                                                            host_of(options.cluster.server), metrics, clock);
-
-  // Declared in the order of need; destroyed, and so stopped, in the opposite one.
-  kube::WorkQueue queue({}, clock, metrics.get());
-  ProblemLog problems(options.cluster.server, clock, log);
-  std::atomic<bool> ready = false;
-  CacheHooks hooks;
-  hooks.on_change = [&](const kube::ObjectKey& job, Urgency urgency) {
-    if (urgency == Urgency::kNow) {
-      queue.add(job);
-    } else {
-      queue.add_after(job, kGather, urgency == Urgency::kLater ? kube::Priority::kLow : kube::Priority::kNormal);
-    }
-  };
-  hooks.on_problem = [&](const Followed& followed, const kube::ApiError& error) {
-    problems.problem(followed, error);
-    metrics->cache_failures(resource_of(followed.kind).to_string(), problems.failures(followed.kind));
-  };
-  const auto cache_works = [&](const Followed& followed) {
-    metrics->cache_works(resource_of(followed.kind).to_string(), problems.failures(followed.kind), clock->now());
-  };
-  hooks.on_synced = [&](const Followed& followed, size_t objects) {
-    problems.works(followed, objects);
-    cache_works(followed);
-    if (ready) trim_heap();  // after a relist; what the start needed is returned when all of it is done
-  };
-  hooks.on_watching = [&](const Followed& followed) {
-    problems.watches(followed);
-    cache_works(followed);
-  };
-  hooks.on_unreadable = [&](Kind kind, const kube::ObjectKey& key, const Error& error) {
-    metrics->unreadable_object(resource_of(kind).to_string());
-    log.warn("an object cannot be read and is ignored", {{"resource", resource_of(kind).to_string()},
-                                                         {"namespace", key.name_space},
-                                                         {"name", key.name},
-                                                         {"error", error.message}});
-  };
-  Cache cache({.namespaces = options.namespaces,
-               .seed = std::random_device()(),
-               .network_policies = options.job_network_policy.has_value()},
-              std::move(hooks), transport, clock, sleeper);
-  ProgressPoller poller(
-      options.progress, connect_to_pods(user_agent), [&](const kube::ObjectKey& job) { queue.add(job); }, clock);
-
-  ServerSources sources;
-  sources.why_not_healthy = [&]() -> std::string {
-    return queue.longest() < kHungWorker ? ""
-                                         : "a worker has completed no API call for one job for more than five minutes";
-  };
-  sources.why_not_ready = [&]() -> std::string {
-    if (ready) return problems.why_stale();
-    const std::string problem = problems.present();
-    return problem.empty() ? "the caches are not filled yet" : problem;
-  };
-  sources.metrics = {
-      registry, std::make_shared<JobMetrics>(JobMetrics::Source{.jobs = [&] { return cache.jobs(); },
-                                                                .unfinished_work = [&] { return queue.unfinished(); },
-                                                                .longest_work = [&] { return queue.longest(); }})};
-  if (!options.server_certificate.empty()) {
-    const kube::Pem file{.text = "", .file = options.server_certificate};
-    if (const auto good = kube::check_key_pair(file, file); !good) return tl::make_unexpected(good.error());
-  }
-  // Reviews change nothing: they are asked whoever leads.
-  const kube::Client reader(transport, kCallDeadline);
-  AccessGuard guard(kube::Client(transport, kReviewDeadline), clock);
-  HttpServerOptions server_options{.certificate = options.server_certificate, .refuse = {}};
-  if (options.protect_metrics) {
-    if (options.server_certificate.empty())
-      log.warn("bearer tokens for /metrics are sent unencrypted; set --tls-certificate");
-    server_options.refuse = [&guard](const std::string& path, const std::string& authorization) {
-      return path == "/metrics" ? guard.refuse(path, authorization) : std::nullopt;
-    };
-  }
-  auto server =
-      HttpServer::start(options.listen_address, options.port, operator_routes(std::move(sources)), server_options);
-  if (!server) return tl::make_unexpected(server.error());
-  log.info("listening", {{"address", options.listen_address}, {"port", (*server)->port()}});
-
-  const auto own_writes = std::make_shared<OwnWrites>(clock);
-  Election election(options.election, transport, metrics, clock, sleeper, std::random_device()(), log);
-  const kube::Client client(election.writing_transport(), kCallDeadline, kube::Answers::kMetadata);
-  const auto events =
-      std::make_shared<EventRecorder>(client, EventSource{.instance = options.instance}, clock, log,
-                                      [metrics](const char* reason) { metrics->event_dropped(reason); });
-  const auto executor = std::make_shared<Executor>(client, own_writes, events, log);
-  Controller controller({.cache = &cache,
-                         .poller = &poller,
-                         .queue = &queue,
-                         .own_writes = own_writes,
-                         .executor = executor,
-                         .client = reader,
-                         .metrics = metrics,
-                         .clock = clock,
-                         .decide = [](const Observed& observed) { return reconcile(observed); },
-                         .metrics_peers = options.job_network_policy},
-                        log);
-
-  const SteadyTime started = clock->steady();
-  const auto age = [&] { return std::chrono::duration<double>(clock->steady() - started); };
-  log.info("connecting", {{"server", options.cluster.server}, {"config", options.cluster.source}});
-  cache.start();
-  while (!cache.synced() && sleeper->sleep(kLook, stop)) {
-    if (options.startup_timeout.count() > 0 && age() > options.startup_timeout && !transport->has_answered()) {
-      return fail(ExitCode::kUnavailable,
-                  fmt::format("no answer from the API server within {} s (--startup-timeout): {}",
-                              options.startup_timeout.count(), problems.present()));
-    }
-  }
-  bool lost = false;
-  if (!stop.stop_requested()) {
-    ready = true;  // one that stands by is ready too: its cache is full
-    log.info("ready", {{"seconds", age().count()},
-                       {"workers", options.workers},
-                       {"jobs", cache.jobs().size()},
-                       {"pods", cache.pods()}});
-    trim_heap();
-    if (election.acquire(stop)) {
-      poller.start();
-      events->start();
-      controller.start(options.workers, present_version(reader, options.namespaces));
-      lost = !election.hold(stop);
-    }
-  }
-
-  ready = false;
-  log.info("stopping");
-  controller.stop();
-  poller.stop();
-  events->stop();
-  election.release();
-  cache.stop();
-  if (lost) return fail(ExitCode::kTempFail, "this operator is not the leader any more: start it again to stand by");
-  return {};
+  return Operator(options, *std::move(network), user_agent, clock, log).run(stop);
 }
 
 }  // namespace oarlock::control

@@ -1,13 +1,13 @@
 #include "operator/shell/own_writes.h"
 
-#include "operator/kube/request.h"
+#include "operator/kube/client/request.h"
 
 namespace oarlock::control {
 namespace {
-constexpr auto kExpires = std::chrono::minutes(5);
+constexpr auto kExpiry = std::chrono::minutes(5);
 }
 
-void OwnWrites::record(const std::string& job_uid, Kind kind, const std::string& resource_version) {
+void OwnWrites::record(const std::string& job_uid, ResourceKind kind, const std::string& resource_version) {
   if (resource_version.empty()) return;
   const std::lock_guard lock(mutex_);
   Write& write = writes_[job_uid][static_cast<int>(kind)];
@@ -16,13 +16,15 @@ void OwnWrites::record(const std::string& job_uid, Kind kind, const std::string&
   write.at = clock_->steady();
 }
 
-bool OwnWrites::seen(const std::string& job_uid, const std::function<bool(Kind, const std::string&)>& has_seen) {
+bool OwnWrites::is_cache_fresh(const std::string& job_uid,
+                               const std::function<bool(ResourceKind, const std::string&)>& has_seen) {
   const std::lock_guard lock(mutex_);
   const auto it = writes_.find(job_uid);
   if (it == writes_.end()) return true;
   const SteadyTime now = clock_->steady();
   std::erase_if(it->second, [&](const auto& entry) {
-    return now - entry.second.at > kExpires || has_seen(static_cast<Kind>(entry.first), entry.second.resource_version);
+    return now - entry.second.at > kExpiry ||
+           has_seen(static_cast<ResourceKind>(entry.first), entry.second.resource_version);
   });
   if (!it->second.empty()) return false;
   writes_.erase(it);

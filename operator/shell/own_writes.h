@@ -1,5 +1,4 @@
-// Read your own writes: after the operator has written for a job, the job is not looked at again before the cache has
-// what was written (KEP-5647). Otherwise a cache that lags would have the work done twice.
+// Read-your-own-writes consistency on top of an asynchronous cache.
 #pragma once
 
 #include <functional>
@@ -13,17 +12,21 @@
 
 namespace oarlock::control {
 
-// Thread-safe. Keyed by the job's uid, so a new job of the same name inherits nothing.
+// Records the resource versions that the operator's writes produced. A job is not reconciled before the cache contains
+// all of them (KEP-5647); otherwise a cache that lags behind would cause the same work to be done twice.
+//
+// Jobs are identified by uid, so a new job of the same name starts without records. Thread-safe.
 class OwnWrites {
  public:
   explicit OwnWrites(std::shared_ptr<const Clock> clock) : clock_(std::move(clock)) {}
 
-  // An answer to a write (or a live read) showed this version.
-  void record(const std::string& job_uid, Kind kind, const std::string& resource_version);
+  // Records a version that a write, or a live read, returned. An empty version is ignored.
+  void record(const std::string& job_uid, ResourceKind kind, const std::string& resource_version);
 
-  // Is all of it in the cache? `has_seen` is Cache::has_seen for the job's namespace. What was written more than five
-  // minutes ago counts as seen: versions may start anew when the cluster's store is restored from a backup.
-  bool seen(const std::string& job_uid, const std::function<bool(Kind, const std::string&)>& has_seen);
+  // Whether the cache contains all recorded versions of the job. `has_seen` is Cache::has_seen for the job's namespace.
+  // Records expire after five minutes, because versions restart when the cluster's store is restored from a backup.
+  bool is_cache_fresh(const std::string& job_uid,
+                      const std::function<bool(ResourceKind, const std::string&)>& has_seen);
 
   void forget(const std::string& job_uid);
 
@@ -35,7 +38,7 @@ class OwnWrites {
 
   const std::shared_ptr<const Clock> clock_;
   std::mutex mutex_;
-  std::unordered_map<std::string, std::unordered_map<int, Write>> writes_;  // by uid, then kind: the newest
+  std::unordered_map<std::string, std::unordered_map<int, Write>> writes_;  // the newest version, by uid and kind
 };
 
 }  // namespace oarlock::control

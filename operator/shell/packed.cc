@@ -16,7 +16,7 @@ int nibble(char c) {
   return -1;
 }
 
-// The 16 bytes of "01234567-89ab-...", which every uid is; empty: not one.
+// Returns the 16 bytes of "01234567-89ab-...", which is the form of every uid; nothing for other texts.
 std::optional<std::array<char, kUuidBytes>> uuid_of(std::string_view text) {
   if (text.size() != kUuidText) return std::nullopt;
   std::array<char, kUuidBytes> out{};
@@ -65,7 +65,7 @@ uint64_t PackReader::number() {
   }
 }
 
-// Length + 1 and the text; 0 and 16 bytes for a uuid.
+// Writes length + 1 and the text, or 0 and 16 bytes for a UUID.
 void PackWriter::operator()(const std::string& text) {
   if (const auto uuid = uuid_of(text)) {
     number(0);

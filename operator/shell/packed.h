@@ -1,9 +1,10 @@
-// A struct of mostly short texts in one block of memory: what the cache holds ten thousand times. A text costs its
-// length and one byte (a std::string 32, and a block of its own when it is longer than 15), a uid 17 bytes.
+// Packing of structs that consist mostly of short texts into one block of memory, because the cache holds thousands of
+// them. A packed text takes its length plus one byte (a std::string takes 32 bytes, and a separate block if it is
+// longer than 15); a uid takes 17 bytes.
 //
-// Measured with 10,000 pods in the cache: 23.2 MiB of resident memory, and 28.8 MiB when the cache holds the structs
-// themselves (heap 12.0 and 17.6 MiB); the CPU for 200 jobs is the same. The default memory limit of the chart and the
-// goal of 25 MiB for 10,000 pods depend on it.
+// With 10,000 pods in the cache, the resident memory is 23.2 MiB, and 28.8 MiB if the cache holds the structs
+// themselves (heap 12.0 and 17.6 MiB); the CPU time for 200 jobs is the same. The default memory limit of the chart and
+// the goal of 25 MiB for 10,000 pods depend on it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@
 
 namespace oarlock::control {
 
-// Numbers are LEB128, signed ones in zigzag; what is packed never leaves the process, so there are no versions.
+// Serializes fields. Numbers are LEB128, signed ones with zigzag encoding. Packed data never leaves the process, so the
+// format has no version.
 class PackWriter {
  public:
   void operator()(const std::string& text);
@@ -55,6 +57,7 @@ class PackWriter {
   std::string bytes_;
 };
 
+// Reads the fields in the order in which PackWriter wrote them. The data must be valid.
 class PackReader {
  public:
   explicit PackReader(const char* bytes) : at_(bytes) {}
@@ -95,7 +98,7 @@ class PackReader {
   const char* at_;
 };
 
-// Immutable. T needs pack_fields(visitor, T&), which gives each of its members to the visitor.
+// An immutable, packed T. T needs pack_fields(visitor, T&), which passes each member to the visitor.
 template <typename T>
 class Packed {
  public:

@@ -1,30 +1,31 @@
 #include "operator/shell/projection.h"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/contract.h"
+#include "common/json_access.h"
 #include "operator/api/codec.h"
-#include "operator/core/network_policy.h"
+#include "operator/core/desired.h"
 #include "operator/core/text.h"
-#include "operator/kube/json_access.h"
 
 namespace oarlock::control {
 namespace {
 
-using kube::elements;
-using kube::member;
-using kube::text_at;
 using Json = nlohmann::json;
 
 struct Owner {
   std::string uid;
-  std::string job;  // its name where it is a TrainingJob, else empty
+  std::string job;  // name of the owner if it is a TrainingJob, otherwise empty
 };
 
 Owner owner_of(const Json& metadata) {
   for (const Json& owner : elements(metadata, "ownerReferences")) {
-    if (!kube::true_at(owner, "controller")) continue;
+    if (!true_at(owner, "controller")) continue;
     const bool is_job =
         text_at(owner, "kind") == kKind && text_at(owner, "apiVersion").starts_with(std::string(kGroup) + "/");
     return {text_at(owner, "uid"), is_job ? text_at(owner, "name") : ""};
@@ -34,12 +35,12 @@ Owner owner_of(const Json& metadata) {
 
 std::string label(const Json& metadata, const char* name) { return text_at(member(metadata, "labels"), name); }
 
-// Whoever may write a pod's status may write anything into it: here its texts are bounded, so that neither the cache
-// nor what is made of it grows with them.
+// A client with permission to write pod statuses can write any text, so texts are bounded here; otherwise the cache,
+// statuses and events would grow with them.
 constexpr size_t kMaxReason = 60;
-constexpr size_t kMaxTerminationReason = 100;  // one that is longer than 60 characters is not taken for a reason
-std::string reason_at(const Json& json, const char* key) { return one_line(text_at(json, key), kMaxReason); }
-std::string message_at(const Json& json, const char* key) { return one_line(text_at(json, key)); }
+constexpr size_t kMaxTerminationReason = 100;  // longer than kMaxReason: the decision ignores reasons above that length
+std::string reason_at(const Json& json, const char* key) { return sanitize_line(text_at(json, key), kMaxReason); }
+std::string message_at(const Json& json, const char* key) { return sanitize_line(text_at(json, key)); }
 
 PodPhase phase_of(const std::string& name) {
   if (name == "Running") return PodPhase::kRunning;
@@ -49,12 +50,12 @@ PodPhase phase_of(const std::string& name) {
   return PodPhase::kPending;
 }
 
-// Keeps the earliest.
-void note_stop_request(SystemTime time, Pod& pod) {
+// Keeps the earliest request.
+void record_stop_request(SystemTime time, Pod& pod) {
   if (!pod.stop_requested_at || time < *pod.stop_requested_at) pod.stop_requested_at = time;
 }
 
-// deletionTimestamp is when the grace period ends, which began with the request.
+// deletionTimestamp is the end of the grace period, which began when the deletion was requested.
 void read_deletion(const Json& metadata, Pod& pod) {
   const std::string ends = text_at(metadata, "deletionTimestamp");
   pod.deleting = member(metadata, "deletionTimestamp").is_string();
@@ -62,8 +63,8 @@ void read_deletion(const Json& metadata, Pod& pod) {
   if (!from_rfc3339(ends, time)) return;
   const Json& grace = member(metadata, "deletionGracePeriodSeconds");
   const int64_t seconds = grace.is_number_integer() ? grace.get<int64_t>() : 0;
-  // Longer than a day is nobody's grace period, and arithmetic on hostile values must not overflow.
-  note_stop_request(time - std::chrono::seconds(std::clamp<int64_t>(seconds, 0, 86400)), pod);
+  // The limit of one day is above any real grace period, and keeps arithmetic on hostile values from overflowing.
+  record_stop_request(time - std::chrono::seconds(std::clamp<int64_t>(seconds, 0, 86400)), pod);
 }
 
 void read_conditions(const Json& status, Pod& pod) {
@@ -78,19 +79,32 @@ void read_conditions(const Json& status, Pod& pod) {
     } else if (type == "DisruptionTarget" && is_true) {
       pod.disruption = reason_at(condition, "reason");
       SystemTime since;
-      if (from_rfc3339(text_at(condition, "lastTransitionTime"), since)) note_stop_request(since, pod);
+      if (from_rfc3339(text_at(condition, "lastTransitionTime"), since)) record_stop_request(since, pod);
     }
   }
 }
 
-// What the decision reads of a termination message: the fields that a rank has written, with a bounded text, or else
-// the last line. The kubelet permits 4 KiB, and thousands of pods may end at the same time.
-std::string compact_message(const std::string& text) {
-  std::optional<TerminationMessage> written = termination_message_from_json(text);
-  if (!written) return one_line(last_line(text));
-  written->reason.resize(std::min(written->reason.size(), kMaxTerminationReason));
-  written->message = one_line(written->message);
-  return to_json(*written);
+// Reduces a termination message to the fields that a rank writes, with bounded texts, or to its last line if no rank
+// wrote it. The kubelet permits 4 KiB, and thousands of pods may terminate at the same time.
+std::string compact_termination_message(const std::string& text) {
+  std::optional<TerminationMessage> message = termination_message_from_json(text);
+  if (!message) return sanitize_line(last_line(text));
+  message->reason.resize(std::min(message->reason.size(), kMaxTerminationReason));
+  message->message = sanitize_line(message->message);
+  return to_json(*message);
+}
+
+Termination read_termination(const Json& terminated) {
+  Termination out;
+  if (const Json& code = member(terminated, "exitCode"); code.is_number_integer()) {
+    using Limits = std::numeric_limits<int>;
+    out.exit_code = static_cast<int>(std::clamp<int64_t>(code.get<int64_t>(), Limits::min(), Limits::max()));
+  }
+  out.reason = reason_at(terminated, "reason");
+  out.message = compact_termination_message(text_at(terminated, "message").substr(0, kTerminationMessageLimit));
+  SystemTime finished;
+  if (from_rfc3339(text_at(terminated, "finishedAt"), finished)) out.finished_at = finished;
+  return out;
 }
 
 void read_containers(const Json& status, Pod& pod) {
@@ -105,22 +119,13 @@ void read_containers(const Json& status, Pod& pod) {
       const Json& terminated = member(state, "terminated");
       if (std::string_view(list) == "containerStatuses" && text_at(container, "name") == kTrainerContainer &&
           terminated.is_object()) {
-        Termination end;
-        if (const Json& code = member(terminated, "exitCode"); code.is_number_integer()) {
-          using Limits = std::numeric_limits<int>;
-          end.exit_code = static_cast<int>(std::clamp<int64_t>(code.get<int64_t>(), Limits::min(), Limits::max()));
-        }
-        end.reason = reason_at(terminated, "reason");
-        end.message = compact_message(text_at(terminated, "message").substr(0, kTerminationMessageLimit));
-        SystemTime finished;
-        if (from_rfc3339(text_at(terminated, "finishedAt"), finished)) end.finished_at = finished;
-        pod.trainer = std::move(end);
+        pod.trainer = read_termination(terminated);
       }
     }
   }
 }
 
-// What is kept of each object that carries a job's label.
+// Fields that are read of every object that carries a job's label.
 kube::FieldFilter owned_object_fields() {
   return {"metadata.name",
           "metadata.namespace",
@@ -134,10 +139,46 @@ kube::FieldFilter owned_object_fields() {
           R"(metadata.labels.oarlock\.dev/job-name)"};
 }
 
+// No real pod requests more, and sums and products of such counts cannot overflow.
+constexpr int64_t kMaxCount = 1'000'000;
+
+// Each resource of each job becomes a time series whose label a tenant chooses.
+constexpr size_t kMaxResources = 8;
+constexpr size_t kMaxResourceName = 128;
+constexpr size_t kMaxTemplate = 256u << 10;  // bytes
+
+// Value of a quantity that is a whole number, either a JSON number or a string; 0 for anything else.
+int64_t whole_number(const Json& quantity) {
+  if (quantity.is_number_unsigned())
+    return static_cast<int64_t>(std::min<uint64_t>(quantity.get<uint64_t>(), kMaxCount));
+  if (quantity.is_number_integer()) return quantity.get<int64_t>();
+  const std::string text = quantity.is_string() ? quantity.get<std::string>() : "";
+  int64_t out = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), out);
+  return end.ptr == text.data() + text.size() ? out : 0;
+}
+
+// The name of an extended resource consists of a domain, a slash and a name.
+bool is_resource_name(std::string_view name) {
+  const auto is_allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' ||
+           c == '_' || c == '/';
+  };
+  return name.size() <= kMaxResourceName && name.find('/') != std::string_view::npos &&
+         std::ranges::all_of(name, is_allowed);
+}
+
+// Swaps, because an assignment would keep the allocated memory.
+void drop_spec(api::Spec& spec) {
+  std::string().swap(spec.pod_template);
+  std::string().swap(spec.trainer);
+  std::vector<api::FailureRule>().swap(spec.failure_policy.rules);
+}
+
 }  // namespace
 
-// The template and the trainer's configuration are handed on to the pods as the API server serves them: a tree would
-// change numbers that no double can hold, and costs ten times the memory.
+// The template and the trainer's configuration are passed to the pods verbatim: a parsed tree would change numbers that
+// do not fit into a double, and takes ten times the memory.
 kube::FieldFilter job_fields() {
   return kube::FieldFilter{"metadata.name",
                            "metadata.namespace",
@@ -176,6 +217,52 @@ Job unreadable_job(const Json& salvaged, const Error& error) {
   Job job = api::read_training_job(salvaged);
   job.report.problem = error.message;
   return job;
+}
+
+size_t spec_bytes(const api::Spec& spec) {
+  size_t bytes = spec.pod_template.capacity() + spec.trainer.capacity();
+  for (const api::FailureRule& rule : spec.failure_policy.rules) {
+    bytes += sizeof rule;
+    if (rule.on_exit_codes) bytes += rule.on_exit_codes->values.capacity() * sizeof(int64_t);
+    for (const std::string& reason : rule.on_pod_reasons) bytes += sizeof reason + reason.capacity();
+    for (const api::PodConditionMatch& match : rule.on_pod_conditions)
+      bytes += sizeof match + match.type.capacity() + match.status.capacity();
+  }
+  return bytes;
+}
+
+CachedJob make_cached_job(Job job, ByteBudget& budget) {
+  CachedJob out{.job = std::move(job), .accelerators = {}, .reservation = {}};
+  api::Spec& spec = out.job.spec;
+  const bool is_finished = is_terminal(out.job.status.phase);
+  if (!is_finished) out.accelerators = requested_accelerators(spec.pod_template);
+  if (is_finished || !out.job.report.problem.empty() || spec.is_managed_elsewhere()) {
+    drop_spec(spec);
+  } else if (out.reservation = budget.try_acquire(spec_bytes(spec)); !out.reservation) {
+    out.job.report.is_trimmed = true;
+    out.job.report.trimmed_kib = static_cast<uint32_t>((spec_bytes(spec) + 1023) / 1024);
+    drop_spec(spec);
+  }
+  return out;
+}
+
+std::map<std::string, int64_t> requested_accelerators(const std::string& pod_template) {
+  static const kube::FieldFilter kFields{"spec.containers.resources.limits"};
+  std::map<std::string, int64_t> out;
+  if (pod_template.size() > kMaxTemplate || pod_template.find("\"limits\"") == std::string::npos) return out;
+  const auto parsed = kFields.parse(pod_template);
+  if (!parsed) return out;
+  for (const Json& container : elements(member(*parsed, "spec"), "containers")) {
+    const Json& limits = member(member(container, "resources"), "limits");
+    if (!limits.is_object()) continue;
+    for (const auto& [name, quantity] : limits.items()) {
+      if (!is_resource_name(name)) continue;  // native resources have no domain
+      if (out.size() >= kMaxResources && !out.contains(name)) continue;
+      if (const int64_t count = whole_number(quantity); count > 0)
+        out[name] = std::min(out[name] + std::min(count, kMaxCount), kMaxCount);
+    }
+  }
+  return out;
 }
 
 Result<CachedPod> project_pod(const Json& object) {
@@ -230,10 +317,10 @@ Result<CachedNetworkPolicy> project_network_policy(const Json& object) {
   return out;
 }
 
-Written read_written(const std::string& answer) {
+ObjectMetadata read_object_metadata(const std::string& response) {
   static const kube::FieldFilter kFields{"metadata.uid", "metadata.resourceVersion",
                                          "metadata.ownerReferences.controller", "metadata.ownerReferences.uid"};
-  const Result<Json> object = kFields.parse(answer);
+  const Result<Json> object = kFields.parse(response);
   if (!object) return {};
   const Json& metadata = member(*object, "metadata");
   return {text_at(metadata, "uid"), text_at(metadata, "resourceVersion"), owner_of(metadata).uid};

@@ -1,18 +1,59 @@
-// From the API server's JSON to what the decision reads, and nothing more: this is what the cache holds.
+// Conversion of the API server's objects into the reduced form that the cache holds and the decision reads.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <type_traits>
 
 #include "common/error.h"
 #include "operator/core/model.h"
-#include "operator/kube/field_filter.h"
+#include "operator/kube/client/field_filter.h"
+#include "operator/shell/byte_budget.h"
 #include "operator/shell/packed.h"
 
 namespace oarlock::control {
 
-// With the job that its label names, by which it is found in the cache.
+// ---- Jobs ------------------------------------------------------------------------------------------------------
+
+// The fields that project_job() reads. spec.template and spec.trainer are kept as text.
+kube::FieldFilter job_fields();
+
+// The fields that are kept of an object that job_fields() cannot parse, for unreadable_job().
+kube::FieldFilter job_salvage_fields();
+
+// A job that violates the schema is returned with report.problem set.
+Job project_job(const nlohmann::json& object);
+
+// Returns a job that has only an identity and conditions, with `error` as report.problem.
+Job unreadable_job(const nlohmann::json& salvaged, const Error& error);
+
+struct CachedJob {
+  Job job;
+  // requested_accelerators() of the template, which `job` may not hold. Empty for a finished job.
+  std::map<std::string, int64_t> accelerators;
+  std::optional<ByteBudget::Reservation> reservation;  // for the large parts of the spec
+};
+
+// Removes the large parts of the spec (template, trainer and failure rules) from jobs for which nothing reads them:
+// jobs that are finished, unreadable or managed by another controller. From other jobs they are removed if the budget
+// is exhausted; then job.report.is_trimmed is set, and the job must be read from the API server before it is
+// reconciled. Copies of a returned job are not counted.
+CachedJob make_cached_job(Job job, ByteBudget& budget);
+
+// Memory that template, trainer and failure rules occupy, in bytes.
+size_t spec_bytes(const api::Spec& spec);
+
+// Extended resources ("nvidia.com/gpu", "amd.com/gpu" ...) that the containers of a pod template (JSON) request
+// together, by name. Kubernetes requires whole numbers among the limits. Each count is capped at a million, at most
+// eight resources are returned, and a template larger than 256 KiB is not read.
+std::map<std::string, int64_t> requested_accelerators(const std::string& pod_template);
+
+// ---- Objects owned by jobs -------------------------------------------------------------------------------------
+
+// Each holds the name of the job from its label, which is the key of the cache's index.
 struct CachedPod {
   Pod pod;
   std::string job;
@@ -32,8 +73,30 @@ struct CachedNetworkPolicy {
   bool operator==(const CachedNetworkPolicy&) const = default;
 };
 
-// As the cache holds them. A member that is added to one of these structs must be named here too, else the structured
-// bindings do not compile.
+// The fields that the corresponding function reads.
+kube::FieldFilter pod_fields();
+kube::FieldFilter service_fields();
+kube::FieldFilter network_policy_fields();
+
+// These accept any JSON. Missing or malformed fields have their defaults, and texts are bounded.
+Result<CachedPod> project_pod(const nlohmann::json& object);
+Result<CachedService> project_service(const nlohmann::json& object);
+Result<CachedNetworkPolicy> project_network_policy(const nlohmann::json& object);
+
+// Metadata of the object in a response to a write.
+struct ObjectMetadata {
+  std::string uid;
+  std::string resource_version;
+  std::string owner_uid;  // of the owner reference with controller=true
+};
+
+// All fields are empty if the response is not an object.
+ObjectMetadata read_object_metadata(const std::string& response);
+
+// ---- Packing ---------------------------------------------------------------------------------------------------
+
+// A member that is added to one of these structs must be added here too; otherwise the structured bindings do not
+// compile.
 template <typename Visitor, typename T>
   requires std::is_same_v<std::remove_const_t<T>, Termination>
 void pack_fields(Visitor& visit, T& termination) {
@@ -67,29 +130,5 @@ void pack_fields(Visitor& visit, T& cached) {
 using PackedPod = Packed<CachedPod>;
 using PackedService = Packed<CachedService>;
 using PackedNetworkPolicy = Packed<CachedNetworkPolicy>;
-
-// The fields that each function below reads.
-kube::FieldFilter job_fields();
-kube::FieldFilter pod_fields();
-kube::FieldFilter service_fields();
-kube::FieldFilter network_policy_fields();
-
-// What job_salvage_fields() keeps of an object that job_fields() cannot read.
-kube::FieldFilter job_salvage_fields();
-
-// An object with a problem is a Job with report.problem set; unreadable_job() reports the reason of the others.
-Job project_job(const nlohmann::json& object);
-Job unreadable_job(const nlohmann::json& salvaged, const Error& error);
-Result<CachedPod> project_pod(const nlohmann::json& object);
-Result<CachedService> project_service(const nlohmann::json& object);
-Result<CachedNetworkPolicy> project_network_policy(const nlohmann::json& object);
-
-// What the answer to a write tells of the object; empty where the answer is not an object.
-struct Written {
-  std::string uid;
-  std::string resource_version;
-  std::string owner_uid;  // of the controller
-};
-Written read_written(const std::string& answer);
 
 }  // namespace oarlock::control

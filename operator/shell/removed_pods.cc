@@ -1,14 +1,14 @@
 #include "operator/shell/removed_pods.h"
 
-#include "operator/core/failure_case.h"
-#include "operator/core/rank_set.h"
+#include "operator/core/failure.h"
+#include "operator/core/text.h"
 
 namespace oarlock::control {
 namespace {
 
-// Whether the status has yet to record that the pod was done.
+// Whether the status does not record yet that the pod was done.
 bool is_needed(const Job& job, const Pod& pod) {
-  const std::optional<PodIdentity> id = identify(job, pod.name);
+  const std::optional<PodIdentity> id = parse_pod_name(job, pod.name);
   if (!id || pod.owner_uid != job.metadata.uid || is_terminal(job.status.phase)) return false;
   if (id->attempt < job.status.attempt || id->node_rank >= job.spec.nodes) return false;
   const std::optional<api::FinishedRanks>& recorded = job.status.finished_ranks;
@@ -17,8 +17,8 @@ bool is_needed(const Job& job, const Pod& pod) {
   return !parse_rank_set(recorded->node_ranks, rank + 1)[rank];
 }
 
-// The rules of a trimmed job are not known: whether one of them ignores the failure of a pod that ended on its own is
-// decided when the whole job has been read.
+// The failure rules of a trimmed job are not in memory. Any pod that ended on its own is kept; whether a rule ignores
+// its failure is decided once the whole job has been read.
 bool may_be_done(const Job& job, const Pod& pod) {
   if (job.report.is_trimmed) return pod.trainer && (has_succeeded(pod) || !is_stop_requested(pod));
   return is_done(job, pod);

@@ -1,6 +1,4 @@
-// Pods that were done and are being removed or gone, for as long as the job's status does not record their ranks
-// (FinishedRanks). An operator that runs, as leader or standby, thus loses no finished rank, however soon after its
-// success a pod is removed. The memory is the process's own: it does not survive a restart.
+// Finished pods that have been removed from the cluster before their job's status recorded them.
 #pragma once
 
 #include <functional>
@@ -10,32 +8,37 @@
 #include <unordered_map>
 #include <vector>
 
-#include "operator/kube/object_key.h"
+#include "operator/kube/client/object_key.h"
 #include "operator/shell/projection.h"
 
 namespace oarlock::control {
 
-// Thread-safe. The pods of a job that is gone, has ended or has recorded the ranks are forgotten, so that at most the
-// pods of the current attempts of active jobs are held.
+// Keeps the last state of pods that were done, until the job's status records their ranks (FinishedRanks). An operator
+// process, leader or standby, thus loses no finished rank, however soon after its success a pod is removed. The pods
+// are held in this process only; they do not survive its restart.
+//
+// Pods are forgotten when their job is deleted, has finished or has recorded their ranks, so at most the pods of the
+// current attempts of active jobs are held. Thread-safe.
 class RemovedPods {
  public:
   using FindJob = std::function<std::shared_ptr<const Job>()>;
 
-  // `last` is the state in which the pod was last seen before its removal began or, at the latest, ended. `find_job`
-  // reads the newest known state of its job; a change of the job that it does not see yet must be given to
-  // forget_recorded() later.
+  // Records the pod if it was done and its job has not recorded it. `last` is the last state before the pod was marked
+  // for deletion or disappeared. `find_job` returns the newest cached state of the job, or null; every later change of
+  // the job must be passed to forget_recorded().
   void add(const kube::ObjectKey& job, const CachedPod& last, const FindJob& find_job);
 
-  // The job has changed; null: it is gone.
+  // Forgets the pods that the changed job no longer needs; all of them if `job` is null, which means deleted.
   void forget_recorded(const kube::ObjectKey& key, const Job* job);
 
-  // Adds the removed pods of the job to `pods`. A pod that still exists while it is deleted is shown as not being
-  // deleted, which is how it was done; another pod of the same name takes precedence.
+  // Adds the removed pods of the job to `pods`. A pod that is still being deleted is replaced by its recorded state. If
+  // another pod has taken the name, the recorded one is left out.
   void append_to(const kube::ObjectKey& job, std::vector<Pod>& pods) const;
 
  private:
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, std::unordered_map<std::string, PackedPod>> pods_;  // by the job's key and pod's uid
+  std::unordered_map<std::string, std::unordered_map<std::string, PackedPod>>
+      pods_;  // by the job's key and the pod's uid
 };
 
 }  // namespace oarlock::control

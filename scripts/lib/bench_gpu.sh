@@ -6,7 +6,7 @@ bench_gpu() {
     bundle) shift; make_gpu_bundle "$@" ;;
     run | check)
       [[ $# -ge 2 ]] || die -c 64 "scripts/bench gpu $1 needs the folder of a bundle"
-      [[ -x $2/run ]] || die -c 66 "$2 is no bundle: scripts/bench gpu bundle makes one"
+      [[ -x $2/run ]] || die -c 66 "$2 is not a bundle: create one with scripts/bench gpu bundle"
       local mode=$1 folder=$2
       shift 2
       if [[ $mode == check ]]; then "$folder/run" --check "$@"; else "$folder/run" "$@"; fi ;;
@@ -19,7 +19,7 @@ make_gpu_bundle() {
   if [[ ${1:-} == --build-dir ]]; then build=${2:?--build-dir needs a folder}; shift 2; fi
   folder=${1:-$folder}
   [[ ! -e $folder || -x $folder/run || -z $(ls -A "$folder" 2>/dev/null) ]] ||
-    die -c 73 "$folder is there and is no bundle: name another folder, or remove it"
+    die -c 73 "$folder exists and is not a bundle: name another folder, or remove it"
   scripts/setup build cuda
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DOARLOCK_CUDA=ON -DOARLOCK_BUNDLE=ON -DOARLOCK_OPERATOR=OFF \
     -DOARLOCK_CLI=OFF >"$OARLOCK_CACHE/cmake-gpu-bundle.log" 2>&1 || { tail -n 30 "$OARLOCK_CACHE/cmake-gpu-bundle.log" >&2; die "cmake failed"; }

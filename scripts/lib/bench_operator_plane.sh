@@ -17,7 +17,7 @@ source "$OARLOCK_ROOT/scripts/lib/cluster/pki.sh"
 source "$OARLOCK_ROOT/scripts/lib/cluster/control_plane.sh"
 
 # A killed process may keep its socket for a moment after it is seen as gone.
-nobody_listens() { ! (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; }
+port_is_free() { ! (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; }
 
 command=$1
 use_cluster_dir "$2"
@@ -28,7 +28,7 @@ case $command in
     echo "$cluster_dir/$3.kubeconfig" ;;
   restart-apiserver)
     end kube-apiserver
-    poll 10 nobody_listens "$api_ip" 6443
+    poll 10 port_is_free "$api_ip" 6443
     start_apiserver
     wait_for_apiserver ;;
   pid) pid_of "$3" ;;

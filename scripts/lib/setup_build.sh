@@ -6,7 +6,7 @@ apt_install \
   libhdf5-dev libblosc-dev libzstd-dev libboost-dev libsimdjson-dev prometheus-cpp-dev libgloo-dev libgoogle-perftools-dev libgtest-dev libgmock-dev dataset-fashion-mnist mmseqs2-examples \
   slurmctld slurmd slurm-client tinyproxy-bin
 
-# LibTorch is the PyPI wheel of torch, unpacked beside the two small CUDA wheels whose libraries libtorch_cpu.so names.
+# LibTorch is the PyPI wheel of torch, unpacked next to the two small CUDA wheels whose libraries libtorch_cpu.so names.
 # The Python tag does not matter to C++, so that one file serves every host. Pins: name version sha256.
 kTorchVersion=2.11.0
 kWheels=(

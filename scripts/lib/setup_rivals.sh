@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# scripts/setup rivals: the operators that scripts/bench operator measures beside ours, and kwok, from their Go modules.
+# scripts/setup rivals: the operators that scripts/bench operator compares with ours, and kwok, from their Go modules.
 
 # shellcheck source=scripts/lib/cluster/versions.sh
 source "$OARLOCK_ROOT/scripts/lib/cluster/versions.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""On a machine with a GPU: resuming bit by bit, and the engine's step beside PyTorch's. Started by a bundle's `run`."""
+"""On a machine with a GPU: bitwise resume, and the step time of the engine compared with PyTorch. A bundle's `run` starts it."""
 import argparse
 import datetime
 import filecmp
@@ -62,7 +62,7 @@ def weights(folder):
 
 
 def resume(program, folder, graphs):
-    """40 steps at once, and 20 and 20 again: the same bytes."""
+    """A run of 40 steps and two runs of 20 steps write the same bytes."""
 
     def train(name, steps):
         config = folder / f"{name}-{steps}.yaml"
@@ -85,7 +85,7 @@ def seconds_per_step(log):
     at = [(line["step"], datetime.datetime.fromisoformat(line["ts"].replace("Z", "+00:00"))) for line in lines
           if line["msg"] == "step" and line["step"] % LOG == 0]
     if len(at) < 3:
-        raise Failed(f"the log tells of too few steps:\n{log[-2000:]}")
+        raise Failed(f"the log has too few steps:\n{log[-2000:]}")
     (first, begin), (last, end) = at[1], at[-1]
     return (end - begin).total_seconds() / (last - first)
 

@@ -25,7 +25,7 @@ pretend() { mkdir -p "$work/$1/torch/lib" && echo "__version__ = '$2'" >"$work/$
 
 cd "$OARLOCK_SOURCE"
 mkdir "$work/other" && touch "$work/other/file"
-expect 73 "is there and is no bundle" scripts/bench gpu bundle "$work/other"
+expect 73 "exists and is not a bundle" scripts/bench gpu bundle "$work/other"
 scripts/bench gpu bundle ${OARLOCK_GPU_BUILD:+--build-dir "$OARLOCK_GPU_BUILD"} "$work/made"
 mkdir "$work/a place"
 mv "$work/made" "$work/a place/bundle"
@@ -47,12 +47,12 @@ expect 69 "is without CUDA" bare OARLOCK_TORCH_DIR="$work/cpu/torch" "$run" --ch
 pretend cu12 2.11.0+cu128
 touch "$work/cu12/torch/lib/libtorch_cuda.so"
 expect 69 "is for CUDA 12, this bundle was built for 2.11.0+cu130" bare OARLOCK_TORCH_DIR="$work/cu12/torch" "$run" --check
-pretend alone 2.11.0+cu130 # LibTorch without the wheels of the CUDA libraries beside it
+pretend alone 2.11.0+cu130 # LibTorch without the wheels of the CUDA libraries next to it
 ln -s "$torch"/lib/* "$work/alone/torch/lib"
 expect 69 "does not find: " bare OARLOCK_TORCH_DIR="$work/alone/torch" "$run" --check
 expect 69 "libcudart.so.13" bare OARLOCK_TORCH_DIR="$work/alone/torch" "$run" --check
 expect 64 "usage: run" bare OARLOCK_TORCH_DIR="$torch" "$run" --chekc
-expect 66 "is no bundle" scripts/bench gpu check "$work/other"
+expect 66 "is not a bundle" scripts/bench gpu check "$work/other"
 
 [[ $failures -eq 0 ]] || die "$failures expectations failed"
 echo "the bundle can be carried"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/bench trainer: this engine beside Python's DistributedDataParallel, in interleaved pairs.
+"""scripts/bench trainer: this engine compared with Python's DistributedDataParallel, in interleaved pairs.
 
 Both train 2 ranks of one thread on one machine: theirs over Gloo, ours in memory that they share (and once over Gloo,
 as between machines). Ours is the whole engine, started by `oarlock launch` with its metrics served; theirs is
@@ -174,9 +174,9 @@ class Bench:
         return list(figures.values())
 
     def checkpoint(self):
-        """What a save costs training: the step that begins it and the next one, beside which the state is copied, beyond
-        steps long after it; beside torch.save and fsync, for which training stops. Once with a core to spare, once
-        with two ranks that keep both cores busy, where copy and file take their time from the steps."""
+        """The cost of a save: the duration of its first two steps, during which the state is copied, minus that of later
+        steps; compared with torch.save and fsync, which block training. Once with an idle core, once with two ranks
+        that keep both cores busy, so that the save competes with the steps."""
         every, case = 8, CASES["mlp"]
         folder = self.folder / "checkpoints"
         figures = {1: Figure("stall of a checkpoint, a core to spare", "ms", 0.02),
@@ -201,7 +201,7 @@ class Bench:
         return list(figures.values())
 
     def telemetry(self):
-        """What metrics, progress and log cost a step, beside the small step itself: both are ours."""
+        """The cost of metrics, progress and log per step, compared with the small step itself."""
         figure = Figure("metrics, progress, log / small step", "us", 0.01)
         for _ in range(self.pairs):
             cost = json.loads(run([self.bin / "oarlock-bench-telemetry", "1000" if self.quick else "200000"]))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a bundle that `scripts/bench gpu bundle` made: tests of the CUDA parts, then timings beside PyTorch.
+# Runs a bundle that `scripts/bench gpu bundle` made: tests of the CUDA parts, then timings compared with PyTorch.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 read -r built_for <"$here/torch-version" # as 2.11.0+cu130
@@ -36,7 +36,7 @@ done
 python=${PYTHON:-python3}
 if [[ -n ${OARLOCK_TORCH_DIR:-} ]]; then
   torch=$OARLOCK_TORCH_DIR
-  [[ -d $torch/lib ]] || fail "OARLOCK_TORCH_DIR is $torch, where there is no lib: name the folder torch of a site-packages"
+  [[ -d $torch/lib ]] || fail "OARLOCK_TORCH_DIR is $torch, which has no folder lib: name the folder torch of site-packages"
 else
   torch=$("$python" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])' 2>/dev/null) ||
     fail "$python has no torch: install PyTorch ${built_for%%+*}, or set OARLOCK_TORCH_DIR or PYTHON"

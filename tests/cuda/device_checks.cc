@@ -1,4 +1,4 @@
-// Runs on a GPU (scripts/bench gpu run): device settings, the memory cap, copies ahead, layout.
+// Runs on a GPU (scripts/bench gpu run): device settings, memory limit, prefetching, memory layout.
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/conv2d.h>
@@ -17,11 +17,11 @@
 
 #include <chrono>
 
-#include "trainer/checkpoint/host_copy.h"
-#include "trainer/device/batch_feed.h"
+#include "trainer/checkpoint/async_store.h"
 #include "trainer/device/device.h"
-#include "trainer/distributed/failure.h"
-#include "trainer/nn/memory_format.h"
+#include "trainer/device/device_prefetcher.h"
+#include "trainer/distributed/library_errors.h"
+#include "trainer/nn/module_tensors.h"
 
 namespace oarlock {
 namespace {
@@ -30,7 +30,7 @@ const at::Device kGpu(at::kCUDA, 0);
 
 at::TensorOptions on_gpu() { return at::TensorOptions(kGpu).dtype(at::kFloat); }
 
-TEST(SelectDevice, OneDevicePerLocalRank) {
+TEST(SelectDevice, AssignsOneDevicePerLocalRank) {
   const Result<SelectedDevice> device = select_device({.kind = DeviceKind::kCuda}, {0, 1});
   ASSERT_TRUE(device) << device.error().message;
   EXPECT_EQ(device->device, kGpu);
@@ -42,7 +42,7 @@ TEST(SelectDevice, OneDevicePerLocalRank) {
   EXPECT_EQ(c10::cuda::current_device(), 0);
 }
 
-TEST(DeviceMemory, FollowsTheTensors) {
+TEST(DeviceMemory, CountsTensors) {
   const int64_t before = device_memory(kGpu)->allocated_bytes;
   constexpr int64_t kBytes = 64 << 20;
   const at::Tensor tensor = at::empty({kBytes}, on_gpu().dtype(at::kByte));
@@ -53,8 +53,8 @@ TEST(DeviceMemory, FollowsTheTensors) {
   EXPECT_FALSE(device_memory(at::kCPU));
 }
 
-// A twentieth of the device's memory: more than the cap below, less than what an idle device has.
-int64_t too_much() {
+// A twentieth of the device's memory: more than the limit below, and less than the free memory of an idle device.
+int64_t bytes_above_limit() {
   c10::cuda::CUDACachingAllocator::emptyCache();
   size_t available = 0;
   size_t total = 0;
@@ -62,8 +62,8 @@ int64_t too_much() {
   return static_cast<int64_t>(total / 20);
 }
 
-TEST(MemoryFraction, BeyondItIsOutOfMemory) {
-  const int64_t bytes = too_much();
+TEST(MemoryFraction, LimitsAllocations) {
+  const int64_t bytes = bytes_above_limit();
   EXPECT_NO_THROW(at::empty({bytes}, on_gpu().dtype(at::kByte)));
   c10::cuda::CUDACachingAllocator::emptyCache();
   CudaConfig capped;
@@ -78,10 +78,10 @@ TEST(MemoryFraction, BeyondItIsOutOfMemory) {
   EXPECT_THAT(refused.error().message,
               testing::AllOf(testing::HasSubstr("out of device memory"), testing::HasSubstr("cuda.memory_fraction"),
                              testing::Not(testing::HasSubstr("\n"))));
-  EXPECT_NO_THROW(at::empty({bytes}, on_gpu().dtype(at::kByte))) << "the cap is gone again";
+  EXPECT_NO_THROW(at::empty({bytes}, on_gpu().dtype(at::kByte))) << "the limit is removed";
 }
 
-// 1 + 2^-12 needs 12 bits of mantissa; TF32 has 10, and makes it 1.
+// 1 + 2^-12 needs 12 bits of mantissa; TF32 has 10 and rounds it to 1.
 constexpr double kFine = 1 + 1.0 / 4096;
 constexpr int64_t kSide = 512;  // large enough for tensor cores
 
@@ -93,7 +93,7 @@ at::Tensor convolved() {
 
 bool all_are(const at::Tensor& tensor, double value) { return tensor.eq(value).all().item<bool>(); }
 
-TEST(Tf32, IsOffUnlessAskedFor) {
+TEST(Tf32, IsOffByDefault) {
   ASSERT_TRUE(configure_device({}, kGpu));
   EXPECT_TRUE(all_are(product(), kSide * kFine));
   EXPECT_TRUE(all_are(convolved(), kSide * kFine)) << "PyTorch's own default would allow it here";
@@ -102,15 +102,15 @@ TEST(Tf32, IsOffUnlessAskedFor) {
   ASSERT_TRUE(configure_device(config, kGpu));
   int major = 0;
   ASSERT_EQ(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), cudaSuccess);
-  if (major >= 8) {  // Ampere brought it
+  if (major >= 8) {  // since Ampere
     EXPECT_TRUE(all_are(product(), kSide));
   }
   ASSERT_TRUE(configure_device({}, kGpu));
 }
 
-// Every batch has other contents, and the memory of the source is overwritten as soon as the feed lets it go, while
-// the device is kept busy: a copy that came too late, or memory given out too early, would show.
-TEST(BatchFeed, BatchesArriveUnharmedWhileKernelsRun) {
+// Every batch has different contents, and the source overwrites its memory as soon as the prefetcher releases it, while
+// the device is busy. A late copy, or memory that is reused too early, would change the contents.
+TEST(DevicePrefetcher, KeepsContentsWhileKernelsRun) {
   constexpr int64_t kBatches = 200;
   constexpr int64_t kSize = 1 << 18;
   for (const bool pinned : {false, true}) {
@@ -125,25 +125,25 @@ TEST(BatchFeed, BatchesArriveUnharmedWhileKernelsRun) {
       return memory;
     };
     const at::Tensor busy = at::randn({2048, 2048}, on_gpu());
-    const auto feed = make_batch_feed(source, kGpu);
+    const auto prefetcher = make_device_prefetcher(source, kGpu);
     std::vector<at::Tensor> sums;
     for (int64_t i = 0; i < kBatches; ++i) {
-      const std::optional<Batch> batch = feed->next();
+      const std::optional<Batch> batch = prefetcher->next();
       ASSERT_TRUE(batch);
       ASSERT_EQ(batch->ids, std::vector<int64_t>{i});
       ASSERT_EQ((*batch)["x"].device(), kGpu);
       at::mm(busy, busy);
       sums.push_back((*batch)["x"].min().add((*batch)["x"].max()));
     }
-    EXPECT_FALSE(feed->next());
-    EXPECT_FALSE(feed->next());
+    EXPECT_FALSE(prefetcher->next());
+    EXPECT_FALSE(prefetcher->next());
     for (int64_t i = 0; i < kBatches; ++i) EXPECT_EQ(sums[static_cast<size_t>(i)].item<double>(), 2.0 * i);
   }
 }
 
-TEST(BatchFeed, WhatTheSourceThrowsArrivesInItsPlace) {
+TEST(DevicePrefetcher, RethrowsExceptionsInOrder) {
   int calls = 0;
-  const auto feed = make_batch_feed(
+  const auto prefetcher = make_device_prefetcher(
       [&]() -> std::optional<Batch> {
         if (++calls == 3) throw std::runtime_error("row 2 is broken");
         Batch batch;
@@ -151,9 +151,9 @@ TEST(BatchFeed, WhatTheSourceThrowsArrivesInItsPlace) {
         return batch;
       },
       kGpu);
-  EXPECT_TRUE(feed->next());
-  EXPECT_TRUE(feed->next());
-  EXPECT_THROW(feed->next(), std::runtime_error);
+  EXPECT_TRUE(prefetcher->next());
+  EXPECT_TRUE(prefetcher->next());
+  EXPECT_THROW(prefetcher->next(), std::runtime_error);
 }
 
 BatchSource endless() {
@@ -164,40 +164,41 @@ BatchSource endless() {
   };
 }
 
-// Some tenths of a second of work.
+// Enqueues some tenths of a second of work.
 void keep_busy(int products = 20) {
   const at::Tensor a = at::randn({8192, 8192}, on_gpu());
   for (int i = 0; i < products; ++i) at::mm(a, a);
 }
 
-TEST(BatchFeed, KeepsTheHostNearTheDevice) {
-  constexpr int kAhead = 2;
-  const auto feed = make_batch_feed(endless(), kGpu, {.ahead = kAhead});
+TEST(DevicePrefetcher, LimitsStepsInFlight) {
+  constexpr int kDepth = 2;
+  const auto prefetcher = make_device_prefetcher(endless(), kGpu, {.depth = kDepth});
   std::vector<at::cuda::CUDAEvent> done;
   for (size_t step = 0; step < 8; ++step) {
-    ASSERT_TRUE(feed->next());
-    if (step > kAhead) {
-      EXPECT_TRUE(done[step - kAhead - 1].query()) << "of step " << step - kAhead - 1 << " when " << step << " begins";
+    ASSERT_TRUE(prefetcher->next());
+    if (step > kDepth) {
+      EXPECT_TRUE(done[step - kDepth - 1].query()) << "of step " << step - kDepth - 1 << " when " << step << " begins";
     }
     keep_busy(5);
     done.emplace_back().record();
   }
 }
 
-TEST(BatchFeed, AStepThatDoesNotEndIsALostRank) {
-  const auto feed = make_batch_feed(endless(), kGpu, {.ahead = 1, .patience = std::chrono::milliseconds(20)});
-  ASSERT_TRUE(feed->next());
+TEST(DevicePrefetcher, ReportsStepWithoutEndAsPeerLost) {
+  const auto prefetcher =
+      make_device_prefetcher(endless(), kGpu, {.depth = 1, .timeout = std::chrono::milliseconds(20)});
+  ASSERT_TRUE(prefetcher->next());
   keep_busy(100);
-  ASSERT_TRUE(feed->next());  // one step may be under way
-  const auto taken = catch_errors([&]() -> Result<std::optional<Batch>> { return feed->next(); });
+  ASSERT_TRUE(prefetcher->next());  // one step may be in flight
+  const auto taken = catch_errors([&]() -> Result<std::optional<Batch>> { return prefetcher->next(); });
   ASSERT_FALSE(taken);
   EXPECT_EQ(taken.error().code, ExitCode::kPeerLost);
   EXPECT_THAT(taken.error().message, testing::HasSubstr("a collective timed out"));
   c10::cuda::device_synchronize();
 }
 
-TEST(BatchFeed, ChannelsLastOnTheDevice) {
-  const auto feed = make_batch_feed(
+TEST(DevicePrefetcher, AppliesChannelsLastOnDevice) {
+  const auto prefetcher = make_device_prefetcher(
       [] {
         Batch batch;
         batch.tensors["image"] = at::full({2, 3, 4, 5}, 7.0);
@@ -205,25 +206,25 @@ TEST(BatchFeed, ChannelsLastOnTheDevice) {
         return std::optional(std::move(batch));
       },
       kGpu, {.channels_last = true});
-  const Batch batch = feed->next().value();
+  const Batch batch = prefetcher->next().value();
   EXPECT_TRUE(batch["image"].is_contiguous(at::MemoryFormat::ChannelsLast));
   EXPECT_TRUE(all_are(batch["image"], 7));
   EXPECT_TRUE(batch["label"].is_contiguous());
 }
 
-TEST(BatchFeed, MayEndEarly) {
-  const auto feed = make_batch_feed(
+TEST(DevicePrefetcher, CanBeDestroyedEarly) {
+  const auto prefetcher = make_device_prefetcher(
       [] {
         Batch batch;
         batch.tensors["x"] = at::full({1 << 20}, 1.0);
         return std::optional(std::move(batch));
       },
       kGpu);
-  EXPECT_TRUE(feed->next());
+  EXPECT_TRUE(prefetcher->next());
 }
 
-// A checkpoint's copy is under way while the next steps run.
-TEST(HostCopy, HoldsWhatWasThereThoughTheDeviceGoesOn) {
+// The copy of a checkpoint is in progress while the next steps run.
+TEST(HostCopy, KeepsValuesWhileDeviceContinues) {
   const at::Tensor plain = at::full({1 << 24}, 1.0, on_gpu());
   const at::Tensor image = at::randn({4, 3, 64, 64}, on_gpu()).contiguous(at::MemoryFormat::ChannelsLast);
   const at::Tensor before = image.cpu();
@@ -249,7 +250,7 @@ TEST(HostCopy, HoldsWhatWasThereThoughTheDeviceGoesOn) {
   }
 }
 
-TEST(ChannelsLast, ConvolutionGivesTheSame) {
+TEST(ChannelsLast, ConvolutionGivesSameResult) {
   ASSERT_TRUE(configure_device({}, kGpu));
   torch::manual_seed(1);
   torch::nn::Conv2d plain(torch::nn::Conv2dOptions(16, 32, 3).padding(1));

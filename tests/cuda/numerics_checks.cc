@@ -1,5 +1,5 @@
-// Runs on a GPU (scripts/bench gpu run): the same numbers as on the CPU, where the tests of the CPU hold them against
-// PyTorch: optimizers, clipping, gradient scaling, batch normalisation over ranks.
+// Runs on a GPU (scripts/bench gpu run): the same results as on the CPU, which other tests compare with PyTorch:
+// optimizers, clipping, gradient scaling, synchronized batch normalization.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
@@ -11,9 +11,9 @@
 
 #include <limits>
 
-#include "trainer/nn/named_tensors.h"
-#include "trainer/nn/synchronized_batch_norm.h"
-#include "trainer/optim/grad_scaler.h"
+#include "trainer/nn/module_tensors.h"
+#include "trainer/nn/sync_batch_norm.h"
+#include "trainer/optim/amp.h"
 #include "trainer/optim/gradient_clip.h"
 #include "trainer/optim/optimizer.h"
 
@@ -47,7 +47,7 @@ std::vector<at::Tensor> trained_parameters(OptimizerKind kind, at::Device device
   return {model->weight.detach().cpu(), model->bias.detach().cpu()};
 }
 
-TEST_P(Numerics, OptimizerAndClippingAsOnTheCpu) {
+TEST_P(Numerics, OptimizerAndClippingMatchCpu) {
   const auto expected = trained_parameters(GetParam(), kCpu);
   const auto got = trained_parameters(GetParam(), kGpu);
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(at::allclose(got[i], expected[i], 1e-5, 1e-6));
@@ -56,7 +56,7 @@ TEST_P(Numerics, OptimizerAndClippingAsOnTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Optimizers, Numerics,
                          testing::Values(OptimizerKind::kSgd, OptimizerKind::kAdam, OptimizerKind::kAdamW));
 
-// What the scale does over steps with and without overflow.
+// The scale after each of several steps with and without overflow.
 std::vector<double> scales(at::Device device) {
   AmpConfig config;
   config.growth_interval = 2;
@@ -73,13 +73,13 @@ std::vector<double> scales(at::Device device) {
   return out;
 }
 
-TEST(GradScalerOnCuda, ScalesAsOnTheCpu) { EXPECT_EQ(scales(kGpu), scales(kCpu)); }
+TEST(GradScalerOnCuda, MatchesCpu) { EXPECT_EQ(scales(kGpu), scales(kCpu)); }
 
-// A world of one: the joined batch is this rank's.
-class Alone final : public BatchExchange {
+// With one rank, the combined batch is this rank's batch.
+class Alone final : public BatchNormCollectives {
  public:
-  at::Tensor gather(const at::Tensor& own) const override { return own.unsqueeze(0); }
-  void sum(at::Tensor&) const override {}
+  at::Tensor all_gather(const at::Tensor& own) const override { return own.unsqueeze(0); }
+  void all_reduce(at::Tensor&) const override {}
 };
 
 struct Normalised {
@@ -93,12 +93,12 @@ Normalised normalise(at::Device device) {
   const at::Tensor bias = torch::randn({8}).to(device).requires_grad_(true);
   const at::Tensor direction = torch::randn({16, 8, 5, 5}).to(device);
   const RunningStatistics running{torch::zeros({8}).to(device), torch::ones({8}).to(device), 0.1};
-  const at::Tensor output = synchronized_batch_norm(input, weight, bias, running, 1e-5, std::make_shared<Alone>());
+  const at::Tensor output = sync_batch_norm(input, weight, bias, running, 1e-5, std::make_shared<Alone>());
   (output * direction).sum().backward();
   return {output.detach().cpu(), input.grad().cpu(), weight.grad().cpu(), running.mean.cpu(), running.var.cpu()};
 }
 
-TEST(SynchronizedBatchNormOnCuda, AsOnTheCpu) {
+TEST(SyncBatchNormOnCuda, MatchesCpu) {
   const Normalised expected = normalise(kCpu);
   const Normalised got = normalise(kGpu);
   EXPECT_TRUE(at::allclose(got.output, expected.output, 1e-5, 1e-5));

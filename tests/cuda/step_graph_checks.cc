@@ -1,4 +1,4 @@
-// Runs on a GPU (scripts/bench gpu run): a recorded step trains as the eager one does.
+// Runs on a GPU (scripts/bench gpu run): a captured step trains like the eager one.
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>
@@ -12,11 +12,11 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "trainer/config/optimizer.h"
+#include "trainer/config/optimization.h"
 #include "trainer/device/device.h"
 #include "trainer/device/step_graph.h"
 #include "trainer/engine/randomness.h"
-#include "trainer/nn/named_tensors.h"
+#include "trainer/nn/module_tensors.h"
 #include "trainer/optim/optimizer.h"
 
 namespace oarlock {
@@ -68,11 +68,11 @@ Trained train(bool graph) {
     out.losses.push_back((graph ? step_graph->run(batch, body) : body(batch)).front().item<double>());
   }
   for (const at::Tensor& parameter : model->parameters()) out.parameters.push_back(parameter.detach().cpu());
-  out.recorded = step_graph->recorded();
+  out.recorded = step_graph->is_captured();
   return out;
 }
 
-TEST(StepGraph, TrainsAsTheEagerStepBitByBit) {
+TEST(StepGraph, EqualsEagerStepBitwise) {
   CudaConfig config;
   config.graphs = true;
   config.deterministic = true;
@@ -105,11 +105,11 @@ TEST(StepGraph, TrainsAsTheEagerStepBitByBit) {
   std::_Exit(0);
 }
 
-// In a process of its own: a broken capture spoils the allocator.
-TEST(StepGraphDeathTest, AStepThatCannotBeRecordedSaysWhy) {
+// Runs in a separate process, since a failed capture corrupts the allocator.
+TEST(StepGraphDeathTest, ReportsWhyStepCannotBeCaptured) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(record_what_waits_for_the_host(), testing::ExitedWithCode(3),
-              "cuda.graphs: the training step cannot be recorded");
+              "cuda.graphs: the training step cannot be captured");
 }
 
 }  // namespace

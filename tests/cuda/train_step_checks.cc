@@ -1,12 +1,12 @@
-// Runs on a GPU (scripts/bench gpu run): the engine's whole step with fp16 autocast and gradient scaling: a step that
-// overflows is skipped on the device, and the recorded step does bit by bit what the eager one does.
+// Runs on a GPU (scripts/bench gpu run): a complete training step with fp16 autocast and gradient scaling: a step that
+// overflows is skipped on the device, and the captured step equals the eager one bitwise.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include "tests/support/trainer_program/tiny_task.h"
-#include "trainer/config/fields_reader.h"
+#include "trainer/config/fields_visitors.h"
 #include "trainer/device/device.h"
-#include "trainer/device/transfer.h"
+#include "trainer/device/device_prefetcher.h"
 #include "trainer/engine/randomness.h"
 #include "trainer/engine/train_step.h"
 
@@ -42,18 +42,19 @@ struct Trainer {
     seed_model(1);
     std::shared_ptr<torch::nn::Module> module = task->build_model();
     module->to(kGpu);
-    model = DistributedModel::create(std::move(module), group, {}).value();
+    model = DistributedDataParallel::create(std::move(module), group, {}).value();
     step = TrainStep::create(config, *task, *model, group).value();
   }
 
   void run(int64_t index) {
-    step->begin(index, kBatch, [&](double lr) { return lr / static_cast<double>(1 + index); });
+    step->optimizer().set_learning_rates([&](double lr) { return lr / static_cast<double>(1 + index); });
+    step->begin(index, kBatch);
     std::vector<int64_t> samples;
     for (int64_t i = 0; i < kBatch; ++i) samples.push_back((index * kBatch + i) % 64);
     step->add(to_device(make_batch(task->train_data(), samples), kGpu));
   }
 
-  // Parameters and all that a checkpoint would hold of the step.
+  // Parameters and all state of the step that a checkpoint contains.
   TensorMap state() const {
     TensorMap out;
     for (const NamedTensor& item : model->parameters()) out[item.name] = item.tensor.detach().cpu();
@@ -65,9 +66,9 @@ struct Trainer {
   }
 
   TrainerConfig config = fp16();
-  RankGroup group{nullptr, kGpu};
+  ProcessGroup group{nullptr, kGpu};
   std::unique_ptr<Task> task;
-  std::unique_ptr<DistributedModel> model;
+  std::unique_ptr<DistributedDataParallel> model;
   std::unique_ptr<TrainStep> step;
 };
 
@@ -76,7 +77,7 @@ void expect_same(const TensorMap& actual, const TensorMap& expected) {
   for (const auto& [name, tensor] : expected) EXPECT_TRUE(at::equal(actual.at(name), tensor)) << name;
 }
 
-TEST(TrainStepOnCuda, AnOverflowSkipsTheStepAndHalvesTheScale) {
+TEST(TrainStepOnCuda, OverflowSkipsStepAndHalvesScale) {
   ASSERT_TRUE(configure_device({}, kGpu));
   Trainer trainer("{kind: nan, rank: 0, step: 1}");
   trainer.run(0);
@@ -102,7 +103,7 @@ TEST(TrainStepOnCuda, AnOverflowSkipsTheStepAndHalvesTheScale) {
   EXPECT_FALSE(at::equal(first.tensor.detach().cpu(), before.at(first.name)));
 }
 
-TEST(TrainStepOnCuda, RecordedStepsEqualEagerOnes) {
+TEST(TrainStepOnCuda, CapturedStepEqualsEagerStep) {
   CudaConfig cuda;
   cuda.graphs = true;
   cuda.deterministic = true;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a user gets wrong most: refused at admission with a sentence, or Failed at once with the trainer's own words.
+# Common mistakes of users: rejected at admission with a message, or Failed immediately with the error of the trainer.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 use_cluster
 
@@ -14,7 +14,7 @@ refused() {   # refused WORDS JQ_FILTER
 refused "nodes" '.spec.nodes = 0'
 refused "trainer" '.spec.template.spec.containers[0].name = "main"'
 
-step "a configuration error fails the job at once and says where"
+step "a configuration error fails the job immediately with its position"
 job_from_example typo '.spec.trainer.epohcs = 3' | kubectl apply -f -
 kubectl wait trainingjob/typo --for=condition=Failed --timeout=120s
 expect_field typo .status.restarts.total 0

@@ -14,7 +14,7 @@ case ${1:-} in
     cat <<'USAGE'
 usage: tests/e2e/cluster_smoke_test.sh
 
-Starts a cluster of its own (name: smoke), beside any other, and ends it. Needs root and scripts/setup cluster; takes
+Starts a separate cluster (name: smoke), and stops it. Needs root and scripts/setup cluster; takes
 half a minute. Prints a line for each check; exit status 0 if all passed, 1 if not.
 
 example: tests/e2e/cluster_smoke_test.sh
@@ -145,7 +145,7 @@ eval "$("$cluster" env)"
 slot=$(sed -n 's/^slot=//p' "$dir/state")
 # shellcheck disable=SC2046  # one word for each process
 network_namespaces $(marked_processes | sed 's,environ,ns/net,') >"$work/namespaces"
-check "nodes have network namespaces of their own" test "$(wc -l <"$work/namespaces")" -ge 3
+check "nodes have separate network namespaces" test "$(wc -l <"$work/namespaces")" -ge 3
 check "an image is made" make_image
 check "the image is loaded on both nodes" "$cluster" load-image "$work/image.tar"
 check "the API takes the manifests" kubectl create -f <(manifests)
@@ -172,7 +172,7 @@ check "a cut link makes the node NotReady" bash -c "$cluster node 2 cut && kubec
 check "a healed one makes it Ready" bash -c "$cluster node 2 heal && kubectl wait --for=condition=Ready --timeout=60s node/node2"
 check "a node loses its power" bash -c "$cluster node 2 kill && kubectl wait --for=condition=Ready=unknown --timeout=60s node/node2"
 check "and comes back" bash -c "$cluster node 2 boot && kubectl wait --for=condition=Ready --timeout=60s node/node2"
-check "with its pod, started anew" within 60 prints "1" status_of pod/rank-2 '.status.containerStatuses[0].restartCount'
+check "with its pod, restarted" within 60 prints "1" status_of pod/rank-2 '.status.containerStatuses[0].restartCount'
 check "down" "$cluster" down
 check "down again does nothing" "$cluster" down
 check "no process is left" counts 0 leftover_processes

@@ -22,9 +22,9 @@ def run(url, query, start):
     """The series, or in words why there are none."""
     for name, value in VARIABLES.items():
         query = query.replace(name, value)
-    asked = urllib.parse.urlencode({"query": query, "start": start, "end": time.time(), "step": 2})
+    parameters = urllib.parse.urlencode({"query": query, "start": start, "end": time.time(), "step": 2})
     try:
-        with urllib.request.urlopen(f"{url}/api/v1/query_range?{asked}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{url}/api/v1/query_range?{parameters}", timeout=30) as answer:
             series = [one for one in json.load(answer)["data"]["result"] if one["values"]]
     except urllib.error.HTTPError as error:
         return f"{error.code}: {error.read().decode()}: {query}"
@@ -73,20 +73,20 @@ def main():
     parser.add_argument("url")
     parser.add_argument("start", type=float)
     parser.add_argument("dashboards", type=pathlib.Path, nargs="+")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     done, failed = 0, []
-    for path in asked.dashboards:
+    for path in arguments.dashboards:
         board, results = json.loads(path.read_text()), {}
         for panel in board["panels"]:
             for target in panel.get("targets", []):
                 done += 1
-                answer = run(asked.url, target["expr"], asked.start)
+                answer = run(arguments.url, target["expr"], arguments.start)
                 if isinstance(answer, str):
                     failed.append(f"{path.name}: '{panel['title']}' {answer}")
                 else:
                     results[panel["id"], target["refId"]] = answer
-        if asked.pictures and not failed:
-            draw(board, results, asked.start, asked.pictures / f"{path.stem}.png")
+        if arguments.pictures and not failed:
+            draw(board, results, arguments.start, arguments.pictures / f"{path.stem}.png")
     print("\n".join(failed), file=sys.stderr, end="\n" if failed else "")
     print(f"{done - len(failed)} of {done} queries give data")
     sys.exit(1 if failed or done == 0 else 0)

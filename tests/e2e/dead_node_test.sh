@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # A node dies: its link is cut, then its power. Nothing confirms the end of its pods, which stay Terminating; the next
-# attempts run on the node that lives, go on from the checkpoint and complete. While the node is only cut off, its
-# trainer goes on, too, until it is fenced off. When the node is back, its pods go, and nothing else has changed.
+# attempts run on the live node, resume from the checkpoint and complete. While the node is only cut off, its
+# trainer also continues, until it is fenced. When the node is back, its pods are removed, and nothing else changes.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 use_cluster
 # The operator's own node lives.
 operator_node=$(kubectl -n oarlock-system get pod "$(operator_pod)" -o 'jsonpath={.spec.nodeName}')
 dead=$(kubectl get nodes -o name | sed 's|node/||' | grep -vxF "$operator_node" | head -1)
 
-mend_node() {
+repair_node() {
   scripts/cluster node "$dead" heal 2>/dev/null || true   # a node that was killed has no link
   scripts/cluster node "$dead" boot
   kubectl wait --for=condition=Ready --timeout=60s "node/$dead"
@@ -16,7 +16,7 @@ mend_node() {
 finish() {
   local status=$?
   [[ $status -eq 0 ]] || kubectl get trainingjobs,pods,nodes -A -o wide >&2 || true   # as it is while the node is dead
-  mend_node >/dev/null 2>&1 || true
+  repair_node >/dev/null 2>&1 || true
   [[ $status -eq 0 ]] || describe_world >&2
   kubectl delete tj/pair tj/writer pvc/pair-checkpoints pvc/writer-checkpoints --ignore-not-found --wait=false >/dev/null 2>&1 || true
 }
@@ -28,10 +28,10 @@ of_pod() { kubectl get pod "$1" -o "jsonpath={$2}"; }
 is_terminating() { [[ -n $(of_pod "$1" .metadata.deletionTimestamp) ]]; }
 is_gone() { [[ -z $(kubectl get pod "$1" --ignore-not-found -o name) ]]; }
 progress_is_over() { [[ $(field "$1" .status.progress."$2") -gt $3 ]]; }
-# Asked directly: by the time the operator asks, the job may be over.
+# Polled directly: before the next poll of the operator, the job may have finished.
 saved_on_rank_0() { [[ $(curl -fsS -m 2 "http://$(of_pod "$1" .status.podIP):9400/statusz" | jq .checkpointStep) -gt 0 ]]; }
 resumed_from() { kubectl logs "$1" | grep -oE '"resumed_from_step":[0-9]+' | head -1 | cut -d: -f2; }
-# A node that is cut off can be asked on its own machine only.
+# A node that is cut off is reachable only from its own host.
 log_on_dead_node() { cat "$(dirname "$KUBECONFIG")/$dead/pod-logs/default_$1_"*/trainer/*.log; }
 is_fenced_off() { log_on_dead_node "$1" | grep -q "may not write here any more: attempt 1 has taken over"; }
 runs_on_dead_node() { scripts/cluster node "$dead" ctr tasks ls | grep -q "^$1 .*RUNNING"; }
@@ -46,7 +46,7 @@ expect_free_restart() {   # JOB POD: of the first attempt, the one on the dead n
 }
 
 step "a job with a pod on each node, and one that trains alone on $dead"
-# A dead node must not count where pods are spread. Evicted after 5 s and not at once: the scheduler must have seen the
+# A dead node must not count where pods are spread. Evicted after 5 s and not immediately: the scheduler must have seen the
 # taint that keeps new pods away (NoSchedule), which a busy controller manager sets a moment after the one that evicts.
 # shellcheck disable=SC2016  # $name is jq's
 fit_for_faults='.spec.trainer.checkpoint.every_steps = 25
@@ -73,7 +73,7 @@ echo "the next attempts came $((SECONDS - started)) s later"
 for pod in "$stuck" writer-0-0; do is_terminating "$pod" || broken "$pod is not Terminating"; done
 next=$(kubectl get pod pair-1-0 pair-1-1 -o 'jsonpath={.items[*].metadata.uid}')
 
-step "writer goes on elsewhere; the one on $dead may not save any more"
+step "writer resumes elsewhere; the rank on $dead is fenced"
 wait_for 90 "attempt 1 of writer trains" progress_is_over writer step "$(field writer .status.progress.step)"
 [[ $(of_pod writer-1-0 .spec.nodeName) != "$dead" ]] || broken "writer-1-0 is on $dead"
 [[ $(resumed_from writer-1-0) -gt 0 ]] || broken "attempt 1 of writer did not resume from a checkpoint"
@@ -95,7 +95,7 @@ is_terminating "$stuck" || broken "$stuck is not Terminating any more"
 [[ $(of_pod "$stuck" .metadata.uid) == "$uid" ]] || broken "$stuck is another pod now"
 
 step "$dead comes back"
-mend_node
+repair_node
 wait_for 60 "its pods are gone" is_gone "$stuck"
 wait_for 30 "its pods are gone" is_gone writer-0-0
 wait_for 60 "only the pods of pair's attempt 1 are left" \

@@ -10,7 +10,7 @@ work=$(mktemp -d)
 finish() {
   local status=$?
   [[ $status -eq 0 ]] || { describe_world; kubectl -n oarlock-chart get all,events; kubectl -n oarlock-chart logs -l app.kubernetes.io/name=oarlock --all-containers --tail=40; } >&2 || true
-  # The other tests' operator goes on; theirs is the CRD that stays.
+  # The operator of the other tests continues to run, and their CRD remains.
   helm uninstall blue >/dev/null 2>&1 || true
   kubectl delete namespace oarlock-chart --wait=false >/dev/null 2>&1 || true
   kubectl delete tj --all --wait=false >/dev/null 2>&1 || true
@@ -39,7 +39,7 @@ yaml.safe_dump(crd, open(sys.argv[1], "w"))
 OLDER
 has_success_policy() { [[ -n $(kubectl get crd trainingjobs.oarlock.dev -o 'jsonpath={.spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.successPolicy.type}') ]]; }
 
-step "install beside nothing else"
+step "install as the only operator"
 kubectl -n oarlock-system scale deployment/oarlock-operator --replicas=0
 wait_for 60 "the other operator is gone" bash -c '[[ -z $(kubectl -n oarlock-system get pods -o name) ]]'
 kubectl create namespace oarlock-chart
@@ -67,14 +67,14 @@ has_success_policy || broken "the upgrade did not bring the CRD along"
 kubectl get tj held | grep -q RESTARTS || broken "the upgrade did not bring the CRD's columns along"
 operator_after=$(kubectl -n oarlock-chart get pods -l app.kubernetes.io/component=operator --field-selector=status.phase=Running -o 'jsonpath={.items[*].metadata.uid}')
 [[ $operator_before != "$operator_after" ]] || broken "the upgrade did not replace the operators"
-wait_for 60 "progress is told by the new operator" bash -c '[[ $(kubectl get tj held -o "jsonpath={.status.progress.step}") -gt '"$step_before"' ]]'
+wait_for 60 "progress is reported by the new operator" bash -c '[[ $(kubectl get tj held -o "jsonpath={.status.progress.step}") -gt '"$step_before"' ]]'
 [[ $(pods) == "$before" ]] || broken "the upgrade disturbed the job: $before became $(pods)"
 
 step "rollback, and nothing is disturbed"
 helm rollback blue 1 --wait --timeout 2m
 has_success_policy && broken "the rollback did not take the CRD back"
 step_before=$(field held .status.progress.step)
-wait_for 60 "progress goes on" bash -c '[[ $(kubectl get tj held -o "jsonpath={.status.progress.step}") -gt '"$step_before"' ]]'
+wait_for 60 "progress continues" bash -c '[[ $(kubectl get tj held -o "jsonpath={.status.progress.step}") -gt '"$step_before"' ]]'
 [[ $(pods) == "$before" ]] || broken "the rollback disturbed the job: $before became $(pods)"
 expect_field held .status.restarts.total 0
 
@@ -89,6 +89,6 @@ step "and another release takes it up"
 kubectl apply -f manifests/crd -f manifests/install.yaml
 kubectl -n oarlock-system scale deployment/oarlock-operator --replicas=1
 step_before=$(field held .status.progress.step)
-wait_for 90 "progress goes on" bash -c '[[ $(kubectl get tj held -o "jsonpath={.status.progress.step}") -gt '"$step_before"' ]]'
+wait_for 90 "progress continues" bash -c '[[ $(kubectl get tj held -o "jsonpath={.status.progress.step}") -gt '"$step_before"' ]]'
 [[ $(pods) == "$before" ]] || broken "the change of operators disturbed the job"
 kubectl delete tj held --wait

@@ -1,4 +1,4 @@
-# What the end-to-end tests share. They run in a cluster of their own (OARLOCK_CLUSTER_NAME, set by ctest), which the
+# What the end-to-end tests share. They run in a dedicated cluster (OARLOCK_CLUSTER_NAME, set by ctest), which the
 # fixture cluster_up made and cluster_down ends.
 set -euo pipefail
 

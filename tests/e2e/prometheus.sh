@@ -1,4 +1,4 @@
-# A real Prometheus beside the cluster, for tests that source lib.sh: start_prometheus, watch_targets, query.
+# A real Prometheus outside of the cluster, for tests that source lib.sh: start_prometheus, watch_targets, query.
 
 prometheus_work=$(mktemp -d)
 prometheus_pid=
@@ -15,7 +15,7 @@ global: {scrape_interval: 2s, evaluation_interval: 2s}
 rule_files: [rules.yml]
 scrape_configs:
   - job_name: all
-    honor_labels: true   # the operator's series of jobs have a namespace of their own
+    honor_labels: true   # the operator's series of jobs have their own namespace label
     file_sd_configs: [{files: [targets.json], refresh_interval: 2s}]
 CONFIG
   cp "$1" "$prometheus_work/rules.yml"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A rank that hangs: the alert TrainingJobStalled fires for its job, with its runbook, and ends when the rank goes on.
+# A rank that hangs: the alert TrainingJobStalled fires for its job, with its runbook, and ends when the rank continues.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/prometheus.sh"
 use_cluster
@@ -25,7 +25,7 @@ stalled='ALERTS{alertname="TrainingJobStalled", alertstate="firing", namespace="
 wait_for 60 "Prometheus sees its steps" query_is 'count(count by (rank) (trainer_steps_total{trainingjob="stalled"} > 0))' 2
 [[ -z $(query "$stalled") ]] || broken "the alert fires while the job trains"
 
-step "one of its ranks stands still"
+step "one of its ranks hangs"
 read -r node id < <(kubectl get pod stalled-0-1 -o 'jsonpath={.spec.nodeName} {.status.containerStatuses[?(@.name=="trainer")].containerID}{"\n"}' | sed 's|containerd://||')
 of_rank() { scripts/cluster node "${node#node}" ctr tasks kill --all --signal "$1" "$id"; }
 of_rank SIGSTOP
@@ -33,7 +33,7 @@ wait_for 90 "the alert fires" query_is "$stalled" 1
 runbook=$(curl -fsS "$prometheus_url/api/v1/alerts" | jq -r '.data.alerts[] | select(.labels.alertname == "TrainingJobStalled") | .annotations.runbook_url')
 [[ -f docs/runbooks/$(basename "$runbook") ]] || broken "the alert's runbook is '$runbook'"
 
-step "and goes on"
+step "the rank continues"
 of_rank SIGCONT
 wait_for 60 "the alert ends" query_is "$stalled" ""
 expect_field stalled .status.phase Running

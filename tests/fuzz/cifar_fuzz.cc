@@ -1,6 +1,6 @@
-// A CIFAR file. Its records are large, so the input is repeated to their size.
+// Reads a CIFAR file. Records are large, so the input is repeated up to their size.
 #include "tests/fuzz/input.h"
-#include "trainer/data/cifar_file.h"
+#include "trainer/formats/image_files.h"
 
 using namespace oarlock;
 

@@ -1,9 +1,9 @@
-// An extended XYZ file: every frame. A frame that is accepted holds a crystal that the models can compute with.
+// Reads every frame of an extended XYZ file. An accepted frame must be a valid crystal.
 #include <algorithm>
 #include <cmath>
 
 #include "tests/fuzz/input.h"
-#include "trainer/data/extxyz.h"
+#include "trainer/formats/extxyz.h"
 
 using namespace oarlock;
 

@@ -1,8 +1,8 @@
-// A FASTA file, plain or gzip: every record is on a later line than the one before and holds only letters, '*' and '-'.
+// Reads a FASTA file, plain or gzip. Line numbers must increase, and sequences may contain only letters, '*' and '-'.
 #include <algorithm>
 
 #include "tests/fuzz/input.h"
-#include "trainer/data/fasta.h"
+#include "trainer/formats/fasta.h"
 
 using namespace oarlock;
 
@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   while (true) {
     const auto record = reader->next();
     if (!record || !*record) break;
-    fuzz::require((*record)->line > line && (*record)->sequence.size() <= FastaReader::kLongest);
+    fuzz::require((*record)->line > line && (*record)->sequence.size() <= FastaReader::kMaxLength);
     fuzz::require(std::ranges::all_of((*record)->sequence, is_residue));
     fuzz::require((*record)->header.find('\n') == std::string_view::npos);
     line = (*record)->line;

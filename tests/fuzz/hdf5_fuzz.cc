@@ -1,13 +1,13 @@
-// An HDF5 file: every group, dataset and attribute that the readers use, each with every type.
+// Reads every group, dataset and known attribute of an HDF5 file as every type.
 #include "tests/fuzz/input.h"
-#include "trainer/data/hdf5/group.h"
+#include "trainer/formats/hdf5/group.h"
 
 using namespace oarlock;
 
 namespace {
 
-constexpr int64_t kMostElements = 1 << 16;
-constexpr int kMostDepth = 8;
+constexpr int64_t kMaxElements = 1 << 16;
+constexpr int kMaxDepth = 8;
 
 void read_attributes(const Hdf5Object& object) {
   for (const char* name :
@@ -28,7 +28,7 @@ void require_size(const Hdf5Dataset& dataset, const Result<std::vector<T>>& valu
 void read(const Hdf5Dataset& dataset) {
   read_attributes(dataset);
   fuzz::require(dataset.rows() >= 0 && dataset.row_size() >= 0);
-  if (dataset.size() > kMostElements) return;
+  if (dataset.size() > kMaxElements) return;
   require_size(dataset, dataset.read<double>());
   require_size(dataset, dataset.read<int32_t>());
   require_size(dataset, dataset.read_strings());
@@ -45,7 +45,7 @@ void walk(const Hdf5Group& group, int depth) {
   for (const std::string& name : *names) {
     if (const auto dataset = group.dataset(name)) {
       read(*dataset);
-    } else if (const auto child = group.group(name); child && depth < kMostDepth) {
+    } else if (const auto child = group.group(name); child && depth < kMaxDepth) {
       walk(*child, depth + 1);
     }
   }

@@ -19,10 +19,14 @@ constexpr uint64_t kProbeInterval = 64;
 // Sends the bytes and returns everything that the server sends until it closes the connection.
 std::string exchange(int port, std::string_view bytes) {
   const FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const timeval limit{.tv_sec = 8, .tv_usec = 0};
+  const timeval limit{.tv_sec = 50, .tv_usec = 0};
   ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  // Closed connections keep their ports for a minute, so each connection comes from another loopback address.
+  static uint32_t connections = 0;
   sockaddr_in address{};
   address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK + (++connections & 0xFFFF));
+  fuzz::require(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(static_cast<uint16_t>(port));
   fuzz::require(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);

@@ -1,6 +1,6 @@
-// An idx file (MNIST), plain or gzip: the bytes are those that the header promises.
+// Reads an IDX file, plain or gzip. The number of elements must agree with the header.
 #include "tests/fuzz/input.h"
-#include "trainer/data/idx_file.h"
+#include "trainer/formats/image_files.h"
 
 using namespace oarlock;
 

@@ -40,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (job.spec.nodes > kMostNodes) return 0;
   decide(job);
-  if (!job.report.problem.empty() || api::is_terminal(job.status.phase) || !api::check(job).empty()) return 0;
+  if (!job.report.problem.empty() || api::is_terminal(job.status.phase) || !api::validate(job).empty()) return 0;
   const control::PodFactory factory(job, job.status.attempt);
   fuzz::require(factory.pod(0) == nlohmann::json::parse(factory.text(0)));
   (void)control::desired_service(job).dump();

@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require_same_after_printing(document.to_json());
     const auto job = api::training_job_from_yaml(document, "job.yaml");
     if (!job) continue;
-    fuzz::require(api::check(*job).empty());
+    fuzz::require(api::validate(*job).empty());
     const nlohmann::json object = api::to_json(*job);
     const auto printed = yaml::parse_all(yaml::to_yaml(object), "printed.yaml");
     fuzz::require(printed.has_value() && printed->size() == 1);

@@ -1,12 +1,11 @@
 // A kubeconfig file, the addresses of the server and of the proxy that it names, and the head of a request to them.
 // Exec plugins are read, never run.
-#include "operator/kube/config.h"
+#include "operator/kube/auth/kubeconfig.h"
 
 #include <algorithm>
 
+#include "operator/kube/http/address.h"
 #include "operator/kube/http/message.h"
-#include "operator/kube/proxy.h"
-#include "operator/kube/server_address.h"
 #include "tests/fuzz/input.h"
 
 using namespace oarlock;
@@ -15,7 +14,7 @@ namespace {
 
 // Nothing in the file can end a line of the request's head.
 void require_no_extra_lines(const kube::RequestFields& fields) {
-  const auto text = kube::request_text({.target = "/api"}, fields);
+  const auto text = kube::format_request({.target = "/api"}, fields);
   if (!text) return;
   const auto lines = 5 + (fields.token.empty() ? 0 : 1) + (fields.proxy_authorization.empty() ? 0 : 1);
   fuzz::require(std::ranges::count(*text, '\n') == lines && std::ranges::count(*text, '\r') == lines);
@@ -36,6 +35,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                           .host = server->header,
                           .user_agent = "a",
                           .token = config->token,
-                          .proxy_authorization = proxy ? proxy->authorization : ""});
+                          .proxy_authorization = proxy ? proxy->authorization() : ""});
   return 0;
 }

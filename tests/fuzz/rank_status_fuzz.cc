@@ -24,7 +24,7 @@ control::Observed running_job(const RankStatus& reply) {
   pod.ready = pod.scheduled = true;
   observed.pods = {pod};
   observed.progress = reply;
-  observed.asked = control::Question{.at = observed.now, .answered = true};
+  observed.last_poll = control::StatusPoll{.sent_at = observed.now, .answered = true};
   return observed;
 }
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "operator/kube/reflector.h"
+#include "operator/kube/client/reflector.h"
 #include "operator/shell/projection.h"
 #include "tests/fuzz/input.h"
 
@@ -31,11 +31,11 @@ class RecordingTarget final : public kube::ReflectorTarget, public kube::Reflect
   explicit RecordingTarget(ObjectKind kind) : kind_(kind) {}
 
   void begin_replace() override { record("begin", {}); }
-  void replace_object(kube::KeptObject object) override { add("replace", object); }
-  void replace_deleted(kube::KeptObject object) override { add("replace deleted", object); }
+  void replace_object(kube::FilteredObject object) override { add("replace", object); }
+  void replace_deleted(kube::FilteredObject object) override { add("replace deleted", object); }
   void commit_replace(const std::string& version) override { record("commit", version); }
   void abandon_replace() override { record("abandon", {}); }
-  void change(kube::ChangeType type, kube::KeptObject object, const std::string& version) override {
+  void change(kube::ChangeType type, kube::FilteredObject object, const std::string& version) override {
     record("change", std::to_string(static_cast<int>(type)) + version);
     add("changed", object);
   }
@@ -54,7 +54,7 @@ class RecordingTarget final : public kube::ReflectorTarget, public kube::Reflect
     calls_.append(call).append(" ").append(argument).append("\n");
   }
 
-  void add(std::string_view call, const kube::KeptObject& object) {
+  void add(std::string_view call, const kube::FilteredObject& object) {
     record(call, object.json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     if (object.error) {
       record("with error", object.error->message);

@@ -1,19 +1,19 @@
-// A zarr array of version 2 or 3: the metadata and the first chunk (or shard) come from the input, separated by a NUL.
+// Reads a zarr array of version 2 or 3. The input is the metadata and the first chunk (or shard), separated by a NUL.
 #include <nlohmann/json.hpp>
 
-#include "common/json_depth.h"
+#include "common/text.h"
 #include "tests/fuzz/input.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer/data/zarr/array.h"
+#include "trainer/formats/zarr/array.h"
 
 using namespace oarlock;
 
 namespace {
 
-constexpr size_t kMostKeyBytes = 200;           // a longer one is no file name
-constexpr double kMostChunkBytes = 16'777'216;  // the reader allows 2 GiB, which would take too long here
+constexpr size_t kMaxKeyBytes = 200;           // a longer key is not a valid file name
+constexpr double kMaxChunkBytes = 16'777'216;  // the reader allows 2 GiB, which would take too long here
 
-// The key of the chunk with number 0 along each axis; empty where the metadata is rejected.
+// Returns the key of the chunk with number 0 along each axis, or an empty string if the metadata is rejected.
 std::string first_chunk(std::string_view text, bool version3) {
   if (json_depth(text) > 100) return "";  // as Array::open()
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
@@ -38,7 +38,7 @@ void read_corner(const zarr::Array& array) {
   }
   double chunk_bytes = static_cast<double>(array.type().size);
   for (const int64_t length : array.chunk()) chunk_bytes *= static_cast<double>(length);
-  if (elements > 100'000 || chunk_bytes > kMostChunkBytes) return;
+  if (elements > 100'000 || chunk_bytes > kMaxChunkBytes) return;
   const auto bytes = array.read(begin, count);
   const auto numbers = array.read_doubles(begin, count);
   if (bytes) fuzz::require(bytes->size() == elements * array.type().size);
@@ -56,9 +56,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view chunk = text.substr(std::min(end + 1, text.size()));
   for (const bool version3 : {false, true}) {
     const std::string key = first_chunk(metadata, version3);
-    // A key stays below the array's folder.
+    // A key must be a path below the folder of the array.
     fuzz::require(key.empty() || (key.front() != '/' && key.find("..") == std::string::npos));
-    if (key.empty() || key.size() > kMostKeyBytes) continue;
+    if (key.empty() || key.size() > kMaxKeyBytes) continue;
     const std::filesystem::path folder = root.path() / "array";
     std::filesystem::remove_all(folder);
     std::filesystem::create_directories((folder / key).parent_path());

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Holds docs/requirements.md and the ctest labels together, in both directions.
+"""Checks that docs/requirements.md and the ctest labels agree, in both directions.
 
 A row's last column names the tests that prove it, or is "–". Each named test must exist and carry the row as a label;
 each row that a test carries must be in the table and name that test. The state before it is "done", "part: what is
-missing", or "–" where there is no test.
+missing", or "–" without a test.
 
 usage: requirement_rows.py SOURCE_DIR BUILD_DIR
 """
@@ -39,7 +39,7 @@ def main():
             if (state == "–") != (not named[row]):
                 problems.append(f"docs/requirements.md: row {row} says '{state}' and names {len(named[row])} tests")
         elif line.startswith("|") and not re.match(r"^\|(---| row )", line):
-            problems.append(f"docs/requirements.md: this line is no row: {line[:60]}")
+            problems.append(f"docs/requirements.md: this line is not a row: {line[:60]}")
     for row, names in sorted(named.items()):
         for name in sorted(names):
             if name not in tests:

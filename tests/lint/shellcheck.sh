@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fails on a shell script with something to say about it.
+# Fails on a shell script with warnings.
 # usage: shellcheck.sh SOURCE_DIR
 set -euo pipefail
 cd "$1"

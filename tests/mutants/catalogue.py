@@ -1,9 +1,9 @@
 """Reads the mutants of tests/mutants/catalogue. One file per mutant: a header, then a unified diff that git applies.
 
     Bug: one sentence that says what the diff breaks
-    Tests: backoff_test supervisor_test:Supervisor.ForwardsStopSignalsAsTheyAre
+    Tests: backoff_test supervisor_test:Supervisor.ForwardsStopSignalsUnchanged
 
-    diff --git a/operator/core/backoff.cc b/operator/core/backoff.cc
+    diff --git a/operator/core/failure.cc b/operator/core/failure.cc
     ...
 
 Tests are names of ctest, run in this order until one fails. What follows a colon is a --gtest_filter, for test programs

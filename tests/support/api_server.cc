@@ -8,8 +8,9 @@
 #include <stdexcept>
 
 #include "common/clock.h"
-#include "operator/kube/config.h"
-#include "operator/kube/http/create_transport.h"
+#include "operator/kube/auth/kubeconfig.h"
+#include "operator/kube/auth/token.h"
+#include "operator/kube/http/transport.h"
 
 namespace oarlock::test {
 namespace {
@@ -33,8 +34,8 @@ nlohmann::json parsed(const std::string& text) {
 }  // namespace
 
 ApiServer::ApiServer(Parts parts, const std::string& arguments, Family family) : parts_(parts) {
-  // Ends the cluster when this process has ended in whatever way: a crashed test must leave no apiserver behind. In a
-  // session of its own, so that nothing takes it along.
+  // Ends the cluster when this process has ended in whatever way: a crashed test must leave no apiserver behind. It
+  // runs in a separate session, so that signals to this one do not end it.
   const std::string watch = "exec setsid sh -c 'while kill -0 " + std::to_string(::getpid()) +
                             " 2>/dev/null; do sleep 1; done; " + kCluster + " down --dir " + folder() +
                             "' >/dev/null 2>&1 &";

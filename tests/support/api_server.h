@@ -1,4 +1,4 @@
-// A real kube-apiserver for a test program: started by scripts/cluster with a folder and ports of its own, and with the
+// A real kube-apiserver for a test program: started by scripts/cluster with its own folder and ports, and with the
 // TrainingJob CRD.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "operator/kube/transport.h"
+#include "operator/kube/http/transport.h"
 #include "tests/support/program.h"
 #include "tests/support/temporary_folder.h"
 
@@ -22,7 +22,7 @@ struct Reply {
   std::string message() const { return body.is_object() ? body.value("message", "") : body.dump(); }
 };
 
-// Throws std::runtime_error where it cannot start: a test that needs it must fail, not pass.
+// The constructor throws std::runtime_error if the server cannot start, so that a test that needs it fails.
 class ApiServer {
  public:
   enum class Parts { kApiOnly, kWithControllers };  // etcd and kube-apiserver; also controller-manager and scheduler
@@ -36,7 +36,7 @@ class ApiServer {
   std::string kubeconfig() const;  // of an administrator
   Reply call(const std::string& method, const std::string& target, const nlohmann::json& body = nullptr);
   void apply(const std::string& manifest);  // a file or folder, with kubectl; throws
-  // A new namespace, complete with what the controllers put into it.
+  // Returns a new namespace, after the controllers have populated it.
   std::string make_namespace();
 
   kube::Transport& transport() { return *transport_; }
@@ -51,14 +51,15 @@ class ApiServer {
 };
 
 struct OperatorPlace {
-  std::string listen_address = "127.0.0.1";  // empty: the program's own choice, and it is asked at ::1
+  std::string listen_address = "127.0.0.1";  // empty: the program's default, and requests go to ::1
   std::map<std::string, std::string> environment{};
 };
 
 // An oarlock-operator as a process.
 class OperatorProcess {
  public:
-  // With --port 0 and JSON logs, beside these arguments. Waits until it says "ready", unless told not to.
+  // Adds --port 0 to the arguments. Waits until the operator logs "ready", or "listening" if `wait_until_ready` is
+  // false.
   explicit OperatorProcess(std::vector<std::string> arguments, bool wait_until_ready = true,
                            const OperatorPlace& place = {});
 
@@ -66,9 +67,9 @@ class OperatorProcess {
   std::string log() const { return program_->err(); }
   bool logged(const std::string& text) const { return log().find(text) != std::string::npos; }
   int port() const;                                                           // of its HTTP server
-  Reply get(const std::string& path) const;                                   // text answers are a JSON string
-  void use_token(std::string token) { token_ = std::move(token); }            // for what comes
-  void use_tls(std::string authority) { authority_ = std::move(authority); }  // PEM; for what comes
+  Reply get(const std::string& path) const;                                   // a text response becomes a JSON string
+  void use_token(std::string token) { token_ = std::move(token); }            // for later requests
+  void use_tls(std::string authority) { authority_ = std::move(authority); }  // PEM; for later requests
   // The sum over all series of this metric whose labels hold all of these texts; 0 if there are none.
   double metric(const std::string& name, const std::vector<std::string>& labels = {}) const;
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "operator/core/desired.h"
-#include "operator/core/network_policy.h"
 
 namespace oarlock::test {
 

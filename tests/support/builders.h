@@ -1,4 +1,5 @@
-// Fluent builders of what the operator's core sees. A job is valid as it is; a pod belongs to it and waits for a node.
+// Fluent builders of the objects that the operator's core observes. A new job is valid; a new pod belongs to it and is
+// not scheduled yet.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@ inline constexpr char kJobUid[] = "job-uid-1";
 inline constexpr char kMinimalTemplate[] =
     R"({"spec":{"containers":[{"image":"example/trainer:1","name":"trainer"}]}})";
 
-// 2026-11-21T10:00:00Z plus so many seconds.
+// Returns 2026-11-21T10:00:00Z plus the given number of seconds.
 SystemTime at_second(int64_t seconds);
 
 class JobBuilder {
@@ -33,14 +34,14 @@ class JobBuilder {
   JobBuilder& managed_by(const std::string& manager);
   JobBuilder& suspend(bool value = true);
   JobBuilder& being_deleted();
-  // As the operator leaves it: condition, start times, counts of `attempt`.
+  // Sets the status as the operator would: condition, start times, counts of `attempt`.
   JobBuilder& phase(api::Phase phase, int attempt = 0);
   JobBuilder& restarts(int count);
   JobBuilder& finished(int attempt, const std::string& node_ranks);
   JobBuilder& status(const api::Status& status);
 
   control::Job build() const { return job_; }
-  operator control::Job() const { return job_; }  // NOLINT: lets tests pass a builder where a job is wanted
+  operator control::Job() const { return job_; }  // NOLINT: implicit, so that a builder can be passed as a job
 
  private:
   control::Job job_;
@@ -52,15 +53,15 @@ class PodBuilder {
 
   PodBuilder& name(const std::string& name);
   PodBuilder& uid(const std::string& uid);
-  PodBuilder& owner(const std::string& uid);      // somebody else
-  PodBuilder& owner_job(const std::string& uid);  // another TrainingJob of this name
+  PodBuilder& owner(const std::string& uid);      // another owner
+  PodBuilder& owner_job(const std::string& uid);  // another TrainingJob with the same name
   PodBuilder& scheduled(const std::string& node = "node-1");
   PodBuilder& unschedulable(const std::string& message);
   PodBuilder& waiting(const std::string& reason, const std::string& message = "");
   PodBuilder& running();  // scheduled, ready, with an address
-  // The trainer container and the pod ended together.
+  // The trainer container and the pod terminated together.
   PodBuilder& ended(int exit_code, const std::string& message = "", const std::string& reason = "");
-  // The trainer container ended; another goes on.
+  // The trainer container terminated; another one continues to run.
   PodBuilder& trainer_ended(int exit_code);
   PodBuilder& finished_at(SystemTime time);
   PodBuilder& evicted(const std::string& message = "");
@@ -77,13 +78,13 @@ class PodBuilder {
 
 control::Service service_of(const control::Job& job);
 
-// As the operator creates it for these peers.
+// Returns the NetworkPolicy as the operator creates it for these peers.
 control::NetworkPolicy network_policy_of(const control::Job& job, const std::string& peers);
 
-// With the Service of a job that has not ended, at at_second(60).
+// Returns the state at at_second(60), including the Service unless the job is finished.
 control::Observed seen(const control::Job& job, std::vector<control::Pod> pods = {});
 
-// The actions of one type, in order.
+// Returns the actions of one type in order.
 template <typename T>
 std::vector<T> only(const control::Plan& plan) {
   std::vector<T> out;
@@ -93,7 +94,7 @@ std::vector<T> only(const control::Plan& plan) {
   return out;
 }
 
-// The status that the plan writes; the present one if it writes none.
+// Returns the status that the plan writes, or the present one if it writes none.
 api::Status status_after(const control::Observed& observed, const control::Plan& plan);
 
 // "ConfirmPodAbsent bert-0-1", "PatchStatus Restarting 1", "DeletePod bert-0-0", "CreatePod bert-1-0", "EmitEvent

@@ -34,7 +34,7 @@ class Authority {
   using Certificate = std::unique_ptr<X509, Deleter<X509, X509_free>>;
 
   static Key make_key();
-  // Signed by the authority; its own where there is none yet.
+  // Signed by the authority, or self-signed if there is no authority yet.
   Certificate sign(const std::string& common_name, EVP_PKEY* key, const std::string& names) const;
 
   Key key_;

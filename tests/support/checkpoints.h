@@ -23,8 +23,8 @@
 
 namespace oarlock::test {
 
-// The value of a result, or the error of one. Each throws where there is none, which fails the test with the reason and
-// lets the next test run; an unchecked * or -> would end the whole program.
+// The value of a result, or the error of one. Each throws if it does not exist, which fails the test with the reason
+// and lets the next test run; an unchecked * or -> would end the whole program.
 template <typename T>
 T must(Result<T> result) {
   if (!result) throw std::runtime_error("unexpected error: " + result.error().message);
@@ -41,7 +41,7 @@ Error error_of(const Result<T>& result) {
   return result.error();
 }
 
-// A checkpoint whose every value tells its step.
+// A checkpoint in which every value is derived from its step.
 inline Checkpoint checkpoint_of(int64_t step, int64_t floats = 1000) {
   Checkpoint checkpoint;
   checkpoint.state.step = step;

@@ -1,4 +1,4 @@
-// A played API server without objects: for what the operator does with servers that are absent, empty or broken.
+// A simulated API server without objects, for tests with servers that are absent, empty or broken.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ inline void begin_watch(HostileServer::Connection& connection, const HostileServ
   connection.write(fmt::format("{:x}\r\n{}\r\n", end.size(), end));
 }
 
-// Lists are empty and watches stay open; the CRD is there or not.
+// Lists are empty and watches stay open. Without the CRD, requests for jobs get 404.
 inline HostileServer::Handler empty_cluster(const std::atomic<bool>& has_crd) {
   return [&has_crd](HostileServer::Connection& connection, const HostileServer::Received& request) {
     if (request.target.find("trainingjobs") != std::string::npos && !has_crd) {
@@ -38,7 +38,8 @@ inline HostileServer::Handler empty_cluster(const std::atomic<bool>& has_crd) {
   };
 }
 
-// A kubeconfig without a user. `authority`: file of the authority to trust, beside it; empty: none. Returns its path.
+// A kubeconfig without a user. `authority`: file of the authority to trust, in the same folder; empty: none. Returns
+// its path.
 inline std::string write_kubeconfig(const std::filesystem::path& folder, const std::string& server,
                                     const std::string& authority = "") {
   const std::string path = (folder / "kubeconfig").string();

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "operator/kube/transport.h"
+#include "operator/kube/http/transport.h"
 
 namespace oarlock::test {
 
@@ -55,7 +55,7 @@ class FakeApi final : public kube::Transport {
       lock.lock();
       if (!goes_on) break;
     }
-    return tl::make_unexpected(kube::TransportError{kube::TransportError::Kind::kCancelled, "cancelled"});
+    return tl::make_unexpected(kube::TransportError{kube::TransportErrorKind::kCancelled, "cancelled"});
   }
 
  private:

@@ -1,4 +1,4 @@
-// A clock that stands still until the test moves it.
+// A clock that advances only when the test advances it.
 #pragma once
 
 #include <mutex>

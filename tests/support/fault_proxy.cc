@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "operator/kube/splitter.h"
+#include "operator/kube/client/splitter.h"
 
 namespace oarlock::test {
 namespace {
@@ -178,7 +178,7 @@ bool FaultProxy::watch(Connection& connection, const Received& received) {
   }
   connection.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
 
-  // Bytes go on line by line, so that a line may be put between two.
+  // Forwards complete lines, so that a line can be inserted between two others.
   class Sink final : public kube::ByteSink {
    public:
     Sink(FaultProxy& proxy, Watch& watch, Connection& connection)

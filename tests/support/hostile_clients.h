@@ -1,4 +1,4 @@
-// Clients that attack a server from loopback addresses of their own, and the measurement of what they achieve.
+// Clients that attack a server from separate loopback addresses, and the measurement of their effect.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "tests/support/measurement.h"
-#include "tests/support/memory_limit.h"
 #include "tests/support/raw_client.h"
 
 namespace oarlock::test {

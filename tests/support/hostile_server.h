@@ -75,13 +75,13 @@ class HostileServer {
     bool polite_ = true;
   };
 
-  // Called for each request; true: go on with the next of this connection, false: close it.
+  // Called for each request; returns whether to continue with the next request of this connection; false closes it.
   using Handler = std::function<bool(Connection&, const Received&)>;
 
   struct Options {
     Loopback loopback = Loopback::kIpv4;
     std::optional<Identity> identity = std::nullopt;  // with one, TLS
-    std::string client_authority = "";                // PEM: clients are asked for certificates of this authority
+    std::string client_authority = "";                // PEM: the server requests client certificates of this authority
     bool head_only = false;  // the handler is called as soon as the head has come; the body stays unread
   };
 

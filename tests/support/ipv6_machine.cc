@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "operator/kube/config.h"
+#include "operator/kube/auth/kubeconfig.h"
 #include "tests/support/program.h"
 
 namespace oarlock::test {

@@ -1,11 +1,11 @@
-// A machine without IPv4, for the process that asks for it.
+// A machine without IPv4, simulated for one process.
 #pragma once
 
 #include <string>
 
 namespace oarlock::test {
 
-// Puts this process, which must have a single thread, into user, mount and network namespaces of its own: loopback has
+// Puts this process, which must have a single thread, into separate user, mount and network namespaces: loopback has
 // ::1 alone, and nothing has an IPv4 address. Throws std::runtime_error.
 void leave_ipv4();
 

@@ -1,4 +1,4 @@
-// The reference pages of metrics, docs/metrics-*.md: written from what a program exports.
+// The reference pages of metrics, docs/metrics-*.md, which are generated from the metrics that a program exports.
 #pragma once
 
 #include <prometheus/metric_family.h>
@@ -8,8 +8,9 @@
 
 namespace oarlock::test {
 
-// Fails where docs/<file> is not what these families say. With OARLOCK_UPDATE_DOCS in the environment it is written
-// anew. A family without series is not among them, nor are the labels of series that there are none of: show them all.
+// Fails the test if docs/<file> differs from the page for these families. If OARLOCK_UPDATE_DOCS is set in the
+// environment, the file is written instead. Families and labels without series are not exported, so the caller must
+// produce at least one series for each.
 void expect_metrics_page(const std::string& file, const std::string& title,
                          std::vector<prometheus::MetricFamily> families);
 

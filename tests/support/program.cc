@@ -80,7 +80,7 @@ std::string oarlock() { return OARLOCK_BIN "/oarlock"; }
 
 bool eventually(const std::function<bool()>& condition) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
-  // A look may be a call of an API server: those that follow at once would take the time of what is waited for.
+  // A condition may call the API server. Calls in quick succession would slow down the awaited work.
   for (auto pause = std::chrono::milliseconds(1); !condition(); pause = std::min(2 * pause, kLongestPause)) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(pause);

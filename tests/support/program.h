@@ -46,7 +46,7 @@ bool eventually(const std::function<bool()>& condition);
 
 std::string content(const std::filesystem::path& file);  // "" when it cannot be read
 int number_in(const std::filesystem::path& file);        // waits for a file with a line with a number; -1: never came
-bool alive(pid_t pid);                                   // exists and is no zombie
+bool alive(pid_t pid);                                   // whether it exists and has not exited
 std::vector<std::string> lines(const std::string& text);
 
 }  // namespace oarlock::test

@@ -20,7 +20,7 @@
 namespace oarlock::test {
 namespace {
 
-RankGroup connect(int rank, int world_size, const Listener& listener) {
+ProcessGroup connect(int rank, int world_size, const Listener& listener) {
   if (world_size == 1) return {};
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(listener.port);
@@ -28,7 +28,7 @@ RankGroup connect(int rank, int world_size, const Listener& listener) {
   options.waitWorkers = false;
   if (rank == 0) options.masterListenFd = listener.descriptor;
   const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-  GroupOptions group;
+  ProcessGroupOptions group;
   group.rank = rank;
   group.world_size = world_size;
   group.timeout = std::chrono::seconds(60);
@@ -37,12 +37,12 @@ RankGroup connect(int rank, int world_size, const Listener& listener) {
 }
 
 [[noreturn]] void run_child(int rank, int world_size, const Listener& listener,
-                            const std::function<void(const RankGroup&)>& body) {
+                            const std::function<void(const ProcessGroup&)>& body) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   at::set_num_threads(1);
   int status = 1;
   try {
-    const RankGroup group = connect(rank, world_size, listener);
+    const ProcessGroup group = connect(rank, world_size, listener);
     body(group);
     group.barrier();
     status = ::testing::Test::HasFailure() ? 1 : 0;
@@ -61,7 +61,7 @@ PortReservation reserve_ports(int length) {
   return std::move(*ports);
 }
 
-void run_ranks(int world_size, const std::function<void(const RankGroup&)>& body) {
+void run_ranks(int world_size, const std::function<void(const ProcessGroup&)>& body) {
   const Result<Listener> listener = listen_on(0);
   ASSERT_TRUE(listener) << listener.error().message;
   std::fflush(nullptr);

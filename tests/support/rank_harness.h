@@ -22,7 +22,7 @@ PortReservation reserve_ports(int length = 1);
 
 // Forks `world_size` processes, connects them over loopback, and calls body(group) in each. What fails with EXPECT or
 // ASSERT in one of them, or throws, fails the test. The parent must not have used LibTorch's threads before.
-void run_ranks(int world_size, const std::function<void(const RankGroup& group)>& body);
+void run_ranks(int world_size, const std::function<void(const ProcessGroup& group)>& body);
 
 struct TrainerOptions {
   std::string config;                              // text of the YAML file; `threads: 1` is added
@@ -52,7 +52,7 @@ class TrainerRanks {
 // The program with the tests' tasks (tests/support/trainer_program).
 std::string test_trainer();
 
-// Body of GET http://127.0.0.1:port/path; "" when nobody answers.
+// Body of GET http://127.0.0.1:port/path; "" if the connection fails.
 std::string http_get(int port, const std::string& path);
 
 }  // namespace oarlock::test

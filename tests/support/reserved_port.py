@@ -1,7 +1,7 @@
 """A TCP port for a server of a test or a benchmark, reserved until the server has bound it and after.
 
 As common/port_reservation.h: the socket is bound, has SO_REUSEADDR and does not listen. The kernel selects the port for
-nobody else, and a server that sets SO_REUSEADDR can bind it. As a program it prints a port and keeps it until its
+no other process, and a server that sets SO_REUSEADDR can bind it. As a program it prints a port and keeps it until its
 standard input ends.
 """
 import socket

@@ -1,4 +1,4 @@
-// A Transport that answers from a script, and a Sleeper that does not sleep but remembers.
+// A Transport that responds from a script, and a Sleeper that records its calls instead of sleeping.
 #pragma once
 
 #include <deque>
@@ -9,19 +9,19 @@
 #include <utility>
 #include <vector>
 
-#include "operator/kube/timing.h"
-#include "operator/kube/transport.h"
+#include "operator/kube/client/backoff.h"
+#include "operator/kube/http/transport.h"
 #include "tests/support/fake_clock.h"
 
 namespace oarlock::test {
 
-// One answer: the pieces of a body as they come from the network, then how it ends.
+// A response: the pieces of its body as they arrive, and how it ends.
 struct Answer {
   int status = 200;
   std::vector<std::string> pieces{};
-  std::optional<kube::TransportError::Kind> failure{};  // after the pieces
+  std::optional<kube::TransportErrorKind> failure{};  // after the pieces
   std::optional<std::chrono::seconds> retry_after{};
-  std::chrono::milliseconds takes{2000};  // of the fake clock
+  std::chrono::milliseconds takes{2000};  // time of the fake clock that the response takes
 };
 
 class ScriptedTransport final : public kube::Transport {
@@ -29,9 +29,9 @@ class ScriptedTransport final : public kube::Transport {
   explicit ScriptedTransport(std::shared_ptr<FakeClock> clock) : clock_(std::move(clock)) {}
 
   void script(Answer answer) { answers_.push_back(std::move(answer)); }
-  // Repeated when the script has ended.
+  // The response that is repeated when the script has ended.
   void when_empty(Answer answer) { repeated_ = std::move(answer); }
-  // Called when the script has ended, instead of answering: ask everybody to stop.
+  // Called instead of responding when the script has ended; it should request a stop.
   void at_end(std::function<void()> stop) { at_end_ = std::move(stop); }
   const std::vector<kube::Request>& requests() const { return requests_; }
 
@@ -49,7 +49,7 @@ class ScriptedTransport final : public kube::Transport {
 
  private:
   kube::TransportResult<kube::Response> answer(const kube::Request& request, kube::ByteSink* sink) {
-    using Kind = kube::TransportError::Kind;
+    using Kind = kube::TransportErrorKind;
     const std::lock_guard lock(mutex_);
     if (answers_.empty() && repeated_) answers_.push_back(*repeated_);
     if (answers_.empty()) {

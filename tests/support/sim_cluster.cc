@@ -5,7 +5,6 @@
 
 #include "operator/api/codec.h"
 #include "operator/core/desired.h"
-#include "operator/core/network_policy.h"
 #include "tests/support/builders.h"
 
 namespace oarlock::test {
@@ -44,7 +43,7 @@ Outcome SimCluster::confirm_absent(const ConfirmPodAbsent& action) {
 }
 
 Outcome SimCluster::create_service(const CreateService& action) {
-  if (objects_.service) return Outcome::kDone;  // AlreadyExists, and ours: the simulation has no foreign Services
+  if (objects_.service) return Outcome::kDone;  // AlreadyExists; the simulation has no Services of other owners
   const auto body = nlohmann::json::parse(action.body);
   objects_.service = Service{
       body["metadata"]["name"], "uid-of-service", body["metadata"]["ownerReferences"][0]["uid"], true, false, now_};
@@ -53,7 +52,7 @@ Outcome SimCluster::create_service(const CreateService& action) {
 }
 
 Outcome SimCluster::create_network_policy(const CreateNetworkPolicy& action) {
-  if (objects_.network_policy) return Outcome::kDone;  // AlreadyExists, and ours
+  if (objects_.network_policy) return Outcome::kDone;  // AlreadyExists; owned by the job
   const auto body = nlohmann::json::parse(action.body);
   objects_.network_policy = NetworkPolicy{.name = body["metadata"]["name"],
                                           .uid = "uid-of-policy",
@@ -85,7 +84,7 @@ Outcome SimCluster::delete_network_policy(const DeleteNetworkPolicy& action) {
 Outcome SimCluster::create_pod(const CreatePod& action) {
   if (const Pod* there = find(action.name)) {
     if (there->owner_uid == job_.metadata.uid) return Outcome::kDone;
-    objects_.met.insert(action.name);
+    objects_.conflicting.insert(action.name);
     return Outcome::kStopped;
   }
   if (action.name != pod_name(job_, action.attempt, action.node_rank))
@@ -104,7 +103,7 @@ Outcome SimCluster::delete_pod(const DeletePod& action) {
   Pod* pod = find(action.name);
   if (pod == nullptr || pod->uid != action.uid) return Outcome::kDone;
   if (!action.resource_version.empty() && action.resource_version != pod->resource_version) return Outcome::kStopped;
-  ask_to_delete(action.name);
+  request_deletion(action.name);
   ++writes_;
   return Outcome::kDone;
 }
@@ -126,7 +125,7 @@ Outcome SimCluster::delete_job(const DeleteJob& action) {
 
 Outcome SimCluster::patch_status(const PatchStatus& action, const Job& seen) {
   if (seen.metadata.resource_version != job_.metadata.resource_version) return Outcome::kStopped;
-  // Through JSON, so that what does not survive the API server shows.
+  // Encodes the status as JSON, so that fields which the API server would lose are detected.
   nlohmann::json object = api::to_json(job_);
   object["status"] = api::status_to_json(job_.status);
   const nlohmann::json before = object;
@@ -189,11 +188,12 @@ bool SimCluster::evict(const std::string& name) {
   return true;
 }
 
-bool SimCluster::ask_to_delete(const std::string& name) {
+bool SimCluster::request_deletion(const std::string& name) {
   Pod* pod = find(name);
   if (pod == nullptr || pod->deleting) return false;
-  const bool stops_at_once = !pod->scheduled || pod->phase == PodPhase::kSucceeded || pod->phase == PodPhase::kFailed;
-  if (stops_at_once) return remove(name);
+  const bool stops_immediately =
+      !pod->scheduled || pod->phase == PodPhase::kSucceeded || pod->phase == PodPhase::kFailed;
+  if (stops_immediately) return remove(name);
   pod->deleting = true;
   touch(*pod);
   return true;
@@ -204,7 +204,7 @@ bool SimCluster::disrupt(const std::string& name) {
   if (pod == nullptr || pod->deleting || pod->phase == PodPhase::kSucceeded || pod->phase == PodPhase::kFailed)
     return false;
   pod->disruption = "PreemptionByScheduler";
-  return ask_to_delete(name);
+  return request_deletion(name);
 }
 
 bool SimCluster::remove(const std::string& name) {
@@ -216,10 +216,10 @@ bool SimCluster::step() {
   const Pod* first = find(pod_name(job_, job_.status.attempt, 0));
   if (first == nullptr || first->phase != PodPhase::kRunning || first->trainer) return false;
   const std::optional<api::Progress>& known = job_.status.progress;
-  const bool has_spoken = objects_.said && objects_.said->attempt == job_.status.attempt;
-  if (has_spoken && (!known || known->step != objects_.said->step)) return false;
-  objects_.said.emplace().attempt = job_.status.attempt;
-  objects_.said->step = known ? 1 - known->step : 0;
+  const bool has_reported = objects_.reported && objects_.reported->attempt == job_.status.attempt;
+  if (has_reported && (!known || known->step != objects_.reported->step)) return false;
+  objects_.reported.emplace().attempt = job_.status.attempt;
+  objects_.reported->step = known ? 1 - known->step : 0;
   return true;
 }
 
@@ -258,14 +258,14 @@ void SimCluster::add_foreign_pod(const std::string& name) {
 
 void SimCluster::remove_foreign_pods() {
   std::erase_if(objects_.pods, [&](const auto& item) { return item.second.owner_uid != job_.metadata.uid; });
-  objects_.met.clear();
+  objects_.conflicting.clear();
 }
 
 View SimCluster::view() const {
   View out;
   out.job = job_;
   for (const auto& [name, pod] : objects_.pods) {
-    if (pod.owner_uid == job_.metadata.uid || objects_.met.contains(name)) out.pods.push_back(pod);
+    if (pod.owner_uid == job_.metadata.uid || objects_.conflicting.contains(name)) out.pods.push_back(pod);
   }
   if (objects_.service) out.services.push_back(*objects_.service);
   if (objects_.network_policy) out.network_policies.push_back(*objects_.network_policy);
@@ -286,8 +286,8 @@ Observed SimCluster::observe(const View& view) const {
   out.network_policies = view.network_policies;
   out.metrics_peers = objects_.metrics_peers;
   out.now = now_;
-  out.progress = objects_.said;
-  if (out.progress) out.asked = Question{now_, true};
+  out.progress = objects_.reported;
+  if (out.progress) out.last_poll = StatusPoll{now_, true};
   return out;
 }
 

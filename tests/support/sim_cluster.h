@@ -1,5 +1,5 @@
-// A tiny API server for one TrainingJob: objects with uids and resource versions, preconditions, AlreadyExists, garbage
-// that stays; and the moves that a cluster makes on its own. A value: copy it to branch or to keep an old view.
+// A simulated API server for one TrainingJob: objects with uids and resource versions, preconditions, AlreadyExists and
+// uncollected garbage, and the events of a cluster. It is a value: copy it to branch or to keep an earlier state.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace oarlock::test {
 
 inline constexpr char kEditedDigest[] = "edited";
 
-// What an informer may show, each kind as of some moment of its own.
+// The state that the informers show. Each kind of object may be from a different moment.
 struct View {
   control::Job job;
   std::vector<control::Pod> pods;
@@ -23,46 +23,46 @@ struct View {
   std::vector<control::NetworkPolicy> network_policies{};
 };
 
-// What the API server holds beside the job.
+// The objects on the API server other than the job.
 struct Objects {
   std::map<std::string, control::Pod> pods;
   std::optional<control::Service> service;
-  std::optional<std::string> metrics_peers;  // of the operator's flags
+  std::optional<std::string> metrics_peers;  // from the operator's flags
   std::optional<control::NetworkPolicy> network_policy;
-  bool had_network_policy = false;     // one was created at some time
-  std::set<std::string> met;           // foreign pods that a create ran into
-  std::map<std::string, int> created;  // how often a pod of this name was: each has a uid of its own
-  std::optional<RankStatus> said;      // by the last rank 0 that said anything
+  bool had_network_policy = false;     // a NetworkPolicy was created at some time
+  std::set<std::string> conflicting;   // foreign pods that made a create fail with AlreadyExists
+  std::map<std::string, int> created;  // number of created pods by name; each has its own uid
+  std::optional<RankStatus> reported;  // the last status of any rank 0
 
   bool operator==(const Objects&) const = default;
 };
 
-// Nothing is left of what an operator may have done: Observed.untouched.
+// The value of Observed::untouched: no effect of an operator exists.
 bool is_untouched(const control::Job& job, const Objects& objects);
 
-enum class Outcome { kDone, kStopped };  // kStopped: the shell ends the plan here
+enum class Outcome { kDone, kStopped };  // kStopped: the shell stops the plan
 
 class SimCluster {
  public:
   explicit SimCluster(control::Job job);
   SimCluster(control::Job job, Objects objects, SystemTime now);
 
-  // ---- what the operator does: the shell's contract with model.h -----------------------------------------------
-  // `job` is the job as the operator saw it when it made the plan: the patch carries its resourceVersion.
+  // ---- Actions of the operator, as model.h specifies them -----------------------------------------------
+  // `job` is the job from which the operator made the plan; a patch carries its resourceVersion.
   Outcome apply(const control::Action& action, const control::Job& job);
 
-  // ---- what the cluster does -------------------------------------------------------------------------------------
+  // ---- Events of the cluster -------------------------------------------------------------------------------------
   bool schedule(const std::string& pod);
   bool start(const std::string& pod);
   bool make_ready(const std::string& pod);
   bool end(const std::string& pod, int exit_code);
   bool evict(const std::string& pod);
-  bool ask_to_delete(const std::string& pod);  // kubectl delete pod
-  bool disrupt(const std::string& pod);        // a drain, a preemption, the taint manager
-  bool remove(const std::string& pod);         // gone at once: a deleting pod that stopped, or a node that was deleted
+  bool request_deletion(const std::string& pod);  // kubectl delete pod
+  bool disrupt(const std::string& pod);           // by a drain, a preemption or the taint manager
+  bool remove(const std::string& pod);            // immediately: a deleting pod terminated, or its node was deleted
   void tick(int seconds) { now_ += std::chrono::seconds(seconds); }
-  // Rank 0 of the attempt does a step and tells it. Steps go back and forth between 0 and 1; there is no next one until
-  // the operator has written down the last, for two at once would look like none.
+  // Rank 0 of the attempt completes and reports a step. Steps alternate between 0 and 1. There is no next step until
+  // the status contains the last one, because two unobserved steps would look like none.
   bool step();
   void set_suspend(bool value);
   void set_max_restarts(int count);
@@ -74,19 +74,19 @@ class SimCluster {
   void add_foreign_pod(const std::string& name);
   void remove_foreign_pods();
 
-  // ---- what is there ---------------------------------------------------------------------------------------------
+  // ---- State ---------------------------------------------------------------------------------------------
   const control::Job& job() const { return job_; }
   const std::map<std::string, control::Pod>& pods() const { return objects_.pods; }
   bool has_service() const { return objects_.service.has_value(); }
   const Objects& objects() const { return objects_; }
   const std::vector<control::EmitEvent>& events() const { return events_; }
   SystemTime now() const { return now_; }
-  int writes() const { return writes_; }  // that changed something
+  int writes() const { return writes_; }  // that changed an object
   int requests() const { return requests_; }
 
-  // The objects that the operator's watches show now; a foreign pod only after a create met it.
+  // The objects that the operator's watches show now; a foreign pod only after a create failed because of it.
   View view() const;
-  // From a view and what is not watched.
+  // Returns the view together with the state that is not watched.
   control::Observed observe(const View& view) const;
 
  private:

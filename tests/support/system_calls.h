@@ -30,7 +30,7 @@ struct SystemCall {
   std::string path;    // the file or folder, absolute; of a rename the old name
   std::string target;  // of a rename the new name, of a symbolic link its content
   bool creates = false;
-  size_t bytes = 0;  // asked for by a read or a write
+  size_t bytes = 0;  // requested by a read or a write
 
   bool is_read() const { return name == "read" || name == "pread64"; }
   bool is_write() const { return name == "write" || name == "pwrite64"; }
@@ -139,7 +139,7 @@ inline SystemCall decoded(pid_t child, const __ptrace_syscall_info& info) {
   }
 }
 
-// Turns the call at whose beginning the child stands into none at all.
+// Skips the call that the child is about to make.
 inline void skip_call(pid_t child) {
   ptrace(PTRACE_POKEUSER, child, offsetof(user_regs_struct, orig_rax), static_cast<long>(-1));
 }
@@ -150,7 +150,7 @@ inline void set_result(pid_t child, long result) {
 }  // namespace internal
 
 // Runs the body in a child process; gives the body's result (0 to 255), or -signal. decide(call) is called in the
-// parent while the child stands before the call.
+// parent while the child is about to make the call.
 inline int with_system_calls(const std::function<int()>& body, const CallDecision& decide) {
   std::fflush(nullptr);
   const pid_t child = fork();
@@ -203,7 +203,7 @@ inline std::vector<SystemCall> system_calls(const std::filesystem::path& folder,
   return calls;
 }
 
-// Where the first call from `from` on is that the condition holds for; the number of calls where there is none.
+// Index of the first call from `from` on for which the condition holds; the number of calls if there is no such call.
 inline size_t position_of(const std::vector<SystemCall>& calls, const std::function<bool(const SystemCall&)>& condition,
                           size_t from = 0) {
   const auto found = std::find_if(calls.begin() + static_cast<std::ptrdiff_t>(from), calls.end(), condition);

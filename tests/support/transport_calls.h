@@ -1,4 +1,4 @@
-// What the tests of Transport share.
+// Helpers of the tests of Transport.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <thread>
 
-#include "operator/kube/http/create_transport.h"
+#include "operator/kube/http/transport.h"
 
 namespace oarlock::test {
 

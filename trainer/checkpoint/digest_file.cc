@@ -17,7 +17,7 @@
 namespace oarlock {
 namespace {
 
-// Small enough that the bytes are still in the CPU's cache when they are hashed.
+// Small enough that the bytes are still in the CPU cache when they are hashed.
 constexpr size_t kChunk = 1 << 20;
 
 }  // namespace
@@ -54,7 +54,7 @@ struct DigestWriter::Impl {
   Impl(std::filesystem::path p, int fd) : path(std::move(p)), file(fd) {}
 
   tl::unexpected<Error> failed(int error) const {
-    // A process's file size limit and a quota are full disks too; whatever else happens while writing is an I/O error.
+    // A file size limit (EFBIG) and a quota (EDQUOT) are full disks, and every other write error is an I/O error.
     return fail(ExitCode::kIoErr,
                 fmt::format("{}: cannot be written: {}", path.string(), std::generic_category().message(error)));
   }
@@ -141,7 +141,7 @@ Result<void> DigestReader::read(std::span<std::byte> target) {
   while (!target.empty()) {
     const auto got = read_some(target);
     if (!got) return tl::make_unexpected(got.error());
-    if (*got == 0) return fail(ExitCode::kDataErr, fmt::format("{}: it ends too early", impl_->path.string()));
+    if (*got == 0) return fail(ExitCode::kDataErr, fmt::format("{}: unexpected end of file", impl_->path.string()));
     target = target.subspan(*got);
   }
   return {};

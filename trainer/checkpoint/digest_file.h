@@ -1,4 +1,4 @@
-// Files whose size and checksum are known: computed while writing, compared when reading.
+// Reading and writing files while computing their size and checksum.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@ namespace oarlock {
 
 struct FileDigest {
   int64_t bytes = 0;
-  std::string xxh3_128;  // 32 lower-case hex digits, canonical (big-endian) form, as xxh128sum prints it
+  std::string xxh3_128;  // 32 lowercase hex digits in canonical (big-endian) form, as printed by xxh128sum
 
   bool operator==(const FileDigest&) const = default;
 };
 
-// The digest of bytes that are added in order.
+// Computes the digest of bytes that are added in order.
 class DigestBuilder {
  public:
   DigestBuilder();
@@ -37,21 +37,24 @@ class DigestBuilder {
   int64_t bytes_ = 0;
 };
 
-// The digest of a file's content that is in memory.
+// Returns the digest of the content of a file.
 FileDigest digest_of_text(std::string_view content);
 
-// A new file, written from front to end. Without finish() the file is incomplete; it is not removed.
+// Writes a new file sequentially. A file without finish() is incomplete and is not removed.
 class DigestWriter {
  public:
-  // The file must not exist yet. kCantCreate.
+  // Creates the file, which must not exist. Returns kCantCreate, or kIoErr if the disk is full.
   static Result<DigestWriter> create(const std::filesystem::path& path);
   ~DigestWriter();
   DigestWriter(DigestWriter&& other) noexcept;
   DigestWriter& operator=(DigestWriter&&) = delete;
 
-  Result<void> write(std::span<const std::byte> bytes);  // kIoErr, disk full included
+  // Return kIoErr if writing fails, for example because the disk is full.
+  Result<void> write(std::span<const std::byte> bytes);
   Result<void> write(std::string_view text);
-  Result<FileDigest> finish();  // fsyncs and closes
+
+  // Syncs the file to disk and closes it.
+  Result<FileDigest> finish();
 
  private:
   struct Impl;
@@ -59,8 +62,7 @@ class DigestWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-// An existing file, read once from front to end, with its digest computed on the way. Failing system calls give the
-// codes of fail_errno().
+// Reads an existing file sequentially and computes its digest. Failed system calls return the codes of fail_errno().
 class DigestReader {
  public:
   static Result<DigestReader> open(const std::filesystem::path& path);
@@ -68,14 +70,14 @@ class DigestReader {
   DigestReader(DigestReader&& other) noexcept;
   DigestReader& operator=(DigestReader&&) = delete;
 
-  uint64_t size() const;  // of the file when it was opened
+  uint64_t size() const;  // size of the file when it was opened
 
-  // Reads the next bytes, all of them. kDataErr: the file ends before.
+  // Fills `target` with the next bytes. Returns kDataErr if the file ends first.
   Result<void> read(std::span<std::byte> target);
-  // Reads at least one and at most so many bytes and gives their number; 0 at the end of the file.
+  // Reads between one and target.size() bytes and returns their number; 0 at the end of the file.
   Result<size_t> read_some(std::span<std::byte> target);
 
-  // Of what was read so far.
+  // Returns the digest of the bytes read so far.
   FileDigest digest() const;
 
  private:
@@ -84,7 +86,7 @@ class DigestReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// Reads a whole file for its digest. The codes of fail_errno().
+// Reads a whole file and returns its digest, or the codes of fail_errno().
 Result<FileDigest> digest_of(const std::filesystem::path& path);
 
 }  // namespace oarlock

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/files.h"
+#include "common/status_macros.h"
 
 namespace oarlock {
 namespace {
@@ -21,14 +22,14 @@ using nlohmann::json;
 
 constexpr char kTakenOver[] = "may not write here any more";
 constexpr char kLockFile[] = ".lock";
-constexpr auto kLockPatience = std::chrono::seconds(5);
-constexpr auto kLockPause = std::chrono::milliseconds(5);
-constexpr size_t kRemembered = 16;  // displaced jobs
+constexpr auto kLockTimeout = std::chrono::seconds(5);
+constexpr auto kLockRetryInterval = std::chrono::milliseconds(5);
+constexpr size_t kMaxDisplaced = 16;  // displaced jobs that are remembered
 
 struct Fence {
   bool exists = false;
   CheckpointOwner owner;
-  std::vector<std::string> displaced;  // uids of the jobs that owned the root before, the latest last
+  std::vector<std::string> displaced;  // UIDs of the previous owners, latest last
 };
 
 Result<Fence> read_fence(const std::filesystem::path& root) {
@@ -52,6 +53,7 @@ Result<Fence> read_fence(const std::filesystem::path& root) {
                .displaced = value["displaced"].get<std::vector<std::string>>()};
 }
 
+// Returns kTempFail if the fence excludes `owner`.
 Result<void> admit(const Fence& fence, const std::filesystem::path& root, const CheckpointOwner& owner) {
   if (!fence.exists) return {};
   if (fence.owner.uid == owner.uid) {
@@ -74,11 +76,11 @@ bool is_fenced_off(const Error& error) {
 FenceLock::FenceLock(const std::filesystem::path& root)
     : fd_(::open((root / kLockFile).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
   if (fd_ < 0) return;
-  const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kLockTimeout;
   while (!held_) {
     held_ = ::flock(fd_, LOCK_EX | LOCK_NB) == 0;
     if (held_ || (errno != EWOULDBLOCK && errno != EINTR) || std::chrono::steady_clock::now() > deadline) return;
-    std::this_thread::sleep_for(kLockPause);
+    std::this_thread::sleep_for(kLockRetryInterval);
   }
 }
 
@@ -87,22 +89,20 @@ FenceLock::~FenceLock() {
 }
 
 Result<void> check_fence(const std::filesystem::path& root, const CheckpointOwner& owner) {
-  const auto fence = read_fence(root);
-  if (!fence) return tl::make_unexpected(fence.error());
-  return admit(*fence, root, owner);
+  ASSIGN_OR_RETURN(const Fence fence, read_fence(root));
+  return admit(fence, root, owner);
 }
 
 Result<void> claim_fence(const std::filesystem::path& root, const CheckpointOwner& owner) {
-  auto fence = read_fence(root);
-  if (!fence) return tl::make_unexpected(fence.error());
-  if (auto admitted = admit(*fence, root, owner); !admitted) return admitted;
-  if (fence->exists && fence->owner == owner) return {};
-  // A writer without a uid is nobody in particular: it can be displaced, but not told apart and locked out.
-  if (fence->exists && fence->owner.uid != owner.uid && !fence->owner.uid.empty()) {
-    fence->displaced.push_back(fence->owner.uid);
+  ASSIGN_OR_RETURN(Fence fence, read_fence(root));
+  RETURN_IF_ERROR(admit(fence, root, owner));
+  if (fence.exists && fence.owner == owner) return {};
+  // Writers without a UID can be displaced, but cannot be distinguished and excluded later.
+  if (fence.exists && fence.owner.uid != owner.uid && !fence.owner.uid.empty()) {
+    fence.displaced.push_back(fence.owner.uid);
   }
-  if (fence->displaced.size() > kRemembered) fence->displaced.erase(fence->displaced.begin());
-  const json value{{"uid", owner.uid}, {"attempt", owner.attempt}, {"displaced", fence->displaced}};
+  if (fence.displaced.size() > kMaxDisplaced) fence.displaced.erase(fence.displaced.begin());
+  const json value{{"uid", owner.uid}, {"attempt", owner.attempt}, {"displaced", fence.displaced}};
   return write_file_atomically(root / kFenceFile, value.dump() + "\n");
 }
 

@@ -1,4 +1,5 @@
-// Who may write to a checkpoint root: the newest attempt of the newest job that opened it. docs/checkpoint-format.md.
+// The fence of a checkpoint root: only the newest attempt of the newest job that claimed it may write. The file
+// fence.json is described in docs/checkpoint-format.md.
 #pragma once
 
 #include <filesystem>
@@ -10,9 +11,10 @@ namespace oarlock {
 
 inline constexpr char kFenceFile[] = "fence.json";
 
-// Held while the fence is read and changed, and while a checkpoint gets its name: no other writer comes between.
-// An advisory lock (flock) on root/.lock. A holder that is stopped or cut off must not block its successor, and some
-// file systems have no locks: after a few seconds the lock is given up and the work done without it.
+// Serializes writers while the fence is read and changed, and while a checkpoint is renamed to its final name. It is an
+// advisory lock (flock) on root/.lock. A holder that is stopped or disconnected must not block its successor, and some
+// file systems do not support locks. So the constructor waits a few seconds at most, and the caller then continues
+// without the lock.
 class FenceLock {
  public:
   explicit FenceLock(const std::filesystem::path& root);
@@ -27,14 +29,14 @@ class FenceLock {
   bool held_ = false;
 };
 
-// Makes `owner` the one that may write, unless a newer one is: kTempFail. Nothing is written when it is already. The
-// caller holds the lock. kDataErr: the fence file is damaged. kIoErr, kNoPermission.
+// Makes `owner` the writer of the root. Writes nothing if it already is. The caller holds the lock. Returns kTempFail
+// if a newer attempt or job has claimed the fence, kDataErr if the fence file is damaged, kIoErr, or kNoPermission.
 Result<void> claim_fence(const std::filesystem::path& root, const CheckpointOwner& owner);
 
-// Whether the error states that another attempt or job has taken the root over.
+// Returns whether the error of claim_fence() or check_fence() states that another attempt or job has claimed the root.
 bool is_fenced_off(const Error& error);
 
-// claim_fence without the claim.
+// Returns the same errors as claim_fence(), but does not claim the fence.
 Result<void> check_fence(const std::filesystem::path& root, const CheckpointOwner& owner);
 
 }  // namespace oarlock

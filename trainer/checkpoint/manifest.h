@@ -1,4 +1,4 @@
-// manifest.json of a checkpoint: its format version and its files with their sizes and checksums.
+// The manifest of a checkpoint (manifest.json): the format version, and the files with their sizes and checksums.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace oarlock {
 inline constexpr char kManifestFile[] = "manifest.json";
 inline constexpr char kStateFile[] = "state.json";
 
-// The version that is written, and the oldest one that is read. docs/checkpoint-format.md describes them.
+// The version that is written, and the oldest version that can be read. docs/checkpoint-format.md describes them.
 inline constexpr uint64_t kFormatVersion = 2;
 inline constexpr uint64_t kOldestFormatVersion = 1;
 
@@ -29,24 +29,25 @@ struct Manifest {
 
 std::string to_text(const Manifest& manifest);
 
-// Reads root/step-.../manifest.json. Unknown members and files are accepted: a later release may add them without a new
-// format version. The error's code states what is known about the checkpoint:
-//   kDataErr       its content is damaged or incomplete: it can never be read
-//   kCheckpoint    it has another format, or something else is in the place of a file: it must not be touched
-//   kNoPermission  this process may not read it
-//   kTempFail      reading failed, and may work again: I/O errors
-//   kNoInput       the folder does not exist
+// Reads the manifest of a checkpoint folder. Unknown members and files are accepted, because a later release may add
+// them without a new format version. The error code states what is known about the checkpoint:
+//   kDataErr       The content is damaged or incomplete; the checkpoint can never be read.
+//   kCheckpoint    It has another format, or an entry is not a regular file; it must not be modified.
+//   kNoPermission  This process is not permitted to read it.
+//   kTempFail      An I/O error occurred; reading may succeed later.
+//   kNoInput       The folder does not exist.
 Result<Manifest> read_manifest(const std::filesystem::path& folder);
 
-// "model.safetensors" from "model", and back; nothing for another name.
+// Convert between the stem and the name of a tensor file, for example "model" and "model.safetensors".
+// tensor_file_stem() returns nothing if `file` is not the name of a tensor file.
 std::string tensor_file_name(const std::string& stem);
 std::optional<std::string> tensor_file_stem(std::string_view file);
 bool is_tensor_file_stem(std::string_view name);
 
-// Gives the error of reading `path`, a file of a checkpoint, one of the codes of read_manifest().
+// Maps the error of reading a file of a checkpoint to one of the codes of read_manifest().
 Error as_checkpoint_error(Error error, const std::filesystem::path& path);
 
-// The object has these members, and perhaps others.
+// Returns whether `object` is an object with these members.
 bool has_members(const nlohmann::json& object, std::initializer_list<const char*> keys);
 
 }  // namespace oarlock

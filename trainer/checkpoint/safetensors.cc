@@ -17,16 +17,18 @@
 #include <utility>
 #include <vector>
 
+#include "common/status_macros.h"
+
 namespace oarlock {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the elements would have to be swapped");
+static_assert(std::endian::native == std::endian::little, "the bytes of elements would have to be swapped");
 
 using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr uint64_t kMaxHeader = 100'000'000;  // bytes; the reference implementation's limit
-constexpr size_t kMaxShown = 200;             // characters of a value in a message
+constexpr size_t kMaxShown = 200;             // characters of a value that a message quotes
 constexpr char kMetadataKey[] = "__metadata__";
 
 struct Dtype {
@@ -34,7 +36,7 @@ struct Dtype {
   at::ScalarType type;
 };
 
-// In the order in which the reference implementation writes. Its sub-byte types (F4, F6_*) are not LibTorch dtypes.
+// In the order in which the reference implementation writes. LibTorch has no dtypes for its sub-byte types (F4, F6_*).
 constexpr std::array kDtypes{
     Dtype{"U64", at::ScalarType::UInt64},
     Dtype{"I64", at::ScalarType::Long},
@@ -59,26 +61,26 @@ constexpr std::array kDtypes{
 
 // ---- reading -------------------------------------------------------------------------------------------------------
 
-// One file being read from front to end, and its name for messages.
+// Reads a file sequentially. Messages contain its path.
 class Source {
  public:
   static Result<Source> open(const std::filesystem::path& path) {
-    auto file = DigestReader::open(path);
-    if (!file) return tl::make_unexpected(file.error());
-    return Source(path, std::move(*file));
+    return DigestReader::open(path).map([&](DigestReader file) { return Source(path, std::move(file)); });
   }
 
   uint64_t size() const { return file_.size(); }
+  uint64_t remaining() const { return file_.size() - position_; }
   FileDigest digest() const { return file_.digest(); }
 
-  tl::unexpected<Error> bad(const std::string& what) const {
-    return fail(ExitCode::kDataErr, fmt::format("{}: not a valid safetensors file: {}", path_.string(), what));
+  tl::unexpected<Error> invalid(const std::string& reason) const {
+    return fail(ExitCode::kDataErr, fmt::format("{}: not a valid safetensors file: {}", path_.string(), reason));
   }
 
-  // Reads the next bytes.
+  // Reads the next `size` bytes.
   Result<void> read(void* target, uint64_t size) {
     auto read = file_.read(std::span(static_cast<std::byte*>(target), size));
-    if (!read && read.error().code == ExitCode::kDataErr) return bad("it became shorter while it was read");
+    position_ += size;
+    if (!read && read.error().code == ExitCode::kDataErr) return invalid("it was truncated while it was read");
     return read;
   }
 
@@ -87,9 +89,10 @@ class Source {
 
   std::filesystem::path path_;
   DigestReader file_;
+  uint64_t position_ = 0;
 };
 
-// A value of the header for a message. Lists and objects, which may be nested without bound, are not printed.
+// Formats a value of the header for a message. Nested lists and objects are omitted, because their depth is unbounded.
 std::string shown(const json& value) {
   const bool flat = !value.is_structured() ||
                     std::none_of(value.begin(), value.end(), [](const json& item) { return item.is_structured(); });
@@ -102,11 +105,11 @@ struct Entry {
   std::string name;
   at::ScalarType type = at::ScalarType::Undefined;
   std::vector<int64_t> shape;
-  uint64_t begin = 0;  // in the elements' part of the file
+  uint64_t begin = 0;  // byte offsets in the data after the header
   uint64_t end = 0;
 };
 
-// JSON in which no object has a key twice, or nothing.
+// Parses JSON. Returns nothing if it is invalid or an object has duplicate keys.
 std::optional<json> parse_strictly(const std::string& text) {
   std::vector<std::set<std::string>> open_objects;
   bool duplicate = false;
@@ -128,7 +131,7 @@ std::optional<uint64_t> unsigned_integer(const json& value) {
   return value.get<uint64_t>();
 }
 
-// Bytes of a tensor; nothing when the number does not fit.
+// Returns the number of bytes of a tensor, or nothing if it overflows.
 std::optional<uint64_t> byte_size(const std::vector<int64_t>& shape, at::ScalarType type) {
   uint64_t bytes = c10::elementSize(type);
   for (const int64_t dimension : shape) {
@@ -138,66 +141,103 @@ std::optional<uint64_t> byte_size(const std::vector<int64_t>& shape, at::ScalarT
 }
 
 Result<Entry> entry_from(const Source& source, const std::string& name, const json& value, uint64_t data_size) {
-  const auto bad = [&](const std::string& what) { return source.bad(fmt::format("tensor \"{}\": {}", name, what)); };
+  const auto invalid = [&](const std::string& reason) {
+    return source.invalid(fmt::format("tensor \"{}\": {}", name, reason));
+  };
   if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
       !value.contains("data_offsets")) {
-    return bad("expected exactly dtype, shape and data_offsets");
+    return invalid("expected exactly dtype, shape and data_offsets");
   }
   Entry entry;
   entry.name = name;
   const json& dtype = value["dtype"];
   const auto* known =
       std::find_if(kDtypes.begin(), kDtypes.end(), [&](const Dtype& d) { return dtype == json(d.name); });
-  if (known == kDtypes.end()) return bad(fmt::format("dtype {} is not supported", shown(dtype)));
+  if (known == kDtypes.end()) return invalid(fmt::format("dtype {} is not supported", shown(dtype)));
   entry.type = known->type;
 
-  if (!value["shape"].is_array()) return bad("shape is not a list");
+  if (!value["shape"].is_array()) return invalid("shape is not a list");
   for (const json& item : value["shape"]) {
     const auto dimension = unsigned_integer(item);
     if (!dimension || *dimension > INT64_MAX)
-      return bad(fmt::format("shape {} is not a list of sizes", shown(value["shape"])));
+      return invalid(fmt::format("shape {} is not a list of sizes", shown(value["shape"])));
     entry.shape.push_back(static_cast<int64_t>(*dimension));
   }
   const json& offsets = value["data_offsets"];
   const auto begin = offsets.is_array() && offsets.size() == 2 ? unsigned_integer(offsets[0]) : std::nullopt;
   const auto end = begin ? unsigned_integer(offsets[1]) : std::nullopt;
   if (!end || *begin > *end || *end > data_size) {
-    return bad(fmt::format("data_offsets {} do not lie in the {} bytes of data", shown(offsets), data_size));
+    return invalid(fmt::format("data_offsets {} are not inside the {} bytes of data", shown(offsets), data_size));
   }
   entry.begin = *begin;
   entry.end = *end;
   const auto bytes = byte_size(entry.shape, entry.type);
   if (!bytes || *bytes != *end - *begin) {
-    return bad(
-        fmt::format("data_offsets {} do not fit {} of shape {}", shown(offsets), known->name, shown(value["shape"])));
+    return invalid(
+        fmt::format("data_offsets {} do not match {} of shape {}", shown(offsets), known->name, shown(value["shape"])));
   }
   return entry;
 }
 
 Result<SafetensorsMetadata> metadata_from(const Source& source, const json& value) {
-  if (!value.is_object()) return source.bad("__metadata__ is not an object");
+  if (!value.is_object()) return source.invalid("__metadata__ is not an object");
   SafetensorsMetadata metadata;
   for (const auto& [key, text] : value.items()) {
-    if (!text.is_string()) return source.bad(fmt::format("__metadata__: the value of \"{}\" is not a string", key));
+    if (!text.is_string()) return source.invalid(fmt::format("__metadata__: the value of \"{}\" is not a string", key));
     metadata[key] = text.get<std::string>();
   }
   return metadata;
 }
 
-// One tensor after the other, from the first byte of the data to the last.
+// Checks that the tensors cover the data without gaps and overlaps, and sorts them by offset.
 Result<void> check_layout(const Source& source, std::vector<Entry>& entries, uint64_t data_size) {
   std::sort(entries.begin(), entries.end(),
             [](const Entry& a, const Entry& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
   uint64_t at = 0;
   for (const Entry& entry : entries) {
     if (entry.begin != at) {
-      return source.bad(fmt::format("tensor \"{}\" starts at byte {} of the data, expected byte {}: {}", entry.name,
-                                    entry.begin, at, entry.begin < at ? "tensors overlap" : "there is a gap"));
+      return source.invalid(fmt::format("tensor \"{}\" starts at byte {} of the data, expected byte {}: {}", entry.name,
+                                        entry.begin, at, entry.begin < at ? "tensors overlap" : "there is a gap"));
     }
     at = entry.end;
   }
-  if (at != data_size) return source.bad(fmt::format("the tensors end at byte {} of {} bytes of data", at, data_size));
+  if (at != data_size)
+    return source.invalid(fmt::format("the tensors end at byte {} of {} bytes of data", at, data_size));
   return {};
+}
+
+// Reads the length and the JSON of the header.
+Result<json> read_header(Source& source) {
+  uint64_t header_size = 0;
+  if (source.size() < sizeof(header_size)) return source.invalid(fmt::format("it has only {} bytes", source.size()));
+  RETURN_IF_ERROR(source.read(&header_size, sizeof(header_size)));
+  if (header_size > kMaxHeader || header_size > source.size() - sizeof(header_size)) {
+    return source.invalid(
+        fmt::format("the header length {} does not fit a file of {} bytes", header_size, source.size()));
+  }
+  std::string text(header_size, '\0');
+  RETURN_IF_ERROR(source.read(text.data(), header_size));
+  std::optional<json> header = text.starts_with('{') ? parse_strictly(text) : std::nullopt;
+  if (!header || !header->is_object()) return source.invalid("the header is not a JSON object with distinct keys");
+  return std::move(*header);
+}
+
+// Reads the tensor at the current position of the file.
+Result<at::Tensor> read_tensor(Source& source, const Entry& entry, const std::filesystem::path& path) {
+  const uint64_t bytes = entry.end - entry.begin;
+  at::Tensor tensor;
+  try {
+    tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.type));
+  } catch (const c10::Error&) {
+    if (bytes > 0) {  // the file has this size, so memory is insufficient
+      return fail(ExitCode::kOsErr,
+                  fmt::format("{}: not enough memory for tensor \"{}\" of {} bytes", path.string(), entry.name, bytes));
+    }
+    return source.invalid(
+        fmt::format("tensor \"{}\": shape [{}] is not possible", entry.name, fmt::join(entry.shape, ", ")));
+  }
+  if (bytes > 0) RETURN_IF_ERROR(source.read(tensor.mutable_data_ptr(), bytes));
+  return tensor;
 }
 
 // ---- writing -------------------------------------------------------------------------------------------------------
@@ -214,7 +254,7 @@ Result<std::vector<Planned>> plan(const std::filesystem::path& path, const Tenso
     const auto refuse = [&, tensor_name = name](const std::string& what) {
       return fail(ExitCode::kUsage, fmt::format("{}: tensor \"{}\": {}", path.string(), tensor_name, what));
     };
-    if (name == kMetadataKey) return refuse("the format keeps this name for itself");
+    if (name == kMetadataKey) return refuse("the name is reserved by the format");
     if (!tensor.defined() || tensor.layout() != at::kStrided) return refuse("only dense tensors can be saved");
     const auto* known =
         std::find_if(kDtypes.begin(), kDtypes.end(), [&](const Dtype& d) { return d.type == tensor.scalar_type(); });
@@ -227,7 +267,7 @@ Result<std::vector<Planned>> plan(const std::filesystem::path& path, const Tenso
   return planned;
 }
 
-// The length and the header, padded with spaces to a multiple of 8.
+// Returns the length and the header, padded with spaces to a multiple of 8.
 std::string header_of(const std::vector<Planned>& planned, const SafetensorsMetadata& metadata) {
   ordered_json header = ordered_json::object();
   if (!metadata.empty()) header[kMetadataKey] = metadata;
@@ -252,76 +292,41 @@ std::string header_of(const std::vector<Planned>& planned, const SafetensorsMeta
 }  // namespace
 
 Result<SafetensorsFile> read_safetensors(const std::filesystem::path& path) {
-  auto source = Source::open(path);
-  if (!source) return tl::make_unexpected(source.error());
-  uint64_t header_size = 0;
-  if (source->size() < sizeof(header_size)) return source->bad(fmt::format("it has only {} bytes", source->size()));
-  if (auto read = source->read(&header_size, sizeof(header_size)); !read) return tl::make_unexpected(read.error());
-  if (header_size > kMaxHeader || header_size > source->size() - sizeof(header_size)) {
-    return source->bad(
-        fmt::format("the header's length {} does not fit a file of {} bytes", header_size, source->size()));
-  }
-  std::string text(header_size, '\0');
-  if (auto read = source->read(text.data(), header_size); !read) {
-    return tl::make_unexpected(read.error());
-  }
-  const std::optional<json> header = text.starts_with('{') ? parse_strictly(text) : std::nullopt;
-  if (!header || !header->is_object()) return source->bad("the header is not a JSON object with distinct keys");
-
-  const uint64_t data_size = source->size() - sizeof(header_size) - header_size;
+  ASSIGN_OR_RETURN(Source source, Source::open(path));
+  ASSIGN_OR_RETURN(const json header, read_header(source));
+  const uint64_t data_size = source.remaining();
   SafetensorsFile file;
   std::vector<Entry> entries;
-  for (const auto& [name, value] : header->items()) {
+  for (const auto& [name, value] : header.items()) {
     if (name == kMetadataKey) {
-      auto metadata = metadata_from(*source, value);
-      if (!metadata) return tl::make_unexpected(metadata.error());
-      file.metadata = std::move(*metadata);
+      ASSIGN_OR_RETURN(file.metadata, metadata_from(source, value));
       continue;
     }
-    auto entry = entry_from(*source, name, value, data_size);
-    if (!entry) return tl::make_unexpected(entry.error());
-    entries.push_back(std::move(*entry));
+    ASSIGN_OR_RETURN(Entry entry, entry_from(source, name, value, data_size));
+    entries.push_back(std::move(entry));
   }
-  if (auto layout = check_layout(*source, entries, data_size); !layout) return tl::make_unexpected(layout.error());
+  RETURN_IF_ERROR(check_layout(source, entries, data_size));
 
-  // The tensors follow each other without gaps: reading them in this order reads the file from front to end.
+  // The tensors are contiguous and sorted by offset, so this reads the file sequentially.
   for (const Entry& entry : entries) {
-    at::Tensor tensor;
-    try {
-      tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.type));
-    } catch (const c10::Error&) {
-      if (entry.end > entry.begin) {  // the file has these bytes, the memory does not
-        return fail(ExitCode::kOsErr, fmt::format("{}: not enough memory for tensor \"{}\" of {} bytes", path.string(),
-                                                  entry.name, entry.end - entry.begin));
-      }
-      return source->bad(
-          fmt::format("tensor \"{}\": shape [{}] is not possible", entry.name, fmt::join(entry.shape, ", ")));
-    }
-    if (entry.end > entry.begin) {
-      const auto read = source->read(tensor.mutable_data_ptr(), entry.end - entry.begin);
-      if (!read) return tl::make_unexpected(read.error());
-    }
+    ASSIGN_OR_RETURN(at::Tensor tensor, read_tensor(source, entry, path));
     file.tensors.emplace(entry.name, std::move(tensor));
   }
-  file.digest = source->digest();
+  file.digest = source.digest();
   return file;
 }
 
 Result<FileDigest> write_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
                                      const SafetensorsMetadata& metadata) {
-  const auto planned = plan(path, tensors);
-  if (!planned) return tl::make_unexpected(planned.error());
-  auto file = DigestWriter::create(path);
-  if (!file) return tl::make_unexpected(file.error());
-  if (auto written = file->write(header_of(*planned, metadata)); !written) return tl::make_unexpected(written.error());
-  for (const Planned& item : *planned) {
+  ASSIGN_OR_RETURN(const std::vector<Planned> planned, plan(path, tensors));
+  ASSIGN_OR_RETURN(DigestWriter file, DigestWriter::create(path));
+  RETURN_IF_ERROR(file.write(header_of(planned, metadata)));
+  for (const Planned& item : planned) {
     if (item.tensor.nbytes() == 0) continue;
     const auto* bytes = static_cast<const std::byte*>(item.tensor.const_data_ptr());
-    if (auto written = file->write(std::span(bytes, item.tensor.nbytes())); !written) {
-      return tl::make_unexpected(written.error());
-    }
+    RETURN_IF_ERROR(file.write(std::span(bytes, item.tensor.nbytes())));
   }
-  return file->finish();
+  return file.finish();
 }
 
 }  // namespace oarlock

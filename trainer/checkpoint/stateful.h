@@ -1,7 +1,8 @@
-// What a part of the run (optimizer, gradient scaler, moving average ...) adds to a checkpoint.
+// The parts of a run (optimizer, gradient scaler, moving average, ...) that have state in a checkpoint.
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "common/error.h"
@@ -9,27 +10,35 @@
 
 namespace oarlock {
 
-// The state is the same on all ranks. Saving reads rank 0's; restoring copies into rank 0's live tensors, broadcasts
-// them, and then calls restored() on every rank with the same values.
+// The state is identical on all ranks. A save uses the state of rank 0. A restore copies into the live tensors of rank
+// 0, broadcasts them, and then calls restored() on every rank with the same values.
 class Stateful {
  public:
   virtual ~Stateful() = default;
 
-  // Of the section, [a-z0-9_-]+: its tensors are <section>.safetensors, its values lie in state.json under this name.
+  // Returns the name of the section, [a-z0-9_-]+. Its tensors are in <section>.safetensors, and its values in
+  // state.json under this name.
   virtual std::string_view section() const = 0;
 
-  // The live tensors by name; may be empty. The names are the same at every step.
+  // Returns the live tensors by name; may be empty. The names must be the same at every step.
   virtual TensorMap tensors() const = 0;
 
-  // What is not a tensor; an empty object where there is nothing. No NaN: JSON has none.
+  // Returns the state that is not a tensor; an empty object if there is none. It must not contain NaN, which JSON
+  // lacks.
   virtual nlohmann::json values() const = 0;
 
-  // The tensors hold what was saved; takes the values, too. kDataErr, naming what is wrong.
+  // Called after the saved tensors were copied into tensors(). Restores `values`. Returns kDataErr if they are invalid;
+  // the message names the value.
   virtual Result<void> restored(const nlohmann::json& values) = 0;
 
-  // On every rank in place of restored(): the checkpoint that the run goes on from has no such section, as this part is
-  // new in the configuration. It begins here; the model holds its restored parameters. kConfig where that cannot be.
+  // Called on every rank instead of restored() if the checkpoint has no such section, because this part was added to
+  // the configuration later. The part starts with fresh state; the model has its restored parameters. Returns kConfig
+  // if that is not possible.
   virtual Result<void> missing() = 0;
 };
+
+// Copies the values of `from` into the tensors of `to`. Names, shapes and dtypes must be equal; otherwise copies
+// nothing and returns kDataErr, naming the tensor. `what` names the kind of tensors in the message.
+Result<void> copy_tensors(const TensorMap& from, const TensorMap& to, const std::string& what);
 
 }  // namespace oarlock

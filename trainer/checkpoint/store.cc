@@ -5,17 +5,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
-#include <functional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "common/files.h"
+#include "common/status_macros.h"
 #include "trainer/checkpoint/fence.h"
-#include "trainer/checkpoint/links.h"
 #include "trainer/checkpoint/manifest.h"
 
 namespace oarlock {
@@ -23,45 +21,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kStepPrefix = "step-";
-// What a writer leaves when it dies: folders being written, replaced and removed.
+// Temporary names, which a crashed writer leaves behind.
 constexpr std::string_view kWritingPrefix = ".writing-";
 constexpr std::string_view kReplacedPrefix = ".replaced-";
 constexpr std::string_view kRemovedPrefix = ".removed-";
 constexpr std::string_view kLinkPrefix = ".link-";
 constexpr std::string_view kDamagedPrefix = "damaged-";
-constexpr int kMostSetAside = 1000;                           // of one step
-constexpr std::string_view kFencePrefix = "fence.json.tmp-";  // write_file_atomically's
-
-struct StepFolder {
-  int64_t step = 0;
-  fs::path path;
-};
-
-std::optional<int64_t> step_of(const std::string& name) {
-  if (!name.starts_with(kStepPrefix)) return std::nullopt;
-  int64_t step = 0;
-  const char* end = name.data() + name.size();
-  const auto parsed = std::from_chars(name.data() + kStepPrefix.size(), end, step);
-  if (parsed.ec != std::errc{} || parsed.ptr != end || checkpoint_folder_name(step) != name) return std::nullopt;
-  return step;
-}
-
-// The step folders, newest first. A root that does not exist has none.
-Result<std::vector<StepFolder>> step_folders(const fs::path& root) {
-  std::vector<StepFolder> folders;
-  std::error_code error;
-  fs::directory_iterator entries(root, error);
-  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
-    if (const auto step = step_of(entries->path().filename().string())) folders.push_back({*step, entries->path()});
-  }
-  if (error && error != std::errc::no_such_file_or_directory) {
-    return tl::make_unexpected(as_checkpoint_error(
-        fail_errno(error.value(), fmt::format("{}: the checkpoints cannot be listed", root.string())).value(), root));
-  }
-  std::sort(folders.begin(), folders.end(), [](const StepFolder& a, const StepFolder& b) { return a.step > b.step; });
-  return folders;
-}
+constexpr int kMaxSetAside = 1000;                            // damaged checkpoints of one step that are kept
+constexpr std::string_view kFencePrefix = "fence.json.tmp-";  // of write_file_atomically()
 
 Result<void> create_folder(const fs::path& path) {
   std::error_code error;
@@ -73,7 +40,7 @@ Result<void> create_folder(const fs::path& path) {
       fmt::format("{}: the folder cannot be created: {}", path.string(), std::generic_category().message(number)));
 }
 
-// Gives a whole folder its name. An older folder of that name goes to `replaced`.
+// Renames a complete folder to its final name. An older folder of that name is moved to `replaced`.
 Result<void> publish(const fs::path& written, const fs::path& target, const fs::path& replaced) {
   const auto failed = [&](int error) {
     return fail(ExitCode::kIoErr, fmt::format("{}: cannot be renamed to {}: {}", written.string(), target.string(),
@@ -86,7 +53,8 @@ Result<void> publish(const fs::path& written, const fs::path& target, const fs::
     return {};
   }
   if (errno != EINVAL && errno != ENOSYS) return failed(errno);
-  // A file system without exchange: for an instant neither is there, and remove_leftovers puts the old one back.
+  // The file system has no atomic exchange. If the process crashes between the renames, remove_leftovers() restores the
+  // old folder.
   if (::rename(target.c_str(), replaced.c_str()) != 0) return failed(errno);
   if (::rename(written.c_str(), target.c_str()) == 0) return {};
   const int error = errno;
@@ -99,43 +67,23 @@ void remove_quietly(const fs::path& path) {
   fs::remove_all(path, ignored);
 }
 
-// Looks at the checkpoints from the newest down. probe(folder) gives the step of a valid one.
-Result<CheckpointSearch> search_newest(const fs::path& root,
-                                       const std::function<Result<int64_t>(const fs::path&)>& probe) {
-  const auto folders = step_folders(root);
-  if (!folders) return tl::make_unexpected(folders.error());
-  CheckpointSearch search;
-  for (const StepFolder& folder : *folders) {
-    const auto step = probe(folder.path);
-    if (step && *step == folder.step) {
-      search.folder = folder.path;
-      search.step = folder.step;
-      break;
-    }
-    if (!step && step.error().code == ExitCode::kNoInput) continue;  // another writer has just removed it
-    if (!step && step.error().code != ExitCode::kDataErr) return tl::make_unexpected(step.error());
-    search.skipped.push_back(
-        {folder.path, step ? fmt::format("{}: it holds step {}", folder.path.string(), *step) : step.error().message});
-  }
-  return search;
-}
-
-// A root on a file server or a disk that fails at present is not one that cannot be written to: kTempFail.
+// Returns kTempFail if the root cannot be read at present, for example because a file server is unavailable, so that
+// this is not reported as a root that cannot be written to.
 Result<void> check_root(const fs::path& root) {
   const auto fence = read_file(root / kFenceFile);
   if (fence) return {};
   Error error = as_checkpoint_error(fence.error(), root);
   if (error.code == ExitCode::kTempFail) return tl::make_unexpected(std::move(error));
-  return {};  // the root is new, or taking the fence reports what is wrong
+  return {};  // the root is new, or claiming the fence reports the error
 }
 
-// False where it cannot be told.
+// Returns false if the path exists or its state is unknown.
 bool is_missing(const fs::path& path) {
   std::error_code ignored;
   return fs::symlink_status(path, ignored).type() == fs::file_type::not_found;
 }
 
-// Removing takes many calls; the first takes the folder out of every reader's sight.
+// Renames the folder first, because removing it takes many calls, during which readers must not see it.
 void remove_checkpoint(const fs::path& folder) {
   const fs::path removed = folder.parent_path() / (std::string(kRemovedPrefix) + folder.filename().string());
   remove_quietly(removed);
@@ -144,123 +92,60 @@ void remove_checkpoint(const fs::path& folder) {
 
 }  // namespace
 
-std::string checkpoint_folder_name(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
-
-Result<CheckpointSearch> find_latest_checkpoint(const fs::path& root) { return search_newest(root, verify_checkpoint); }
-
-Result<LatestCheckpoint> read_latest_checkpoint(const fs::path& root) {
-  LatestCheckpoint latest;
-  auto search = search_newest(root, [&](const fs::path& folder) -> Result<int64_t> {
-    latest.checkpoint.reset();  // its memory
-    auto read = read_checkpoint(folder);
-    if (!read) return tl::make_unexpected(read.error());
-    latest.checkpoint = std::move(*read);
-    return latest.checkpoint->state.step;
-  });
-  if (!search) return tl::make_unexpected(search.error());
-  latest.search = std::move(*search);
-  if (!latest.search.folder) latest.checkpoint.reset();
-  return latest;
-}
-
 CheckpointStore::CheckpointStore(const StoreOptions& options, const Logger& logger)
     : options_(options), logger_(logger) {}
 
 Result<std::unique_ptr<CheckpointStore>> CheckpointStore::open(const StoreOptions& options, const Logger& logger) {
   std::unique_ptr<CheckpointStore> store(new CheckpointStore(options, logger));
-  if (auto readable = check_root(options.root); !readable) return tl::make_unexpected(readable.error());
-  if (auto taken = store->take_fence(); !taken) return tl::make_unexpected(taken.error());
+  RETURN_IF_ERROR(check_root(options.root));
+  RETURN_IF_ERROR(store->claim_root());
   store->remove_leftovers();
   return store;
-}
-
-Result<void> CheckpointStore::take_fence() {
-  if (auto writable = make_writable_folder(options_.root); !writable) return writable;
-  const FenceLock lock(options_.root);
-  if (!lock.held() && !std::exchange(lock_warned_, true)) {
-    logger_.warn("the checkpoint folder cannot be locked: only its fence file keeps other writers out",
-                 {{"folder", options_.root.string()}});
-  }
-  auto claimed = claim_fence(options_.root, options_.owner);
-  if (!claimed && claimed.error().code == ExitCode::kNoPermission)
-    return fail(ExitCode::kCantCreate, claimed.error().message);
-  return claimed;
 }
 
 Result<void> CheckpointStore::check_fence() const { return oarlock::check_fence(options_.root, options_.owner); }
 
 Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint, std::optional<int64_t> best_step) {
-  if (auto taken = take_fence(); !taken) return tl::make_unexpected(taken.error());
+  RETURN_IF_ERROR(claim_root());
   checkpoint.state.owner = options_.owner;
-  const std::string name = checkpoint_folder_name(checkpoint.state.step);
+  const int64_t step = checkpoint.state.step;
+  const std::string name = checkpoint_folder_name(step);
   const fs::path written =
       options_.root / fmt::format("{}{}-{}-{}", kWritingPrefix, name, options_.owner.attempt, ::getpid());
   const fs::path replaced = options_.root / (std::string(kReplacedPrefix) + name);
   SavedCheckpoint saved{.folder = options_.root / name, .bytes = 0};
 
-  if (auto free = make_way(saved.folder); !free) return tl::make_unexpected(free.error());
+  RETURN_IF_ERROR(clear_target(saved.folder));
   remove_quietly(written);
-  if (auto created = create_folder(written); !created) return tl::make_unexpected(created.error());
+  RETURN_IF_ERROR(create_folder(written));
   const auto bytes = write_checkpoint(checkpoint, written);
   if (!bytes) {
     remove_quietly(written);
-    // A newer attempt removes what older ones were writing: then that is the cause, and no fault of ours.
-    if (auto admitted = check_fence(); !admitted) return tl::make_unexpected(admitted.error());
+    // A newer attempt removes the temporary folders of older ones. If there is one, report it instead.
+    RETURN_IF_ERROR(check_fence());
     return tl::make_unexpected(bytes.error());
   }
   saved.bytes = *bytes;
-  {
-    const FenceLock lock(options_.root);
-    auto admitted = check_fence();
-    if (admitted) admitted = publish(written, saved.folder, replaced);
-    if (!admitted) {
-      remove_quietly(written);
-      return tl::make_unexpected(admitted.error());
-    }
-    if (auto synced = sync_folder(options_.root); !synced) return tl::make_unexpected(synced.error());
-  }
+  RETURN_IF_ERROR(publish_if_admitted(written, saved.folder, replaced));
   written_.insert(saved.folder);
   remove_quietly(replaced);
-  set_links(checkpoint.state.step, best_step);
-  prune(checkpoint.state.step, best_step);
+  update_links(step, best_step);
+  prune(step, best_step);
   std::error_code ignored;
   if (const auto best = link_target(options_.root, kBestLink); best && is_missing(options_.root / *best))
     fs::remove(options_.root / kBestLink, ignored);
   return saved;
 }
 
-// A checkpoint of the step that is to be saved is there already: only one that this object wrote, or that is valid, may
-// be replaced.
-Result<void> CheckpointStore::make_way(const fs::path& folder) {
-  if (written_.contains(folder) || is_missing(folder)) return {};
-  const auto step = verify_checkpoint(folder);
-  if (step) return {};
-  switch (step.error().code) {
-    case ExitCode::kNoInput:
-      return {};
-    case ExitCode::kDataErr: {
-      const auto aside = set_aside(folder);
-      if (!aside) return tl::make_unexpected(aside.error());
-      logger_.warn("a damaged checkpoint is in the way of a save and was set aside",
-                   {{"folder", aside->string()}, {"reason", step.error().message}});
-      return {};
-    }
-    case ExitCode::kTempFail:  // which would be taken for a fence
-      return fail(ExitCode::kIoErr, fmt::format("{}: not replaced: {}", folder.string(), step.error().message));
-    default:
-      return fail(step.error().code, fmt::format("{}: not replaced: {}", folder.string(), step.error().message));
-  }
-}
-
 Result<fs::path> CheckpointStore::set_aside(const fs::path& folder) const {
   const FenceLock lock(options_.root);
-  if (auto admitted = check_fence(); !admitted) return tl::make_unexpected(admitted.error());
+  RETURN_IF_ERROR(check_fence());
   const fs::path name = options_.root / (std::string(kDamagedPrefix) + folder.filename().string());
-  for (int number = 1; number < kMostSetAside; ++number) {
+  for (int number = 1; number < kMaxSetAside; ++number) {
     const fs::path target = number == 1 ? name : fs::path(fmt::format("{}-{}", name.string(), number));
     if (!is_missing(target)) continue;
     if (::rename(folder.c_str(), target.c_str()) == 0) {
-      for (const char* link : {kBestLink, kLastLink}) {  // they must not point to what this run saves under the name
+      for (const char* link : {kBestLink, kLastLink}) {  // must not point to a later checkpoint of the same name
         std::error_code ignored;
         if (link_target(options_.root, link) == folder.filename().string()) fs::remove(options_.root / link, ignored);
       }
@@ -272,9 +157,57 @@ Result<fs::path> CheckpointStore::set_aside(const fs::path& folder) const {
                                             name.string(), std::generic_category().message(errno)));
 }
 
-// The checkpoint is saved, whatever becomes of its names. They are durable before a checkpoint that an older name
-// points to is removed.
-void CheckpointStore::set_links(int64_t step, std::optional<int64_t> best_step) {
+// Creates the root and claims its fence, under the lock.
+Result<void> CheckpointStore::claim_root() {
+  RETURN_IF_ERROR(make_writable_folder(options_.root));
+  const FenceLock lock(options_.root);
+  if (!lock.held() && !std::exchange(lock_warned_, true)) {
+    logger_.warn("the checkpoint folder cannot be locked: only its fence file keeps other writers out",
+                 {{"folder", options_.root.string()}});
+  }
+  auto claimed = claim_fence(options_.root, options_.owner);
+  if (!claimed && claimed.error().code == ExitCode::kNoPermission)
+    return fail(ExitCode::kCantCreate, claimed.error().message);
+  return claimed;
+}
+
+// Prepares the name of the step to be saved. An existing checkpoint of this name may be replaced only if this object
+// wrote it or it is valid.
+Result<void> CheckpointStore::clear_target(const fs::path& folder) {
+  if (written_.contains(folder) || is_missing(folder)) return {};
+  const auto step = verify_checkpoint(folder);
+  if (step) return {};
+  switch (step.error().code) {
+    case ExitCode::kNoInput:
+      return {};
+    case ExitCode::kDataErr: {
+      ASSIGN_OR_RETURN(const fs::path aside, set_aside(folder));
+      logger_.warn("a damaged checkpoint with the step of a save was set aside",
+                   {{"folder", aside.string()}, {"reason", step.error().message}});
+      return {};
+    }
+    case ExitCode::kTempFail:  // the caller would take it for a lost fence
+      return fail(ExitCode::kIoErr, fmt::format("{}: not replaced: {}", folder.string(), step.error().message));
+    default:
+      return fail(step.error().code, fmt::format("{}: not replaced: {}", folder.string(), step.error().message));
+  }
+}
+
+// Renames a complete folder to its final name under the lock, if the fence still belongs to the owner.
+Result<void> CheckpointStore::publish_if_admitted(const fs::path& written, const fs::path& target,
+                                                  const fs::path& replaced) const {
+  const FenceLock lock(options_.root);
+  auto published = check_fence().and_then([&] { return publish(written, target, replaced); });
+  if (!published) {
+    remove_quietly(written);
+    return published;
+  }
+  return sync_folder(options_.root);
+}
+
+// Updates the links. A failure is only logged, because the checkpoint is saved. The links are durable before a
+// checkpoint that an old link points to is removed.
+void CheckpointStore::update_links(int64_t step, std::optional<int64_t> best_step) {
   Result<void> set = set_link(options_.root, kLastLink, checkpoint_folder_name(step));
   if (set && best_step && !is_missing(options_.root / checkpoint_folder_name(*best_step)))
     set = set_link(options_.root, kBestLink, checkpoint_folder_name(*best_step));
@@ -300,18 +233,18 @@ void CheckpointStore::remove_leftovers() const {
     }
   }
   for (const fs::path& path : leftovers) {
-    logger_.info("removed what a crashed writer had left", {{"path", path.string()}});
+    logger_.info("removed a temporary file of a crashed writer", {{"path", path.string()}});
     remove_quietly(path);
   }
 }
 
 void CheckpointStore::prune(int64_t newest_step, std::optional<int64_t> best_step) {
   if (options_.keep <= 0) return;
-  const auto folders = step_folders(options_.root);
+  const auto folders = list_checkpoints(options_.root);
   if (!folders) return;
   int kept = 0;
   for (const StepFolder& folder : *folders) {
-    // Steps beyond the one just saved belong to another run: neither kept nor counted.
+    // Later steps than the one just saved belong to another run. They are kept, but not counted.
     if (folder.step > newest_step || !may_remove(folder.path)) continue;
     if (kept < options_.keep) {
       ++kept;
@@ -322,12 +255,12 @@ void CheckpointStore::prune(int64_t newest_step, std::optional<int64_t> best_ste
   }
 }
 
-// Whether it is a checkpoint of a format that this program knows. Others stay, and do not count.
+// Returns whether the folder is a checkpoint of a known format. Other folders are kept, and not counted.
 bool CheckpointStore::may_remove(const fs::path& folder) {
   if (written_.contains(folder)) return true;
   const auto manifest = read_manifest(folder);
-  if (!manifest && left_alone_.insert(folder).second) {
-    logger_.warn("an old checkpoint cannot be read and is left alone; remove it yourself if it is of no use",
+  if (!manifest && unreadable_.insert(folder).second) {
+    logger_.warn("an old checkpoint cannot be read and was not removed; remove it if it is of no use",
                  {{"folder", folder.string()}, {"reason", manifest.error().message}});
   }
   return manifest.has_value();

@@ -8,7 +8,7 @@
 namespace oarlock {
 namespace {
 
-double factor_of(ScalingRule rule, double growth, const std::optional<double>& cap) {
+double scaling_factor(ScalingRule rule, double growth, const std::optional<double>& cap) {
   double factor = 1;
   if (rule == ScalingRule::kLinear) factor = growth;
   if (rule == ScalingRule::kSqrt) factor = std::sqrt(growth);
@@ -27,7 +27,7 @@ Result<BatchPlan> plan_batches(const TrainerConfig& config, int world_size, std:
     const int64_t parts = world_size * accumulation;
     if (config.batch.size % parts != 0) {
       return fail(ExitCode::kConfig,
-                  fmt::format("batch: a global batch of {} does not divide by {} ranks times {} accumulation steps; "
+                  fmt::format("batch: a global batch of {} is not divisible by {} ranks times {} accumulation steps; "
                               "choose a multiple of {}",
                               config.batch.size, world_size, accumulation, parts));
     }
@@ -40,21 +40,21 @@ Result<BatchPlan> plan_batches(const TrainerConfig& config, int world_size, std:
   }
   plan.per_rank = plan.micro_batch * accumulation;
   if (samples && *samples > 0 && !config.batch.drop_last) {
-    const int64_t of_a_rank = (*samples + world_size - 1) / world_size;  // the sampler pads
-    plan.micro_batch = std::min(plan.micro_batch, of_a_rank);
-    plan.per_rank = std::min(plan.per_rank, of_a_rank);
+    const int64_t per_rank_samples = (*samples + world_size - 1) / world_size;  // the sampler pads the last ones
+    plan.micro_batch = std::min(plan.micro_batch, per_rank_samples);
+    plan.per_rank = std::min(plan.per_rank, per_rank_samples);
     reference = std::min(reference, *samples);
   }
   plan.effective_batch = plan.per_rank * world_size;
   reference = scaling.reference_batch.value_or(reference);
   const double growth = static_cast<double>(plan.effective_batch) / static_cast<double>(reference);
-  plan.lr_factor = factor_of(scaling.lr, growth, scaling.cap);
-  plan.warmup_steps =
-      std::llround(static_cast<double>(config.schedule.warmup_steps) * factor_of(scaling.warmup, growth, scaling.cap));
+  plan.lr_factor = scaling_factor(scaling.lr, growth, scaling.cap);
+  plan.warmup_steps = std::llround(static_cast<double>(config.schedule.warmup_steps) *
+                                   scaling_factor(scaling.warmup, growth, scaling.cap));
   return plan;
 }
 
-TrainerConfig scaled(TrainerConfig config, const BatchPlan& plan) {
+TrainerConfig apply_plan(TrainerConfig config, const BatchPlan& plan) {
   config.optimizer.lr *= plan.lr_factor;
   for (ParameterGroupConfig& group : config.optimizer.groups) {
     if (group.lr) *group.lr *= plan.lr_factor;

@@ -1,5 +1,5 @@
-// The trainer's configuration: one struct per section. load.h reads it from YAML or JSON with every problem at once.
-// LibTorch-free.
+// The trainer's configuration: one struct per section. load.h reads it from YAML or JSON and reports all problems
+// together. This folder does not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,36 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
-#include "trainer/config/amp.h"
-#include "trainer/config/batch.h"
-#include "trainer/config/checkpoint.h"
-#include "trainer/config/cuda.h"
-#include "trainer/config/ddp.h"
 #include "trainer/config/distributed.h"
-#include "trainer/config/early_stopping.h"
-#include "trainer/config/ema.h"
-#include "trainer/config/eval.h"
-#include "trainer/config/gradient.h"
-#include "trainer/config/loader.h"
-#include "trainer/config/nonfinite.h"
-#include "trainer/config/optimizer.h"
-#include "trainer/config/pretrained.h"
-#include "trainer/config/report.h"
-#include "trainer/config/scaling.h"
-#include "trainer/config/schedule.h"
+#include "trainer/config/evaluation.h"
+#include "trainer/config/fields.h"
+#include "trainer/config/optimization.h"
 
 namespace oarlock {
+
+struct PretrainedConfig {
+  std::string path;    // a safetensors file; empty: none
+  bool strict = true;  // names and shapes must match the model's exactly
+};
+
+enum class BatchPer { kDevice, kGlobal };
+
+struct BatchConfig {
+  // device: samples of one rank's forward pass. global: samples of the whole optimizer step, over all ranks and
+  // accumulation steps; their product must divide it.
+  int64_t size = 64;
+  BatchPer per = BatchPer::kDevice;
+  bool drop_last = false;  // drop the last step of an epoch if it is incomplete
+};
+
+struct LoaderConfig {
+  std::optional<int64_t> threads;  // of each rank; 0: the training thread creates batches; none: see loader_threads()
+  int prefetch = 2;                // batches per thread
+  bool pin_memory = true;          // if the device is CUDA
+};
+
+// The configured number of threads. Default: the node's CPUs divided by its ranks, at least 1 and at most 8.
+int loader_threads(const LoaderConfig& config, int cpus, int local_ranks);
 
 enum class DeviceKind { kAuto, kCpu, kCuda };
 
@@ -55,17 +65,18 @@ struct TrainerConfig {
   LoaderConfig loader;
   int64_t log_every_steps = 50;
   DeviceKind device = DeviceKind::kAuto;
-  std::vector<int64_t> gpu_ids;  // by local rank; empty: local rank n takes device n
-  int threads = 0;               // of LibTorch; 0: the cores, shared by the ranks of the node
+  std::vector<int64_t> gpu_ids;  // by local rank; empty: local rank n uses device n
+  int threads = 0;               // intra-op threads of LibTorch; 0: the CPUs divided by the ranks of the node
 };
 
 struct TaskNames {
   std::vector<std::string> names;
-  // Describes the task's own sections, "data" and "model", among the fields of the root. `task` is one of the names.
+  // Describes the task's own sections, such as "data" and "model", among the fields of the root. `task` is one of the
+  // names.
   std::function<void(const std::string& task, Fields& root)> describe_sections;
 };
 
-// The whole configuration, the sections of its task included.
+// The whole configuration, including the sections of its task.
 void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks);
 
 }  // namespace oarlock

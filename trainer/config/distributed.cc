@@ -1,18 +1,79 @@
 #include "trainer/config/distributed.h"
 
 namespace oarlock {
+namespace {
+
+void describe_powersgd(PowerSgdConfig& config, Fields& fields) {
+  fields.field("matrix_approximation_rank", config.matrix_approximation_rank, at_least(1),
+               "rank of the low-rank approximation of a gradient");
+  fields.field("start_powerSGD_iter", config.start_iteration, at_least(0),
+               "steps with plain averaging before the first compressed one");
+  fields.field("min_compression_rate", config.min_compression_rate, above(0),
+               "gradients with a lower compression rate are sent uncompressed");
+  fields.field("use_error_feedback", config.use_error_feedback, "add the compression error to the next gradient");
+  fields.field("warm_start", config.warm_start, "start from the factors of the previous step");
+  fields.field("orthogonalization_epsilon", config.orthogonalization_epsilon, at_least(0),
+               "added to the norm of a column that may be zero");
+  fields.field("random_seed", config.random_seed, from_to(0, 4294967295.0), "seed of the initial factors");
+  fields.field("save_state", config.save_state,
+               "include the state of PowerSGD in checkpoints, so that a resumed run is bitwise equal to one that was "
+               "not interrupted. With use_error_feedback the state is as large as the gradients of all ranks, and rank "
+               "0 gathers it at each save. false: a resumed run starts with plain averaging");
+  // Buckets are rebuilt after the first step, so no state is carried over before the third step.
+  if ((config.use_error_feedback || config.warm_start) && config.start_iteration <= 1) {
+    fields.problem("start_powerSGD_iter", "must be above 1 with use_error_feedback or warm_start");
+  }
+}
+
+}  // namespace
 
 void describe(DistributedConfig& config, Fields& fields) {
   fields.choice<BackendKind>("backend", config.backend,
                              {{"auto", BackendKind::kAuto}, {"gloo", BackendKind::kGloo}, {"nccl", BackendKind::kNccl}},
                              "auto: nccl on CUDA devices, gloo on the CPU");
   fields.field("rendezvous_timeout_seconds", config.rendezvous_timeout_seconds, above(0),
-               "until all ranks must have met");
-  fields.field("timeout_seconds", config.timeout_seconds, above(0), "until a collective must be over");
+               "timeout for all ranks to join the rendezvous");
+  fields.field("timeout_seconds", config.timeout_seconds, above(0), "timeout of one collective");
   fields.choice<Fallback>("fallback", config.fallback, {{"none", Fallback::kNone}, {"cpu", Fallback::kCpu}},
-                          "where the device or backend that was asked for is not there: an error, or the CPU");
+                          "if the configured device or backend is not available: fail, or use the CPU");
   fields.field("check_parameters_every", config.check_parameters_every, at_least(0),
-               "steps from one comparison of all ranks' parameters to the next; 0: at the end only");
+               "steps between two comparisons of all ranks' parameters; 0: at the end only");
+}
+
+void describe(DdpConfig& config, Fields& fields) {
+  fields.field("bucket_cap_mb", config.bucket_cap_mb, above(0), "MiB of gradients that are reduced together");
+  fields.field("gradient_as_bucket_view", config.gradient_as_bucket_view,
+               "gradients are views of the buckets: less memory and one copy less");
+  fields.field("find_unused_parameters", config.find_unused_parameters,
+               "find the parameters that a step does not use; costs a traversal of the graph");
+  fields.field("static_graph", config.static_graph, "every step uses the same parameters in the same way");
+  fields.field("broadcast_buffers", config.broadcast_buffers, "broadcast rank 0's buffers before every forward pass");
+  fields.field("sync_batch_norm", config.sync_batch_norm, "batch statistics over the batches of all ranks together");
+  fields.field("shared_memory", config.shared_memory,
+               "up to 16 CPU ranks of one machine or pod without comm_hook average through shared memory, after the "
+               "backward pass. false: through the backend and overlapped with the backward pass, as between machines");
+  fields.choice<CommHook>("comm_hook", config.comm_hook,
+                          {{"none", CommHook::kNone},
+                           {"fp16", CommHook::kFp16},
+                           {"bf16", CommHook::kBf16},
+                           {"powersgd", CommHook::kPowerSgd}},
+                          "how gradients are compressed for the network");
+  fields.section(
+      "powersgd", [&](Fields& inner) { describe_powersgd(config.powersgd, inner); }, "for comm_hook: powersgd");
+}
+
+void describe(CudaConfig& config, Fields& fields) {
+  fields.field("graphs", config.graphs, "record a training step as a CUDA graph and replay it; shapes must not change");
+  fields.field("channels_last", config.channels_last, "images and their weights in channels-last layout");
+  fields.field("tf32", config.tf32, "float32 matrix products and convolutions in TF32: faster, 10 bits of mantissa");
+  fields.field("memory_fraction", config.memory_fraction, above_to(0, 1),
+               "fraction of the device memory that a rank may allocate before it is out of memory");
+  fields.field("cudnn_benchmark", config.cudnn_benchmark, "cuDNN benchmarks its algorithms for each new shape");
+  fields.field("deterministic", config.deterministic, "use deterministic kernels only");
+  if (config.cudnn_benchmark && config.deterministic) {
+    fields.problem("cudnn_benchmark",
+                   "selects kernels by their speed, so a run is not repeatable; remove it or cuda.deterministic");
+  }
 }
 
 }  // namespace oarlock

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include "common/contract.h"
-#include "common/printable.h"
+#include "common/status_macros.h"
+#include "common/text.h"
 #include "common/yaml/writer.h"
-#include "trainer/config/fields_printer.h"
-#include "trainer/config/fields_reader.h"
+#include "trainer/config/fields_visitors.h"
 
 namespace oarlock {
 namespace {
@@ -14,12 +14,13 @@ namespace {
 using yaml::Node;
 using yaml::Problems;
 
-struct Found {
+// The node of a trainer configuration and its path within the file.
+struct ConfigNode {
   Node node;
-  std::string path;  // to it, within the file
+  std::string path;
 };
 
-struct Read {
+struct ParsedConfig {
   TrainerConfig config;
   nlohmann::ordered_json printed;
 };
@@ -29,7 +30,7 @@ std::string text_of(const Node& map, std::string_view key) {
   return value ? value->text() : "";
 }
 
-tl::unexpected<Error> wrong(const std::string& file_name, std::string_view message) {
+tl::unexpected<Error> invalid(const std::string& file_name, std::string_view message) {
   return fail(ExitCode::kConfig, fmt::format("{}: {}", printable(file_name), message));
 }
 
@@ -42,7 +43,7 @@ bool is_named(const Node& job, std::string_view name) {
   return name == own || name == fmt::format("{}/{}", name_space, own);
 }
 
-// The rest of a TrainingJob is oarlock validate's to check; here only what decides how many ranks there are.
+// Checks the fields that determine the number of ranks. `oarlock validate` checks the rest of a TrainingJob.
 Result<void> check_ranks(const Node& spec, const std::string& file_name) {
   Problems problems(file_name);
   yaml::MapReader reader(spec, "spec", problems);
@@ -55,52 +56,50 @@ Result<void> check_ranks(const Node& spec, const std::string& file_name) {
   return {};
 }
 
-Result<Found> config_of_job(const Node& job, const std::string& file_name) {
+Result<ConfigNode> find_config_of_job(const Node& job, const std::string& file_name) {
   const std::optional<Node> spec = job.find("spec");
-  if (spec) {
-    if (const Result<void> ranks = check_ranks(*spec, file_name); !ranks) return tl::make_unexpected(ranks.error());
-  }
+  if (spec) RETURN_IF_ERROR(check_ranks(*spec, file_name));
   const std::optional<Node> trainer = spec ? spec->find("trainer") : std::nullopt;
-  if (!trainer)
-    return wrong(file_name,
-                 "the TrainingJob has no spec.trainer, so there is nothing that oarlock-trainer could train");
-  return Found{*trainer, "spec.trainer"};
+  if (!trainer) {
+    return invalid(file_name, "the TrainingJob has no spec.trainer, so oarlock-trainer has no configuration");
+  }
+  return ConfigNode{*trainer, "spec.trainer"};
 }
 
-// The trainer configuration among the documents of a file. `job`: see ConfigSource.
-Result<Found> find_config(const std::vector<Node>& documents, const std::string& file_name, const std::string& job) {
-  if (documents.empty()) return wrong(file_name, "the file holds no configuration");
+// Finds the trainer configuration among the documents of a file. `job`: see ConfigSource.
+Result<ConfigNode> find_config(const std::vector<Node>& documents, const std::string& file_name,
+                               const std::string& job) {
+  if (documents.empty()) return invalid(file_name, "the file contains no configuration");
   std::vector<Node> jobs;
   for (const Node& document : documents) {
     if (text_of(document, "kind") == kKind && (job.empty() || is_named(document, job))) jobs.push_back(document);
   }
   if (jobs.size() > 1) {
-    return wrong(file_name, fmt::format("the file holds {} TrainingJobs{}; choose one with --job NAMESPACE/NAME",
-                                        jobs.size(), job.empty() ? "" : fmt::format(" '{}'", shortened(job))));
+    return invalid(file_name, fmt::format("the file contains {} TrainingJobs{}; choose one with --job NAMESPACE/NAME",
+                                          jobs.size(), job.empty() ? "" : fmt::format(" '{}'", shortened(job))));
   }
-  if (jobs.size() == 1) return config_of_job(jobs.front(), file_name);
-  if (!job.empty()) return wrong(file_name, fmt::format("the file holds no TrainingJob '{}'", shortened(job)));
+  if (jobs.size() == 1) return find_config_of_job(jobs.front(), file_name);
+  if (!job.empty()) return invalid(file_name, fmt::format("the file contains no TrainingJob '{}'", shortened(job)));
   if (const std::string kind = text_of(documents.front(), "kind"); !kind.empty()) {
-    return wrong(file_name, fmt::format("the file holds no TrainingJob, only kind '{}'", shortened(kind)));
+    return invalid(file_name, fmt::format("the file contains no TrainingJob, only kind '{}'", shortened(kind)));
   }
-  if (documents.size() > 1) return wrong(file_name, "the file holds several documents and none is a TrainingJob");
-  return Found{documents.front(), ""};
+  if (documents.size() > 1) return invalid(file_name, "the file contains several documents and none is a TrainingJob");
+  return ConfigNode{documents.front(), ""};
 }
 
-// Reads and records, so that what is printed is what was read.
-Result<Read> read(const Found& found, const std::string& file_name, const TaskNames& tasks,
-                  const std::vector<std::string>& overrides) {
-  // Also where overrides alone would make a configuration of it.
+// Reads the configuration and records it while it is read, so the printed configuration is the one in effect.
+Result<ParsedConfig> read(const ConfigNode& found, const std::string& file_name, const TaskNames& tasks,
+                          const std::vector<std::string>& overrides) {
+  // Overrides could replace a list or a scalar by a valid configuration, so this is checked first.
   if (found.node.kind() == Node::Kind::kSequence || found.node.kind() == Node::Kind::kScalar) {
     Problems problems(file_name);
     const yaml::MapReader reader(found.node, found.path, problems);  // reports it
     return tl::make_unexpected(problems.to_error());
   }
-  const Result<Node> node = yaml::with_overrides(found.node, overrides);
-  if (!node) return tl::make_unexpected(node.error());
-  Read out;
+  ASSIGN_OR_RETURN(const Node node, yaml::with_overrides(found.node, overrides));
+  ParsedConfig out;
   Problems problems(file_name);
-  FieldsReader reader(*node, found.path, problems);
+  FieldsReader reader(node, found.path, problems);
   FieldsPrinter root(reader);
   describe(out.config, root, tasks);
   reader.finish();
@@ -109,24 +108,65 @@ Result<Read> read(const Found& found, const std::string& file_name, const TaskNa
   return out;
 }
 
-Result<Read> read_documents(const Result<std::vector<Node>>& documents, const ConfigSource& source,
-                            const TaskNames& tasks) {
-  return documents.and_then([&](const std::vector<Node>& nodes) { return find_config(nodes, source.path, source.job); })
-      .and_then([&](const Found& found) { return read(found, source.path, tasks, source.overrides); });
+Result<ParsedConfig> read_documents(const std::vector<Node>& documents, const ConfigSource& source,
+                                    const TaskNames& tasks) {
+  ASSIGN_OR_RETURN(const ConfigNode found, find_config(documents, source.path, source.job));
+  return read(found, source.path, tasks, source.overrides);
 }
 
-Result<Read> read_text(const std::string& text, const std::string& file_name, const TaskNames& tasks,
-                       const std::vector<std::string>& overrides) {
-  return read_documents(yaml::parse_all(text, file_name), {.path = file_name, .overrides = overrides}, tasks);
+Result<ParsedConfig> read_text(const std::string& text, const std::string& file_name, const TaskNames& tasks,
+                               const std::vector<std::string>& overrides) {
+  ASSIGN_OR_RETURN(const std::vector<Node> documents, yaml::parse_all(text, file_name));
+  return read_documents(documents, {.path = file_name, .overrides = overrides}, tasks);
 }
 
-Result<Read> read_source(const ConfigSource& source, const TaskNames& tasks) {
+Result<ParsedConfig> read_source(const ConfigSource& source, const TaskNames& tasks) {
   if (source.path.empty()) return read({yaml::empty_map(), ""}, "", tasks, source.overrides);
-  return read_documents(yaml::load_all(source.path), source, tasks);
+  ASSIGN_OR_RETURN(const std::vector<Node> documents, yaml::load_all(source.path));
+  return read_documents(documents, source, tasks);
 }
 
-TrainerConfig config_of(const Read& read) { return read.config; }
-std::string text_of(const Read& read) { return yaml::to_yaml(read.printed); }
+TrainerConfig config_of(const ParsedConfig& parsed) { return parsed.config; }
+std::string print(const ParsedConfig& parsed) { return yaml::to_yaml(parsed.printed); }
+
+constexpr char kHead[] = R"(# The trainer's configuration
+
+Generated by `oarlock-trainer --print-reference` from the descriptions that also read and print a configuration; do not
+edit.
+
+A configuration is a YAML or JSON file (`oarlock-trainer --config FILE`), or `spec.trainer` of a TrainingJob. Command-line
+arguments override single keys; their values are YAML:
+
+```sh
+oarlock-trainer --config trainer.yaml optimizer.lr=4e-3 batch.size=128 'optimizer.betas=[0.9, 0.95]'
+oarlock-trainer task=image_classification epochs=3             # without a file
+oarlock run -f trainingjob.yaml epochs=3                       # the same for all ranks of a TrainingJob
+oarlock-trainer --config trainer.yaml epochs=3 --print-config  # the complete configuration with all defaults
+```
+
+All problems are reported together, each with its place (`file:line:column: key: ...`, or `command line: key: ...`), and
+the exit code is 78. A key without a value has its default value.
+
+## Options of Python programs
+
+| Python | Oarlock |
+|---|---|
+| `--config FILE` | `--config FILE` |
+| `--work_dir DIR`, `--output_dir DIR`, `--save-dir DIR` | `--checkpoint-dir DIR` or `checkpoint.dir=DIR` |
+| `--datafile FILE`, `--data_path DIR` | `data.path=...` (most tasks) |
+| `--epochs N`, `--n_epochs N` | `epochs=N` |
+| `--batch-size N` | `batch.size=N`, per device; with `batch.per=global` of all devices together |
+| `--lr X`, `--learning_rate X` | `optimizer.lr=X` |
+| `--use-amp` | `amp.enabled=true`, and `amp.dtype=fp16` or `bf16` |
+| `--use-ema` | `ema.enabled=true` |
+| `--patience N` | `early_stopping.patience=N` |
+| `--backend gloo` | `distributed.backend=gloo` |
+| `--seed N`, `--random_seed N` | `seed=N` |
+| `--num_workers N` | `loader.threads=N` |
+| `--distributed --world-size N` | `oarlock launch --nproc N oarlock-trainer ...`, or `nodes` and `processesPerNode` of a TrainingJob |
+| `--experiment-name NAME` | `metadata.name` of a TrainingJob |
+
+)";
 
 }  // namespace
 
@@ -135,7 +175,7 @@ Result<TrainerConfig> load_config(const ConfigSource& source, const TaskNames& t
 }
 
 Result<std::string> print_config(const ConfigSource& source, const TaskNames& tasks) {
-  return read_source(source, tasks).map([](const Read& read) { return text_of(read); });
+  return read_source(source, tasks).map(print);
 }
 
 Result<TrainerConfig> parse_config(const std::string& text, const std::string& file_name, const TaskNames& tasks,
@@ -145,7 +185,22 @@ Result<TrainerConfig> parse_config(const std::string& text, const std::string& f
 
 Result<std::string> print_parsed_config(const std::string& text, const std::string& file_name, const TaskNames& tasks,
                                         const std::vector<std::string>& overrides) {
-  return read_text(text, file_name, tasks, overrides).map([](const Read& read) { return text_of(read); });
+  return read_text(text, file_name, tasks, overrides).map(print);
+}
+
+std::string reference_page(const TaskNames& tasks) {
+  std::string out = kHead;
+  TrainerConfig config;
+  FieldsReference root("");
+  describe(config, root, tasks);
+  out += "## Keys of all tasks\n\n" + root.markdown(3);
+  for (const std::string& name : tasks.names) {
+    FieldsReference own("");
+    tasks.describe_sections(name, own);
+    out += fmt::format("## The task `{}`\n\n{}", name, own.markdown(3));
+  }
+  out.pop_back();  // the page ends with one newline
+  return out;
 }
 
 }  // namespace oarlock

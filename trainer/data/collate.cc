@@ -7,7 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "trainer/data/sample_memory.h"
+#include "trainer/data/batch.h"
 
 namespace oarlock {
 namespace {
@@ -20,10 +20,10 @@ std::vector<int64_t> with_first(at::IntArrayRef sizes, std::initializer_list<int
 
 void check_index(int64_t index, int64_t size, const std::string& name) {
   if (index >= 0 && index < size) return;
-  throw std::out_of_range(fmt::format("{}: sample {} is not below {}", name, index, size));
+  throw std::out_of_range(fmt::format("{}: sample {} is out of range for {} samples", name, index, size));
 }
 
-// A constant size makes the copy a few instructions.
+// With a constant size the compiler reduces the copy to a few instructions.
 template <size_t kBytes>
 void copy_rows(const char* from, std::span<const int64_t> indices, char* to) {
   for (const int64_t index : indices) {
@@ -50,7 +50,7 @@ void copy_rows(const char* from, size_t bytes, std::span<const int64_t> indices,
   }
 }
 
-// Bytes of one element of dimension 0.
+// Returns the number of bytes of one row, an element of dimension 0.
 size_t row_bytes(const at::Tensor& tensor) {
   return static_cast<size_t>(c10::multiply_integers(tensor.sizes().slice(1))) * tensor.element_size();
 }
@@ -67,7 +67,7 @@ void stack_rows(const at::Tensor& source, std::span<const int64_t> indices, cons
 }
 
 Result<RaggedTensor> make_ragged(std::span<const at::Tensor> samples) {
-  if (samples.empty()) return fail(ExitCode::kDataErr, "there is no sample whose type and shape could be taken");
+  if (samples.empty()) return fail(ExitCode::kDataErr, "there are no samples");
   const at::Tensor& first = samples.front();
   RaggedTensor out{.values = {}, .offsets = {0}};
   for (size_t i = 0; i < samples.size(); ++i) {

@@ -1,4 +1,4 @@
-// A dataset gives batches by index, so that it can gather many samples at once instead of one at a time.
+// The interface of datasets. A dataset creates whole batches, so that it can gather many samples at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,17 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
 
-  virtual int64_t size() const = 0;
+  virtual int64_t size() const = 0;  // samples
 
-  // Fills `batch` with the samples of these indices, collated, on the CPU, through Batch::allocate() (collate.h helps).
-  // It may hold an older batch of this dataset, whose memory is reused; every batch has the same names. The ids are set
-  // already. `seed` is the only randomness that augmentation may use, mixed with each sample's index: a sample then
-  // looks the same whichever batch and rank it falls into. Thread-safe.
+  // Fills `batch` with the collated samples of these indices on the CPU, through Batch::allocate() (see collate.h).
+  // batch.ids is already set. `batch` may contain an older batch of this dataset, whose memory is reused; every batch
+  // must have the same tensor names. Augmentation may use no randomness but `seed`, mixed with the index of each
+  // sample, so that a sample looks the same in every batch and on every rank. Must be thread-safe. Exceptions are
+  // rethrown by DataLoader::next().
   virtual void make_batch(std::span<const int64_t> indices, uint64_t seed, Batch& batch) const = 0;
 };
 
-// The samples of these indices as a batch of their own.
+// Returns a new batch with the samples of these indices.
 inline Batch make_batch(const Dataset& dataset, std::span<const int64_t> indices, uint64_t seed = 0) {
   Batch batch;
   batch.ids.assign(indices.begin(), indices.end());

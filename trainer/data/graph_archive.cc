@@ -13,7 +13,8 @@
 #include <utility>
 
 #include "common/files.h"
-#include "trainer/data/mapped_file.h"
+#include "common/status_macros.h"
+#include "trainer/formats/mapped_file.h"
 
 namespace oarlock {
 namespace {
@@ -39,7 +40,7 @@ const char* name_of(const Table& table, Key key) {
   for (const auto& [value, name] : table) {
     if (value == key) return name;
   }
-  throw std::invalid_argument("a column of a graph archive has no such type");
+  throw std::invalid_argument("unsupported type of a column of a graph archive");
 }
 
 template <typename Table>
@@ -65,18 +66,18 @@ void write(std::ofstream& file, std::span<const std::byte> bytes) {
 
 void write(std::ofstream& file, int64_t value) { write(file, std::as_bytes(std::span(&value, 1))); }
 
-// Nothing is copied; the file is unmapped with the last tensor of it.
+// Maps a file as a tensor, without a copy. The file is unmapped when the last tensor that shares its memory is
+// destroyed.
 Result<at::Tensor> map_tensor(const fs::path& path, at::IntArrayRef sizes, at::ScalarType type) {
-  Result<MappedFile> file = MappedFile::open(path, MappedFile::Access::kRandom);
-  if (!file) return tl::make_unexpected(file.error());
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path, MappedFile::Access::kRandom));
   const size_t expected = static_cast<size_t>(c10::multiply_integers(sizes)) * c10::elementSize(type);
-  if (file->bytes().size() != expected)
-    return fail(ExitCode::kDataErr, fmt::format("{}: {} bytes where {} are expected; remove its folder, which is then "
-                                                "made again",
-                                                path.string(), file->bytes().size(), expected));
+  if (file.bytes().size() != expected)
+    return fail(ExitCode::kDataErr,
+                fmt::format("{}: expected {} bytes, found {}; remove its folder, which is then created again",
+                            path.string(), expected, file.bytes().size()));
   if (expected == 0) return at::empty(sizes, type);
-  const auto kept = std::make_shared<MappedFile>(std::move(*file));
-  // The tensor is only read from; at::from_blob knows no const.
+  const auto kept = std::make_shared<MappedFile>(std::move(file));
+  // The tensor is only read; at::from_blob does not accept const memory.
   auto* data = const_cast<uint8_t*>(kept->bytes().data());
   return at::from_blob(data, sizes, [kept](void*) {}, at::TensorOptions().dtype(type));
 }
@@ -119,14 +120,12 @@ Result<GraphArchiveWriter> GraphArchiveWriter::create(const fs::path& folder, st
   };
   writer.files_.resize(writer.columns_.size());
   for (size_t i = 0; i < writer.files_.size(); ++i) {
-    if (auto opened = open(writer.files_[i], file_of(writer.columns_[i])); !opened)
-      return tl::make_unexpected(opened.error());
+    RETURN_IF_ERROR(open(writer.files_[i], file_of(writer.columns_[i])));
   }
-  const auto opened = open(writer.sources_, "edge_index")
-                          .and_then([&] { return open(writer.destinations_, kDestinations); })
-                          .and_then([&] { return open(writer.node_offsets_, "node_offsets"); })
-                          .and_then([&] { return open(writer.edge_offsets_, "edge_offsets"); });
-  if (!opened) return tl::make_unexpected(opened.error());
+  RETURN_IF_ERROR(open(writer.sources_, "edge_index"));
+  RETURN_IF_ERROR(open(writer.destinations_, kDestinations));
+  RETURN_IF_ERROR(open(writer.node_offsets_, "node_offsets"));
+  RETURN_IF_ERROR(open(writer.edge_offsets_, "edge_offsets"));
   write(writer.node_offsets_, 0);
   write(writer.edge_offsets_, 0);
   return writer;
@@ -135,12 +134,12 @@ Result<GraphArchiveWriter> GraphArchiveWriter::create(const fs::path& folder, st
 void GraphArchiveWriter::add(const GraphRecord& record) {
   const size_t edges = record.sources.size();
   if (record.destinations.size() != edges || record.columns.size() != columns_.size())
-    throw std::invalid_argument("a graph's edges or columns do not fit the archive");
+    throw std::invalid_argument("the edges or columns of a graph do not match the archive");
   for (size_t i = 0; i < columns_.size(); ++i) {
     const Of of = columns_[i].of;
     const size_t rows = of == Of::kNodes ? static_cast<size_t>(record.nodes) : of == Of::kEdges ? edges : 1;
     if (record.columns[i].size() != rows * row_bytes(columns_[i]))
-      throw std::invalid_argument(fmt::format("column '{}' of a graph is not of {} rows", columns_[i].name, rows));
+      throw std::invalid_argument(fmt::format("column '{}' of a graph does not have {} rows", columns_[i].name, rows));
     write(files_[i], record.columns[i]);
   }
   write(sources_, std::as_bytes(record.sources));
@@ -170,9 +169,9 @@ Result<void> GraphArchiveWriter::finish() {
     file->close();
     good = good && *file;
   }
-  if (!good) return fail_errno(errno == 0 ? EIO : errno, fmt::format("{}: cannot be written to", folder_.string()));
+  if (!good) return fail_errno(errno == 0 ? EIO : errno, fmt::format("{}: cannot be written", folder_.string()));
   for (const std::string& name : names) {
-    if (auto synced = sync_file(folder_ / name); !synced) return synced;
+    RETURN_IF_ERROR(sync_file(folder_ / name));
   }
   std::error_code ignored;
   fs::remove(folder_ / kDestinations, ignored);
@@ -182,12 +181,12 @@ Result<void> GraphArchiveWriter::finish() {
 }
 
 Result<GraphArrays> open_graph_archive(const fs::path& folder) {
-  const Result<std::string> text = read_file(folder / kIndex);
-  if (!text) return tl::make_unexpected(text.error());
-  const std::optional<Index> index = parsed(*text);
+  ASSIGN_OR_RETURN(const std::string text, read_file(folder / kIndex));
+  const std::optional<Index> index = parsed(text);
   if (!index) {
-    return fail(ExitCode::kDataErr, fmt::format("{}: not of format {}; remove its folder, which is then made again",
-                                                (folder / kIndex).string(), kFormat));
+    return fail(ExitCode::kDataErr,
+                fmt::format("{}: the format is not {}; remove its folder, which is then created again",
+                            (folder / kIndex).string(), kFormat));
   }
   GraphArrays arrays;
   const auto map = [&](const std::string& name, const std::vector<int64_t>& sizes, at::ScalarType type,
@@ -196,11 +195,9 @@ Result<GraphArrays> open_graph_archive(const fs::path& folder) {
   };
   at::Tensor node_offsets;
   at::Tensor edge_offsets;
-  const Result<void> mapped =
-      map("edge_index", {2, index->edges}, at::kLong, arrays.edge_index)
-          .and_then([&] { return map("node_offsets", {index->graphs + 1}, at::kLong, node_offsets); })
-          .and_then([&] { return map("edge_offsets", {index->graphs + 1}, at::kLong, edge_offsets); });
-  if (!mapped) return tl::make_unexpected(mapped.error());
+  RETURN_IF_ERROR(map("edge_index", {2, index->edges}, at::kLong, arrays.edge_index));
+  RETURN_IF_ERROR(map("node_offsets", {index->graphs + 1}, at::kLong, node_offsets));
+  RETURN_IF_ERROR(map("edge_offsets", {index->graphs + 1}, at::kLong, edge_offsets));
   for (const GraphColumn& column : index->columns) {
     auto& tensors = column.of == Of::kNodes ? arrays.nodes : column.of == Of::kEdges ? arrays.edges : arrays.graphs;
     const int64_t rows = column.of == Of::kNodes   ? index->nodes
@@ -208,8 +205,7 @@ Result<GraphArrays> open_graph_archive(const fs::path& folder) {
                                                    : index->graphs;
     std::vector<int64_t> sizes{rows};
     sizes.insert(sizes.end(), column.row.begin(), column.row.end());
-    if (auto good = map(file_of(column), sizes, column.type, tensors[column.name]); !good)
-      return tl::make_unexpected(good.error());
+    RETURN_IF_ERROR(map(file_of(column), sizes, column.type, tensors[column.name]));
   }
   arrays.node_offsets = to_vector(node_offsets);
   arrays.edge_offsets = to_vector(edge_offsets);

@@ -1,13 +1,13 @@
-// The graphs of a dataset as files of one folder, memory-mapped when they are read: in memory is only what was touched
-// of late, and 16 bytes per graph. Written graph by graph, in memory of a constant size. One file per tensor:
+// A file format of Oarlock for the graphs of a dataset: a folder with one file per tensor. The files are memory-mapped
+// for reading, so that only recently used pages and 16 bytes per graph occupy memory. Writing takes constant memory.
 //
-//   edge_index               int64 [2, edges]: source and destination, counted within the graph
+//   edge_index               int64 [2, edges]: source and destination, numbered within the graph
 //   edges.NAME ...           [edges, ...]
 //   nodes.NAME, graphs.NAME  [nodes, ...], [graphs, ...]
 //   node_offsets, edge_offsets  int64 [graphs + 1]
-//   graphs.json              format, numbers and columns; comes last
+//   graphs.json              format version, counts and columns; written last
 //
-// Little-endian. A writer that was killed leaves a folder that does not open.
+// All numbers are little-endian. The folder of a writer that did not finish cannot be opened.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,32 +25,34 @@
 
 namespace oarlock {
 
-// A tensor besides the edges' ends.
+// A tensor with a row per node, edge or graph.
 struct GraphColumn {
   enum class Of { kNodes, kEdges, kGraphs };
 
   Of of = Of::kNodes;
   std::string name;
   at::ScalarType type = at::kFloat;  // kByte, kInt, kLong, kFloat or kDouble
-  std::vector<int64_t> row{};        // its shape behind dimension 0
+  std::vector<int64_t> row{};        // its shape after dimension 0
 };
 
-// One graph: its edges come by destination.
+// One graph. Its edges are sorted by destination.
 struct GraphRecord {
   int64_t nodes = 0;
   std::span<const int64_t> sources;
   std::span<const int64_t> destinations;
-  std::vector<std::span<const std::byte>> columns;  // in the order of the writer's; all rows of the graph
+  std::vector<std::span<const std::byte>> columns;  // in the order of the writer's columns; all rows of the graph
 };
 
 class GraphArchiveWriter {
  public:
-  // Into a folder that is there. kCantCreate and kin.
+  // Creates the files in an existing folder. Returns kCantCreate or a similar code if that fails.
   static Result<GraphArchiveWriter> create(const std::filesystem::path& folder, std::vector<GraphColumn> columns);
 
-  // A failed write is reported by finish(). Throws std::invalid_argument where a column's bytes do not fit its rows.
+  // Appends a graph. finish() reports a write that failed. Throws std::invalid_argument if the size of a column does
+  // not match its rows.
   void add(const GraphRecord& record);
-  // Everything is on the disk then. kIoErr: the disk is full.
+
+  // Completes the files and syncs them to disk. Returns kIoErr if a write failed, for example because the disk is full.
   Result<void> finish();
 
   int64_t graphs() const { return graphs_; }
@@ -63,9 +65,9 @@ class GraphArchiveWriter {
 
   std::filesystem::path folder_;
   std::vector<GraphColumn> columns_;
-  std::vector<std::ofstream> files_;  // those of the columns
+  std::vector<std::ofstream> files_;  // of the columns
   std::ofstream sources_;
-  std::ofstream destinations_;  // joined to the sources at the end
+  std::ofstream destinations_;  // appended to the sources by finish()
   std::ofstream node_offsets_;
   std::ofstream edge_offsets_;
   int64_t graphs_ = 0;
@@ -73,8 +75,8 @@ class GraphArchiveWriter {
   int64_t edges_ = 0;
 };
 
-// The tensors keep the files mapped, under the columns' names. kNoInput: no such files. kDataErr: damaged, or of
-// another format.
+// Opens a folder. The tensors, under the names of the columns, keep the files mapped. Returns kNoInput if the files do
+// not exist, and kDataErr if they are damaged or have another format.
 Result<GraphArrays> open_graph_archive(const std::filesystem::path& folder);
 
 }  // namespace oarlock

@@ -9,34 +9,36 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "common/status_macros.h"
+
 namespace oarlock {
 namespace {
 
-// What collate() adds itself.
+// Names that collate() adds.
 constexpr std::string_view kReserved[] = {"edge_index", "batch", "ptr", "edge_ptr"};
 
 size_t at(int64_t index) { return static_cast<size_t>(index); }
 
-tl::unexpected<Error> wrong(const std::string& what) { return fail(ExitCode::kDataErr, "graphs: " + what); }
+tl::unexpected<Error> invalid(const std::string& what) { return fail(ExitCode::kDataErr, "graphs: " + what); }
 
 Result<void> check_offsets(const std::vector<int64_t>& offsets, const char* name) {
-  if (offsets.empty() || offsets.front() != 0) return wrong(fmt::format("{} must begin with 0", name));
-  if (!std::is_sorted(offsets.begin(), offsets.end())) return wrong(fmt::format("{} must not descend", name));
+  if (offsets.empty() || offsets.front() != 0) return invalid(fmt::format("{} must start with 0", name));
+  if (!std::is_sorted(offsets.begin(), offsets.end())) return invalid(fmt::format("{} must be non-decreasing", name));
   return {};
 }
 
 Result<void> check_tensors(const std::map<std::string, at::Tensor>& tensors, int64_t rows, const char* of) {
   for (const auto& [name, tensor] : tensors) {
     if (std::find(std::begin(kReserved), std::end(kReserved), name) != std::end(kReserved))
-      return wrong(fmt::format("the name '{}' is kept for what collation adds", name));
+      return invalid(fmt::format("the name '{}' is reserved for collation", name));
     if (!tensor.is_contiguous() || tensor.dim() == 0 || tensor.size(0) != rows) {
-      return wrong(fmt::format("'{}' must be contiguous with a row for each of {} {}", name, rows, of));
+      return invalid(fmt::format("'{}' must be contiguous with a row for each of {} {}", name, rows, of));
     }
   }
   return {};
 }
 
-// `offsets` cut the values into the graphs.
+// Checks that node numbers are in range. `offsets` delimit the rows of each graph.
 Result<void> check_numbers(const std::string& name, std::span<const int64_t> values,
                            const std::vector<int64_t>& offsets, int64_t per_row,
                            const std::vector<int64_t>& node_offsets) {
@@ -44,7 +46,8 @@ Result<void> check_numbers(const std::string& name, std::span<const int64_t> val
     const int64_t nodes = node_offsets[graph + 1] - node_offsets[graph];
     for (size_t i = at(offsets[graph] * per_row); i < at(offsets[graph + 1] * per_row); ++i) {
       if (values[i] < 0 || values[i] >= nodes)
-        return wrong(fmt::format("'{}' of graph {} names node {}, but it has {} nodes", name, graph, values[i], nodes));
+        return invalid(fmt::format("'{}' of graph {} refers to node {}, but the graph has {} nodes", name, graph,
+                                   values[i], nodes));
     }
   }
   return {};
@@ -59,24 +62,23 @@ std::vector<int64_t> one_each(int64_t count) {
 }
 
 Result<void> check(const GraphArrays& arrays) {
-  if (auto good = check_offsets(arrays.node_offsets, "node_offsets"); !good) return good;
-  if (auto good = check_offsets(arrays.edge_offsets, "edge_offsets"); !good) return good;
+  RETURN_IF_ERROR(check_offsets(arrays.node_offsets, "node_offsets"));
+  RETURN_IF_ERROR(check_offsets(arrays.edge_offsets, "edge_offsets"));
   if (arrays.node_offsets.size() != arrays.edge_offsets.size())
-    return wrong("node_offsets and edge_offsets are not of as many graphs");
+    return invalid("node_offsets and edge_offsets have different numbers of graphs");
   const auto graphs = static_cast<int64_t>(arrays.node_offsets.size()) - 1;
   const int64_t edges = arrays.edge_offsets.back();
   if (arrays.edge_index.scalar_type() != at::kLong || arrays.edge_index.sizes() != at::IntArrayRef({2, edges}) ||
       !arrays.edge_index.is_contiguous()) {
-    return wrong(fmt::format("edge_index must be int64 [2, {}] and contiguous", edges));
+    return invalid(fmt::format("edge_index must be int64 [2, {}] and contiguous", edges));
   }
-  if (auto good = check_tensors(arrays.nodes, arrays.node_offsets.back(), "nodes"); !good) return good;
-  if (auto good = check_tensors(arrays.edges, edges, "edges"); !good) return good;
-  if (auto good = check_tensors(arrays.graphs, graphs, "graphs"); !good) return good;
+  RETURN_IF_ERROR(check_tensors(arrays.nodes, arrays.node_offsets.back(), "nodes"));
+  RETURN_IF_ERROR(check_tensors(arrays.edges, edges, "edges"));
+  RETURN_IF_ERROR(check_tensors(arrays.graphs, graphs, "graphs"));
   const auto* index = arrays.edge_index.const_data_ptr<int64_t>();
   for (const int64_t row : {0, 1}) {
-    auto good =
-        check_numbers("edge_index", {index + row * edges, at(edges)}, arrays.edge_offsets, 1, arrays.node_offsets);
-    if (!good) return good;
+    RETURN_IF_ERROR(check_numbers("edge_index", std::span(index + row * edges, at(edges)), arrays.edge_offsets, 1,
+                                  arrays.node_offsets));
   }
   for (const std::string& name : arrays.node_numbers) {
     const auto look = [&](const std::map<std::string, at::Tensor>& tensors,
@@ -84,7 +86,7 @@ Result<void> check(const GraphArrays& arrays) {
       const auto found = tensors.find(name);
       if (found == tensors.end()) return false;
       if (found->second.scalar_type() != at::kLong)
-        return wrong(fmt::format("'{}' numbers nodes: it must be int64", name));
+        return invalid(fmt::format("'{}' contains node numbers and must be int64", name));
       const std::span values(found->second.const_data_ptr<int64_t>(), at(found->second.numel()));
       return check_numbers(name, values, offsets, elements_per_row(found->second), arrays.node_offsets).map([] {
         return true;
@@ -96,7 +98,7 @@ Result<void> check(const GraphArrays& arrays) {
       if (!looked) return tl::make_unexpected(looked.error());
       found = found || *looked;
     }
-    if (!found) return wrong(fmt::format("node_numbers has '{}', but there is no such tensor", name));
+    if (!found) return invalid(fmt::format("node_numbers contains '{}', but there is no such tensor", name));
   }
   return {};
 }
@@ -108,8 +110,8 @@ bool are_sorted(const std::vector<int64_t>& offsets, const int64_t* destination)
   return true;
 }
 
-// The edges of each graph by destination, those to one node in their old order. Sorted ones stay where they are, mapped
-// from a file perhaps.
+// Sorts the edges of each graph stably by destination. Sorted edges are not copied, because they may be mapped from a
+// file.
 void sort_edges(GraphArrays& arrays) {
   const int64_t edges = arrays.edge_offsets.back();
   const auto* destination = arrays.edge_index.const_data_ptr<int64_t>() + edges;
@@ -126,7 +128,7 @@ void sort_edges(GraphArrays& arrays) {
   for (auto& [name, tensor] : arrays.edges) tensor = tensor.index_select(0, index);
 }
 
-// Rows of each graph, one graph after the other. offsets empty: one row for each graph.
+// Concatenates the rows of the selected graphs. Empty offsets mean one row per graph.
 class Gather {
  public:
   Gather(const std::vector<int64_t>& offsets, std::span<const int64_t> indices) : offsets_(offsets), indices_(indices) {
@@ -147,7 +149,7 @@ class Gather {
     }
   }
 
-  // Node numbers count from `first[g]` for the g-th graph.
+  // Copies node numbers and shifts those of the g-th selected graph by first[g].
   void copy_shifted(const int64_t* from, int64_t per_row, const int64_t* first, int64_t* to) const {
     for (size_t g = 0; g < indices_.size(); ++g) {
       const int64_t* source = from + begin(indices_[g]) * per_row;
@@ -181,14 +183,15 @@ void gather_all(const std::map<std::string, at::Tensor>& tensors, const Gather& 
 }  // namespace
 
 Result<GraphCollation> GraphCollation::create(GraphArrays arrays) {
-  if (auto good = check(arrays); !good) return tl::make_unexpected(good.error());
+  RETURN_IF_ERROR(check(arrays));
   sort_edges(arrays);
   return GraphCollation(std::move(arrays));
 }
 
 void GraphCollation::collate(std::span<const int64_t> indices, Batch& batch) const {
   for (const int64_t graph : indices) {
-    if (graph < 0 || graph >= size()) throw std::out_of_range(fmt::format("graph {} is not below {}", graph, size()));
+    if (graph < 0 || graph >= size())
+      throw std::out_of_range(fmt::format("graph {} is out of range for {} graphs", graph, size()));
   }
   const Gather nodes(arrays_.node_offsets, indices);
   const Gather edges(arrays_.edge_offsets, indices);

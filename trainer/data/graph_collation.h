@@ -1,4 +1,4 @@
-// Collation by `graph`: the graphs of a batch become one graph of as many parts, as torch_geometric.data.Batch does.
+// Collation of graphs: the graphs of a batch become one disconnected graph, as in torch_geometric.data.Batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,30 +15,31 @@
 
 namespace oarlock {
 
-// The graphs of a dataset, one after the other. Tensors are contiguous and on the CPU.
+// The concatenated graphs of a dataset. Tensors are contiguous and on the CPU.
 struct GraphArrays {
-  std::vector<int64_t> node_offsets;  // graph i has the nodes from node_offsets[i] to before node_offsets[i + 1]
+  std::vector<int64_t> node_offsets;  // graph i has the nodes [node_offsets[i], node_offsets[i + 1])
   std::vector<int64_t> edge_offsets;
-  at::Tensor edge_index;                     // int64 [2, all edges]: source and destination, counted within the graph
+  at::Tensor edge_index;                     // int64 [2, all edges]: source and destination, numbered within the graph
   std::map<std::string, at::Tensor> nodes;   // by name, [all nodes, ...]
   std::map<std::string, at::Tensor> edges;   // [all edges, ...]
   std::map<std::string, at::Tensor> graphs;  // [graphs, ...]
-  std::set<std::string> node_numbers;        // names among these whose int64 values number nodes within the graph
+  std::set<std::string> node_numbers;        // names of tensors whose int64 values are node numbers within the graph
 };
 
 class GraphCollation {
  public:
-  // Sorts each graph's edges by destination (then as they were), so that those of a whole batch are: segment reductions
-  // need it. kDataErr: offsets and sizes that do not fit, a node number that its graph does not have.
+  // Sorts the edges of each graph by destination (stably), as segment reductions require; a batch is then sorted, too.
+  // Returns kDataErr if offsets and sizes do not match, or a node number is out of range.
   static Result<GraphCollation> create(GraphArrays arrays);
 
   int64_t size() const { return static_cast<int64_t>(arrays_.node_offsets.size()) - 1; }  // graphs
   const GraphArrays& arrays() const { return arrays_; }
 
-  // batch["edge_index"] [2, edges] and all node numbers count within the batch: graph g's are moved by ptr[g]. Node,
-  // edge and graph tensors are joined along dimension 0 under their names. Besides: "batch" int64 [nodes], the graph of
-  // each node; "ptr" int64 [graphs + 1], where each graph's nodes begin; "edge_ptr" int64 [nodes + 1], where the edges
-  // to each node begin.
+  // Joins the graphs of these indices. Node, edge and graph tensors are concatenated along dimension 0 under their
+  // names. batch["edge_index"] [2, edges] and all node numbers are numbered within the batch: those of graph g are
+  // shifted by ptr[g]. Adds "batch" int64 [nodes], the graph of each node; "ptr" int64 [graphs + 1], the first node of
+  // each graph; and "edge_ptr" int64 [nodes + 1], the first edge to each node. Throws std::out_of_range if an index is
+  // out of range.
   void collate(std::span<const int64_t> indices, Batch& batch) const;
 
  private:

@@ -8,8 +8,8 @@
 namespace oarlock {
 namespace {
 
-// "" is no number; nothing where it is something else.
-std::optional<std::optional<int64_t>> number(std::string_view text) {
+// Returns an empty number for an empty text, and nothing if the text is invalid.
+std::optional<std::optional<int64_t>> parse_number(std::string_view text) {
   if (text.empty()) return std::optional<int64_t>();
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -17,8 +17,8 @@ std::optional<std::optional<int64_t>> number(std::string_view text) {
   return std::optional(value);
 }
 
-// From the end where it is negative, and not beyond either end: PySlice_AdjustIndices of CPython.
-int64_t adjusted(int64_t index, int64_t size, bool backwards) {
+// Resolves a negative index and clamps it to the sequence, like PySlice_AdjustIndices of CPython.
+int64_t adjust(int64_t index, int64_t size, bool backwards) {
   if (index < 0) return std::max(index + size, backwards ? int64_t{-1} : int64_t{0});
   return std::min(index, backwards ? size - 1 : size);
 }
@@ -29,9 +29,10 @@ Result<IndexSlice> IndexSlice::parse(std::string_view text) {
   std::vector<std::optional<int64_t>> numbers;
   for (std::string_view rest = text;;) {
     const size_t colon = rest.find(':');
-    const auto value = number(rest.substr(0, colon));
+    const auto value = parse_number(rest.substr(0, colon));
     if (!value || numbers.size() == 3) {
-      return fail(ExitCode::kConfig, fmt::format("'{}' is no index or slice: write start:stop:step, as ::10", text));
+      return fail(ExitCode::kConfig,
+                  fmt::format("'{}' is not an index or slice: write start:stop:step, for example ::10", text));
     }
     numbers.push_back(*value);
     if (colon == std::string_view::npos) break;
@@ -46,19 +47,19 @@ Result<IndexSlice> IndexSlice::parse(std::string_view text) {
   return slice;
 }
 
-Result<std::vector<int64_t>> IndexSlice::of(int64_t size) const {
+Result<std::vector<int64_t>> IndexSlice::indices(int64_t size) const {
   if (single) {
     const int64_t index = *start < 0 ? *start + size : *start;
     if (index < 0 || index >= size)
-      return fail(ExitCode::kConfig, fmt::format("index {} is not among {} structures", *start, size));
+      return fail(ExitCode::kConfig, fmt::format("index {} is out of range for {} structures", *start, size));
     return std::vector{index};
   }
   const bool backwards = step < 0;
-  const int64_t first = start ? adjusted(*start, size, backwards) : (backwards ? size - 1 : 0);
-  const int64_t last = stop ? adjusted(*stop, size, backwards) : (backwards ? -1 : size);
-  std::vector<int64_t> indices;
-  for (int64_t i = first; backwards ? i > last : i < last; i += step) indices.push_back(i);
-  return indices;
+  const int64_t first = start ? adjust(*start, size, backwards) : (backwards ? size - 1 : 0);
+  const int64_t last = stop ? adjust(*stop, size, backwards) : (backwards ? -1 : size);
+  std::vector<int64_t> selected;
+  for (int64_t i = first; backwards ? i > last : i < last; i += step) selected.push_back(i);
+  return selected;
 }
 
 }  // namespace oarlock

@@ -1,4 +1,4 @@
-// Which items of a sequence: "::10", "-1", "5:", as Python indexes and slices, and as ase reads part of a file.
+// Indices and slices in the syntax of Python, for example "::10", "-1" or "5:". ase selects the frames of a file so.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,14 @@ struct IndexSlice {
   std::optional<int64_t> start;
   std::optional<int64_t> stop;
   int64_t step = 1;     // not 0
-  bool single = false;  // "5": this item alone
+  bool single = false;  // an index, not a slice: only the item `start`
 
-  // "" is all of them. kConfig: anything else that is no index and no slice.
+  // Parses an index or a slice. An empty text selects all items. Returns kConfig if it is invalid.
   static Result<IndexSlice> parse(std::string_view text);
 
-  // The indices that it takes of `size` items, in its order. kConfig: a single index that is not among them.
-  Result<std::vector<int64_t>> of(int64_t size) const;
+  // Returns the selected indices of a sequence of `size` items, in the order of the slice. Returns kConfig if a single
+  // index is out of range.
+  Result<std::vector<int64_t>> indices(int64_t size) const;
 };
 
 }  // namespace oarlock

@@ -1,52 +1,108 @@
-// Which device a rank trains on, and how it is set up. The CUDA half is another file (device_cuda.cc), chosen by
-// OARLOCK_CUDA.
+// The device that a rank trains on: selection, configuration, synchronization and memory statistics. device.cc is
+// independent of CUDA; device_cuda.cc or no_cuda.cc is selected by OARLOCK_CUDA.
 #pragma once
 
 #include <c10/core/Device.h>
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/error.h"
 #include "trainer/config/config.h"
-#include "trainer/device/choose_device.h"
 
 namespace oarlock {
 
+// ---- selection ----
+
+struct DeviceRequest {
+  DeviceKind kind = DeviceKind::kAuto;
+  std::vector<int64_t> gpu_ids{};  // indexed by local rank; indices among the visible devices. Empty: 0, 1, 2, ...
+  Fallback fallback = Fallback::kNone;
+};
+
+// This rank on its node.
+struct LocalRank {
+  int rank = 0;
+  int world_size = 1;
+  bool has_own_devices = false;  // each rank sees only its own devices: srun --gpus-per-task
+};
+
+// CUDA support of the build and the machine.
+struct CudaDevices {
+  bool in_build = false;
+  int visible = 0;  // after CUDA_VISIBLE_DEVICES
+};
+
+struct DeviceChoice {
+  std::optional<int> cuda;  // index among the visible devices; nullopt for the CPU
+  std::string warning;      // for the log; set if the request could not be met
+};
+
+// Local rank n takes device n. If fewer devices are visible than the node has ranks, and each rank sees only its own,
+// it takes device 0. DeviceKind::kAuto selects CUDA if the build and the machine support it, otherwise the CPU. Fails
+// with kUnavailable if CUDA was requested but is not available, or if there are fewer devices than ranks; with
+// Fallback::kCpu selects the CPU with a warning instead. kConfig if gpu_ids has fewer entries than the node has ranks.
+// Pure.
+Result<DeviceChoice> choose_device(const DeviceRequest& request, const LocalRank& local, const CudaDevices& devices);
+
 struct SelectedDevice {
   c10::Device device = c10::kCPU;
-  std::string warning;  // for the log; empty: nothing to say
+  std::string warning;  // for the log; empty if there is none
 };
-// By the rules of choose_device(), which it fails as. Makes the device current.
-Result<SelectedDevice> select_device(const DeviceRequest& request, const LocalPlace& place);
 
-// Of this process. The build's and the machine's part of select_device(). Throws c10::Error where a device or its
-// driver has failed, unlike on a machine that has none.
+// Applies choose_device() to this machine, and makes the device current.
+Result<SelectedDevice> select_device(const DeviceRequest& request, const LocalRank& local);
+
+// The CUDA devices that this process sees. Throws c10::Error if a device or its driver has failed, but not if there is
+// no device.
 CudaDevices cuda_devices();
 void make_current(int cuda_index);
 
-// Puts the section "cuda" into effect for this process; before the model is built, on the thread that trains. With
-// graphs the thread's current stream is a side stream from here on: a step is captured on the stream on which the
-// gradient hooks were made. kConfig: what was asked for needs a CUDA device.
+// ---- configuration ----
+
+// Applies the section "cuda" to this process. Must be called on the training thread, before the model is built. With
+// cuda.graphs the thread's current stream becomes a side stream, because a step must be captured on the stream on which
+// the gradient hooks were created. kConfig if a setting needs a CUDA device.
 Result<void> configure_device(const CudaConfig& config, c10::Device device);
+
+// The part of configure_device() that sets LibTorch's global switches, with and without CUDA.
+void apply_global_settings(const CudaConfig& config);
+
+// ---- synchronization ----
+
+using DeviceTimeout = std::optional<std::chrono::milliseconds>;  // nullopt: no limit
+
+// Blocks until the device has finished all work on its current stream. Throws c10::DistBackendError after `timeout`:
+// the collective of a replayed CUDA graph may wait for a lost rank, which NCCL's watchdog cannot detect. Returns
+// immediately on the CPU.
+void synchronize_device(c10::Device device, DeviceTimeout timeout);
+
+// Polls is_done() until it returns true. Throws c10::DistBackendError after `timeout`.
+void poll_until(const std::function<bool()>& is_done, DeviceTimeout timeout);
+
+// ---- information ----
 
 struct DeviceMemory {
   int64_t allocated_bytes = 0;  // by tensors
-  int64_t reserved_bytes = 0;   // by LibTorch's allocator, what it keeps for later included
+  int64_t reserved_bytes = 0;   // by LibTorch's caching allocator, including its cache
   int64_t peak_bytes = 0;       // highest allocated_bytes since the start of the process
-  int64_t limit_bytes = 0;      // that this process may take: cuda.memory_fraction of the device's
-  int64_t retries = 0;          // allocations that worked only when cached memory was given back
+  int64_t limit_bytes = 0;      // cuda.memory_fraction of the device's memory
+  int64_t retries = 0;          // allocations that succeeded only after the cache was released
   int64_t out_of_memory = 0;    // allocations that failed
 };
-// Nothing on the CPU. Cheap: asks LibTorch's allocator, not the device.
+
+// nullopt on the CPU. Inexpensive: queries LibTorch's allocator, not the device.
 std::optional<DeviceMemory> device_memory(c10::Device device);
 
-// As CUDA names it; empty on the CPU.
+// The name that CUDA reports; empty on the CPU.
 std::string device_name(c10::Device device);
 
 struct DeviceVersions {
-  std::string cuda;  // empty: built without
+  std::string cuda;  // empty in a build without CUDA
   std::string nccl;
 };
 DeviceVersions device_versions();

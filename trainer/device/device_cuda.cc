@@ -10,8 +10,6 @@
 #include <nccl.h>
 
 #include "trainer/device/device.h"
-#include "trainer/device/patience.h"
-#include "trainer/device/settings.h"
 
 namespace oarlock {
 
@@ -32,18 +30,18 @@ Result<void> configure_device(const CudaConfig& config, c10::Device device) {
   }
   apply_global_settings(config);
   if (!device.is_cuda()) return {};
-  at::globalContext().lazyInitDevice(at::kCUDA);  // the allocator must know its devices
+  at::globalContext().lazyInitDevice(at::kCUDA);  // initializes the allocator
   c10::cuda::CUDACachingAllocator::setMemoryFraction(config.memory_fraction, device.index());
   if (config.graphs)
     c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index()));
   return {};
 }
 
-void wait_for_device(c10::Device device, Patience patience) {
+void synchronize_device(c10::Device device, DeviceTimeout timeout) {
   if (!device.is_cuda()) return;
   at::cuda::CUDAEvent done;
   done.record(c10::cuda::getCurrentCUDAStream(device.index()));
-  poll_with_patience([&] { return done.query(); }, patience);
+  poll_until([&] { return done.query(); }, timeout);
 }
 
 std::optional<DeviceMemory> device_memory(c10::Device device) {

@@ -8,13 +8,13 @@ namespace {
 constexpr double kTera = 1e12;
 
 struct DataSheet {
-  std::string_view part;  // of the device's name; of two that match, the first holds
+  std::string_view part;  // a word of the device's name; the first match counts
   double float32;
-  double tf32;  // where there is no TF32: as float32
+  double tf32;  // equals float32 if the device has no TF32
   double half;
 };
 
-// NVIDIA's data sheets, without sparsity.
+// From NVIDIA's data sheets, without sparsity.
 constexpr std::array<DataSheet, 10> kDataSheets = {{
     {"H200", 66.9 * kTera, 494.7 * kTera, 989.4 * kTera},
     {"H100 PCIe", 51.2 * kTera, 378 * kTera, 756 * kTera},
@@ -28,8 +28,8 @@ constexpr std::array<DataSheet, 10> kDataSheets = {{
     {"T4", 8.1 * kTera, 8.1 * kTera, 65 * kTera},
 }};
 
-// "L4" is not part of "NVIDIA L40": a name is a whole word.
-bool names(std::string_view device, std::string_view part) {
+// Matches whole words only: "L4" does not match "NVIDIA L40".
+bool contains_word(std::string_view device, std::string_view part) {
   const size_t at = device.find(part);
   if (at == std::string_view::npos) return false;
   const size_t end = at + part.size();
@@ -40,7 +40,7 @@ bool names(std::string_view device, std::string_view part) {
 
 std::optional<double> peak_flops(std::string_view device, MatmulPrecision precision) {
   for (const DataSheet& sheet : kDataSheets) {
-    if (!names(device, sheet.part)) continue;
+    if (!contains_word(device, sheet.part)) continue;
     switch (precision) {
       case MatmulPrecision::kFloat32:
         return sheet.float32;

@@ -1,4 +1,4 @@
-// What CUDA devices can do, by their data sheets: the denominator of a model FLOPs utilisation.
+// Peak throughput of CUDA devices according to their data sheets: the denominator of the model FLOPs utilization (MFU).
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@ namespace oarlock {
 
 enum class MatmulPrecision { kFloat32, kTf32, kHalf };  // kHalf: float16 or bfloat16
 
-// Floating-point operations a second of dense matrix products, on tensor cores where they take part; `device` is the
-// name that CUDA gives it, such as "NVIDIA H100 80GB HBM3". Nothing for a device that is not in the table. Pure.
+// Floating-point operations per second of dense matrix products, with tensor cores if they support the precision.
+// `device` is the name that CUDA reports, such as "NVIDIA H100 80GB HBM3". nullopt for an unknown device. Pure.
 std::optional<double> peak_flops(std::string_view device, MatmulPrecision precision);
 
 }  // namespace oarlock

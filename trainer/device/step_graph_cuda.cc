@@ -13,7 +13,7 @@
 namespace oarlock {
 namespace {
 
-bool same_form(const Batch& a, const Batch& b) {
+bool has_same_layout(const Batch& a, const Batch& b) {
   if (a.tensors.size() != b.tensors.size()) return false;
   for (auto left = a.tensors.begin(), right = b.tensors.begin(); left != a.tensors.end(); ++left, ++right) {
     if (left->first != right->first || left->second.sizes() != right->second.sizes() ||
@@ -34,10 +34,10 @@ class CudaStepGraph final : public StepGraph {
       ++steps_;
       return body(batch);
     }
-    if (!recorded_) record(batch, body);
-    if (!same_form(batch, input_)) {
+    if (!captured_) capture(batch, body);
+    if (!has_same_layout(batch, input_)) {
       if (!warned_)
-        logger_.warn("cuda.graphs: a batch of another shape than the recorded step's runs without the graph");
+        logger_.warn("cuda.graphs: a batch whose shape differs from the captured step runs without the graph");
       warned_ = true;
       return body(batch);
     }
@@ -47,16 +47,17 @@ class CudaStepGraph final : public StepGraph {
     return outputs_;
   }
 
-  bool recorded() const override { return recorded_; }
+  bool is_captured() const override { return captured_; }
 
  private:
-  // Recording runs nothing on the device: the step itself is the first replay.
-  void record(const Batch& batch, const Body& body) {
+  // Capturing runs nothing on the device; the first replay runs the step.
+  void capture(const Batch& batch, const Body& body) {
     input_.ids = batch.ids;
     for (const auto& [name, tensor] : batch.tensors) input_.tensors[name] = at::empty_like(tensor);
     c10::cuda::device_synchronize();
-    c10::cuda::CUDACachingAllocator::emptyCache();  // what the warm-up kept would stay beside the graph's own pool
-    // Other threads (NCCL's watchdog, the batch feed) go on calling the driver meanwhile.
+    c10::cuda::CUDACachingAllocator::emptyCache();  // the graph has its own pool, so the cache of the warm-up would
+                                                    // stay unused
+    // Other threads (NCCL's watchdog, the prefetcher) continue to call the driver.
     graph_.capture_begin(/*pool=*/{0, 0}, cudaStreamCaptureModeThreadLocal);
     try {
       outputs_ = body(input_);
@@ -67,19 +68,19 @@ class CudaStepGraph final : public StepGraph {
     } catch (const c10::Error& error) {
       abandon();
       const std::string what = error.what_without_backtrace();
-      TORCH_CHECK(false, "cuda.graphs: the training step cannot be recorded (", what.substr(0, what.find('\n')),
-                  "); it must not wait for the device or depend on values that lie there: change the task, or set "
+      TORCH_CHECK(false, "cuda.graphs: the training step cannot be captured (", what.substr(0, what.find('\n')),
+                  "); it must not wait for the device or depend on device values: change the task, or set "
                   "cuda.graphs: false");
     } catch (...) {
       abandon();
       throw;
     }
-    recorded_ = true;
-    logger_.info("the training step is recorded as a CUDA graph");
+    captured_ = true;
+    logger_.info("captured the training step as a CUDA graph");
   }
 
-  // The body's own error tells more than the one that ending a broken capture gives. The allocator is of no more use
-  // to this process then.
+  // The error of the body has more detail than the error of ending a failed capture. The allocator is unusable
+  // afterwards.
   void abandon() {
     try {
       graph_.capture_end();
@@ -90,9 +91,9 @@ class CudaStepGraph final : public StepGraph {
   Logger logger_;
   StepGraphOptions options_;
   int steps_ = 0;
-  bool recorded_ = false;
+  bool captured_ = false;
   bool warned_ = false;
-  Batch input_;  // the recorded step reads these tensors
+  Batch input_;  // the tensors that the captured step reads
   Outputs outputs_;
   at::cuda::CUDAGraph graph_;
 };
@@ -105,7 +106,7 @@ Result<std::unique_ptr<StepGraph>> make_step_graph(at::Device device, const Logg
     return fail(ExitCode::kConfig, "cuda.graphs needs a CUDA device; remove it, or use device: cuda");
   if (c10::cuda::getCurrentCUDAStream(device.index()) == c10::cuda::getDefaultCUDAStream(device.index())) {
     return fail(ExitCode::kSoftware,
-                "a step cannot be recorded on the default stream: configure_device() was not called");
+                "a step cannot be captured on the default stream: configure_device() was not called");
   }
   return std::make_unique<CudaStepGraph>(logger, options);
 }

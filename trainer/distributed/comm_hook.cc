@@ -1,8 +1,5 @@
 #include "trainer/distributed/comm_hook.h"
 
-#include "trainer/distributed/average_hook.h"
-#include "trainer/distributed/powersgd.h"
-
 namespace oarlock {
 namespace {
 
@@ -28,35 +25,20 @@ class CompressHook final : public c10d::CommHookInterface {
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
 };
 
-class SharedMemoryHook final : public c10d::CommHookInterface {
- public:
-  explicit SharedMemoryHook(std::shared_ptr<SharedMemoryAverage> averaging) : averaging_(std::move(averaging)) {}
-
-  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    return averaging_->add(bucket.getBuffer());
-  }
-
-  at::Tensor parseHookResult(const c10::IValue& result) override { return result.toTensor(); }
-
- private:
-  std::shared_ptr<SharedMemoryAverage> averaging_;
-};
-
 }  // namespace
 
-std::unique_ptr<c10d::CommHookInterface> make_comm_hook(const DdpConfig& config, const HookParts& parts) {
-  const c10::intrusive_ptr<c10d::ProcessGroup>& group = parts.group.c10d();
+std::unique_ptr<c10d::CommHookInterface> make_comm_hook(const DdpConfig& config, const ProcessGroup& group,
+                                                        const CommHookState& state) {
   switch (config.comm_hook) {
     case CommHook::kNone:
-      if (parts.averaging) return std::make_unique<SharedMemoryHook>(parts.averaging);
-      if (parts.group.device().is_cuda() || !AverageHook::is_for(parts.gradient_bytes)) return nullptr;
-      return std::make_unique<AverageHook>(group, parts.waiting);
+      if (!state.shared_memory) return nullptr;
+      return std::make_unique<SharedMemoryHook>(state.shared_memory);
     case CommHook::kFp16:
-      return std::make_unique<CompressHook>(at::kHalf, group);
+      return std::make_unique<CompressHook>(at::kHalf, group.c10d());
     case CommHook::kBf16:
-      return std::make_unique<CompressHook>(at::kBFloat16, group);
+      return std::make_unique<CompressHook>(at::kBFloat16, group.c10d());
     case CommHook::kPowerSgd:
-      return std::make_unique<PowerSgdHook>(parts.powersgd, group);
+      return std::make_unique<PowerSgdHook>(state.powersgd, group.c10d());
   }
   return nullptr;
 }

@@ -1,27 +1,26 @@
-// What DDP does with a bucket of gradients instead of averaging it as it is.
+// DDP communication hooks: implementations of c10d::CommHookInterface that reduce a bucket of gradients to its mean
+// over the ranks. The reducer owns its hook; state that must survive a new reducer is shared.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
-#include <functional>
 #include <memory>
 
-#include "trainer/config/ddp.h"
-#include "trainer/distributed/powersgd_state.h"
+#include "trainer/config/distributed.h"
+#include "trainer/distributed/powersgd.h"
 #include "trainer/distributed/process_group.h"
-#include "trainer/distributed/shared_memory_average.h"
+#include "trainer/distributed/shared_memory_hook.h"
 
 namespace oarlock {
 
-struct HookParts {
-  const RankGroup& group;  // outlives the hook
-  int64_t gradient_bytes = 0;
-  std::function<void()> waiting;  // called before a hook waits for other ranks with nothing left to compute; or empty
-  std::shared_ptr<PowerSgdState> powersgd;         // for CommHook::kPowerSgd
-  std::shared_ptr<SharedMemoryAverage> averaging;  // for CommHook::kNone; null: the ranks share no memory
+struct CommHookState {
+  std::shared_ptr<PowerSgdState> powersgd;           // required for CommHook::kPowerSgd
+  std::shared_ptr<SharedMemoryState> shared_memory;  // for CommHook::kNone; null if the ranks share no memory
 };
 
-// Null where DDP's own way is best. Gradients come out as their mean over the ranks, or near it.
-std::unique_ptr<c10d::CommHookInterface> make_comm_hook(const DdpConfig& config, const HookParts& parts);
+// Creates the hook that `config` selects. Returns null for the reducer's built-in all-reduce. The group must outlive
+// the hook. Gradients become their mean over the ranks, approximately for hooks that compress.
+std::unique_ptr<c10d::CommHookInterface> make_comm_hook(const DdpConfig& config, const ProcessGroup& group,
+                                                        const CommHookState& state);
 
 }  // namespace oarlock

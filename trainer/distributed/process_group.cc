@@ -5,6 +5,8 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include <algorithm>
@@ -14,7 +16,7 @@
 namespace oarlock {
 namespace {
 
-constexpr size_t kCoalesceBytes = size_t{250} << 20;  // as PyTorch's DDP
+constexpr size_t kBroadcastBufferBytes = size_t{250} << 20;  // as in PyTorch's DDP
 
 at::Tensor to_tensor(const std::string& text) {
   at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
@@ -31,7 +33,7 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work) { work->wait(); }
 
 }  // namespace
 
-void RankGroup::reduce(std::span<double> values, c10d::ReduceOp op) const {
+void ProcessGroup::all_reduce(std::span<double> values, c10d::ReduceOp op) const {
   if (!group_ || values.empty()) return;
   const at::Tensor host = at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kDouble);
   std::vector<at::Tensor> tensors = {host.to(device_)};
@@ -41,10 +43,10 @@ void RankGroup::reduce(std::span<double> values, c10d::ReduceOp op) const {
   if (!tensors[0].is_alias_of(host)) host.copy_(tensors[0]);
 }
 
-void RankGroup::sum(std::span<double> values) const { reduce(values, c10d::ReduceOp::SUM); }
-void RankGroup::max(std::span<double> values) const { reduce(values, c10d::ReduceOp::MAX); }
+void ProcessGroup::all_reduce_sum(std::span<double> values) const { all_reduce(values, c10d::ReduceOp::SUM); }
+void ProcessGroup::all_reduce_max(std::span<double> values) const { all_reduce(values, c10d::ReduceOp::MAX); }
 
-std::vector<int64_t> RankGroup::gather(int64_t value) const {
+std::vector<int64_t> ProcessGroup::all_gather(int64_t value) const {
   if (!group_) return {value};
   at::Tensor input = at::tensor({value}, at::kLong).to(device_);
   at::Tensor output = at::zeros({world_size()}, input.options());
@@ -53,9 +55,9 @@ std::vector<int64_t> RankGroup::gather(int64_t value) const {
   return {host.data_ptr<int64_t>(), host.data_ptr<int64_t>() + host.numel()};
 }
 
-std::vector<std::string> RankGroup::gather(const std::string& text) const {
+std::vector<std::string> ProcessGroup::all_gather(const std::string& text) const {
   if (!group_) return {text};
-  const std::vector<int64_t> sizes = gather(static_cast<int64_t>(text.size()));
+  const std::vector<int64_t> sizes = all_gather(static_cast<int64_t>(text.size()));
   const int64_t longest = std::max<int64_t>(*std::max_element(sizes.begin(), sizes.end()), 1);
   std::string padded = text;
   padded.resize(static_cast<size_t>(longest));
@@ -70,7 +72,7 @@ std::vector<std::string> RankGroup::gather(const std::string& text) const {
   return out;
 }
 
-std::string RankGroup::broadcast(const std::string& text) const {
+std::string ProcessGroup::broadcast(const std::string& text) const {
   if (!group_) return text;
   std::vector<at::Tensor> length = {at::tensor({static_cast<int64_t>(text.size())}, at::kLong).to(device_)};
   wait(group_->broadcast(length));
@@ -81,11 +83,11 @@ std::string RankGroup::broadcast(const std::string& text) const {
   return to_text(bytes[0]);
 }
 
-void RankGroup::broadcast(const std::vector<at::Tensor>& tensors) const {
-  if (group_ && !tensors.empty()) c10d::broadcast_coalesced(group_, tensors, kCoalesceBytes, 0);
+void ProcessGroup::broadcast(const std::vector<at::Tensor>& tensors) const {
+  if (group_ && !tensors.empty()) c10d::broadcast_coalesced(group_, tensors, kBroadcastBufferBytes, 0);
 }
 
-Result<std::string> RankGroup::broadcast(const Result<std::string>& result) const {
+Result<std::string> ProcessGroup::broadcast(const Result<std::string>& result) const {
   if (!group_) return result;
   nlohmann::json message;
   if (rank() == 0) {
@@ -97,7 +99,7 @@ Result<std::string> RankGroup::broadcast(const Result<std::string>& result) cons
   return fail(static_cast<ExitCode>(message["code"].get<int>()), message["message"].get<std::string>());
 }
 
-std::vector<at::Tensor> RankGroup::gather_at_rank_0(const at::Tensor& tensor) const {
+std::vector<at::Tensor> ProcessGroup::gather_to_rank_0(const at::Tensor& tensor) const {
   if (!group_) return {tensor};
   std::vector<at::Tensor> input = {tensor};
   std::vector<std::vector<at::Tensor>> outputs;
@@ -109,7 +111,7 @@ std::vector<at::Tensor> RankGroup::gather_at_rank_0(const at::Tensor& tensor) co
   return outputs.empty() ? std::vector<at::Tensor>{} : std::move(outputs[0]);
 }
 
-void RankGroup::scatter_from_rank_0(at::Tensor out, std::vector<at::Tensor> tensors) const {
+void ProcessGroup::scatter_from_rank_0(at::Tensor out, std::vector<at::Tensor> tensors) const {
   if (!group_) {
     out.copy_(tensors.at(0));
     return;
@@ -120,9 +122,9 @@ void RankGroup::scatter_from_rank_0(at::Tensor out, std::vector<at::Tensor> tens
   wait(group_->scatter(output, inputs));
 }
 
-Result<void> RankGroup::agree(const Result<void>& result) const {
+Result<void> ProcessGroup::agree(const Result<void>& result) const {
   if (!group_) return result;
-  const std::vector<int64_t> codes = gather(result ? 0 : to_int(result.error().code));
+  const std::vector<int64_t> codes = all_gather(result ? 0 : to_int(result.error().code));
   const auto first = std::find_if(codes.begin(), codes.end(), [](int64_t code) { return code != 0; });
   if (first == codes.end()) return {};
   if (!result) return result;
@@ -130,13 +132,27 @@ Result<void> RankGroup::agree(const Result<void>& result) const {
                                                  ", whose own message names the cause");
 }
 
-void RankGroup::barrier() const {
+void ProcessGroup::barrier() const {
   if (group_) wait(group_->barrier());
 }
 
-int64_t RankGroup::sequence() const {
-  const int64_t of_backend = group_ ? static_cast<int64_t>(group_->getSequenceNumberForGroup()) : 0;
-  return of_backend + *beside_backend_;
+int64_t ProcessGroup::sequence_number() const {
+  const int64_t in_backend = group_ ? static_cast<int64_t>(group_->getSequenceNumberForGroup()) : 0;
+  return in_backend + *collectives_outside_backend_;
+}
+
+ProcessGroup make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupOptions& options) {
+  const auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.connect_timeout);
+  gloo_options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
+  const auto prefix = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
+  const auto backend =
+      c10::make_intrusive<c10d::ProcessGroupGloo>(prefix, options.rank, options.world_size, gloo_options);
+  backend->setTimeout(options.timeout);
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(prefix, options.rank, options.world_size);
+  group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, backend);
+  group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+  group->setGroupName("ranks");
+  return ProcessGroup(std::move(group), at::kCPU);
 }
 
 }  // namespace oarlock

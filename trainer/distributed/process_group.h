@@ -1,4 +1,5 @@
-// The ranks of the job as one group. A world of one has no process group: every collective is the identity there.
+// The ranks of the job as one c10d process group. With a single rank there is no backend, and every collective is the
+// identity.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,78 +15,92 @@
 #include <vector>
 
 #include "common/error.h"
+#include "trainer/distributed/watchdog.h"
 
 namespace oarlock {
 
-// Collectives must be called by all ranks in the same order. They throw what the backend throws when a rank is lost;
-// to_error() (failure.h) knows these. None is thread-safe.
-class RankGroup {
+// Wraps a c10d::ProcessGroup with collectives on plain values and results. All ranks must call the same collectives in
+// the same order. A collective throws what the backend throws when another rank is lost; to_error()
+// (library_errors.h) converts these exceptions. Not thread-safe, except for sequence_number(). Copies share the group.
+class ProcessGroup {
  public:
-  // A world of one.
-  RankGroup() = default;
-  // A null group is a world of one.
-  RankGroup(c10::intrusive_ptr<c10d::ProcessGroup> group, at::Device device)
+  // A group of one rank on the CPU.
+  ProcessGroup() = default;
+  // A null `group` stands for a group of one rank. `device` is where the backend requires its tensors.
+  ProcessGroup(c10::intrusive_ptr<c10d::ProcessGroup> group, at::Device device)
       : group_(std::move(group)), device_(device) {}
 
   int rank() const { return group_ ? group_->getRank() : 0; }
   int world_size() const { return group_ ? group_->getSize() : 1; }
 
-  // Element-wise over the ranks, in place; the result is the same on all of them.
-  void sum(std::span<double> values) const;
-  void max(std::span<double> values) const;
+  // Reduces element-wise over the ranks, in place. The result is the same on all ranks.
+  void all_reduce_sum(std::span<double> values) const;
+  void all_reduce_max(std::span<double> values) const;
 
-  // The value of each rank, by rank.
-  std::vector<int64_t> gather(int64_t value) const;
-  // The same of texts, of any length.
-  std::vector<std::string> gather(const std::string& text) const;
+  // Returns the value of each rank, indexed by rank. Texts may differ in length.
+  std::vector<int64_t> all_gather(int64_t value) const;
+  std::vector<std::string> all_gather(const std::string& text) const;
 
-  // Of rank 0.
+  // Distributes rank 0's value; the values of the other ranks are ignored. A result includes its error. Tensors are
+  // overwritten on the other ranks.
   std::string broadcast(const std::string& text) const;
   void broadcast(const std::vector<at::Tensor>& tensors) const;
-  // Rank 0's result, its error included; the result of the others is not looked at.
   Result<std::string> broadcast(const Result<std::string>& result) const;
 
-  // Each rank's tensor, by rank, on rank 0; nothing on the others. All are of one shape and type.
-  std::vector<at::Tensor> gather_at_rank_0(const at::Tensor& tensor) const;
-  // The other way: into `out` what rank 0 has for this rank; the `tensors` of other ranks are not looked at.
+  // Returns each rank's tensor, indexed by rank, on rank 0 and an empty vector on the others. All tensors must have the
+  // same shape and type.
+  std::vector<at::Tensor> gather_to_rank_0(const at::Tensor& tensor) const;
+  // Copies tensors[rank] of rank 0 into `out` of each rank. `tensors` is ignored on the other ranks.
   void scatter_from_rank_0(at::Tensor out, std::vector<at::Tensor> tensors) const;
 
-  // The first failing rank's error on every rank, so that all stop together. On the failing rank its own.
+  // Succeeds if `result` is a success on every rank. Otherwise a failing rank returns its own error, and the others
+  // return the exit code of the first failing rank, so that all ranks stop together.
   Result<void> agree(const Result<void>& result) const;
 
   void barrier() const;
 
-  // Collectives that this rank has started.
-  int64_t sequence() const;
-  // One more, of which the backend knows nothing.
-  void count_collective() const { ++*beside_backend_; }
+  // Number of collectives that this rank has started. Any thread may call this.
+  int64_t sequence_number() const;
+  // Counts one collective that did not go through the backend.
+  void count_collective() const { ++*collectives_outside_backend_; }
 
-  // Null in a world of one.
+  // Null in a group of one rank.
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d() const { return group_; }
   at::Device device() const { return device_; }
 
  private:
-  void reduce(std::span<double> values, c10d::ReduceOp op) const;
+  void all_reduce(std::span<double> values, c10d::ReduceOp op) const;
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
-  at::Device device_ = at::kCPU;  // where tensors must be for the backend
-  std::shared_ptr<std::atomic<int64_t>> beside_backend_ = std::make_shared<std::atomic<int64_t>>(0);
+  at::Device device_ = at::kCPU;
+  std::shared_ptr<std::atomic<int64_t>> collectives_outside_backend_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 
-struct GroupOptions {
+struct ProcessGroupOptions {
   int rank = 0;
   int world_size = 1;
   at::Device device = at::kCPU;
   std::chrono::milliseconds timeout{600'000};          // of one collective
   std::chrono::milliseconds connect_timeout{300'000};  // until all ranks are connected
-  std::string address;                                 // numeric, of the interface that reaches the other ranks
+  std::string address;  // numeric address of the interface through which the other ranks reach this one
 };
 
-// All ranks of the store call these together. Throw what the backend throws.
-RankGroup make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& options);
-bool nccl_in_build();
-// Fails as to_error() (failure.h) classifies what NCCL throws: kPeerLost when a rank ends meanwhile, kUnavailable when
-// two ranks share a GPU; kUnavailable, too, in a build without NCCL. All ranks give up the last copy together.
-Result<RankGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& options);
+// Creates a Gloo group on the CPU. All ranks of the store must call this together. Throws what Gloo throws.
+ProcessGroup make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupOptions& options);
+
+// Creates an NCCL group on options.device, and connects it. All ranks of the store must call this together, and must
+// release the last copy of the group together. Errors are classified as by to_error() (library_errors.h): kPeerLost if
+// a rank exits meanwhile, kUnavailable if two ranks share a GPU or the build has no NCCL.
+Result<ProcessGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupOptions& options);
+
+// Whether this build includes NCCL (OARLOCK_CUDA).
+bool is_nccl_in_build();
+
+// The state of a group that make_nccl_group() returned. Any thread may call this.
+GroupState nccl_group_state(const ProcessGroup& group);
+
+// The error of this rank's GPU, as CUDA describes it; empty if the GPU works. A connection also breaks on the rank
+// whose GPU fails, and that rank is the cause. Any thread may call this.
+std::string device_error();
 
 }  // namespace oarlock

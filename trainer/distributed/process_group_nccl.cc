@@ -3,30 +3,30 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "trainer/distributed/collective_watch.h"
-#include "trainer/distributed/failure.h"
+#include "trainer/distributed/library_errors.h"
 #include "trainer/distributed/process_group.h"
 
 namespace oarlock {
 namespace {
 
-// Ends as torch.distributed.destroy_process_group() does; ProcessGroupNCCL by itself would abort, with a warning.
+// Shuts down as torch.distributed.destroy_process_group() does. The destructor of ProcessGroupNCCL alone would abort,
+// with a warning.
 class NcclProcessGroup final : public c10d::ProcessGroup {
  public:
   using ProcessGroup::ProcessGroup;
   ~NcclProcessGroup() override {
     try {
       shutdown();
-    } catch (const std::exception&) {  // the ranks are done with it, and the process ends
+    } catch (const std::exception&) {  // the ranks no longer need the group, and the process exits
     }
   }
 };
 
 }  // namespace
 
-bool nccl_in_build() { return true; }
+bool is_nccl_in_build() { return true; }
 
-Result<RankGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& options) {
+Result<ProcessGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupOptions& options) {
   if (!options.device.is_cuda()) {
     return fail(ExitCode::kConfig, "distributed.backend: nccl needs device: cuda; use gloo on the cpu");
   }
@@ -36,38 +36,39 @@ Result<RankGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store, 
   const auto backend =
       c10::make_intrusive<c10d::ProcessGroupNCCL>(prefix, options.rank, options.world_size, nccl_options);
   auto group = c10::make_intrusive<NcclProcessGroup>(prefix, options.rank, options.world_size);
-  group->setBoundDeviceId(options.device);  // setBackend() hands it on: barriers know their device
+  group->setBoundDeviceId(options.device);  // setBackend() passes it on, so that barriers know their device
   group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, backend);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
   group->setGroupName("ranks");
   try {
-    backend->eagerConnectSingleDevice(options.device);  // not in the first collective: the failure names the phase
+    backend->eagerConnectSingleDevice(
+        options.device);  // rather than in the first collective, so that a failure names the phase
   } catch (const c10::DistBackendError& error) {
     Error reason = to_error(error.what_without_backtrace(), FaultOrigin::kCollective);
     reason.message = fmt::format("NCCL cannot connect rank {} of {} on {}: {}", options.rank, options.world_size,
                                  options.device.str(), reason.message);
     return tl::make_unexpected(std::move(reason));
   }
-  return RankGroup(std::move(group), options.device);
+  return ProcessGroup(std::move(group), options.device);
 }
 
-// Every call returns an error that has broken the device's context.
-std::string device_fault() {
+// Every CUDA call returns an error that has corrupted the device's context.
+std::string device_error() {
   const cudaError_t error = cudaStreamQuery(nullptr);
   return error == cudaSuccess || error == cudaErrorNotReady ? "" : cudaGetErrorString(error);
 }
 
-GroupState nccl_state(const RankGroup& group) {
+GroupState nccl_group_state(const ProcessGroup& group) {
   switch (group.c10d()->getDefaultBackend()->getError()) {
     case c10d::ErrorType::SUCCESS:
-      return GroupState::kWorks;
+      return GroupState::kHealthy;
     case c10d::ErrorType::TIMEOUT:
       return GroupState::kTimedOut;
     case c10d::ErrorType::COMM_ERROR:
     case c10d::ErrorType::REMOTE_ERROR:
       return GroupState::kBroken;
   }
-  return GroupState::kWorks;
+  return GroupState::kHealthy;
 }
 
 }  // namespace oarlock

@@ -1,19 +1,17 @@
-// In place of process_group_nccl.cc in a build without OARLOCK_CUDA.
+// Replaces process_group_nccl.cc in a build without OARLOCK_CUDA.
 #include "trainer/distributed/process_group.h"
-
-#include "trainer/distributed/collective_watch.h"
 
 namespace oarlock {
 
-bool nccl_in_build() { return false; }
+bool is_nccl_in_build() { return false; }
 
-Result<RankGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>&, const GroupOptions&) {
+Result<ProcessGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>&, const ProcessGroupOptions&) {
   return fail(ExitCode::kUnavailable,
               "distributed.backend: nccl is not in this build; use gloo, or a build with -DOARLOCK_CUDA=ON");
 }
 
-std::string device_fault() { return ""; }
+std::string device_error() { return ""; }
 
-GroupState nccl_state(const RankGroup&) { return GroupState::kWorks; }
+GroupState nccl_group_state(const ProcessGroup&) { return GroupState::kHealthy; }
 
 }  // namespace oarlock

@@ -13,9 +13,9 @@ Json settings_of(const DdpConfig& config) {
           {"static_graph", config.static_graph}};
 }
 
-// Of the names, each exactly once; else nothing.
-std::optional<std::vector<std::vector<size_t>>> buckets_from(const Json& values,
-                                                             const std::vector<std::string>& names) {
+// Returns nullopt unless the buckets contain each name exactly once.
+std::optional<std::vector<std::vector<size_t>>> buckets_from_json(const Json& values,
+                                                                  const std::vector<std::string>& names) {
   std::map<std::string, size_t> left;
   for (size_t i = 0; i < names.size(); ++i) left[names[i]] = i;
   std::vector<std::vector<size_t>> out;
@@ -34,33 +34,32 @@ std::optional<std::vector<std::vector<size_t>>> buckets_from(const Json& values,
 
 }  // namespace
 
-Json reduction_values(const std::vector<LearnedReduction>& learned, const std::vector<std::string>& names,
-                      const DdpConfig& config) {
+Json to_json(const std::vector<ReducerState>& states, const std::vector<std::string>& names, const DdpConfig& config) {
   Json buckets = Json::array();
-  for (const std::vector<size_t>& bucket : learned.at(0).buckets) {
+  for (const std::vector<size_t>& bucket : states.at(0).buckets) {
     buckets.push_back(Json::array());
     for (const size_t index : bucket) buckets.back().push_back(names.at(index));
   }
   Json ranks = Json::array();
-  for (const LearnedReduction& rank : learned) ranks.push_back({{"uses", rank.uses}, {"used", rank.used}});
+  for (const ReducerState& rank : states) ranks.push_back({{"uses", rank.uses}, {"used", rank.used}});
   return {{"settings", settings_of(config)},
           {"parameters", names},
           {"buckets", buckets},
-          {"rebuilt", learned[0].rebuilt},
+          {"rebuilt", states[0].rebuilt},
           {"ranks", ranks}};
 }
 
-std::optional<LearnedReduction> learned_from(const Json& values, const std::vector<std::string>& names,
-                                             const DdpConfig& config, int rank, int world_size) {
+std::optional<ReducerState> reducer_state_from_json(const Json& values, const std::vector<std::string>& names,
+                                                    const DdpConfig& config, int rank, int world_size) {
   if (values.is_null() || values.at("ranks").size() != static_cast<size_t>(world_size)) return std::nullopt;
   if (values.at("settings") != settings_of(config) || values.at("parameters") != Json(names)) return std::nullopt;
-  std::optional<std::vector<std::vector<size_t>>> buckets = buckets_from(values, names);
+  std::optional<std::vector<std::vector<size_t>>> buckets = buckets_from_json(values, names);
   if (!buckets) return std::nullopt;
   const Json& own = values["ranks"].at(static_cast<size_t>(rank));
-  LearnedReduction out{.buckets = std::move(*buckets),
-                       .rebuilt = values.at("rebuilt").get<bool>(),
-                       .uses = own.at("uses").get<std::vector<int64_t>>(),
-                       .used = own.at("used").get<std::vector<int64_t>>()};
+  ReducerState out{.buckets = std::move(*buckets),
+                   .rebuilt = values.at("rebuilt").get<bool>(),
+                   .uses = own.at("uses").get<std::vector<int64_t>>(),
+                   .used = own.at("used").get<std::vector<int64_t>>()};
   const auto fits = [&](const std::vector<int64_t>& list) { return list.empty() || list.size() == names.size(); };
   if (!fits(out.uses) || out.used.size() != out.uses.size()) return std::nullopt;
   return out;

@@ -1,5 +1,6 @@
-// How gradients will be averaged, as far as it is not in the configuration: a run that goes on must have it, for the
-// bits to be those of a run that nobody disturbed. docs/checkpoint-format.md has the JSON.
+// The checkpoint's section on gradient reduction: everything that determines how gradients are averaged and that is not
+// in the configuration. A resumed run needs it to get the same bits as an uninterrupted run. docs/checkpoint-format.md
+// specifies the JSON.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,35 +12,35 @@
 #include <string>
 #include <vector>
 
-#include "trainer/config/ddp.h"
+#include "trainer/config/distributed.h"
 
 namespace oarlock {
 
-// What a reducer has learned from the steps before. Sums over three and more ranks depend in their last bits on where a
-// gradient lies in its bucket, and so do PowerSGD's factors.
-struct LearnedReduction {
-  std::vector<std::vector<size_t>> buckets;  // of parameters, in the order in which buckets are reduced
-  bool rebuilt = false;                      // in the order in which gradients become ready, for good
-  // Of a static graph, by parameter, on this rank; empty where it is still to be learned.
-  std::vector<int64_t> uses;  // in one backward pass
-  std::vector<int64_t> used;  // 0: no rank uses it
+// State that a reducer has derived from earlier steps. The last bits of a sum over three or more ranks depend on the
+// position of a gradient in its bucket, and so do PowerSGD's factors.
+struct ReducerState {
+  std::vector<std::vector<size_t>> buckets;  // indices of parameters, in the order in which buckets are reduced
+  bool rebuilt = false;  // whether buckets have been rebuilt in the order in which gradients become ready
+  // For a static graph, indexed by parameter; empty until the graph is known.
+  std::vector<int64_t> uses;  // uses of a parameter on this rank in one backward pass
+  std::vector<int64_t> used;  // 0 if no rank uses the parameter
 };
 
 struct ReductionState {
-  nlohmann::json values;                      // the same on all ranks; null: nothing
-  std::map<std::string, at::Tensor> tensors;  // on rank 0, of all ranks
+  nlohmann::json values;                      // the same on all ranks; null if there is no state
+  std::map<std::string, at::Tensor> tensors;  // of all ranks; on rank 0 only
 };
 
-inline constexpr char kPowerSgdValues[] = "powersgd";  // in the values
+inline constexpr char kPowerSgdValues[] = "powersgd";  // key in ReductionState::values
 
-// `names` are those of the parameters that are trained. `learned` is of each rank, and differs between them at most in
-// `uses` and `used`.
-nlohmann::json reduction_values(const std::vector<LearnedReduction>& learned, const std::vector<std::string>& names,
-                                const DdpConfig& config);
+// `states` has the state of each rank, which may differ between ranks only in `uses` and `used`. `names` are those of
+// the trainable parameters.
+nlohmann::json to_json(const std::vector<ReducerState>& states, const std::vector<std::string>& names,
+                       const DdpConfig& config);
 
-// What `rank` had learned, where the run goes on with as many ranks, the same parameters and the same way of forming
-// buckets; else nothing.
-std::optional<LearnedReduction> learned_from(const nlohmann::json& values, const std::vector<std::string>& names,
-                                             const DdpConfig& config, int rank, int world_size);
+// Returns the state of `rank`, or nullopt if it does not apply because the number of ranks, the parameters or the
+// bucketing has changed.
+std::optional<ReducerState> reducer_state_from_json(const nlohmann::json& values, const std::vector<std::string>& names,
+                                                    const DdpConfig& config, int rank, int world_size);
 
 }  // namespace oarlock

@@ -13,9 +13,10 @@
 #include <thread>
 #include <vector>
 
-#include "common/endpoint.h"
+#include "common/status_macros.h"
+#include "common/text.h"
 #include "trainer/distributed/socket.h"
-#include "trainer/process/interruptible.h"
+#include "trainer/process/signals.h"
 
 namespace oarlock {
 namespace {
@@ -24,50 +25,52 @@ using std::chrono::milliseconds;
 using Json = nlohmann::json;
 using StorePtr = c10::intrusive_ptr<c10d::TCPStore>;
 
-constexpr milliseconds kFirstPause{20};
-constexpr milliseconds kLongestPause{1000};
+constexpr milliseconds kMinBackoff{20};
+constexpr milliseconds kMaxBackoff{1000};
 constexpr milliseconds kConnectTimeout{3000};
-constexpr milliseconds kPortPatience{60'000};  // for a port in use: above the grace period of an earlier pod
-constexpr milliseconds kPortPause{200};
-constexpr milliseconds kSlice{1000};                  // of a wait, between looks at the stop flag
-constexpr milliseconds kReportInterval{5000};         // between progress lines
+constexpr milliseconds kPortTimeout{60'000};  // for a port in use: longer than the grace period of an earlier pod
+constexpr milliseconds kPortRetryInterval{200};
+constexpr milliseconds kStopCheckInterval{1000};      // during a wait on the store
+constexpr milliseconds kReportInterval{5000};         // between progress log lines
 constexpr milliseconds kStoreTimeout{30'000};         // of one store operation
-constexpr milliseconds kStoreConnectTimeout{10'000};  // of one attempt to connect a store
-constexpr milliseconds kStopGrace{2500};              // until a call that blocks is given up; above kSlice + kLinger
-constexpr milliseconds kLinger{1000};                 // rank 0 stays so long for the others to read a bad verdict
+constexpr milliseconds kStoreConnectTimeout{10'000};  // of one attempt to connect to the store
+constexpr milliseconds kStopGrace{2500};  // until a blocking call is abandoned; above kStopCheckInterval + kLinger
+constexpr milliseconds kLinger{1000};     // how long rank 0 keeps the store for the others to read a failure
 
 constexpr char kMaster[] = "oarlock/master";
 constexpr char kArrived[] = "oarlock/arrived";
 constexpr char kFull[] = "oarlock/full";
 constexpr char kGo[] = "oarlock/go";
-constexpr char kVerdictsRead[] = "oarlock/verdicts-read";
+constexpr char kOutcomesRead[] = "oarlock/verdicts-read";
 std::string claim_key(int rank) { return fmt::format("oarlock/claim/{}", rank); }
 std::string arrival_key(int rank) { return fmt::format("oarlock/arrival/{}", rank); }
 
-std::vector<uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
-std::string text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+std::vector<uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
+std::string to_text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
 tl::unexpected<Error> interrupted(const StopFlag& stop) {
   return fail(ExitCode::kTempFail,
-              fmt::format("rendezvous: interrupted by signal {} before all ranks had met", stop.signal_number()));
+              fmt::format("rendezvous: interrupted by signal {} before all ranks had arrived", stop.signal_number()));
 }
 
-Json verdict(ExitCode code, const std::string& message) { return {{"code", to_int(code)}, {"message", message}}; }
+Json failure_outcome(ExitCode code, const std::string& message) {
+  return {{"code", to_int(code)}, {"message", message}};
+}
 
-// While it lives, LibTorch logs no errors: they come with a backtrace of 20 lines, and an exception reports them, too.
-// Does nothing if TORCH_CPP_LOG_LEVEL is set.
-class QuietLibtorch {
+// Suppresses LibTorch's error log lines while it is in scope: each has a backtrace of 20 lines, and the exception
+// reports the error, too. Does nothing if TORCH_CPP_LOG_LEVEL is set.
+class SuppressLibtorchLog {
  public:
-  QuietLibtorch() {
+  SuppressLibtorchLog() {
     constexpr int kFatal = 3;
     if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = kFatal;
   }
-  ~QuietLibtorch() { FLAGS_caffe2_log_level = before_; }
-  QuietLibtorch(const QuietLibtorch&) = delete;
-  QuietLibtorch& operator=(const QuietLibtorch&) = delete;
+  ~SuppressLibtorchLog() { FLAGS_caffe2_log_level = previous_; }
+  SuppressLibtorchLog(const SuppressLibtorchLog&) = delete;
+  SuppressLibtorchLog& operator=(const SuppressLibtorchLog&) = delete;
 
  private:
-  const int before_ = FLAGS_caffe2_log_level;
+  const int previous_ = FLAGS_caffe2_log_level;
 };
 
 class Rendezvous {
@@ -80,15 +83,14 @@ class Rendezvous {
         deadline_(clock.steady() + options.timeout),
         reported_(clock.steady()) {}
 
-  Result<Meeting> run() {
-    const Result<void> joined = options_.rank == 0 ? serve() : join();
-    if (!joined) return tl::make_unexpected(joined.error());
+  Result<RendezvousResult> run() {
+    RETURN_IF_ERROR(options_.rank == 0 ? serve() : join());
     try {
-      const QuietLibtorch quiet;
+      const SuppressLibtorchLog suppress;
       return check_in();
     } catch (const c10::DistError&) {
       return fail(ExitCode::kPeerLost,
-                  fmt::format("rendezvous: rank 0 at {} was lost before all ranks had met; its own last message "
+                  fmt::format("rendezvous: rank 0 at {} was lost before all ranks had arrived; its own last message "
                               "names the cause",
                               master_endpoint()));
     }
@@ -111,58 +113,56 @@ class Rendezvous {
 
   // ---- rank 0 ----
   Result<void> serve() {
-    const Result<Listener> listener = wait_for_port();
-    if (!listener) return tl::make_unexpected(listener.error());
+    ASSIGN_OR_RETURN(const Listener listener, wait_for_port());
     c10d::TCPStoreOptions store;
-    store.port = static_cast<uint16_t>(listener->port);
+    store.port = static_cast<uint16_t>(listener.port);
     store.isServer = true;
     store.waitWorkers = false;
     store.timeout = kStoreTimeout;
-    store.masterListenFd = listener->descriptor;  // the store owns it from here on
-    // Where IPv4 is not there at all, not even loopback has it.
-    const char* own_host = reach("127.0.0.1", listener->port, kConnectTimeout) ? "127.0.0.1" : "::1";
+    store.masterListenFd = listener.descriptor;  // the store takes ownership
+    // A kernel without IPv4 does not have it on loopback either.
+    const char* own_host = probe_endpoint("127.0.0.1", listener.port, kConnectTimeout) ? "127.0.0.1" : "::1";
     try {
       store_ = c10::make_intrusive<c10d::TCPStore>(own_host, store);
     } catch (const std::exception& error) {
       return fail(ExitCode::kUnavailable, fmt::format("rendezvous: the store on port {} did not start: {}",
                                                       options_.master_port, error.what()));
     }
-    store_->set(kMaster, bytes(Json{{"world_size", options_.world_size},
-                                    {"uid", options_.uid},
-                                    {"attempt", options_.attempt},
-                                    {"device", options_.device}}
-                                   .dump()));
+    store_->set(kMaster, to_bytes(Json{{"world_size", options_.world_size},
+                                       {"uid", options_.uid},
+                                       {"attempt", options_.attempt},
+                                       {"device", options_.device}}
+                                      .dump()));
     return {};
   }
 
   Result<Listener> wait_for_port() {
-    const SteadyTime until = std::min(deadline_, clock_.steady() + kPortPatience);
+    const SteadyTime until = std::min(deadline_, clock_.steady() + kPortTimeout);
     for (;;) {
       Result<Listener> listener = listen_on(options_.master_port);
       const bool in_use = !listener && listener.error().code == ExitCode::kTempFail;
-      if (in_use && stop_.raised()) return stopped();
+      if (in_use && stop_.is_raised()) return stopped();
       if (!in_use || clock_.steady() >= until) return listener;
       if (report_is_due())
         logger_.warn("rendezvous: still waiting for the port", {{"reason", listener.error().message}});
-      std::this_thread::sleep_for(kPortPause);
+      std::this_thread::sleep_for(kPortRetryInterval);
     }
   }
 
-  // ---- the others ----
+  // ---- the other ranks ----
   Result<void> join() {
     std::string reason = "not tried yet";
-    for (milliseconds pause = kFirstPause;; pause = std::min(pause * 3 / 2, kLongestPause)) {
-      const Result<Reached> reached = reach_master();
+    for (milliseconds pause = kMinBackoff;; pause = std::min(pause * 3 / 2, kMaxBackoff)) {
+      const Result<ConnectionAddresses> reached = probe_master();
       if (reached) {
-        own_ = {reached->local_address, reached->peer_address};
-        Result<bool> accepted = connect_store();
-        if (!accepted) return tl::make_unexpected(accepted.error());
-        if (*accepted) return {};
-        reason = refusal_;
+        own_ = {reached->local, reached->peer};
+        ASSIGN_OR_RETURN(const bool accepted, connect_store());
+        if (accepted) return {};
+        reason = rejection_;
       } else {
         reason = reached.error().message;
       }
-      if (stop_.raised()) return stopped();
+      if (stop_.is_raised()) return stopped();
       if (remaining() <= pause) {
         return fail(
             ExitCode::kTempFail,
@@ -180,16 +180,16 @@ class Rendezvous {
     }
   }
 
-  Result<Reached> reach_master() const {
+  Result<ConnectionAddresses> probe_master() const {
     const auto try_host = [&](const std::string& host) {
-      return reach(host, options_.master_port, std::clamp(remaining(), milliseconds(1), kConnectTimeout));
+      return probe_endpoint(host, options_.master_port, std::clamp(remaining(), milliseconds(1), kConnectTimeout));
     };
-    Result<Reached> reached = try_host(options_.master_addr);
+    Result<ConnectionAddresses> reached = try_host(options_.master_addr);
     const bool unresolved = !reached && reached.error().code == ExitCode::kNoHost;
     return unresolved && !options_.master_fallback.empty() ? try_host(options_.master_fallback) : reached;
   }
 
-  // False: not yet (refusal_ says why); an error: never.
+  // Returns false if the store rejects this rank for now (rejection_ is the reason), and an error if it always will.
   Result<bool> connect_store() {
     c10d::TCPStoreOptions store;
     store.port = static_cast<uint16_t>(options_.master_port);
@@ -197,12 +197,12 @@ class Rendezvous {
     store.timeout = std::clamp(remaining(), milliseconds(1000), kStoreConnectTimeout);
     Json master;
     try {
-      const QuietLibtorch quiet;  // the reason below is enough
+      const SuppressLibtorchLog suppress;
       store_ = c10::make_intrusive<c10d::TCPStore>(own_.master_address, store);
       store_->setTimeout(kStoreTimeout);
-      master = Json::parse(text(store_->get(kMaster)), nullptr, false);
+      master = Json::parse(to_text(store_->get(kMaster)), nullptr, false);
     } catch (const std::exception&) {
-      refusal_ = "something listens there, but it does not answer as a TCPStore";
+      rejection_ = "the program that listens there does not answer as a TCPStore";
       return false;
     }
     return accept(master);
@@ -210,14 +210,14 @@ class Rendezvous {
 
   Result<bool> accept(const Json& master) {
     if (!master.is_object()) {
-      refusal_ = "the store there is not that of an oarlock-trainer";
+      rejection_ = "the store there does not belong to an oarlock-trainer";
       return false;
     }
     const std::string uid = master.value("uid", "");
     const int attempt = master.value("attempt", 0);
     const int world_size = master.value("world_size", 0);
-    if (uid != options_.uid) {  // rank 0 of this job may be waiting for the port
-      refusal_ = fmt::format(
+    if (uid != options_.uid) {  // rank 0 of this job may still be waiting for the port
+      rejection_ = fmt::format(
           "the rank 0 there belongs to another job (OARLOCK_UID '{}' there, '{}' here): give each job its own "
           "MASTER_ADDR and MASTER_PORT",
           uid, options_.uid);
@@ -231,84 +231,86 @@ class Rendezvous {
                       master_endpoint(), attempt, options_.rank, options_.attempt));
     }
     if (attempt < options_.attempt) {  // it is being replaced
-      refusal_ = fmt::format("attempt {} is still there, this is attempt {}", attempt, options_.attempt);
+      rejection_ = fmt::format("attempt {} is still running, this is attempt {}", attempt, options_.attempt);
       return false;
     }
     if (world_size != options_.world_size) {
       const std::string message =
           fmt::format("rendezvous: WORLD_SIZE={} on rank 0 but WORLD_SIZE={} on rank {}; set the same on all ranks",
                       world_size, options_.world_size, options_.rank);
-      announce(verdict(ExitCode::kConfig, message));
+      publish(failure_outcome(ExitCode::kConfig, message));
       return fail(ExitCode::kConfig, message);
     }
     if (const std::string device = master.value("device", ""); device != options_.device) {
       const std::string message = fmt::format(
           "rendezvous: rank {} trains on '{}', but rank 0 on '{}'; give all ranks the same devices, or set device: cpu",
           options_.rank, options_.device, device);
-      announce(verdict(ExitCode::kConfig, message));
+      publish(failure_outcome(ExitCode::kConfig, message));
       return fail(ExitCode::kConfig, message);
     }
     return true;
   }
 
-  // ---- all ----
-  // The first verdict stands.
-  void announce(const Json& value) {
-    store_->compareSet(kGo, {}, bytes(value.dump()));
-    store_->set(kFull, bytes("failed"));
+  // ---- all ranks ----
+
+  // Only the first outcome counts.
+  void publish(const Json& value) {
+    store_->compareSet(kGo, {}, to_bytes(value.dump()));
+    store_->set(kFull, to_bytes("failed"));
   }
 
-  Result<Meeting> check_in() {
+  Result<RendezvousResult> check_in() {
     const Json arrival = {
         {"local", own_.local_address}, {"master", own_.master_address}, {"host", host_name()}, {"pid", ::getpid()}};
     if (store_->add(claim_key(options_.rank), 1) > 1) return claimed_twice();
-    store_->set(arrival_key(options_.rank), bytes(arrival.dump()));
-    if (store_->add(kArrived, 1) == options_.world_size) store_->set(kFull, bytes("full"));
+    store_->set(arrival_key(options_.rank), to_bytes(arrival.dump()));
+    if (store_->add(kArrived, 1) == options_.world_size) store_->set(kFull, to_bytes("full"));
     if (options_.rank == 0) {
-      if (const Result<void> full = wait_for(kFull); !full) return give_up(full.error());
-      if (text(store_->get(kFull)) == "full") publish_go();
+      if (const Result<void> full = wait_for(kFull); !full) return abandon(full.error());
+      if (to_text(store_->get(kFull)) == "full") publish_go();
     }
-    if (const Result<void> go = wait_for(kGo); !go) return give_up(go.error());
-    return obey(Json::parse(text(store_->get(kGo))));
+    if (const Result<void> go = wait_for(kGo); !go) return abandon(go.error());
+    return finish(Json::parse(to_text(store_->get(kGo))));
   }
 
-  Result<Meeting> claimed_twice() {
+  Result<RendezvousResult> claimed_twice() {
     std::string other = "another process";
     if (store_->check({arrival_key(options_.rank)})) {
-      const Json first = Json::parse(text(store_->get(arrival_key(options_.rank))));
+      const Json first = Json::parse(to_text(store_->get(arrival_key(options_.rank))));
       other = fmt::format("pid {} on {}", first.value("pid", 0), first.value("host", ""));
     }
     const std::string message =
-        fmt::format("rendezvous: RANK={} is taken twice: by {} and by pid {} on {}; give each process its own RANK",
+        fmt::format("rendezvous: RANK={} is claimed twice: by {} and by pid {} on {}; give each process its own RANK",
                     options_.rank, other, ::getpid(), host_name());
-    announce(verdict(ExitCode::kConfig, message));
+    publish(failure_outcome(ExitCode::kConfig, message));
     return fail(ExitCode::kConfig, message);
   }
 
   void publish_go() {
     std::vector<Arrival> arrivals;
     for (int rank = 1; rank < options_.world_size; ++rank) {
-      const Json arrival = Json::parse(text(store_->get(arrival_key(rank))));
+      const Json arrival = Json::parse(to_text(store_->get(arrival_key(rank))));
       arrivals.push_back({arrival.value("local", ""), arrival.value("master", "")});
     }
-    store_->compareSet(kGo, {}, bytes(Json{{"code", 0}, {"master", master_address_from(arrivals)}}.dump()));
+    store_->compareSet(kGo, {}, to_bytes(Json{{"code", 0}, {"master", master_address_from(arrivals)}}.dump()));
   }
 
-  Result<Meeting> obey(const Json& go) {
+  Result<RendezvousResult> finish(const Json& go) {
     if (go.value("code", 0) == 0) {
       const std::string master = go.value("master", "");
-      return Meeting{store_, options_.rank == 0 ? master : own_address_from(own_, master)};
+      return RendezvousResult{store_, options_.rank == 0 ? master : own_address_from(own_, master)};
     }
-    store_->add(kVerdictsRead, 1);
+    store_->add(kOutcomesRead, 1);
     linger();
     return fail(static_cast<ExitCode>(go.value("code", 1)), go.value("message", ""));
   }
 
-  // The store goes with rank 0: the others must have read the verdict before, those that have yet to arrive too.
+  // The store ends with rank 0, so the other ranks, including those that have yet to arrive, must read the outcome
+  // first.
   void linger() {
     if (options_.rank != 0) return;
     const SteadyTime until = clock_.steady() + kLinger;
-    while (clock_.steady() < until && store_->add(kVerdictsRead, 0) < options_.world_size) {
+    while (clock_.steady() < until && store_->add(kOutcomesRead, 0) < options_.world_size) {
       std::this_thread::sleep_for(milliseconds(10));
     }
   }
@@ -316,16 +318,16 @@ class Rendezvous {
   Result<void> wait_for(const char* key) {
     for (;;) {
       try {
-        store_->wait({key}, std::clamp(remaining(), milliseconds(1), kSlice));
+        store_->wait({key}, std::clamp(remaining(), milliseconds(1), kStopCheckInterval));
         return {};
-      } catch (const c10::DistStoreError&) {  // the slice is over
+      } catch (const c10::DistStoreError&) {  // kStopCheckInterval has passed
       }
-      if (stop_.raised()) return stopped();
+      if (stop_.is_raised()) return stopped();
       if (remaining() == milliseconds(0)) {
         return fail(
             ExitCode::kTempFail,
             fmt::format(
-                "rendezvous: {} of {} ranks came within {:.4g} s; missing: rank {}; look at why they did not start",
+                "rendezvous: {} of {} ranks arrived within {:.4g} s; missing: rank {}; check why they did not start",
                 store_->add(kArrived, 0), options_.world_size, std::chrono::duration<double>(options_.timeout).count(),
                 fmt::join(missing(), ", ")));
       }
@@ -344,10 +346,10 @@ class Rendezvous {
     return out;
   }
 
-  // Tells the others, too.
-  Result<Meeting> give_up(const Error& error) {
-    announce(verdict(error.code, error.message));
-    store_->add(kVerdictsRead, 1);
+  // Fails, and makes the other ranks fail with the same error.
+  Result<RendezvousResult> abandon(const Error& error) {
+    publish(failure_outcome(error.code, error.message));
+    store_->add(kOutcomesRead, 1);
     linger();
     return tl::make_unexpected(error);
   }
@@ -359,8 +361,8 @@ class Rendezvous {
   const SteadyTime deadline_;
   SteadyTime reported_;
   StorePtr store_;
-  Arrival own_;
-  std::string refusal_;
+  Arrival own_;            // on ranks 1 and up
+  std::string rejection_;  // why the master does not accept this rank yet
 };
 
 }  // namespace
@@ -376,18 +378,20 @@ std::string own_address_from(const Arrival& own, const std::string& master_addre
   return is_loopback(own.local_address) ? master_address : own.local_address;
 }
 
-Result<Meeting> meet(const RendezvousOptions& options, const StopFlag& stop, const Clock& clock, const Logger& logger) {
+Result<RendezvousResult> rendezvous(const RendezvousOptions& options, const StopFlag& stop, const Clock& clock,
+                                    const Logger& logger) {
   const auto body = [options, &stop, &clock, logger] { return Rendezvous(options, stop, clock, logger).run(); };
-  // Resolving a name and talking to a store that is stopped block for longer than a pod's grace period.
-  const std::optional<Result<Meeting>> met =
-      run_interruptibly<Result<Meeting>>(body, stop, kStopGrace, options.timeout + 2 * kStopGrace);
+  // Name resolution, and requests to a store whose process is stopped, block for longer than a pod's grace period.
+  const std::optional<Result<RendezvousResult>> met =
+      run_interruptibly<Result<RendezvousResult>>(body, stop, kStopGrace, options.timeout + 2 * kStopGrace);
   if (met) return *met;
-  if (stop.raised()) return interrupted(stop);
-  return fail(ExitCode::kTempFail,
-              fmt::format("rendezvous: rank 0 at {} could not be reached within {:.4g} s: something listens there, but "
-                          "it does not answer as a TCPStore; check that rank 0 runs, and MASTER_ADDR and MASTER_PORT",
-                          endpoint(options.master_addr, options.master_port),
-                          std::chrono::duration<double>(options.timeout).count()));
+  if (stop.is_raised()) return interrupted(stop);
+  return fail(
+      ExitCode::kTempFail,
+      fmt::format("rendezvous: rank 0 at {} could not be reached within {:.4g} s: the program that listens "
+                  "there does not answer as a TCPStore; check that rank 0 runs, and MASTER_ADDR and MASTER_PORT",
+                  endpoint(options.master_addr, options.master_port),
+                  std::chrono::duration<double>(options.timeout).count()));
 }
 
 }  // namespace oarlock

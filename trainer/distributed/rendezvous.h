@@ -1,9 +1,9 @@
-// All ranks meet at rank 0's TCPStore. The retries, the deadline and the diagnosis are ours: a host name may not exist
-// yet, and a rank that never comes must be named.
+// Rendezvous of all ranks at rank 0's TCPStore. Retries, deadline and diagnosis are implemented here rather than by
+// LibTorch, because a host name may not exist yet and a rank that never arrives must be named.
 //
-// Keys in the store: oarlock/master (what rank 0 expects), oarlock/claim/<r> (counts who says to be rank r),
-// oarlock/arrival/<r> (who that is), oarlock/arrived (count), oarlock/full (all there, or failed), oarlock/go
-// (verdict).
+// Keys in the store: oarlock/master (the job that rank 0 belongs to), oarlock/claim/<r> (number of processes that claim
+// rank r), oarlock/arrival/<r> (the process that claimed it first), oarlock/arrived (number of ranks),
+// oarlock/full ("full" or "failed"), oarlock/go (the outcome).
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -24,40 +24,41 @@ struct RendezvousOptions {
   int world_size = 1;
   std::string master_addr;
   int master_port = 0;
-  std::string uid;  // ranks of another uid or attempt are refused
+  std::string uid;  // ranks of another uid or attempt are rejected
   int attempt = 0;
   std::chrono::milliseconds timeout{300'000};
-  std::string master_fallback;  // tried where master_addr does not resolve; may be empty
-  std::string device;           // "cpu" or "cuda": must be the same on all ranks
+  std::string master_fallback;  // used if master_addr does not resolve; may be empty
+  std::string device;           // "cpu" or "cuda"; must be the same on all ranks
 };
 
-struct Meeting {
-  c10::intrusive_ptr<c10d::Store> store;  // rank 0's serves it: the store ends with rank 0
-  std::string address;                    // numeric, of this rank's interface that reaches the others
+struct RendezvousResult {
+  c10::intrusive_ptr<c10d::Store> store;  // served by rank 0; unusable once rank 0 exits
+  std::string address;                    // numeric address of this rank's interface that reaches the other ranks
 };
 
-// Returns when all ranks are there. Blocks until the deadline at most, or about two seconds after `stop` was raised,
-// whatever it waits for. `stop` and `clock` must live as long as the process: a call that still blocks then is
-// abandoned on its thread.
-// kTempFail: the deadline has passed (who is missing, or why the master cannot be reached), the port has been in use
-// for a minute, or `stop`. A port in use, and a master of another job, are waited out: both may be what an earlier pod
-// or another job leaves on the host's network. kUnavailable: the port cannot be had. kConfig: the ranks disagree about
-// world size or device, two are the same rank, or the master is of a newer attempt. kPeerLost: rank 0 went away
-// meanwhile.
-Result<Meeting> meet(const RendezvousOptions& options, const StopFlag& stop, const Clock& clock, const Logger& logger);
+// Blocks until all ranks have arrived, the deadline has passed, or about two seconds after `stop` was raised. `stop`
+// and `clock` must live as long as the process, because a call that still blocks at the end is abandoned on its thread.
+//
+// kTempFail: the deadline has passed (the message names the missing ranks, or why the master cannot be reached), the
+// port was in use for a minute, or `stop` was raised. A port in use and a master of another job are retried until the
+// deadline: an earlier pod or another job on the host's network may release the port. kUnavailable: the port cannot be
+// bound. kConfig: the ranks disagree about world size or device, two processes claim the same rank, or the master is of
+// a newer attempt. kPeerLost: rank 0 exited meanwhile.
+Result<RendezvousResult> rendezvous(const RendezvousOptions& options, const StopFlag& stop, const Clock& clock,
+                                    const Logger& logger);
 
-// How a rank and the master saw each other's end of their connection.
+// Both ends of a rank's connection to the master, as seen by the rank.
 struct Arrival {
   std::string local_address;   // of the rank
-  std::string master_address;  // of the master, as this rank reached it
+  std::string master_address;  // of the master
 };
 
-// The address at which the other ranks reach rank 0. `arrivals` are those of ranks 1 and up; one that came from another
-// host knows better than one that came over loopback. Pure.
+// The address at which the other ranks reach rank 0. `arrivals` are those of ranks 1 and up; an arrival from another
+// host takes precedence over one over loopback. Pure.
 std::string master_address_from(std::span<const Arrival> arrivals);
 
-// The address for the rank's own listening socket, given the master's from above: over loopback the rank shares the
-// master's host, and so its address. Pure.
+// The address for the rank's own listening socket, given the result of master_address_from(). A rank that arrived over
+// loopback shares the master's host, and therefore its address. Pure.
 std::string own_address_from(const Arrival& own, const std::string& master_address);
 
 }  // namespace oarlock

@@ -1,8 +1,9 @@
-// Memory that all ranks share when they run on one machine, and a barrier over it: what one rank copies, the others
-// read, without the kernel and without a connection in between.
+// Memory that all ranks on one machine share, and a barrier over it. Data that one rank copies into the memory is read
+// by the others without a system call or a connection in between.
 //
-// The memory belongs to no file system: it is a descriptor of rank 0, which the others open through /proc, and goes
-// with the processes, however they end. Ranks in different pods, containers or machines cannot reach it.
+// The memory belongs to no file system: it is a file descriptor of rank 0, which the other ranks open through /proc,
+// and the kernel releases it when the processes exit, however they exit. Ranks in different pods, containers or
+// machines cannot reach it.
 #pragma once
 
 #include <chrono>
@@ -18,44 +19,44 @@ namespace oarlock {
 
 class SharedMemory {
  public:
-  static constexpr int kMostRanks = 16;
-  static constexpr int kSlots = 2;  // of each rank
+  static constexpr int kMaxRanks = 16;
+  static constexpr int kSlots = 2;  // per rank
 
-  // Called by all ranks of the group. Null on all of them where one cannot reach the memory of rank 0, or where they
-  // are more than kMostRanks. `timeout` is how long meet() waits.
-  static std::unique_ptr<SharedMemory> open(const RankGroup& group, size_t slot_bytes,
+  // Called by all ranks of the group. Returns null on all ranks if one of them cannot open the memory of rank 0, or if
+  // there are more than kMaxRanks ranks. `timeout` limits how long barrier() waits.
+  static std::unique_ptr<SharedMemory> open(const ProcessGroup& group, size_t slot_bytes,
                                             std::chrono::milliseconds timeout);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
   size_t slot_bytes() const { return slot_bytes_; }
-  // What its rank has written before a meet(), the others may read until they come to the next one, and it may be
-  // overwritten when that is over: with two slots in turn a rank never waits for readers.
+  // A slot is written by its rank before a barrier() and read by all ranks after it. It may be overwritten after the
+  // following barrier(); by alternating between two slots, a rank never waits for readers.
   std::span<std::byte> slot(int rank, int index) const;
 
-  // Returns when all ranks have called it; what each has written before, all see. Throws a Failure (failure.h) with
-  // kPeerLost when a rank has ended, or does not come in time.
-  void meet();
+  // Returns when all ranks have called it. Writes before the barrier are visible to all ranks after it. Throws a
+  // ErrorException (common/error.h) with kPeerLost if a rank exits or does not arrive in time.
+  void barrier();
 
  private:
   struct Control;
-  struct Place;
+  struct Location;
 
-  static std::span<std::byte> make(size_t bytes, FileDescriptor& descriptor, Place& place);
-  static std::span<std::byte> reach(const Place& place, size_t bytes);
+  static std::span<std::byte> create_mapping(size_t bytes, FileDescriptor& descriptor, Location& location);
+  static std::span<std::byte> open_mapping(const Location& location, size_t bytes);
   SharedMemory(std::span<std::byte> mapping, int rank, int world_size, size_t slot_bytes,
                std::chrono::milliseconds timeout);
   Control& control() const;
-  void await(int peer) const;
-  bool has_left(int peer) const;
+  void wait_for(int peer) const;
+  bool has_exited(int peer) const;
 
   std::span<std::byte> mapping_;  // owned
   int rank_;
   int world_size_;
   size_t slot_bytes_;
   std::chrono::milliseconds timeout_;
-  std::vector<FileDescriptor> peers_;  // readable: the process has ended
+  std::vector<FileDescriptor> peers_;  // pidfds, which become readable when the process exits
 };
 
 }  // namespace oarlock

@@ -17,11 +17,11 @@
 namespace oarlock {
 namespace {
 
-std::string describe(int error_number) { return std::generic_category().message(error_number); }
+std::string errno_text(int error_number) { return std::generic_category().message(error_number); }
 
-std::string numeric(const sockaddr_storage& address, socklen_t length) {
+std::string to_numeric(const sockaddr_storage& address, socklen_t length) {
   std::array<char, NI_MAXHOST> host{};
-  // The casts to sockaddr are how the socket interface is typed.
+  // The socket interface requires the cast to sockaddr.
   if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host.data(), host.size(), nullptr, 0,
                   NI_NUMERICHOST) != 0) {
     return "";
@@ -34,7 +34,7 @@ int port_of(const sockaddr_storage& address) {
                                        : ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-// errno of what failed, or 0.
+// Returns 0, or the errno of the call that failed.
 int try_listen(int family, int port, Listener& out) {
   FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return errno;
@@ -64,8 +64,8 @@ int try_listen(int family, int port, Listener& out) {
   return 0;
 }
 
-// errno of the connection, or 0.
-int connect_within(int descriptor, const sockaddr* address, socklen_t length, std::chrono::milliseconds timeout) {
+// Returns 0, or the errno of the connection.
+int connect_with_timeout(int descriptor, const sockaddr* address, socklen_t length, std::chrono::milliseconds timeout) {
   if (::connect(descriptor, address, length) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
   pollfd waiting{descriptor, POLLOUT, 0};
@@ -83,22 +83,22 @@ int connect_within(int descriptor, const sockaddr* address, socklen_t length, st
 Result<Listener> listen_on(int port) {
   Listener out;
   int error = try_listen(AF_INET6, port, out);
-  if (error != 0 && error != EADDRINUSE) error = try_listen(AF_INET, port, out);  // a kernel without IPv6
+  if (error != 0 && error != EADDRINUSE) error = try_listen(AF_INET, port, out);  // the kernel has no IPv6
   if (error == 0) return out;
   if (error == EADDRINUSE) {
     return fail(
         ExitCode::kTempFail,
         fmt::format(
-            "rendezvous: port {} is in use on this host, so rank 0 cannot serve it; stop the program that has it, "
+            "rendezvous: port {} is in use on this host, so rank 0 cannot listen on it; stop the program that uses it, "
             "or set MASTER_PORT to another port on all ranks",
             port));
   }
   return fail(ExitCode::kUnavailable,
               fmt::format("rendezvous: cannot listen on port {}: {}; set MASTER_PORT to another port on all ranks",
-                          port, describe(error)));
+                          port, errno_text(error)));
 }
 
-Result<Reached> reach(const std::string& host, int port, std::chrono::milliseconds timeout) {
+Result<ConnectionAddresses> probe_endpoint(const std::string& host, int port, std::chrono::milliseconds timeout) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -110,7 +110,7 @@ Result<Reached> reach(const std::string& host, int port, std::chrono::millisecon
   int error = 0;
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
     const FileDescriptor socket(::socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    error = socket.get() < 0 ? errno : connect_within(socket.get(), entry->ai_addr, entry->ai_addrlen, timeout);
+    error = socket.get() < 0 ? errno : connect_with_timeout(socket.get(), entry->ai_addr, entry->ai_addrlen, timeout);
     if (error != 0) continue;
     sockaddr_storage local{};
     sockaddr_storage peer{};
@@ -118,12 +118,12 @@ Result<Reached> reach(const std::string& host, int port, std::chrono::millisecon
     socklen_t peer_length = sizeof peer;
     getsockname(socket.get(), reinterpret_cast<sockaddr*>(&local), &local_length);
     getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer), &peer_length);
-    return Reached{numeric(peer, peer_length), numeric(local, local_length)};
+    return ConnectionAddresses{.peer = to_numeric(peer, peer_length), .local = to_numeric(local, local_length)};
   }
-  return fail(ExitCode::kUnavailable, describe(error));
+  return fail(ExitCode::kUnavailable, errno_text(error));
 }
 
-Result<FileDescriptor> begin_to_reach(const std::string& numeric_address, int port) {
+Result<FileDescriptor> start_connect(const std::string& numeric_address, int port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
@@ -132,9 +132,9 @@ Result<FileDescriptor> begin_to_reach(const std::string& numeric_address, int po
   if (unresolved != 0) return fail(ExitCode::kNoHost, gai_strerror(unresolved));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
   FileDescriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (socket.get() < 0) return fail(ExitCode::kOsErr, describe(errno));
+  if (socket.get() < 0) return fail(ExitCode::kOsErr, errno_text(errno));
   if (::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS) {
-    return fail(ExitCode::kUnavailable, describe(errno));
+    return fail(ExitCode::kUnavailable, errno_text(errno));
   }
   return socket;
 }

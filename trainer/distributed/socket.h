@@ -1,5 +1,4 @@
-// The socket operations of the rendezvous (listening where rank 0 serves, and reaching it) and of the peer watch.
-// LibTorch-free.
+// TCP sockets for the rendezvous and the peer monitor. LibTorch-free.
 #pragma once
 
 #include <chrono>
@@ -10,28 +9,30 @@
 
 namespace oarlock {
 
-// A TCP socket that listens on all addresses, IPv6 and IPv4 where the kernel has both; port 0 picks a free one. The
-// caller owns the descriptor. kTempFail when the port is in use, kUnavailable when it cannot be had for another reason.
 struct Listener {
-  int descriptor = -1;
+  int descriptor = -1;  // owned by the caller
   int port = 0;
 };
+
+// Returns a TCP socket that listens on all addresses, IPv6 and IPv4 if the kernel supports both. Port 0 selects a free
+// port. kTempFail if the port is in use, kUnavailable if it cannot be bound for another reason.
 Result<Listener> listen_on(int port);
 
-// Both ends of a connection that was made, as numeric addresses.
-struct Reached {
-  std::string peer_address;
-  std::string local_address;
+// Numeric addresses of both ends of a connection.
+struct ConnectionAddresses {
+  std::string peer;
+  std::string local;
 };
 
-// Resolves and connects once, then closes. The error is the reason alone ("Connection refused"): the caller knows host
-// and port. kNoHost: the name does not resolve; kUnavailable: it does, and nobody answers.
-Result<Reached> reach(const std::string& host, int port, std::chrono::milliseconds timeout);
+// Resolves `host`, connects once and closes the connection. The error message is the reason alone ("Connection
+// refused"), because the caller reports host and port. kNoHost if the name does not resolve, kUnavailable if it does
+// but no connection can be made within `timeout`.
+Result<ConnectionAddresses> probe_endpoint(const std::string& host, int port, std::chrono::milliseconds timeout);
 
-// Begins to connect to a numeric address and does not wait: the socket is writable, or has an error, when that is done.
-Result<FileDescriptor> begin_to_reach(const std::string& numeric_address, int port);
+// Starts a non-blocking connect to a numeric address. When it has finished, the socket is writable or has an error.
+Result<FileDescriptor> start_connect(const std::string& numeric_address, int port);
 
-// Name of this host: in Kubernetes that of the pod, or of the node with hostNetwork.
+// The name of this host: in Kubernetes the name of the pod, or of the node with hostNetwork.
 std::string host_name();
 
 bool is_loopback(const std::string& numeric_address);

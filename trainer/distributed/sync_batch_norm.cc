@@ -10,11 +10,11 @@
 namespace oarlock {
 namespace {
 
-class GroupExchange final : public BatchExchange {
+class ProcessGroupCollectives final : public BatchNormCollectives {
  public:
-  explicit GroupExchange(const RankGroup& group) : group_(group) {}
+  explicit ProcessGroupCollectives(const ProcessGroup& group) : group_(group) {}
 
-  at::Tensor gather(const at::Tensor& own) const override {
+  at::Tensor all_gather(const at::Tensor& own) const override {
     at::Tensor all = at::empty({group_.world_size(), own.numel()}, own.options());
     at::Tensor flat = all.view(-1);
     at::Tensor input = own.contiguous();
@@ -22,39 +22,40 @@ class GroupExchange final : public BatchExchange {
     return all;
   }
 
-  void sum(at::Tensor& values) const override {
+  void all_reduce(at::Tensor& values) const override {
     std::vector<at::Tensor> tensors = {values};
     group_.c10d()->allreduce(tensors)->wait();
   }
 
  private:
-  const RankGroup& group_;
+  const ProcessGroup& group_;
 };
 
-bool is_libtorchs(const torch::nn::Module& module) {
+bool is_libtorch_batch_norm(const torch::nn::Module& module) {
   return module.as<torch::nn::BatchNorm1dImpl>() != nullptr || module.as<torch::nn::BatchNorm2dImpl>() != nullptr ||
          module.as<torch::nn::BatchNorm3dImpl>() != nullptr;
 }
 
 }  // namespace
 
-Result<void> convert_sync_batch_norm(torch::nn::Module& module, const RankGroup& group) {
-  std::vector<std::string> foreign;
-  std::vector<BatchNorm*> own;
+Result<void> convert_sync_batch_norm(torch::nn::Module& module, const ProcessGroup& group) {
+  std::vector<std::string> unsupported;
+  std::vector<BatchNorm*> convertible;
   for (const auto& item : module.named_modules("", /*include_self=*/true)) {
-    if (is_libtorchs(*item.value())) foreign.push_back("'" + item.key() + "'");
-    if (auto* norm = dynamic_cast<BatchNorm*>(item.value().get())) own.push_back(norm);
+    if (is_libtorch_batch_norm(*item.value())) unsupported.push_back("'" + item.key() + "'");
+    if (auto* norm = dynamic_cast<BatchNorm*>(item.value().get())) convertible.push_back(norm);
   }
-  if (!foreign.empty()) {
-    return fail(ExitCode::kConfig,
-                fmt::format("ddp.sync_batch_norm: the model's {} {} a torch::nn::BatchNorm, which cannot be "
-                            "synchronised; build it of oarlock::BatchNorm1d, 2d, 3d (trainer/nn/batch_norm.h), or set "
-                            "sync_batch_norm: false",
-                            fmt::join(foreign, ", "), foreign.size() == 1 ? "is" : "are"));
+  if (!unsupported.empty()) {
+    return fail(
+        ExitCode::kConfig,
+        fmt::format("ddp.sync_batch_norm: the model's {} {} a torch::nn::BatchNorm, which cannot be "
+                    "synchronized; build it from oarlock::BatchNorm1d, 2d, 3d (trainer/nn/batch_norm.h), or set "
+                    "sync_batch_norm: false",
+                    fmt::join(unsupported, ", "), unsupported.size() == 1 ? "is" : "are"));
   }
   if (group.world_size() == 1) return {};
-  const auto exchange = std::make_shared<GroupExchange>(group);
-  for (BatchNorm* norm : own) norm->synchronize(exchange);
+  const auto collectives = std::make_shared<ProcessGroupCollectives>(group);
+  for (BatchNorm* norm : convertible) norm->synchronize(collectives);
   return {};
 }
 

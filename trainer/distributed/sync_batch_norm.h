@@ -1,4 +1,4 @@
-// Turns on batch norm over all ranks in a model (ddp.sync_batch_norm).
+// SyncBatchNorm: batch normalization with the statistics of all ranks (ddp.sync_batch_norm).
 #pragma once
 
 #include "common/error.h"
@@ -10,8 +10,9 @@ class Module;
 
 namespace oarlock {
 
-// Every BatchNorm (trainer/nn/batch_norm.h) in `module` takes its statistics over the group, which must outlive it; in
-// a world of one they stay as they are. kConfig where there is a torch::nn::BatchNorm, which cannot be converted.
-Result<void> convert_sync_batch_norm(torch::nn::Module& module, const RankGroup& group);
+// Makes every BatchNorm (trainer/nn/batch_norm.h) in `module` compute its statistics over the group, which must outlive
+// the module. Does nothing in a group of one rank. kConfig if the module contains a torch::nn::BatchNorm, which cannot
+// be converted.
+Result<void> convert_sync_batch_norm(torch::nn::Module& module, const ProcessGroup& group);
 
 }  // namespace oarlock

@@ -8,31 +8,32 @@
 #include <set>
 #include <utility>
 
-#include "trainer/checkpoint/copy_tensors.h"
+#include "common/status_macros.h"
+#include "trainer/checkpoint/directory.h"
 #include "trainer/checkpoint/fence.h"
-#include "trainer/checkpoint/links.h"
-#include "trainer/engine/run_on_all_ranks.h"
+#include "trainer/checkpoint/stateful.h"
+#include "trainer/engine/stop_agreement.h"
 
 namespace oarlock {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr char kTask[] = "task";  // these are in state.json's extra
+constexpr char kTask[] = "task";  // keys of "extra" in state.json
 constexpr char kSeed[] = "seed";
 constexpr char kBest[] = "best";
 constexpr char kReading[] = "checkpoints were read; a new start reads them again";
-constexpr char kReduction[] = "reduction";  // and a file of tensors
+constexpr char kReduction[] = "reduction";  // also the name of a file of tensors
 constexpr auto kHighWaterInterval = std::chrono::milliseconds(500);
 
-TensorMap model_tensors(DistributedModel& model) {
+TensorMap model_tensors(DistributedDataParallel& model) {
   TensorMap out;
   for (const NamedTensor& item : model.parameters()) out[item.name] = item.tensor.detach();
   for (const NamedTensor& item : model.buffers()) out[item.name] = item.tensor.detach();
   return out;
 }
 
-TensorSections live_tensors(DistributedModel& model, const std::vector<Stateful*>& parts) {
+TensorSections live_tensors(DistributedDataParallel& model, const std::vector<Stateful*>& parts) {
   TensorSections out;
   out[kModelTensors] = model_tensors(model);
   for (const Stateful* part : parts) {
@@ -60,16 +61,15 @@ Result<void> check_identity(const Json& extra, const RunIdentity& identity, cons
   const uint64_t seed = extra.value(kSeed, identity.seed);
   if (task != identity.task) {
     return fail(ExitCode::kConfig,
-                fmt::format("{}: the checkpoint is of the task '{}', the configuration says '{}'; use another "
+                fmt::format("{}: the checkpoint is of the task '{}', the configuration has '{}'; use another "
                             "checkpoint.dir",
                             folder, task, identity.task));
   }
   if (seed != identity.seed) {
-    return fail(
-        ExitCode::kConfig,
-        fmt::format("{}: the checkpoint was trained with seed {}, the configuration says {}; put the seed back, "
-                    "or use another checkpoint.dir",
-                    folder, seed, identity.seed));
+    return fail(ExitCode::kConfig,
+                fmt::format("{}: the checkpoint was trained with seed {}, the configuration has {}; restore the seed, "
+                            "or use another checkpoint.dir",
+                            folder, seed, identity.seed));
   }
   return {};
 }
@@ -82,7 +82,7 @@ const TensorMap& tensors_of(const Checkpoint& checkpoint, std::string_view secti
 
 std::string name_of(const Stateful& part) { return std::string(part.section()); }
 
-// What they need besides the tensors.
+// The part of the state that the other ranks need in addition to the tensors.
 std::string for_other_ranks(const CheckpointState& state, const Json& reduction) {
   return Json{{"step", state.step},
               {"epoch", state.epoch},
@@ -111,13 +111,13 @@ CheckpointerOptions checkpointer_options(const CheckpointConfig& config, const C
 
 // ---- opening and restoring -----------------------------------------------------------------------------------------
 
-Checkpointer::Checkpointer(CheckpointerOptions options, const RankGroup& group, StopAgreement& stop,
+Checkpointer::Checkpointer(CheckpointerOptions options, const ProcessGroup& group, StopAgreement& stop,
                            Telemetry& telemetry, const Clock& clock)
     : options_(std::move(options)), group_(group), stop_(stop), telemetry_(telemetry), clock_(clock) {}
 
 Checkpointer::~Checkpointer() = default;
 
-Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const CheckpointerOptions& options, const RankGroup& group,
+Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const CheckpointerOptions& options, const ProcessGroup& group,
                                                          StopAgreement& stop, Telemetry& telemetry,
                                                          const Clock& clock) {
   std::unique_ptr<Checkpointer> out(new Checkpointer(options, group, stop, telemetry, clock));
@@ -125,17 +125,16 @@ Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const CheckpointerOptio
       [store = options.store, logger = telemetry.logger()] { return CheckpointStore::open(store, logger); }, group,
       stop, kReading);
   if (stop.agreed()) return tl::make_unexpected(store.error());
-  if (const Result<void> all = group.agree(store.map([](const auto&) {})); !all)
-    return tl::make_unexpected(all.error());
+  RETURN_IF_ERROR(group.agree(store.map([](const auto&) {})));
   if (group.rank() == 0) {
-    out->store_ = std::make_unique<AsyncStore>(std::move(*store), clock);
+    out->store_ = std::make_unique<AsyncCheckpointStore>(std::move(*store), clock);
     out->high_water_ = std::make_unique<HighWater>(options.store.root);
   }
   return out;
 }
 
-// What the other ranks need besides the tensors, as JSON; "" where there is no checkpoint.
-Result<std::string> Checkpointer::load_newest(const LatestCheckpoint& latest, DistributedModel& model,
+// Returns for_other_ranks() as JSON, or "" if there is no checkpoint.
+Result<std::string> Checkpointer::load_newest(const LatestCheckpoint& latest, DistributedDataParallel& model,
                                               const std::vector<Stateful*>& parts) {
   const CheckpointSearch& search = latest.search;
   for (const SkippedCheckpoint& skipped : search.skipped) {
@@ -144,23 +143,21 @@ Result<std::string> Checkpointer::load_newest(const LatestCheckpoint& latest, Di
   }
   high_water_step_ = read_high_water(options_.store.root);
   if (!latest.checkpoint) {
-    if (const Result<void> may_restart = restart_from_nothing(search); !may_restart)
-      return tl::make_unexpected(may_restart.error());
+    RETURN_IF_ERROR(restart_from_nothing(search));
     return "";
   }
   const Checkpoint& checkpoint = *latest.checkpoint;
   const CheckpointState& state = checkpoint.state;
-  const Result<void> loaded = check_identity(state.extra, options_.identity, search.folder->string())
-                                  .and_then([&] { return load(checkpoint, model, parts); })
-                                  .and_then([&] { return set_aside(search.skipped); });
-  if (!loaded) return tl::make_unexpected(loaded.error());
+  RETURN_IF_ERROR(check_identity(state.extra, options_.identity, search.folder->string()));
+  RETURN_IF_ERROR(load(checkpoint, model, parts));
+  RETURN_IF_ERROR(set_aside(search.skipped));
   warn_of_sections(checkpoint, parts);
   keep_reduction(checkpoint, model);
   restore_marks(checkpoint, search);
   return for_other_ranks(state, reduction_.values);
 }
 
-// Where no checkpoint is valid.
+// Called if no checkpoint is valid.
 Result<void> Checkpointer::restart_from_nothing(const CheckpointSearch& search) {
   if (!search.skipped.empty() && options_.on_all_damaged == AllDamaged::kStop) {
     return fail(
@@ -193,14 +190,14 @@ Result<void> Checkpointer::set_aside(const std::vector<SkippedCheckpoint>& damag
 
 std::optional<std::filesystem::path> Checkpointer::best_folder() const {
   if (!options_.best) return std::nullopt;
-  // Also where the names "best" and "last" could not be written.
+  // Valid also if the links "best" and "last" could not be written.
   if (best_) return options_.store.root / checkpoint_folder_name(best_->step);
   const std::optional<std::string> name = link_target(options_.store.root, kBestLink);
   return name ? std::optional(options_.store.root / *name) : std::nullopt;
 }
 
 // As load_newest().
-Result<std::string> Checkpointer::load_best(const Result<Checkpoint>& best, DistributedModel& model,
+Result<std::string> Checkpointer::load_best(const Result<Checkpoint>& best, DistributedDataParallel& model,
                                             const std::vector<Stateful*>& parts) {
   if (!best && best.error().code == ExitCode::kNoInput) {
     telemetry_.logger().warn("the best checkpoint does not exist any more: the last weights are used in its place",
@@ -208,11 +205,11 @@ Result<std::string> Checkpointer::load_best(const Result<Checkpoint>& best, Dist
     return "";
   }
   if (!best) return tl::make_unexpected(best.error());
-  if (const Result<void> loaded = load(*best, model, parts); !loaded) return tl::make_unexpected(loaded.error());
+  RETURN_IF_ERROR(load(*best, model, parts));
   return for_other_ranks(best->state, nullptr);
 }
 
-Result<void> Checkpointer::load(const Checkpoint& checkpoint, DistributedModel& model,
+Result<void> Checkpointer::load(const Checkpoint& checkpoint, DistributedDataParallel& model,
                                 const std::vector<Stateful*>& parts) {
   Result<void> loaded = copy_tensors(tensors_of(checkpoint, kModelTensors), model_tensors(model), kModelTensors);
   for (const Stateful* part : parts) {
@@ -237,9 +234,9 @@ void Checkpointer::warn_of_sections(const Checkpoint& checkpoint, const std::vec
   }
 }
 
-void Checkpointer::keep_reduction(const Checkpoint& checkpoint, const DistributedModel& model) {
+void Checkpointer::keep_reduction(const Checkpoint& checkpoint, const DistributedDataParallel& model) {
   reduction_ = {checkpoint.state.extra.value(kReduction, Json()), tensors_of(checkpoint, kReduction)};
-  const std::string why = model.keep_what_fits(reduction_, checkpoint.state.world_size);
+  const std::string why = model.drop_incompatible_state(reduction_, checkpoint.state.world_size);
   if (!why.empty())
     telemetry_.logger().warn("PowerSGD begins afresh, with plain averaging: what it kept cannot be taken over",
                              {{"reason", why}, {"step", checkpoint.state.step}});
@@ -249,7 +246,7 @@ void Checkpointer::restore_marks(const Checkpoint& checkpoint, const CheckpointS
   const CheckpointState& state = checkpoint.state;
   folder_ = search.folder->string();
   known_step_ = state.step;
-  under_way_ = Position{state.step, state.epoch, state.epoch_samples};
+  last_save_ = Position{state.step, state.epoch, state.epoch_samples};
   high_water_step_ = std::max({high_water_step_, state.high_water_step, state.step});
   const Json best = state.extra.value(kBest, Json());
   if (!options_.best || !best.is_object()) return;
@@ -261,7 +258,8 @@ void Checkpointer::restore_marks(const Checkpoint& checkpoint, const CheckpointS
   best_ = Best{.step = best.value("step", int64_t{0}), .value = best.value("value", 0.0)};
 }
 
-Result<std::optional<Position>> Checkpointer::restore(DistributedModel& model, const std::vector<Stateful*>& parts) {
+Result<std::optional<Position>> Checkpointer::restore(DistributedDataParallel& model,
+                                                      const std::vector<Stateful*>& parts) {
   telemetry_.enter(Phase::kRestore);
   const SteadyTime begin = clock_.steady();
   Result<LatestCheckpoint> latest = read_on_rank_0<LatestCheckpoint>(
@@ -271,24 +269,23 @@ Result<std::optional<Position>> Checkpointer::restore(DistributedModel& model, c
   if (group_.rank() == 0)
     own = latest.and_then([&](const LatestCheckpoint& read) { return load_newest(read, model, parts); });
   latest = LatestCheckpoint{};  // its memory
-  if (!own) telemetry_.checkpoint_failed(/*save=*/false);
-  const Result<std::string> shared = group_.broadcast(own);
-  if (!shared) return tl::make_unexpected(shared.error());
-  if (group_.rank() == 0 && !shared->empty())
-    telemetry_.checkpoint_restored(known_step_, folder_, seconds_between(begin, clock_.steady()),
-                                   high_water_step_ - known_step_);
+  if (!own) telemetry_.record_checkpoint_failure(/*save=*/false);
+  ASSIGN_OR_RETURN(const std::string shared, group_.broadcast(own));
+  if (group_.rank() == 0 && !shared.empty())
+    telemetry_.record_checkpoint_restored(known_step_, folder_, seconds_between(begin, clock_.steady()),
+                                          high_water_step_ - known_step_);
   if (group_.rank() == 0) copy_.reserve(live_tensors(model, parts));
-  if (shared->empty()) return std::nullopt;
-  const Json json = Json::parse(*shared);
-  if (const Result<void> done = spread(json, model, parts); !done) return tl::make_unexpected(done.error());
-  model.restore_reduction({json[kReduction], std::exchange(reduction_.tensors, {})});
+  if (shared.empty()) return std::nullopt;
+  const Json json = Json::parse(shared);
+  RETURN_IF_ERROR(broadcast(json, model, parts));
+  model.load_reduction_state({json[kReduction], std::exchange(reduction_.tensors, {})});
   const Position position{json["step"], json["epoch"], json["epoch_samples"]};
-  if (group_.rank() != 0) telemetry_.checkpoint_known(position.step);
+  if (group_.rank() != 0) telemetry_.record_known_checkpoint(position.step);
   known_step_ = position.step;
   return position;
 }
 
-Result<std::optional<int64_t>> Checkpointer::restore_best(DistributedModel& model,
+Result<std::optional<int64_t>> Checkpointer::restore_best(DistributedDataParallel& model,
                                                           const std::vector<Stateful*>& parts) {
   telemetry_.enter(Phase::kRestore);
   const std::optional<std::filesystem::path> folder = group_.rank() == 0 ? best_folder() : std::nullopt;
@@ -296,23 +293,23 @@ Result<std::optional<int64_t>> Checkpointer::restore_best(DistributedModel& mode
       [folder] { return folder ? read_checkpoint(*folder) : Result<Checkpoint>(Checkpoint{}); }, group_, stop_,
       kReading);
   if (stop_.agreed()) return tl::make_unexpected(best.error());
-  const Result<std::string> shared = group_.broadcast(folder ? load_best(best, model, parts) : Result<std::string>(""));
-  if (!shared) return tl::make_unexpected(shared.error());
-  if (shared->empty()) return std::nullopt;
-  const Json json = Json::parse(*shared);
-  if (const Result<void> done = spread(json, model, parts); !done) return tl::make_unexpected(done.error());
+  ASSIGN_OR_RETURN(const std::string shared,
+                   group_.broadcast(folder ? load_best(best, model, parts) : Result<std::string>("")));
+  if (shared.empty()) return std::nullopt;
+  const Json json = Json::parse(shared);
+  RETURN_IF_ERROR(broadcast(json, model, parts));
   return json["step"].get<int64_t>();
 }
 
-// From rank 0, which has loaded it, to all.
-Result<void> Checkpointer::spread(const Json& state, DistributedModel& model, const std::vector<Stateful*>& parts) {
+// Distributes the state that rank 0 has loaded to all ranks.
+Result<void> Checkpointer::broadcast(const Json& state, DistributedDataParallel& model,
+                                     const std::vector<Stateful*>& parts) {
   model.broadcast_state();
   for (Stateful* part : parts) {
     const auto saved = state["sections"].find(name_of(*part));
     const bool found = saved != state["sections"].end();
     if (const TensorMap tensors = part->tensors(); found && !tensors.empty()) group_.broadcast(values(tensors));
-    const Result<void> done = found ? part->restored(*saved) : part->missing();
-    if (!done) return done;
+    RETURN_IF_ERROR(found ? part->restored(*saved) : part->missing());
   }
   return {};
 }
@@ -323,7 +320,7 @@ Result<bool> Checkpointer::evaluated(int64_t step, const Metrics& metrics) {
   if (!options_.best) return false;
   const auto metric = metrics.find(options_.best->metric);
   if (metric == metrics.end()) {
-    return fail(ExitCode::kConfig, fmt::format("checkpoint.best.metric: the evaluation gives no '{}'; it gives {}",
+    return fail(ExitCode::kConfig, fmt::format("checkpoint.best.metric: the evaluation has no metric '{}', only {}",
                                                options_.best->metric, joined_names(metrics)));
   }
   Result<std::string> own = "";
@@ -340,11 +337,11 @@ Result<bool> Checkpointer::evaluated(int64_t step, const Metrics& metrics) {
 }
 
 bool Checkpointer::is_saved(const Position& position) const {
-  return under_way_ == position && !(candidate_ && candidate_->step == position.step);
+  return last_save_ == position && !(candidate_ && candidate_->step == position.step);
 }
 
-void Checkpointer::begin_save(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts,
-                              ReductionState reduction) {
+void Checkpointer::begin_save(const Position& position, DistributedDataParallel& model,
+                              const std::vector<Stateful*>& parts, ReductionState reduction) {
   std::set<std::string> written_in_forward;
   for (const NamedTensor& item : model.buffers()) written_in_forward.insert(item.name);
   copy_.begin(live_tensors(model, parts), written_in_forward);
@@ -368,7 +365,7 @@ void Checkpointer::begin_save(const Position& position, DistributedModel& model,
   checkpoint.tensors = copy_.tensors();
   if (!reduction.values.is_null()) checkpoint.state.extra[kReduction] = std::move(reduction.values);
   if (!reduction.tensors.empty()) checkpoint.tensors[kReduction] = std::move(reduction.tensors);
-  under_way_ = position;
+  last_save_ = position;
   store_->start(std::move(checkpoint), best ? std::optional(best->step) : std::nullopt, [this] { copy_.finish(); });
 }
 
@@ -377,13 +374,13 @@ void Checkpointer::wait_for_copy() {
   copy_.wait_for_release();
 }
 
-// Tells what became of a save.
+// Records and reports the outcome of a save.
 Result<void> Checkpointer::finish_save(std::optional<FinishedSave> finished) {
   if (!finished) return {};
   const CheckpointState& state = finished->state;
   if (!finished->result) {
-    under_way_.reset();
-    telemetry_.checkpoint_failed(/*save=*/true);
+    last_save_.reset();
+    telemetry_.record_checkpoint_failure(/*save=*/true);
     telemetry_.logger().warn("a checkpoint could not be saved; the older ones are intact",
                              {{"step", state.step}, {"reason", finished->result.error().message}});
     return tl::make_unexpected(finished->result.error());
@@ -391,7 +388,7 @@ Result<void> Checkpointer::finish_save(std::optional<FinishedSave> finished) {
   if (candidate_ && candidate_->step == state.step) best_ = std::exchange(candidate_, std::nullopt);
   known_step_ = state.step;
   folder_ = finished->result->folder.string();
-  telemetry_.checkpoint_saved(state.step, folder_, finished->result->bytes, finished->seconds);
+  telemetry_.record_checkpoint_saved(state.step, folder_, finished->result->bytes, finished->seconds);
   return {};
 }
 
@@ -401,20 +398,19 @@ std::optional<Error> Checkpointer::fatal(const Result<void>& saved) const {
   return std::nullopt;
 }
 
-// Rank 0's result to all, and with it the step of the newest checkpoint.
-Result<void> Checkpointer::share(const Result<void>& own) {
-  const Result<std::string> shared = group_.broadcast(own.map([&] { return std::to_string(known_step_); }));
-  if (!shared) return tl::make_unexpected(shared.error());
-  const int64_t step = std::stoll(*shared);
-  if (step != known_step_) telemetry_.checkpoint_known(step);
+// Broadcasts rank 0's result and the step of the newest checkpoint.
+Result<void> Checkpointer::share_result(const Result<void>& own) {
+  ASSIGN_OR_RETURN(const std::string shared, group_.broadcast(own.map([&] { return std::to_string(known_step_); })));
+  const int64_t step = std::stoll(shared);
+  if (step != known_step_) telemetry_.record_known_checkpoint(step);
   known_step_ = step;
   return {};
 }
 
-Result<void> Checkpointer::save(const Position& position, DistributedModel& model, const std::vector<Stateful*>& parts,
-                                SaveUntil until) {
+Result<void> Checkpointer::save(const Position& position, DistributedDataParallel& model,
+                                const std::vector<Stateful*>& parts, SaveUntil until) {
   telemetry_.enter(Phase::kCheckpoint);
-  model.settle_reduction();
+  model.synchronize_reduction_state();
   Result<void> own;
   bool due = false;
   if (group_.rank() == 0) {
@@ -422,14 +418,14 @@ Result<void> Checkpointer::save(const Position& position, DistributedModel& mode
     if (failure_) own = tl::make_unexpected(*failure_);
     due = own && !is_saved(position);
   }
-  if (model.reduction_needs_all_ranks()) due = !group_.broadcast(std::string(due ? "due" : "")).empty();
+  if (model.is_reduction_state_collective()) due = !group_.broadcast(std::string(due ? "due" : "")).empty();
   ReductionState reduction = due ? model.reduction_state() : ReductionState{};
   if (group_.rank() == 0 && due) begin_save(position, model, parts, std::move(reduction));
   if (group_.rank() == 0 && until == SaveUntil::kOnDisk) {
     if (due) own = finish_save(store_->wait());
     high_water_->raise(position.step);
   }
-  return share(own);
+  return share_result(own);
 }
 
 bool Checkpointer::poll(int64_t step) {
@@ -438,7 +434,7 @@ bool Checkpointer::poll(int64_t step) {
     high_water_time_ = now;
     high_water_->raise(step);
   }
-  if (!failure_ && store_->busy()) failure_ = fatal(finish_save(store_->take()));
+  if (!failure_ && store_->is_busy()) failure_ = fatal(finish_save(store_->poll()));
   return failure_.has_value();
 }
 

@@ -8,13 +8,13 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "common/line_prefix.h"
-#include "common/printable.h"
+#include "common/contract.h"
 #include "common/standard_streams.h"
-#include "trainer/config/reference.h"
-#include "trainer/distributed/failure.h"
-#include "trainer/engine/configured.h"
+#include "common/text.h"
+#include "trainer/config/load.h"
+#include "trainer/distributed/library_errors.h"
 #include "trainer/engine/rank_process.h"
+#include "trainer/engine/task_setup.h"
 #include "trainer/process/termination.h"
 
 namespace oarlock {
@@ -49,7 +49,7 @@ int complain(ExitCode code, const std::string& message) {
 }
 int complain(const Error& error) { return complain(error.code, error.message); }
 
-// Empty where the launcher writes a prefix before each line.
+// Empty if the launcher writes a prefix before each line.
 std::string line_prefix(int rank) {
   return process_environment()(kEnvLinesPrefixed).value_or("").empty() ? fmt::format("RANK {}", rank) : "";
 }
@@ -61,7 +61,7 @@ Logger make_logger(const std::string& format, int rank) {
   return Logger(LogFormat::kJson, level).with({{"rank", rank}});
 }
 
-// The base port: the flag's, else the environment's, else none. Local rank n serves on base + n.
+// The base port is that of the flag or of the environment; local rank n serves on base + n.
 Result<void> choose_metrics_port(const std::string& flag, const RankEnvironment& environment, RunOptions& out) {
   if (flag == "auto") {
     out.any_metrics_port = true;
@@ -77,7 +77,7 @@ Result<void> choose_metrics_port(const std::string& flag, const RankEnvironment&
 }
 
 int train(const CommandLine& command, const RankEnvironment& environment, const TaskTable& tasks) {
-  static StopFlag stop;  // signal handlers reach it until the very end
+  static StopFlag stop;  // signal handlers use it until the process ends
   static const RealClock clock;
   raise_on_termination_signals(stop);
   silence_libtorch_log();
@@ -91,11 +91,11 @@ int train(const CommandLine& command, const RankEnvironment& environment, const 
   if (!command.checkpoint_dir.empty()) options.checkpoint_dir = command.checkpoint_dir;
   const Result<void> port = choose_metrics_port(command.metrics_port, environment, options);
   const auto process = std::make_unique<RankProcess>(options, environment, tasks, stop, clock, logger);
-  // The watch over NCCL's collectives throws on a thread of its own.
-  exit_on_terminate({termination_log, environment.rank, line_prefix(environment.rank)},
-                    [&process](const std::exception_ptr& exception) { return process->explain(exception); });
+  // The watch over NCCL's collectives throws on its own thread.
+  install_terminate_handler({termination_log, environment.rank, line_prefix(environment.rank)},
+                            [&process](const std::exception_ptr& exception) { return process->explain(exception); });
   const Outcome outcome =
-      port ? process->run() : Outcome{port.error().code, reason_of(port.error().code), port.error().message};
+      port ? process->run() : Outcome{port.error().code, exit_reason(port.error().code), port.error().message};
   if (outcome.code != ExitCode::kOk) {
     logger.error(outcome.message, {{"exit_code", to_int(outcome.code)}, {"reason", outcome.reason}});
   }
@@ -105,12 +105,12 @@ int train(const CommandLine& command, const RankEnvironment& environment, const 
   }
   if (outcome.code != ExitCode::kOk) {
     std::fflush(nullptr);
-    std::_Exit(to_int(outcome.code));  // the threads of a broken group would keep a destructor waiting
+    std::_Exit(to_int(outcome.code));  // a destructor would wait for the threads of a broken group
   }
   return 0;
 }
 
-// What needs neither ranks nor data.
+// The modes that need neither ranks nor data.
 int print(const CommandLine& command, const TaskTable& tasks) {
   if (command.print_reference) {
     std::fputs(reference_page(task_names(tasks)).c_str(), stdout);
@@ -118,7 +118,7 @@ int print(const CommandLine& command, const TaskTable& tasks) {
   }
   const Result<std::string> printed = print_config(command.config, task_names(tasks));
   if (!printed) return complain(printed.error());
-  if (const Result<Configured> whole = load_run(command.config, tasks); !whole) return complain(whole.error());
+  if (const Result<ConfiguredTask> whole = load_task(command.config, tasks); !whole) return complain(whole.error());
   if (command.print_config) {
     std::fputs(printed->c_str(), stdout);
   } else {
@@ -134,25 +134,25 @@ int run(int argc, char** argv, const TaskTable& tasks) {
   app.footer(kExamples);
   app.set_version_flag("--version", std::string("oarlock-trainer " OARLOCK_VERSION " (" OARLOCK_REVISION ")"));
   app.add_option("settings", command.config.overrides,
-                 "Settings in place of the configuration's, their values YAML: optimizer.lr=4e-3")
+                 "Overrides of the configuration, with YAML values: optimizer.lr=4e-3")
       ->type_name("KEY=VALUE");
   app.add_option("-c,--config", command.config.path,
                  "Trainer configuration or TrainingJob, YAML or JSON (default: $OARLOCK_CONFIG)");
-  app.add_option("--job", command.config.job, "Which TrainingJob, if the file holds several")
+  app.add_option("--job", command.config.job, "Name of the TrainingJob if the file contains several")
       ->type_name("NAME|NAMESPACE/NAME");
   app.add_option(
       "--checkpoint-dir", command.checkpoint_dir,
-      "Folder of the checkpoints (default: checkpoint.dir of the configuration, else $OARLOCK_CHECKPOINT_DIR)");
+      "Folder of the checkpoints (default: checkpoint.dir of the configuration, or $OARLOCK_CHECKPOINT_DIR)");
   app.add_option(
          "--metrics-port", command.metrics_port,
-         "Port of /metrics and /statusz of local rank 0, local rank n serves on port + n; 0: none, auto: a free one "
-         "(default: $OARLOCK_METRICS_PORT, else none)")
+         "Port of /metrics and /statusz of local rank 0; local rank n serves on port + n. 0: none, auto: a free port "
+         "(default: $OARLOCK_METRICS_PORT, or none)")
       ->check(CLI::IsMember({"auto"}) | CLI::Range(0, 65535));
   app.add_option("--log-format", command.log_format, "text, json, or auto: text on a terminal")
       ->check(CLI::IsMember({"text", "json", "auto"}));
-  app.add_flag("--check", command.check, "Only check the configuration");
-  app.add_flag("--print-config", command.print_config, "Only print the complete configuration, defaults included");
-  app.add_flag("--print-reference", command.print_reference, "Only print the reference of all keys, in Markdown");
+  app.add_flag("--check", command.check, "Check the configuration and exit");
+  app.add_flag("--print-config", command.print_config, "Print the complete configuration with all defaults and exit");
+  app.add_flag("--print-reference", command.print_reference, "Print the reference of all keys in Markdown and exit");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -172,7 +172,7 @@ int run(int argc, char** argv, const TaskTable& tasks) {
   if (!environment) {
     if (const auto path = termination_log_path(lookup(kEnvTerminationLog))) {
       (void)write_termination_message(*path,
-                                      {0, 0, -1, reason_of(environment.error().code), environment.error().message});
+                                      {0, 0, -1, exit_reason(environment.error().code), environment.error().message});
     }
     return complain(environment.error());
   }
@@ -185,7 +185,7 @@ int trainer_main(int argc, char** argv, const TaskTable& tasks) {
   if (const Result<void> opened = open_standard_streams(); !opened) return to_int(opened.error().code);
   try {
     return exit_code_after_flush("oarlock-trainer", run(argc, argv, tasks));
-  } catch (const std::exception& error) {  // nothing should get here
+  } catch (const std::exception& error) {  // a bug: no code should throw here
     return complain(ExitCode::kSoftware, error.what());
   }
 }

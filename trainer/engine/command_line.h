@@ -1,12 +1,12 @@
-// The command line of a trainer program: the same for oarlock-trainer and for a program with tasks of one's own.
+// The command line of a trainer program: oarlock-trainer, or a program with other tasks.
 #pragma once
 
-#include "trainer/engine/task_table.h"
+#include "trainer/engine/task.h"
 
 namespace oarlock {
 
-// Parses the arguments, trains one rank, and gives the process's exit code (common/error.h). Leaves by _Exit() after a
-// failure.
+// Parses the arguments, trains one rank, and returns the exit code of the process (common/error.h). Ends the process
+// with _Exit() after a failure.
 int trainer_main(int argc, char** argv, const TaskTable& tasks);
 
 }  // namespace oarlock

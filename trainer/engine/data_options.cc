@@ -2,7 +2,7 @@
 
 namespace oarlock {
 
-LoaderOptions loader_options(const TrainerConfig& config, at::Device device, int64_t batch_size, uint64_t seed) {
+DataLoaderOptions loader_options(const TrainerConfig& config, at::Device device, int64_t batch_size, uint64_t seed) {
   return {.batch_size = batch_size,
           .drop_last = false,
           .threads = static_cast<int>(config.loader.threads.value_or(1)),
@@ -11,10 +11,10 @@ LoaderOptions loader_options(const TrainerConfig& config, at::Device device, int
           .seed = seed};
 }
 
-BatchFeedOptions feed_options(const TrainerConfig& config, int world_size) {
-  BatchFeedOptions out{.channels_last = config.cuda.channels_last};
+PrefetchOptions feed_options(const TrainerConfig& config, int world_size) {
+  PrefetchOptions out{.channels_last = config.cuda.channels_last};
   if (world_size > 1)
-    out.patience = std::chrono::milliseconds(static_cast<int64_t>(config.distributed.timeout_seconds * 1000));
+    out.timeout = std::chrono::milliseconds(static_cast<int64_t>(config.distributed.timeout_seconds * 1000));
   return out;
 }
 

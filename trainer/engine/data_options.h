@@ -1,15 +1,15 @@
-// How the configuration has batches made and brought to the device, in training and in evaluation.
+// Options of the data loader and of the copies to the device, for training and evaluation.
 #pragma once
 
 #include "trainer/config/config.h"
-#include "trainer/data/loader.h"
-#include "trainer/device/batch_feed.h"
+#include "trainer/data/data_loader.h"
+#include "trainer/device/device_prefetcher.h"
 
 namespace oarlock {
 
-// config.loader.threads is set.
-LoaderOptions loader_options(const TrainerConfig& config, at::Device device, int64_t batch_size, uint64_t seed);
+// Requires that config.loader.threads is set.
+DataLoaderOptions loader_options(const TrainerConfig& config, at::Device device, int64_t batch_size, uint64_t seed);
 
-BatchFeedOptions feed_options(const TrainerConfig& config, int world_size);
+PrefetchOptions feed_options(const TrainerConfig& config, int world_size);
 
 }  // namespace oarlock

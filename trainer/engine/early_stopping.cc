@@ -7,7 +7,8 @@
 #include <cmath>
 #include <limits>
 
-#include "common/yaml/suggest.h"
+#include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock {
 namespace {
@@ -48,7 +49,7 @@ Result<double> value_of(const WatchedMetric& metric, const Metrics& metrics) {
   for (const auto& [name, value] : metrics) names.push_back(name);
   const std::string near = suggest(metric.name, names);
   return fail(ExitCode::kConfig,
-              fmt::format("early_stopping: the evaluation gives no metric '{}', only {}{}", metric.name,
+              fmt::format("early_stopping: the evaluation has no metric '{}', only {}{}", metric.name,
                           fmt::join(names, ", "), near.empty() ? "" : fmt::format("; did you mean '{}'?", near)));
 }
 
@@ -76,9 +77,8 @@ Result<bool> EarlyStopping::observe(const Metrics& metrics) {
   if (!config_.patience) return false;
   std::vector<double> values;
   for (const WatchedMetric& metric : config_.metrics) {
-    const Result<double> value = value_of(metric, metrics);
-    if (!value) return tl::make_unexpected(value.error());
-    values.push_back(*value);
+    ASSIGN_OR_RETURN(const double value, value_of(metric, metrics));
+    values.push_back(value);
   }
   const bool grace_was_over =
       std::all_of(watched_.begin(), watched_.end(), [](const Watched& watched) { return watched.grace_left == 0; });
@@ -101,15 +101,12 @@ Result<bool> EarlyStopping::observe(const Metrics& metrics) {
   return stopped_;
 }
 
-Result<bool> EarlyStopping::observe(const Metrics& metrics, const RankGroup& group) {
+Result<bool> EarlyStopping::observe(const Metrics& metrics, const ProcessGroup& group) {
   if (!config_.patience) return false;
   Result<std::string> state;
   if (group.rank() == 0) state = observe(metrics).map([&](bool) { return values().dump(); });
-  const Result<std::string> shared = group.broadcast(state);
-  if (!shared) return tl::make_unexpected(shared.error());
-  if (group.rank() != 0) {
-    if (const Result<void> taken = restored(Json::parse(*shared)); !taken) return tl::make_unexpected(taken.error());
-  }
+  ASSIGN_OR_RETURN(const std::string shared, group.broadcast(state));
+  if (group.rank() != 0) RETURN_IF_ERROR(restored(Json::parse(shared)));
   return stopped_;
 }
 

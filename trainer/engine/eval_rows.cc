@@ -78,13 +78,15 @@ void RowCollector::add(const std::vector<int64_t>& ids, const std::map<std::stri
       layout_.emplace(name, values.sizes().slice(1).vec());
     }
   }
-  if (rows.size() != layout_.size()) throw std::runtime_error("eval_step gave different rows for different batches");
+  if (rows.size() != layout_.size())
+    throw std::runtime_error("eval_step returned different rows for different batches");
   for (const auto& [name, sizes] : layout_) {
     const auto found = rows.find(name);
     const auto expected = with_rows(static_cast<int64_t>(ids.size()), sizes);
     if (found == rows.end() || found->second.sizes() != at::IntArrayRef(expected)) {
-      throw std::runtime_error(fmt::format(
-          "eval_step: every batch must give rows '{}', one per sample, here {}, of the same shape", name, ids.size()));
+      throw std::runtime_error(
+          fmt::format("eval_step: every batch must return rows '{}', one per sample, here {}, of the same shape", name,
+                      ids.size()));
     }
     parts_[name].push_back(found->second.detach().to(at::kCPU, at::kDouble));
   }
@@ -112,13 +114,13 @@ EvalRows sorted_unique(const EvalRows& rows) {
   return out;
 }
 
-EvalRows gather_rows(const EvalRows& mine, const RowLayout& layout, const RankGroup& group) {
+EvalRows gather_rows(const EvalRows& mine, const RowLayout& layout, const ProcessGroup& group) {
   if (layout.empty()) return {};
   if (group.world_size() == 1) return sorted_unique(mine);
-  const std::vector<int64_t> counts = group.gather(static_cast<int64_t>(mine.ids.size()));
+  const std::vector<int64_t> counts = group.all_gather(static_cast<int64_t>(mine.ids.size()));
   const int64_t most = *std::max_element(counts.begin(), counts.end());
   if (most == 0) return {};
-  // A gather wants as much from every rank.
+  // gather() requires the same size on every rank.
   std::vector<at::Tensor> input = {packed(mine, layout, most).to(group.device())};
   std::vector<std::vector<at::Tensor>> output;
   if (group.rank() == 0) {
@@ -155,7 +157,7 @@ Result<void> write_rows_csv(const std::filesystem::path& path, const EvalRows& r
   return write_file_atomically(path, text);
 }
 
-Result<void> write_eval_rows(const std::filesystem::path& path, const EvalRows& rows, const RankGroup& group) {
+Result<void> write_eval_rows(const std::filesystem::path& path, const EvalRows& rows, const ProcessGroup& group) {
   if (path.empty()) return {};
   Result<void> written;
   if (group.rank() == 0 && !rows.columns.empty()) written = write_rows_csv(path, rows);

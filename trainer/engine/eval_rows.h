@@ -1,4 +1,4 @@
-// The values of each sample that an evaluation gives, from all ranks to rank 0 and into a file.
+// The per-sample results of an evaluation: gathered from all ranks on rank 0, and written to a file.
 #pragma once
 
 #include <filesystem>
@@ -8,17 +8,17 @@
 
 namespace oarlock {
 
-// Names and shapes of the columns, the same on all ranks: name -> sizes behind dimension 0.
+// Names and shapes of the columns, the same on all ranks: name -> sizes after dimension 0.
 using RowLayout = std::map<std::string, std::vector<int64_t>>;
 
-// The rows of one rank, batch after batch.
+// Collects the rows of one rank, batch by batch.
 class RowCollector {
  public:
-  // Throws std::runtime_error, naming the column, where the rows do not fit the ids or those of the first batch.
+  // Throws std::runtime_error with the name of the column if the rows do not match the ids or the first batch.
   void add(const std::vector<int64_t>& ids, const std::map<std::string, at::Tensor>& rows);
 
   const RowLayout& layout() const { return layout_; }  // of the first batch
-  EvalRows rows() const;                               // in the order in which they came
+  EvalRows rows() const;                               // in the order of add()
 
  private:
   bool empty_ = true;
@@ -27,18 +27,19 @@ class RowCollector {
   std::map<std::string, std::vector<at::Tensor>> parts_;
 };
 
-// By ascending id; of those with the same id the first.
+// Returns the rows in ascending order of ids, and the first row of each id.
 EvalRows sorted_unique(const EvalRows& rows);
 
-// Called by all ranks: the rows of all of them, sorted and unique, on rank 0; nothing on the others. Ranks may have
-// different numbers of rows, and none. Nothing is sent where the layout has no columns.
-EvalRows gather_rows(const EvalRows& mine, const RowLayout& layout, const RankGroup& group);
+// Called by all ranks together. Returns the rows of all ranks, sorted and unique, on rank 0, and no rows on the others.
+// Ranks may have different numbers of rows, also none. Nothing is sent if the layout has no columns.
+EvalRows gather_rows(const EvalRows& mine, const RowLayout& layout, const ProcessGroup& group);
 
-// CSV: "id", then the columns by name; one with more than one number per sample as name_0, name_1 ... Numbers are
-// written so that they read back as the same bits. kIoErr and the like.
+// Writes CSV: "id", then the columns by name; a column with several numbers per sample as name_0, name_1, ... Numbers
+// are written so that they read back bitwise equal. Fails with kIoErr and similar codes.
 Result<void> write_rows_csv(const std::filesystem::path& path, const EvalRows& rows);
 
-// Called by all ranks: rank 0 writes its rows where there are any and `path` is not empty; a failure is everybody's.
-Result<void> write_eval_rows(const std::filesystem::path& path, const EvalRows& rows, const RankGroup& group);
+// Called by all ranks together. Rank 0 writes its rows, if any, unless `path` is empty. A failure is returned on all
+// ranks.
+Result<void> write_eval_rows(const std::filesystem::path& path, const EvalRows& rows, const ProcessGroup& group);
 
 }  // namespace oarlock

@@ -1,161 +1,142 @@
 #include "trainer/engine/evaluator.h"
 
-#include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
+#include <algorithm>
+#include <optional>
 
-#include <bit>
-#include <nlohmann/json.hpp>
-#include <stdexcept>
-
+#include "common/status_macros.h"
+#include "trainer/engine/data_options.h"
 #include "trainer/engine/eval_rows.h"
+#include "trainer/optim/amp.h"
 
 namespace oarlock {
 namespace {
 
-constexpr char kCount[] = "count";
+bool uses_current_weights(const EvalPass& pass) { return pass.weights == PassWeights::kCurrent; }
 
-class TrainingModeGuard {
- public:
-  explicit TrainingModeGuard(torch::nn::Module& module) : module_(module) { module_.eval(); }
-  ~TrainingModeGuard() { module_.train(); }
-  TrainingModeGuard(const TrainingModeGuard&) = delete;
-  TrainingModeGuard& operator=(const TrainingModeGuard&) = delete;
-
- private:
-  torch::nn::Module& module_;
-};
-
-// What this rank's batches gave.
-struct Shard {
-  std::vector<MetricSums> sums;  // by batch
-  RowCollector rows;
-};
-
-// Nothing: interrupted.
-std::optional<Shard> evaluate_shard(const EvalPass& pass, torch::nn::Module& module, const RankGroup& group,
-                                    const EvaluateOptions& options) {
-  const at::NoGradGuard no_grad;
-  const TrainingModeGuard evaluation_mode(module);
-  LoaderOptions loading = options.loader;
-  loading.batch_size = pass.batch_size;
-  Loader loader(*pass.data, evaluation_indices(pass.data->size(), pass.batch_size, group.rank(), group.world_size()),
-                loading);
-  const auto feed = make_batch_feed([&] { return loader.next(); }, group.device(), options.feed);
-  std::optional<StopPace> pace;
-  if (options.stop != nullptr) pace.emplace(*options.stop);
-  // All ranks count the same rounds, so that they agree on a stop at the same one; in the last round a rank may have no
-  // batch. A rank that has received a signal leaves out its batches until then, so every pass ends with an agreement.
-  const int64_t batches = batch_count(pass.data->size(), pass.batch_size, false);
-  const int64_t rounds = (batches + group.world_size() - 1) / group.world_size();
-  Shard out;
-  for (int64_t round = 0; round < rounds; ++round) {
-    const bool leave_out = pace && options.stop->requested();
-    const std::optional<Batch> batch = leave_out ? std::nullopt : feed->next();
-    if (batch) {
-      EvalOutput given = pass.step(module, *batch);
-      given.sums[kCount] = static_cast<double>(batch->size());
-      out.sums.push_back(std::move(given.sums));
-      out.rows.add(batch->ids, given.rows);
-    }
-    const bool last = round + 1 == rounds;
-    if (pace && (last ? options.stop->agree() : pace->after_unit())) return std::nullopt;
-  }
-  return out;
+bool is_due(const EvalPass& pass, int64_t step) {
+  return uses_current_weights(pass) && pass.every_steps > 0 && step % pass.every_steps == 0;
 }
 
-// What an evaluation consists of, as rank 0's first batch says: a rank may have no batch at all, and rank 0 has one
-// where any has.
-struct Contents {
-  std::vector<std::string> sums;
-  RowLayout rows;
-};
-
-Contents agree_on_contents(const Shard& shard, const RankGroup& group) {
-  nlohmann::json own = {{"sums", nlohmann::json::array()}, {"rows", shard.rows.layout()}};
-  if (!shard.sums.empty()) {
-    for (const auto& [name, value] : shard.sums.front()) own["sums"].push_back(name);
-  }
-  const nlohmann::json agreed = nlohmann::json::parse(group.broadcast(own.dump()));
-  return {agreed["sums"], agreed["rows"]};
-}
-
-// The sums of all batches of all ranks, added in the order of the batches.
-MetricSums total_sums(const std::vector<MetricSums>& shard, const std::vector<std::string>& names, size_t batches,
-                      const RankGroup& group) {
-  // One row per batch of the whole: adding zeros changes no bit, so every rank gets the rows as they were computed.
-  std::vector<double> rows(batches * names.size(), 0.0);
-  for (size_t i = 0; i < shard.size(); ++i) {
-    const size_t row = i * static_cast<size_t>(group.world_size()) + static_cast<size_t>(group.rank());
-    if (shard[i].size() != names.size())
-      throw std::runtime_error("the task's eval_step gave different names for different batches");
-    for (size_t j = 0; j < names.size(); ++j) {
-      const auto found = shard[i].find(names[j]);
-      if (found == shard[i].end())
-        throw std::runtime_error(fmt::format("the task's eval_step gave no '{}' for a batch", names[j]));
-      rows[row * names.size() + j] = found->second;
-    }
-  }
-  group.sum(rows);
-  MetricSums totals;
-  for (size_t row = 0; row < batches; ++row) {
-    for (size_t j = 0; j < names.size(); ++j) totals[names[j]] += rows[row * names.size() + j];
-  }
-  return totals;
-}
-
-// With all their bits, infinities and NaN included.
-std::string packed(const Metrics& metrics) {
-  nlohmann::json bits = nlohmann::json::object();
-  for (const auto& [name, value] : metrics) bits[name] = std::bit_cast<uint64_t>(value);
-  return bits.dump();
-}
-
-Metrics unpacked(const std::string& text) {
-  const nlohmann::json bits = nlohmann::json::parse(text);
-  Metrics out;
-  for (const auto& [name, value] : bits.items()) out[name] = std::bit_cast<double>(value.get<uint64_t>());
-  return out;
-}
+bool runs_during_training(const EvalPass& pass) { return is_due(pass, pass.every_steps); }
 
 }  // namespace
 
-std::vector<int64_t> evaluation_indices(int64_t size, int64_t batch_size, int rank, int world_size) {
-  std::vector<int64_t> out;
-  for (int64_t begin = rank * batch_size; begin < size; begin += world_size * batch_size) {
-    for (int64_t i = begin; i < std::min(begin + batch_size, size); ++i) out.push_back(i);
+Evaluator::Evaluator(const TrainParts& parts)
+    : parts_(parts), early_stopping_(parts.config.early_stopping, parts.task.monitor()), passes_(parts.task.passes()) {}
+
+std::vector<Stateful*> Evaluator::stateful() {
+  std::vector<Stateful*> out;
+  if (parts_.config.early_stopping.patience) out.push_back(&early_stopping_);
+  if (parts_.config.eval.every_steps > 0) out.push_back(&evaluated_);
+  if (std::any_of(passes_.begin(), passes_.end(), runs_during_training)) out.push_back(&passed_);
+  return out;
+}
+
+Result<void> Evaluator::CompletedStep::restored(const nlohmann::json& values) {
+  in_run = values.value("step", in_run);
+  return {};
+}
+
+Result<Evaluation> Evaluator::run(const EvalPass& pass, int64_t step) {
+  parts_.telemetry.enter(Phase::kEval);
+  std::optional<MovingAverage::Exchange> averaged;
+  if (parts_.step.average() != nullptr && parts_.config.ema.evaluate) {
+    if (parts_.checkpointer != nullptr) parts_.checkpointer->wait_for_copy();
+    averaged.emplace(*parts_.step.average());
   }
+  parts_.model.broadcast_buffers();  // running statistics are rank 0's, as in the checkpoint
+  const Autocast autocast(parts_.config.amp, parts_.group.device());
+  Result<Evaluation> out =
+      oarlock::evaluate(pass, parts_.model.module(), parts_.group,
+                        {loader_options(parts_.config, parts_.group.device(), pass.batch_size, parts_.config.seed),
+                         feed_options(parts_.config, parts_.group.world_size()), &parts_.stop},
+                        step);
+  if (out) parts_.telemetry.enter(Phase::kOther);
   return out;
 }
 
-EvalPass evaluation_of(Task& task) {
-  return {.name = "evaluation",
-          .every_steps = 0,
-          .batch_size = 1,
-          .data = &task.eval_data(),
-          .step = [&task](torch::nn::Module& model, const Batch& batch) { return task.eval_step(model, batch); },
-          .finish = [&task](const MetricSums& totals, const EvalRows& rows, int64_t) -> Result<Metrics> {
-            return task.metrics(totals, rows);
-          }};
+// ---- evaluations ---------------------------------------------------------------------------------------------------
+
+bool Evaluator::is_due_after_step(int64_t step) const {
+  const int64_t every = parts_.config.eval.every_steps;
+  return every > 0 && step > 0 && step % every == 0 && evaluated_.in_run != step;
 }
 
-Result<Evaluation> evaluate(const EvalPass& pass, torch::nn::Module& module, const RankGroup& group,
-                            const EvaluateOptions& options, int64_t steps) {
-  const std::optional<Shard> complete = evaluate_shard(pass, module, group, options);
-  if (!complete) return Evaluation{.metrics = {}, .rows = {}, .interrupted = true};
-  const Shard& shard = *complete;
-  const Contents contents = agree_on_contents(shard, group);
-  if (!shard.sums.empty() && shard.rows.layout() != contents.rows)
-    throw std::runtime_error("the task's eval_step gave different rows on different ranks");
-  const auto batches = static_cast<size_t>(batch_count(pass.data->size(), pass.batch_size, false));
-  const MetricSums totals = total_sums(shard.sums, contents.sums, batches, group);
-  Evaluation out;
-  out.rows = gather_rows(shard.rows.rows(), contents.rows, group);
-  Result<std::string> metrics;
-  if (group.rank() == 0) metrics = pass.finish(totals, out.rows, steps).map(packed);
-  metrics = group.broadcast(metrics);
-  if (!metrics) return tl::make_unexpected(metrics.error());
-  out.metrics = unpacked(*metrics);
-  return out;
+bool Evaluator::is_due_after_epoch(int64_t epochs_done, int64_t step) const {
+  const int64_t every = parts_.config.eval.every_epochs;
+  return every > 0 && epochs_done % every == 0 && evaluated_.in_run != step;
+}
+
+Result<bool> Evaluator::evaluate(int64_t step) {
+  const EvalConfig& eval = parts_.config.eval;
+  EvalPass pass = evaluation_of(parts_.task);
+  pass.batch_size = eval.batch_size > 0 ? eval.batch_size : parts_.config.batch.size;
+  ASSIGN_OR_RETURN(const Evaluation evaluation, run(pass, step));
+  if (evaluation.interrupted) return false;
+  metrics_ = evaluation.metrics;
+  RETURN_IF_ERROR(write_eval_rows(eval.rows_file, evaluation.rows, parts_.group));
+  evaluated_.in_run = evaluated_.in_process = step;
+  parts_.telemetry.record_evaluation(metrics_);
+  bool is_best = false;
+  if (parts_.checkpointer != nullptr) {
+    ASSIGN_OR_RETURN(is_best, parts_.checkpointer->evaluated(step, metrics_));
+  }
+  RETURN_IF_ERROR(early_stopping_.observe(metrics_, parts_.group));
+  parts_.telemetry.enter(Phase::kOther);
+  return is_best;
+}
+
+// ---- passes --------------------------------------------------------------------------------------------------------
+
+bool Evaluator::is_pass_due_after_step(int64_t step) const {
+  return step > 0 && passed_.in_run != step &&
+         std::any_of(passes_.begin(), passes_.end(), [&](const EvalPass& pass) { return is_due(pass, step); });
+}
+
+Result<void> Evaluator::run_due_passes(int64_t step) {
+  for (const EvalPass& pass : passes_) {
+    if (!is_due(pass, step)) continue;
+    RETURN_IF_ERROR(run_and_report(pass, step));
+    if (parts_.stop.agreed()) return {};
+  }
+  passed_.in_run = passed_.in_process = step;
+  return {};
+}
+
+Result<void> Evaluator::run_final_passes(int64_t step) {
+  for (const EvalPass& pass : passes_) {
+    if (!uses_current_weights(pass) || (passed_.in_process == step && is_due(pass, step))) continue;
+    RETURN_IF_ERROR(run_and_report(pass, step));
+    if (parts_.stop.agreed()) return {};
+  }
+  return {};
+}
+
+Result<void> Evaluator::run_best_passes(int64_t step) {
+  if (std::all_of(passes_.begin(), passes_.end(), uses_current_weights)) return {};
+  ASSIGN_OR_RETURN(const int64_t best_step, load_best_weights(step));
+  for (const EvalPass& pass : passes_) {
+    if (uses_current_weights(pass)) continue;
+    RETURN_IF_ERROR(run_and_report(pass, best_step));
+    if (parts_.stop.agreed()) return {};
+  }
+  return {};
+}
+
+// Returns the step of the weights that the model has afterwards.
+Result<int64_t> Evaluator::load_best_weights(int64_t step) {
+  if (parts_.checkpointer == nullptr) return step;
+  std::vector<Stateful*> averaged;
+  if (parts_.step.average() != nullptr) averaged.push_back(parts_.step.average());
+  ASSIGN_OR_RETURN(const std::optional<int64_t> best, parts_.checkpointer->restore_best(parts_.model, averaged));
+  if (best) parts_.telemetry.logger().info("loaded the weights of the best checkpoint", {{"step", *best}});
+  return best.value_or(step);
+}
+
+Result<void> Evaluator::run_and_report(const EvalPass& pass, int64_t step) {
+  ASSIGN_OR_RETURN(const Evaluation evaluation, run(pass, step));
+  if (!evaluation.interrupted) parts_.telemetry.record_pass(pass.name, evaluation.metrics);
+  return {};
 }
 
 }  // namespace oarlock

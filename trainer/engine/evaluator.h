@@ -1,37 +1,80 @@
-// Exact evaluation over all ranks: every sample once, and the same bits whatever the world size.
+// The evaluations of a run and the additional passes of its task: when they are due, running them, and early stopping.
 #pragma once
 
-#include "trainer/data/loader.h"
-#include "trainer/device/batch_feed.h"
-#include "trainer/distributed/process_group.h"
-#include "trainer/engine/stop_agreement.h"
-#include "trainer/engine/task.h"
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainer/checkpoint/stateful.h"
+#include "trainer/engine/early_stopping.h"
+#include "trainer/engine/evaluate.h"
+#include "trainer/engine/train_parts.h"
 
 namespace oarlock {
 
-struct EvaluateOptions {
-  LoaderOptions loader;  // batch_size is the pass's
-  BatchFeedOptions feed;
-  StopAgreement* stop = nullptr;  // checked between batches; null: nothing interrupts the pass
+// All ranks call the methods together, from the training thread. Evaluations and passes use the averaged weights if
+// ema.evaluate is set. The ranks may agree to stop in between (TrainParts::stop): then a method returns without a
+// result and without a change of state.
+class Evaluator {
+ public:
+  explicit Evaluator(const TrainParts& parts);
+
+  // Whether the configuration requires an evaluation there that has not run yet.
+  bool is_due_after_step(int64_t step) const;
+  bool is_due_after_epoch(int64_t epochs_done, int64_t step) const;
+
+  // Evaluates the model and returns whether it is the best so far, so that it must be saved before the next step. Fails
+  // with kConfig if the task does not return a metric that the configuration names, and with kIoErr and similar codes
+  // if rows cannot be written.
+  Result<bool> evaluate(int64_t step);
+
+  // Whether this process has evaluated the model of this step.
+  bool has_evaluated(int64_t step) const { return evaluated_.in_process == step; }
+  const Metrics& metrics() const { return metrics_; }  // of the last evaluation
+  bool has_stopped_early() const { return early_stopping_.stopped(); }
+  std::string stop_reason() const { return early_stopping_.reason(); }
+
+  // Whether a pass is due after this step and the run, as far as checkpoints record it, has not completed the passes of
+  // this step.
+  bool is_pass_due_after_step(int64_t step) const;
+
+  // Runs the passes that are due after this step.
+  Result<void> run_due_passes(int64_t step);
+  // At the end of the run: runs the passes with the current weights that have not run at this step.
+  Result<void> run_final_passes(int64_t step);
+  // After the last save: runs the passes with the best weights, which the model then keeps.
+  Result<void> run_best_passes(int64_t step);
+
+  // The parts of the state that a checkpoint must contain. Valid as long as the evaluator is not moved.
+  std::vector<Stateful*> stateful();
+
+ private:
+  // The last step after which something was completed, as a section of checkpoints.
+  struct CompletedStep final : public Stateful {
+    explicit CompletedStep(std::string_view name) : section_name(name) {}
+
+    std::string_view section() const override { return section_name; }
+    TensorMap tensors() const override { return {}; }
+    nlohmann::json values() const override { return {{"step", in_run}}; }
+    Result<void> restored(const nlohmann::json& values) override;
+    Result<void> missing() override { return {}; }
+
+    std::string_view section_name;
+    int64_t in_run = -1;      // as far as checkpoints record it
+    int64_t in_process = -1;  // of this process
+  };
+
+  Result<Evaluation> run(const EvalPass& pass, int64_t step);
+  Result<void> run_and_report(const EvalPass& pass, int64_t step);
+  Result<int64_t> load_best_weights(int64_t step);
+
+  TrainParts parts_;
+  EarlyStopping early_stopping_;
+  CompletedStep evaluated_{"evaluation"};
+  Metrics metrics_;
+  std::vector<EvalPass> passes_;
+  CompletedStep passed_{"passes"};
 };
-
-// The evaluation of a task, as a pass. The task must outlive it.
-EvalPass evaluation_of(Task& task);
-
-struct Evaluation {
-  Metrics metrics;
-  EvalRows rows;             // on rank 0; empty where the task gives none
-  bool interrupted = false;  // the ranks have agreed to stop: there is no result, and pass.finish was not called
-};
-
-// Called by all ranks. The data are cut into the same batches for every world size, batch b goes to rank b mod world
-// size, and the batches' sums are added in their order, in double precision; rows are put in the order of their ids. So
-// rank 0 computes the metrics from the same numbers whatever the world size. The module is in training mode afterwards.
-// A failure of pass.finish is everybody's. Throws what the task and the group throw.
-Result<Evaluation> evaluate(const EvalPass& pass, torch::nn::Module& module, const RankGroup& group,
-                            const EvaluateOptions& options, int64_t steps);
-
-// The samples of the batches that are this rank's, in order.
-std::vector<int64_t> evaluation_indices(int64_t size, int64_t batch_size, int rank, int world_size);
 
 }  // namespace oarlock

@@ -9,7 +9,7 @@
 namespace oarlock {
 namespace {
 
-// Callbacks of LibTorch are plain functions.
+// LibTorch's callbacks are plain functions, so the count is not a member.
 thread_local int64_t counted = 0;
 
 std::vector<at::Tensor> tensors_of(at::ArrayRef<c10::IValue> values) {
@@ -30,7 +30,7 @@ int64_t attention_flops(const at::Tensor& query, const at::Tensor& key, const at
   return 2 * (query.numel() / query.size(-1)) * key.size(-2) * (key.size(-1) + value.size(-1));
 }
 
-// Of the operations that do the work, not of those made of them.
+// Counts the primitive operations, not those that are composed of them.
 int64_t flops_of(std::string_view name, const std::vector<at::Tensor>& inputs) {
   const size_t n = inputs.size();
   if ((name == "aten::mm" || name == "aten::bmm") && n >= 2) return matmul_flops(inputs[0], inputs[1]);
@@ -40,7 +40,7 @@ int64_t flops_of(std::string_view name, const std::vector<at::Tensor>& inputs) {
   return 0;
 }
 
-// A convolution, whose output is known at its end alone: each element of it is a sum over a filter.
+// A convolution, whose output is known only at its end: each output element is a sum over a filter.
 struct Convolution final : at::ObserverContext {
   explicit Convolution(const at::Tensor& weight) : filter_flops(2 * weight.numel() / weight.size(0)) {}
   int64_t filter_flops;

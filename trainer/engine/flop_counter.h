@@ -1,5 +1,5 @@
-// Floating-point operations of what LibTorch computes, counted from the shapes as torch.utils.flop_counter does: two
-// for each multiply-add of matrix products, convolutions and attention; what is done element by element does not count.
+// Counts the floating-point operations of LibTorch from the shapes, as torch.utils.flop_counter does: two for each
+// multiply-add of matrix products, convolutions and attention. Element-wise operations are not counted.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -8,7 +8,7 @@
 
 namespace oarlock {
 
-// Counts what this thread computes while it lives. One at a time on a thread.
+// Counts the operations of this thread during its lifetime. A thread can have one counter at a time.
 class FlopCounter {
  public:
   FlopCounter();

@@ -1,26 +1,120 @@
-// Whether the section "nonfinite" ends a run. Pure.
+// Steps whose loss or gradients are NaN or infinite: counting them on the device, undoing what a skipped step has
+// written, and the policy that ends a run (section "nonfinite").
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/error.h"
-#include "trainer/config/nonfinite.h"
-#include "trainer/engine/train_step.h"
+#include "trainer/checkpoint/stateful.h"
+#include "trainer/config/optimization.h"
 
 namespace oarlock {
+
+// Counts the steps whose loss is not finite and the skipped steps, and records the first of each.
+class NonfiniteSteps final : public Stateful {
+ public:
+  struct Count {
+    int64_t steps = 0;             // in this process
+    int64_t in_a_row = 0;          // up to the last step
+    std::optional<int64_t> first;  // the first since the last read(), as a number of steps before the last step
+  };
+  struct Reading {
+    Count loss;     // this rank's loss was not finite
+    Count skipped;  // the same on all ranks
+  };
+
+  explicit NonfiniteSteps(at::Device device);
+
+  // Counts a step without waiting for the device. The work is the same in every step, so that a CUDA graph can record
+  // it. `loss` is a scalar; `skipped` is a float32 scalar that is not 0 if the step was skipped, or undefined. Both are
+  // on the device.
+  void count(const at::Tensor& loss, const at::Tensor& skipped);
+
+  // The input of read(), as doubles on the device, to be copied to the host together with other values.
+  std::vector<at::Tensor> on_device() const;
+  static constexpr size_t kValues = 7;
+  Reading read(const double* values);
+
+  // Of the whole run, including earlier processes, as of the last read().
+  int64_t skipped_in_run() const { return before_ + skipped_; }
+
+  std::string_view section() const override { return "nonfinite"; }
+  TensorMap tensors() const override { return {}; }
+  nlohmann::json values() const override { return {{"skipped", skipped_in_run()}}; }
+  Result<void> restored(const nlohmann::json& values) override;
+  Result<void> missing() override { return {}; }
+
+ private:
+  struct OnHost {
+    int64_t steps = 0;
+    std::array<int64_t, 2> counts{};
+    std::array<int64_t, 2> first{};
+    std::array<int64_t, 2> in_a_row{};
+  };
+  void count_on_host(bool loss, bool skipped);
+
+  at::Device device_;
+  OnHost host_;  // with a CPU device, where nothing waits
+  // With a CUDA device: an int64 scalar, and [2] of loss and skipped.
+  at::Tensor steps_;
+  at::Tensor counts_;
+  at::Tensor first_;
+  at::Tensor in_a_row_;
+  at::Tensor never_;
+  int64_t before_ = 0;   // skipped in earlier processes
+  int64_t skipped_ = 0;  // skipped in this process, as of the last read()
+};
+
+// Restores the model's buffers, such as the running statistics of BatchNorm, after a skipped step. A forward pass
+// writes to them before it is known whether its loss and gradients are finite.
+class BufferRollback {
+ public:
+  // The buffers must remain the same tensors.
+  explicit BufferRollback(std::vector<at::Tensor> buffers) : buffers_(std::move(buffers)) {}
+
+  // Copies the buffers. Called before the first forward pass of a step.
+  void begin();
+
+  // Called after the step. `skipped` is a float32 scalar on the buffers' device; if it is not 0, the buffers get their
+  // values of begin(). Does not wait for a CUDA device.
+  void end(const at::Tensor& skipped);
+
+ private:
+  std::vector<at::Tensor> buffers_;
+  std::vector<at::Tensor> copies_;
+};
+
+// The results of the last step, read from the device.
+struct StepReading {
+  double loss = 0;                      // this rank's mean over the samples of the step
+  std::optional<double> gradient_norm;  // before clipping; with gradient.clip_norm
+  std::optional<double> loss_scale;     // with amp.dtype: fp16
+  int64_t nonfinite_losses = 0;         // steps of this process whose loss was not finite on this rank
+  int64_t skipped = 0;                  // skipped steps of this process
+  int64_t skipped_in_a_row = 0;         // up to the last step
+  // The first of them since the previous reading, as the number of steps completed with it.
+  std::optional<int64_t> first_nonfinite_loss;
+  std::optional<int64_t> first_skipped;
+};
 
 struct NonfiniteStop {
   std::string reason;  // "NonFiniteLoss", "NonFiniteGradient"
   Error error;         // kDataErr
 };
 
-// `loss`: the mean over all ranks at this step, so that all of them decide alike.
+// Whether the loss or the skipped steps end the run after this step. `loss` is the mean over all ranks, so that all
+// ranks decide the same. Pure.
 std::optional<NonfiniteStop> check_finite(const NonfiniteConfig& policy, int64_t step, double loss,
                                           const StepReading& reading);
 
-// Whether too many of the run's steps were skipped: once as many were made as may be skipped in a row, or where the run
-// has `ended`.
+// Whether too large a fraction of the run's steps was skipped. Checked once max_consecutive steps have been made, or
+// when the run has `ended`. Pure.
 std::optional<NonfiniteStop> check_share(const NonfiniteConfig& policy, int64_t step, int64_t skipped_in_run,
                                          bool ended);
 

@@ -8,13 +8,13 @@
 #include <array>
 #include <string_view>
 
-#include "trainer/nn/named_tensors.h"
+#include "trainer/nn/module_tensors.h"
 
 namespace oarlock {
 namespace {
 
 constexpr std::array<std::string_view, 2> kWrappers = {"module.", "_orig_mod."};
-constexpr size_t kNamesTold = 3;
+constexpr size_t kNamesShown = 3;
 
 TensorMap tensors_of(const torch::nn::Module& module) {
   TensorMap out;
@@ -43,10 +43,10 @@ PretrainedReport compare(const TensorMap& file, const TensorMap& model) {
 }
 
 std::string first_names(const std::vector<std::string>& names) {
-  const size_t told = std::min(names.size(), kNamesTold);
+  const size_t shown = std::min(names.size(), kNamesShown);
   std::string out =
-      fmt::format("'{}'", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(told), "', '"));
-  if (names.size() > told) out += fmt::format(" and {} more", names.size() - told);
+      fmt::format("'{}'", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), "', '"));
+  if (names.size() > shown) out += fmt::format(" and {} more", names.size() - shown);
   return out;
 }
 

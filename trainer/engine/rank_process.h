@@ -1,4 +1,4 @@
-// One rank from its environment to its exit code: puts the parts together and says how it ended.
+// The composition root of one rank: from its environment to its exit code and termination message.
 #pragma once
 
 #include <exception>
@@ -8,9 +8,9 @@
 
 #include "common/contract.h"
 #include "trainer/config/load.h"
-#include "trainer/distributed/connection.h"
-#include "trainer/engine/configured.h"
-#include "trainer/engine/task_table.h"
+#include "trainer/distributed/init_distributed.h"
+#include "trainer/engine/task.h"
+#include "trainer/engine/task_setup.h"
 #include "trainer/engine/train_loop.h"
 #include "trainer/process/environment.h"
 #include "trainer/process/termination.h"
@@ -19,9 +19,9 @@ namespace oarlock {
 
 struct RunOptions {
   ConfigSource config;
-  std::optional<std::string> checkpoint_dir;  // overrides the config's
-  int metrics_port = 0;                       // of this rank; 0: none
-  bool any_metrics_port = false;              // pick a free one
+  std::optional<std::string> checkpoint_dir;  // overrides checkpoint.dir
+  int metrics_port = 0;                       // of this rank; 0: metrics are not served
+  bool any_metrics_port = false;              // use a free one
   std::string version;
   std::string revision;
 };
@@ -38,29 +38,30 @@ class RankProcess {
   RankProcess(RunOptions options, RankEnvironment environment, const TaskTable& tasks, const StopFlag& stop,
               const Clock& clock, const Logger& logger);
 
-  // How to end after an exception that no other place has caught, with a diagnosis where a rank was lost. Any thread.
-  LastWord explain(const std::exception_ptr& exception) const;
+  // The last message and exit code after an uncaught exception, with a diagnosis if a rank was lost. Thread-safe.
+  ProcessExit explain(const std::exception_ptr& exception) const;
 
-  // Trains to the end. Never throws. After a failure the object must not be destroyed: the threads of a group that has
-  // lost a rank wait for it until their time-out; leave with _Exit().
+  // Trains until the end of the run. Never throws. After a failure the object must not be destroyed, because the
+  // threads of a group that has lost a rank wait for it until their timeout; end the process with _Exit().
   Outcome run();
 
   TerminationMessage termination_message(const Outcome& outcome) const;
 
  private:
   Result<TrainSummary> train();
-  Activity activity() const;
-  Result<Configured> load_configuration() const;
+  RankActivity activity() const;
+  Result<ConfiguredTask> load_configuration() const;
   Result<void> configure();
   Result<void> start_telemetry();
   void serve_metrics();
-  Result<void> meet_ranks();
+  Result<void> connect();
   Result<void> build();
   Result<void> fit_batches();
   Result<void> load_pretrained_weights(const torch::nn::Module& module);
   Result<void> open_checkpoints();
   std::string reason_for(const Error& error) const;
-  // With this rank's host and device, where the device failed: the peers repeat it, and the operator records it.
+  // Adds this rank's host and device to the message if the device failed. The peers repeat it, and the operator records
+  // it.
   Error located(Error error) const;
   void log_plan();
   void report(const TrainSummary& summary, double seconds);
@@ -72,18 +73,18 @@ class RankProcess {
   const Clock& clock_;
   Logger logger_;
 
-  // In the order in which they come to be; destroyed backwards.
+  // In the order of creation; destroyed in reverse.
   TrainerConfig config_;
   BatchPlan plan_;
   std::unique_ptr<Task> task_;
   at::Device device_ = at::kCPU;
   std::unique_ptr<Telemetry> telemetry_;
   c10::intrusive_ptr<c10d::Store> store_;
-  RankGroup group_;
-  std::optional<StopAgreement> stops_;            // once the ranks are connected
-  std::unique_ptr<PeerWatch> watch_;              // null in a world of one
-  std::unique_ptr<CollectiveWatch> collectives_;  // of NCCL, else null
-  std::unique_ptr<DistributedModel> model_;
+  ProcessGroup group_;
+  std::optional<StopAgreement> stops_;             // set once the ranks are connected
+  std::unique_ptr<PeerMonitor> peers_;             // null in a world of one
+  std::unique_ptr<Watchdog> collective_watchdog_;  // with NCCL; otherwise null
+  std::unique_ptr<DistributedDataParallel> model_;
   std::unique_ptr<TrainStep> step_;
   std::unique_ptr<Checkpointer> checkpointer_;
   std::optional<TrainLoop> loop_;

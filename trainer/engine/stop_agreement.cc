@@ -2,17 +2,23 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "trainer/distributed/library_errors.h"
 
 namespace oarlock {
 namespace {
 constexpr double kIntervalSeconds = 0.5;
-// Bounds the delay of a stop when units become slower from one agreement to the next.
+// Limits the delay of a stop if units become slower between two agreements.
 constexpr double kLongestInterval = 200;  // units
 }  // namespace
 
 bool StopAgreement::agree(bool wish, double& seconds) {
   std::array<double, 2> values = {wish || requested() ? 1.0 : 0.0, seconds};
-  group_.max(values);
+  group_.all_reduce_max(values);
   seconds = values[1];
   agreed_ = agreed_ || values[0] > 0;
   return agreed_;
@@ -34,6 +40,20 @@ bool StopPace::after_unit(bool wish) {
   since_ = now;
   units_ = 0;
   return stop;
+}
+
+Result<void> run_on_all_ranks(std::function<Result<void>()> work, const ProcessGroup& group, StopAgreement& stop,
+                              const std::string& activity) {
+  constexpr std::chrono::milliseconds kPollInterval{200};
+  std::packaged_task<Result<void>()> task([work = std::move(work)] { return catch_errors(work); });
+  std::future<Result<void>> own = task.get_future();
+  std::thread(std::move(task)).detach();  // a future of std::async would wait for the work
+  for (std::array<double, 1> working = {1}; working[0] > 0;) {
+    working[0] = own.wait_for(kPollInterval) == std::future_status::ready ? 0 : 1;
+    group.all_reduce_sum(working);
+    if (working[0] > 0 && stop.agree()) return fail(ExitCode::kTempFail, "interrupted by a signal while " + activity);
+  }
+  return own.get();
 }
 
 }  // namespace oarlock

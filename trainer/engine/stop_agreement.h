@@ -1,10 +1,14 @@
-// A stop that all ranks obey at the same point of their work, although the signal reaches them at different moments, or
-// reaches only one of them.
+// A stop at the same point of all ranks' work, although a signal reaches them at different times or only one of them.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
 
 #include "common/clock.h"
+#include "common/error.h"
 #include "trainer/distributed/process_group.h"
 #include "trainer/process/signals.h"
 
@@ -13,28 +17,28 @@ namespace oarlock {
 class StopAgreement {
  public:
   // The references must outlive the agreement.
-  StopAgreement(const StopFlag& stop, const RankGroup& group, const Clock& clock)
+  StopAgreement(const StopFlag& stop, const ProcessGroup& group, const Clock& clock)
       : stop_(stop), group_(group), clock_(clock) {}
   StopAgreement(const StopAgreement&) = delete;
   StopAgreement& operator=(const StopAgreement&) = delete;
 
-  // Whether this rank has received a signal. The other ranks may not know of it yet.
-  bool requested() const { return stop_.raised(); }
+  // Whether this rank has received a signal. Other ranks may not have received it.
+  bool requested() const { return stop_.is_raised(); }
 
   // A collective, called by all ranks at the same point: whether any rank has received a signal or has the `wish` to
-  // stop for another reason. `seconds` becomes the largest of all ranks' values.
+  // stop for another reason. `seconds` is replaced by the largest value of all ranks.
   bool agree(bool wish, double& seconds);
   bool agree(bool wish = false);
 
-  // Whether agree() has returned true. All ranks have the same answer between two calls of agree().
+  // Whether agree() has returned true. All ranks have the same value between two calls of agree().
   bool agreed() const { return agreed_; }
 
-  const RankGroup& group() const { return group_; }
+  const ProcessGroup& group() const { return group_; }
   const Clock& clock() const { return clock_; }
 
  private:
   const StopFlag& stop_;
-  const RankGroup& group_;
+  const ProcessGroup& group_;
   const Clock& clock_;
   bool agreed_ = false;
 };
@@ -42,13 +46,13 @@ class StopAgreement {
 // Calls agree() between equal units of work, such as steps or batches, about twice a second. All ranks complete the
 // same number of units, so they compute the same interval in units from the slowest rank's time per unit.
 //
-// That time is wall-clock time between the ends of two agreements, which wait for the device. The time that the host
-// takes for a unit would not do: a host that only enqueues work runs ahead of the device.
+// The time per unit is wall-clock time between the ends of two agreements, which wait for the device. The host's time
+// per unit would be wrong: a host that only enqueues work runs ahead of the device.
 class StopPace {
  public:
   explicit StopPace(StopAgreement& agreement) : agreement_(&agreement), since_(agreement.clock().steady()) {}
 
-  // Called by all ranks after each unit. True: all ranks stop here.
+  // Called by all ranks after each unit. Returns true if all ranks stop here.
   bool after_unit(bool wish = false);
 
  private:
@@ -58,5 +62,33 @@ class StopPace {
   int64_t next_ = 1;             // units until the next agreement
   double seconds_per_unit_ = 0;  // on this rank, between the last two agreements; 0: unknown
 };
+
+// Runs work of unknown duration that a signal can interrupt, such as reading files or preparing data.
+//
+// Called by all ranks together. Runs `work` on another thread of each rank and returns this rank's result when all
+// ranks have completed theirs; an exception becomes a failure. Meanwhile the ranks exchange short messages five times a
+// second, which detects the loss of a rank, so the work may take longer than a collective may.
+//
+// When the ranks agree to stop (stop.agreed()), all return kTempFail within about half a second; the message is
+// "interrupted by a signal while <activity>". The thread is then abandoned, perhaps blocked in a system call, until the
+// process ends: `work` must own everything that it uses, or use objects that live as long as the process.
+Result<void> run_on_all_ranks(std::function<Result<void>()> work, const ProcessGroup& group, StopAgreement& stop,
+                              const std::string& activity);
+
+// The same for work of rank 0 only, such as reading a file, while the other ranks wait. Returns the result of `read` on
+// rank 0, an unspecified value on the others, and kTempFail on all of them when the ranks agree to stop.
+template <typename T>
+Result<T> read_on_rank_0(std::function<Result<T>()> read, const ProcessGroup& group, StopAgreement& stop,
+                         const std::string& activity) {
+  const auto out = std::make_shared<Result<T>>();  // the thread that reads may be abandoned
+  const Result<void> done = run_on_all_ranks(
+      [out, read = std::move(read), reads = group.rank() == 0] {
+        if (reads) *out = read();
+        return Result<void>();
+      },
+      group, stop, activity);
+  if (!done) return tl::make_unexpected(done.error());
+  return std::move(*out);
+}
 
 }  // namespace oarlock

@@ -1,91 +1,137 @@
-// The only thing that a workload writes. Rendezvous, sampling, DDP, optimizer, checkpoints, logs and metrics belong to
-// the engine.
+// The interface that a workload implements. The engine does everything else: rendezvous, sampling, DDP, mixed
+// precision, the optimizer, checkpoints, logs and metrics.
+//
+// A task derives from ModelTask<Model>, is made by a factory that describes its configuration, and is listed in the
+// table of its program:
+//
+//   class Kepler final : public ModelTask<torch::nn::LinearImpl> { ... };
+//   int main(int argc, char** argv) { return trainer_main(argc, argv, {{"kepler", make_kepler}}); }
 #pragma once
 
 #include <torch/nn/module.h>
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/error.h"
 #include "common/log.h"
-#include "trainer/config/early_stopping.h"
+#include "trainer/config/evaluation.h"
 #include "trainer/config/fields.h"
 #include "trainer/data/dataset.h"
 #include "trainer/engine/eval_pass.h"
 
 namespace oarlock {
 
-// Where a dataset's files are made ready, before any rank opens them.
+// The ranks that call Task::prepare_data().
 enum class PrepareOn {
-  kOneRank,         // the folder is shared by all ranks
-  kOneRankPerNode,  // each node has a folder of its own
+  kOneRank,         // rank 0: the folder is shared by all ranks
+  kOneRankPerNode,  // local rank 0 of each node: each node has its own folder
   kEveryRank,
 };
 
-// The metric that tells a better model from a worse one.
+// The metric by which models are compared.
 struct Monitor {
-  std::string metric;
+  std::string metric = "loss";
   MetricMode mode = MetricMode::kMin;
 };
 
-// Where a training step stands in the run.
+// The position of a training step in the run.
 struct StepContext {
-  int64_t step = 0;       // optimizer steps done before this one
-  bool recorded = false;  // cuda.graphs may replay this call instead of making it again, so that nothing on the host
-                          // may depend on `step`
-  std::function<void()> before_parameters_change{};  // to be called by a task that writes to parameters in its step
+  int64_t step = 0;       // optimizer steps completed before this one
+  bool recorded = false;  // cuda.graphs may replay this call instead of repeating it, so nothing on the host may depend
+                          // on `step`
+  std::function<void()> before_parameters_change{};  // must be called before train_step() writes to parameters
 };
 
+// The engine creates one task per process and calls all methods but the dataset's from the training thread, unless
+// noted otherwise. Methods that have a default are optional.
 class Task {
  public:
   virtual ~Task() = default;
 
-  virtual PrepareOn prepare_on() const = 0;
+  // Creates the files that prepare() reads: downloads, converts, fills caches. Does nothing if they exist. Called on
+  // the ranks that prepare_on() selects while the other ranks wait; a failure ends the run on all ranks. Runs on
+  // another thread and may be killed at any point, after which it is called again. Skipped samples and the progress of
+  // long work are reported to `log`. Default: there is nothing to create.
+  virtual PrepareOn prepare_on() const { return PrepareOn::kOneRankPerNode; }
+  virtual Result<void> prepare_data(const Logger& /*log*/) { return {}; }
 
-  // Makes the files that prepare() will read: downloads, converts, fills caches; nothing where they are there already.
-  // Called on the ranks that prepare_on() names; the others wait, and a failure is everybody's. May run again after it
-  // was killed at any point. What is skipped or takes long is told to `log`.
-  virtual Result<void> prepare_data(const Logger& log) = 0;
-
-  // Opens the data and checks what the config promised. Called once on every rank, before build_model.
+  // Opens the data and checks them against the configuration. Called once on every rank, on another thread, after
+  // prepare_data() and before all methods below.
   virtual Result<void> prepare() = 0;
 
+  // Valid after prepare(), and as long as the task.
   virtual const Dataset& train_data() const = 0;
   virtual const Dataset& eval_data() const = 0;
 
-  // The model with its initial parameters, on the CPU. Parameter names are the checkpoint's names. Uses torch's default
-  // generator, which the engine seeds alike on all ranks before the call.
+  // Returns the model with its initial parameters on the CPU. Its parameter names are the names in checkpoints. Uses
+  // torch's default generator, which the engine seeds identically on all ranks before the call.
   virtual std::shared_ptr<torch::nn::Module> build_model() = 0;
 
-  // Forward; gives the loss, a scalar, the mean over the batch's samples. The engine does backward. The model is in
-  // training mode, the batch on the model's device; buffers may be written to, parameters only after
-  // context.before_parameters_change(): a checkpoint may be reading them.
+  // Runs the forward pass and returns the loss: a scalar, the mean over the samples of the batch. The engine runs the
+  // backward pass. `model` is in training mode, and the batch is on the model's device. May write to buffers; may write
+  // to parameters only after context.before_parameters_change(), because a checkpoint may be reading them.
   virtual at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext& context) = 0;
 
-  // Forward without gradients; the model is in evaluation mode.
+  // Runs the forward pass without gradients; `model` is in evaluation mode.
   virtual EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) = 0;
 
-  // From the totals (with "count") and the rows to what is reported, e.g. {"loss": ..., "accuracy": ...}. Called on
-  // rank 0, which tells the others.
-  virtual Metrics metrics(const MetricSums& totals, const EvalRows& rows) const = 0;
+  // Returns the metrics of an evaluation, e.g. {"loss": ..., "accuracy": ...}, from the sums over all samples (with
+  // "count") and the rows. Called on rank 0, which broadcasts the result. Default: the mean of each sum over the
+  // samples.
+  virtual Metrics metrics(const MetricSums& totals, const EvalRows& /*rows*/) const { return mean_of_sums(totals); }
 
-  // One of the metrics: by it the best checkpoint is chosen, unless the configuration names another.
-  virtual Monitor monitor() const = 0;
+  // The metric that selects the best checkpoint, unless the configuration names another one. Default: the lowest
+  // "loss".
+  virtual Monitor monitor() const { return {}; }
 
-  // Why a training step cannot be recorded as a CUDA graph (trainer/device/step_graph.h) with this configuration: its
-  // shapes change, or it waits for the device. Empty: it can. cuda.graphs is rejected with this reason.
+  // The reason why a training step cannot be recorded as a CUDA graph (trainer/device/step_graph.h) with this
+  // configuration: its shapes change, or it waits for the device. The configuration is rejected with this reason if it
+  // sets cuda.graphs. Empty, the default: a step can be recorded.
   virtual std::string graph_obstacle() const { return ""; }
 
-  // Passes besides the evaluation; for most tasks there are none. Called once, after build_model; what it refers to
-  // lives as long as the task.
-  virtual std::vector<EvalPass> passes() = 0;
+  // Passes over data in addition to the evaluation. Called once, after build_model(). Whatever the passes refer to must
+  // live as long as the task. Default: none.
+  virtual std::vector<EvalPass> passes() { return {}; }
 };
 
-// Makes a task and describes its own sections, "data" and "model", among the root's fields. It is not prepared yet.
+// A task whose model is a `Model`: the typed functions replace the three of Task that take a torch::nn::Module.
+template <typename Model>
+class ModelTask : public Task {
+ public:
+  // build_model(), train_step() and eval_step() of Task, with the same contracts.
+  virtual std::shared_ptr<Model> create_model() = 0;
+  virtual at::Tensor training_loss(Model& model, const Batch& batch, const StepContext& context) = 0;
+  virtual EvalOutput evaluate(Model& model, const Batch& batch) = 0;
+
+  std::shared_ptr<torch::nn::Module> build_model() final { return create_model(); }
+  at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext& context) final {
+    return training_loss(typed(model), batch, context);
+  }
+  EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) final { return evaluate(typed(model), batch); }
+
+ protected:
+  // Returns EvalPass::step for a function EvalOutput(Model&, const Batch&).
+  template <typename Step>
+  static auto pass_step(Step step) {
+    return [step = std::move(step)](torch::nn::Module& model, const Batch& batch) { return step(typed(model), batch); };
+  }
+
+ private:
+  // Throws std::bad_cast if the model was not created by create_model().
+  static Model& typed(torch::nn::Module& model) { return dynamic_cast<Model&>(model); }
+};
+
+// Creates a task that is not prepared yet, and describes its own sections, such as "data" and "model", among the fields
+// of the root.
 using TaskFactory = std::unique_ptr<Task> (*)(Fields& root);
+
+// The tasks of a program by name.
+using TaskTable = std::map<std::string, TaskFactory>;
 
 }  // namespace oarlock

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "common/status_macros.h"
 #include "trainer/device/device.h"
 #include "trainer/engine/data_options.h"
 #include "trainer/engine/nonfinite.h"
@@ -20,7 +21,7 @@ int64_t bytes_of(const Batch& batch) {
   return out;
 }
 
-// By the name that tasks with sequences give them.
+// Tasks with sequences have a tensor of this name.
 int64_t tokens_of(const Batch& batch) {
   const auto tokens = batch.tensors.find("tokens");
   return tokens == batch.tensors.end() ? 0 : tokens->second.numel();
@@ -31,17 +32,17 @@ int64_t tokens_of(const Batch& batch) {
 Result<TrainLoop> TrainLoop::create(const TrainParts& parts) {
   const int world_size = parts.group.world_size();
   const int64_t size = parts.task.train_data().size();
-  Result<DistributedSampler> sampler = DistributedSampler::create({.size = size,
-                                                                   .rank = parts.group.rank(),
-                                                                   .world_size = world_size,
-                                                                   .seed = parts.config.seed,
-                                                                   .shuffle = true,
-                                                                   .drop_last = parts.config.batch.drop_last});
-  if (!sampler) return tl::make_unexpected(sampler.error());
-  TrainLoop loop(parts, std::move(*sampler));
+  const SamplerOptions options{.size = size,
+                               .rank = parts.group.rank(),
+                               .world_size = world_size,
+                               .seed = parts.config.seed,
+                               .shuffle = true,
+                               .drop_last = parts.config.batch.drop_last};
+  ASSIGN_OR_RETURN(DistributedSampler sampler, DistributedSampler::create(options));
+  TrainLoop loop(parts, std::move(sampler));
   if (loop.steps_in_epoch(0) == 0) {
     return fail(ExitCode::kConfig,
-                fmt::format("batch: {} samples on {} ranks give no full step of {}; lower batch.size or set "
+                fmt::format("batch: {} samples on {} ranks are less than one step of {}; lower batch.size or set "
                             "batch.drop_last: false",
                             size, world_size, parts.plan.effective_batch));
   }
@@ -52,34 +53,33 @@ TrainLoop::TrainLoop(const TrainParts& parts, DistributedSampler sampler)
     : parts_(parts),
       sampler_(sampler),
       pace_(parts.stop),
-      evals_(parts),
-      report_(parts.config.report, parts.config.checkpoint.dir, parts.group, parts.telemetry, parts.clock),
-      passes_(parts) {}
+      scheduler_(parts.config.schedule),
+      evaluator_(parts),
+      report_(parts.config.report, parts.config.checkpoint.dir, parts.group, parts.telemetry, parts.clock) {}
 
 Result<TrainSummary> TrainLoop::run() {
-  if (const Result<void> restored = restore(); !restored) return tl::make_unexpected(restored.error());
-  summary_.was_complete = finished();
-  if (const Result<void> done = catch_up(); !done) return tl::make_unexpected(done.error());
-  while (!finished() && !summary_.interrupted) {
-    Result<void> done = train_epoch();
-    if (done && !summary_.interrupted) done = end_epoch();
-    if (!done) return tl::make_unexpected(done.error());
+  RETURN_IF_ERROR(restore());
+  summary_.was_complete = is_finished();
+  RETURN_IF_ERROR(catch_up());
+  while (!is_finished() && !summary_.interrupted) {
+    RETURN_IF_ERROR(train_epoch());
+    if (!summary_.interrupted) RETURN_IF_ERROR(end_epoch());
   }
-  if (const Result<void> done = summary_.interrupted ? Result<void>() : complete(); !done)
-    return tl::make_unexpected(done.error());
-  if (const Result<void> done = finish(); !done) return tl::make_unexpected(done.error());
+  if (!summary_.interrupted) RETURN_IF_ERROR(complete());
+  RETURN_IF_ERROR(finish());
   return summary_;
 }
 
+// ---- the run -------------------------------------------------------------------------------------------------------
+
 Result<void> TrainLoop::restore() {
   stateful_ = parts_.step.stateful();
-  for (Stateful* part : evals_.stateful()) stateful_.push_back(part);
-  if (report_.wanted()) stateful_.push_back(&report_);
-  if (passes_.has_state()) stateful_.push_back(&passes_);
+  if (scheduler_.has_state()) stateful_.push_back(&scheduler_);
+  for (Stateful* part : evaluator_.stateful()) stateful_.push_back(part);
+  if (report_.is_enabled()) stateful_.push_back(&report_);
   if (parts_.checkpointer != nullptr) {
-    const Result<std::optional<Position>> restored = parts_.checkpointer->restore(parts_.model, stateful_);
-    if (!restored) return tl::make_unexpected(restored.error());
-    position_ = restored->value_or(Position{});
+    ASSIGN_OR_RETURN(const std::optional<Position> restored, parts_.checkpointer->restore(parts_.model, stateful_));
+    position_ = restored.value_or(Position{});
   }
   summary_.target_steps = target_steps();
   parts_.telemetry.begin(position_.step, summary_.target_steps, position_.epoch, parts_.config.epochs.value_or(0));
@@ -87,33 +87,32 @@ Result<void> TrainLoop::restore() {
   return {};
 }
 
-// What an earlier process owes the last step: it was stopped between the step and its evaluation or passes, or in them.
+// Repeats the evaluation and the passes of the restored step if the earlier process was stopped before they completed.
 Result<void> TrainLoop::catch_up() {
-  bool best = false;
-  if (evals_.due_after_step(position_.step)) {
-    const Result<bool> evaluated = evaluate();
-    if (!evaluated) return tl::make_unexpected(evaluated.error());
-    best = *evaluated;
+  bool is_best = false;
+  if (evaluator_.is_due_after_step(position_.step)) {
+    ASSIGN_OR_RETURN(is_best, evaluate());
   }
-  if (!parts_.stop.agreed() && passes_.due_after_step(position_.step)) {
-    if (const Result<void> passed = passes_.run_due(position_.step); !passed) return passed;
+  if (!parts_.stop.agreed() && evaluator_.is_pass_due_after_step(position_.step)) {
+    RETURN_IF_ERROR(evaluator_.run_due_passes(position_.step));
   }
   if (parts_.stop.agreed()) return stop();
-  return best ? save(SaveUntil::kBegun) : Result<void>();
+  return is_best ? save(SaveUntil::kStarted) : Result<void>();
 }
 
 Result<void> TrainLoop::train_epoch() {
   begin_epoch();
-  const std::unique_ptr<BatchFeed> feed = make_batch_feed([this] { return loader_->next(); }, parts_.group.device(),
-                                                          feed_options(parts_.config, parts_.group.world_size()));
-  while (!finished() && !summary_.interrupted && train_step(*feed)) {
-    if (const Result<void> done = after_step(); !done) return done;
+  const std::unique_ptr<DevicePrefetcher> feed =
+      make_device_prefetcher([this] { return loader_->next(); }, parts_.group.device(),
+                             feed_options(parts_.config, parts_.group.world_size()));
+  while (!is_finished() && !summary_.interrupted && train_step(*feed)) {
+    RETURN_IF_ERROR(after_step());
   }
   parts_.telemetry.enter(Phase::kOther);
   return {};
 }
 
-// The loader's threads and memory serve all epochs.
+// Creates the loader in the first epoch; its threads and memory are reused in the others.
 void TrainLoop::begin_epoch() {
   std::vector<int64_t> indices = sampler_.indices(position_.epoch, position_.epoch_samples);
   if (parts_.config.batch.drop_last) {
@@ -121,23 +120,22 @@ void TrainLoop::begin_epoch() {
   }
   const uint64_t seed = epoch_seed(parts_.config.seed, position_.epoch);
   if (loader_) {
-    loader_->begin(std::move(indices), seed);
+    loader_->reset(std::move(indices), seed);
   } else {
-    loader_ =
-        std::make_unique<Loader>(parts_.task.train_data(), std::move(indices),
-                                 loader_options(parts_.config, parts_.group.device(), parts_.plan.micro_batch, seed));
-    parts_.telemetry.data_queue(loader_->capacity());
+    loader_ = std::make_unique<DataLoader>(
+        parts_.task.train_data(), std::move(indices),
+        loader_options(parts_.config, parts_.group.device(), parts_.plan.micro_batch, seed));
+    parts_.telemetry.set_data_queue_capacity(loader_->prefetch_capacity());
   }
 }
 
-// False where the epoch is over.
-bool TrainLoop::train_step(BatchFeed& feed) {
+// Returns false at the end of the epoch.
+bool TrainLoop::train_step(DevicePrefetcher& feed) {
   const SteadyTime begin = parts_.clock.steady();
   const int64_t samples = samples_of_next_step();
   if (samples == 0) return false;
-  parts_.step.begin(
-      position_.step, samples, [this](double lr) { return rate(lr); },
-      cycled_momentum(parts_.config.schedule, schedule_time()));
+  schedule_step();
+  parts_.step.begin(position_.step, samples);
   StepReport report;
   while (!parts_.step.complete()) {
     const Batch batch = next_batch(feed);
@@ -149,198 +147,206 @@ bool TrainLoop::train_step(BatchFeed& feed) {
   return true;
 }
 
-Batch TrainLoop::next_batch(BatchFeed& feed) {
+// Sets the learning rates and the momentum of the next step.
+void TrainLoop::schedule_step() {
+  const int64_t per_epoch = steps_in_epoch(0);
+  const int64_t epochs = parts_.config.epochs.value_or((summary_.target_steps + per_epoch - 1) / per_epoch);
+  scheduler_.set_progress(
+      {.step = position_.step, .epoch = position_.epoch, .total_steps = summary_.target_steps, .total_epochs = epochs});
+  scheduler_.apply(parts_.step.optimizer());
+}
+
+Batch TrainLoop::next_batch(DevicePrefetcher& feed) {
   parts_.telemetry.enter(Phase::kDataWait);
   try {
     if (std::optional<Batch> batch = feed.next()) return std::move(*batch);
   } catch (...) {
-    parts_.telemetry.data_failed();
+    parts_.telemetry.record_data_error();
     throw;
   }
   throw std::logic_error("the loader has fewer samples than the epoch");
 }
 
 void TrainLoop::step_done(int64_t samples, SteadyTime begin, StepReport report) {
-  const double learning_rate = rate(parts_.config.optimizer.lr);
-  const int64_t global_samples = samples * parts_.group.world_size();  // the sampler gives all ranks as many
+  const double learning_rate = scheduler_.learning_rate(parts_.config.optimizer.lr);
+  const int64_t global_samples = samples * parts_.group.world_size();  // the sampler gives all ranks the same number
   position_.step += 1;
   position_.epoch_samples += global_samples;
-  report_.trained(parts_.step.loss(), samples, learning_rate);
+  report_.add_step(parts_.step.loss(), samples, learning_rate);
   const double seconds = std::chrono::duration<double>(parts_.clock.steady() - begin).count();
   summary_.samples += global_samples;
   summary_.train_seconds += seconds;
   const GradientTraffic traffic = parts_.model.traffic();
-  parts_.telemetry.gradients_reduced(traffic.buckets, traffic.bytes);
+  parts_.telemetry.record_gradient_reduction(traffic.buckets, traffic.bytes);
   report.step = position_.step;
   report.epoch = position_.epoch;
   report.local_samples = samples;
   report.global_samples = global_samples;
   report.seconds = seconds;
   report.learning_rate = learning_rate;
-  report.collective_sequence = parts_.group.sequence();
+  report.collective_sequence = parts_.group.sequence_number();
   report.flops = parts_.step.flops_per_sample() * static_cast<double>(samples);
-  report.batches_ready = loader_->ready();
-  parts_.telemetry.step_done(report);
+  report.batches_ready = loader_->prefetched();
+  parts_.telemetry.record_step(report);
 }
 
 Result<void> TrainLoop::after_step() {
-  if (position_.step % parts_.config.log_every_steps == 0) {
-    if (const Result<void> looked = look(); !looked) return looked;
-  }
+  if (position_.step % parts_.config.log_every_steps == 0) RETURN_IF_ERROR(sync_loss());
   const int64_t check = parts_.config.distributed.check_parameters_every;
-  if (check > 0 && position_.step % check == 0) {
-    if (const Result<void> equal = check_parameters(); !equal) return equal;
-  }
+  if (check > 0 && position_.step % check == 0) RETURN_IF_ERROR(check_parameters());
   const bool save_failed = parts_.checkpointer != nullptr && parts_.checkpointer->poll(position_.step);
   if (pace_.after_unit(save_failed)) return stop();
-  bool best = false;
-  if (evals_.due_after_step(position_.step)) {
-    const Result<bool> evaluated = evaluate();
-    if (!evaluated) return tl::make_unexpected(evaluated.error());
+  bool is_best = false;
+  if (evaluator_.is_due_after_step(position_.step)) {
+    ASSIGN_OR_RETURN(is_best, evaluate());
     if (parts_.stop.agreed()) return stop();
-    best = *evaluated;
   }
-  if (const Result<void> passed = passes_.run_due(position_.step); !passed) return passed;
+  RETURN_IF_ERROR(evaluator_.run_due_passes(position_.step));
   if (parts_.stop.agreed()) return stop();
   const int64_t every = parts_.config.checkpoint.every_steps;
-  if (best || (every > 0 && position_.step % every == 0)) return save(SaveUntil::kBegun);
+  if (is_best || (every > 0 && position_.step % every == 0)) return save(SaveUntil::kStarted);
   return {};
 }
 
-// Reads what the last steps left on the device, and reports it. One rank's NaN is everybody's, through the averaged
-// gradient and the averaged loss, so all ranks stop together.
-Result<void> TrainLoop::look() {
-  if (!parts_.step.loss().defined() || looked_at_step_ == position_.step) return {};
-  looked_at_step_ = position_.step;
+Result<void> TrainLoop::end_epoch() {
+  if (steps_in_epoch(position_.epoch_samples) > 0) return {};  // the run ends inside the epoch
+  const int64_t epochs_completed = position_.epoch + 1;
+  bool is_best = false;
+  if (evaluator_.is_due_after_epoch(epochs_completed, position_.step)) {
+    ASSIGN_OR_RETURN(is_best, evaluate());
+    if (parts_.stop.agreed()) return stop();  // the position remains before the end of the epoch
+  }
+  position_ = {position_.step, epochs_completed, 0};
+  const int64_t every = parts_.config.checkpoint.every_epochs;
+  if (is_best || (every > 0 && epochs_completed % every == 0)) return save(SaveUntil::kStarted);
+  return {};
+}
+
+// Runs the last evaluation and the passes, and saves the checkpoint of the complete run. If the ranks agree to stop in
+// between, the state is saved, and a new process repeats the evaluation and the passes.
+Result<void> TrainLoop::complete() {
+  RETURN_IF_ERROR(sync_loss());
+  RETURN_IF_ERROR(
+      end_by(check_share(parts_.config.nonfinite, position_.step, parts_.step.skipped_in_run(), /*ended=*/true)));
+  if (!evaluator_.has_evaluated(position_.step)) {
+    RETURN_IF_ERROR(evaluate());
+    if (parts_.stop.agreed()) return stop();
+  }
+  RETURN_IF_ERROR(evaluator_.run_final_passes(position_.step));
+  if (parts_.stop.agreed()) return stop();
+  RETURN_IF_ERROR(save(SaveUntil::kOnDisk));
+  RETURN_IF_ERROR(evaluator_.run_best_passes(position_.step));
+  summary_.interrupted = parts_.stop.agreed();  // the model may have the best weights now, so nothing is saved
+  return {};
+}
+
+Result<void> TrainLoop::finish() {
+  summary_.position = position_;
+  summary_.metrics = evaluator_.metrics();
+  if (evaluator_.has_stopped_early() && !has_reached_length()) summary_.stopped_early = evaluator_.stop_reason();
+  if (parts_.checkpointer != nullptr) summary_.checkpoint = parts_.checkpointer->folder();
+  RETURN_IF_ERROR(check_parameters());
+  summary_.parameters_equal = true;
+  parts_.group.barrier();  // rank 0's store must outlive its last use
+  return {};
+}
+
+// ---- checks --------------------------------------------------------------------------------------------------------
+
+// Reads the results of the last steps from the device and reports them. A NaN of one rank reaches all ranks through the
+// averaged gradient and the averaged loss, so all ranks fail together.
+Result<void> TrainLoop::sync_loss() {
+  if (!parts_.step.loss().defined() || synced_step_ == position_.step) return {};
+  synced_step_ = position_.step;
   StepReading reading = parts_.step.read();
   std::array<double, 2> sums = {reading.loss / parts_.group.world_size(),
                                 static_cast<double>(reading.nonfinite_losses - nonfinite_losses_seen_)};
   nonfinite_losses_seen_ = reading.nonfinite_losses;
   const double own_losses = sums[1];
-  parts_.group.sum(sums);
+  parts_.group.all_reduce_sum(sums);
   double loss = sums[0];
-  if (std::isnan(loss)) loss = std::abs(loss);  // the sign of NaN means nothing and would be printed
-  parts_.telemetry.loss_known(loss);
+  if (std::isnan(loss)) loss = std::abs(loss);  // the sign of a NaN has no meaning, but would be printed
+  parts_.telemetry.record_loss(loss);
   if (sums[1] > 0) report_nonfinite_losses(own_losses, reading);
-  tell_device_memory();
-  if (reading.gradient_norm) parts_.telemetry.gradient_norm_known(*reading.gradient_norm);
-  if (reading.skipped > skipped_seen_)
-    parts_.telemetry.steps_skipped(reading.skipped - skipped_seen_, reading.first_skipped.value_or(position_.step));
+  report_device_memory();
+  if (reading.gradient_norm) parts_.telemetry.record_gradient_norm(*reading.gradient_norm);
+  if (reading.skipped > skipped_seen_) {
+    parts_.telemetry.record_skipped_steps(reading.skipped - skipped_seen_,
+                                          reading.first_skipped.value_or(position_.step));
+  }
   skipped_seen_ = reading.skipped;
   std::optional<NonfiniteStop> stop = check_finite(parts_.config.nonfinite, position_.step, loss, reading);
   if (!stop) stop = check_share(parts_.config.nonfinite, position_.step, parts_.step.skipped_in_run(), /*ended=*/false);
   return end_by(stop);
 }
 
-// Called by all ranks. A step may be bad on several of them, which do not know of each other: what counts is the most
-// that one rank has.
+// Called by all ranks. The loss of a step may be non-finite on several ranks, which do not know of each other, so the
+// largest count of a rank is reported.
 void TrainLoop::report_nonfinite_losses(double own_losses, StepReading& reading) {
   const auto own_first = static_cast<double>(reading.first_nonfinite_loss.value_or(position_.step));
   std::array<double, 2> largest = {own_losses, -own_first};
-  parts_.group.max(largest);
+  parts_.group.all_reduce_max(largest);
   reading.first_nonfinite_loss = static_cast<int64_t>(-largest[1]);
-  parts_.telemetry.losses_not_finite(static_cast<int64_t>(largest[0]), *reading.first_nonfinite_loss);
+  parts_.telemetry.record_nonfinite_losses(static_cast<int64_t>(largest[0]), *reading.first_nonfinite_loss);
 }
 
 Result<void> TrainLoop::end_by(const std::optional<NonfiniteStop>& stop) {
   if (!stop) return {};
-  nonfinite_ = stop->reason;
+  nonfinite_reason_ = stop->reason;
   return tl::make_unexpected(stop->error);
 }
 
-void TrainLoop::tell_device_memory() {
+void TrainLoop::report_device_memory() {
   const std::optional<DeviceMemory> memory = device_memory(parts_.group.device());
   if (!memory) return;
-  parts_.telemetry.device_memory({memory->allocated_bytes, memory->reserved_bytes, memory->peak_bytes,
-                                  memory->limit_bytes, memory->retries, memory->out_of_memory});
+  parts_.telemetry.set_device_memory({memory->allocated_bytes, memory->reserved_bytes, memory->peak_bytes,
+                                      memory->limit_bytes, memory->retries, memory->out_of_memory});
 }
 
-Result<void> TrainLoop::end_epoch() {
-  if (steps_in_epoch(position_.epoch_samples) > 0) return {};  // the run ends inside the epoch
-  const int64_t epochs_done = position_.epoch + 1;
-  bool best = false;
-  if (evals_.due_after_epoch(epochs_done, position_.step)) {
-    const Result<bool> evaluated = evaluate();
-    if (!evaluated) return tl::make_unexpected(evaluated.error());
-    if (parts_.stop.agreed()) return stop();  // the position stays before the end of the epoch
-    best = *evaluated;
-  }
-  position_ = {position_.step, epochs_done, 0};
-  const int64_t every = parts_.config.checkpoint.every_epochs;
-  if (best || (every > 0 && epochs_done % every == 0)) return save(SaveUntil::kBegun);
-  return {};
-}
-
-// The last evaluation, the passes, and the checkpoint of the complete run. A stop saves what is not saved yet; a new
-// start then repeats the evaluation and the passes.
-Result<void> TrainLoop::complete() {
-  if (const Result<void> finite = look(); !finite) return finite;
-  const Result<void> trained =
-      end_by(check_share(parts_.config.nonfinite, position_.step, parts_.step.skipped_in_run(), /*ended=*/true));
-  if (!trained) return trained;
-  if (!evals_.ran_at(position_.step)) {
-    if (const Result<bool> evaluated = evaluate(); !evaluated) return tl::make_unexpected(evaluated.error());
-    if (parts_.stop.agreed()) return stop();
-  }
-  if (const Result<void> passed = passes_.run_all(position_.step); !passed) return passed;
-  if (parts_.stop.agreed()) return stop();
-  if (const Result<void> saved = save(SaveUntil::kOnDisk); !saved) return saved;
-  if (const Result<void> passed = passes_.run_with_best_weights(position_.step); !passed) return passed;
-  summary_.interrupted = parts_.stop.agreed();  // the model may have the best weights now: there is nothing to save
-  return {};
-}
-
-Result<void> TrainLoop::finish() {
-  summary_.position = position_;
-  summary_.metrics = evals_.metrics();
-  if (evals_.stopped() && !length_reached()) summary_.stopped_early = evals_.stop_reason();
-  if (parts_.checkpointer != nullptr) summary_.checkpoint = parts_.checkpointer->folder();
-  if (const Result<void> equal = check_parameters(); !equal) return equal;
-  summary_.parameters_equal = true;
-  parts_.group.barrier();  // rank 0's store outlives every use of it
-  return {};
-}
-
-// DDP's promise, also of what it does not see: faulty memory, state that a rank changes on its own.
+// Verifies what DDP guarantees, also against causes that DDP does not see: faulty memory, and state that a rank changes
+// by itself.
 Result<void> TrainLoop::check_parameters() {
   const Result<void> equal = check_equal_on_all_ranks(parts_.model.parameters(), parts_.group);
-  parts_.telemetry.parameters_checked(equal.has_value());
+  parts_.telemetry.record_parameter_check(equal.has_value());
   diverged_ = !equal;
   return equal;
 }
 
-// At the end of the run, or of this process's part of it, until the position is on disk.
+// ---- evaluating, saving and stopping -------------------------------------------------------------------------------
+
+// Returns whether the model is the best so far. The ranks may have agreed to stop before the end (parts_.stop).
+Result<bool> TrainLoop::evaluate() {
+  RETURN_IF_ERROR(sync_loss());
+  ASSIGN_OR_RETURN(const bool is_best, evaluator_.evaluate(position_.step));
+  if (parts_.stop.agreed()) return is_best;
+  RETURN_IF_ERROR(scheduler_.observe(evaluator_.metrics()));
+  report_.add_evaluation(position_.step, epochs_done(), evaluator_.metrics());
+  return is_best;
+}
+
 Result<void> TrainLoop::save(SaveUntil until) {
   if (parts_.checkpointer == nullptr) return {};
-  if (const Result<void> finite = look(); !finite) return finite;  // never save what is not a number
-  report_.settle();
+  RETURN_IF_ERROR(sync_loss());  // never save weights that are not finite
+  report_.reduce_losses();
   const Result<void> saved = parts_.checkpointer->save(position_, parts_.model, stateful_, until);
   parts_.telemetry.enter(Phase::kOther);
   return saved;
 }
 
-// All ranks are here: because of a signal, or because a save has failed and the run must not go on.
+// Called by all ranks after a signal, or after a failed save that ends the run.
 Result<void> TrainLoop::stop() {
-  if (parts_.checkpointer != nullptr) {
-    if (const Result<void> failed = parts_.checkpointer->agree_on_failure(); !failed) return failed;
-  }
+  if (parts_.checkpointer != nullptr) RETURN_IF_ERROR(parts_.checkpointer->agree_on_failure());
   summary_.interrupted = true;
   const Result<void> saved = save(SaveUntil::kOnDisk);
-  const bool may_go_unsaved = parts_.config.checkpoint.on_error == CheckpointErrors::kContinue;
-  if (saved || !may_go_unsaved || saved.error().code == ExitCode::kTempFail || !nonfinite_.empty()) return saved;
-  summary_.not_saved = saved.error().message;  // a new start resumes from an older checkpoint
+  const bool may_be_unsaved = parts_.config.checkpoint.on_error == CheckpointErrors::kContinue;
+  if (saved || !may_be_unsaved || saved.error().code == ExitCode::kTempFail || !nonfinite_reason_.empty()) return saved;
+  summary_.save_error = saved.error().message;  // a new process resumes from an older checkpoint
   return {};
 }
 
-// True when the model is the best so far. A stop may have interrupted it (parts_.stop).
-Result<bool> TrainLoop::evaluate() {
-  if (const Result<void> finite = look(); !finite) return tl::make_unexpected(finite.error());
-  const Result<bool> best = evals_.run(position_.step);
-  if (best && !parts_.stop.agreed()) report_.evaluated(position_.step, epochs_done(), evals_.metrics());
-  return best;
-}
+// ---- positions -----------------------------------------------------------------------------------------------------
 
-bool TrainLoop::length_reached() const {
+bool TrainLoop::has_reached_length() const {
   if (parts_.config.steps) return position_.step >= *parts_.config.steps;
   return position_.epoch >= *parts_.config.epochs;
 }
@@ -349,33 +355,24 @@ int64_t TrainLoop::steps_in_epoch(int64_t samples_done) const {
   return batch_count(sampler_.samples_per_rank(samples_done), parts_.plan.per_rank, parts_.config.batch.drop_last);
 }
 
-// With the part of the epoch under way.
+// Includes the completed fraction of the current epoch.
 double TrainLoop::epochs_done() const {
   const double left = static_cast<double>(steps_in_epoch(position_.epoch_samples));
   return static_cast<double>(position_.epoch) + 1 - left / static_cast<double>(steps_in_epoch(0));
 }
 
-// Of this rank; 0 where the epoch is over.
+// Of this rank; 0 at the end of the epoch.
 int64_t TrainLoop::samples_of_next_step() const {
   const int64_t left = sampler_.samples_per_rank(position_.epoch_samples);
   if (left >= parts_.plan.per_rank) return parts_.plan.per_rank;
   return parts_.config.batch.drop_last ? 0 : left;
 }
 
-ScheduleTime TrainLoop::schedule_time() const {
-  const int64_t per_epoch = steps_in_epoch(0);
-  const int64_t epochs = parts_.config.epochs.value_or((summary_.target_steps + per_epoch - 1) / per_epoch);
-  return {position_.step, position_.epoch, summary_.target_steps, epochs};
-}
-
-double TrainLoop::rate(double lr) const {
-  return learning_rate(parts_.config.schedule, evals_.rate(lr), schedule_time());
-}
-
 int64_t TrainLoop::target_steps() const {
   if (parts_.config.steps) return *parts_.config.steps;
   const int64_t epochs_after = std::max<int64_t>(*parts_.config.epochs - position_.epoch - 1, 0);
-  return position_.step + (finished() ? 0 : steps_in_epoch(position_.epoch_samples) + epochs_after * steps_in_epoch(0));
+  return position_.step +
+         (is_finished() ? 0 : steps_in_epoch(position_.epoch_samples) + epochs_after * steps_in_epoch(0));
 }
 
 }  // namespace oarlock

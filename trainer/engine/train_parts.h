@@ -1,10 +1,10 @@
-// What a run works with.
+// The objects that the training loop and the evaluator use.
 #pragma once
 
 #include "common/clock.h"
 #include "trainer/config/batch_plan.h"
 #include "trainer/config/config.h"
-#include "trainer/distributed/distributed_model.h"
+#include "trainer/distributed/distributed_data_parallel.h"
 #include "trainer/engine/checkpointer.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task.h"
@@ -13,15 +13,15 @@
 
 namespace oarlock {
 
-// All of it outlives the loops.
+// The referenced objects must outlive the loop.
 struct TrainParts {
-  const TrainerConfig& config;  // scaled() by the plan
+  const TrainerConfig& config;  // after apply_plan()
   const BatchPlan& plan;
-  const RankGroup& group;
+  const ProcessGroup& group;
   Task& task;
-  DistributedModel& model;
+  DistributedDataParallel& model;
   TrainStep& step;
-  Checkpointer* checkpointer;  // null: no checkpoints
+  Checkpointer* checkpointer;  // null if there are no checkpoints
   Telemetry& telemetry;
   StopAgreement& stop;
   const Clock& clock;

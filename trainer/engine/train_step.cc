@@ -7,23 +7,24 @@
 
 #include <stdexcept>
 
-#include "trainer/device/patience.h"
+#include "common/status_macros.h"
+#include "trainer/device/device.h"
 #include "trainer/engine/data_options.h"
 #include "trainer/engine/flop_counter.h"
 #include "trainer/engine/randomness.h"
-#include "trainer/optim/autocast.h"
+#include "trainer/optim/amp.h"
 #include "trainer/optim/gradient_clip.h"
 
 namespace oarlock {
 
-Result<std::unique_ptr<TrainStep>> TrainStep::create(const TrainerConfig& config, Task& task, DistributedModel& model,
-                                                     const RankGroup& group, std::function<void(Phase)> enter) {
-  Result<std::unique_ptr<Optimizer>> optimizer = make_optimizer(config.optimizer, model.parameters());
-  if (!optimizer) return tl::make_unexpected(optimizer.error());
-  return std::unique_ptr<TrainStep>(new TrainStep(config, task, model, group, std::move(*optimizer), std::move(enter)));
+Result<std::unique_ptr<TrainStep>> TrainStep::create(const TrainerConfig& config, Task& task,
+                                                     DistributedDataParallel& model, const ProcessGroup& group,
+                                                     std::function<void(Phase)> enter) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> optimizer, make_optimizer(config.optimizer, model.parameters()));
+  return std::unique_ptr<TrainStep>(new TrainStep(config, task, model, group, std::move(optimizer), std::move(enter)));
 }
 
-TrainStep::TrainStep(const TrainerConfig& config, Task& task, DistributedModel& model, const RankGroup& group,
+TrainStep::TrainStep(const TrainerConfig& config, Task& task, DistributedDataParallel& model, const ProcessGroup& group,
                      std::unique_ptr<Optimizer> optimizer, std::function<void(Phase)> enter)
     : config_(config),
       task_(task),
@@ -41,7 +42,7 @@ TrainStep::TrainStep(const TrainerConfig& config, Task& task, DistributedModel& 
   std::vector<at::Tensor> buffers;
   for (const NamedTensor& item : model.buffers()) buffers.push_back(item.tensor);
   buffers_.emplace(std::move(buffers));
-  model.allow_skipped_steps();
+  model.enable_skipped_steps();
 }
 
 std::vector<Stateful*> TrainStep::stateful() {
@@ -52,11 +53,8 @@ std::vector<Stateful*> TrainStep::stateful() {
   return out;
 }
 
-void TrainStep::begin(int64_t index, int64_t samples, const std::function<double(double lr)>& rate_of,
-                      std::optional<double> momentum) {
+void TrainStep::begin(int64_t index, int64_t samples) {
   seed_step(config_.seed, group_.rank(), index, group_.device());
-  optimizer_->set_learning_rates(rate_of);
-  if (momentum) optimizer_->set_momentum(*momentum);
   samples_ = samples_left_ = samples;
   context_ = {.step = index, .recorded = graph_ != nullptr, .before_parameters_change = [this] {
                 if (before_update_) before_update_();
@@ -71,12 +69,12 @@ void TrainStep::add(const Batch& batch) {
   if (first) loss_ = at::Tensor();
   if (!complete()) {
     if (first) keep_buffers();
-    const DistributedModel::NoSync no_sync(model_);
+    const DistributedDataParallel::NoSync no_sync(model_);
     forward_backward(batch, weight);
     return;
   }
   if (graph_ && first) {
-    if (before_update_) before_update_();  // no stream may wait for another one while a graph is captured
+    if (before_update_) before_update_();  // a stream must not wait for another one during capture
     const StepGraph::Outputs outputs = graph_->run(batch, [&](const Batch& input) {
       keep_buffers();
       finish(input, weight);
@@ -101,7 +99,7 @@ void TrainStep::finish(const Batch& batch, double weight) {
   if (before_update_) before_update_();
   enter(Phase::kOptimizer);
   update();
-  model_.clear_gradients();
+  model_.zero_grad();
 }
 
 void TrainStep::forward_backward(const Batch& batch, double weight) {
@@ -114,7 +112,7 @@ void TrainStep::forward_backward(const Batch& batch, double weight) {
 }
 
 at::Tensor TrainStep::forward(const Batch& batch) {
-  constexpr double kWithBackward = 3;  // which multiplies twice as much
+  constexpr double kWithBackward = 3;  // the backward pass has twice the operations of the forward pass
   const Autocast autocast(config_.amp, group_.device());
   if (flops_per_sample_) return task_.train_step(model_.module(), batch, context_);
   const FlopCounter counter;
@@ -135,34 +133,34 @@ at::Tensor TrainStep::scaled(const at::Tensor& loss, double weight) const {
 void TrainStep::update() {
   const GradientLists& gradients = optimizer_->gather_gradients();
   const bool checks = found_inf_.defined();
-  const bool norm_tells = config_.gradient.clip_norm && !scaler_;  // an element that is not finite makes the norm so
+  const bool norm_detects = config_.gradient.clip_norm && !scaler_;  // the norm is not finite if an element is not
   if (checks) found_inf_.zero_();
   if (scaler_) {
     scaler_->unscale(gradients, found_inf_);
-  } else if (checks && !norm_tells) {
+  } else if (checks && !norm_detects) {
     check_finite_and_scale(gradients, found_inf_, one_);
   }
   gradient_norm_ = clip_gradients(config_.gradient, gradients);
-  if (checks && norm_tells && gradient_norm_.defined()) found_inf_.copy_(gradient_norm_.isfinite().logical_not());
+  if (checks && norm_detects && gradient_norm_.defined()) found_inf_.copy_(gradient_norm_.isfinite().logical_not());
   optimizer_->step(found_inf_);
   if (scaler_) scaler_->update(found_inf_);
   nonfinite_.count(loss_, found_inf_);
   if (!checks) return;
   buffers_->end(found_inf_);
-  model_.step_done(found_inf_);
+  model_.finish_step(found_inf_);
 }
 
 StepReading TrainStep::read() {
-  wait_for_device(group_.device(), feed_options(config_, group_.world_size()).patience);
-  const at::Tensor nothing = at::zeros({}, at::kDouble);
-  const auto or_nothing = [&](const at::Tensor& tensor) {
-    return tensor.defined() ? tensor.detach().to(at::kDouble) : nothing.to(loss_.device());
+  synchronize_device(group_.device(), feed_options(config_, group_.world_size()).timeout);
+  const at::Tensor zero = at::zeros({}, at::kDouble);
+  const auto or_zero = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.detach().to(at::kDouble) : zero.to(loss_.device());
   };
-  // One copy to the host for all.
+  // One copy to the host for all values.
   std::vector<at::Tensor> on_device = nonfinite_.on_device();
-  on_device.push_back(or_nothing(loss_));
-  on_device.push_back(or_nothing(gradient_norm_));
-  on_device.push_back(or_nothing(scaler_ ? scaler_->scale() : at::Tensor()));
+  on_device.push_back(or_zero(loss_));
+  on_device.push_back(or_zero(gradient_norm_));
+  on_device.push_back(or_zero(scaler_ ? scaler_->scale() : at::Tensor()));
   const at::Tensor values = at::stack(on_device).cpu();
   const auto* data = values.const_data_ptr<double>() + NonfiniteSteps::kValues;
   StepReading out;

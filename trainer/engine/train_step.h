@@ -1,11 +1,10 @@
-// One optimizer step: forward and backward of each micro-batch, then unscale, clip, update, scale, average. It waits
-// for the device nowhere; read() does.
+// One optimizer step: forward and backward of each micro-batch, then unscale, clip, update, and the moving average.
+// Only read() waits for the device.
 //
-// Non-finite values are dealt with together by all ranks and on the device. Gradients are averaged over the ranks
-// before they are looked at, so every rank finds the same, and the optimizer's kernels leave everything as it was where
-// found_inf is 1. So does the averaging, and the model's buffers become again what they were. For nonfinite.loss: skip,
-// a rank whose loss is not finite multiplies its gradient by NaN, and the average carries that to the others: no
-// collective of its own, no waiting.
+// All ranks handle non-finite values together and on the device. Gradients are averaged over the ranks before they are
+// checked, so every rank gets the same result. If found_inf is 1, the optimizer's kernels and the gradient compression
+// change nothing, and the model's buffers are restored. With nonfinite.loss: skip, a rank whose loss is not finite
+// multiplies its gradient by NaN, which reaches the other ranks through the average, without an additional collective.
 #pragma once
 
 #include <functional>
@@ -15,82 +14,68 @@
 
 #include "trainer/config/config.h"
 #include "trainer/device/step_graph.h"
-#include "trainer/distributed/distributed_model.h"
-#include "trainer/engine/buffer_rollback.h"
-#include "trainer/engine/nonfinite_steps.h"
+#include "trainer/distributed/distributed_data_parallel.h"
+#include "trainer/engine/nonfinite.h"
 #include "trainer/engine/task.h"
-#include "trainer/optim/grad_scaler.h"
+#include "trainer/optim/amp.h"
 #include "trainer/optim/moving_average.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/telemetry/phase_clock.h"
 
 namespace oarlock {
 
-// What the device knows about the last step.
-struct StepReading {
-  double loss = 0;                      // this rank's mean over the step's samples
-  std::optional<double> gradient_norm;  // before clipping; with gradient.clip_norm
-  std::optional<double> loss_scale;     // of fp16
-  int64_t nonfinite_losses = 0;         // steps whose loss was not finite on this rank, in this process's life
-  int64_t skipped = 0;                  // steps that were not taken, in this process's life
-  int64_t skipped_in_a_row = 0;         // up to now
-  // The first of those since the last reading, as the steps done with it.
-  std::optional<int64_t> first_nonfinite_loss;
-  std::optional<int64_t> first_skipped;
-};
-
 class TrainStep {
  public:
-  // What goes on within a step is told to `enter`. The references must outlive the step. Fails as make_optimizer()
-  // does.
-  static Result<std::unique_ptr<TrainStep>> create(const TrainerConfig& config, Task& task, DistributedModel& model,
-                                                   const RankGroup& group, std::function<void(Phase)> enter = {});
+  // The step reports its phases to `enter`. The references must outlive the step. Fails as make_optimizer() does.
+  static Result<std::unique_ptr<TrainStep>> create(const TrainerConfig& config, Task& task,
+                                                   DistributedDataParallel& model, const ProcessGroup& group,
+                                                   std::function<void(Phase)> enter = {});
 
-  // From now on a step of one micro-batch is recorded and replayed.
+  // Records the following steps of one micro-batch and replays them.
   void replay_with(std::unique_ptr<StepGraph> graph) { graph_ = std::move(graph); }
 
-  // Called before a step changes the parameters, at the latest; with a graph before the step, and once more while the
+  // `call` is called before each step changes the parameters; with a graph, before the step, and once more while the
   // step is captured.
   void before_update(std::function<void()> call) { before_update_ = std::move(call); }
 
-  // Begins step `index` (from 0) of the run, on so many samples of this rank. Seeds the random numbers, and sets the
-  // learning rates: rate_of gives the rate of a group from its lr; and the momentum, where one is given.
-  void begin(int64_t index, int64_t samples, const std::function<double(double lr)>& rate_of,
-             std::optional<double> momentum = std::nullopt);
+  // For the learning rates and the momentum of the next step.
+  Optimizer& optimizer() { return *optimizer_; }
+
+  // Begins step `index` (from 0) of the run, on `samples` samples of this rank. Seeds the random numbers.
+  void begin(int64_t index, int64_t samples);
 
   // Whether all samples of the step have been added.
   bool complete() const { return samples_left_ == 0; }
 
-  // Forward and backward. A micro-batch counts by its samples, so that the gradient is the mean over the step's; only
-  // the last one's is averaged over the ranks, after which the parameters are updated. More samples than the step has
-  // left throw std::logic_error.
+  // Runs forward and backward of a micro-batch, weighted by its samples, so that the gradient is the mean over the
+  // step. With the last micro-batch, averages the gradient over the ranks and updates the parameters. Throws
+  // std::logic_error if the batch has more samples than the step has left.
   void add(const Batch& batch);
 
-  // The mean over the samples added so far, of this rank, on its device.
+  // This rank's mean over the samples added so far, on its device.
   const at::Tensor& loss() const { return loss_; }
 
-  // Of the model for a sample, forward and backward, by what the first forward computed; 0 before it.
+  // Operations of the model per sample, forward and backward, as counted in the first forward pass; 0 before it.
   double flops_per_sample() const { return flops_per_sample_.value_or(0); }
 
-  // Waits for the device; throws c10::DistBackendError where a step takes longer than a collective may.
+  // Waits for the device. Throws c10::DistBackendError if a step takes longer than the timeout of a collective.
   StepReading read();
 
-  // Steps of the whole run that were skipped, as of the last read().
+  // Skipped steps of the whole run, as of the last read().
   int64_t skipped_in_run() const { return nonfinite_.skipped_in_run(); }
 
-  // While it lives, the model has the averaged weights; null without ema.
+  // The moving average of the weights; null without ema.
   MovingAverage* average() { return average_ ? &*average_ : nullptr; }
 
-  // What a checkpoint holds of the step: the optimizer, and the scaler, the average and the count of skipped steps
-  // where there are.
+  // The parts of a checkpoint: the optimizer, and the scaler, the average and the count of skipped steps if they exist.
   std::vector<Stateful*> stateful();
 
  private:
-  TrainStep(const TrainerConfig& config, Task& task, DistributedModel& model, const RankGroup& group,
+  TrainStep(const TrainerConfig& config, Task& task, DistributedDataParallel& model, const ProcessGroup& group,
             std::unique_ptr<Optimizer> optimizer, std::function<void(Phase)> enter);
 
-  // The last micro-batch, and the update. The same work on the device every time, with everything that changes from
-  // step to step in device tensors, so that a CUDA graph may record it; begin() and the moving average stay outside.
+  // The last micro-batch and the update. A CUDA graph can record it: the work on the device is always the same, and
+  // everything that changes from step to step is in device tensors. begin() and the moving average are not recorded.
   void finish(const Batch& batch, double weight);
   void forward_backward(const Batch& batch, double weight);
   at::Tensor forward(const Batch& batch);
@@ -103,14 +88,14 @@ class TrainStep {
 
   const TrainerConfig& config_;
   Task& task_;
-  DistributedModel& model_;
-  const RankGroup& group_;
+  DistributedDataParallel& model_;
+  const ProcessGroup& group_;
   std::function<void(Phase)> enter_;
   std::function<void()> before_update_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GradScaler> scaler_;
   std::optional<MovingAverage> average_;
-  std::unique_ptr<StepGraph> graph_;  // null: every step runs as it is
+  std::unique_ptr<StepGraph> graph_;  // null if steps are not recorded
 
   int64_t samples_ = 0;
   int64_t samples_left_ = 0;
@@ -119,8 +104,8 @@ class TrainStep {
   at::Tensor loss_;
   at::Tensor gradient_norm_;
   NonfiniteSteps nonfinite_;
-  // Where no step is ever skipped: undefined, and nothing.
-  at::Tensor found_inf_;  // float32 scalar on the device, of the last step: 1: it was skipped
+  // Undefined and empty if no step can be skipped.
+  at::Tensor found_inf_;  // float32 scalar on the device, 1 if the last step was skipped
   at::Tensor one_;        // float32 scalar on the device
   std::optional<BufferRollback> buffers_;
 };

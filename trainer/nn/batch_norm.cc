@@ -7,7 +7,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "trainer/nn/synchronized_batch_norm.h"
+#include "trainer/nn/sync_batch_norm.h"
 
 namespace oarlock {
 
@@ -43,7 +43,8 @@ void BatchNorm::reset_parameters() {
   }
 }
 
-// Counts the batch. Without a momentum it is read back, which waits for a CUDA device.
+// Increments num_batches_tracked and returns the weight of this batch in the running statistics. Without momentum it
+// reads the counter, which synchronizes with a CUDA device.
 double BatchNorm::average_factor() {
   if (!running_mean.defined()) return 0;
   num_batches_tracked.add_(1);
@@ -57,13 +58,13 @@ at::Tensor BatchNorm::forward_repeated(const at::Tensor& input, int64_t repeats)
   TORCH_CHECK_VALUE(input.size(1) == features_, name(), ": expected ", features_, " features, the input has ",
                     input.size(1));
   if (!is_training()) {
-    const bool of_the_batch = !running_mean.defined();
-    return at::batch_norm(input, weight, bias, running_mean, running_var, of_the_batch, 0, options_.eps,
+    const bool use_batch_statistics = !running_mean.defined();
+    return at::batch_norm(input, weight, bias, running_mean, running_var, use_batch_statistics, 0, options_.eps,
                           at::globalContext().userEnabledCuDNN());
   }
-  if (exchange_) {
-    return synchronized_batch_norm(input, weight, bias, {running_mean, running_var, average_factor(), repeats},
-                                   options_.eps, exchange_);
+  if (collectives_) {
+    return sync_batch_norm(input, weight, bias, {running_mean, running_var, average_factor(), repeats}, options_.eps,
+                           collectives_);
   }
   TORCH_CHECK_VALUE(input.numel() / features_ > 1, name(),
                     ": expected more than 1 value per channel when training, got input of size ", input.sizes());
@@ -72,8 +73,8 @@ at::Tensor BatchNorm::forward_repeated(const at::Tensor& input, int64_t repeats)
                         at::globalContext().userEnabledCuDNN());
 }
 
-// The kernel corrects the variance of n values by n / (n - 1); of n * repeats values it is another factor. With a
-// momentum of 1 it gives the batch's own statistics, which are then averaged here.
+// The kernel corrects the variance of n values by n / (n - 1), but n * repeats values need another factor. With a
+// momentum of 1 the kernel returns the statistics of the batch, which are then averaged here.
 at::Tensor BatchNorm::normalize_repeated(const at::Tensor& input, int64_t repeats) {
   const at::Tensor mean = at::zeros_like(running_mean);
   const at::Tensor var = at::zeros_like(running_var);

@@ -1,6 +1,6 @@
-// Batch normalisation with the names, defaults and numbers of torch.nn.BatchNorm1d, 2d and 3d. Unlike LibTorch's own,
-// it can compute its statistics over the batches of all ranks (`ddp.sync_batch_norm: true`), so models should use
-// these.
+// Batch normalization with the parameter names, defaults and results of torch.nn.BatchNorm1d, 2d and 3d. Unlike the
+// modules of LibTorch, these can compute their statistics over the batches of all ranks (`ddp.sync_batch_norm: true`),
+// so models should use them.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -10,37 +10,38 @@
 #include <memory>
 #include <optional>
 
-#include "trainer/nn/batch_exchange.h"
+#include "trainer/nn/sync_batch_norm.h"
 
 namespace oarlock {
 
 struct BatchNormOptions {
   double eps = 1e-5;
-  std::optional<double> momentum = 0.1;  // of the running statistics; nothing: their plain mean over all batches
+  std::optional<double> momentum = 0.1;  // of the running statistics; empty: cumulative average
   bool affine = true;
   bool track_running_stats = true;
 };
 
 class BatchNorm : public torch::nn::Module {
  public:
-  // Input [n, features, ...], of the input's type; statistics are float at least. Throws c10::Error for another number
-  // of dimensions, and in training where a channel has a single value.
+  // Normalizes `input` [n, features, ...]. The result has the dtype of the input; statistics are at least float32.
+  // Throws c10::Error if the number of dimensions is wrong, or if a channel has only one value in training mode.
   at::Tensor forward(const at::Tensor& input) { return forward_repeated(input, 1); }
 
-  // As forward() of the input repeated so many times along dimension 0, but without the copies: gives the output of one
-  // of them. Only the unbiased variance that the running statistics take depends on the number of values.
+  // Equivalent to forward() of the input repeated `repeats` times along dimension 0, without the copies; returns the
+  // output of one repetition. Only the unbiased variance in the running statistics depends on the number of values.
   at::Tensor forward_repeated(const at::Tensor& input, int64_t repeats);
 
   void reset_parameters();
 
-  // From now on training uses the statistics of all ranks' batches, an empty one included; evaluation stays local.
-  void synchronize(std::shared_ptr<const BatchExchange> exchange) { exchange_ = std::move(exchange); }
-  bool synchronized() const { return exchange_ != nullptr; }
+  // Uses the statistics of the batches of all ranks in training mode from now on; batches may be empty. Evaluation mode
+  // remains local.
+  void synchronize(std::shared_ptr<const BatchNormCollectives> collectives) { collectives_ = std::move(collectives); }
+  bool is_synchronized() const { return collectives_ != nullptr; }
 
-  // [features]; undefined without affine.
+  // [features]; undefined if not affine.
   at::Tensor weight;
   at::Tensor bias;
-  // [features], and a scalar int64; undefined without track_running_stats.
+  // [features] and an int64 scalar; undefined without track_running_stats.
   at::Tensor running_mean;
   at::Tensor running_var;
   at::Tensor num_batches_tracked;
@@ -57,10 +58,10 @@ class BatchNorm : public torch::nn::Module {
   int64_t features_;
   int64_t fewest_dimensions_;
   int64_t most_dimensions_;
-  std::shared_ptr<const BatchExchange> exchange_;  // null: this rank's batch alone
+  std::shared_ptr<const BatchNormCollectives> collectives_;  // null: statistics of the local batch
 };
 
-// [n, c] or [n, c, length].
+// Input [n, c] or [n, c, length].
 class BatchNorm1dImpl final : public BatchNorm {
  public:
   explicit BatchNorm1dImpl(int64_t features, const BatchNormOptions& options = {})
@@ -68,7 +69,7 @@ class BatchNorm1dImpl final : public BatchNorm {
 };
 TORCH_MODULE(BatchNorm1d);
 
-// [n, c, height, width], in either memory format.
+// Input [n, c, height, width] in either memory format.
 class BatchNorm2dImpl final : public BatchNorm {
  public:
   explicit BatchNorm2dImpl(int64_t features, const BatchNormOptions& options = {})
@@ -76,7 +77,7 @@ class BatchNorm2dImpl final : public BatchNorm {
 };
 TORCH_MODULE(BatchNorm2d);
 
-// [n, c, depth, height, width].
+// Input [n, c, depth, height, width].
 class BatchNorm3dImpl final : public BatchNorm {
  public:
   explicit BatchNorm3dImpl(int64_t features, const BatchNormOptions& options = {})

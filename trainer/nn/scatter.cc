@@ -11,7 +11,7 @@
 namespace oarlock {
 namespace {
 
-constexpr double kSoftmaxEpsilon = 1e-16;  // torch_geometric's
+constexpr double kSoftmaxEpsilon = 1e-16;  // as in torch_geometric
 
 at::Tensor accumulated(const at::Tensor& rows) {
   const bool reduced = rows.scalar_type() == at::kHalf || rows.scalar_type() == at::kBFloat16;
@@ -36,10 +36,10 @@ at::Tensor segments(const at::Tensor& rows, const at::Tensor& begin, const char*
                             /*axis=*/0, /*unsafe=*/true);
 }
 
-// The group of each row.
+// Returns the group of each row.
 at::Tensor groups_of(const at::Tensor& begin) { return at::repeat_interleave(begin.diff()); }
 
-// What LibTorch makes of a group without rows (NaN for a mean, -inf for a maximum) becomes 0.
+// Replaces the result of groups without rows (NaN for a mean, -inf for a maximum) by 0.
 at::Tensor zero_where_empty(const at::Tensor& reduced, const at::Tensor& begin) {
   return reduced.masked_fill(as_column(begin.diff().eq(0), reduced), 0);
 }
@@ -62,7 +62,7 @@ at::Tensor scatter_max(const at::Tensor& rows, const at::Tensor& group, int64_t 
       .scatter_reduce(0, as_column(group, source).expand_as(source), source, "amax", /*include_self=*/false);
 }
 
-// On the CPU, where index_add is deterministic too, LibTorch's segment_reduce is five times slower.
+// On the CPU, where index_add is deterministic too, segment_reduce of LibTorch is five times slower.
 at::Tensor segment_sum(const at::Tensor& rows, const at::Tensor& begin) {
   if (rows.is_cpu()) return scatter_sum(rows, groups_of(begin), begin.size(0) - 1);
   return segments(rows, begin, "sum");

@@ -9,40 +9,41 @@
 namespace oarlock {
 namespace {
 
-// A part of the script: what it registers itself, and its parts.
+// Returns a module with the parameters, buffers and submodules of the script.
 std::shared_ptr<torch::nn::Module> mirror(const torch::jit::Module& script);
 
-void register_parts(torch::nn::Module& to, const torch::jit::Module& script) {
+void register_members(torch::nn::Module& to, const torch::jit::Module& script) {
   for (const auto& item : script.named_parameters(/*recurse=*/false))
     to.register_parameter(item.name, item.value, item.value.requires_grad());
   for (const auto& item : script.named_buffers(/*recurse=*/false)) to.register_buffer(item.name, item.value);
   for (const auto& item : script.named_children()) to.register_module(item.name, mirror(item.value));
 }
 
-class Part final : public torch::nn::Module {
+class Submodule final : public torch::nn::Module {
  public:
-  explicit Part(const torch::jit::Module& script) { register_parts(*this, script); }
+  explicit Submodule(const torch::jit::Module& script) { register_members(*this, script); }
 };
 
-std::shared_ptr<torch::nn::Module> mirror(const torch::jit::Module& script) { return std::make_shared<Part>(script); }
+std::shared_ptr<torch::nn::Module> mirror(const torch::jit::Module& script) {
+  return std::make_shared<Submodule>(script);
+}
 
 }  // namespace
 
 Result<std::shared_ptr<ScriptModel>> ScriptModel::load(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored))
-    return fail(ExitCode::kNoInput,
-                path + ": there is no such file; save one in Python: torch.jit.script(m).save(path)");
+    return fail(ExitCode::kNoInput, path + ": file not found; save one in Python: torch.jit.script(m).save(path)");
   try {
     auto script = std::make_unique<torch::jit::Module>(torch::jit::load(path, at::kCPU));
     return std::shared_ptr<ScriptModel>(new ScriptModel(std::move(script)));
   } catch (const c10::Error& error) {
-    return fail(ExitCode::kDataErr, path + ": is no TorchScript module: " + error.what_without_backtrace());
+    return fail(ExitCode::kDataErr, path + ": not a TorchScript module: " + error.what_without_backtrace());
   }
 }
 
 ScriptModel::ScriptModel(std::unique_ptr<torch::jit::Module> script) : script_(std::move(script)) {
-  register_parts(*this, *script_);
+  register_members(*this, *script_);
 }
 
 ScriptModel::~ScriptModel() = default;

@@ -1,5 +1,5 @@
-// A TorchScript module (torch.jit.script in Python, saved with .save()) as a module that trains here: legacy input for
-// models whose Python nobody wants to write again.
+// Training of a TorchScript module, which a Python program created with torch.jit.script and saved with .save(). It
+// serves models that are not worth porting to C++.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,16 +17,16 @@ struct Module;
 
 namespace oarlock {
 
-// Parameters and buffers are the script's own, registered under their names ("features.0.weight") through plain modules
-// that mirror its structure, so that DDP, optimizers and checkpoints see what Python sees; what was frozen there stays
-// frozen. Training mode and device reach the script.
+// Registers the parameters and buffers of the script under their names ("features.0.weight"), through submodules that
+// mirror its structure, so that DDP, optimizers and checkpoints use the names of Python. Frozen parameters remain
+// frozen. The training mode and the device also apply to the script.
 class ScriptModel final : public torch::nn::Module {
  public:
-  // kNoInput: there is no such file. kDataErr: it is no TorchScript module.
+  // Loads a file on the CPU. Returns kNoInput if it does not exist, and kDataErr if it is not a TorchScript module.
   static Result<std::shared_ptr<ScriptModel>> load(const std::string& path);
   ~ScriptModel() override;
 
-  // The script's forward, which must give one tensor; throws what it throws.
+  // Calls the forward method of the script, which must return one tensor. Throws its exceptions.
   at::Tensor forward(const std::vector<at::Tensor>& inputs);
 
   void train(bool on = true) override;

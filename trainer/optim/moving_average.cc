@@ -38,7 +38,7 @@ void MovingAverage::update() {
 void MovingAverage::exchange() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < live_.size(); ++i) {
-    const at::Tensor own = live_[i].variable_data();  // shares the memory, not the identity
+    const at::Tensor own = live_[i].variable_data();  // shares the storage but not the identity
     live_[i].set_data(averages_[i]);
     averages_[i] = own;
   }

@@ -1,28 +1,29 @@
 // An exponential moving average of a model's weights.
-//   average <- decay * average + (1 - decay) * weight, after every optimizer step; it begins as the initial weights
-// decay is ema.decay, or with warm-up min(ema.decay, (1 + n) / (10 + n)) at update n, counted from 1 (the rule of
-// TensorFlow's ExponentialMovingAverage(num_updates), which Score-Entropy-Discrete-Diffusion uses). A step that was
-// skipped counts as one that changed nothing.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "trainer/checkpoint/stateful.h"
-#include "trainer/config/ema.h"
-#include "trainer/nn/named_tensors.h"
+#include "trainer/config/optimization.h"
+#include "trainer/nn/module_tensors.h"
 
 namespace oarlock {
 
+// Computes average <- decay * average + (1 - decay) * weight after every optimizer step, starting from the initial
+// weights. The decay is ema.decay, or with warm-up min(ema.decay, (1 + n) / (10 + n)) at update n, counted from 1 (the
+// rule of TensorFlow's ExponentialMovingAverage(num_updates), which Score-Entropy-Discrete-Diffusion uses). A skipped
+// step counts as a step without a change.
 class MovingAverage final : public Stateful {
  public:
-  // Starts from the values of now. Buffers count where ema.buffers says so and they are floating-point.
+  // Starts from the current values. Includes the floating-point buffers if ema.buffers is set.
   MovingAverage(const EmaConfig& config, const std::vector<NamedTensor>& parameters,
                 const std::vector<NamedTensor>& buffers);
 
   void update();
 
-  // While one lives, the model has the averaged weights: they are exchanged by pointer, nothing is copied, and
-  // afterwards the model's own are back bit for bit. No update and no checkpoint meanwhile.
+  // While an instance exists, the model has the averaged weights. They are exchanged by pointer without a copy; the
+  // destructor restores the model's own weights bit for bit. No update and no checkpoint may happen in between.
   class Exchange {
    public:
     explicit Exchange(MovingAverage& average) : average_(average) { average_.exchange(); }
@@ -40,15 +41,15 @@ class MovingAverage final : public Stateful {
   TensorMap tensors() const override;  // by the names of parameters and buffers
   nlohmann::json values() const override { return {{"updates", updates_}}; }
   Result<void> restored(const nlohmann::json& values) override;
-  Result<void> missing() override;  // begins at the weights of now
+  Result<void> missing() override;  // starts from the current weights
 
  private:
   void exchange();
 
   EmaConfig config_;
   std::vector<std::string> names_;
-  std::vector<at::Tensor> live_;      // the model's
-  std::vector<at::Tensor> averages_;  // ours
+  std::vector<at::Tensor> live_;  // the model's tensors
+  std::vector<at::Tensor> averages_;
   int64_t updates_ = 0;
 };
 

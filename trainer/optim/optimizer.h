@@ -1,44 +1,60 @@
-// SGD, Adam and AdamW on LibTorch's fused kernels, which CPU and CUDA have; the arithmetic is that of torch.optim.
-//
-// The lists of tensors that the kernels take are made once. A step has no work per parameter on the host but to collect
-// its gradient, and never waits for the device: whether it is skipped is decided there (found_inf).
+// SGD, Adam and AdamW with the arithmetic of torch.optim, on LibTorch's fused CPU and CUDA kernels.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "common/error.h"
 #include "trainer/checkpoint/stateful.h"
-#include "trainer/optim/parameter_groups.h"
+#include "trainer/config/optimization.h"
+#include "trainer/nn/module_tensors.h"
 
 namespace oarlock {
 
-// Gradients that are there, in lists of one type and device.
+// Parameters with the same hyperparameters. Not empty; of one type and device, as the fused kernels require.
+struct ParameterGroup {
+  double lr = 0;  // before the schedule
+  double weight_decay = 0;
+  std::vector<NamedTensor> parameters;
+};
+
+// Splits the trainable parameters by optimizer.groups, in the order of the groups; the parameters that match no group
+// come last. Fails with kConfig if a group has no parameters, because its pattern matches none or earlier groups have
+// taken them.
+Result<std::vector<ParameterGroup>> group_parameters(const OptimizerConfig& config,
+                                                     const std::vector<NamedTensor>& parameters);
+
+// The defined gradients, in lists of one type and device.
 using GradientLists = std::vector<std::vector<at::Tensor>>;
 
+// Updates the parameters of all groups. The lists of tensors that the kernels take are built once, so the host's only
+// work per parameter and step is to collect its gradient. A step never waits for the device: whether it is skipped is
+// decided there (`found_inf`).
+//
+// Its checkpoint section has the tensors "<parameter>.<state>", e.g. "fc.weight.exp_avg": exp_avg, exp_avg_sq,
+// max_exp_avg_sq (amsgrad) and step (a float32 scalar) for Adam and AdamW; momentum_buffer for SGD with momentum.
 class Optimizer : public Stateful {
  public:
-  // Takes the rate of every group from its lr. On CUDA the rates lie on the device, so that a recorded step can be
-  // replayed with others; this call does not belong inside the recording.
+  // Sets the learning rate of every group to rate_of(its lr). On CUDA the learning rates are device tensors, so that a
+  // recorded step can be replayed with other ones; this call must not be recorded.
   void set_learning_rates(const std::function<double(double lr)>& rate_of);
 
-  // SGD's momentum, the first beta of Adam: of the steps from now on. A number of the host, which a recorded step would
-  // not see change.
+  // Sets SGD's momentum, or Adam's first beta, of the following steps. A value on the host: a recorded step does not
+  // see the change.
   virtual void set_momentum(double momentum) = 0;
 
-  // Collects the gradients of this step: one list per group. Valid until they are cleared.
+  // Collects the gradients of this step, one list per group. The lists are valid until the gradients are cleared.
   const GradientLists& gather_gradients();
 
-  // One update of the parameters that have a gradient, with the gradients gathered last. `found_inf`, where given, is a
-  // float32 scalar on the parameters' device: 1 leaves everything as it was, the counts of steps included.
+  // Updates the parameters that have a gradient, with the gradients gathered last. `found_inf`, if defined, is a
+  // float32 scalar on the parameters' device: 1 leaves everything unchanged, including the step counts.
   void step(const at::Tensor& found_inf = {});
 
   const std::vector<ParameterGroup>& groups() const { return groups_; }
 
   std::string_view section() const override { return "optimizer"; }
-
-  // "<parameter>.<state>", e.g. "fc.weight.exp_avg": of Adam and AdamW exp_avg, exp_avg_sq, max_exp_avg_sq (amsgrad)
-  // and step (a float32 scalar); of SGD with momentum momentum_buffer.
   TensorMap tensors() const override;
   nlohmann::json values() const override { return nlohmann::json::object(); }
   Result<void> restored(const nlohmann::json&) override { return {}; }
@@ -57,17 +73,17 @@ class Optimizer : public Stateful {
 
   Optimizer(std::vector<ParameterGroup> groups, std::vector<std::string> state_names);
 
-  // Zeros like a parameter, for a state that has its shape.
+  // Zeros with the shape of each parameter, for a state.
   static std::vector<at::Tensor> zeros_like(const ParameterGroup& group);
 
-  // `lists` and `gradients` hold the parameters that have a gradient; `all` says that these are the whole group.
+  // `lists` and `gradients` hold the parameters that have a gradient; `all`: these are the whole group.
   virtual void update(size_t group, Lists& lists, const std::vector<at::Tensor>& gradients, bool all,
                       const at::Tensor& found_inf) = 0;
 
   const Rate& rate(size_t group) const { return rates_[group]; }
 
   std::vector<ParameterGroup> groups_;
-  std::vector<Lists> lists_;  // by group; the derived class fills in the states
+  std::vector<Lists> lists_;  // by group; the derived class adds the states
 
  private:
   std::vector<std::string> state_names_;
@@ -75,7 +91,7 @@ class Optimizer : public Stateful {
   GradientLists gradients_;
 };
 
-// Of the trainable parameters. Fails as group_parameters() does.
+// Creates the configured optimizer for the trainable parameters. Fails as group_parameters() does.
 Result<std::unique_ptr<Optimizer>> make_optimizer(const OptimizerConfig& config,
                                                   const std::vector<NamedTensor>& parameters);
 

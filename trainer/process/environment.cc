@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <initializer_list>
 #include <limits>
@@ -10,25 +11,64 @@
 
 #include "common/contract.h"
 #include "trainer/process/slurm.h"
-#include "trainer/process/variable_reader.h"
 
 namespace oarlock {
 namespace {
 
 constexpr int kMaxPort = 65535;
 constexpr int kUnbounded = std::numeric_limits<int>::max();
-// Ports of Slurm jobs without a MASTER_PORT: below the range that systems give out by themselves.
+// Ports of Slurm jobs without a MASTER_PORT: below the range of ephemeral ports.
 constexpr int kFirstJobPort = 15000;
 constexpr int kJobPorts = 15000;
 
-// What a launcher calls the four numbers.
+// Reads environment variables and keeps the first problem, so that the rules below can be written as a list.
+class VariableReader {
+ public:
+  // The lookup must outlive the reader.
+  explicit VariableReader(const EnvironmentLookup& lookup) : lookup_(lookup) {}
+
+  // An empty value counts as not set.
+  std::optional<std::string> text(std::string_view name) const {
+    std::optional<std::string> value = lookup_(name);
+    if (value && value->empty()) value.reset();
+    return value;
+  }
+
+  bool has(std::string_view name) const { return text(name).has_value(); }
+
+  // Returns nullopt and reports a problem if the value is not an integer in [low, high].
+  std::optional<int> integer(std::string_view name, int low, int high) {
+    const std::optional<std::string> value = text(name);
+    if (!value) return std::nullopt;
+    int number = 0;
+    const auto [end, error] = std::from_chars(value->data(), value->data() + value->size(), number);
+    const bool complete = error == std::errc() && end == value->data() + value->size();
+    if (complete && number >= low && number <= high) return number;
+    const std::string range =
+        high == kUnbounded ? fmt::format("of at least {}", low) : fmt::format("from {} to {}", low, high);
+    problem(fmt::format("{}='{}' is not an integer {}; correct it or unset it", name, *value, range));
+    return std::nullopt;
+  }
+
+  void problem(std::string message) {
+    if (!error_) error_ = Error{ExitCode::kConfig, "environment: " + std::move(message)};
+  }
+
+  const std::optional<Error>& error() const { return error_; }
+
+ private:
+  const EnvironmentLookup& lookup_;
+  std::optional<Error> error_;
+};
+
+// The names of the variables of a launcher.
 struct Names {
   const char* rank;
   const char* world_size;
   const char* local_rank;
   const char* local_world_size;
 };
-constexpr Names kBare = {kEnvRank, kEnvWorldSize, kEnvLocalRank, kEnvLocalWorldSize};
+constexpr Names kPyTorch = {kEnvRank, kEnvWorldSize, kEnvLocalRank, kEnvLocalWorldSize};
 constexpr Names kOpenMpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
                             "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Names kSlurm = {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
@@ -82,25 +122,25 @@ void read_local_size(VariableReader& reader, const Names& names, RankEnvironment
   check_local_rank(reader, names, out);
 }
 
-// The bare names of PyTorch's env:// rendezvous.
-void read_bare(VariableReader& reader, RankEnvironment& out) {
-  read_rank(reader, kBare, out);
-  read_local_size(reader, kBare, out);
+// The variables of PyTorch's env:// rendezvous.
+void read_pytorch(VariableReader& reader, RankEnvironment& out) {
+  read_rank(reader, kPyTorch, out);
+  read_local_size(reader, kPyTorch, out);
   out.node_rank = reader.integer(kEnvNodeRank, 0, kUnbounded).value_or(0);
 }
 
-// mpirun of Open MPI. It says nothing of the master, but on one node that is known.
+// Open MPI's mpirun sets no master address, but on a single node it is known.
 void read_open_mpi(VariableReader& reader, RankEnvironment& out) {
   read_rank(reader, kOpenMpi, out);
   read_local_size(reader, kOpenMpi, out);
-  out.node_rank = out.rank / std::max(out.local_world_size, 1);  // its own NODE_RANK counts processes, not nodes
+  out.node_rank = out.rank / std::max(out.local_world_size, 1);  // Open MPI's NODE_RANK counts processes, not nodes
   out.master_port = kDefaultMasterPort;
   if (out.local_world_size == out.world_size) out.master_addr = "127.0.0.1";
 }
 
 void read_slurm_node(VariableReader& reader, RankEnvironment& out) {
   const auto text = reader.text(kSlurm.local_world_size);
-  if (!text) {  // only srun's steps have it
+  if (!text) {  // only srun's steps set it
     out.local_world_size = reader.integer("SLURM_NTASKS_PER_NODE", 1, kUnbounded).value_or(out.world_size);
     return check_local_rank(reader, kSlurm, out);
   }
@@ -111,7 +151,7 @@ void read_slurm_node(VariableReader& reader, RankEnvironment& out) {
   }
   if (const int sum = std::accumulate(tasks->begin(), tasks->end(), 0); sum != out.world_size) {
     return reader.problem(
-        fmt::format("{}='{}' are {} tasks, but {}={}; start with srun, and unset what was set by hand",
+        fmt::format("{}='{}' are {} tasks, but {}={}; start with srun, and unset variables that were set by hand",
                     kSlurm.local_world_size, *text, sum, kSlurm.world_size, out.world_size));
   }
   if (static_cast<size_t>(out.node_rank) >= tasks->size()) {
@@ -122,20 +162,20 @@ void read_slurm_node(VariableReader& reader, RankEnvironment& out) {
   check_local_rank(reader, kSlurm, out);
 }
 
-// Enough of an id to tell jobs apart; those of special steps are larger than an int.
+// Enough digits of an id to distinguish jobs; the ids of special steps exceed an int.
 int last_digits(const std::optional<std::string>& id) {
   constexpr size_t kDigits = 5;
   if (!id) return 0;
   return std::max(std::atoi(id->substr(id->size() - std::min(id->size(), kDigits)).c_str()), 0);
 }
 
-// srun. The first node of the step has rank 0; where node names do not resolve, the address from which srun was started
-// usually is that node's, too.
+// Slurm's srun. Rank 0 is on the first node of the step. If node names do not resolve, the address from which srun was
+// started usually belongs to that node.
 void read_slurm(VariableReader& reader, RankEnvironment& out) {
   read_rank(reader, kSlurm, out);
   const auto nodes = reader.text("SLURM_STEP_NODELIST");
   if (!nodes && out.world_size > 1) {
-    return reader.problem(fmt::format("{}={}, but this process is not one of srun's; start it with srun, or unset {}",
+    return reader.problem(fmt::format("{}={}, but srun did not start this process; start it with srun, or unset {}",
                                       kSlurm.world_size, out.world_size, kSlurm.rank));
   }
   out.node_rank = reader.integer("SLURM_NODEID", 0, kUnbounded).value_or(0);
@@ -149,8 +189,8 @@ void read_slurm(VariableReader& reader, RankEnvironment& out) {
   out.master_port = kFirstJobPort + mixed % kJobPorts;
 }
 
-// Whether Slurm binds GPUs to tasks and each rank is a task, also where RANK and LOCAL_RANK were set from Slurm's own
-// numbers. The ranks of `oarlock launch` share the GPUs of its one task.
+// Whether Slurm binds GPUs to tasks and each rank is a task, including ranks whose RANK and LOCAL_RANK were set from
+// Slurm's numbers. The ranks of `oarlock launch` share the GPUs of its single task.
 bool has_own_devices(VariableReader& reader, const RankEnvironment& out) {
   const bool binds = reader.has("SLURM_GPUS_PER_TASK") ||
                      reader.text("SLURM_TRES_PER_TASK").value_or("").find("gpu") != std::string::npos;
@@ -159,21 +199,23 @@ bool has_own_devices(VariableReader& reader, const RankEnvironment& out) {
          reader.text(kSlurm.local_rank) == std::to_string(out.local_rank);
 }
 
-// The first launcher whose variables are there. The bare names win: `oarlock launch` under srun sets them.
+// Uses the first launcher whose variables are set. PyTorch's variables take precedence: `oarlock launch` sets them
+// under srun.
 void read_launcher(VariableReader& reader, RankEnvironment& out) {
   const auto any = [&](std::initializer_list<const char*> names) {
     return std::any_of(names.begin(), names.end(), [&](const char* name) { return reader.has(name); });
   };
-  if (any({kBare.rank, kBare.world_size, kBare.local_rank, kBare.local_world_size})) return read_bare(reader, out);
+  if (any({kPyTorch.rank, kPyTorch.world_size, kPyTorch.local_rank, kPyTorch.local_world_size}))
+    return read_pytorch(reader, out);
   if (any({kOpenMpi.rank, kOpenMpi.world_size})) return read_open_mpi(reader, out);
   if (any({kSlurm.rank, "SLURM_STEP_NODELIST"})) return read_slurm(reader, out);
-  read_bare(reader, out);
+  read_pytorch(reader, out);
 }
 
-// MASTER_ADDR and MASTER_PORT win over what the launcher's variables gave.
+// MASTER_ADDR and MASTER_PORT take precedence over the launcher's variables.
 void read_master(VariableReader& reader, RankEnvironment& out) {
   const std::optional<int> port = reader.integer(kEnvMasterPort, 1, kMaxPort);
-  if (out.world_size == 1) {  // nobody to meet
+  if (out.world_size == 1) {  // no rendezvous
     out.master_addr.clear();
     out.master_fallback.clear();
     out.master_port = 0;

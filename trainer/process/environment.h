@@ -1,5 +1,5 @@
-// Who this process is among the ranks of the job, from the environment contract (common/contract.h) or a batch system's
-// variables. Pure: the environment is a function that is passed in.
+// The position of this process among the ranks of the job, from the environment contract (common/contract.h) or a batch
+// system's variables.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,10 @@
 
 namespace oarlock {
 
-// The value of a variable, or nothing where it is not set.
+// Returns the value of a variable, or nullopt if it is not set.
 using EnvironmentLookup = std::function<std::optional<std::string>(std::string_view name)>;
 
-// getenv() of this process.
+// Looks up the environment of this process.
 EnvironmentLookup process_environment();
 
 struct RankEnvironment {
@@ -26,24 +26,24 @@ struct RankEnvironment {
   bool has_own_devices = false;  // Slurm shows each task only its own GPUs (--gpus-per-task)
   std::string master_addr;       // host of rank 0; empty when world_size is 1
   int master_port = 0;           // TCPStore of rank 0
-  std::string master_fallback;   // tried where master_addr does not resolve; may be empty
+  std::string master_fallback;   // used if master_addr does not resolve; may be empty
 
   std::string job;  // name; empty outside a TrainingJob
   std::string job_namespace;
-  std::string uid;  // with the attempt it fences checkpoints and tells ranks of different runs apart
+  std::string uid;  // with the attempt, fences checkpoints and distinguishes ranks of different runs
   int attempt = 0;
   std::optional<std::string> config;  // file
   std::optional<std::string> checkpoint_dir;
-  std::optional<int> metrics_port;             // of local rank 0; 0: none
+  std::optional<int> metrics_port;             // of local rank 0; 0 for none
   std::optional<std::string> termination_log;  // file
 
   bool operator==(const RankEnvironment&) const = default;
 };
 
-// The variables of PyTorch's env:// rendezvous, else those of Open MPI's mpirun (OMPI_COMM_WORLD_*), else those of
-// Slurm's srun (SLURM_*); no variable at all means a single process. Empty values count as not set. Fails with kConfig
-// and one line that names the variable, its value and the remedy: missing, not a number, out of range, or contradicting
-// another one.
+// Reads the variables of PyTorch's env:// rendezvous, otherwise those of Open MPI's mpirun (OMPI_COMM_WORLD_*),
+// otherwise those of Slurm's srun (SLURM_*). Without any of them the process is a single rank. Empty values count as
+// not set. Fails with kConfig if a variable is missing, not a number, out of range or contradicts another one; the
+// message is one line that names the variable, its value and the remedy. Pure.
 Result<RankEnvironment> read_environment(const EnvironmentLookup& lookup);
 
 }  // namespace oarlock

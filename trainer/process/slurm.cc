@@ -5,8 +5,8 @@
 namespace oarlock {
 namespace {
 
-// Takes a number from the front of the text.
-std::optional<int> take_number(std::string_view& text) {
+// Removes a number from the front of the text.
+std::optional<int> consume_number(std::string_view& text) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || number < 0) return std::nullopt;
@@ -14,13 +14,13 @@ std::optional<int> take_number(std::string_view& text) {
   return number;
 }
 
-bool take(std::string_view& text, std::string_view prefix) {
+bool consume_prefix(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
   text.remove_prefix(prefix.size());
   return true;
 }
 
-constexpr int kMostNodes = 1'000'000;
+constexpr int kMaxNodes = 1'000'000;
 
 }  // namespace
 
@@ -45,15 +45,15 @@ std::optional<std::string> first_slurm_host(std::string_view node_list) {
 std::optional<std::vector<int>> slurm_tasks_by_node(std::string_view tasks_per_node) {
   std::vector<int> out;
   do {
-    const std::optional<int> tasks = take_number(tasks_per_node);
+    const std::optional<int> tasks = consume_number(tasks_per_node);
     if (!tasks) return std::nullopt;
     std::optional<int> nodes = 1;
-    if (take(tasks_per_node, "(x")) {
-      nodes = take_number(tasks_per_node);
-      if (!nodes || *nodes > kMostNodes || !take(tasks_per_node, ")")) return std::nullopt;
+    if (consume_prefix(tasks_per_node, "(x")) {
+      nodes = consume_number(tasks_per_node);
+      if (!nodes || *nodes > kMaxNodes || !consume_prefix(tasks_per_node, ")")) return std::nullopt;
     }
     out.insert(out.end(), static_cast<size_t>(*nodes), *tasks);
-  } while (take(tasks_per_node, ","));
+  } while (consume_prefix(tasks_per_node, ","));
   if (!tasks_per_node.empty()) return std::nullopt;
   return out;
 }

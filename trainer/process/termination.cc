@@ -10,23 +10,22 @@
 #include <exception>
 #include <utility>
 
-#include "common/device_failed.h"
 #include "common/standard_streams.h"
 
 namespace oarlock {
 namespace {
 
-// std::terminate takes a plain function, so what it needs must be found without an argument.
-struct LastResort {
-  LastWordPlace place;
-  ExplainException explain;
+// std::terminate takes a plain function, so that its state must be reachable without an argument.
+struct TerminateHandlerState {
+  TerminateHandlerOptions options;
+  ExceptionHandler handler;
 };
-LastResort& last_resort() {
-  static LastResort instance;
+TerminateHandlerState& terminate_handler_state() {
+  static TerminateHandlerState instance;
   return instance;
 }
 
-std::string text_of(const std::exception_ptr& exception) {
+std::string describe_exception(const std::exception_ptr& exception) {
   if (!exception) return "std::terminate was called";
   try {
     std::rethrow_exception(exception);
@@ -39,23 +38,24 @@ std::string text_of(const std::exception_ptr& exception) {
 }
 
 [[noreturn]] void on_terminate() {
-  const auto& [place, explain] = last_resort();
+  const auto& [options, handler] = terminate_handler_state();
   const std::exception_ptr current = std::current_exception();
-  const LastWord last =
-      current && explain
-          ? explain(current)
-          : LastWord{ExitCode::kSoftware, {place.rank, 0, -1, reason_of(ExitCode::kSoftware), text_of(current)}};
-  const std::string prefix = place.line_prefix.empty() ? "" : fmt::format("[{}] ", place.line_prefix);
-  print_error(fmt::format("{}ERROR {}\n", prefix, last.message.message));
-  if (place.path) (void)write_termination_message(*place.path, last.message);
+  const ProcessExit outcome =
+      current && handler
+          ? handler(current)
+          : ProcessExit{ExitCode::kSoftware,
+                        {options.rank, 0, -1, exit_reason(ExitCode::kSoftware), describe_exception(current)}};
+  const std::string prefix = options.line_prefix.empty() ? "" : fmt::format("[{}] ", options.line_prefix);
+  print_error(fmt::format("{}ERROR {}\n", prefix, outcome.message.message));
+  if (options.path) (void)write_termination_message(*options.path, outcome.message);
   std::fflush(nullptr);
-  std::_Exit(to_int(last.code));
+  std::_Exit(to_int(outcome.code));
 }
 
 }  // namespace
 
-void exit_on_terminate(LastWordPlace place, ExplainException explain) {
-  last_resort() = {std::move(place), std::move(explain)};
+void install_terminate_handler(TerminateHandlerOptions options, ExceptionHandler handler) {
+  terminate_handler_state() = {std::move(options), std::move(handler)};
   std::set_terminate(on_terminate);
 }
 
@@ -76,8 +76,7 @@ Result<void> write_termination_message(const std::string& path, const Terminatio
   return {};
 }
 
-std::string reason_of(ExitCode code) {
-  if (code == kDeviceFailed) return "DeviceFailed";
+std::string exit_reason(ExitCode code) {
   switch (code) {
     case ExitCode::kOk:
       return "Completed";
@@ -107,6 +106,8 @@ std::string reason_of(ExitCode code) {
       return "TemporaryFailure";
     case ExitCode::kPeerLost:
       return "PeerLost";
+    case ExitCode::kDeviceFailed:
+      return "DeviceFailed";
     case ExitCode::kNoPermission:
       return "PermissionDenied";
     case ExitCode::kConfig:

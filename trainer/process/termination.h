@@ -1,4 +1,5 @@
-// The last word of a rank: the termination message in the file where the kubelet (or the launcher) looks for it.
+// Reporting the end of a rank: the termination message in the file that the kubelet or the launcher reads, and the
+// terminate handler.
 #pragma once
 
 #include <exception>
@@ -10,31 +11,32 @@
 
 namespace oarlock {
 
-// The file named by $OARLOCK_TERMINATION_LOG, else /dev/termination-log where there is one, else nothing.
+// Returns the file named by $OARLOCK_TERMINATION_LOG, otherwise /dev/termination-log if it exists, otherwise nullopt.
 std::optional<std::string> termination_log_path(const std::optional<std::string>& from_environment);
 
-// Overwrites the file in place: the kubelet bind-mounts it, so it cannot be replaced by a rename. Fails as write()
+// Overwrites the file in place, because the kubelet bind-mounts it and a rename cannot replace it. Fails as write()
 // does.
 Result<void> write_termination_message(const std::string& path, const TerminationMessage& message);
 
-// How the process ends after an exception that nobody caught.
-struct LastWord {
+// How the process exits.
+struct ProcessExit {
   ExitCode code = ExitCode::kSoftware;
   TerminationMessage message;
 };
-using ExplainException = std::function<LastWord(const std::exception_ptr&)>;
+using ExceptionHandler = std::function<ProcessExit(const std::exception_ptr&)>;
 
-struct LastWordPlace {
-  std::optional<std::string> path;  // of the termination message
+struct TerminateHandlerOptions {
+  std::optional<std::string> path;  // file of the termination message
   int rank = 0;
-  std::string line_prefix;  // "RANK 3", in brackets before the line on stderr; may be empty
+  std::string line_prefix;  // printed in brackets before the line on stderr, such as "RANK 3"; may be empty
 };
 
-// Makes std::terminate (an exception on a thread of a library) leave with the code of `explain`, else kSoftware, one
-// line and the termination message instead of a core dump. Once per process.
-void exit_on_terminate(LastWordPlace place, ExplainException explain = {});
+// Installs a std::terminate handler for uncaught exceptions, such as those on a library's thread. The process exits
+// with the code that `handler` returns (kSoftware without a handler) and writes one line and the termination message
+// instead of a core dump. Must be called at most once per process.
+void install_terminate_handler(TerminateHandlerOptions options, ExceptionHandler handler = {});
 
-// The reason word for an exit code, where the place of failure knows no better one: "ConfigInvalid", "PeerLost" ...
-std::string reason_of(ExitCode code);
+// The default reason in the termination message for an exit code: "ConfigInvalid", "PeerLost", ...
+std::string exit_reason(ExitCode code);
 
 }  // namespace oarlock

@@ -10,11 +10,11 @@ namespace oarlock {
 
 TaskTable builtin_tasks() {
   return {
-      {"causal_set", make_causal_set},
-      {"comformer", make_comformer_task},
-      {"gears", make_gears},
-      {"image_classification", make_image_classification},
-      {"protein_diffusion", make_protein_diffusion},
+      {"causal_set", causal_set::make_task},
+      {"comformer", comformer::make_task},
+      {"gears", gears::make_task},
+      {"image_classification", image_classification::make_task},
+      {"protein_diffusion", protein_diffusion::make_task},
   };
 }
 

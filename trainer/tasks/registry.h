@@ -1,7 +1,7 @@
-// The tasks that come with oarlock-trainer. A task of one's own is one line in a table like this one.
+// The tasks of oarlock-trainer. A new task is added here, or to the table of another program (docs/adding-a-task.md).
 #pragma once
 
-#include "trainer/engine/task_table.h"
+#include "trainer/engine/task.h"
 
 namespace oarlock {
 

@@ -1,4 +1,5 @@
-// Where a rank's time goes: exactly one phase at any moment, so that the phases sum up to the uptime.
+// Breakdown of a rank's time by phase. A rank is in exactly one phase at any time, so that the phases add up to the
+// uptime.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@ enum class Phase {
   kDataWait,
   kForward,
   kBackward,
-  kComm,  // own gradients are done, those of the other ranks are waited for
+  kComm,  // this rank's gradients are complete, those of the other ranks are not
   kOptimizer,
   kEval,
   kCheckpoint,
@@ -35,10 +36,10 @@ class PhaseClock {
 
   void enter(Phase phase);
 
-  // Of this moment.
+  // The current phase.
   Phase phase() const;
 
-  // Seconds by phase until now, the one under way included; indexed as kPhaseNames.
+  // Seconds spent per phase, including the current one; indexed as kPhaseNames.
   std::array<double, kPhaseNames.size()> seconds() const;
 
  private:

@@ -8,7 +8,17 @@
 
 namespace oarlock {
 namespace {
+
 constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
+constexpr double kThroughputWindowSeconds = 10;
+
+}  // namespace
+
+void Throughput::add_step(int64_t samples, double seconds) {
+  const double decay = std::exp(-seconds / kThroughputWindowSeconds);
+  samples_ = samples_ * decay + static_cast<double>(samples);
+  steps_ = steps_ * decay + 1;
+  seconds_ = seconds_ * decay + seconds;
 }
 
 std::string format_duration(double seconds) {
@@ -45,7 +55,7 @@ void ProgressLine::show(const ProgressView& view) {
   if (drawn_ && now - *drawn_ < kRedrawInterval) return;
   drawn_ = now;
   visible_ = true;
-  // The cursor goes back to the start, so that whatever else writes overwrites the line instead of lengthening it.
+  // The cursor returns to the start of the line, so that other output overwrites the line instead of extending it.
   write_("\r" + progress_line(view) + "\x1b[K\r");
 }
 

@@ -1,4 +1,4 @@
-// What rank 0 shows of a run: one line that overwrites itself on a terminal; elsewhere the log has its lines.
+// Progress of a run on a terminal: one line that overwrites itself. Without a terminal, progress goes to the log.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,26 @@
 
 namespace oarlock {
 
+// Samples and steps per second over about the last ten seconds.
+class Throughput {
+ public:
+  void add_step(int64_t samples, double seconds);
+
+  double samples_per_second() const { return seconds_ > 0 ? samples_ / seconds_ : 0; }
+  double seconds_per_step() const { return steps_ > 0 ? seconds_ / steps_ : 0; }
+
+ private:
+  // Exponentially decaying sums with the same decay, so that their ratios need no bias correction.
+  double samples_ = 0;
+  double steps_ = 0;
+  double seconds_ = 0;
+};
+
 struct ProgressView {
   int64_t step = 0;
-  int64_t target_steps = 0;  // 0: not known
+  int64_t target_steps = 0;  // 0 if unknown
   int64_t epoch = 0;         // from 0
-  int64_t epochs = 0;        // 0: the length is given in steps
+  int64_t epochs = 0;        // 0 if the length of the run is given in steps
   std::optional<double> loss;
   double learning_rate = 0;
   double samples_per_second = 0;
@@ -32,13 +47,13 @@ class ProgressLine {
  public:
   using Writer = std::function<void(std::string_view)>;
 
-  // A writer that is empty shows nothing. The clock must outlive the line.
+  // An empty writer disables the line. The clock must outlive the line.
   ProgressLine(Writer write, const Clock& clock) : write_(std::move(write)), clock_(clock) {}
 
-  // Draws at most ten times a second.
+  // Draws the line at most ten times per second.
   void show(const ProgressView& view);
 
-  // Removes the line, so that something else can be written.
+  // Erases the line before other output.
   void clear();
 
  private:
@@ -48,7 +63,7 @@ class ProgressLine {
   std::optional<SteadyTime> drawn_;
 };
 
-// Writes to stderr if it is a terminal, else nothing.
+// Returns a writer to stderr if that is a terminal, otherwise an empty writer.
 ProgressLine::Writer terminal_writer();
 
 }  // namespace oarlock

@@ -10,7 +10,7 @@
 namespace oarlock {
 namespace {
 
-std::string_view status_phase_of(Phase phase) {
+std::string_view status_phase(Phase phase) {
   switch (phase) {
     case Phase::kStartup:
     case Phase::kRendezvous:
@@ -64,7 +64,7 @@ Result<int> Telemetry::serve(int port) {
   });
   const HttpHandler status = [this](const std::string& query) {
     if (query.starts_with("uid=") && query.substr(4) != options_.uid)
-      return HttpResponse{404, "text/plain; charset=utf-8", "another job is served here\n"};
+      return HttpResponse{404, "text/plain; charset=utf-8", "this server belongs to another job\n"};
     return HttpResponse{200, "application/json", to_json(status_.get()) + "\n"};
   };
   const HttpHandler health = [](const std::string&) { return HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}; };
@@ -78,13 +78,13 @@ Result<int> Telemetry::serve(int port) {
 
 void Telemetry::enter(Phase phase) {
   phases_.enter(phase);
-  const std::string_view name = status_phase_of(phase);
-  if (name == status_phase_) return;  // most changes are within a step
+  const std::string_view name = status_phase(phase);
+  if (name == status_phase_) return;  // most transitions are within a step
   status_phase_ = name;
   status_.update([&](RankStatus& status) { status.phase = name; });
 }
 
-void Telemetry::rendezvous_done(double seconds) { metrics_.rendezvous_done(seconds); }
+void Telemetry::record_rendezvous(double seconds) { metrics_.record_rendezvous(seconds); }
 
 void Telemetry::begin(int64_t step, int64_t target_steps, int64_t epoch, int64_t epochs) {
   view_.epoch = epoch;
@@ -99,9 +99,9 @@ void Telemetry::begin(int64_t step, int64_t target_steps, int64_t epoch, int64_t
   });
 }
 
-void Telemetry::step_done(const StepReport& report) {
+void Telemetry::record_step(const StepReport& report) {
   throughput_.add_step(report.global_samples, report.seconds);
-  metrics_.step_done(report, clock_.now());
+  metrics_.record_step(report, clock_.now());
   status_.update([&](RankStatus& status) {
     status.step = report.step;
     status.last_step_seconds = report.seconds;
@@ -116,12 +116,12 @@ void Telemetry::step_done(const StepReport& report) {
   if (options_.progress) progress_.show(view_);
 }
 
-void Telemetry::loss_known(double loss) {
+void Telemetry::record_loss(double loss) {
   view_.loss = loss;
   metrics_.set_loss(loss);
   status_.update(
       [&](RankStatus& status) { status.loss = std::isfinite(loss) ? std::optional<double>(loss) : std::nullopt; });
-  if (options_.progress) return;  // the line shows it
+  if (options_.progress) return;  // the progress line shows the loss
   logger_.info("step", {{"step", view_.step},
                         {"target_steps", view_.target_steps},
                         {"epoch", view_.epoch},
@@ -130,47 +130,48 @@ void Telemetry::loss_known(double loss) {
                         {"samples_per_second", view_.samples_per_second}});
 }
 
-void Telemetry::evaluated(const std::map<std::string, double>& metrics) {
+void Telemetry::record_evaluation(const std::map<std::string, double>& metrics) {
   if (const auto loss = metrics.find("loss"); loss != metrics.end()) metrics_.set_validation_loss(loss->second);
-  pass_done("evaluation", metrics);
+  record_pass("evaluation", metrics);
 }
 
-void Telemetry::pass_done(const std::string& name, const std::map<std::string, double>& metrics) {
+void Telemetry::record_pass(const std::string& name, const std::map<std::string, double>& metrics) {
   Logger with_metrics = logger();
   for (const auto& [metric, value] : metrics) with_metrics = with_metrics.with({{metric, value}});
   with_metrics.info(name, {{"epoch", view_.epoch}, {"step", view_.step}});
 }
 
-void Telemetry::checkpoint_saved(int64_t step, const std::string& folder, int64_t bytes, double seconds) {
-  metrics_.checkpoint_done(true, true, bytes, seconds);
+void Telemetry::record_checkpoint_saved(int64_t step, const std::string& folder, int64_t bytes, double seconds) {
+  metrics_.record_checkpoint(true, true, bytes, seconds);
   metrics_.set_last_checkpoint(step, clock_.now());
   status_.update([&](RankStatus& status) { status.checkpoint_step = step; });
   logger().info("checkpoint saved", {{"step", step}, {"folder", folder}, {"bytes", bytes}, {"seconds", seconds}});
 }
 
-void Telemetry::checkpoint_restored(int64_t step, const std::string& folder, double seconds, int64_t lost_steps) {
-  metrics_.checkpoint_done(false, true, 0, seconds);
-  metrics_.steps_lost(lost_steps);
+void Telemetry::record_checkpoint_restored(int64_t step, const std::string& folder, double seconds,
+                                           int64_t lost_steps) {
+  metrics_.record_checkpoint(false, true, 0, seconds);
+  metrics_.record_recomputed_steps(lost_steps);
   metrics_.set_last_checkpoint(step, clock_.now());
   status_.update([&](RankStatus& status) { status.checkpoint_step = step; });
   logger().info("resuming from a checkpoint",
                 {{"resumed_from_step", step}, {"lost_steps", lost_steps}, {"folder", folder}});
 }
 
-void Telemetry::checkpoint_known(int64_t step) {
+void Telemetry::record_known_checkpoint(int64_t step) {
   metrics_.set_last_checkpoint(step, clock_.now());
   status_.update([&](RankStatus& status) { status.checkpoint_step = step; });
 }
 
-void Telemetry::checkpoint_failed(bool save) { metrics_.checkpoint_done(save, false, 0, 0); }
-void Telemetry::steps_skipped(int64_t steps, int64_t first_step) {
-  metrics_.nonfinite_gradients(steps);
-  warn_of_nonfinite("steps were skipped, as loss or gradient was not finite", steps, first_step);
+void Telemetry::record_checkpoint_failure(bool save) { metrics_.record_checkpoint(save, false, 0, 0); }
+void Telemetry::record_skipped_steps(int64_t steps, int64_t first_step) {
+  metrics_.record_nonfinite_gradients(steps);
+  warn_of_nonfinite("skipped steps with a non-finite loss or gradient", steps, first_step);
 }
 
-void Telemetry::losses_not_finite(int64_t steps, int64_t first_step) {
-  metrics_.nonfinite_losses(steps);
-  warn_of_nonfinite("the training loss was not finite", steps, first_step);
+void Telemetry::record_nonfinite_losses(int64_t steps, int64_t first_step) {
+  metrics_.record_nonfinite_losses(steps);
+  warn_of_nonfinite("non-finite training loss", steps, first_step);
 }
 
 void Telemetry::warn_of_nonfinite(const char* message, int64_t steps, int64_t first_step) {
@@ -178,9 +179,9 @@ void Telemetry::warn_of_nonfinite(const char* message, int64_t steps, int64_t fi
   logger().warn(message, {{"steps", steps}, {"first_step", first_step}, {"step", view_.step}});
 }
 
-void Telemetry::peer_lost() { metrics_.communication_error(); }
+void Telemetry::record_peer_lost() { metrics_.record_communication_error(); }
 
-void Telemetry::finished(bool success) {
+void Telemetry::finish(bool success) {
   progress_.clear();
   status_.update([&](RankStatus& status) { status.phase = success ? "done" : "failed"; });
 }

@@ -1,21 +1,53 @@
-// Everything that a run tells about itself while it goes on: metrics, /statusz, log lines and the progress line. The
-// training loop reports events here and knows nothing of where they go.
+// Everything that a run reports while it is in progress: metrics, /statusz, log lines and the progress line. The
+// training loop reports events here and does not depend on their destinations.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 
+#include "common/contract.h"
 #include "common/http/server.h"
 #include "common/log.h"
 #include "trainer/telemetry/metrics.h"
 #include "trainer/telemetry/phase_clock.h"
 #include "trainer/telemetry/progress.h"
-#include "trainer/telemetry/status.h"
-#include "trainer/telemetry/throughput.h"
 
 namespace oarlock {
+
+// The document behind /statusz. Thread-safe: the training thread writes it, and the server's threads read it.
+class StatusBoard {
+ public:
+  // The clock must outlive the board.
+  StatusBoard(RankStatus initial, const Clock& clock) : status_(std::move(initial)), clock_(clock) {
+    status_.updated_at = to_rfc3339(clock_.now());
+  }
+
+  // Calls change(RankStatus&) under the lock, and sets the time of the update.
+  template <typename Change>
+  void update(Change&& change) {
+    const SystemTime now = clock_.now();
+    const std::lock_guard lock(mutex_);
+    change(status_);
+    updated_ = now;
+  }
+
+  RankStatus get() const {
+    const std::lock_guard lock(mutex_);
+    RankStatus copy = status_;
+    if (updated_ != SystemTime{}) copy.updated_at = to_rfc3339(updated_);  // formatted on read, not in every step
+    return copy;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  RankStatus status_;
+  SystemTime updated_;  // the epoch if there was no update
+  const Clock& clock_;
+};
 
 struct TelemetryOptions {
   int rank = 0;
@@ -25,53 +57,64 @@ struct TelemetryOptions {
   int64_t log_every_steps = 50;
   BuildInfo build;
   RunInfo run;
-  ProgressLine::Writer progress;  // empty: no progress line
+  ProgressLine::Writer progress;  // empty for no progress line
 };
 
-// The server's threads read what the training thread writes; the methods belong to the training thread.
+// All methods except phase() and status() must be called on the training thread.
 class Telemetry {
  public:
   // The clock must outlive the telemetry.
   Telemetry(TelemetryOptions options, const Logger& logger, const Clock& clock);
   ~Telemetry();  // stops the server
 
-  // Serves /metrics, /statusz and /healthz on all addresses; port 0 picks one. kUnavailable when the port is taken.
-  // /statusz?uid=U is 404 for a job of another uid: on the host's network another job may have the port that the
-  // operator expects.
+  // Serves /metrics, /statusz and /healthz on all addresses and returns the port. Port 0 selects a free port.
+  // kUnavailable if the port is in use. /statusz?uid=U returns 404 if U is the uid of another job, because on the
+  // host's network another job may listen on the port that the operator expects.
   Result<int> serve(int port);
 
-  void enter(Phase phase);  // what the time from now on is spent on
-  void rendezvous_done(double seconds);
-  void begin(int64_t step, int64_t target_steps, int64_t epoch, int64_t epochs);  // epochs 0: the length is in steps
-  void step_done(const StepReport& report);
-  void loss_known(double loss);  // mean over the ranks, of the last step
-  void evaluated(const std::map<std::string, double>& metrics);
-  void pass_done(const std::string& name, const std::map<std::string, double>& metrics);  // besides the evaluation
-  void checkpoint_saved(int64_t step, const std::string& folder, int64_t bytes, double seconds);
-  // lost_steps: done before the crash, beyond the checkpoint.
-  void checkpoint_restored(int64_t step, const std::string& folder, double seconds, int64_t lost_steps);
-  void checkpoint_known(int64_t step);  // on the ranks that neither write nor read it
-  void checkpoint_failed(bool save);
-  // Steps since the last call, at least one, and the first of them: not taken, as loss or gradient was not finite; and
-  // with a loss that was not finite.
-  void steps_skipped(int64_t steps, int64_t first_step);
-  void losses_not_finite(int64_t steps, int64_t first_step);
-  void gradient_norm_known(double norm) { metrics_.set_gradient_norm(norm); }  // of the last step
-  void peer_lost();
-  void parameters_checked(bool equal) { metrics_.parameters_checked(equal); }
-  void gradients_reduced(int64_t buckets, int64_t bytes) { metrics_.gradients_reduced(buckets, bytes); }
-  void data_queue(int64_t capacity) { metrics_.set_data_queue_capacity(capacity); }
-  void data_failed() { metrics_.data_failed(); }
-  void device(double peak_flops) { metrics_.set_peak_flops(peak_flops); }  // a second
-  void device_memory(const DeviceMemoryReport& memory) { metrics_.set_device_memory(memory); }
-  void finished(bool success);
+  // From now on time is attributed to `phase`.
+  void enter(Phase phase);
 
+  // ---- training ----
+  void record_rendezvous(double seconds);
+  // `epochs` is 0 if the length of the run is given in steps.
+  void begin(int64_t step, int64_t target_steps, int64_t epoch, int64_t epochs);
+  void record_step(const StepReport& report);
+  void record_loss(double loss);                                                // mean over the ranks, of the last step
+  void record_gradient_norm(double norm) { metrics_.set_gradient_norm(norm); }  // of the last step
+  void record_gradient_reduction(int64_t buckets, int64_t bytes) { metrics_.record_gradient_reduction(buckets, bytes); }
+  void record_parameter_check(bool equal) { metrics_.record_parameter_check(equal); }
+  // `steps` since the last call, at least one, of which `first_step` is the first, were skipped because loss or
+  // gradient was not finite, or had a loss that was not finite.
+  void record_skipped_steps(int64_t steps, int64_t first_step);
+  void record_nonfinite_losses(int64_t steps, int64_t first_step);
+  void record_peer_lost();
+  void finish(bool success);
+
+  // ---- evaluation ----
+  void record_evaluation(const std::map<std::string, double>& metrics);
+  void record_pass(const std::string& name, const std::map<std::string, double>& metrics);  // any other pass
+
+  // ---- checkpoints ----
+  void record_checkpoint_saved(int64_t step, const std::string& folder, int64_t bytes, double seconds);
+  // `lost_steps` were done after the checkpoint by an earlier attempt.
+  void record_checkpoint_restored(int64_t step, const std::string& folder, double seconds, int64_t lost_steps);
+  void record_known_checkpoint(int64_t step);  // on ranks that neither write nor read the checkpoint
+  void record_checkpoint_failure(bool save);   // `save` is false for a restore
+
+  // ---- data and device ----
+  void set_data_queue_capacity(int64_t capacity) { metrics_.set_data_queue_capacity(capacity); }
+  void record_data_error() { metrics_.record_data_error(); }
+  void set_peak_flops(double peak_flops) { metrics_.set_peak_flops(peak_flops); }  // per second
+  void set_device_memory(const DeviceMemoryReport& memory) { metrics_.set_device_memory(memory); }
+
+  // Erases the progress line before the caller logs.
   const Logger& logger() {
     progress_.clear();
     return logger_;
   }
   RankStatus status() const { return status_.get(); }
-  std::string_view phase() const { return kPhaseNames[static_cast<size_t>(phases_.phase())]; }  // any thread
+  std::string_view phase() const { return kPhaseNames[static_cast<size_t>(phases_.phase())]; }
   double samples_per_second() const { return throughput_.samples_per_second(); }
 
  private:

@@ -1,5 +1,5 @@
-// One request and its response, between the thread that calls Transport and cpprestsdk's I/O thread. The I/O thread
-// offers a piece of the body and reads the next one only after the caller has taken it, so at most one piece waits.
+// Handover of one response from cpprestsdk's I/O thread to the thread that calls Transport. The I/O thread offers a
+// piece of the body and reads the next one only after the caller has taken it, so at most one piece is buffered.
 #pragma once
 
 #include <cpprest/producerconsumerstream.h>
@@ -22,7 +22,7 @@ class OpenRequests {
  public:
   void add();
   void remove();
-  // Returns when no request is open, at the latest after `limit`.
+  // Waits until no request is open, for at most `limit`.
   void wait_until_none(std::chrono::milliseconds limit);
 
  private:
@@ -48,36 +48,37 @@ class Exchange {
   // Counts the request as open until finish(). Called once, before the request is given to the library.
   void start(std::shared_ptr<OpenRequests> open);
 
-  // For the I/O thread. The bytes of offer() stay valid until the returned task is complete.
+  // Called by the I/O thread. The bytes passed to offer() stay valid until the returned task is complete. A null error
+  // means that the response is complete.
   void set_head(ResponseHead head);
   pplx::task<size_t> offer(const uint8_t* data, size_t size);
-  void finish(std::exception_ptr error);  // null: the response is whole
+  void finish(std::exception_ptr error);
 
-  // For the calling thread. Waits for the next piece or the end of the response.
+  // Called by the calling thread. wait() returns at the next piece or the end of the response.
   Event wait(std::chrono::steady_clock::time_point until, const std::stop_token& cancel);
-  const ResponseHead& head() const { return *head_; }  // after kPiece, or kEnd without an error
-  std::string_view piece() const { return piece_; }    // after kPiece
-  void take();                                         // the piece has been used
-  std::exception_ptr error() const { return error_; }  // after kEnd
-  // The caller has no further use for the response and cancels the request: pieces are dropped from now on.
+  const ResponseHead& head() const { return *head_; }  // valid after kPiece, and after kEnd without an error
+  std::string_view piece() const { return piece_; }    // valid after kPiece, until take()
+  void take();                                         // releases the piece
+  std::exception_ptr error() const { return error_; }  // valid after kEnd
+  // Drops the current and all further pieces, because the caller cancels the request.
   void abandon();
 
  private:
-  void complete_piece();  // needs mutex_
+  void complete_piece();  // requires mutex_
 
   std::shared_ptr<OpenRequests> open_;  // null before start()
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::optional<ResponseHead> head_;
   std::string_view piece_;
-  std::optional<pplx::task_completion_event<size_t>> taken_;  // of piece_; nullopt: no piece waits
+  std::optional<pplx::task_completion_event<size_t>> taken_;  // of piece_; nullopt without a piece
   std::exception_ptr error_;
   bool finished_ = false;
   bool abandoned_ = false;
 };
 
-// The stream buffer to which cpprestsdk writes the body of a response. It replaces putn_nocopy() rather than _putn(),
-// around which the library's base class adds a task that blocks the I/O thread after an error.
+// The stream buffer to which cpprestsdk writes the body of a response. It overrides putn_nocopy() rather than _putn(),
+// because the base class wraps the latter in a task that blocks the I/O thread after an error.
 class ResponseBuffer final : public concurrency::streams::details::basic_producer_consumer_buffer<uint8_t> {
  public:
   explicit ResponseBuffer(std::shared_ptr<Exchange> exchange);

@@ -2,45 +2,26 @@
 
 #include <cpprest/producerconsumerstream.h>
 #include <fmt/format.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
 
-#include <algorithm>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <cerrno>
 #include <charconv>
-#include <chrono>
-#include <optional>
-#include <string_view>
+
+#include "common/status_macros.h"
+#include "operator/kube/http/http_transport.h"
 
 namespace oarlock::kube {
 namespace {
 
-using Kind = TransportError::Kind;
+using Socket = boost::asio::ip::tcp::socket;
 
-constexpr char kJson[] = "application/json";
-// A server that cannot omit the rest sends the whole object.
-constexpr char kMetadataOnly[] = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-constexpr std::chrono::seconds kLongestRetryAfter{60};
-
-bool is_field_text(std::string_view text) {
-  return std::none_of(text.begin(), text.end(),
-                      [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; });
-}
-
-// Several Content-Length headers arrive as a list.
-bool is_length(const std::string& value) {
-  uint64_t length = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), length);
-  return error == std::errc() && end == value.data() + value.size();
-}
-
-// The value of a Retry-After header; nullopt if it is not a number of seconds.
-std::optional<std::chrono::seconds> parse_retry_after(const std::string& value) {
-  long seconds = -1;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
-  if (error != std::errc() || end != value.data() + value.size() || seconds < 0) return std::nullopt;
-  return std::min(std::chrono::seconds(seconds), kLongestRetryAfter);
-}
-
-// cpprestsdk repeats every request, POST included, whose reused connection ends without a response, unless its body
-// cannot be rewound. Only GET may be repeated, so every other request has such a body, even an empty one.
+// Returns a body that can be read only once. cpprestsdk repeats every request, including POST, if a reused connection
+// ends without a response and the body can be rewound. Only GET may be repeated, so every other request has such a
+// body, even an empty one.
 concurrency::streams::istream single_use_body(const std::string& text) {
   concurrency::streams::producer_consumer_buffer<uint8_t> buffer;
   buffer.putn_nocopy(reinterpret_cast<const uint8_t*>(text.data()), text.size());
@@ -48,31 +29,59 @@ concurrency::streams::istream single_use_body(const std::string& text) {
   return buffer.create_istream();
 }
 
+// Several Content-Length headers arrive as a list, which is not a number.
+bool is_length(const std::string& value) {
+  uint64_t length = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), length);
+  return error == std::errc() && end == value.data() + value.size();
+}
+
+std::string reason_of(const web::http::http_exception& error) {
+  return error.error_code() ? error.error_code().message() : error.what();
+}
+
+// The library reports the status of a proxy that does not open a tunnel without its text.
+std::string proxy_reason(const std::string& text) {
+  return text.ends_with(" 407") ? "407 Proxy Authentication Required" : text;
+}
+
+TransportError classify(const web::http::http_exception& error, bool has_proxy) {
+  const std::string text = error.what();
+  const auto contains = [&](const char* part) { return text.find(part) != std::string::npos; };
+  if (has_proxy && (contains("proxy") || contains("to connect") || contains("resolv")))
+    return {TransportErrorKind::kConnect, fmt::format("no connection: {}", proxy_reason(text))};
+  if (contains("resolving address") || contains("resolve address"))
+    return {TransportErrorKind::kConnect, "the host name cannot be resolved"};
+  if (contains("Failed to connect"))
+    return {TransportErrorKind::kConnect, fmt::format("no connection: {}", reason_of(error))};
+  if (contains("SSL handshake")) {
+    const char* reason = ERR_reason_error_string(static_cast<unsigned long>(error.error_code().value()));
+    return {TransportErrorKind::kTls,
+            fmt::format("TLS handshake failed: {}; the server may reject the client certificate, or may not use TLS",
+                        reason != nullptr ? reason : reason_of(error))};
+  }
+  return {TransportErrorKind::kBroken, fmt::format("connection broken: {}", text)};
+}
+
 }  // namespace
 
 TransportResult<web::http::http_request> make_request(const Request& request, const RequestHeaders& headers,
                                                       const std::shared_ptr<Exchange>& exchange) {
-  if (!request.target.starts_with('/') || request.target.find(' ') != std::string::npos ||
-      !is_field_text(request.target)) {
-    return failed(Kind::kRefused, fmt::format("the request target '{}' is not valid", request.target));
-  }
-  if (!is_field_text(headers.token)) return failed(Kind::kRefused, "the token has a line break or control character");
+  RETURN_IF_ERROR(check_request(request, headers.token));
   web::http::http_request out(request.method);
   out.set_request_uri(request.target);
-  if (request.method != "GET") {
-    out.set_body(single_use_body(request.body), request.body.size(),
-                 request.content_type.empty() ? kJson : request.content_type);
-  }
+  if (request.method != "GET")
+    out.set_body(single_use_body(request.body), request.body.size(), content_type_header(request));
   out.headers().add("Host", headers.host);
   out.headers().add("User-Agent", headers.user_agent);
-  out.headers().add("Accept", request.metadata_only ? kMetadataOnly : kJson);
+  out.headers().add("Accept", accept_header(request));
   if (!headers.token.empty()) out.headers().add("Authorization", "Bearer " + headers.token);
   const concurrency::streams::streambuf<uint8_t> body(std::make_shared<ResponseBuffer>(exchange));
   out.set_response_stream(body.create_ostream());
   return out;
 }
 
-ResponseHead head_of(const web::http::http_response& response) {
+ResponseHead parse_head(const web::http::http_response& response) {
   const auto length = response.headers().find("Content-Length");
   if (length != response.headers().end() && (!is_length(length->second) || response.headers().has("Transfer-Encoding")))
     throw InvalidResponse("invalid HTTP response: the length of the body is ambiguous");
@@ -80,6 +89,43 @@ ResponseHead head_of(const web::http::http_response& response) {
   const auto retry_after = response.headers().find("Retry-After");
   if (retry_after != response.headers().end()) head.retry_after = parse_retry_after(retry_after->second);
   return head;
+}
+
+void check_connection(void* handle, bool is_tls) {
+  Socket* socket = static_cast<Socket*>(handle);
+  if (is_tls) {
+    auto* stream = static_cast<boost::asio::ssl::stream<Socket&>*>(handle);
+    socket = &stream->next_layer();
+    if (SSL_pending(stream->native_handle()) > 0) throw StaleConnection();
+  }
+  if (!socket->is_open()) return;
+  char byte = 0;
+  if (::recv(socket->native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0) throw StaleConnection();
+  if (errno != EAGAIN && errno != EWOULDBLOCK) throw StaleConnection();
+}
+
+bool is_stale(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const StaleConnection&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+TransportError to_transport_error(const std::exception_ptr& error, bool has_proxy) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const web::http::http_exception& failure) {
+    return classify(failure, has_proxy);
+  } catch (const StaleConnection& failure) {
+    return {TransportErrorKind::kConnect, failure.what()};
+  } catch (const InvalidResponse& failure) {
+    return {TransportErrorKind::kBroken, failure.what()};
+  } catch (const std::exception& failure) {  // thrown by TlsSettings before a connection is made
+    return {TransportErrorKind::kTls, failure.what()};
+  }
 }
 
 }  // namespace oarlock::kube

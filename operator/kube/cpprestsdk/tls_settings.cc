@@ -8,18 +8,18 @@
 #include <stdexcept>
 #include <utility>
 
-#include "operator/kube/server_address.h"
+#include "operator/kube/http/address.h"
 
 namespace oarlock::kube {
 namespace {
 
-// OpenSSL's slot for a pointer to the settings of a context. Slot 0 belongs to Asio.
+// Returns the index of OpenSSL's slot for a context's pointer to its settings. Slot 0 belongs to Asio.
 int settings_slot() {
   static const int slot = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
   return slot;
 }
 
-// Authorities and client certificate. An SSL_CTX cannot be shared with cpprestsdk, which makes its own.
+// Copies the authorities and the client certificate. cpprestsdk makes its own SSL_CTX and cannot share another one.
 void copy_material(SSL_CTX* from, SSL_CTX* to) {
   SSL_CTX_set1_cert_store(to, SSL_CTX_get_cert_store(from));
   X509* certificate = SSL_CTX_get0_certificate(from);
@@ -34,18 +34,21 @@ void copy_material(SSL_CTX* from, SSL_CTX* to) {
 }  // namespace
 
 TlsSettings::TlsSettings(const TransportOptions& options, std::string name)
-    : name_(std::move(name)), is_address_(is_ip_address(name_)), verify_(options.verify), contexts_(options) {}
+    : name_(std::move(name)),
+      is_address_(is_ip_address(name_)),
+      verify_(options.verify),
+      contexts_(options, TlsContexts::Peer::kServer) {}
 
-void TlsSettings::show(const ClientCertificate& certificate) {
+void TlsSettings::set_certificate(const ClientCertificate& certificate) {
   const std::lock_guard lock(mutex_);
-  if (certificate == shown_) return;
-  shown_ = certificate;
+  if (certificate == certificate_) return;
+  certificate_ = certificate;
   ++version_;
 }
 
 void TlsSettings::apply(SSL_CTX* context) {
   const std::lock_guard lock(mutex_);
-  const auto material = contexts_.current(shown_);
+  const auto material = contexts_.current(certificate_);
   if (!material) throw std::runtime_error(material.error().message);
   if (material_ != nullptr && material_ != *material) ++version_;
   material_ = *material;
@@ -68,21 +71,21 @@ int TlsSettings::check_certificate(X509_STORE_CTX* store, void* settings) {
   const int is_set = self->is_address_ ? X509_VERIFY_PARAM_set1_ip_asc(param, self->name_.c_str())
                                        : X509_VERIFY_PARAM_set1_host(param, self->name_.data(), self->name_.size());
   if (is_set == 1 && X509_verify_cert(store) == 1) return 1;
-  self->record(X509_STORE_CTX_get_error(store));
+  self->record_rejection(X509_STORE_CTX_get_error(store));
   return 0;
 }
 
-// cpprestsdk itself would send the text of the Host header, port and brackets included, as the server name.
+// Sends the server name. cpprestsdk would send the text of the Host header, port and brackets included, as the name.
 void TlsSettings::send_server_name(const SSL* ssl, int where, int /*result*/) {
   if ((where & SSL_CB_HANDSHAKE_START) == 0) return;
   const auto* self = static_cast<const TlsSettings*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), settings_slot()));
   if (self == nullptr || self->is_address_) return;
-  // As SSL_set_tlsext_host_name(), a macro with an old-style cast.
+  // SSL_set_tlsext_host_name without the C cast of that macro.
   SSL_ctrl(const_cast<SSL*>(ssl), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
            const_cast<char*>(self->name_.c_str()));
 }
 
-void TlsSettings::record(int verify_error) {
+void TlsSettings::record_rejection(int verify_error) {
   const bool is_name = verify_error == X509_V_ERR_HOSTNAME_MISMATCH || verify_error == X509_V_ERR_IP_ADDRESS_MISMATCH;
   const std::lock_guard lock(mutex_);
   rejection_ = is_name ? "the server's certificate is for another host name"

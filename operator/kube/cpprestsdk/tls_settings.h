@@ -1,6 +1,6 @@
-// Applies Oarlock's TLS rules to the contexts that cpprestsdk makes, one for each connection: the authorities and the
-// client certificate of TransportOptions, the expected name without a fallback to the certificate's common name, and
-// TLS 1.2 as the oldest version.
+// Applies Oarlock's TLS rules to the contexts that cpprestsdk makes for each connection: the authorities and the client
+// certificate of TransportOptions, the expected name without a fallback to the certificate's common name, and TLS 1.2
+// as the minimum version.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -9,8 +9,8 @@
 #include <mutex>
 #include <string>
 
-#include "operator/kube/tls_context.h"
-#include "operator/kube/transport_options.h"
+#include "operator/kube/http/tls_context.h"
+#include "operator/kube/http/transport.h"
 
 namespace oarlock::kube {
 
@@ -22,20 +22,20 @@ class TlsSettings {
   TlsSettings(const TlsSettings&) = delete;
   TlsSettings& operator=(const TlsSettings&) = delete;
 
-  // Selects the client certificate for new connections instead of that of the options; empty: that of the options.
-  void show(const ClientCertificate& certificate);
-  // Prepares `context` with the material as it is now; files are read. Throws std::runtime_error if they are invalid:
-  // cpprestsdk calls this and delivers the exception with the response.
+  // Sets the client certificate of new connections. If it is empty, they use the certificate of the options.
+  void set_certificate(const ClientCertificate& certificate);
+  // Configures `context` with the current material, reading the files again. cpprestsdk calls this. Throws
+  // std::runtime_error if the material is invalid; cpprestsdk delivers the exception with the response.
   void apply(SSL_CTX* context);
-  // Changes when connections that were made before should not be used again.
+  // A number that changes when existing connections must not be reused.
   int version() const { return version_; }
-  // Why the last certificate was rejected; empty if none was since the last call.
+  // Returns the reason why the last server certificate was rejected; empty if none was rejected since the last call.
   std::string take_rejection();
 
  private:
   static int check_certificate(X509_STORE_CTX* store, void* settings);
   static void send_server_name(const SSL* ssl, int where, int result);
-  void record(int verify_error);
+  void record_rejection(int verify_error);
 
   const std::string name_;
   const bool is_address_;
@@ -43,8 +43,8 @@ class TlsSettings {
   std::atomic<int> version_ = 0;
   std::mutex mutex_;
   TlsContexts contexts_;
-  std::shared_ptr<SSL_CTX> material_;  // of the newest connection
-  ClientCertificate shown_;
+  std::shared_ptr<SSL_CTX> material_;  // of the most recent connection
+  ClientCertificate certificate_;
   std::string rejection_;
 };
 

@@ -1,137 +1,128 @@
-#include "operator/kube/http/beast_transport.h"
-
-#include <fmt/format.h>
-
+// Transport over HTTP/1.1 with Boost.Beast and Asio. The calling thread does all the work of its call.
+#include <memory>
+#include <mutex>
+#include <string>
 #include <utility>
 
+#include "common/status_macros.h"
+#include "operator/kube/http/connection.h"
+#include "operator/kube/http/http_transport.h"
 #include "operator/kube/http/message.h"
+#include "operator/kube/http/tls_context.h"
 
 namespace oarlock::kube {
 namespace {
 
-using Kind = TransportError::Kind;
-
-// A proxy is given the whole URL of a plain server.
-std::string target_prefix(const ServerAddress& server, bool has_proxy) {
-  return has_proxy && !server.tls ? "http://" + server.header + server.prefix : server.prefix;
+// A proxy receives the whole URL if the server uses plain HTTP.
+std::string target_prefix(const TransportTarget& target) {
+  const ServerAddress& server = target.server;
+  return target.proxy && !server.tls ? "http://" + server.header + server.prefix : server.prefix;
 }
 
-}  // namespace
+class BeastTransport final : public HttpTransport {
+ public:
+  explicit BeastTransport(TransportTarget target)
+      : HttpTransport(std::move(target)),
+        route_{.server = target_.server,
+               .proxy = target_.proxy,
+               .certificate_name = target_.certificate_name(),
+               .user_agent = target_.options.user_agent},
+        target_prefix_(target_prefix(target_)),
+        resolver_(route_.proxy ? route_.proxy->host : route_.server.host,
+                  route_.proxy ? route_.proxy->port : route_.server.port),
+        server_contexts_(target_.options, TlsContexts::Peer::kServer),
+        proxy_contexts_(target_.options, TlsContexts::Peer::kProxy),
+        pool_(target_.options.max_idle_time) {}
 
-BeastTransport::BeastTransport(TransportOptions options, ServerAddress server, std::optional<ProxyAddress> proxy)
-    : options_(std::move(options)),
-      route_{.server = std::move(server),
-             .proxy = std::move(proxy),
-             .certificate_name = options_.tls_server_name.empty() ? route_.server.host : options_.tls_server_name,
-             .user_agent = options_.user_agent},
-      target_prefix_(target_prefix(route_.server, route_.proxy.has_value())),
-      resolver_(route_.proxy ? route_.proxy->host : route_.server.host,
-                route_.proxy ? route_.proxy->port : route_.server.port),
-      server_contexts_(options_),
-      proxy_contexts_(options_, TlsContexts::For::kProxy) {}
+  size_t close_idle_connections() override { return pool_.close_expired(); }
 
-TransportResult<Response> BeastTransport::send(const Request& request, Milliseconds deadline, std::stop_token cancel) {
-  return call(request, nullptr, {.idle = deadline, .total = deadline}, cancel);
-}
+ private:
+  TransportResult<Response> call(const Request& request, ByteSink* sink, StreamLimits limits,
+                                 const std::stop_token& cancel) override;
+  TransportResult<std::string> prepare_request(const Request& request, const CallLimits& limits);
+  void set_certificate(ClientCertificate certificate);
+  TransportResult<std::unique_ptr<Connection>> open_connection(CallLimits& limits);
 
-TransportResult<Response> BeastTransport::stream(const Request& request, ByteSink& sink, StreamLimits limits,
-                                                 std::stop_token cancel) {
-  return call(request, &sink, limits, cancel);
-}
+  const Route route_;
+  const std::string target_prefix_;
+  Resolver resolver_;
+  TlsContexts server_contexts_;
+  TlsContexts proxy_contexts_;
+  ConnectionPool pool_;
+  std::mutex mutex_;
+  ClientCertificate certificate_;  // presented by new connections; guarded by mutex_
+};
 
 TransportResult<Response> BeastTransport::call(const Request& request, ByteSink* sink, StreamLimits stream_limits,
                                                const std::stop_token& cancel) {
   CallLimits limits(stream_limits, cancel);
-  TransportResult<Response> response = exchange(request, sink, limits);
-  if (!response) {
-    const std::string through = route_.proxy ? fmt::format(" through the proxy {}", route_.proxy->url) : "";
-    return failed(response.error().kind, fmt::format("{}{}: {}", options_.server, through, response.error().message));
-  }
-  if (response->status == 401 && options_.token != nullptr) options_.token->drop();
-  return response;
-}
-
-TransportResult<Response> BeastTransport::exchange(const Request& request, ByteSink* sink, CallLimits& limits) {
-  const TransportResult<std::string> text = text_of(request, limits);
-  if (!text) return tl::make_unexpected(text.error());
+  ASSIGN_OR_RETURN(const std::string text, prepare_request(request, limits));
   std::unique_ptr<Connection> connection = pool_.take();
   for (;;) {
-    const bool is_used = connection != nullptr;
-    if (!is_used) {
-      auto opened = open(limits);
-      if (!opened) return tl::make_unexpected(opened.error());
-      connection = std::move(*opened);
+    const bool is_reused = connection != nullptr;
+    if (!is_reused) {
+      ASSIGN_OR_RETURN(connection, open_connection(limits));
     }
-    auto received = connection->exchange(*text, sink, limits);
+    auto received = connection->exchange(text, sink, limits);
     if (received) {
-      if (received->is_reusable) keep(std::move(connection));
+      // A connection with older TLS material is closed.
+      const bool is_current = connection->server_context() == server_contexts_.latest();
+      if (received->is_reusable && is_current) pool_.put(std::move(connection));
       return std::move(received->response);
     }
     const ReadError& error = received.error();
     if (error.error.affects_other_connections()) pool_.clear();
-    // The server may close a kept connection while the request is on its way. Only a GET can be repeated without harm.
-    const bool can_repeat = is_used && error.error.kind == Kind::kBroken && error.is_unanswered;
-    if (!can_repeat || request.method != "GET") return tl::make_unexpected(error.error);
+    // The server may close an idle connection while the request is in transit. Only a GET can be repeated safely.
+    const bool was_closed_while_idle =
+        is_reused && error.error.kind == TransportErrorKind::kBroken && error.is_unanswered;
+    if (!was_closed_while_idle || request.method != "GET") return tl::make_unexpected(error.error);
     connection.reset();
   }
 }
 
-TransportResult<std::string> BeastTransport::text_of(const Request& request, const CallLimits& limits) {
-  const auto left = std::chrono::duration_cast<Milliseconds>(limits.end() - std::chrono::steady_clock::now());
-  Result<void> is_prepared;
-  if (options_.token != nullptr) {
-    is_prepared = options_.token->prepare(left);
-  } else if (options_.certificate != nullptr) {
-    is_prepared = options_.certificate->prepare(left);
-  }
-  if (!is_prepared) return failed(Kind::kRefused, is_prepared.error().message);
+TransportResult<std::string> BeastTransport::prepare_request(const Request& request, const CallLimits& limits) {
+  ASSIGN_OR_RETURN(Credentials credentials, obtain_credentials(limits.end()));
+  if (target_.options.certificate != nullptr) set_certificate(std::move(credentials.certificate));
   RequestFields fields{.target_prefix = target_prefix_,
                        .host = route_.server.header,
-                       .user_agent = options_.user_agent,
-                       .token = "",
+                       .user_agent = route_.user_agent,
+                       .token = std::move(credentials.token),
                        .proxy_authorization = ""};
-  if (options_.token != nullptr) {
-    Result<std::string> token = options_.token->token();
-    if (!token) return failed(Kind::kRefused, token.error().message);
-    fields.token = std::move(*token);
-  }
-  if (route_.proxy && !route_.server.tls) fields.proxy_authorization = route_.proxy->authorization;
-  if (const auto updated = update_certificate(); !updated) return failed(Kind::kRefused, updated.error().message);
-  return request_text(request, fields);
+  if (route_.proxy && !route_.server.tls) fields.proxy_authorization = route_.proxy->authorization();
+  return format_request(request, fields);
 }
 
-Result<void> BeastTransport::update_certificate() {
-  if (options_.certificate == nullptr) return {};
-  return options_.certificate->certificate().map([&](ClientCertificate now) {
-    const std::lock_guard lock(mutex_);
-    if (now == certificate_) return;
-    certificate_ = std::move(now);
-    pool_.clear();
-  });
+// Closes the idle connections if the certificate has changed, because they presented the old one.
+void BeastTransport::set_certificate(ClientCertificate certificate) {
+  const std::lock_guard lock(mutex_);
+  if (certificate == certificate_) return;
+  certificate_ = std::move(certificate);
+  pool_.clear();
 }
 
-TransportResult<std::unique_ptr<Connection>> BeastTransport::open(CallLimits& limits) {
-  TlsUse tls;
+TransportResult<std::unique_ptr<Connection>> BeastTransport::open_connection(CallLimits& limits) {
+  const auto to_tls_error = [](const Error& error) { return TransportError{TransportErrorKind::kTls, error.message}; };
+  TlsSessions tls;
   if (route_.server.tls) {
     ClientCertificate certificate;
     {
       const std::lock_guard lock(mutex_);
       certificate = certificate_;
     }
-    auto context = server_contexts_.current(certificate);
-    if (!context) return failed(Kind::kTls, context.error().message);
-    tls.server = std::move(*context);
+    ASSIGN_OR_RETURN(tls.server, server_contexts_.current(certificate).map_error(to_tls_error));
   }
   if (route_.proxy && route_.proxy->tls) {
-    auto context = proxy_contexts_.current({});
-    if (!context) return failed(Kind::kTls, context.error().message);
-    tls.proxy = std::move(*context);
+    ASSIGN_OR_RETURN(tls.proxy, proxy_contexts_.current({}).map_error(to_tls_error));
   }
   return Connection::open(route_, resolver_, tls, limits);
 }
 
-void BeastTransport::keep(std::unique_ptr<Connection> connection) {
-  if (connection->server_context() == server_contexts_.latest()) pool_.give_back(std::move(connection));
+}  // namespace
+
+Result<std::unique_ptr<Transport>> create_transport(TransportOptions options) {
+  return check_options(std::move(options)).map([](TransportTarget target) -> std::unique_ptr<Transport> {
+    return std::make_unique<BeastTransport>(std::move(target));
+  });
 }
 
 }  // namespace oarlock::kube

@@ -1,17 +1,29 @@
-// A byte stream between client and server: TCP, or TLS on top of another channel. To Boost it is a SyncReadStream and a
-// SyncWriteStream, and so Beast's HTTP algorithms and Asio's ssl::stream work on it.
+// Byte streams between client and server: TCP, and TLS on top of another stream.
 #pragma once
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/beast/core/basic_stream.hpp>
 #include <boost/beast/core/error.hpp>
 #include <cstddef>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "operator/kube/http/call_limits.h"
+#include "operator/kube/http/resolver.h"
+#include "operator/kube/http/transport.h"
 
 namespace oarlock::kube {
 
 using ErrorCode = boost::beast::error_code;
 
-// Not thread-safe. After an error other than would_block, a channel can only be destroyed.
+// A byte stream that models Boost's SyncReadStream and SyncWriteStream, so that Beast's HTTP algorithms and Asio's
+// ssl::stream work on it. Not thread-safe. After an error other than would_block, a channel can only be destroyed.
 class Channel {
  public:
   using executor_type = boost::asio::io_context::executor_type;
@@ -25,9 +37,9 @@ class Channel {
   virtual executor_type get_executor() = 0;
   lowest_layer_type& lowest_layer() { return *this; }
 
-  // Transfers at least one byte, or sets `error`: eof at the orderly end of the stream, would_block if the channel may
-  // not wait and nothing can be transferred now. Throws boost::system::system_error in the overloads without `error`,
-  // which only complete the concepts.
+  // Transfers at least one byte, or sets `error`: to eof at the orderly end of the stream, and to would_block if the
+  // channel must not wait and nothing can be transferred now. The overloads without `error` only complete the concepts;
+  // they throw boost::system::system_error.
   template <typename MutableBuffers>
   size_t read_some(const MutableBuffers& buffers, ErrorCode& error) {
     return read(first_of<boost::asio::mutable_buffer>(buffers), error);
@@ -45,7 +57,7 @@ class Channel {
     return or_throw([&](ErrorCode& error) { return write_some(buffers, error); });
   }
 
-  // Announces the end of the stream to the peer where the protocol requires it (TLS: close_notify). Never waits.
+  // Announces the end of the stream to the peer if the protocol requires it (TLS: close_notify). Never waits.
   virtual void close() = 0;
 
  protected:
@@ -67,6 +79,73 @@ class Channel {
     if (error) throw boost::system::system_error(error);
     return size;
   }
+};
+
+// TCP connection. The thread of the call runs the channel's own io_context until an operation has ended, so that a
+// request needs no switch to another thread. The timer of Beast's stream enforces the limits of the call, and a stop
+// callback cancels the operation. Every read and write of the layers above ends here; nothing else waits for the
+// network.
+class TcpChannel final : public Channel {
+ public:
+  TcpChannel() = default;
+  ~TcpChannel() override;
+
+  // Allows operations to wait, within the limits of a call, until end_call(). Called by the thread of the call. The
+  // limits must outlive the call.
+  void begin_call(CallLimits& limits);
+  void end_call();
+
+  // Tries the endpoints in order. Each gets an equal share of the time that is left, so that an address that does not
+  // respond leaves time for the next one. Fails with kConnect, or with the error of the limits.
+  TransportResult<void> connect(const Resolver::Endpoints& endpoints);
+
+  executor_type get_executor() override { return io_.get_executor(); }
+  void close() override {}
+
+ private:
+  using Stream = boost::beast::basic_stream<boost::asio::ip::tcp, executor_type>;
+  struct Cancel {
+    TcpChannel* channel;
+    void operator()() const;
+  };
+
+  size_t read(boost::asio::mutable_buffer buffer, ErrorCode& error) override;
+  size_t write(boost::asio::const_buffer buffer, ErrorCode& error) override;
+  // Runs one asynchronous operation to its end, which is at the limits of the call or at `until`.
+  template <typename Start>
+  size_t run(Start start, ErrorCode& error, CallLimits::Time until = CallLimits::Time::max());
+  ErrorCode connect_to(const Resolver::Endpoint& endpoint, CallLimits::Time until);
+
+  boost::asio::io_context io_{1};  // used by one thread at a time
+  Stream stream_{io_};
+  CallLimits* limits_ = nullptr;  // null outside of a call; operations then do not wait
+  std::optional<std::stop_callback<Cancel>> on_cancel_;
+};
+
+// TLS on top of another channel.
+class TlsChannel final : public Channel {
+ public:
+  // Keeps a reference to the OpenSSL context.
+  TlsChannel(std::unique_ptr<Channel> next, SSL_CTX* context);
+
+  // Performs the client's part of the handshake. The subjectAltName of the certificate must contain `name`, a host name
+  // or IP address; the common name is ignored. `peer` is the term for the other side in messages: "server" or "proxy".
+  // Fails with kTls, or with the error of the limits.
+  TransportResult<void> handshake(const std::string& name, const std::string& peer, const CallLimits& limits);
+
+  executor_type get_executor() override { return next_->get_executor(); }
+  void close() override;
+
+ private:
+  size_t read(boost::asio::mutable_buffer buffer, ErrorCode& error) override {
+    return stream_.read_some(boost::asio::buffer(buffer), error);
+  }
+  size_t write(boost::asio::const_buffer buffer, ErrorCode& error) override {
+    return stream_.write_some(boost::asio::buffer(buffer), error);
+  }
+
+  const std::unique_ptr<Channel> next_;
+  boost::asio::ssl::stream<Channel&> stream_;
 };
 
 }  // namespace oarlock::kube

@@ -4,14 +4,15 @@
 #include <boost/asio/write.hpp>
 #include <utility>
 
-#include "operator/kube/http/tls_channel.h"
+#include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock::kube {
 namespace {
 
 namespace net = boost::asio;
 
-// While it exists, operations on the channel wait within the limits of a call.
+// Lets operations on the channel wait, within the limits of a call, during its lifetime.
 class CallOnChannel {
  public:
   CallOnChannel(TcpChannel& channel, CallLimits& limits) : channel_(channel) { channel_.begin_call(limits); }
@@ -22,11 +23,6 @@ class CallOnChannel {
  private:
   TcpChannel& channel_;
 };
-
-std::string host_and_port(const ServerAddress& server) {
-  const bool is_ipv6 = server.host.find(':') != std::string::npos;
-  return (is_ipv6 ? "[" + server.host + "]" : server.host) + ":" + server.port;
-}
 
 }  // namespace
 
@@ -39,11 +35,10 @@ Connection::~Connection() {
   if (is_open_) channel_->close();
 }
 
-TransportResult<std::unique_ptr<Connection>> Connection::open(const Route& route, Resolver& resolver, const TlsUse& tls,
-                                                              CallLimits& limits) {
-  const TransportResult<Resolver::Endpoints> endpoints = resolver.resolve(limits);
-  if (!endpoints) return tl::make_unexpected(endpoints.error());
-  limits.progress();
+TransportResult<std::unique_ptr<Connection>> Connection::open(const Route& route, Resolver& resolver,
+                                                              const TlsSessions& tls, CallLimits& limits) {
+  ASSIGN_OR_RETURN(const Resolver::Endpoints endpoints, resolver.resolve(limits));
+  limits.restart_idle();
   std::unique_ptr<Connection> connection(new Connection(tls.server));
   const CallOnChannel call(*connection->tcp_, limits);
   const auto tls_to_proxy = [&]() -> TransportResult<void> {
@@ -53,18 +48,16 @@ TransportResult<std::unique_ptr<Connection>> Connection::open(const Route& route
   const auto tunnel = [&]() -> TransportResult<void> {
     if (!route.proxy || !route.server.tls) return {};
     return open_tunnel(*connection->channel_,
-                       {.server = host_and_port(route.server),
+                       {.server = endpoint(route.server.host, std::stoi(route.server.port)),
                         .user_agent = route.user_agent,
-                        .proxy_authorization = route.proxy->authorization},
+                        .proxy_authorization = route.proxy->authorization()},
                        limits);
   };
   const auto tls_to_server = [&]() -> TransportResult<void> {
     if (!route.server.tls) return {};
     return connection->start_tls(tls.server.get(), route.certificate_name, "server", limits);
   };
-  const auto opened =
-      connection->tcp_->connect(*endpoints).and_then(tls_to_proxy).and_then(tunnel).and_then(tls_to_server);
-  if (!opened) return tl::make_unexpected(opened.error());
+  RETURN_IF_ERROR(connection->tcp_->connect(endpoints).and_then(tls_to_proxy).and_then(tunnel).and_then(tls_to_server));
   connection->is_open_ = true;
   return connection;
 }
@@ -88,7 +81,7 @@ tl::expected<ReceivedResponse, ReadError> Connection::exchange(const std::string
     if (!received) received.error().error = channel_error(error, limits);
     if (received) received->is_reusable = false;
   }
-  // A cancellation that came too late for this call must not cancel the next one.
+  // A cancellation that arrives too late for this call must not cancel the next one.
   if (received && limits.cancel().stop_requested()) received->is_reusable = false;
   is_open_ = received && received->is_reusable;
   return received;
@@ -100,6 +93,40 @@ bool Connection::is_reusable() {
   channel_->read_some(net::buffer(&byte, 1), error);
   is_open_ = error == net::error::would_block;
   return is_open_;
+}
+
+std::unique_ptr<Connection> ConnectionPool::take() {
+  const std::lock_guard lock(mutex_);
+  close_expired(std::chrono::steady_clock::now());
+  while (!idle_.empty()) {
+    std::unique_ptr<Connection> last = std::move(idle_.back().connection);
+    idle_.pop_back();
+    if (last->is_reusable()) return last;
+  }
+  return nullptr;
+}
+
+void ConnectionPool::put(std::unique_ptr<Connection> connection) {
+  const auto now = std::chrono::steady_clock::now();
+  const std::lock_guard lock(mutex_);
+  close_expired(now);
+  idle_.push_back({std::move(connection), now});
+}
+
+void ConnectionPool::clear() {
+  const std::lock_guard lock(mutex_);
+  idle_.clear();
+}
+
+size_t ConnectionPool::close_expired() {
+  const std::lock_guard lock(mutex_);
+  return close_expired(std::chrono::steady_clock::now());
+}
+
+size_t ConnectionPool::close_expired(Time now) {
+  const size_t before = idle_.size();
+  while (!idle_.empty() && now - idle_.front().since > max_idle_time_) idle_.pop_front();
+  return before - idle_.size();
 }
 
 }  // namespace oarlock::kube

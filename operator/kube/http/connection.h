@@ -1,51 +1,56 @@
-// One connection to the server, through the proxy if there is one, and the exchange of requests and responses on it.
+// Connections to the server, through the proxy if there is one, and the pool of idle connections.
 #pragma once
 
 #include <openssl/ssl.h>
 
+#include <chrono>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
+#include "operator/kube/http/address.h"
+#include "operator/kube/http/channel.h"
 #include "operator/kube/http/message.h"
 #include "operator/kube/http/resolver.h"
-#include "operator/kube/http/tcp_channel.h"
-#include "operator/kube/proxy.h"
-#include "operator/kube/server_address.h"
 
 namespace oarlock::kube {
 
-// Where a connection leads to. The resolver is for the proxy if there is one, otherwise for the server.
+// Destination of a connection, and how to reach it.
 struct Route {
   ServerAddress server;
   std::optional<ProxyAddress> proxy;
   std::string certificate_name;  // the name that the server's certificate must have
-  std::string user_agent;        // for the proxy
+  std::string user_agent;        // sent to the proxy
 };
 
-// The OpenSSL contexts of a connection; null if it does not use TLS on that section.
-struct TlsUse {
+// OpenSSL contexts of the TLS sessions with the server and with the proxy; null if that session does not exist.
+struct TlsSessions {
   std::shared_ptr<SSL_CTX> server;
   std::shared_ptr<SSL_CTX> proxy;
 };
 
-// Not thread-safe, but may be used by one thread after another.
+// One connection, which several threads may use one after another. Not thread-safe.
 class Connection {
  public:
-  // kConnect, kTls, or the error of the limits.
-  static TransportResult<std::unique_ptr<Connection>> open(const Route& route, Resolver& resolver, const TlsUse& tls,
-                                                           CallLimits& limits);
+  // Connects, and performs the TLS handshakes and the CONNECT request that the route needs. `resolver` resolves the
+  // proxy's host name if there is a proxy, otherwise the server's. Fails with kConnect, kTls, or the error of the
+  // limits.
+  static TransportResult<std::unique_ptr<Connection>> open(const Route& route, Resolver& resolver,
+                                                           const TlsSessions& tls, CallLimits& limits);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Sends a request (request_text()) and reads the response to it. Also reads after a failed write, because a server
+  // Sends a request (made by format_request()) and reads the response. Reads even if the write fails, because a server
   // may respond before it has received the whole request, and then close the connection.
   tl::expected<ReceivedResponse, ReadError> exchange(const std::string& request, ByteSink* sink, CallLimits& limits);
 
-  // Whether the connection can take another request: the server has neither closed it nor sent anything since the last
-  // response. Does not wait.
+  // Whether another request may be sent: the server has neither closed the connection nor sent anything since the last
+  // response. Never waits.
   bool is_reusable();
+
   const std::shared_ptr<SSL_CTX>& server_context() const { return server_context_; }
 
  private:
@@ -54,9 +59,36 @@ class Connection {
                                   const CallLimits& limits);
 
   const std::shared_ptr<SSL_CTX> server_context_;
-  std::unique_ptr<Channel> channel_;  // the uppermost
-  TcpChannel* const tcp_;             // the lowest
-  bool is_open_ = false;              // no error so far
+  std::unique_ptr<Channel> channel_;  // the top layer
+  TcpChannel* const tcp_;             // the bottom layer
+  bool is_open_ = false;              // no error has occurred
+};
+
+// Idle connections. The most recently used connection is reused first, so that the surplus connections of a burst age.
+// Those that have been idle for more than `max_idle_time` are closed by the next call of take(), put() or
+// close_expired(). Thread-safe.
+class ConnectionPool {
+ public:
+  explicit ConnectionPool(Milliseconds max_idle_time) : max_idle_time_(max_idle_time) {}
+
+  // Returns a connection that the server has left open; null if there is none.
+  std::unique_ptr<Connection> take();
+  void put(std::unique_ptr<Connection> connection);
+  void clear();
+  // Returns the number of closed connections.
+  size_t close_expired();
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+  struct Idle {
+    std::unique_ptr<Connection> connection;
+    Time since;
+  };
+  size_t close_expired(Time now);
+
+  const Milliseconds max_idle_time_;
+  std::mutex mutex_;
+  std::deque<Idle> idle_;  // the least recently used first
 };
 
 }  // namespace oarlock::kube

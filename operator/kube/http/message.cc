@@ -11,9 +11,11 @@
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
-#include <charconv>
 #include <limits>
 #include <optional>
+
+#include "common/status_macros.h"
+#include "operator/kube/http/http_transport.h"
 
 namespace oarlock::kube {
 namespace {
@@ -21,22 +23,16 @@ namespace {
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 namespace net = boost::asio;
-using Kind = TransportError::Kind;
 
-constexpr char kJson[] = "application/json";
-// A server that cannot reduce the object to its metadata sends the whole object.
-constexpr char kMetadataOnly[] = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-constexpr size_t kMaxErrorBody = 1u << 20;              // of a stream's response that is not 2xx
-constexpr std::chrono::seconds kLongestRetryAfter{60};  // longer times are cut to this one
-constexpr std::uint32_t kMaxHeadBytes = 32u << 10;      // of a status line, and of all fields of a head
-constexpr size_t kBufferBytes = 17u << 10;              // a TLS record
-constexpr size_t kMaxBufferBytes = 2 * kMaxHeadBytes;   // also limits trailers and the extensions of a chunk
+constexpr std::uint32_t kMaxHeadBytes = 32u << 10;     // applies to the status line and to all fields of a head
+constexpr size_t kBufferBytes = 17u << 10;             // a TLS record
+constexpr size_t kMaxBufferBytes = 2 * kMaxHeadBytes;  // also limits trailers and the extensions of a chunk
 constexpr int kMaxInterimResponses = 16;
 
-// The body of a response: where its bytes go, and how many there may be. A Body of Beast.
+// Body of a response, which is written to a sink or collected up to a limit. Models Beast's Body concept.
 struct LimitedBody {
   struct value_type {
-    ByteSink* sink = nullptr;  // null: into `text`
+    ByteSink* sink = nullptr;  // null: the body is collected in `text`
     CallLimits* limits = nullptr;
     size_t limit = Transport::kMaxResponseBytes;  // of `text`
     std::string text;
@@ -49,7 +45,7 @@ struct LimitedBody {
 
     void init(const boost::optional<std::uint64_t>& length, ErrorCode& error) {
       error = {};
-      if (length && body_.sink == nullptr) body_.text.reserve(std::min<std::uint64_t>(*length, kMaxErrorBody));
+      if (length && body_.sink == nullptr) body_.text.reserve(std::min<std::uint64_t>(*length, kMaxErrorBodyBytes));
     }
 
     template <typename ConstBuffers>
@@ -68,9 +64,9 @@ struct LimitedBody {
    private:
     bool take(std::string_view bytes) {
       if (body_.sink != nullptr) {
-        const bool is_wanted = body_.sink->write(bytes);
-        body_.limits->progress();  // the time that the sink needed is not the server's silence
-        return is_wanted;
+        const bool continues = body_.sink->write(bytes);
+        body_.limits->restart_idle();  // time spent in the sink does not count as idle time of the server
+        return continues;
       }
       if (bytes.size() > body_.limit - body_.text.size()) return false;
       body_.text.append(bytes);
@@ -82,25 +78,14 @@ struct LimitedBody {
 };
 using Parser = http::response_parser<LimitedBody>;
 
-bool is_field_text(std::string_view text) {
-  return std::none_of(text.begin(), text.end(),
-                      [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; });
-}
-
-std::optional<std::chrono::seconds> parse_seconds(beast::string_view text) {
-  long seconds = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (error != std::errc() || end != text.data() + text.size() || seconds < 0) return std::nullopt;
-  return std::min(std::chrono::seconds(seconds), kLongestRetryAfter);
-}
-
-// A message without a body must not announce one: the bytes could follow later, as if they were the next response.
+// Whether the body has the announced length. If a response without a body announces one, its bytes could arrive later
+// and be taken for the next response.
 bool is_framing_clear(const Parser& parser) {
   return parser.chunked() || parser.content_length().value_or(0) == parser.get().body().text.size() ||
          parser.get().body().sink != nullptr;
 }
 
-// One response while it is read.
+// State of reading one response.
 struct Reading {
   beast::flat_buffer buffer{kMaxBufferBytes};
   std::optional<Parser> parser;
@@ -109,7 +94,7 @@ struct Reading {
   bool is_unanswered() const { return !has_interim && !(parser && parser->got_some()); }
 };
 
-// Reads heads until that of the final response.
+// Reads heads until that of the final response: interim (1xx) responses are skipped.
 void read_head(Channel& channel, Reading& reading, ErrorCode& error) {
   for (int i = 0; i <= kMaxInterimResponses; ++i) {
     Parser& parser = reading.parser.emplace();
@@ -117,7 +102,7 @@ void read_head(Channel& channel, Reading& reading, ErrorCode& error) {
     parser.body_limit(std::numeric_limits<std::uint64_t>::max());  // the reader of LimitedBody limits it
     http::read_header(channel, reading.buffer, parser, error);
     if (error || parser.get().result_int() >= 200) return;
-    if (parser.get().result() == http::status::switching_protocols) break;  // no request has offered another protocol
+    if (parser.get().result() == http::status::switching_protocols) break;  // no request offers another protocol
     reading.has_interim = true;
   }
   error = http::error::bad_status;
@@ -125,27 +110,22 @@ void read_head(Channel& channel, Reading& reading, ErrorCode& error) {
 
 ReadError read_error(const ErrorCode& error, const CallLimits& limits, const Reading& reading) {
   if (error == http::error::body_limit)
-    return {.error = {Kind::kRefused, "the response is larger than allowed, or no more of it is wanted"}};
+    return {.error = {TransportErrorKind::kRefused, "the response is larger than allowed, or the receiver ended it"}};
   return {.error = channel_error(error, limits), .is_unanswered = reading.is_unanswered()};
 }
 
 }  // namespace
 
-TransportResult<std::string> request_text(const Request& request, const RequestFields& fields) {
-  if (!request.target.starts_with('/') || request.target.find(' ') != std::string::npos ||
-      !is_field_text(request.target)) {
-    return failed(Kind::kRefused, fmt::format("the request target '{}' is not valid", request.target));
-  }
-  if (!is_field_text(fields.token)) return failed(Kind::kRefused, "the token has a line break or control character");
-  std::string out = fmt::format("{} {}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: {}\r\nAccept: {}\r\n", request.method,
-                                fields.target_prefix, request.target, fields.host, fields.user_agent,
-                                request.metadata_only ? kMetadataOnly : kJson);
+TransportResult<std::string> format_request(const Request& request, const RequestFields& fields) {
+  RETURN_IF_ERROR(check_request(request, fields.token));
+  std::string out =
+      fmt::format("{} {}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: {}\r\nAccept: {}\r\n", request.method,
+                  fields.target_prefix, request.target, fields.host, fields.user_agent, accept_header(request));
   if (!fields.token.empty()) out += fmt::format("Authorization: Bearer {}\r\n", fields.token);
   if (!fields.proxy_authorization.empty())
     out += fmt::format("Proxy-Authorization: {}\r\n", fields.proxy_authorization);
   if (request.method != "GET") {
-    out += fmt::format("Content-Type: {}\r\nContent-Length: {}\r\n",
-                       request.content_type.empty() ? kJson : request.content_type.c_str(), request.body.size());
+    out += fmt::format("Content-Type: {}\r\nContent-Length: {}\r\n", content_type_header(request), request.body.size());
   }
   out += "\r\n";
   if (request.method != "GET") out += request.body;
@@ -156,13 +136,13 @@ TransportError channel_error(const ErrorCode& error, const CallLimits& limits) {
   if (const auto good = limits.check(); !good) return good.error();
   if (error == http::error::partial_message || error == http::error::end_of_stream || error == net::error::eof ||
       error == net::ssl::error::stream_truncated) {
-    return {Kind::kBroken, "connection closed by the server before the response was complete"};
+    return {TransportErrorKind::kBroken, "connection closed by the server before the response was complete"};
   }
   if (error == http::error::header_limit || error == http::error::buffer_overflow)
-    return {Kind::kBroken, "invalid HTTP response: its head or a trailer is too long"};
+    return {TransportErrorKind::kBroken, "invalid HTTP response: the head or a trailer is too long"};
   if (error.category() == make_error_code(http::error::end_of_stream).category())
-    return {Kind::kBroken, "invalid HTTP response: " + error.message()};
-  return {Kind::kBroken, "connection broken: " + error.message()};
+    return {TransportErrorKind::kBroken, "invalid HTTP response: " + error.message()};
+  return {TransportErrorKind::kBroken, "connection broken: " + error.message()};
 }
 
 tl::expected<ReceivedResponse, ReadError> read_response(Channel& channel, ByteSink* sink, CallLimits& limits) {
@@ -175,10 +155,10 @@ tl::expected<ReceivedResponse, ReadError> read_response(Channel& channel, ByteSi
   ReceivedResponse out;
   out.response.status = static_cast<int>(parser.get().result_int());
   if (const auto field = parser.get().find(http::field::retry_after); field != parser.get().end())
-    out.response.retry_after = parse_seconds(field->value());
+    out.response.retry_after = parse_retry_after({field->value().data(), field->value().size()});
   LimitedBody::value_type& body = parser.get().body();
   body.limits = &limits;
-  if (sink != nullptr) body.limit = kMaxErrorBody;
+  if (sink != nullptr) body.limit = kMaxErrorBodyBytes;
   if (out.response.ok()) body.sink = sink;
   if (!parser.is_done()) http::read(channel, reading.buffer, parser, error);
   if (error) return tl::make_unexpected(read_error(error, limits, reading));
@@ -199,14 +179,16 @@ TransportResult<void> open_tunnel(Channel& channel, const TunnelRequest& request
   if (!error) read_head(channel, reading, error);
   if (error) {
     if (const auto good = limits.check(); !good) return good;
-    return failed(Kind::kConnect, "no tunnel: the proxy closed the connection or returned no valid HTTP response");
+    return failed(TransportErrorKind::kConnect,
+                  "no tunnel: the proxy closed the connection or returned no valid HTTP response");
   }
   const auto& head = reading.parser->get();
   if (head.result_int() / 100 != 2) {
-    return failed(Kind::kConnect, fmt::format("no tunnel: the proxy returned {} {}", head.result_int(),
-                                              std::string(http::obsolete_reason(head.result()))));
+    return failed(TransportErrorKind::kConnect, fmt::format("no tunnel: the proxy returned {} {}", head.result_int(),
+                                                            std::string(http::obsolete_reason(head.result()))));
   }
-  if (reading.buffer.size() != 0) return failed(Kind::kConnect, "no tunnel: the proxy sent bytes of its own");
+  if (reading.buffer.size() != 0)
+    return failed(TransportErrorKind::kConnect, "no tunnel: the proxy sent unexpected data");
   return {};
 }
 

@@ -1,26 +1,26 @@
-// HTTP/1.1 on a channel: the text of a request, the response to it, and the tunnel through a proxy.
+// HTTP/1.1 on a channel: requests, responses, and the tunnel through a proxy.
 #pragma once
 
 #include <string>
 
 #include "operator/kube/http/call_limits.h"
 #include "operator/kube/http/channel.h"
-#include "operator/kube/transport.h"
+#include "operator/kube/http/transport.h"
 
 namespace oarlock::kube {
 
-// What a request needs besides its own target and body.
+// Parts of a request's head that are the same for many requests.
 struct RequestFields {
-  std::string
-      target_prefix;  // of every target: the path prefix of the server, after the server's URL if a proxy needs it
+  // Precedes every target: the path prefix of the server; with a proxy and an http server, the server's URL before it.
+  std::string target_prefix;
   std::string host;
   std::string user_agent;
   std::string token;                // empty: none
   std::string proxy_authorization;  // empty: none
 };
 
-// kRefused if the target or a field contains a character that would end the line.
-TransportResult<std::string> request_text(const Request& request, const RequestFields& fields);
+// Returns the bytes of a request. Fails with kRefused if the target or the token could end a line of the head.
+TransportResult<std::string> format_request(const Request& request, const RequestFields& fields);
 
 struct ReceivedResponse {
   Response response;
@@ -29,16 +29,16 @@ struct ReceivedResponse {
 
 struct ReadError {
   TransportError error;
-  bool is_unanswered = false;  // not one byte of a response was received
+  bool is_unanswered = false;  // no byte of a response was received
 };
 
-// Skips interim (1xx) responses. The body of a 2xx response goes to the sink if there is one; any other body is
-// returned. kBroken if the response is not valid HTTP or ends early, kRefused if it is larger than allowed or the sink
-// returns false, or the error of the limits. Heads, trailers, chunk extensions and the number of interim responses are
-// limited.
+// Reads one response, skipping interim (1xx) responses. The body of a 2xx response is written to `sink` unless that is
+// null; any other body is returned. Fails with kBroken if the response is invalid or ends early, with kRefused if it is
+// larger than allowed or the sink returns false, or with the error of the limits. The sizes of heads, trailers and
+// chunk extensions and the number of interim responses are limited.
 tl::expected<ReceivedResponse, ReadError> read_response(Channel& channel, ByteSink* sink, CallLimits& limits);
 
-// The error of a write to or read from a channel: that of the limits if one has been reached, otherwise kBroken.
+// Converts the error of a read or write: the error of the limits if one has been reached, otherwise kBroken.
 TransportError channel_error(const ErrorCode& error, const CallLimits& limits);
 
 struct TunnelRequest {
@@ -47,8 +47,8 @@ struct TunnelRequest {
   std::string proxy_authorization;  // empty: none
 };
 
-// CONNECT: afterwards, the channel's bytes are those of the server. kConnect if the proxy refuses, or as
-// read_response().
+// Sends a CONNECT request to a proxy and reads its response; afterwards, the channel leads to the server. Fails with
+// kConnect if the proxy rejects the request or sends no valid response, or with the error of the limits.
 TransportResult<void> open_tunnel(Channel& channel, const TunnelRequest& request, const CallLimits& limits);
 
 }  // namespace oarlock::kube

@@ -7,16 +7,17 @@
 #include <thread>
 #include <utility>
 
+#include "common/status_macros.h"
+
 namespace oarlock::kube {
 namespace {
 
 namespace net = boost::asio;
 using Clock = std::chrono::steady_clock;
-using Kind = TransportError::Kind;
 
 }  // namespace
 
-// One lookup, shared by its thread and by the calls that wait for it.
+// One lookup. Its thread and the calls that wait for it share it.
 struct Resolver::Pending {
   const Clock::time_point started = Clock::now();
   std::mutex mutex;
@@ -32,7 +33,7 @@ struct Resolver::Pending {
 Resolver::Resolver(std::string host, std::string port, Lookup lookup)
     : host_(std::move(host)), port_(std::move(port)), lookup_(std::move(lookup)) {}
 
-Resolver::Endpoints Resolver::look_up_with_system(const std::string& host, const std::string& port) {
+Resolver::Endpoints Resolver::lookup_with_system(const std::string& host, const std::string& port) {
   net::io_context io;
   boost::system::error_code error;
   const auto found = net::ip::tcp::resolver(io).resolve(host, port, net::ip::resolver_base::numeric_service, error);
@@ -43,19 +44,19 @@ TransportResult<Resolver::Endpoints> Resolver::resolve(const CallLimits& limits)
   boost::system::error_code error;
   if (const auto address = net::ip::make_address(host_, error); !error)
     return Endpoints{{address, static_cast<unsigned short>(std::stoi(port_))}};
-  const TransportResult<std::shared_ptr<Pending>> pending = this->pending();
-  if (!pending) return tl::make_unexpected(pending.error());
-  Pending& lookup = **pending;
+  ASSIGN_OR_RETURN(const std::shared_ptr<Pending> pending, pending_lookup());
+  Pending& lookup = *pending;
   std::unique_lock lock(lookup.mutex);
   lookup.done.wait_until(lock, limits.cancel(), limits.next(), [&] { return lookup.found.has_value(); });
   if (!lookup.found) {
-    if (const auto reached = limits.check(); !reached) return tl::make_unexpected(reached.error());
+    RETURN_IF_ERROR(limits.check());
   }
-  if (!lookup.found || lookup.found->empty()) return failed(Kind::kConnect, "the host name cannot be resolved");
+  if (!lookup.found || lookup.found->empty())
+    return failed(TransportErrorKind::kConnect, "the host name cannot be resolved");
   return *lookup.found;
 }
 
-TransportResult<std::shared_ptr<Resolver::Pending>> Resolver::pending() {
+TransportResult<std::shared_ptr<Resolver::Pending>> Resolver::pending_lookup() {
   const std::lock_guard lock(mutex_);
   if (pending_ != nullptr && !pending_->is_done() && Clock::now() - pending_->started < kSharedLookup) return pending_;
   const auto started = std::make_shared<Pending>();
@@ -67,7 +68,8 @@ TransportResult<std::shared_ptr<Resolver::Pending>> Resolver::pending() {
       started->done.notify_all();
     }).detach();
   } catch (const std::system_error& error) {
-    return failed(Kind::kConnect, std::string("no thread can be started to resolve the host name: ") + error.what());
+    return failed(TransportErrorKind::kConnect,
+                  std::string("cannot start a thread to resolve the host name: ") + error.what());
   }
   pending_ = started;
   return started;

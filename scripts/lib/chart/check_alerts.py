@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every alert has what a person needs who is woken by it: a severity, words, a runbook that is there, and a test that
-fires and one that is silent.
+"""Checks that every alert has a severity, a summary and description, an existing runbook, and tests in which it fires and
+in which it does not.
 
 usage: check_alerts.py RULES_FOLDER RUNBOOKS_FOLDER
 """

@@ -43,7 +43,7 @@ def problems(board):
                 if name not in variables and name != "__rate_interval":
                     yield f"{where}: there is no variable ${name}"
             if re.search(r"\[\d+[smh]\]", query):
-                yield f"{where}: a range of its own instead of $__rate_interval"
+                yield f"{where}: a fixed range instead of $__rate_interval"
             if len(COUNTER.findall(query)) != len(RATED.findall(query)) + sum(query.count(name) for name in GAUGE_LIKE):
                 yield f"{where}: a counter outside of rate() or increase(): {query}"
 

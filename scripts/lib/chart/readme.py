@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the chart's README.md: values.yaml as a table, with the comment above each value as its meaning.
+"""Prints the chart's README.md: values.yaml as a table, with the comment above each value as its description.
 
 usage: readme.py CHART_FOLDER
 """
@@ -12,8 +12,8 @@ import yaml
 
 HEAD = """# The chart oarlock
 
-The operator for [TrainingJobs](../../docs/api-reference.md), its roles, and what watches it. Written by
-`scripts/chart render` from values.yaml; every value that is not below is refused.
+The operator for [TrainingJobs](../../docs/api-reference.md), its roles, and its monitoring. `scripts/chart render` generates
+this page from values.yaml; other values are rejected.
 
 ```sh
 helm install oarlock charts/oarlock --namespace oarlock-system --create-namespace
@@ -55,10 +55,10 @@ def main():
     meaning = comments(text)
     print(HEAD, end="")
     for path, value in leaves(yaml.safe_load(text)):
-        said = meaning.get(path) or meaning.get(path.rpartition(".")[0], "")  # one comment for a map on one line
-        if not said:
-            sys.exit(f"error: values.yaml: {path} has no comment above it; say what it means")
-        print(f"| `{path}` | `{json.dumps(value)}` | {said} |")
+        description = meaning.get(path) or meaning.get(path.rpartition(".")[0], "")  # one comment for a map on one line
+        if not description:
+            sys.exit(f"error: values.yaml: {path} has no comment above it; describe its meaning")
+        print(f"| `{path}` | `{json.dumps(value)}` | {description} |")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ kSharedVolumes=32
 
 kubectl_admin() { "$(program kubectl)" --kubeconfig "$cluster_dir/admin.kubeconfig" "$@"; }
 
-# CoreDNS runs on the host; the pods ask it there. It answers for the cluster only, and is not cached (ttl 0), so that a
-# pod is found under its new address at once.
+# CoreDNS runs on the host, where the pods query it. It serves the cluster domain only, without caching (ttl 0), so that
+# the new address of a pod is visible immediately.
 start_coredns() {
   make_kubeconfig coredns "/CN=oarlock:coredns"
   cat >"$cluster_dir/Corefile" <<CONFIG

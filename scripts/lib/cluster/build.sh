@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154,SC2164  # versions.sh's variables; set -e ends on a failing cd
 # Builds the cluster's programs from Go modules: they are the only form in which Debian users get a current Kubernetes
 # from ordinary package clients. Needs common.sh and versions.sh. Everything is written to a work folder and renamed
-# into place, one program at a time, so an interrupted build goes on where it was.
+# into place, one program at a time, so an interrupted build resumes where it stopped.
 
 kGoWork=$OARLOCK_CACHE/go-work   # Go's module and build caches, about 10 GB; removed when all programs are built
 
@@ -104,7 +104,7 @@ build_module_program() {
   timed_build "$name" "$(program "$name")" "$package" "$flags"
 }
 
-# Charts are rendered for this Kubernetes where there is no cluster to ask.
+# Without a cluster, charts are rendered for this version of Kubernetes.
 build_helm() {
   local minor util=helm.sh/helm/v3/pkg/chartutil lint=helm.sh/helm/v3/pkg/lint/rules
   minor=$(cut -d. -f2 <<<"$kKubernetesVersion")

@@ -12,7 +12,7 @@ make_cgroup() {
   while read -r mount; do
     path=$mount
     for part in ${1//\// }; do
-      # Version 2 hands controllers down only where each parent says so.
+      # Version 2 passes controllers to children only if each parent enables them.
       [[ ! -e $path/cgroup.subtree_control ]] || sed 's/\([a-z]\+\)/+\1/g' "$path/cgroup.controllers" >"$path/cgroup.subtree_control" ||
         die -c 69 "cannot delegate cgroup controllers below $path: is this a container without its own cgroup root?"
       path=$path/$part

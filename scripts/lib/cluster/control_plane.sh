@@ -17,7 +17,7 @@ DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:kubernetes.default.svc.clu
 
 start_etcd() {
   local host; host=$(in_url "$loopback")
-  # No fsync: a test cluster does not outlive its machine. Short election: there is nobody to lose it to.
+  # No fsync: a test cluster does not outlive its machine. Short election timeout, since there is one member.
   start etcd "$(program etcd)" --name oarlock --data-dir "$cluster_dir/etcd" --unsafe-no-fsync --log-level warn \
     --heartbeat-interval 20 --election-timeout 200 --snapshot-count 100000 --quota-backend-bytes 4294967296 \
     --listen-client-urls "http://$host:2379" --advertise-client-urls "http://$host:2379" \
@@ -52,7 +52,7 @@ apply_manifests() {
 }
 
 start_controllers() {
-  # The rates are raised since all of the cluster's writes come from here at once when a test begins.
+  # Higher rate limits, since most writes of the cluster come from here when a test begins.
   start kube-controller-manager "$(program kube-controller-manager)" --kubeconfig "$cluster_dir/controller-manager.kubeconfig" \
     --leader-elect=false --bind-address "$loopback" --kube-api-qps 500 --kube-api-burst 1000 \
     --service-account-private-key-file "$pki_dir/service-account.key" --root-ca-file "$pki_dir/ca.crt" \
@@ -70,7 +70,7 @@ default_account_ready() {
     "https://$(in_url "$api_ip"):6443/api/v1/namespaces/default/serviceaccounts/default"
 }
 
-# A process that has died will not come up however long one waits: say so at once, with its last words.
+# Do not wait for a process that has exited: fail immediately, with the end of its log.
 api_up_or_dead() { api_ready || gone etcd || gone kube-apiserver; }
 wait_for_apiserver() {
   local name

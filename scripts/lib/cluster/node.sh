@@ -62,7 +62,7 @@ start_in_node() {
   start "node$n-$name" nsenter --target "$(node_holder "$n")" --mount --uts --ipc --net --pid -- "${command[@]}"
 }
 
-# nsenter waits for the program that it started, and the program is the one to ask to stop.
+# nsenter waits for the program that it started, so the signal goes to the program.
 stop_in_node() {
   local name=node$1-$2 parent child
   if parent=$(pid_of "$name") && child=$(child_of "$parent"); then
@@ -160,7 +160,7 @@ nodePortAddresses: ["127.0.0.0/8"]
 CONFIG
 }
 
-# Ends a node at once: killing its first process ends the processes, mounts and links inside.
+# Stops a node immediately: killing its first process ends the processes, mounts and links inside.
 stop_node() {
   local n=$1
   end "node$n"
@@ -170,7 +170,7 @@ stop_node() {
   poll 10 remove_cgroup "$(node_cgroup "$n")" || warn "some cgroups of node$n are still in use"
 }
 
-# load_images ARCHIVE...: on all nodes at once.
+# load_images ARCHIVE...: loads images on all nodes in parallel.
 load_images() {
   local archive index name digest layout n jobs job
   for archive in "$@"; do
@@ -193,7 +193,7 @@ load_images() {
 
 # load_image N ARCHIVE LAYOUT MANIFEST: the layout is the unpacked archive, if it is one of ours. Sending an archive through
 # containerd's socket takes longer than all the rest, so its blobs are linked to where containerd keeps them, and
-# containerd is only told of them.
+# containerd only registers them.
 load_image() {
   local n=$1 archive=$2 layout=$3 manifest=$4 snapshotter
   snapshotter=$(sed -n 's/^snapshotter = "\(.*\)"/\1/p' "$cluster_dir/node$n/containerd.toml")

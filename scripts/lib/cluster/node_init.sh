@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The first process of a node, in mount, network, process, IPC and host name spaces of its own: makes what the node must
+# The first process of a node, in mount, network, process, IPC and host name spaces: creates what the node must
 # not share with the machine, then becomes pause, which reaps orphans. When it ends the kernel ends all that is inside.
 set -euo pipefail
 name=$1 node_dir=$2 pause=$3

@@ -13,7 +13,7 @@ process_identity() {
 }
 
 # start NAME COMMAND...: in the background, with its output in a log. The process writes its own pid file before it
-# becomes the command, so a crash of this script leaves none unknown. It inherits no lock, but for etcd, which holds
+# becomes the command, so a crash of this script leaves none unknown. It inherits no lock, except for etcd, which holds
 # the slot (layout.sh).
 start() {
   local name=$1; shift
@@ -37,7 +37,7 @@ pid_of() {
 
 alive() { pid_of "$1" >/dev/null; }
 
-# end NAME: kills. What a cluster's processes keep is thrown away with it, so none needs to be asked.
+# end NAME: kills the process. Its data are removed with the cluster, so it need not exit gracefully.
 end() {
   local pid
   if pid=$(pid_of "$1"); then
@@ -84,5 +84,5 @@ poll() {
 # wait_for SECONDS WHAT COMMAND...: poll, or die and say where the logs are.
 wait_for() {
   local seconds=$1 what=$2; shift 2
-  poll "$seconds" "$@" || die "waited $seconds s for $what in vain; the logs are in $log_dir"
+  poll "$seconds" "$@" || die "timed out after $seconds s waiting for $what; the logs are in $log_dir"
 }

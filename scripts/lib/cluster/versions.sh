@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# What the test cluster is made of. A version is part of the file's name in the cache, so a new pin builds anew.
+# Versions of the components of the test cluster. The name of a file in the cache contains the version, so that a new
+# version is built.
 # shellcheck disable=SC2034  # used by the scripts that source this
 kKubernetesVersion=v1.35.4
 kEtcdVersion=v3.6.16

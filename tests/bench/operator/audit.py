@@ -1,4 +1,4 @@
-"""The API server's audit log: who asked for what, counted where it arrives."""
+"""The audit log of the API server: requests by client, counted at the server."""
 import collections
 import dataclasses
 import datetime

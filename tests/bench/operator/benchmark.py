@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""scripts/bench operator: Oarlock beside Kubeflow's training-operator and JobSet.
+"""scripts/bench operator: Oarlock compared with Kubeflow's training-operator and JobSet.
 
-All run outside of the cluster against one kube-apiserver with etcd, controller-manager and scheduler of its own; kwok
+All run outside of the cluster against one kube-apiserver with etcd, controller-manager and scheduler; kwok
 plays 100 nodes. A job has four pods everywhere. Systems take turns, and the order changes from round to round.
 
-  create   the time until all pods of N jobs exist, beside a raw loop that POSTs the same jobs, Services and pods with
+  create   the time until all pods of N jobs exist, compared with a raw loop that POSTs the same jobs, Services and pods with
            the operator's own HTTP client and the same number of jobs in the making; kwok does not run, and no
            scheduler takes the pods
   running  all systems: the time until all pods run on kwok's nodes, CPU seconds of the controller's process, API
            requests by the server's audit log, memory, start to first write, and 30 s at rest
   alone    what running measures, of Oarlock alone and without kwok; only when named
   memory   Oarlock with 10,000 pods in its cache: after their creation, after the API server was killed and its watches
-           had to list anew, and as found by a new process
+           had to list again, and as found by a new process
 """
 import argparse
 import json
@@ -98,7 +98,7 @@ def arguments():
                         help="how many; rivals run the first number only (default 200,1000)")
     parser.add_argument("--cache-pods", type=int, default=10000, metavar="N", help="of the part memory (default 10000)")
     parser.add_argument("--concurrency", type=int, default=16, metavar="N",
-                        help="jobs in the making at once, by the raw loop and by the user: as many as the operator has "
+                        help="jobs created concurrently, by the raw loop and by the user: as many as the operator has "
                         "workers (default 16)")
     parser.add_argument("--rest", type=int, default=30, metavar="S", help="seconds of rest to look at (default 30)")
     parser.add_argument("--timeout", type=int, default=120, metavar="S", help="for a burst (default 120)")

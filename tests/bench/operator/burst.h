@@ -18,7 +18,7 @@ struct Template {
 
 struct BurstPlan {
   int jobs = 0;
-  int concurrency = 1;              // jobs in the making at once; the objects of one job are made in order
+  int concurrency = 1;              // jobs created concurrently; the objects of one job are created in order
   std::string prefix;               // job i is named <prefix>-<i>
   std::vector<Template> templates;  // the objects of one job
   std::string pods;                 // the list to wait for: "/api/v1/namespaces/x/pods"

@@ -117,7 +117,7 @@ class ControlPlane:
 
 
 class Kwok:
-    """Fake nodes on which every pod runs at once and for ever."""
+    """Fake nodes on which every pod runs immediately and forever."""
 
     def __init__(self, plane, program):
         self._plane, self._program = plane, program

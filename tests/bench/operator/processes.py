@@ -17,8 +17,8 @@ class Failed(Exception):
 def run(command, **options):
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
     if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip()
-        raise Failed(f"{' '.join(map(str, command))} ended with {done.returncode}: {said[-2000:]}")
+        output = (done.stderr or done.stdout).strip()
+        raise Failed(f"{' '.join(map(str, command))} ended with {done.returncode}: {output[-2000:]}")
     return done.stdout
 
 
@@ -26,7 +26,7 @@ def wait_until(condition, what, seconds=60, every=0.02):
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise Failed(f"waited {seconds} s in vain for {what}")
+            raise Failed(f"timed out after {seconds} s waiting for {what}")
         time.sleep(every)
 
 

@@ -1,4 +1,4 @@
-"""What is measured, one function each. Every run gets a namespace of its own and leaves nothing behind."""
+"""The measurements, one function each. Every run has its own namespace, and removes it."""
 import json
 import os
 import time
@@ -64,7 +64,7 @@ class Bench:
         return templates
 
     def seconds_of_creation(self, users, since, result):
-        """From the first POST of a job to the answer to the last POST of a pod, by the audit log: asking the server
+        """From the first POST of a job to the answer to the last POST of a pod, by the audit log: polling the server
         for its pods often enough to see this would slow it down."""
         answers = [r.answered for user in users for r in self.plane.audit.requests(user, since)
                    if (r.verb, r.resource) == ("create", "pods")]
@@ -87,7 +87,7 @@ class Bench:
     def cold_start(self, system, namespace, kwok):
         """Seconds from the start of the process to its first write: the pods of a job have gone while it was away.
 
-        Returns the process, which goes on, too.
+        Returns the process, which continues to run.
         """
         process = system.start()
         try:
@@ -164,7 +164,7 @@ class Bench:
         cpu, end = process.cpu_seconds(), self.plane.audit.end()
         time.sleep(seconds)
         return {"rest_seconds": seconds, "rest_writes": len(self.plane.audit.writes(system.user, end)),
-                "rest_cpu": (process.cpu_seconds() - cpu) / seconds}
+                "rest_cpu": (process.cpu_seconds() - cpu) / seconds, "rss_rest": process.rss_mib()}
 
     def memory(self, system, pods):
         """RSS with this many pods in the cache: after their burst, after a relist, and of a process that finds them."""
@@ -193,20 +193,20 @@ class Bench:
         return figures
 
     def relist(self, system, process):
-        """Kills the API server; the new one does not have the watches' past. How the system asked for its pods then."""
-        # Something else is written last: a watch that has seen the store's newest version may go on without a relist.
+        """Kills the API server; the new one has no watch history. Returns how the system read its pods then."""
+        # Something else is written last: a watch that has seen the store's newest version may continue without a relist.
         self.plane.make_namespace()
         end = self.plane.audit.end()
         self.plane.restart_apiserver()
 
-        def asked():
+        def requests():
             process.check()
             return [r for r in self.plane.audit.requests(system.user, end) if r.resource == "pods" and
                     (r.verb == "list" or "sendInitialEvents=true" in r.uri)]
 
-        wait_until(asked, f"{system.name} to list its pods anew", 120)
+        wait_until(requests, f"{system.name} to list its pods again", 120)
         self.wait_until_quiet(system, process, 120)
-        return "list" if asked()[0].verb == "list" else "watch list"
+        return "list" if requests()[0].verb == "list" else "watch list"
 
 
 def as_template(item):

@@ -4,8 +4,8 @@
 #include <stdexcept>
 
 #include "common/clock.h"
-#include "operator/kube/config.h"
-#include "operator/kube/http/create_transport.h"
+#include "operator/kube/auth/kubeconfig.h"
+#include "operator/kube/http/transport.h"
 
 namespace oarlock::bench {
 namespace {

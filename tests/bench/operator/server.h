@@ -5,20 +5,20 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "operator/kube/transport.h"
+#include "operator/kube/http/transport.h"
 
 namespace oarlock::bench {
 
-// Thread-safe. Every call throws std::runtime_error where there is no 2xx answer.
+// Thread-safe. Every call throws std::runtime_error if the response is not 2xx.
 class Server {
  public:
-  // `user_agent` tells this load apart in the server's audit log.
+  // `user_agent` identifies this load in the audit log of the server.
   Server(const std::string& kubeconfig, const std::string& user_agent);
 
   nlohmann::json get(const std::string& target);
   // Returns the created object.
   nlohmann::json post(const std::string& target, const std::string& body);
-  // Without grace, the dependents in the background. An object that is gone already is no error.
+  // Without grace, the dependents in the background. An object that no longer exists is not an error.
   void remove(const std::string& target);
 
  private:

@@ -46,7 +46,7 @@ class System:
         raise NotImplementedError
 
     def owned_lists(self, namespace):
-        """What its jobs leave beside pods and Services, the jobs first."""
+        """Kinds of objects of its jobs in addition to pods and Services, the jobs first."""
         raise NotImplementedError
 
     def lists(self, namespace):
@@ -99,7 +99,7 @@ class Oarlock(System):
         super().__init__(plane)
         self._program, self._manifests = program, manifests
         flags = subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
-        # With one replica there is nobody to lose to; the rivals run without election, too.
+        # One replica needs no election; the rivals run without election as well.
         self._election = re.search(r"--leader-elect(?:ion)?\b", flags)
 
     def install(self):

@@ -47,7 +47,7 @@ def remove_certificate(folder):
 def certificate(folder, ca_name, dns_name):
     """Of a server on 127.0.0.1 that is also called `dns_name`.
 
-    cert-controller, which training-operator uses, makes everything anew unless the authority's certificate is valid for
+    cert-controller, which training-operator uses, recreates everything unless the authority's certificate is valid for
     its own name and its key is in the old RSA format (pkg/rotator/rotator.go).
     """
     folder.mkdir(parents=True, exist_ok=True)

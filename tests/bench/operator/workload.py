@@ -4,7 +4,7 @@ PODS_PER_JOB = 4
 
 
 def pod_spec(container, scheduler):
-    """`scheduler`: none runs by the name "nobody", so such pods stay pending and nothing else touches them."""
+    """`scheduler`: no scheduler has the name "nobody", so its pods remain pending and unchanged."""
     return {
         "schedulerName": scheduler,
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "fsGroup": 65532,

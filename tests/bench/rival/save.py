@@ -1,4 +1,4 @@
-"""torch.save and fsync of a model and its AdamW, for scripts/bench: seconds that training stands still, by save."""
+"""torch.save and fsync of a model and its AdamW, for scripts/bench: seconds that a save blocks training."""
 import json
 import os
 import sys

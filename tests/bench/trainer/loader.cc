@@ -1,5 +1,5 @@
-// oarlock-bench-loader: samples per second of the loader over images in memory: of 784 bytes (as Fashion-MNIST has
-// them), and of 12,288 (CIFAR-10 in float32). Prints one line of JSON.
+// oarlock-bench-loader: samples per second of the loader for images in memory: of 784 bytes (Fashion-MNIST) and of
+// 12,288 bytes (CIFAR-10 in float32). Prints one line of JSON.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <torch/types.h>
@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "trainer/data/batch.h"
 #include "trainer/data/collate.h"
-#include "trainer/data/loader.h"
-#include "trainer/data/sample_memory.h"
+#include "trainer/data/data_loader.h"
 #include "trainer/data/sampler.h"
 
 namespace {
@@ -38,7 +38,7 @@ double seconds_of(const oarlock::Dataset& data, const oarlock::DistributedSample
                   int64_t epochs) {
   const auto begin = std::chrono::steady_clock::now();
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
-    oarlock::Loader loader(data, sampler.indices(epoch), {.batch_size = 64, .threads = threads});
+    oarlock::DataLoader loader(data, sampler.indices(epoch), {.batch_size = 64, .threads = threads});
     while (loader.next()) {
     }
   }
@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
     return 64;
   }
   const auto rates = [&](const Images& data) {
-    seconds_of(data, *sampler, 0, 1);  // the samples' pages, once
+    seconds_of(data, *sampler, 0, 1);  // touches the pages of the samples
     const auto rate = [&](int threads) {
       return static_cast<double>(size * epochs) / seconds_of(data, *sampler, threads, epochs);
     };

@@ -1,4 +1,4 @@
-// oarlock-trainer with the task that scripts/bench times.
+// oarlock-trainer with the benchmark task of scripts/bench.
 #include "tests/bench/trainer/task.h"
 #include "trainer/engine/command_line.h"
 

@@ -11,7 +11,7 @@
 
 #include "tests/bench/trainer/sedd.h"
 
-#include "trainer/tasks/image_classification/resnet_like.h"
+#include "trainer/tasks/image_classification/resnet.h"
 
 namespace oarlock::bench {
 namespace {
@@ -58,11 +58,13 @@ class Mlp final : public Classifier {
 
 class ResnetLike final : public Classifier {
  public:
-  ResnetLike() : model_(register_module("model", make_resnet_like(/*channels=*/3, /*width=*/64, kClasses))) {}
+  ResnetLike()
+      : model_(
+            register_module("model", image_classification::make_resnet_like(/*channels=*/3, /*width=*/64, kClasses))) {}
   at::Tensor forward(const at::Tensor& x) override { return model_->forward(x); }
 
  private:
-  std::shared_ptr<ImageModel> model_;
+  std::shared_ptr<image_classification::ImageModel> model_;
 };
 
 nn::Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride, bool bias) {

@@ -1,5 +1,5 @@
-// What one rank measured about itself. The marks are CLOCK_MONOTONIC, which all processes of a machine share, and
-// beside them the processor time that this one has used, all its threads together.
+// The measurements of one rank. Timestamps are CLOCK_MONOTONIC, which all processes of a machine share, together with
+// the CPU time of all threads of the process.
 #pragma once
 
 #include <cstdint>

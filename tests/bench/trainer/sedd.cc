@@ -1,11 +1,12 @@
 #include "tests/bench/trainer/sedd.h"
 
-#include "trainer/tasks/protein_diffusion/sedd/curriculum.h"
-#include "trainer/tasks/protein_diffusion/sedd/loss.h"
-#include "trainer/tasks/protein_diffusion/sedd/model.h"
+#include "trainer/tasks/protein_diffusion/loss.h"
+#include "trainer/tasks/protein_diffusion/model.h"
 
 namespace oarlock::bench {
 namespace {
+
+using namespace protein_diffusion;  // the model and the loss that are measured
 
 class Sedd final : public Model {
  public:
@@ -23,7 +24,7 @@ class Sedd final : public Model {
   at::Tensor loss(const at::Tensor& input, const at::Tensor& label) override {
     const LogScore score = [this](const at::Tensor& x, const at::Tensor& sigma) { return model_->forward(x, sigma); };
     const NoiseDraw draw{
-        .tokens = label, .time = times_of(input.select(1, 0)), .move = input.slice(1, 1), .replacement = {}};
+        .tokens = label, .time = sample_times(input.select(1, 0)), .move = input.slice(1, 1), .replacement = {}};
     return position_losses(score, *graph_, {}, draw).mean();
   }
 

@@ -1,4 +1,4 @@
-// The transformer of protein_diffusion for scripts/bench, of the size of tests/bench/rival/sedd.py.
+// The transformer of protein_diffusion for scripts/bench, with the dimensions of tests/bench/rival/sedd.py.
 #pragma once
 
 #include <memory>

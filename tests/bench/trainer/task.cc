@@ -39,7 +39,7 @@ class MemoryData final : public Dataset {
   at::Tensor labels_;
 };
 
-class BenchTask final : public Task {
+class BenchTask final : public ModelTask<Model> {
  public:
   explicit BenchTask(Fields& root) {
     root.section(
@@ -64,9 +64,6 @@ class BenchTask final : public Task {
         "the model");
   }
 
-  PrepareOn prepare_on() const override { return PrepareOn::kEveryRank; }
-  Result<void> prepare_data(const Logger& /*log*/) override { return {}; }
-
   Result<void> prepare() override {
     train_ = std::make_unique<MemoryData>(kind_, samples_);
     eval_ = std::make_unique<MemoryData>(kind_, 1);
@@ -75,29 +72,21 @@ class BenchTask final : public Task {
 
   const Dataset& train_data() const override { return *train_; }
   const Dataset& eval_data() const override { return *eval_; }
-  std::shared_ptr<torch::nn::Module> build_model() override { return make_model(kind_); }
+  std::shared_ptr<Model> create_model() override { return make_model(kind_); }
 
-  at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext&) override {
+  at::Tensor training_loss(Model& model, const Batch& batch, const StepContext&) override {
     record_.mark();
     return loss_of(model, batch);
   }
 
-  // The evaluation at the end of the run: the last step is over.
-  EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {
+  // The evaluation at the end of the run marks the end of the last step.
+  EvalOutput evaluate(Model& model, const Batch& batch) override {
     write_record();
     return {.sums = {{"loss", loss_of(model, batch).item<double>()}}, .rows = {}};
   }
 
-  Metrics metrics(const MetricSums& totals, const EvalRows&) const override {
-    return {{"loss", totals.at("loss") / totals.at("count")}};
-  }
-  Monitor monitor() const override { return {.metric = "loss", .mode = MetricMode::kMin}; }
-  std::vector<EvalPass> passes() override { return {}; }
-
  private:
-  static at::Tensor loss_of(torch::nn::Module& model, const Batch& batch) {
-    return dynamic_cast<Model&>(model).loss(batch["input"], batch["label"]);
-  }
+  static at::Tensor loss_of(Model& model, const Batch& batch) { return model.loss(batch["input"], batch["label"]); }
 
   void write_record() {
     const char* rank = std::getenv("RANK");

@@ -1,5 +1,5 @@
-// A task for timing: random samples and labels that lie in memory, one of the models, and a record of when each step
-// began. All else is the engine as users run it.
+// The benchmark task: random samples and labels in memory, one of the models, and a record of the start of each step.
+// Everything else is the production engine.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace oarlock::bench {
 
-// data:  samples; record: file of rank 0 with what was measured, as JSON; empty: none
+// data:  samples; record: file for the measurements of rank 0, as JSON; empty for none
 // model: name (small | mlp | cnn | resnet_like | resnet | sedd)
 std::unique_ptr<Task> make_bench_task(Fields& root);
 

@@ -1,5 +1,5 @@
-// oarlock-bench-telemetry: what metrics, progress and logging cost the training thread per step, in nanoseconds: the
-// calls of the training loop, a line of progress every 50 steps. Prints one line of JSON.
+// oarlock-bench-telemetry: cost of metrics, progress and logging for the training thread in nanoseconds per step, with
+// the calls of the training loop and a log line every 50 steps. Prints one line of JSON.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -29,18 +29,18 @@ int main(int argc, char** argv) {
     for (const Phase phase : {Phase::kDataWait, Phase::kForward, Phase::kBackward, Phase::kOptimizer, Phase::kOther}) {
       telemetry.enter(phase);
     }
-    telemetry.gradients_reduced(1, 532480);
-    telemetry.step_done({.step = step,
-                         .epoch = 0,
-                         .local_samples = 32,
-                         .global_samples = 64,
-                         .seconds = 0.001,
-                         .learning_rate = 0.001,
-                         .collective_sequence = step,
-                         .data_bytes = 8192,
-                         .flops = 1e6,
-                         .batches_ready = 2});
-    if (step % kLogEvery == 0) telemetry.loss_known(1.5);
+    telemetry.record_gradient_reduction(1, 532480);
+    telemetry.record_step({.step = step,
+                           .epoch = 0,
+                           .local_samples = 32,
+                           .global_samples = 64,
+                           .seconds = 0.001,
+                           .learning_rate = 0.001,
+                           .collective_sequence = step,
+                           .data_bytes = 8192,
+                           .flops = 1e6,
+                           .batches_ready = 2});
+    if (step % kLogEvery == 0) telemetry.record_loss(1.5);
   }
   const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - begin;
   fmt::print("{{\"nanoseconds_per_step\": {}}}\n", spent.count() / static_cast<double>(steps));

@@ -30,32 +30,37 @@ struct Codes {
   int expected;
 };
 class ExitCodeTest : public testing::TestWithParam<Codes> {};
-TEST_P(ExitCodeTest, IsThatOfTheFirstRealFailure) {
+TEST_P(ExitCodeTest, IsThatOfTheFirstOwnFailure) {
   Program program(launch({"--nproc", std::to_string(GetParam().nproc)}, GetParam().script));
   EXPECT_EQ(program.wait(), GetParam().expected) << program.err();
 }
 // "wait_for FILE" orders the ranks' ends.
 const std::string kWaitFor = "wait_for() { until [ -e $1 ]; do read -t 0.01 < <(:) || :; done; }; ";
-INSTANTIATE_TEST_SUITE_P(Table, ExitCodeTest,
-                         testing::Values(Codes{"Success", 2, "exit 0", 0},                //
-                                         Codes{"Single", 1, "exit 3", 3},                 //
-                                         Codes{"SingleSignal", 1, "kill -KILL $$", 137},  //
-                                         Codes{"Both", 2, "exit 65", 65},                 //
-                                         Codes{"OneOfTwo", 2, "[ $RANK = 0 ] || exit 3", 3},
-                                         Codes{"KilledChild", 2, "[ $RANK = 0 ] && exec sleep 1000; kill -KILL $$",
-                                               137},
-                                         Codes{"PeerLostComesFirst", 2,
-                                               kWaitFor + "if [ $RANK = 0 ]; then trap 'exit 1' TERM; touch ready; "
-                                                          "sleep 1000 & wait; fi; wait_for ready; exit 76",
-                                               1},
-                                         Codes{"PeerLostComesLast", 2,
-                                               kWaitFor + "trap 'exit 76' TERM; if [ $RANK = 0 ]; then touch ready; "
-                                                          "sleep 1000 & wait; fi; wait_for ready; exit 1",
-                                               1},
-                                         Codes{"OnlyPeersLost", 2, "exit 76", 76}),
-                         [](const auto& row) { return row.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Table, ExitCodeTest,
+    testing::Values(Codes{.name = "Success", .nproc = 2, .script = "exit 0", .expected = 0},                //
+                    Codes{.name = "Single", .nproc = 1, .script = "exit 3", .expected = 3},                 //
+                    Codes{.name = "SingleSignal", .nproc = 1, .script = "kill -KILL $$", .expected = 137},  //
+                    Codes{.name = "Both", .nproc = 2, .script = "exit 65", .expected = 65},                 //
+                    Codes{.name = "OneOfTwo", .nproc = 2, .script = "[ $RANK = 0 ] || exit 3", .expected = 3},
+                    Codes{.name = "KilledChild",
+                          .nproc = 2,
+                          .script = "[ $RANK = 0 ] && exec sleep 1000; kill -KILL $$",
+                          .expected = 137},
+                    Codes{.name = "PeerLostComesFirst",
+                          .nproc = 2,
+                          .script = kWaitFor + "if [ $RANK = 0 ]; then trap 'exit 1' TERM; touch ready; "
+                                               "sleep 1000 & wait; fi; wait_for ready; exit 76",
+                          .expected = 1},
+                    Codes{.name = "PeerLostComesLast",
+                          .nproc = 2,
+                          .script = kWaitFor + "trap 'exit 76' TERM; if [ $RANK = 0 ]; then touch ready; "
+                                               "sleep 1000 & wait; fi; wait_for ready; exit 1",
+                          .expected = 1},
+                    Codes{.name = "OnlyPeersLost", .nproc = 2, .script = "exit 76", .expected = 76}),
+    [](const auto& row) { return row.param.name; });
 
-TEST(Launch, TakesTorchrunsSpellings) {
+TEST(Launch, AcceptsTorchrunsOptionNames) {
   Program program(launch({"--nproc_per_node", "2", "--nnodes", "2", "--node_rank", "1", "--master_addr", "10.0.0.1",
                           "--master_port", "4711", "--no-prefix"},
                          "echo $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"));
@@ -63,7 +68,7 @@ TEST(Launch, TakesTorchrunsSpellings) {
   EXPECT_THAT(lines(program.out()), UnorderedElementsAre("2 of 4 at 10.0.0.1:4711", "3 of 4 at 10.0.0.1:4711"));
 }
 
-TEST(Launch, ClosedStreamsAreNoReasonToHang) {
+TEST(Launch, ClosedStreamsDoNotHang) {
   for (const std::string nproc : {"1", "2"}) {
     for (const std::string closed : {"<&-", ">&-", "2>&-", "<&- >&- 2>&-"}) {
       const std::string command = oarlock() + " launch --nproc " + nproc + " -- /bin/echo x " + closed;
@@ -73,7 +78,7 @@ TEST(Launch, ClosedStreamsAreNoReasonToHang) {
   }
 }
 
-TEST(Launch, OutputThatAFullDeviceLosesIsAnIoError) {
+TEST(Launch, ReportsOutputLostOnFullDevice) {
   Program out({"/bin/sh", "-c", "exec " + oarlock() + " launch --nproc 2 -- /bin/echo x >/dev/full"});
   EXPECT_EQ(out.wait(), 74);
   EXPECT_THAT(out.err(), HasSubstr("standard output cannot be written: No space left on device"));
@@ -87,7 +92,7 @@ TEST(Launch, OutputThatAFullDeviceLosesIsAnIoError) {
   EXPECT_THAT(failed.err(), HasSubstr("No space left on device"));
 }
 
-TEST(Launch, StubbornRankIsKilledAfterTheGrace) {
+TEST(Launch, KillsRankAfterTheGrace) {
   Program program(launch({"--nproc", "2", "--grace", "0.3"},
                          kWaitFor + "if [ $RANK = 1 ]; then trap '' TERM; echo $$ > pid; while :; do read -t 1 < "
                                     "<(sleep 1) || :; done; fi; wait_for pid; exit 66"));
@@ -120,7 +125,7 @@ TEST(Launch, InterruptedAndSavedIsTempFail) {
   EXPECT_EQ(program.wait(), 75);
 }
 
-TEST(Launch, SecondInterruptKillsAtOnce) {
+TEST(Launch, SecondInterruptKillsImmediately) {
   Program program(
       launch({"--nproc", "2", "--grace", "1000"},
              "trap 'echo $$ > int.$RANK' INT; echo $$ > ready.$RANK; while :; do read -t 1 < <(sleep 1) || :; done"));
@@ -156,7 +161,7 @@ TEST(Launch, ReapsOrphansWhileRanksRun) {
   EXPECT_EQ(program.wait(), 0);
 }
 
-TEST(Launch, NothingSurvivesAKilledLauncher) {
+TEST(Launch, NoProcessSurvivesKilledLauncher) {
   Program program(launch({"--nproc", "2"}, "sleep 1000 & echo $! > child.$RANK; echo $$ > rank.$RANK; wait"));
   std::vector<int> pids;
   for (const char* name : {"child.0", "child.1", "rank.0", "rank.1"})
@@ -167,8 +172,8 @@ TEST(Launch, NothingSurvivesAKilledLauncher) {
   for (const int pid : pids) EXPECT_TRUE(eventually([&] { return !alive(pid); })) << pid;
 }
 
-TEST(Launch, LinesStayWhole) {
-  // 200 lines of 1 MB and 20,000 short ones on both streams, in pieces, at once.
+TEST(Launch, KeepsLinesIntact) {
+  // 200 lines of 1 MB and 20,000 short ones on both streams, written in pieces and concurrently.
   const std::string script = R"(import os, sys
 rank = os.environ["RANK"]
 long = (rank * 1_000_000).encode()
@@ -201,10 +206,10 @@ os.write(1, b"the end of " + rank.encode())
               "[RANK 0] 0 " + std::to_string(i / 100) + " " + std::to_string(i % 100) + " " + std::string(50, 'x'));
 }
 
-// What the ranks see of OMP_NUM_THREADS, and whether launch said a word.
+// The value of OMP_NUM_THREADS in the ranks, and whether launch logged that it set it.
 struct Threads {
-  std::string seen;
-  bool said;
+  std::string values;
+  bool is_logged;
 };
 Threads omp_threads(const std::string& nproc, const std::map<std::string, std::string>& environment) {
   Program program(
@@ -214,19 +219,19 @@ Threads omp_threads(const std::string& nproc, const std::map<std::string, std::s
   return {program.out(), program.err().find("OMP_NUM_THREADS is not set: 1 for each rank") != std::string::npos};
 }
 
-TEST(Launch, SeveralRanksGetOneThreadEachUnlessToldOtherwise) {
+TEST(Launch, LimitsThreadsOfSeveralRanks) {
   const Threads two = omp_threads("2", {});
-  EXPECT_EQ(two.seen, "1\n1\n");
-  EXPECT_TRUE(two.said);
-  const Threads told = omp_threads("2", {{"OMP_NUM_THREADS", "3"}});
-  EXPECT_EQ(told.seen, "3\n3\n");
-  EXPECT_FALSE(told.said);
+  EXPECT_EQ(two.values, "1\n1\n");
+  EXPECT_TRUE(two.is_logged);
+  const Threads inherited = omp_threads("2", {{"OMP_NUM_THREADS", "3"}});
+  EXPECT_EQ(inherited.values, "3\n3\n");
+  EXPECT_FALSE(inherited.is_logged);
   const Threads alone = omp_threads("1", {});
-  EXPECT_EQ(alone.seen, "none\n");
-  EXPECT_FALSE(alone.said);
+  EXPECT_EQ(alone.values, "none\n");
+  EXPECT_FALSE(alone.is_logged);
 }
 
-TEST(Launch, SharedStdoutAndStderrKeepLinesWhole) {
+TEST(Launch, SharedStdoutAndStderrKeepLinesIntact) {
   // 2>&1: one file, two streams, and lines that are longer than one write.
   Program program({"/bin/bash", "-c",
                    "OMP_NUM_THREADS=1 " + oarlock() +
@@ -242,7 +247,7 @@ TEST(Launch, SharedStdoutAndStderrKeepLinesWhole) {
 }
 
 // A slow or absent reader of the output must not stop the supervision.
-TEST(Launch, AReaderThatStallsDoesNotStopSignals) {
+TEST(Launch, StalledReaderDoesNotBlockSignals) {
   TemporaryFolder folder;
   const std::string fifo = folder.path() / "fifo";
   Program program({"/bin/bash", "-c",
@@ -256,13 +261,13 @@ TEST(Launch, AReaderThatStallsDoesNotStopSignals) {
   EXPECT_FALSE(alive(second));
 }
 
-TEST(Launch, ReaderThatLeavesEndsTheRanksBySigpipe) {
+TEST(Launch, ClosedReaderEndsRanksBySigpipe) {
   Program program({"/bin/bash", "-c", oarlock() + " launch --nproc 2 -- yes | head -n 1; exit ${PIPESTATUS[0]}"});
   EXPECT_EQ(program.wait(), 128 + SIGPIPE);
   EXPECT_THAT(lines(program.out()), ElementsAre(testing::EndsWith("] y")));
 }
 
-TEST(Launch, SingleRankHasTheLaunchersOwnStreams) {
+TEST(Launch, SingleRankInheritsStreams) {
   Program program({"/bin/bash", "-c", "printf 'a\\0b' | " + oarlock() + " launch cat"});
   EXPECT_EQ(program.wait(), 0);
   EXPECT_EQ(program.out(), std::string("a\0b", 3));
@@ -274,7 +279,7 @@ TEST(Launch, NoPrefix) {
   EXPECT_THAT(lines(program.out()), UnorderedElementsAre("0", "1"));
 }
 
-TEST(Launch, PythonGetsItsRank) {
+TEST(Launch, PythonReceivesItsRank) {
   const std::string script =
       "import os; print(' '.join(os.environ[k] for k in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE', "
       "'NODE_RANK', 'MASTER_ADDR', 'MASTER_PORT', "
@@ -307,7 +312,7 @@ struct Mistake {
   std::string words;
 };
 class MistakeTest : public testing::TestWithParam<Mistake> {};
-TEST_P(MistakeTest, GetsOneLine) {
+TEST_P(MistakeTest, ReportsOneLine) {
   std::vector<std::string> argv = {oarlock()};
   argv.insert(argv.end(), GetParam().arguments.begin(), GetParam().arguments.end());
   Program program(argv, {.environment = GetParam().environment, .folder = {}});
@@ -318,18 +323,39 @@ TEST_P(MistakeTest, GetsOneLine) {
 INSTANTIATE_TEST_SUITE_P(
     Table, MistakeTest,
     testing::Values(
-        Mistake{"NoCommand", {"launch"}, {}, 64, "there is no command"},
-        Mistake{"UnknownOption", {"launch", "--nprocs", "2", "--", "true"}, {}, 64, "did you mean '--nproc'"},
-        Mistake{"NotANumber", {"launch", "--nproc", "two", "true"}, {}, 64, "--nproc"},
-        Mistake{"UnknownCommand", {"lunch"}, {}, 64, "lunch"},
-        Mistake{"NotInPath",
-                {"launch", "--nproc", "3", "no-such-command"},
-                {{"OMP_NUM_THREADS", "1"}},
-                66,
-                "'no-such-command' is not in PATH"},
-        Mistake{"NoSuchFile", {"launch", "/no/such/file"}, {}, 66, "'/no/such/file' does not exist"},
-        Mistake{"NotExecutable", {"launch", "/etc/passwd"}, {}, 77, "'/etc/passwd' may not be executed"},
-        Mistake{"BadEnvironment", {"launch", "true"}, {{"LOCAL_WORLD_SIZE", "x"}}, 78, "LOCAL_WORLD_SIZE='x'"}),
+        Mistake{
+            .name = "NoCommand", .arguments = {"launch"}, .environment = {}, .code = 64, .words = "missing command"},
+        Mistake{.name = "UnknownOption",
+                .arguments = {"launch", "--nprocs", "2", "--", "true"},
+                .environment = {},
+                .code = 64,
+                .words = "did you mean '--nproc'"},
+        Mistake{.name = "NotANumber",
+                .arguments = {"launch", "--nproc", "two", "true"},
+                .environment = {},
+                .code = 64,
+                .words = "--nproc"},
+        Mistake{.name = "UnknownCommand", .arguments = {"lunch"}, .environment = {}, .code = 64, .words = "lunch"},
+        Mistake{.name = "NotInPath",
+                .arguments = {"launch", "--nproc", "3", "no-such-command"},
+                .environment = {{"OMP_NUM_THREADS", "1"}},
+                .code = 66,
+                .words = "'no-such-command' is not in PATH"},
+        Mistake{.name = "NoSuchFile",
+                .arguments = {"launch", "/no/such/file"},
+                .environment = {},
+                .code = 66,
+                .words = "'/no/such/file' does not exist"},
+        Mistake{.name = "NotExecutable",
+                .arguments = {"launch", "/etc/passwd"},
+                .environment = {},
+                .code = 77,
+                .words = "'/etc/passwd' may not be executed"},
+        Mistake{.name = "BadEnvironment",
+                .arguments = {"launch", "true"},
+                .environment = {{"LOCAL_WORLD_SIZE", "x"}},
+                .code = 78,
+                .words = "LOCAL_WORLD_SIZE='x'"}),
     [](const auto& row) { return row.param.name; });
 
 TEST(Launch, MessageOfTheDecisiveRankBecomesThePods) {

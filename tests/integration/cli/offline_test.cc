@@ -30,7 +30,7 @@ spec:
   template: {spec: {containers: [{name: trainer, image: x, command: [python3], env: [{name: RANK, value: "7"}]}]}}
 )";
 
-// A folder with oarlock alone, or with a stand-in for oarlock-trainer beside it.
+// A folder with oarlock alone, or with a stand-in for oarlock-trainer next to it.
 class OfflineTest : public testing::Test {
  protected:
   OfflineTest() { fs::copy_file(oarlock(), folder_.path() / "oarlock"); }
@@ -76,18 +76,18 @@ TEST_F(OfflineTest, ValidateReportsEveryProblemOfEveryFile) {
   EXPECT_EQ(missing->wait(), 66);
 }
 
-TEST_F(OfflineTest, ValidateAsksTheTrainerAboutItsPart) {
+TEST_F(OfflineTest, ValidateRunsTrainerCheck) {
   write("job.yaml",
         "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec:\n  trainer: {task: x}\n  "
         "template: {spec: {containers: [{name: trainer, image: x}]}}\n");
   const auto without = start({"validate", "-f", "job.yaml"});
   EXPECT_EQ(without->wait(), 0);
   EXPECT_THAT(without->err(), HasSubstr("job.yaml: note: spec.trainer is not checked: oarlock-trainer is neither in"));
-  trainer("echo \"asked: $*\"; exit 0");
+  trainer("echo \"arguments: $*\"; exit 0");
   const auto good = start({"validate", "-f", "job.yaml"});
   EXPECT_EQ(good->wait(), 0);
   EXPECT_THAT(lines(good->out()),
-              ElementsAre("asked: --check --config job.yaml", "job.yaml: TrainingJob j is valid: 1 x 1 ranks"));
+              ElementsAre("arguments: --check --config job.yaml", "job.yaml: TrainingJob j is valid: 1 x 1 ranks"));
   trainer("echo job.yaml:5:13: unknown task >&2; exit 78");
   const auto bad = start({"validate", "-f", "job.yaml"});
   EXPECT_EQ(bad->wait(), 78);
@@ -104,16 +104,16 @@ TEST_F(OfflineTest, ValidateChecksTheTrainerPartOfEveryJob) {
   good.replace(good.find("NAME"), 4, "good");
   bad.replace(bad.find("NAME"), 4, "bad");
   write("job.yaml", good + "---\n" + bad);
-  trainer("echo \"$*\" >> asked; case \"$*\" in *n/bad) echo unknown task >&2; exit 78;; esac");
+  trainer("echo \"$*\" >> arguments; case \"$*\" in *n/bad) echo unknown task >&2; exit 78;; esac");
   const auto run = start({"validate", "-f", "job.yaml"});
   EXPECT_EQ(run->wait(), 78);
   EXPECT_THAT(lines(run->out()), ElementsAre("job.yaml: TrainingJob good is valid: 1 x 1 ranks"));
   EXPECT_THAT(lines(run->err()), ElementsAre("unknown task"));
-  EXPECT_THAT(lines(content(folder_.path() / "asked")),
+  EXPECT_THAT(lines(content(folder_.path() / "arguments")),
               ElementsAre("--check --config job.yaml --job n/good", "--check --config job.yaml --job n/bad"));
 }
 
-TEST_F(OfflineTest, TwoJobsOfOneNameAreAProblem) {
+TEST_F(OfflineTest, RejectsDuplicateJobNames) {
   const std::string job = kJob;
   std::string elsewhere = kJob;
   elsewhere.replace(elsewhere.find("name: j"), 7, "name: j, namespace: other");
@@ -129,7 +129,7 @@ TEST_F(OfflineTest, TwoJobsOfOneNameAreAProblem) {
   }
 }
 
-TEST_F(OfflineTest, AFileOfAnotherSortIsRefusedInOneSentence) {
+TEST_F(OfflineTest, RejectsOtherFilesInOneLine) {
   write("trainer.yaml", "task: image_classification\nepochs: 3\nbatch: {size: 8}\noptimizer: {lr: 0.1}\n");
   write("list.yaml", "- apiVersion: oarlock.dev/v1alpha1\n  kind: TrainingJob\n");
   write("compose.yaml", "services: {web: {image: x}}\n");
@@ -145,7 +145,7 @@ TEST_F(OfflineTest, AFileOfAnotherSortIsRefusedInOneSentence) {
   }
 }
 
-TEST_F(OfflineTest, HostileFilesTakeNeitherMemoryNorTheTerminal) {
+TEST_F(OfflineTest, SurvivesHostileFiles) {
   std::string bomb = "a0: &a0 x\n";
   for (int i = 1; i < 60; ++i) {
     const std::string previous = "*a" + std::to_string(i - 1);
@@ -174,7 +174,7 @@ TEST_F(OfflineTest, HostileFilesTakeNeitherMemoryNorTheTerminal) {
   }
 }
 
-TEST_F(OfflineTest, LostOutputIsAnIoError) {
+TEST_F(OfflineTest, ReportsLostOutput) {
   write("job.yaml", kJob);
   for (const std::string arguments :
        {"--version", "--help", "run --help", "validate -f job.yaml", "render -f job.yaml"}) {

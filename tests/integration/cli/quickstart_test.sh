@@ -9,7 +9,7 @@ broken() { printf 'FAILED: %s\n' "$*" >&2; tail -n 30 "$work/log" >&2; exit 1; }
 scripts/quickstart --workdir "$work/runs" >"$work/log" 2>&1 || broken "the first run ended with $?"
 accuracy=$(grep -oE 'test accuracy [0-9.]+' "$work/log" | tail -n 1 | grep -oE '[0-9.]+')
 awk -v a="${accuracy:-0}" 'BEGIN { exit !(a >= 0.89 && a < 1) }' || broken "the accuracy is '$accuracy'"
-grep -q '2 ranks with bitwise equal parameters' "$work/log" || broken "the ranks' parameters are not said to be equal"
+grep -q '2 ranks with bitwise equal parameters' "$work/log" || broken "equal parameters are not reported"
 grep -qE 'speed: [0-9.]+ samples/s' "$work/log" || broken "no speed"
 checkpoint=$(sed -nE 's/.*checkpoint: (.*)/\1/p' "$work/log" | tail -n 1)
 [[ -s $checkpoint/model.safetensors && -s $checkpoint/manifest.json ]] || broken "no checkpoint in '$checkpoint'"

@@ -72,7 +72,7 @@ class RunTest : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(RunTest, RunsEveryRankAndSumsUp) {
+TEST_F(RunTest, RunsEveryRankAndPrintsSummary) {
   job({.nodes = 2,
        .script = "echo rank $RANK of $WORLD_SIZE\nmkdir -p $OARLOCK_CHECKPOINT_DIR/step-3\nprintf "
                  "'{\"rank\":0,\"step\":3,\"checkpointStep\":3,\"reason\":\"Completed\",\"message\":\"done\"}' > "
@@ -108,7 +108,7 @@ TEST_F(RunTest, GivesUpAfterMaxRestarts) {
   EXPECT_THAT(run->err(), AllOf(HasSubstr("the restarts (2 restarts) are used up"), HasSubstr("j: Failed after")));
 }
 
-TEST_F(RunTest, PermanentCodesFailAtOnceWithTheRanksOwnWords) {
+TEST_F(RunTest, PermanentCodesFailWithMessageOfTheRank) {
   job({.nodes = 2,
        .script =
            "echo $OARLOCK_ATTEMPT >> attempts\n[ $RANK = 0 ] && exit 76\nuntil [ $(wc -l < attempts) = 2 ]; do :; "
@@ -122,7 +122,7 @@ TEST_F(RunTest, PermanentCodesFailAtOnceWithTheRanksOwnWords) {
               HasSubstr("rank 1 ended with exit code 65 (DataInvalid: x.gz is cut short): a restart would fail again"));
 }
 
-TEST_F(RunTest, AKilledRankCostsOneRestart) {
+TEST_F(RunTest, KilledRankCostsOneRestart) {
   job({.nodes = 2,
        .script = "echo $BASHPID > pid.$RANK.$OARLOCK_ATTEMPT\n[ $OARLOCK_ATTEMPT = 1 ] && exit 0\nexec sleep 1000"});
   const auto run = start();
@@ -143,17 +143,17 @@ TEST_F(RunTest, InterruptStopsGracefullyAndDoesNotRestart) {
   EXPECT_FALSE(alive(first));
   EXPECT_FALSE(alive(second));
   EXPECT_EQ(lines(text("starts")).size(), 2u);
-  EXPECT_THAT(run->err(), AllOf(HasSubstr("j: Interrupted after"), HasSubstr("the same command goes on from there")));
+  EXPECT_THAT(run->err(), AllOf(HasSubstr("j: Interrupted after"), HasSubstr("the same command resumes from there")));
 }
 
-TEST_F(RunTest, AttemptsGoOnInASecondRunAndFreshStartsOver) {
+TEST_F(RunTest, SecondRunContinuesAttemptsAndFreshStartsOver) {
   job({.nodes = 1,
        .script = "echo $OARLOCK_ATTEMPT $OARLOCK_UID >> seen\nmkdir -p $OARLOCK_CHECKPOINT_DIR\ntouch "
                  "$OARLOCK_CHECKPOINT_DIR/saved"});
   EXPECT_EQ(start()->wait(), 0);
   const auto second = start();
   EXPECT_EQ(second->wait(), 0);
-  EXPECT_THAT(second->err(), HasSubstr("has earlier runs; this one goes on from their checkpoints"));
+  EXPECT_THAT(second->err(), HasSubstr("has earlier runs; this one resumes from their checkpoints"));
   const auto fresh = start({"--fresh"});
   EXPECT_EQ(fresh->wait(), 0);
   EXPECT_THAT(fresh->err(), HasSubstr("the earlier run is now in " + file("oarlock-runs/j.").string()));
@@ -184,12 +184,11 @@ TEST_F(RunTest, SettingsAreForTheTrainerOnly) {
   job({.script = "true"});
   const auto run = start({"epochs=3"});
   EXPECT_EQ(run->wait(), 64);
-  EXPECT_THAT(
-      lines(run->err()),
-      ElementsAre(HasSubstr("'epochs=3' is a setting for oarlock-trainer, but this job has a command of its own")));
+  EXPECT_THAT(lines(run->err()),
+              ElementsAre(HasSubstr("'epochs=3' is a setting for oarlock-trainer, but this job has its own command")));
 }
 
-TEST_F(RunTest, ConfigIsTheUsersFileUnlessThatHoldsSeveralJobs) {
+TEST_F(RunTest, PassesUsersFileIfItHoldsOneJob) {
   job({.nodes = 1, .script = "echo $OARLOCK_CONFIG; cat $OARLOCK_CONFIG > config"});
   EXPECT_EQ(start()->wait(), 0);
   EXPECT_EQ(text("config"), text("job.yaml"));
@@ -204,7 +203,7 @@ TEST_F(RunTest, ConfigIsTheUsersFileUnlessThatHoldsSeveralJobs) {
   EXPECT_EQ(nlohmann::json::parse(text("config")), (nlohmann::json{{"task", "x"}}));
 }
 
-TEST_F(RunTest, ProblemsOfTheFileHaveTheirPlaceAndComeTogether) {
+TEST_F(RunTest, ReportsAllProblemsOfTheFile) {
   std::string bad = yaml({.script = ":"});
   bad.replace(bad.find("  nodes:"), 8, "  nodse:");
   bad.replace(bad.find("maxRestarts: 3"), 14, "maxRestarts: x");
@@ -233,7 +232,7 @@ TEST_F(RunTest, MissingFileAndOtherKinds) {
   EXPECT_THAT(typo->err(), HasSubstr("TraningJob"));
 }
 
-TEST_F(RunTest, MissingProgramIsSaidOnce) {
+TEST_F(RunTest, ReportsMissingProgramOnce) {
   write(file("job.yaml"),
         "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec:\n  nodes: 2\n  template: "
         "{spec: {containers: [{name: trainer, command: [no-such-program]}]}}\n");
@@ -242,7 +241,7 @@ TEST_F(RunTest, MissingProgramIsSaidOnce) {
   EXPECT_THAT(run->err(), HasSubstr("'no-such-program' is not in PATH"));
 }
 
-TEST_F(RunTest, AMissingProgramIsFoundBeforeFreshMovesTheEarlierRun) {
+TEST_F(RunTest, FindsMissingProgramBeforeFreshRenames) {
   job({.nodes = 1, .script = ":"});
   ASSERT_EQ(start()->wait(), 0);
   std::string gone = text("job.yaml");
@@ -254,8 +253,8 @@ TEST_F(RunTest, AMissingProgramIsFoundBeforeFreshMovesTheEarlierRun) {
   EXPECT_EQ(std::distance(begin(runs), end(runs)), 1);
 }
 
-TEST_F(RunTest, MissingTrainerIsSaidOnce) {
-  // A copy of oarlock alone, with no trainer beside it.
+TEST_F(RunTest, ReportsMissingTrainerOnce) {
+  // A copy of oarlock alone, with no trainer next to it.
   write(file("job.yaml"),
         "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec:\n  nodes: 2\n  trainer: "
         "{task: x}\n  template: {spec: {containers: [{name: trainer, image: x}]}}\n");
@@ -266,13 +265,13 @@ TEST_F(RunTest, MissingTrainerIsSaidOnce) {
   EXPECT_THAT(run.err(), HasSubstr("oarlock-trainer is neither in " + folder_.path().string()));
 }
 
-TEST_F(RunTest, TwoRunsOfOneJobDoNotMeet) {
+TEST_F(RunTest, RejectsConcurrentRunOfOneJob) {
   job({.nodes = 1, .script = "echo $BASHPID > ready; exec sleep 1000"});
   const auto first = start();
   ASSERT_GT(number_in(file("ready")), 0);
   const auto second = start();
   EXPECT_EQ(second->wait(), 69);
-  EXPECT_THAT(second->err(), HasSubstr("a run of 'j' goes on"));
+  EXPECT_THAT(second->err(), HasSubstr("a run of 'j' is in progress"));
 }
 
 TEST_F(RunTest, RanksHaveTheirOwnFreeMetricsPorts) {
@@ -290,7 +289,7 @@ TEST_F(RunTest, RanksHaveTheirOwnFreeMetricsPorts) {
 }
 
 // Each rank takes pipes and a reserved port; its own limit stays as it is.
-TEST_F(RunTest, ManyRanksNeedNoHigherDescriptorLimit) {
+TEST_F(RunTest, RunsManyRanksWithLowDescriptorLimit) {
   job({.nodes = 60, .per_node = 1, .script = "ulimit -Sn"});
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);

@@ -50,7 +50,7 @@ spec:
     }
     return nullptr;
   }
-  // Pid of a rank of the run: the child whose environment says so.
+  // Returns the pid of a rank of the run, found by the environment of the process.
   static int pid_of_rank(const Program& run, int rank) {
     for (const auto& entry : fs::directory_iterator("/proc")) {
       const std::string name = entry.path().filename();
@@ -81,7 +81,7 @@ TEST_F(RunTrainerTest, SettingsOfTheCommandLineReachEveryRank) {
   EXPECT_EQ(done["step"], 4);
 }
 
-TEST_F(RunTrainerTest, TrainsAndASecondRunSaysThatItIsDone) {
+TEST_F(RunTrainerTest, SecondRunReportsCompletion) {
   job(20);
   const auto run = start();
   ASSERT_EQ(run->wait(), 0) << run->err();
@@ -120,7 +120,7 @@ TEST_F(RunTrainerTest, LinesHaveOnePrefix) {
   expect_one_prefix(launch.err());
 }
 
-TEST_F(RunTrainerTest, WrongSettingsAreFoundBeforeFreshMovesTheEarlierRun) {
+TEST_F(RunTrainerTest, RejectsSettingsBeforeFreshRenames) {
   job(4);
   ASSERT_EQ(start()->wait(), 0);
   const auto wrong = start({"--fresh", "optimizer.lr=.inf"});
@@ -130,7 +130,7 @@ TEST_F(RunTrainerTest, WrongSettingsAreFoundBeforeFreshMovesTheEarlierRun) {
   EXPECT_EQ(start()->wait(), 0);
 }
 
-TEST_F(RunTrainerTest, AKilledRankResumesFromTheCheckpoint) {
+TEST_F(RunTrainerTest, KilledRankResumesFromCheckpoint) {
   job(200);
   const auto run = start();
   ASSERT_TRUE(eventually([&] { return line_of(run->err(), "checkpoint saved").is_object(); })) << run->err();
@@ -152,7 +152,7 @@ TEST_F(RunTrainerTest, InterruptSavesAndTheNextRunResumes) {
   EXPECT_THAT(run->err(), HasSubstr("j: Interrupted after"));
 }
 
-TEST_F(RunTrainerTest, ATypingErrorHasTheUsersLine) {
+TEST_F(RunTrainerTest, ReportsLineOfTypingError) {
   job(20, "    epohcs: 3\n");
   const auto run = start();
   EXPECT_EQ(run->wait(), 78);

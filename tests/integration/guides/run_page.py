@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Does what a page of docs/from-python shows.
+"""Runs the examples of a page of docs/from-python.
 
 usage: run_page.py comformer|gears|quantumgrav|training-engine|uniref50-sedd
 
-Every block ```sh is run as it stands there, in a folder of its own with small data. Only the sizes are others: a stand-in
-for oarlock-trainer checks the page's own command line, and then trains with OVERRIDES behind it. A block with the lines
-"# node 0" and "# node 1" is run on two hosts, that is in two network namespaces with the page's addresses. Each training
-must end, with the number of ranks that its line asks for and equal parameters.
+Every block ```sh runs unchanged, in a temporary folder with small data. A stand-in for oarlock-trainer checks the command
+line of the page, and then trains with OVERRIDES appended, which reduce the sizes. A block with the lines "# node 0" and
+"# node 1" runs on two hosts, that is in two network namespaces with the addresses of the page. Each training must complete
+with the requested number of ranks and with equal parameters.
 Every block ```yaml, and every KEY=VALUE and every `section: {...}` in the tables, must be a valid configuration.
 """
 import functools
@@ -174,12 +174,12 @@ class Page:
         output = "".join(outputs)
         assert all(process.returncode == 0 for process in processes), f"{block}\n{output}"
         lines = [json.loads(line[line.index("{"):]) for line in output.splitlines() if re.match(r"(\[RANK \d+\] )?\{", line)]
-        said = lambda message: [line for line in lines if line["msg"] == message]
+        logged = lambda message: [line for line in lines if line["msg"] == message]
         commands = [line for line in block.splitlines() if "oarlock-trainer" in line]
         expected = [ranks_of(line) for line in (commands[:1] if started else commands)]
-        trained = said("training is complete")
+        trained = logged("training is complete")
         assert len(trained) == len(expected), f"{block}\n{output}"
-        for line, plan, ranks in zip(trained, said("batches and learning rate"), expected):
+        for line, plan, ranks in zip(trained, logged("batches and learning rate"), expected):
             assert ranks in (None, line["world_size"]) and plan["world_size"] == line["world_size"], f"{block}\n{line}"
             assert line["parameters_bitwise_equal"] and line["samples_per_second"] > 0, line
             assert plan["effective_batch"] % plan["world_size"] == 0 and plan["learning_rate"] > 0, plan

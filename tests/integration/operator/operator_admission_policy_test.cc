@@ -2,8 +2,9 @@
 // and its token can do nothing with objects that no TrainingJob controls.
 #include <gmock/gmock.h>
 
-#include "operator/kube/config.h"
-#include "operator/kube/http/create_transport.h"
+#include "operator/kube/auth/kubeconfig.h"
+#include "operator/kube/auth/token.h"
+#include "operator/kube/http/transport.h"
 #include "tests/support/empty_cluster.h"
 #include "tests/support/fault_proxy.h"
 #include "tests/support/job_world.h"
@@ -41,7 +42,7 @@ class AdmissionPolicy : public ::testing::Test {
     server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers);
     server_->apply(OARLOCK_SOURCE "/manifests/install.yaml");
     // The roles of networkPolicy.jobs.enabled, and rights that the operator does not have, as if somebody gave it too
-    // many: only the policy stands between its token and the objects.
+    // many: only the policy protects the objects from its token.
     const Json rules = {{{"apiGroups", {"", "networking.k8s.io", kGroup}}, {"resources", {"*"}}, {"verbs", {"*"}}}};
     must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles",
          {{"metadata", {{"name", "too-much"}}}, {"rules", rules}});
@@ -112,7 +113,7 @@ class AdmissionPolicy : public ::testing::Test {
 
 constexpr char kNotControlled[] = "may only change objects that a TrainingJob controls";
 
-TEST_F(AdmissionPolicy, AllowsOnlyControlledObjectsToBeCreated) {
+TEST_F(AdmissionPolicy, AllowsCreatingControlledObjectsOnly) {
   const std::string dry = "?dryRun=All";
   expect_allowed("POST", core("pods" + dry), object("j-0-0", controller("j"), pod_spec()));
   expect_allowed("POST", core("services" + dry), object("j", controller("j"), headless()));
@@ -128,7 +129,7 @@ TEST_F(AdmissionPolicy, AllowsOnlyControlledObjectsToBeCreated) {
   }
 }
 
-TEST_F(AdmissionPolicy, AllowsOnlyTheOperatorsNamesAndShapes) {
+TEST_F(AdmissionPolicy, AllowsOperatorNamesAndShapesOnly) {
   const std::string dry = "?dryRun=All";
   expect_denied("POST", core("pods" + dry), object("other-0-0", controller("j"), pod_spec()), "is not one that");
   expect_denied("POST", core("services" + dry), object("kubernetes", controller("j"), headless()), "is not one that");
@@ -143,7 +144,7 @@ TEST_F(AdmissionPolicy, AllowsOnlyTheOperatorsNamesAndShapes) {
                 "may not change anything in namespace kube-system");
 }
 
-TEST_F(AdmissionPolicy, AllowsNeitherDeletingNorChangingTheObjectsOfOthers) {
+TEST_F(AdmissionPolicy, ProtectsObjectsOfOthers) {
   must("POST", core("pods"), object("j-0-1", nullptr, pod_spec()));
   must("POST", core("services"), object("j-0-1", nullptr, headless()));
   must("POST", policies(), object("j-0-1", nullptr, policy_spec("j")));
@@ -156,7 +157,7 @@ TEST_F(AdmissionPolicy, AllowsNeitherDeletingNorChangingTheObjectsOfOthers) {
   must("GET", core("pods/j-0-1"));
 }
 
-TEST_F(AdmissionPolicy, AllowsOnlyExpiredJobsToBeDeleted) {
+TEST_F(AdmissionPolicy, AllowsDeletingExpiredJobsOnly) {
   JobWorld world(*server_, name_space_);
   world.create_job("precious", 1);
   expect_denied("DELETE", world.jobs() + "/precious", nullptr, "only delete finished TrainingJobs");

@@ -7,9 +7,10 @@
 
 #include "common/clock.h"
 #include "operator/api/rules.h"
-#include "operator/kube/client.h"
-#include "operator/kube/config.h"
-#include "operator/kube/http/create_transport.h"
+#include "operator/kube/auth/kubeconfig.h"
+#include "operator/kube/auth/token.h"
+#include "operator/kube/client/client.h"
+#include "operator/kube/http/transport.h"
 #include "tests/support/api_server.h"
 
 namespace oarlock::test {
@@ -99,7 +100,7 @@ TEST_F(Crd, RefusesWhatCannotWorkWithAReason) {
   EXPECT_EQ(create(two_names).status, 201);
 }
 
-TEST_F(Crd, WritesDefaultsAndCarriesUnknownPodFieldsThrough) {
+TEST_F(Crd, SetsDefaultsAndKeepsUnknownPodFields) {
   Json job = valid();
   job["spec"]["template"]["spec"]["containers"][0]["fieldOfTheFuture"] = {{"deep", {1, 2}}};
   const Reply made = server_->call("POST", jobs(), job);
@@ -117,7 +118,7 @@ TEST_F(Crd, WritesDefaultsAndCarriesUnknownPodFieldsThrough) {
             Json::parse(R"({"deep": [1, 2]})"));
 }
 
-TEST_F(Crd, WhatShapesTheRanksCannotChangeUnlessSuspended) {
+TEST_F(Crd, RankFieldsAreImmutableUnlessSuspended) {
   ASSERT_EQ(create(valid()).status, 201);
   const Json changes[] = {{{"nodes", 3}},
                           {{"processesPerNode", 2}},
@@ -138,7 +139,7 @@ TEST_F(Crd, WhatShapesTheRanksCannotChangeUnlessSuspended) {
   }
 }
 
-TEST_F(Crd, PoliciesMayChangeWhileTheJobRunsButNotItsManager) {
+TEST_F(Crd, PoliciesAreMutableAndManagedByIsNot) {
   ASSERT_EQ(create(valid()).status, 201);
   for (const Json& change :
        {Json{{"activeDeadlineSeconds", 60}}, Json{{"ttlSecondsAfterFinished", 0}}, Json{{"cleanPodPolicy", "All"}},
@@ -162,7 +163,7 @@ TEST_F(Crd, AScaleIsAnEditOfNodes) {
   EXPECT_EQ(server_->call("GET", jobs() + "/j").body["spec"]["nodes"], 4);
 }
 
-TEST_F(Crd, ThePartsOfTheStatusAreWrittenThroughTheSubresourceOnly) {
+TEST_F(Crd, StatusIsWrittenThroughSubresourceOnly) {
   ASSERT_EQ(create(valid()).status, 201);
   const Reply spec = patch("/j", {{"status", {{"phase", "Complete"}}}});
   EXPECT_FALSE(spec.body.contains("status"));
@@ -209,7 +210,7 @@ class Tls : public Crd {
     EXPECT_TRUE(config);
     return kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>());
   }
-  static kube::TransportResult<kube::Response> ask(const kube::TransportOptions& options) {
+  static kube::TransportResult<kube::Response> get_jobs(const kube::TransportOptions& options) {
     auto transport = kube::create_transport(options);
     EXPECT_TRUE(transport) << transport.error().message;
     return (*transport)
@@ -217,28 +218,28 @@ class Tls : public Crd {
   }
 };
 
-TEST_F(Tls, TheClustersAuthorityAndAClientCertificateAreEnough) {
-  const auto response = ask(options());
+TEST_F(Tls, ConnectsWithAuthorityAndClientCertificate) {
+  const auto response = get_jobs(options());
   ASSERT_TRUE(response) << response.error().message;
   EXPECT_EQ(response->status, 200);
 }
 
-TEST_F(Tls, AnotherAuthorityIsRefusedBeforeAnythingIsSent) {
+TEST_F(Tls, RejectsUnknownAuthorityBeforeSending) {
   kube::TransportOptions wrong = options();
   // A certificate, but not of the authority: the client's own.
   wrong.ca = wrong.client_certificate;
-  const auto response = ask(wrong);
+  const auto response = get_jobs(wrong);
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, kube::TransportError::Kind::kTls);
+  EXPECT_EQ(response.error().kind, kube::TransportErrorKind::kTls);
   EXPECT_THAT(response.error().message, HasSubstr("certificate is not accepted"));
-  // The system's authorities are not trusted beside it, nor instead of it.
+  // The system's authorities are trusted neither in addition to it nor instead of it.
   wrong.ca = {};
-  EXPECT_EQ(ask(wrong).error().kind, kube::TransportError::Kind::kTls);
+  EXPECT_EQ(get_jobs(wrong).error().kind, kube::TransportErrorKind::kTls);
   wrong.verify = false;
-  EXPECT_TRUE(ask(wrong));
+  EXPECT_TRUE(get_jobs(wrong));
 }
 
-TEST_F(Tls, TheSystemsAuthoritiesAreReadWhereNoneIsGivenAndOnlyThere) {
+TEST_F(Tls, UsesSystemAuthoritiesOnlyByDefault) {
   const TemporaryFolder folder;
   const std::string system = (folder.path() / "system.pem").string();
   kube::TransportOptions given = options();
@@ -246,33 +247,33 @@ TEST_F(Tls, TheSystemsAuthoritiesAreReadWhereNoneIsGivenAndOnlyThere) {
   ASSERT_EQ(::setenv("SSL_CERT_FILE", system.c_str(), 1), 0);  // where OpenSSL looks for them
   kube::TransportOptions none = given;
   none.ca = {};
-  EXPECT_TRUE(ask(none));
+  EXPECT_TRUE(get_jobs(none));
   given.ca = given.client_certificate;
-  EXPECT_FALSE(ask(given));
+  EXPECT_FALSE(get_jobs(given));
   ::unsetenv("SSL_CERT_FILE");
 }
 
 TEST_F(Tls, ACertificateForAnotherNameIsRefused) {
   kube::TransportOptions wrong = options();
   wrong.tls_server_name = "somebody.else";
-  const auto response = ask(wrong);
+  const auto response = get_jobs(wrong);
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, kube::TransportError::Kind::kTls);
+  EXPECT_EQ(response.error().kind, kube::TransportErrorKind::kTls);
   EXPECT_THAT(response.error().message, HasSubstr("another host name"));
   wrong.tls_server_name = "kubernetes.default.svc";
-  EXPECT_TRUE(ask(wrong));
+  EXPECT_TRUE(get_jobs(wrong));
 }
 
 TEST_F(Tls, WithoutCredentialsTheServerSaysWho) {
-  kube::TransportOptions nobody = options();
-  nobody.client_certificate = {};
-  nobody.client_key = {};
-  EXPECT_EQ(ask(nobody)->status, 403);  // system:anonymous
-  nobody.token = std::make_shared<kube::ConstantToken>("not a token");
-  EXPECT_EQ(ask(nobody)->status, 401);
+  kube::TransportOptions anonymous = options();
+  anonymous.client_certificate = {};
+  anonymous.client_key = {};
+  EXPECT_EQ(get_jobs(anonymous)->status, 403);  // system:anonymous
+  anonymous.token = std::make_shared<kube::ConstantToken>("not a token");
+  EXPECT_EQ(get_jobs(anonymous)->status, 401);
 }
 
-TEST_F(Tls, AnAuthorityInAFileIsReadForEachConnection) {
+TEST_F(Tls, ReadsAuthorityFileForEachConnection) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "ca.crt").string();
   kube::TransportOptions rotating = options();
@@ -294,13 +295,13 @@ TEST_F(Tls, PreconditionsAreObeyedByTheServer) {
   const std::string uid = made["metadata"]["uid"];
   const kube::Resource resource{"oarlock.dev", "v1alpha1", "trainingjobs"};
   const auto wrong_uid = client.remove(resource, {ns_, "j"}, {.uid = "another", .resource_version = ""}, {});
-  EXPECT_EQ(wrong_uid.error().kind, kube::ApiError::Kind::kConflict);
+  EXPECT_EQ(wrong_uid.error().kind, kube::ApiErrorKind::kConflict);
   const auto old = client.remove(resource, {ns_, "j"}, {.uid = uid, .resource_version = "1"}, {});
-  EXPECT_EQ(old.error().kind, kube::ApiError::Kind::kConflict);
-  EXPECT_EQ(client.create(resource, ns_, valid().dump(), {}).error().kind, kube::ApiError::Kind::kAlreadyExists);
+  EXPECT_EQ(old.error().kind, kube::ApiErrorKind::kConflict);
+  EXPECT_EQ(client.create(resource, ns_, valid().dump(), {}).error().kind, kube::ApiErrorKind::kAlreadyExists);
   EXPECT_TRUE(
       client.remove(resource, {ns_, "j"}, {.uid = uid, .resource_version = made["metadata"]["resourceVersion"]}, {}));
-  EXPECT_EQ(client.get(resource, {ns_, "j"}, {}).error().kind, kube::ApiError::Kind::kNotFound);
+  EXPECT_EQ(client.get(resource, {ns_, "j"}, {}).error().kind, kube::ApiErrorKind::kNotFound);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ class Election : public ::testing::Test {
 };
 std::unique_ptr<ApiServer> Election::server_;
 
-TEST_F(Election, TheLeaderIsKilledInABurstOfJobsAndNothingIsLostOrDoubled) {
+TEST_F(Election, KilledLeaderNeitherLosesNorRepeatsWork) {
   const std::string name_space = server_->make_namespace();
   JobWorld world(*server_, name_space);
   auto first = start(name_space);
@@ -63,7 +63,7 @@ TEST_F(Election, TheLeaderIsKilledInABurstOfJobsAndNothingIsLostOrDoubled) {
   for (int i = 0; i < kJobs; ++i) EXPECT_EQ(world.status("j" + std::to_string(i))["attempt"], 0);
 }
 
-TEST_F(Election, ALeaderThatEndsInOrderHandsOverAtOnce) {
+TEST_F(Election, StoppedLeaderReleasesLeaseImmediately) {
   const std::string name_space = server_->make_namespace();
   auto first = start(name_space);
   ASSERT_TRUE(eventually([&] { return leads(*first); }));
@@ -74,7 +74,7 @@ TEST_F(Election, ALeaderThatEndsInOrderHandsOverAtOnce) {
   EXPECT_EQ(lease(name_space)["leaseTransitions"], 1);
 }
 
-TEST_F(Election, ALeaderThatWasFrozenWritesNothingMoreAndEndsWith75) {
+TEST_F(Election, FrozenLeaderStopsWritingAndExitsWith75) {
   const std::string name_space = server_->make_namespace();
   JobWorld world(*server_, name_space);
   auto first = start(name_space);
@@ -86,7 +86,7 @@ TEST_F(Election, ALeaderThatWasFrozenWritesNothingMoreAndEndsWith75) {
   world.wait_for_pods({"j-0-0", "j-0-1"});
   first->program().signal(SIGCONT);
   EXPECT_EQ(first->program().wait(), 75);
-  EXPECT_TRUE(first->logged("not the leader any more")) << first->log();
+  EXPECT_TRUE(first->logged("leadership lost")) << first->log();
   EXPECT_EQ(world.all_pods().size(), 2u);
 }
 

@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 using Fate = FaultProxy::Fate;
 using Names = std::set<std::string>;
 
-// An operator behind a proxy, in a namespace of its own. It is started again whenever it has been killed.
+// An operator behind a proxy, in a separate namespace. It is restarted whenever it has been killed.
 class Stage {
  public:
   Stage(ApiServer& server, const std::string& name_space)
@@ -144,7 +144,7 @@ std::unique_ptr<ApiServer> Fault::server_;
 // a matter of timing: two changes that are seen together are one write.
 constexpr int kFewestWrites = 3 + 1 + 4 + 1 + 3 + 3 + 1 + 1;
 
-TEST_F(Fault, TheWorldIsTheSameWhereverItIsKilledOrAnAnswerIsLost) {
+TEST_F(Fault, SurvivesKillsAndLostResponsesAnywhere) {
   std::string wanted;
   int writes = 0;
   {
@@ -194,7 +194,7 @@ TEST_F(Fault, TheWorldIsTheSameWhereverItIsKilledOrAnAnswerIsLost) {
   EXPECT_THAT(problems, ::testing::IsEmpty()) << "without faults: " << wanted;
 }
 
-TEST_F(Fault, AWatchThatStandsStillMakesNothingTwice) {
+TEST_F(Fault, FrozenWatchCausesNoDuplicates) {
   Stage stage(*server_, server_->make_namespace());
   stage.revive();
   stage.world().wait("the operator", [&] { return stage.process().logged("\"msg\":\"ready\""); });
@@ -251,8 +251,8 @@ TEST_F(Fault, AWatchThatGoesBackIsNoticed) {
   EXPECT_EQ(stage.world().status("j")["phase"], "Running");
 }
 
-// The operator starts anew and reaches an API server that is behind: the job as it was before a restart of the group.
-TEST_F(Fault, AnApiServerThatShowsThePastDoesNoHarm) {
+// The operator restarts and reaches an API server that is behind: the job as it was before a restart of the group.
+TEST_F(Fault, ToleratesStaleApiServer) {
   Stage stage(*server_, server_->make_namespace());
   stage.revive();
   stage.world().create_job("j");
@@ -277,20 +277,20 @@ TEST_F(Fault, AnApiServerThatShowsThePastDoesNoHarm) {
   EXPECT_EQ(picture(stage.world()), wanted);
 }
 
-// The first pods of a job come before its status, so that the status cannot tell that they were made.
-TEST_F(Fault, AJobIsAskedForBeforeItIsStartedUnlessNoOperatorCanHaveSeenIt) {
+// The first pods of a job are created before its status is written, so the status does not show them.
+TEST_F(Fault, ConfirmsJobBeforeStartUnlessCreatedUnderOwnLeadership) {
   Stage stage(*server_, server_->make_namespace());
-  const auto asked = [&](const char* job) { return stage.proxy().questions(stage.world().jobs() + "/" + job); };
+  const auto reads = [&](const char* job) { return stage.proxy().questions(stage.world().jobs() + "/" + job); };
   stage.world().create_job("j");
   stage.world().wait_for_pods({"j-0-0", "j-0-1"});
-  EXPECT_EQ(asked("j"), 1);
+  EXPECT_EQ(reads("j"), 1);
   stage.world().create_job("new");
   stage.world().wait_for_pods({"j-0-0", "j-0-1", "new-0-0", "new-0-1"});
-  EXPECT_EQ(asked("new"), 0);
+  EXPECT_EQ(reads("new"), 0);
   expect_rest(stage);
 }
 
-TEST_F(Fault, AJobThatHasEndedIsNotStartedAgainWhereThePastShowsItAsNew) {
+TEST_F(Fault, DoesNotRestartFinishedJobFromStaleCache) {
   Stage stage(*server_, server_->make_namespace());
   stage.world().create_job("j");
   const std::string then = stage.world().call("GET", stage.world().jobs())["metadata"]["resourceVersion"];
@@ -304,8 +304,8 @@ TEST_F(Fault, AJobThatHasEndedIsNotStartedAgainWhereThePastShowsItAsNew) {
 
   stage.proxy().show_the_past(then);
   stage.kill();
-  const int asked = stage.proxy().questions(stage.world().jobs() + "/j");
-  stage.world().wait("the question", [&] { return stage.proxy().questions(stage.world().jobs() + "/j") > asked; });
+  const int reads = stage.proxy().questions(stage.world().jobs() + "/j");
+  stage.world().wait("a live read", [&] { return stage.proxy().questions(stage.world().jobs() + "/j") > reads; });
   stage.world().wait("looks", [&] { return stage.process().metric("controller_runtime_reconcile_total") > 1; });
   EXPECT_EQ(picture(stage.world()), wanted);
   stage.proxy().present();

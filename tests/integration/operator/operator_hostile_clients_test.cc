@@ -89,8 +89,8 @@ TEST_F(OperatorHostileClients, TlsServerStaysWithinItsLimits) {
   }
 }
 
-// Token reviews hang, and then the API server is stopped, while three scrapers come with tokens of their own.
-TEST_F(OperatorHostileClients, ProtectedMetricsWithoutApiServerDoNotDelayLiveness) {
+// Token reviews hang, and then the API server is stopped, while three scrapers send different tokens.
+TEST_F(OperatorHostileClients, ProtectedMetricsDoNotDelayLiveness) {
   const HostileServer::Handler empty = empty_cluster(has_crd_);
   std::optional<HostileServer> server;
   server.emplace([&](HostileServer::Connection& connection, const HostileServer::Received& request) {

@@ -63,14 +63,14 @@ class Ipv6Alone : public ::testing::Test {
 
 // What rank 0 of a job would serve, at ::1.
 std::unique_ptr<HttpServer> serve_progress() {
-  RankStatus said;
-  said.world_size = 2;
-  said.phase = "train";
-  said.step = 40;
-  said.target_steps = 200;
+  RankStatus status;
+  status.world_size = 2;
+  status.phase = "train";
+  status.step = 40;
+  status.target_steps = 200;
   auto server = HttpServer::start(
       "::1", kDefaultMetricsPort,
-      {{kStatusPath, [said](const std::string&) { return HttpResponse{200, "application/json", to_json(said)}; }}});
+      {{kStatusPath, [status](const std::string&) { return HttpResponse{200, "application/json", to_json(status)}; }}});
   if (!server) throw std::runtime_error(server.error().message);
   return std::move(*server);
 }
@@ -94,7 +94,7 @@ TEST_F(Ipv6Alone, AJobThroughAProxyWithAPassword) {
   EXPECT_THAT(proxy.log(), HasSubstr("CONNECT [::1]:"));
 }
 
-// As a kubelet and Prometheus ask, at the pod's address.
+// Requests to the pod's address, as a kubelet and Prometheus send them.
 TEST_F(Ipv6Alone, ItsServerIsThereWithoutBeingTold) {
   start_operator({"--kubeconfig", server_->kubeconfig()});
   EXPECT_EQ(operator_->get("/healthz").status, 200);

@@ -12,7 +12,6 @@
 #include "operator/api/rules.h"
 #include "tests/support/job_world.h"
 #include "tests/support/measurement.h"
-#include "tests/support/memory_limit.h"
 
 namespace oarlock::test {
 namespace {
@@ -99,7 +98,7 @@ TEST_F(LargeJob, RestartsWithinItsMemoryLimit) {
 }
 
 // What cannot work is reported on the job, and nothing of it is created.
-TEST_F(LargeJob, IsRejectedWithAMessageWhereItIsTooLarge) {
+TEST_F(LargeJob, RejectsTooLargeJobWithMessage) {
   const Json pod_template = {
       {"spec", {{"containers", {{{"name", kTrainerContainer}, {"image", "example.invalid/t"}}}}}}};
   world_.call("POST", world_.jobs(),

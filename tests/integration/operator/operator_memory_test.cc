@@ -11,7 +11,6 @@
 #include "tests/support/hostile_server.h"
 #include "tests/support/job_world.h"
 #include "tests/support/measurement.h"
-#include "tests/support/memory_limit.h"
 #include "tests/support/played_cluster.h"
 
 namespace oarlock::test {
@@ -30,7 +29,7 @@ std::string end_of_initial(int version) {
                                        version));
 }
 
-// As a real one: half of it is managedFields and a spec that nobody reads.
+// Like a real one: half of it is managedFields and a spec that the operator does not read.
 std::string pod(int i) {
   static const std::string kNoise(5000, 'x');
   return fmt::format(
@@ -56,7 +55,7 @@ std::string finished_job(int i) {
       i, 1000 + i, kTrainer);
 }
 
-// Serves WatchLists with the initial events; the pods' one ends with 410 as often as asked.
+// Serves WatchLists with the initial events; the one for pods ends with 410 the given number of times.
 class ManyPods {
  public:
   explicit ManyPods(int pods, int jobs = 0)
@@ -100,7 +99,7 @@ TEST(OperatorMemory, IdleIsAtMost15MiB) {
   EXPECT_LE(resident, 15);
 }
 
-TEST(OperatorMemory, TenThousandPodsAreAtMost25MiBAfterRelistsToo) {
+TEST(OperatorMemory, TenThousandPodsNeedAtMost25MiB) {
   const TemporaryFolder folder;
   ManyPods many(kPods);
   many.relist(2);
@@ -127,7 +126,7 @@ TEST(OperatorMemory, FinishedJobsKeepNoTemplate) {
 }
 
 // A list in one piece from a server without WatchList: its pods are read one after the other.
-TEST(OperatorMemory, AListOfLargePodsIsNeverHeldAsAWhole) {
+TEST(OperatorMemory, StreamsListsOfLargePods) {
   constexpr int kLargePods = 512;
   const std::string annotation =
       R"("annotations":{"oarlock.dev/trainer-config":")" + std::string(240 << 10, 'x') + "\"},";
@@ -166,7 +165,7 @@ TEST(OperatorMemory, AListOfLargePodsIsNeverHeldAsAWhole) {
 // 512 nodes of 200 KiB. The largest job that the operator accepts, in a cgroup of the chart's default limit:
 //   OARLOCK_LARGE_JOB_NODES=4096 OARLOCK_LARGE_JOB_KIB=60 OARLOCK_LARGE_JOB_MIB=128
 //   BUILD/tests/.../operator_memory_test
-TEST(OperatorMemory, ALargeJobIsRestartedWithinItsLimit) {
+TEST(OperatorMemory, RestartsLargeJobWithinMemoryLimit) {
   const int nodes = option("OARLOCK_LARGE_JOB_NODES", 512);
   const int kib = option("OARLOCK_LARGE_JOB_KIB", 200);
   const int limit = option("OARLOCK_LARGE_JOB_MIB", 64);

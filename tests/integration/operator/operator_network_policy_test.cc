@@ -47,7 +47,7 @@ class NetworkPolicies : public ::testing::Test {
   JobWorld world_{*server_, server_->make_namespace()};
 };
 
-TEST_F(NetworkPolicies, IsCreatedRepairedAndDeletedWithTheJob) {
+TEST_F(NetworkPolicies, CreatesRepairsAndDeletesPolicyWithJob) {
   OperatorProcess process = start(world_.name_space(), {std::string("--job-network-policy=") + kPeers});
   world_.create_job("j");
   run_pods();
@@ -97,7 +97,7 @@ TEST_F(NetworkPolicies, FollowsTheOperatorsSettings) {
   EXPECT_EQ(world_.live_pods(), (std::set<std::string>{"j-0-0", "j-0-1"}));
 }
 
-TEST_F(NetworkPolicies, AForeignPolicyKeepsTheJobFromStarting) {
+TEST_F(NetworkPolicies, PolicyOfAnotherOwnerBlocksJob) {
   OperatorProcess process = start(world_.name_space(), {"--job-network-policy=[]"});
   const std::string list = path("").substr(0, path("").size() - 1);
   world_.call("POST", list, {{"metadata", {{"name", "trainingjob-j"}}}, {"spec", {{"podSelector", Json::object()}}}});

@@ -67,7 +67,7 @@ class Policies : public ::testing::Test {
   std::unique_ptr<OperatorProcess> operator_;
 };
 
-TEST_F(Policies, AJobIsDeletedWhenItsTimeToLiveIsOver) {
+TEST_F(Policies, DeletesJobAfterTimeToLive) {
   create("j", {{"ttlSecondsAfterFinished", 1}});
   set_group("j", 0, pod_ended(0), pod_ended(0));
   world_->wait("the end of the job", [&] { return !exists(world_->jobs() + "/j"); });
@@ -77,16 +77,17 @@ TEST_F(Policies, AJobIsDeletedWhenItsTimeToLiveIsOver) {
 
 TEST_F(Policies, TheRoleOfTheManifestMayDeleteJobs) {
   server_->apply(OARLOCK_SOURCE "/manifests/install.yaml");
-  const Json asked = {{"verb", "delete"}, {"group", kGroup}, {"resource", kPlural}, {"namespace", "default"}};
+  const Json attributes = {{"verb", "delete"}, {"group", kGroup}, {"resource", kPlural}, {"namespace", "default"}};
   const Json answer = world_->call(
       "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews",
       {{"apiVersion", "authorization.k8s.io/v1"},
        {"kind", "SubjectAccessReview"},
-       {"spec", {{"user", "system:serviceaccount:oarlock-system:oarlock-operator"}, {"resourceAttributes", asked}}}});
+       {"spec",
+        {{"user", "system:serviceaccount:oarlock-system:oarlock-operator"}, {"resourceAttributes", attributes}}}});
   EXPECT_EQ(answer["status"]["allowed"], true);
 }
 
-TEST_F(Policies, AJobThatIsActiveForTooLongFailsAndItsPodsEnd) {
+TEST_F(Policies, ActiveDeadlineFailsJobAndDeletesPods) {
   create("j", {{"activeDeadlineSeconds", 2}});
   set_group("j", 0, pod_running(), pod_running());
   world_->wait_for_phase("j", "Failed");
@@ -95,7 +96,7 @@ TEST_F(Policies, AJobThatIsActiveForTooLongFailsAndItsPodsEnd) {
   world_->wait_for_pods({});
 }
 
-TEST_F(Policies, PodsOfAnEndedJobAreCleanedAsThePolicySays) {
+TEST_F(Policies, CleansUpPodsByPolicy) {
   create("all", {{"cleanPodPolicy", "All"}});
   create("none", {{"cleanPodPolicy", "None"}, {"failurePolicy", {{"maxRestarts", 0}}}});
   set_group("all", 0, pod_ended(0), pod_ended(0));
@@ -164,7 +165,7 @@ TEST_F(Policies, NumbersOfOneJobHideNoOtherJob) {
   EXPECT_EQ(operator_->get("/readyz").status, 200);
 }
 
-TEST_F(Policies, DeepAndLongConfigurationsHideNoOtherJob) {
+TEST_F(Policies, LargeConfigurationsDoNotAffectOtherJobs) {
   Json deep = 1;
   for (int i = 0; i < 2000; ++i) {
     Json outer = Json::array();
@@ -180,7 +181,7 @@ TEST_F(Policies, DeepAndLongConfigurationsHideNoOtherJob) {
     world_->wait("the pods of " + name, [&] { return has_pod(name + "-0-0") && has_pod(name + "-0-1"); });
 }
 
-TEST_F(Policies, ForegroundDeletionTakesThePodsBeforeTheJob) {
+TEST_F(Policies, ForegroundDeletionDeletesPodsFirst) {
   create("j", {});
   set_group("j", 0, pod_running(), pod_running());
   world_->wait_for_phase("j", "Running");
@@ -192,7 +193,7 @@ TEST_F(Policies, ForegroundDeletionTakesThePodsBeforeTheJob) {
   EXPECT_FALSE(has_pod("j-0-0")) << "and nothing is made again";
 }
 
-TEST_F(Policies, OrphansGoOnAndANewJobOfTheNameSaysWhoIsInItsWay) {
+TEST_F(Policies, OrphanedPodsBlockNewJobOfSameName) {
   create("j", {});
   set_group("j", 0, pod_running(), pod_running());
   world_->wait_for_phase("j", "Running");
@@ -206,7 +207,7 @@ TEST_F(Policies, OrphansGoOnAndANewJobOfTheNameSaysWhoIsInItsWay) {
   EXPECT_EQ(world_->live_pods().count("j-0-0"), 1U);
 }
 
-TEST_F(Policies, ARestrictedNamespaceTakesThePodsOrTheConditionSaysWhyNot) {
+TEST_F(Policies, ReportsPodsRejectedByPodSecurity) {
   world_->call("PATCH", "/api/v1/namespaces/" + world_->name_space(),
                {{"metadata", {{"labels", {{"pod-security.kubernetes.io/enforce", "restricted"}}}}}});
   const Json container = {

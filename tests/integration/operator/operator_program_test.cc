@@ -37,7 +37,7 @@ class OperatorProgram : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(OperatorProgram, HelpHasExamplesAndVersionIsPrinted) {
+TEST_F(OperatorProgram, PrintsHelpAndVersion) {
   const End help = run({"--help"});
   EXPECT_EQ(help.code, 0);
   EXPECT_THAT(help.out, AllOf(HasSubstr("--kubeconfig"), HasSubstr("examples:"), HasSubstr("Exit codes:")));
@@ -61,7 +61,7 @@ TEST_F(OperatorProgram, WrongFlagsEndWith64) {
   }
 }
 
-TEST_F(OperatorProgram, NoOrWrongKubeconfigIsOneLine) {
+TEST_F(OperatorProgram, ReportsInvalidKubeconfigInOneLine) {
   const End missing = run({"--kubeconfig", "/no/such/file", "--port", "0"});
   EXPECT_EQ(missing.code, 66);
   EXPECT_THAT(missing.err, HasSubstr("/no/such/file"));
@@ -88,7 +88,7 @@ TEST_F(OperatorProgram, APortInUseEndsWith69) {
   EXPECT_THAT(end.err, HasSubstr(port));
 }
 
-TEST_F(OperatorProgram, AnAbsentApiServerIsSaidOnceAndEndsWith69) {
+TEST_F(OperatorProgram, AbsentApiServerIsLoggedOnceAndExitsWith69) {
   int port = 0;
   {
     HostileServer gone([](auto&, const auto&) { return false; });
@@ -106,7 +106,7 @@ TEST_F(OperatorProgram, AnAbsentApiServerIsSaidOnceAndEndsWith69) {
   EXPECT_EQ(warnings, 3u) << end.err;  // one for each resource, however often it was tried
 }
 
-TEST_F(OperatorProgram, WithoutTheCrdItWaitsNotReadyAndSaysWhatToDo) {
+TEST_F(OperatorProgram, MissingCrdKeepsItNotReadyWithRemedy) {
   std::atomic<bool> has_crd = false;
   HostileServer server(empty_cluster(has_crd));
   OperatorProcess process({"--kubeconfig", kubeconfig_for(server.url()), "--startup-timeout", "1"}, false);
@@ -123,7 +123,7 @@ TEST_F(OperatorProgram, WithoutTheCrdItWaitsNotReadyAndSaysWhatToDo) {
   EXPECT_EQ(process.program().wait(), 0);
 }
 
-TEST_F(OperatorProgram, EndsInOrderWheneverItIsAskedTo) {
+TEST_F(OperatorProgram, StopsGracefullyAtAnyTime) {
   std::atomic<bool> has_crd = true;
   HostileServer server(empty_cluster(has_crd));
   HostileServer silent([](HostileServer::Connection& connection, const auto&) {
@@ -141,7 +141,7 @@ TEST_F(OperatorProgram, EndsInOrderWheneverItIsAskedTo) {
   }
 }
 
-TEST_F(OperatorProgram, ALostApiServerIsFollowedAgainWhenItIsBack) {
+TEST_F(OperatorProgram, ResumesWatchesWhenApiServerReturns) {
   std::atomic<bool> has_crd = true;
   std::atomic<bool> refuse = false;
   const HostileServer::Handler usual = empty_cluster(has_crd);
@@ -164,7 +164,7 @@ TEST_F(OperatorProgram, ALostApiServerIsFollowedAgainWhenItIsBack) {
   EXPECT_THAT(process.log(), Not(HasSubstr("\"level\":\"error\"")));
 }
 
-TEST_F(OperatorProgram, IsNotReadyWhileAListKeepsFailing) {
+TEST_F(OperatorProgram, IsNotReadyWhileListsFail) {
   std::atomic<bool> has_crd = true;
   std::atomic<bool> refuse = false;
   const HostileServer::Handler usual = empty_cluster(has_crd);
@@ -184,8 +184,9 @@ TEST_F(OperatorProgram, IsNotReadyWhileAListKeepsFailing) {
   EXPECT_EQ(process.metric("oarlock_cache_consecutive_failures"), 0);
   refuse = true;
   ASSERT_TRUE(eventually([&] { return process.get("/readyz").status == 503; })) << process.log();
-  EXPECT_THAT(process.get("/readyz").body.get<std::string>(),
-              AllOf(HasSubstr("cannot follow pods"), HasSubstr("etcd is away"), HasSubstr("failures in a row")));
+  EXPECT_THAT(
+      process.get("/readyz").body.get<std::string>(),
+      AllOf(HasSubstr("failed to list or watch pods"), HasSubstr("etcd is away"), HasSubstr("consecutive failures")));
   EXPECT_GE(process.metric("oarlock_cache_consecutive_failures", {R"(resource="pods")"}), 5);
   EXPECT_EQ(process.metric("oarlock_cache_consecutive_failures", {R"(resource="services")"}), 0);
   EXPECT_EQ(process.get("/healthz").status, 200);  // a restart would not help

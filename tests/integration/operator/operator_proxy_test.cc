@@ -19,7 +19,7 @@ class OperatorProxy : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
-TEST_F(OperatorProxy, AJobIsStartedThroughTheProxyOfTheKubeconfig) {
+TEST_F(OperatorProxy, StartsJobThroughProxyOfKubeconfig) {
   JobWorld world(*server_, server_->make_namespace());
   const OperatorProcess process({"--kubeconfig",
                                  kubeconfig_with_proxy(server_->kubeconfig(), proxy_.url("user:pass"), folder_.path()),
@@ -30,7 +30,7 @@ TEST_F(OperatorProxy, AJobIsStartedThroughTheProxyOfTheKubeconfig) {
   EXPECT_FALSE(process.logged("user:pass"));
 }
 
-TEST_F(OperatorProxy, AWrongPasswordIsReportedWithoutIt) {
+TEST_F(OperatorProxy, ReportsWrongPasswordWithoutRevealingIt) {
   const OperatorProcess process(
       {"--kubeconfig", kubeconfig_with_proxy(server_->kubeconfig(), proxy_.url("user:wrong-one"), folder_.path())},
       /*wait_until_ready=*/false);

@@ -7,8 +7,9 @@
 #include <future>
 #include <mutex>
 
-#include "operator/kube/config.h"
-#include "operator/kube/http/create_transport.h"
+#include "operator/kube/auth/kubeconfig.h"
+#include "operator/kube/auth/token.h"
+#include "operator/kube/http/transport.h"
 #include "tests/support/empty_cluster.h"
 #include "tests/support/fault_proxy.h"
 #include "tests/support/job_world.h"
@@ -87,7 +88,7 @@ class RefusalRecorder final : public kube::Transport {
   std::vector<std::string> refusals_;
 };
 
-// An operator with some rights in a namespace of its own.
+// An operator with some permissions in a separate namespace.
 class Rights {
  public:
   using Roles = std::map<std::string, Json>;  // by the name in the manifest, their rules
@@ -188,7 +189,7 @@ class Rights {
     world_.patch_job(name, {{"spec", {{"suspend", value}}}});
     until("suspend", [&] { return (world_.status(name).value("phase", "") == "Suspended") == value; });
   }
-  bool told_as_series(const std::string& name) {
+  bool is_series(const std::string& name) {
     const Json events = world_.call("GET", "/apis/events.k8s.io/v1/namespaces/" + world_.name_space() + "/events");
     return std::any_of(events["items"].begin(), events["items"].end(), [&](const Json& event) {
       return event["regarding"]["kind"] == kKind && event["regarding"]["name"] == name && event.contains("series") &&
@@ -198,7 +199,7 @@ class Rights {
   bool has_job(const std::string& name) { return server_.call("GET", world_.jobs() + "/" + name).ok(); }
 
   void scenario() {
-    // Metrics are for those who may read them, which is asked of the API server.
+    // Metrics are restricted to authorized clients, which the API server reviews.
     until("an answer about metrics", [&] { return operator_->get("/metrics").status == 403; });
     // Somebody else has taken the names: whose are they?
     world_.call("POST", core("services"), {{"metadata", {{"name", "taken"}}}, {"spec", {{"ports", {{{"port", 1}}}}}}});
@@ -221,17 +222,17 @@ class Rights {
     until("the repair", [&] {
       return !world_.call("GET", policies() + "/trainingjob-j")["spec"].value("ingress", Json::array()).empty();
     });
-    // What happens twice is told as one event with a series.
+    // A repeated event becomes one Event with a series.
     for (int i = 0; i < 2; ++i) {
       suspend("j", true);
       suspend("j", false);
     }
-    until("a series of events", [&] { return told_as_series("j"); });
+    until("a series of events", [&] { return is_series("j"); });
     // The end, and the end of its time.
     create("done", {{"ttlSecondsAfterFinished", 0}});
     end_pod("done-0-0", 0);
     until("the end of the job", [&] { return !has_job("done"); });
-    until("a leader that goes on leading", [&] {
+    until("a leader that renews its lease", [&] {
       const Json lease = world_.call("GET", lease_path())["spec"];
       return lease["renewTime"] != lease["acquireTime"];
     });
@@ -277,7 +278,7 @@ TEST_F(Rbac, TheManifestsRightsAreEnough) {
 }
 
 // Several at a time: each waits most of its time.
-TEST_F(Rbac, WithoutAnyOneOfThemSomethingNeededIsRefused) {
+TEST_F(Rbac, EveryPermissionIsNeeded) {
   constexpr size_t kAtOnce = 6;
   std::vector<Permission> permissions;
   for (const auto& [role, rules] : roles_) {

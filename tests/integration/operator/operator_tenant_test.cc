@@ -10,7 +10,6 @@
 
 #include "tests/support/job_world.h"
 #include "tests/support/measurement.h"
-#include "tests/support/memory_limit.h"
 
 namespace oarlock::test {
 namespace {
@@ -56,7 +55,7 @@ class Tenant : public ::testing::Test {
   OperatorProcess operator_{{"--kubeconfig", server_.kubeconfig()}};
 };
 
-TEST_F(Tenant, ManyUnfinishedLargeJobsFitIntoTheMemoryLimit) {
+TEST_F(Tenant, ManyLargeJobsFitIntoMemoryLimit) {
   cgroup_.emplace(operator_.program().pid(), limit_);
   create_large_jobs();
   const auto has_status = [&] { return tenant_.status(name(jobs_ - 1)).contains("phase"); };

@@ -47,7 +47,7 @@ class OperatorTls : public ::testing::Test {
   const std::atomic<bool> has_crd_ = true;
 };
 
-TEST_F(OperatorTls, AnAuthorityThatIsRotatedWhileItRunsIsTrustedWithoutARestart) {
+TEST_F(OperatorTls, TrustsRotatedAuthorityWithoutRestart) {
   std::atomic<bool> cut = false;
   std::mutex mutex;
   std::set<std::string> ended;  // paths of the watches that were cut
@@ -65,7 +65,7 @@ TEST_F(OperatorTls, AnAuthorityThatIsRotatedWhileItRunsIsTrustedWithoutARestart)
   const std::string file = write("ca.crt", authority_.certificate());
   OperatorProcess process({"--kubeconfig", write_kubeconfig(folder_.path(), server.url(), file)});
   server.present(other_.issue("server", kHere));
-  cut = true;  // as a kube-apiserver that is started anew with its new certificate
+  cut = true;  // like a kube-apiserver that restarts with its new certificate
   ASSERT_TRUE(eventually([&] { return process.logged("certificate is not accepted"); })) << process.log();
   EXPECT_EQ(process.get("/readyz").status, 200);
   ASSERT_TRUE(eventually([&] {
@@ -80,7 +80,7 @@ TEST_F(OperatorTls, AnAuthorityThatIsRotatedWhileItRunsIsTrustedWithoutARestart)
   EXPECT_EQ(process.get("/readyz").status, 200);
 }
 
-TEST_F(OperatorTls, MetricsAreServedWithTheGivenCertificateToThoseWhoMayReadThem) {
+TEST_F(OperatorTls, ServesMetricsToAuthorizedClientsOverTls) {
   HostileServer server(reviewing(empty_cluster(has_crd_)));
   const std::string file = write("server.pem", authority_.issue("operator", kHere).both());
   OperatorProcess process(
@@ -108,7 +108,7 @@ TEST_F(OperatorTls, MetricsAreServedWithTheGivenCertificateToThoseWhoMayReadThem
   EXPECT_EQ(process.get("/metrics").status, 200);
 }
 
-TEST_F(OperatorTls, ACertificateThatCannotBeServedEndsItWithOneLine) {
+TEST_F(OperatorTls, InvalidCertificateFailsStartup) {
   HostileServer server(empty_cluster(has_crd_));
   const std::string kubeconfig = write_kubeconfig(folder_.path(), server.url());
   const Identity identity = authority_.issue("operator", kHere);
@@ -121,7 +121,7 @@ TEST_F(OperatorTls, ACertificateThatCannotBeServedEndsItWithOneLine) {
     return std::to_string(code) + " " + program.err();
   };
   EXPECT_THAT(ends("/no/such.pem"), ::testing::StartsWith("66 "));
-  EXPECT_THAT(ends(write("no_key.pem", identity.certificate)), HasSubstr("no (unencrypted) PEM private key"));
+  EXPECT_THAT(ends(write("no_key.pem", identity.certificate)), HasSubstr("contains no unencrypted PEM private key"));
   EXPECT_THAT(ends(write("nothing.pem", "text")), ::testing::StartsWith("78 "));
   const std::string mixed = identity.certificate + authority_.issue("another", kHere).key;
   EXPECT_THAT(ends(write("mixed.pem", mixed)), HasSubstr("do not belong together"));

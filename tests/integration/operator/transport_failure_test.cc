@@ -1,5 +1,5 @@
-// What every Transport must do with servers that are not there, fall silent, break off or talk nonsense: the right kind
-// of error in time, nothing sent twice, and what comes next works.
+// Behavior of every Transport with servers that are unreachable, stall, close early or send invalid data: it returns
+// the right kind of error in time, resends nothing, and the next call succeeds.
 #include <gmock/gmock.h>
 
 #include <netinet/in.h>
@@ -11,7 +11,7 @@
 #include <set>
 #include <thread>
 
-#include "operator/kube/request.h"
+#include "operator/kube/client/request.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
 
@@ -26,17 +26,16 @@ using test::HostileServer;
 using test::kChunkedHead;
 using test::TextSink;
 using test::transport_to;
-using Kind = TransportError::Kind;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using SteadyClock = std::chrono::steady_clock;
 
-// The connection is kept, the next request arrives, is acted on, and the connection drops without an answer. A client
-// that sends it again makes two of what should be one.
+// The server acts on the second request of a kept connection, and then closes the connection without a response. A
+// client that resends the request would create a duplicate.
 class CommitThenDrop : public ::testing::TestWithParam<std::tuple<std::string, bool>> {};
 
-TEST_P(CommitThenDrop, IsAnErrorAndTheRequestIsNotSentTwice) {
+TEST_P(CommitThenDrop, FailsWithoutResendingTheRequest) {
   const auto [method, by_reset] = GetParam();
   HostileServer server([&](auto& connection, const auto& request) {
     if (request.target != "/write") {
@@ -52,8 +51,8 @@ TEST_P(CommitThenDrop, IsAnErrorAndTheRequestIsNotSentTwice) {
     const size_t before = server.received().size();
     const auto response = transport->send({method, "/write", body, "application/json"}, 5s, {});
     ASSERT_FALSE(response);
-    EXPECT_EQ(response.error().kind, Kind::kBroken) << response.error().message;
-    // What comes next works: nothing broken is left in the pool.
+    EXPECT_EQ(response.error().kind, TransportErrorKind::kBroken) << response.error().message;
+    // The next call succeeds: no broken connection is left in the pool.
     ASSERT_EQ(transport->send(get("/warm"), 5s, {})->body, "warm");
     EXPECT_EQ(server.received().size(), before + 2) << method << " was sent more than once";
   }
@@ -62,10 +61,10 @@ TEST_P(CommitThenDrop, IsAnErrorAndTheRequestIsNotSentTwice) {
 INSTANTIATE_TEST_SUITE_P(All, CommitThenDrop,
                          ::testing::Combine(::testing::Values("POST", "PUT", "PATCH", "DELETE"), ::testing::Bool()));
 
-TEST(Transport, AConnectionThatTheServerClosedWhileIdleCostsNothingButAGetAgain) {
+TEST(Transport, RetriesOnlyGetOnAClosedIdleConnection) {
   HostileServer server([](auto& connection, const auto&) {
     connection.answer(200, "once");
-    return false;  // closes although it did not say so
+    return false;  // closes without "Connection: close"
   });
   auto transport = transport_to(server.url());
   for (int i = 0; i < 5; ++i) {
@@ -75,7 +74,7 @@ TEST(Transport, AConnectionThatTheServerClosedWhileIdleCostsNothingButAGetAgain)
   }
 }
 
-TEST(Transport, NobodyThereIsAConnectError) {
+TEST(Transport, ReportsConnectErrorWithoutListener) {
   int port = 0;
   {
     HostileServer gone([](auto&, const auto&) { return false; });
@@ -84,25 +83,25 @@ TEST(Transport, NobodyThereIsAConnectError) {
   auto transport = transport_to("http://127.0.0.1:" + std::to_string(port));
   const auto response = transport->send(create_request(pods(), "ns", "{}"), 5s, {});
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kConnect);
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kConnect);
   EXPECT_THAT(response.error().message, HasSubstr("127.0.0.1:" + std::to_string(port)));
   EXPECT_THAT(response.error().message, Not(HasSubstr("\n")));
 }
 
-TEST(Transport, AHostThatDoesNotExistIsAConnectError) {
+TEST(Transport, ReportsConnectErrorForUnknownHost) {
   const auto response = transport_to("http://no-such-host.invalid")->send(get(), 30s, {});
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kConnect);
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kConnect);
   EXPECT_THAT(response.error().message, HasSubstr("cannot be resolved"));
 }
 
-TEST(Transport, AServerThatSpeaksNoTlsIsAnError) {
-  // The greeting of TLS is no request, so this server never answers it.
+TEST(Transport, FailsIfTheServerDoesNotUseTls) {
+  // A TLS ClientHello is not an HTTP request, so this server never responds to it.
   HostileServer server([](auto&, const auto&) { return false; });
   auto transport = transport_to("https://127.0.0.1:" + std::to_string(server.port()));
   const auto response = transport->send(get(), 300ms, {});
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kDeadline);
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kDeadline);
   EXPECT_THAT(server.received(), IsEmpty());
 }
 
@@ -131,36 +130,36 @@ class StallTest : public ::testing::TestWithParam<Stall> {
   HostileServer server_;
 };
 
-TEST_P(StallTest, EndsAtTheDeadlineAndTheConnectionIsClosed) {
+TEST_P(StallTest, EndsAtTheDeadlineAndClosesTheConnection) {
   auto transport = transport_to(server_.url());
   const auto started = SteadyClock::now();
   const auto response = transport->send(get(), 200ms, {});
   const auto took = SteadyClock::now() - started;
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kDeadline) << response.error().message;
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kDeadline) << response.error().message;
   EXPECT_GE(took, 200ms);
   EXPECT_LT(took, 5s);
   EXPECT_TRUE(becomes_true([&] { return server_.open() == 0; }));
 }
 
-TEST_P(StallTest, EndsWhenItIsCancelled) {
+TEST_P(StallTest, EndsOnCancellation) {
   auto transport = transport_to(server_.url());
   std::stop_source stop;
   auto response = std::async(std::launch::async, [&] { return transport->send(get(), 60s, stop.get_token()); });
   ASSERT_TRUE(becomes_true([&] { return !server_.received().empty(); }));
-  const auto asked = SteadyClock::now();
+  const auto cancelled_at = SteadyClock::now();
   stop.request_stop();
   const auto result = response.get();
   ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().kind, Kind::kCancelled);
-  EXPECT_LT(SteadyClock::now() - asked, 5s);
+  EXPECT_EQ(result.error().kind, TransportErrorKind::kCancelled);
+  EXPECT_LT(SteadyClock::now() - cancelled_at, 5s);
   EXPECT_TRUE(becomes_true([&] { return server_.open() == 0; }));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StallTest,
                          ::testing::Values(Stall::kNothing, Stall::kHalfHead, Stall::kHalfBody, Stall::kDrip));
 
-TEST(Transport, ACallThatIsCancelledBeforehandSendsNothingThatMatters) {
+TEST(Transport, FailsIfCancelledBeforeTheCall) {
   HostileServer server([](auto& connection, const auto&) {
     connection.answer(200, "");
     return true;
@@ -169,10 +168,10 @@ TEST(Transport, ACallThatIsCancelledBeforehandSendsNothingThatMatters) {
   stop.request_stop();
   const auto response = transport_to(server.url())->send(get(), 5s, stop.get_token());
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kCancelled);
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kCancelled);
 }
 
-TEST(Transport, ABodyThatEndsEarlyIsBroken) {
+TEST(Transport, ReportsTruncatedBodyAsBroken) {
   HostileServer server([](auto& connection, const auto& request) {
     connection.write(request.target == "/length" ? "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
                                                  : std::string(kChunkedHead) + chunk("half"));
@@ -182,23 +181,23 @@ TEST(Transport, ABodyThatEndsEarlyIsBroken) {
   for (const char* target : {"/length", "/chunked"}) {
     const auto response = transport->send(get(target), 5s, {});
     ASSERT_FALSE(response) << target;
-    EXPECT_EQ(response.error().kind, Kind::kBroken);
+    EXPECT_EQ(response.error().kind, TransportErrorKind::kBroken);
     TextSink sink;
     EXPECT_FALSE(transport->stream(get(target), sink, {5s, 5s}, {}));
   }
 }
 
-TEST(Transport, NonsenseInsteadOfHttpIsBroken) {
+TEST(Transport, ReportsInvalidHttpAsBroken) {
   HostileServer server([](auto& connection, const auto&) {
     connection.write("SSH-2.0-OpenSSH_9.2\r\n\r\n");
     return false;
   });
   const auto response = transport_to(server.url())->send(get(), 5s, {});
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kBroken);
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kBroken);
 }
 
-TEST(Transport, AResponseLargerThanAllowedIsRefused) {
+TEST(Transport, RefusesTooLargeResponse) {
   HostileServer server([](auto& connection, const auto&) {
     connection.write(kChunkedHead);
     const std::string megabyte = chunk(std::string(1u << 20, 'x'));
@@ -208,13 +207,13 @@ TEST(Transport, AResponseLargerThanAllowedIsRefused) {
   });
   const auto response = transport_to(server.url())->send(get(), 60s, {});
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kRefused);
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kRefused);
 }
 
-// The other end has gone without a word, as after a power cut: the kept connection stays open and nothing comes.
-TEST(Transport, AKeptConnectionWhoseOtherEndIsGoneCostsOneDeadline) {
+// The peer disappears without closing, as in a power failure: the kept connection stays open and receives nothing.
+TEST(Transport, DropsPooledConnectionsAfterADeadline) {
   std::mutex mutex;
-  std::set<int> gone;  // connections that have answered once
+  std::set<int> gone;  // connections that have responded once
   HostileServer server([&](auto& connection, const auto& request) {
     bool is_gone = false;
     {
@@ -232,15 +231,15 @@ TEST(Transport, AKeptConnectionWhoseOtherEndIsGoneCostsOneDeadline) {
   ASSERT_TRUE(transport->send({"POST", "/", "x", "text/plain"}, 20s, {}));
   auto response = transport->send({"POST", "/", "x", "text/plain"}, 300ms, {});
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kDeadline) << response.error().message;
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kDeadline) << response.error().message;
   EXPECT_EQ(server.received().size(), 2u) << "nothing is sent twice";
   response = transport->send({"POST", "/", "again", "text/plain"}, 20s, {});
   ASSERT_TRUE(response) << response.error().message;
   EXPECT_EQ(response->body, "again");
 }
 
-// The kernel has taken the connection and no program ever will.
-TEST(Transport, AConnectionThatNobodyAcceptsEndsAtTheDeadline) {
+// The kernel has completed the connection, but no program accepts it.
+TEST(Transport, TimesOutWhenPeerNeverAccepts) {
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -253,7 +252,7 @@ TEST(Transport, AConnectionThatNobodyAcceptsEndsAtTheDeadline) {
   for (const char* scheme : {"http://127.0.0.1:", "https://127.0.0.1:"}) {
     const auto response = transport_to(scheme + port)->send(get(), 200ms, {});
     ASSERT_FALSE(response);
-    EXPECT_EQ(response.error().kind, Kind::kDeadline) << response.error().message;
+    EXPECT_EQ(response.error().kind, TransportErrorKind::kDeadline) << response.error().message;
   }
   ::close(listener);
 }

@@ -1,11 +1,11 @@
-// What every Transport must do with an API server that is hostile: memory, time and the number of requests stay
-// limited, and nothing that it sends is mistaken for the response to another request.
+// Behavior of every Transport with a hostile API server: memory, time and the number of requests stay limited, and no
+// data of the server is taken for the response to another request.
 #include <gmock/gmock.h>
 
 #include <future>
 #include <thread>
 
-#include "operator/kube/request.h"
+#include "operator/kube/client/request.h"
 #include "tests/support/full_listener.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
@@ -23,12 +23,11 @@ using test::kChunkedHead;
 using test::TextSink;
 using test::transport_to;
 using ::testing::HasSubstr;
-using Kind = TransportError::Kind;
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr size_t kSocketBuffers = 16u << 20;  // more than the kernel buffers on loopback
 
-// Sends the beginning and then `piece` for ever.
+// Sends the beginning and then `piece` forever.
 struct Endless {
   const char* name;
   std::string beginning;
@@ -52,7 +51,7 @@ TEST_P(EndlessResponse, IsCutOff) {
     TextSink sink;
     const auto response = is_stream ? transport->stream(get(), sink, {20s, 60s}, {}) : transport->send(get(), 60s, {});
     ASSERT_FALSE(response);
-    EXPECT_EQ(response.error().kind, Kind::kBroken) << response.error().message;
+    EXPECT_EQ(response.error().kind, TransportErrorKind::kBroken) << response.error().message;
     EXPECT_THAT(response.error().message, HasSubstr("invalid HTTP response"));
     EXPECT_EQ(sink.text, "");
     EXPECT_LT(written, kSocketBuffers);
@@ -77,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
         Endless{.name = "Trailers", .beginning = std::string(kChunkedHead) + "0\r\n", .piece = "X-Warning: more\r\n"}),
     [](const auto& row) { return std::string(row.param.name); });
 
-TEST(HostileServer, AHeadThatDripsEndsAtTheDeadline) {
+TEST(HostileServer, SlowHeadEndsAtTheDeadline) {
   HostileServer server([](auto& connection, const auto&) {
     connection.write("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nX: ");
     while (!connection.stopping() && connection.write("x")) std::this_thread::sleep_for(5ms);
@@ -86,14 +85,14 @@ TEST(HostileServer, AHeadThatDripsEndsAtTheDeadline) {
   auto transport = transport_to(server.url());
   const auto response = transport->send(get(), 300ms, {});
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kDeadline) << response.error().message;
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kDeadline) << response.error().message;
   TextSink sink;
   const auto stream = transport->stream(get(), sink, {60s, 300ms}, {});
   ASSERT_FALSE(stream);
-  EXPECT_EQ(stream.error().kind, Kind::kDeadline) << stream.error().message;
+  EXPECT_EQ(stream.error().kind, TransportErrorKind::kDeadline) << stream.error().message;
 }
 
-// Of a response whose length cannot be told for certain, nothing may be believed.
+// A response whose length is ambiguous must be rejected.
 class AmbiguousResponse : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(AmbiguousResponse, IsBroken) {
@@ -103,7 +102,7 @@ TEST_P(AmbiguousResponse, IsBroken) {
   });
   const auto response = transport_to(server.url())->send(get(), 20s, {});
   ASSERT_FALSE(response) << response->body;
-  EXPECT_EQ(response.error().kind, Kind::kBroken) << response.error().message;
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kBroken) << response.error().message;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -118,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "Transfer-Encoding: chunked\r\n\r\n11111111111111111\r\nbody\r\n0\r\n\r\n", "X y: z\r\n\r\nbody",
                       " X: folded\r\n\r\nbody", "X\r\n\r\nbody"));
 
-TEST(HostileServer, AProtocolThatNobodyOfferedIsBroken) {
+TEST(HostileServer, RejectsSwitchingProtocols) {
   HostileServer server([](auto& connection, const auto&) {
     connection.write("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: spdy\r\n\r\n");
     connection.wait_for_close();
@@ -126,11 +125,11 @@ TEST(HostileServer, AProtocolThatNobodyOfferedIsBroken) {
   });
   const auto response = transport_to(server.url())->send(get(), 20s, {});
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kBroken);
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kBroken);
 }
 
-// These responses have no body, whatever their fields announce. What follows is not the next response.
-TEST(HostileServer, ABodyWhereNoneIsAllowedIsNotTheNextResponse) {
+// These responses have no body, whatever their headers announce. The bytes that follow are not the next response.
+TEST(HostileServer, UnexpectedBodyIsNotTheNextResponse) {
   for (const std::string status : {"204 No Content", "304 Not Modified"}) {
     HostileServer server([&](auto& connection, const auto& request) {
       if (request.target == "/next") {
@@ -151,7 +150,7 @@ TEST(HostileServer, ABodyWhereNoneIsAllowedIsNotTheNextResponse) {
   }
 }
 
-TEST(HostileServer, TrailersAreAccepted) {
+TEST(HostileServer, AcceptsTrailers) {
   HostileServer server([](auto& connection, const auto&) {
     connection.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Checksum\r\n\r\n" + chunk("first ") +
                      "6;name=value\r\nsecond\r\n" + "0\r\nX-Checksum: 1234\r\nX-Other: y\r\n\r\n");
@@ -169,7 +168,7 @@ TEST(HostileServer, TrailersAreAccepted) {
   EXPECT_EQ(server.connections(), 1);
 }
 
-TEST(HostileServer, ALargeErrorOfAStreamIsCutOff) {
+TEST(HostileServer, LimitsTheErrorBodyOfAStream) {
   std::atomic<size_t> written = 0;
   HostileServer server([&](auto& connection, const auto&) {
     connection.write("HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -180,12 +179,12 @@ TEST(HostileServer, ALargeErrorOfAStreamIsCutOff) {
   TextSink sink;
   const auto response = transport_to(server.url())->stream(get(), sink, {20s, 60s}, {});
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kRefused);
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kRefused);
   EXPECT_LT(written, kSocketBuffers);
 }
 
-// As a server does with a body that it does not want: it responds, closes, and the rest of the request meets a reset.
-TEST(HostileServer, AResponseBeforeTheRequestIsSentEndsTheCall) {
+// A server that rejects a body responds and closes early, so that the rest of the request causes a TCP reset.
+TEST(HostileServer, AcceptsResponseBeforeTheRequestIsSent) {
   HostileServer server(
       [](auto& connection, const auto& request) {
         if (request.method == "GET") {
@@ -202,13 +201,13 @@ TEST(HostileServer, AResponseBeforeTheRequestIsSentEndsTheCall) {
     EXPECT_EQ(response->status, 413);
     EXPECT_EQ(response->body, "too large");
   } else {
-    EXPECT_EQ(response.error().kind, Kind::kBroken) << response.error().message;
+    EXPECT_EQ(response.error().kind, TransportErrorKind::kBroken) << response.error().message;
   }
   EXPECT_EQ(transport->send(get(), 20s, {})->body, "next");
   EXPECT_EQ(server.received().size(), 2u);
 }
 
-TEST(HostileServer, ARequestThatIsNotReadEndsAtTheDeadline) {
+TEST(HostileServer, UnreadRequestEndsAtTheDeadline) {
   HostileServer server(
       [](auto& connection, const auto&) {
         while (!connection.stopping() && !connection.closed()) std::this_thread::sleep_for(5ms);
@@ -219,31 +218,31 @@ TEST(HostileServer, ARequestThatIsNotReadEndsAtTheDeadline) {
   const auto started = SteadyClock::now();
   const auto response = transport->send({"POST", "/", std::string(2 * kSocketBuffers, 'x'), "text/plain"}, 300ms, {});
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kDeadline) << response.error().message;
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kDeadline) << response.error().message;
   EXPECT_LT(SteadyClock::now() - started, 10s);
 }
 
-TEST(HostileServer, AnAddressThatDoesNotAnswerEndsAtTheDeadline) {
+TEST(HostileServer, UnresponsiveAddressEndsAtTheDeadline) {
   const FullListener listener;
   const auto started = SteadyClock::now();
   const auto response = transport_to(listener.url())->send(get(), 300ms, {});
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kDeadline) << response.error().message;
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kDeadline) << response.error().message;
   EXPECT_GE(SteadyClock::now() - started, 300ms);
   EXPECT_LT(SteadyClock::now() - started, 10s);
 }
 
-// Cancels the call that makes this response: it ends soon, and says so.
+// Cancels a call and expects that it soon fails with kCancelled.
 void expect_cancelled(std::future<TransportResult<Response>>& response, std::stop_source& stop) {
   const auto started = SteadyClock::now();
   stop.request_stop();
   const auto result = response.get();
   ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().kind, Kind::kCancelled) << result.error().message;
+  EXPECT_EQ(result.error().kind, TransportErrorKind::kCancelled) << result.error().message;
   EXPECT_LT(SteadyClock::now() - started, 10s);
 }
 
-TEST(HostileServer, ConnectingIsCancelled) {
+TEST(HostileServer, CancelsConnecting) {
   const FullListener listener;
   auto transport = transport_to(listener.url());
   std::stop_source stop;
@@ -256,8 +255,8 @@ TEST(HostileServer, ConnectingIsCancelled) {
   expect_cancelled(response, stop);
 }
 
-TEST(HostileServer, AHandshakeIsCancelled) {
-  HostileServer server([](auto&, const auto&) { return false; });  // it never answers the greeting of TLS
+TEST(HostileServer, CancelsHandshake) {
+  HostileServer server([](auto&, const auto&) { return false; });  // never responds to the ClientHello
   auto transport = transport_to("https://127.0.0.1:" + std::to_string(server.port()));
   std::stop_source stop;
   auto response = std::async(std::launch::async, [&] { return transport->send(get(), 60s, stop.get_token()); });
@@ -265,8 +264,8 @@ TEST(HostileServer, AHandshakeIsCancelled) {
   expect_cancelled(response, stop);
 }
 
-// A cancellation at the very end of one call must not reach the next call on the same connection.
-TEST(HostileServer, ACancellationEndsOneCallOnly) {
+// A cancellation at the very end of one call must not affect the next call on the same connection.
+TEST(HostileServer, CancellationEndsOneCallOnly) {
   HostileServer server([](auto& connection, const auto&) {
     connection.answer(200, "x");
     return true;
@@ -277,7 +276,7 @@ TEST(HostileServer, ACancellationEndsOneCallOnly) {
     std::jthread canceller([&] { stop.request_stop(); });
     const auto first = transport->send({"POST", "/", "x", "text/plain"}, 20s, stop.get_token());
     if (!first) {
-      ASSERT_EQ(first.error().kind, Kind::kCancelled) << first.error().message;
+      ASSERT_EQ(first.error().kind, TransportErrorKind::kCancelled) << first.error().message;
     }
     canceller.join();
     const auto second = transport->send({"POST", "/", "x", "text/plain"}, 20s, {});
@@ -285,8 +284,8 @@ TEST(HostileServer, ACancellationEndsOneCallOnly) {
   }
 }
 
-// The time that the sink takes is not silence of the server.
-TEST(HostileServer, ASlowSinkIsNotIdle) {
+// Time spent in the sink does not count as idle time of the server.
+TEST(HostileServer, SlowSinkIsNotIdle) {
   HostileServer server([](auto& connection, const auto&) {
     connection.write(kChunkedHead + chunk("a"));
     connection.write(chunk("b") + "0\r\n\r\n");

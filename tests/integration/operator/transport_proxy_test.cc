@@ -1,11 +1,11 @@
-// What every Transport must do behind an HTTP proxy: CONNECT for https servers, the whole URL for http servers,
-// credentials for the proxy alone, and every limit of a call also while the proxy is the one that stalls. The last
-// tests use tinyproxy.
+// Behavior of every Transport with an HTTP proxy: CONNECT for https servers, the absolute URL for http servers,
+// credentials for the proxy only, and all limits of a call if the proxy stalls.
 #include <gmock/gmock.h>
 
 #include <future>
 
-#include "operator/kube/request.h"
+#include "operator/kube/auth/token.h"
+#include "operator/kube/client/request.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
 
@@ -24,7 +24,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
-using Kind = TransportError::Kind;
 using Loopback = HostileServer::Loopback;
 
 constexpr char kCredentials[] = "Proxy-Authorization: Basic dXNlcjpwYXNz\r\n";  // user:pass
@@ -34,7 +33,7 @@ bool echo(HostileServer::Connection& connection, const HostileServer::Received& 
   return true;
 }
 
-// A proxy as it should be, on top of the server that does what the test says.
+// A well-behaved proxy in front of a scripted server.
 HostileServer::Handler proxy_to(const HostileServer& server, Loopback loopback = Loopback::kIpv4) {
   return [&server, loopback](auto& connection, const auto& request) {
     if (request.head.find(kCredentials) == std::string::npos) {
@@ -78,7 +77,7 @@ class TransportProxy : public ::testing::Test {
   const Authority authority_{"private authority"};
 };
 
-TEST_F(TransportProxy, AnHttpsServerIsReachedThroughATunnel) {
+TEST_F(TransportProxy, ReachesHttpsServerThroughTunnel) {
   HostileServer server(echo, tls());
   HostileServer proxy(proxy_to(server));
   const auto transport = transport_with(options(server, with_credentials(proxy.url())));
@@ -95,7 +94,7 @@ TEST_F(TransportProxy, AnHttpsServerIsReachedThroughATunnel) {
   EXPECT_THAT(server.received()[0].head, AllOf(HasSubstr("Bearer secret\r\n"), Not(HasSubstr("Proxy-Authorization"))));
 }
 
-TEST_F(TransportProxy, ATunnelLeadsToAnIpv6Server) {
+TEST_F(TransportProxy, ReachesIpv6ServerThroughTunnel) {
   HostileServer server(echo, tls(Loopback::kIpv6));
   HostileServer proxy(proxy_to(server, Loopback::kIpv6), {.loopback = Loopback::kIpv6});
   const auto response = transport_with(options(server, with_credentials(proxy.url())))->send(get("/x"), 20s, {});
@@ -103,7 +102,7 @@ TEST_F(TransportProxy, ATunnelLeadsToAnIpv6Server) {
   EXPECT_EQ(proxy.received()[0].target, "[::1]:" + std::to_string(server.port()));
 }
 
-TEST_F(TransportProxy, AStreamGoesThroughATunnel) {
+TEST_F(TransportProxy, StreamsThroughTunnel) {
   HostileServer server(
       [](auto& connection, const auto&) {
         connection.write(test::kChunkedHead);
@@ -120,7 +119,7 @@ TEST_F(TransportProxy, AStreamGoesThroughATunnel) {
   EXPECT_EQ(sink.text.size(), 1000000u);
 }
 
-TEST_F(TransportProxy, AnHttpServerIsNamedByItsWholeUrl) {
+TEST_F(TransportProxy, SendsAbsoluteUrlForHttpServer) {
   HostileServer server(echo);
   HostileServer proxy(proxy_to(server));
   TransportOptions plain = options(server, with_credentials(proxy.url()));
@@ -137,7 +136,7 @@ TEST_F(TransportProxy, AnHttpServerIsNamedByItsWholeUrl) {
   EXPECT_EQ(proxy.connections(), 1);
 }
 
-TEST_F(TransportProxy, TheConnectionToTheProxyMayBeTls) {
+TEST_F(TransportProxy, UsesTlsToTheProxy) {
   HostileServer server(echo, tls());
   HostileServer proxy(proxy_to(server), tls());
   const TransportOptions both = options(server, with_credentials(proxy.url()));
@@ -148,11 +147,11 @@ TEST_F(TransportProxy, TheConnectionToTheProxyMayBeTls) {
   const Authority stranger("stranger");
   proxy.present(stranger.issue("proxy", "IP:127.0.0.1"));
   const TransportError error = error_of(both);
-  EXPECT_EQ(error.kind, Kind::kTls);
+  EXPECT_EQ(error.kind, TransportErrorKind::kTls);
   EXPECT_THAT(error.message, HasSubstr("the proxy's certificate is not accepted"));
 }
 
-TEST_F(TransportProxy, TheServersCertificateIsCheckedBehindAProxy) {
+TEST_F(TransportProxy, VerifiesServerCertificateBehindProxy) {
   HostileServer server(echo, tls());
   HostileServer proxy(proxy_to(server));
   TransportOptions named = options(server, with_credentials(proxy.url()));
@@ -160,15 +159,15 @@ TEST_F(TransportProxy, TheServersCertificateIsCheckedBehindAProxy) {
   EXPECT_TRUE(transport_with(named)->send(get(), 20s, {}));
   named.tls_server_name = "other.test";
   const TransportError error = error_of(named);
-  EXPECT_EQ(error.kind, Kind::kTls);
+  EXPECT_EQ(error.kind, TransportErrorKind::kTls);
   EXPECT_THAT(error.message, HasSubstr("the server's certificate is for another host name"));
 }
 
-TEST_F(TransportProxy, RefusalsNameTheProxyButNoCredentials) {
+TEST_F(TransportProxy, ErrorsNameTheProxyWithoutCredentials) {
   HostileServer server(echo, tls());
   HostileServer proxy(proxy_to(server));
   TransportError error = error_of(options(server, with_credentials(proxy.url(), "user:wrong")));
-  EXPECT_EQ(error.kind, Kind::kConnect);
+  EXPECT_EQ(error.kind, TransportErrorKind::kConnect);
   EXPECT_THAT(error.message, AllOf(HasSubstr(proxy.url()), HasSubstr("407 Proxy Authentication Required"),
                                    Not(HasSubstr("wrong")), Not(HasSubstr("\n"))));
   EXPECT_THAT(server.received(), IsEmpty());
@@ -179,12 +178,12 @@ TEST_F(TransportProxy, RefusalsNameTheProxyButNoCredentials) {
     port = gone.port();
   }
   error = error_of(options(server, "http://user:wrong@127.0.0.1:" + std::to_string(port)));
-  EXPECT_EQ(error.kind, Kind::kConnect);
+  EXPECT_EQ(error.kind, TransportErrorKind::kConnect);
   EXPECT_THAT(error.message,
               AllOf(HasSubstr("proxy http://127.0.0.1:" + std::to_string(port)), Not(HasSubstr("wrong"))));
 }
 
-TEST_F(TransportProxy, AProxyThatCannotWorkIsRefused) {
+TEST_F(TransportProxy, RejectsInvalidProxy) {
   TransportOptions options;
   options.server = "https://host";
   options.proxy = "socks5://proxy:1080";
@@ -194,7 +193,7 @@ TEST_F(TransportProxy, AProxyThatCannotWorkIsRefused) {
   EXPECT_THAT(socks.error().message, HasSubstr("SOCKS"));
 }
 
-TEST_F(TransportProxy, AProxyThatTalksNonsenseIsAConnectError) {
+TEST_F(TransportProxy, ReportsConnectErrorForInvalidProxyResponse) {
   HostileServer server(echo, tls());
   for (const std::string reply :
        {"SSH-2.0-OpenSSH_9.2\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n\x16\x03\x01 unexpected", ""}) {
@@ -203,12 +202,12 @@ TEST_F(TransportProxy, AProxyThatTalksNonsenseIsAConnectError) {
       return false;
     });
     const TransportError error = error_of(options(server, proxy.url()));
-    EXPECT_EQ(error.kind, Kind::kConnect) << error.message;
+    EXPECT_EQ(error.kind, TransportErrorKind::kConnect) << error.message;
     EXPECT_THAT(server.received(), IsEmpty());
   }
 }
 
-TEST_F(TransportProxy, AProxyThatStallsEndsAtTheDeadlineAndIsCancelled) {
+TEST_F(TransportProxy, StalledProxyEndsAtDeadlineOrCancellation) {
   HostileServer server(echo, tls());
   HostileServer proxy([](auto& connection, const auto&) {
     connection.write("HTTP/1.1 200 Connec");
@@ -216,7 +215,7 @@ TEST_F(TransportProxy, AProxyThatStallsEndsAtTheDeadlineAndIsCancelled) {
     return false;
   });
   const TransportOptions stalling = options(server, proxy.url());
-  EXPECT_EQ(error_of(stalling, 300ms).kind, Kind::kDeadline);
+  EXPECT_EQ(error_of(stalling, 300ms).kind, TransportErrorKind::kDeadline);
 
   const auto transport = transport_with(stalling);
   const size_t before = proxy.received().size();
@@ -226,12 +225,12 @@ TEST_F(TransportProxy, AProxyThatStallsEndsAtTheDeadlineAndIsCancelled) {
   stop.request_stop();
   const auto cancelled = response.get();
   ASSERT_FALSE(cancelled);
-  EXPECT_EQ(cancelled.error().kind, Kind::kCancelled);
+  EXPECT_EQ(cancelled.error().kind, TransportErrorKind::kCancelled);
   EXPECT_TRUE(becomes_true([&] { return proxy.open() == 0; }));
 }
 
-// A request that is not idempotent is not sent twice through a proxy either.
-TEST_F(TransportProxy, APostWhoseTunnelBreaksIsNotSentTwice) {
+// A request that is not idempotent must not be resent through a proxy either.
+TEST_F(TransportProxy, DoesNotResendPostAfterBrokenTunnel) {
   HostileServer server(
       [](auto& connection, const auto& request) {
         if (request.method == "POST") return false;
@@ -244,7 +243,7 @@ TEST_F(TransportProxy, APostWhoseTunnelBreaksIsNotSentTwice) {
   ASSERT_TRUE(transport->send(get(), 20s, {}));
   const auto response = transport->send(create_request(pods(), "ns", "{}"), 20s, {});
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kBroken);
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kBroken);
   EXPECT_THAT(server.received(), SizeIs(2));
 }
 

@@ -1,12 +1,13 @@
-// What every Transport must do: requests as they are asked for, answers as they come, many at once. Each case was seen
-// to go wrong with a well-known client library.
+// Basic behavior of every Transport: requests, responses, connection reuse and concurrency. Each case fails with a
+// well-known client library.
 #include <gmock/gmock.h>
 
 #include <set>
 #include <thread>
 
-#include "operator/kube/client.h"
-#include "operator/kube/request.h"
+#include "operator/kube/auth/token.h"
+#include "operator/kube/client/client.h"
+#include "operator/kube/client/request.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
 
@@ -14,6 +15,7 @@ namespace oarlock::kube {
 namespace {
 
 using namespace std::chrono_literals;
+using test::becomes_true;
 using test::get;
 using test::header;
 using test::HostileServer;
@@ -23,7 +25,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-TEST(Transport, SendsWhatIsAskedAndReturnsWhatIsAnswered) {
+TEST(Transport, SendsRequestAndReturnsResponse) {
   HostileServer server([](auto& connection, const auto&) {
     connection.answer(429, "slow down", "Retry-After: 7\r\n");
     return true;
@@ -45,18 +47,33 @@ TEST(Transport, SendsWhatIsAskedAndReturnsWhatIsAnswered) {
   EXPECT_EQ(header(request.head, "Accept"), "application/json");
 }
 
-TEST(Transport, AsksForTheMetadataAloneWhereThatIsEnough) {
+TEST(Transport, ClosesExpiredIdleConnections) {
+  HostileServer server([](auto& connection, const auto&) {
+    connection.answer(200, "ok");
+    return true;
+  });
+  TransportOptions options;
+  options.server = server.url();
+  options.max_idle_time = 0ms;
+  const auto transport = test::transport_with(std::move(options));
+  ASSERT_TRUE(transport->send(get(), 5s, {}));
+  size_t closed = 0;
+  EXPECT_TRUE(becomes_true([&] { return (closed += transport->close_idle_connections()) == 1; }));
+  EXPECT_TRUE(becomes_true([&] { return server.open() == 0; }));
+}
+
+TEST(Transport, RequestsMetadataOnly) {
   HostileServer server([](auto& connection, const auto&) {
     connection.answer(200, "{}");
     return true;
   });
-  const Client client(transport_to(server.url()), 5s, Answers::kMetadata);
+  const Client client(transport_to(server.url()), 5s, ResponseContent::kMetadata);
   ASSERT_TRUE(client.create(pods(), "ns", "{}", {}));
   EXPECT_EQ(header(server.received().at(0).head, "Accept"),
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json");
 }
 
-TEST(Transport, AnIpv6LiteralIsAHost) {
+TEST(Transport, AcceptsIpv6Literal) {
   HostileServer server(
       [](auto& connection, const auto& request) {
         connection.answer(200, request.target);
@@ -70,7 +87,7 @@ TEST(Transport, AnIpv6LiteralIsAHost) {
   EXPECT_EQ(response->body, "/api");
 }
 
-TEST(Transport, KeepsAConnectionForManyRequests) {
+TEST(Transport, ReusesTheConnection) {
   HostileServer server([](auto& connection, const auto& request) {
     connection.answer(200, request.target + request.body);
     return true;
@@ -83,7 +100,7 @@ TEST(Transport, KeepsAConnectionForManyRequests) {
   EXPECT_EQ(server.connections(), 1);
 }
 
-TEST(Transport, ThePrefixOfTheServersAddressIsKept) {
+TEST(Transport, KeepsThePathPrefixOfTheServer) {
   HostileServer server([](auto& connection, const auto& request) {
     connection.answer(200, request.target);
     return true;
@@ -92,7 +109,7 @@ TEST(Transport, ThePrefixOfTheServersAddressIsKept) {
             "/k8s/clusters/c1/api/v1/pods?limit=1&x=a%2Fb");
 }
 
-TEST(Transport, ARedirectIsNotFollowed) {
+TEST(Transport, DoesNotFollowRedirects) {
   HostileServer thief([](auto& connection, const auto&) {
     connection.answer(200, "got it");
     return true;
@@ -109,7 +126,7 @@ TEST(Transport, ARedirectIsNotFollowed) {
   EXPECT_THAT(thief.received(), IsEmpty());
 }
 
-TEST(Transport, InterimResponsesAreNotTheAnswer) {
+TEST(Transport, SkipsInterimResponses) {
   HostileServer server([](auto& connection, const auto&) {
     connection.write("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n");
     connection.answer(201, "made");
@@ -125,7 +142,7 @@ TEST(Transport, InterimResponsesAreNotTheAnswer) {
   EXPECT_EQ(server.connections(), 1);
 }
 
-TEST(Transport, BytesThatNobodyAskedForAreNotTheNextAnswer) {
+TEST(Transport, UnsolicitedDataIsNotTheNextResponse) {
   HostileServer server([](auto& connection, const auto& request) {
     if (request.target == "/more") {
       connection.write(
@@ -141,7 +158,7 @@ TEST(Transport, BytesThatNobodyAskedForAreNotTheNextAnswer) {
   EXPECT_EQ(server.connections(), 2);
 }
 
-TEST(Transport, WhatWouldEndALineOfTheHeadIsNotSent) {
+TEST(Transport, RejectsHeaderInjection) {
   HostileServer server([](auto& connection, const auto&) {
     connection.answer(200, "");
     return true;
@@ -149,20 +166,20 @@ TEST(Transport, WhatWouldEndALineOfTheHeadIsNotSent) {
   auto transport = transport_to(server.url(), std::make_shared<ConstantToken>("secret\r\nX-Remote-User: admin"));
   const auto forged = transport->send(get(), 5s, {});
   ASSERT_FALSE(forged);
-  EXPECT_EQ(forged.error().kind, TransportError::Kind::kRefused);
+  EXPECT_EQ(forged.error().kind, TransportErrorKind::kRefused);
   for (const char* target : {"/a b", "/a\r\nX: y", "a", ""}) {
     const auto response = transport_to(server.url())->send(get(target), 5s, {});
     ASSERT_FALSE(response) << target;
-    EXPECT_EQ(response.error().kind, TransportError::Kind::kRefused);
+    EXPECT_EQ(response.error().kind, TransportErrorKind::kRefused);
   }
   EXPECT_THAT(server.received(), IsEmpty());
 }
 
-TEST(Transport, A401DropsTheToken) {
+TEST(Transport, InvalidatesTheTokenOn401) {
   class Counting final : public TokenSource {
    public:
     Result<std::string> token() override { return "t" + std::to_string(drops.load()); }
-    void drop() override { ++drops; }
+    void invalidate() override { ++drops; }
     std::atomic<int> drops = 0;
   };
   HostileServer server([](auto& connection, const auto& request) {
@@ -176,7 +193,7 @@ TEST(Transport, A401DropsTheToken) {
   EXPECT_EQ(token->drops, 1);
 }
 
-TEST(Transport, ManyThreadsAtOnceAndFailuresAmongThem) {
+TEST(Transport, ServesManyThreadsDespiteFailures) {
   std::atomic<int> count = 0;
   HostileServer server([&](auto& connection, const auto& request) {
     if (++count % 7 == 0) return false;
@@ -206,7 +223,7 @@ TEST(Transport, ManyThreadsAtOnceAndFailuresAmongThem) {
     EXPECT_TRUE(bodies.insert(request.body).second) << request.body << " was sent twice";
 }
 
-TEST(Transport, WhatCannotWorkIsRefusedWithThePlace) {
+TEST(Transport, RejectsInvalidOptionsWithTheirLocation) {
   const auto error_of = [](const TransportOptions& options) {
     const auto transport = create_transport(options);
     EXPECT_FALSE(transport);

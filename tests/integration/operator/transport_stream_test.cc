@@ -1,10 +1,10 @@
-// What every Transport must do with bodies that come for hours, such as watches.
+// Behavior of every Transport with bodies that last for hours, such as watches.
 #include <gmock/gmock.h>
 
 #include <future>
 #include <thread>
 
-#include "operator/kube/request.h"
+#include "operator/kube/client/request.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
 
@@ -19,10 +19,9 @@ using test::HostileServer;
 using test::kChunkedHead;
 using test::TextSink;
 using test::transport_to;
-using Kind = TransportError::Kind;
 using SteadyClock = std::chrono::steady_clock;
 
-TEST(TransportStream, HandsOnEachPieceWhenItComes) {
+TEST(TransportStream, DeliversEachPieceOnArrival) {
   std::promise<void> first_seen;
   HostileServer server([&](auto& connection, const auto&) {
     connection.write(kChunkedHead + chunk("first\n"));
@@ -51,7 +50,7 @@ TEST(TransportStream, HandsOnEachPieceWhenItComes) {
   EXPECT_EQ(sink.text, "first\nsecond\n");
 }
 
-TEST(TransportStream, AnErrorResponseGoesToTheResultAndNotToTheSink) {
+TEST(TransportStream, ReturnsErrorResponseInsteadOfStreaming) {
   HostileServer server([](auto& connection, const auto&) {
     connection.answer(410, R"({"reason":"Gone"})");
     return true;
@@ -64,7 +63,7 @@ TEST(TransportStream, AnErrorResponseGoesToTheResultAndNotToTheSink) {
   EXPECT_EQ(sink.text, "");
 }
 
-TEST(TransportStream, SilenceEndsItEvenThoughItsLifeIsLong) {
+TEST(TransportStream, EndsAtTheIdleLimit) {
   HostileServer server([](auto& connection, const auto&) {
     connection.write(kChunkedHead + chunk("a"));
     connection.wait_for_close();
@@ -74,13 +73,13 @@ TEST(TransportStream, SilenceEndsItEvenThoughItsLifeIsLong) {
   const auto started = SteadyClock::now();
   const auto response = transport_to(server.url())->stream(get(), sink, {300ms, 60s}, {});
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kIdle);
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kIdle);
   EXPECT_EQ(sink.text, "a");
   EXPECT_LT(SteadyClock::now() - started, 10s);
   EXPECT_TRUE(becomes_true([&] { return server.open() == 0; }));
 }
 
-TEST(TransportStream, PiecesKeepItAliveUntilItsLifeEnds) {
+TEST(TransportStream, ActiveStreamEndsAtTheTotalLimit) {
   HostileServer server([](auto& connection, const auto&) {
     connection.write(kChunkedHead);
     while (!connection.stopping() && connection.write(chunk("x"))) std::this_thread::sleep_for(5ms);
@@ -89,11 +88,11 @@ TEST(TransportStream, PiecesKeepItAliveUntilItsLifeEnds) {
   TextSink sink;
   const auto response = transport_to(server.url())->stream(get(), sink, {2s, 300ms}, {});
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kDeadline);
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kDeadline);
   EXPECT_GE(sink.text.size(), 2u);
 }
 
-TEST(TransportStream, ASinkThatWantsNoMoreEndsIt) {
+TEST(TransportStream, EndsWhenTheSinkReturnsFalse) {
   HostileServer server([](auto& connection, const auto&) {
     connection.write(kChunkedHead);
     while (!connection.stopping() && connection.write(chunk("x"))) {
@@ -106,11 +105,11 @@ TEST(TransportStream, ASinkThatWantsNoMoreEndsIt) {
   } sink;
   const auto response = transport_to(server.url())->stream(get(), sink, {5s, 5s}, {});
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, Kind::kRefused);
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kRefused);
   EXPECT_TRUE(becomes_true([&] { return server.open() == 0; }));
 }
 
-TEST(TransportStream, ASlowReaderSlowsTheServerDown) {
+TEST(TransportStream, SlowReaderSlowsTheServerDown) {
   std::atomic<size_t> written = 0;
   HostileServer server([&](auto& connection, const auto&) {
     connection.write(kChunkedHead);
@@ -146,7 +145,7 @@ TEST(TransportStream, ASlowReaderSlowsTheServerDown) {
   const auto response = transport_to(server.url())->stream(get(), sink, {20s, 60s}, {});
   ASSERT_TRUE(response) << response.error().message;
   EXPECT_EQ(sink.seen, 1600u * (64u << 10));
-  EXPECT_LT(sink.held_at, 20u << 20);  // what the kernel's socket buffers take
+  EXPECT_LT(sink.held_at, 20u << 20);  // the size of the kernel's socket buffers
 }
 
 }  // namespace

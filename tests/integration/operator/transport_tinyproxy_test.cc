@@ -1,4 +1,4 @@
-// What every Transport must do behind a real HTTP proxy that requires a password.
+// Behavior of every Transport with a real HTTP proxy that requires a password.
 #include <gmock/gmock.h>
 
 #include "tests/support/hostile_server.h"
@@ -41,7 +41,7 @@ class Tinyproxy : public ::testing::TestWithParam<Loopback> {
   const test::Tinyproxy proxy_{GetParam() == Loopback::kIpv6 ? "::1" : "127.0.0.1", "user", "pass.word-1"};
 };
 
-TEST_P(Tinyproxy, LeadsToAnHttpsServer) {
+TEST_P(Tinyproxy, ReachesHttpsServer) {
   HostileServer server(echo, tls());
   const auto transport = transport_with(options(server, "user:pass%2Eword-1"));
   for (int i = 0; i < 5; ++i) {
@@ -55,9 +55,8 @@ TEST_P(Tinyproxy, LeadsToAnHttpsServer) {
   EXPECT_THAT(proxy_.log(), HasSubstr("CONNECT"));
 }
 
-// Tinyproxy closes the connection after each response without having announced it, so that only a GET is sure to
-// arrive.
-TEST_P(Tinyproxy, LeadsToAnHttpServer) {
+// Tinyproxy closes the connection after each response without announcing it, so that only a GET is certain to succeed.
+TEST_P(Tinyproxy, ReachesHttpServer) {
   HostileServer server(echo, plain());
   const auto transport = transport_with(options(server, "user:pass%2Eword-1"));
   for (int i = 0; i < 5; ++i) {
@@ -68,12 +67,12 @@ TEST_P(Tinyproxy, LeadsToAnHttpServer) {
   EXPECT_THAT(server.received()[0].head, Not(HasSubstr("Proxy-Authorization")));
 }
 
-TEST_P(Tinyproxy, RefusesAWrongPassword) {
+TEST_P(Tinyproxy, ReportsWrongPassword) {
   HostileServer server(echo, tls());
   for (const char* credentials : {"user:wrong", ""}) {
     const auto response = transport_with(options(server, credentials))->send(get(), 20s, {});
     ASSERT_FALSE(response);
-    EXPECT_EQ(response.error().kind, TransportError::Kind::kConnect) << response.error().message;
+    EXPECT_EQ(response.error().kind, TransportErrorKind::kConnect) << response.error().message;
     EXPECT_THAT(response.error().message, HasSubstr("no tunnel: the proxy returned 40"));
   }
   EXPECT_EQ(server.connections(), 0);

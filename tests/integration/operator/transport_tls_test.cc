@@ -1,12 +1,12 @@
-// What every Transport must do with TLS: which certificates it takes and shows, also when they change while it runs,
-// and connections that are cut, which TLS can tell from those that end.
+// Behavior of every Transport with TLS: verification and presentation of certificates, their rotation at run time, and
+// detection of truncated connections.
 #include <gmock/gmock.h>
 
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "operator/kube/exec_plugin.h"
+#include "operator/kube/auth/exec_plugin.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/temporary_folder.h"
@@ -26,7 +26,6 @@ using test::TextSink;
 using test::transport_with;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Kind = TransportError::Kind;
 using Loopback = HostileServer::Loopback;
 
 const char kHere[] = "IP:127.0.0.1";
@@ -61,7 +60,7 @@ class TransportTls : public ::testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(TransportTls, TheCertificateMustBeForTheAddressOfEitherFamily) {
+TEST_F(TransportTls, VerifiesIpv4AndIpv6Addresses) {
   for (const Loopback loopback : {Loopback::kIpv4, Loopback::kIpv6}) {
     const std::string address = loopback == Loopback::kIpv6 ? "IP:::1" : "IP:127.0.0.1";
     HostileServer server(hello, {.loopback = loopback, .identity = authority_.issue("server", address)});
@@ -73,7 +72,7 @@ TEST_F(TransportTls, TheCertificateMustBeForTheAddressOfEitherFamily) {
       server.present(authority_.issue("server", wrong));
       const size_t before = server.received().size();
       const TransportError error = error_of(trusting(server, authority_));
-      EXPECT_EQ(error.kind, Kind::kTls) << address << " of " << wrong;
+      EXPECT_EQ(error.kind, TransportErrorKind::kTls) << address << " of " << wrong;
       EXPECT_THAT(error.message, HasSubstr("another host name"));
       EXPECT_EQ(server.received().size(), before) << "nothing is sent to a stranger";
     }
@@ -82,27 +81,28 @@ TEST_F(TransportTls, TheCertificateMustBeForTheAddressOfEitherFamily) {
   }
 }
 
-// The common name of a certificate has not counted since RFC 2818, and an authority need not check it.
-TEST_F(TransportTls, ACommonNameIsNoName) {
+// The common name of a certificate is obsolete since RFC 2818, and an authority need not verify it.
+TEST_F(TransportTls, IgnoresTheCommonName) {
   HostileServer server(hello, {.identity = authority_.issue("api.test")});
   TransportOptions options = trusting(server, authority_);
   options.tls_server_name = "api.test";
   const TransportError error = error_of(options);
-  EXPECT_EQ(error.kind, Kind::kTls);
+  EXPECT_EQ(error.kind, TransportErrorKind::kTls);
   EXPECT_THAT(error.message, HasSubstr("the server's certificate is for another host name"));
 
-  // Neither does it with an address next to it, which leaves the certificate without a DNS name.
+  // The same holds for a certificate that also has an IP address but no DNS name.
   server.present(authority_.issue("api.test", kHere));
-  EXPECT_EQ(error_of(options).kind, Kind::kTls);
+  EXPECT_EQ(error_of(options).kind, TransportErrorKind::kTls);
   server.present(authority_.issue("whatever", "DNS:api.test"));
   EXPECT_TRUE(transport_with(options)->send(get(), 20s, {}));
   EXPECT_THAT(server.received(), ::testing::SizeIs(1));
 
   server.present(authority_.issue("127.0.0.1", "DNS:127.0.0.1"));
-  EXPECT_EQ(error_of(trusting(server, authority_)).kind, Kind::kTls) << "an address is compared with addresses only";
+  EXPECT_EQ(error_of(trusting(server, authority_)).kind, TransportErrorKind::kTls)
+      << "an address is compared with addresses only";
 }
 
-TEST_F(TransportTls, AnAuthorityThatIsRotatedIsTrustedByTheNextConnection) {
+TEST_F(TransportTls, ReloadsRotatedAuthority) {
   HostileServer server(
       [](auto& connection, const auto& request) {
         connection.answer(200, "");
@@ -117,8 +117,8 @@ TEST_F(TransportTls, AnAuthorityThatIsRotatedIsTrustedByTheNextConnection) {
   server.present(other_.issue("server", kHere));
   const auto refused = transport->send(get("/last"), 20s, {});
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().kind, Kind::kTls);
-  write("ca.crt", authority_.certificate() + other_.certificate());  // as an authority is rotated: first both
+  EXPECT_EQ(refused.error().kind, TransportErrorKind::kTls);
+  write("ca.crt", authority_.certificate() + other_.certificate());  // the first step of a rotation: both authorities
   ASSERT_TRUE(transport->send(get("/last"), 20s, {}));
   write("ca.crt", other_.certificate());
   ASSERT_TRUE(transport->send(get("/last"), 20s, {}));
@@ -126,7 +126,7 @@ TEST_F(TransportTls, AnAuthorityThatIsRotatedIsTrustedByTheNextConnection) {
   EXPECT_FALSE(transport->send(get("/last"), 20s, {})) << "the old authority is not trusted any more";
 }
 
-TEST_F(TransportTls, AClientCertificateThatIsRotatedIsShownByTheNextConnection) {
+TEST_F(TransportTls, ReloadsRotatedClientCertificate) {
   HostileServer server(
       [](auto& connection, const auto& request) {
         connection.answer(200, request.client);
@@ -145,7 +145,7 @@ TEST_F(TransportTls, AClientCertificateThatIsRotatedIsShownByTheNextConnection) 
   EXPECT_EQ(transport->send(get(), 20s, {})->body, "second");
 }
 
-TEST_F(TransportTls, AClientThatTheServerDoesNotKnowIsAnError) {
+TEST_F(TransportTls, FailsIfTheServerRejectsTheClient) {
   HostileServer server(hello,
                        {.identity = authority_.issue("server", kHere), .client_authority = authority_.certificate()});
   TransportOptions options = trusting(server, authority_);
@@ -157,9 +157,9 @@ TEST_F(TransportTls, AClientThatTheServerDoesNotKnowIsAnError) {
   EXPECT_THAT(server.received(), IsEmpty());
 }
 
-// A credential plugin that gives a certificate, and another one after the server has refused it. The connections of the
-// old one are kept by the server, and must not be used again.
-TEST_F(TransportTls, ACredentialPluginsCertificateIsShownUntilItGivesAnother) {
+// A credential plugin returns another certificate after the server has rejected the first. The server keeps the
+// connections of the first certificate open, but they must not be reused.
+TEST_F(TransportTls, PresentsTheCurrentCertificateOfAPlugin) {
   HostileServer server(
       [](auto& connection, const auto& request) {
         connection.answer(request.target == "/refuse" ? 401 : 200, request.client);
@@ -191,10 +191,10 @@ TEST_F(TransportTls, ACredentialPluginsCertificateIsShownUntilItGivesAnother) {
   for (const auto& request : server.received()) EXPECT_THAT(request.head, ::testing::Not(HasSubstr("Authorization")));
 }
 
-// In the middle of what may be cut: without close_notify, and without a TCP reset that would tell as well.
+// The connection is truncated without close_notify, and without a TCP reset, which would also indicate it.
 class TruncatedTls : public TransportTls, public ::testing::WithParamInterface<std::string> {};
 
-TEST_P(TruncatedTls, IsBrokenWhateverHasComeAndTheNextRequestWorks) {
+TEST_P(TruncatedTls, IsBrokenAndTheNextRequestSucceeds) {
   HostileServer server(
       [&](auto& connection, const auto& request) {
         if (request.target == "/whole") {
@@ -210,7 +210,7 @@ TEST_P(TruncatedTls, IsBrokenWhateverHasComeAndTheNextRequestWorks) {
   for (const char* method : {"GET", "POST"}) {
     const auto cut = transport->send({method, "/cut", method == std::string("GET") ? "" : "{}", ""}, 20s, {});
     ASSERT_FALSE(cut) << cut->body;
-    EXPECT_EQ(cut.error().kind, Kind::kBroken) << cut.error().message;
+    EXPECT_EQ(cut.error().kind, TransportErrorKind::kBroken) << cut.error().message;
     const auto whole = transport->send(get("/whole"), 20s, {});
     ASSERT_TRUE(whole) << whole.error().message;
     EXPECT_EQ(whole->body, "whole");
@@ -218,7 +218,7 @@ TEST_P(TruncatedTls, IsBrokenWhateverHasComeAndTheNextRequestWorks) {
   TextSink sink;
   const auto stream = transport->stream(get("/cut"), sink, {20s, 20s}, {});
   ASSERT_FALSE(stream);
-  EXPECT_EQ(stream.error().kind, Kind::kBroken) << stream.error().message;
+  EXPECT_EQ(stream.error().kind, TransportErrorKind::kBroken) << stream.error().message;
   size_t posts = 0;
   for (const auto& request : server.received()) posts += request.method == "POST" ? 1 : 0;
   EXPECT_EQ(posts, 1u) << "it was sent twice";

@@ -1,10 +1,10 @@
-// The informer over a real connection to servers that end, cut or poison its watch: nothing is lost, nothing is
-// believed that was not said to its end, and memory stays small.
+// The informer over a real connection to servers that end, truncate or corrupt its watch: no event is lost, no
+// incomplete event is processed, and memory stays small.
 #include <gmock/gmock.h>
 
 #include <thread>
 
-#include "operator/kube/informer.h"
+#include "operator/kube/client/informer.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
 
@@ -40,7 +40,7 @@ class NoSleep final : public Sleeper {
   bool sleep(std::chrono::milliseconds, const std::stop_token& stop) override { return !stop.stop_requested(); }
 };
 
-// Follows `things` of the server until the end of the test.
+// An informer for the server's `things`, which runs until the end of the test.
 class Follower {
  public:
   explicit Follower(TransportOptions options)
@@ -92,7 +92,7 @@ TransportOptions options_for(const HostileServer& server) {
   return options;
 }
 
-TEST(Watch, ALineWithoutEndIsCutOffAndEverythingIsReadAnew) {
+TEST(Watch, EndlessLineCausesARelist) {
   std::atomic<size_t> poured = 0;
   std::atomic<int> lists = 0;
   HostileServer server([&](Connection& connection, const Received& request) {
@@ -112,10 +112,10 @@ TEST(Watch, ALineWithoutEndIsCutOffAndEverythingIsReadAnew) {
   EXPECT_TRUE(becomes_true([&] { return follower.color("a") == "green"; }));
   EXPECT_THAT(follower.problems(), Contains(HasSubstr("a line of the watch is longer than")));
   EXPECT_THAT(follower.changes(), ElementsAre("a:->red", "a:red>green"));
-  EXPECT_LT(poured, 96u << 20);  // 64 MiB and what the kernel's socket buffers take
+  EXPECT_LT(poured, 96u << 20);  // 64 MiB and the kernel's socket buffers
 }
 
-TEST(Watch, GoneInTheMiddleOfTheStreamBeginsAnewAndOnlyDifferencesAreTold) {
+TEST(Watch, GoneCausesARelistWithOnlyDifferences) {
   std::atomic<int> lists = 0;
   HostileServer server([&](Connection& connection, const Received& request) {
     EXPECT_TRUE(is_watch_list(request)) << request.target;
@@ -141,8 +141,8 @@ TEST(Watch, GoneInTheMiddleOfTheStreamBeginsAnewAndOnlyDifferencesAreTold) {
   EXPECT_THAT(server.received().at(1).target, Not(HasSubstr("resourceVersion="))) << "the newest";
 }
 
-// A cut connection is no problem: the next watch goes on where the last whole event was, and what was cut comes again.
-TEST(Watch, AnEventThatIsCutByTruncatedTlsIsNotBelievedAndComesAgain) {
+// After a truncated connection, the next watch resumes at the last complete event and receives the truncated one again.
+TEST(Watch, TruncatedEventIsDroppedAndReceivedAgain) {
   const test::Authority authority("test authority");
   HostileServer server(
       [&](Connection& connection, const Received& request) {

@@ -8,7 +8,7 @@
 
 #include "common/files.h"
 #include "tests/integration/trainer/run_support.h"
-#include "trainer/tasks/causal_set/generator/store_writer.h"
+#include "trainer/tasks/causal_set/generator.h"
 
 namespace oarlock {
 namespace {
@@ -25,8 +25,8 @@ using testing::HasSubstr;
 class CausalSetRun : public testing::Test {
  protected:
   void generate(int64_t samples, int64_t fewest = 12, int64_t most = 24) {
-    const Result<void> written = write_generated_store(
-        store_, {.samples = samples, .fewest_elements = fewest, .most_elements = most, .seed = 5});
+    const Result<void> written = causal_set::write_generated_store(
+        store_, {.samples = samples, .min_elements = fewest, .max_elements = most, .seed = 5});
     ASSERT_TRUE(written) << written.error().message;
   }
 
@@ -132,7 +132,7 @@ TEST_F(CausalSetRun, TheTwoClassesAreSeparated) {
   const nlohmann::json test = ranks.log_line(0, "test");
   EXPECT_GE(test["manifold_like_accuracy"].get<double>(), 0.95) << test;
   EXPECT_GE(test["manifold_like_f1"].get<double>(), 0.95) << test;
-  EXPECT_THAT(ranks.log_line(0, "the model is the best checkpoint's now")["step"].get<int64_t>(), testing::Ge(0));
+  EXPECT_THAT(ranks.log_line(0, "loaded the weights of the best checkpoint")["step"].get<int64_t>(), testing::Ge(0));
 }
 
 TEST_F(CausalSetRun, AnInactiveTaskNeedsNoTargetAndDdpNoSearch) {

@@ -11,7 +11,7 @@
 #include <fstream>
 
 #include "tests/integration/trainer/run_support.h"
-#include "trainer/checkpoint/high_water.h"
+#include "trainer/checkpoint/directory.h"
 
 namespace oarlock {
 namespace {

@@ -1,5 +1,5 @@
 // Activation checkpointing: the gradients of the plain run to the bit, alone and under DDP, for less memory.
-#include "trainer/nn/checkpointed.h"
+#include "trainer/nn/activation_checkpoint.h"
 
 #include <ATen/autocast_mode.h>
 #include <c10/core/Allocator.h>
@@ -13,7 +13,7 @@
 #include <torch/types.h>
 
 #include "tests/support/rank_harness.h"
-#include "trainer/distributed/distributed_model.h"
+#include "trainer/distributed/distributed_data_parallel.h"
 
 namespace oarlock {
 namespace {
@@ -36,7 +36,7 @@ class Stack final : public torch::nn::Module {
   at::Tensor forward(at::Tensor x, bool checkpoint, size_t used) {
     for (size_t i = 0; i < used; ++i) {
       const auto block = [this, i](const at::Tensor& input) { return run(*blocks_[i], input); };
-      x = checkpoint ? checkpointed(*blocks_[i], block, x) : block(x);
+      x = checkpoint ? checkpoint_activations(*blocks_[i], block, x) : block(x);
     }
     return x;
   }
@@ -76,7 +76,7 @@ void expect_equal_gradients(const torch::nn::Module& a, const torch::nn::Module&
 // Two ranks, every DDP option, blocks that only one rank or nobody uses: the checkpointed run's gradients are the plain
 // run's. First of the tests, as its processes are forked.
 TEST(Checkpointed, DdpGradientsAreThePlainOnes) {
-  run_ranks(2, [](const RankGroup& group) {
+  run_ranks(2, [](const ProcessGroup& group) {
     for (const bool find_unused : {false, true}) {
       for (const bool static_graph : {false, true}) {
         if (find_unused && static_graph) continue;
@@ -86,17 +86,17 @@ TEST(Checkpointed, DdpGradientsAreThePlainOnes) {
         config.bucket_cap_mb = 0.02;  // several buckets
         const auto plain = seeded_stack();
         const auto saving = seeded_stack();
-        auto plain_model = DistributedModel::create(plain, group, config);
-        auto saving_model = DistributedModel::create(saving, group, config);
+        auto plain_model = DistributedDataParallel::create(plain, group, config);
+        auto saving_model = DistributedDataParallel::create(saving, group, config);
         ASSERT_TRUE(plain_model && saving_model);
         for (int step = 0; step < 3; ++step) {
           const size_t used = find_unused ? static_cast<size_t>(2 + group.rank()) : 4;  // the last block: nobody
           at::manual_seed(static_cast<uint64_t>(50 + step + 10 * group.rank()));
           const at::Tensor x = torch::randn({6, kWidth});
           for (const bool checkpoint : {false, true}) {
-            DistributedModel& model = checkpoint ? **saving_model : **plain_model;
+            DistributedDataParallel& model = checkpoint ? **saving_model : **plain_model;
             Stack& stack = checkpoint ? *saving : *plain;
-            model.clear_gradients();
+            model.zero_grad();
             const at::Tensor loss = model.forward([&] {
               at::manual_seed(11);
               return stack.forward(x, checkpoint, used).pow(2).mean();
@@ -201,7 +201,7 @@ TEST(Checkpointed, ACheckpointInsideACheckpoint) {
   const auto saving = seeded_stack();
   loss_of(*plain, x, false).backward();
   at::manual_seed(11);
-  checkpointed(
+  checkpoint_activations(
       *saving, [&](const at::Tensor& input) { return saving->forward(input, true); }, x)
       .pow(2)
       .mean()
@@ -217,7 +217,7 @@ TEST(Checkpointed, SeveralInputsAndOutputsSomeWithoutGradient) {
     const at::Tensor y = layer(in[0]).index_select(0, in[1]);
     return {y, y.argmax(1), y * 2};
   };
-  const std::vector<at::Tensor> out = checkpointed(*layer, function, {x, index});
+  const std::vector<at::Tensor> out = checkpoint_activations(*layer, function, {x, index});
   EXPECT_FALSE(out[1].requires_grad());
   const auto gradients = torch::autograd::grad({out[2].sum()}, {x, layer->weight});  // out[0] gets none
   const auto expected = torch::autograd::grad({function({x, index})[2].sum()}, {x, layer->weight});
@@ -245,14 +245,14 @@ TEST(Checkpointed, SaysWhatItCannotDo) {
   torch::nn::Linear mine(3, 3);
   torch::nn::Linear other(3, 3);
   const at::Tensor x = torch::randn({2, 3}, torch::requires_grad());
-  const at::Tensor stray = checkpointed(*mine, [&](const at::Tensor& in) { return other(mine(in)); }, x);
-  EXPECT_THAT(error_of([&] { stray.sum().backward(); }), HasSubstr("neither a parameter of the module given nor"));
+  const at::Tensor stray = checkpoint_activations(*mine, [&](const at::Tensor& in) { return other(mine(in)); }, x);
+  EXPECT_THAT(error_of([&] { stray.sum().backward(); }), HasSubstr("neither a parameter of the module nor"));
 
-  const at::Tensor once = checkpointed(*mine, [&](const at::Tensor& in) { return mine(in).pow(2); }, x);
+  const at::Tensor once = checkpoint_activations(*mine, [&](const at::Tensor& in) { return mine(in).pow(2); }, x);
   EXPECT_THAT(error_of([&] { (void)torch::autograd::grad({once.sum()}, {x}, {}, true, /*create_graph=*/true); }),
               HasSubstr("backward of backward"));
 
-  const at::Tensor changed = checkpointed(*mine, [&](const at::Tensor& in) { return mine(in).pow(2); }, x);
+  const at::Tensor changed = checkpoint_activations(*mine, [&](const at::Tensor& in) { return mine(in).pow(2); }, x);
   {
     const at::NoGradGuard no_gradients;
     mine->weight.mul_(2);

@@ -46,19 +46,19 @@ class CheckpointerErrors : public testing::Test {
   }
 
   const test::TemporaryFolder folder_;
-  const RankGroup group_;
+  const ProcessGroup group_;
   const RealClock clock_;
   const StopFlag stop_;
   StopAgreement stops_{stop_, group_, clock_};
   Telemetry telemetry_{{}, Logger::silent(), clock_};
-  std::unique_ptr<DistributedModel> model_ =
-      std::move(*DistributedModel::create(torch::nn::Linear(2, 2).ptr(), group_, {}, [] {}));
+  std::unique_ptr<DistributedDataParallel> model_ =
+      std::move(*DistributedDataParallel::create(torch::nn::Linear(2, 2).ptr(), group_, {}, [] {}));
 };
 
 // The failure may become known after the ranks' last agreement to stop.
 TEST_F(CheckpointerErrors, StopEndsTheRunAtTheNextSave) {
   const auto checkpointer = open(CheckpointErrors::kStop);
-  ASSERT_TRUE(save(*checkpointer, kBlockedStep, SaveUntil::kBegun));
+  ASSERT_TRUE(save(*checkpointer, kBlockedStep, SaveUntil::kStarted));
   ASSERT_TRUE(wait_for_failure(*checkpointer));
   const Result<void> last = save(*checkpointer, kBlockedStep + 2, SaveUntil::kOnDisk);
   ASSERT_FALSE(last);
@@ -68,7 +68,7 @@ TEST_F(CheckpointerErrors, StopEndsTheRunAtTheNextSave) {
 
 TEST_F(CheckpointerErrors, StopEndsTheRunAtTheAgreement) {
   const auto checkpointer = open(CheckpointErrors::kStop);
-  ASSERT_TRUE(save(*checkpointer, kBlockedStep, SaveUntil::kBegun));
+  ASSERT_TRUE(save(*checkpointer, kBlockedStep, SaveUntil::kStarted));
   ASSERT_TRUE(wait_for_failure(*checkpointer));
   const Result<void> agreed = checkpointer->agree_on_failure();
   ASSERT_FALSE(agreed);
@@ -77,7 +77,7 @@ TEST_F(CheckpointerErrors, StopEndsTheRunAtTheAgreement) {
 
 TEST_F(CheckpointerErrors, ContinueSavesTheNextPosition) {
   const auto checkpointer = open(CheckpointErrors::kContinue);
-  ASSERT_TRUE(save(*checkpointer, kBlockedStep, SaveUntil::kBegun));
+  ASSERT_TRUE(save(*checkpointer, kBlockedStep, SaveUntil::kStarted));
   EXPECT_TRUE(save(*checkpointer, kBlockedStep + 2, SaveUntil::kOnDisk));
   EXPECT_FALSE(checkpointer->poll(kBlockedStep + 3));
   EXPECT_TRUE(std::filesystem::exists(folder_.path() / checkpoint_folder_name(kBlockedStep + 2)));

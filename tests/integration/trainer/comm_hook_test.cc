@@ -1,4 +1,4 @@
-// Gradient hooks over two ranks held against PyTorch's: goldens by tests/data/make_powersgd_goldens.py.
+// Communication hooks on two ranks, compared with PyTorch's. The goldens are from tests/data/make_powersgd_goldens.py.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
@@ -8,7 +8,7 @@
 
 #include "tests/support/rank_harness.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/distributed/distributed_model.h"
+#include "trainer/distributed/distributed_data_parallel.h"
 
 namespace oarlock {
 namespace {
@@ -27,10 +27,10 @@ torch::nn::Sequential model_of(const TensorMap& goldens) {
 }
 
 void expect_goldens(const std::string& name, const DdpConfig& config, double tolerance) {
-  run_ranks(2, [&](const RankGroup& group) {
+  run_ranks(2, [&](const ProcessGroup& group) {
     const TensorMap goldens = read_safetensors(OARLOCK_TEST_DATA "/powersgd_goldens.safetensors")->tensors;
     torch::nn::Sequential module = model_of(goldens);
-    auto created = DistributedModel::create(module.ptr(), group, config);
+    auto created = DistributedDataParallel::create(module.ptr(), group, config);
     ASSERT_TRUE(created) << created.error().message;
     for (int step = 0; step < kSteps; ++step) {
       const at::Tensor x = goldens.at("x." + std::to_string(step))[group.rank()];
@@ -42,7 +42,7 @@ void expect_goldens(const std::string& name, const DdpConfig& config, double tol
             << name << " step " << step << " " << item.name;
         at::Tensor(item.tensor).sub_(item.tensor.grad(), 0.5);
       }
-      (*created)->clear_gradients();
+      (*created)->zero_grad();
     }
     EXPECT_TRUE(equal_on_all_ranks((*created)->parameters(), group));
   });
@@ -55,7 +55,7 @@ DdpConfig powersgd(const PowerSgdConfig& options) {
   return config;
 }
 
-TEST(PowerSgd, EqualsPyTorch) {
+TEST(PowerSgd, MatchesPyTorch) {
   expect_goldens("rank1", powersgd({.start_iteration = 2}), 1e-6);
   expect_goldens("rank2", powersgd({.matrix_approximation_rank = 2, .start_iteration = 2, .min_compression_rate = 1}),
                  1e-6);
@@ -69,7 +69,7 @@ TEST(PowerSgd, EqualsPyTorch) {
                  1e-6);
 }
 
-TEST(PowerSgd, IsAnApproximation) {  // the goldens are not those of plain averaging
+TEST(PowerSgd, DiffersFromPlainAveraging) {
   const TensorMap goldens = read_safetensors(OARLOCK_TEST_DATA "/powersgd_goldens.safetensors")->tensors;
   EXPECT_GT((goldens.at("rank1.4.0.weight") - goldens.at("fp16.4.0.weight")).abs().max().item<double>(), 1e-3);
 }
@@ -79,12 +79,12 @@ TEST(PowerSgd, IsAnApproximation) {  // the goldens are not those of plain avera
 // which moves a few of them over a rounding boundary: each of the two shares, and their sum, by at most one unit in the
 // last place of the compressed type. Every step starts from the golden's parameters, so nothing accumulates.
 void expect_compressed_goldens(const std::string& name, CommHook hook, at::ScalarType type) {
-  run_ranks(2, [&](const RankGroup& group) {
+  run_ranks(2, [&](const ProcessGroup& group) {
     const TensorMap goldens = read_safetensors(OARLOCK_TEST_DATA "/powersgd_goldens.safetensors")->tensors;
     torch::nn::Sequential module = model_of(goldens);
     DdpConfig config;
     config.comm_hook = hook;
-    auto created = DistributedModel::create(module.ptr(), group, config);
+    auto created = DistributedDataParallel::create(module.ptr(), group, config);
     ASSERT_TRUE(created) << created.error().message;
     const double unit = type == at::kHalf ? 0x1p-10 : 0x1p-7;  // the type's epsilon
     int64_t elements = 0;
@@ -105,28 +105,28 @@ void expect_compressed_goldens(const std::string& name, CommHook hook, at::Scala
         differing += difference.gt(1e-6).sum().item<int64_t>();
         at::Tensor(item.tensor).sub_(expected, 0.5);
       }
-      (*created)->clear_gradients();
+      (*created)->zero_grad();
     }
     EXPECT_LE(differing, elements / 20) << name << ": more than rounding boundaries explain";
     EXPECT_TRUE(equal_on_all_ranks((*created)->parameters(), group));
   });
 }
 
-TEST(CompressHook, Fp16AndBf16EqualPyTorch) {
+TEST(CompressHook, MatchesPyTorchForFp16AndBf16) {
   expect_compressed_goldens("fp16", CommHook::kFp16, at::kHalf);
   expect_compressed_goldens("bf16", CommHook::kBf16, at::kBFloat16);
 }
 
-// With the factors' full rank nothing is lost, in several buckets and with error feedback.
-TEST(PowerSgd, AtFullRankItIsTheMean) {
+// Factors of full rank are exact, also in several buckets and with error feedback.
+TEST(PowerSgd, EqualsMeanAtFullRank) {
   for (const double cap : {25.0, 0.0005}) {
-    run_ranks(2, [&](const RankGroup& group) {
+    run_ranks(2, [&](const ProcessGroup& group) {
       const TensorMap goldens = read_safetensors(OARLOCK_TEST_DATA "/powersgd_goldens.safetensors")->tensors;
       torch::nn::Sequential module = model_of(goldens);
       torch::nn::Sequential joined = model_of(goldens);
       DdpConfig config = powersgd({.matrix_approximation_rank = 16, .start_iteration = 2, .min_compression_rate = 0.1});
       config.bucket_cap_mb = cap;
-      auto created = DistributedModel::create(module.ptr(), group, config);
+      auto created = DistributedDataParallel::create(module.ptr(), group, config);
       ASSERT_TRUE(created);
       for (int step = 0; step < kSteps; ++step) {
         const at::Tensor x = goldens.at("x." + std::to_string(step));
@@ -137,7 +137,7 @@ TEST(PowerSgd, AtFullRankItIsTheMean) {
           const at::Tensor wanted = joined->named_parameters()[item.name].grad();
           EXPECT_LE((item.tensor.grad() - wanted).abs().max().item<double>(), 1e-5) << item.name << " step " << step;
         }
-        (*created)->clear_gradients();
+        (*created)->zero_grad();
       }
     });
   }

@@ -1,5 +1,5 @@
-// DDP held against one process on the joined batch: the gradients are the same, whatever the options.
-#include "trainer/distributed/distributed_model.h"
+// DDP compared with one process on the combined batch: the gradients are equal for all options.
+#include "trainer/distributed/distributed_data_parallel.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "tests/support/rank_harness.h"
-#include "trainer/distributed/failure.h"
+#include "trainer/distributed/library_errors.h"
 
 namespace oarlock {
 namespace {
@@ -20,7 +20,7 @@ using test::run_ranks;
 constexpr double kTolerance = 1e-6;
 constexpr int64_t kPerRank = 4;
 
-// A trunk and three branches, of which a step may use any.
+// A trunk and three branches; a step may use any subset of the branches.
 class Branches final : public torch::nn::Module {
  public:
   Branches() {
@@ -44,10 +44,10 @@ class Branches final : public torch::nn::Module {
 
 using Used = std::vector<std::vector<size_t>>;  // branches, by rank
 
-// What every rank does in one step.
+// The branches that the ranks use in one step.
 struct StepPlan {
   Used used;                  // in each micro-batch
-  std::vector<Used> micro{};  // or by micro-batch
+  std::vector<Used> micro{};  // per micro-batch; overrides `used`
 
   const Used& of(size_t index) const { return micro.empty() ? used : micro[index]; }
 };
@@ -74,13 +74,13 @@ void copy_parameters(const torch::nn::Module& from, const torch::nn::Module& to)
   for (const auto& item : to.named_parameters()) at::Tensor(item.value()).copy_(source[item.key()]);
 }
 
-// Steps with DDP, then compares every gradient with that of the mean of all ranks' losses in this one process.
-void expect_joined_gradients(const RankGroup& group, const DdpConfig& config, const std::vector<StepPlan>& plans,
+// Runs steps with DDP, and compares every gradient with that of the mean of all ranks' losses in a single process.
+void expect_joined_gradients(const ProcessGroup& group, const DdpConfig& config, const std::vector<StepPlan>& plans,
                              size_t accumulate = 1) {
   const auto module = seeded_model();
-  auto created = DistributedModel::create(module, group, config);
+  auto created = DistributedDataParallel::create(module, group, config);
   ASSERT_TRUE(created) << created.error().message;
-  DistributedModel& model = **created;
+  DistributedDataParallel& model = **created;
   const auto reference = seeded_model();
   for (size_t step = 0; step < plans.size(); ++step) {
     copy_parameters(*module, *reference);
@@ -100,7 +100,7 @@ void expect_joined_gradients(const RankGroup& group, const DdpConfig& config, co
         model.backward(loss);
       };
       if (micro + 1 < accumulate) {
-        const DistributedModel::NoSync no_sync(model);
+        const DistributedDataParallel::NoSync no_sync(model);
         own_step();
       } else {
         own_step();
@@ -118,12 +118,12 @@ void expect_joined_gradients(const RankGroup& group, const DdpConfig& config, co
       ASSERT_TRUE(actual.defined()) << parameter.name << " at step " << step;
       EXPECT_LE(difference(actual, wanted), kTolerance) << parameter.name << " at step " << step;
     }
-    // A plain update, so that the next step has other parameters.
+    // Changes the parameters for the next step.
     const at::NoGradGuard no_grad;
     for (const NamedTensor& parameter : model.parameters()) {
       if (parameter.tensor.grad().defined()) at::Tensor(parameter.tensor).sub_(parameter.tensor.grad(), 0.1);
     }
-    model.clear_gradients();
+    model.zero_grad();
   }
   EXPECT_TRUE(equal_on_all_ranks(model.parameters(), group));
 }
@@ -140,46 +140,46 @@ DdpConfig options(bool bucket_view, double bucket_cap_mb = 25) {
   return config;
 }
 
-TEST(Ddp, GradientsEqualTheJoinedBatch) {
+TEST(Ddp, GradientsEqualThoseOfCombinedBatch) {
   for (const int world_size : {2, 3}) {
     for (const bool bucket_view : {true, false}) {
-      run_ranks(world_size, [&](const RankGroup& group) {
+      run_ranks(world_size, [&](const ProcessGroup& group) {
         expect_joined_gradients(group, options(bucket_view), all_used(world_size, 4));
       });
     }
   }
 }
 
-TEST(Ddp, ManySmallBuckets) {
-  run_ranks(2, [](const RankGroup& group) {
+TEST(Ddp, HandlesManySmallBuckets) {
+  run_ranks(2, [](const ProcessGroup& group) {
     const DdpConfig config = options(true, 0.0005);  // 524 bytes: the weights have 1.5 KiB and 512 bytes
     expect_joined_gradients(group, config, all_used(2, 4));
-    auto model = DistributedModel::create(seeded_model(), group, config);
+    auto model = DistributedDataParallel::create(seeded_model(), group, config);
     ASSERT_TRUE(model);
     for (int step = 0; step < 2; ++step) {
       (*model)->backward((*model)->forward(
           [&] { return dynamic_cast<Branches&>((*model)->module()).loss(joined_batch(0, 1), {0, 1, 2}); }));
-      (*model)->clear_gradients();
+      (*model)->zero_grad();
     }
     EXPECT_GT((*model)->traffic().buckets, 2);
     EXPECT_EQ((*model)->traffic().bytes, 8 * (6 * 32 + 32 + 3 * (32 * 2 + 2)));
   });
 }
 
-TEST(Ddp, UnusedParametersDifferByRankAndStep) {
+TEST(Ddp, HandlesUnusedParametersThatVaryByRankAndStep) {
   for (const bool bucket_view : {true, false}) {
-    run_ranks(2, [&](const RankGroup& group) {
+    run_ranks(2, [&](const ProcessGroup& group) {
       DdpConfig config = options(bucket_view);
       config.find_unused_parameters = true;
-      // "spare" (2) is used by nobody at first, then by one rank only.
+      // "spare" (2) is used by no rank in the first step, then by a single rank.
       expect_joined_gradients(group, config, {{{{0}, {1}}}, {{{0, 1}, {1}}}, {{{1}, {0}}}, {{{0}, {2}}}, {{{2}, {2}}}});
     });
   }
 }
 
-TEST(Ddp, StaticGraph) {
+TEST(Ddp, SupportsStaticGraph) {
   for (const bool bucket_view : {true, false}) {
-    run_ranks(2, [&](const RankGroup& group) {
+    run_ranks(2, [&](const ProcessGroup& group) {
       DdpConfig config = options(bucket_view);
       config.static_graph = true;
       expect_joined_gradients(group, config, all_used(2, 4));
@@ -187,8 +187,8 @@ TEST(Ddp, StaticGraph) {
   }
 }
 
-TEST(Ddp, StaticGraphWithAParameterThatIsNeverUsed) {
-  run_ranks(2, [](const RankGroup& group) {
+TEST(Ddp, SupportsStaticGraphWithUnusedParameter) {
+  run_ranks(2, [](const ProcessGroup& group) {
     DdpConfig config = options(true);
     config.static_graph = true;
     expect_joined_gradients(group, config, std::vector<StepPlan>(4, StepPlan{{{0, 1}, {0, 1}}}));
@@ -197,14 +197,14 @@ TEST(Ddp, StaticGraphWithAParameterThatIsNeverUsed) {
 
 TEST(Ddp, NoSyncAccumulates) {
   for (const bool bucket_view : {true, false}) {
-    run_ranks(2,
-              [&](const RankGroup& group) { expect_joined_gradients(group, options(bucket_view), all_used(2, 3), 3); });
+    run_ranks(
+        2, [&](const ProcessGroup& group) { expect_joined_gradients(group, options(bucket_view), all_used(2, 3), 3); });
   }
 }
 
-TEST(Ddp, NoSyncAccumulatesWithAStaticGraph) {
+TEST(Ddp, NoSyncAccumulatesWithStaticGraph) {
   for (const bool bucket_view : {true, false}) {
-    run_ranks(2, [&](const RankGroup& group) {
+    run_ranks(2, [&](const ProcessGroup& group) {
       DdpConfig config = options(bucket_view);
       config.static_graph = true;
       expect_joined_gradients(group, config, all_used(2, 4), 3);
@@ -212,10 +212,10 @@ TEST(Ddp, NoSyncAccumulatesWithAStaticGraph) {
   }
 }
 
-// A parameter that only an earlier micro-batch used keeps what that gave, and it is reduced (pytorch/pytorch#69031).
+// The gradient of a parameter that only an earlier micro-batch used is kept and reduced (pytorch/pytorch#69031).
 TEST(Ddp, NoSyncAccumulatesWithUnusedParameters) {
   for (const bool bucket_view : {true, false}) {
-    run_ranks(2, [&](const RankGroup& group) {
+    run_ranks(2, [&](const ProcessGroup& group) {
       DdpConfig config = options(bucket_view);
       config.find_unused_parameters = true;
       const Used left = {{0}, {0}};
@@ -235,17 +235,17 @@ TEST(Ddp, NoSyncAccumulatesWithUnusedParameters) {
   }
 }
 
-// One step of 2 ranks that accumulate over 2 micro-batches is one step of 4 ranks: both are held against the same
-// samples in one process.
+// One step of 2 ranks that accumulate over 2 micro-batches equals one step of 4 ranks; both are compared with one
+// process on the same samples.
 TEST(Ddp, AccumulationEqualsMoreRanks) {
-  const auto gradients_of = [](const RankGroup& group, size_t accumulate) {
+  const auto gradients_of = [](const ProcessGroup& group, size_t accumulate) {
     const auto module = seeded_model();
-    auto model = DistributedModel::create(module, group, options(true));
+    auto model = DistributedDataParallel::create(module, group, options(true));
     const at::Tensor samples = joined_batch(0, 4);
     const int shards = group.world_size() * static_cast<int>(accumulate);
     for (size_t micro = 0; micro < accumulate; ++micro) {
       const int index = group.rank() + static_cast<int>(micro) * group.world_size();
-      std::optional<DistributedModel::NoSync> no_sync;
+      std::optional<DistributedDataParallel::NoSync> no_sync;
       if (micro + 1 < accumulate) no_sync.emplace(**model);
       EXPECT_EQ(shards, 4);
       (*model)->backward((*model)->forward(
@@ -256,7 +256,7 @@ TEST(Ddp, AccumulationEqualsMoreRanks) {
     return out;
   };
   for (const auto& [world_size, accumulate] : {std::pair<int, size_t>{4, 1}, {2, 2}, {1, 4}}) {
-    run_ranks(world_size, [&, accumulate = accumulate](const RankGroup& group) {
+    run_ranks(world_size, [&, accumulate = accumulate](const ProcessGroup& group) {
       const auto actual = gradients_of(group, accumulate);
       const auto reference = seeded_model();
       reference->loss(joined_batch(0, 4), {0, 1, 2}).backward();
@@ -267,10 +267,10 @@ TEST(Ddp, AccumulationEqualsMoreRanks) {
   }
 }
 
-TEST(Ddp, AnUnusedParameterIsNamedWhereNobodyLooksForIt) {
-  run_ranks(2, [](const RankGroup& group) {
+TEST(Ddp, NamesUnusedParameterWithoutFindUnusedParameters) {
+  run_ranks(2, [](const ProcessGroup& group) {
     const auto module = seeded_model();
-    auto model = DistributedModel::create(module, group, options(true));
+    auto model = DistributedDataParallel::create(module, group, options(true));
     ASSERT_TRUE(model);
     try {
       (*model)->backward(
@@ -286,18 +286,18 @@ TEST(Ddp, AnUnusedParameterIsNamedWhereNobodyLooksForIt) {
   });
 }
 
-TEST(Ddp, NoSyncKeepsGradientsToItself) {
-  run_ranks(2, [](const RankGroup& group) {
+TEST(Ddp, NoSyncRunsNoCollective) {
+  run_ranks(2, [](const ProcessGroup& group) {
     const auto module = seeded_model();
-    auto model = DistributedModel::create(module, group, options(true));
+    auto model = DistributedDataParallel::create(module, group, options(true));
     ASSERT_TRUE(model);
-    const int64_t before = group.sequence();
+    const int64_t before = group.sequence_number();
     {
-      const DistributedModel::NoSync no_sync(**model);
+      const DistributedDataParallel::NoSync no_sync(**model);
       (*model)->backward(
           (*model)->forward([&] { return module->loss(shard(joined_batch(0, 2), group.rank()), {0, 1, 2}); }));
     }
-    EXPECT_EQ(group.sequence(), before) << "a collective ran";
+    EXPECT_EQ(group.sequence_number(), before) << "a collective ran";
     std::vector<NamedTensor> gradients;
     for (const NamedTensor& parameter : (*model)->parameters())
       gradients.push_back({parameter.name, parameter.tensor.grad()});
@@ -305,8 +305,8 @@ TEST(Ddp, NoSyncKeepsGradientsToItself) {
   });
 }
 
-TEST(Ddp, AWorldOfOneHasNoGroup) {
-  run_ranks(1, [](const RankGroup& group) {
+TEST(Ddp, WorksWithoutGroupOnSingleRank) {
+  run_ranks(1, [](const ProcessGroup& group) {
     EXPECT_FALSE(group.c10d());
     expect_joined_gradients(group, options(true), all_used(1, 2));
     expect_joined_gradients(group, options(true), all_used(1, 2), 2);
@@ -323,12 +323,12 @@ class WithBuffers final : public torch::nn::Module {
   torch::nn::BatchNorm1d norm{nullptr};
 };
 
-TEST(Ddp, StartsFromRankZerosParametersAndBuffers) {
-  run_ranks(3, [](const RankGroup& group) {
+TEST(Ddp, BroadcastsInitialParametersAndBuffers) {
+  run_ranks(3, [](const ProcessGroup& group) {
     at::manual_seed(static_cast<uint64_t>(group.rank()));
     const auto module = std::make_shared<WithBuffers>(4);
     module->norm->running_mean.fill_(group.rank() + 1);
-    auto model = DistributedModel::create(module, group, {});
+    auto model = DistributedDataParallel::create(module, group, {});
     ASSERT_TRUE(model);
     EXPECT_TRUE(equal_on_all_ranks((*model)->parameters(), group));
     EXPECT_TRUE(equal_on_all_ranks((*model)->buffers(), group));
@@ -336,13 +336,13 @@ TEST(Ddp, StartsFromRankZerosParametersAndBuffers) {
   });
 }
 
-TEST(Ddp, BuffersAreRankZerosBeforeEveryForward) {
+TEST(Ddp, BroadcastsBuffersBeforeForward) {
   for (const bool broadcast : {true, false}) {
-    run_ranks(2, [&](const RankGroup& group) {
+    run_ranks(2, [&](const ProcessGroup& group) {
       const auto module = std::make_shared<WithBuffers>(4);
       DdpConfig config;
       config.broadcast_buffers = broadcast;
-      auto model = DistributedModel::create(module, group, config);
+      auto model = DistributedDataParallel::create(module, group, config);
       ASSERT_TRUE(model);
       at::Tensor seen;
       for (int step = 0; step < 3; ++step) {
@@ -351,7 +351,7 @@ TEST(Ddp, BuffersAreRankZerosBeforeEveryForward) {
           seen = module->norm->running_mean.clone();
           return module->norm(module->fc(torch::randn({8, 6}))).pow(2).mean();
         }));
-        (*model)->clear_gradients();
+        (*model)->zero_grad();
       }
       EXPECT_EQ(equal_on_all_ranks({{"seen", seen}}, group), broadcast);
       (*model)->broadcast_buffers();
@@ -360,9 +360,10 @@ TEST(Ddp, BuffersAreRankZerosBeforeEveryForward) {
   }
 }
 
-TEST(Ddp, AShapeThatDiffersIsNamedOnItsRankAndStopsAll) {
-  run_ranks(3, [](const RankGroup& group) {
-    const auto model = DistributedModel::create(std::make_shared<WithBuffers>(group.rank() == 2 ? 5 : 4), group, {});
+TEST(Ddp, DifferingShapeFailsOnAllRanks) {
+  run_ranks(3, [](const ProcessGroup& group) {
+    const auto model =
+        DistributedDataParallel::create(std::make_shared<WithBuffers>(group.rank() == 2 ? 5 : 4), group, {});
     ASSERT_FALSE(model);
     EXPECT_EQ(model.error().code, ExitCode::kConfig);
     if (group.rank() == 2) {
@@ -383,11 +384,11 @@ class Tied final : public torch::nn::Module {
   at::Tensor embed;
 };
 
-TEST(Ddp, TiedWeightsCountOnce) {
-  run_ranks(2, [](const RankGroup& group) {
+TEST(Ddp, CountsTiedWeightsOnce) {
+  run_ranks(2, [](const ProcessGroup& group) {
     at::manual_seed(1);
     const auto module = std::make_shared<Tied>();
-    auto model = DistributedModel::create(module, group, {});
+    auto model = DistributedDataParallel::create(module, group, {});
     ASSERT_TRUE(model);
     ASSERT_EQ((*model)->parameters().size(), 1U);
     const at::Tensor x = torch::ones({2, 4}) * (group.rank() + 1);
@@ -403,10 +404,10 @@ TEST(Ddp, TiedWeightsCountOnce) {
   });
 }
 
-TEST(Ddp, DivergenceIsSeen) {
-  run_ranks(2, [](const RankGroup& group) {
+TEST(Ddp, DetectsDivergence) {
+  run_ranks(2, [](const ProcessGroup& group) {
     const auto module = std::make_shared<WithBuffers>(4);
-    auto model = DistributedModel::create(module, group, {});
+    auto model = DistributedDataParallel::create(module, group, {});
     ASSERT_TRUE(model);
     EXPECT_TRUE(equal_on_all_ranks((*model)->parameters(), group));
     if (group.rank() == 1) {  // one bit
@@ -416,10 +417,10 @@ TEST(Ddp, DivergenceIsSeen) {
   });
 }
 
-TEST(ParameterCheck, NamesTheFirstTensorAndTheRanksThatDiffer) {
-  run_ranks(3, [](const RankGroup& group) {
+TEST(ParameterCheck, NamesFirstDifferingTensorAndRanks) {
+  run_ranks(3, [](const ProcessGroup& group) {
     const auto module = std::make_shared<WithBuffers>(4);
-    auto model = DistributedModel::create(module, group, {});
+    auto model = DistributedDataParallel::create(module, group, {});
     ASSERT_TRUE(model);
     EXPECT_TRUE(check_equal_on_all_ranks((*model)->parameters(), group));
     if (group.rank() == 1) {  // one bit
@@ -432,29 +433,29 @@ TEST(ParameterCheck, NamesTheFirstTensorAndTheRanksThatDiffer) {
   });
 }
 
-TEST(ParameterCheck, TheMinorityIsBlamed) {
+TEST(ParameterCheck, ReportsMinority) {
   EXPECT_THAT(minority({7, 7, 3, 7}), testing::ElementsAre(2));
   EXPECT_THAT(minority({3, 7, 7, 5}), testing::ElementsAre(0, 3));
   EXPECT_THAT(minority({3, 7}), testing::ElementsAre(1)) << "as many of one as of another";
   EXPECT_THAT(minority({3, 3, 3}), testing::IsEmpty());
 }
 
-TEST(RankGroup, CollectivesOverTheRanks) {
+TEST(ProcessGroup, RunsCollectives) {
   for (const int world_size : {1, 3}) {
-    run_ranks(world_size, [&](const RankGroup& group) {
+    run_ranks(world_size, [&](const ProcessGroup& group) {
       const double n = world_size;
       std::vector<double> values = {1.0, static_cast<double>(group.rank())};
-      group.sum(values);
+      group.all_reduce_sum(values);
       EXPECT_THAT(values, testing::ElementsAre(n, n * (n - 1) / 2));
       values = {static_cast<double>(group.rank())};
-      group.max(values);
+      group.all_reduce_max(values);
       EXPECT_THAT(values, testing::ElementsAre(n - 1));
       std::vector<int64_t> ranks;
       for (int rank = 0; rank < world_size; ++rank) ranks.push_back(INT64_C(1) << (40 + rank));
-      EXPECT_EQ(group.gather(INT64_C(1) << (40 + group.rank())), ranks);
+      EXPECT_EQ(group.all_gather(INT64_C(1) << (40 + group.rank())), ranks);
       std::vector<std::string> texts;
       for (int rank = 0; rank < world_size; ++rank) texts.emplace_back(static_cast<size_t>(rank), 'x');
-      EXPECT_EQ(group.gather(texts[static_cast<size_t>(group.rank())]), texts);
+      EXPECT_EQ(group.all_gather(texts[static_cast<size_t>(group.rank())]), texts);
       EXPECT_EQ(group.broadcast(std::string("from ") + std::to_string(group.rank())), "from 0");
       EXPECT_EQ(group.broadcast(std::string()), "");
       const Result<std::string> own =

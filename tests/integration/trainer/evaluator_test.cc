@@ -1,5 +1,5 @@
 // Evaluation: every sample once, and the same bits whatever the world size.
-#include "trainer/engine/evaluator.h"
+#include "trainer/engine/evaluate.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -12,13 +12,13 @@
 
 #include "tests/support/rank_harness.h"
 #include "tests/support/trainer_program/tiny_task.h"
-#include "trainer/config/fields_reader.h"
+#include "trainer/config/fields_visitors.h"
 #include "trainer/engine/eval_rows.h"
 
 namespace oarlock {
 namespace {
 
-TEST(EvaluationIndices, EverySampleOnExactlyOneRankInWholeBatches) {
+TEST(EvaluationIndices, AssignEachSampleToOneRank) {
   for (const int64_t size : {0, 1, 15, 16, 17, 101}) {
     for (const int world_size : {1, 2, 3, 7}) {
       std::vector<int64_t> seen(static_cast<size_t>(size), 0);
@@ -38,7 +38,7 @@ TEST(EvaluationIndices, EverySampleOnExactlyOneRankInWholeBatches) {
 }
 
 // The metrics with all their bits.
-std::string evaluate_tiny(const RankGroup& group, const std::string& data, size_t expected_rows) {
+std::string evaluate_tiny(const ProcessGroup& group, const std::string& data, size_t expected_rows) {
   const auto documents = yaml::parse_all("data: " + data, "test");
   yaml::Problems problems("test");
   FieldsReader root(documents->front(), "", problems);
@@ -60,7 +60,7 @@ std::string evaluate_tiny(const RankGroup& group, const std::string& data, size_
 
 std::string over_ranks(int world_size, const std::string& data, size_t expected_rows = 0) {
   const test::TemporaryFolder folder;
-  test::run_ranks(world_size, [&](const RankGroup& group) {
+  test::run_ranks(world_size, [&](const ProcessGroup& group) {
     const std::string metrics = evaluate_tiny(group, data, expected_rows);
     std::ofstream(folder.path() / std::to_string(group.rank())) << metrics;
   });
@@ -69,18 +69,18 @@ std::string over_ranks(int world_size, const std::string& data, size_t expected_
   return first;
 }
 
-TEST(Evaluator, TheSameBitsForEveryWorldSize) {
+TEST(Evaluator, IsBitwiseEqualForEveryWorldSize) {
   const std::string alone = over_ranks(1, "{eval_samples: 101}");
   EXPECT_THAT(alone, testing::HasSubstr(fmt::format("count={:a}\n", 101.0)));
   for (const int world_size : {2, 3, 5}) EXPECT_EQ(over_ranks(world_size, "{eval_samples: 101}"), alone) << world_size;
 }
 
-TEST(Evaluator, RanksWithoutABatchJoinIn) {
+TEST(Evaluator, AcceptsRanksWithoutBatch) {
   const std::string alone = over_ranks(1, "{eval_samples: 5}");
   EXPECT_EQ(over_ranks(3, "{eval_samples: 5}"), alone);
 }
 
-TEST(Evaluator, RowsReachRankZeroAndTheMetrics) {
+TEST(Evaluator, GathersRowsOnRankZero) {
   for (const auto& [samples, data] : std::vector<std::pair<size_t, std::string>>{
            {101, "{eval_samples: 101, rows: true}"}, {5, "{eval_samples: 5, rows: true}"}}) {
     const std::string alone = over_ranks(1, data, samples);
@@ -89,7 +89,7 @@ TEST(Evaluator, RowsReachRankZeroAndTheMetrics) {
   }
 }
 
-TEST(EvalRows, SortedByIdAndEachOnce) {
+TEST(EvalRows, AreSortedAndUnique) {
   const EvalRows rows{.ids = {7, 2, 7, 0}, .columns = {{"x", torch::tensor({70., 20., 71., 0.}, torch::kDouble)}}};
   const EvalRows sorted = sorted_unique(rows);
   EXPECT_EQ(sorted.ids, (std::vector<int64_t>{0, 2, 7}));
@@ -97,8 +97,8 @@ TEST(EvalRows, SortedByIdAndEachOnce) {
 }
 
 // Rank r has r rows, and all have the row 100: different numbers of rows, one rank without, one sample on several.
-TEST(EvalRows, GatheredFromRanksWithDifferentNumbersOfRows) {
-  test::run_ranks(3, [](const RankGroup& group) {
+TEST(EvalRows, AreGatheredFromUnevenRanks) {
+  test::run_ranks(3, [](const ProcessGroup& group) {
     RowCollector mine;
     const double infinity = std::numeric_limits<double>::infinity();
     for (int i = 0; i < group.rank(); ++i) {
@@ -119,7 +119,7 @@ TEST(EvalRows, GatheredFromRanksWithDifferentNumbersOfRows) {
   });
 }
 
-TEST(EvalRows, ThatDoNotFitAreNamed) {
+TEST(EvalRows, RejectMismatchesByName) {
   RowCollector rows;
   rows.add({1, 2}, {{"x", torch::zeros({2})}});
   EXPECT_THROW(rows.add({3}, {{"x", torch::zeros({2})}}), std::runtime_error);

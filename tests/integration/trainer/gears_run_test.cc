@@ -11,7 +11,7 @@
 
 #include "common/files.h"
 #include "tests/integration/trainer/run_support.h"
-#include "trainer/tasks/gears/generator/planted_cells.h"
+#include "trainer/tasks/gears/generator.h"
 
 namespace oarlock {
 namespace {
@@ -38,10 +38,10 @@ class PlantedRun : public ::testing::Test {
     return "data: {path: " + file("cells.h5ad") + ", gene2go: " + file("gene2go.json") + more + "}\n";
   }
   std::string file(const std::string& name) const { return (folder_.path() / name).string(); }
-  void plant(const PlantedOptions& options) { planted_ = write_planted_cells(folder_.path(), options); }
+  void plant(const gears::PlantedOptions& options) { planted_ = gears::write_planted_cells(folder_.path(), options); }
 
   TemporaryFolder folder_;
-  Planted planted_;
+  gears::Planted planted_;
 };
 
 // A line of numbers behind a name.

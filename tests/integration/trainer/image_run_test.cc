@@ -1,5 +1,5 @@
 // Whole runs of oarlock-trainer on images, as the guide "Multi-GPU Distributed Training" does them: CIFAR's files, its
-// ResNet-like network, crop and flip, synchronised batch norm, mixed precision, EMA.
+// ResNet-like network, crop and flip, synchronized batch norm, mixed precision, EMA.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

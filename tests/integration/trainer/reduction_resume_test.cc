@@ -1,5 +1,5 @@
-// A run goes on with the bits of an undisturbed one also where these depend on how gradients were averaged before: on
-// PowerSGD's memory, and with three ranks on which gradients share a bucket.
+// A resumed run gets the same bits as an uninterrupted one, even if they depend on earlier reductions: on the state of
+// PowerSGD, and with three ranks on the assignment of gradients to buckets.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 constexpr char kAfresh[] = "PowerSGD begins afresh, with plain averaging: what it kept cannot be taken over";
 
-// Several buckets, in another order than before they are rebuilt; dropout, so that random numbers count, too.
+// Several buckets whose order changes when they are rebuilt, and dropout, so that random numbers matter, too.
 std::string config_with(const std::string& ddp, const std::string& more = "") {
   return fmt::format(
       "task: tiny\nsteps: 160\nbatch: {{size: 12}}\nmodel: {{hidden: 64, batch_norm: false}}\nseed: 9\n"
@@ -38,7 +38,7 @@ std::string run(int world_size, const std::string& config, const TemporaryFolder
   return undisturbed(world_size, config, folder.path());
 }
 
-// Kills all ranks when 20 steps are saved, and lets a second life go on to the end.
+// Kills all ranks after the checkpoint of step 20, and resumes to the end.
 std::string killed_and_resumed(int world_size, const std::string& config, const TemporaryFolder& folder) {
   {
     TrainerRanks ranks(
@@ -57,30 +57,30 @@ void expect_same_bits(int world_size, const std::string& config) {
   EXPECT_EQ(killed_and_resumed(world_size, config, parts), run(world_size, config, whole)) << config;
 }
 
-TEST(ReductionResume, PowerSgdKeepsItsMemory) {
+TEST(ReductionResume, RestoresPowerSgdState) {
   expect_same_bits(2, config_with(powersgd("matrix_approximation_rank: 2, min_compression_rate: 1")));
   expect_same_bits(3, config_with(powersgd("matrix_approximation_rank: 1")));
 }
 
-TEST(ReductionResume, PowerSgdWithoutWarmStartKeepsItsRandomNumbers) {
+TEST(ReductionResume, RestoresPowerSgdRandomNumbersWithoutWarmStart) {
   expect_same_bits(2, config_with(powersgd("warm_start: false")));
 }
 
-// The first pass of a static graph is another one than those after it, and with accumulation reduces once more.
-TEST(ReductionResume, AStaticGraphIsNotLearnedAgain) {
+// The first pass of a static graph differs from later ones, and with accumulation reduces once more.
+TEST(ReductionResume, DoesNotRecordStaticGraphAgain) {
   const std::string accumulates = "gradient: {accumulation_steps: 2}\n";
   expect_same_bits(2, config_with("static_graph: true, " + powersgd("matrix_approximation_rank: 1"), accumulates));
   for (const char* way : {"shared_memory: true", "shared_memory: false"})
     expect_same_bits(3, config_with(fmt::format("static_graph: true, {}", way), accumulates));
 }
 
-TEST(ReductionResume, ThreeRanksSumInTheSameOrder) {
+TEST(ReductionResume, RestoresSummationOrderOfThreeRanks) {
   for (const char* way : {"shared_memory: true", "shared_memory: false", "comm_hook: fp16"})
     expect_same_bits(3, config_with(way));
 }
 
-// Otherwise the tests above would prove nothing.
-TEST(ReductionResume, WithoutTheMemoryTheBitsDiffer) {
+// Verifies that the tests above depend on the saved state.
+TEST(ReductionResume, BitsDifferWithoutState) {
   const TemporaryFolder whole;
   const TemporaryFolder parts;
   const std::string config = config_with(powersgd("save_state: false"));
@@ -89,7 +89,7 @@ TEST(ReductionResume, WithoutTheMemoryTheBitsDiffer) {
   EXPECT_NE(killed_and_resumed(2, config, parts), expected);
 }
 
-TEST(ReductionResume, WhatCannotBeTakenOverIsDroppedAndSaid) {
+TEST(ReductionResume, LogsWhyStateIsDropped) {
   const auto steps = [](int count) { return fmt::format("steps: {}\n", count); };
   const auto config = [&](int count, const std::string& ddp) {
     std::string out = config_with(ddp);
@@ -101,11 +101,11 @@ TEST(ReductionResume, WhatCannotBeTakenOverIsDroppedAndSaid) {
   };
   const std::string plain = powersgd("matrix_approximation_rank: 1");
   for (const Change& change : {
-           Change{3, plain, plain, "2 ranks trained, now there are 3"},
+           Change{3, plain, plain, "the checkpoint is of 2 ranks, this run has 3"},
            Change{2, plain, powersgd("matrix_approximation_rank: 2"), "ddp.powersgd has been changed"},
-           Change{2, plain, plain + ", static_graph: true", "gradients are put into other buckets now"},
+           Change{2, plain, plain + ", static_graph: true", "the gradient buckets have changed"},
            Change{2, plain, "comm_hook: none", "ddp.comm_hook has been changed"},
-           Change{2, "comm_hook: none", plain, "the checkpoint has nothing of it"},
+           Change{2, "comm_hook: none", plain, "the checkpoint has no PowerSGD state"},
        }) {
     const TemporaryFolder folder;
     run(2, config(10, change.before), folder);
@@ -117,7 +117,7 @@ TEST(ReductionResume, WhatCannotBeTakenOverIsDroppedAndSaid) {
     EXPECT_EQ(ranks.log_line(0, kAfresh)["reason"], change.reason);
     EXPECT_EQ(ranks.log_line(0, "training is complete")["step"], 20);
   }
-  const TemporaryFolder folder;  // and nothing is said where nothing is lost
+  const TemporaryFolder folder;  // no warning if all state is restored
   run(2, config(10, plain), folder);
   TrainerRanks ranks(2, {.config = config(20, plain),
                          .arguments = {"--checkpoint-dir", folder.path().string()},

@@ -1,4 +1,4 @@
-// The meeting of the ranks and every way in which it fails: a code, and one line that says whose fault it is.
+// The rendezvous of the ranks, and each of its failures: the exit code, and one line that names the cause.
 #include "trainer/distributed/rendezvous.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 struct Attempt {
-  std::optional<Result<Meeting>> result;
+  std::optional<Result<RendezvousResult>> result;
 
   const Error& error() const { return result->error(); }
 };
@@ -35,12 +35,12 @@ class Rendezvous : public testing::Test {
     return {rank, world_size, "127.0.0.1", port_, "uid-1", 0, milliseconds(20'000), "", "cpu"};
   }
 
-  // Each on its own thread, all at once.
+  // Runs each rank on its own thread.
   std::vector<Attempt> run(const std::vector<RendezvousOptions>& ranks) {
     std::vector<Attempt> attempts(ranks.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < ranks.size(); ++i) {
-      threads.emplace_back([&, i] { attempts[i].result = meet(ranks[i], stop_, clock_, Logger::silent()); });
+      threads.emplace_back([&, i] { attempts[i].result = rendezvous(ranks[i], stop_, clock_, Logger::silent()); });
     }
     for (std::thread& thread : threads) thread.join();
     for (const Attempt& attempt : attempts) {
@@ -59,12 +59,12 @@ class Rendezvous : public testing::Test {
 
   const PortReservation reserved_ = test::reserve_ports();
   const int port_ = reserved_.first();
-  // Never freed: a call that was given up still uses them until the process ends.
+  // Never freed, because an abandoned call uses them until the process exits.
   StopFlag& stop_ = *new StopFlag;
   RealClock& clock_ = *new RealClock;
 };
 
-TEST_F(Rendezvous, AMasterThatDoesNotResolveIsReachedByItsOtherAddress) {
+TEST_F(Rendezvous, UsesFallbackIfMasterDoesNotResolve) {
   auto ranks = std::vector{options(0), options(1)};
   ranks[1].master_addr = "gpu07.invalid";
   ranks[1].master_fallback = "127.0.0.1";
@@ -73,7 +73,7 @@ TEST_F(Rendezvous, AMasterThatDoesNotResolveIsReachedByItsOtherAddress) {
   EXPECT_TRUE(*attempts[1].result);
 }
 
-TEST_F(Rendezvous, DevicesThatDifferStopAll) {
+TEST_F(Rendezvous, DifferingDevicesFailOnAllRanks) {
   auto ranks = std::vector{options(0), options(1)};
   ranks[0].device = "cuda";
   const auto attempts = run(ranks);
@@ -84,7 +84,7 @@ TEST_F(Rendezvous, DevicesThatDifferStopAll) {
   }
 }
 
-TEST_F(Rendezvous, AllMeet) {
+TEST_F(Rendezvous, ConnectsAllRanks) {
   const auto attempts = run({options(2, 3), options(0, 3), options(1, 3)});
   for (const Attempt& attempt : attempts) {
     ASSERT_TRUE(*attempt.result) << attempt.error().message;
@@ -92,12 +92,12 @@ TEST_F(Rendezvous, AllMeet) {
   }
 }
 
-TEST_F(Rendezvous, RanksWaitForAMasterThatComesLater) {
-  // Something that is no store answers first: the ranks must try again.
+TEST_F(Rendezvous, WaitsForLateMaster) {
+  // A program that is not a store answers first, so the ranks must retry.
   const auto listener = listen_on(port_);
   ASSERT_TRUE(listener);
   Attempt one;
-  std::thread rank_1([&] { one.result = meet(options(1), stop_, clock_, Logger::silent()); });
+  std::thread rank_1([&] { one.result = rendezvous(options(1), stop_, clock_, Logger::silent()); });
   for (int i = 0; i < 2; ++i) ::close(::accept(listener->descriptor, nullptr, nullptr));
   ::close(listener->descriptor);
   const auto zero = run({options(0)});
@@ -106,7 +106,7 @@ TEST_F(Rendezvous, RanksWaitForAMasterThatComesLater) {
   ASSERT_TRUE(*one.result) << one.error().message;
 }
 
-TEST_F(Rendezvous, TheMasterNeverComes) {
+TEST_F(Rendezvous, TimesOutWithoutMaster) {
   RendezvousOptions late = options(1);
   late.timeout = milliseconds(400);
   const double seconds = seconds_of([&] {
@@ -119,9 +119,9 @@ TEST_F(Rendezvous, TheMasterNeverComes) {
   EXPECT_LT(seconds, 2);
 }
 
-TEST_F(Rendezvous, TheNameDoesNotResolve) {
+TEST_F(Rendezvous, ReportsUnresolvableName) {
   RendezvousOptions nowhere = options(1);
-  nowhere.master_addr = "no..such..name";  // refused by the resolver itself: nothing is asked
+  nowhere.master_addr = "no..such..name";  // rejected by the resolver without a query
   nowhere.timeout = milliseconds(300);
   const auto attempts = run({nowhere});
   ASSERT_FALSE(*attempts[0].result);
@@ -129,7 +129,7 @@ TEST_F(Rendezvous, TheNameDoesNotResolve) {
   EXPECT_THAT(attempts[0].error().message, AllOf(HasSubstr("no..such..name"), HasSubstr("does not resolve")));
 }
 
-TEST_F(Rendezvous, MissingRanksAreNamedOnAll) {
+TEST_F(Rendezvous, NamesMissingRanksOnAllRanks) {
   std::vector<RendezvousOptions> ranks = {options(0, 4), options(2, 4)};
   for (RendezvousOptions& rank : ranks) rank.timeout = milliseconds(500);
   for (const Attempt& attempt : run(ranks)) {
@@ -139,7 +139,7 @@ TEST_F(Rendezvous, MissingRanksAreNamedOnAll) {
   }
 }
 
-TEST_F(Rendezvous, ThePortIsInUse) {
+TEST_F(Rendezvous, ReportsPortInUse) {
   const auto listener = listen_on(port_);
   ASSERT_TRUE(listener);
   RendezvousOptions zero = options(0);
@@ -152,8 +152,8 @@ TEST_F(Rendezvous, ThePortIsInUse) {
               AllOf(HasSubstr("port " + std::to_string(port_)), HasSubstr("in use"), HasSubstr("MASTER_PORT")));
 }
 
-// As long as an earlier pod ends on the host's network.
-TEST_F(Rendezvous, APortInUseIsWaitedFor) {
+// An earlier pod on the host's network may still be terminating.
+TEST_F(Rendezvous, WaitsForPortInUse) {
   class CountingClock final : public Clock {
    public:
     SystemTime now() const override { return clock_.now(); }
@@ -171,7 +171,7 @@ TEST_F(Rendezvous, APortInUseIsWaitedFor) {
   const auto listener = listen_on(port_);
   ASSERT_TRUE(listener);
   Attempt zero;
-  std::thread rank_0([&] { zero.result = meet(options(0), stop_, clock, Logger::silent()); });
+  std::thread rank_0([&] { zero.result = rendezvous(options(0), stop_, clock, Logger::silent()); });
   EXPECT_TRUE(test::eventually([&] { return clock.calls() > 10; })) << "rank 0 does not try again";
   ::close(listener->descriptor);
   const auto one = run({options(1)});
@@ -180,7 +180,7 @@ TEST_F(Rendezvous, APortInUseIsWaitedFor) {
   EXPECT_TRUE(*one[0].result) << one[0].error().message;
 }
 
-TEST_F(Rendezvous, WorldSizesThatDifferStopAllAtOnce) {
+TEST_F(Rendezvous, DifferingWorldSizesFailImmediately) {
   const double seconds = seconds_of([&] {
     for (const Attempt& attempt : run({options(0, 3), options(1, 3), options(2, 4)})) {
       ASSERT_FALSE(*attempt.result);
@@ -192,13 +192,13 @@ TEST_F(Rendezvous, WorldSizesThatDifferStopAllAtOnce) {
   EXPECT_LT(seconds, 10) << "not by the deadline";
 }
 
-TEST_F(Rendezvous, ARankThatIsThereTwiceStopsAllAtOnce) {
+TEST_F(Rendezvous, DuplicateRankFailsImmediately) {
   const double seconds = seconds_of([&] {
     int refused = 0;
     for (const Attempt& attempt : run({options(0, 3), options(1, 3), options(1, 3)})) {
       ASSERT_FALSE(*attempt.result);
       EXPECT_EQ(attempt.error().code, ExitCode::kConfig);
-      EXPECT_THAT(attempt.error().message, HasSubstr("RANK=1 is taken twice"));
+      EXPECT_THAT(attempt.error().message, HasSubstr("RANK=1 is claimed twice"));
       ++refused;
     }
     EXPECT_EQ(refused, 3);
@@ -206,7 +206,7 @@ TEST_F(Rendezvous, ARankThatIsThereTwiceStopsAllAtOnce) {
   EXPECT_LT(seconds, 10) << "not by the deadline";
 }
 
-TEST_F(Rendezvous, AnotherJobsMasterIsRefusedAndNotDisturbed) {
+TEST_F(Rendezvous, RejectsMasterOfAnotherJob) {
   RendezvousOptions stranger = options(1);
   stranger.uid = "uid-2";
   stranger.timeout = milliseconds(400);
@@ -216,7 +216,7 @@ TEST_F(Rendezvous, AnotherJobsMasterIsRefusedAndNotDisturbed) {
   zero.attempt = 1;
   one.attempt = 1;
   Attempt master;
-  std::thread rank_0([&] { master.result = meet(zero, stop_, clock_, Logger::silent()); });
+  std::thread rank_0([&] { master.result = rendezvous(zero, stop_, clock_, Logger::silent()); });
   const auto refused = run({stranger, zombie});
   ASSERT_FALSE(*refused[0].result);
   EXPECT_EQ(refused[0].error().code, ExitCode::kTempFail) << "this job's rank 0 may be waiting for the port";
@@ -230,27 +230,27 @@ TEST_F(Rendezvous, AnotherJobsMasterIsRefusedAndNotDisturbed) {
   EXPECT_TRUE(*master.result) << master.error().message;
 }
 
-TEST_F(Rendezvous, AnOlderAttemptsMasterIsWaitedOut) {
+TEST_F(Rendezvous, WaitsForMasterOfOlderAttemptToExit) {
   RendezvousOptions old = options(0);
   RendezvousOptions one = options(1);
   one.attempt = 1;
   one.timeout = milliseconds(400);
   Attempt master;
-  std::thread rank_0([&] { master.result = meet(old, stop_, clock_, Logger::silent()); });
+  std::thread rank_0([&] { master.result = rendezvous(old, stop_, clock_, Logger::silent()); });
   const auto waited = run({one});
   ASSERT_FALSE(*waited[0].result);
   EXPECT_EQ(waited[0].error().code, ExitCode::kTempFail) << "a retry may cure it: the old master will be gone";
-  EXPECT_THAT(waited[0].error().message, HasSubstr("attempt 0 is still there, this is attempt 1"));
+  EXPECT_THAT(waited[0].error().message, HasSubstr("attempt 0 is still running, this is attempt 1"));
   stop_.raise(SIGTERM);
   rank_0.join();
   EXPECT_EQ(master.error().code, ExitCode::kTempFail);
 }
 
-TEST_F(Rendezvous, ASignalEndsTheWait) {
+TEST_F(Rendezvous, SignalEndsWait) {
   for (const int rank : {0, 1}) {
     Attempt attempt;
     const double seconds = seconds_of([&] {
-      std::thread waiting([&] { attempt.result = meet(options(rank), stop_, clock_, Logger::silent()); });
+      std::thread waiting([&] { attempt.result = rendezvous(options(rank), stop_, clock_, Logger::silent()); });
       stop_.raise(SIGTERM);
       waiting.join();
     });
@@ -261,7 +261,7 @@ TEST_F(Rendezvous, ASignalEndsTheWait) {
   }
 }
 
-// A port that accepts and never answers.
+// A port that accepts connections and never answers.
 class MuteListener {
  public:
   MuteListener() : listener_(listen_on(0).value()), thread_([this] { accept_all(); }) {}
@@ -289,7 +289,7 @@ class MuteListener {
   std::thread thread_;
 };
 
-// In the environment of a real rank, since an abandoned call stays until the process ends.
+// Runs a real rank process, because an abandoned call stays until the process exits.
 test::TrainerOptions rank_1_at(int port, const std::string& timeout_seconds) {
   return {.config = "task: tiny\nsteps: 1\ndistributed: {rendezvous_timeout_seconds: " + timeout_seconds + "}",
           .arguments = {},
@@ -300,10 +300,10 @@ test::TrainerOptions rank_1_at(int port, const std::string& timeout_seconds) {
           .folder = {}};
 }
 
-TEST(MuteMaster, ASignalEndsTheRank) {
+TEST(MuteMaster, SignalEndsRank) {
   const MuteListener mute;
   test::TrainerRanks ranks(1, rank_1_at(mute.port(), "300"));
-  // The first connection is the one that looks whether anything listens, the second is the store's.
+  // The first connection probes the port, and the second is that of the store.
   ASSERT_TRUE(test::eventually([&] { return mute.accepted() >= 2; }));
   const auto begin = std::chrono::steady_clock::now();
   ranks.rank(0).signal(SIGTERM);
@@ -313,7 +313,7 @@ TEST(MuteMaster, ASignalEndsTheRank) {
   EXPECT_THAT(ranks.rank(0).err(), Not(HasSubstr("frame #")));
 }
 
-TEST(MuteMaster, TheDeadlineEndsTheRankWithOneLine) {
+TEST(MuteMaster, DeadlineEndsRankWithOneLine) {
   const MuteListener mute;
   test::TrainerRanks ranks(1, rank_1_at(mute.port(), "2"));
   EXPECT_EQ(ranks.rank(0).wait(), 75);
@@ -322,16 +322,16 @@ TEST(MuteMaster, TheDeadlineEndsTheRankWithOneLine) {
   EXPECT_THAT(test::lines(ranks.rank(0).err()), testing::SizeIs(1)) << ranks.rank(0).err();
 }
 
-TEST(Addresses, RankZeroIsReachedWhereTheOthersReachedIt) {
-  // Two nodes: the master's own name is 127.0.1.1 in its /etc/hosts, its local rank came that way, the other node's
-  // not.
+TEST(Addresses, PrefersAddressSeenByOtherNodes) {
+  // Two nodes: the master's name is 127.0.1.1 in its /etc/hosts. Its local rank arrived over that address, and the rank
+  // of the other node did not.
   const std::vector<Arrival> arrivals = {{"127.0.0.1", "127.0.1.1"}, {"10.0.0.2", "10.0.0.1"}};
   EXPECT_EQ(master_address_from(arrivals), "10.0.0.1");
   EXPECT_EQ(own_address_from(arrivals[0], "10.0.0.1"), "10.0.0.1") << "it shares the master's host";
   EXPECT_EQ(own_address_from(arrivals[1], "10.0.0.1"), "10.0.0.2");
 }
 
-TEST(Addresses, OneHostStaysOnLoopback) {
+TEST(Addresses, UsesLoopbackOnSingleHost) {
   const std::vector<Arrival> four = {{"127.0.0.1", "127.0.0.1"}};
   EXPECT_EQ(master_address_from(four), "127.0.0.1");
   EXPECT_EQ(own_address_from(four[0], "127.0.0.1"), "127.0.0.1");
@@ -340,7 +340,7 @@ TEST(Addresses, OneHostStaysOnLoopback) {
   EXPECT_EQ(own_address_from(six[0], "::1"), "::1");
 }
 
-TEST(Addresses, Loopback) {
+TEST(Addresses, RecognizesLoopback) {
   for (const char* address : {"127.0.0.1", "127.0.1.1", "::1", "::ffff:127.0.0.1"})
     EXPECT_TRUE(is_loopback(address)) << address;
   for (const char* address : {"10.0.0.1", "fd00::1", "128.0.0.1"}) EXPECT_FALSE(is_loopback(address)) << address;

@@ -1,4 +1,4 @@
-// Memory that ranks share: the barrier over it, ranks that end or do not come, and ranks that cannot reach it.
+// Shared memory of the ranks: its barrier, ranks that exit or do not arrive, and ranks that cannot open it.
 #include "trainer/distributed/shared_memory.h"
 
 #include <gmock/gmock.h>
@@ -14,8 +14,8 @@
 #include <random>
 
 #include "tests/support/rank_harness.h"
-#include "trainer/distributed/distributed_model.h"
-#include "trainer/distributed/failure.h"
+#include "trainer/distributed/distributed_data_parallel.h"
+#include "trainer/distributed/library_errors.h"
 
 namespace oarlock {
 namespace {
@@ -33,21 +33,21 @@ int64_t number_in(const SharedMemory& memory, int rank, int slot) {
   return out;
 }
 
-// What meet() fails with; empty when it does not.
+// Returns the message with which barrier() fails, or an empty string.
 std::string failure_of(SharedMemory& memory) {
   try {
-    memory.meet();
+    memory.barrier();
     return "";
-  } catch (const Failure& failure) {
+  } catch (const ErrorException& failure) {
     EXPECT_EQ(failure.error().code, ExitCode::kPeerLost);
     return failure.error().message;
   }
 }
 
-// Without a meeting's guarantees, or with one slot too few, a rank would see the number before or after.
-TEST(SharedMemory, EachMeetingShowsWhatAllHaveWrittenBefore) {
+// Without the guarantees of the barrier, or with a single slot, a rank would read the previous or the next number.
+TEST(SharedMemory, BarrierPublishesWritesOfAllRanks) {
   for (const int world_size : {2, 3, 5}) {
-    run_ranks(world_size, [&](const RankGroup& group) {
+    run_ranks(world_size, [&](const ProcessGroup& group) {
       const auto memory = SharedMemory::open(group, 100, seconds(60));
       ASSERT_TRUE(memory);
       EXPECT_GE(memory->slot_bytes(), 100U);
@@ -56,8 +56,8 @@ TEST(SharedMemory, EachMeetingShowsWhatAllHaveWrittenBefore) {
         const int slot = static_cast<int>(round) % SharedMemory::kSlots;
         const int64_t own = round * 100 + group.rank();
         std::memcpy(memory->slot(group.rank(), slot).data(), &own, sizeof own);
-        if (random() % 500 == 0) ::usleep(200);  // longer than a rank spins: others sleep, and must be woken
-        memory->meet();
+        if (random() % 500 == 0) ::usleep(200);  // longer than a rank spins, so that the others sleep
+        memory->barrier();
         for (int rank = 0; rank < world_size; ++rank)
           ASSERT_EQ(number_in(*memory, rank, slot), round * 100 + rank) << "round " << round;
       }
@@ -65,22 +65,22 @@ TEST(SharedMemory, EachMeetingShowsWhatAllHaveWrittenBefore) {
   }
 }
 
-TEST(SharedMemory, ARankThatLeavesIsMissed) {
-  run_ranks(2, [](const RankGroup& group) {
+TEST(SharedMemory, ReportsRankThatExits) {
+  run_ranks(2, [](const ProcessGroup& group) {
     auto memory = SharedMemory::open(group, 8, seconds(600));
     ASSERT_TRUE(memory);
-    memory->meet();
+    memory->barrier();
     if (group.rank() == 0) {
       memory.reset();
     } else {
-      EXPECT_THAT(failure_of(*memory), HasSubstr("another rank was lost (rank 0 has ended)"));
+      EXPECT_THAT(failure_of(*memory), HasSubstr("another rank was lost (rank 0 has exited)"));
     }
   });
 }
 
-// Its signal was its last deed, and is not lost, whoever comes first and whoever sleeps meanwhile.
-TEST(SharedMemory, ARankMayEndAfterTheLastMeeting) {
-  run_ranks(2, [](const RankGroup& group) {
+// The signal of a rank that exits right after it is not lost, whichever rank arrives first or sleeps.
+TEST(SharedMemory, RankMayExitAfterLastBarrier) {
+  run_ranks(2, [](const ProcessGroup& group) {
     for (int round = 0; round < 200; ++round) {
       auto memory = SharedMemory::open(group, 8, seconds(600));
       ASSERT_TRUE(memory);
@@ -90,20 +90,20 @@ TEST(SharedMemory, ARankMayEndAfterTheLastMeeting) {
   });
 }
 
-TEST(SharedMemory, ARankThatDoesNotComeInTimeIsNamed) {
-  run_ranks(2, [](const RankGroup& group) {
+TEST(SharedMemory, NamesRankThatTimesOut) {
+  run_ranks(2, [](const ProcessGroup& group) {
     const auto memory = SharedMemory::open(group, 8, milliseconds(300));
     ASSERT_TRUE(memory);
     if (group.rank() == 1) {
       const auto begin = steady_clock::now();
-      EXPECT_THAT(failure_of(*memory), AllOf(HasSubstr("timed out"), HasSubstr("no sign of rank 0 for 0.3 s")));
+      EXPECT_THAT(failure_of(*memory), AllOf(HasSubstr("timed out"), HasSubstr("no signal from rank 0 for 0.3 s")));
       EXPECT_GE(steady_clock::now() - begin, milliseconds(300));
     }
-    group.barrier();  // until then rank 0 is there
+    group.barrier();  // keeps rank 0 alive until here
   });
 }
 
-// While one lives, no file can be opened: as with a rank in another pod, which cannot open what rank 0 has.
+// While in scope, no file can be opened, as on a rank in another pod, which cannot open the memory of rank 0.
 class NoMoreDescriptors {
  public:
   NoMoreDescriptors() {
@@ -119,17 +119,17 @@ class NoMoreDescriptors {
   rlimit before_{};
 };
 
-TEST(SharedMemory, WhereOneRankCannotReachItNobodyUsesIt) {
+TEST(SharedMemory, UnusedIfOneRankCannotOpenIt) {
   for (const int stranger : {0, 1}) {
-    run_ranks(3, [stranger](const RankGroup& group) {
+    run_ranks(3, [stranger](const ProcessGroup& group) {
       torch::nn::Linear layer(4, 2);
       std::optional<NoMoreDescriptors> far_away;
       if (group.rank() == stranger) far_away.emplace();
       EXPECT_EQ(SharedMemory::open(group, 8, seconds(60)), nullptr);
-      auto model = DistributedModel::create(layer.ptr(), group, {});
+      auto model = DistributedDataParallel::create(layer.ptr(), group, {});
       far_away.reset();
       ASSERT_TRUE(model);
-      EXPECT_FALSE((*model)->shares_memory());
+      EXPECT_FALSE((*model)->uses_shared_memory());
       const at::Tensor x = torch::full({1, 4}, static_cast<double>(group.rank()));
       (*model)->backward((*model)->forward([&] { return layer(x).sum(); }));
       EXPECT_TRUE(layer->weight.grad().equal(torch::ones({2, 4}))) << "the mean of 0, 1 and 2";
@@ -137,8 +137,8 @@ TEST(SharedMemory, WhereOneRankCannotReachItNobodyUsesIt) {
   }
 }
 
-TEST(SharedMemory, NothingIsLeftOfIt) {
-  run_ranks(2, [](const RankGroup& group) {
+TEST(SharedMemory, LeavesNoFilesBehind) {
+  run_ranks(2, [](const ProcessGroup& group) {
     auto memory = SharedMemory::open(group, 8, seconds(60));
     const auto mappings = [] {
       std::ifstream file("/proc/self/maps");

@@ -89,7 +89,7 @@ import json, sys
 lines = [json.loads(line[line.index("{"):]) for line in open(sys.argv[1]) if "{" in line and line.rstrip().endswith("}")]
 [done] = [line for line in lines if line.get("msg") == "training is complete"]
 assert done["rank"] == 0 and done["world_size"] == 4 and done["parameters_bitwise_equal"] is True, done
-[met] = [line for line in lines if line.get("msg") == "all ranks have met"]
+[met] = [line for line in lines if line.get("msg") == "all ranks are connected"]
 assert met["world_size"] == 4, met
 EOF
   printf 'ok: %s\n' "$2"
@@ -129,7 +129,7 @@ until_true 120 "the requeued job is over" is_over
 python3 - "$work/job.log" <<'EOF' || fail "the requeued job did not go on"
 import json, sys
 lines = [json.loads(line) for line in open(sys.argv[1]) if line.startswith("{")]
-met = [line for line in lines if line.get("msg") == "all ranks have met"]
+met = [line for line in lines if line.get("msg") == "all ranks are connected"]
 assert [line["world_size"] for line in met] == [4, 4], met
 resumed = [line for line in lines if line.get("msg") == "resuming from a checkpoint"]
 assert len(resumed) == 1 and resumed[0]["resumed_from_step"] > 0, resumed

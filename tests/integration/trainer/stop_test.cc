@@ -220,7 +220,7 @@ class DeviceClock final : public Clock {
 };
 
 // Units of work that the signal of one rank is late by.
-int64_t delay_of_stop(const RankGroup& group, std::chrono::duration<double> unit) {
+int64_t delay_of_stop(const ProcessGroup& group, std::chrono::duration<double> unit) {
   StopFlag flag;
   DeviceClock clock;
   StopAgreement agreement(flag, group, clock);
@@ -234,7 +234,7 @@ int64_t delay_of_stop(const RankGroup& group, std::chrono::duration<double> unit
 }
 
 TEST(StopPace, StopsWithinASecondOfTheDevicesTime) {
-  run_ranks(2, [](const RankGroup& group) {
+  run_ranks(2, [](const ProcessGroup& group) {
     EXPECT_LE(delay_of_stop(group, std::chrono::milliseconds(200)), 2);
     EXPECT_LE(delay_of_stop(group, std::chrono::seconds(5)), 1);
     const int64_t quick = delay_of_stop(group, std::chrono::milliseconds(10));
@@ -245,7 +245,7 @@ TEST(StopPace, StopsWithinASecondOfTheDevicesTime) {
 }
 
 TEST(StopPace, AnotherReasonOfOneRankStopsAll) {
-  run_ranks(3, [](const RankGroup& group) {
+  run_ranks(3, [](const ProcessGroup& group) {
     const StopFlag flag;
     const RealClock clock;
     StopAgreement agreement(flag, group, clock);

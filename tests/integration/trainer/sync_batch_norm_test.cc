@@ -1,4 +1,4 @@
-// Batch norm over the ranks held against batch norm over the joined batch in one process.
+// Batch norm over the ranks, compared with batch norm over the combined batch in one process.
 #include "trainer/distributed/sync_batch_norm.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "tests/support/rank_harness.h"
-#include "trainer/distributed/distributed_model.h"
+#include "trainer/distributed/distributed_data_parallel.h"
 #include "trainer/nn/batch_norm.h"
 
 namespace oarlock {
@@ -53,9 +53,9 @@ std::shared_ptr<BatchNorm> make(const Case& test_case) {
   return out;
 }
 
-// Three training steps and an evaluation, on the ranks and on the joined batch.
+// Runs three training steps and an evaluation on the ranks and on the combined batch.
 void expect_joined(const Case& test_case) {
-  run_ranks(static_cast<int>(test_case.shards.size()), [&](const RankGroup& group) {
+  run_ranks(static_cast<int>(test_case.shards.size()), [&](const ProcessGroup& group) {
     const auto rank = static_cast<size_t>(group.rank());
     const int64_t total = std::accumulate(test_case.shards.begin(), test_case.shards.end(), int64_t{0});
     const int64_t begin =
@@ -66,7 +66,7 @@ void expect_joined(const Case& test_case) {
     const auto joined = make(test_case);
     const auto own = make(test_case);
     ASSERT_TRUE(convert_sync_batch_norm(*own, group));
-    EXPECT_EQ(own->synchronized(), group.world_size() > 1);
+    EXPECT_EQ(own->is_synchronized(), group.world_size() > 1);
     for (int step = 0; step < 4; ++step) {
       joined->train(step < 3);
       own->train(step < 3);
@@ -78,7 +78,7 @@ void expect_joined(const Case& test_case) {
       const auto shard = [&](const at::Tensor& whole) { return whole.narrow(0, begin, test_case.shards[rank]); };
       const at::Tensor whole = batch.clone().requires_grad_();
       const at::Tensor part = shard(batch).clone().requires_grad_();
-      const int64_t before = group.sequence();
+      const int64_t before = group.sequence_number();
       const at::Tensor wanted = joined->forward(whole);
       const at::Tensor actual = own->forward(part);
       expect_near(actual, shard(wanted), "output");
@@ -86,7 +86,7 @@ void expect_joined(const Case& test_case) {
       actual.backward(shard(gradient));
       expect_near(part.grad(), shard(whole.grad()), "input gradient");
       if (step == 3 || group.world_size() == 1) {
-        EXPECT_EQ(group.sequence(), before) << "a collective ran";
+        EXPECT_EQ(group.sequence_number(), before) << "a collective ran";
       }
       for (const auto& item : unique_parameters(*own)) {
         at::Tensor sum = item.tensor.grad().clone();
@@ -102,34 +102,36 @@ void expect_joined(const Case& test_case) {
   });
 }
 
-TEST(SyncBatchNorm, EqualsTheJoinedBatch) {
+TEST(SyncBatchNorm, EqualsCombinedBatch) {
   expect_joined({.shards = {8, 8}, .rest = {5}});
   expect_joined({.shards = {4, 4}, .rest = {5, 7}});
   expect_joined({.shards = {3, 3, 3}, .rest = {4, 5, 6}});
   expect_joined({.shards = {2, 2}, .rest = {3, 2, 3, 4}});
 }
 
-TEST(SyncBatchNorm, InDoubleToo) { expect_joined({.shards = {4, 4}, .rest = {5, 3, 3}, .type = at::kDouble}); }
+TEST(SyncBatchNorm, EqualsCombinedBatchInDouble) {
+  expect_joined({.shards = {4, 4}, .rest = {5, 3, 3}, .type = at::kDouble});
+}
 
-TEST(SyncBatchNorm, UnequalAndEmptyShards) {
+TEST(SyncBatchNorm, HandlesUnequalAndEmptyShards) {
   expect_joined({.shards = {1, 6, 3}, .rest = {4, 3, 5}});
   expect_joined({.shards = {5, 0, 2}, .rest = {4, 3, 5}});
   expect_joined({.shards = {0, 4}, .rest = {6}});
-  // A single value each, two together: the gradient nearly cancels, so that floats would compare rounding errors.
+  // One value per rank: the gradient nearly cancels, so that floats would compare rounding errors.
   expect_joined({.shards = {1, 1}, .rest = {6}, .type = at::kDouble});
 }
 
-TEST(SyncBatchNorm, Options) {
+TEST(SyncBatchNorm, AppliesOptions) {
   expect_joined({.shards = {4, 3}, .rest = {4, 3, 5}, .options = {.momentum = std::nullopt}});
   expect_joined({.shards = {4, 3}, .rest = {4, 3, 5}, .options = {.affine = false}});
   expect_joined({.shards = {4, 0}, .rest = {4, 3, 5}, .options = {.affine = false}});
   expect_joined({.shards = {4, 3}, .rest = {4, 3, 5}, .options = {.eps = 0.1, .momentum = 0.5}});
 }
 
-TEST(SyncBatchNorm, ChannelsLast) {
+TEST(SyncBatchNorm, KeepsChannelsLast) {
   expect_joined({.shards = {3, 5}, .rest = {4, 3, 5}, .format = at::MemoryFormat::ChannelsLast});
   expect_joined({.shards = {3, 0}, .rest = {4, 3, 5}, .format = at::MemoryFormat::ChannelsLast});
-  run_ranks(2, [](const RankGroup& group) {
+  run_ranks(2, [](const ProcessGroup& group) {
     BatchNorm2d norm(4);
     ASSERT_TRUE(convert_sync_batch_norm(*norm, group));
     const at::Tensor x = torch::randn({3, 4, 5, 6}).contiguous(at::MemoryFormat::ChannelsLast);
@@ -137,18 +139,18 @@ TEST(SyncBatchNorm, ChannelsLast) {
   });
 }
 
-TEST(SyncBatchNorm, AWorldOfOneIsPlainBatchNorm) { expect_joined({.shards = {6}, .rest = {4, 3, 5}}); }
+TEST(SyncBatchNorm, EqualsPlainBatchNormOnSingleRank) { expect_joined({.shards = {6}, .rest = {4, 3, 5}}); }
 
-TEST(SyncBatchNorm, ASingleValueOnAllRanksIsAnErrorOnAll) {
-  run_ranks(3, [](const RankGroup& group) {
+TEST(SyncBatchNorm, SingleValueFailsOnAllRanks) {
+  run_ranks(3, [](const ProcessGroup& group) {
     BatchNorm1d norm(4);
     ASSERT_TRUE(convert_sync_batch_norm(*norm, group));
     EXPECT_THROW(norm(torch::randn({group.rank() == 1 ? 1 : 0, 4})), c10::Error);
   });
 }
 
-TEST(SyncBatchNorm, BfloatInputKeepsItsType) {
-  run_ranks(2, [](const RankGroup& group) {
+TEST(SyncBatchNorm, KeepsBfloat16InputType) {
+  run_ranks(2, [](const ProcessGroup& group) {
     BatchNorm1d norm(4);
     ASSERT_TRUE(convert_sync_batch_norm(*norm, group));
     at::manual_seed(static_cast<uint64_t>(group.rank()));
@@ -161,13 +163,13 @@ TEST(SyncBatchNorm, BfloatInputKeepsItsType) {
   });
 }
 
-TEST(SyncBatchNorm, LibTorchsOwnIsRefusedByName) {
+TEST(SyncBatchNorm, RejectsTorchBatchNormByName) {
   for (const int world_size : {1, 2}) {
-    run_ranks(world_size, [](const RankGroup& group) {
+    run_ranks(world_size, [](const ProcessGroup& group) {
       torch::nn::Sequential model(torch::nn::BatchNorm2d(3), BatchNorm2d(3), torch::nn::BatchNorm1d(3));
       DdpConfig config;
       config.sync_batch_norm = true;
-      const auto created = DistributedModel::create(model.ptr(), group, config);
+      const auto created = DistributedDataParallel::create(model.ptr(), group, config);
       ASSERT_FALSE(created);
       EXPECT_EQ(created.error().code, ExitCode::kConfig);
       EXPECT_THAT(
@@ -178,9 +180,9 @@ TEST(SyncBatchNorm, LibTorchsOwnIsRefusedByName) {
   }
 }
 
-// Two layers of it in DDP: after the step every rank's gradients are those of the joined batch.
-TEST(SyncBatchNorm, InDdp) {
-  run_ranks(3, [](const RankGroup& group) {
+// Two layers in DDP: after the step every rank's gradients equal those of the combined batch.
+TEST(SyncBatchNorm, WorksInDdp) {
+  run_ranks(3, [](const ProcessGroup& group) {
     const auto build = [] {
       at::manual_seed(9);
       torch::nn::Sequential model(torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 6, 3)), BatchNorm2d(6),
@@ -192,7 +194,7 @@ TEST(SyncBatchNorm, InDdp) {
     torch::nn::Sequential own = build();
     DdpConfig config;
     config.sync_batch_norm = true;
-    auto created = DistributedModel::create(own.ptr(), group, config);
+    auto created = DistributedDataParallel::create(own.ptr(), group, config);
     ASSERT_TRUE(created) << created.error().message;
     for (int step = 0; step < 3; ++step) {
       at::manual_seed(static_cast<uint64_t>(step));
@@ -205,7 +207,7 @@ TEST(SyncBatchNorm, InDdp) {
         expect_near(item.tensor.grad(), joined->named_parameters()[item.name].grad(), item.name);
       for (const NamedTensor& item : (*created)->buffers())
         expect_near(item.tensor, joined->named_buffers()[item.name], item.name);
-      (*created)->clear_gradients();
+      (*created)->zero_grad();
     }
   });
 }

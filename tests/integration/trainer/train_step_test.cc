@@ -14,7 +14,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tensor_copies.h"
 #include "tests/support/trainer_program/tiny_task.h"
-#include "trainer/config/fields_reader.h"
+#include "trainer/config/fields_visitors.h"
 #include "trainer/distributed/reduction_state.h"
 #include "trainer/engine/randomness.h"
 
@@ -39,13 +39,13 @@ std::unique_ptr<Task> tiny_task(const std::string& fault, bool batch_norm, doubl
 
 // One rank's step and what it works on.
 struct Trainer {
-  Trainer(const TrainerConfig& used, const RankGroup& group, const std::string& fault = "{}", bool batch_norm = false,
-          double dropout = 0)
+  Trainer(const TrainerConfig& used, const ProcessGroup& group, const std::string& fault = "{}",
+          bool batch_norm = false, double dropout = 0)
       : config(used) {
     ::setenv("RANK", std::to_string(group.rank()).c_str(), 1);  // the fault asks for it
     task = tiny_task(fault, batch_norm, dropout);
     seed_model(1);
-    model = DistributedModel::create(task->build_model(), group, config.ddp).value();
+    model = DistributedDataParallel::create(task->build_model(), group, config.ddp).value();
     step = TrainStep::create(config, *task, *model, group).value();
   }
 
@@ -53,7 +53,7 @@ struct Trainer {
   void run(int64_t index, int64_t first, const std::vector<int64_t>& sizes) {
     int64_t samples = 0;
     for (const int64_t size : sizes) samples += size;
-    step->begin(index, samples, [](double lr) { return lr; });
+    step->begin(index, samples);
     for (const int64_t size : sizes) {
       std::vector<int64_t> indices;
       for (int64_t i = 0; i < size; ++i) indices.push_back(first++);
@@ -71,7 +71,7 @@ struct Trainer {
 
   TrainerConfig config;
   std::unique_ptr<Task> task;
-  std::unique_ptr<DistributedModel> model;
+  std::unique_ptr<DistributedDataParallel> model;
   std::unique_ptr<TrainStep> step;
 };
 
@@ -80,7 +80,7 @@ struct Trainer {
 TensorMap trained(const TrainerConfig& config, int ranks, int64_t accumulation) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "weights";
-  run_ranks(ranks, [&](const RankGroup& group) {
+  run_ranks(ranks, [&](const ProcessGroup& group) {
     Trainer trainer(config, group);
     const std::vector<int64_t> sizes(static_cast<size_t>(accumulation), kBatch);
     for (int64_t i = 0; i < 3; ++i) {
@@ -129,7 +129,7 @@ TEST(TrainStep, AccumulationEqualsMoreRanksOnTheSameSamples) {
 }
 
 TEST(TrainStep, UnevenMicroBatchesCountBySamples) {
-  run_ranks(1, [](const RankGroup& group) {
+  run_ranks(1, [](const ProcessGroup& group) {
     Trainer whole(sgd(), group);
     Trainer parts(sgd(), group);
     whole.run(0, 0, {10});
@@ -138,7 +138,7 @@ TEST(TrainStep, UnevenMicroBatchesCountBySamples) {
     for (const auto& [name, tensor] : whole.weights()) {
       EXPECT_LE((parts.weights().at(name) - tensor).abs().max().item<double>(), 1e-6) << name;
     }
-    parts.step->begin(1, 4, [](double lr) { return lr; });
+    parts.step->begin(1, 4);
     const std::vector<int64_t> five = {0, 1, 2, 3, 4};
     EXPECT_THROW(parts.step->add(make_batch(parts.task->train_data(), five)), std::logic_error);
   });
@@ -161,7 +161,7 @@ TEST(TrainStep, ClipsTheUnscaledGradientBeforeTheUpdate) {
   scaled.amp.dtype = AmpType::kFp16;
   scaled.amp.init_scale = 64;
   for (const TrainerConfig& config : {plain, scaled}) {
-    run_ranks(1, [&](const RankGroup& group) {
+    run_ranks(1, [&](const ProcessGroup& group) {
       Trainer trainer(config, group);
       const TensorMap before = trainer.weights();
       trainer.run(0, 0, {16});
@@ -176,7 +176,7 @@ TEST(TrainStep, ClipsTheUnscaledGradientBeforeTheUpdate) {
 TEST(TrainStep, DrawsOtherDropoutInEachStepAndOnEachRank) {
   TrainerConfig config = sgd();
   config.optimizer.lr = 0;
-  run_ranks(2, [&](const RankGroup& group) {
+  run_ranks(2, [&](const ProcessGroup& group) {
     Trainer trainer(config, group, "{}", /*batch_norm=*/false, /*dropout=*/0.5);
     const auto loss_of = [&](int64_t step) {
       trainer.run(step, 0, {16});
@@ -186,7 +186,7 @@ TEST(TrainStep, DrawsOtherDropoutInEachStepAndOnEachRank) {
     EXPECT_NE(loss_of(1), first);
     EXPECT_EQ(loss_of(0), first);
     std::array<double, 2> largest = {first, -first};
-    group.max(largest);
+    group.all_reduce_max(largest);
     EXPECT_NE(largest[0], -largest[1]);
   });
 }
@@ -199,7 +199,7 @@ bool same(const TensorMap& a, const TensorMap& b) {
 TEST(TrainStep, NothingIsChangedBeforeItWasAskedFor) {
   TrainerConfig config;
   config.ema.enabled = true;
-  run_ranks(2, [&](const RankGroup& group) {
+  run_ranks(2, [&](const ProcessGroup& group) {
     Trainer trainer(config, group);
     for (int64_t index = 0; index < 2; ++index) {
       const TensorMap before = trainer.weights();
@@ -234,7 +234,7 @@ TEST(TrainStep, OneRanksNaNSkipsTheStepOnAllRanks) {
   scaled.amp.dtype = AmpType::kFp16;
   scaled.amp.init_scale = 64;
   for (const TrainerConfig& config : {by_loss, by_gradient, by_norm, adamw, scaled}) {
-    run_ranks(3, [&](const RankGroup& group) {
+    run_ranks(3, [&](const ProcessGroup& group) {
       Trainer trainer(config, group, "{kind: nan, rank: 1, step: 1}");
       const int64_t first = group.rank() * kBatch;
       trainer.run(0, first, {kBatch});
@@ -270,7 +270,7 @@ TEST(TrainStep, ASkippedStepLeavesTheRunningStatisticsAsTheyWere) {
   scaled.amp.dtype = AmpType::kFp16;
   scaled.amp.init_scale = 64;
   for (const TrainerConfig& config : {by_loss, scaled}) {
-    run_ranks(2, [&](const RankGroup& group) {
+    run_ranks(2, [&](const ProcessGroup& group) {
       Trainer trainer(config, group, "{kind: nan, rank: 1, step: 2}", /*batch_norm=*/true);
       const int64_t first = group.rank() * 2 * kBatch;
       trainer.run(0, first, {kBatch, kBatch});  // two calls of the task's step
@@ -300,7 +300,7 @@ TEST(TrainStep, ASkippedStepLeavesPowerSgdsMemoryAsItWas) {
   scaled.amp.dtype = AmpType::kFp16;
   scaled.amp.init_scale = 64;
   const auto state_of = [](Trainer& trainer) {
-    trainer.model->settle_reduction();
+    trainer.model->synchronize_reduction_state();
     return trainer.model->reduction_state().tensors;
   };
   for (TrainerConfig config : {by_loss, by_gradient, scaled}) {
@@ -309,7 +309,7 @@ TEST(TrainStep, ASkippedStepLeavesPowerSgdsMemoryAsItWas) {
     config.ddp.powersgd.min_compression_rate = 0.5;
     // In the first compressed step there is no memory yet; later there is.
     for (const int64_t bad : {2, 5}) {
-      run_ranks(2, [&](const RankGroup& group) {
+      run_ranks(2, [&](const ProcessGroup& group) {
         Trainer trainer(config, group, fmt::format("{{kind: nan, rank: 1, step: {}}}", bad));
         const int64_t first = group.rank() * kBatch;
         for (int64_t step = 0; step < bad; ++step) trainer.run(step, first, {kBatch});
@@ -337,7 +337,7 @@ TEST(TrainStep, ASkippedStepLeavesPowerSgdsMemoryAsItWas) {
 TEST(TrainStep, AnInfiniteLossIsNotFinite) {
   TrainerConfig config = sgd();
   config.nonfinite.loss = NonfiniteLoss::kSkip;
-  run_ranks(2, [&](const RankGroup& group) {
+  run_ranks(2, [&](const ProcessGroup& group) {
     Trainer trainer(config, group, "{kind: inf, rank: 0, step: 0}");
     const TensorMap before = trainer.weights();
     trainer.run(0, 0, {kBatch});
@@ -366,7 +366,7 @@ TEST(TrainStep, MixedPrecisionStaysNearFullPrecision) {
 }
 
 TEST(TrainStep, WhatIsOffIsNotThere) {
-  run_ranks(1, [](const RankGroup& group) {
+  run_ranks(1, [](const ProcessGroup& group) {
     Trainer trainer(sgd(), group);
     trainer.run(0, 0, {kBatch});
     const StepReading reading = trainer.step->read();

@@ -139,7 +139,7 @@ TEST(Failure, ARunThatSkippedMostOfItsStepsIsNotComplete) {
   EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kDataErr)));
   for (const int rank : {0, 1})
     EXPECT_THAT(ranks.last_word(rank).message, AllOf(HasSubstr("49 of the 50 steps"), HasSubstr("max_share")));
-  EXPECT_EQ(ranks.log_line(0, "steps were skipped, as loss or gradient was not finite")["steps"].is_number(), true);
+  EXPECT_EQ(ranks.log_line(0, "skipped steps with a non-finite loss or gradient")["steps"].is_number(), true);
 }
 
 TEST(Failure, TooManySkippedStepsInARowStopAll) {

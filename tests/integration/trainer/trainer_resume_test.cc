@@ -143,7 +143,7 @@ TEST(Resume, TheCheckpointOfAnotherSeedIsRefused) {
                          .environment = {},
                          .folder = {}});
   EXPECT_THAT(ranks.wait(), Each(78));
-  EXPECT_THAT(ranks.last_word(1).message, AllOf(HasSubstr("seed 1"), HasSubstr("says 2")));
+  EXPECT_THAT(ranks.last_word(1).message, AllOf(HasSubstr("seed 1"), HasSubstr("the configuration has 2")));
 }
 
 TEST(Resume, ACorruptCheckpointIsSkippedForTheNewestThatIsWhole) {

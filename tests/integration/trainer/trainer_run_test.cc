@@ -164,12 +164,12 @@ TEST(TrainerRun, ALossThatIsNotFiniteIsSkippedByPolicyAndCounted) {
   EXPECT_EQ(summary["step"], 40);
   EXPECT_EQ(summary["parameters_bitwise_equal"], true);
   EXPECT_TRUE(summary["loss"].is_number());
-  EXPECT_EQ(ranks.log_line(1, "steps were skipped, as loss or gradient was not finite").value("steps", 0), 0)
+  EXPECT_EQ(ranks.log_line(1, "skipped steps with a non-finite loss or gradient").value("steps", 0), 0)
       << "ranks above 0 have the same to say";
-  const nlohmann::json skipped = ranks.log_line(0, "steps were skipped, as loss or gradient was not finite");
+  const nlohmann::json skipped = ranks.log_line(0, "skipped steps with a non-finite loss or gradient");
   EXPECT_EQ(skipped["steps"], 1);
   EXPECT_EQ(skipped["first_step"], 13);
-  EXPECT_EQ(ranks.log_line(0, "the training loss was not finite")["first_step"], 13);
+  EXPECT_EQ(ranks.log_line(0, "non-finite training loss")["first_step"], 13);
 }
 
 TEST(TrainerRun, ABatchAboveTheDataIsReportedAsWhatAStepTakes) {

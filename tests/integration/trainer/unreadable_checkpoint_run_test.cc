@@ -19,7 +19,7 @@
 
 #include "common/files.h"
 #include "tests/integration/trainer/run_support.h"
-#include "trainer/checkpoint/links.h"
+#include "trainer/checkpoint/directory.h"
 
 namespace oarlock {
 namespace {
@@ -209,7 +209,7 @@ TEST(BestWithoutSymbolicLinks, PassesUseTheBestWeights) {
                            .environment = {},
                            .folder = {}});
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
-    return ranks.log_line(0, "the model is the best checkpoint's now");
+    return ranks.log_line(0, "loaded the weights of the best checkpoint");
   };
   const TemporaryFolder with_links;
   const json expected = run(with_links);

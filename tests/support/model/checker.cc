@@ -19,16 +19,16 @@ using namespace control;  // NOLINT: this file is about its types
 using api::Phase;
 
 constexpr uint32_t kNone = UINT32_MAX;
-// Of State::next_action: the action after it, of the same batch of creations, is done already.
+// Flag of State::next_action: the following action of the same batch of creations has been executed already.
 constexpr uint16_t kOtherIsDone = 0x100;
-// Of a view, beside the bits of the watches that show the past.
-constexpr uint8_t kRankIsNotAsked = 8;
-constexpr int kSettledAfter = 12;  // plans in a row without a change from outside
+// Flag of a view, in addition to the bits of the stale watches.
+constexpr uint8_t kRankIsNotPolled = 8;
+constexpr int kSettledAfter = 12;  // maximum of consecutive plans without an external change
 
-// The cluster, the operator between two actions of a plan, and a moment of the past that its watches may still show.
+// The cluster, the operator between two actions of a plan, and an earlier state that stale watches may still show.
 struct State {
   uint32_t world = 0;
-  uint32_t plan = kNone;  // in hand; kNone: it looks next
+  uint32_t plan = kNone;  // the plan in execution; kNone: the operator reconciles next
   uint32_t old_world = kNone;
   uint16_t next_action = 0;
   uint16_t faults = 0;
@@ -41,13 +41,13 @@ struct Step {
   enum class Kind : uint8_t { kStart, kMove, kAct, kDie, kRemember };
   uint32_t from = kNone;
   Kind kind = Kind::kStart;
-  uint8_t view = 0;    // of kAct that begins a plan: bits of the watches that show the past
+  uint8_t view = 0;    // of a kAct that starts a plan: bits of the stale watches
   uint16_t index = 0;  // of the move, or of the action
   uint32_t plan = kNone;
 };
 
 struct KnownPlan {
-  uint32_t job = 0;  // that it was made from
+  uint32_t job = 0;  // from which the plan was made
   Plan plan;         // without events
 };
 
@@ -82,7 +82,7 @@ class Search {
     return {cluster.job(), cluster.objects(), at_second(1000)};
   }
 
-  // ---- the set of states ---------------------------------------------------------------------------------------
+  // ---- The set of states ---------------------------------------------------------------------------------------
 
   static size_t hash(const State& state) {
     uint64_t h = state.world * 0x9E3779B97F4A7C15ULL;
@@ -131,7 +131,7 @@ class Search {
     result_.most_restarts = std::max(result_.most_restarts, job.status.restarts.total);
   }
 
-  // ---- what may happen next --------------------------------------------------------------------------------------
+  // ---- Possible next steps --------------------------------------------------------------------------------------
 
   void expand(uint32_t index) {
     const State state = states_[index];
@@ -161,7 +161,7 @@ class Search {
     const uint8_t views = state.old_world == kNone ? 1 : 8;
     for (uint8_t view = 0; view < views; ++view) {
       begin_plan(index, state, view);
-      if (options_.steps) begin_plan(index, state, view | kRankIsNotAsked);
+      if (options_.steps) begin_plan(index, state, view | kRankIsNotPolled);
     }
   }
 
@@ -175,7 +175,7 @@ class Search {
     add(state, step);
   }
 
-  // The next action of the plan in hand; of two pods that are created at once, either.
+  // Executes the next action of the plan. If two pods are created concurrently, either may be the first.
   void act(uint32_t index, const State& state, uint8_t view) {
     const bool other_is_done = (state.next_action & kOtherIsDone) != 0;
     const auto action = static_cast<uint16_t>(state.next_action & ~kOtherIsDone);
@@ -198,7 +198,8 @@ class Search {
     go(next, {index, Step::Kind::kAct, view, action, state.plan});
   }
 
-  // Batches of creations double (operator/shell/batch.h): of up to three pods the second and third go out together.
+  // Batches of creations double (operator/shell/executor.h): of up to three pods, the second and third are created
+  // together.
   bool is_batch_of_two(uint32_t plan, uint16_t action) const {
     const std::vector<Action>& actions = plans_[plan].plan.actions;
     const auto is_pod = [&](int at) {
@@ -214,20 +215,20 @@ class Search {
     const uint32_t job = (view & 1U) != 0 ? old.job : now.job;
     const uint32_t pods = (view & 2U) != 0 ? old.objects : now.objects;
     const uint32_t services = (view & 4U) != 0 ? old.objects : now.objects;
-    const Hearing hearing = (view & kRankIsNotAsked) != 0 ? Hearing::kNothing
-                            : (view & 2U) != 0            ? Hearing::kOnce
-                                                          : Hearing::kNow;
-    return plan_for(job, pods, services, hearing, worlds_.is_untouched(state.world));
+    const PollView poll = (view & kRankIsNotPolled) != 0 ? PollView::kNone
+                          : (view & 2U) != 0             ? PollView::kStale
+                                                         : PollView::kCurrent;
+    return plan_for(job, pods, services, poll, worlds_.is_untouched(state.world));
   }
 
-  // Whether no operator has acted on the job is no matter of the watches: the newest world decides.
-  uint32_t plan_for(uint32_t job, uint32_t pods, uint32_t services, Hearing hearing, bool untouched) {
+  // `untouched` does not depend on the watches, but on the current state.
+  uint32_t plan_for(uint32_t job, uint32_t pods, uint32_t services, PollView poll, bool untouched) {
     const uint64_t key = (static_cast<uint64_t>(job) << 32U) | (static_cast<uint64_t>(pods) << 6U) |
                          (static_cast<uint64_t>(worlds_.service_state(services)) << 3U) | (untouched ? 4 : 0) |
-                         static_cast<uint64_t>(hearing);
+                         static_cast<uint64_t>(poll);
     const auto [it, is_new] = plan_ids_.try_emplace(key, static_cast<uint32_t>(plans_.size()));
     if (!is_new) return it->second;
-    Observed observed = worlds_.observe(job, pods, services, hearing, untouched);
+    Observed observed = worlds_.observe(job, pods, services, poll, untouched);
     Plan plan = reconcile(observed, policies_);
     std::reverse(observed.pods.begin(), observed.pods.end());
     is_deterministic_ = is_deterministic_ && plan == reconcile(observed, policies_);
@@ -236,7 +237,7 @@ class Search {
     return it->second;
   }
 
-  // Absent: it breaks what must hold; violation_ says what.
+  // Returns nullopt if the action violates an invariant, which is then in violation_.
   std::optional<Done> apply(uint32_t world, uint32_t plan, uint16_t action) {
     const uint64_t key = (static_cast<uint64_t>(world) << 36U) | (static_cast<uint64_t>(plan) << 8U) | action;
     if (const auto it = outcomes_.find(key); it != outcomes_.end()) return it->second;
@@ -244,7 +245,7 @@ class Search {
     SimCluster after = before;
     const Action& what = plans_[plan].plan.actions[action];
     const Outcome outcome = after.apply(what, worlds_.job(plans_[plan].job));
-    violation_ = broken_by(what, worlds_.at(world), before, after);
+    violation_ = check_action(what, worlds_.at(world), before, after);
     if (!violation_.empty()) return std::nullopt;
     const Done out{worlds_.after(world, after), outcome == Outcome::kStopped};
     outcomes_.emplace(key, out);
@@ -266,14 +267,14 @@ class Search {
     return *moves_[world];
   }
 
-  // ---- what must hold of each world, with an operator that sees it as it is --------------------------------------
+  // ---- Invariants of each state for an operator without stale caches --------------------------------------
 
   uint32_t fresh_plan(uint32_t world) {
     const World& at = worlds_.at(world);
-    return plan_for(at.job, at.objects, at.objects, Hearing::kNow, worlds_.is_untouched(world));
+    return plan_for(at.job, at.objects, at.objects, PollView::kCurrent, worlds_.is_untouched(world));
   }
 
-  // The whole plan; kNone: it breaks something.
+  // Executes the whole plan; returns kNone if an action violates an invariant.
   uint32_t after_plan(uint32_t world, uint32_t plan) {
     for (uint16_t i = 0; i < plans_[plan].plan.actions.size(); ++i) {
       const std::optional<Done> done = apply(world, plan, i);
@@ -287,11 +288,11 @@ class Search {
   bool is_goal(uint32_t world) {
     const Job& job = worlds_.job(worlds_.at(world).job);
     return is_terminal(job.status.phase) || job.metadata.deletion_timestamp ||
-           plans_[fresh_plan(world)].plan.verdict == Verdict::kBlocked;
+           plans_[fresh_plan(world)].plan.state == PlanState::kBlocked;
   }
 
   void check_worlds() {
-    if (!is_deterministic_) result_.violation = "the order of the pods changes the plan";
+    if (!is_deterministic_) result_.violation = "the plan depends on the order of the pods";
     const size_t count = seen_first_.size();
     std::vector<std::vector<uint32_t>> before(count);
     for (uint32_t world = 0; world < count && result_.violation.empty(); ++world) {
@@ -303,31 +304,31 @@ class Search {
       const uint32_t then = after_plan(world, plan);
       if (then < count) before[then].push_back(world);
       for (const auto& [move, next] : moves_of(world)) {
-        if (move.is_kind() && next < count) before[next].push_back(world);
+        if (move.is_benign() && next < count) before[next].push_back(world);
       }
     }
     if (result_.violation.empty()) check_reachability(before);
   }
 
-  // Left alone, the operator comes to rest, and at rest it asks for nothing.
+  // Without external changes, the operator must converge to a state in which it has no more actions.
   std::string settle(uint32_t world) {
     for (int round = 0; round < kSettledAfter; ++round) {
       const uint32_t plan = fresh_plan(world);
-      if (plans_[plan].plan.actions.empty()) return untrue_of(worlds_.at(world), worlds_.cluster(world));
+      if (plans_[plan].plan.actions.empty()) return check_at_rest(worlds_.at(world), worlds_.cluster(world));
       const uint32_t then = after_plan(world, plan);
       if (then == kNone) return violation_;
       if (then == world) return fmt::format("the operator writes at a fixpoint: {}", plans_[plan].plan.reason);
       world = then;
     }
-    return "the operator writes for ever";
+    return "the operator does not converge";
   }
 
-  // Who waits for time to pass must ask to be woken.
+  // A plan that waits for time to pass must set requeue_after.
   std::string check_wake_up(uint32_t world, uint32_t plan) {
     if (!plans_[plan].plan.actions.empty() || plans_[plan].plan.requeue_after) return "";
     for (const auto& [move, next] : moves_of(world)) {
       if (move.kind != Move::Kind::kTick || plans_[fresh_plan(next)].plan.actions.empty()) continue;
-      return fmt::format("nobody wakes the operator, which has something to do later: {}",
+      return fmt::format("requeue_after is missing, although there is something to do later: {}",
                          plans_[fresh_plan(next)].plan.reason);
     }
     return "";
@@ -350,25 +351,25 @@ class Search {
         queue.push_back(earlier);
       }
     }
-    uint32_t stuck = kNone;  // the first that was seen has the shortest trace
+    uint32_t stuck = kNone;  // the first one that was found has the shortest trace
     for (uint32_t world = 0; world < before.size(); ++world) {
       if (seen_first_[world] != kNone && !ends[world] && (stuck == kNone || seen_first_[world] < seen_first_[stuck]))
         stuck = world;
     }
-    if (stuck != kNone) fail(seen_first_[stuck], "the job can never end, however kind the world is", "");
+    if (stuck != kNone) fail(seen_first_[stuck], "the job can never finish, even without faults", "");
   }
 
-  // ---- the trace -------------------------------------------------------------------------------------------------
+  // ---- Traces -------------------------------------------------------------------------------------------------
 
-  // One action; the first of a plan also says why, and which watches showed the past.
+  // Describes one action; for the first action of a plan, also the plan's reason and the stale watches.
   std::string text(uint32_t plan, uint16_t action, uint8_t view) const {
     std::string line = "operator ";
     if (action == 0) {
       line += plans_[plan].plan.reason;
-      const char* watches[] = {" job", " pods", " services", " rank 0 not asked"};
+      const char* watches[] = {" job", " pods", " services", " rank 0 not polled"};
       std::string old;
       for (size_t i = 0; i < std::size(watches); ++i) old += (view >> i & 1U) != 0 ? watches[i] : "";
-      line += (old.empty() ? "" : " [old:" + old + "]") + ": ";
+      line += (old.empty() ? "" : " [stale:" + old + "]") + ": ";
     }
     return line + names(plans_[plan].plan).at(action);
   }
@@ -391,9 +392,9 @@ class Search {
       case Step::Kind::kMove:
         return to_string((*moves_[states_[step.from].world])[step.index].first);
       case Step::Kind::kDie:
-        return "operator dies";
+        return "operator crashes";
       case Step::Kind::kRemember:
-        return "(the watches may show this moment later on)";
+        return "(the watches may show this state later)";
       case Step::Kind::kAct:
         return text(step.plan, step.index, step.view);
     }
@@ -404,9 +405,9 @@ class Search {
   const std::span<const Policy> policies_;
   Worlds worlds_;
   std::vector<State> states_;
-  std::vector<Step> steps_;           // how the state of this index was first reached
-  std::vector<uint32_t> table_;       // open addressing; indices into states_
-  std::vector<uint32_t> seen_first_;  // by world: the first state in it
+  std::vector<Step> steps_;                                                   // by state: how it was first reached
+  std::vector<uint32_t> table_;                                               // open addressing; indices into states_
+  std::vector<uint32_t> seen_first_;                                          // by world: its first state
   std::vector<std::optional<std::vector<std::pair<Move, uint32_t>>>> moves_;  // by world
   std::vector<KnownPlan> plans_;
   std::unordered_map<uint64_t, uint32_t> plan_ids_;

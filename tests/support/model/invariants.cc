@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "operator/core/membership.h"
-#include "operator/core/rank_set.h"
 #include "operator/core/status.h"
+#include "operator/core/text.h"
 
 namespace oarlock::test {
 namespace {
@@ -23,10 +23,10 @@ std::vector<bool> recorded_ranks(const Job& job) {
 std::string check_creation(const CreatePod& create, const SimCluster& before) {
   if (before.pods().contains(create.name)) return "";
   const Job& job = before.job();
-  const std::optional<PodIdentity> id = identify(job, create.name);
+  const std::optional<PodIdentity> id = parse_pod_name(job, create.name);
   if (!id || id->attempt != job.status.attempt) return "a pod is created for an attempt that is not the current one";
   if (id->node_rank >= job.spec.nodes) return "a pod is created for a rank that does not exist";
-  if (is_terminal(job.status.phase)) return "a pod is created for a job that has ended";
+  if (is_terminal(job.status.phase)) return "a pod is created for a finished job";
   if (job.status.phase == Phase::kSuspended) return "a pod is created for a suspended job";
   if (before.objects().metrics_peers && !before.objects().had_network_policy)
     return "a pod is created before the job's NetworkPolicy";
@@ -38,8 +38,8 @@ std::string check_deletion(const DeletePod& remove, const SimCluster& before) {
   const auto found = before.pods().find(remove.name);
   if (found == before.pods().end() || found->second.uid != remove.uid) return "";
   const Job& job = before.job();
-  if (found->second.owner_uid != job.metadata.uid) return "somebody else's pod is deleted";
-  const bool is_current = identify(job, remove.name)->attempt == job.status.attempt;
+  if (found->second.owner_uid != job.metadata.uid) return "a pod of another owner is deleted";
+  const bool is_current = parse_pod_name(job, remove.name)->attempt == job.status.attempt;
   const bool may = !is_current || is_terminal(job.status.phase) || job.status.phase == Phase::kSuspended;
   return may ? "" : "a pod of the running attempt is deleted";
 }
@@ -52,23 +52,23 @@ bool is_by_deadline(const api::Status& status) {
 std::string check_counts(const api::Status& was, const api::Status& is, const Job& job, const World& world) {
   const int counted = is.restarts.total - was.restarts.total;
   const int charged = is.restarts.charged - was.restarts.charged;
-  if (is.attempt < was.attempt) return "the attempt goes back";
+  if (is.attempt < was.attempt) return "the attempt decreases";
   if (counted == 0 && is.attempt != was.attempt && was.phase != Phase::kSuspended)
-    return "a new attempt that is neither a restart nor a resume";
+    return "a new attempt without a restart or resume";
   if (counted != 0 && (counted != 1 || is.attempt != was.attempt + 1)) return "a restart is not counted once";
   if (counted != 0 && !world.has_failed) return "a restart without a failure";
-  if (charged < 0 || charged > counted) return "restarts.charged is not exact";
+  if (charged < 0 || charged > counted) return "restarts.charged is wrong";
   if (charged > 0 && is.restarts.charged > job.spec.failure_policy.max_restarts) return "more restarts than allowed";
   int by_reason = 0;
   for (const api::RestartCount& count : is.restarts.reasons) by_reason += count.count;
-  return by_reason == is.restarts.total ? "" : "restarts.reasons do not add up";
+  return by_reason == is.restarts.total ? "" : "the sum of restarts.reasons is wrong";
 }
 
 std::string check_end(const api::Status& was, const api::Status& is, const Job& job, const World& world) {
   if (is_terminal(was.phase)) {
     api::Status frozen = is;
     frozen.observed_generation = was.observed_generation;
-    return frozen == was ? "" : "the end of a job is not final";
+    return frozen == was ? "" : "a terminal status changes";
   }
   if (is.phase == Phase::kFailed && !is_by_deadline(is)) {
     if (!world.has_failed) return "failed without a failure";
@@ -82,15 +82,15 @@ std::string check_end(const api::Status& was, const api::Status& is, const Job& 
   return "";
 }
 
-// Finished ranks stay finished as long as the attempt lasts, and only ranks that have succeeded are finished: no job of
+// Finished ranks remain finished during the attempt, and only ranks that have succeeded are finished, because no job of
 // the model has a rule that ignores an exit code.
 std::string check_finished(const Job& before, const Job& after, const World& world) {
   if (before.status.attempt != after.status.attempt) return "";
   const std::vector<bool> was = recorded_ranks(before);
   const std::vector<bool> is = recorded_ranks(after);
   for (size_t rank = 0; rank < std::min(was.size(), is.size()); ++rank) {
-    if (was[rank] && !is[rank]) return "a finished rank is forgotten";
-    if (is[rank] && (world.done >> rank & 1U) == 0) return "a rank is finished that has not succeeded";
+    if (was[rank] && !is[rank]) return "the record of a finished rank is lost";
+    if (is[rank] && (world.done >> rank & 1U) == 0) return "a rank that has not succeeded is recorded as finished";
   }
   return "";
 }
@@ -98,21 +98,21 @@ std::string check_finished(const Job& before, const Job& after, const World& wor
 std::string check_conditions(const api::Status& is) {
   if (is.phase == Phase::kNone) return "";
   for (const api::Condition& condition : is.conditions) {
-    if (condition.status != (condition.type == to_string(is.phase))) return "a condition is not what the phase says";
+    if (condition.status != (condition.type == to_string(is.phase))) return "a condition contradicts the phase";
   }
   return find_condition(is, is.phase) == nullptr ? "the phase has no condition" : "";
 }
 
-// By movement only: no move edits stallPolicy.
+// Only a step ends a stall, because no move edits stallPolicy.
 std::string check_stall(const api::Status& was, const api::Status& is) {
   const bool begins = is.phase == Phase::kStalled && was.phase != Phase::kStalled;
-  if (begins && was.phase != Phase::kRunning) return "stalled though it did not run";
-  const bool goes_on = is.phase == Phase::kRunning && was.phase == Phase::kStalled;
-  if (goes_on && is.progress->step == was.progress->step) return "a job goes on without a step";
+  if (begins && was.phase != Phase::kRunning) return "stalled without running";
+  const bool resumes = is.phase == Phase::kRunning && was.phase == Phase::kStalled;
+  if (resumes && is.progress->step == was.progress->step) return "a stall ends without a step";
   return "";
 }
 
-// Active jobs have the desired policy, ended ones none once no pod lives.
+// An active job has the desired NetworkPolicy, and a finished job without live pods has none.
 std::string check_policy(const SimCluster& cluster) {
   const Job& job = cluster.job();
   const std::optional<NetworkPolicy>& policy = cluster.objects().network_policy;
@@ -122,7 +122,7 @@ std::string check_policy(const SimCluster& cluster) {
     const bool has_live_pods = std::ranges::any_of(cluster.pods(), [&](const auto& item) {
       return item.second.owner_uid == job.metadata.uid && !has_ended(item.second);
     });
-    return policy && !has_live_pods ? "the NetworkPolicy outlives the pods" : "";
+    return policy && !has_live_pods ? "the NetworkPolicy exists without pods" : "";
   }
   if (!policy) return "an active job has no NetworkPolicy";
   return policy->digest == kEditedDigest ? "an active job has a NetworkPolicy that is not the desired one" : "";
@@ -130,22 +130,23 @@ std::string check_policy(const SimCluster& cluster) {
 
 }  // namespace
 
-std::string untrue_of(const World& world, const SimCluster& cluster) {
+std::string check_at_rest(const World& world, const SimCluster& cluster) {
   if (std::string problem = check_policy(cluster); !problem.empty()) return problem;
   const api::Status& status = cluster.job().status;
   if (!is_running(status.phase) || cluster.job().metadata.deletion_timestamp) return "";
-  const std::optional<RankStatus>& said = cluster.objects().said;
-  if (said && said->attempt == status.attempt && (!status.progress || status.progress->step != said->step))
-    return "the step is not what rank 0 says";
+  const std::optional<RankStatus>& reported = cluster.objects().reported;
+  if (reported && reported->attempt == status.attempt && (!status.progress || status.progress->step != reported->step))
+    return "the step is not the one that rank 0 reported";
   const bool is_stalled = status.phase == Phase::kStalled;
-  if (!status.progress) return is_stalled ? "stalled though rank 0 never said anything" : "";
+  if (!status.progress) return is_stalled ? "stalled although rank 0 never reported a step" : "";
   const std::chrono::seconds timeout(cluster.job().spec.stall_policy.timeout_seconds);
-  if (is_stalled && world.still * Worlds::kTick < timeout) return "stalled before its time";
-  if (!is_stalled && cluster.now() - *status.progress->last_step_time >= timeout) return "not stalled though it stands";
+  if (is_stalled && world.ticks_without_step * Worlds::kTick < timeout) return "stalled too early";
+  if (!is_stalled && cluster.now() - *status.progress->last_step_time >= timeout)
+    return "not stalled although the step does not change";
   return "";
 }
 
-std::string broken_by(const Action& action, const World& world, const SimCluster& before, const SimCluster& after) {
+std::string check_action(const Action& action, const World& world, const SimCluster& before, const SimCluster& after) {
   if (const auto* create = std::get_if<CreatePod>(&action)) return check_creation(*create, before);
   if (const auto* remove = std::get_if<DeletePod>(&action)) return check_deletion(*remove, before);
   const api::Status& was = before.job().status;
@@ -153,7 +154,7 @@ std::string broken_by(const Action& action, const World& world, const SimCluster
     return is_terminal(was.phase) ? "" : "the Service of an active job is deleted";
   if (std::holds_alternative<DeleteNetworkPolicy>(action))
     return is_terminal(was.phase) ? "" : "the NetworkPolicy of an active job is deleted";
-  if (std::holds_alternative<DeleteJob>(action)) return is_terminal(was.phase) ? "" : "a job that is active is deleted";
+  if (std::holds_alternative<DeleteJob>(action)) return is_terminal(was.phase) ? "" : "an active job is deleted";
   if (!std::holds_alternative<PatchStatus>(action)) return "";
   const api::Status& is = after.job().status;
   for (const std::string& problem :

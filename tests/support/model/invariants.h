@@ -1,4 +1,5 @@
-// What must hold at every write of the operator, judged by the true state of the world and not by what it saw.
+// Invariants of every write of the operator. They are checked against the true state of the cluster, not against the
+// observed one.
 #pragma once
 
 #include <string>
@@ -7,11 +8,12 @@
 
 namespace oarlock::test {
 
-// Empty: all is well; else what is not.
-std::string broken_by(const control::Action& action, const World& world, const SimCluster& before,
-                      const SimCluster& after);
+// Returns the violated invariant, or an empty string.
+std::string check_action(const control::Action& action, const World& world, const SimCluster& before,
+                         const SimCluster& after);
 
-// The same of a world at rest: whether a job that runs is Stalled exactly when its rank 0 stands still.
-std::string untrue_of(const World& world, const SimCluster& cluster);
+// Checks a state in which the operator has no more actions: for example, a running job must be Stalled exactly if the
+// step of rank 0 does not change. Returns the violated invariant, or an empty string.
+std::string check_at_rest(const World& world, const SimCluster& cluster);
 
 }  // namespace oarlock::test

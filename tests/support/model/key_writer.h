@@ -1,5 +1,5 @@
-// A visitor of operator/api/fields.h that writes every value into one text, so that two objects have the same text
-// exactly when they are equal. Much faster than JSON, which the model checker would write for each state.
+// A visitor of operator/api/fields.h that writes all values into one text. Two objects are equal if and only if their
+// texts are. It is much faster than JSON, which the model checker would otherwise write for each state.
 #pragma once
 
 #include <optional>
@@ -23,10 +23,10 @@ class KeyWriter {
   void choice(const char*, const Enum& value, api::Names<Enum>) {
     put(static_cast<int>(value));
   }
-  void truth(const char*, const bool& value) { put(value); }
+  void condition_status(const char*, const bool& value) { put(value); }
   void verbatim(const std::string& text) { put(text); }
-  void object(const char*, const std::string& text) { put(text); }
-  void others(const std::string& text) { put(text); }
+  void raw_object(const char*, const std::string& text) { put(text); }
+  void unknown_members(const std::string& text) { put(text); }
   template <typename Fn>
   void group(const char*, Fn visit) {
     visit(*this);

@@ -15,41 +15,41 @@ std::string to_string(const Move& move) {
     case Kind::kStart:
       return move.pod + " starts";
     case Kind::kSucceed:
-      return move.pod + " ends with 0";
+      return move.pod + " exits with 0";
     case Kind::kTick:
       return fmt::format("{} s pass", Worlds::kTick.count());
     case Kind::kStep:
-      return "rank 0 steps";
+      return "rank 0 completes a step";
     case Kind::kResume:
       return "spec.suspend: false";
     case Kind::kStop:
-      return move.pod + " has stopped";
+      return move.pod + " has terminated";
     case Kind::kVanish:
-      return move.pod + ", which has ended, is removed";
+      return move.pod + ", which has terminated, is removed";
     case Kind::kFail:
-      return fmt::format("{} ends with {}", move.pod, move.exit_code);
+      return fmt::format("{} exits with {}", move.pod, move.exit_code);
     case Kind::kEvict:
       return move.pod + " is evicted";
     case Kind::kDelete:
-      return "somebody deletes " + move.pod;
+      return "a user deletes " + move.pod;
     case Kind::kDisrupt:
       return move.pod + " is preempted";
     case Kind::kLose:
-      return move.pod + " is gone with its node";
+      return move.pod + " is lost with its node";
     case Kind::kSuspend:
       return "spec.suspend: true";
     case Kind::kEdit:
-      return "spec.failurePolicy.maxRestarts grows";
+      return "spec.failurePolicy.maxRestarts is increased";
     case Kind::kDeleteJob:
-      return "somebody deletes the job";
+      return "a user deletes the job";
     case Kind::kDeleteService:
-      return "somebody deletes the Service";
+      return "a user deletes the Service";
     case Kind::kDeletePolicy:
-      return "somebody deletes the NetworkPolicy";
+      return "a user deletes the NetworkPolicy";
     case Kind::kEditPolicy:
-      return "somebody edits the NetworkPolicy";
+      return "a user edits the NetworkPolicy";
     case Kind::kFreeNames:
-      return "the pods of somebody else go away";
+      return "the pods of other owners are removed";
   }
   return "";
 }
@@ -73,8 +73,8 @@ std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& ex
     }
     const bool has_ended = pod.phase == control::PodPhase::kSucceeded || pod.phase == control::PodPhase::kFailed;
     if (has_ended) {
-      // Ended pods of earlier attempts and of a job that has ended decide nothing.
-      const bool is_current = control::identify(job, name)->attempt == job.status.attempt;
+      // Terminated pods of earlier attempts and of a finished job do not affect decisions.
+      const bool is_current = control::parse_pod_name(job, name)->attempt == job.status.attempt;
       if (is_current && !is_terminal(job.status.phase)) out.push_back({Kind::kVanish, name, 0});
       continue;
     }
@@ -84,7 +84,7 @@ std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& ex
       for (const int code : exit_codes) out.push_back({Kind::kFail, name, code});
     }
     if (pod.deleting) continue;
-    // In larger groups a pod that has a node and one that has none are not told apart, which keeps the search short.
+    // In larger groups, scheduled and unscheduled pods are not distinguished, which keeps the search short.
     out.push_back({pod.scheduled || job.spec.nodes > 1 ? Kind::kStart : Kind::kSchedule, name, 0});
     for (const Kind kind : {Kind::kEvict, Kind::kDelete, Kind::kDisrupt}) out.push_back({kind, name, 0});
   }
@@ -118,7 +118,7 @@ bool apply(const Move& move, SimCluster& cluster) {
     case Kind::kEvict:
       return cluster.evict(move.pod);
     case Kind::kDelete:
-      return cluster.ask_to_delete(move.pod);
+      return cluster.request_deletion(move.pod);
     case Kind::kDisrupt:
       return cluster.disrupt(move.pod);
     case Kind::kEdit:

@@ -1,4 +1,4 @@
-// What a cluster and its users do on their own.
+// Events that a cluster and its users cause independently of the operator.
 #pragma once
 
 #include <string>
@@ -16,14 +16,14 @@ struct Move {
     kTick,
     kStep,
     kResume,
-    kStop,  // a pod that is being deleted has stopped
-    // From here on they are faults: a path has only so many.
+    kStop,  // a pod that is being deleted has terminated
+    // The following moves are faults. Their number on one path is limited.
     kFail,
     kEvict,
     kDelete,
     kDisrupt,
     kLose,
-    kVanish,  // PodGC, an autoscaler or kubectl removes a pod that has ended
+    kVanish,  // PodGC, an autoscaler or kubectl removes a terminated pod
     kSuspend,
     kEdit,
     kDeleteJob,
@@ -37,16 +37,16 @@ struct Move {
   int exit_code = 0;
 
   bool is_fault() const { return kind >= Kind::kFail; }
-  // What a world that is kind to the job does; a pod on a dead node never stops.
-  bool is_kind() const { return kind < Kind::kStop; }
+  // Whether the move lets the job progress. kStop is excluded, because a pod on a dead node never terminates.
+  bool is_benign() const { return kind < Kind::kStop; }
 };
 
 std::string to_string(const Move& move);
 
-// Those that may do something.
+// Returns the moves that can change the cluster.
 std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& exit_codes, bool steps);
 
-// False: nothing happened.
+// Returns whether the cluster changed.
 bool apply(const Move& move, SimCluster& cluster);
 
 }  // namespace oarlock::test

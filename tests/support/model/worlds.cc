@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "operator/api/fields.h"
-#include "operator/core/backoff.h"
+#include "operator/core/failure.h"
 #include "operator/core/membership.h"
 #include "tests/support/builders.h"
 #include "tests/support/model/key_writer.h"
@@ -34,14 +34,14 @@ std::string start_text(const Job& job) {
 void age(Job& job, seconds older) {
   api::Status& status = job.status;
   const bool has_deadline = job.spec.active_deadline_seconds.has_value();
-  const std::string said = start_text(job);
+  const std::string before = start_text(job);
   age(job.metadata.deletion_timestamp, older, false);
   age(status.start_time, older, has_deadline);
   age(status.attempt_start_time, older, false);
   age(status.completion_time, older, job.spec.ttl_seconds_after_finished.has_value());
   for (api::Condition& condition : status.conditions) {
     age(condition.last_transition_time, older, has_deadline && condition.type == "Suspended");
-    // Said once, with a time in it, and never looked at again.
+    // The message contains a time, is written once and is never read again.
     if (!condition.status || is_running(status.phase)) condition.message.clear();
   }
   if (status.progress) age(status.progress->last_step_time, older, status.phase == api::Phase::kRunning);
@@ -50,11 +50,11 @@ void age(Job& job, seconds older) {
     age(record.end_time, older, waits);
     record.start_time = record.end_time;
   }
-  // The condition names the time of the next start.
-  const std::string says = start_text(job);
+  // The condition contains the time of the next start.
+  const std::string after = start_text(job);
   for (api::Condition& condition : status.conditions) {
-    const size_t at = said.empty() ? std::string::npos : condition.message.find(said);
-    if (at != std::string::npos) condition.message.replace(at, said.size(), says);
+    const size_t at = before.empty() ? std::string::npos : condition.message.find(before);
+    if (at != std::string::npos) condition.message.replace(at, before.size(), after);
   }
 }
 
@@ -75,9 +75,9 @@ std::string version_of(const std::string& key) { return fmt::format("v{:x}", std
 // recorded is the window that api::FinishedRanks describes: it may count as lost.
 bool has_failure(const SimCluster& cluster) {
   const Job& job = cluster.job();
-  const Membership recorded = split(cluster.observe({.job = job, .pods = {}, .services = {}}));
+  const Membership recorded = classify_objects(cluster.observe({.job = job, .pods = {}, .services = {}}));
   for (int rank = 0; rank < job.spec.nodes; ++rank) {
-    if (is_finished(recorded, static_cast<size_t>(rank))) continue;
+    if (is_recorded_finished(recorded, static_cast<size_t>(rank))) continue;
     const auto found = cluster.pods().find(fmt::format("{}-{}-{}", job.metadata.name, job.status.attempt, rank));
     if (found == cluster.pods().end()) {
       if (is_running(job.status.phase)) return true;
@@ -89,13 +89,13 @@ bool has_failure(const SimCluster& cluster) {
   return false;
 }
 
-// What is seen of the attempt now, added to what was seen before.
+// Adds the current state of the attempt to its history.
 void look(const SimCluster& cluster, World& world) {
   world.has_failed = world.has_failed || has_failure(cluster);
   for (const auto& [name, pod] : cluster.pods()) {
-    const auto id = identify(cluster.job(), name);
+    const auto id = parse_pod_name(cluster.job(), name);
     if (!id || id->attempt != cluster.job().status.attempt || !pod.trainer) continue;
-    // A pod that ends with 0 because it is being deleted has not completed its training.
+    // A pod that exits with 0 because it is being deleted has not completed its training.
     if (pod.trainer->exit_code == 0 && !pod.deleting)
       world.done |= static_cast<uint8_t>(1U << static_cast<unsigned>(id->node_rank));
     if (pod.trainer->exit_code == to_int(ExitCode::kConfig)) world.has_no_remedy = true;
@@ -124,24 +124,25 @@ uint32_t Worlds::after(uint32_t from, const SimCluster& cluster) {
   World world = worlds_[from];
   if (cluster.job().status.attempt != before.status.attempt) world = {};
   look(cluster, world);
-  const bool stands = is_running(cluster.job().status.phase) && cluster.objects().said &&
-                      cluster.objects().said == objects_[worlds_[from].objects].said;
+  const bool is_unchanged = is_running(cluster.job().status.phase) && cluster.objects().reported &&
+                            cluster.objects().reported == objects_[worlds_[from].objects].reported;
   const auto ticks = static_cast<uint8_t>(older / kTick);
-  world.still = stands ? std::min(kOldestTicks, static_cast<uint8_t>(world.still + ticks)) : uint8_t{0};
+  world.ticks_without_step =
+      is_unchanged ? std::min(kOldestTicks, static_cast<uint8_t>(world.ticks_without_step + ticks)) : uint8_t{0};
   const uint32_t job = is_same_job ? worlds_[from].job : intern_job(cluster.job(), older);
   world.job = job;
   world.objects = intern_objects(cluster.objects(), cluster.job(), older);
   return intern(world);
 }
 
-Observed Worlds::observe(uint32_t job, uint32_t pods, uint32_t services, Hearing hearing, bool untouched) const {
+Observed Worlds::observe(uint32_t job, uint32_t pods, uint32_t services, PollView poll, bool untouched) const {
   Observed out;
   out.untouched = untouched;
   out.job = jobs_[job];
   out.now = now();
   const Objects& seen = objects_[pods];
   for (const auto& [name, pod] : seen.pods) {
-    if (pod.owner_uid == out.job.metadata.uid || seen.met.contains(name)) out.pods.push_back(pod);
+    if (pod.owner_uid == out.job.metadata.uid || seen.conflicting.contains(name)) out.pods.push_back(pod);
   }
   if (objects_[services].service) {
     out.services.push_back(service_of(out.job));
@@ -149,8 +150,8 @@ Observed Worlds::observe(uint32_t job, uint32_t pods, uint32_t services, Hearing
   }
   out.metrics_peers = seen.metrics_peers;
   if (objects_[services].network_policy) out.network_policies.push_back(*objects_[services].network_policy);
-  if (hearing != Hearing::kNothing) out.progress = seen.said;
-  if (hearing == Hearing::kNow) out.asked = Question{now(), true};
+  if (poll != PollView::kNone) out.progress = seen.reported;
+  if (poll == PollView::kCurrent) out.last_poll = StatusPoll{now(), true};
   return out;
 }
 
@@ -177,7 +178,7 @@ uint32_t Worlds::intern_job(Job job, seconds older) {
 uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) {
   // Names of earlier attempts are never used again.
   std::erase_if(objects.created,
-                [&](const auto& item) { return identify(job, item.first)->attempt < job.status.attempt; });
+                [&](const auto& item) { return parse_pod_name(job, item.first)->attempt < job.status.attempt; });
   std::string key = objects.service ? "service|" : "|";
   for (auto& [name, pod] : objects.pods) {
     age(pod, older);
@@ -187,8 +188,8 @@ uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) 
   }
   if (objects.network_policy) key += "policy " + objects.network_policy->digest;
   if (objects.had_network_policy) key += "had a policy|";
-  if (objects.said) key += fmt::format("said {} {}", objects.said->attempt, objects.said->step);
-  for (const std::string& name : objects.met) key += "met " + name;
+  if (objects.reported) key += fmt::format("reported {} {}", objects.reported->attempt, objects.reported->step);
+  for (const std::string& name : objects.conflicting) key += "conflict " + name;
   for (const auto& [name, count] : objects.created) key += fmt::format("created {} {}", name, count);
   const auto [it, is_new] = object_ids_.try_emplace(std::move(key), static_cast<uint32_t>(objects_.size()));
   if (is_new) objects_.push_back(std::move(objects));

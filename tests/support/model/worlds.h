@@ -1,5 +1,5 @@
-// The distinct states of a simulated cluster, each once and in a form that does not depend on how it was reached:
-// versions follow from content, times are ages, and ages end where nothing depends on them any more.
+// The distinct states of a simulated cluster, each in a canonical form that does not depend on the path to it: versions
+// are derived from the content, times are stored as ages, and ages are limited to the range in which they matter.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,29 @@
 
 namespace oarlock::test {
 
-// Indices of what the store holds, and what happened in the current attempt so far.
+// Indices of the stored objects, and the history of the current attempt.
 struct World {
   uint32_t job = 0;
   uint32_t objects = 0;
-  uint8_t done = 0;            // node ranks whose pod ended with exit code 0, as bits
-  bool has_failed = false;     // a pod failed, was taken away or was lost
-  bool has_no_remedy = false;  // with an exit code that no restart cures
-  uint8_t still = 0;           // ticks since rank 0, which tells its steps, did one while the job ran
+  uint8_t done = 0;                // node ranks whose pod ended with exit code 0, as bits
+  bool has_failed = false;         // a pod failed, was removed or was lost
+  bool has_no_remedy = false;      // with a permanent exit code
+  uint8_t ticks_without_step = 0;  // ticks of the running job since the last step that rank 0 reported
 
   bool operator==(const World&) const = default;
 };
 
-// What the operator knows of rank 0.
-enum class Hearing : uint8_t {
-  kNow,      // what it says now
-  kOnce,     // what it said when the pods were seen
-  kNothing,  // an operator that has just started has not asked yet
+// Which status of rank 0 the operator has received.
+enum class PollView : uint8_t {
+  kCurrent,  // the current status
+  kStale,    // the status at the time of the observed pods
+  kNone,     // none: a restarted operator has not polled yet
 };
 
 class Worlds {
  public:
-  static constexpr std::chrono::seconds kTick{11};    // more than any grace of the operator
-  static constexpr std::chrono::seconds kOldest{33};  // ages are not told apart beyond
+  static constexpr std::chrono::seconds kTick{11};    // longer than any grace period of the operator
+  static constexpr std::chrono::seconds kOldest{33};  // longer ages are not distinguished
   static constexpr uint8_t kOldestTicks = 3;
 
   explicit Worlds(const SimCluster& first);
@@ -44,12 +44,12 @@ class Worlds {
   const Objects& objects(uint32_t objects) const { return objects_[objects]; }
 
   SimCluster cluster(uint32_t world) const;
-  // What the cluster is after something happened to `from`.
+  // Returns the index of the state of `cluster`, which resulted from a change of `from`.
   uint32_t after(uint32_t from, const SimCluster& cluster);
-  // What the operator's watches show.
-  // `pods` and `services` are indices of objects: the second is what the watches of Services and NetworkPolicies show.
-  control::Observed observe(uint32_t job, uint32_t pods, uint32_t services, Hearing hearing, bool untouched) const;
-  // Of the Service and the NetworkPolicy, all that a plan depends on: less than 8.
+  // Returns what the operator observes. `pods` and `services` are indices of objects; `services` selects the state that
+  // the watches of Services and NetworkPolicies show.
+  control::Observed observe(uint32_t job, uint32_t pods, uint32_t services, PollView poll, bool untouched) const;
+  // Returns the state of the Service and the NetworkPolicy on which a plan depends: a number below 8.
   unsigned service_state(uint32_t objects) const;
   bool is_untouched(uint32_t world) const {
     return test::is_untouched(jobs_[worlds_[world].job], objects_[worlds_[world].objects]);

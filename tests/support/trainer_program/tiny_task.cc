@@ -41,7 +41,7 @@ struct Fault {
     return kind == wanted && rank == (own != nullptr ? std::atoll(own) : 0);
   }
 
-  // Says so on stderr, and never comes back.
+  // Writes a line to stderr, and never returns.
   void stall_if(const std::string& wanted) const {
     if (!here(wanted)) return;
     std::fprintf(stderr, "the fault '%s' begins\n", wanted.c_str());
@@ -103,7 +103,7 @@ class TinyNet final : public torch::nn::Module {
   torch::nn::Linear fc2_;
 };
 
-class TinyTask final : public Task {
+class TinyTask final : public ModelTask<TinyNet> {
  public:
   explicit TinyTask(Fields& root) {
     root.section(
@@ -162,11 +162,11 @@ class TinyTask final : public Task {
   const Dataset& train_data() const override { return *train_; }
   const Dataset& eval_data() const override { return *eval_; }
 
-  std::shared_ptr<torch::nn::Module> build_model() override {
+  std::shared_ptr<TinyNet> create_model() override {
     return std::make_shared<TinyNet>(fault_.here("shape") ? hidden_ + 1 : hidden_, dropout_, batch_norm_);
   }
 
-  at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext&) override {
+  at::Tensor training_loss(TinyNet& model, const Batch& batch, const StepContext&) override {
     if (fault_.step == step_ && fault_.here("throw")) throw std::runtime_error("the fault 'throw'");
     if (fault_.step == step_ && fault_.here("diverge")) {
       const at::NoGradGuard no_grad;
@@ -181,10 +181,10 @@ class TinyTask final : public Task {
     return loss;
   }
 
-  EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {
+  EvalOutput evaluate(TinyNet& model, const Batch& batch) override {
     fault_.stall_if("stall_eval");
     fault_.slow_if("slow_eval", kSlowBatch);
-    const at::Tensor logits = dynamic_cast<TinyNet&>(model).forward(batch["features"]);
+    const at::Tensor logits = model.forward(batch["features"]);
     const at::Tensor loss = torch::nn::functional::cross_entropy(logits, batch["labels"]);
     EvalOutput out;
     out.sums = {{"loss", loss.item<double>() * static_cast<double>(batch.size())},
@@ -213,9 +213,10 @@ class TinyTask final : public Task {
              .weights = pass_best_ ? PassWeights::kBest : PassWeights::kCurrent,
              .batch_size = 3,
              .data = eval_.get(),
-             .step = [this](torch::nn::Module& model, const Batch& batch) { return pass_step(model, batch); },
-             .finish = [this](const MetricSums& totals, const EvalRows& rows,
-                              int64_t steps) { return write_pass(totals, rows, steps); }}};
+             .step = pass_step([this](TinyNet& model, const Batch& batch) { return pass_output(model, batch); }),
+             .finish = [this](const MetricSums& totals, const EvalRows& rows, int64_t steps) {
+               return write_pass(totals, rows, steps);
+             }}};
   }
 
  private:
@@ -227,10 +228,10 @@ class TinyTask final : public Task {
     fault.field("step", fault_.step, at_least(0), "of this process, from 0");
   }
 
-  EvalOutput pass_step(torch::nn::Module& model, const Batch& batch) {
+  EvalOutput pass_output(TinyNet& model, const Batch& batch) {
     const double weight = model.parameters().front().abs().sum().item<double>();
     fault_.slow_if("slow_pass", kSlowBatch);
-    EvalOutput out = eval_step(model, batch);
+    EvalOutput out = evaluate(model, batch);
     out.sums["weight"] = weight * static_cast<double>(batch.size());
     out.rows = {{"target", batch["labels"]}};
     return out;
@@ -245,9 +246,8 @@ class TinyTask final : public Task {
     return Metrics{{"accuracy", totals.at("correct") / count}};
   }
 
-  static at::Tensor loss_of(torch::nn::Module& model, const Batch& batch) {
-    return torch::nn::functional::cross_entropy(dynamic_cast<TinyNet&>(model).forward(batch["features"]),
-                                                batch["labels"]);
+  static at::Tensor loss_of(TinyNet& model, const Batch& batch) {
+    return torch::nn::functional::cross_entropy(model.forward(batch["features"]), batch["labels"]);
   }
 
   int64_t samples_ = 256;

@@ -32,7 +32,7 @@ std::string problems_of(const std::string& text, const QuantumGravOptions& optio
   return converted ? "" : converted.error().message;
 }
 
-TEST(ConvertQuantumGrav, EveryKeyOfTheGuideHasItsPlace) {
+TEST(ConvertQuantumGrav, ConvertsEveryKeyOfTheGuide) {
   const auto documents = yaml::load_all(OARLOCK_SOURCE "/examples/causal_set/train_ddp.yaml");
   ASSERT_TRUE(documents) << documents.error().message;
   const Result<Converted> converted = convert_quantumgrav(documents->front(), "train_ddp.yaml", kOptions);
@@ -53,14 +53,14 @@ TEST(ConvertQuantumGrav, EveryKeyOfTheGuideHasItsPlace) {
     "early_stopping": {"patience": 5}})");
   EXPECT_EQ(nlohmann::json(spec["trainer"]), nlohmann::json(expected)) << spec["trainer"].dump(1);
   EXPECT_THAT(converted->notes, Contains(AllOf(HasSubstr("train_ddp.yaml:2:12: criterion: "),
-                                               HasSubstr("'compute_loss' is a function of your own"))));
+                                               HasSubstr("'compute_loss' is a custom function"))));
   EXPECT_THAT(converted->notes, Contains(HasSubstr("parallel.master_port: the launcher or the operator sets it")));
   EXPECT_THAT(converted->notes, Contains(HasSubstr("model.type: the network of QuantumGrav's documentation")));
 }
 
 constexpr char kParallel[] = "parallel: {world_size: 2}\n";
 
-TEST(ConvertQuantumGrav, TypesAndArguments) {
+TEST(ConvertQuantumGrav, ConvertsTypesAndArguments) {
   const Json trainer = trainer_of(std::string(kParallel) +
                                   "criterion: !pyobject torch.nn.MSELoss\n"
                                   "training:\n"
@@ -74,7 +74,7 @@ TEST(ConvertQuantumGrav, TypesAndArguments) {
   EXPECT_EQ(trainer["model"]["tasks"][0]["loss"], "mse");
 }
 
-TEST(ConvertQuantumGrav, EarlyStoppingOfSeveralTasks) {
+TEST(ConvertQuantumGrav, ConvertsEarlyStoppingOfSeveralTasks) {
   const Json trainer = trainer_of(std::string(kParallel) +
                                   "early_stopping:\n  type: !pyobject QuantumGrav.DefaultEarlyStopping\n  kwargs:\n"
                                   "    patience: 4\n    mode: any\n    tasks:\n"
@@ -85,7 +85,7 @@ TEST(ConvertQuantumGrav, EarlyStoppingOfSeveralTasks) {
       {"name": "loss", "mode": "min", "init_best_score": 9.5}]})"));
 }
 
-TEST(ConvertQuantumGrav, TheTrainersOwnModelAndDataMayStandThere) {
+TEST(ConvertQuantumGrav, AcceptsModelAndDataOfTheTrainer) {
   const QuantumGravOptions options = {.image = "image", .data = {}};
   const Result<Converted> converted = convert(
       std::string(kParallel) + "data: {files: [x.zarr], edges: relations}\nmodel: {pooling: [mean, max]}\n", options);
@@ -96,7 +96,7 @@ TEST(ConvertQuantumGrav, TheTrainersOwnModelAndDataMayStandThere) {
   EXPECT_THAT(converted->notes, IsEmpty());
 }
 
-TEST(ConvertQuantumGrav, WhatHasNoPlaceIsNamedWithItsPlace) {
+TEST(ConvertQuantumGrav, ReportsUnsupportedKeysWithPosition) {
   EXPECT_THAT(problems_of("training: {seed: 1}\n"), HasSubstr("must have a section 'parallel'"));
   const std::string problems = problems_of(std::string(kParallel) +
                                            "training:\n"
@@ -107,10 +107,10 @@ TEST(ConvertQuantumGrav, WhatHasNoPlaceIsNamedWithItsPlace) {
                                            "early_stopping: {type: MyStopping}\n");
   EXPECT_THAT(problems, HasSubstr("train.yaml:3:3: training.optimiser_type: "));
   EXPECT_THAT(problems, HasSubstr("did you mean 'optimizer_type'?"));
-  EXPECT_THAT(problems, HasSubstr("'LBFGS' is not there; Adam, AdamW and SGD are"));
+  EXPECT_THAT(problems, HasSubstr("'LBFGS' is not supported; Adam, AdamW and SGD are"));
   EXPECT_THAT(problems, HasSubstr("train.yaml:5:19: training.optimizer_args: "));
   EXPECT_THAT(problems, HasSubstr("training.device: is neither cuda nor cpu"));
-  EXPECT_THAT(problems, HasSubstr("'MyStopping' is not there; DefaultEarlyStopping is"));
+  EXPECT_THAT(problems, HasSubstr("'MyStopping' is not supported; DefaultEarlyStopping is"));
   EXPECT_THAT(problems_of(kParallel, {.image = "image", .data = {}}), HasSubstr("--data"));
 }
 

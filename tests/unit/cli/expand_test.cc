@@ -1,4 +1,4 @@
-#include "cli/run/expand.h"
+#include "cli/run/local_job.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@ namespace oarlock::run {
 namespace {
 
 // The kubelet's own table, k8s.io/kubernetes/third_party/forked/golang/expansion/expand_test.go, in part.
-TEST(Expand, LikeTheKubelet) {
+TEST(Expand, MatchesKubelet) {
   const std::map<std::string, std::string> values = {
       {"VAR_A", "A"}, {"VAR_B", "B"}, {"VAR_C", "C"}, {"VAR_REF", "$(VAR_A)"}, {"VAR_EMPTY", ""}};
   const Lookup lookup = [&](const std::string& name) -> std::optional<std::string> {

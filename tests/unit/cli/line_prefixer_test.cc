@@ -1,4 +1,4 @@
-#include "cli/launch/line_prefixer.h"
+#include "cli/launch/console.h"
 
 #include <gtest/gtest.h>
 
@@ -26,19 +26,19 @@ std::string prefixed(const std::string& text, bool at_carriage_return = false) {
 
 TEST(LinePrefixer, PrefixesEachLine) { EXPECT_EQ(prefixed("a\nb\n"), "> a\n> b\n"); }
 TEST(LinePrefixer, KeepsEmptyLines) { EXPECT_EQ(prefixed("\n\na\n"), "> \n> \n> a\n"); }
-TEST(LinePrefixer, KeepsALastLineWithoutNewline) { EXPECT_EQ(prefixed("a\nb"), "> a\n> b\n"); }
-TEST(LinePrefixer, SaysNothingAboutNothing) { EXPECT_EQ(prefixed(""), ""); }
+TEST(LinePrefixer, AddsNewlineToLastLine) { EXPECT_EQ(prefixed("a\nb"), "> a\n> b\n"); }
+TEST(LinePrefixer, IgnoresEmptyInput) { EXPECT_EQ(prefixed(""), ""); }
 TEST(LinePrefixer, IsBinarySafe) {
   const std::string bytes("\x00\xff\x1b[0m\r\x80\n\x00", 10);
   EXPECT_EQ(prefixed(bytes), "> " + bytes.substr(0, 9) + "> " + std::string(1, '\0') + "\n");
 }
-TEST(LinePrefixer, LeavesCarriageReturnsAloneElsewhere) { EXPECT_EQ(prefixed("1%\r2%\r3%\n"), "> 1%\r2%\r3%\n"); }
-TEST(LinePrefixer, EndsALineAtACarriageReturnOnATerminal) {
+TEST(LinePrefixer, KeepsCarriageReturnsByDefault) { EXPECT_EQ(prefixed("1%\r2%\r3%\n"), "> 1%\r2%\r3%\n"); }
+TEST(LinePrefixer, EndsLineAtCarriageReturnOnTerminal) {
   EXPECT_EQ(prefixed("1%\r2%\rdone\n", true), "> 1%\r> 2%\r> done\n");
 }
-TEST(LinePrefixer, TakesCrLfAsOneEnd) { EXPECT_EQ(prefixed("a\r\nb\r\n", true), "> a\r\n> b\r\n"); }
+TEST(LinePrefixer, TreatsCrLfAsOneLineEnd) { EXPECT_EQ(prefixed("a\r\nb\r\n", true), "> a\r\n> b\r\n"); }
 
-TEST(LinePrefixer, HoldsALineUntilItIsComplete) {
+TEST(LinePrefixer, BuffersIncompleteLine) {
   LinePrefixer prefixer("> ", false);
   std::string out;
   prefixer.feed("begin", out);
@@ -47,7 +47,7 @@ TEST(LinePrefixer, HoldsALineUntilItIsComplete) {
   EXPECT_EQ(out, "> begin end\n");
 }
 
-TEST(LinePrefixer, CutsALineThatNeverEnds) {
+TEST(LinePrefixer, SplitsOverlongLine) {
   LinePrefixer prefixer("> ", false);
   std::string out;
   const std::string piece(size_t{1} << 20, 'x');

@@ -30,8 +30,8 @@ api::TrainingJob job(int nodes, int per_node, const Json& container, const std::
   return out;
 }
 
-Place place(int nodes) {
-  Place out;
+HostSettings place(int nodes) {
+  HostSettings out;
   out.attempt = 2;
   out.master_port = 4000;
   for (int node = 0; node < nodes; ++node) out.metrics_ports.push_back(5000 + 10 * node);
@@ -54,7 +54,7 @@ const std::set<std::string> kLocal = {"MASTER_ADDR",           "MASTER_PORT",   
                                       "PET_MASTER_PORT",       "OARLOCK_METRICS_PORT", "OARLOCK_CONFIG",
                                       "OARLOCK_CHECKPOINT_DIR"};
 
-TEST(LocalJob, EnvironmentIsTheOperatorsPods) {
+TEST(LocalJob, EnvironmentMatchesOperatorsPods) {
   Json container = kMount;
   container["env"] = Json::array({{{"name", "MINE"}, {"value", "rank $(NODE_RANK) of $(WORLD_SIZE)"}},
                                   {{"name", "RANK"}, {"value", "77"}},
@@ -64,7 +64,7 @@ TEST(LocalJob, EnvironmentIsTheOperatorsPods) {
   ASSERT_EQ(processes.size(), 2u);
   for (int node = 0; node < 2; ++node) {
     auto expected = operators_environment(of_two, 2, node);
-    EXPECT_EQ(expected.erase(kEnvTerminationLog), 1u);            // each local process gets a file of its own
+    EXPECT_EQ(expected.erase(kEnvTerminationLog), 1u);            // each local process has its own file
     expected["MINE"] = "rank " + std::to_string(node) + " of 2";  // what the kubelet makes of it
     const Environment& actual = processes[static_cast<size_t>(node)].environment;
     std::set<std::string> expected_names;
@@ -86,7 +86,7 @@ TEST(LocalJob, EnvironmentIsTheOperatorsPods) {
   }
 }
 
-TEST(LocalJob, SeveralRanksPerNode) {
+TEST(LocalJob, StartsSeveralRanksPerNode) {
   const std::vector<LocalProcess> processes = local_processes(job(2, 3, kMount), place(2));
   ASSERT_EQ(processes.size(), 6u);
   for (int rank = 0; rank < 6; ++rank) {
@@ -102,7 +102,7 @@ TEST(LocalJob, SeveralRanksPerNode) {
   }
 }
 
-TEST(LocalJob, ACommandIsStartedOncePerNode) {
+TEST(LocalJob, StartsCommandOncePerNode) {
   Json container = kMount;
   container["command"] = {"torchrun", "--node-rank=$(PET_NODE_RANK)"};
   container["args"] = {"train.py", "$$(NOT)"};
@@ -114,7 +114,7 @@ TEST(LocalJob, ACommandIsStartedOncePerNode) {
   EXPECT_EQ(processes[1].environment.at("PET_NPROC_PER_NODE"), "4");
 }
 
-TEST(LocalJob, ArgumentsReplaceTheImagesCommand) {
+TEST(LocalJob, ArgsReplaceCommandOfImage) {
   Json container;
   container["args"] = {"python3", "train.py"};
   const std::vector<LocalProcess> processes = local_processes(job(1, 2, container), place(1));
@@ -123,7 +123,7 @@ TEST(LocalJob, ArgumentsReplaceTheImagesCommand) {
   EXPECT_EQ(processes[1].rank, 1);
 }
 
-TEST(LocalJob, OnlyWhatTheJobHas) {
+TEST(LocalJob, OmitsUnusedVariables) {
   const std::vector<LocalProcess> processes = local_processes(job(1, 1, Json::object(), ""), place(1));
   EXPECT_FALSE(processes[0].environment.contains("OARLOCK_CONFIG"));
   EXPECT_FALSE(processes[0].environment.contains("OARLOCK_CHECKPOINT_DIR"));
@@ -131,8 +131,8 @@ TEST(LocalJob, OnlyWhatTheJobHas) {
   EXPECT_TRUE(saves_checkpoints(job(1, 1, kMount)));
 }
 
-TEST(LocalJob, TheShellsOwnContractVariablesDoNotLeakIn) {
-  Place here = place(1);
+TEST(LocalJob, IgnoresContractVariablesOfTheShell) {
+  HostSettings here = place(1);
   here.base = {{"HOME", "/home/me"}, {"RANK", "9"}, {"OARLOCK_CONFIG", "/old"}, {"OARLOCK_TERMINATION_LOG", "/old"}};
   const std::vector<LocalProcess> processes = local_processes(job(1, 1, Json::object(), ""), here);
   EXPECT_EQ(processes[0].environment.at("HOME"), "/home/me");
@@ -141,7 +141,7 @@ TEST(LocalJob, TheShellsOwnContractVariablesDoNotLeakIn) {
   EXPECT_FALSE(processes[0].environment.contains("OARLOCK_TERMINATION_LOG"));
 }
 
-TEST(LocalJob, UsersConfigStandsUsersContainerPathsDoNot) {
+TEST(LocalJob, TemplateOverridesConfigButNotCheckpointDir) {
   Json container = kMount;
   container["env"] = Json::array({{{"name", "OARLOCK_CONFIG"}, {"value", "/mine.yaml"}},
                                   {{"name", "OARLOCK_CHECKPOINT_DIR"}, {"value", "/ckpt/elsewhere"}}});
@@ -150,7 +150,7 @@ TEST(LocalJob, UsersConfigStandsUsersContainerPathsDoNot) {
   EXPECT_EQ(processes[0].environment.at("OARLOCK_CHECKPOINT_DIR"), "/runs/j/checkpoints");
 }
 
-TEST(Differences, AreNamedWhereTheyMatter) {
+TEST(Differences, AreReportedIfRelevant) {
   Json container = {{"volumeMounts", Json::array({{{"name", "data"}, {"mountPath", "/data/"}}})},
                     {"args", {"train", "/data/list.txt"}},
                     {"workingDir", "/app"},
@@ -165,7 +165,7 @@ TEST(Differences, AreNamedWhereTheyMatter) {
   pod["spec"]["initContainers"] = Json::array({{{"name", "fetch"}}});
   with.spec.pod_template = pod.dump();
   with.spec.suspend = true;
-  const std::vector<std::string> notes = differences(with, {{"HAVE", "1"}});
+  const std::vector<std::string> notes = describe_differences(with, {{"HAVE", "1"}});
   EXPECT_THAT(notes, Contains(HasSubstr("spec.trainer.data.path is '/data/images', on the volume 'data'")));
   EXPECT_THAT(notes, Contains(HasSubstr("spec.trainer.list[0]")));
   EXPECT_THAT(notes, Contains(HasSubstr("args[1] is '/data/list.txt'")));
@@ -176,7 +176,7 @@ TEST(Differences, AreNamedWhereTheyMatter) {
   EXPECT_THAT(notes, Contains(HasSubstr("not: fetch, sidecar")));
   EXPECT_THAT(notes, Contains(HasSubstr("suspend")));
   EXPECT_EQ(notes.size(), 9u) << "'/database' is not on the volume, and HAVE is set";
-  EXPECT_THAT(differences(job(2, 1, kMount), {}), IsEmpty());
+  EXPECT_THAT(describe_differences(job(2, 1, kMount), {}), IsEmpty());
 }
 
 }  // namespace

@@ -14,16 +14,16 @@ const std::string kRank5 = to_json(
     TerminationMessage{.rank = 5, .step = 91, .checkpoint_step = 80, .reason = "DataInvalid", .message = "truncated"});
 const std::vector<int> kRanks = {4, 5};
 
-TEST(PodMessage, IsThatOfTheFailedRank) {
+TEST(PodMessage, ReturnsMessageOfFailedRank) {
   EXPECT_EQ(pod_message({kRank4, kRank5}, kRanks, {.exit_code = 65, .member = 1, .status = {65, 0}}), kRank5);
 }
 
-TEST(PodMessage, IsTheFirstRanksAfterASuccess) {
+TEST(PodMessage, ReturnsMessageOfFirstRankAfterSuccess) {
   EXPECT_EQ(pod_message({kRank4, kRank5}, kRanks, {}), kRank4);
   EXPECT_EQ(pod_message({"", ""}, kRanks, {}), "");
 }
 
-TEST(PodMessage, IsMadeForARankThatCouldNotSpeak) {
+TEST(PodMessage, CreatesMessageForKilledRank) {
   const std::string text = pod_message({kRank4, ""}, kRanks, {.exit_code = 137, .member = 1, .status = {0, SIGKILL}});
   const auto message = termination_message_from_json(text);
   ASSERT_TRUE(message.has_value()) << text;
@@ -34,8 +34,8 @@ TEST(PodMessage, IsMadeForARankThatCouldNotSpeak) {
   EXPECT_EQ(message->message, "rank 5 ended with signal 9 (SIGKILL) and left no message");
 }
 
-TEST(PodMessage, MayBeAnyTextAndIsCutToTheLimit) {
-  const Verdict verdict{.exit_code = 1, .member = 0, .status = {1, 0}};
+TEST(PodMessage, TruncatesAnyTextToTheLimit) {
+  const GroupResult verdict{.exit_code = 1, .member = 0, .status = {1, 0}};
   EXPECT_EQ(pod_message({"plain text", kRank5}, kRanks, verdict), "plain text");
   EXPECT_EQ(pod_message({std::string(10'000, 'x'), ""}, kRanks, verdict).size(), kTerminationMessageLimit);
 }

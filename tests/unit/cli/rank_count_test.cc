@@ -1,4 +1,4 @@
-#include "cli/launch/rank_count.h"
+#include "cli/launch/topology.h"
 
 #include <gmock/gmock.h>
 
@@ -23,7 +23,7 @@ class Devices : public testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(Devices, AreTheFilesOfWholeGpus) {
+TEST_F(Devices, CountsGpuDeviceFiles) {
   EXPECT_EQ(gpus(), 0);
   make({"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "null"});
   EXPECT_EQ(gpus(), 0);
@@ -32,7 +32,7 @@ TEST_F(Devices, AreTheFilesOfWholeGpus) {
   EXPECT_EQ(count_processors({}, folder_.path() / "none").gpus, 0);
 }
 
-TEST_F(Devices, OrTheOnesThatAreChosen) {
+TEST_F(Devices, CountsVisibleDevices) {
   make({"nvidia0", "nvidia1", "nvidia2", "nvidia3"});
   EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "1,3"}}), 2);
   EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "0,-1,2"}}), 1) << "CUDA stops at the first that is none";
@@ -40,11 +40,11 @@ TEST_F(Devices, OrTheOnesThatAreChosen) {
   EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "GPU-8932f937,GPU-5a1"}}), 2);
 }
 
-TEST_F(Devices, AListOnAMachineWithoutAnyIsNoGpu) { EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "0,1"}}), 0); }
+TEST_F(Devices, IgnoresVisibleDevicesWithoutGpu) { EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "0,1"}}), 0); }
 
-TEST_F(Devices, CpusAreThoseOfTheProcess) { EXPECT_EQ(count_processors({}, folder_.path()).cpus, usable_cpus()); }
+TEST_F(Devices, CountsUsableCpus) { EXPECT_EQ(count_processors({}, folder_.path()).cpus, usable_cpus()); }
 
-TEST(RankCount, Words) {
+TEST(RankCount, ParsesKeywords) {
   EXPECT_EQ(rank_count("3", {.gpus = 8, .cpus = 16}), 3);
   EXPECT_EQ(rank_count("gpu", {.gpus = 8, .cpus = 16}), 8);
   EXPECT_EQ(rank_count("cpu", {.gpus = 8, .cpus = 16}), 16);
@@ -52,7 +52,7 @@ TEST(RankCount, Words) {
   EXPECT_EQ(rank_count("auto", {.gpus = 0, .cpus = 16}), 16);
 }
 
-TEST(RankCount, SaysWhatIsWrong) {
+TEST(RankCount, RejectsInvalidText) {
   const auto none = rank_count("gpu", {.gpus = 0, .cpus = 16});
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ExitCode::kUnavailable);

@@ -3,8 +3,8 @@
 
 #include <fstream>
 
+#include "cli/run/local_run.h"
 #include "cli/run/programs.h"
-#include "cli/run/restart.h"
 #include "cli/run/run_folder.h"
 #include "tests/support/temporary_folder.h"
 
@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Decision = control::Failure::Decision;
+using Decision = control::GroupFailure::Decision;
 
 class FixedClock final : public Clock {
  public:
@@ -24,7 +24,7 @@ class FixedClock final : public Clock {
 };
 const FixedClock kClock;
 
-TEST(RunFolder, AttemptsGoOnAndTheUidStays) {
+TEST(RunFolder, KeepsUidAndCountsAttempts) {
   const test::TemporaryFolder folder;
   std::string uid;
   {
@@ -45,19 +45,19 @@ TEST(RunFolder, AttemptsGoOnAndTheUidStays) {
   EXPECT_EQ(again->moved_to(), std::nullopt);
 }
 
-TEST(RunFolder, OneRunAtATime) {
+TEST(RunFolder, AllowsOneRunAtATime) {
   const test::TemporaryFolder folder;
   const auto first = RunFolder::open(folder.path(), "job", false, kClock);
   for (const bool fresh : {false, true}) {
     const auto second = RunFolder::open(folder.path(), "job", fresh, kClock);
     ASSERT_FALSE(second.has_value());
     EXPECT_EQ(second.error().code, ExitCode::kUnavailable);
-    EXPECT_THAT(second.error().message, HasSubstr("a run of 'job' goes on"));
+    EXPECT_THAT(second.error().message, HasSubstr("a run of 'job' is in progress"));
   }
   EXPECT_TRUE(RunFolder::open(folder.path(), "other", false, kClock).has_value());
 }
 
-TEST(RunFolder, FreshMovesAside) {
+TEST(RunFolder, FreshRenamesEarlierRun) {
   const test::TemporaryFolder folder;
   std::string uid;
   for (int i = 0; i < 3; ++i) {
@@ -75,7 +75,7 @@ TEST(RunFolder, FreshMovesAside) {
   EXPECT_TRUE(fs::exists(folder.path() / "job.2027-01-15T080000Z-2"));
 }
 
-TEST(RunFolder, DamageAndMissingRightsAreErrors) {
+TEST(RunFolder, ReportsDamageAndMissingPermissions) {
   const test::TemporaryFolder folder;
   fs::create_directories(folder.path() / "job");
   std::ofstream(folder.path() / "job" / "run.json") << "{\"uid\": 3";
@@ -89,13 +89,13 @@ TEST(RunFolder, DamageAndMissingRightsAreErrors) {
   EXPECT_EQ(in_the_way.error().code, ExitCode::kCantCreate);
 }
 
-TEST(JudgeExit, IsTheOperatorsRule) {
+TEST(DecideAfterExit, AppliesOperatorsRules) {
   api::TrainingJob job;
   job.metadata.name = "j";
   job.spec.nodes = 2;
   job.spec.failure_policy.max_restarts = 2;
   const auto decision = [&](int restarts, int exit_code) {
-    return judge_exit(job, restarts, 1, exit_code, "").decision;
+    return decide_after_exit(job, restarts, 1, exit_code, "").decision;
   };
   for (const int permanent : {64, 65, 66, 69, 70, 73, 74, 77, 78})
     EXPECT_EQ(decision(0, permanent), Decision::kFail) << permanent;
@@ -104,32 +104,34 @@ TEST(JudgeExit, IsTheOperatorsRule) {
     EXPECT_EQ(decision(1, temporary), Decision::kRestart) << temporary;
     EXPECT_EQ(decision(2, temporary), Decision::kFail) << temporary;
   }
-  EXPECT_EQ(judge_exit(job, 0, 0, 78, "").reason, "PermanentFailure");
-  EXPECT_EQ(judge_exit(job, 2, 0, 1, "").reason, "MaxRestartsExceeded");
+  EXPECT_EQ(decide_after_exit(job, 0, 0, 78, "").reason, "PermanentFailure");
+  EXPECT_EQ(decide_after_exit(job, 2, 0, 1, "").reason, "MaxRestartsExceeded");
 }
 
-TEST(FindProgram, BesideThisOneThenInPath) {
+TEST(FindProgram, SearchesOwnFolderThenPath) {
   const test::TemporaryFolder folder;
-  const fs::path beside = folder.path() / "beside";
+  const fs::path folder_of_program = folder.path() / "folder_of_program";
   const fs::path in_path = folder.path() / "in_path";
-  for (const fs::path& place : {beside, in_path}) fs::create_directory(place);
+  for (const fs::path& place : {folder_of_program, in_path}) fs::create_directory(place);
   const auto find = [&](const std::string& name) {
-    return find_program({name, "x"}, beside, "/nowhere:" + in_path.string());
+    return find_program({name, "x"}, folder_of_program, "/nowhere:" + in_path.string());
   };
   EXPECT_THAT(find("python3").value(), ElementsAre("python3", "x"));
   const auto nowhere = find("oarlock-trainer");
   ASSERT_FALSE(nowhere.has_value());
   EXPECT_EQ(nowhere.error().code, ExitCode::kUnavailable);
-  EXPECT_THAT(nowhere.error().message, HasSubstr(beside.string()));
-  for (const fs::path& place : {in_path, beside}) {
+  EXPECT_THAT(nowhere.error().message, HasSubstr(folder_of_program.string()));
+  for (const fs::path& place : {in_path, folder_of_program}) {
     std::ofstream(place / "oarlock-trainer") << "";
     fs::permissions(place / "oarlock-trainer", fs::perms::owner_all);
-    EXPECT_THAT(find("oarlock-trainer").value(),
-                ElementsAre(place == beside ? (beside / "oarlock-trainer").string() : "oarlock-trainer", "x"));
+    EXPECT_THAT(
+        find("oarlock-trainer").value(),
+        ElementsAre(place == folder_of_program ? (folder_of_program / "oarlock-trainer").string() : "oarlock-trainer",
+                    "x"));
   }
 }
 
-TEST(ShareCores, EqualPartsForNodesOfOneMachine) {
+TEST(ShareCores, DividesEquallyAmongNodes) {
   EXPECT_THAT(share_cores({0, 1, 4, 5, 6}, 2), ElementsAre(ElementsAre(0, 1), ElementsAre(4, 5, 6)));
   EXPECT_THAT(share_cores({0, 1}, 2), ElementsAre(ElementsAre(0), ElementsAre(1)));
   EXPECT_THAT(share_cores({0, 1}, 3), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()));

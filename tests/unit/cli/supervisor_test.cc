@@ -1,4 +1,4 @@
-// The launcher's decisions as tables: what happens, in order, and what must follow.
+// The decisions of the launcher as a table of events and results.
 #include "cli/launch/supervisor.h"
 
 #include <gmock/gmock.h>
@@ -19,10 +19,10 @@ constexpr ExitStatus code(int value) { return {.code = value, .signal = 0}; }
 constexpr ExitStatus died(int signal) { return {.code = 0, .signal = signal}; }
 SteadyTime at(int second) { return SteadyTime(seconds(second)); }
 
-// ---- verdicts ----------------------------------------------------------------------------------------------------
+// ---- Results -----------------------------------------------------------------------------------------------------
 
-// Things that happen one second after the other.
-struct Ends {  // together, in one look at the children
+// Events, one second apart.
+struct Ends {  // in one batch of waitpid(2)
   std::vector<MemberExit> exits;
 };
 struct Signal {
@@ -41,9 +41,9 @@ struct Case {
   int member;
 };
 
-class VerdictTest : public testing::TestWithParam<Case> {};
+class ResultTest : public testing::TestWithParam<Case> {};
 
-TEST_P(VerdictTest, FirstRealFailureDecides) {
+TEST_P(ResultTest, ReportsFirstOwnFailure) {
   Supervisor supervisor(GetParam().members, kGrace);
   int now = 0;
   for (const Event& event : GetParam().events) {
@@ -54,51 +54,143 @@ TEST_P(VerdictTest, FirstRealFailureDecides) {
   }
   EXPECT_TRUE(supervisor.finished());
   EXPECT_EQ(supervisor.deadline(), std::nullopt);
-  EXPECT_EQ(supervisor.verdict().exit_code, GetParam().exit_code);
-  EXPECT_EQ(supervisor.verdict().member, GetParam().member);
+  EXPECT_EQ(supervisor.result().exit_code, GetParam().exit_code);
+  EXPECT_EQ(supervisor.result().member, GetParam().member);
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Table, VerdictTest,
+    Table, ResultTest,
     testing::Values(
-        Case{"AllSucceed", 2, {ends(0, kOk), ends(1, kOk)}, 0, -1},  //
-        Case{"OneFails", 2, {ends(0, kOk), ends(1, code(3))}, 3, 1},
-        Case{"FailureThenPeersLost", 3, {ends(1, code(65)), ends(0, code(76)), ends(2, code(76))}, 65, 1},
-        Case{"PeersLostThenFailure", 3, {ends(0, code(76)), ends(2, code(76)), ends(1, code(65))}, 65, 1},
-        Case{"CrashSeenTogetherWithErrorExit", 2, {Ends{{{0, code(1), false}, {1, died(SIGSEGV), false}}}}, 139, 1},
-        Case{"CrashSeenTogetherWithPeerLost", 2, {Ends{{{0, code(76), false}, {1, died(SIGKILL), false}}}}, 137, 1},
-        Case{"OnlyPeersLost", 2, {ends(0, code(76)), ends(1, code(76))}, 76, 0},
-        Case{"PeerLostThenStopped", 2, {ends(0, code(76)), GracePasses{}, ends(1, died(SIGTERM))}, 76, 0},
-        Case{"PeerLostThenSaved", 2, {ends(0, code(76)), GracePasses{}, ends(1, code(75))}, 76, 0},
-        Case{"PeerLostThenOutOfGrace",
-             2,
-             {ends(0, code(76)), GracePasses{}, GracePasses{}, ends(1, died(SIGKILL))},
-             76,
-             0},
-        Case{"FailureThenStubborn", 2, {ends(0, code(78)), GracePasses{}, ends(1, died(SIGKILL))}, 78, 0},
-        Case{"FailureThenOtherFailure", 2, {ends(1, code(4)), ends(0, code(5))}, 4, 1},
-        Case{"FailureThenCrash", 2, {ends(1, code(4)), ends(0, died(SIGABRT))}, 4, 1},
-        Case{"SuccessThenFailure", 2, {ends(0, kOk), ends(1, died(SIGKILL))}, 137, 1},
-        Case{"KilledFromOutside", 1, {ends(0, died(SIGKILL))}, 137, 0},
-        Case{"StoppedFromOutsideThenSaved", 2, {ends(0, died(SIGTERM)), ends(1, code(75))}, 143, 0},
-        Case{"TemporaryFailureUnasked", 2, {ends(0, code(75)), ends(1, died(SIGTERM))}, 75, 0},
-        Case{"InterruptedAndSaved", 2, {Signal{SIGTERM}, ends(1, died(SIGTERM)), ends(0, code(75))}, 75, 0},
-        Case{"InterruptedAndDone", 2, {Signal{SIGTERM}, ends(1, kOk), ends(0, kOk)}, 0, -1},
-        Case{"InterruptedAllDie", 2, {Signal{SIGINT}, ends(1, died(SIGINT)), ends(0, code(130))}, 130, 1},
-        Case{"InterruptedPeerLost", 2, {Signal{SIGTERM}, ends(1, code(76)), ends(0, code(143))}, 76, 1},
-        Case{"InterruptedPeerLostSaved", 2, {Signal{SIGTERM}, ends(1, code(76)), ends(0, code(75))}, 75, 0},
-        Case{"InterruptedOutOfGrace",
-             2,
-             {Signal{SIGTERM}, ends(1, code(75)), GracePasses{}, ends(0, died(SIGKILL))},
-             137,
-             0},
-        Case{"InterruptedAndFailed", 2, {Signal{SIGTERM}, ends(1, code(75)), ends(0, code(74))}, 74, 0},
-        Case{"InterruptedAndCrashed", 2, {Signal{SIGTERM}, ends(1, code(75)), ends(0, died(SIGSEGV))}, 139, 0},
-        Case{"FailedThenInterrupted", 2, {ends(0, code(66)), Signal{SIGTERM}, ends(1, code(75))}, 66, 0},
-        Case{"HangsInTheKernel", 2, {Signal{SIGTERM}, ends(1, code(75)), GracePasses{}, GracePasses{}}, 137, 0}),
+        Case{.name = "AllSucceed", .members = 2, .events = {ends(0, kOk), ends(1, kOk)}, .exit_code = 0, .member = -1},
+        Case{.name = "OneFails", .members = 2, .events = {ends(0, kOk), ends(1, code(3))}, .exit_code = 3, .member = 1},
+        Case{.name = "FailureThenPeersLost",
+             .members = 3,
+             .events = {ends(1, code(65)), ends(0, code(76)), ends(2, code(76))},
+             .exit_code = 65,
+             .member = 1},
+        Case{.name = "PeersLostThenFailure",
+             .members = 3,
+             .events = {ends(0, code(76)), ends(2, code(76)), ends(1, code(65))},
+             .exit_code = 65,
+             .member = 1},
+        Case{.name = "CrashSeenTogetherWithErrorExit",
+             .members = 2,
+             .events = {Ends{{{0, code(1), false}, {1, died(SIGSEGV), false}}}},
+             .exit_code = 139,
+             .member = 1},
+        Case{.name = "CrashSeenTogetherWithPeerLost",
+             .members = 2,
+             .events = {Ends{{{0, code(76), false}, {1, died(SIGKILL), false}}}},
+             .exit_code = 137,
+             .member = 1},
+        Case{.name = "OnlyPeersLost",
+             .members = 2,
+             .events = {ends(0, code(76)), ends(1, code(76))},
+             .exit_code = 76,
+             .member = 0},
+        Case{.name = "PeerLostThenStopped",
+             .members = 2,
+             .events = {ends(0, code(76)), GracePasses{}, ends(1, died(SIGTERM))},
+             .exit_code = 76,
+             .member = 0},
+        Case{.name = "PeerLostThenSaved",
+             .members = 2,
+             .events = {ends(0, code(76)), GracePasses{}, ends(1, code(75))},
+             .exit_code = 76,
+             .member = 0},
+        Case{.name = "PeerLostThenOutOfGrace",
+             .members = 2,
+             .events = {ends(0, code(76)), GracePasses{}, GracePasses{}, ends(1, died(SIGKILL))},
+             .exit_code = 76,
+             .member = 0},
+        Case{.name = "FailureThenStubborn",
+             .members = 2,
+             .events = {ends(0, code(78)), GracePasses{}, ends(1, died(SIGKILL))},
+             .exit_code = 78,
+             .member = 0},
+        Case{.name = "FailureThenOtherFailure",
+             .members = 2,
+             .events = {ends(1, code(4)), ends(0, code(5))},
+             .exit_code = 4,
+             .member = 1},
+        Case{.name = "FailureThenCrash",
+             .members = 2,
+             .events = {ends(1, code(4)), ends(0, died(SIGABRT))},
+             .exit_code = 4,
+             .member = 1},
+        Case{.name = "SuccessThenFailure",
+             .members = 2,
+             .events = {ends(0, kOk), ends(1, died(SIGKILL))},
+             .exit_code = 137,
+             .member = 1},
+        Case{.name = "KilledFromOutside",
+             .members = 1,
+             .events = {ends(0, died(SIGKILL))},
+             .exit_code = 137,
+             .member = 0},
+        Case{.name = "StoppedFromOutsideThenSaved",
+             .members = 2,
+             .events = {ends(0, died(SIGTERM)), ends(1, code(75))},
+             .exit_code = 143,
+             .member = 0},
+        Case{.name = "TemporaryFailureUnasked",
+             .members = 2,
+             .events = {ends(0, code(75)), ends(1, died(SIGTERM))},
+             .exit_code = 75,
+             .member = 0},
+        Case{.name = "InterruptedAndSaved",
+             .members = 2,
+             .events = {Signal{SIGTERM}, ends(1, died(SIGTERM)), ends(0, code(75))},
+             .exit_code = 75,
+             .member = 0},
+        Case{.name = "InterruptedAndDone",
+             .members = 2,
+             .events = {Signal{SIGTERM}, ends(1, kOk), ends(0, kOk)},
+             .exit_code = 0,
+             .member = -1},
+        Case{.name = "InterruptedAllDie",
+             .members = 2,
+             .events = {Signal{SIGINT}, ends(1, died(SIGINT)), ends(0, code(130))},
+             .exit_code = 130,
+             .member = 1},
+        Case{.name = "InterruptedPeerLost",
+             .members = 2,
+             .events = {Signal{SIGTERM}, ends(1, code(76)), ends(0, code(143))},
+             .exit_code = 76,
+             .member = 1},
+        Case{.name = "InterruptedPeerLostSaved",
+             .members = 2,
+             .events = {Signal{SIGTERM}, ends(1, code(76)), ends(0, code(75))},
+             .exit_code = 75,
+             .member = 0},
+        Case{.name = "InterruptedOutOfGrace",
+             .members = 2,
+             .events = {Signal{SIGTERM}, ends(1, code(75)), GracePasses{}, ends(0, died(SIGKILL))},
+             .exit_code = 137,
+             .member = 0},
+        Case{.name = "InterruptedAndFailed",
+             .members = 2,
+             .events = {Signal{SIGTERM}, ends(1, code(75)), ends(0, code(74))},
+             .exit_code = 74,
+             .member = 0},
+        Case{.name = "InterruptedAndCrashed",
+             .members = 2,
+             .events = {Signal{SIGTERM}, ends(1, code(75)), ends(0, died(SIGSEGV))},
+             .exit_code = 139,
+             .member = 0},
+        Case{.name = "FailedThenInterrupted",
+             .members = 2,
+             .events = {ends(0, code(66)), Signal{SIGTERM}, ends(1, code(75))},
+             .exit_code = 66,
+             .member = 0},
+        Case{.name = "HangsInTheKernel",
+             .members = 2,
+             .events = {Signal{SIGTERM}, ends(1, code(75)), GracePasses{}, GracePasses{}},
+             .exit_code = 137,
+             .member = 0}),
     [](const auto& row) { return row.param.name; });
 
-// ---- signals and time --------------------------------------------------------------------------------------------
+// ---- Signals and time --------------------------------------------------------------------------------------------
 
 Supervisor::Signals exit_one(Supervisor& supervisor, int member, ExitStatus status, int second,
                              bool leftovers = false) {
@@ -106,7 +198,7 @@ Supervisor::Signals exit_one(Supervisor& supervisor, int member, ExitStatus stat
   return supervisor.exited({&exit, 1}, at(second));
 }
 
-TEST(Supervisor, FailureStopsTheOthersOnce) {
+TEST(Supervisor, FailureStopsOtherMembersOnce) {
   Supervisor supervisor(3, kGrace);
   EXPECT_THAT(exit_one(supervisor, 1, code(1), 5), ElementsAre(GroupSignal{0, SIGTERM}, GroupSignal{2, SIGTERM}));
   EXPECT_TRUE(supervisor.stopping());
@@ -121,39 +213,39 @@ TEST(Supervisor, FailureStopsTheOthersOnce) {
   EXPECT_TRUE(supervisor.finished());
 }
 
-TEST(Supervisor, ALostPeerGivesTheCulpritTimeToSpeak) {
+TEST(Supervisor, CollateralFailureDelaysTheStop) {
   Supervisor supervisor(3, kGrace);
   EXPECT_THAT(exit_one(supervisor, 0, code(76), 5), IsEmpty());
   EXPECT_FALSE(supervisor.stopping());
   EXPECT_EQ(supervisor.deadline(), at(7));
   EXPECT_THAT(exit_one(supervisor, 1, code(65), 6), ElementsAre(GroupSignal{2, SIGTERM}));
   exit_one(supervisor, 2, died(SIGTERM), 6);
-  EXPECT_EQ(supervisor.verdict().exit_code, 65);
+  EXPECT_EQ(supervisor.result().exit_code, 65);
 }
 
-TEST(Supervisor, AfterALostPeerTheRestIsStoppedAnyway) {
+TEST(Supervisor, CollateralFailureStopsGroupAfterDelay) {
   Supervisor supervisor(2, kGrace);
   exit_one(supervisor, 0, code(76), 5);
   EXPECT_THAT(supervisor.time_passed(at(7)), ElementsAre(GroupSignal{1, SIGTERM}));
   EXPECT_TRUE(supervisor.stopping());
   EXPECT_EQ(supervisor.deadline(), at(27));
   exit_one(supervisor, 1, died(SIGTERM), 8);
-  EXPECT_EQ(supervisor.verdict().exit_code, 76);
+  EXPECT_EQ(supervisor.result().exit_code, 76);
 }
 
-TEST(Supervisor, SuccessStopsNobody) {
+TEST(Supervisor, SuccessStopsNoMember) {
   Supervisor supervisor(2, kGrace);
   EXPECT_THAT(exit_one(supervisor, 0, kOk, 1), IsEmpty());
   EXPECT_FALSE(supervisor.stopping());
   EXPECT_EQ(supervisor.deadline(), std::nullopt);
 }
 
-TEST(Supervisor, ForwardsStopSignalsAsTheyAre) {
+TEST(Supervisor, ForwardsStopSignalsUnchanged) {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
     Supervisor supervisor(2, kGrace);
     EXPECT_THAT(supervisor.signalled(signal, at(1)), ElementsAre(GroupSignal{0, signal}, GroupSignal{1, signal}));
     EXPECT_EQ(supervisor.deadline(), at(21));
-    EXPECT_EQ(supervisor.verdict().interrupted_by, signal);
+    EXPECT_EQ(supervisor.result().interrupted_by, signal);
   }
 }
 
@@ -163,36 +255,36 @@ TEST(Supervisor, ForwardsOtherSignalsWithoutStopping) {
   EXPECT_THAT(supervisor.signalled(SIGUSR1, at(2)), ElementsAre(GroupSignal{1, SIGUSR1}));
   EXPECT_FALSE(supervisor.stopping());
   EXPECT_EQ(supervisor.deadline(), std::nullopt);
-  EXPECT_EQ(supervisor.verdict().interrupted_by, 0);
+  EXPECT_EQ(supervisor.result().interrupted_by, 0);
 }
 
-TEST(Supervisor, ReportsTheSignalThatBeganTheStop) {
+TEST(Supervisor, ReportsSignalThatStartedTheStop) {
   Supervisor supervisor(2, kGrace);
   supervisor.signalled(SIGTERM, at(1));
   supervisor.signalled(SIGHUP, at(2));
   supervisor.signalled(SIGINT, at(3));
-  EXPECT_EQ(supervisor.verdict().interrupted_by, SIGTERM);
+  EXPECT_EQ(supervisor.result().interrupted_by, SIGTERM);
   Supervisor failed(2, kGrace);
   exit_one(failed, 0, code(1), 1);
   failed.signalled(SIGTERM, at(2));
-  EXPECT_EQ(failed.verdict().interrupted_by, 0) << "a rank's failure began the stop";
+  EXPECT_EQ(failed.result().interrupted_by, 0) << "a rank's failure began the stop";
 }
 
-TEST(Supervisor, SecondInterruptKeyKills) {
+TEST(Supervisor, SecondInterruptSendsSigkill) {
   Supervisor supervisor(2, kGrace);
   supervisor.signalled(SIGINT, at(1));
   EXPECT_THAT(supervisor.signalled(SIGINT, at(2)), ElementsAre(GroupSignal{0, SIGKILL}, GroupSignal{1, SIGKILL}));
   EXPECT_THAT(supervisor.signalled(SIGINT, at(3)), IsEmpty());
 }
 
-TEST(Supervisor, SecondTermIsForwardedAndDoesNotExtendTheGrace) {
+TEST(Supervisor, SecondTermDoesNotExtendTheGrace) {
   Supervisor supervisor(1, kGrace);
   supervisor.signalled(SIGTERM, at(1));
   EXPECT_THAT(supervisor.signalled(SIGTERM, at(9)), ElementsAre(GroupSignal{0, SIGTERM}));
   EXPECT_EQ(supervisor.deadline(), at(21));
 }
 
-TEST(Supervisor, LeftoversAreStoppedAndWaitedFor) {
+TEST(Supervisor, StopsAndAwaitsLeftovers) {
   Supervisor supervisor(2, kGrace);
   EXPECT_THAT(exit_one(supervisor, 0, kOk, 1, true), ElementsAre(GroupSignal{0, SIGTERM}));
   EXPECT_FALSE(supervisor.stopping());
@@ -202,28 +294,28 @@ TEST(Supervisor, LeftoversAreStoppedAndWaitedFor) {
   EXPECT_THAT(supervisor.time_passed(at(21)), ElementsAre(GroupSignal{0, SIGKILL}));
   supervisor.group_emptied(0);
   EXPECT_TRUE(supervisor.finished());
-  EXPECT_EQ(supervisor.verdict().exit_code, 0);
+  EXPECT_EQ(supervisor.result().exit_code, 0);
 }
 
-TEST(Supervisor, LeftoversOfAStoppedMemberKeepItsGrace) {
+TEST(Supervisor, LeftoversShareGraceOfTheirMember) {
   Supervisor supervisor(1, kGrace);
   supervisor.signalled(SIGTERM, at(1));
   EXPECT_THAT(exit_one(supervisor, 0, died(SIGTERM), 5, true), IsEmpty());  // the group had its SIGTERM
   EXPECT_EQ(supervisor.deadline(), at(21));
 }
 
-TEST(Supervisor, WhatOutlivesSigkillIsGivenUp) {
+TEST(Supervisor, AbandonsMemberThatSurvivesSigkill) {
   Supervisor supervisor(1, kGrace);
   supervisor.signalled(SIGTERM, at(0));
   supervisor.time_passed(at(20));
   EXPECT_EQ(supervisor.deadline(), at(30));
   EXPECT_THAT(supervisor.time_passed(at(30)), IsEmpty());
   EXPECT_TRUE(supervisor.finished());
-  EXPECT_EQ(supervisor.verdict().exit_code, 137);
+  EXPECT_EQ(supervisor.result().exit_code, 137);
 }
 
-// Whatever happens in whatever order, the group ends, and nobody is signalled after it is gone.
-TEST(Supervisor, EveryOrderOfEventsEnds) {
+// In every order of events, the group ends, and no member receives a signal after its end.
+TEST(Supervisor, EveryOrderOfEventsTerminates) {
   const std::vector<ExitStatus> statuses = {kOk, code(1), code(75), code(76), died(SIGSEGV), died(SIGTERM)};
   const std::vector<int> signals = {0, SIGTERM, SIGINT, SIGUSR1};
   int orders = 0;
@@ -243,7 +335,7 @@ TEST(Supervisor, EveryOrderOfEventsEnds) {
             supervisor.time_passed(at(40));
             supervisor.time_passed(at(60));
             EXPECT_TRUE(supervisor.finished());
-            EXPECT_EQ(supervisor.verdict().exit_code == 0, first.ok() && second.ok());
+            EXPECT_EQ(supervisor.result().exit_code == 0, first.ok() && second.ok());
             ++orders;
           }
         }

@@ -33,7 +33,7 @@ TEST(ConnectionTable, ReplacesOldestOfHeaviestPeer) {
   EXPECT_EQ(table.size(), 4u);
 }
 
-TEST(ConnectionTable, PeerAtItsLimitReplacesItsOwn) {
+TEST(ConnectionTable, PeerAtItsLimitReplacesOwnConnection) {
   ConnectionTable table = table_of({.connections = 10, .connections_per_peer = 2});
   admit(table, "a");
   const Id first = admit(table, "b");
@@ -62,7 +62,7 @@ TEST(ConnectionTable, CompleteRequestsAreReplacedLast) {
   EXPECT_TRUE(table.admit("c"));
 }
 
-TEST(ConnectionTable, ClosingConnectionsAreReplacedLikeIncompleteOnes) {
+TEST(ConnectionTable, ReplacesClosingConnectionsLikeIncompleteOnes) {
   ConnectionTable table = table_of({.connections = 2});
   const Id closing = admit(table, "a");
   admit(table, "b");
@@ -83,7 +83,7 @@ TEST(ConnectionTable, LimitsReviewsPerPeerAndInTotal) {
   EXPECT_TRUE(table.begin_review(admit(table, "c")));
 }
 
-TEST(ConnectionTable, ReplacedAndRemovedConnectionsAreIgnored) {
+TEST(ConnectionTable, IgnoresReplacedAndRemovedConnections) {
   ConnectionTable table = table_of({.connections = 1});
   const Id gone = admit(table, "a");
   EXPECT_EQ(replaced_by(table, "b"), gone);

@@ -14,7 +14,7 @@ TEST(TerminationMessage, RoundTrip) {
   EXPECT_EQ(termination_message_from_json(to_json(message)), message);
 }
 
-TEST(TerminationMessage, LongMessagesAreCutToTheLimit) {
+TEST(TerminationMessage, TruncatesLongMessages) {
   for (const std::string& unit :
        {std::string("x"), std::string("\n"), std::string("é"), std::string("\x01"), std::string("\xff")}) {
     TerminationMessage message{0, 1, -1, "Error", ""};
@@ -29,7 +29,7 @@ TEST(TerminationMessage, LongMessagesAreCutToTheLimit) {
   }
 }
 
-TEST(TerminationMessage, LongReasonsAreCutToTheLimit) {
+TEST(TerminationMessage, TruncatesLongReasons) {
   const TerminationMessage message{.reason = std::string(10'000, 'R'), .message = "why"};
   const std::string text = to_json(message);
   EXPECT_LE(text.size(), kTerminationMessageLimit);
@@ -39,7 +39,7 @@ TEST(TerminationMessage, LongReasonsAreCutToTheLimit) {
   EXPECT_EQ(read->message, "why");
 }
 
-TEST(TerminationMessage, WhatIsNoMessageIsNone) {
+TEST(TerminationMessage, RejectsOtherText) {
   for (const char* text : {"", "Killed", "[1]", "{}", "{\"rank\":0", "null"})
     EXPECT_FALSE(termination_message_from_json(text)) << text;
 }
@@ -56,7 +56,7 @@ TEST(RankStatus, RoundTrip) {
   EXPECT_EQ(rank_status_from_json(to_json(status)), status);
 }
 
-TEST(RankStatus, NumbersOutsideTheirTypesAreIgnored) {
+TEST(RankStatus, IgnoresNumbersOutOfRange) {
   const auto status = rank_status_from_json(
       R"({"rank":4294967296,"worldSize":-2147483649,"attempt":9223372036854775807,"step":18446744073709551615,
           "targetSteps":9223372036854775807,"checkpointStep":-9223372036854775808,"lastStepSeconds":1e308,
@@ -72,7 +72,7 @@ TEST(RankStatus, NumbersOutsideTheirTypesAreIgnored) {
   EXPECT_EQ(status->loss, -1e308);
 }
 
-TEST(RankStatus, ALossThatIsNotFiniteIsLeftOut) {
+TEST(RankStatus, OmitsNonFiniteLoss) {
   RankStatus status;
   status.loss = std::nan("");
   EXPECT_FALSE(nlohmann::json::parse(to_json(status)).contains("loss"));

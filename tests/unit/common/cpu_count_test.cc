@@ -5,7 +5,7 @@
 namespace oarlock {
 namespace {
 
-TEST(CpuCount, FromTheContainersLimit) {
+TEST(CpuCount, ParsesContainerLimit) {
   EXPECT_EQ(cpus_from_cpu_max("max 100000\n"), 0);
   EXPECT_EQ(cpus_from_cpu_max("200000 100000\n"), 2);
   EXPECT_EQ(cpus_from_cpu_max("150000 100000\n"), 2);

@@ -13,7 +13,7 @@ namespace {
 
 using test::SystemCall;
 
-TEST(Files, AtomicWriteReplacesAndLeavesNothingElse) {
+TEST(Files, AtomicWriteLeavesNoOtherFile) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "a";
   ASSERT_TRUE(write_file_atomically(path, "one"));
@@ -24,7 +24,7 @@ TEST(Files, AtomicWriteReplacesAndLeavesNothingElse) {
 
 // After a power failure the file has the old content or the new one, and the new one for good once the call has
 // returned.
-TEST(Files, AtomicWriteSyncsTheFileThenRenamesThenSyncsTheFolder) {
+TEST(Files, AtomicWriteSyncsFileAndFolder) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "a";
   const auto calls = test::system_calls(folder.path(), [&] { return write_file_atomically(path, "new") ? 0 : 1; });
@@ -54,7 +54,7 @@ TEST(Files, AtomicWriteSyncsTheFileThenRenamesThenSyncsTheFolder) {
 
 // Whichever of its calls fails, the failure is reported, the old content stays until the rename, and nothing else is
 // left.
-TEST(Files, EveryFailureOfAnAtomicWriteIsReported) {
+TEST(Files, ReportsEveryFailureOfAtomicWrite) {
   int failures = 0;
   for (int number = 0;; ++number) {
     const test::TemporaryFolder folder;
@@ -81,7 +81,7 @@ TEST(Files, EveryFailureOfAnAtomicWriteIsReported) {
   EXPECT_GE(failures, 5);  // open, write, fsync, rename, fsync of the folder
 }
 
-TEST(Files, NewFoldersAreSyncedIntoTheirParents) {
+TEST(Files, SyncsParentsOfNewFolders) {
   const test::TemporaryFolder folder;
   const auto calls =
       test::system_calls(folder.path(), [&] { return make_writable_folder(folder.path() / "c" / "d") ? 0 : 1; });
@@ -98,14 +98,14 @@ TEST(Files, NewFoldersAreSyncedIntoTheirParents) {
   }
 }
 
-TEST(Files, MissingFileNamesItself) {
+TEST(Files, NamesMissingFile) {
   const auto result = read_file("/nonexistent/file");
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, ExitCode::kNoInput);
   EXPECT_NE(result.error().message.find("/nonexistent/file"), std::string::npos);
 }
 
-TEST(Files, AFailedWriteKeepsTheOldContent) {
+TEST(Files, FailedWriteKeepsOldContent) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "a";
   ASSERT_TRUE(write_file_atomically(path, "old"));
@@ -114,7 +114,7 @@ TEST(Files, AFailedWriteKeepsTheOldContent) {
   EXPECT_EQ(*read_file(path), "old");
 }
 
-TEST(Files, AFolderUnderAFileCannotBeMade) {
+TEST(Files, RejectsFolderUnderFile) {
   const test::TemporaryFolder folder;
   ASSERT_TRUE(write_file_atomically(folder.path() / "a", ""));
   const auto result = make_writable_folder(folder.path() / "a" / "b");
@@ -124,7 +124,7 @@ TEST(Files, AFolderUnderAFileCannotBeMade) {
   EXPECT_TRUE(make_writable_folder(folder.path() / "c" / "d"));
 }
 
-TEST(Errors, ErrnoMapsToTheDocumentedCode) {
+TEST(Errors, MapsErrnoToExitCode) {
   EXPECT_EQ(fail_errno(ENOSPC, "x").value().code, ExitCode::kIoErr);
   EXPECT_EQ(fail_errno(EACCES, "x").value().code, ExitCode::kNoPermission);
   EXPECT_EQ(fail_errno(ENOENT, "x").value().code, ExitCode::kNoInput);

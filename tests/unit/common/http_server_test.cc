@@ -204,7 +204,7 @@ TEST(HttpServer, ClosesWhenTheResponseIsNotRead) {
   EXPECT_LT(client.receive().size(), body.size());
 }
 
-TEST(HttpServer, ClosesWhenThePeerDoesNot) {
+TEST(HttpServer, ClosesIfPeerDoesNot) {
   const auto server = serve({{"/x", constant("here")}}, {.limits = {.close_time = 100ms}});
   const RawClient client(server->port());
   client.send(std::string("GET /x") + kHead);
@@ -256,7 +256,7 @@ TEST(HttpServer, BlockedHandlersDoNotDelayLiveness) {
   for (const RawClient& client : waiting) EXPECT_THAT(client.receive(), HasSubstr("late"));
 }
 
-TEST(HttpServer, TooManyReviewsAreAnsweredWith503) {
+TEST(HttpServer, RejectsTooManyReviewsWith503) {
   BlockingHandler slow;
   const auto server =
       serve({{"/x", constant("here")}},
@@ -280,7 +280,7 @@ TEST(HttpServer, TooManyReviewsAreAnsweredWith503) {
   EXPECT_THAT(request(server->port(), "GET /x"), HasSubstr("late"));
 }
 
-TEST(HttpServer, OneCallAnswersAllRequestsThatWait) {
+TEST(HttpServer, OneCallServesAllWaitingRequests) {
   BlockingHandler slow;
   std::atomic<int> calls = 0;
   const auto server = serve({{"/x", [&](const std::string&) {
@@ -317,7 +317,7 @@ TEST(HttpServer, RefusalReplacesTheResponse) {
 }
 
 // The oldest incomplete request of the peer with the most connections yields to a new connection.
-TEST(HttpServer, NewConnectionReplacesAnIdleOne) {
+TEST(HttpServer, NewConnectionReplacesIdleOne) {
   const auto server = serve({{"/x", {constant("here"), HandlerKind::kImmediate}}},
                             {.limits = {.connections = 8, .connections_per_peer = 6}});
   const RawClient other(server->port(), {.from = "127.0.0.3"});
@@ -426,7 +426,7 @@ TEST(HttpServer, SurvivesExhaustedDescriptors) {
   EXPECT_TRUE(idle.is_closed_within());
 }
 
-TEST(Metrics, RegistryAndProcess) {
+TEST(Metrics, ExposesRegistryAndProcess) {
   auto registry = std::make_shared<prometheus::Registry>();
   prometheus::BuildCounter()
       .Name("oarlock_things_total")

@@ -1,4 +1,4 @@
-#include "common/json_depth.h"
+#include "common/text.h"
 
 #include <gtest/gtest.h>
 

@@ -15,7 +15,7 @@ std::string captured(const std::function<void()>& act) {
   return testing::internal::GetCapturedStderr();
 }
 
-TEST(Log, JsonLinesHaveStableKeysAndSurviveAnyText) {
+TEST(Log, JsonLinesEscapeAnyText) {
   const std::string out = captured([] {
     const Logger log = Logger(LogFormat::kJson, LogLevel::kInfo).with({{"job", "a\"b"}});
     log.info("line\none \xff", {{"step", 7}, {"loss", 0.5}, {"done", true}, {"bad", std::nan("")}});
@@ -32,7 +32,7 @@ TEST(Log, JsonLinesHaveStableKeysAndSurviveAnyText) {
   EXPECT_TRUE(json["ts"].get<std::string>().ends_with("Z"));
 }
 
-TEST(Log, TextLinesCarryThePrefix) {
+TEST(Log, TextLinesHavePrefix) {
   const std::string out = captured(
       [] { Logger(LogFormat::kText, LogLevel::kWarn, "RANK 3").warn("slow", {{"seconds", 2}, {"who", "a b"}}); });
   EXPECT_TRUE(out.starts_with("[RANK 3] ")) << out;
@@ -43,7 +43,7 @@ TEST(Log, SilentWritesNothing) {
   EXPECT_EQ(captured([] { Logger::silent().error("x"); }), "");
 }
 
-TEST(Log, UnknownLevelNamesTheChoices) {
+TEST(Log, RejectsUnknownLevelWithChoices) {
   EXPECT_EQ(log_level_from("warn"), LogLevel::kWarn);
   EXPECT_NE(log_level_from("loud").error().message.find("debug, info, warn, error"), std::string::npos);
 }

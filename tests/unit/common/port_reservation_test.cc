@@ -60,7 +60,7 @@ TEST(PortReservation, ServerListensWhileThePortIsReserved) {
 }
 
 // With IP_LOCAL_PORT_RANGE the reserved port is the only one that the kernel may select.
-TEST(PortReservation, KernelSelectsNoReservedPort) {
+TEST(PortReservation, KernelDoesNotSelectReservedPort) {
   const PortReservation ports = reserve(1);
   const auto only = static_cast<uint32_t>(ports.first());
   const uint32_t range = only << 16 | only;
@@ -94,7 +94,7 @@ TEST(PortReservation, SocketWithoutReuseCannotBind) {
   EXPECT_EQ(bind_to(tcp_socket(), ports.first()), EADDRINUSE);
 }
 
-TEST(PortReservation, ImpossibleRangeIsReported) {
+TEST(PortReservation, ReportsImpossibleRange) {
   const Result<PortReservation> ports = PortReservation::make(70'000);
   ASSERT_FALSE(ports);
   EXPECT_EQ(ports.error().code, ExitCode::kUnavailable);

@@ -1,11 +1,11 @@
-#include "common/printable.h"
+#include "common/text.h"
 
 #include <gtest/gtest.h>
 
 namespace oarlock {
 namespace {
 
-TEST(Printable, EscapesWhatATerminalWouldObey) {
+TEST(Printable, EscapesTerminalControls) {
   EXPECT_EQ(printable("a\x1b[31mb"), "a\\x1b[31mb");
   EXPECT_EQ(printable("a\n\r\tb"), "a\\n\\r\\tb");
   EXPECT_EQ(printable(std::string_view("\0\x7f", 2)), "\\x00\\x7f");
@@ -15,7 +15,7 @@ TEST(Printable, EscapesWhatATerminalWouldObey) {
   EXPECT_EQ(printable("h\xc3\xa9 \xf0\x9f\x9a\xa2 \\n"), "h\xc3\xa9 \xf0\x9f\x9a\xa2 \\n");
 }
 
-TEST(Printable, EscapesEveryCharacterThatChangesTheDirectionOfWriting) {
+TEST(Printable, EscapesBidirectionalControls) {
   for (const char32_t code : {0x061C, 0x200E, 0x200F, 0x202A, 0x202E, 0x2066, 0x2069}) {
     EXPECT_TRUE(is_control_character(code)) << static_cast<uint32_t>(code);
   }
@@ -24,22 +24,22 @@ TEST(Printable, EscapesEveryCharacterThatChangesTheDirectionOfWriting) {
   }
 }
 
-TEST(Printable, EscapesBytesThatAreNoUtf8) {
+TEST(Printable, EscapesInvalidUtf8) {
   EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");
   EXPECT_EQ(printable("\xc0\xaf"), "\\xc0\\xaf");                    // overlong
   EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");           // a surrogate
   EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");  // beyond U+10FFFF
 }
 
-TEST(Printable, KnowsWhetherThereIsSomethingToEscape) {
+TEST(Printable, DetectsUnprintableText) {
   EXPECT_TRUE(is_printable("caf\xc3\xa9"));
   EXPECT_FALSE(is_printable("a\x1b"));
   EXPECT_FALSE(is_printable("\xc3"));
 }
 
-TEST(Printable, KeepsTheLinesOfAText) { EXPECT_EQ(printable_lines("a\x1b\nb\r\n"), "a\\x1b\nb\\r\n"); }
+TEST(Printable, KeepsLineFeeds) { EXPECT_EQ(printable_lines("a\x1b\nb\r\n"), "a\\x1b\nb\\r\n"); }
 
-TEST(Printable, ShortensByCharacters) {
+TEST(Printable, TruncatesByCharacters) {
   EXPECT_EQ(shortened("abcd", 4), "abcd");
   EXPECT_EQ(shortened("abcde", 4), "abcd...");
   EXPECT_EQ(shortened("\xc3\xa9\xc3\xa9\xc3\xa9", 2), "\xc3\xa9\xc3\xa9...");

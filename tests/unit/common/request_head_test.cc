@@ -56,7 +56,7 @@ struct Case {
   int status;
 };
 
-TEST(RequestHead, RefusesWhatExceedsALimitOrIsInvalid) {
+TEST(RequestHead, RejectsInvalidOrTooLargeRequests) {
   const std::string line = "GET /x HTTP/1.1\r\n";
   const std::vector<Case> cases = {
       {.name = "incomplete", .bytes = line + "Host: x\r\n", .status = 0},
@@ -95,7 +95,7 @@ std::string head_of(size_t line, size_t bytes) {
   return head + std::string(bytes - head.size() - 4, 'y') + "\r\n\r\n";
 }
 
-TEST(RequestHead, HasTheSameLimitsForAnyPieces) {
+TEST(RequestHead, ResultDoesNotDependOnPieces) {
   const HttpLimits limits;
   const size_t line = limits.request_line_bytes;
   const size_t bytes = limits.head_bytes;
@@ -107,7 +107,7 @@ TEST(RequestHead, HasTheSameLimitsForAnyPieces) {
   }
 }
 
-TEST(ResponseHead, NamesLengthAndCloses) {
+TEST(ResponseHead, HasLengthAndConnectionClose) {
   const HttpResponse response{.status = 503, .content_type = "text/plain", .body = "abc"};
   EXPECT_EQ(response_head(response),
             "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 3\r\nConnection: "

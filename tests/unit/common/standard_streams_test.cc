@@ -29,7 +29,7 @@ void redirect(int fd, const char* path) {
   ::close(file);
 }
 
-TEST(StandardStreams, ClosedOnesAreOpenedSoThatNoFileTakesTheirNumber) {
+TEST(StandardStreams, OpensClosedDescriptors) {
   for (const int closed : {0, 1, 2}) {
     EXPECT_EQ(exit_code_of([closed] {
                 ::close(closed);
@@ -47,7 +47,7 @@ TEST(StandardStreams, ClosedOnesAreOpenedSoThatNoFileTakesTheirNumber) {
             0);
 }
 
-TEST(StandardStreams, OpenOnesStayAsTheyAre) {
+TEST(StandardStreams, KeepsOpenDescriptors) {
   EXPECT_EQ(exit_code_of([] {
               redirect(1, "/dev/full");
               if (!open_standard_streams()) return 1;
@@ -56,7 +56,7 @@ TEST(StandardStreams, OpenOnesStayAsTheyAre) {
             0);
 }
 
-TEST(StandardStreams, LostOutputIsAnIoError) {
+TEST(StandardStreams, ReportsLostOutput) {
   EXPECT_EQ(exit_code_of([] {
               redirect(1, "/dev/full");
               redirect(2, "/dev/null");
@@ -86,7 +86,7 @@ TEST(StandardStreams, LostOutputIsAnIoError) {
             0);
 }
 
-TEST(StandardStreams, AFullStandardErrorIsNoReasonToFail) {
+TEST(StandardStreams, IgnoresFullStandardError) {
   EXPECT_EQ(exit_code_of([] {
               redirect(2, "/dev/full");
               print_error("lost\n");

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/yaml/suggest.h"
+#include "common/text.h"
 
 namespace oarlock::yaml {
 namespace {
@@ -48,13 +48,13 @@ TEST(YamlReader, ReadsTypedValues) {
   EXPECT_TRUE(settings.shuffle);
 }
 
-TEST(YamlReader, AbsentAndEmptyKeepTheDefault) {
+TEST(YamlReader, KeepsDefaultForAbsentAndEmpty) {
   Settings settings;
   EXPECT_EQ(read("nodes:\noptimizer:\n", settings), "");
   EXPECT_EQ(settings.nodes, 1);
 }
 
-TEST(YamlReader, AllProblemsAtOnceWithTheirPlaces) {
+TEST(YamlReader, ReportsAllProblemsWithPositions) {
   Settings settings;
   const std::string message =
       read("nodes: two\noptimizer:\n  lrr: 1\n  betas: [0.9, x]\nname: 3\nshuffle: \"true\"\n", settings);
@@ -66,12 +66,12 @@ TEST(YamlReader, AllProblemsAtOnceWithTheirPlaces) {
   EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 4);
 }
 
-TEST(YamlReader, WrongShapes) {
+TEST(YamlReader, RejectsWrongShapes) {
   Settings settings;
   EXPECT_THAT(read("optimizer: adam\n", settings), HasSubstr("job.yaml:1:12: optimizer: expected a map, got 'adam'"));
   EXPECT_THAT(read("nodes: [1]\n", settings), HasSubstr("expected an integer, got a list"));
   EXPECT_THAT(read("nodes: 99999999999\n", settings), HasSubstr("99999999999 is out of range"));
-  EXPECT_THAT(read("nodes: 1\nnodes: 2\n", settings), HasSubstr("job.yaml:2:1: the key 'nodes' is here twice"));
+  EXPECT_THAT(read("nodes: 1\nnodes: 2\n", settings), HasSubstr("job.yaml:2:1: duplicate key 'nodes'"));
   EXPECT_THAT(read("nodes: [1\n", settings), HasSubstr("job.yaml:2:1: this is not YAML"));
 }
 
@@ -88,7 +88,7 @@ TEST(YamlReader, Choices) {
   EXPECT_EQ(problems.to_error().message, "f:2:4: b: 'bleu' is not one of red, blue; did you mean 'blue'?");
 }
 
-TEST(YamlReader, JsonIsReadWithItsTypes) {
+TEST(YamlReader, ReadsJsonWithItsTypes) {
   const auto documents =
       parse_all(R"({"a": "1", "b": 1, "c": 1.5, "d": null, "e": [true, "true"], "f": {}, "g": yes, "h": ""})", "f");
   ASSERT_TRUE(documents);
@@ -102,7 +102,7 @@ TEST(YamlReader, SeveralDocuments) {
   EXPECT_EQ(documents->size(), 2u);
 }
 
-TEST(Suggest, TypingErrorsButNotOtherWords) {
+TEST(Suggest, SuggestsForTypingErrorsOnly) {
   EXPECT_EQ(suggest("batchsize", {"batch_size", "seed"}), "batch_size");
   EXPECT_EQ(suggest("epohcs", {"epochs", "steps"}), "epochs");
   EXPECT_EQ(suggest("colour", {"epochs", "steps"}), "");
@@ -110,7 +110,7 @@ TEST(Suggest, TypingErrorsButNotOtherWords) {
 }
 
 // At most a third of the length that was typed, and one letter of a short word.
-TEST(Suggest, NothingBeyondTheLargestDistance) {
+TEST(Suggest, SuggestsNothingBeyondLargestDistance) {
   EXPECT_EQ(suggest("abcdefghi", {"xyzdefghi"}), "xyzdefghi");
   EXPECT_EQ(suggest("abcdefghi", {"wxyzefghi"}), "");
   EXPECT_EQ(suggest("abcdefgh", {"xycdefgh"}), "xycdefgh");
@@ -129,7 +129,7 @@ std::string overridden(const std::string& text, const std::vector<std::string>& 
   return out ? out->to_json().dump() : out.error().message;
 }
 
-TEST(YamlOverrides, SetReplaceAndAdd) {
+TEST(YamlOverrides, SetReplaceAndAppend) {
   const std::string file = "a: 1\nb: {c: 2, d: [3, {e: 4}]}\n";
   EXPECT_EQ(overridden(file, {}), R"({"a":1,"b":{"c":2,"d":[3,{"e":4}]}})");
   EXPECT_EQ(overridden(file, {"a=x=y"}), R"({"a":"x=y","b":{"c":2,"d":[3,{"e":4}]}})");
@@ -139,7 +139,7 @@ TEST(YamlOverrides, SetReplaceAndAdd) {
   EXPECT_EQ(overridden("", {"m.n.o=1", "m.n.p[0].q=2", "m.n.o=3"}), R"({"m":{"n":{"o":3,"p":[{"q":2}]}}})");
 }
 
-TEST(YamlOverrides, AllProblemsAtOnce) {
+TEST(YamlOverrides, ReportsAllProblems) {
   const std::string message = overridden(
       "a: 1\nb: [1]\n", {"a.x=1", "b[2]=1", "b.c=1", "lr", "=1", "b[x]=1", "c..d=1", "e=[", "f={a: 1, a: 2}"});
   EXPECT_THAT(message, HasSubstr("command line: a.x: 'a' is not a map, so there is no 'x' in it\n"));
@@ -150,10 +150,10 @@ TEST(YamlOverrides, AllProblemsAtOnce) {
   EXPECT_THAT(message, HasSubstr("command line: b[x]: is not a path of keys and indices"));
   EXPECT_THAT(message, HasSubstr("command line: c..d: is not a path of keys and indices"));
   EXPECT_THAT(message, HasSubstr("command line: e: this is not YAML"));
-  EXPECT_THAT(message, HasSubstr("command line: f: the key 'a' is here twice; remove one"));
+  EXPECT_THAT(message, HasSubstr("command line: f: duplicate key 'a'; remove one"));
 }
 
-TEST(YamlOverrides, ProblemsNameTheCommandLineOrTheFile) {
+TEST(YamlOverrides, ProblemsNameCommandLineOrFile) {
   const Node root = parse_all("optimizer: {lrr: 1}\nepochs: x\n", "f.yaml")->front();
   const Result<Node> out = with_overrides(root, {"optimizer.betaz=[1]", "seed=many", "loader={thread: 1}"});
   ASSERT_TRUE(out) << out.error().message;
@@ -173,7 +173,7 @@ TEST(YamlOverrides, ProblemsNameTheCommandLineOrTheFile) {
             "command line: loader.thread: unknown key; did you mean 'threads'?");
 }
 
-TEST(YamlReader, TooDeepIsAnErrorNotACrash) {
+TEST(YamlReader, RejectsDeepNesting) {
   const auto documents = parse_all(std::string(3000, '['), "deep.yaml");
   ASSERT_FALSE(documents);
   EXPECT_EQ(documents.error().code, ExitCode::kConfig);

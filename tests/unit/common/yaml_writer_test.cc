@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-TEST(ToYaml, LooksLikeKubectls) {
+TEST(ToYaml, MatchesStyleOfKubectl) {
   const Json pod = {
       {"kind", "Pod"},
       {"spec",
@@ -31,7 +31,7 @@ spec:
 )");
 }
 
-TEST(ToYaml, IsReadBackAsItWas) {
+TEST(ToYaml, RoundTrips) {
   const Json values = Json::parse(R"J([
     "plain", "", "true", "No", "null", "~", "1", "1e3", "0x1f", "-", "- a", "a: b", "a #b", "#", "{", "[x]", "*", "&a", "!t", "%", "@", "`", "'", "\"", "\\",
     "two\nlines\n", " leading", "trailing ", "tab\there", "\u0001", "ümlaut", "日本", "/path/to", "a/b:c", "2026-11-21", "2026-11-21T10:00:00Z", ".inf", "=", "<<", "y", "on",
@@ -45,7 +45,7 @@ TEST(ToYaml, IsReadBackAsItWas) {
   }
 }
 
-TEST(ToYaml, OrderedKeysAndNumbersThatAreNotFinite) {
+TEST(ToYaml, KeepsOrderAndNonFiniteNumbers) {
   const nlohmann::ordered_json value = {{"z", INFINITY}, {"a", {{"c", -INFINITY}, {"b", NAN}}}};
   EXPECT_EQ(to_yaml(value), "z: .inf\na:\n  c: -.inf\n  b: .nan\n");
 }

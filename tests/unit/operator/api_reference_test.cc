@@ -1,4 +1,5 @@
-// docs/api-reference.md is made from the CRD, which crd_test holds equal to the code. Run with --update to write it.
+// docs/api-reference.md is generated from the CRD, which crd_test keeps equal to the code. Run with --update to write
+// it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +55,7 @@ void collect_rules(const json& node, const std::string& path, std::string& out) 
   if (node.contains("items")) collect_rules(node["items"], path + "[]", out);
 }
 
-// `yaml_node` has the file's order of the fields, which JSON does not keep.
+// `yaml_node` preserves the order of the fields in the file, which JSON does not.
 void write_fields(const yaml::Node& yaml_node, const json& node, const std::string& path, std::string& out) {
   const auto properties = yaml_node.find("properties");
   if (!properties) return;
@@ -65,13 +66,13 @@ void write_fields(const yaml::Node& yaml_node, const json& node, const std::stri
     const bool is_required = std::find(required.begin(), required.end(), entry.key) != required.end();
     out += fmt::format("| `{}` | {}{} | {} | {} |\n", at, type_of(field), limits_of(field),
                        default_of(field, is_required), field.value("description", ""));
-    if (at == "spec.template") continue;  // Kubernetes' own
+    if (at == "spec.template") continue;  // defined by Kubernetes
     if (field["type"] == "object") write_fields(entry.value, field, at, out);
     if (field["type"] == "array") write_fields(*entry.value.find("items"), field["items"], at + "[]", out);
   }
 }
 
-TEST(ApiReference, IsMadeFromTheCrd) {
+TEST(ApiReference, MatchesTheCrd) {
   const yaml::Node document =
       yaml::load_all(std::string(OARLOCK_SOURCE) + "/manifests/crd/oarlock.dev_trainingjobs.yaml").value().at(0);
   const yaml::Node version = document.find("spec")->find("versions")->items().at(0);

@@ -1,4 +1,4 @@
-#include "operator/core/backoff.h"
+#include "operator/core/failure.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::seconds;
 
-// Attempts of these lengths, the newest last.
+// A status that records attempts of these lengths, the newest last.
 api::Status failed_after(const std::vector<int>& lengths) {
   api::Status status;
   status.phase = api::Phase::kRestarting;
@@ -22,7 +22,7 @@ api::Status failed_after(const std::vector<int>& lengths) {
   return status;
 }
 
-TEST(Backoff, DoublesWithEachQuickFailureInARow) {
+TEST(Backoff, DoublesAfterEachConsecutiveQuickFailure) {
   api::FailurePolicy policy;
   policy.backoff_seconds = 10;
   const auto delay = [&](const std::vector<int>& lengths) {
@@ -33,14 +33,14 @@ TEST(Backoff, DoublesWithEachQuickFailureInARow) {
   EXPECT_EQ(delay({1, 1}), 10);
   EXPECT_EQ(delay({1, 1, 1}), 20);
   EXPECT_EQ(delay({1, 1, 1, 1}), 40);
-  EXPECT_EQ(delay(std::vector<int>(10, 1)), 300) << "five minutes at most";
-  EXPECT_EQ(delay({1, 1, 600}), 0) << "the last attempt was no quick failure";
+  EXPECT_EQ(delay(std::vector<int>(10, 1)), 300) << "at most five minutes";
+  EXPECT_EQ(delay({1, 1, 600}), 0) << "the last attempt was not a quick failure";
   EXPECT_EQ(delay({1, 1, 599}), 20);
-  EXPECT_EQ(delay({1, 1, 3600, 5}), 0) << "only those in a row count";
+  EXPECT_EQ(delay({1, 1, 3600, 5}), 0) << "only consecutive quick failures count";
   EXPECT_EQ(delay({1, 1, 3600, 5, 5}), 10);
 }
 
-TEST(Backoff, FollowsTheField) {
+TEST(Backoff, UsesBackoffSeconds) {
   api::FailurePolicy policy;
   policy.backoff_seconds = 0;
   EXPECT_EQ(control::restart_delay(policy, failed_after(std::vector<int>(10, 1))), seconds(0));
@@ -49,11 +49,11 @@ TEST(Backoff, FollowsTheField) {
   EXPECT_EQ(control::restart_delay(policy, failed_after({1, 1, 1, 1})), seconds(3600)) << "longer than the usual limit";
 }
 
-TEST(Backoff, CountsFromTheEndOfTheAttemptAndOnlyWhileRestarting) {
+TEST(Backoff, StartsAtTheEndOfTheAttempt) {
   const api::FailurePolicy policy;
   api::Status status = failed_after({1, 2});
   EXPECT_EQ(control::restart_time(policy, status), at_second(1012));
-  status.phase = api::Phase::kPending;  // resumed by hand: at once
+  status.phase = api::Phase::kPending;  // resumed: starts immediately
   EXPECT_FALSE(control::restart_time(policy, status));
 }
 

@@ -39,7 +39,7 @@ api::Status full_status() {
   return status;
 }
 
-TEST(Codec, GivesAbsentFieldsTheirDefaults) {
+TEST(Codec, SetsDefaultsOfAbsentFields) {
   const auto job = api::training_job_from_json(minimal());
   ASSERT_TRUE(job) << job.error().message;
   EXPECT_EQ(job->metadata.name_space, "ml");
@@ -55,7 +55,7 @@ TEST(Codec, GivesAbsentFieldsTheirDefaults) {
   EXPECT_EQ(job->status, api::Status{});
 }
 
-TEST(Codec, CarriesTemplateAndTrainerVerbatim) {
+TEST(Codec, PreservesTemplateAndTrainerVerbatim) {
   json object = minimal();
   object["spec"]["template"]["spec"]["fieldOfNextYear"] = {{"deep", {1, 2.5, nullptr, "x"}}};
   object["spec"]["trainer"] = {{"optimizer", {{"lr", 1e-4}}}, {"notYetInvented", true}};
@@ -66,7 +66,7 @@ TEST(Codec, CarriesTemplateAndTrainerVerbatim) {
   EXPECT_EQ(api::to_json(*job)["spec"]["template"], object["spec"]["template"]);
 }
 
-TEST(Codec, TakesTextThatWasKeptAsItCame) {
+TEST(Codec, ReadsBinaryValuesAsJsonText) {
   const std::string trainer = R"({"seed":18446744073709552000,"lr":1e400,"lr":1.10})";
   json object = minimal();
   object["spec"]["trainer"] = json::binary({trainer.begin(), trainer.end()});
@@ -76,7 +76,7 @@ TEST(Codec, TakesTextThatWasKeptAsItCame) {
 }
 
 // Creating the pods of such a template would overflow the stack of the operator.
-TEST(Codec, ATemplateThatIsNestedTooDeepIsUnreadable) {
+TEST(Codec, RejectsDeeplyNestedTemplate) {
   const auto problem_of = [](int depth) {
     const std::string text = R"({"s":"[[\\\"{{","x":)" + std::string(static_cast<size_t>(depth), '[') +
                              std::string(static_cast<size_t>(depth), ']') + "}";
@@ -90,7 +90,7 @@ TEST(Codec, ATemplateThatIsNestedTooDeepIsUnreadable) {
   EXPECT_EQ(problem_of(9900), "spec.template: nested deeper than 100 levels");
 }
 
-TEST(Codec, IgnoresAndReportsFieldsOfANewerCrd) {
+TEST(Codec, IgnoresAndReportsUnknownFields) {
   json object = minimal();
   object["spec"]["quantumPolicy"] = {{"entangle", true}};
   object["spec"]["stallPolicy"] = {{"timeoutSeconds", 60}, {"patience", "long"}};
@@ -103,8 +103,8 @@ TEST(Codec, IgnoresAndReportsFieldsOfANewerCrd) {
   EXPECT_EQ(job.metadata, api::training_job_from_json(minimal())->metadata);
 }
 
-// A newer version wrote the object, and this one was rolled back to.
-TEST(Codec, UnknownEnumerationsOfTheSpecGetTheirDefault) {
+// A newer version wrote the object, and the operator was then rolled back to this version.
+TEST(Codec, SetsDefaultsOfUnknownEnumerationValues) {
   json object = minimal();
   object["spec"]["cleanPodPolicy"] = "Archive";
   object["spec"]["successPolicy"] = "Majority";
@@ -129,20 +129,23 @@ TEST(Codec, UnknownEnumerationsOfTheSpecGetTheirDefault) {
                                       R"(spec.cleanPodPolicy: unknown value "Archive")"}));
 }
 
-TEST(Codec, AnUnknownPhaseIsDerivedFromTheRestOfTheStatus) {
+TEST(Codec, DerivesUnknownPhaseFromStatus) {
   struct Case {
     const char* status;
     api::Phase phase;
   };
   const Case cases[] = {
-      {R"({"phase": "Queued", "attempt": 3})", api::Phase::kPending},
-      {R"({"phase": "Queued", "conditions": [{"type": "Queued", "status": "True"}]})", api::Phase::kPending},
-      {R"({"phase": "Held", "conditions": [{"type": "Suspended", "status": "True"}]})", api::Phase::kSuspended},
-      {R"({"phase": "Archived", "completionTime": "2026-01-01T00:00:00Z",
+      {.status = R"({"phase": "Queued", "attempt": 3})", .phase = api::Phase::kPending},
+      {.status = R"({"phase": "Queued", "conditions": [{"type": "Queued", "status": "True"}]})",
+       .phase = api::Phase::kPending},
+      {.status = R"({"phase": "Held", "conditions": [{"type": "Suspended", "status": "True"}]})",
+       .phase = api::Phase::kSuspended},
+      {.status = R"({"phase": "Archived", "completionTime": "2026-01-01T00:00:00Z",
            "conditions": [{"type": "Running", "status": "True"}, {"type": "Complete", "status": "True"}]})",
-       api::Phase::kComplete},
-      {R"({"phase": "Cancelled", "completionTime": "2026-01-01T00:00:00Z"})", api::Phase::kFailed},
-      {R"({"phase": "Shrinking", "conditions": [{"type": "Complete", "status": "True"}]})", api::Phase::kPending},
+       .phase = api::Phase::kComplete},
+      {.status = R"({"phase": "Cancelled", "completionTime": "2026-01-01T00:00:00Z"})", .phase = api::Phase::kFailed},
+      {.status = R"({"phase": "Shrinking", "conditions": [{"type": "Complete", "status": "True"}]})",
+       .phase = api::Phase::kPending},
   };
   for (const Case& test : cases) {
     SCOPED_TRACE(test.status);
@@ -153,14 +156,14 @@ TEST(Codec, AnUnknownPhaseIsDerivedFromTheRestOfTheStatus) {
     EXPECT_EQ(job->status.phase, test.phase);
     ASSERT_EQ(job->report.unknown.size(), 1U);
     EXPECT_EQ(job->report.unknown[0].find("status.phase: unknown value"), 0U);
-    // What is not entered anew stays as the newer version wrote it.
+    // Members that are not updated stay as the newer version wrote them.
     object.merge_patch({{"status", api::status_patch(job->metadata, job->status)["status"]}});
     EXPECT_EQ(object["status"]["phase"], json::parse(test.status)["phase"]);
   }
 }
 
-// Items of a list are written as a whole, so what a newer version has put into them must come along.
-TEST(Codec, StatusPatchKeepsMembersOfItemsThatANewerOperatorWrote) {
+// A patch replaces list items as a whole, so it must contain the members that a newer version added.
+TEST(Codec, StatusPatchPreservesUnknownMembersOfListItems) {
   json object = minimal();
   object["status"] = json::parse(R"({
     "phase": "Running", "goodput": {"useful": 7}, "nodes": {"ready": 1, "spare": 2},
@@ -185,7 +188,7 @@ TEST(Codec, StatusPatchKeepsMembersOfItemsThatANewerOperatorWrote) {
   EXPECT_EQ(conditions_only, object);
 }
 
-TEST(Codec, ReadsWhatItCanOfAnObjectWithWrongTypes) {
+TEST(Codec, ReadsOtherFieldsDespiteWrongTypes) {
   json object = minimal();
   object["spec"]["nodes"] = {{"min", 1}};
   object["spec"]["processesPerNode"] = "auto";
@@ -205,7 +208,7 @@ TEST(Codec, ReadsWhatItCanOfAnObjectWithWrongTypes) {
   EXPECT_FALSE(api::read_training_job(json{{"status", "x"}}).report.has_conditions);
 }
 
-TEST(Codec, IntegersMayBeWrittenAsFloatsButMustFit) {
+TEST(Codec, AcceptsIntegralFloatsInRange) {
   for (const json& good : {json(4), json(4.0), json(4e0), json(4U)}) {
     json object = minimal();
     object["spec"]["nodes"] = good;
@@ -221,8 +224,8 @@ TEST(Codec, IntegersMayBeWrittenAsFloatsButMustFit) {
   }
 }
 
-// The operator sizes its tables by these numbers and counts on from them.
-TEST(Codec, NumbersOutOfTheSchemasRangeAreReportedAndReplaced) {
+// The operator allocates tables of these sizes and increments these numbers.
+TEST(Codec, ReplacesAndReportsNumbersOutOfRange) {
   for (const json& nodes : {json(2147483647), json(-2147483648), json(4097), json(0)}) {
     json object = minimal();
     object["spec"]["nodes"] = nodes;
@@ -259,28 +262,33 @@ TEST(Codec, RoundTripsEveryField) {
   EXPECT_EQ(*back, job);
 }
 
-TEST(Codec, NamesThePathOfAWrongType) {
+TEST(Codec, ReportsPathOfWrongType) {
   struct Case {
     const char* pointer;
     json value;
     const char* message;
   };
   const Case cases[] = {
-      {"/spec/nodes", "2", R"(spec.nodes: expected an integer, got "2")"},
-      {"/spec/nodes", 2.5, "spec.nodes: expected an integer, got 2.5"},
-      {"/spec/nodes", 3000000000LL, "spec.nodes: expected an integer of 32 bits, got 3000000000"},
-      {"/spec/suspend", "yes", R"(spec.suspend: expected true or false, got "yes")"},
-      {"/spec/failurePolicy", 3, "spec.failurePolicy: expected an object, got 3"},
-      {"/spec/template", "x", R"(spec.template: expected an object, got "x")"},
-      {"/status", json{{"phase", 7}}, "status.phase: expected a string, got 7"},
-      {"/status", json{{"startTime", "noon"}},
-       R"(status.startTime: expected a time as 2026-11-21T10:11:12Z, got "noon")"},
-      {"/status", json{{"conditions", json::array({{{"type", 1}}})}},
-       "status.conditions[0].type: expected a string, got 1"},
-      {"/spec/cleanPodPolicy", true, "spec.cleanPodPolicy: expected a string, got true"},
-      {"/spec/failurePolicy", json{{"rules", json::array({{{"onExitCodes", {{"values", {1, "2"}}}}}})}},
-       R"(spec.failurePolicy.rules[0].onExitCodes.values[1]: expected an integer, got "2")"},
-      {"/metadata", json::array(), "metadata: expected an object, got []"},
+      {.pointer = "/spec/nodes", .value = "2", .message = R"(spec.nodes: expected an integer, got "2")"},
+      {.pointer = "/spec/nodes", .value = 2.5, .message = "spec.nodes: expected an integer, got 2.5"},
+      {.pointer = "/spec/nodes",
+       .value = 3000000000LL,
+       .message = "spec.nodes: expected an integer of 32 bits, got 3000000000"},
+      {.pointer = "/spec/suspend", .value = "yes", .message = R"(spec.suspend: expected true or false, got "yes")"},
+      {.pointer = "/spec/failurePolicy", .value = 3, .message = "spec.failurePolicy: expected an object, got 3"},
+      {.pointer = "/spec/template", .value = "x", .message = R"(spec.template: expected an object, got "x")"},
+      {.pointer = "/status", .value = json{{"phase", 7}}, .message = "status.phase: expected a string, got 7"},
+      {.pointer = "/status",
+       .value = json{{"startTime", "noon"}},
+       .message = R"(status.startTime: expected a time as 2026-11-21T10:11:12Z, got "noon")"},
+      {.pointer = "/status",
+       .value = json{{"conditions", json::array({{{"type", 1}}})}},
+       .message = "status.conditions[0].type: expected a string, got 1"},
+      {.pointer = "/spec/cleanPodPolicy", .value = true, .message = "spec.cleanPodPolicy: expected a string, got true"},
+      {.pointer = "/spec/failurePolicy",
+       .value = json{{"rules", json::array({{{"onExitCodes", {{"values", {1, "2"}}}}}})}},
+       .message = R"(spec.failurePolicy.rules[0].onExitCodes.values[1]: expected an integer, got "2")"},
+      {.pointer = "/metadata", .value = json::array(), .message = "metadata: expected an object, got []"},
   };
   for (const Case& test : cases) {
     json object = minimal();
@@ -293,7 +301,7 @@ TEST(Codec, NamesThePathOfAWrongType) {
   EXPECT_FALSE(api::training_job_from_json(json::array()));
 }
 
-TEST(Codec, NullIsAbsent) {
+TEST(Codec, TreatsNullAsAbsent) {
   json object = minimal();
   object["spec"]["nodes"] = nullptr;
   object["spec"]["trainer"] = nullptr;
@@ -321,7 +329,7 @@ TEST(Codec, StatusPatchReplacesTheWholeStatus) {
 }
 
 // The list of conditions is replaced as a whole by a merge patch.
-TEST(Codec, KeepsConditionsOfOtherControllers) {
+TEST(Codec, PreservesConditionsOfOtherControllers) {
   json object = minimal();
   const json conditions = json::parse(R"([
     {"type": "QuotaReserved", "status": "Unknown", "reason": "Q", "message": "m", "lastTransitionTime": "soon", "x": [1]},
@@ -331,10 +339,10 @@ TEST(Codec, KeepsConditionsOfOtherControllers) {
   const auto job = api::training_job_from_json(object);
   ASSERT_TRUE(job) << job.error().message;
   EXPECT_EQ(api::status_patch({}, job->status)["status"]["conditions"], conditions);
-  EXPECT_FALSE(job->status.conditions.at(2).status) << "no condition of the operator's";
+  EXPECT_FALSE(job->status.conditions.at(2).status) << "not a condition of the operator";
 }
 
-TEST(Codec, StatusPatchLeavesWhatANewerOperatorWrote) {
+TEST(Codec, StatusPatchPreservesUnknownMembers) {
   json object = api::to_json(JobBuilder().build());
   object["status"] = {{"goodput", {{"usefulSeconds", 7}}}};
   object.merge_patch({{"status", api::status_patch({}, full_status())["status"]}});

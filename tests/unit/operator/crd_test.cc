@@ -1,4 +1,4 @@
-// The CRD and the code say the same: fields, types, limits, defaults, messages.
+// The CRD and the code agree on fields, types, limits, defaults and messages.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -27,9 +27,9 @@ json crd() {
 
 json schema(const char* part) { return crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][part]; }
 
-using Fields = std::map<std::string, std::string>;  // path -> type as the schema would write it
+using Fields = std::map<std::string, std::string>;  // path -> type in the notation of the schema
 
-// A Reader of fields.h that reads nothing and notes what it was asked for.
+// A visitor of fields.h that reads nothing and records the visited fields.
 class Lister {
  public:
   Lister(std::string path, Fields& fields) : path_(std::move(path)), fields_(fields) {}
@@ -53,10 +53,10 @@ class Lister {
     for (const auto& [name, value] : names) values += " " + std::string(name);
     note(key, "string one of" + values);
   }
-  void truth(const char* key, bool&) { note(key, "string one of True False Unknown"); }
+  void condition_status(const char* key, bool&) { note(key, "string one of True False Unknown"); }
   void verbatim(std::string&) {}
-  void object(const char* key, std::string&) { note(key, "any"); }
-  void others(std::string&) {}
+  void raw_object(const char* key, std::string&) { note(key, "any"); }
+  void unknown_members(std::string&) {}
   template <typename Fn>
   void group(const char* key, Fn visit) {
     note(key, "object");
@@ -87,7 +87,7 @@ class Lister {
   Fields& fields_;
 };
 
-// The values of a choice; those that the API has but only one value of is no choice.
+// The values of an enumeration. An enumeration with a single value is not listed as one.
 std::string type_of(const json& node) {
   if (node.value("x-kubernetes-preserve-unknown-fields", false)) return "any";
   std::string type = node.at("type").get<std::string>();
@@ -136,10 +136,10 @@ TEST(Crd, HasTheDefaultsOfTheCode) {
           const bool is_group = value["type"] == "object" && value.contains("properties") && key != "template";
           if (is_group) {
             EXPECT_EQ(value["default"], json::object())
-                << path << "." << key << " needs default: {} for those inside to show";
+                << path << "." << key << " needs default: {}, so that the defaults of its members apply";
             compare(value, values.at(key), path + "." + key);
           } else if (key != "template") {
-            // What has no default in the code is left out when it is not given.
+            // A field without a default in the code is omitted if it is not set.
             EXPECT_EQ(value.contains("default"), values.contains(key)) << path << "." << key;
             EXPECT_EQ(value.value("default", json()), values.value(key, json())) << path << "." << key;
           }
@@ -188,7 +188,7 @@ void collect_messages(const json& node, std::set<std::string>& messages) {
   }
 }
 
-TEST(Crd, SaysWhatTheOfflineCheckSays) {
+TEST(Crd, HasTheMessagesOfOfflineValidation) {
   std::set<std::string> messages;
   collect_messages(crd(), messages);
   namespace rules = api::rules;
@@ -216,7 +216,7 @@ TEST(Crd, DescribesEveryField) {
   }
 }
 
-TEST(Crd, ShowsColumnsOfFieldsThatExist) {
+TEST(Crd, PrintsColumnsOfExistingFields) {
   Fields fields;
   list_schema(schema("status"), ".status", fields);
   std::vector<std::string> shown;

@@ -11,7 +11,7 @@ namespace {
 using namespace control;  // NOLINT
 using nlohmann::json;
 
-// Everything that the operator adds, overrides or leaves alone.
+// A job that uses every field that the operator adds, overrides or preserves.
 constexpr char kFullTemplate[] = R"json({
   "metadata": {
     "creationTimestamp": null, "generateName": "x-", "name": "mine",
@@ -58,7 +58,7 @@ TEST(Desired, FullPodsGolden) {
   expect_golden("operator/pods_full.json", pods_of(job, 3).dump(2) + "\n");
 }
 
-TEST(Desired, NamesFitTogether) {
+TEST(Desired, NamesAreConsistent) {
   const Job job = JobBuilder().build();
   const json pod = PodFactory(job, 4).pod(0);
   EXPECT_EQ(pod["metadata"]["name"], pod_name(job, 4, 0));
@@ -71,13 +71,13 @@ TEST(Desired, NamesFitTogether) {
     EXPECT_EQ(pod["metadata"]["labels"][key], value);
 }
 
-TEST(Desired, CarriesUnknownFieldsThrough) {
+TEST(Desired, PreservesUnknownFields) {
   const json pod = PodFactory(JobBuilder().pod_template(kFullTemplate).build(), 0).pod(0);
   EXPECT_EQ(pod["spec"]["fieldOfNextYear"], json::parse(R"({"deep": [1, 2.5, null]})"));
   EXPECT_EQ(pod["spec"]["containers"][1]["newContainerField"], true);
 }
 
-TEST(Desired, UserVariablesWinOnlyWhereSafe) {
+TEST(Desired, UserVariablesOverrideOnlyIfSafe) {
   const PodFactory factory(JobBuilder().pod_template(kFullTemplate).build(), 0);
   EXPECT_EQ(factory.overridden_variables(), (std::vector<std::string>{"MASTER_PORT", "RANK"}));
   const json pod = factory.pod(1);
@@ -88,17 +88,17 @@ TEST(Desired, UserVariablesWinOnlyWhereSafe) {
   std::set<std::string> seen;
   for (const json& entry : pod["spec"]["containers"][1]["env"])
     EXPECT_TRUE(seen.insert(entry["name"]).second) << entry["name"];
-  EXPECT_FALSE(pod["spec"]["containers"][0].contains("env")) << "only the trainer gets the contract";
+  EXPECT_FALSE(pod["spec"]["containers"][0].contains("env")) << "only the trainer receives the contract's variables";
 }
 
-TEST(Desired, CheckpointDirIsTheMountAndTheJob) {
+TEST(Desired, CheckpointDirIsMountPathAndJobName) {
   json pod = json::parse(kMinimalTemplate);
   pod["spec"]["containers"][0]["volumeMounts"] = json::array({{{"name", "checkpoints"}, {"mountPath", "/ckpt"}}});
   EXPECT_EQ(PodFactory(JobBuilder().pod_template(pod.dump()).build(), 0).group().checkpoint_dir, "/ckpt/bert");
   EXPECT_EQ(PodFactory(JobBuilder().build(), 0).group().checkpoint_dir, "");
 }
 
-TEST(Desired, KeepsTheUsersSharedMemoryTokenPolicyAndPorts) {
+TEST(Desired, KeepsUserSharedMemoryTokenPolicyAndPorts) {
   json pod = json::parse(kMinimalTemplate);
   json& trainer = pod["spec"]["containers"][0];
   pod["spec"]["automountServiceAccountToken"] = true;
@@ -118,8 +118,9 @@ TEST(Desired, KeepsTheUsersSharedMemoryTokenPolicyAndPorts) {
   EXPECT_EQ(ports[1]["name"], "rendezvous");
 }
 
-// The text is made from one frame with gaps; neither quotes nor text that looks like a placeholder may disturb it.
-TEST(Desired, TextIsTheSamePodWhateverTheTemplateHolds) {
+// The text is built from one frame with placeholders. Neither quotes nor text that resembles a placeholder may break
+// it.
+TEST(Desired, TextEqualsPodForAnyTemplate) {
   json pod = json::parse(kFullTemplate);
   for (const char* text : {"~", "~~~~0", "\"~0\"", "~~\"~1\"~~~", "\\\"~2\"", "\x01~3", "gap"}) {
     pod["metadata"]["annotations"][text] = text;
@@ -144,7 +145,7 @@ TEST(Desired, TextIsTheSamePodWhateverTheTemplateHolds) {
   }
 }
 
-TEST(Desired, PodsDifferOnlyInTheirRank) {
+TEST(Desired, PodsDifferOnlyInRank) {
   const PodFactory factory(JobBuilder().nodes(3).build(), 1);
   std::string one = factory.pod(1).dump();
   const std::string two = factory.pod(2).dump();

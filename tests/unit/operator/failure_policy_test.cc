@@ -1,10 +1,9 @@
-#include "operator/core/failure_policy.h"
+#include "operator/core/failure.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "operator/core/failure_case.h"
 #include "tests/support/builders.h"
 
 namespace oarlock::test {
@@ -12,19 +11,19 @@ namespace {
 
 using namespace control;  // NOLINT
 using api::Phase;
-using Decision = Failure::Decision;
+using Decision = GroupFailure::Decision;
 
-constexpr char kLastWords[] =
+constexpr char kTerminationMessage[] =
     R"({"rank":1,"step":7,"checkpointStep":5,"reason":"DataMissing","message":"/data is empty"})";
 
 PodBuilder pod(int node_rank) { return {"bert", 0, node_rank}; }
 
-Failure judged(const std::vector<Pod>& pods, Phase phase = Phase::kRunning, int restarts = 0) {
+GroupFailure judged(const std::vector<Pod>& pods, Phase phase = Phase::kRunning, int restarts = 0) {
   const Observed observed = seen(JobBuilder().max_restarts(2).phase(phase).restarts(restarts), pods);
-  return judge(observed.job, split(observed), observed.now);
+  return evaluate_failure_policy(observed.job, classify_objects(observed), observed.now);
 }
 
-TEST(FailurePolicy, NothingFailed) {
+TEST(FailurePolicy, ReturnsNoneWithoutFailures) {
   for (const Pod& other :
        std::vector<Pod>{pod(1), pod(1).running(), pod(1).ended(0), pod(1).trainer_ended(0),
                         pod(1).ended(0).deleting().stop_requested(at_second(70)), pod(1).waiting("ImagePullBackOff")}) {
@@ -33,214 +32,218 @@ TEST(FailurePolicy, NothingFailed) {
 }
 
 struct Row {
-  const char* what;
+  const char* name;
   std::vector<Pod> pods;
   Decision decision;
   const char* reason;
   const char* message;
-  const char* blamed;  // pod; "": nobody
+  const char* root_cause;  // name of the root cause's pod; "" if there is none
   std::optional<int> exit_code;
 };
 
-TEST(FailurePolicy, Table) {
+TEST(FailurePolicy, DecidesByRootCause) {
+  Pod not_admitted = pod(1).scheduled();
+  not_admitted.phase = PodPhase::kFailed;
+  not_admitted.reason = "UnexpectedAdmissionError";
+  not_admitted.message = "no devices";
   const Row rows[] = {
-      {"exit 1",
-       {pod(0).running(), pod(1).ended(1)},
-       Decision::kRestart,
-       "PodFailed",
-       "pod bert-0-1 on node-1 ended with exit code 1",
-       "bert-0-1",
-       1},
-      {"trainer ended, sidecar runs",
-       {pod(0).running(), pod(1).trainer_ended(1)},
-       Decision::kRestart,
-       "PodFailed",
-       "pod bert-0-1 on node-1 ended with exit code 1",
-       "bert-0-1",
-       1},
-      {"signal",
-       {pod(0).running(), pod(1).ended(137)},
-       Decision::kRestart,
-       "PodFailed",
-       "pod bert-0-1 on node-1 ended with exit code 137 (signal 9)",
-       "bert-0-1",
-       137},
-      {"OOM",
-       {pod(0).running(), pod(1).ended(137, "", "OOMKilled")},
-       Decision::kRestart,
-       "OOMKilled",
-       "pod bert-0-1 on node-1 ended with exit code 137 (OOMKilled)",
-       "bert-0-1",
-       137},
-      {"termination message",
-       {pod(0).running(), pod(1).ended(1, kLastWords)},
-       Decision::kRestart,
-       "DataMissing",
-       "pod bert-0-1 on node-1 ended with exit code 1: DataMissing: /data is empty",
-       "bert-0-1",
-       1},
-      {"last line of the log",
-       {pod(0).running(), pod(1).ended(1, "Traceback\n  line\nRuntimeError: NCCL\n")},
-       Decision::kRestart,
-       "PodFailed",
-       "pod bert-0-1 on node-1 ended with exit code 1: RuntimeError: NCCL",
-       "bert-0-1",
-       1},
-      {"permanent",
-       {pod(0).running(), pod(1).ended(78, kLastWords)},
-       Decision::kFail,
-       "PermanentFailure",
-       "pod bert-0-1 on node-1 ended with exit code 78: DataMissing: /data is empty; a restart would fail again",
-       "bert-0-1",
-       78},
-      {"first permanent code",
-       {pod(0).running(), pod(1).ended(64)},
-       Decision::kFail,
-       "PermanentFailure",
-       "pod bert-0-1 on node-1 ended with exit code 64; a restart would fail again",
-       "bert-0-1",
-       64},
-      {"below the permanent codes",
-       {pod(0).running(), pod(1).ended(63)},
-       Decision::kRestart,
-       "PodFailed",
-       "pod bert-0-1 on node-1 ended with exit code 63",
-       "bert-0-1",
-       63},
-      {"above the permanent codes",
-       {pod(0).running(), pod(1).ended(79)},
-       Decision::kRestart,
-       "PodFailed",
-       "pod bert-0-1 on node-1 ended with exit code 79",
-       "bert-0-1",
-       79},
-      {"interrupted",
-       {pod(0).running(), pod(1).ended(75)},
-       Decision::kRestart,
-       "Interrupted",
-       "pod bert-0-1 on node-1 ended with exit code 75",
-       "bert-0-1",
-       75},
-      {"permanent beats an earlier exit",
-       {pod(0).ended(1).finished_at(at_second(40)), pod(1).ended(78).finished_at(at_second(50))},
-       Decision::kFail,
-       "PermanentFailure",
-       "pod bert-0-1 on node-1 ended with exit code 78; a restart would fail again",
-       "bert-0-1",
-       78},
-      {"the first exit is to blame",
-       {pod(0).ended(1).finished_at(at_second(50)), pod(1).ended(2).finished_at(at_second(49))},
-       Decision::kRestart,
-       "PodFailed",
-       "pod bert-0-1 on node-1 ended with exit code 2",
-       "bert-0-1",
-       2},
-      {"collateral is not blamed",
-       {pod(0).ended(76).finished_at(at_second(10)), pod(1).ended(1)},
-       Decision::kRestart,
-       "PodFailed",
-       "pod bert-0-1 on node-1 ended with exit code 1",
-       "bert-0-1",
-       1},
-      {"only collateral, all ended",
-       {pod(0).ended(76), pod(1).ended(76)},
-       Decision::kRestart,
-       "PeerLost",
-       "a rank was lost and no pod tells which: pod bert-0-0 on node-1 ended with exit code 76",
-       "",
-       std::nullopt},
-      {"evicted",
-       {pod(0).running(), pod(1).evicted("low on memory")},
-       Decision::kRestart,
-       "Evicted",
-       "pod bert-0-1 on node-1 failed (Evicted): low on memory",
-       "bert-0-1",
-       std::nullopt},
-      {"being deleted",
-       {pod(0).running(), pod(1).running().deleting()},
-       Decision::kRestart,
-       "PodDeleted",
-       "pod bert-0-1 on node-1 was deleted",
-       "bert-0-1",
-       std::nullopt},
-      {"taint manager",
-       {pod(0).running(), pod(1).running().deleting().disrupted("DeletionByTaintManager")},
-       Decision::kRestart,
-       "DeletionByTaintManager",
-       "pod bert-0-1 on node-1 was deleted (DeletionByTaintManager)",
-       "bert-0-1",
-       std::nullopt},
-      {"a drain explains the other's exit",
-       {pod(0).ended(1).finished_at(at_second(10)), pod(1).ended(143).deleting()},
-       Decision::kRestart,
-       "PodDeleted",
-       "pod bert-0-1 on node-1 was deleted",
-       "bert-0-1",
-       143},
-      {"gone", {pod(0).running()}, Decision::kRestart, "PodLost", "pod bert-0-1 is gone", "bert-0-1", std::nullopt},
-      {"no container started",
-       {pod(0).running(),
-        [] {
-          Pod out = pod(1).scheduled();
-          out.phase = PodPhase::kFailed;
-          out.reason = "UnexpectedAdmissionError";
-          out.message = "no devices";
-          return out;
-        }()},
-       Decision::kRestart,
-       "UnexpectedAdmissionError",
-       "pod bert-0-1 on node-1 failed (UnexpectedAdmissionError): no devices",
-       "bert-0-1",
-       std::nullopt},
+      {.name = "exit 1",
+       .pods = {pod(0).running(), pod(1).ended(1)},
+       .decision = Decision::kRestart,
+       .reason = "PodFailed",
+       .message = "pod bert-0-1 on node-1 ended with exit code 1",
+       .root_cause = "bert-0-1",
+       .exit_code = 1},
+      {.name = "trainer ended, sidecar runs",
+       .pods = {pod(0).running(), pod(1).trainer_ended(1)},
+       .decision = Decision::kRestart,
+       .reason = "PodFailed",
+       .message = "pod bert-0-1 on node-1 ended with exit code 1",
+       .root_cause = "bert-0-1",
+       .exit_code = 1},
+      {.name = "signal",
+       .pods = {pod(0).running(), pod(1).ended(137)},
+       .decision = Decision::kRestart,
+       .reason = "PodFailed",
+       .message = "pod bert-0-1 on node-1 ended with exit code 137 (signal 9)",
+       .root_cause = "bert-0-1",
+       .exit_code = 137},
+      {.name = "OOM",
+       .pods = {pod(0).running(), pod(1).ended(137, "", "OOMKilled")},
+       .decision = Decision::kRestart,
+       .reason = "OOMKilled",
+       .message = "pod bert-0-1 on node-1 ended with exit code 137 (OOMKilled)",
+       .root_cause = "bert-0-1",
+       .exit_code = 137},
+      {.name = "termination message",
+       .pods = {pod(0).running(), pod(1).ended(1, kTerminationMessage)},
+       .decision = Decision::kRestart,
+       .reason = "DataMissing",
+       .message = "pod bert-0-1 on node-1 ended with exit code 1: DataMissing: /data is empty",
+       .root_cause = "bert-0-1",
+       .exit_code = 1},
+      {.name = "last line of the log",
+       .pods = {pod(0).running(), pod(1).ended(1, "Traceback\n  line\nRuntimeError: NCCL\n")},
+       .decision = Decision::kRestart,
+       .reason = "PodFailed",
+       .message = "pod bert-0-1 on node-1 ended with exit code 1: RuntimeError: NCCL",
+       .root_cause = "bert-0-1",
+       .exit_code = 1},
+      {.name = "permanent",
+       .pods = {pod(0).running(), pod(1).ended(78, kTerminationMessage)},
+       .decision = Decision::kFail,
+       .reason = "PermanentFailure",
+       .message =
+           "pod bert-0-1 on node-1 ended with exit code 78: DataMissing: /data is empty; a restart would fail again",
+       .root_cause = "bert-0-1",
+       .exit_code = 78},
+      {.name = "first permanent code",
+       .pods = {pod(0).running(), pod(1).ended(64)},
+       .decision = Decision::kFail,
+       .reason = "PermanentFailure",
+       .message = "pod bert-0-1 on node-1 ended with exit code 64; a restart would fail again",
+       .root_cause = "bert-0-1",
+       .exit_code = 64},
+      {.name = "below the permanent codes",
+       .pods = {pod(0).running(), pod(1).ended(63)},
+       .decision = Decision::kRestart,
+       .reason = "PodFailed",
+       .message = "pod bert-0-1 on node-1 ended with exit code 63",
+       .root_cause = "bert-0-1",
+       .exit_code = 63},
+      {.name = "above the permanent codes",
+       .pods = {pod(0).running(), pod(1).ended(79)},
+       .decision = Decision::kRestart,
+       .reason = "PodFailed",
+       .message = "pod bert-0-1 on node-1 ended with exit code 79",
+       .root_cause = "bert-0-1",
+       .exit_code = 79},
+      {.name = "interrupted",
+       .pods = {pod(0).running(), pod(1).ended(75)},
+       .decision = Decision::kRestart,
+       .reason = "Interrupted",
+       .message = "pod bert-0-1 on node-1 ended with exit code 75",
+       .root_cause = "bert-0-1",
+       .exit_code = 75},
+      {.name = "a permanent failure takes precedence over an earlier exit",
+       .pods = {pod(0).ended(1).finished_at(at_second(40)), pod(1).ended(78).finished_at(at_second(50))},
+       .decision = Decision::kFail,
+       .reason = "PermanentFailure",
+       .message = "pod bert-0-1 on node-1 ended with exit code 78; a restart would fail again",
+       .root_cause = "bert-0-1",
+       .exit_code = 78},
+      {.name = "the earliest exit is the root cause",
+       .pods = {pod(0).ended(1).finished_at(at_second(50)), pod(1).ended(2).finished_at(at_second(49))},
+       .decision = Decision::kRestart,
+       .reason = "PodFailed",
+       .message = "pod bert-0-1 on node-1 ended with exit code 2",
+       .root_cause = "bert-0-1",
+       .exit_code = 2},
+      {.name = "a collateral failure is not the root cause",
+       .pods = {pod(0).ended(76).finished_at(at_second(10)), pod(1).ended(1)},
+       .decision = Decision::kRestart,
+       .reason = "PodFailed",
+       .message = "pod bert-0-1 on node-1 ended with exit code 1",
+       .root_cause = "bert-0-1",
+       .exit_code = 1},
+      {.name = "only collateral, all ended",
+       .pods = {pod(0).ended(76), pod(1).ended(76)},
+       .decision = Decision::kRestart,
+       .reason = "PeerLost",
+       .message = "a rank was lost and no pod reports which one: pod bert-0-0 on node-1 ended with exit code 76",
+       .root_cause = "",
+       .exit_code = std::nullopt},
+      {.name = "evicted",
+       .pods = {pod(0).running(), pod(1).evicted("low on memory")},
+       .decision = Decision::kRestart,
+       .reason = "Evicted",
+       .message = "pod bert-0-1 on node-1 failed (Evicted): low on memory",
+       .root_cause = "bert-0-1",
+       .exit_code = std::nullopt},
+      {.name = "being deleted",
+       .pods = {pod(0).running(), pod(1).running().deleting()},
+       .decision = Decision::kRestart,
+       .reason = "PodDeleted",
+       .message = "pod bert-0-1 on node-1 was deleted",
+       .root_cause = "bert-0-1",
+       .exit_code = std::nullopt},
+      {.name = "taint manager",
+       .pods = {pod(0).running(), pod(1).running().deleting().disrupted("DeletionByTaintManager")},
+       .decision = Decision::kRestart,
+       .reason = "DeletionByTaintManager",
+       .message = "pod bert-0-1 on node-1 was deleted (DeletionByTaintManager)",
+       .root_cause = "bert-0-1",
+       .exit_code = std::nullopt},
+      {.name = "a drain explains the other's exit",
+       .pods = {pod(0).ended(1).finished_at(at_second(10)), pod(1).ended(143).deleting()},
+       .decision = Decision::kRestart,
+       .reason = "PodDeleted",
+       .message = "pod bert-0-1 on node-1 was deleted",
+       .root_cause = "bert-0-1",
+       .exit_code = 143},
+      {.name = "lost",
+       .pods = {pod(0).running()},
+       .decision = Decision::kRestart,
+       .reason = "PodLost",
+       .message = "pod bert-0-1 no longer exists",
+       .root_cause = "bert-0-1",
+       .exit_code = std::nullopt},
+      {.name = "no container started",
+       .pods = {pod(0).running(), not_admitted},
+       .decision = Decision::kRestart,
+       .reason = "UnexpectedAdmissionError",
+       .message = "pod bert-0-1 on node-1 failed (UnexpectedAdmissionError): no devices",
+       .root_cause = "bert-0-1",
+       .exit_code = std::nullopt},
   };
   for (const Row& row : rows) {
-    const Failure failure = judged(row.pods);
-    EXPECT_EQ(failure.decision, row.decision) << row.what;
-    EXPECT_EQ(failure.reason, row.reason) << row.what;
-    EXPECT_EQ(failure.message, row.message) << row.what;
-    EXPECT_EQ(failure.record.pod, row.blamed) << row.what;
-    EXPECT_EQ(failure.record.exit_code, row.exit_code) << row.what;
-    EXPECT_EQ(failure.confirm_absent, std::string(row.what) == "gone" ? "bert-0-1" : "") << row.what;
+    const GroupFailure failure = judged(row.pods);
+    EXPECT_EQ(failure.decision, row.decision) << row.name;
+    EXPECT_EQ(failure.reason, row.reason) << row.name;
+    EXPECT_EQ(failure.message, row.message) << row.name;
+    EXPECT_EQ(failure.record.pod, row.root_cause) << row.name;
+    EXPECT_EQ(failure.record.exit_code, row.exit_code) << row.name;
+    EXPECT_EQ(failure.confirm_absent, std::string(row.name) == "lost" ? "bert-0-1" : "") << row.name;
   }
 }
 
-TEST(FailurePolicy, EveryPermanentCodeFailsAtOnce) {
+TEST(FailurePolicy, FailsImmediatelyOnPermanentExitCodes) {
   for (int code = 1; code < 256; ++code) {
     const bool is_permanent = code >= 64 && code <= 78 && code != 75 && code != 76;
-    const Failure failure = judged({pod(0).ended(0), pod(1).ended(code)});
+    const GroupFailure failure = judged({pod(0).ended(0), pod(1).ended(code)});
     EXPECT_EQ(failure.decision, is_permanent ? Decision::kFail : Decision::kRestart) << code;
   }
 }
 
-TEST(FailurePolicy, CountsExactly) {
+TEST(FailurePolicy, EnforcesMaxRestarts) {
   EXPECT_EQ(judged({pod(0).running(), pod(1).ended(1)}, Phase::kRunning, 1).decision, Decision::kRestart);
-  const Failure failure = judged({pod(0).running(), pod(1).ended(1)}, Phase::kRunning, 2);
+  const GroupFailure failure = judged({pod(0).running(), pod(1).ended(1)}, Phase::kRunning, 2);
   EXPECT_EQ(failure.decision, Decision::kFail);
   EXPECT_EQ(failure.reason, "MaxRestartsExceeded");
   EXPECT_EQ(failure.message, "pod bert-0-1 on node-1 ended with exit code 1; 2 of 2 restarts are used up");
   EXPECT_EQ(failure.record.reason, "PodFailed");
 }
 
-TEST(FailurePolicy, AMissingPodIsLostOnlyOnceTheGroupHasRun) {
+TEST(FailurePolicy, MissingPodIsLostOnlyWhileRunning) {
   EXPECT_EQ(judged({pod(0).running()}, Phase::kPending).decision, Decision::kNone);
   EXPECT_EQ(judged({pod(0).running()}, Phase::kRestarting).decision, Decision::kNone);
   EXPECT_EQ(judged({pod(0).running()}, Phase::kRunning).decision, Decision::kRestart);
 }
 
-TEST(FailurePolicy, ALostPodWhoseNameIsTakenNeedsNoSecondLook) {
-  const Failure failure = judged({pod(0).running(), pod(1).running().owner("other")});
+TEST(FailurePolicy, ReplacedPodNeedsNoConfirmation) {
+  const GroupFailure failure = judged({pod(0).running(), pod(1).running().owner("other")});
   EXPECT_EQ(failure.decision, Decision::kRestart);
   EXPECT_EQ(failure.confirm_absent, "");
 }
 
-TEST(FailurePolicy, CollateralWaitsForTheCulprit) {
-  const Failure soon = judged({pod(0).ended(76).finished_at(at_second(57)), pod(1).running()});
+TEST(FailurePolicy, CollateralFailureWaitsForRootCause) {
+  const GroupFailure soon = judged({pod(0).ended(76).finished_at(at_second(57)), pod(1).running()});
   EXPECT_EQ(soon.decision, Decision::kWait);
   EXPECT_EQ(soon.wait, std::chrono::seconds(7));
   EXPECT_EQ(judged({pod(0).ended(76).finished_at(at_second(50)), pod(1).running()}).decision, Decision::kRestart)
-      << "long enough";
+      << "the grace period has passed";
   EXPECT_EQ(judged({pod(0).ended(76).finished_at(at_second(3600)), pod(1).running()}).decision, Decision::kRestart)
-      << "a clock that is ahead";
+      << "the clock of the node is ahead";
   EXPECT_EQ(judged({pod(0).ended(76), pod(1).running().deleting()}).record.pod, "bert-0-1");
 }
 
@@ -265,7 +268,7 @@ api::FailureRule on_disruption(FailureAction action) {
 }
 
 struct RuleRow {
-  const char* what;
+  const char* name;
   std::vector<api::FailureRule> rules;
   Pod pod;  // of node rank 1
   Decision decision;
@@ -273,136 +276,196 @@ struct RuleRow {
   const char* restart_reason;  // "": no restart
 };
 
-TEST(FailurePolicy, RulesTable) {
+TEST(FailurePolicy, AppliesFirstMatchingRule) {
   const Pod oom = pod(1).ended(137, "", "OOMKilled");
   const Pod preempted = pod(1).ended(143).disrupted("PreemptionByScheduler");
   const RuleRow rows[] = {
-      {"no rule: an exit counts", {}, pod(1).ended(1), Decision::kRestart, true, "PodFailed"},
-      {"no rule: a disruption is free", {}, preempted, Decision::kRestart, false, "Disrupted"},
-      {"no rule: a disruption before any exit",
-       {},
-       pod(1).running().disrupted("DeletionByTaintManager").deleting(),
-       Decision::kRestart,
-       false,
-       "Disrupted"},
-      {"no rule: an eviction for the pod's own excess counts",
-       {},
-       pod(1).evicted(),
-       Decision::kRestart,
-       true,
-       "Evicted"},
-      {"no rule: kubectl delete counts", {}, pod(1).running().deleting(), Decision::kRestart, true, "PodDeleted"},
-      {"no rule: OOM counts", {}, oom, Decision::kRestart, true, "OOMKilled"},
-      {"In", {in(FailureAction::kFail, {3, 42})}, pod(1).ended(42), Decision::kFail, true, ""},
-      {"In, another code",
-       {in(FailureAction::kFail, {3, 42})},
-       pod(1).ended(41),
-       Decision::kRestart,
-       true,
-       "PodFailed"},
-      {"NotIn", {not_in(FailureAction::kFail, {3})}, pod(1).ended(42), Decision::kFail, true, ""},
-      {"NotIn, a listed code",
-       {not_in(FailureAction::kFail, {3})},
-       pod(1).ended(3),
-       Decision::kRestart,
-       true,
-       "PodFailed"},
-      {"NotIn never means a lost peer",
-       {not_in(FailureAction::kFail, {3})},
-       pod(1).ended(76),
-       Decision::kRestart,
-       true,
-       "PeerLost"},
-      {"a lost peer by name", {in(FailureAction::kFail, {76})}, pod(1).ended(76), Decision::kFail, true, ""},
-      {"a permanent code that may restart",
-       {in(FailureAction::kRestart, {78})},
-       pod(1).ended(78),
-       Decision::kRestart,
-       true,
-       "PodFailed"},
-      {"a free exit", {in(FailureAction::kRestartFree, {1})}, pod(1).ended(1), Decision::kRestart, false, "PodFailed"},
-      {"an exit code is none without an exit",
-       {not_in(FailureAction::kFail, {3})},
-       pod(1).evicted(),
-       Decision::kRestart,
-       true,
-       "Evicted"},
-      {"OOMKilled", {on_reason(FailureAction::kFail, "OOMKilled")}, oom, Decision::kFail, true, ""},
-      {"Evicted is free",
-       {on_reason(FailureAction::kRestartFree, "Evicted")},
-       pod(1).evicted(),
-       Decision::kRestart,
-       false,
-       "Evicted"},
-      {"the trainer's own reason",
-       {on_reason(FailureAction::kFail, "DataMissing")},
-       pod(1).ended(1, kLastWords),
-       Decision::kFail,
-       true,
-       ""},
-      {"PodDeleted",
-       {on_reason(FailureAction::kRestartFree, "PodDeleted")},
-       pod(1).running().deleting(),
-       Decision::kRestart,
-       false,
-       "PodDeleted"},
-      {"Error is not a lost peer's",
-       {on_reason(FailureAction::kFail, "Error")},
-       pod(1).ended(76),
-       Decision::kRestart,
-       true,
-       "PeerLost"},
-      {"DisruptionTarget fails", {on_disruption(FailureAction::kFail)}, preempted, Decision::kFail, true, ""},
-      {"DisruptionTarget counts",
-       {on_disruption(FailureAction::kRestart)},
-       preempted,
-       Decision::kRestart,
-       true,
-       "Disrupted"},
-      {"not disrupted", {on_disruption(FailureAction::kFail)}, pod(1).ended(1), Decision::kRestart, true, "PodFailed"},
-      {"ignored", {in(FailureAction::kIgnore, {3})}, pod(1).ended(3), Decision::kNone, true, ""},
-      {"the first rule decides",
-       {in(FailureAction::kIgnore, {3}), not_in(FailureAction::kFail, {4})},
-       pod(1).ended(3),
-       Decision::kNone,
-       true,
-       ""},
-      {"the first rule decides, the other way",
-       {not_in(FailureAction::kFail, {4}), in(FailureAction::kIgnore, {3})},
-       pod(1).ended(3),
-       Decision::kFail,
-       true,
-       ""},
+      {.name = "no rule: an exit counts",
+       .rules = {},
+       .pod = pod(1).ended(1),
+       .decision = Decision::kRestart,
+       .is_charged = true,
+       .restart_reason = "PodFailed"},
+      {.name = "no rule: a disruption is free",
+       .rules = {},
+       .pod = preempted,
+       .decision = Decision::kRestart,
+       .is_charged = false,
+       .restart_reason = "Disrupted"},
+      {.name = "no rule: a disruption before any exit",
+       .rules = {},
+       .pod = pod(1).running().disrupted("DeletionByTaintManager").deleting(),
+       .decision = Decision::kRestart,
+       .is_charged = false,
+       .restart_reason = "Disrupted"},
+      {.name = "no rule: an eviction for the pod's own excess counts",
+       .rules = {},
+       .pod = pod(1).evicted(),
+       .decision = Decision::kRestart,
+       .is_charged = true,
+       .restart_reason = "Evicted"},
+      {.name = "no rule: kubectl delete counts",
+       .rules = {},
+       .pod = pod(1).running().deleting(),
+       .decision = Decision::kRestart,
+       .is_charged = true,
+       .restart_reason = "PodDeleted"},
+      {.name = "no rule: OOM counts",
+       .rules = {},
+       .pod = oom,
+       .decision = Decision::kRestart,
+       .is_charged = true,
+       .restart_reason = "OOMKilled"},
+      {.name = "In",
+       .rules = {in(FailureAction::kFail, {3, 42})},
+       .pod = pod(1).ended(42),
+       .decision = Decision::kFail,
+       .is_charged = true,
+       .restart_reason = ""},
+      {.name = "In, another code",
+       .rules = {in(FailureAction::kFail, {3, 42})},
+       .pod = pod(1).ended(41),
+       .decision = Decision::kRestart,
+       .is_charged = true,
+       .restart_reason = "PodFailed"},
+      {.name = "NotIn",
+       .rules = {not_in(FailureAction::kFail, {3})},
+       .pod = pod(1).ended(42),
+       .decision = Decision::kFail,
+       .is_charged = true,
+       .restart_reason = ""},
+      {.name = "NotIn, a listed code",
+       .rules = {not_in(FailureAction::kFail, {3})},
+       .pod = pod(1).ended(3),
+       .decision = Decision::kRestart,
+       .is_charged = true,
+       .restart_reason = "PodFailed"},
+      {.name = "NotIn does not match a collateral failure",
+       .rules = {not_in(FailureAction::kFail, {3})},
+       .pod = pod(1).ended(76),
+       .decision = Decision::kRestart,
+       .is_charged = true,
+       .restart_reason = "PeerLost"},
+      {.name = "In matches a listed collateral failure",
+       .rules = {in(FailureAction::kFail, {76})},
+       .pod = pod(1).ended(76),
+       .decision = Decision::kFail,
+       .is_charged = true,
+       .restart_reason = ""},
+      {.name = "a permanent code that may restart",
+       .rules = {in(FailureAction::kRestart, {78})},
+       .pod = pod(1).ended(78),
+       .decision = Decision::kRestart,
+       .is_charged = true,
+       .restart_reason = "PodFailed"},
+      {.name = "a free exit",
+       .rules = {in(FailureAction::kRestartFree, {1})},
+       .pod = pod(1).ended(1),
+       .decision = Decision::kRestart,
+       .is_charged = false,
+       .restart_reason = "PodFailed"},
+      {.name = "NotIn needs an exit code",
+       .rules = {not_in(FailureAction::kFail, {3})},
+       .pod = pod(1).evicted(),
+       .decision = Decision::kRestart,
+       .is_charged = true,
+       .restart_reason = "Evicted"},
+      {.name = "OOMKilled",
+       .rules = {on_reason(FailureAction::kFail, "OOMKilled")},
+       .pod = oom,
+       .decision = Decision::kFail,
+       .is_charged = true,
+       .restart_reason = ""},
+      {.name = "Evicted is free",
+       .rules = {on_reason(FailureAction::kRestartFree, "Evicted")},
+       .pod = pod(1).evicted(),
+       .decision = Decision::kRestart,
+       .is_charged = false,
+       .restart_reason = "Evicted"},
+      {.name = "the trainer's own reason",
+       .rules = {on_reason(FailureAction::kFail, "DataMissing")},
+       .pod = pod(1).ended(1, kTerminationMessage),
+       .decision = Decision::kFail,
+       .is_charged = true,
+       .restart_reason = ""},
+      {.name = "PodDeleted",
+       .rules = {on_reason(FailureAction::kRestartFree, "PodDeleted")},
+       .pod = pod(1).running().deleting(),
+       .decision = Decision::kRestart,
+       .is_charged = false,
+       .restart_reason = "PodDeleted"},
+      {.name = "Error does not match a collateral failure",
+       .rules = {on_reason(FailureAction::kFail, "Error")},
+       .pod = pod(1).ended(76),
+       .decision = Decision::kRestart,
+       .is_charged = true,
+       .restart_reason = "PeerLost"},
+      {.name = "DisruptionTarget fails",
+       .rules = {on_disruption(FailureAction::kFail)},
+       .pod = preempted,
+       .decision = Decision::kFail,
+       .is_charged = true,
+       .restart_reason = ""},
+      {.name = "DisruptionTarget counts",
+       .rules = {on_disruption(FailureAction::kRestart)},
+       .pod = preempted,
+       .decision = Decision::kRestart,
+       .is_charged = true,
+       .restart_reason = "Disrupted"},
+      {.name = "not disrupted",
+       .rules = {on_disruption(FailureAction::kFail)},
+       .pod = pod(1).ended(1),
+       .decision = Decision::kRestart,
+       .is_charged = true,
+       .restart_reason = "PodFailed"},
+      {.name = "ignored",
+       .rules = {in(FailureAction::kIgnore, {3})},
+       .pod = pod(1).ended(3),
+       .decision = Decision::kNone,
+       .is_charged = true,
+       .restart_reason = ""},
+      {.name = "the first rule decides",
+       .rules = {in(FailureAction::kIgnore, {3}), not_in(FailureAction::kFail, {4})},
+       .pod = pod(1).ended(3),
+       .decision = Decision::kNone,
+       .is_charged = true,
+       .restart_reason = ""},
+      {.name = "the first rule decides, the other way",
+       .rules = {not_in(FailureAction::kFail, {4}), in(FailureAction::kIgnore, {3})},
+       .pod = pod(1).ended(3),
+       .decision = Decision::kFail,
+       .is_charged = true,
+       .restart_reason = ""},
   };
   for (const RuleRow& row : rows) {
     JobBuilder job;
     job.phase(Phase::kRunning);
     for (const api::FailureRule& rule : row.rules) job.rule(rule);
-    // The other rank has ended too, so that nobody waits for somebody to blame.
+    // The other rank has ended too, so that the decision does not wait for another root cause.
     const Observed observed = seen(job, {pod(0).ended(0), row.pod});
-    const Failure failure = judge(observed.job, split(observed), observed.now);
-    EXPECT_EQ(failure.decision, row.decision) << row.what;
-    EXPECT_EQ(failure.is_charged, row.is_charged) << row.what;
-    EXPECT_EQ(failure.restart_reason, row.restart_reason) << row.what;
+    const GroupFailure failure = evaluate_failure_policy(observed.job, classify_objects(observed), observed.now);
+    EXPECT_EQ(failure.decision, row.decision) << row.name;
+    EXPECT_EQ(failure.is_charged, row.is_charged) << row.name;
+    EXPECT_EQ(failure.restart_reason, row.restart_reason) << row.name;
   }
 }
 
-TEST(FailurePolicy, ARuleThatFailsTheJobIsNamed) {
+TEST(FailurePolicy, MessageNamesTheRuleThatFailsTheJob) {
   const Observed observed =
       seen(JobBuilder().phase(Phase::kRunning).rule(in(FailureAction::kFail, {1})).rule(in(FailureAction::kFail, {42})),
            {pod(0).ended(143).deleting(), pod(1).ended(42)});
-  const Failure failure = judge(observed.job, split(observed), observed.now);
+  const GroupFailure failure = evaluate_failure_policy(observed.job, classify_objects(observed), observed.now);
   EXPECT_EQ(failure.decision, Decision::kFail);
   EXPECT_EQ(failure.reason, "FailurePolicy");
   EXPECT_EQ(failure.message, "pod bert-0-1 on node-1 ended with exit code 42; failurePolicy.rules[1] fails the job")
-      << "before a pod that was taken away";
+      << "takes precedence over a removed pod";
 }
 
-// The rank whose GPU failed is to blame for the others' lost peers, and the record names its node.
-TEST(FailurePolicy, FailedDeviceRestartsAndNamesTheNode) {
+// The rank whose GPU failed is the root cause of the collateral failures, and the record contains its node.
+TEST(FailurePolicy, FailedDeviceRestartsAndRecordsNode) {
   const char* const words =
       R"({"rank":1,"step":7,"checkpointStep":5,"reason":"DeviceFailed","message":"host bert-0-1, cuda:3: uncorrectable ECC error"})";
-  const Failure failure =
+  const GroupFailure failure =
       judged({pod(0).ended(76).finished_at(at_second(40)), pod(1).ended(79, words).finished_at(at_second(50))});
   EXPECT_EQ(failure.decision, Decision::kRestart);
   EXPECT_TRUE(failure.is_charged);
@@ -414,24 +477,24 @@ TEST(FailurePolicy, FailedDeviceRestartsAndNamesTheNode) {
             "error");
   const Observed free = seen(JobBuilder().phase(Phase::kRunning).rule(in(FailureAction::kRestartFree, {79})),
                              {pod(0).ended(76), pod(1).ended(79, words)});
-  EXPECT_FALSE(judge(free.job, split(free), free.now).is_charged);
+  EXPECT_FALSE(evaluate_failure_policy(free.job, classify_objects(free), free.now).is_charged);
 }
 
-TEST(FailurePolicy, AFreeRestartNeedsNoneThatIsLeft) {
+TEST(FailurePolicy, FreeRestartIgnoresMaxRestarts) {
   const Observed observed = seen(JobBuilder().max_restarts(0).phase(Phase::kRunning),
                                  {pod(0).running(), pod(1).running().deleting().disrupted("PreemptionByScheduler")});
-  const Failure failure = judge(observed.job, split(observed), observed.now);
+  const GroupFailure failure = evaluate_failure_policy(observed.job, classify_objects(observed), observed.now);
   EXPECT_EQ(failure.decision, Decision::kRestart);
   EXPECT_FALSE(failure.is_charged);
 }
 
-TEST(FailurePolicy, EveryRestartReasonIsOfTheList) {
+TEST(FailurePolicy, RestartReasonsAreListed) {
   for (const Pod& one :
        std::vector<Pod>{pod(1).ended(1), pod(1).ended(137, "", "OOMKilled"), pod(1).evicted(),
                         pod(1).ended(79, R"({"reason":"DeviceFailed"})"), pod(1).running().deleting(), pod(1).ended(75),
                         pod(1).ended(76), pod(1).running().deleting().disrupted("X")}) {
     const auto all = restart_reasons();
-    const Failure failure = judged({pod(0).ended(0), one});
+    const GroupFailure failure = judged({pod(0).ended(0), one});
     EXPECT_NE(std::find(all.begin(), all.end(), failure.restart_reason), all.end()) << failure.restart_reason;
   }
   EXPECT_EQ(judged({pod(0).ended(0)}).restart_reason, "PodLost");

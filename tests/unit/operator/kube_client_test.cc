@@ -1,4 +1,4 @@
-#include "operator/kube/client.h"
+#include "operator/kube/client/client.h"
 
 #include <gmock/gmock.h>
 
@@ -8,52 +8,58 @@ namespace oarlock::kube {
 namespace {
 
 using namespace std::chrono_literals;
-using Kind = ApiError::Kind;
 
 std::string status(int code, const std::string& reason) {
   return R"({"kind":"Status","status":"Failure","message":"why )" + reason + R"(","reason":")" + reason +
          R"(","code":)" + std::to_string(code) + "}";
 }
 
-struct Case {
+struct StatusRow {
   int code;
   std::string reason;
-  Kind kind;
+  ApiErrorKind kind;
 };
 
-class ApiErrorTest : public ::testing::TestWithParam<Case> {};
+class ApiErrorTest : public ::testing::TestWithParam<StatusRow> {};
 
-TEST_P(ApiErrorTest, IsKnownByItsStatus) {
-  const Case& c = GetParam();
-  const ApiError error = api_error(Response{.status = c.code, .body = status(c.code, c.reason), .retry_after = 3s});
-  EXPECT_EQ(error.kind, c.kind) << c.code << c.reason;
-  EXPECT_EQ(error.status, c.code);
-  EXPECT_EQ(error.reason, c.reason);
-  EXPECT_EQ(error.message, "why " + c.reason);
+TEST_P(ApiErrorTest, ClassifiesTheStatus) {
+  const StatusRow& row = GetParam();
+  const ApiError error =
+      to_api_error(Response{.status = row.code, .body = status(row.code, row.reason), .retry_after = 3s});
+  EXPECT_EQ(error.kind, row.kind) << row.code << row.reason;
+  EXPECT_EQ(error.status, row.code);
+  EXPECT_EQ(error.reason, row.reason);
+  EXPECT_EQ(error.message, "why " + row.reason);
   EXPECT_EQ(error.retry_after, 3s);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, ApiErrorTest,
-    ::testing::Values(Case{409, "AlreadyExists", Kind::kAlreadyExists}, Case{409, "Conflict", Kind::kConflict},
-                      Case{404, "NotFound", Kind::kNotFound}, Case{410, "Expired", Kind::kExpired},
-                      Case{410, "Gone", Kind::kExpired}, Case{401, "Unauthorized", Kind::kUnauthorized},
-                      Case{403, "Forbidden", Kind::kForbidden}, Case{422, "Invalid", Kind::kInvalid},
-                      Case{400, "BadRequest", Kind::kInvalid}, Case{429, "TooManyRequests", Kind::kTooManyRequests},
-                      Case{500, "InternalError", Kind::kServer}, Case{503, "ServiceUnavailable", Kind::kServer},
-                      Case{418, "Teapot", Kind::kOther}));
+    ::testing::Values(StatusRow{.code = 409, .reason = "AlreadyExists", .kind = ApiErrorKind::kAlreadyExists},
+                      StatusRow{.code = 409, .reason = "Conflict", .kind = ApiErrorKind::kConflict},
+                      StatusRow{.code = 404, .reason = "NotFound", .kind = ApiErrorKind::kNotFound},
+                      StatusRow{.code = 410, .reason = "Expired", .kind = ApiErrorKind::kExpired},
+                      StatusRow{.code = 410, .reason = "Gone", .kind = ApiErrorKind::kExpired},
+                      StatusRow{.code = 401, .reason = "Unauthorized", .kind = ApiErrorKind::kUnauthorized},
+                      StatusRow{.code = 403, .reason = "Forbidden", .kind = ApiErrorKind::kForbidden},
+                      StatusRow{.code = 422, .reason = "Invalid", .kind = ApiErrorKind::kInvalid},
+                      StatusRow{.code = 400, .reason = "BadRequest", .kind = ApiErrorKind::kInvalid},
+                      StatusRow{.code = 429, .reason = "TooManyRequests", .kind = ApiErrorKind::kTooManyRequests},
+                      StatusRow{.code = 500, .reason = "InternalError", .kind = ApiErrorKind::kServer},
+                      StatusRow{.code = 503, .reason = "ServiceUnavailable", .kind = ApiErrorKind::kServer},
+                      StatusRow{.code = 418, .reason = "Teapot", .kind = ApiErrorKind::kOther}));
 
-TEST(ApiError, OfAPageThatIsNoStatusObject) {
-  const ApiError error = api_error(Response{.status = 404, .body = "404 page not found\nmore", .retry_after = {}});
-  EXPECT_EQ(error.kind, Kind::kNotFound);
-  EXPECT_EQ(error.message, "the server answered 404: 404 page not found");
+TEST(ApiError, DescribesBodyThatIsNotAStatus) {
+  const ApiError error = to_api_error(Response{.status = 404, .body = "404 page not found\nmore", .retry_after = {}});
+  EXPECT_EQ(error.kind, ApiErrorKind::kNotFound);
+  EXPECT_EQ(error.message, "the server returned status 404: 404 page not found");
 }
 
-TEST(ApiError, OfAVersionOfTheFuture) {
-  EXPECT_EQ(api_error(504, "Timeout", "Too large resource version: 9, current: 5").kind, Kind::kExpired);
+TEST(ApiError, ResourceVersionOfTheFutureIsExpired) {
+  EXPECT_EQ(to_api_error(504, "Timeout", "Too large resource version: 9, current: 5").kind, ApiErrorKind::kExpired);
 }
 
-TEST(Client, SendsTheRequestOfTheVerbAndReturnsTheBodyOrTheError) {
+TEST(Client, SendsTheRequestOfEachVerb) {
   auto clock = std::make_shared<test::FakeClock>();
   auto transport = std::make_shared<test::ScriptedTransport>(clock);
   const Client client(transport, 5s);
@@ -63,11 +69,12 @@ TEST(Client, SendsTheRequestOfTheVerbAndReturnsTheBodyOrTheError) {
   transport->script({.status = 201, .pieces = {"made"}});
   EXPECT_EQ(client.create(services(), "ns", "body", go), "made");
   transport->script({.status = 409, .pieces = {status(409, "Conflict")}});
-  EXPECT_EQ(client.remove(pods(), {"ns", "p"}, {.uid = "u", .resource_version = ""}, go).error().kind, Kind::kConflict);
-  transport->script({.failure = TransportError::Kind::kBroken});
+  EXPECT_EQ(client.remove(pods(), {"ns", "p"}, {.uid = "u", .resource_version = ""}, go).error().kind,
+            ApiErrorKind::kConflict);
+  transport->script({.failure = TransportErrorKind::kBroken});
   const auto broken = client.patch_status(pods(), {"ns", "p"}, "{}", go);
-  EXPECT_EQ(broken.error().kind, Kind::kTransport);
-  EXPECT_EQ(broken.error().transport, TransportError::Kind::kBroken);
+  EXPECT_EQ(broken.error().kind, ApiErrorKind::kTransport);
+  EXPECT_EQ(broken.error().transport, TransportErrorKind::kBroken);
   std::vector<std::string> methods;
   for (const Request& request : transport->requests()) methods.push_back(request.method);
   EXPECT_THAT(methods, ::testing::ElementsAre("GET", "POST", "DELETE", "PATCH"));

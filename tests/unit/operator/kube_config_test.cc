@@ -1,4 +1,4 @@
-#include "operator/kube/config.h"
+#include "operator/kube/auth/kubeconfig.h"
 
 #include <gmock/gmock.h>
 
@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 
+#include "operator/kube/auth/token.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/temporary_folder.h"
 
@@ -71,7 +72,7 @@ TEST_F(ConfigTest, ReadsTheCurrentContext) {
   EXPECT_EQ(*config, expected);
 }
 
-TEST_F(ConfigTest, FilesAreRelativeToTheKubeconfig) {
+TEST_F(ConfigTest, ResolvesPathsRelativeToTheKubeconfig) {
   std::string text = kKubeconfig;
   text.replace(text.find("current-context: dev"), 20, "current-context: prod");
   const auto config = load_kubeconfig(write("sub/config", text));
@@ -82,7 +83,7 @@ TEST_F(ConfigTest, FilesAreRelativeToTheKubeconfig) {
   EXPECT_FALSE(config->verify);
 }
 
-TEST_F(ConfigTest, SeveralFilesAreReadAsOne) {
+TEST_F(ConfigTest, MergesSeveralFiles) {
   const std::string first = write("first", "current-context: prod\nusers:\n- {name: token, user: {token: mine}}\n");
   const auto config =
       load_kubeconfig((folder_.path() / "missing").string() + ":" + first + ":" + write("second", kKubeconfig));
@@ -92,7 +93,7 @@ TEST_F(ConfigTest, SeveralFilesAreReadAsOne) {
   EXPECT_EQ(config->token_file, "");
 }
 
-TEST_F(ConfigTest, WhatIsMissingIsNamed) {
+TEST_F(ConfigTest, NamesMissingEntries) {
   EXPECT_EQ(load_kubeconfig("/no/such/file").error().code, ExitCode::kNoInput);
   EXPECT_THAT(load_kubeconfig("/no/such/file").error().message, HasSubstr("/no/such/file"));
   EXPECT_EQ(load_kubeconfig("/no/a:/no/b").error().code, ExitCode::kNoInput);
@@ -112,13 +113,13 @@ TEST_F(ConfigTest, WhatIsMissingIsNamed) {
       HasSubstr("no 'server'"));
 }
 
-TEST_F(ConfigTest, WhatIsNoKubeconfigSaysSo) {
+TEST_F(ConfigTest, RejectsOtherFiles) {
   EXPECT_THAT(error_of("- a\n- b\n").message, HasSubstr("not a kubeconfig"));
   EXPECT_THAT(error_of("").message, HasSubstr("not a kubeconfig"));
   EXPECT_THAT(error_of("a: [\n").message, HasSubstr("bad:2:1: this is not YAML"));
 }
 
-TEST_F(ConfigTest, WhatIsNotSupportedIsRefusedWithARemedy) {
+TEST_F(ConfigTest, RejectsUnsupportedUsersWithARemedy) {
   const auto with_user = [&](const std::string& user) {
     return error_of(
         "current-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: "
@@ -127,17 +128,17 @@ TEST_F(ConfigTest, WhatIsNotSupportedIsRefusedWithARemedy) {
   };
   const Error exec = with_user("exec: {command: aws}");
   EXPECT_EQ(exec.code, ExitCode::kConfig);
-  EXPECT_THAT(exec.message, HasSubstr("user.exec: apiVersion '' is not known"));
+  EXPECT_THAT(exec.message, HasSubstr("user.exec: unknown apiVersion ''"));
   EXPECT_THAT(with_user("exec: {apiVersion: client.authentication.k8s.io/v1}").message, HasSubstr("no 'command'"));
   EXPECT_THAT(
       with_user("exec: {command: aws, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Always}").message,
-      HasSubstr("'aws' wants a terminal"));
+      HasSubstr("'aws' requires a terminal"));
   EXPECT_THAT(with_user("auth-provider: {name: gcp}").message, HasSubstr("auth-provider"));
   EXPECT_THAT(with_user("username: a, password: b").message, HasSubstr("username"));
   EXPECT_THAT(with_user("client-key-data: '%%%'").message, HasSubstr("client-key-data is not base64"));
 }
 
-TEST_F(ConfigTest, InAPodTheServiceAccountIsUsed) {
+TEST_F(ConfigTest, UsesTheServiceAccountInAPod) {
   write("sa/ca.crt", "CA");
   const std::string token = write("sa/token", "t\n");
   write("sa/namespace", "oarlock-system\n");
@@ -157,7 +158,7 @@ TEST_F(ConfigTest, InAPodTheServiceAccountIsUsed) {
   EXPECT_THAT(missing.error().message, HasSubstr("automountServiceAccountToken"));
 }
 
-TEST_F(ConfigTest, TheFlagThenTheVariableThenThePodThenTheHome) {
+TEST_F(ConfigTest, PrefersFlagThenVariableThenPodThenHome) {
   const auto server_of = [&](const std::string& flag) {
     const auto config = find_cluster_config(flag, environment(), (folder_.path() / "sa").string());
     return config ? config->server : config.error().message;
@@ -181,7 +182,7 @@ TEST_F(ConfigTest, TheFlagThenTheVariableThenThePodThenTheHome) {
   EXPECT_EQ(server_of(file("flag")), "https://flag");
 }
 
-TEST_F(ConfigTest, ProxyUrlOfTheKubeconfigComesBeforeTheEnvironment) {
+TEST_F(ConfigTest, PrefersProxyUrlOverTheEnvironment) {
   const auto with_cluster = [](const std::string& cluster) {
     return "current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: "
            "'https://h:6443'" +
@@ -210,7 +211,7 @@ TEST_F(ConfigTest, ProxyUrlOfTheKubeconfigComesBeforeTheEnvironment) {
   EXPECT_THAT(error.message, HasSubstr("proxy-url: the proxy 'socks5://proxy' is a SOCKS proxy"));
 }
 
-TEST_F(ConfigTest, ProxyVariablesApplyInAPod) {
+TEST_F(ConfigTest, AppliesProxyVariablesInAPod) {
   write("sa/ca.crt", "CA");
   write("sa/token", "t");
   variables_ = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"HTTPS_PROXY", "http://proxy:3128"}};
@@ -222,7 +223,7 @@ TEST_F(ConfigTest, ProxyVariablesApplyInAPod) {
   EXPECT_EQ(proxy(), "");
 }
 
-TEST_F(ConfigTest, ATokenFileIsReadAgainAfterAMinuteAndAfterARefusal) {
+TEST_F(ConfigTest, RereadsTheTokenFileAfterAMinuteOrInvalidation) {
   auto clock = std::make_shared<test::FakeClock>();
   const std::string path = write("token", "first\n");
   FileToken token(path, clock);
@@ -232,14 +233,14 @@ TEST_F(ConfigTest, ATokenFileIsReadAgainAfterAMinuteAndAfterARefusal) {
   clock->advance(std::chrono::seconds(61));
   EXPECT_EQ(token.token(), "second");
   write("token", "third");
-  token.drop();
+  token.invalidate();
   EXPECT_EQ(token.token(), "third");
   std::filesystem::remove(path);
   clock->advance(std::chrono::seconds(61));
-  EXPECT_EQ(token.token(), "third");  // better an old one than none
+  EXPECT_EQ(token.token(), "third");  // an old token is better than none
 }
 
-TEST_F(ConfigTest, NoTokenAtAllIsAnError) {
+TEST_F(ConfigTest, MissingOrEmptyTokenFileIsAnError) {
   auto clock = std::make_shared<test::FakeClock>();
   FileToken missing("/no/such/token", clock);
   EXPECT_EQ(missing.token().error().code, ExitCode::kNoInput);

@@ -1,5 +1,5 @@
-// Credential plugins: real commands that print what plugins print, and what broken ones do.
-#include "operator/kube/exec_plugin.h"
+// Credential plugins: shell scripts that behave like valid and like faulty plugins.
+#include "operator/kube/auth/exec_plugin.h"
 
 #include <gmock/gmock.h>
 
@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 class ExecPluginTest : public ::testing::Test {
  protected:
-  // A shell script as the plugin.
+  // Makes a plugin from a shell script.
   ExecConfig plugin(const std::string& script) {
     const auto path = folder_.path() / ("plugin" + std::to_string(count_++));
     std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
@@ -52,7 +52,7 @@ class ExecPluginTest : public ::testing::Test {
   int count_ = 0;
 };
 
-TEST_F(ExecPluginTest, TheTokenComesFromTheCommandWithItsArgumentsAndEnvironment) {
+TEST_F(ExecPluginTest, PassesArgumentsAndEnvironment) {
   ExecConfig config = plugin(R"(info=$(printf %s "$KUBERNETES_EXEC_INFO" | tr -d '"{}:, ')
 echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"'"$1-$NAME-$info"'"}}')");
   config.arguments = {"argument"};
@@ -65,7 +65,7 @@ echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","s
   EXPECT_FALSE(result->expires);
 }
 
-TEST_F(ExecPluginTest, ATokenIsKeptUntilItExpiresOrIsRefused) {
+TEST_F(ExecPluginTest, KeepsATokenUntilItExpiresOrIsRejected) {
   const auto clock = std::make_shared<test::FakeClock>();  // begins at 2023-11-14T22:13:20Z
   ExecPlugin token(plugin(count_runs() + credential(R"({"token":"t","expirationTimestamp":"2023-11-14T22:14:20Z"})")),
                    clock);
@@ -81,13 +81,13 @@ TEST_F(ExecPluginTest, ATokenIsKeptUntilItExpiresOrIsRefused) {
   clock->advance(24h);
   EXPECT_TRUE(forever.token());
   EXPECT_EQ(runs(), 3);
-  forever.drop();
+  forever.invalidate();
   EXPECT_TRUE(forever.prepare(20s));
   EXPECT_TRUE(forever.token());
   EXPECT_EQ(runs(), 4);
 }
 
-// From its second run on, it waits until the test writes into the pipe "go".
+// A plugin that blocks, from its `first_slow_run`th run on, until the test writes to the pipe "go".
 class SlowPluginTest : public ExecPluginTest {
  protected:
   void SetUp() override { ASSERT_EQ(::mkfifo(go().c_str(), 0600), 0); }
@@ -112,8 +112,8 @@ class SlowPluginTest : public ExecPluginTest {
   std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();  // begins at 2023-11-14T22:13:20Z
 };
 
-// A leader that waited for the plugin would lose its lease.
-TEST_F(SlowPluginTest, ACredentialThatExpiresSoonIsReplacedWhileItIsUsed) {
+// A leader that waits for the plugin would lose its lease.
+TEST_F(SlowPluginTest, RefreshesBeforeExpiryInTheBackground) {
   ExecPlugin plugin(slow_plugin(2, "2023-11-14T22:15:00Z"), clock_);  // in 100 s
   EXPECT_EQ(plugin.token().value_or(""), "t1");
   clock_->advance(74s);
@@ -122,7 +122,7 @@ TEST_F(SlowPluginTest, ACredentialThatExpiresSoonIsReplacedWhileItIsUsed) {
   clock_->advance(2s);
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(plugin.prepare(1h));
-    EXPECT_EQ(plugin.token().value_or(""), "t1");  // the plugin hangs
+    EXPECT_EQ(plugin.token().value_or(""), "t1");  // the plugin blocks
   }
   EXPECT_TRUE(becomes_true([&] { return runs() == 2; }));
   let_go();
@@ -141,10 +141,10 @@ TEST_F(SlowPluginTest, WaitsForTheFirstCredentialWithinTheLimit) {
   EXPECT_EQ(runs(), 1);
 }
 
-TEST_F(SlowPluginTest, ARefusedCredentialIsUsedUntilAnotherOneComes) {
+TEST_F(SlowPluginTest, KeepsARejectedCredentialUntilTheNext) {
   ExecPlugin plugin(slow_plugin(2, "2023-11-14T23:13:20Z"), clock_);
   EXPECT_EQ(plugin.token().value_or(""), "t1");
-  plugin.drop();
+  plugin.invalidate();
   EXPECT_TRUE(plugin.prepare(20ms));
   EXPECT_EQ(plugin.token().value_or(""), "t1");
   let_go();
@@ -152,13 +152,13 @@ TEST_F(SlowPluginTest, ARefusedCredentialIsUsedUntilAnotherOneComes) {
   EXPECT_EQ(runs(), 2);
 }
 
-// The plugin hangs for ever.
-TEST_F(SlowPluginTest, TheEndKillsTheCommand) {
+// The plugin blocks forever.
+TEST_F(SlowPluginTest, DestructorKillsTheCommand) {
   ExecPlugin plugin(slow_plugin(1, "2023-11-14T22:15:00Z"), clock_);
   EXPECT_FALSE(plugin.prepare(20ms));
 }
 
-TEST_F(ExecPluginTest, WhatGoesWrongNamesTheCommand) {
+TEST_F(ExecPluginTest, ErrorsNameTheCommand) {
   ExecConfig missing;
   missing.command = "no-such-plugin-of-oarlock";
   missing.api_version = "client.authentication.k8s.io/v1";
@@ -166,9 +166,9 @@ TEST_F(ExecPluginTest, WhatGoesWrongNamesTheCommand) {
   EXPECT_THAT(error_of(missing),
               AllOf(HasSubstr("'no-such-plugin-of-oarlock' cannot be started"), HasSubstr("install it from there")));
   EXPECT_THAT(error_of(plugin("exit 3")), HasSubstr("failed with exit code 3"));
-  EXPECT_THAT(error_of(plugin("kill -9 $$")), HasSubstr("ended by signal 9"));
+  EXPECT_THAT(error_of(plugin("kill -9 $$")), HasSubstr("terminated by signal 9"));
   EXPECT_THAT(error_of(plugin("echo hello")), HasSubstr("did not print an ExecCredential"));
-  EXPECT_THAT(error_of(plugin(credential("{}"))), HasSubstr("gave neither a token nor a client certificate"));
+  EXPECT_THAT(error_of(plugin(credential("{}"))), HasSubstr("returned neither a token nor a client certificate"));
   EXPECT_THAT(error_of(plugin(credential(R"({"token":"t","clientCertificateData":"x"})"))),
               HasSubstr("must be given together"));
   EXPECT_THAT(error_of(plugin(credential(R"({"clientCertificateData":"x","clientKeyData":"y"})"))),

@@ -1,4 +1,4 @@
-#include "operator/kube/field_filter.h"
+#include "operator/kube/client/field_filter.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -23,19 +23,19 @@ constexpr std::string_view kPod = R"({
   "status": {"conditions": [{"type": "Ready", "status": "True", "message": "m"}, {"type": "X", "other": [1, {"y": 2}]}], "phase": null}
 })";
 
-TEST(FieldFilter, KeepsWhatIsNamedAndNothingElse) {
+TEST(FieldFilter, KeepsOnlySelectedFields) {
   const FieldFilter filter({"metadata.name", "spec.nodeName", "status.conditions.type", "status.phase", "not.there"});
   EXPECT_EQ(parse(filter, kPod), json::parse(R"({"metadata": {"name": "p"}, "spec": {"nodeName": "n"},
     "status": {"conditions": [{"type": "Ready"}, {"type": "X"}], "phase": null}})"));
 }
 
-TEST(FieldFilter, KeepsAllBelowAPath) {
+TEST(FieldFilter, KeepsEverythingBelowAPath) {
   EXPECT_EQ(parse(FieldFilter({"spec", "status.conditions"}), kPod),
             json::parse(R"({"spec": {"containers": [{"name": "c", "env": [{"name": "A"}]}], "nodeName": "n"},
     "status": {"conditions": [{"type": "Ready", "status": "True", "message": "m"}, {"type": "X", "other": [1, {"y": 2}]}]}})"));
 }
 
-TEST(FieldFilter, AnEscapedDotIsPartOfTheKey) {
+TEST(FieldFilter, EscapedDotIsPartOfTheKey) {
   EXPECT_EQ(parse(FieldFilter({R"(metadata.labels.a\.b/c)"}), kPod),
             json::parse(R"({"metadata": {"labels": {"a.b/c": "1"}}})"));
 }
@@ -55,7 +55,7 @@ TEST(FieldFilter, ValuesKeepTheirTypes) {
   EXPECT_EQ(parse(all, text), json::parse(text));
 }
 
-TEST(FieldFilter, WhatIsNoJsonFails) {
+TEST(FieldFilter, RejectsInvalidJson) {
   const FieldFilter filter({"a"});
   for (const std::string_view text :
        {"", "{", R"({"a":1)", R"({"a":1} x)", R"({"a":tru})", R"({"a":nul})", R"({"a":01})", R"({"a":"\u12"})",
@@ -67,7 +67,7 @@ TEST(FieldFilter, WhatIsNoJsonFails) {
   }
 }
 
-// What the API server stores for 18446744073709551615 is the first; the others are in range for nobody.
+// The API server stores 18446744073709551615 as the first of these; the others are out of the range of every decoder.
 TEST(FieldFilter, ReadsEveryNumberThatJsonAllows) {
   struct Case {
     const char* text;
@@ -108,7 +108,7 @@ TEST(FieldFilter, ReadsEveryNumberThatJsonAllows) {
   }
 }
 
-// As Go's decoder reads them.
+// Go's decoder behaves the same.
 TEST(FieldFilter, ReplacesUnpairedSurrogates) {
   struct Case {
     const char* text;
@@ -132,7 +132,7 @@ TEST(FieldFilter, ReplacesUnpairedSurrogates) {
   EXPECT_FALSE(FieldFilter({"a"}).parse(R"({"a":"\ud800\x"})"));
 }
 
-TEST(FieldFilter, OfDuplicateKeysTheLastCounts) {
+TEST(FieldFilter, LastDuplicateKeyApplies) {
   EXPECT_EQ(parse(FieldFilter({"a", "b.c"}), R"({"a":1,"b":{"c":1,"c":2},"a":[3],"b":{"c":4}})"),
             json::parse(R"({"a":[3],"b":{"c":4}})"));
 }
@@ -144,7 +144,7 @@ std::string nested(int depth) {
 }
 
 // The API server stores up to 10,000 levels.
-TEST(FieldFilter, SkipsAnyDepthAndKeepsSomeOfIt) {
+TEST(FieldFilter, SkipsAnyDepthButKeepsALimitedDepth) {
   const std::string deep = nested(9900);
   EXPECT_EQ(parse(FieldFilter({"b"}), R"({"a":)" + deep + R"(,"b":1})"), json::parse(R"({"b":1})"));
   EXPECT_EQ(parse(FieldFilter({"a"}), R"({"a":)" + nested(200) + "}")["a"], json::parse(nested(200)));
@@ -158,7 +158,7 @@ TEST(FieldFilter, SkipsAnyDepthAndKeepsSomeOfIt) {
 
 std::string text_of(const json& kept) { return {kept.get_binary().begin(), kept.get_binary().end()}; }
 
-TEST(FieldFilter, KeepsObjectsAsTheTextThatTheyAre) {
+TEST(FieldFilter, KeepsObjectsAsText) {
   const FieldFilter filter = FieldFilter({"spec", "c"}).with_text({"spec.trainer", "spec.template"});
   const std::string trainer =
       R"({"seed":18446744073709552000,"x":1e400, "s":"\ud800","d":1.0,"d":1.10,"deep":)" + nested(9900) + "}";
@@ -170,7 +170,7 @@ TEST(FieldFilter, KeepsObjectsAsTheTextThatTheyAre) {
   EXPECT_EQ(kept["spec"]["nodes"], 2);
   EXPECT_EQ(kept["spec"]["z"], 3);
   EXPECT_EQ(kept["c"], 1);
-  // Of another type it is a value like others.
+  // A value of another type is not kept as text.
   EXPECT_EQ(parse(filter, R"({"spec":{"trainer":"x","template":[1]}})"),
             json::parse(R"({"spec":{"trainer":"x","template":[1]}})"));
   const FieldFilter event = filter.nested("object", {"type"});
@@ -189,7 +189,7 @@ TEST(FieldFilter, ReadsAnObjectOfThreeMegabytes) {
   }
 }
 
-TEST(FieldFilter, AScalarWhereAnObjectIsExpectedIsTakenAsItIs) {
+TEST(FieldFilter, KeepsScalarInPlaceOfAnObject) {
   EXPECT_EQ(parse(FieldFilter({"metadata.name"}), R"({"metadata":"odd"})"), json::parse(R"({"metadata":"odd"})"));
 }
 

@@ -1,5 +1,5 @@
 // The informer and its reflector against a scripted API server: no network, no waiting.
-#include "operator/kube/informer.h"
+#include "operator/kube/client/informer.h"
 
 #include <gmock/gmock.h>
 
@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using Failure = TransportError::Kind;
+using Failure = TransportErrorKind;
 
 struct Thing {
   std::string color;
@@ -47,7 +47,7 @@ class InformerTest : public ::testing::Test {
 
   void SetUp() override { make_informer({}); }
 
-  // Begins anew, with a server and an informer that know nothing.
+  // Starts again with an empty server and a new informer.
   void make_informer(std::function<Thing(const nlohmann::json&, const Error&)> stand_in) {
     stop_ = std::stop_source();
     transport_ = std::make_shared<test::ScriptedTransport>(clock_);
@@ -79,7 +79,7 @@ class InformerTest : public ::testing::Test {
     hooks.on_problem = [this](const ApiError& e) { problems_.push_back(e.message); };
     hooks.on_synced = [this](size_t count) { synced_.push_back(count); };
     hooks.on_watching = [this] { ++watching_; };
-    hooks.stand_in = std::move(stand_in);
+    hooks.placeholder = std::move(stand_in);
     informer_ = std::make_unique<Informer<Thing>>(options, hooks, transport_, clock_, sleeper_, [] { return 0.5; });
   }
 
@@ -110,7 +110,7 @@ class InformerTest : public ::testing::Test {
   const bool watch_list_;
 };
 
-TEST_F(InformerTest, ListsFromTheServersCacheAndWatchesFromThere) {
+TEST_F(InformerTest, ListsFromTheCacheAndWatchesFromItsVersion) {
   transport_->script({.pieces = {list("10", {object("a", "3", "red"), object("b", "4", "blue")})}});
   transport_->script(
       {.pieces = {event("ADDED", object("c", "11", "red")), event("MODIFIED", object("a", "12", "green")),
@@ -148,7 +148,7 @@ TEST_F(InformerTest, AnnouncesEachChangeBeforeReadersSeeIt) {
               ::testing::UnorderedElementsAre("a:green>-", "c:(none)>red"));
 }
 
-TEST_F(InformerTest, AWatchThatEndsGoesOnWhereTheLastEventOrBookmarkWas) {
+TEST_F(InformerTest, ResumesWatchAtTheLastEventOrBookmark) {
   transport_->script({.pieces = {list("10", {})}});
   transport_->script({.pieces = {event("ADDED", object("a", "11", "red")), bookmark("20")}});
   transport_->script({.pieces = {event("MODIFIED", object("a", "21", "blue"))}});
@@ -164,7 +164,7 @@ TEST_F(InformerTest, AWatchThatEndsGoesOnWhereTheLastEventOrBookmarkWas) {
   EXPECT_THAT(sleeper_->slept, IsEmpty());
 }
 
-TEST_F(InformerTest, APieceOfALineIsKeptUntilItsEndComesAndDroppedWithTheStream) {
+TEST_F(InformerTest, DropsIncompleteLineAtTheEndOfTheStream) {
   const std::string whole = event("ADDED", object("a", "11", "red"));
   const std::string lost = event("ADDED", object("b", "12", "red"));
   transport_->script({.pieces = {list("10", {})}});
@@ -176,11 +176,11 @@ TEST_F(InformerTest, APieceOfALineIsKeptUntilItsEndComesAndDroppedWithTheStream)
   EXPECT_THAT(changes_, ElementsAre("a:->red", "b:->red"));
 }
 
-TEST_F(InformerTest, GoneInTheStreamListsTheNewestAndAppliesOnlyDifferences) {
+TEST_F(InformerTest, GoneInTheStreamCausesARelist) {
   transport_->script(
       {.pieces = {list("10", {object("a", "3", "red"), object("b", "4", "blue"), object("c", "5", "green")})}});
   transport_->script({.pieces = {error(410, "Expired", "too old resource version: 10 (50)")}});
-  // In pages, for "the newest" comes from etcd.
+  // The list is paged, because the most recent state comes from etcd.
   transport_->script({.pieces = {list("60", {object("a", "3", "red"), object("b", "55", "black")}, "next")}});
   transport_->script({.pieces = {list("60", {object("d", "56", "white")})}});
   transport_->script({.pieces = {bookmark("61")}});
@@ -189,13 +189,13 @@ TEST_F(InformerTest, GoneInTheStreamListsTheNewestAndAppliesOnlyDifferences) {
                                      watch_from("60")));
   EXPECT_THAT((std::vector<std::string>{changes_.begin() + 3, changes_.end()}),
               ::testing::UnorderedElementsAre("b:blue>black", "c:green>-", "d:->white"));
-  EXPECT_EQ(projections_, 5);  // "a" has the version it had: not even looked at
+  EXPECT_EQ(projections_, 5);  // "a" has the same version and is not projected again
   EXPECT_EQ(informer_->store().size(), 3u);
   EXPECT_THAT(problems_, ElementsAre("too old resource version: 10 (50)"));
-  EXPECT_THAT(sleeper_->slept, ElementsAre(1200ms));  // 0.8 s and half of it by the jitter
+  EXPECT_THAT(sleeper_->slept, ElementsAre(1200ms));  // 0.8 s plus 50 % jitter
 }
 
-TEST_F(InformerTest, GoneAsAResponseAndAVersionOfTheFutureDoTheSame) {
+TEST_F(InformerTest, GoneResponseAndFutureVersionCauseARelist) {
   transport_->script({.pieces = {list("10", {})}});
   transport_->script({.status = 410, .pieces = {R"({"reason":"Gone","message":"gone"})"}});
   transport_->script({.pieces = {list("11", {})}});
@@ -208,7 +208,7 @@ TEST_F(InformerTest, GoneAsAResponseAndAVersionOfTheFutureDoTheSame) {
   EXPECT_FALSE(informer_->has_seen("10"));
 }
 
-TEST_F(InformerTest, PagesThatOutliveTheirSnapshotAreReplacedByOneList) {
+TEST_F(InformerTest, ExpiredPagesCauseAnUnpagedList) {
   transport_->script({.pieces = {list("10", {})}});
   transport_->script({.status = 410, .pieces = {"{}"}});
   transport_->script({.pieces = {list("60", {object("a", "3", "red")}, "next")}});
@@ -216,15 +216,16 @@ TEST_F(InformerTest, PagesThatOutliveTheirSnapshotAreReplacedByOneList) {
   transport_->script({.pieces = {list("70", {object("b", "3", "red")})}});
   run();
   EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0", watch_from("10"), "?limit=2", "?limit=2&continue=next", ""));
-  EXPECT_THAT(changes_, ElementsAre("b:->red"));  // nothing of the list that was not finished
+  EXPECT_THAT(changes_, ElementsAre("b:->red"));  // nothing from the incomplete list
 }
 
-TEST_F(InformerTest, AListThatBreaksChangesNothingAndIsTriedAgainLaterAndLater) {
+TEST_F(InformerTest, BrokenListChangesNothingAndBacksOff) {
   transport_->script({.pieces = {list("10", {object("a", "3", "red")})}});
   transport_->script({.status = 500, .pieces = {R"({"message":"etcd is away"})"}});
   const std::string whole = list("20", {object("b", "12", "red"), object("c", "13", "red")});
   transport_->script({.pieces = {whole.substr(0, whole.size() / 2)}, .failure = Failure::kBroken});
-  transport_->script({.pieces = {whole.substr(0, whole.size() - 5)}});  // "properly" ended, and yet not whole
+  transport_->script(
+      {.pieces = {whole.substr(0, whole.size() - 5)}});  // ends properly in HTTP, but the JSON is incomplete
   transport_->script({.status = 503, .pieces = {"busy"}, .retry_after = 60s});
   transport_->script({.failure = Failure::kConnect});
   transport_->script({.pieces = {list("20", {object("b", "12", "red")})}});
@@ -233,19 +234,19 @@ TEST_F(InformerTest, AListThatBreaksChangesNothingAndIsTriedAgainLaterAndLater) 
               ElementsAre("?resourceVersion=0", watch_from("10"), "?resourceVersion=10", "?resourceVersion=10",
                           "?resourceVersion=10", "?resourceVersion=10", "?resourceVersion=10"));
   EXPECT_THAT(changes_, ElementsAre("a:->red", "b:->red", "a:red>-"));
-  EXPECT_THAT(problems_, ElementsAre("etcd is away", "scripted failure", "the list ended in the middle",
+  EXPECT_THAT(problems_, ElementsAre("etcd is away", "scripted failure", "the list is incomplete",
                                      HasSubstr("503: busy"), "scripted failure"));
   EXPECT_THAT(sleeper_->slept, ElementsAre(1200ms, 2400ms, 4800ms, 60000ms, 19200ms));
 }
 
-TEST_F(InformerTest, NoRetryAfterIsLongerThanAMinute) {
+TEST_F(InformerTest, LimitsRetryAfterToAMinute) {
   transport_->script({.status = 503, .pieces = {"busy"}, .retry_after = std::chrono::seconds::max()});
   transport_->script({.pieces = {list("20", {})}});
   run();
   EXPECT_THAT(sleeper_->slept, ElementsAre(60s));
 }
 
-TEST_F(InformerTest, TheBackoffEndsAt30SecondsAndBeginsAnewAfterTwoQuietMinutes) {
+TEST_F(InformerTest, BackoffIsCappedAndReset) {
   for (int i = 0; i < 8; ++i) transport_->script({.failure = Failure::kConnect});
   transport_->script({.pieces = {list("10", {})}});
   transport_->script({.pieces = {bookmark("11")}, .takes = 121s});
@@ -255,7 +256,7 @@ TEST_F(InformerTest, TheBackoffEndsAt30SecondsAndBeginsAnewAfterTwoQuietMinutes)
   EXPECT_THAT(sleeper_->slept, ElementsAre(1200ms, 2400ms, 4800ms, 9600ms, 19200ms, 38400ms, 45000ms, 45000ms, 1200ms));
 }
 
-TEST_F(InformerTest, AWatchThatIsRefusedForLoadOrFindsNobodyIsTriedAgainWithoutAList) {
+TEST_F(InformerTest, RetriesWatchWithoutAListUnderLoad) {
   transport_->script({.pieces = {list("10", {})}});
   transport_->script({.failure = Failure::kConnect});
   transport_->script({.status = 429, .pieces = {"{}"}, .retry_after = 7s});
@@ -265,17 +266,17 @@ TEST_F(InformerTest, AWatchThatIsRefusedForLoadOrFindsNobodyIsTriedAgainWithoutA
   EXPECT_THAT(sleeper_->slept, ElementsAre(1200ms, 7000ms));
 }
 
-TEST_F(InformerTest, AWatchThatEndsAtOnceWithoutAWordIsAProblem) {
+TEST_F(InformerTest, ReportsWatchThatEndsImmediately) {
   transport_->script({.pieces = {list("10", {})}});
   transport_->script({.pieces = {}, .takes = 10ms});
   transport_->script({.pieces = {list("10", {})}});
   run();
   EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0", watch_from("10"), "?resourceVersion=10"));
-  EXPECT_THAT(problems_, ElementsAre(HasSubstr("ended at once")));
+  EXPECT_THAT(problems_, ElementsAre(HasSubstr("ended immediately")));
   EXPECT_THAT(sleeper_->slept, SizeIs(1));
 }
 
-TEST_F(InformerTest, SkipsALineOfTheWatchThatCannotBeRead) {
+TEST_F(InformerTest, SkipsInvalidLineOfAWatch) {
   for (const std::string garbage : {"{\"type\":", R"({"type":"NEW","object":{}})", R"({"type":"ADDED"})", "[]", "\xff",
                                     R"({"type":"ADDED","object":{}})", R"({"type":3,"object":[]})",
                                     R"({"type":"ADDED","object":{"metadata":{"name":7,"namespace":[]}}})"}) {
@@ -294,7 +295,7 @@ TEST_F(InformerTest, SkipsALineOfTheWatchThatCannotBeRead) {
   }
 }
 
-TEST_F(InformerTest, SkipsAnItemOfTheListThatCannotBeRead) {
+TEST_F(InformerTest, SkipsInvalidItemOfAList) {
   for (const std::string garbage : {R"({"metadata":tru})", R"({"color":"\u12"})", "{}", "{\"a\":\"\xff\"}",
                                     R"({"metadata":3})", R"({"metadata":{"namespace":"ns","name":null}})"}) {
     SCOPED_TRACE(garbage);
@@ -309,13 +310,13 @@ TEST_F(InformerTest, SkipsAnItemOfTheListThatCannotBeRead) {
   }
 }
 
-// An object whose `color` is fine to skip but not to read: only its identity is known.
+// An object whose `color` can be skipped but not parsed, so that only its identity is known.
 std::string damaged(const std::string& name, const std::string& version) {
   return R"({"metadata":{"namespace":"ns","name":")" + name + R"(","resourceVersion":")" + version +
          R"("},"color":tru})";
 }
 
-TEST_F(InformerTest, KeepsWhatItKnewOfAnObjectWhoseFieldsCannotBeParsed) {
+TEST_F(InformerTest, KeepsPreviousStateOfAnInvalidObject) {
   transport_->script({.pieces = {list("10", {object("a", "3", "red"), damaged("b", "4")})}});
   transport_->script({.pieces = {event("MODIFIED", damaged("a", "11")), event("ADDED", object("c", "12", "blue")),
                                  event("DELETED", damaged("a", "13"))}});
@@ -325,7 +326,7 @@ TEST_F(InformerTest, KeepsWhatItKnewOfAnObjectWhoseFieldsCannotBeParsed) {
   EXPECT_TRUE(informer_->has_seen("13"));
 }
 
-TEST_F(InformerTest, AStandInTakesThePlaceOfAnUnreadableObject) {
+TEST_F(InformerTest, PlaceholderReplacesAnInvalidObject) {
   make_informer([](const nlohmann::json& json, const Error& error) {
     return Thing{json["metadata"].value("name", "") + " " + (error.message.empty() ? "-" : "unreadable")};
   });
@@ -338,7 +339,7 @@ TEST_F(InformerTest, AStandInTakesThePlaceOfAnUnreadableObject) {
   EXPECT_THAT(unreadable_, SizeIs(3));
 }
 
-TEST_F(InformerTest, AnExceptionOfTheProjectionAffectsOneObject) {
+TEST_F(InformerTest, ExceptionOfTheProjectionAffectsOneObject) {
   transport_->script({.pieces = {list("10", {object("a", "3", "throw"), object("b", "4", "blue")})}});
   transport_->script({.pieces = {event("ADDED", object("c", "12", "throw"))}});
   run();
@@ -346,7 +347,7 @@ TEST_F(InformerTest, AnExceptionOfTheProjectionAffectsOneObject) {
   EXPECT_THAT(unreadable_, ElementsAre("ns/a: thrown", "ns/c: thrown"));
 }
 
-TEST_F(InformerTest, SkipsAnObjectThatIsLongerThanAnyCanBe) {
+TEST_F(InformerTest, SkipsTooLongObject) {
   const std::string huge = object("huge", "11", std::string(9u << 20, 'x'));
   transport_->script({.pieces = {list("10", {object("a", "3", "red"), huge, object("b", "4", "blue")})}});
   transport_->script({.pieces = {event("ADDED", huge), event("ADDED", object("c", "12", std::string(3u << 20, 'y')))}});
@@ -360,7 +361,7 @@ TEST_F(InformerTest, SkipsAnObjectThatIsLongerThanAnyCanBe) {
   EXPECT_THAT(problems_, IsEmpty());
 }
 
-TEST_F(InformerTest, ReportsThatAWatchWorksAgain) {
+TEST_F(InformerTest, ReportsAWorkingWatch) {
   transport_->script({.pieces = {list("10", {})}});
   transport_->script({.failure = Failure::kConnect});
   transport_->script({.pieces = {bookmark("11"), bookmark("12")}});
@@ -369,15 +370,15 @@ TEST_F(InformerTest, ReportsThatAWatchWorksAgain) {
   EXPECT_EQ(watching_, 1);
 }
 
-TEST_F(InformerTest, NothingIsDoneAfterTheStop) {
+TEST_F(InformerTest, SendsNothingAfterTheStop) {
   stop_.request_stop();
   transport_->script({.pieces = {list("10", {})}});
   run();
-  EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0"));  // the transport itself refuses a cancelled call
+  EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0"));  // the transport rejects a cancelled call itself
   EXPECT_THAT(sleeper_->slept, IsEmpty());
 }
 
-TEST_F(InformerTest, TheWatchHasAnIdleLimitAndALifeBeyondTheServers) {
+TEST_F(InformerTest, WatchLimitsExceedTheServersTimeout) {
   transport_->script({.pieces = {list("10", {})}});
   transport_->script({.pieces = {bookmark("11")}});
   run();
@@ -385,7 +386,7 @@ TEST_F(InformerTest, TheWatchHasAnIdleLimitAndALifeBeyondTheServers) {
   EXPECT_EQ(transport_->last_limits.total, 480s);
 }
 
-TEST_F(InformerTest, AWatchThatGoesBackIsNoticedAndEverythingIsReadAnew) {
+TEST_F(InformerTest, WatchThatGoesBackCausesARelist) {
   transport_->script({.pieces = {list("100", {object("a", "90", "red")})}});
   transport_->script({.pieces = {event("MODIFIED", object("a", "101", "blue")),
                                  event("ADDED", object("b", "60", "red")), event("ADDED", object("c", "102", "red"))}});
@@ -394,11 +395,11 @@ TEST_F(InformerTest, AWatchThatGoesBackIsNoticedAndEverythingIsReadAnew) {
   EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0", watch_from("100"), "?limit=2"));
   EXPECT_THAT(problems_, ElementsAre(HasSubstr("went back from resourceVersion 101 to 60")));
   EXPECT_EQ(color_of("a"), "green");
-  EXPECT_EQ(color_of("c"), "(none)");  // nothing after the step back is believed
+  EXPECT_EQ(color_of("c"), "(none)");  // events after the step back are ignored
   EXPECT_FALSE(informer_->has_seen("100"));
 }
 
-// With WatchList: the state comes as the beginning of the watch.
+// With WatchList, the initial state is the beginning of the watch.
 class WatchListTest : public InformerTest {
  protected:
   WatchListTest() : InformerTest(true) {}
@@ -412,7 +413,7 @@ class WatchListTest : public InformerTest {
   }
 };
 
-TEST_F(WatchListTest, TheStateIsCommittedAtItsEndAndTheWatchGoesOn) {
+TEST_F(WatchListTest, CommitsInitialEventsAndContinuesAsAWatch) {
   transport_->script({.pieces = {event("ADDED", object("b", "40", "blue")), event("ADDED", object("a", "3", "red")),
                                  event("MODIFIED", object("a", "41", "green")), event("ADDED", object("c", "5", "red")),
                                  event("DELETED", object("c", "42", "red")), end_of_initial("50"),
@@ -427,7 +428,7 @@ TEST_F(WatchListTest, TheStateIsCommittedAtItsEndAndTheWatchGoesOn) {
   EXPECT_THAT(problems_, IsEmpty());
 }
 
-TEST_F(WatchListTest, AStreamThatBreaksBeforeTheEndChangesNothing) {
+TEST_F(WatchListTest, StreamThatBreaksEarlyChangesNothing) {
   transport_->script({.pieces = {event("ADDED", object("a", "3", "red"))}, .failure = Failure::kBroken});
   transport_->script({.pieces = {event("ADDED", object("b", "4", "blue")), end_of_initial("9")}});
   run();
@@ -437,7 +438,7 @@ TEST_F(WatchListTest, AStreamThatBreaksBeforeTheEndChangesNothing) {
   EXPECT_THAT(sleeper_->slept, ElementsAre(1200ms));
 }
 
-TEST_F(WatchListTest, AServerThatRefusesItIsListedFromThenOn) {
+TEST_F(WatchListTest, FallsBackIfTheServerRejectsIt) {
   transport_->script({.status = 422, .pieces = {R"({"reason":"Invalid","message":"sendInitialEvents: Forbidden"})"}});
   transport_->script({.pieces = {list("10", {object("a", "3", "red")})}});
   transport_->script({.pieces = {error(410, "Expired", "too old")}});
@@ -447,7 +448,7 @@ TEST_F(WatchListTest, AServerThatRefusesItIsListedFromThenOn) {
   EXPECT_THAT(problems_, ElementsAre("too old"));
 }
 
-TEST_F(WatchListTest, AServerThatIgnoresItIsListedFromThenOn) {
+TEST_F(WatchListTest, FallsBackIfTheServerIgnoresIt) {
   transport_->script({.pieces = {event("ADDED", object("a", "3", "red")), bookmark("7"), bookmark("8")}});
   transport_->script({.pieces = {list("10", {object("a", "3", "red")})}});
   run();
@@ -455,7 +456,7 @@ TEST_F(WatchListTest, AServerThatIgnoresItIsListedFromThenOn) {
   EXPECT_THAT(changes_, ElementsAre("a:->red"));
 }
 
-TEST_F(WatchListTest, GoneInTheStreamBeginsAnewFromTheNewestAndUnchangedObjectsAreShared) {
+TEST_F(WatchListTest, GoneCausesARelistThatSharesUnchangedObjects) {
   transport_->script({.pieces = {event("ADDED", object("a", "3", "red")), event("ADDED", object("b", "4", "blue")),
                                  end_of_initial("10"), error(410, "Expired", "too old")}});
   transport_->script({.pieces = {event("ADDED", object("a", "3", "red")), end_of_initial("30")}});
@@ -465,7 +466,7 @@ TEST_F(WatchListTest, GoneInTheStreamBeginsAnewFromTheNewestAndUnchangedObjectsA
   EXPECT_EQ(projections_, 2);
 }
 
-TEST_F(WatchListTest, LoadIsAnsweredWithPatience) {
+TEST_F(WatchListTest, BacksOffUnderLoad) {
   transport_->script({.status = 429, .pieces = {"{}"}, .retry_after = 5s});
   transport_->script({.pieces = {end_of_initial("10")}});
   run();

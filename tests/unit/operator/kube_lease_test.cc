@@ -1,5 +1,5 @@
-// Leader election against a Lease in memory: two candidates, one clock that the test moves.
-#include "operator/kube/lease.h"
+// Leader election with a Lease in memory, two candidates and a fake clock.
+#include "operator/kube/client/lease.h"
 
 #include <gmock/gmock.h>
 
@@ -18,14 +18,14 @@ using ::testing::Ge;
 using ::testing::IsEmpty;
 using Json = nlohmann::json;
 
-// A Lease with the preconditions of a real API server.
+// Stores a Lease and checks preconditions as a real API server does.
 class LeaseServer final : public Transport {
  public:
   TransportResult<Response> send(const Request& request, Milliseconds deadline, std::stop_token) override {
     last_deadline = deadline;
     requests.push_back(request.method);
     if (on_request) on_request();
-    if (away) return tl::make_unexpected(TransportError{TransportError::Kind::kConnect, "away"});
+    if (away) return tl::make_unexpected(TransportError{TransportErrorKind::kConnect, "away"});
     if (request.method == "DELETE") return ok(200);
     if (request.method == "GET") return exists() ? ok(200) : error(404, "NotFound");
     if (request.method == "POST") {
@@ -37,12 +37,12 @@ class LeaseServer final : public Transport {
     TransportResult<Response> written = put(request.body);
     if (drop_next_answer) {
       drop_next_answer = false;
-      return tl::make_unexpected(TransportError{TransportError::Kind::kBroken, "dropped"});
+      return tl::make_unexpected(TransportError{TransportErrorKind::kBroken, "dropped"});
     }
     return written;
   }
   TransportResult<Response> stream(const Request&, ByteSink&, StreamLimits, std::stop_token) override {
-    return tl::make_unexpected(TransportError{TransportError::Kind::kRefused, "no streams"});
+    return tl::make_unexpected(TransportError{TransportErrorKind::kRefused, "no streams"});
   }
 
   bool exists() const { return !lease.is_null(); }
@@ -55,7 +55,7 @@ class LeaseServer final : public Transport {
   bool drop_next_answer = false;
   Milliseconds last_deadline{0};
   std::vector<std::string> requests;
-  std::function<void()> on_request;  // before each is done
+  std::function<void()> on_request;  // called before each request
 
  private:
   TransportResult<Response> put(const std::string& body) {
@@ -71,7 +71,7 @@ class LeaseServer final : public Transport {
   }
 };
 
-// Does what the test says instead of each sleep.
+// Calls a function of the test instead of sleeping.
 class ActingSleeper final : public Sleeper {
  public:
   using Act = std::function<bool(Milliseconds)>;  // false: stopped
@@ -91,7 +91,7 @@ class LeaseTest : public ::testing::Test {
     int slow = 0;
     std::function<bool(Milliseconds)> on_sleep = [](Milliseconds) { return false; };
     bool acquire() { return elector->acquire({}); }
-    // One try, without waiting.
+    // One attempt without waiting.
     bool try_once() {
       on_sleep = [](Milliseconds) { return false; };
       return elector->acquire({});
@@ -116,7 +116,7 @@ class LeaseTest : public ::testing::Test {
   std::shared_ptr<LeaseServer> server_ = std::make_shared<LeaseServer>();
 };
 
-TEST_F(LeaseTest, TheFirstCreatesItAndTheSecondWaitsUntilItHasExpiredByItsOwnClock) {
+TEST_F(LeaseTest, SecondCandidateWaitsForExpiryByItsOwnClock) {
   const auto a = candidate("a");
   const auto b = candidate("b");
   ASSERT_TRUE(a->try_once());
@@ -125,7 +125,7 @@ TEST_F(LeaseTest, TheFirstCreatesItAndTheSecondWaitsUntilItHasExpiredByItsOwnClo
   EXPECT_EQ(server_->lease["spec"]["leaseDurationSeconds"], 15);
   EXPECT_EQ(server_->lease["spec"]["renewTime"], "2023-11-14T22:13:20.000000Z");
   EXPECT_FALSE(b->try_once());
-  // Whatever the times in it say: only what b sees change counts.
+  // The times in the lease do not matter, only the moments when b observes changes.
   clock_->advance(14s);
   EXPECT_FALSE(b->try_once());
   clock_->advance(2s);
@@ -135,7 +135,7 @@ TEST_F(LeaseTest, TheFirstCreatesItAndTheSecondWaitsUntilItHasExpiredByItsOwnClo
   EXPECT_THAT(b->leaders, ElementsAre("a", "b"));
 }
 
-TEST_F(LeaseTest, ARenewalKeepsTheOthersWaitingAndReadsNothing) {
+TEST_F(LeaseTest, RenewalNeedsNoRead) {
   const auto a = candidate("a");
   const auto b = candidate("b");
   ASSERT_TRUE(a->try_once());
@@ -148,14 +148,14 @@ TEST_F(LeaseTest, ARenewalKeepsTheOthersWaitingAndReadsNothing) {
     return ++renewals <= 30;
   };
   std::stop_source stop;
-  EXPECT_FALSE(a->elector->hold(stop.get_token()));  // the sleeper ended it: not a stop
+  EXPECT_FALSE(a->elector->hold(stop.get_token()));  // ended by the sleeper, not by a stop
   EXPECT_EQ(server_->holder(), "a");
   EXPECT_EQ(server_->transitions(), 0);
   EXPECT_EQ(std::count(server_->requests.begin(), server_->requests.end(), "PUT"), 30);
   EXPECT_EQ(a->slow, 0);
 }
 
-TEST_F(LeaseTest, WaitingHasJitter) {
+TEST_F(LeaseTest, AcquireHasJitter) {
   const auto a = candidate("a");
   const auto b = candidate("b");
   ASSERT_TRUE(a->try_once());
@@ -165,10 +165,10 @@ TEST_F(LeaseTest, WaitingHasJitter) {
     return pauses.size() < 2;
   };
   EXPECT_FALSE(b->acquire());
-  EXPECT_THAT(pauses, ElementsAre(3200ms, 3200ms));  // 2 s and half of 1.2 times it
+  EXPECT_THAT(pauses, ElementsAre(3200ms, 3200ms));  // 2 s plus half of 1.2 times 2 s
 }
 
-TEST_F(LeaseTest, ALeaderThatCannotRenewLeavesOffBeforeTheOthersTakeOver) {
+TEST_F(LeaseTest, LeaderStopsBeforeAnotherTakesOver) {
   const auto a = candidate("a");
   ASSERT_TRUE(a->try_once());
   const SteadyTime renewed = clock_->steady();
@@ -184,9 +184,9 @@ TEST_F(LeaseTest, ALeaderThatCannotRenewLeavesOffBeforeTheOthersTakeOver) {
   EXPECT_THAT(a->problems, ::testing::Not(IsEmpty()));
 }
 
-// The others count from when the server stored the renewal, which may be long before its answer arrives. Were the time
-// counted from the answer, this leader would write while another one already leads.
-TEST_F(LeaseTest, RemainingTimeIsCountedFromBeforeTheRequest) {
+// The other candidates count from the moment when the server stored the renewal, which may be long before its response
+// arrives. If the leader counted from the response, it would write while another candidate already leads.
+TEST_F(LeaseTest, RemainingTimeCountsFromBeforeTheRequest) {
   const auto a = candidate("a");
   const auto b = candidate("b");
   server_->on_request = [&] { clock_->advance(3s); };
@@ -201,7 +201,7 @@ TEST_F(LeaseTest, RemainingTimeIsCountedFromBeforeTheRequest) {
   ASSERT_FALSE(server_->requests.empty());
   EXPECT_EQ(server_->requests.back(), "PUT");
 
-  // A leader whose answer came late stops before its successor begins.
+  // A leader that received a late response stops before its successor starts.
   ASSERT_TRUE(a->try_once());
   EXPECT_EQ(a->elector->remaining(), 12s);
   server_->on_request = nullptr;
@@ -210,7 +210,7 @@ TEST_F(LeaseTest, RemainingTimeIsCountedFromBeforeTheRequest) {
   EXPECT_EQ(a->elector->remaining(), 0ms);  // 10 s after the request was sent, 7 s after its answer
 }
 
-TEST_F(LeaseTest, ATakenLeaseIsNoticedAtTheNextRenewal) {
+TEST_F(LeaseTest, NextRenewalDetectsALostLease) {
   const auto a = candidate("a");
   const auto b = candidate("b");
   ASSERT_TRUE(a->try_once());
@@ -224,7 +224,7 @@ TEST_F(LeaseTest, ATakenLeaseIsNoticedAtTheNextRenewal) {
   EXPECT_EQ(a->elector->remaining(), 0ms);
 }
 
-TEST_F(LeaseTest, ARenewalWhoseAnswerWasLostIsReadAndDoneAgain) {
+TEST_F(LeaseTest, RetriesARenewalWithoutResponse) {
   const auto a = candidate("a");
   ASSERT_TRUE(a->try_once());
   server_->drop_next_answer = true;
@@ -239,7 +239,7 @@ TEST_F(LeaseTest, ARenewalWhoseAnswerWasLostIsReadAndDoneAgain) {
   EXPECT_EQ(a->slow, 1);
 }
 
-TEST_F(LeaseTest, AReleasedLeaseIsTakenAtOnce) {
+TEST_F(LeaseTest, AcquiresAReleasedLeaseImmediately) {
   const auto a = candidate("a");
   const auto b = candidate("b");
   ASSERT_TRUE(a->try_once());
@@ -250,7 +250,7 @@ TEST_F(LeaseTest, AReleasedLeaseIsTakenAtOnce) {
   EXPECT_EQ(server_->holder(), "b");
 }
 
-TEST_F(LeaseTest, TheNumberOfTransitionsStaysInItsRange) {
+TEST_F(LeaseTest, TransitionsStayInRange) {
   for (const int stored : {std::numeric_limits<int>::max(), -5}) {
     server_->lease = {{"metadata", {{"resourceVersion", std::to_string(server_->version)}}},
                       {"spec", {{"holderIdentity", ""}, {"leaseTransitions", stored}}}};
@@ -259,7 +259,7 @@ TEST_F(LeaseTest, TheNumberOfTransitionsStaysInItsRange) {
   }
 }
 
-TEST_F(LeaseTest, OfTwoThatTakeAnExpiredLeaseAtOnceOneWins) {
+TEST_F(LeaseTest, OneOfTwoConcurrentCandidatesWins) {
   const auto a = candidate("a");
   const auto b = candidate("b");
   const auto c = candidate("c");
@@ -272,7 +272,7 @@ TEST_F(LeaseTest, OfTwoThatTakeAnExpiredLeaseAtOnceOneWins) {
   EXPECT_EQ(server_->holder(), "b");
 }
 
-TEST_F(LeaseTest, OnlyTheLeaderWritesAndNotForLongerThanItLeads) {
+TEST_F(LeaseTest, OnlyTheLeaderWritesWithinItsLease) {
   const auto a = candidate("a");
   LeasedTransport transport(server_, [&] { return a->elector->remaining(); });
   const Request write{.method = "DELETE", .target = "/x", .body = "{}", .content_type = ""};
@@ -281,7 +281,7 @@ TEST_F(LeaseTest, OnlyTheLeaderWritesAndNotForLongerThanItLeads) {
   EXPECT_TRUE(transport.send(read, 10s, {}));
   const auto refused = transport.send(write, 10s, {});
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().kind, TransportError::Kind::kRefused);
+  EXPECT_EQ(refused.error().kind, TransportErrorKind::kRefused);
   server_->lease = nullptr;
   ASSERT_TRUE(a->try_once());
   EXPECT_TRUE(transport.send(write, 10s, {}));

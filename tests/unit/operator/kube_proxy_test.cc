@@ -1,5 +1,5 @@
-// The proxy of a server as Go's httpproxy chooses it: most rows are those of its own test.
-#include "operator/kube/proxy.h"
+// Choice of the proxy as in Go's httpproxy; most rows are from its test.
+#include "operator/kube/http/address.h"
 
 #include <gmock/gmock.h>
 
@@ -11,22 +11,22 @@ using ::testing::Not;
 
 ServerAddress server_at(const std::string& url) { return parse_server_address(url).value(); }
 
-TEST(ProxyUrl, IsTakenApart) {
+TEST(ProxyUrl, IsParsed) {
   const auto full = parse_proxy_url("http://user:pass%40word%2f@proxy.example:3128");
   ASSERT_TRUE(full) << full.error().message;
   EXPECT_FALSE(full->tls);
   EXPECT_EQ(full->host, "proxy.example");
   EXPECT_EQ(full->port, "3128");
   EXPECT_EQ(full->url, "http://proxy.example:3128");
-  EXPECT_EQ(full->authorization, "Basic dXNlcjpwYXNzQHdvcmQv");  // user:pass@word/
+  EXPECT_EQ(full->authorization(), "Basic dXNlcjpwYXNzQHdvcmQv");  // user:pass@word/
 
   EXPECT_EQ(parse_proxy_url("proxy:3128")->url, "http://proxy:3128");
-  EXPECT_EQ(parse_proxy_url("proxy:3128")->authorization, "");
+  EXPECT_EQ(parse_proxy_url("proxy:3128")->authorization(), "");
   EXPECT_EQ(parse_proxy_url("HTTP://proxy/")->port, "80");
   EXPECT_EQ(parse_proxy_url("https://[fd00::1]")->host, "fd00::1");
   EXPECT_EQ(parse_proxy_url("https://proxy")->port, "443");
   EXPECT_TRUE(parse_proxy_url("https://proxy")->tls);
-  EXPECT_EQ(parse_proxy_url("http://user@proxy")->authorization, "Basic dXNlcjo=");  // user:
+  EXPECT_EQ(parse_proxy_url("http://user@proxy")->authorization(), "Basic dXNlcjo=");  // user:
 }
 
 TEST(ProxyUrl, RejectsInvalidUrlsWithoutShowingCredentials) {
@@ -46,7 +46,7 @@ TEST(ProxyUrl, RejectsInvalidUrlsWithoutShowingCredentials) {
   }
 }
 
-TEST(ChooseProxy, TakesTheVariableOfTheServersScheme) {
+TEST(ChooseProxy, SelectsTheVariableByScheme) {
   const ProxySettings both{.http_proxy = "http://plain", .https_proxy = "http://tls", .no_proxy = ""};
   EXPECT_EQ(choose_proxy(server_at("http://example.com"), both), "http://plain");
   EXPECT_EQ(choose_proxy(server_at("https://example.com"), both), "http://tls");
@@ -103,7 +103,7 @@ TEST(ChooseProxy, FollowsNoProxy) {
       {.server = "https://foobar.com", .no_proxy = "foobar.com:443", .is_proxied = false},
       {.server = "https://foobar.com:6443", .no_proxy = "foobar.com:443", .is_proxied = true},
       {.server = "https://kubernetes.default.svc", .no_proxy = " .SVC ", .is_proxied = false},
-      // The whole list.
+      // Lists.
       {.server = "http://example.com", .no_proxy = "*", .is_proxied = false},
       {.server = "http://example.com", .no_proxy = "a, *", .is_proxied = false},
       {.server = "http://example.com", .no_proxy = ", ,:80,", .is_proxied = true},

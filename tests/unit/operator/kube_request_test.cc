@@ -1,4 +1,4 @@
-#include "operator/kube/request.h"
+#include "operator/kube/client/request.h"
 
 #include <gmock/gmock.h>
 
@@ -21,7 +21,7 @@ TEST(Request, List) {
   EXPECT_EQ(first.method, "GET");
   EXPECT_EQ(first.target, "/apis/oarlock.dev/v1alpha1/trainingjobs?limit=500");
   EXPECT_EQ(first.body, "");
-  // A continuation carries its own resourceVersion; the server refuses both together.
+  // A continue token contains the resourceVersion; the server rejects a request with both.
   EXPECT_EQ(list_request(kJobs, {}, {.resource_version = "7", .limit = 500, .continue_token = "ab=="}).target,
             "/apis/oarlock.dev/v1alpha1/trainingjobs?limit=500&continue=ab%3D%3D");
 }
@@ -42,7 +42,7 @@ TEST(Request, GetAndCreate) {
             (Request{"POST", "/apis/events.k8s.io/v1/namespaces/ns/events", "{}", "application/json"}));
 }
 
-TEST(Request, DeleteCarriesItsPreconditionsInTheBody) {
+TEST(Request, DeleteSendsPreconditions) {
   const Request request = delete_request(pods(), {"ns", "p"}, {.uid = "u-1", .resource_version = "17"});
   EXPECT_EQ(request.method, "DELETE");
   EXPECT_EQ(request.target, "/api/v1/namespaces/ns/pods/p");
@@ -60,7 +60,7 @@ TEST(Request, StatusPatch) {
                      "application/merge-patch+json"}));
 }
 
-TEST(ResourceVersion, ComparesAsANumberOfAnyLength) {
+TEST(ResourceVersion, ComparesNumbersOfAnyLength) {
   EXPECT_EQ(compare_resource_versions("5", "5"), 0);
   EXPECT_EQ(compare_resource_versions("005", "5"), 0);
   EXPECT_LT(compare_resource_versions("9", "10"), 0);

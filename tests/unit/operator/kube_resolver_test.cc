@@ -1,4 +1,4 @@
-// Lookups that block: they delay neither a call beyond its limits nor the end of the program, and are shared.
+// Blocked lookups are shared, and delay neither a call beyond its limits nor the exit of the program.
 #include "operator/kube/http/resolver.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +12,6 @@ namespace oarlock::kube {
 namespace {
 
 using namespace std::chrono_literals;
-using Kind = TransportError::Kind;
 using SteadyClock = std::chrono::steady_clock;
 
 const Resolver::Endpoints kFound{{boost::asio::ip::make_address("10.0.0.1"), 443}};
@@ -33,7 +32,7 @@ class BlockedLookup {
   int calls() const { return state_->calls; }
 
  private:
-  struct State {  // shared with the threads that are left behind
+  struct State {  // shared with the abandoned threads
     std::promise<void> release;
     std::shared_future<void> released = release.get_future().share();
     std::atomic<int> calls = 0;
@@ -50,7 +49,7 @@ TEST(Resolver, ReturnsAnAddressWithoutALookup) {
   EXPECT_TRUE(Resolver("fd00::1", "6443", never).resolve(limits_of(1s)).value().at(0).address().is_v6());
 }
 
-TEST(Resolver, ReturnsWhatIsFound) {
+TEST(Resolver, ReturnsResolvedAddresses) {
   int calls = 0;
   Resolver resolver("name", "443", [&](const std::string& host, const std::string& port) {
     ++calls;
@@ -61,14 +60,14 @@ TEST(Resolver, ReturnsWhatIsFound) {
   EXPECT_EQ(calls, 2) << "results are not cached";
 }
 
-TEST(Resolver, FailsIfNothingIsFound) {
+TEST(Resolver, FailsForUnknownHost) {
   Resolver resolver("name", "443", [](const std::string&, const std::string&) { return Resolver::Endpoints(); });
   const auto result = resolver.resolve(limits_of(20s));
   ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().kind, Kind::kConnect);
+  EXPECT_EQ(result.error().kind, TransportErrorKind::kConnect);
 }
 
-TEST(Resolver, ABlockedLookupEndsAtTheDeadlineAndIsShared) {
+TEST(Resolver, BlockedLookupEndsAtTheDeadlineAndIsShared) {
   const BlockedLookup lookup;
   const auto started = SteadyClock::now();
   {
@@ -76,14 +75,14 @@ TEST(Resolver, ABlockedLookupEndsAtTheDeadlineAndIsShared) {
     for (int i = 0; i < 3; ++i) {
       const auto result = resolver.resolve(limits_of(100ms));
       ASSERT_FALSE(result);
-      EXPECT_EQ(result.error().kind, Kind::kDeadline);
+      EXPECT_EQ(result.error().kind, TransportErrorKind::kDeadline);
     }
   }
   EXPECT_LT(SteadyClock::now() - started, 5s) << "not even the destructor waits";
   EXPECT_EQ(lookup.calls(), 1);
 }
 
-TEST(Resolver, ABlockedLookupIsCancelled) {
+TEST(Resolver, BlockedLookupIsCancelled) {
   const BlockedLookup lookup;
   Resolver resolver("name", "443", lookup.function());
   std::stop_source stop;
@@ -91,10 +90,10 @@ TEST(Resolver, ABlockedLookupIsCancelled) {
   while (lookup.calls() == 0) std::this_thread::yield();
   stop.request_stop();
   ASSERT_EQ(result.wait_for(20s), std::future_status::ready);
-  EXPECT_EQ(result.get().error().kind, Kind::kCancelled);
+  EXPECT_EQ(result.get().error().kind, TransportErrorKind::kCancelled);
 }
 
-TEST(Resolver, ABlockedLookupDoesNotDelayTheEndOfTheProgram) {
+TEST(Resolver, BlockedLookupDoesNotDelayTheExit) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT(
       {

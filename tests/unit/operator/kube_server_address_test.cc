@@ -1,5 +1,5 @@
-// Addresses of servers, as kubeconfigs have them.
-#include "operator/kube/server_address.h"
+// Parsing of server addresses as in kubeconfigs.
+#include "operator/kube/http/address.h"
 
 #include <gmock/gmock.h>
 
@@ -8,51 +8,63 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(ServerAddress, IsTakenApart) {
-  struct Case {
+TEST(ServerAddress, IsParsed) {
+  struct Row {
     const char* url;
     ServerAddress address;
   };
-  const Case cases[] = {
-      {"https://10.0.0.1:6443", {true, "10.0.0.1", "6443", "", "10.0.0.1:6443"}},
-      {"https://kubernetes.default.svc", {true, "kubernetes.default.svc", "443", "", "kubernetes.default.svc"}},
-      {"http://host", {false, "host", "80", "", "host"}},
-      {"https://[fd00::1]:6443/", {true, "fd00::1", "6443", "", "[fd00::1]:6443"}},
-      {"https://[::1]", {true, "::1", "443", "", "[::1]"}},
-      {"https://host:8443/k8s/clusters/c1/", {true, "host", "8443", "/k8s/clusters/c1", "host:8443"}},
+  const Row rows[] = {
+      {.url = "https://10.0.0.1:6443",
+       .address = {.tls = true, .host = "10.0.0.1", .port = "6443", .prefix = "", .header = "10.0.0.1:6443"}},
+      {.url = "https://kubernetes.default.svc",
+       .address = {.tls = true,
+                   .host = "kubernetes.default.svc",
+                   .port = "443",
+                   .prefix = "",
+                   .header = "kubernetes.default.svc"}},
+      {.url = "http://host", .address = {.tls = false, .host = "host", .port = "80", .prefix = "", .header = "host"}},
+      {.url = "https://[fd00::1]:6443/",
+       .address = {.tls = true, .host = "fd00::1", .port = "6443", .prefix = "", .header = "[fd00::1]:6443"}},
+      {.url = "https://[::1]", .address = {.tls = true, .host = "::1", .port = "443", .prefix = "", .header = "[::1]"}},
+      {.url = "https://host:8443/k8s/clusters/c1/",
+       .address = {.tls = true, .host = "host", .port = "8443", .prefix = "/k8s/clusters/c1", .header = "host:8443"}},
   };
-  for (const Case& one : cases) {
-    const auto address = parse_server_address(one.url);
+  for (const Row& row : rows) {
+    const auto address = parse_server_address(row.url);
     ASSERT_TRUE(address) << address.error().message;
-    EXPECT_EQ(*address, one.address) << one.url;
+    EXPECT_EQ(*address, row.address) << row.url;
   }
 }
 
-TEST(ServerAddress, WhatCannotWorkIsRefusedWithTheReason) {
-  const std::pair<const char*, const char*> cases[] = {
-      {"", "must begin with https:// or http://"},
-      {"10.0.0.1:6443", "must begin with"},
-      {"ftp://host", "must begin with"},
-      {"https://", "names no host"},
-      {"https:///path", "names no host"},
-      {"https://ho st", "should look like https://host:6443"},
-      {"https://user@host", "should look like"},
-      {"https://host?x=1", "should look like"},
-      {"https://host\r\nX: y", "should look like"},
-      {"https://host:", "has no port from 1 to 65535"},
-      {"https://host:0", "has no port"},
-      {"https://host:65536", "has no port"},
-      {"https://host:http", "has no port"},
-      {"https://fd00::1:6443", "has no port"},
-      {"https://[fd00::1", "no IPv6 address in its brackets"},
-      {"https://[host]:443", "no IPv6 address"},
-      {"https://[::1]6443", "has no port"},
+TEST(ServerAddress, RejectsInvalidAddressesWithTheReason) {
+  struct Row {
+    const char* url;
+    const char* reason;
   };
-  for (const auto& [url, why] : cases) {
+  const Row rows[] = {
+      {.url = "", .reason = "must begin with https:// or http://"},
+      {.url = "10.0.0.1:6443", .reason = "must begin with"},
+      {.url = "ftp://host", .reason = "must begin with"},
+      {.url = "https://", .reason = "has no host"},
+      {.url = "https:///path", .reason = "has no host"},
+      {.url = "https://ho st", .reason = "should look like https://host:6443"},
+      {.url = "https://user@host", .reason = "should look like"},
+      {.url = "https://host?x=1", .reason = "should look like"},
+      {.url = "https://host\r\nX: y", .reason = "should look like"},
+      {.url = "https://host:", .reason = "has no port from 1 to 65535"},
+      {.url = "https://host:0", .reason = "has no port"},
+      {.url = "https://host:65536", .reason = "has no port"},
+      {.url = "https://host:http", .reason = "has no port"},
+      {.url = "https://fd00::1:6443", .reason = "has no port"},
+      {.url = "https://[fd00::1", .reason = "no IPv6 address in its brackets"},
+      {.url = "https://[host]:443", .reason = "no IPv6 address"},
+      {.url = "https://[::1]6443", .reason = "has no port"},
+  };
+  for (const auto& [url, reason] : rows) {
     const auto address = parse_server_address(url);
     ASSERT_FALSE(address) << url;
     EXPECT_EQ(address.error().code, ExitCode::kConfig);
-    EXPECT_THAT(address.error().message, HasSubstr(why));
+    EXPECT_THAT(address.error().message, HasSubstr(reason));
     EXPECT_THAT(address.error().message, HasSubstr(std::string("'") + url + "'"));
   }
 }

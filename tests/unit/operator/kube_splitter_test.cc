@@ -1,4 +1,4 @@
-#include "operator/kube/splitter.h"
+#include "operator/kube/client/splitter.h"
 
 #include <gmock/gmock.h>
 
@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Feeds the text in pieces of every size; what comes out must always be the same.
+// Feeds the text in pieces of `size` bytes. The result must not depend on the size.
 template <typename Splitter>
 std::vector<std::string> feed_in_pieces(const std::string& text, size_t size, Splitter& splitter) {
   std::vector<std::string> out;
@@ -23,7 +23,7 @@ std::vector<std::string> feed_in_pieces(const std::string& text, size_t size, Sp
   return out;
 }
 
-TEST(LineSplitter, GivesWholeLinesHoweverTheyArrive) {
+TEST(LineSplitter, SplitsLinesIndependentlyOfPieces) {
   const std::string text = "one\n\ntwo\nthree with more\nhalf";
   for (size_t size = 1; size <= text.size(); ++size) {
     LineSplitter splitter(100);
@@ -42,14 +42,14 @@ TEST(LineSplitter, SkipsALineOverTheLimit) {
   }
 }
 
-TEST(LineSplitter, ALineWithoutAnEndEndsTheFeeding) {
+TEST(LineSplitter, EndlessLineEndsTheStream) {
   LineSplitter splitter(5);
   EXPECT_TRUE(splitter.feed(std::string(5 * kSkipFactor, 'x'), [](std::string_view) { return true; }));
   EXPECT_FALSE(splitter.feed("x", [](std::string_view) { return true; }));
   EXPECT_TRUE(splitter.is_endless());
 }
 
-TEST(LineSplitter, TheHandlerMayEndIt) {
+TEST(LineSplitter, HandlerEndsTheStream) {
   LineSplitter splitter(100);
   std::vector<std::string> lines;
   EXPECT_FALSE(splitter.feed("a\nb\nc\n", [&](std::string_view line) {
@@ -60,7 +60,7 @@ TEST(LineSplitter, TheHandlerMayEndIt) {
   EXPECT_FALSE(splitter.is_endless());
 }
 
-TEST(ItemSplitter, GivesItemsAndTheEnvelopeHoweverTheyArrive) {
+TEST(ItemSplitter, SplitsItemsIndependentlyOfPieces) {
   const std::string a = R"({"metadata":{"name":"a","labels":{"x":"}]{[\",\\"}},"spec":[1,[2,{"items":[3]}]]})";
   const std::string b = R"({ "items" : [ {} , [] ] , "s":"\\" })";
   const std::string text = R"({"kind":"PodList","metadata":{"resourceVersion":"12","items":["no"]},"items": [ )" + a +
@@ -77,7 +77,7 @@ TEST(ItemSplitter, GivesItemsAndTheEnvelopeHoweverTheyArrive) {
   }
 }
 
-TEST(ItemSplitter, NoItemsAreNoItems) {
+TEST(ItemSplitter, AcceptsListsWithoutItems) {
   for (const std::string items : {"[]", "null", "[ ]"}) {
     ItemSplitter splitter(1000);
     EXPECT_THAT(feed_in_pieces(R"({"items":)" + items + R"(,"metadata":{}})", 7, splitter), IsEmpty());
@@ -85,13 +85,13 @@ TEST(ItemSplitter, NoItemsAreNoItems) {
   }
 }
 
-TEST(ItemSplitter, AValueNamedItemsIsNoKey) {
+TEST(ItemSplitter, ValueItemsIsNotAKey) {
   ItemSplitter splitter(1000);
   EXPECT_THAT(feed_in_pieces(R"({"kind":"items","list":[{"a":1}],"items":[{"b":2}]})", 3, splitter),
               ElementsAre(R"({"b":2})"));
 }
 
-TEST(ItemSplitter, AnEndInTheMiddleIsNotComplete) {
+TEST(ItemSplitter, TruncatedListIsIncomplete) {
   ItemSplitter splitter(1000);
   EXPECT_THAT(feed_in_pieces(R"({"items":[{"a":1},{"b":)", 4, splitter), ElementsAre(R"({"a":1})"));
   EXPECT_FALSE(splitter.complete());
@@ -108,7 +108,7 @@ TEST(ItemSplitter, SkipsAnItemOverTheLimit) {
   }
 }
 
-TEST(ItemSplitter, AnItemWithoutAnEndEndsTheFeeding) {
+TEST(ItemSplitter, EndlessItemEndsTheStream) {
   ItemSplitter splitter(100);
   EXPECT_TRUE(splitter.feed(R"({"items":[{"a":")", [](std::string_view) { return true; }));
   EXPECT_FALSE(splitter.feed(std::string(100 * kSkipFactor, 'x'), [](std::string_view) { return true; }));

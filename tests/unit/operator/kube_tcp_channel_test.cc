@@ -1,5 +1,5 @@
-// Addresses that do not answer, and cancellation of what is waited for below TLS and HTTP.
-#include "operator/kube/http/tcp_channel.h"
+// Connecting to unresponsive addresses, and properties of the socket.
+#include "operator/kube/http/channel.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -14,7 +14,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using boost::asio::ip::tcp;
-using Kind = TransportError::Kind;
 
 class TcpChannelTest : public ::testing::Test {
  protected:
@@ -39,7 +38,7 @@ class TcpChannelTest : public ::testing::Test {
   tcp::acceptor acceptor_{io_, at(0)};
 };
 
-TEST_F(TcpChannelTest, EachAddressGetsItsShareOfTheTime) {
+TEST_F(TcpChannelTest, DividesTheTimeAmongAddresses) {
   const auto started = std::chrono::steady_clock::now();
   EXPECT_TRUE(connect({silent(), silent(), open()}, 1500ms));
   const auto took = std::chrono::steady_clock::now() - started;
@@ -47,20 +46,20 @@ TEST_F(TcpChannelTest, EachAddressGetsItsShareOfTheTime) {
   EXPECT_LT(took, 1500ms);
 }
 
-TEST_F(TcpChannelTest, AnAddressThatRefusesCostsNoTime) { EXPECT_TRUE(connect({refusing(), open()}, 20s)); }
+TEST_F(TcpChannelTest, SkipsRefusingAddressImmediately) { EXPECT_TRUE(connect({refusing(), open()}, 20s)); }
 
 TEST_F(TcpChannelTest, ReportsWhyTheLastAddressFailed) {
   const auto refused = connect({refusing()}, 20s);
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().kind, Kind::kConnect);
+  EXPECT_EQ(refused.error().kind, TransportErrorKind::kConnect);
   EXPECT_THAT(refused.error().message, ::testing::HasSubstr("Connection refused"));
   const auto late = connect({silent(), silent()}, 300ms);
   ASSERT_FALSE(late);
-  EXPECT_EQ(late.error().kind, Kind::kDeadline);
+  EXPECT_EQ(late.error().kind, TransportErrorKind::kDeadline);
 }
 
-// A credential plugin must not hold the connection open.
-TEST_F(TcpChannelTest, DescriptorsAreNotInherited) {
+// A credential plugin must not inherit the connection.
+TEST_F(TcpChannelTest, SetsCloseOnExec) {
   CallLimits limits({.idle = 20s, .total = 20s}, {});
   TcpChannel channel;
   channel.begin_call(limits);

@@ -1,4 +1,4 @@
-#include "operator/kube/work_queue.h"
+#include "operator/kube/client/work_queue.h"
 
 #include <gmock/gmock.h>
 
@@ -22,7 +22,7 @@ class QueueStateTest : public ::testing::Test {
   QueueState queue_{QueueState::Options{}};
 };
 
-TEST_F(QueueStateTest, KeysComeInTheOrderInWhichTheyWereAdded) {
+TEST_F(QueueStateTest, ReturnsKeysInOrder) {
   queue_.add(kB, at(0ms));
   queue_.add(kA, at(0ms));
   EXPECT_EQ(queue_.get(at(0ms)), kB);
@@ -30,7 +30,7 @@ TEST_F(QueueStateTest, KeysComeInTheOrderInWhichTheyWereAdded) {
   EXPECT_EQ(queue_.get(at(0ms)), std::nullopt);
 }
 
-TEST_F(QueueStateTest, NamespacesTakeTurns) {
+TEST_F(QueueStateTest, ServesNamespacesInTurn) {
   for (const Priority priority : {Priority::kNormal, Priority::kLow}) {
     for (int i = 0; i < 1000; ++i) queue_.add({"crowded", std::to_string(i)}, at(0ms), priority);
     queue_.add(kB, at(0ms), priority);
@@ -49,8 +49,8 @@ TEST_F(QueueStateTest, NamespacesTakeTurns) {
   }
 }
 
-// One that comes back again and again does not get ahead of the others.
-TEST_F(QueueStateTest, AKeyThatIsAddedAgainWaitsForItsTurn) {
+// A key that is added repeatedly does not overtake the others.
+TEST_F(QueueStateTest, ReaddedKeyWaitsForItsTurn) {
   queue_.add(kA, at(0ms));
   queue_.add({"other", "x"}, at(0ms));
   for (int i = 0; i < 3; ++i) {
@@ -64,7 +64,7 @@ TEST_F(QueueStateTest, AKeyThatIsAddedAgainWaitsForItsTurn) {
   EXPECT_EQ(queue_.depth(), (QueueDepth{2, 0}));
 }
 
-TEST_F(QueueStateTest, AKeyThatIsRaisedIsLeftInOneQueueOnly) {
+TEST_F(QueueStateTest, RaisedKeyIsInOneQueueOnly) {
   queue_.add(kA, at(0ms), Priority::kLow);
   queue_.add({"other", "x"}, at(0ms), Priority::kLow);
   queue_.add(kA, at(0ms));
@@ -74,14 +74,14 @@ TEST_F(QueueStateTest, AKeyThatIsRaisedIsLeftInOneQueueOnly) {
   EXPECT_EQ(queue_.get(at(0ms)), std::nullopt);
 }
 
-TEST_F(QueueStateTest, ManyAddsAreOneWork) {
+TEST_F(QueueStateTest, ProcessesAKeyOnceForManyAdds) {
   for (int i = 0; i < 5; ++i) queue_.add(kA, at(0ms));
   EXPECT_EQ(queue_.depth(), (QueueDepth{1, 0}));
   EXPECT_EQ(queue_.get(at(0ms)), kA);
   EXPECT_EQ(queue_.get(at(0ms)), std::nullopt);
 }
 
-TEST_F(QueueStateTest, AKeyInWorkIsNotGivenToASecondWorkerAndIsDoneAgainAfterwards) {
+TEST_F(QueueStateTest, RequeuesAKeyAddedDuringProcessing) {
   queue_.add(kA, at(0ms));
   ASSERT_EQ(queue_.get(at(0ms)), kA);
   queue_.add(kA, at(1ms));
@@ -93,28 +93,28 @@ TEST_F(QueueStateTest, AKeyInWorkIsNotGivenToASecondWorkerAndIsDoneAgainAfterwar
   EXPECT_EQ(queue_.get(at(5ms)), std::nullopt);
 }
 
-TEST_F(QueueStateTest, ProgressRefreshesTheLongestWork) {
+TEST_F(QueueStateTest, ProgressResetsTheLongestRunningTime) {
   queue_.add(kA, at(0ms));
   queue_.add(kB, at(0ms));
   ASSERT_EQ(queue_.get(at(0ms)), kA);
   ASSERT_EQ(queue_.get(at(0ms)), kB);
-  queue_.progressed(kA, at(400s));
-  EXPECT_EQ(queue_.longest(at(500s)), 500s);
+  queue_.report_progress(kA, at(400s));
+  EXPECT_EQ(queue_.longest_running(at(500s)), 500s);
   queue_.done(kB, at(500s));
-  EXPECT_EQ(queue_.longest(at(500s)), 100s);
-  EXPECT_EQ(queue_.unfinished(at(500s)), 500s) << "the whole time of the work counts";
+  EXPECT_EQ(queue_.longest_running(at(500s)), 100s);
+  EXPECT_EQ(queue_.unfinished_work(at(500s)), 500s) << "the whole time of the work counts";
   queue_.done(kA, at(500s));
-  queue_.progressed(kA, at(500s));
-  EXPECT_EQ(queue_.longest(at(900s)), 0s) << "progress of no work is no work";
+  queue_.report_progress(kA, at(500s));
+  EXPECT_EQ(queue_.longest_running(at(900s)), 0s) << "progress without processing has no effect";
 }
 
-TEST_F(QueueStateTest, ADelayedAddKeepsTheEarlierTime) {
+TEST_F(QueueStateTest, DelayedAddKeepsTheEarlierTime) {
   queue_.add_after(kA, 100ms, at(0ms));
   queue_.add_after(kA, 500ms, at(0ms));
   EXPECT_EQ(queue_.get(at(99ms)), std::nullopt);
   EXPECT_EQ(queue_.get(at(100ms)), kA);
   queue_.done(kA, at(100ms));
-  EXPECT_EQ(queue_.get(at(500ms)), std::nullopt);  // the later one is gone
+  EXPECT_EQ(queue_.get(at(500ms)), std::nullopt);  // the later time was dropped
 
   queue_.add_after(kA, 500ms, at(1000ms));
   queue_.add_after(kA, 100ms, at(1000ms));
@@ -124,8 +124,8 @@ TEST_F(QueueStateTest, ADelayedAddKeepsTheEarlierTime) {
   EXPECT_EQ(queue_.get(at(1500ms)), std::nullopt);
 }
 
-// Each event of a job may ask for a time that is earlier than the last one.
-TEST_F(QueueStateTest, AnEarlierTimeReplacesTheLaterOne) {
+// Each event of a job may request an earlier time than the previous one.
+TEST_F(QueueStateTest, EarlierTimeReplacesTheLaterOne) {
   for (int i = 0; i < 10000; ++i) {
     queue_.add_after(kA, std::chrono::milliseconds(100000 - i), at(0ms));
     queue_.add_after(kB, std::chrono::milliseconds(100000 + i), at(0ms));
@@ -139,12 +139,12 @@ TEST_F(QueueStateTest, AnEarlierTimeReplacesTheLaterOne) {
   EXPECT_EQ(queue_.next_due(), std::nullopt);
 }
 
-TEST_F(QueueStateTest, NoDelayIsNow) {
+TEST_F(QueueStateTest, ZeroDelayAddsImmediately) {
   queue_.add_after(kA, 0ms, at(0ms));
   EXPECT_EQ(queue_.get(at(0ms)), kA);
 }
 
-TEST_F(QueueStateTest, FailuresWaitTwiceAsLongEachTimeUpToTheLongest) {
+TEST_F(QueueStateTest, BackoffDoublesUpToTheMaximum) {
   std::vector<int64_t> waits;
   SteadyTime now = at(0ms);
   for (int i = 0; i < 20; ++i) {
@@ -167,7 +167,7 @@ TEST_F(QueueStateTest, FailuresWaitTwiceAsLongEachTimeUpToTheLongest) {
   EXPECT_EQ(*queue_.next_due() - now, 5ms);
 }
 
-TEST_F(QueueStateTest, AHundredFailuresDoNotOverflow) {
+TEST_F(QueueStateTest, BackoffDoesNotOverflow) {
   SteadyTime now = at(0ms);
   for (int i = 0; i < 100; ++i) {
     queue_.add_rate_limited(kA, now);
@@ -179,7 +179,7 @@ TEST_F(QueueStateTest, AHundredFailuresDoNotOverflow) {
   EXPECT_EQ(*queue_.next_due() - now, 60'000ms);
 }
 
-TEST_F(QueueStateTest, AKeyOfLowPriorityComesAfterAllOthers) {
+TEST_F(QueueStateTest, LowPriorityComesLast) {
   queue_.add(kA, at(0ms), Priority::kLow);
   queue_.add(kB, at(1ms));
   EXPECT_EQ(queue_.depth(), (QueueDepth{1, 1}));
@@ -193,7 +193,7 @@ TEST_F(QueueStateTest, AKeyOfLowPriorityComesAfterAllOthers) {
   EXPECT_EQ(queue_.get(at(13ms)), kA);
 }
 
-TEST_F(QueueStateTest, AKeyOfLowPriorityWaitsForALimitedTime) {
+TEST_F(QueueStateTest, LowPriorityWaitsForALimitedTime) {
   queue_.add(kA, at(0ms), Priority::kLow);
   queue_.add(kB, at(0ms));
   queue_.add({"ns", "c"}, at(0ms));
@@ -201,7 +201,7 @@ TEST_F(QueueStateTest, AKeyOfLowPriorityWaitsForALimitedTime) {
   EXPECT_EQ(queue_.get(at(30'000ms)), kA);
 }
 
-TEST_F(QueueStateTest, AKeyThatIsNeededSoonerLosesItsLowPriority) {
+TEST_F(QueueStateTest, NormalAddRaisesThePriority) {
   queue_.add(kA, at(0ms), Priority::kLow);
   queue_.add(kA, at(0ms));
   queue_.add(kB, at(0ms));
@@ -211,7 +211,7 @@ TEST_F(QueueStateTest, AKeyThatIsNeededSoonerLosesItsLowPriority) {
   EXPECT_EQ(queue_.get(at(1ms)), kB) << "it keeps its place";
   EXPECT_EQ(queue_.get(at(1ms)), std::nullopt);
 
-  queue_.add(kA, at(2ms), Priority::kLow);  // while it is worked on
+  queue_.add(kA, at(2ms), Priority::kLow);  // during processing
   queue_.add(kA, at(2ms));
   queue_.add(kB, at(2ms), Priority::kLow);
   queue_.done(kB, at(3ms));
@@ -228,7 +228,7 @@ TEST_F(QueueStateTest, AKeyThatIsNeededSoonerLosesItsLowPriority) {
   EXPECT_EQ(queue_.get(at(15ms)), kA);
 }
 
-TEST_F(QueueStateTest, AfterShutDownNothingIsAddedOrGiven) {
+TEST_F(QueueStateTest, ShutDownEndsAddsAndGets) {
   queue_.add(kA, at(0ms));
   ASSERT_EQ(queue_.get(at(0ms)), kA);
   queue_.add(kA, at(0ms));
@@ -240,14 +240,14 @@ TEST_F(QueueStateTest, AfterShutDownNothingIsAddedOrGiven) {
   EXPECT_EQ(queue_.get(at(100ms)), std::nullopt);
 }
 
-TEST_F(QueueStateTest, TellsHowLongTheWorkersAreAtIt) {
+TEST_F(QueueStateTest, MeasuresProcessingTime) {
   queue_.add(kA, at(0ms));
   queue_.add(kB, at(0ms));
   queue_.get(at(0ms));
   queue_.get(at(1000ms));
-  EXPECT_EQ(queue_.in_work(), 2u);
-  EXPECT_DOUBLE_EQ(queue_.unfinished(at(2000ms)).count(), 3.0);
-  EXPECT_DOUBLE_EQ(queue_.longest(at(2000ms)).count(), 2.0);
+  EXPECT_EQ(queue_.processing(), 2u);
+  EXPECT_DOUBLE_EQ(queue_.unfinished_work(at(2000ms)).count(), 3.0);
+  EXPECT_DOUBLE_EQ(queue_.longest_running(at(2000ms)).count(), 2.0);
 }
 
 struct Record final : QueueObserver {
@@ -261,7 +261,7 @@ struct Record final : QueueObserver {
   int retries = 0;
 };
 
-TEST_F(QueueStateTest, TheObserverHearsOfAddsWaitsAndWork) {
+TEST_F(QueueStateTest, NotifiesTheObserver) {
   Record record;
   QueueState queue({}, &record);
   queue.add(kA, at(0ms));
@@ -276,7 +276,7 @@ TEST_F(QueueStateTest, TheObserverHearsOfAddsWaitsAndWork) {
   EXPECT_EQ(record.retries, 1);
 }
 
-TEST(WorkQueue, ManyWorkersDoEveryKeyAndNeverTheSameAtOnce) {
+TEST(WorkQueue, NeverProcessesAKeyConcurrently) {
   WorkQueue queue({}, std::make_shared<RealClock>());
   constexpr int kKeys = 20;
   std::array<std::atomic<int>, kKeys> inside{};
@@ -304,7 +304,7 @@ TEST(WorkQueue, ManyWorkersDoEveryKeyAndNeverTheSameAtOnce) {
     for (const auto& count : done) {
       if (count == 0) return false;
     }
-    return queue.depth().all() == 0 && queue.unfinished().count() == 0;
+    return queue.depth().all() == 0 && queue.unfinished_work().count() == 0;
   };
   while (!all_done() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   EXPECT_TRUE(all_done());
@@ -312,7 +312,7 @@ TEST(WorkQueue, ManyWorkersDoEveryKeyAndNeverTheSameAtOnce) {
   queue.shut_down();
 }
 
-// Each round of get() looks at the clock, so the looks tell how often workers woke.
+// Each iteration of get() reads the clock, so the number of reads is the number of wake-ups.
 class CountingClock final : public Clock {
  public:
   SystemTime now() const override { return real_.now(); }
@@ -326,7 +326,7 @@ class CountingClock final : public Clock {
   RealClock real_;
 };
 
-TEST(WorkQueue, OfManyIdleWorkersAFewWakeForADelayedKey) {
+TEST(WorkQueue, DelayedKeyWakesFewWorkers) {
   const auto clock = std::make_shared<CountingClock>();
   WorkQueue queue({}, clock);
   constexpr int kKeys = 100;
@@ -342,12 +342,12 @@ TEST(WorkQueue, OfManyIdleWorkersAFewWakeForADelayedKey) {
   }
   for (int i = 0; i < kKeys; ++i) queue.add_after({"ns", std::to_string(i)}, std::chrono::milliseconds(20 + i));
   for (int seen = done; seen < kKeys; seen = done) done.wait(seen);
-  // Of a key: its add, the one that watches the clock, its follower, done, and the next get. All 16 would be 1,600.
+  // Per key: add, the leader, its follower, done, and the next get. If all 16 workers woke, it would be 1,600.
   EXPECT_LT(clock->looks, 8 * kKeys);
   queue.shut_down();
 }
 
-TEST(WorkQueue, WhoeverTakesOtherWorkLeavesTheClockToAnotherWorker) {
+TEST(WorkQueue, LeaderWithWorkHandsOverTheWait) {
   WorkQueue queue({}, std::make_shared<RealClock>());
   std::promise<void> delayed_came;
   std::promise<void> other_done;
@@ -357,7 +357,7 @@ TEST(WorkQueue, WhoeverTakesOtherWorkLeavesTheClockToAnotherWorker) {
       while (const auto key = queue.get()) {
         if (*key == kB) delayed_came.set_value();
         if (*key == kA) {
-          delayed_came.get_future().wait();  // in work until the delayed one has come
+          delayed_came.get_future().wait();  // processes its key until the delayed one arrives
           other_done.set_value();
         }
         queue.done(*key);
@@ -370,7 +370,7 @@ TEST(WorkQueue, WhoeverTakesOtherWorkLeavesTheClockToAnotherWorker) {
   queue.shut_down();
 }
 
-TEST(WorkQueue, AWaitingWorkerWakesForADelayedKeyAndForTheEnd) {
+TEST(WorkQueue, WakesForADelayedKeyAndForShutDown) {
   WorkQueue queue({}, std::make_shared<RealClock>());
   std::promise<std::optional<ObjectKey>> first;
   std::promise<std::optional<ObjectKey>> second;
@@ -380,7 +380,7 @@ TEST(WorkQueue, AWaitingWorkerWakesForADelayedKeyAndForTheEnd) {
     second.set_value(queue.get());
   });
   queue.add_after(kB, 1h);
-  queue.add_after(kA, 20ms);  // earlier than what the worker waits for
+  queue.add_after(kA, 20ms);  // earlier than the time that the worker waits for
   EXPECT_EQ(first.get_future().get(), kA);
   queue.shut_down();
   EXPECT_EQ(second.get_future().get(), std::nullopt);

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "operator/core/rank_set.h"
+#include "operator/core/text.h"
 #include "tests/support/builders.h"
 
 namespace oarlock::test {
@@ -11,14 +11,14 @@ namespace {
 using namespace control;  // NOLINT
 using api::Phase;
 
-TEST(Membership, IdentifiesPodsByName) {
+TEST(Membership, ParsesPodNames) {
   const Job job = JobBuilder("bert-2");
-  EXPECT_EQ(identify(job, "bert-2-0-1"), (PodIdentity{0, 1}));
-  EXPECT_EQ(identify(job, "bert-2-12-340"), (PodIdentity{12, 340}));
+  EXPECT_EQ(parse_pod_name(job, "bert-2-0-1"), (PodIdentity{0, 1}));
+  EXPECT_EQ(parse_pod_name(job, "bert-2-12-340"), (PodIdentity{12, 340}));
   for (const char* name :
        {"bert-2", "bert-2-", "bert-2-1", "bert-2-1-", "bert-2--1", "bert-2-a-1", "bert-2-1-b", "bert-2-01-1",
         "bert-2-1-1-1", "bert-2-1-99999999999", "bert-2--1-1", "bert-2-+1-1", "x-bert-2-0-1", "bert-0-1", ""}) {
-    EXPECT_FALSE(identify(job, name)) << name;
+    EXPECT_FALSE(parse_pod_name(job, name)) << name;
   }
 }
 
@@ -28,38 +28,38 @@ std::vector<std::string> names_of(const std::vector<const Pod*>& pods) {
   return out;
 }
 
-TEST(Membership, Splits) {
+TEST(Membership, ClassifiesPodsByAttemptAndOwner) {
   const Job job = JobBuilder().nodes(2).phase(Phase::kRunning, 2);
   Observed observed =
       seen(job, {PodBuilder("bert", 2, 1), PodBuilder("bert", 1, 1), PodBuilder("bert", 1, 0), PodBuilder("bert", 3, 0),
                  PodBuilder("bert", 2, 2), PodBuilder("bert", 2, 0).owner("other"),
                  PodBuilder("bert", 1, 0).owner("other"), PodBuilder("bert", 2, 0).name("notebook")});
   observed.services.push_back({"bert-extra", "s", kJobUid, false});
-  const Membership members = split(observed);
+  const Membership members = classify_objects(observed);
   EXPECT_EQ(names_of(members.current), (std::vector<std::string>{"-", "bert-2-1"}));
   EXPECT_EQ(names_of(members.old), (std::vector<std::string>{"bert-1-0", "bert-1-1", "bert-2-2"}));
-  EXPECT_EQ(names_of(members.ahead), (std::vector<std::string>{"bert-3-0"}));
-  EXPECT_EQ(names_of(members.in_the_way), (std::vector<std::string>{"bert-2-0"}));
+  EXPECT_EQ(names_of(members.newer), (std::vector<std::string>{"bert-3-0"}));
+  EXPECT_EQ(names_of(members.conflicting_pods), (std::vector<std::string>{"bert-2-0"}));
   ASSERT_NE(members.service, nullptr);
   EXPECT_EQ(members.service->name, "bert");
-  EXPECT_EQ(members.service_in_the_way, nullptr);
+  EXPECT_EQ(members.conflicting_service, nullptr);
 }
 
-TEST(Membership, AnEmptyUidOwnsNothing) {
+TEST(Membership, EmptyUidOwnsNoObjects) {
   Job job = JobBuilder();
   job.metadata.uid.clear();
   const Observed observed = seen(job, {PodBuilder("bert", 0, 0).owner("")});
-  EXPECT_EQ(names_of(split(observed).current), (std::vector<std::string>{"-", "-"}));
+  EXPECT_EQ(names_of(classify_objects(observed).current), (std::vector<std::string>{"-", "-"}));
 }
 
-TEST(Membership, AForeignServiceIsInTheWay) {
+TEST(Membership, ForeignServiceConflicts) {
   Observed observed = seen(JobBuilder());
   observed.services.at(0).owner_uid = "other";
-  EXPECT_EQ(split(observed).service, nullptr);
-  EXPECT_NE(split(observed).service_in_the_way, nullptr);
+  EXPECT_EQ(classify_objects(observed).service, nullptr);
+  EXPECT_NE(classify_objects(observed).conflicting_service, nullptr);
 }
 
-TEST(Membership, TheTrainerDecidesHowAPodEnded) {
+TEST(Membership, TrainerContainerDecidesHowPodEnded) {
   EXPECT_FALSE(has_ended(PodBuilder("bert", 0, 0).running()));
   EXPECT_TRUE(has_ended(PodBuilder("bert", 0, 0).trainer_ended(0)));
   EXPECT_TRUE(has_succeeded(PodBuilder("bert", 0, 0).trainer_ended(0)));
@@ -71,8 +71,8 @@ TEST(Membership, TheTrainerDecidesHowAPodEnded) {
   EXPECT_TRUE(has_succeeded(sidecar_failed));
 }
 
-// Many programs exit with 0 on SIGTERM: of a pod that is stopped, exit code 0 alone is no evidence.
-TEST(Membership, AStoppedPodSucceedsOnlyWithEvidence) {
+// Many programs exit with 0 on SIGTERM, so exit code 0 of a stopped pod is not sufficient evidence of success.
+TEST(Membership, StoppedPodSucceedsOnlyWithEvidence) {
   struct Row {
     const char* name;
     Pod pod;
@@ -94,7 +94,7 @@ TEST(Membership, AStoppedPodSucceedsOnlyWithEvidence) {
       {.name = "deleted, of unknown end", .pod = no_container, .has_succeeded = false},
       {.name = "deleted when complete", .pod = pod().ended(0, completed).deleting(), .has_succeeded = true},
       {.name = "drained when complete", .pod = pod().ended(0, completed).disrupted("x"), .has_succeeded = true},
-      {.name = "deleted, says so", .pod = pod().ended(0, interrupted).deleting(), .has_succeeded = false},
+      {.name = "deleted, reports it", .pod = pod().ended(0, interrupted).deleting(), .has_succeeded = false},
       {.name = "ended long before",
        .pod = pod().ended(0).finished_at(at_second(20)).deleting().stop_requested(at_second(31)),
        .has_succeeded = true},
@@ -109,37 +109,39 @@ TEST(Membership, AStoppedPodSucceedsOnlyWithEvidence) {
   for (const Row& row : rows) EXPECT_EQ(has_succeeded(row.pod), row.has_succeeded) << row.name;
 }
 
-TEST(Membership, FinishedRanksAreThoseOfTheAttempt) {
-  const auto finished = [](const Job& job) { return split(seen(job)).finished; };
+TEST(Membership, UsesFinishedRanksOfCurrentAttemptOnly) {
+  const auto finished = [](const Job& job) { return classify_objects(seen(job)).finished; };
   const JobBuilder job = JobBuilder().nodes(3).phase(Phase::kRunning, 2);
   EXPECT_EQ(finished(job), (std::vector<bool>{false, false, false}));
   EXPECT_EQ(finished(JobBuilder(job).finished(2, "0-1")), (std::vector<bool>{true, true, false}));
   EXPECT_EQ(finished(JobBuilder(job).finished(1, "0-1")), (std::vector<bool>{false, false, false}));
-  EXPECT_TRUE(is_finished(split(seen(JobBuilder(job).finished(2, "1"))), 1));
-  EXPECT_FALSE(is_finished(Membership{}, 0));
+  EXPECT_TRUE(is_recorded_finished(classify_objects(seen(JobBuilder(job).finished(2, "1"))), 1));
+  EXPECT_FALSE(is_recorded_finished(Membership{}, 0));
 }
 
-TEST(RankSet, IsCompactAndReadBack) {
+TEST(RankSet, RoundTripsInCompactFormat) {
   struct Row {
     std::vector<bool> ranks;
     const char* text;
   };
-  const Row rows[] = {{{}, ""},
-                      {{false, false}, ""},
-                      {{true}, "0"},
-                      {{true, true, true, false, false, true}, "0-2,5"},
-                      {{false, true, false, true, true}, "1,3-4"}};
+  const Row rows[] = {
+      {.ranks = {}, .text = ""},
+      {.ranks = {false, false}, .text = ""},
+      {.ranks = {true}, .text = "0"},
+      {.ranks = {true, true, true, false, false, true}, .text = "0-2,5"},
+      {.ranks = {false, true, false, true, true}, .text = "1,3-4"},
+  };
   for (const Row& row : rows) {
     EXPECT_EQ(format_rank_set(row.ranks), row.text);
     EXPECT_EQ(parse_rank_set(row.text, row.ranks.size()), row.ranks);
   }
   std::vector<bool> every_other(4096);
   for (size_t rank = 0; rank < every_other.size(); rank += 2) every_other[rank] = true;
-  EXPECT_LT(format_rank_set(every_other).size(), 10000U) << "the longest";
+  EXPECT_LT(format_rank_set(every_other).size(), 10000U) << "the longest text";
   EXPECT_EQ(parse_rank_set(format_rank_set(every_other), every_other.size()), every_other);
 }
 
-TEST(RankSet, IgnoresWhatItCannotRead) {
+TEST(RankSet, IgnoresMalformedItems) {
   const std::vector<bool> none(3);
   for (const char* text : {"x", "-1", "1-", "-", ",", "0x1", " 1", "3", "3-99999999999999999999", "2-1", "1-2-3"}) {
     EXPECT_EQ(parse_rank_set(text, 3), none) << text;
@@ -147,18 +149,18 @@ TEST(RankSet, IgnoresWhatItCannotRead) {
   EXPECT_EQ(parse_rank_set("x,1,,2-18446744073709551615", 3), (std::vector<bool>{false, true, true}));
 }
 
-TEST(Membership, ProgressComesFromNodeRankZeroWhileItRuns) {
+TEST(Membership, ProgressPodIsRunningNodeRankZero) {
   const Job job = JobBuilder().phase(Phase::kRunning, 1);
-  const auto asked = [&](const Pod& pod) {
+  const auto progress_pod_of = [&](const Pod& pod) {
     const Observed observed = seen(job, {pod, PodBuilder("bert", 1, 1).running(), PodBuilder("bert", 0, 0).running()});
-    const Pod* found = progress_pod(split(observed));
+    const Pod* found = progress_pod(classify_objects(observed));
     return found == nullptr ? "" : found->name;
   };
-  EXPECT_EQ(asked(PodBuilder("bert", 1, 0).running()), "bert-1-0");
-  EXPECT_EQ(asked(PodBuilder("bert", 1, 0).scheduled()), "");
-  EXPECT_EQ(asked(PodBuilder("bert", 1, 0).running().deleting()), "");
-  EXPECT_EQ(asked(PodBuilder("bert", 1, 0).ended(0)), "");
-  EXPECT_EQ(asked(PodBuilder("bert", 1, 0).running().owner("other")), "");
+  EXPECT_EQ(progress_pod_of(PodBuilder("bert", 1, 0).running()), "bert-1-0");
+  EXPECT_EQ(progress_pod_of(PodBuilder("bert", 1, 0).scheduled()), "");
+  EXPECT_EQ(progress_pod_of(PodBuilder("bert", 1, 0).running().deleting()), "");
+  EXPECT_EQ(progress_pod_of(PodBuilder("bert", 1, 0).ended(0)), "");
+  EXPECT_EQ(progress_pod_of(PodBuilder("bert", 1, 0).running().owner("other")), "");
 }
 
 }  // namespace

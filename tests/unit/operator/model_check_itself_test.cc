@@ -1,10 +1,11 @@
-// The search of model_check_test detects operators that are broken in one place.
+// Verifies that the search of model_check_test detects operators with one bug.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "operator/core/policy.h"
+#include "operator/core/lifetime.h"
+#include "operator/core/reconcile.h"
 #include "tests/unit/operator/model_options.h"
 
 namespace oarlock::test {
@@ -20,7 +21,7 @@ ModelResult check_without(Policy missing, const ModelOptions& options) {
   return check_model(options, broken);
 }
 
-// Creates the pods of the attempt without the status first, which proves that the view is not an old one.
+// Creates the pods of the attempt without the preceding status patch, which is the fence against a stale cache.
 std::optional<Plan> converge_without_fence(const Observed& observed, const Membership& members) {
   std::optional<Plan> plan = converge(observed, members);
   const bool creates = plan && std::any_of(plan->actions.begin(), plan->actions.end(), [](const Action& action) {
@@ -32,7 +33,7 @@ std::optional<Plan> converge_without_fence(const Observed& observed, const Membe
   return plan;
 }
 
-// Takes every job without a status for one that no operator has acted on.
+// Treats every job without a status as one on which no operator has acted.
 std::optional<Plan> converge_without_question(const Observed& observed, const Membership& members) {
   std::optional<Plan> plan = converge(observed, members);
   if (plan) {
@@ -61,35 +62,35 @@ ModelResult check_with(Policy broken, Policy instead_of, const ModelOptions& opt
 
 const ModelOptions kSmall = with(JobBuilder().nodes(1).max_restarts(1).backoff_seconds(0), 2);
 
-TEST(ModelCheckItself, NoticesAJobThatDoesNotStayEnded) {
-  EXPECT_THAT(check_without(tidy_the_ended, kSmall).violation, HasSubstr("the end of a job is not final"));
+TEST(ModelCheckItself, DetectsTerminalPhaseThatChanges) {
+  EXPECT_THAT(check_without(clean_up_finished, kSmall).violation, HasSubstr("a terminal status changes"));
 }
 
-TEST(ModelCheckItself, NoticesAnOperatorThatForgetsToRecover) {
+TEST(ModelCheckItself, DetectsMissingRecovery) {
   EXPECT_THAT(check_without(recover, kSmall).violation,
-              AllOf(HasSubstr("the job can never end"), HasSubstr("bert-0-0 is evicted")));
+              AllOf(HasSubstr("the job can never finish"), HasSubstr("bert-0-0 is evicted")));
 }
 
-TEST(ModelCheckItself, NoticesACountThatIsNotExactAndPrintsTheShortestWayThere) {
+TEST(ModelCheckItself, DetectsWrongRestartCountAndPrintsShortestTrace) {
   const std::string violation = check_with(recover_counting_twice, recover, kSmall).violation;
   EXPECT_THAT(violation, HasSubstr("a restart is not counted once"));
   EXPECT_LT(std::count(violation.begin(), violation.end(), '\n'), 9) << violation;
 }
 
-// Takes a finished rank whose pod was removed for one that was lost.
+// Treats a finished rank whose pod was removed as lost.
 std::optional<Plan> recover_without_record(const Observed& observed, const Membership&) {
   Observed forgetful = observed;
   forgetful.job.status.finished_ranks.reset();
-  return recover(forgetful, split(forgetful));
+  return recover(forgetful, classify_objects(forgetful));
 }
 
-TEST(ModelCheckItself, NoticesAFinishedRankThatIsRestarted) {
+TEST(ModelCheckItself, DetectsRestartOfFinishedRank) {
   const ModelOptions options = with(JobBuilder().nodes(2).max_restarts(1).backoff_seconds(0), 1, false);
   EXPECT_THAT(check_with(recover_without_record, recover, options).violation,
-              AllOf(HasSubstr("a restart without a failure"), HasSubstr("which has ended, is removed")));
+              AllOf(HasSubstr("a restart without a failure"), HasSubstr("which has terminated, is removed")));
 }
 
-// Takes the steps of the attempt before for those of the one that begins to run.
+// Treats the steps of the previous attempt as those of the attempt that starts.
 std::optional<Plan> converge_with_old_steps(const Observed& observed, const Membership& members) {
   std::optional<Plan> plan = converge(observed, members);
   const std::optional<api::Progress>& before = observed.job.status.progress;
@@ -112,27 +113,27 @@ ModelOptions small_with_steps(int faults) {
   return with_steps(with(JobBuilder().nodes(1).max_restarts(0).stall_seconds(20), faults, false));
 }
 
-TEST(ModelCheckItself, NoticesAStallThatIsCountedFromAnotherAttempt) {
+TEST(ModelCheckItself, DetectsStallCountedFromEarlierAttempt) {
   EXPECT_THAT(check_with(converge_with_old_steps, converge, small_with_steps(1)).violation,
-              HasSubstr("stalled before its time"));
+              HasSubstr("stalled too early"));
 }
 
-TEST(ModelCheckItself, NoticesAStallThatNobodyLooksFor) {
+TEST(ModelCheckItself, DetectsMissingStallRequeue) {
   EXPECT_THAT(check_with(converge_without_waking, converge, small_with_steps(0)).violation,
-              HasSubstr("nobody wakes the operator"));
+              HasSubstr("requeue_after is missing"));
 }
 
-TEST(ModelCheckItself, NoticesPodsMadeFromAnOldView) {
+TEST(ModelCheckItself, DetectsPodsCreatedFromStaleCache) {
   EXPECT_THAT(check_with(converge_without_fence, converge, kSmall).violation,
-              AllOf(HasSubstr("a pod is created"), HasSubstr("[old:")));
+              AllOf(HasSubstr("a pod is created"), HasSubstr("[stale:")));
 }
 
-TEST(ModelCheckItself, NoticesAnOldViewOfANewJob) {
+TEST(ModelCheckItself, DetectsStaleCacheOfNewJob) {
   EXPECT_THAT(check_with(converge_without_question, converge, kSmall).violation,
-              AllOf(HasSubstr("a pod is created"), HasSubstr("[old: job")));
+              AllOf(HasSubstr("a pod is created"), HasSubstr("[stale: job")));
 }
 
-// Creates the objects in the order in which they were listed before there were policies.
+// Creates the NetworkPolicy after the other objects.
 std::optional<Plan> converge_with_late_policy(const Observed& observed, const Membership& members) {
   std::optional<Plan> plan = converge(observed, members);
   if (!plan) return plan;
@@ -141,20 +142,20 @@ std::optional<Plan> converge_with_late_policy(const Observed& observed, const Me
   return plan;
 }
 
-// Takes every NetworkPolicy for the desired one.
+// Treats every NetworkPolicy as the desired one.
 std::optional<Plan> converge_without_comparing(const Observed& observed, const Membership&) {
   Observed trusting = observed;
   for (NetworkPolicy& policy : trusting.network_policies)
     policy.digest = network_policy_of(observed.job, *observed.metrics_peers).digest;
-  return converge(trusting, split(trusting));
+  return converge(trusting, classify_objects(trusting));
 }
 
-TEST(ModelCheckItself, NoticesAPodWithoutNetworkPolicy) {
+TEST(ModelCheckItself, DetectsPodWithoutNetworkPolicy) {
   EXPECT_THAT(check_with(converge_with_late_policy, converge, with_policies(kSmall)).violation,
               HasSubstr("a pod is created before the job's NetworkPolicy"));
 }
 
-TEST(ModelCheckItself, NoticesAnEditedNetworkPolicy) {
+TEST(ModelCheckItself, DetectsEditedNetworkPolicy) {
   const ModelOptions options = with_policies(with(JobBuilder().nodes(1).max_restarts(0), 1, false));
   EXPECT_THAT(check_with(converge_without_comparing, converge, options).violation, HasSubstr("not the desired one"));
 }

@@ -1,4 +1,4 @@
-// Everything that can happen to small jobs, in every order.
+// Explores every state that small jobs can reach, with all events in every order.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -13,7 +13,7 @@ using namespace control;  // NOLINT
 struct Setup {
   const char* name;
   ModelOptions options;
-  bool is_bounded = false;  // there is more than can be searched; the nearest states are
+  bool is_bounded = false;  // not all states can be searched; the search covers the nearest ones
 };
 
 std::ostream& operator<<(std::ostream& out, const Setup& setup) { return out << setup.name; }
@@ -22,20 +22,21 @@ std::vector<Setup> setups() {
   const JobBuilder plain = JobBuilder().backoff_seconds(0);
   const auto job = [&](int nodes, int restarts) { return JobBuilder(plain).nodes(nodes).max_restarts(restarts); };
   return {
-      {"OnePod", with_exits(with(job(1, 2), 2), {1, 78})},
-      {"OnePodFailsAgainAndAgain", bounded(with(job(1, 2), 4), 300000), true},
-      {"TwoPods", bounded(with_exits(with(job(2, 2), 3), {1, 76}), 500000), true},
-      {"TwoPodsOneFault", with(job(2, 1), 1)},
-      {"ThreePods", bounded(with(job(3, 2), 3), 500000), true},
-      {"ANameThatIsTaken", with_foreign(with(job(1, 1), 2), "bert-1-0")},
-      {"Deadline", with(job(1, 1).deadline_seconds(20), 1)},
-      {"TimeToLive", with(job(1, 1).ttl_seconds(10), 2)},
-      {"Backoff", with(JobBuilder().nodes(1).max_restarts(2), 2, false)},
-      {"CleanAll", with(job(2, 0).clean_pod_policy(api::CleanPodPolicy::kAll), 1)},
-      {"Stall", with_steps(with(job(1, 1).stall_seconds(20), 1))},
-      {"NetworkPolicies", with_policies(with(job(1, 1), 2))},
-      {"NetworkPoliciesCleanAll", with_policies(with(job(2, 0).clean_pod_policy(api::CleanPodPolicy::kAll), 1))},
-      {"Rank0", with(job(2, 1).success_policy(api::SuccessPolicy::kRank0), 1)},
+      {.name = "OnePod", .options = with_exits(with(job(1, 2), 2), {1, 78})},
+      {.name = "OnePodWithRepeatedFailures", .options = bounded(with(job(1, 2), 4), 300000), .is_bounded = true},
+      {.name = "TwoPods", .options = bounded(with_exits(with(job(2, 2), 3), {1, 76}), 500000), .is_bounded = true},
+      {.name = "TwoPodsOneFault", .options = with(job(2, 1), 1)},
+      {.name = "ThreePods", .options = bounded(with(job(3, 2), 3), 500000), .is_bounded = true},
+      {.name = "NameConflict", .options = with_foreign(with(job(1, 1), 2), "bert-1-0")},
+      {.name = "Deadline", .options = with(job(1, 1).deadline_seconds(20), 1)},
+      {.name = "TimeToLive", .options = with(job(1, 1).ttl_seconds(10), 2)},
+      {.name = "Backoff", .options = with(JobBuilder().nodes(1).max_restarts(2), 2, false)},
+      {.name = "CleanAll", .options = with(job(2, 0).clean_pod_policy(api::CleanPodPolicy::kAll), 1)},
+      {.name = "Stall", .options = with_steps(with(job(1, 1).stall_seconds(20), 1))},
+      {.name = "NetworkPolicies", .options = with_policies(with(job(1, 1), 2))},
+      {.name = "NetworkPoliciesCleanAll",
+       .options = with_policies(with(job(2, 0).clean_pod_policy(api::CleanPodPolicy::kAll), 1))},
+      {.name = "Rank0", .options = with(job(2, 1).success_policy(api::SuccessPolicy::kRank0), 1)},
   };
 }
 

@@ -1,5 +1,5 @@
-// The NetworkPolicy of a job: what it admits, and when it is created, replaced and deleted.
-#include "operator/core/network_policy.h"
+// The NetworkPolicy of a job: which connections it admits, and when it is created, replaced and deleted.
+#include "operator/core/desired.h"
 
 #include "tests/support/golden.h"
 #include "tests/unit/operator/reconcile_support.h"
@@ -30,7 +30,7 @@ TEST(DesiredNetworkPolicy, Golden) {
   expect_golden("operator/network_policy.json", desired_network_policy(job, kPeers).dump(2) + "\n");
 }
 
-// An ingress rule without peers would admit everybody.
+// An ingress rule without peers would admit all clients.
 TEST(DesiredNetworkPolicy, AdmitsOnlyTheJobsPodsWithoutPeers) {
   const Json ingress = desired_network_policy(JobBuilder(), "[]")["spec"]["ingress"];
   EXPECT_EQ(ingress, Json::parse(R"([{"from":[{"podSelector":{"matchLabels":{"oarlock.dev/job-name":"bert"}}}]}])"));
@@ -42,24 +42,24 @@ TEST(DesiredNetworkPolicy, DigestDoesNotDependOnTheOrderOfKeys) {
   EXPECT_NE(spec_digest(Json::parse(R"({"a":1})")), spec_digest(Json::parse(R"({"a":2})")));
 }
 
-TEST(MetricsPeers, AreStoredAsTheApiServerStoresThem) {
-  EXPECT_EQ(read_metrics_peers(R"([{"podSelector": {"matchExpressions": [], "matchLabels": null}}])").value(),
+TEST(MetricsPeers, HaveTheFormThatTheApiServerStores) {
+  EXPECT_EQ(parse_metrics_peers(R"([{"podSelector": {"matchExpressions": [], "matchLabels": null}}])").value(),
             R"([{"podSelector":{}}])");
-  EXPECT_EQ(read_metrics_peers(" []").value(), "[]");
-  EXPECT_EQ(read_metrics_peers(kPeers).value(), kPeers);
+  EXPECT_EQ(parse_metrics_peers(" []").value(), "[]");
+  EXPECT_EQ(parse_metrics_peers(kPeers).value(), kPeers);
 }
 
-TEST(MetricsPeers, RejectsEverythingElse) {
+TEST(MetricsPeers, RejectInvalidPeers) {
   for (const char* text : {"", "{}", "[1]", "[{}]", R"([{"podSelectors":{}}])", R"([{"podSelector":"x"}])", "[",
                            R"([{"podSelector":null}])"}) {
-    const auto peers = read_metrics_peers(text);
+    const auto peers = parse_metrics_peers(text);
     ASSERT_FALSE(peers) << text;
     EXPECT_EQ(peers.error().code, ExitCode::kUsage);
     EXPECT_THAT(peers.error().message, HasSubstr("NetworkPolicy peers"));
   }
 }
 
-TEST(NetworkPolicyPlan, ComesBeforeTheServiceAndThePods) {
+TEST(NetworkPolicyPlan, CreatesPolicyBeforeServiceAndPods) {
   Observed observed = with_peers(seen(JobBuilder()), false);
   observed.services.clear();
   EXPECT_THAT(names(reconcile(observed)),
@@ -67,15 +67,15 @@ TEST(NetworkPolicyPlan, ComesBeforeTheServiceAndThePods) {
                           "CreatePod bert-0-0", "CreatePod bert-0-1"));
 }
 
-TEST(NetworkPolicyPlan, IsLeftAloneWithoutPeers) {
+TEST(NetworkPolicyPlan, LeavesPolicyAloneWithoutPeers) {
   Observed observed = seen(JobBuilder(), {pod(0, 0).running(), pod(0, 1).running()});
   observed.network_policies = {network_policy_of(observed.job, kPeers)};
   observed.network_policies.at(0).digest = "another";
   EXPECT_THAT(names(reconcile(observed)), Not(Contains(HasSubstr("NetworkPolicy"))));
 }
 
-// The job was started by an operator without policies, or somebody deleted the policy.
-TEST(NetworkPolicyPlan, IsAddedToARunningJob) {
+// An operator without NetworkPolicies started the job, or the policy was deleted.
+TEST(NetworkPolicyPlan, AddsPolicyToRunningJob) {
   Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod(0, 0).running(), pod(0, 1).running()});
   observed = after(observed, reconcile(observed));
   EXPECT_THAT(names(reconcile(with_peers(observed, false))),
@@ -83,10 +83,10 @@ TEST(NetworkPolicyPlan, IsAddedToARunningJob) {
   EXPECT_THAT(reconcile(with_peers(observed)).actions, IsEmpty());
 }
 
-TEST(NetworkPolicyPlan, IsReplacedWhenItDiffers) {
+TEST(NetworkPolicyPlan, ReplacesPolicyThatDiffers) {
   Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod(0, 0).running(), pod(0, 1).running()});
   observed = with_peers(after(observed, reconcile(observed)));
-  observed.metrics_peers = "[]";  // an upgrade of the operator with other settings
+  observed.metrics_peers = "[]";  // an upgrade of the operator changed its settings
   const Plan plan = reconcile(observed);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Running 0", "ReplaceNetworkPolicy trainingjob-bert"));
   const Json body = Json::parse(only<ReplaceNetworkPolicy>(plan).at(0).body);
@@ -98,15 +98,15 @@ TEST(NetworkPolicyPlan, IsReplacedWhenItDiffers) {
   EXPECT_THAT(reconcile(observed).actions, IsEmpty());
 }
 
-TEST(NetworkPolicyPlan, FollowsTheRanksOfAResumedJob) {
+TEST(NetworkPolicyPlan, UpdatesPolicyOfResumedJob) {
   Observed observed = with_peers(seen(JobBuilder().phase(Phase::kSuspended).processes_per_node(2)));
-  observed.network_policies = {network_policy_of(JobBuilder(), kPeers)};  // of one process per node
+  observed.network_policies = {network_policy_of(JobBuilder(), kPeers)};  // for one process per node
   EXPECT_THAT(names(reconcile(observed)),
               ElementsAre("PatchStatus Pending 1", "EmitEvent Resumed", "ReplaceNetworkPolicy trainingjob-bert",
                           "CreatePod bert-1-0", "CreatePod bert-1-1"));
 }
 
-TEST(NetworkPolicyPlan, StaysUntilNoPodOfAFinishedJobLives) {
+TEST(NetworkPolicyPlan, KeepsPolicyUntilLastPodEnds) {
   for (const api::CleanPodPolicy clean : {api::CleanPodPolicy::kRunning, api::CleanPodPolicy::kAll}) {
     Observed observed = with_peers(seen(JobBuilder().clean_pod_policy(clean).phase(Phase::kFailed)));
     observed.pods = {pod(0, 0).running()};
@@ -123,32 +123,32 @@ TEST(NetworkPolicyPlan, StaysUntilNoPodOfAFinishedJobLives) {
   EXPECT_THAT(reconcile(with_peers(seen(kept))).actions, IsEmpty());
 }
 
-TEST(NetworkPolicyPlan, IsNotCreatedForAJobThatHasEnded) {
+TEST(NetworkPolicyPlan, CreatesNoPolicyForFinishedJob) {
   EXPECT_THAT(reconcile(with_peers(seen(JobBuilder().phase(Phase::kComplete)), false)).actions, IsEmpty());
 }
 
-TEST(NetworkPolicyPlan, AForeignPolicyKeepsAJobFromStarting) {
+TEST(NetworkPolicyPlan, ForeignPolicyBlocksStart) {
   Observed observed = with_peers(seen(JobBuilder()));
   observed.network_policies.at(0).owner_uid = "other";
   observed.network_policies.at(0).owner_is_job = false;
   const Plan plan = reconcile(observed);
-  EXPECT_EQ(plan.verdict, Verdict::kBlocked);
+  EXPECT_EQ(plan.state, PlanState::kBlocked);
   EXPECT_THAT(condition_of(status_after(observed, plan), Phase::kPending).message,
               StartsWith("NetworkPolicy trainingjob-bert exists and does not belong to this job"));
   EXPECT_THAT(only<CreatePod>(plan), IsEmpty());
-  // Of a deleted job of this name: the garbage collector removes it.
+  // The policy of a deleted job with this name, which the garbage collector removes.
   observed.network_policies.at(0).owner_is_job = true;
   EXPECT_EQ(condition_of(status_after(observed, reconcile(observed)), Phase::kPending).reason, "WaitingForNames");
 }
 
-TEST(NetworkPolicyPlan, AForeignPolicyDoesNotDisturbARunningJob) {
+TEST(NetworkPolicyPlan, ForeignPolicyDoesNotAffectRunningJob) {
   Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod(0, 0).running(), pod(0, 1).running()});
   observed = with_peers(after(observed, reconcile(observed)));
   observed.network_policies.at(0).owner_uid = "other";
   const Plan plan = reconcile(observed);
-  EXPECT_EQ(plan.verdict, Verdict::kWait);
+  EXPECT_EQ(plan.state, PlanState::kWait);
   EXPECT_THAT(plan.actions, IsEmpty());
-  EXPECT_TRUE(plan.requeue_after) << "no event reports that the other policy was removed";
+  EXPECT_TRUE(plan.requeue_after) << "no watch event reports the removal of the other policy";
 }
 
 }  // namespace

@@ -9,8 +9,8 @@ namespace {
 
 using namespace control;  // NOLINT
 
-Group group(int nodes, int processes) {
-  Group out;
+RankGroup group(int nodes, int processes) {
+  RankGroup out;
   out.job = "bert";
   out.name_space = "ml";
   out.uid = "u-1";
@@ -24,14 +24,14 @@ Group group(int nodes, int processes) {
 std::map<std::string, std::string> as_map(const std::vector<EnvVar>& variables) {
   std::map<std::string, std::string> out;
   for (const EnvVar& variable : variables) {
-    EXPECT_TRUE(out.emplace(variable.name, variable.value).second) << variable.name << " is there twice";
+    EXPECT_TRUE(out.emplace(variable.name, variable.value).second) << variable.name << " occurs twice";
     EXPECT_TRUE(is_contract_variable(variable.name)) << variable.name;
   }
   return out;
 }
 
 TEST(Environment, OneProcessPerNode) {
-  Group of = group(3, 1);
+  RankGroup of = group(3, 1);
   of.config_file = "/etc/oarlock/trainer.json";
   of.checkpoint_dir = "/ckpt/bert";
   const std::map<std::string, std::string> expected = {{"RANK", "1"},
@@ -58,7 +58,7 @@ TEST(Environment, OneProcessPerNode) {
   EXPECT_EQ(node_environment(of, 1), rank_environment(of, 1, 0));
 }
 
-TEST(Environment, TheLauncherGivesTheRanksWhereThereAreSeveral) {
+TEST(Environment, OmitsRankForSeveralProcessesPerNode) {
   const auto node = as_map(node_environment(group(2, 4), 1));
   EXPECT_FALSE(node.contains("RANK"));
   EXPECT_FALSE(node.contains("LOCAL_RANK"));
@@ -73,21 +73,21 @@ TEST(Environment, TheLauncherGivesTheRanksWhereThereAreSeveral) {
   EXPECT_EQ(rank, node);
 }
 
-TEST(Environment, LeavesOutWhatIsNotThere) {
-  Group of = group(1, 1);
+TEST(Environment, OmitsEmptyValues) {
+  RankGroup of = group(1, 1);
   of.termination_log.clear();
   const auto variables = as_map(node_environment(of, 0));
   for (const char* name : {"OARLOCK_CONFIG", "OARLOCK_CHECKPOINT_DIR", "OARLOCK_TERMINATION_LOG"})
     EXPECT_FALSE(variables.contains(name)) << name;
 }
 
-TEST(Environment, UsersMayChooseOnlyWhatCannotContradictOtherRanks) {
+TEST(Environment, UserSettableVariablesCannotContradictOtherRanks) {
   for (const char* name : {"OARLOCK_CONFIG", "OARLOCK_CHECKPOINT_DIR", "OARLOCK_TERMINATION_LOG"}) {
-    EXPECT_TRUE(is_contract_variable(name) && user_may_set(name)) << name;
+    EXPECT_TRUE(is_contract_variable(name) && is_user_settable(name)) << name;
   }
   for (const EnvVar& variable : rank_environment(group(2, 2), 0, 0)) {
     const bool harmless = variable.name == "OARLOCK_TERMINATION_LOG";
-    EXPECT_EQ(user_may_set(variable.name), harmless) << variable.name;
+    EXPECT_EQ(is_user_settable(variable.name), harmless) << variable.name;
   }
   EXPECT_FALSE(is_contract_variable("NCCL_DEBUG"));
 }

@@ -1,4 +1,4 @@
-// What ends or holds a job beside its pods: suspension, deadline, time to live, clean-up, deletion.
+// Policies of lifetime.h: suspension, deadline, time to live, cleanup, deletion.
 #include "tests/unit/operator/reconcile_support.h"
 
 namespace oarlock::test {
@@ -9,13 +9,13 @@ using api::Phase;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(ReconcileLifetime, LeavesAJobThatIsBeingDeletedToTheGarbageCollector) {
+TEST(ReconcileLifetime, SkipsDeletingJob) {
   const Plan plan = reconcile(seen(JobBuilder().being_deleted().phase(Phase::kRunning), {pod(0, 0).ended(1)}));
-  EXPECT_EQ(plan.verdict, Verdict::kComplete);
+  EXPECT_EQ(plan.state, PlanState::kComplete);
   EXPECT_THAT(plan.actions, IsEmpty());
 }
 
-TEST(ReconcileLifetime, SuspendsAndResumesAsANewAttemptThatIsNoRestart) {
+TEST(ReconcileLifetime, ResumesAsNewAttemptWithoutCountingRestart) {
   Observed observed = seen(JobBuilder().suspend().phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).ended(1)});
   const Plan suspended = reconcile(observed);
   EXPECT_THAT(names(suspended), ElementsAre("PatchStatus Suspended 0", "EmitEvent Suspended", "DeletePod bert-0-0"));
@@ -24,9 +24,9 @@ TEST(ReconcileLifetime, SuspendsAndResumesAsANewAttemptThatIsNoRestart) {
   observed = after(observed, suspended);
   observed.pods = {pod(0, 0).running().deleting(), pod(0, 1).ended(1)};
   const Plan waits = reconcile(observed);
-  EXPECT_EQ(waits.verdict, Verdict::kProgress) << "the pod that failed is counted";
+  EXPECT_EQ(waits.state, PlanState::kProgress) << "the failed pod is counted";
   observed = after(observed, waits);
-  EXPECT_EQ(reconcile(observed).verdict, Verdict::kWait);
+  EXPECT_EQ(reconcile(observed).state, PlanState::kWait);
   EXPECT_THAT(reconcile(observed).actions, IsEmpty());
 
   observed.job.spec.suspend = false;
@@ -39,7 +39,7 @@ TEST(ReconcileLifetime, SuspendsAndResumesAsANewAttemptThatIsNoRestart) {
   expect_settled(observed, resumed);
 }
 
-TEST(ReconcileLifetime, AJobWhosePodsExitWithZeroOnSuspensionIsNotComplete) {
+TEST(ReconcileLifetime, ExitCodeZeroOnSuspensionDoesNotComplete) {
   Observed observed = seen(JobBuilder().nodes(1).suspend().phase(Phase::kRunning), {pod(0, 0).running()});
   observed = after(observed, reconcile(observed));
   for (const Pod& stopping : {pod(0, 0).running().deleting().build(), pod(0, 0).trainer_ended(0).deleting().build()}) {
@@ -54,8 +54,8 @@ TEST(ReconcileLifetime, AJobWhosePodsExitWithZeroOnSuspensionIsNotComplete) {
               ElementsAre("PatchStatus Pending 1", "EmitEvent Resumed", "CreatePod bert-1-0"));
 }
 
-// As a Job: what is complete is complete, whether or not it is to be suspended.
-TEST(ReconcileLifetime, AJobWhosePodsHaveAllSucceededCompletesEvenIfSuspended) {
+// Like a Job, a job that has succeeded is Complete even if it should be suspended.
+TEST(ReconcileLifetime, CompletesSuspendedJobWhosePodsSucceeded) {
   for (const Phase phase : {Phase::kNone, Phase::kPending, Phase::kRunning, Phase::kStalled, Phase::kSuspended}) {
     Observed observed = seen(JobBuilder().suspend().phase(phase), {pod(0, 0).ended(0), pod(0, 1).ended(0)});
     if (phase == Phase::kNone) observed.job.status = {};
@@ -64,7 +64,7 @@ TEST(ReconcileLifetime, AJobWhosePodsHaveAllSucceededCompletesEvenIfSuspended) {
         << to_string(phase);
     EXPECT_THAT(reconcile(after(observed, plan)).actions, IsEmpty());
   }
-  // One that has not: the other's success is recorded, and a resume starts both again.
+  // If one pod has not succeeded, the success of the other is recorded, and a resume starts both again.
   Observed observed = seen(JobBuilder().suspend().phase(Phase::kRunning), {pod(0, 0).ended(0), pod(0, 1).running()});
   observed = after(observed, reconcile(observed));
   EXPECT_EQ(observed.job.status.phase, Phase::kSuspended);
@@ -73,7 +73,7 @@ TEST(ReconcileLifetime, AJobWhosePodsHaveAllSucceededCompletesEvenIfSuspended) {
   EXPECT_THAT(only<CreatePod>(reconcile(observed)), ::testing::SizeIs(2));
 }
 
-TEST(ReconcileLifetime, AJobThatIsBornSuspendedCreatesNothingAndStartsAsAttemptZero) {
+TEST(ReconcileLifetime, JobCreatedSuspendedStartsAsAttemptZero) {
   Observed observed = seen(JobBuilder().suspend());
   observed.services.clear();
   const Plan plan = reconcile(observed);
@@ -87,41 +87,41 @@ TEST(ReconcileLifetime, AJobThatIsBornSuspendedCreatesNothingAndStartsAsAttemptZ
                           "CreatePod bert-0-1"));
 }
 
-TEST(ReconcileLifetime, AJobThatIsSuspendedBeforeItsFirstStatusHasStarted) {
+TEST(ReconcileLifetime, SuspensionBeforeFirstStatusCountsAsStarted) {
   Observed observed = seen(JobBuilder().suspend(), {pod(0, 0).running(), pod(0, 1)});
   const Plan plan = reconcile(observed);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Suspended 0", "EmitEvent Suspended", "DeletePod bert-0-0",
                                        "DeletePod bert-0-1"));
   observed = after(observed, plan);
   observed.job.spec.suspend = false;
-  EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 1) << "the pods of attempt 0 may still be there";
+  EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 1) << "the pods of attempt 0 may still exist";
 
   observed = seen(JobBuilder().suspend());
   observed = after(observed, reconcile(observed));
-  observed.pods = {pod(0, 0).running()};  // the cache of the pods was behind
+  observed.pods = {pod(0, 0).running()};  // the cache of the pods was stale
   observed = after(observed, reconcile(observed));
   EXPECT_EQ(observed.job.status.start_time, at_second(60));
 }
 
-// A job that was created suspended keeps its attempt when it is resumed, and with it the names of its pods: a plan from
-// before the resume must fail on the job's resourceVersion.
-TEST(ReconcileLifetime, PodsOfASuspendedJobAreDeletedBehindAFence) {
+// A job that was created suspended has the same attempt, and the same pod names, after its resume. A plan from before
+// the resume must therefore fail because of the job's resourceVersion.
+TEST(ReconcileLifetime, DeletesPodsOfSuspendedJobAfterFence) {
   Observed observed = seen(JobBuilder().suspend(), {pod(0, 0).running(), pod(0, 1).running()});
   observed = after(observed, reconcile(observed));
   observed = after(observed, reconcile(observed));
-  EXPECT_EQ(status_after(observed, reconcile(observed)), observed.job.status) << "the patch only is the fence";
+  EXPECT_EQ(status_after(observed, reconcile(observed)), observed.job.status) << "the patch is only a fence";
   EXPECT_THAT(names(reconcile(observed)),
               ElementsAre("PatchStatus Suspended 0", "DeletePod bert-0-0", "DeletePod bert-0-1"));
 }
 
-TEST(ReconcileLifetime, FailsAJobThatIsActiveForTooLong) {
+TEST(ReconcileLifetime, EnforcesActiveDeadline) {
   Observed observed =
       seen(JobBuilder().phase(Phase::kRunning).deadline_seconds(60), {pod(0, 0).running(), pod(0, 1).running()});
   observed = after(observed, reconcile(observed));
   EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(1)) << "it began at second 1, this is second 60";
   observed.now = at_second(61);
   const Plan plan = reconcile(observed);
-  EXPECT_EQ(plan.verdict, Verdict::kComplete);
+  EXPECT_EQ(plan.state, PlanState::kComplete);
   EXPECT_THAT(names(plan),
               ElementsAre("PatchStatus Failed 0", "EmitEvent Failed", "DeletePod bert-0-0", "DeletePod bert-0-1"));
   EXPECT_EQ(condition_of(status_after(observed, plan), Phase::kFailed).reason, "DeadlineExceeded");
@@ -129,7 +129,7 @@ TEST(ReconcileLifetime, FailsAJobThatIsActiveForTooLong) {
   expect_settled(observed, plan);
 }
 
-TEST(ReconcileLifetime, TheDeadlineRunsAnewFromAResumeAndNotWhileSuspended) {
+TEST(ReconcileLifetime, DeadlineRestartsAtResume) {
   Observed observed = seen(JobBuilder().suspend().phase(Phase::kRunning).deadline_seconds(30));
   EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kSuspended) << "it was active for 59 s";
   observed = after(observed, reconcile(observed));
@@ -144,13 +144,13 @@ TEST(ReconcileLifetime, TheDeadlineRunsAnewFromAResumeAndNotWhileSuspended) {
   EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kFailed);
 }
 
-TEST(ReconcileLifetime, SuccessBeatsTheDeadline) {
+TEST(ReconcileLifetime, SuccessTakesPrecedenceOverDeadline) {
   const Observed observed =
       seen(JobBuilder().phase(Phase::kRunning).deadline_seconds(10), {pod(0, 0).ended(0), pod(0, 1).ended(0)});
   EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kComplete);
 }
 
-TEST(ReconcileLifetime, DeletesAJobWhenItsTimeToLiveIsOver) {
+TEST(ReconcileLifetime, DeletesExpiredJob) {
   for (const Phase phase : {Phase::kComplete, Phase::kFailed}) {
     Observed observed = seen(JobBuilder().phase(phase).ttl_seconds(60), {pod(0, 0).ended(0)});  // ended at second 2
     Plan plan = reconcile(observed);
@@ -158,10 +158,10 @@ TEST(ReconcileLifetime, DeletesAJobWhenItsTimeToLiveIsOver) {
     EXPECT_EQ(plan.requeue_after, std::chrono::seconds(2));
     observed.now = at_second(62);
     plan = reconcile(observed);
-    EXPECT_EQ(plan.verdict, Verdict::kComplete);
+    EXPECT_EQ(plan.state, PlanState::kComplete);
     ASSERT_THAT(names(plan), ElementsAre("DeleteJob bert"));
     EXPECT_EQ(only<DeleteJob>(plan).at(0).uid, kJobUid);
-    EXPECT_EQ(only<DeleteJob>(plan).at(0).resource_version, "100") << "an edit at the last moment counts";
+    EXPECT_EQ(only<DeleteJob>(plan).at(0).resource_version, "100") << "a concurrent edit takes precedence";
     observed.job.metadata.deletion_timestamp = at_second(62);
     EXPECT_THAT(reconcile(observed).actions, IsEmpty());
   }
@@ -170,14 +170,15 @@ TEST(ReconcileLifetime, DeletesAJobWhenItsTimeToLiveIsOver) {
   EXPECT_THAT(only<DeleteJob>(reconcile(active)), IsEmpty());
 }
 
-TEST(ReconcileLifetime, CleansPodsAsThePolicySays) {
+TEST(ReconcileLifetime, FollowsCleanPodPolicy) {
   struct Row {
     api::CleanPodPolicy policy;
     std::vector<std::string> deleted;
   };
-  for (const Row& row : {Row{api::CleanPodPolicy::kRunning, {"DeletePod bert-0-0"}},
-                         Row{api::CleanPodPolicy::kAll, {"DeletePod bert-0-0", "DeletePod bert-0-1"}},
-                         Row{api::CleanPodPolicy::kNone, {}}}) {
+  for (const Row& row :
+       {Row{.policy = api::CleanPodPolicy::kRunning, .deleted = {"DeletePod bert-0-0"}},
+        Row{.policy = api::CleanPodPolicy::kAll, .deleted = {"DeletePod bert-0-0", "DeletePod bert-0-1"}},
+        Row{.policy = api::CleanPodPolicy::kNone, .deleted = {}}}) {
     Observed observed = seen(JobBuilder().clean_pod_policy(row.policy).max_restarts(0).phase(Phase::kRunning),
                              {pod(0, 0).running(), pod(0, 1).ended(1)});
     const Plan plan = reconcile(observed);
@@ -185,18 +186,19 @@ TEST(ReconcileLifetime, CleansPodsAsThePolicySays) {
     expected.insert(expected.end(), row.deleted.begin(), row.deleted.end());
     EXPECT_EQ(names(plan), expected);
     observed = after(observed, plan);
-    EXPECT_EQ(names(reconcile(observed)), row.deleted) << "also where the plan was cut short";
+    EXPECT_EQ(names(reconcile(observed)), row.deleted) << "also after an interrupted plan";
   }
 }
 
-TEST(ReconcileLifetime, RemovesTheServiceOfAFinishedJobOnceNoPodRuns) {
+TEST(ReconcileLifetime, DeletesServiceOnceNoPodRuns) {
   for (const api::CleanPodPolicy policy : {api::CleanPodPolicy::kRunning, api::CleanPodPolicy::kAll}) {
     Observed observed = seen(JobBuilder().clean_pod_policy(policy).phase(Phase::kFailed));
     observed.services = {service_of(observed.job)};
     observed.pods = {pod(0, 0).running()};
     EXPECT_THAT(names(reconcile(observed)), ElementsAre("DeletePod bert-0-0"));
     observed.pods = {pod(0, 0).running().deleting()};
-    EXPECT_THAT(names(reconcile(observed)), ElementsAre("DeleteService bert")) << "a dead node keeps no Service";
+    EXPECT_THAT(names(reconcile(observed)), ElementsAre("DeleteService bert"))
+        << "a pod on a dead node does not keep the Service";
     EXPECT_EQ(only<DeleteService>(reconcile(observed)).at(0).uid, "uid-of-service");
     observed.services.at(0).deleting = true;
     EXPECT_THAT(reconcile(observed).actions, IsEmpty());
@@ -208,7 +210,7 @@ TEST(ReconcileLifetime, RemovesTheServiceOfAFinishedJobOnceNoPodRuns) {
   EXPECT_THAT(reconcile(kept).actions, IsEmpty());
 }
 
-TEST(ReconcileLifetime, PodsOfAnAttemptThatTheStatusDoesNotKnowEndWithTheJob) {
+TEST(ReconcileLifetime, DeletesPodsOfUnknownAttemptAtEnd) {
   EXPECT_THAT(names(reconcile(seen(JobBuilder().phase(Phase::kFailed), {pod(3, 0).running()}))),
               ElementsAre("DeletePod bert-3-0"));
 }

@@ -1,5 +1,5 @@
-// Random walks of a simulated cluster and an operator that crashes after any prefix of a plan and reads caches that are
-// behind, each kind of object on its own. What must hold is checked against the true state at every write.
+// Random walks of a simulated cluster and an operator that crashes after any prefix of a plan and reads stale caches,
+// separately for each kind of object. The invariants are checked against the true state at every write.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "operator/core/failure_policy.h"
+#include "operator/core/failure.h"
 #include "operator/core/membership.h"
 #include "operator/core/reconcile.h"
 #include "tests/support/builders.h"
@@ -22,7 +22,7 @@ using api::Phase;
 
 constexpr int kWalks = 2000;
 constexpr int kSteps = 120;
-constexpr int kMemory = 40;  // old views that a cache may still show
+constexpr int kMemory = 40;  // earlier states that a cache may still show
 constexpr int kStallSeconds = 3;
 constexpr int kExitCodes[] = {0, 0, 0, 1, 1, 137, 75, 76, 76, 78};
 
@@ -73,13 +73,13 @@ class Walk {
     ++newest_;
     if (memory_.size() > static_cast<size_t>(kMemory)) memory_.pop_front();
   }
-  // Index into memory_ of a moment; moments that are forgotten show the oldest.
+  // Returns the index into memory_ of a moment; moments that were dropped map to the oldest one.
   const View& moment(int64_t when) const {
     const int64_t oldest = newest_ - static_cast<int64_t>(memory_.size()) + 1;
     return memory_[static_cast<size_t>(std::max(when, oldest) - oldest)];
   }
 
-  // Each watch shows some moment of its own, never an earlier one than before, unless the operator was started anew.
+  // Each watch shows a separate moment, never an earlier one than before, unless the operator was restarted.
   Observed look() {
     for (int64_t* seen : {&job_seen_, &pods_seen_, &services_seen_}) {
       if (chance(60)) *seen = newest_;
@@ -98,13 +98,13 @@ class Walk {
       out.progress->target_steps = 100;
       out.progress->updated_at = to_rfc3339(sim_.now());
     }
-    if (chance(70)) out.asked = Question{sim_.now(), chance(50)};
+    if (chance(70)) out.last_poll = StatusPoll{sim_.now(), chance(50)};
     if (chance(10)) out.last_error = "pods is forbidden: exceeded quota";
     return out;
   }
 
   void operate() {
-    if (chance(15)) {  // a new process, whose first list may come from an API server that is behind
+    if (chance(15)) {  // a new process, whose first list may come from a stale API server
       trace_ << "operator starts\n";
       for (int64_t* seen : {&job_seen_, &pods_seen_, &services_seen_}) *seen = newest_ - pick(0, kMemory);
     }
@@ -119,49 +119,49 @@ class Walk {
     const Plan plan = reconcile(observed);
     Observed shuffled = observed;
     std::shuffle(shuffled.pods.begin(), shuffled.pods.end(), random_);
-    EXPECT_EQ(plan, reconcile(shuffled)) << "the order of the pods matters";
+    EXPECT_EQ(plan, reconcile(shuffled)) << "the plan depends on the order of the pods";
     EXPECT_LE(only<PatchStatus>(plan).size(), 1U);
-    if (plan.verdict == Verdict::kWait) {
+    if (plan.state == PlanState::kWait) {
       EXPECT_TRUE(plan.actions.empty()) << plan.reason;
     }
     return plan;
   }
 
   void execute(const Plan& plan, const Observed& observed, size_t survive) {
-    trace_ << to_string(plan.verdict) << ": " << plan.reason << "\n";
-    const std::vector<std::string> said = names(plan);
+    trace_ << to_string(plan.state) << ": " << plan.reason << "\n";
+    const std::vector<std::string> actions = names(plan);
     for (size_t i = 0; i < survive; ++i) {
       const SimCluster before = sim_;
       check_intent(plan.actions[i], before);
       const Outcome outcome = sim_.apply(plan.actions[i], observed.job);
-      trace_ << "  " << said[i] << (outcome == Outcome::kStopped ? " -> stopped" : "") << "\n";
+      trace_ << "  " << actions[i] << (outcome == Outcome::kStopped ? " -> stopped" : "") << "\n";
       check_effect(before);
       remember();
       if (outcome == Outcome::kStopped) return;
     }
-    if (survive < plan.actions.size()) trace_ << "  operator dies\n";
+    if (survive < plan.actions.size()) trace_ << "  operator crashes\n";
   }
 
-  // What an action would do to the world as it really is.
+  // Checks the effect of an action on the true state of the cluster.
   void check_intent(const Action& action, const SimCluster& before) {
     const Job& job = before.job();
     if (const auto* create = std::get_if<CreatePod>(&action)) {
       const bool is_new = !before.pods().contains(create->name);
       if (is_new) {
-        const PodIdentity id = identify(job, create->name).value();
-        EXPECT_EQ(id.attempt, job.status.attempt) << "a pod of an attempt that is over";
+        const PodIdentity id = parse_pod_name(job, create->name).value();
+        EXPECT_EQ(id.attempt, job.status.attempt) << "creates a pod of an earlier attempt";
         EXPECT_LT(id.node_rank, job.spec.nodes);
-        EXPECT_FALSE(is_terminal(job.status.phase)) << "a pod for a job that has ended";
-        EXPECT_NE(job.status.phase, Phase::kSuspended) << "a pod for a suspended job";
+        EXPECT_FALSE(is_terminal(job.status.phase)) << "creates a pod of a finished job";
+        EXPECT_NE(job.status.phase, Phase::kSuspended) << "creates a pod of a suspended job";
       }
     }
     if (const auto* remove = std::get_if<DeletePod>(&action)) {
       const auto found = before.pods().find(remove->name);
       if (found == before.pods().end() || found->second.uid != remove->uid) return;
-      EXPECT_EQ(found->second.owner_uid, job.metadata.uid) << "somebody else's pod";
-      const bool is_current = identify(job, remove->name).value().attempt == job.status.attempt;
+      EXPECT_EQ(found->second.owner_uid, job.metadata.uid) << "deletes a pod of another owner";
+      const bool is_current = parse_pod_name(job, remove->name).value().attempt == job.status.attempt;
       const bool may = !is_current || is_terminal(job.status.phase) || job.status.phase == Phase::kSuspended;
-      EXPECT_TRUE(may) << "a pod of the running attempt: " << remove->name;
+      EXPECT_TRUE(may) << "deletes a pod of the running attempt: " << remove->name;
     }
   }
 
@@ -171,7 +171,7 @@ class Walk {
     if (is_terminal(was.phase)) {
       api::Status frozen = is;
       frozen.observed_generation = was.observed_generation;
-      EXPECT_EQ(was, frozen) << "the end of a job is final";
+      EXPECT_EQ(was, frozen) << "a terminal status must not change";
     }
     EXPECT_GE(is.attempt, was.attempt);
     EXPECT_LE(is.restarts.total, sim_.job().spec.failure_policy.max_restarts);
@@ -181,7 +181,7 @@ class Walk {
       EXPECT_EQ(is.attempt, was.attempt + 1);
       EXPECT_TRUE(failed_.contains(was.attempt)) << "a restart without a failure";
     } else if (is.attempt != was.attempt) {
-      EXPECT_EQ(was.phase, Phase::kSuspended) << "a new attempt that is neither restart nor resume";
+      EXPECT_EQ(was.phase, Phase::kSuspended) << "a new attempt without a restart or resume";
     }
     if (is.phase == Phase::kFailed && was.phase != Phase::kFailed) {
       EXPECT_TRUE(failed_.contains(was.attempt)) << "failed without a failure";
@@ -208,15 +208,15 @@ class Walk {
           << "stalled too early";
     }
     if (is.phase == Phase::kRunning && was.phase == Phase::kStalled) {
-      EXPECT_NE(is.progress.value().step, was.progress.value().step) << "goes on without a step";
+      EXPECT_NE(is.progress.value().step, was.progress.value().step) << "returned to Running without a step";
     }
   }
 
   bool has_failure(const SimCluster& world) const {
     const Job& job = world.job();
-    const Membership recorded = split(world.observe({.job = job, .pods = {}, .services = {}}));
+    const Membership recorded = classify_objects(world.observe({.job = job, .pods = {}, .services = {}}));
     for (int rank = 0; rank < job.spec.nodes; ++rank) {
-      if (is_finished(recorded, static_cast<size_t>(rank))) continue;
+      if (is_recorded_finished(recorded, static_cast<size_t>(rank))) continue;
       const auto found = world.pods().find("bert-" + std::to_string(job.status.attempt) + "-" + std::to_string(rank));
       if (found == world.pods().end()) {
         if (is_running(job.status.phase)) return true;
@@ -231,7 +231,7 @@ class Walk {
   bool has_permanent_failure(const SimCluster& world) const {
     for (const auto& [name, pod] : world.pods()) {
       if (pod.trainer && pod.trainer->exit_code == 78 &&
-          identify(world.job(), name).value().attempt == world.job().status.attempt)
+          parse_pod_name(world.job(), name).value().attempt == world.job().status.attempt)
         return true;
     }
     return false;
@@ -248,8 +248,8 @@ class Walk {
   void end(const std::string& pod, int exit_code) {
     if (!sim_.end(pod, exit_code)) return;
     trace_ << pod << " exits " << exit_code << "\n";
-    const PodIdentity id = identify(sim_.job(), pod).value();
-    // A pod that ends with 0 because it is being deleted has not completed its training.
+    const PodIdentity id = parse_pod_name(sim_.job(), pod).value();
+    // A pod that exits with 0 because it is being deleted has not completed its training.
     if (exit_code == 0 && !sim_.pods().at(pod).deleting) succeeded_.insert({id.attempt, id.node_rank});
   }
 
@@ -278,10 +278,10 @@ class Walk {
         if (chance(30) && sim_.evict(pod)) trace_ << pod << " evicted\n";
         break;
       case 10:
-        if (chance(20) && sim_.ask_to_delete(pod)) trace_ << pod << " deleted by somebody\n";
+        if (chance(20) && sim_.request_deletion(pod)) trace_ << pod << " deletion requested\n";
         break;
       case 11:
-        if (chance(15) && sim_.remove(pod)) trace_ << pod << " gone\n";
+        if (chance(15) && sim_.remove(pod)) trace_ << pod << " removed\n";
         break;
       case 12:
         stop_deleted_pods(50);
@@ -308,20 +308,20 @@ class Walk {
     }
   }
 
-  // Those on a dead node stay.
+  // Pods on a dead node remain.
   void stop_deleted_pods(int percent) {
     for (const std::string& pod : own_pods()) {
       if (sim_.pods().at(pod).deleting && chance(percent)) sim_.remove(pod);
     }
   }
 
-  // From here on the world is kind and the caches are fresh: the job must end, and then nothing may be written. Pods
-  // that are still Terminating stay so: their nodes are dead.
+  // From now on there are no faults and the caches are fresh: the job must finish, and then no more writes may follow.
+  // Pods that are still Terminating remain so, because their nodes are dead.
   void settle() {
-    trace_ << "the world turns kind\n";
+    trace_ << "no more faults\n";
     sim_.set_suspend(false);
     sim_.remove_foreign_pods();
-    int still = 0;  // plans since the world last moved
+    int still = 0;  // plans since the cluster last changed
     for (int round = 0; round < 300; ++round) {
       const int writes = sim_.writes();
       const Observed observed = sim_.observe(sim_.view());
@@ -329,23 +329,23 @@ class Walk {
       execute(plan, observed, plan.actions.size());
       if (::testing::Test::HasFailure()) return;
       ++still;
-      ASSERT_TRUE(still <= 4 || plan.actions.empty()) << "the operator never comes to rest: " << plan.reason;
+      ASSERT_TRUE(still <= 4 || plan.actions.empty()) << "the operator does not converge: " << plan.reason;
       if (!plan.actions.empty()) continue;
       still = 0;
       const bool moved = advance();
       if (plan.requeue_after) sim_.tick(static_cast<int>(plan.requeue_after->count()));
       if (sim_.writes() != writes || moved || plan.requeue_after) continue;
-      ASSERT_TRUE(is_terminal(sim_.job().status.phase)) << "nothing moves any more: " << plan.reason;
+      ASSERT_TRUE(is_terminal(sim_.job().status.phase)) << "the cluster does not change any more: " << plan.reason;
       check_end(plan);
       return;
     }
-    FAIL() << "no end in 300 rounds";
+    FAIL() << "the job did not finish in 300 rounds";
   }
 
   bool advance() {
     bool moved = false;
     for (const std::string& pod : own_pods()) {
-      if (identify(sim_.job(), pod).value().attempt != sim_.job().status.attempt) continue;
+      if (parse_pod_name(sim_.job(), pod).value().attempt != sim_.job().status.attempt) continue;
       if (sim_.schedule(pod) || sim_.start(pod)) {
         moved = true;
       } else if (is_running(sim_.job().status.phase) && sim_.pods().at(pod).phase == PodPhase::kRunning &&
@@ -358,11 +358,11 @@ class Walk {
   }
 
   void check_end(const Plan& last) {
-    EXPECT_EQ(last.verdict, Verdict::kComplete);
+    EXPECT_EQ(last.state, PlanState::kComplete);
     EXPECT_TRUE(last.actions.empty()) << "writes at a fixpoint";
     for (const auto& [name, pod] : sim_.pods()) {
       const bool holds_a_node = !pod.deleting && !has_ended(pod);
-      EXPECT_FALSE(holds_a_node) << name << " runs on for a job that has ended";
+      EXPECT_FALSE(holds_a_node) << name << " still runs for a finished job";
     }
   }
 
@@ -374,8 +374,8 @@ class Walk {
   int64_t pods_seen_ = 0;
   int64_t services_seen_ = 0;
   std::set<std::pair<int, int>> succeeded_;  // attempt and node rank of every pod that ever succeeded
-  std::set<int> failed_;                     // attempts of which a pod failed, was being deleted or was gone
-  std::set<int> failed_for_good_;            // with an exit code that no restart cures
+  std::set<int> failed_;                     // attempts of which a pod failed, was being deleted or was lost
+  std::set<int> failed_for_good_;            // with a permanent exit code
   bool saw_suspension_ = false;
   bool saw_stall_ = false;
   std::ostringstream trace_;
@@ -397,7 +397,7 @@ TEST(ReconcileProperty, HoldsOnRandomWalks) {
     suspended += walk.saw_suspension() ? 1 : 0;
     stalled += walk.saw_stall() ? 1 : 0;
   }
-  // The walks are worth something only if they go everywhere.
+  // The walks are meaningful only if they reach all of these states.
   EXPECT_GT(completed, kWalks / 10);
   EXPECT_GT(failed, kWalks / 10);
   EXPECT_GT(restarted, kWalks / 10);

@@ -1,4 +1,4 @@
-// What reconcile does with an object that this version cannot read, or not wholly.
+// How reconcile() treats objects that this version cannot read or reads only partly.
 #include <gmock/gmock.h>
 
 #include "operator/core/reconcile.h"
@@ -32,7 +32,7 @@ const api::Condition* condition_of(const std::vector<api::Condition>& conditions
   return nullptr;
 }
 
-// The job as it is after the plan's patch.
+// Returns the job after the plan's patch.
 Job patched(Job job, const Plan& plan) {
   const auto patches = only<PatchStatus>(plan);
   EXPECT_THAT(patches, SizeIs(1));
@@ -42,9 +42,9 @@ Job patched(Job job, const Plan& plan) {
   return job;
 }
 
-TEST(Report, AnUnreadableJobIsReportedOnceAndLeftAlone) {
-  const Plan plan = reconcile(seen(unreadable()));  // without its pods: they would be created
-  EXPECT_EQ(plan.verdict, Verdict::kBlocked);
+TEST(Report, ReportsUnreadableJobOnce) {
+  const Plan plan = reconcile(seen(unreadable()));  // without pods, which would otherwise be created
+  EXPECT_EQ(plan.state, PlanState::kBlocked);
   const Job after = patched(unreadable(), plan);
   const api::Condition* condition = condition_of(after.status.conditions, "Unreadable");
   ASSERT_NE(condition, nullptr);
@@ -59,13 +59,13 @@ TEST(Report, AnUnreadableJobIsReportedOnceAndLeftAlone) {
   EXPECT_THAT(reconcile(seen(after)).actions, IsEmpty());
 }
 
-TEST(Report, ConditionsThatWereNotReadAreNotReplaced) {
+TEST(Report, PreservesUnreadableConditions) {
   Job job = unreadable();
   job.report.has_conditions = false;
   EXPECT_THAT(names(reconcile(seen(job))), ElementsAre("EmitEvent Unreadable"));
 }
 
-TEST(Report, AJobOfAnotherManagerOrThatIsDeletedIsNotReported) {
+TEST(Report, SkipsJobsManagedElsewhereAndDeletingJobs) {
   Job job = unreadable();
   job.spec.managed_by = "kueue.x-k8s.io/multikueue";
   EXPECT_THAT(reconcile(seen(job)).actions, IsEmpty());
@@ -74,7 +74,7 @@ TEST(Report, AJobOfAnotherManagerOrThatIsDeletedIsNotReported) {
   EXPECT_THAT(reconcile(seen(job)).actions, IsEmpty());
 }
 
-TEST(Report, AJobWithUnknownFieldsIsReportedAndManaged) {
+TEST(Report, ReportsUnknownFieldsAndManagesJob) {
   Job job = JobBuilder();
   job.report.unknown = {"spec.elastic: unknown field"};
   Plan plan = reconcile(seen(job));
@@ -86,15 +86,15 @@ TEST(Report, AJobWithUnknownFieldsIsReportedAndManaged) {
   EXPECT_THAT(only<EmitEvent>(plan), SizeIs(1));
   plan = reconcile(seen(after));
   EXPECT_THAT(only<CreatePod>(plan), SizeIs(static_cast<size_t>(job.spec.nodes)));
-  // Phases come and go; the report stays until the object is readable.
-  enter(after.status, api::Phase::kRunning, "R", "m", at_second(9));
+  // The condition remains in all phases until the object is readable.
+  enter_phase(after.status, api::Phase::kRunning, "R", "m", at_second(9));
   EXPECT_TRUE(condition_of(after.status.conditions, "UnknownFields")->status);
   after.report = {};
   const Job clean = patched(after, reconcile(seen(after)));
   EXPECT_EQ(condition_of(clean.status.conditions, "UnknownFields"), nullptr);
 }
 
-TEST(Report, AJobThatEndedInAnUnknownPhaseStaysEnded) {
+TEST(Report, JobInUnknownTerminalPhaseStaysFinished) {
   Job job = JobBuilder().phase(api::Phase::kFailed);
   job.status.unknown_phase = "Cancelled";
   job.report.unknown = {R"(status.phase: unknown value "Cancelled")"};
@@ -103,16 +103,16 @@ TEST(Report, AJobThatEndedInAnUnknownPhaseStaysEnded) {
   EXPECT_THAT(only<PatchStatus>(reconcile(seen(job))), IsEmpty());
 }
 
-TEST(Report, EnteringAPhaseReplacesAnUnknownOneAndLeavesForeignConditions) {
+TEST(Report, EnteringPhaseReplacesUnknownPhase) {
   api::Status status;
   status.unknown_phase = "Queued";
   status.conditions = {{"Healthy", true, "Probe", "m", at_second(1)}};
-  enter(status, api::Phase::kPending, "PodsStarting", "", at_second(9));
+  enter_phase(status, api::Phase::kPending, "PodsStarting", "", at_second(9));
   EXPECT_EQ(status.unknown_phase, "");
   EXPECT_EQ(status.conditions[0], (api::Condition{"Healthy", true, "Probe", "m", at_second(1)}));
 }
 
-TEST(Report, LongReportsAreBounded) {
+TEST(Report, BoundsLongReports) {
   Job job = JobBuilder();
   for (int i = 0; i < 1000; ++i) job.report.unknown.push_back("spec.x" + std::string(100, 'y') + ": unknown field\n");
   const Job after = patched(job, reconcile(seen(job)));

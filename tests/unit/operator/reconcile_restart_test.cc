@@ -1,4 +1,4 @@
-// What a failure leads to: a group restart, counted or free, a wait before it, or the end.
+// Consequences of a failure: a charged or free group restart, its backoff, or the failure of the job.
 #include <limits>
 
 #include "tests/unit/operator/reconcile_support.h"
@@ -15,10 +15,10 @@ using ::testing::IsEmpty;
 TEST(ReconcileRestart, RestartsTheWholeGroup) {
   const Observed observed = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).ended(137)});
   const Plan plan = reconcile(observed);
-  EXPECT_EQ(plan.verdict, Verdict::kProgress);
+  EXPECT_EQ(plan.state, PlanState::kProgress);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 1", "EmitEvent Restarting", "DeletePod bert-0-0",
                                        "CreatePod bert-1-0", "CreatePod bert-1-1"))
-      << "the count is kept before anything is done, and the pod that failed keeps its log";
+      << "the status is patched first, and the failed pod is kept for its log";
   const api::Status next = status_after(observed, plan);
   EXPECT_EQ(next.restarts, (api::Restarts{1, 1, {{"PodFailed", 1}}}));
   EXPECT_EQ(next.nodes, (api::NodeCounts{2, 0, 0, 0, 0, "0/2"}));
@@ -31,7 +31,7 @@ TEST(ReconcileRestart, RestartsTheWholeGroup) {
   expect_settled(observed, plan);
 }
 
-TEST(ReconcileRestart, CountsThatAreStoredAsTheLargestNumberStay) {
+TEST(ReconcileRestart, CountsDoNotOverflow) {
   constexpr int kLargest = std::numeric_limits<int>::max();
   Job job = JobBuilder()
                 .phase(Phase::kRunning)
@@ -44,7 +44,7 @@ TEST(ReconcileRestart, CountsThatAreStoredAsTheLargestNumberStay) {
   EXPECT_EQ(status_after(observed, reconcile(observed)).restarts, job.status.restarts);
 }
 
-TEST(ReconcileRestart, ARestartThatDiedAfterTheCountGoesOnWithoutCountingAgain) {
+TEST(ReconcileRestart, ContinuesInterruptedRestartWithoutCountingAgain) {
   const Observed before = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).ended(137)});
   Observed observed = after(before, reconcile(before));
   const Plan plan = reconcile(observed);
@@ -57,20 +57,20 @@ TEST(ReconcileRestart, ARestartThatDiedAfterTheCountGoesOnWithoutCountingAgain) 
               ElementsAre("PatchStatus Restarting 1", "DeletePod bert-0-0", "CreatePod bert-1-1"));
 }
 
-TEST(ReconcileRestart, ADeadNodeDoesNotHoldUpTheNextAttempt) {
+TEST(ReconcileRestart, PodOnDeadNodeDoesNotDelayNextAttempt) {
   const Observed observed = seen(JobBuilder().phase(Phase::kRestarting, 1),
                                  {pod(0, 0).running().deleting(), pod(1, 0).running(), pod(1, 1).running()});
   EXPECT_THAT(names(reconcile(observed)), ElementsAre("PatchStatus Running 1", "EmitEvent Running"));
 }
 
-TEST(ReconcileRestart, ALostPodIsLookedForBeforeItCounts) {
+TEST(ReconcileRestart, ConfirmsLostPodBeforeRestart) {
   const Observed observed = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running()});
   EXPECT_THAT(names(reconcile(observed)),
               ElementsAre("ConfirmPodAbsent bert-0-1", "PatchStatus Restarting 1", "EmitEvent Restarting",
                           "DeletePod bert-0-0", "CreatePod bert-1-0", "CreatePod bert-1-1"));
 }
 
-TEST(ReconcileRestart, KeepsTheEndedPodsOfTheLastAttemptOnly) {
+TEST(ReconcileRestart, KeepsEndedPodsOfPreviousAttemptOnly) {
   const Observed observed =
       seen(JobBuilder().phase(Phase::kRestarting, 2),
            {pod(0, 0).ended(1), pod(1, 0).ended(1), pod(1, 1).ended(76), pod(2, 0).running(), pod(2, 1).running()});
@@ -79,7 +79,7 @@ TEST(ReconcileRestart, KeepsTheEndedPodsOfTheLastAttemptOnly) {
   EXPECT_EQ(deleted[0].name, "bert-0-0");
 }
 
-TEST(ReconcileRestart, APodThatIsJustEndingIsNotDeletedUnderItsLog) {
+TEST(ReconcileRestart, DoesNotDeletePodThatIsTerminating) {
   Observed observed = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).trainer_ended(1)});
   const Plan plan = reconcile(observed);
   ASSERT_EQ(only<DeletePod>(plan).size(), 1U);
@@ -90,29 +90,30 @@ TEST(ReconcileRestart, APodThatIsJustEndingIsNotDeletedUnderItsLog) {
   observed.now = at_second(66);
   EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(4));
   observed.now = at_second(70);
-  EXPECT_EQ(only<DeletePod>(reconcile(observed)).at(0).name, "bert-0-1") << "a sidecar goes on and holds the node";
+  EXPECT_EQ(only<DeletePod>(reconcile(observed)).at(0).name, "bert-0-1")
+      << "a sidecar continues to run and occupies the node";
 }
 
-TEST(ReconcileRestart, FailsWhenRestartsAreUsedUp) {
+TEST(ReconcileRestart, FailsAfterMaxRestarts) {
   const Observed observed = seen(JobBuilder().max_restarts(1).phase(Phase::kRunning, 1).restarts(1),
                                  {pod(1, 0).running(), pod(1, 1).ended(1)});
   const Plan plan = reconcile(observed);
-  EXPECT_EQ(plan.verdict, Verdict::kComplete);
+  EXPECT_EQ(plan.state, PlanState::kComplete);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Failed 1", "EmitEvent Failed", "DeletePod bert-1-0"));
   const api::Status next = status_after(observed, plan);
   EXPECT_EQ(next.restarts.total, 1);
   EXPECT_EQ(next.completion_time, at_second(60));
   EXPECT_EQ(condition_of(next, Phase::kFailed).reason, "MaxRestartsExceeded");
-  EXPECT_EQ(only<DeletePod>(plan).at(0).resource_version, "200") << "a pod that ends now keeps its log";
+  EXPECT_EQ(only<DeletePod>(plan).at(0).resource_version, "200") << "a pod that terminates concurrently keeps its log";
 }
 
-TEST(ReconcileRestart, FailsAtOnceOnAPermanentError) {
+TEST(ReconcileRestart, FailsImmediatelyOnPermanentFailure) {
   const Observed observed = seen(JobBuilder().phase(Phase::kRestarting), {pod(0, 0).running(), pod(0, 1).ended(78)});
   EXPECT_THAT(names(reconcile(observed)),
               ElementsAre("PatchStatus Failed 0", "EmitEvent Failed", "DeletePod bert-0-0"));
 }
 
-TEST(ReconcileRestart, AnIgnoredExitCountsAsDone) {
+TEST(ReconcileRestart, IgnoredExitCodeCountsAsDone) {
   const api::FailureRule ignore{
       api::FailureAction::kIgnore, api::ExitCodeMatch{api::ExitCodeOperator::kIn, {3}}, {}, {}};
   Observed observed = seen(JobBuilder().rule(ignore).phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).ended(3)});
@@ -123,9 +124,9 @@ TEST(ReconcileRestart, AnIgnoredExitCountsAsDone) {
   EXPECT_THAT(plan.reason, HasSubstr("all 2 pods ended, 1 of them with an exit code that failurePolicy.rules ignores"));
 }
 
-// ---- finished ranks ----------------------------------------------------------------------------------------------
+// ---- Finished ranks ----------------------------------------------------------------------------------------------
 
-TEST(ReconcileRestart, AFinishedRankStaysFinishedWhenItsPodIsRemoved) {
+TEST(ReconcileRestart, FinishedRankStaysFinishedWithoutPod) {
   Observed observed = seen(JobBuilder().nodes(3).phase(Phase::kRunning),
                            {pod(0, 0).running(), pod(0, 1).ended(0), pod(0, 2).running()});
   observed = after(observed, reconcile(observed));
@@ -134,7 +135,7 @@ TEST(ReconcileRestart, AFinishedRankStaysFinishedWhenItsPodIsRemoved) {
 
   observed.pods = {pod(0, 0).running(), pod(0, 2).running()};
   const Plan plan = reconcile(observed);
-  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Running 0")) << "one pod fewer has a node, and that is all";
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Running 0")) << "only the number of scheduled pods changes";
   observed = after(observed, plan);
   EXPECT_EQ(observed.job.status.nodes, (api::NodeCounts{3, 2, 2, 1, 0, "2/3"}));
   EXPECT_THAT(reconcile(observed).actions, IsEmpty());
@@ -150,17 +151,18 @@ TEST(ReconcileRestart, AFinishedRankStaysFinishedWhenItsPodIsRemoved) {
   EXPECT_EQ(observed.job.status.nodes.succeeded, 3);
 }
 
-TEST(ReconcileRestart, AFinishedRankIsNotStartedAgainWhileOthersAreStillPending) {
+TEST(ReconcileRestart, FinishedRankIsNotRecreatedWhilePending) {
   const JobBuilder pending = JobBuilder().nodes(3).phase(Phase::kPending).finished(0, "0");
   Observed observed = seen(pending, {pod(0, 1).running()});
-  EXPECT_THAT(only<CreatePod>(reconcile(observed)), ::testing::SizeIs(1)) << "of rank 2 alone";
+  EXPECT_THAT(only<CreatePod>(reconcile(observed)), ::testing::SizeIs(1)) << "only of rank 2";
   observed.pods.emplace_back(pod(0, 2).running());
   EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRunning) << "all have started";
 }
 
-TEST(ReconcileRestart, AFinishedRankDoesNotFailAgainAndANewAttemptForgetsIt) {
+TEST(ReconcileRestart, NewAttemptClearsFinishedRanks) {
   const JobBuilder job = JobBuilder().phase(Phase::kRunning).finished(0, "0");
-  // It ended with 0, was recorded, and was deleted then; the clocks of its node and of the API server differ.
+  // The pod exited with 0, was recorded as finished, and was then deleted. The clocks of its node and of the API server
+  // differ.
   EXPECT_THAT(only<CreatePod>(reconcile(seen(job, {pod(0, 0).trainer_ended(0).deleting(), pod(0, 1).running()}))),
               IsEmpty());
   const Observed observed = seen(job, {pod(0, 1).ended(137)});
@@ -168,10 +170,10 @@ TEST(ReconcileRestart, AFinishedRankDoesNotFailAgainAndANewAttemptForgetsIt) {
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 1", "EmitEvent Restarting", "CreatePod bert-1-0",
                                        "CreatePod bert-1-1"));
   EXPECT_EQ(status_after(observed, plan).finished_ranks, std::nullopt);
-  EXPECT_EQ(only<EmitEvent>(plan).at(0).pod, "bert-0-1") << "the rank whose pod is gone is not to blame";
+  EXPECT_EQ(only<EmitEvent>(plan).at(0).pod, "bert-0-1") << "the finished rank without a pod is not the root cause";
 }
 
-TEST(ReconcileRestart, ARankWhoseExitIsIgnoredIsFinishedToo) {
+TEST(ReconcileRestart, RankWithIgnoredExitCodeIsFinished) {
   const api::FailureRule ignore{
       api::FailureAction::kIgnore, api::ExitCodeMatch{api::ExitCodeOperator::kIn, {3}}, {}, {}};
   Observed observed = seen(JobBuilder().rule(ignore).phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).ended(3)});
@@ -181,9 +183,9 @@ TEST(ReconcileRestart, ARankWhoseExitIsIgnoredIsFinishedToo) {
   EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kComplete);
 }
 
-// ---- exit code 0 of a pod that is stopped ------------------------------------------------------------------------
+// ---- Exit code 0 of a stopped pod ------------------------------------------------------------------------
 
-TEST(ReconcileRestart, APodThatExitsWithZeroBecauseItIsStoppedIsTakenAway) {
+TEST(ReconcileRestart, StoppedPodWithExitCodeZeroIsRemoved) {
   const JobBuilder job = JobBuilder().nodes(1).phase(Phase::kRunning);
   const Observed deleted = seen(job, {pod(0, 0).trainer_ended(0).deleting()});
   const api::Status after_deletion = status_after(deleted, reconcile(deleted));
@@ -191,14 +193,14 @@ TEST(ReconcileRestart, APodThatExitsWithZeroBecauseItIsStoppedIsTakenAway) {
   EXPECT_EQ(after_deletion.restarts, (api::Restarts{1, 1, {{"PodDeleted", 1}}}));
   const Observed drained = seen(job, {pod(0, 0).trainer_ended(0).deleting().disrupted("EvictionByEvictionAPI")});
   EXPECT_EQ(status_after(drained, reconcile(drained)).restarts, (api::Restarts{1, 0, {{"Disrupted", 1}}}));
-  // NotIn is about failures, and 0 is none.
+  // NotIn matches failures only, and exit code 0 is not a failure.
   const api::FailureRule fail{
       api::FailureAction::kFail, api::ExitCodeMatch{api::ExitCodeOperator::kNotIn, {1}}, {}, {}};
   const Observed with_rule = seen(JobBuilder(job).rule(fail), deleted.pods);
   EXPECT_EQ(status_after(with_rule, reconcile(with_rule)).phase, Phase::kRestarting);
 }
 
-TEST(ReconcileRestart, ADisruptionRestartsWithoutCounting) {
+TEST(ReconcileRestart, DisruptionRestartsWithoutCharge) {
   const Observed observed =
       seen(JobBuilder().max_restarts(0).phase(Phase::kRunning),
            {pod(0, 0).running(), pod(0, 1).running().deleting().disrupted("PreemptionByScheduler")});
@@ -209,7 +211,7 @@ TEST(ReconcileRestart, ADisruptionRestartsWithoutCounting) {
   EXPECT_THAT(only<EmitEvent>(plan).at(0).message, HasSubstr("a restart that does not count as attempt 1"));
 }
 
-// Attempts 0 and 1 failed within a second; this is attempt 2, whose failure was seen at second 59.
+// Attempts 0 and 1 failed within a second. This is attempt 2, whose failure was observed at second 59.
 Observed failed_twice(int backoff_seconds) {
   Job job = JobBuilder().backoff_seconds(backoff_seconds).phase(Phase::kRestarting, 2).restarts(2);
   job.status.attempts.resize(2);
@@ -223,10 +225,10 @@ Observed failed_twice(int backoff_seconds) {
   return seen(job, {pod(1, 0).running()});
 }
 
-TEST(ReconcileRestart, AGroupThatFailsAgainAndAgainWaitsBeforeItStartsAnew) {
+TEST(ReconcileRestart, RepeatedFailuresBackOff) {
   Observed observed = failed_twice(10);
   Plan plan = reconcile(observed);
-  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 2", "DeletePod bert-1-0")) << "peers end at once";
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 2", "DeletePod bert-1-0")) << "peers end immediately";
   EXPECT_EQ(plan.requeue_after, std::chrono::seconds(9));
   observed = after(observed, plan);
   EXPECT_THAT(condition_of(observed.job.status, Phase::kRestarting).message,
@@ -234,7 +236,7 @@ TEST(ReconcileRestart, AGroupThatFailsAgainAndAgainWaitsBeforeItStartsAnew) {
   observed.pods.clear();
   observed.now = at_second(68);
   plan = reconcile(observed);
-  EXPECT_THAT(plan.actions, IsEmpty()) << "nothing is written while it waits";
+  EXPECT_THAT(plan.actions, IsEmpty()) << "nothing is written during the backoff";
   EXPECT_EQ(plan.requeue_after, std::chrono::seconds(1));
   observed.now = at_second(69);
   plan = reconcile(observed);

@@ -1,4 +1,4 @@
-// A job whose pods run and whose step stands still.
+// Jobs whose pods run, but whose step does not change.
 #include "tests/unit/operator/reconcile_support.h"
 
 namespace oarlock::test {
@@ -10,7 +10,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A job of attempt 1 that runs, and whose rank 0 did step 7 at second 10 and is asked now.
+// A running job of attempt 1 whose rank 0 completed step 7 at second 10 and is polled now.
 Observed at_step_7(SystemTime now, Phase phase = Phase::kRunning) {
   Job job = JobBuilder().stall_seconds(60).phase(phase, 1);
   job.status.progress.emplace().step = 7;
@@ -20,12 +20,12 @@ Observed at_step_7(SystemTime now, Phase phase = Phase::kRunning) {
   observed.progress.emplace().attempt = 1;
   observed.progress->step = 7;
   observed.progress->phase = "eval";
-  observed.asked = Question{now, true};
-  observed.job.status = refresh(observed, split(observed));  // counts and texts
+  observed.last_poll = StatusPoll{now, true};
+  observed.job.status = refresh_status(observed, classify_objects(observed));  // counts and texts
   return observed;
 }
 
-TEST(ReconcileStall, AJobWhoseStepStandsStillIsStalledUntilItMoves) {
+TEST(ReconcileStall, StallsUntilStepChanges) {
   Observed observed = at_step_7(at_second(69));
   EXPECT_THAT(names(reconcile(observed)), IsEmpty());
   EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(1));
@@ -44,15 +44,15 @@ TEST(ReconcileStall, AJobWhoseStepStandsStillIsStalledUntilItMoves) {
 
   observed.now = at_second(5000);
   observed.progress->phase = "train";
-  EXPECT_THAT(names(reconcile(observed)), IsEmpty()) << "it is said once";
+  EXPECT_THAT(names(reconcile(observed)), IsEmpty()) << "reported once";
   observed.progress.reset();
-  observed.asked.reset();
-  EXPECT_THAT(names(reconcile(observed)), IsEmpty()) << "an operator that has just started knows it from the status";
+  observed.last_poll.reset();
+  EXPECT_THAT(names(reconcile(observed)), IsEmpty()) << "a restarted operator reads the stall from the status";
   observed.progress.emplace().attempt = 0;
   observed.progress->step = 8;
-  EXPECT_THAT(names(reconcile(observed)), IsEmpty()) << "the step of another attempt is none";
+  EXPECT_THAT(names(reconcile(observed)), IsEmpty()) << "steps of another attempt do not count";
 
-  for (const int64_t step : {8, 3}) {  // on, or back to a checkpoint
+  for (const int64_t step : {8, 3}) {  // forward, or back to a checkpoint
     observed.progress->attempt = 1;
     observed.progress->step = step;
     plan = reconcile(observed);
@@ -67,29 +67,29 @@ TEST(ReconcileStall, AJobWhoseStepStandsStillIsStalledUntilItMoves) {
   }
 }
 
-TEST(ReconcileStall, NobodyIsStalledBeforeRank0HadItsSay) {
+TEST(ReconcileStall, DoesNotStallBeforeRank0WasPolled) {
   Observed observed = at_step_7(at_second(500));
-  // The operator was away, or its turn to ask has not come: what rank 0 did since the last answer is not known.
-  for (const std::optional<Question>& asked :
-       {std::optional<Question>(), std::optional(Question{at_second(69), true})}) {
-    observed.asked = asked;
+  // The operator was not running, or has not polled again: the steps of rank 0 since its last response are not known.
+  for (const std::optional<StatusPoll>& poll :
+       {std::optional<StatusPoll>(), std::optional(StatusPoll{at_second(69), true})}) {
+    observed.last_poll = poll;
     EXPECT_THAT(names(reconcile(observed)), IsEmpty());
-    EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(1)) << "it will be asked soon";
+    EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(1)) << "it is polled soon";
   }
   const auto message = [&] {
     const api::Status next = status_after(observed, reconcile(observed));
     return next.phase == Phase::kStalled ? condition_of(next, Phase::kStalled).message : "";
   };
-  observed.asked = Question{at_second(70), true};
+  observed.last_poll = StatusPoll{at_second(70), true};
   EXPECT_THAT(message(), HasSubstr("; rank 0 is in phase eval at step 7"));
-  observed.asked->answered = false;
+  observed.last_poll->answered = false;
   EXPECT_THAT(message(), HasSubstr("; rank 0, last at step 7, does not answer"));
-  observed.asked.reset();
+  observed.last_poll.reset();
   observed.pods[0] = pod(1, 0).ended(0);
-  EXPECT_THAT(message(), HasSubstr("; rank 0 has ended, at step 7")) << "there is nobody to ask";
+  EXPECT_THAT(message(), HasSubstr("; rank 0 has ended, at step 7")) << "rank 0 cannot be polled any more";
 }
 
-TEST(ReconcileStall, AJobThatTellsNoStepsIsNeverStalled) {
+TEST(ReconcileStall, JobWithoutStepsIsNeverStalled) {
   Observed observed = at_step_7(at_second(500));
   observed.progress.reset();
   observed.job.status.progress.reset();
@@ -97,9 +97,9 @@ TEST(ReconcileStall, AJobThatTellsNoStepsIsNeverStalled) {
   EXPECT_FALSE(reconcile(observed).requeue_after);
 }
 
-TEST(ReconcileStall, TheTimeBetweenTwoAttemptsIsNoStall) {
+TEST(ReconcileStall, TimeBetweenAttemptsDoesNotCount) {
   Observed observed = at_step_7(at_second(500));
-  enter(observed.job.status, Phase::kRestarting, "PodFailed", "m", at_second(400));
+  enter_phase(observed.job.status, Phase::kRestarting, "PodFailed", "m", at_second(400));
   observed.job.status.progress->last_step_time = at_second(10);
   observed.progress->attempt = 0;
   const Plan plan = reconcile(observed);
@@ -108,11 +108,11 @@ TEST(ReconcileStall, TheTimeBetweenTwoAttemptsIsNoStall) {
   EXPECT_THAT(names(reconcile(observed)), IsEmpty());
   EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(60));
   observed.now = at_second(560);
-  observed.asked = Question{observed.now, false};
-  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kStalled) << "it hangs before its first word";
+  observed.last_poll = StatusPoll{observed.now, false};
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kStalled) << "it hangs before its first report";
 }
 
-TEST(ReconcileStall, TheStallsTimeMayChangeWhileTheJobRuns) {
+TEST(ReconcileStall, TimeoutMayChangeWhileRunning) {
   Observed observed = at_step_7(at_second(69));
   observed.job.spec.stall_policy.timeout_seconds = 30;
   observed = after(observed, reconcile(observed));
@@ -123,7 +123,7 @@ TEST(ReconcileStall, TheStallsTimeMayChangeWhileTheJobRuns) {
   EXPECT_EQ(plan.requeue_after, std::chrono::seconds(31));
 }
 
-TEST(ReconcileStall, AStalledJobEndsRestartsAndStopsAsOneThatRuns) {
+TEST(ReconcileStall, StalledJobFinishesRestartsAndSuspendsLikeRunning) {
   const Observed stalled = at_step_7(at_second(60), Phase::kStalled);
   const auto plan_with = [&](Pod second) {
     Observed observed = stalled;

@@ -1,5 +1,5 @@
-// What the tests of reconcile() share. Together they have one test for each row of docs/operator-states.md, and for
-// each place where the operator may die or see an old view.
+// Helpers of the tests of reconcile(). Together, these tests cover each row of docs/operator-states.md and each point
+// at which the operator can crash or read a stale cache.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -15,8 +15,8 @@ namespace oarlock::test {
 
 inline PodBuilder pod(int attempt, int node_rank) { return {"bert", attempt, node_rank}; }
 
-// The world after the plan was done: its status and the end of the Service and the NetworkPolicy, and nothing else
-// changed.
+// Returns the observed state after the plan was executed. Only the status and the deletion of the Service and the
+// NetworkPolicy are applied.
 inline control::Observed after(const control::Observed& observed, const control::Plan& plan) {
   control::Observed out = observed;
   out.job.status = status_after(observed, plan);
@@ -25,17 +25,17 @@ inline control::Observed after(const control::Observed& observed, const control:
   return out;
 }
 
-// Throws where there is none, which fails the test.
+// Throws if the plan has none, which fails the test.
 inline const api::Condition& condition_of(const api::Status& status, api::Phase phase) {
   const api::Condition* condition = control::find_condition(status, phase);
   if (condition == nullptr) throw std::runtime_error("no condition " + api::to_string(phase));
   return *condition;
 }
 
-// With the plan's status in place, the same world gives the same status.
+// Verifies that a second reconciliation with the plan's status returns the same status.
 inline void expect_settled(const control::Observed& observed, const control::Plan& plan) {
   const control::Observed then = after(observed, plan);
-  EXPECT_EQ(status_after(then, control::reconcile(then)), then.job.status) << "the status flaps";
+  EXPECT_EQ(status_after(then, control::reconcile(then)), then.job.status) << "the status is not stable";
 }
 
 }  // namespace oarlock::test

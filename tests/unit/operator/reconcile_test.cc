@@ -1,4 +1,4 @@
-// A job from its first pods to its end, and whose names and objects it respects.
+// The life of a job from its first pods to its completion, and its treatment of objects of other owners.
 #include "tests/unit/operator/reconcile_support.h"
 
 namespace oarlock::test {
@@ -10,18 +10,18 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(Reconcile, StartsAJob) {
+TEST(Reconcile, CreatesServiceAndPodsOfNewJob) {
   Observed observed = seen(JobBuilder());
   observed.services.clear();
   const Plan plan = reconcile(observed);
-  EXPECT_EQ(plan.verdict, Verdict::kProgress);
+  EXPECT_EQ(plan.state, PlanState::kProgress);
   EXPECT_THAT(names(plan),
               ElementsAre("ConfirmJobUnchanged", "CreateService bert", "CreatePod bert-0-0", "CreatePod bert-0-1"))
-      << "the pods come before the status";
+      << "the pods precede the status";
   EXPECT_EQ(only<CreatePod>(plan).at(1), (CreatePod{"bert-0-1", 0, 1}));
 }
 
-TEST(Reconcile, AJobThatNoOperatorCanHaveActedOnNeedsNoFence) {
+TEST(Reconcile, UntouchedJobNeedsNoFence) {
   Observed observed = seen(JobBuilder());
   observed.services.clear();
   observed.untouched = true;
@@ -29,7 +29,7 @@ TEST(Reconcile, AJobThatNoOperatorCanHaveActedOnNeedsNoFence) {
               ElementsAre("CreateService bert", "CreatePod bert-0-0", "CreatePod bert-0-1"));
 }
 
-TEST(Reconcile, TheFirstStatusFollowsTheFirstPods) {
+TEST(Reconcile, WritesFirstStatusAfterFirstPods) {
   Observed observed = seen(JobBuilder(), {pod(0, 0), pod(0, 1)});
   const Plan plan = reconcile(observed);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 0", "EmitEvent Started"));
@@ -39,9 +39,9 @@ TEST(Reconcile, TheFirstStatusFollowsTheFirstPods) {
     observed.services.at(0).created = created;
     return status_after(observed, reconcile(observed)).start_time;
   };
-  EXPECT_EQ(start_by(at_second(40)), at_second(40)) << "when the Service was made, so were the pods";
-  EXPECT_EQ(start_by(at_second(70)), at_second(60)) << "the server's clock is ahead";
-  EXPECT_EQ(start_by(at_second(-3600)), at_second(0)) << "the server's clock is behind";
+  EXPECT_EQ(start_by(at_second(40)), at_second(40)) << "the pods were created together with the Service";
+  EXPECT_EQ(start_by(at_second(70)), at_second(60)) << "the clock of the API server is ahead";
+  EXPECT_EQ(start_by(at_second(-3600)), at_second(0)) << "the clock of the API server is behind";
 
   observed.pods = {pod(0, 0).running(), pod(0, 1).running()};
   EXPECT_THAT(names(reconcile(observed)),
@@ -55,7 +55,7 @@ TEST(Reconcile, TheFirstStatusFollowsTheFirstPods) {
                           "CreatePod bert-1-0", "CreatePod bert-1-1"));
 }
 
-TEST(Reconcile, ARefusedCreationIsToldBeforeItIsTriedAgain) {
+TEST(Reconcile, ReportsRejectedCreateBeforeRetry) {
   Observed observed = seen(JobBuilder(), {pod(0, 0)});
   observed.last_error = "exceeded quota";
   const Plan plan = reconcile(observed);
@@ -63,7 +63,7 @@ TEST(Reconcile, ARefusedCreationIsToldBeforeItIsTriedAgain) {
   EXPECT_EQ(condition_of(status_after(observed, plan), Phase::kPending).reason, "CreateRefused");
 }
 
-TEST(Reconcile, WarnsOfOverriddenVariables) {
+TEST(Reconcile, WarnsAboutOverriddenVariables) {
   const Job job = JobBuilder().pod_template(
       R"({"spec":{"containers":[{"name":"trainer","env":[{"name":"WORLD_SIZE","value":"9"},{"name":"MASTER_ADDR","value":"x"}]}]}})");
   const std::vector<EmitEvent> events = only<EmitEvent>(reconcile(seen(job, {pod(0, 0), pod(0, 1)})));
@@ -73,7 +73,7 @@ TEST(Reconcile, WarnsOfOverriddenVariables) {
   EXPECT_THAT(events[1].message, HasSubstr("WORLD_SIZE, MASTER_ADDR"));
 }
 
-TEST(Reconcile, FinishesACreationThatACrashCutShort) {
+TEST(Reconcile, CompletesInterruptedCreation) {
   Observed observed = seen(JobBuilder(), {pod(0, 0)});
   EXPECT_THAT(names(reconcile(observed)), ElementsAre("ConfirmJobUnchanged", "CreatePod bert-0-1"));
 
@@ -85,43 +85,43 @@ TEST(Reconcile, FinishesACreationThatACrashCutShort) {
   const Plan plan = reconcile(observed);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 0", "CreateService bert", "CreatePod bert-0-1"));
   EXPECT_EQ(only<PatchStatus>(plan).at(0).status, observed.job.status)
-      << "a fence: nothing is created from an old view of the job";
+      << "a fence: nothing is created from a stale cache";
 }
 
 TEST(Reconcile, WaitsForPods) {
   Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod(0, 0).scheduled(), pod(0, 1)});
   observed = after(observed, reconcile(observed));
   const Plan plan = reconcile(observed);
-  EXPECT_EQ(plan.verdict, Verdict::kWait);
+  EXPECT_EQ(plan.state, PlanState::kWait);
   EXPECT_THAT(plan.actions, IsEmpty());
   EXPECT_EQ(observed.job.status.nodes.scheduled, 1);
 }
 
-TEST(Reconcile, Runs) {
+TEST(Reconcile, EntersRunningOnceAllPodsStarted) {
   const Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod(0, 0).running(), pod(0, 1).running()});
   const Plan plan = reconcile(observed);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Running 0", "EmitEvent Running"));
   EXPECT_EQ(status_after(observed, plan).nodes.summary, "2/2");
   EXPECT_EQ(reconcile(after(observed, plan)),
-            (Plan{Verdict::kWait, {}, std::nullopt, "nothing to do in phase Running"}));
+            (Plan{PlanState::kWait, {}, std::nullopt, "nothing to do in phase Running"}));
 }
 
-TEST(Reconcile, Completes) {
+TEST(Reconcile, CompletesOnceAllPodsSucceeded) {
   Observed observed = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).ended(0), pod(0, 1).ended(0)});
   const Plan plan = reconcile(observed);
-  EXPECT_EQ(plan.verdict, Verdict::kComplete);
+  EXPECT_EQ(plan.state, PlanState::kComplete);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Complete 0", "EmitEvent Completed", "DeleteService bert"));
   EXPECT_EQ(status_after(observed, plan).nodes, (api::NodeCounts{2, 2, 0, 2, 0, "0/2"}));
   observed = after(observed, plan);
-  EXPECT_EQ(reconcile(observed), (Plan{Verdict::kComplete, {}, std::nullopt, "the job has ended"}));
+  EXPECT_EQ(reconcile(observed), (Plan{PlanState::kComplete, {}, std::nullopt, "the job has ended"}));
 }
 
-TEST(Reconcile, CompletesFromPendingWhenAllWasQuick) {
+TEST(Reconcile, CompletesFromPending) {
   const Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod(0, 0).ended(0), pod(0, 1).ended(0)});
   EXPECT_EQ(names(reconcile(observed)).at(0), "PatchStatus Complete 0");
 }
 
-TEST(Reconcile, ASidecarDoesNotOutliveTheJob) {
+TEST(Reconcile, DeletesPodsWithRunningSidecar) {
   Observed observed = seen(JobBuilder().nodes(1).phase(Phase::kRunning), {pod(0, 0).trainer_ended(0)});
   const Plan plan = reconcile(observed);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Complete 0", "EmitEvent Completed"));
@@ -149,13 +149,13 @@ TEST(Reconcile, TerminalIsPermanent) {
   }
 }
 
-TEST(Reconcile, ChecksAViewOfTheJobThatIsOlderThanItsPods) {
+TEST(Reconcile, ConfirmsJobThatIsOlderThanItsPods) {
   const Plan plan = reconcile(seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).ended(1), pod(1, 0).running()}));
-  EXPECT_EQ(names(plan).at(0), "ConfirmJobUnchanged") << "a view that is behind ends here";
+  EXPECT_EQ(names(plan).at(0), "ConfirmJobUnchanged") << "a plan from a stale cache ends here";
   EXPECT_TRUE(plan.requeue_after);
 }
 
-TEST(Reconcile, AdoptsTheAttemptThatAStatusHasLost) {
+TEST(Reconcile, AdoptsAttemptMissingInStatus) {
   for (const Phase phase : {Phase::kNone, Phase::kPending, Phase::kRunning, Phase::kRestarting}) {
     Observed observed = seen(JobBuilder().phase(phase), {pod(0, 0).ended(1), pod(2, 0).running(), pod(1, 1).ended(1)});
     if (phase == Phase::kNone) observed.job.status = {};
@@ -168,30 +168,30 @@ TEST(Reconcile, AdoptsTheAttemptThatAStatusHasLost) {
     observed.pods.emplace_back(pod(2, 1).running());
     EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRunning) << to_string(phase);
   }
-  // A number that would overflow is no attempt.
+  // A number that would overflow is not an attempt.
   EXPECT_THAT(only<ConfirmJobUnchanged>(
                   reconcile(seen(JobBuilder().phase(Phase::kRunning),
                                  {pod(0, 0).running(), pod(0, 1).running(), pod(2147483647, 0).running()}))),
               IsEmpty());
 }
 
-TEST(Reconcile, SaysWhoseNameIsTaken) {
+TEST(Reconcile, ReportsNameConflict) {
   Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod(0, 0).owner("other").running(), pod(0, 1)});
   const Plan plan = reconcile(observed);
-  EXPECT_EQ(plan.verdict, Verdict::kBlocked);
+  EXPECT_EQ(plan.state, PlanState::kBlocked);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 0", "EmitEvent NameTaken"));
   EXPECT_THAT(condition_of(status_after(observed, plan), Phase::kPending).message,
               HasSubstr("pod bert-0-0 exists and does not belong to this job"));
   EXPECT_TRUE(plan.requeue_after);
   observed = after(observed, plan);
-  EXPECT_EQ(reconcile(observed).verdict, Verdict::kBlocked);
-  EXPECT_THAT(reconcile(observed).actions, IsEmpty()) << "said once";
+  EXPECT_EQ(reconcile(observed).state, PlanState::kBlocked);
+  EXPECT_THAT(reconcile(observed).actions, IsEmpty()) << "reported once";
   observed.pods = {pod(0, 1)};
   EXPECT_THAT(only<CreatePod>(reconcile(observed)).at(0).name, "bert-0-0");
 }
 
-// kubectl replace --force: the objects of the deleted job keep their names until the garbage collector has come.
-TEST(Reconcile, WaitsForTheObjectsOfADeletedJobOfItsName) {
+// kubectl replace --force: the objects of the deleted job exist until the garbage collector removes them.
+TEST(Reconcile, WaitsForObjectsOfDeletedJobWithSameName) {
   Observed service = seen(JobBuilder());
   service.services.at(0).owner_uid = "earlier";
   for (Observed observed : {seen(JobBuilder(), {pod(0, 0).owner_job("earlier").running()}),
@@ -201,7 +201,7 @@ TEST(Reconcile, WaitsForTheObjectsOfADeletedJobOfItsName) {
     EXPECT_EQ(condition_of(status_after(observed, plan), Phase::kPending).reason, "WaitingForNames");
     EXPECT_EQ(plan.requeue_after, std::chrono::seconds(1));
     observed = after(observed, plan);
-    EXPECT_EQ(reconcile(observed).verdict, Verdict::kWait);
+    EXPECT_EQ(reconcile(observed).state, PlanState::kWait);
     EXPECT_THAT(reconcile(observed).actions, IsEmpty());
     observed.pods.clear();
     observed.services = {service_of(observed.job)};
@@ -209,49 +209,49 @@ TEST(Reconcile, WaitsForTheObjectsOfADeletedJobOfItsName) {
   }
 }
 
-TEST(Reconcile, AForeignServiceBlocks) {
+TEST(Reconcile, ForeignServiceBlocksJob) {
   Observed observed = seen(JobBuilder());
   observed.services.at(0).owner_uid = "other";
   observed.services.at(0).owner_is_job = false;
-  EXPECT_EQ(reconcile(observed).verdict, Verdict::kBlocked);
+  EXPECT_EQ(reconcile(observed).state, PlanState::kBlocked);
 }
 
-TEST(Reconcile, RefusesASpecThatCannotWork) {
+TEST(Reconcile, RejectsInvalidSpec) {
   Job job = JobBuilder();
   for (const char* broken : {"", "not json", "{}", "[]", R"({"spec":{}})",
                              R"({"spec":{"containers":[{"name":"main"}]}})", R"({"spec":{"containers":[7]}})"}) {
     job.spec.pod_template = broken;
     const Plan plan = reconcile(seen(job));
-    EXPECT_EQ(plan.verdict, Verdict::kBlocked) << broken;
+    EXPECT_EQ(plan.state, PlanState::kBlocked) << broken;
     EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 0", "EmitEvent InvalidSpec")) << broken;
   }
 }
 
-TEST(Reconcile, PutsBackAServiceThatSomebodyDeleted) {
+TEST(Reconcile, RecreatesDeletedService) {
   Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod(0, 0).running(), pod(0, 1).running()});
   observed = after(observed, reconcile(observed));
   observed.services.clear();
   EXPECT_THAT(names(reconcile(observed)), ElementsAre("PatchStatus Running 0", "CreateService bert"));
 }
 
-TEST(Reconcile, FollowsTheGeneration) {
+TEST(Reconcile, UpdatesObservedGeneration) {
   Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod(0, 0).running(), pod(0, 1).running()});
   observed = after(observed, reconcile(observed));
   observed.job.metadata.generation = 2;
   EXPECT_EQ(status_after(observed, reconcile(observed)).observed_generation, 2);
 }
 
-TEST(Reconcile, LeavesAJobOfAnotherManagerAlone) {
+TEST(Reconcile, SkipsJobManagedElsewhere) {
   const Observed observed = seen(JobBuilder().managed_by("kueue.x-k8s.io/multikueue"),
                                  {pod(0, 0).ended(1), pod(0, 1).owner("other").running()});
   const Plan plan = reconcile(observed);
-  EXPECT_EQ(plan.verdict, Verdict::kComplete);
+  EXPECT_EQ(plan.state, PlanState::kComplete);
   EXPECT_THAT(plan.actions, IsEmpty());
   EXPECT_THAT(plan.reason, HasSubstr("kueue.x-k8s.io/multikueue"));
   EXPECT_THAT(reconcile(seen(JobBuilder().managed_by("oarlock.dev/operator"))).actions, ::testing::Not(IsEmpty()));
 }
 
-TEST(Reconcile, Rank0AloneCanMakeTheJobComplete) {
+TEST(Reconcile, CompletesWithSuccessPolicyRank0) {
   Observed observed = seen(JobBuilder().success_policy(api::SuccessPolicy::kRank0).phase(Phase::kRunning),
                            {pod(0, 0).ended(0), pod(0, 1).running()});
   EXPECT_THAT(names(reconcile(observed)),

@@ -1,5 +1,5 @@
-// Who may read /metrics, by what the API server answers.
-#include "operator/shell/access_guard.h"
+// Authorization of /metrics by the reviews of the API server.
+#include "operator/shell/authorization_filter.h"
 
 #include <gmock/gmock.h>
 
@@ -17,30 +17,30 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using Json = nlohmann::json;
 
-class AccessGuardTest : public ::testing::Test {
+class AuthorizationFilterTest : public ::testing::Test {
  protected:
   void answer(const Json& status) { transport_->script({.status = 201, .pieces = {Json{{"status", status}}.dump()}}); }
-  int ask(const std::string& authorization) {
-    const auto no = guard_.refuse("/metrics", authorization);
-    return no ? no->status : 200;
+  int check(const std::string& authorization) {
+    const auto response = filter_.check("/metrics", authorization);
+    return response ? response->status : 200;
   }
   void allow(const std::string& authorization) {
     answer({{"authenticated", true}, {"user", user_}});
     answer({{"allowed", true}});
-    EXPECT_EQ(ask(authorization), 200);
+    EXPECT_EQ(check(authorization), 200);
   }
   const Json user_ = {{"username", "system:serviceaccount:monitoring:prometheus"}, {"groups", {"g"}}, {"uid", "u"}};
 
   std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();
   std::shared_ptr<test::ScriptedTransport> transport_ = std::make_shared<test::ScriptedTransport>(clock_);
-  AccessGuard guard_{kube::Client(transport_, 5s), clock_};
+  AuthorizationFilter filter_{kube::Client(transport_, 5s), clock_};
 };
 
-TEST_F(AccessGuardTest, WhoMayReadItIsAskedOnceAMinute) {
+TEST_F(AuthorizationFilterTest, ReviewsAllowedTokenOncePerMinute) {
   answer({{"authenticated", true}, {"user", user_}});
   answer({{"allowed", true}});
-  EXPECT_EQ(ask("Bearer t"), 200);
-  EXPECT_EQ(ask("Bearer t"), 200);
+  EXPECT_EQ(check("Bearer t"), 200);
+  EXPECT_EQ(check("Bearer t"), 200);
   const auto& sent = transport_->requests();
   ASSERT_THAT(sent, SizeIs(2));
   EXPECT_EQ(sent[0].target, "/apis/authentication.k8s.io/v1/tokenreviews");
@@ -52,61 +52,61 @@ TEST_F(AccessGuardTest, WhoMayReadItIsAskedOnceAMinute) {
   clock_->advance(61s);
   answer({{"authenticated", true}, {"user", user_}});
   answer({{"allowed", false}});
-  EXPECT_EQ(ask("Bearer t"), 403);
+  EXPECT_EQ(check("Bearer t"), 403);
 }
 
-TEST_F(AccessGuardTest, NobodyAndStrangersAreRefused) {
-  EXPECT_EQ(ask(""), 401);
-  EXPECT_EQ(ask("Basic dTpw"), 401);
+TEST_F(AuthorizationFilterTest, DeniesMissingAndInvalidTokens) {
+  EXPECT_EQ(check(""), 401);
+  EXPECT_EQ(check("Basic dTpw"), 401);
   EXPECT_THAT(transport_->requests(), IsEmpty());
   answer({{"authenticated", false}});
-  EXPECT_EQ(ask("Bearer wrong"), 401);
-  EXPECT_EQ(ask("Bearer wrong"), 401);  // remembered
+  EXPECT_EQ(check("Bearer wrong"), 401);
+  EXPECT_EQ(check("Bearer wrong"), 401);  // remembered
   EXPECT_THAT(transport_->requests(), SizeIs(1));
 }
 
-TEST_F(AccessGuardTest, AsksAgainWhenTheApiServerDidNotAnswer) {
-  transport_->script({.failure = kube::TransportError::Kind::kConnect});
-  EXPECT_EQ(ask("Bearer t"), 503);
-  EXPECT_EQ(ask("Bearer t"), 503);
-  EXPECT_EQ(ask("Bearer u"), 503);
-  EXPECT_THAT(transport_->requests(), SizeIs(1)) << "an API server that is down is not asked for each request";
+TEST_F(AuthorizationFilterTest, RetriesReviewAfterPauseOnFailure) {
+  transport_->script({.failure = kube::TransportErrorKind::kConnect});
+  EXPECT_EQ(check("Bearer t"), 503);
+  EXPECT_EQ(check("Bearer t"), 503);
+  EXPECT_EQ(check("Bearer u"), 503);
+  EXPECT_THAT(transport_->requests(), SizeIs(1)) << "an API server that is down gets no request per check";
   clock_->advance(6s);
   answer({{"authenticated", true}, {"user", user_}});
   answer({{"allowed", true}});
-  EXPECT_EQ(ask("Bearer t"), 200);
+  EXPECT_EQ(check("Bearer t"), 200);
 }
 
-TEST_F(AccessGuardTest, KnownScrapersAreServedWhileTheApiServerIsDown) {
+TEST_F(AuthorizationFilterTest, AllowsKnownTokensWhileApiServerIsDown) {
   allow("Bearer t");
   for (int i = 0; i < 4; ++i) {
     clock_->advance(50s);
-    if (i > 0) transport_->script({.failure = kube::TransportError::Kind::kConnect});
-    EXPECT_EQ(ask("Bearer t"), 200) << i;
+    if (i > 0) transport_->script({.failure = kube::TransportErrorKind::kConnect});
+    EXPECT_EQ(check("Bearer t"), 200) << i;
   }
   clock_->advance(200s);
-  transport_->script({.failure = kube::TransportError::Kind::kConnect});
-  EXPECT_EQ(ask("Bearer t"), 503) << "not without a review for longer than five minutes";
+  transport_->script({.failure = kube::TransportErrorKind::kConnect});
+  EXPECT_EQ(check("Bearer t"), 503) << "a result is used for at most five minutes";
 }
 
-TEST_F(AccessGuardTest, ARevokedTokenIsRefusedAfterAMinute) {
+TEST_F(AuthorizationFilterTest, DeniesRevokedTokenAfterOneMinute) {
   allow("Bearer t");
   clock_->advance(61s);
   answer({{"authenticated", false}});
-  EXPECT_EQ(ask("Bearer t"), 401);
-  transport_->script({.failure = kube::TransportError::Kind::kConnect});
+  EXPECT_EQ(check("Bearer t"), 401);
+  transport_->script({.failure = kube::TransportErrorKind::kConnect});
   clock_->advance(11s);
-  EXPECT_EQ(ask("Bearer t"), 503) << "the verdict of before is forgotten";
+  EXPECT_EQ(check("Bearer t"), 503) << "the earlier result is not used anymore";
 }
 
-// 10,000 random tokens in a minute: at most the burst and five per second are reviewed, and the verdict of the scraper
-// is neither displaced nor does its renewal wait for the budget.
-TEST_F(AccessGuardTest, RandomTokensAreReviewedAtABoundedRate) {
+// 10,000 random tokens in a minute: at most the burst and five per second are reviewed, and the result of the
+// scraper is not evicted, and its renewal does not wait for the token bucket.
+TEST_F(AuthorizationFilterTest, LimitsReviewsOfRandomTokens) {
   allow("Bearer scraper");
   const size_t before = transport_->requests().size();
   transport_->when_empty({.status = 201, .pieces = {R"({"status":{"authenticated":false}})"}, .takes = 0ms});
   for (int i = 0; i < 10000; ++i) {
-    const int status = ask("Bearer random-" + std::to_string(i));
+    const int status = check("Bearer random-" + std::to_string(i));
     EXPECT_TRUE(status == 401 || status == 429) << status;
     clock_->advance(6ms);
   }
@@ -115,21 +115,21 @@ TEST_F(AccessGuardTest, RandomTokensAreReviewedAtABoundedRate) {
   EXPECT_GE(reviews, 5U * 60U);
   answer({{"authenticated", true}, {"user", user_}});
   answer({{"allowed", true}});
-  EXPECT_EQ(ask("Bearer scraper"), 200) << "a known token is renewed though the budget is spent";
+  EXPECT_EQ(check("Bearer scraper"), 200) << "a known token is renewed although the bucket is empty";
   EXPECT_EQ(transport_->requests().back().target, "/apis/authorization.k8s.io/v1/subjectaccessreviews");
 }
 
-TEST_F(AccessGuardTest, RefusesTokensThatNoReviewCanCarry) {
-  EXPECT_EQ(ask("Bearer "), 401);
-  EXPECT_EQ(ask("Bearer \xff\xfe"), 401);
-  EXPECT_EQ(ask("Bearer a b"), 401);
-  EXPECT_EQ(ask("Bearer a\nX-Header: b"), 401);
-  EXPECT_EQ(ask("Bearer " + std::string(AccessGuard::kMaxToken + 1, 'a')), 401);
+TEST_F(AuthorizationFilterTest, DeniesMalformedTokensWithoutReview) {
+  EXPECT_EQ(check("Bearer "), 401);
+  EXPECT_EQ(check("Bearer \xff\xfe"), 401);
+  EXPECT_EQ(check("Bearer a b"), 401);
+  EXPECT_EQ(check("Bearer a\nX-Header: b"), 401);
+  EXPECT_EQ(check("Bearer " + std::string(AuthorizationFilter::kMaxToken + 1, 'a')), 401);
   EXPECT_THAT(transport_->requests(), IsEmpty());
 }
 
-TEST(VerdictCacheTest, IsBoundedAndForgetsTheOldestFirst) {
-  VerdictCache cache(3);
+TEST(ReviewCache, EvictsEntryThatExpiresFirst) {
+  ReviewCache cache(3);
   const SteadyTime now{};
   for (int i = 0; i < 5; ++i) cache.put(std::to_string(i), {401, now, now + std::chrono::seconds(10 + i)}, now);
   EXPECT_EQ(cache.size(), 3U);
@@ -138,9 +138,9 @@ TEST(VerdictCacheTest, IsBoundedAndForgetsTheOldestFirst) {
   EXPECT_FALSE(cache.find("2", now + 12s));
 }
 
-TEST(VerdictCacheTest, KeysSeparatePathAndToken) {
-  EXPECT_NE(verdict_key("/a", "bc"), verdict_key("/ab", "c"));
-  EXPECT_EQ(verdict_key("/metrics", std::string(16000, 'a')).size(), 32U);
+TEST(ReviewCache, KeysSeparatePathAndToken) {
+  EXPECT_NE(review_key("/a", "bc"), review_key("/ab", "c"));
+  EXPECT_EQ(review_key("/metrics", std::string(16000, 'a')).size(), 32U);
 }
 
 // Holds each request until it is let go, and says yes to all.
@@ -179,32 +179,32 @@ class HeldTransport final : public kube::Transport {
   bool is_open_ = false;
 };
 
-TEST(AccessGuardThreads, OneReviewIsInFlightAndTheOthersAreAnsweredFast) {
+TEST(AuthorizationFilterThreads, RunsOneReviewAtATimeWithoutBlockingOthers) {
   const auto clock = std::make_shared<test::FakeClock>();
   const auto transport = std::make_shared<HeldTransport>();
-  AccessGuard guard(kube::Client(transport, 5s), clock);
-  const auto ask = [&](const std::string& token) {
-    const auto no = guard.refuse("/metrics", "Bearer " + token);
+  AuthorizationFilter filter(kube::Client(transport, 5s), clock);
+  const auto check = [&](const std::string& token) {
+    const auto no = filter.check("/metrics", "Bearer " + token);
     return no ? no->status : 200;
   };
-  std::future<int> held = std::async(std::launch::async, ask, "a");
+  std::future<int> held = std::async(std::launch::async, check, "a");
   transport->wait_for(1);
-  EXPECT_EQ(ask("a"), 429) << "it is being reviewed";
-  EXPECT_EQ(ask("b"), 429) << "another token is being reviewed";
+  EXPECT_EQ(check("a"), 429) << "it is being reviewed";
+  EXPECT_EQ(check("b"), 429) << "another token is being reviewed";
   transport->open();
   EXPECT_EQ(held.get(), 200);
-  EXPECT_EQ(ask("b"), 200) << "the place is free again";
+  EXPECT_EQ(check("b"), 200) << "the place is free again";
 
   // The renewal of a known token delays no scrape with a known token.
   clock->advance(61s);
   transport->open(false);
-  std::future<int> renewal = std::async(std::launch::async, ask, "a");
+  std::future<int> renewal = std::async(std::launch::async, check, "a");
   transport->wait_for(1);
-  EXPECT_EQ(ask("a"), 200);
-  EXPECT_EQ(ask("b"), 200);
-  std::future<int> stranger = std::async(std::launch::async, ask, "c");
+  EXPECT_EQ(check("a"), 200);
+  EXPECT_EQ(check("b"), 200);
+  std::future<int> stranger = std::async(std::launch::async, check, "c");
   transport->wait_for(2);
-  EXPECT_EQ(ask("a"), 200) << "strangers do not take the place of known tokens";
+  EXPECT_EQ(check("a"), 200) << "strangers do not take the place of known tokens";
   transport->open();
   EXPECT_EQ(renewal.get(), 200);
   EXPECT_EQ(stranger.get(), 200);

@@ -33,7 +33,7 @@ class CacheTest : public ::testing::Test {
       api_->push(plural, "BOOKMARK", end);
     }
     cache_.start();
-    EXPECT_TRUE(becomes_true([&] { return cache_.synced(); }));
+    EXPECT_TRUE(becomes_true([&] { return cache_.has_synced(); }));
   }
   ~CacheTest() override { cache_.stop(); }
 
@@ -61,17 +61,17 @@ class CacheTest : public ::testing::Test {
   std::shared_ptr<FakeApi> api_ = std::make_shared<FakeApi>();
   Cache cache_{{},
                {.on_change = [](const ObjectKey&, Urgency) {},
-                .on_problem = [](const Followed&, const kube::ApiError&) {},
-                .on_synced = [](const Followed&, size_t) {},
-                .on_watching = [](const Followed&) {},
-                .on_unreadable = [](Kind, const ObjectKey&, const Error&) {}},
+                .on_error = [](const WatchScope&, const kube::ApiError&) {},
+                .on_synced = [](const WatchScope&, size_t) {},
+                .on_watching = [](const WatchScope&) {},
+                .on_unreadable = [](ResourceKind, const ObjectKey&, const Error&) {}},
                api_,
                std::make_shared<test::FakeClock>(),
                std::make_shared<kube::RealSleeper>()};
 };
 
 // A reader that saw a pod as deleting or not at all would restart the group: the ranks were done before the deletions.
-TEST_F(CacheTest, ADonePodIsNeverMissingWhileItIsRemoved) {
+TEST_F(CacheTest, DonePodIsNeverMissingDuringRemoval) {
   int version = 11;
   for (int rank = 0; rank < kNodes; ++rank) api_->push("pods", "ADDED", done_pod(rank, ++version));
   ASSERT_TRUE(becomes_true([&] { return cache_.pods_of(key_).size() == kNodes; }));
@@ -88,7 +88,7 @@ TEST_F(CacheTest, ADonePodIsNeverMissingWhileItIsRemoved) {
       api_->push("pods", "DELETED", deleting(done_pod(rank, ++version)));
     }
     const std::string last = std::to_string(version);
-    ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(Kind::kPod, "ns", last); }));
+    ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(ResourceKind::kPod, "ns", last); }));
   }
   EXPECT_EQ(wrong, 0);
 }

@@ -1,4 +1,4 @@
-#include "operator/shell/cached_job.h"
+#include "operator/shell/projection.h"
 
 #include <gtest/gtest.h>
 
@@ -37,8 +37,8 @@ TEST(CachedJob, CountsTemplateTrainerAndRules) {
   EXPECT_LE(spec_bytes(job.spec), 15000U);
 }
 
-TEST(CachedJob, AJobThatNoDecisionNeedsTheSpecOfKeepsNone) {
-  SpecBudget budget(1 << 20);
+TEST(CachedJob, DropsSpecThatNoDecisionNeeds) {
+  ByteBudget budget(1 << 20);
   Job unreadable = large_job();
   unreadable.report.problem = "spec.nodes: expected an integer";
   for (const Job& job : {large_job().phase(Phase::kComplete).build(), large_job().phase(Phase::kFailed).build(),
@@ -54,9 +54,9 @@ TEST(CachedJob, AJobThatNoDecisionNeedsTheSpecOfKeepsNone) {
   EXPECT_TRUE(has_spec(suspended.job)) << "its pods will be created";
 }
 
-TEST(CachedJob, BeyondTheBudgetTheSpecIsLeftOut) {
+TEST(CachedJob, TrimsSpecBeyondBudget) {
   const size_t each = spec_bytes(large_job().build().spec);
-  SpecBudget budget(2 * each + each / 2);
+  ByteBudget budget(2 * each + each / 2);
   std::vector<CachedJob> jobs;
   for (int i = 0; i < 4; ++i) jobs.push_back(make_cached_job(large_job().phase(Phase::kRunning), budget));
   for (size_t i = 0; i < jobs.size(); ++i) {
@@ -74,20 +74,20 @@ TEST(CachedJob, BeyondTheBudgetTheSpecIsLeftOut) {
   EXPECT_EQ(budget.used(), 0U);
 }
 
-TEST(CachedJob, AShareMayOutliveTheBudget) {
+TEST(CachedJob, ReservationMayOutliveBudget) {
   CachedJob job;
   {
-    SpecBudget budget(1 << 20);
+    ByteBudget budget(1 << 20);
     job = make_cached_job(large_job(), budget);
     EXPECT_GT(budget.used(), 10000U);
   }
   EXPECT_TRUE(has_spec(job.job));
 }
 
-TEST(CachedJob, AtMostEightResourcesOfATemplateBecomeSeries) {
+TEST(CachedJob, ReadsAtMostEightResources) {
   std::string limits = R"("not a name/x":1)";
   for (int i = 10; i < 60; ++i) limits += ",\"example.com/r" + std::to_string(i) + "\":1";
-  SpecBudget budget(1 << 20);
+  ByteBudget budget(1 << 20);
   const CachedJob job = make_cached_job(
       JobBuilder().pod_template(R"({"spec":{"containers":[{"resources":{"limits":{)" + limits + "}}}]}}"), budget);
   EXPECT_EQ(job.accelerators.size(), 8U);

@@ -1,5 +1,5 @@
-// The controller against a scripted API server and a clock that stands still: when a job is looked at again, and what
-// is written about it.
+// The controller against a scripted API server and a fake clock: when a job is requeued, and what is
+// written about it.
 #include "operator/shell/controller.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/api/codec.h"
-#include "operator/core/policy.h"
+#include "operator/core/reconcile.h"
 #include "tests/support/builders.h"
 #include "tests/support/fake_api.h"
 #include "tests/support/fake_clock.h"
@@ -54,17 +54,18 @@ class ControllerTest : public ::testing::Test {
       api_->push(plural, "BOOKMARK", end);
     }
     cache_.start();
-    EXPECT_TRUE(becomes_true([&] { return cache_.synced(); }));
+    EXPECT_TRUE(becomes_true([&] { return cache_.has_synced(); }));
     controller_ = std::make_unique<Controller>(
-        Controller::Parts{.cache = &cache_,
-                          .poller = &poller_,
-                          .queue = &queue_,
-                          .own_writes = own_writes_,
-                          .executor = std::make_shared<Executor>(client_, own_writes_, events_, Logger::silent()),
-                          .client = client_,
-                          .metrics = metrics_,
-                          .clock = clock_,
-                          .decide = [this](const Observed& observed) { return decide(observed); }},
+        Controller::Dependencies{
+            .cache = &cache_,
+            .poller = &poller_,
+            .queue = &queue_,
+            .own_writes = own_writes_,
+            .executor = std::make_shared<Executor>(client_, own_writes_, events_, Logger::silent()),
+            .client = client_,
+            .metrics = metrics_,
+            .clock = clock_,
+            .reconciler = [this](const Observed& observed) { return decide(observed); }},
         log);
     controller_->start(1, "");
   }
@@ -105,7 +106,7 @@ class ControllerTest : public ::testing::Test {
     poke();
     poke();
   }
-  void look() {
+  void reconcile_now() {
     const int before = reconciled();
     queue_.add(key_);
     ASSERT_TRUE(becomes_true([&] { return reconciled() > before; }));
@@ -123,9 +124,9 @@ class ControllerTest : public ::testing::Test {
     return static_cast<int>(sum);
   }
   size_t writes() const { return api_->requests().size(); }
-  Observed last_seen() {
+  Observed last_observed() {
     const std::lock_guard lock(mutex_);
-    return last_seen_;
+    return last_observed_;
   }
 
   std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();
@@ -149,7 +150,7 @@ class ControllerTest : public ::testing::Test {
     ++decisions_;
     if (throws_) throw std::runtime_error("a bug");
     const std::lock_guard lock(mutex_);
-    last_seen_ = observed;
+    last_observed_ = observed;
     return plan_;
   }
 
@@ -160,24 +161,24 @@ class ControllerTest : public ::testing::Test {
   }
   static CacheHooks quiet_hooks() {
     return {.on_change = [](const ObjectKey&, Urgency) {},
-            .on_problem = [](const Followed&, const kube::ApiError&) {},
-            .on_synced = [](const Followed&, size_t) {},
-            .on_watching = [](const Followed&) {},
-            .on_unreadable = [](Kind, const ObjectKey&, const Error&) {}};
+            .on_error = [](const WatchScope&, const kube::ApiError&) {},
+            .on_synced = [](const WatchScope&, size_t) {},
+            .on_watching = [](const WatchScope&) {},
+            .on_unreadable = [](ResourceKind, const ObjectKey&, const Error&) {}};
   }
 
   std::mutex mutex_;
   Plan plan_;
-  Observed last_seen_;
+  Observed last_observed_;
   int pokes_ = 0;
   std::unique_ptr<Controller> controller_;
 };
 
-TEST_F(ControllerTest, FailuresAreForgottenAfterARequeueAfterAndAfterASuccess) {
+TEST_F(ControllerTest, SuccessAndRequeueAfterResetFailures) {
   for (const bool is_requeued : {true, false}) {
     plan(create_pod());
     answer_with(refusal(500, "etcd is away"));
-    look();
+    reconcile_now();
     for (int i = 0; i < 5; ++i) advance(1min);
     EXPECT_GE(queue_.failures(key_), 5);
     Plan wait;
@@ -185,7 +186,7 @@ TEST_F(ControllerTest, FailuresAreForgottenAfterARequeueAfterAndAfterASuccess) {
     plan(wait);
     advance(1min);
     EXPECT_EQ(queue_.failures(key_), 0) << is_requeued;
-    // Neither is forgotten the time of the next look.
+    // The time of the next reconcile is kept.
     const int before = decisions_;
     advance(29s);
     EXPECT_EQ(decisions_, before);
@@ -199,7 +200,7 @@ TEST_F(ControllerTest, FailuresAreForgottenAfterARequeueAfterAndAfterASuccess) {
 TEST_F(ControllerTest, RetryAfterIsHonored) {
   plan(create_pod());
   answer_with(refusal(429, "slow down", 7s));
-  look();
+  reconcile_now();
   EXPECT_EQ(decisions_, 1);
   EXPECT_EQ(queue_.failures(key_), 0);
   advance(6999ms);
@@ -209,20 +210,20 @@ TEST_F(ControllerTest, RetryAfterIsHonored) {
   EXPECT_EQ(reconciled("error"), 2);
 }
 
-TEST_F(ControllerTest, NoRetryAfterIsLongerThanAMinute) {
+TEST_F(ControllerTest, CapsRetryAfterAtOneMinute) {
   plan(create_pod());
   answer_with(refusal(503, "come back tomorrow", std::chrono::seconds(std::numeric_limits<int64_t>::max() / 1000)));
-  look();
+  reconcile_now();
   advance(59s);
   EXPECT_EQ(decisions_, 1);
   advance(1s);
   EXPECT_EQ(decisions_, 2);
 }
 
-TEST_F(ControllerTest, ARefusedJobIsTriedEveryMinuteInTheLongRunAndNotMoreOften) {
+TEST_F(ControllerTest, RetriesRejectedJobAtMostOncePerMinute) {
   plan(create_pod());
   answer_with(refusal(403, "exceeded\nquota\x1b[31m " + std::string(5000, 'x')));
-  look();
+  reconcile_now();
   for (int i = 0; i < 20; ++i) advance(1min);  // the pauses have grown
   const int before = decisions_;
   for (int i = 0; i < 10; ++i) {
@@ -231,7 +232,7 @@ TEST_F(ControllerTest, ARefusedJobIsTriedEveryMinuteInTheLongRunAndNotMoreOften)
     advance(10s);
     EXPECT_EQ(decisions_, before + i + 1) << "when there is room in the quota the job starts within a minute";
   }
-  // Said once, in words that are bounded.
+  // Reported once, with a bounded text.
   answer_with(Response{.status = 201, .body = "{}", .retry_after = {}});
   const size_t sent = writes();
   std::string note;
@@ -245,22 +246,22 @@ TEST_F(ControllerTest, ARefusedJobIsTriedEveryMinuteInTheLongRunAndNotMoreOften)
   EXPECT_LE(note.size(), 1024u);
 }
 
-TEST_F(ControllerTest, LooksAgainWhileItsOwnWritesAreUnseen) {
+TEST_F(ControllerTest, RequeuesWhileOwnWritesAreNotCached) {
   plan(create_pod());
   answer_with(Response{.status = 201, .body = at_version("50").dump(), .retry_after = {}});
-  look();
+  reconcile_now();
   EXPECT_EQ(decisions_, 1);
   EXPECT_EQ(writes(), 1u);
-  look();  // the cache does not have the pod yet
+  reconcile_now();  // the cache does not have the pod yet
   EXPECT_EQ(decisions_, 1) << "the pod would be created twice";
   EXPECT_EQ(reconciled("requeue_after"), 1);
   advance(999ms);
   EXPECT_EQ(reconciled("requeue_after"), 1);
   advance(1ms);
-  EXPECT_EQ(reconciled("requeue_after"), 2) << "it looks again though nothing has happened";
+  EXPECT_EQ(reconciled("requeue_after"), 2) << "the job is requeued although no event arrived";
   EXPECT_EQ(decisions_, 1);
   api_->push("pods", "BOOKMARK", at_version("50"));
-  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(Kind::kPod, "ns", "50"); }));
+  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(ResourceKind::kPod, "ns", "50"); }));
   advance(1s);
   EXPECT_EQ(decisions_, 2);
 }
@@ -268,14 +269,14 @@ TEST_F(ControllerTest, LooksAgainWhileItsOwnWritesAreUnseen) {
 TEST_F(ControllerTest, AnOldViewIsLookedAtAgain) {
   plan(progress(1));
   answer_with(refusal(409, "the object has been modified"));
-  look();
+  reconcile_now();
   EXPECT_EQ(reconciled("requeue"), 1);
   EXPECT_EQ(queue_.failures(key_), 1);
   advance(5ms);
   EXPECT_EQ(decisions_, 2);
 }
 
-TEST_F(ControllerTest, APlanForManyPodsIsInterruptedForOtherJobs) {
+TEST_F(ControllerTest, LongPlanYieldsToOtherJobs) {
   Plan many;
   for (int rank = 0; rank < 100; ++rank) many.actions.emplace_back(CreatePod{fmt::format("j-0-{}", rank), 0, rank});
   plan(many);
@@ -284,15 +285,15 @@ TEST_F(ControllerTest, APlanForManyPodsIsInterruptedForOtherJobs) {
     return Response{.status = 201, .body = "{}", .retry_after = {}};
   };
   api_->on_request(take_a_second);
-  look();
-  EXPECT_EQ(writes(), 100u) << "nobody waits";
+  reconcile_now();
+  EXPECT_EQ(writes(), 100u) << "no other job waits";
   EXPECT_EQ(reconciled("requeue_after"), 0);
 
   api_->on_request([&](const kube::Request& request) {
     queue_.add({"neighbor", "job"});
     return take_a_second(request);
   });
-  look();
+  reconcile_now();
   EXPECT_GE(writes(), 105u) << "it has five seconds";
   EXPECT_LE(writes(), 105u + 16) << "calls that had begun are waited for";
   EXPECT_EQ(reconciled("requeue_after"), 1);
@@ -302,9 +303,9 @@ TEST_F(ControllerTest, APlanForManyPodsIsInterruptedForOtherJobs) {
   EXPECT_EQ(decisions_, 3) << "the rest follows though nothing has happened";
 }
 
-TEST_F(ControllerTest, AnExceptionIsAnErrorOfThatJobOnly) {
+TEST_F(ControllerTest, ExceptionAffectsOnlyItsJob) {
   throws_ = true;
-  look();
+  reconcile_now();
   EXPECT_EQ(reconciled("error"), 1);
   EXPECT_EQ(queue_.failures(key_), 1);
   throws_ = false;
@@ -314,27 +315,27 @@ TEST_F(ControllerTest, AnExceptionIsAnErrorOfThatJobOnly) {
   EXPECT_EQ(queue_.failures(key_), 0);
 }
 
-TEST_F(ControllerTest, ARefusalIsReportedUntilACreateSucceeds) {
+TEST_F(ControllerTest, ReportsRejectionUntilCreateSucceeds) {
   plan(create_pod());
   answer_with(refusal(403, "exceeded quota"));
-  look();
-  EXPECT_THAT(last_seen().last_error, IsEmpty()) << "it is not known before the first create";
+  reconcile_now();
+  EXPECT_THAT(last_observed().last_error, IsEmpty()) << "it is not known before the first create";
   answer_with(Response{.status = 201, .body = "{}", .retry_after = {}});
-  look();
-  EXPECT_THAT(last_seen().last_error, HasSubstr("exceeded quota"));
-  look();
-  EXPECT_THAT(last_seen().last_error, IsEmpty());
+  reconcile_now();
+  EXPECT_THAT(last_observed().last_error, HasSubstr("exceeded quota"));
+  reconcile_now();
+  EXPECT_THAT(last_observed().last_error, IsEmpty());
 }
 
 TEST_F(ControllerTest, ADeletedJobIsNotPolled) {
-  look();
+  reconcile_now();
   poller_.watch(key_, job_.metadata.uid, "10.0.0.1", 9400);
   job_.metadata.resource_version = "11";
   api_->push("trainingjobs", "DELETED", api::to_json(job_));
-  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(Kind::kJob, "ns", "11"); }));
-  ASSERT_EQ(poller_.watched(), 1u);
-  look();
-  EXPECT_EQ(poller_.watched(), 0u);
+  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(ResourceKind::kJob, "ns", "11"); }));
+  ASSERT_EQ(poller_.active_jobs(), 1u);
+  reconcile_now();
+  EXPECT_EQ(poller_.active_jobs(), 0u);
 }
 
 TEST_F(ControllerTest, AFinishedJobIsNotPolled) {
@@ -343,43 +344,44 @@ TEST_F(ControllerTest, AFinishedJobIsNotPolled) {
   job_.status.phase = api::Phase::kComplete;
   job_.metadata.resource_version = "11";
   api_->push("trainingjobs", "MODIFIED", api::to_json(job_));
-  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(Kind::kJob, "ns", "11"); }));
-  ASSERT_EQ(poller_.watched(), 1u);
-  look();
-  EXPECT_EQ(poller_.watched(), 0u);
+  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(ResourceKind::kJob, "ns", "11"); }));
+  ASSERT_EQ(poller_.active_jobs(), 1u);
+  reconcile_now();
+  EXPECT_EQ(poller_.active_jobs(), 0u);
 }
 
-TEST_F(ControllerTest, ProgressIsWrittenWithinItsBudgetAndTheLastOfItIsNotLost) {
-  for (int step = 1; step <= ProgressBudget::kBurst; ++step) {
+TEST_F(ControllerTest, LimitsProgressWritesWithoutLosingTheLast) {
+  for (int step = 1; step <= ProgressWriteLimiter::kBurst; ++step) {
     plan(progress(step));
-    look();
+    reconcile_now();
   }
-  EXPECT_EQ(writes(), static_cast<size_t>(ProgressBudget::kBurst));
+  EXPECT_EQ(writes(), static_cast<size_t>(ProgressWriteLimiter::kBurst));
   const int before = decisions_;
   for (int step = 100; step < 150; ++step) {
     plan(progress(step));
-    look();
+    reconcile_now();
   }
   EXPECT_EQ(decisions_, before + 50);
-  EXPECT_EQ(writes(), static_cast<size_t>(ProgressBudget::kBurst)) << "its turn has not come";
+  EXPECT_EQ(writes(), static_cast<size_t>(ProgressWriteLimiter::kBurst)) << "its turn has not come";
   advance(200ms);
-  EXPECT_EQ(writes(), static_cast<size_t>(ProgressBudget::kBurst) + 1) << "it is written though nothing has happened";
+  EXPECT_EQ(writes(), static_cast<size_t>(ProgressWriteLimiter::kBurst) + 1)
+      << "it is written though nothing has happened";
 }
 
-TEST_F(ControllerTest, WhatIsNotOnlyProgressDoesNotWaitForABudget) {
-  for (int step = 1; step <= 2 * ProgressBudget::kBurst; ++step) {
+TEST_F(ControllerTest, OtherStatusChangesAreNotRateLimited) {
+  for (int step = 1; step <= 2 * ProgressWriteLimiter::kBurst; ++step) {
     plan(progress(step));
-    look();
+    reconcile_now();
   }
-  ASSERT_EQ(writes(), static_cast<size_t>(ProgressBudget::kBurst));
+  ASSERT_EQ(writes(), static_cast<size_t>(ProgressWriteLimiter::kBurst));
   Plan stalled = progress(100);
   std::get<PatchStatus>(stalled.actions[0]).status.phase = api::Phase::kStalled;
   plan(stalled);
-  look();
-  EXPECT_EQ(writes(), static_cast<size_t>(ProgressBudget::kBurst) + 1);
+  reconcile_now();
+  EXPECT_EQ(writes(), static_cast<size_t>(ProgressWriteLimiter::kBurst) + 1);
   plan({});
   advance(1h);
-  EXPECT_EQ(writes(), static_cast<size_t>(ProgressBudget::kBurst) + 1) << "it was written with the phase";
+  EXPECT_EQ(writes(), static_cast<size_t>(ProgressWriteLimiter::kBurst) + 1) << "it was written with the phase";
 }
 
 // A cache without room for specs.
@@ -393,61 +395,61 @@ class TrimmedJobTest : public ControllerTest {
   }
 };
 
-TEST_F(TrimmedJobTest, IsReadFromTheApiServerForEachDecision) {
+TEST_F(TrimmedJobTest, ReadsJobFromApiServerForEachReconcile) {
   ASSERT_TRUE(cache_.job(key_)->report.is_trimmed);
   Job live = job_;
   live.metadata.resource_version = "12";
   serve_job(api::to_json(live));
-  look();
+  reconcile_now();
   EXPECT_EQ(decisions_, 1);
-  EXPECT_EQ(last_seen().job.spec, job_.spec);
-  EXPECT_EQ(last_seen().job.metadata.resource_version, "12");
-  EXPECT_FALSE(last_seen().job.report.is_trimmed);
+  EXPECT_EQ(last_observed().job.spec, job_.spec);
+  EXPECT_EQ(last_observed().job.metadata.resource_version, "12");
+  EXPECT_FALSE(last_observed().job.report.is_trimmed);
 }
 
-TEST_F(TrimmedJobTest, NothingIsDecidedWhileItCannotBeRead) {
+TEST_F(TrimmedJobTest, DoesNotReconcileUnreadableJob) {
   answer_with(refusal(500, "etcd is away"));
-  look();
+  reconcile_now();
   EXPECT_EQ(reconciled("error"), 1);
   answer_with(refusal(404, "gone"));
-  look();
+  reconcile_now();
   EXPECT_EQ(reconciled("success"), 1);
   Job another = job_;
   another.metadata.uid = "another";
   serve_job(api::to_json(another));
-  look();
+  reconcile_now();
   EXPECT_EQ(reconciled("requeue_after"), 1);
   EXPECT_EQ(decisions_, 0);
 }
 
-TEST_F(TrimmedJobTest, ASuspendedOneWithoutPodsIsNotRead) {
+TEST_F(TrimmedJobTest, DoesNotReadSuspendedJobWithoutPods) {
   job_.spec.suspend = true;
   job_.metadata.resource_version = "11";
   api_->push("trainingjobs", "MODIFIED", api::to_json(job_));
-  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(Kind::kJob, "ns", "11"); }));
-  look();
+  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(ResourceKind::kJob, "ns", "11"); }));
+  reconcile_now();
   EXPECT_EQ(decisions_, 1);
   EXPECT_EQ(writes(), 0u);
 }
 
 // Thousands of jobs that can never work must not be read again and again.
-TEST_F(TrimmedJobTest, OneWithAnInvalidSpecIsReadOnce) {
+TEST_F(TrimmedJobTest, ReadsJobWithInvalidSpecOnce) {
   job_.status.conditions.at(0).reason = kInvalidSpec;
   job_.status.observed_generation = job_.metadata.generation = 3;
   job_.metadata.resource_version = "11";
   serve_job(api::to_json(job_));
   api_->push("trainingjobs", "MODIFIED", api::to_json(job_));
-  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(Kind::kJob, "ns", "11"); }));
-  look();
+  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(ResourceKind::kJob, "ns", "11"); }));
+  reconcile_now();
   EXPECT_EQ(decisions_, 1) << "this operator may permit what an earlier one did not";
-  look();
+  reconcile_now();
   EXPECT_EQ(decisions_, 1);
   EXPECT_EQ(writes(), 1u);
   job_.metadata.generation = 4;
   job_.metadata.resource_version = "12";
   api_->push("trainingjobs", "MODIFIED", api::to_json(job_));
-  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(Kind::kJob, "ns", "12"); }));
-  look();
+  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(ResourceKind::kJob, "ns", "12"); }));
+  reconcile_now();
   EXPECT_EQ(decisions_, 2) << "the spec has changed";
 }
 
@@ -456,11 +458,11 @@ class ControllerLogTest : public ControllerTest {
   ControllerLogTest() : ControllerTest(Logger(LogFormat::kJson, LogLevel::kInfo)) {}
 };
 
-TEST_F(ControllerLogTest, ProgressIsNotWorthALineAndOtherChangesAre) {
+TEST_F(ControllerLogTest, DoesNotLogProgressUpdates) {
   ::testing::internal::CaptureStderr();
   for (int step = 1; step <= 50; ++step) {
     plan(progress(step));
-    look();
+    reconcile_now();
   }
   const std::string progress_lines = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(progress_lines, IsEmpty());
@@ -468,7 +470,7 @@ TEST_F(ControllerLogTest, ProgressIsNotWorthALineAndOtherChangesAre) {
   Plan other = create_pod();
   other.reason = "1 objects are missing";
   plan(other);
-  look();
+  reconcile_now();
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("1 objects are missing"));
 }
 

@@ -1,5 +1,5 @@
 // The election as the operator runs it: what its metric shows, and when nothing is written any more.
-#include "operator/shell/election.h"
+#include "operator/shell/leader_election.h"
 
 #include <gmock/gmock.h>
 #include <prometheus/registry.h>
@@ -29,7 +29,7 @@ class LeaseApi final : public kube::Transport {
   }
   TransportResult<Response> stream(const kube::Request&, kube::ByteSink&, kube::StreamLimits,
                                    std::stop_token) override {
-    return tl::make_unexpected(kube::TransportError{kube::TransportError::Kind::kRefused, "no streams"});
+    return tl::make_unexpected(kube::TransportError{kube::TransportErrorKind::kRefused, "no streams"});
   }
 
   std::string holder() const { return lease_["spec"]["holderIdentity"]; }
@@ -57,7 +57,7 @@ class ImpatientSleeper final : public kube::Sleeper {
   bool sleep(std::chrono::milliseconds, const std::stop_token& stop) override { return !stop.stop_requested(); }
 };
 
-class ElectionTest : public ::testing::Test {
+class LeaderElectionTest : public ::testing::Test {
  protected:
   double leader_metric() const {
     for (const prometheus::MetricFamily& family : registry_->Collect()) {
@@ -67,21 +67,21 @@ class ElectionTest : public ::testing::Test {
   }
   bool may_write() {
     const kube::Request request{.method = "POST", .target = "/api/v1/pods", .body = "{}", .content_type = ""};
-    return election_.writing_transport()->send(request, 1s, {}).has_value();
+    return election_.leader_transport()->send(request, 1s, {}).has_value();
   }
 
   std::shared_ptr<LeaseApi> api_ = std::make_shared<LeaseApi>();
   std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
-  Election election_{{.enabled = true, .lease = {.key = {"ns", "lease"}, .identity = "a"}},
-                     api_,
-                     std::make_shared<Metrics>(registry_),
-                     std::make_shared<test::FakeClock>(),
-                     std::make_shared<ImpatientSleeper>(),
-                     1,
-                     Logger::silent()};
+  LeaderElection election_{{.enabled = true, .lease = {.key = {"ns", "lease"}, .identity = "a"}},
+                           api_,
+                           std::make_shared<Metrics>(registry_),
+                           std::make_shared<test::FakeClock>(),
+                           std::make_shared<ImpatientSleeper>(),
+                           1,
+                           Logger::silent()};
 };
 
-TEST_F(ElectionTest, ALostLeaseIsReportedAndEndsTheWrites) {
+TEST_F(LeaderElectionTest, LostLeaseStopsWrites) {
   EXPECT_EQ(leader_metric(), 0);
   EXPECT_FALSE(may_write());
   ASSERT_TRUE(election_.acquire({}));
@@ -92,12 +92,12 @@ TEST_F(ElectionTest, ALostLeaseIsReportedAndEndsTheWrites) {
   EXPECT_FALSE(may_write());
 }
 
-TEST_F(ElectionTest, AReleasedLeaseHasNoHolder) {
+TEST_F(LeaderElectionTest, ReleasedLeaseHasNoHolder) {
   ASSERT_TRUE(election_.acquire({}));
   EXPECT_EQ(api_->holder(), "a");
   std::stop_source stop;
   stop.request_stop();
-  EXPECT_TRUE(election_.hold(stop.get_token())) << "a stop is no loss";
+  EXPECT_TRUE(election_.hold(stop.get_token())) << "a stop is not a loss";
   EXPECT_EQ(leader_metric(), 1);
   election_.release();
   EXPECT_EQ(api_->holder(), "");

@@ -42,7 +42,7 @@ class EventSeriesTest : public ::testing::Test {
   EventSeries series_{EventSource{}};
 };
 
-TEST_F(EventSeriesTest, TheFirstIsAnEventTheSecondASeriesAndTheRestIsCounted) {
+TEST_F(EventSeriesTest, CreatesEventThenSeriesThenCounts) {
   const auto first = add();
   ASSERT_TRUE(first);
   EXPECT_THAT(first->patch, IsEmpty());
@@ -65,7 +65,7 @@ TEST_F(EventSeriesTest, TheFirstIsAnEventTheSecondASeriesAndTheRestIsCounted) {
   EXPECT_NE(again->key, first->key);
 }
 
-TEST_F(EventSeriesTest, ALongSeriesIsWrittenEveryHalfHour) {
+TEST_F(EventSeriesTest, RefreshesLongSeriesEveryHalfHour) {
   add();
   add();
   int written = 0;
@@ -76,7 +76,7 @@ TEST_F(EventSeriesTest, ALongSeriesIsWrittenEveryHalfHour) {
   EXPECT_EQ(written, 3);
 }
 
-TEST_F(EventSeriesTest, ASingleEventIsForgottenWithoutAWrite) {
+TEST_F(EventSeriesTest, ForgetsSingleEventWithoutWrite) {
   add();
   EXPECT_THAT(tick(7min), IsEmpty());
   EXPECT_EQ(series_.size(), 0u);
@@ -89,7 +89,7 @@ TEST_F(EventSeriesTest, OtherWordsAreAnotherEvent) {
   EXPECT_EQ(series_.size(), 3u);
 }
 
-TEST_F(EventSeriesTest, AJobThatTalksTooMuchIsCutOffAndOthersAreNot) {
+TEST_F(EventSeriesTest, SpamFilterIsPerJob) {
   int written = 0;
   for (int i = 0; i < 100; ++i) written += add("m" + std::to_string(i)) ? 1 : 0;
   EXPECT_EQ(written, EventSeries::kBurst);
@@ -104,18 +104,18 @@ TEST_F(EventSeriesTest, AJobThatTalksTooMuchIsCutOffAndOthersAreNot) {
 
 // Jobs that come and go by the thousand leave no memory behind.
 TEST_F(EventSeriesTest, WhatIsRememberedIsBounded) {
-  for (int job = 0; job < 3 * static_cast<int>(EventSeries::kMostKnown); ++job) {
+  for (int job = 0; job < 3 * static_cast<int>(EventSeries::kMaxKnown); ++job) {
     job_.metadata.uid = std::to_string(job);
     ASSERT_TRUE(add()) << "every job may write its events";
-    ASSERT_LE(series_.size(), EventSeries::kMostKnown);
-    ASSERT_LE(series_.jobs(), EventSeries::kMostKnown);
+    ASSERT_LE(series_.size(), EventSeries::kMaxKnown);
+    ASSERT_LE(series_.jobs(), EventSeries::kMaxKnown);
   }
   tick(EventSeries::kFinish);
   EXPECT_EQ(series_.size(), 0u);
   EXPECT_EQ(series_.jobs(), 0u) << "one event is made up for after five minutes";
 }
 
-TEST(EventRecorder, CreatesThenPatchesAndMakesAnewWhatIsGone) {
+TEST(EventRecorder, CreatesPatchesAndRecreatesEvents) {
   const auto clock = std::make_shared<test::FakeClock>();
   const auto transport = std::make_shared<test::ScriptedTransport>(clock);
   EventRecorder recorder(kube::Client(transport, 5s), EventSource{.instance = "me"}, clock, Logger::silent());
@@ -165,7 +165,7 @@ class EventRetryTest : public ::testing::Test {
                           [this](const char* reason) { ++dropped_[reason]; }};
 };
 
-TEST_F(EventRetryTest, AFailedWriteIsRepeatedAfterAPauseAndHoldsUpNoOther) {
+TEST_F(EventRetryTest, RetriesFailedWriteWithoutDelayingOthers) {
   record("first");
   record("second");
   transport_->script({.status = 500, .pieces = {"{}"}});
@@ -184,9 +184,9 @@ TEST_F(EventRetryTest, AFailedWriteIsRepeatedAfterAPauseAndHoldsUpNoOther) {
   EXPECT_THAT(dropped_, IsEmpty());
 }
 
-TEST_F(EventRetryTest, AServerThatDoesNotAnswerIsTriedWithOneEventAtATime) {
+TEST_F(EventRetryTest, ProbesUnreachableServerWithOneEvent) {
   for (int i = 0; i < 5; ++i) record(std::to_string(i));
-  transport_->script({.failure = kube::TransportError::Kind::kConnect});
+  transport_->script({.failure = kube::TransportErrorKind::kConnect});
   EXPECT_FALSE(recorder_.flush());
   EXPECT_THAT(notes(), ElementsAre("0"));
   clock_->advance(1s);
@@ -195,7 +195,7 @@ TEST_F(EventRetryTest, AServerThatDoesNotAnswerIsTriedWithOneEventAtATime) {
   EXPECT_THAT(notes(), ElementsAre("0", "1", "2", "3", "4", "0"));
 }
 
-TEST_F(EventRetryTest, TriesAreBoundedAndSpreadAndEveryLossIsCounted) {
+TEST_F(EventRetryTest, LimitsRetriesAndCountsDrops) {
   record("never");
   for (int i = 0; i < 50; ++i)
     transport_->script({.status = 500, .pieces = {"{}"}, .retry_after = 3600s, .takes = 0ms});
@@ -220,7 +220,7 @@ TEST_F(EventRetryTest, ARefusedEventIsNotRepeated) {
   EXPECT_EQ(dropped_["refused"], 1);
 }
 
-TEST_F(EventRetryTest, AFullQueueAndTheSpamFilterAreCounted) {
+TEST_F(EventRetryTest, CountsDropsOfQueueAndSpamFilter) {
   for (int i = 0; i < EventSeries::kBurst + 3; ++i) record(std::to_string(i));
   EXPECT_EQ(dropped_["rate_limited"], 3);
   for (int i = 0; dropped_["queue_full"] == 0; ++i) {
@@ -231,8 +231,8 @@ TEST_F(EventRetryTest, AFullQueueAndTheSpamFilterAreCounted) {
   EXPECT_EQ(dropped_["rate_limited"], 3);
 }
 
-TEST_F(EventRetryTest, ANamespaceThatFillsTheQueueLosesItsOwnEvents) {
-  for (size_t i = 0; i < EventRecorder::kQueue + 100; ++i) {
+TEST_F(EventRetryTest, FullQueueDropsEventsOfBusiestNamespace) {
+  for (size_t i = 0; i < EventRecorder::kMaxQueue + 100; ++i) {
     job_.metadata.uid = "u" + std::to_string(i);
     record("noise");
   }
@@ -240,17 +240,17 @@ TEST_F(EventRetryTest, ANamespaceThatFillsTheQueueLosesItsOwnEvents) {
   job_.metadata.name_space = "neighbor";
   for (int i = 0; i < 10; ++i) record("neighbor" + std::to_string(i));
   EXPECT_EQ(dropped_["queue_full"], 110);
-  for (size_t i = 0; i < EventRecorder::kQueue; ++i)
+  for (size_t i = 0; i < EventRecorder::kMaxQueue; ++i)
     transport_->script({.status = 201, .pieces = {"{}"}, .takes = 0ms});
   EXPECT_TRUE(recorder_.flush());
   const std::vector<std::string> written = notes();
-  EXPECT_THAT(written, SizeIs(EventRecorder::kQueue));
-  EXPECT_EQ(std::ranges::count(written, "noise"), static_cast<int>(EventRecorder::kQueue) - 10);
+  EXPECT_THAT(written, SizeIs(EventRecorder::kMaxQueue));
+  EXPECT_EQ(std::ranges::count(written, "noise"), static_cast<int>(EventRecorder::kMaxQueue) - 10);
 }
 
-TEST_F(EventRetryTest, AStopTriesOnceAndCountsTheRest) {
+TEST_F(EventRetryTest, StopTriesOnceAndCountsTheRest) {
   for (int i = 0; i < 5; ++i) record(std::to_string(i));
-  for (int i = 0; i < 10; ++i) transport_->script({.failure = kube::TransportError::Kind::kConnect});
+  for (int i = 0; i < 10; ++i) transport_->script({.failure = kube::TransportErrorKind::kConnect});
   recorder_.start();
   recorder_.stop();
   EXPECT_LE(transport_->requests().size(), 2u) << "one round of the thread, one of the stop";

@@ -1,5 +1,5 @@
 // Actions against a scripted API server: which requests are made, where a plan stops, and what is remembered.
-#include "operator/shell/execute.h"
+#include "operator/shell/executor.h"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/core/desired.h"
-#include "operator/shell/batch.h"
+#include "operator/shell/executor.h"
 #include "tests/support/scripted_transport.h"
 
 namespace oarlock::control {
@@ -67,7 +67,7 @@ class ExecuteTest : public ::testing::Test {
     transport_->at_end([this] { script_ended_ = true; });
   }
 
-  std::optional<Stop> run(std::vector<Action> actions) {
+  std::optional<Interruption> run(std::vector<Action> actions) {
     done_ = 0;
     return executor_.execute(job_, actions, [this](const Action&) { ++done_; }, stop_.get_token());
   }
@@ -77,10 +77,10 @@ class ExecuteTest : public ::testing::Test {
     return out;
   }
   // The newest version that the cache must show before the job is looked at again.
-  bool waits_for(Kind kind, const std::string& version) {
+  bool waits_for(ResourceKind kind, const std::string& version) {
     bool found = false;
-    own_writes_->seen("job-uid", [&](Kind asked, const std::string& wanted) {
-      found = found || (asked == kind && wanted == version);
+    own_writes_->is_cache_fresh("job-uid", [&](ResourceKind recorded, const std::string& wanted) {
+      found = found || (recorded == kind && wanted == version);
       return false;
     });
     return found;
@@ -102,7 +102,7 @@ class ExecuteTest : public ::testing::Test {
 constexpr char kPod[] = "/api/v1/namespaces/ns/pods/j-0-0";
 constexpr char kPods[] = "/api/v1/namespaces/ns/pods";
 
-TEST_F(ExecuteTest, DoesTheActionsInOrderAndRemembersWhatItWrote) {
+TEST_F(ExecuteTest, PerformsActionsInOrderAndRecordsWrites) {
   for (const char* version : {"11", "12", "13", "14"}) transport_->script({.pieces = {object(version)}});
   transport_->script({.status = 201, .pieces = {"{}"}});
   EXPECT_FALSE(run({PatchStatus{}, CreateService{"j", "service"}, CreatePod{"j-0-0", 0, 0},
@@ -119,9 +119,9 @@ TEST_F(ExecuteTest, DoesTheActionsInOrderAndRemembersWhatItWrote) {
   EXPECT_EQ(sent[1].body, "service");
   EXPECT_EQ(sent[2].body, PodFactory(job_, 0).text(0));
   EXPECT_EQ(Json::parse(sent[3].body)["preconditions"], Json::parse(R"({"uid": "u", "resourceVersion": "9"})"));
-  EXPECT_TRUE(waits_for(Kind::kJob, "11"));
-  EXPECT_TRUE(waits_for(Kind::kService, "12"));
-  EXPECT_TRUE(waits_for(Kind::kPod, "14"));
+  EXPECT_TRUE(waits_for(ResourceKind::kJob, "11"));
+  EXPECT_TRUE(waits_for(ResourceKind::kService, "12"));
+  EXPECT_TRUE(waits_for(ResourceKind::kPod, "14"));
 }
 
 TEST_F(ExecuteTest, CreatesReplacesAndDeletesANetworkPolicy) {
@@ -134,27 +134,27 @@ TEST_F(ExecuteTest, CreatesReplacesAndDeletesANetworkPolicy) {
   EXPECT_EQ(transport_->requests()[0].body, "policy");
   EXPECT_EQ(transport_->requests()[1].body, "other");
   EXPECT_EQ(Json::parse(transport_->requests()[2].body)["preconditions"]["uid"], "u");
-  EXPECT_TRUE(waits_for(Kind::kNetworkPolicy, "13"));
+  EXPECT_TRUE(waits_for(ResourceKind::kNetworkPolicy, "13"));
 }
 
-TEST_F(ExecuteTest, ANetworkPolicyThatIsGoneOrAnotherStopsThePlan) {
+TEST_F(ExecuteTest, ReplacedNetworkPolicyMustExistUnchanged) {
   for (const auto& [status, reason] : {std::pair(404, "NotFound"), std::pair(409, "Conflict")}) {
     transport_->script(failure(status, reason));
     const auto stop = run({ReplaceNetworkPolicy{"trainingjob-j", "{}"}, CreatePod{"j-0-0", 0, 0}});
     ASSERT_TRUE(stop);
-    EXPECT_EQ(stop->kind, Stop::Kind::kStale) << reason;
+    EXPECT_EQ(stop->reason, Interruption::Reason::kStaleCache) << reason;
     EXPECT_EQ(done_, 0);
   }
 }
 
-TEST_F(ExecuteTest, AForeignNetworkPolicyStopsThePlan) {
+TEST_F(ExecuteTest, NetworkPolicyOfAnotherOwnerInterruptsPlan) {
   transport_->script(failure(409, "AlreadyExists"));
   transport_->script({.pieces = {object("30", "somebody")}});
   const auto stop = run({CreateNetworkPolicy{"trainingjob-j", "{}"}, CreatePod{"j-0-0", 0, 0}});
   ASSERT_TRUE(stop);
-  EXPECT_EQ(stop->kind, Stop::Kind::kForeign);
-  EXPECT_EQ(stop->foreign_kind, Kind::kNetworkPolicy);
-  EXPECT_EQ(stop->foreign.name, "trainingjob-j");
+  EXPECT_EQ(stop->reason, Interruption::Reason::kNameConflict);
+  EXPECT_EQ(stop->conflicting_kind, ResourceKind::kNetworkPolicy);
+  EXPECT_EQ(stop->conflicting_key.name, "trainingjob-j");
 }
 
 TEST_F(ExecuteTest, DeletesAServiceByItsUid) {
@@ -164,56 +164,56 @@ TEST_F(ExecuteTest, DeletesAServiceByItsUid) {
   EXPECT_THAT(requests(),
               ElementsAre("DELETE /api/v1/namespaces/ns/services/j", "DELETE /api/v1/namespaces/ns/services/j"));
   EXPECT_EQ(Json::parse(transport_->requests()[0].body)["preconditions"], Json::parse(R"({"uid": "u"})"));
-  EXPECT_TRUE(waits_for(Kind::kService, "11"));
+  EXPECT_TRUE(waits_for(ResourceKind::kService, "11"));
 }
 
-TEST_F(ExecuteTest, StopsAtTheFirstFailure) {
+TEST_F(ExecuteTest, StopsAtFirstFailure) {
   transport_->script(failure(500, "InternalError", "etcd is away"));
   const auto stop = run({CreatePod{"j-0-0", 0, 0}, CreatePod{"j-0-1", 0, 1}});
   ASSERT_TRUE(stop);
-  EXPECT_EQ(stop->kind, Stop::Kind::kFailed);
+  EXPECT_EQ(stop->reason, Interruption::Reason::kApiError);
   EXPECT_EQ(stop->action, "create pod ns/j-0-0");
   EXPECT_EQ(stop->error.message, "etcd is away");
   EXPECT_EQ(requests().size(), 1u);
   EXPECT_EQ(done_, 0);
 }
 
-TEST_F(ExecuteTest, AStopIsObeyedBetweenActions) {
+TEST_F(ExecuteTest, StopTakesEffectBetweenActions) {
   stop_.request_stop();
   const auto stop = run({CreatePod{"j-0-0", 0, 0}});
   ASSERT_TRUE(stop);
-  EXPECT_EQ(stop->kind, Stop::Kind::kEnding);
+  EXPECT_EQ(stop->reason, Interruption::Reason::kShutdown);
   EXPECT_THAT(requests(), IsEmpty());
 }
 
-TEST_F(ExecuteTest, WhatExistsAndIsOursIsAsGoodAsCreated) {
+TEST_F(ExecuteTest, OwnExistingObjectCountsAsCreated) {
   transport_->script(failure(409, "AlreadyExists"));
   transport_->script({.pieces = {object("30")}});
   transport_->script({.pieces = {object("31")}});
   EXPECT_FALSE(run({CreatePod{"j-0-0", 0, 0}, CreatePod{"j-0-1", 0, 1}}));
   EXPECT_THAT(requests(),
               ElementsAre(std::string("POST ") + kPods, std::string("GET ") + kPod, std::string("POST ") + kPods));
-  EXPECT_TRUE(waits_for(Kind::kPod, "31"));
+  EXPECT_TRUE(waits_for(ResourceKind::kPod, "31"));
 }
 
-TEST_F(ExecuteTest, WhatExistsAndIsSomebodyElsesStopsThePlan) {
+TEST_F(ExecuteTest, ObjectOfAnotherOwnerInterruptsPlan) {
   transport_->script(failure(409, "AlreadyExists"));
   transport_->script({.pieces = {object("30", "another-job")}});
   const auto stop = run({CreateService{"j", "{}"}, CreatePod{"j-0-0", 0, 0}});
   ASSERT_TRUE(stop);
-  EXPECT_EQ(stop->kind, Stop::Kind::kForeign);
-  EXPECT_EQ(stop->foreign_kind, Kind::kService);
-  EXPECT_EQ(stop->foreign, (kube::ObjectKey{"ns", "j"}));
-  EXPECT_FALSE(waits_for(Kind::kService, "30"));
+  EXPECT_EQ(stop->reason, Interruption::Reason::kNameConflict);
+  EXPECT_EQ(stop->conflicting_kind, ResourceKind::kService);
+  EXPECT_EQ(stop->conflicting_key, (kube::ObjectKey{"ns", "j"}));
+  EXPECT_FALSE(waits_for(ResourceKind::kService, "30"));
 }
 
-TEST_F(ExecuteTest, WhatExistedAMomentAgoIsLookedAtAgain) {
+TEST_F(ExecuteTest, ObjectDeletedDuringCreateIsStale) {
   transport_->script(failure(409, "AlreadyExists"));
   transport_->script(failure(404, "NotFound"));
-  EXPECT_EQ(run({CreatePod{"j-0-0", 0, 0}})->kind, Stop::Kind::kStale);
+  EXPECT_EQ(run({CreatePod{"j-0-0", 0, 0}})->reason, Interruption::Reason::kStaleCache);
 }
 
-TEST_F(ExecuteTest, APodThatIsGoneOrAnotherNowIsAsGoodAsDeleted) {
+TEST_F(ExecuteTest, DeletedOrReplacedPodCountsAsDeleted) {
   transport_->script(failure(404, "NotFound"));
   EXPECT_FALSE(run({DeletePod{"j-0-0", "u", "9", ""}}));
   transport_->script(failure(409, "Conflict"));
@@ -229,10 +229,10 @@ TEST_F(ExecuteTest, APodThatIsGoneOrAnotherNowIsAsGoodAsDeleted) {
 TEST_F(ExecuteTest, APodThatHasChangedIsNotDeleted) {
   transport_->script(failure(409, "Conflict"));
   transport_->script({.pieces = {object("12")}});
-  EXPECT_EQ(run({DeletePod{"j-0-0", "object-uid", "9", ""}})->kind, Stop::Kind::kStale);
+  EXPECT_EQ(run({DeletePod{"j-0-0", "object-uid", "9", ""}})->reason, Interruption::Reason::kStaleCache);
 }
 
-TEST_F(ExecuteTest, ConfirmJobUnchangedAsksTheServerAndNotTheCache) {
+TEST_F(ExecuteTest, ConfirmJobUnchangedReadsLiveObject) {
   const auto job = [](const char* uid, const char* version) {
     return Json{{"metadata", {{"uid", uid}, {"resourceVersion", version}}}}.dump();
   };
@@ -240,36 +240,36 @@ TEST_F(ExecuteTest, ConfirmJobUnchangedAsksTheServerAndNotTheCache) {
   EXPECT_FALSE(run({ConfirmJobUnchanged{}}));
   EXPECT_THAT(requests(), ElementsAre("GET /apis/oarlock.dev/v1alpha1/namespaces/ns/trainingjobs/j"));
   transport_->script({.pieces = {job("job-uid", "12")}});
-  EXPECT_EQ(run({ConfirmJobUnchanged{}, CreatePod{"j-0-0", 0, 0}})->kind, Stop::Kind::kStale);
-  EXPECT_TRUE(waits_for(Kind::kJob, "12"));
+  EXPECT_EQ(run({ConfirmJobUnchanged{}, CreatePod{"j-0-0", 0, 0}})->reason, Interruption::Reason::kStaleCache);
+  EXPECT_TRUE(waits_for(ResourceKind::kJob, "12"));
   transport_->script({.pieces = {job("another", "12")}});
-  EXPECT_EQ(run({ConfirmJobUnchanged{}})->kind, Stop::Kind::kGone);
+  EXPECT_EQ(run({ConfirmJobUnchanged{}})->reason, Interruption::Reason::kJobDeleted);
   transport_->script(failure(404, "NotFound"));
-  EXPECT_EQ(run({ConfirmJobUnchanged{}})->kind, Stop::Kind::kGone);
-  transport_->script({.failure = kube::TransportError::Kind::kBroken});
-  EXPECT_EQ(run({ConfirmJobUnchanged{}})->kind, Stop::Kind::kFailed);
+  EXPECT_EQ(run({ConfirmJobUnchanged{}})->reason, Interruption::Reason::kJobDeleted);
+  transport_->script({.failure = kube::TransportErrorKind::kBroken});
+  EXPECT_EQ(run({ConfirmJobUnchanged{}})->reason, Interruption::Reason::kApiError);
 }
 
-TEST_F(ExecuteTest, ConfirmPodAbsentAsksTheServerAndNotTheCache) {
+TEST_F(ExecuteTest, ConfirmPodAbsentReadsLiveObject) {
   transport_->script(failure(404, "NotFound"));
   EXPECT_FALSE(run({ConfirmPodAbsent{"j-0-0"}}));
   EXPECT_THAT(requests(), ElementsAre(std::string("GET ") + kPod));
   transport_->script({.pieces = {object("40")}});
-  EXPECT_EQ(run({ConfirmPodAbsent{"j-0-0"}, PatchStatus{}})->kind, Stop::Kind::kStale);
-  EXPECT_TRUE(waits_for(Kind::kPod, "40"));
-  transport_->script({.failure = kube::TransportError::Kind::kBroken});
-  EXPECT_EQ(run({ConfirmPodAbsent{"j-0-0"}})->kind, Stop::Kind::kFailed);
+  EXPECT_EQ(run({ConfirmPodAbsent{"j-0-0"}, PatchStatus{}})->reason, Interruption::Reason::kStaleCache);
+  EXPECT_TRUE(waits_for(ResourceKind::kPod, "40"));
+  transport_->script({.failure = kube::TransportErrorKind::kBroken});
+  EXPECT_EQ(run({ConfirmPodAbsent{"j-0-0"}})->reason, Interruption::Reason::kApiError);
 }
 
-TEST_F(ExecuteTest, AStatusOfAnOldOrDeletedJobIsNotWritten) {
+TEST_F(ExecuteTest, DoesNotPatchStatusOfStaleOrDeletedJob) {
   transport_->script(failure(409, "Conflict"));
-  EXPECT_EQ(run({PatchStatus{}, CreatePod{"j-0-0", 0, 0}})->kind, Stop::Kind::kStale);
+  EXPECT_EQ(run({PatchStatus{}, CreatePod{"j-0-0", 0, 0}})->reason, Interruption::Reason::kStaleCache);
   transport_->script(failure(404, "NotFound"));
-  EXPECT_EQ(run({PatchStatus{}, CreatePod{"j-0-0", 0, 0}})->kind, Stop::Kind::kGone);
+  EXPECT_EQ(run({PatchStatus{}, CreatePod{"j-0-0", 0, 0}})->reason, Interruption::Reason::kJobDeleted);
   EXPECT_EQ(requests().size(), 2u);
 }
 
-TEST_F(ExecuteTest, AnEventThatCannotBeWrittenDoesNotMatter) {
+TEST_F(ExecuteTest, FailedEventDoesNotInterruptPlan) {
   transport_->script({.pieces = {object("11")}});
   EXPECT_FALSE(run({EmitEvent{}, CreatePod{"j-0-0", 0, 0}}));
   EXPECT_EQ(done_, 2);
@@ -277,20 +277,20 @@ TEST_F(ExecuteTest, AnEventThatCannotBeWrittenDoesNotMatter) {
   EXPECT_FALSE(events_->flush());
 }
 
-TEST_F(ExecuteTest, PodsAreCreatedInGrowingBatchesAndARefusalEndsThem) {
+TEST_F(ExecuteTest, RejectionEndsSlowStartBatches) {
   std::vector<Action> pods;
   for (int i = 0; i < 4096; ++i) pods.emplace_back(CreatePod{"j-0-" + std::to_string(i), 0, i});
   for (int i = 0; i < 1100; ++i) transport_->script({.pieces = {object(std::to_string(1000 + i))}});
   for (int i = 0; i < 4096; ++i) transport_->script(failure(403, "Forbidden", "exceeded quota"));
   const auto stop = run(pods);
   ASSERT_TRUE(stop);
-  EXPECT_EQ(stop->kind, Stop::Kind::kFailed);
+  EXPECT_EQ(stop->reason, Interruption::Reason::kApiError);
   EXPECT_EQ(done_, 1100);
-  EXPECT_LE(requests().size(), 1100u + kMostAtOnce) << "a quota is not asked for each pod that is left";
-  EXPECT_TRUE(waits_for(Kind::kPod, "2099"));
+  EXPECT_LE(requests().size(), 1100u + kMaxParallelCalls) << "a quota does not reject each remaining pod";
+  EXPECT_TRUE(waits_for(ResourceKind::kPod, "2099"));
 }
 
-TEST_F(ExecuteTest, PodsAreDeletedInBatchesBeforeNewOnesAreCreated) {
+TEST_F(ExecuteTest, DeletesPodsInBatchesBeforeCreatingNewOnes) {
   std::vector<Action> pods;
   for (int i = 0; i < 300; ++i) pods.emplace_back(DeletePod{"j-0-" + std::to_string(i), "object-uid", "", "old"});
   pods.emplace_back(CreatePod{"j-1-0", 1, 0});
@@ -303,10 +303,10 @@ TEST_F(ExecuteTest, PodsAreDeletedInBatchesBeforeNewOnesAreCreated) {
   EXPECT_EQ(done.back(), pods.back().index());
   EXPECT_EQ(std::count(done.begin(), done.end(), pods.back().index()), 1);
   EXPECT_GT(transport->most_at_once(), 1u) << "deletions are serial";
-  EXPECT_LE(transport->most_at_once(), kMostAtOnce);
+  EXPECT_LE(transport->most_at_once(), kMaxParallelCalls);
 }
 
-TEST_F(ExecuteTest, AChangedPodEndsABatchOfDeletions) {
+TEST_F(ExecuteTest, ChangedPodInterruptsBatchOfDeletions) {
   std::vector<Action> pods;
   for (int i = 0; i < 100; ++i) pods.emplace_back(DeletePod{"j-0-" + std::to_string(i), "object-uid", "9", "old"});
   transport_->script({.pieces = {object("11")}});
@@ -314,8 +314,8 @@ TEST_F(ExecuteTest, AChangedPodEndsABatchOfDeletions) {
   for (int i = 0; i < 20; ++i) transport_->script({.pieces = {object("12")}});
   const auto stop = run(pods);
   ASSERT_TRUE(stop);
-  EXPECT_EQ(stop->kind, Stop::Kind::kStale);
-  EXPECT_LE(requests().size(), 4u) << "one deletion, two at once, and the look at the pod that changed";
+  EXPECT_EQ(stop->reason, Interruption::Reason::kStaleCache);
+  EXPECT_LE(requests().size(), 4u) << "one deletion, two parallel ones, and the read of the changed pod";
   EXPECT_EQ(Json::parse(transport_->requests()[1].body)["preconditions"]["resourceVersion"], "9");
 }
 

@@ -3,7 +3,8 @@
 #include <gmock/gmock.h>
 
 #include "common/http/metrics.h"
-#include "operator/shell/problem_log.h"
+#include "operator/shell/cache_health.h"
+#include "operator/shell/job_metrics.h"
 #include "tests/support/builders.h"
 #include "tests/support/metrics_page.h"
 #include "tests/support/scripted_transport.h"
@@ -31,12 +32,12 @@ class MetricsTest : public ::testing::Test {
 
   std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>(registry_);
-  SpecBudget budget_{0};
+  ByteBudget budget_{0};
   std::vector<std::shared_ptr<const CachedJob>> jobs_;
   size_t max_jobs_ = 100;
 };
 
-TEST_F(MetricsTest, HasControllerRuntimesNamesAndLabelsFromTheStart) {
+TEST_F(MetricsTest, ExportsControllerRuntimeMetricsFromTheStart) {
   const std::string all = text();
   for (const char* line :
        {R"(controller_runtime_reconcile_total{controller="trainingjob",result="success"} 0)",
@@ -54,11 +55,11 @@ TEST_F(MetricsTest, HasControllerRuntimesNamesAndLabelsFromTheStart) {
 }
 
 TEST_F(MetricsTest, CountsReconcilesAndTheQueue) {
-  metrics_->reconciled("success", kube::Seconds(0.01));
-  metrics_->reconciled("error", kube::Seconds(0.02));
-  metrics_->panicked();
-  metrics_->set_workers(4);
-  metrics_->worker_busy(true);
+  metrics_->observe_reconcile("success", kube::Seconds(0.01));
+  metrics_->observe_reconcile("error", kube::Seconds(0.02));
+  metrics_->count_panic();
+  metrics_->set_max_workers(4);
+  metrics_->increment_active_workers();
   metrics_->on_add({.normal = 3, .low = 2});
   metrics_->on_retry();
   const std::string all = text();
@@ -78,27 +79,27 @@ TEST_F(MetricsTest, CountsReconcilesAndTheQueue) {
 TEST_F(MetricsTest, CountsRequestsByCodeMethodAndHost) {
   auto clock = std::make_shared<test::FakeClock>();
   auto script = std::make_shared<test::ScriptedTransport>(clock);
-  MeteredTransport transport(script, "h:6443", metrics_, clock);
-  script->script({.failure = kube::TransportError::Kind::kConnect});
+  InstrumentedTransport transport(script, "h:6443", metrics_, clock);
+  script->script({.failure = kube::TransportErrorKind::kConnect});
   EXPECT_FALSE(transport.send({"GET", "/version", "", ""}, 1s, {}));
-  EXPECT_FALSE(transport.has_answered());
+  EXPECT_FALSE(transport.has_responded());
   script->script({.status = 409});
   EXPECT_EQ(transport.send({"POST", "/x", "", ""}, 1s, {})->status, 409);
-  EXPECT_TRUE(transport.has_answered());
+  EXPECT_TRUE(transport.has_responded());
   class Sink final : public kube::ByteSink {
     bool write(std::string_view) override { return true; }
   } sink;
-  script->script({.pieces = {"line\n"}, .failure = kube::TransportError::Kind::kBroken, .takes = 400s});
+  script->script({.pieces = {"line\n"}, .failure = kube::TransportErrorKind::kBroken, .takes = 400s});
   EXPECT_FALSE(transport.stream({"GET", "/x?watch=true", "", ""}, sink, {1s, 1s}, {}));
   const std::string all = text();
   EXPECT_THAT(all, HasSubstr(R"(rest_client_requests_total{code="<error>",host="h:6443",method="GET"} 1)"));
   EXPECT_THAT(all, HasSubstr(R"(rest_client_requests_total{code="409",host="h:6443",method="POST"} 1)"));
   EXPECT_THAT(all, HasSubstr(R"(rest_client_requests_total{code="200",host="h:6443",method="GET"} 1)"));
-  // A watch of minutes is no latency.
+  // The duration of a watch is not a latency.
   EXPECT_THAT(all, HasSubstr(R"(rest_client_request_duration_seconds_count{host="h:6443",verb="GET"} 1)"));
 }
 
-TEST_F(MetricsTest, TellsOfJobsAsTheyAreNow) {
+TEST_F(MetricsTest, JobMetricsFollowTheCache) {
   Job job = JobBuilder("bert").nodes(2).phase(api::Phase::kRunning, 1).restarts(1);
   job.status.progress = api::Progress{};
   job.status.progress->step = 25;
@@ -118,7 +119,7 @@ TEST_F(MetricsTest, TellsOfJobsAsTheyAreNow) {
   EXPECT_THAT(text(), Not(HasSubstr("bert")));
 }
 
-TEST_F(MetricsTest, AboveTheLimitRunningJobsKeepTheirSeriesAndOldFinishedOnesLoseThem) {
+TEST_F(MetricsTest, SeriesLimitPrefersRunningJobs) {
   const auto add_job = [&](const char* name, api::Phase phase, int created, int completed = 0) {
     Job job = JobBuilder(name).phase(phase);
     job.metadata.uid = name;
@@ -151,7 +152,7 @@ TEST_F(MetricsTest, AboveTheLimitRunningJobsKeepTheirSeriesAndOldFinishedOnesLos
   EXPECT_THAT(kept(5), UnorderedElementsAre("restarts", "runs", "youngest-runs", "waits", "finished-late"));
 }
 
-TEST_F(MetricsTest, LabelsAreTheOperatorsOwnWords) {
+TEST_F(MetricsTest, LabelsExcludeValuesOfOtherControllers) {
   Job job = JobBuilder("bert").phase(api::Phase::kRunning, 1).restarts(1);
   job.status.conditions.push_back({"example.com/" + std::string(300, 'x'), true, "", "", at_second(1)});
   job.status.restarts.reasons.push_back({"Anything\x1b[31m", 7});
@@ -165,24 +166,24 @@ TEST_F(MetricsTest, LabelsAreTheOperatorsOwnWords) {
 
 TEST_F(MetricsTest, CountsDroppedEventsByReason) {
   EXPECT_THAT(text(), HasSubstr(R"(trainingjob_events_dropped_total{reason="refused"} 0)"));
-  metrics_->event_dropped("refused");
+  metrics_->count_dropped_event("refused");
   EXPECT_THAT(text(), HasSubstr(R"(trainingjob_events_dropped_total{reason="refused"} 1)"));
 }
 
-TEST_F(MetricsTest, CountsStartsAndEndsOnce) {
+TEST_F(MetricsTest, CountsStartsAndFinishesOnce) {
   Job job = JobBuilder("bert");
   api::Status started = job.status;
   started.phase = api::Phase::kPending;
   started.start_time = at_second(1);
-  metrics_->status_changed(job, started);
+  metrics_->observe_status_change(job, started);
   job.status = started;
-  metrics_->status_changed(job, started);
+  metrics_->observe_status_change(job, started);
   api::Status failed = started;
   failed.phase = api::Phase::kFailed;
   failed.conditions = {{.type = "Failed", .status = true, .reason = "MaxRestartsExceeded", .message = ""}};
-  metrics_->status_changed(job, failed);
+  metrics_->observe_status_change(job, failed);
   job.status = failed;
-  metrics_->status_changed(job, failed);
+  metrics_->observe_status_change(job, failed);
   const std::string all = text();
   EXPECT_THAT(all, HasSubstr("trainingjob_jobs_created_total{namespace=\"" + job.metadata.name_space + "\"} 1"));
   EXPECT_THAT(all, HasSubstr(R"(reason="MaxRestartsExceeded",result="Failed"} 1)"));
@@ -201,12 +202,12 @@ class PhaseTimesTest : public MetricsTest {
     next.phase = phase;
     next.conditions = conditions;
     if (is_terminal(phase)) next.completion_time = at_second(500);
-    metrics_->status_changed(job, next);
+    metrics_->observe_status_change(job, next);
     job.status = next;
   }
 };
 
-TEST_F(PhaseTimesTest, TimesStartRecoveryAndTheWholeRun) {
+TEST_F(PhaseTimesTest, ObservesStartupRecoveryAndRunDuration) {
   Job job = JobBuilder("bert");
   const auto changes_to = [&](api::Phase phase, const Conditions& conditions) { change(job, phase, conditions); };
   job.status.start_time = at_second(100);
@@ -214,7 +215,7 @@ TEST_F(PhaseTimesTest, TimesStartRecoveryAndTheWholeRun) {
   changes_to(api::Phase::kRunning, {condition("Pending", false, 107), condition("Running", true, 107)});
   changes_to(api::Phase::kRestarting, {condition("Pending", false, 107), condition("Running", false, 200)});
   changes_to(api::Phase::kRunning, {condition("Pending", false, 107), condition("Running", true, 225)});
-  // Suspended, which is nobody's failure.
+  // A suspension is not a failure.
   changes_to(api::Phase::kSuspended, {condition("Running", false, 300), condition("Suspended", true, 300)});
   changes_to(api::Phase::kRunning, {condition("Running", true, 400), condition("Suspended", false, 390)});
   changes_to(api::Phase::kComplete, {condition("Running", false, 500), condition("Complete", true, 500)});
@@ -227,7 +228,7 @@ TEST_F(PhaseTimesTest, TimesStartRecoveryAndTheWholeRun) {
   EXPECT_THAT(all, HasSubstr("trainingjob_run_duration_seconds_sum" + labels + ",result=\"Complete\"} 400\n"));
 }
 
-TEST_F(PhaseTimesTest, AStallIsNoRecoveryAndARecoveryFromItBeginsAtItsEnd) {
+TEST_F(PhaseTimesTest, StallIsNotCountedAsRecovery) {
   Job job = JobBuilder("bert");
   const auto changes_to = [&](api::Phase phase, const Conditions& conditions) { change(job, phase, conditions); };
   const std::string labels = "{namespace=\"" + job.metadata.name_space + "\"";
@@ -244,7 +245,7 @@ TEST_F(PhaseTimesTest, AStallIsNoRecoveryAndARecoveryFromItBeginsAtItsEnd) {
   EXPECT_THAT(text(), HasSubstr("trainingjob_recovery_seconds_sum" + labels + "} 5\n"));
 }
 
-TEST_F(MetricsTest, AcceleratorsCountForAllPodsUntilTheJobHasEnded) {
+TEST_F(MetricsTest, AcceleratorsCountAllPodsOfUnfinishedJobs) {
   Job job = JobBuilder("bert").nodes(3).phase(api::Phase::kRunning, 1);
   job.spec.pod_template = R"({"spec": {"containers": [
     {"name": "trainer", "resources": {"limits": {"nvidia.com/gpu": 4, "cpu": "2", "hugepages-2Mi": "1Gi"}}},
@@ -275,8 +276,8 @@ TEST_F(MetricsTest, AcceleratorsCountForAllPodsUntilTheJobHasEnded) {
   EXPECT_THAT(text(), Not(HasSubstr("trainingjob_requested_accelerators")));
 }
 
-// docs/metrics-operator.md is what the program says of its metrics.
-TEST_F(MetricsTest, ThePageIsWhatTheProgramSays) {
+// docs/metrics-operator.md is generated from the exported metrics.
+TEST_F(MetricsTest, ReferencePageMatchesExportedMetrics) {
   Job job = JobBuilder("bert").nodes(2).phase(api::Phase::kRunning, 1).restarts(1);
   job.spec.pod_template = R"({"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}})";
   job.status.start_time = job.metadata.creation_timestamp = at_second(1);
@@ -290,14 +291,14 @@ TEST_F(MetricsTest, ThePageIsWhatTheProgramSays) {
   done.conditions = {condition("Running", true, 3)};
   Job fresh = job;
   fresh.status = {};
-  metrics_->status_changed(fresh, done);
-  metrics_->status_changed(job, done);
+  metrics_->observe_status_change(fresh, done);
+  metrics_->observe_status_change(job, done);
   job.status.completion_time = at_second(9);
   add(job);
-  metrics_->requested("h:6443", "GET", 200, kube::Seconds(0.1));
-  metrics_->leading(true);
-  metrics_->leader_slow_path();
-  metrics_->cache_works("pods", 0, at_second(9));
+  metrics_->observe_request("h:6443", "GET", 200, kube::Seconds(0.1));
+  metrics_->set_leader(true);
+  metrics_->count_leader_slow_path();
+  metrics_->record_cache_success("pods", 0, at_second(9));
   JobMetrics jobs({.jobs = [this] { return jobs_; },
                    .unfinished_work = [] { return kube::Seconds(1.5); },
                    .longest_work = [] { return kube::Seconds(0.5); }});
@@ -306,55 +307,56 @@ TEST_F(MetricsTest, ThePageIsWhatTheProgramSays) {
   test::expect_metrics_page("metrics-operator.md", "The operator's metrics", families);
 }
 
-TEST(ProblemLog, NamesThePlaceAndTheRemedyUntilItWorks) {
+TEST(CacheHealth, ReportsResourceAndRemedyUntilRecovery) {
   auto clock = std::make_shared<test::FakeClock>();
-  ProblemLog log("https://h:6443", clock, Logger::silent());
-  EXPECT_EQ(log.present(), "");
-  log.problem({Kind::kJob, ""},
-              kube::api_error(kube::Response{.status = 404, .body = "404 page not found", .retry_after = {}}));
-  EXPECT_THAT(log.present(), HasSubstr("trainingjobs.oarlock.dev"));
-  EXPECT_THAT(log.present(), HasSubstr("kubectl apply -f manifests/crd"));
-  log.works({Kind::kJob, ""}, 3);
-  EXPECT_EQ(log.present(), "");
-  log.problem({Kind::kPod, ""}, kube::api_error(403, "Forbidden", "pods is forbidden"));
-  EXPECT_THAT(log.present(), HasSubstr("pods is forbidden; the role is missing"));
-  log.problem({Kind::kPod, ""}, kube::api_error(kube::TransportError{kube::TransportError::Kind::kConnect,
-                                                                     "https://h:6443: no connection"}));
-  EXPECT_THAT(log.present(), HasSubstr("is the API server running"));
+  CacheHealth health("https://h:6443", clock, Logger::silent());
+  EXPECT_EQ(health.current_failure(), "");
+  health.record_failure({ResourceKind::kJob, ""}, kube::to_api_error(kube::Response{
+                                                      .status = 404, .body = "404 page not found", .retry_after = {}}));
+  EXPECT_THAT(health.current_failure(), HasSubstr("trainingjobs.oarlock.dev"));
+  EXPECT_THAT(health.current_failure(), HasSubstr("kubectl apply -f manifests/crd"));
+  health.record_list({ResourceKind::kJob, ""}, 3);
+  EXPECT_EQ(health.current_failure(), "");
+  health.record_failure({ResourceKind::kPod, ""}, kube::to_api_error(403, "Forbidden", "pods is forbidden"));
+  EXPECT_THAT(health.current_failure(), HasSubstr("pods is forbidden; the role is missing"));
+  health.record_failure(
+      {ResourceKind::kPod, ""},
+      kube::to_api_error(kube::TransportError{kube::TransportErrorKind::kConnect, "https://h:6443: no connection"}));
+  EXPECT_THAT(health.current_failure(), HasSubstr("is the API server running"));
 }
 
-TEST(ProblemLog, WhatKeepsFailingMakesTheCacheStale) {
-  ProblemLog log("https://h:6443", std::make_shared<test::FakeClock>(), Logger::silent());
-  const Followed bad{Kind::kJob, "a"};
-  const kube::ApiError error = kube::api_error(500, "", "etcd is away");
-  for (int i = 1; i < ProblemLog::kFailuresUntilStale; ++i) {
-    log.problem(bad, error);
-    EXPECT_EQ(log.failures(Kind::kJob), i);
+TEST(CacheHealth, RepeatedFailuresMakeTheCacheStale) {
+  CacheHealth health("https://h:6443", std::make_shared<test::FakeClock>(), Logger::silent());
+  const WatchScope bad{ResourceKind::kJob, "a"};
+  const kube::ApiError error = kube::to_api_error(500, "", "etcd is away");
+  for (int i = 1; i < CacheHealth::kFailuresUntilStale; ++i) {
+    health.record_failure(bad, error);
+    EXPECT_EQ(health.failures(ResourceKind::kJob), i);
   }
-  EXPECT_EQ(log.why_stale(), "");
-  // Another namespace that works says nothing of this one.
-  log.works({Kind::kJob, "b"}, 3);
-  log.watches({Kind::kJob, "b"});
-  log.problem({Kind::kPod, "a"}, error);
-  log.problem(bad, error);
-  EXPECT_THAT(log.why_stale(),
-              HasSubstr("trainingjobs.oarlock.dev in namespace a: etcd is away (5 failures in a row)"));
-  EXPECT_EQ(log.failures(Kind::kJob), 5);
-  EXPECT_EQ(log.failures(Kind::kPod), 1);
-  EXPECT_EQ(log.failures(Kind::kService), 0);
-  log.watches(bad);
-  EXPECT_EQ(log.why_stale(), "");
-  EXPECT_EQ(log.failures(Kind::kJob), 0);
+  EXPECT_EQ(health.stale_reason(), "");
+  // Success in another namespace does not affect this one.
+  health.record_list({ResourceKind::kJob, "b"}, 3);
+  health.record_watch({ResourceKind::kJob, "b"});
+  health.record_failure({ResourceKind::kPod, "a"}, error);
+  health.record_failure(bad, error);
+  EXPECT_THAT(health.stale_reason(),
+              HasSubstr("trainingjobs.oarlock.dev in namespace a: etcd is away (5 consecutive failures)"));
+  EXPECT_EQ(health.failures(ResourceKind::kJob), 5);
+  EXPECT_EQ(health.failures(ResourceKind::kPod), 1);
+  EXPECT_EQ(health.failures(ResourceKind::kService), 0);
+  health.record_watch(bad);
+  EXPECT_EQ(health.stale_reason(), "");
+  EXPECT_EQ(health.failures(ResourceKind::kJob), 0);
 }
 
-TEST_F(MetricsTest, TellsHowTheCacheIsDoing) {
+TEST_F(MetricsTest, ExportsCacheHealth) {
   EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_consecutive_failures{resource="trainingjobs.oarlock.dev"} 0)"));
   EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_unreadable_objects_total{resource="pods"} 0)"));
-  metrics_->cache_failures("pods", 7);
-  metrics_->unreadable_object("pods");
+  metrics_->set_cache_failures("pods", 7);
+  metrics_->count_unreadable_object("pods");
   EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_consecutive_failures{resource="pods"} 7)"));
   EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_unreadable_objects_total{resource="pods"} 1)"));
-  metrics_->cache_works("pods", 0, SystemTime(5s));
+  metrics_->record_cache_success("pods", 0, SystemTime(5s));
   EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_consecutive_failures{resource="pods"} 0)"));
   EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_last_success_timestamp_seconds{resource="pods"} 5)"));
 }

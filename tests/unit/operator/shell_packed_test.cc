@@ -6,7 +6,7 @@
 namespace oarlock::control {
 namespace {
 
-TEST(Packed, TextsOfEveryKindComeBack) {
+TEST(Packed, RoundTripsTexts) {
   for (const std::string& text :
        {std::string(), std::string("a"), std::string(127, 'x'), std::string(128, 'y'), std::string(5000, 'z'),
         std::string("with\0nul", 8), std::string("0b6f3c1e-1234-4abc-9def-0123456789ab"),
@@ -23,7 +23,7 @@ TEST(Packed, TextsOfEveryKindComeBack) {
   }
 }
 
-TEST(Packed, APodWithEverythingComesBack) {
+TEST(Packed, RoundTripsFullPod) {
   CachedPod cached;
   cached.job = "j";
   Pod& pod = cached.pod;

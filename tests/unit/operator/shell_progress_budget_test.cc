@@ -1,5 +1,5 @@
 // How often statuses are written only because of progress.
-#include "operator/shell/progress_budget.h"
+#include "operator/shell/progress.h"
 
 #include <gmock/gmock.h>
 
@@ -13,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 using kube::ObjectKey;
 
-class ProgressBudgetTest : public ::testing::Test {
+class ProgressWriteLimiterTest : public ::testing::Test {
  protected:
   static ObjectKey job(int i) { return {"ns", std::to_string(i)}; }
 
@@ -35,11 +35,11 @@ class ProgressBudgetTest : public ::testing::Test {
   }
 
   std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();
-  ProgressBudget budget_{clock_, 5};
+  ProgressWriteLimiter budget_{clock_, 5};
 };
 
-TEST_F(ProgressBudgetTest, AFewJobsWriteImmediately) {
-  for (int i = 0; i < ProgressBudget::kBurst; ++i) EXPECT_FALSE(budget_.time_until_turn(job(i))) << i;
+TEST_F(ProgressWriteLimiterTest, FewJobsWriteImmediately) {
+  for (int i = 0; i < ProgressWriteLimiter::kBurst; ++i) EXPECT_FALSE(budget_.time_until_turn(job(i))) << i;
   EXPECT_EQ(budget_.time_until_turn(job(99)), 200ms);
   EXPECT_EQ(budget_.time_until_turn(job(99)), 200ms) << "its turn is reserved once";
   EXPECT_EQ(budget_.time_until_turn(job(98)), 400ms);
@@ -48,15 +48,15 @@ TEST_F(ProgressBudgetTest, AFewJobsWriteImmediately) {
   EXPECT_EQ(budget_.time_until_turn(job(98)), 200ms);
 }
 
-TEST_F(ProgressBudgetTest, WritesOfAllJobsTogetherAreBoundedHoweverManyThereAre) {
+TEST_F(ProgressWriteLimiterTest, LimitsWritesOfAllJobsTogether) {
   for (const int jobs : {20, 1000}) {
     const std::map<int, int> writes = run(jobs, 60s);
-    EXPECT_LE(sum(writes), ProgressBudget::kBurst + 60 * 5 + 1) << jobs;
+    EXPECT_LE(sum(writes), ProgressWriteLimiter::kBurst + 60 * 5 + 1) << jobs;
     EXPECT_GE(sum(writes), 60 * 5 - 1) << jobs;
   }
 }
 
-TEST_F(ProgressBudgetTest, JobsTakeTurns) {
+TEST_F(ProgressWriteLimiterTest, JobsTakeTurns) {
   const std::map<int, int> writes = run(100, 100s);  // 5 a second: each of them every 20 s
   ASSERT_EQ(writes.size(), 100u);
   for (const auto& [job, count] : writes) {
@@ -65,12 +65,12 @@ TEST_F(ProgressBudgetTest, JobsTakeTurns) {
   }
 }
 
-TEST_F(ProgressBudgetTest, AForgottenJobHasNoTurn) {
-  run(ProgressBudget::kBurst, 100ms);
+TEST_F(ProgressWriteLimiterTest, ForgetCancelsTurn) {
+  run(ProgressWriteLimiter::kBurst, 100ms);
   EXPECT_TRUE(budget_.time_until_turn(job(50)));
   budget_.forget(job(50));
   clock_->advance(1h);
-  for (int i = 0; i < ProgressBudget::kBurst; ++i) EXPECT_FALSE(budget_.time_until_turn(job(100 + i)));
+  for (int i = 0; i < ProgressWriteLimiter::kBurst; ++i) EXPECT_FALSE(budget_.time_until_turn(job(100 + i)));
   EXPECT_TRUE(budget_.time_until_turn(job(50))) << "not the one that it had";
 }
 

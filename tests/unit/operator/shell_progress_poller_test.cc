@@ -1,4 +1,4 @@
-#include "operator/shell/progress_poller.h"
+#include "operator/shell/progress.h"
 
 #include <gmock/gmock.h>
 
@@ -15,17 +15,17 @@ using kube::ObjectKey;
 
 const ObjectKey kJob{"ns", "j"};
 
-// All ranks of the world: what each address answers, and how often it was asked.
+// All ranks of the cluster: the response of each address, and how often it was polled.
 class Ranks {
  public:
-  void say(const std::string& url, std::optional<RankStatus> status) {
+  void set_status(const std::string& url, std::optional<RankStatus> status) {
     const std::lock_guard lock(mutex_);
-    said_[url] = std::move(status);
+    statuses_[url] = std::move(status);
   }
-  int asked(const std::string& url) const {
+  int polls(const std::string& url) const {
     const std::lock_guard lock(mutex_);
-    const auto it = asked_.find(url);
-    return it == asked_.end() ? 0 : it->second;
+    const auto it = polls_.find(url);
+    return it == polls_.end() ? 0 : it->second;
   }
   int most_at_once() const { return most_; }
   // Polls of this address end when it is released, or when they are cancelled.
@@ -66,17 +66,18 @@ class Ranks {
       int most = ranks_.most_;
       while (most < now && !ranks_.most_.compare_exchange_weak(most, now)) {
       }
-      const std::optional<RankStatus> said = ranks_.said(url_);  // now: the answer may be a late one
+      const std::optional<RankStatus> status = ranks_.status(url_);  // before the delay
       ranks_.count_in_flight(url_, 1);
       while (ranks_.is_held(url_) && !cancel.stop_requested()) std::this_thread::yield();
       ranks_.count_in_flight(url_, -1);
       --ranks_.at_once_;
       const std::lock_guard lock(ranks_.mutex_);
-      ++ranks_.asked_[url_];
+      ++ranks_.polls_[url_];
       ranks_.log_.push_back(url_);
-      if (!said) return tl::make_unexpected(kube::TransportError{kube::TransportError::Kind::kConnect, "nobody"});
-      if (!sink.write(to_json(*said)))
-        return tl::make_unexpected(kube::TransportError{kube::TransportError::Kind::kRefused, ""});
+      if (!status)
+        return tl::make_unexpected(kube::TransportError{kube::TransportErrorKind::kConnect, "connection refused"});
+      if (!sink.write(to_json(*status)))
+        return tl::make_unexpected(kube::TransportError{kube::TransportErrorKind::kRefused, ""});
       return kube::Response{.status = 200, .body = "", .retry_after = {}};
     }
 
@@ -85,10 +86,10 @@ class Ranks {
     const std::string url_;
   };
 
-  std::optional<RankStatus> said(const std::string& url) const {
+  std::optional<RankStatus> status(const std::string& url) const {
     const std::lock_guard lock(mutex_);
-    const auto it = said_.find(url);
-    return it == said_.end() ? std::nullopt : it->second;
+    const auto it = statuses_.find(url);
+    return it == statuses_.end() ? std::nullopt : it->second;
   }
   void count_in_flight(const std::string& url, int by) {
     const std::lock_guard lock(mutex_);
@@ -99,8 +100,8 @@ class Ranks {
   std::map<std::string, bool> held_;
   std::map<std::string, int> in_flight_;
   std::vector<std::string> log_;
-  std::map<std::string, std::optional<RankStatus>> said_;
-  std::map<std::string, int> asked_;
+  std::map<std::string, std::optional<RankStatus>> statuses_;
+  std::map<std::string, int> polls_;
   std::atomic<int> at_once_ = 0;
   std::atomic<int> most_ = 0;
 };
@@ -126,9 +127,8 @@ bool eventually(Condition condition) {
 
 class ProgressPollerTest : public ::testing::Test {
  protected:
-  void start(
-      ProgressOptions options = {
-          .interval = 2ms, .timeout = 1s, .longest_interval = 20ms, .rate = 1e6, .threads = 2, .slow_threads = 1}) {
+  void start(ProgressOptions options = {
+                 .interval = 2ms, .timeout = 1s, .max_interval = 20ms, .rate = 1e6, .threads = 2, .slow_threads = 1}) {
     poller_ = std::make_unique<ProgressPoller>(
         options, ranks_.connect(), [this](const ObjectKey&) { ++news_; }, std::make_shared<RealClock>());
     poller_->start();
@@ -142,101 +142,101 @@ class ProgressPollerTest : public ::testing::Test {
   std::unique_ptr<ProgressPoller> poller_;
 };
 
-TEST_F(ProgressPollerTest, AsksAgainAndAgainAndTellsOnlyNews) {
-  ranks_.say("http://10.0.0.1:9400", at_step(5));
+TEST_F(ProgressPollerTest, PollsRepeatedlyAndReportsChangesOnly) {
+  ranks_.set_status("http://10.0.0.1:9400", at_step(5));
   start();
   EXPECT_EQ(step(), -1);
   poller_->watch(kJob, "u", "10.0.0.1", 9400);
-  EXPECT_TRUE(eventually([&] { return ranks_.asked("http://10.0.0.1:9400") >= 5; }));
+  EXPECT_TRUE(eventually([&] { return ranks_.polls("http://10.0.0.1:9400") >= 5; }));
   EXPECT_EQ(step(), 5);
   EXPECT_EQ(news_, 1);
-  ranks_.say("http://10.0.0.1:9400", at_step(6));
+  ranks_.set_status("http://10.0.0.1:9400", at_step(6));
   EXPECT_TRUE(eventually([&] { return step() == 6; }));
   EXPECT_TRUE(eventually([&] { return news_ == 2; }));
 }
 
-TEST_F(ProgressPollerTest, AnotherTimeStampIsNoNews) {
+TEST_F(ProgressPollerTest, NewTimestampAloneIsNoChange) {
   RankStatus status = at_step(5);
   status.updated_at = "2026-01-01T00:00:00Z";
-  ranks_.say(url(1), status);
+  ranks_.set_status(url(1), status);
   start();
   poller_->watch(kJob, "u", address(1), 9400);
   ASSERT_TRUE(eventually([&] { return news_ == 1; }));
   status.updated_at = "2026-01-01T00:00:05Z";
-  ranks_.say(url(1), status);
+  ranks_.set_status(url(1), status);
   const auto updated_at = [&] { return poller_->latest(kJob, "u").last_status->updated_at; };
   ASSERT_TRUE(eventually([&] { return updated_at() == status.updated_at; }));
-  const int before = ranks_.asked(url(1));
-  ASSERT_TRUE(eventually([&] { return ranks_.asked(url(1)) > before + 3; }));
+  const int before = ranks_.polls(url(1));
+  ASSERT_TRUE(eventually([&] { return ranks_.polls(url(1)) > before + 3; }));
   EXPECT_EQ(news_, 1);
 }
 
 // Twice the wait after each failure: 2 + 4 + ... + 256 ms are eight polls, however fast the machine is.
-TEST_F(ProgressPollerTest, ARankThatDoesNotAnswerIsPolledLessAndLess) {
-  start({.interval = 1ms, .timeout = 1s, .longest_interval = 1h, .rate = 1e6, .threads = 2, .slow_threads = 1});
+TEST_F(ProgressPollerTest, BacksOffWhenRankDoesNotRespond) {
+  start({.interval = 1ms, .timeout = 1s, .max_interval = 1h, .rate = 1e6, .threads = 2, .slow_threads = 1});
   const auto end = std::chrono::steady_clock::now() + 400ms;
   poller_->watch(kJob, "u", address(1), 9400);
-  ASSERT_TRUE(eventually([&] { return std::chrono::steady_clock::now() > end && ranks_.asked(url(1)) >= 2; }));
-  EXPECT_LE(ranks_.asked(url(1)), 12);
+  ASSERT_TRUE(eventually([&] { return std::chrono::steady_clock::now() > end && ranks_.polls(url(1)) >= 2; }));
+  EXPECT_LE(ranks_.polls(url(1)), 12);
 }
 
-TEST_F(ProgressPollerTest, WhatWasSaidStaysWhileNobodyAnswersAndThroughAPause) {
-  ranks_.say("http://10.0.0.1:9400", at_step(5));
+TEST_F(ProgressPollerTest, KeepsLastStatusWithoutResponsesAndWhilePaused) {
+  ranks_.set_status("http://10.0.0.1:9400", at_step(5));
   start();
   poller_->watch(kJob, "u", "10.0.0.1", 9400);
   ASSERT_TRUE(eventually([&] { return step() == 5; }));
-  ranks_.say("http://10.0.0.1:9400", std::nullopt);
-  const int before = ranks_.asked("http://10.0.0.1:9400");
-  EXPECT_TRUE(eventually([&] { return ranks_.asked("http://10.0.0.1:9400") > before + 2; }));
+  ranks_.set_status("http://10.0.0.1:9400", std::nullopt);
+  const int before = ranks_.polls("http://10.0.0.1:9400");
+  EXPECT_TRUE(eventually([&] { return ranks_.polls("http://10.0.0.1:9400") > before + 2; }));
   EXPECT_EQ(step(), 5);
   poller_->pause(kJob);
-  EXPECT_EQ(poller_->watched(), 0u);
+  EXPECT_EQ(poller_->active_jobs(), 0u);
   EXPECT_EQ(step(), 5);
 }
 
-TEST_F(ProgressPollerTest, TellsWhenItAskedLastAndWhetherItWasAnswered) {
-  ranks_.say("http://10.0.0.1:9400", at_step(5));
+TEST_F(ProgressPollerTest, ReportsTimeAndResultOfLastPoll) {
+  ranks_.set_status("http://10.0.0.1:9400", at_step(5));
   start();
-  const auto asked = [&] { return poller_->latest(kJob, "u").last_poll; };
+  const auto polls = [&] { return poller_->latest(kJob, "u").last_poll; };
   poller_->watch(kJob, "u", "10.0.0.1", 9400);
   const SystemTime begin = std::chrono::system_clock::now();
-  EXPECT_TRUE(eventually([&] { return asked() && asked()->at >= begin && asked()->answered; }));
-  ranks_.say("http://10.0.0.1:9400", std::nullopt);
-  EXPECT_TRUE(eventually([&] { return !asked()->answered; }));
+  EXPECT_TRUE(eventually([&] { return polls() && polls()->sent_at >= begin && polls()->answered; }));
+  ranks_.set_status("http://10.0.0.1:9400", std::nullopt);
+  EXPECT_TRUE(eventually([&] { return !polls()->answered; }));
   const SystemTime silent = std::chrono::system_clock::now();
-  EXPECT_TRUE(eventually([&] { return asked()->at >= silent; })) << "it is asked again and again";
+  EXPECT_TRUE(eventually([&] { return polls()->sent_at >= silent; })) << "it is polls again and again";
   poller_->stop();
   poller_->watch(kJob, "u", "10.0.0.2", 9400);
-  EXPECT_FALSE(asked()) << "the other address was not asked yet";
+  EXPECT_FALSE(polls()) << "the other address was not polls yet";
   EXPECT_EQ(step(), 5);
 }
 
-TEST_F(ProgressPollerTest, AnotherAddressIsAskedInsteadAndAnotherUidStartsAnew) {
-  ranks_.say("http://10.0.0.1:9400", at_step(5));
-  ranks_.say("http://10.0.0.2:9400", at_step(1));
+TEST_F(ProgressPollerTest, NewAddressReplacesOldAndNewUidResets) {
+  ranks_.set_status("http://10.0.0.1:9400", at_step(5));
+  ranks_.set_status("http://10.0.0.2:9400", at_step(1));
   start();
   poller_->watch(kJob, "u", "10.0.0.1", 9400);
   ASSERT_TRUE(eventually([&] { return step() == 5; }));
   EXPECT_EQ(step("v"), -1) << "progress of another job of the same name";
   poller_->watch(kJob, "u", "10.0.0.2", 9400);
   EXPECT_TRUE(eventually([&] { return step() == 1; }));
-  ranks_.say("http://10.0.0.2:9400", std::nullopt);
+  ranks_.set_status("http://10.0.0.2:9400", std::nullopt);
   poller_->watch(kJob, "v", "10.0.0.2", 9400);
   EXPECT_EQ(step("v"), -1);
   EXPECT_EQ(step("u"), -1);
   poller_->forget(kJob);
-  EXPECT_EQ(poller_->watched(), 0u);
+  EXPECT_EQ(poller_->active_jobs(), 0u);
 }
 
-TEST_F(ProgressPollerTest, SilentRanksTakeTheSlowThreadsOnly) {
+TEST_F(ProgressPollerTest, UnresponsiveRanksUseSlowThreadsOnly) {
   start({.interval = 1ms,
          .timeout = 1s,
          .prompt = 1h,  // a machine that is busy does not make the good one slow
-         .longest_interval = 1ms,
+         .max_interval = 1ms,
          .rate = 1e6,
          .threads = 4,
          .slow_threads = 2});
-  ranks_.say(url(100), at_step(1));
+  ranks_.set_status(url(100), at_step(1));
   poller_->watch({"ns", "good"}, "u", address(100), 9400);
   ASSERT_TRUE(eventually([&] { return news_ == 1; }));
   for (int i = 0; i < 10; ++i) {
@@ -249,22 +249,22 @@ TEST_F(ProgressPollerTest, SilentRanksTakeTheSlowThreadsOnly) {
     return held == 2;
   }));
   // The default-deny NetworkPolicy of others costs a job that answers nothing.
-  const int before = ranks_.asked(url(100));
-  EXPECT_TRUE(eventually([&] { return ranks_.asked(url(100)) > before + 20; }));
+  const int before = ranks_.polls(url(100));
+  EXPECT_TRUE(eventually([&] { return ranks_.polls(url(100)) > before + 20; }));
   EXPECT_LE(ranks_.most_at_once(), 3) << "two silent ones and the good one";
   poller_->stop();  // does not wait for those that hang
 }
 
-TEST_F(ProgressPollerTest, NamespacesTakeTurnsOnTheSlowThreads) {
-  start({.interval = 1h, .timeout = 1s, .longest_interval = 1h, .rate = 1e6, .threads = 2, .slow_threads = 1});
+TEST_F(ProgressPollerTest, SlowThreadsServeNamespacesRoundRobin) {
+  start({.interval = 1h, .timeout = 1s, .max_interval = 1h, .rate = 1e6, .threads = 2, .slow_threads = 1});
   ranks_.hold(url(0));
   for (int i = 0; i < 100; ++i) poller_->watch({"blocked", std::to_string(i)}, "u", address(i), 9400);
   ASSERT_TRUE(eventually([&] {
     int held = 0;
-    for (int i = 0; i < 100; ++i) held += ranks_.asked(url(i)) + ranks_.in_flight(url(i));
+    for (int i = 0; i < 100; ++i) held += ranks_.polls(url(i)) + ranks_.in_flight(url(i));
     return held > 0;
   }));
-  ranks_.say(url(200), at_step(1));
+  ranks_.set_status(url(200), at_step(1));
   ASSERT_TRUE(eventually([&] { return ranks_.in_flight(url(0)) == 1; }));  // the thread is busy with one of the hundred
   const size_t before = ranks_.log().size();
   poller_->watch({"other", "good"}, "u", address(200), 9400);
@@ -277,42 +277,42 @@ TEST_F(ProgressPollerTest, NamespacesTakeTurnsOnTheSlowThreads) {
   EXPECT_LE(good, static_cast<std::ptrdiff_t>(before) + 1) << "it is polled next";
 }
 
-TEST_F(ProgressPollerTest, AJobThatWasNotPolledYetComesBeforeFailuresOfItsNamespace) {
-  start({.interval = 1ms, .timeout = 1s, .longest_interval = 1ms, .rate = 1e6, .threads = 2, .slow_threads = 1});
+TEST_F(ProgressPollerTest, NewJobPrecedesFailedJobsOfItsNamespace) {
+  start({.interval = 1ms, .timeout = 1s, .max_interval = 1ms, .rate = 1e6, .threads = 2, .slow_threads = 1});
   for (int i = 0; i < 20; ++i) poller_->watch({"ns", std::to_string(i)}, "u", address(i), 9400);
-  ASSERT_TRUE(eventually([&] { return ranks_.asked(url(0)) > 0 && ranks_.log().size() > 40; }));  // all of them fail
+  ASSERT_TRUE(eventually([&] { return ranks_.polls(url(0)) > 0 && ranks_.log().size() > 40; }));  // all of them fail
   ranks_.hold(url(0));
   ASSERT_TRUE(eventually([&] { return ranks_.in_flight(url(0)) == 1; }));
   const auto long_due = std::chrono::steady_clock::now() + 5ms;
   ASSERT_TRUE(eventually([&] { return std::chrono::steady_clock::now() > long_due; }));
   const size_t before = ranks_.log().size();
-  ranks_.say(url(200), at_step(1));
+  ranks_.set_status(url(200), at_step(1));
   poller_->watch(kJob, "u", address(200), 9400);
   ranks_.hold(url(0), false);
   ASSERT_TRUE(eventually([&] { return step() == 1; }));
   EXPECT_EQ(ranks_.log().at(before + 1), url(200));
 }
 
-TEST_F(ProgressPollerTest, FinishedJobsDoNotDiluteThePollsOfRunningOnes) {
+TEST_F(ProgressPollerTest, FinishedJobsDoNotSlowDownPolling) {
   // At 20 polls a second a thousand jobs would be polled every 50 s; one is polled as often as it may be.
-  start({.interval = 1ms, .timeout = 1s, .longest_interval = 1s, .rate = 20, .threads = 2, .slow_threads = 1});
+  start({.interval = 1ms, .timeout = 1s, .max_interval = 1s, .rate = 20, .threads = 2, .slow_threads = 1});
   for (int i = 0; i < 1000; ++i) {
     const ObjectKey job{"ns", "finished-" + std::to_string(i)};
     poller_->watch(job, "u", address(i), 9400);
     i % 2 == 0 ? poller_->pause(job) : poller_->forget(job);
   }
-  EXPECT_EQ(poller_->watched(), 0u);
-  ranks_.say("http://10.9.9.9:9400", at_step(1));
+  EXPECT_EQ(poller_->active_jobs(), 0u);
+  ranks_.set_status("http://10.9.9.9:9400", at_step(1));
   poller_->watch(kJob, "u", "10.9.9.9", 9400);
-  EXPECT_EQ(poller_->watched(), 1u);
-  EXPECT_TRUE(eventually([&] { return ranks_.asked("http://10.9.9.9:9400") >= 10; }));
+  EXPECT_EQ(poller_->active_jobs(), 1u);
+  EXPECT_TRUE(eventually([&] { return ranks_.polls("http://10.9.9.9:9400") >= 10; }));
 }
 
 // With one thread: when the next poll is under way the late answer has been dealt with.
-TEST_F(ProgressPollerTest, ALateAnswerOfAnOldAddressIsIgnored) {
-  start({.interval = 1ms, .timeout = 1s, .longest_interval = 20ms, .rate = 1e6, .threads = 1, .slow_threads = 1});
-  ranks_.say(url(1), at_step(5));
-  ranks_.say(url(2), at_step(1));
+TEST_F(ProgressPollerTest, IgnoresLateResponseOfOldAddress) {
+  start({.interval = 1ms, .timeout = 1s, .max_interval = 20ms, .rate = 1e6, .threads = 1, .slow_threads = 1});
+  ranks_.set_status(url(1), at_step(5));
+  ranks_.set_status(url(2), at_step(1));
   ranks_.hold(url(1));
   ranks_.hold(url(2));
   poller_->watch(kJob, "u", address(1), 9400);
@@ -327,23 +327,23 @@ TEST_F(ProgressPollerTest, ALateAnswerOfAnOldAddressIsIgnored) {
   EXPECT_TRUE(eventually([&] { return step() == 1; }));
 }
 
-TEST_F(ProgressPollerTest, ALateAnswerAfterTheAddressCameBackIsIgnored) {
-  start({.interval = 1ms, .timeout = 1s, .longest_interval = 20ms, .rate = 1e6, .threads = 1, .slow_threads = 1});
-  ranks_.say(url(1), at_step(5));
+TEST_F(ProgressPollerTest, IgnoresLateResponseAfterAddressReturned) {
+  start({.interval = 1ms, .timeout = 1s, .max_interval = 20ms, .rate = 1e6, .threads = 1, .slow_threads = 1});
+  ranks_.set_status(url(1), at_step(5));
   ranks_.hold(url(1));
   poller_->watch(kJob, "u", address(1), 9400);
   ASSERT_TRUE(eventually([&] { return ranks_.in_flight(url(1)) == 1; }));
   poller_->forget(kJob);
   poller_->watch(kJob, "v", address(1), 9400);  // the job was deleted and created again; the address is the same
   EXPECT_EQ(step("v"), -1);
-  ranks_.say(url(1), std::nullopt);
+  ranks_.set_status(url(1), std::nullopt);
   ranks_.hold(url(1), false);
-  ASSERT_TRUE(eventually([&] { return ranks_.asked(url(1)) >= 1 && poller_->latest(kJob, "v").last_poll; }));
+  ASSERT_TRUE(eventually([&] { return ranks_.polls(url(1)) >= 1 && poller_->latest(kJob, "v").last_poll; }));
   EXPECT_EQ(step("v"), -1);
 }
 
-TEST_F(ProgressPollerTest, RemembersWhenAStepWasReceivedFirst) {
-  ranks_.say(url(1), at_step(5));
+TEST_F(ProgressPollerTest, RecordsWhenStepWasFirstReceived) {
+  ranks_.set_status(url(1), at_step(5));
   start();
   const SystemTime begin = std::chrono::system_clock::now();
   poller_->watch(kJob, "u", address(1), 9400);
@@ -351,19 +351,19 @@ TEST_F(ProgressPollerTest, RemembersWhenAStepWasReceivedFirst) {
   ASSERT_TRUE(eventually([&] { return received().has_value(); }));
   const SystemTime first = *received();
   EXPECT_GE(first, begin);
-  const int before = ranks_.asked(url(1));
-  ASSERT_TRUE(eventually([&] { return ranks_.asked(url(1)) > before + 5; }));
+  const int before = ranks_.polls(url(1));
+  ASSERT_TRUE(eventually([&] { return ranks_.polls(url(1)) > before + 5; }));
   EXPECT_EQ(received(), first);
-  ranks_.say(url(1), at_step(6));
+  ranks_.set_status(url(1), at_step(6));
   ASSERT_TRUE(eventually([&] { return step() == 6; }));
   EXPECT_GT(*received(), first);
 }
 
-TEST_F(ProgressPollerTest, TextsOfAPodAreBoundedAndPlain) {
+TEST_F(ProgressPollerTest, BoundsAndSanitizesTexts) {
   RankStatus hostile = at_step(1);
   hostile.phase = "\x1b[31mtrain\n" + std::string(5000, 'x');
   hostile.updated_at = std::string(5000, '9');
-  ranks_.say(url(1), hostile);
+  ranks_.set_status(url(1), hostile);
   start();
   poller_->watch(kJob, "u", address(1), 9400);
   ASSERT_TRUE(eventually([&] { return step() == 1; }));
@@ -375,20 +375,20 @@ TEST_F(ProgressPollerTest, TextsOfAPodAreBoundedAndPlain) {
 
 TEST_F(ProgressPollerTest, ManyJobsShareTheRate) {
   // 50 jobs at one poll a second: each is polled every 50 s, so at first each is polled once.
-  start({.interval = 1ms, .timeout = 1s, .longest_interval = 1s, .rate = 1, .threads = 2, .slow_threads = 1});
+  start({.interval = 1ms, .timeout = 1s, .max_interval = 1s, .rate = 1, .threads = 2, .slow_threads = 1});
   for (int i = 0; i < 50; ++i) {
-    ranks_.say(url(i), at_step(1));
+    ranks_.set_status(url(i), at_step(1));
     poller_->watch({"ns", std::to_string(i)}, "u", address(i), 9400);
   }
   EXPECT_TRUE(eventually([&] { return news_ == 50; }));
   const auto later = std::chrono::steady_clock::now() + 50ms;
   ASSERT_TRUE(eventually([&] { return std::chrono::steady_clock::now() > later; }));
   // The first few were added while there were few; the last ten know them all.
-  for (int i = 40; i < 50; ++i) EXPECT_EQ(ranks_.asked(url(i)), 1) << i;
+  for (int i = 40; i < 50; ++i) EXPECT_EQ(ranks_.polls(url(i)), 1) << i;
 }
 
-TEST_F(ProgressPollerTest, IPv6AddressesAreWrittenAsUrls) {
-  ranks_.say("http://[fd00::1]:9400", at_step(3));
+TEST_F(ProgressPollerTest, FormatsIpv6AddressesAsUrls) {
+  ranks_.set_status("http://[fd00::1]:9400", at_step(3));
   start();
   poller_->watch(kJob, "u", "fd00::1", 9400);
   EXPECT_TRUE(eventually([&] { return step() == 3; }));

@@ -6,14 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include "common/contract.h"
-#include "operator/core/network_policy.h"
+#include "operator/core/desired.h"
 
 namespace oarlock::control {
 namespace {
 
 using Json = nlohmann::json;
 
-// As the informer does it: through the filter, so that a field that the filter forgets is missed here.
+// Applies the field filter as the informer does, so that a field that is missing in the filter fails a test.
 CachedPod pod_from(const std::string& text) {
   const auto object = pod_fields().parse(text);
   EXPECT_TRUE(object) << object.error().message;
@@ -44,7 +44,7 @@ TEST(ProjectPod, ReadsARunningPod) {
   EXPECT_EQ(cached.job, "j");
 }
 
-TEST(ProjectPod, ReadsHowTheTrainerEnded) {
+TEST(ProjectPod, ReadsTerminationOfTrainer) {
   const Pod pod = pod_from(R"({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
     "status": {"phase": "Failed", "reason": "Evicted", "message": "low on memory",
       "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}],
@@ -65,7 +65,7 @@ TEST(ProjectPod, ReadsHowTheTrainerEnded) {
   EXPECT_EQ(to_rfc3339(*pod.trainer->finished_at), "2026-01-02T03:04:05Z");
 }
 
-TEST(ProjectPod, TheEndOfASidecarIsNotTheTrainers) {
+TEST(ProjectPod, IgnoresTerminationOfSidecar) {
   const std::string sidecar = R"({"name": "sidecar", "state": {"terminated": {"exitCode": 9}}})";
   const auto trainer_of = [](const std::string& containers) {
     return pod_from(R"({"status": {"containerStatuses": [)" + containers + "]}}").pod.trainer;
@@ -76,25 +76,26 @@ TEST(ProjectPod, TheEndOfASidecarIsNotTheTrainers) {
   EXPECT_EQ(ended->exit_code, 3);
 }
 
-TEST(ProjectPod, ReadsWhenThePodWasAskedToStop) {
-  const auto asked = [](const std::string& metadata, const std::string& condition) {
+TEST(ProjectPod, ReadsStopRequestTime) {
+  const auto stop_request = [](const std::string& metadata, const std::string& condition) {
     const Pod pod = pod_from(R"({"metadata": {)" + metadata + R"(}, "status": {"conditions": [{)" + condition +
                              R"("type": "DisruptionTarget", "status": "True"}]}})")
                         .pod;
     return pod.stop_requested_at ? to_rfc3339(*pod.stop_requested_at) : "";
   };
   const std::string deleted = R"("deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": 30)";
-  EXPECT_EQ(asked("", ""), "");
-  EXPECT_EQ(asked(deleted, ""), "2026-01-01T00:00:30Z") << "the time stamp is the end of the grace period";
-  EXPECT_EQ(asked("", R"("lastTransitionTime": "2026-01-01T00:00:10Z",)"), "2026-01-01T00:00:10Z");
-  EXPECT_EQ(asked(deleted, R"("lastTransitionTime": "2026-01-01T00:00:10Z",)"), "2026-01-01T00:00:10Z");
-  EXPECT_EQ(asked(deleted, R"("lastTransitionTime": "2026-01-01T00:00:50Z",)"), "2026-01-01T00:00:30Z");
+  EXPECT_EQ(stop_request("", ""), "");
+  EXPECT_EQ(stop_request(deleted, ""), "2026-01-01T00:00:30Z") << "the time stamp is the end of the grace period";
+  EXPECT_EQ(stop_request("", R"("lastTransitionTime": "2026-01-01T00:00:10Z",)"), "2026-01-01T00:00:10Z");
+  EXPECT_EQ(stop_request(deleted, R"("lastTransitionTime": "2026-01-01T00:00:10Z",)"), "2026-01-01T00:00:10Z");
+  EXPECT_EQ(stop_request(deleted, R"("lastTransitionTime": "2026-01-01T00:00:50Z",)"), "2026-01-01T00:00:30Z");
   EXPECT_EQ(
-      asked(R"("deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": -9223372036854775808)", ""),
+      stop_request(R"("deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": -9223372036854775808)",
+                   ""),
       "2026-01-01T00:01:00Z");
 }
 
-TEST(ProjectPod, ReadsWhatAPodWaitsFor) {
+TEST(ProjectPod, ReadsWaitingReason) {
   const Pod pod = pod_from(R"({"status": {"phase": "Pending",
     "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"},
                    {"type": "DisruptionTarget", "status": "False", "reason": "X"}],
@@ -110,7 +111,7 @@ TEST(ProjectPod, ReadsWhatAPodWaitsFor) {
   EXPECT_FALSE(pod.trainer);
 }
 
-TEST(ProjectPod, TakesAnythingWithoutHarm) {
+TEST(ProjectPod, AcceptsAnyJson) {
   for (const char* text : {"{}", R"({"metadata": 3, "status": [], "spec": "x"})",
                            R"({"status": {"conditions": {"type": "Ready"}, "phase": 7}})",
                            R"({"status": {"containerStatuses": [3, null, {"name": "trainer", "state": "x"}]}})"}) {
@@ -118,8 +119,8 @@ TEST(ProjectPod, TakesAnythingWithoutHarm) {
   }
 }
 
-// Whoever may write a pod's status may write anything into it.
-TEST(ProjectPod, TextsAreBoundedAndPlain) {
+// A client that may write a pod's status may write any text.
+TEST(ProjectPod, BoundsAndSanitizesTexts) {
   const std::string hostile = "\x1b[31m" + std::string(100000, 'x') + "\n";
   const Json text = {
       {"status",
@@ -147,7 +148,7 @@ TEST(ProjectPod, TextsAreBoundedAndPlain) {
 }
 
 // Thousands of pods may end at the same time, each with 4 KiB.
-TEST(ProjectPod, OfATerminationMessageOnlyWhatTheDecisionReadsIsKept) {
+TEST(ProjectPod, CompactsTerminationMessage) {
   const auto message_of = [](const std::string& text) {
     const Json state = {{"terminated", {{"exitCode", 1}, {"message", text}}}};
     return pod_from(Json{{"status", {{"containerStatuses", {{{"name", "trainer"}, {"state", state}}}}}}}.dump())
@@ -181,7 +182,7 @@ TEST(ProjectService, ReadsItsOwner) {
   EXPECT_EQ(cached.job, "j");
 }
 
-TEST(ProjectNetworkPolicy, ReadsItsOwnerAndTheDigestOfItsSpec) {
+TEST(ProjectNetworkPolicy, ReadsOwnerAndSpecDigest) {
   const auto object = network_policy_fields().parse(R"({"metadata": {"name": "trainingjob-j", "uid": "u",
     "labels": {"oarlock.dev/job-name": "j"}, "ownerReferences": [
     {"uid": "b", "controller": true, "apiVersion": "oarlock.dev/v1alpha1", "kind": "TrainingJob", "name": "j"}]},
@@ -200,7 +201,7 @@ TEST(ProjectNetworkPolicy, ReadsItsOwnerAndTheDigestOfItsSpec) {
   EXPECT_EQ(PackedNetworkPolicy(cached).unpack(), cached);
 }
 
-TEST(ProjectPod, KnowsPodsAndServicesOfATrainingJobOfTheirName) {
+TEST(ProjectPod, RecognizesOwnersByKindAndName) {
   const auto owned = [](const std::string& owner) {
     const std::string text =
         R"({"metadata": {"name": "j-1-0", "ownerReferences": [{"uid": "b", "controller": true, )" + owner + "}]}}";
@@ -216,7 +217,7 @@ TEST(ProjectPod, KnowsPodsAndServicesOfATrainingJobOfTheirName) {
   EXPECT_TRUE(project_service(*object)->service.owner_is_job);
 }
 
-TEST(ProjectJob, KeepsTheWholeSpecAndStatusAndLittleElse) {
+TEST(ProjectJob, KeepsSpecAndStatus) {
   const auto object = job_fields().parse(R"({"apiVersion": "oarlock.dev/v1alpha1", "kind": "TrainingJob",
     "metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "5", "generation": 2, "managedFields": [{"a": {}}]},
     "spec": {"nodes": 3, "template": {"spec": {"containers": [{"name": "trainer", "future": {"field": 1}}]}}},
@@ -238,7 +239,7 @@ std::string job_with(const std::string& spec, const std::string& status = "{}") 
 }
 
 // As the API server stores and serves {seed: 18446744073709551615}.
-TEST(ProjectJob, HandsTheTrainersTextOnAsItIsServed) {
+TEST(ProjectJob, KeepsTrainerTextVerbatim) {
   for (const std::string& trainer :
        {std::string(R"({"seed":18446744073709552000})"), std::string(R"({"a":1e400,"b":-0,"c":1.0,"d":[1E+2,0.10]})"),
         R"({"deep":)" + std::string(9900, '[') + std::string(9900, ']') + "}", std::string(R"({"s":"\ud800"})"),
@@ -253,7 +254,7 @@ TEST(ProjectJob, HandsTheTrainersTextOnAsItIsServed) {
   }
 }
 
-TEST(ProjectJob, AnUnreadableObjectKeepsItsIdentityAndConditions) {
+TEST(ProjectJob, UnreadableJobKeepsIdentityAndConditions) {
   const std::string deep = std::string(600, '[') + std::string(600, ']');
   const std::string text =
       job_with(R"({"nodes": 2, "future": )" + deep + "}", R"({"conditions": [{"type": "Running", "status": "True"}]})");
@@ -267,13 +268,13 @@ TEST(ProjectJob, AnUnreadableObjectKeepsItsIdentityAndConditions) {
   EXPECT_EQ(job.status.conditions.size(), 1U);
 }
 
-TEST(ReadWritten, TakesTheControllersUid) {
-  const Written written = read_written(R"({"metadata": {"uid": "u", "resourceVersion": "5",
+TEST(ReadObjectMetadata, ReadsUidOfController) {
+  const ObjectMetadata written = read_object_metadata(R"({"metadata": {"uid": "u", "resourceVersion": "5",
     "ownerReferences": [{"uid": "x"}, {"uid": "y", "controller": true}]}})");
   EXPECT_EQ(written.uid, "u");
   EXPECT_EQ(written.resource_version, "5");
   EXPECT_EQ(written.owner_uid, "y");
-  EXPECT_EQ(read_written("not json").uid, "");
+  EXPECT_EQ(read_object_metadata("not json").uid, "");
 }
 
 }  // namespace

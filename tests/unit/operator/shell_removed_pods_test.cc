@@ -45,7 +45,7 @@ TEST_F(RemovedPodsTest, KeepsDonePodsUntilTheStatusRecordsThem) {
   EXPECT_TRUE(names().empty());
 }
 
-TEST_F(RemovedPodsTest, ForgetsThePodsOfJobsThatNeedThemNoMore) {
+TEST_F(RemovedPodsTest, ForgetsPodsThatJobNoLongerNeeds) {
   Job other_uid = JobBuilder().phase(Phase::kRunning);
   other_uid.metadata.uid = "uid-of-the-next-job";
   const Job next_attempt = JobBuilder().phase(Phase::kRunning, 1);
@@ -59,7 +59,7 @@ TEST_F(RemovedPodsTest, ForgetsThePodsOfJobsThatNeedThemNoMore) {
   }
 }
 
-TEST_F(RemovedPodsTest, KeepsNoPodThatIsNotDoneOrNotNeeded) {
+TEST_F(RemovedPodsTest, IgnoresPodsNotDoneOrNotNeeded) {
   const JobBuilder running = JobBuilder().phase(Phase::kRunning);
   remove(PodBuilder("bert", 0, 1).running(), running);
   remove(PodBuilder("bert", 0, 1).ended(1), running);
@@ -75,7 +75,7 @@ TEST_F(RemovedPodsTest, KeepsNoPodThatIsNotDoneOrNotNeeded) {
 }
 
 // Whether a rule ignores the failure is seen when the whole job has been read.
-TEST_F(RemovedPodsTest, OfATrimmedJobEveryPodThatEndedOnItsOwnIsKept) {
+TEST_F(RemovedPodsTest, KeepsTerminatedPodsOfTrimmedJob) {
   Job trimmed = JobBuilder().phase(Phase::kRunning);
   trimmed.report.is_trimmed = true;
   remove(PodBuilder("bert", 0, 0).running(), trimmed);
@@ -86,7 +86,7 @@ TEST_F(RemovedPodsTest, OfATrimmedJobEveryPodThatEndedOnItsOwnIsKept) {
 }
 
 // The API server first marks a pod as being deleted, and this is how it may be seen next.
-TEST_F(RemovedPodsTest, APodThatWasDoneBeforeItsDeletionBeganIsShownAsDone) {
+TEST_F(RemovedPodsTest, PodDoneBeforeDeletionRemainsDone) {
   const Job running = JobBuilder().phase(Phase::kRunning);
   const Pod done = PodBuilder("bert", 0, 1).ended(0);
   remove(done, running);
@@ -98,7 +98,7 @@ TEST_F(RemovedPodsTest, APodThatWasDoneBeforeItsDeletionBeganIsShownAsDone) {
   EXPECT_EQ(pods.at(0), done);
 }
 
-TEST_F(RemovedPodsTest, AnotherPodOfTheSameNameTakesPrecedence) {
+TEST_F(RemovedPodsTest, NewPodOfSameNameTakesPrecedence) {
   remove(PodBuilder("bert", 0, 1).ended(0), JobBuilder().phase(Phase::kPending));
   EXPECT_EQ(names({PodBuilder("bert", 0, 1).uid("another")}), std::vector<std::string>{"bert-0-1"});
 }

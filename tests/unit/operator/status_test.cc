@@ -14,7 +14,7 @@ namespace {
 using namespace control;  // NOLINT
 using api::Phase;
 
-api::Status refreshed(const Observed& observed) { return refresh(observed, split(observed)); }
+api::Status refreshed(const Observed& observed) { return refresh_status(observed, classify_objects(observed)); }
 PodBuilder pod(int node_rank, int attempt = 0) { return {"bert", attempt, node_rank}; }
 
 std::string text_of(const api::Status& status) {
@@ -23,36 +23,36 @@ std::string text_of(const api::Status& status) {
   return condition->reason + ": " + condition->message;
 }
 
-TEST(Status, EnterKeepsOneConditionTrueAndTimesHonest) {
+TEST(Status, EnterPhaseKeepsOneConditionTrue) {
   api::Status status;
-  enter(status, Phase::kPending, "A", "a", at_second(1));
-  enter(status, Phase::kPending, "B", "b", at_second(2));
+  enter_phase(status, Phase::kPending, "A", "a", at_second(1));
+  enter_phase(status, Phase::kPending, "B", "b", at_second(2));
   ASSERT_EQ(status.conditions.size(), 1U);
   EXPECT_EQ(status.conditions[0], (api::Condition{"Pending", true, "B", "b", at_second(1)}));
-  enter(status, Phase::kRunning, "C", "c", at_second(3));
+  enter_phase(status, Phase::kRunning, "C", "c", at_second(3));
   EXPECT_EQ(status.conditions[0], (api::Condition{"Pending", false, "B", "b", at_second(3)}));
   EXPECT_EQ(status.conditions[1], (api::Condition{"Running", true, "C", "c", at_second(3)}));
   EXPECT_FALSE(status.completion_time);
-  enter(status, Phase::kComplete, "D", "d", at_second(4) + std::chrono::milliseconds(900));
-  EXPECT_EQ(status.completion_time, at_second(4)) << "whole seconds, as they come back from the API server";
+  enter_phase(status, Phase::kComplete, "D", "d", at_second(4) + std::chrono::milliseconds(900));
+  EXPECT_EQ(status.completion_time, at_second(4)) << "whole seconds, as the API server stores them";
   EXPECT_EQ(status.phase, Phase::kComplete);
 }
 
-TEST(Status, EnterLeavesConditionsOfOtherControllers) {
+TEST(Status, EnterPhasePreservesForeignConditions) {
   api::Condition reviewed;
   reviewed.type = "Reviewed";
   reviewed.verbatim = R"({"status":"True","type":"Reviewed"})";
   api::Status status;
-  enter(status, Phase::kPending, "A", "a", at_second(1));
+  enter_phase(status, Phase::kPending, "A", "a", at_second(1));
   status.conditions.insert(status.conditions.begin(), reviewed);
-  enter(status, Phase::kRunning, "B", "b", at_second(2));
+  enter_phase(status, Phase::kRunning, "B", "b", at_second(2));
   ASSERT_EQ(status.conditions.size(), 3U);
   EXPECT_EQ(status.conditions[0], reviewed);
   EXPECT_EQ(status.conditions[1].type, "Pending");
   EXPECT_EQ(status.conditions[2].type, "Running");
 }
 
-TEST(Status, CountsThePodsOfThisAttempt) {
+TEST(Status, CountsPodsOfCurrentAttempt) {
   const api::Status status =
       refreshed(seen(JobBuilder().nodes(6).processes_per_node(2).phase(Phase::kRunning, 1),
                      {pod(0, 1).running(), pod(1, 1).ended(0), pod(2, 1).ended(1), pod(3, 1).scheduled(), pod(4, 1),
@@ -61,14 +61,14 @@ TEST(Status, CountsThePodsOfThisAttempt) {
   EXPECT_EQ(status.world_size, 12);
 }
 
-TEST(Status, ReadyDoesNotCountPodsThatHaveEnded) {
+TEST(Status, ReadyExcludesEndedPods) {
   const api::Status status = refreshed(
       seen(JobBuilder().nodes(3).phase(Phase::kRunning), {pod(0).running(), pod(1).ended(0), pod(2).ended(0)}));
   EXPECT_EQ(status.nodes.summary, "1/3");
   EXPECT_EQ(status.nodes.succeeded, 2);
 }
 
-TEST(Status, ANewJobIsPending) {
+TEST(Status, NewJobIsPending) {
   Observed observed = seen(JobBuilder());
   observed.now += std::chrono::milliseconds(300);
   const api::Status status = refreshed(observed);
@@ -79,7 +79,7 @@ TEST(Status, ANewJobIsPending) {
   EXPECT_EQ(text_of(status), "PodsStarting: 0 of 2 pods have started");
 }
 
-TEST(Status, RunsOnceAllHaveStartedAndStaysSo) {
+TEST(Status, RunsOnceAllPodsStarted) {
   const Job pending = JobBuilder().phase(Phase::kPending);
   EXPECT_EQ(refreshed(seen(pending, {pod(0).running(), pod(1).scheduled()})).phase, Phase::kPending);
   EXPECT_EQ(refreshed(seen(pending, {pod(0).running()})).phase, Phase::kPending);
@@ -88,7 +88,7 @@ TEST(Status, RunsOnceAllHaveStartedAndStaysSo) {
   EXPECT_EQ(refreshed(seen(JobBuilder().phase(Phase::kRunning), {pod(0).running()})).phase, Phase::kRunning);
 }
 
-TEST(Status, SaysWhatItWaitsFor) {
+TEST(Status, ReportsWhatPodsWaitFor) {
   const Job pending = JobBuilder().phase(Phase::kPending);
   const auto text = [&](std::vector<Pod> pods, const std::string& last_error = "") {
     Observed observed = seen(pending, std::move(pods));
@@ -106,10 +106,10 @@ TEST(Status, SaysWhatItWaitsFor) {
             "CreateRefused: 1 of 2 pods have started; the API server refused: pods \"bert-0-1\" is forbidden: exceeded "
             "quota");
   EXPECT_EQ(text({pod(0).running(), pod(1)}, "late news"), "PodsStarting: 1 of 2 pods have started")
-      << "nothing is missing any more";
+      << "no pods are missing";
 }
 
-TEST(Status, TheKubeletsTwoNamesForAFailedPullDoNotFlap) {
+TEST(Status, ImagePullReasonDoesNotFlap) {
   const Job pending = JobBuilder().nodes(1).phase(Phase::kPending);
   const auto reason = [&](const char* waiting) {
     const std::string text = text_of(refreshed(seen(pending, {pod(0).waiting(waiting, "x")})));
@@ -118,7 +118,7 @@ TEST(Status, TheKubeletsTwoNamesForAFailedPullDoNotFlap) {
   EXPECT_EQ(reason("ErrImagePull"), reason("ImagePullBackOff"));
 }
 
-TEST(Status, RestartingKeepsItsCauseInSight) {
+TEST(Status, RestartingShowsCauseOfFailure) {
   api::Status before = JobBuilder().phase(Phase::kRestarting, 1).build().status;
   before.attempts = {{0, at_second(1), at_second(2), "OOMKilled", "pod bert-0-1 ended", "bert-0-1", "node-1", 1, 137}};
   EXPECT_EQ(text_of(refreshed(seen(JobBuilder().status(before), {pod(0, 1).running()}))),
@@ -138,7 +138,7 @@ RankStatus rank_status() {
   return out;
 }
 
-TEST(Status, TakesProgressOfThisAttemptOnly) {
+TEST(Status, UsesProgressOfCurrentAttemptOnly) {
   Observed observed = seen(JobBuilder().phase(Phase::kRunning, 1), {pod(0, 1).running(), pod(1, 1).running()});
   observed.progress = rank_status();
   const api::Progress expected = {420,           1000,         400, "42%", 0.123457, 1235, at_second(30 + 290),
@@ -147,12 +147,12 @@ TEST(Status, TakesProgressOfThisAttemptOnly) {
   observed.progress->attempt = 0;
   EXPECT_FALSE(refreshed(observed).progress);
   observed.job.status.progress = expected;
-  EXPECT_EQ(refreshed(observed).progress, expected) << "what was known stays";
+  EXPECT_EQ(refreshed(observed).progress, expected) << "the last progress is kept";
   observed.progress.reset();
-  EXPECT_EQ(refreshed(observed).progress, expected) << "so it does after a restart of the operator";
+  EXPECT_EQ(refreshed(observed).progress, expected) << "also after a restart of the operator";
 }
 
-TEST(Status, LeavesOutWhatARankDoesNotKnow) {
+TEST(Status, OmitsUnknownProgress) {
   Observed observed = seen(JobBuilder().phase(Phase::kRunning, 1));
   observed.progress.emplace().attempt = 1;
   observed.progress->loss = std::numeric_limits<double>::quiet_NaN();
@@ -166,9 +166,9 @@ TEST(Status, LeavesOutWhatARankDoesNotKnow) {
   EXPECT_EQ(refreshed(observed).progress->completed, "100%");
 }
 
-// Any pod may answer with any numbers. Under UBSan no combination of extremes overflows; everywhere the status that
-// follows can be written: its times are times, and its numbers are finite.
-TEST(Status, ExtremeNumbersOfARankOverflowNothing) {
+// A pod can report any numbers. With UBSan, this test verifies that no combination of extremes overflows. In all
+// builds, it verifies that the resulting status can be written: all times are valid and all numbers are finite.
+TEST(Status, ExtremeProgressDoesNotOverflow) {
   using I = std::numeric_limits<int64_t>;
   using D = std::numeric_limits<double>;
   const int64_t steps[] = {I::min(), -1, 0, 1, 1000, I::max()};
@@ -197,7 +197,7 @@ TEST(Status, ExtremeNumbersOfARankOverflowNothing) {
             EXPECT_LT(*progress.eta, *progress.updated_at + std::chrono::hours(24 * 36600));
             SystemTime stored{};
             EXPECT_TRUE(from_rfc3339(to_rfc3339(*progress.eta), stored));
-            EXPECT_EQ(stored, *progress.eta) << "it is stored as it is";
+            EXPECT_EQ(stored, *progress.eta) << "the stored time is equal";
           }
           const Plan plan = reconcile(observed);
           EXPECT_FALSE(plan.reason.empty());
@@ -207,7 +207,7 @@ TEST(Status, ExtremeNumbersOfARankOverflowNothing) {
   }
 }
 
-TEST(Status, ExtremeNumbersOfATerminationMessageOverflowNothing) {
+TEST(Status, ExtremeTerminationMessageDoesNotOverflow) {
   for (const char* step : {"-9223372036854775808", "9223372036854775807", "18446744073709551615", "1e308", "-1"}) {
     api::Status status;
     status.progress = api::Progress{};
@@ -217,13 +217,13 @@ TEST(Status, ExtremeNumbersOfATerminationMessageOverflowNothing) {
              {pod(0).ended(0, std::string(R"({"rank":0,"step":)") + step + R"(,"checkpointStep":)" + step +
                                   R"(,"reason":"Completed","message":""})"),
               pod(1).ended(0)});
-    read_last_words(split(observed), status, at_second(61));
+    apply_termination_message(classify_objects(observed), status, at_second(61));
     EXPECT_GE(status.progress->step, 0) << step;
     EXPECT_FALSE(status.progress->completed.empty()) << step;
   }
 }
 
-TEST(Status, TheStepsTimeIsWhenItWasReceivedHoweverLateItIsWritten) {
+TEST(Status, LastStepTimeIsTimeOfReceipt) {
   Observed observed = seen(JobBuilder().phase(Phase::kRunning, 1), {pod(0, 1).running(), pod(1, 1).running()});
   observed.job.status.progress = api::Progress{};
   observed.job.status.progress->step = 7;
@@ -232,31 +232,31 @@ TEST(Status, TheStepsTimeIsWhenItWasReceivedHoweverLateItIsWritten) {
   observed.step_received_at = at_second(20) + std::chrono::milliseconds(700);
   EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(20));
   observed.step_received_at = at_second(5);
-  EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(10)) << "the attempt began to run after it";
+  EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(10)) << "the attempt started to run later";
   observed.progress->step = 7;
   EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(10));
 }
 
-TEST(Status, TheTerminationMessageHasTheLastStep) {
+TEST(Status, TerminationMessageSetsLastStep) {
   api::Status status;
   status.progress = api::Progress{900, 1000, 800, "90%", 0.5, 100, at_second(99), at_second(30), at_second(31)};
   const Observed observed =
       seen(JobBuilder().phase(Phase::kRunning),
            {pod(0).ended(0, R"({"rank":0,"step":1000,"checkpointStep":1000,"reason":"Completed","message":""})"),
             pod(1).ended(0)});
-  read_last_words(split(observed), status, at_second(61));
+  apply_termination_message(classify_objects(observed), status, at_second(61));
   api::Progress last = {1000, 1000, 1000, "100%", 0.5, 100, std::nullopt, at_second(59), at_second(61)};
   EXPECT_EQ(status.progress, last);
-  read_last_words(split(observed), status, at_second(70));
-  EXPECT_EQ(status.progress, last) << "the same step again is none";
+  apply_termination_message(classify_objects(observed), status, at_second(70));
+  EXPECT_EQ(status.progress, last) << "the same step does not count again";
 }
 
-TEST(Status, TheTimeOfTheLastStepIsOurOwn) {
+TEST(Status, LastStepTimeUsesOperatorClock) {
   Observed observed = seen(JobBuilder().phase(Phase::kRunning, 1), {pod(0, 1).running(), pod(1, 1).running()});
   const auto step_time = [&](int64_t step, int64_t now) {
     observed.progress = rank_status();
     observed.progress->step = step;
-    observed.progress->updated_at = "2031-01-01T00:00:00Z";  // a clock that is wrong
+    observed.progress->updated_at = "2031-01-01T00:00:00Z";  // a wrong clock
     observed.now = at_second(now) + std::chrono::milliseconds(900);
     observed.job.status = refreshed(observed);
     return observed.job.status.progress->last_step_time;
@@ -264,14 +264,14 @@ TEST(Status, TheTimeOfTheLastStepIsOurOwn) {
   EXPECT_EQ(step_time(10, 100), at_second(100));
   EXPECT_EQ(step_time(10, 200), at_second(100));
   EXPECT_EQ(step_time(11, 300), at_second(300));
-  EXPECT_EQ(step_time(5, 400), at_second(400)) << "back to a checkpoint is a movement too";
+  EXPECT_EQ(step_time(5, 400), at_second(400)) << "a return to a checkpoint counts as progress";
   observed.progress->attempt = 0;
   observed.progress->step = 77;
   observed.now = at_second(500);
-  EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(400)) << "of another attempt";
+  EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(400)) << "progress of another attempt is ignored";
 }
 
-TEST(Status, TheStepsOfAnAttemptCountFromWhenItRuns) {
+TEST(Status, LastStepTimeStartsWhenAttemptRuns) {
   Job job = JobBuilder().nodes(1).phase(Phase::kRestarting, 1);
   job.status.progress = api::Progress{900, 1000, 800, "90%", 0.5, 100, std::nullopt, at_second(30), at_second(31)};
   Observed observed = seen(job, {pod(0, 1).scheduled()});
@@ -281,13 +281,13 @@ TEST(Status, TheStepsOfAnAttemptCountFromWhenItRuns) {
   EXPECT_EQ(refreshed(observed).progress->step, 900);
 }
 
-TEST(Status, RemembersTheLastAttempts) {
+TEST(Status, RecordsLastAttempts) {
   api::Status status;
   status.attempt_start_time = at_second(5);
   for (int attempt = 0; attempt < 15; ++attempt) {
     api::AttemptRecord record;
     record.attempt = attempt;
-    remember(status, record, at_second(7));
+    record_attempt(status, record, at_second(7));
   }
   ASSERT_EQ(status.attempts.size(), api::kMaxAttemptRecords);
   EXPECT_EQ(status.attempts.front().attempt, 5);

@@ -63,7 +63,7 @@ TEST(Validate, ReadsAJob) {
   EXPECT_EQ(json::parse(job->spec.pod_template)["spec"]["containers"][0]["newInKubernetes"]["a"], 1);
 }
 
-TEST(Validate, ReadsWhatKubectlPrints) {
+TEST(Validate, ReadsKubectlOutput) {
   std::string text =
       replaced("  name: bert\n", "  name: bert\n  uid: u\n  labels: {a: b}\n  managedFields: []\n  generation: 3\n");
   text += "status:\n  phase: Running\n  anything: 1\n";
@@ -105,7 +105,7 @@ TEST(Validate, ReadsThePolicies) {
             (api::FailureRule{api::FailureAction::kRestartFree, std::nullopt, {}, {{"DisruptionTarget", "True"}}}));
 }
 
-TEST(Validate, NamesWhatIsWrongWithAPolicy) {
+TEST(Validate, ReportsPolicyProblems) {
   const auto rule = [](const std::string& text) {
     return problem(with_spec("  failurePolicy:\n    rules:\n      - " + text + "\n"));
   };
@@ -135,7 +135,7 @@ TEST(Validate, NamesWhatIsWrongWithAPolicy) {
   EXPECT_THAT(rule("{action: Fail, onExitCode: {}}"), HasSubstr("did you mean 'onExitCodes'?"));
 }
 
-TEST(Validate, NamesPlaceAndRemedy) {
+TEST(Validate, ReportsPlaceAndRemedy) {
   EXPECT_THAT(problem(replaced("nodes: 2", "nodess: 2")),
               HasSubstr("job.yaml:6:3: spec.nodess: unknown key; did you mean 'nodes'?"));
   EXPECT_THAT(problem(replaced("nodes: 2", "nodes: '2'")),
@@ -159,71 +159,101 @@ TEST(Validate, NamesPlaceAndRemedy) {
   EXPECT_THAT(problem("- a\n"), HasSubstr("job.yaml:1:1: expected a map"));
 }
 
-TEST(Validate, ReportsAllProblemsAtOnce) {
+TEST(Validate, ReportsAllProblemsTogether) {
   std::string text = replaced("nodes: 2", "nodes: 0\n  rendezvous: {port: 9400}");
   const std::string message = problem(text);
   EXPECT_THAT(message, HasSubstr("spec.nodes"));
   EXPECT_THAT(message, HasSubstr(std::string("job.yaml:7:22: spec.rendezvous.port: ") + api::rules::kPortIsMetrics));
 }
 
-TEST(Validate, TrainerOfAnotherKindIsRefused) {
+TEST(Validate, RejectsTrainerOfAnotherType) {
   EXPECT_THAT(problem(replaced("trainer:\n    task: image\n    whatever: 3", "trainer: image")),
               HasSubstr("spec.trainer: expected a map"));
 }
 
-struct Broken {
+struct InvalidTemplate {
   const char* pointer;  // into the template
   json value;
   const char* path;
   std::string message;
 };
 
-TEST(Check, RefusesWhatCannotWork) {
-  const Broken cases[] = {
-      {"/spec/restartPolicy", "OnFailure", "spec.template.spec.restartPolicy", api::rules::kRestartPolicy},
-      {"/spec/hostname", "h", "spec.template.spec.hostname", api::rules::kHostname},
-      {"/spec/subdomain", "s", "spec.template.spec.subdomain", api::rules::kHostname},
-      {"/spec/volumes", json::array({{{"name", "oarlock-shm"}}}), "spec.template.spec.volumes[0].name",
-       api::rules::kVolumeName},
-      {"/spec/containers/0/name", "main", "spec.template.spec.containers", api::rules::kTrainer},
-      {"/spec/containers/1", {{"name", "trainer"}}, "spec.template.spec.containers", api::rules::kTrainer},
-      {"/spec/containers/1",
-       {{"name", "x"}, {"ports", json::array({{{"containerPort", 29500}}})}},
-       "spec.template.spec.containers[1].ports[0].containerPort",
-       api::rules::kPortTaken},
-      {"/spec/containers/1",
-       {{"name", "x"}, {"ports", json::array({{{"containerPort", 9401}}})}},
-       "spec.template.spec.containers[1].ports[0].containerPort",
-       api::rules::kPortTaken},
-      {"/spec/containers/0/volumeMounts", json::array({{{"name", "v"}, {"mountPath", "/etc/oarlock/"}}}),
-       "spec.template.spec.containers[0].volumeMounts[0].mountPath", api::rules::kConfigMount},
-      {"/spec/containers/0/volumeMounts", "x", "spec.template.spec.containers[0].volumeMounts",
-       "expected a list, got string"},
-      {"/spec/containers/0/env", json::array({"A=b"}), "spec.template.spec.containers[0].env[0]",
-       "expected a map, got string"},
-      {"/spec", json::array(), "spec.template.spec", "expected a map, got array"},
-      {"/spec/containers", {{"name", "trainer"}}, "spec.template.spec.containers", "expected a list, got object"},
-      {"/metadata",
-       {{"labels", {{"a", 1}}}},
-       "spec.template.metadata.labels",
-       "'a' is not a string; put its value in quotes"},
+TEST(Validate, RejectsInvalidJobs) {
+  const InvalidTemplate cases[] = {
+      {.pointer = "/spec/restartPolicy",
+       .value = "OnFailure",
+       .path = "spec.template.spec.restartPolicy",
+       .message = api::rules::kRestartPolicy},
+      {.pointer = "/spec/hostname",
+       .value = "h",
+       .path = "spec.template.spec.hostname",
+       .message = api::rules::kHostname},
+      {.pointer = "/spec/subdomain",
+       .value = "s",
+       .path = "spec.template.spec.subdomain",
+       .message = api::rules::kHostname},
+      {.pointer = "/spec/volumes",
+       .value = json::array({{{"name", "oarlock-shm"}}}),
+       .path = "spec.template.spec.volumes[0].name",
+       .message = api::rules::kVolumeName},
+      {.pointer = "/spec/containers/0/name",
+       .value = "main",
+       .path = "spec.template.spec.containers",
+       .message = api::rules::kTrainer},
+      {.pointer = "/spec/containers/1",
+       .value = {{"name", "trainer"}},
+       .path = "spec.template.spec.containers",
+       .message = api::rules::kTrainer},
+      {.pointer = "/spec/containers/1",
+       .value = {{"name", "x"}, {"ports", json::array({{{"containerPort", 29500}}})}},
+       .path = "spec.template.spec.containers[1].ports[0].containerPort",
+       .message = api::rules::kPortTaken},
+      {.pointer = "/spec/containers/1",
+       .value = {{"name", "x"}, {"ports", json::array({{{"containerPort", 9401}}})}},
+       .path = "spec.template.spec.containers[1].ports[0].containerPort",
+       .message = api::rules::kPortTaken},
+      {.pointer = "/spec/containers/0/volumeMounts",
+       .value = json::array({{{"name", "v"}, {"mountPath", "/etc/oarlock/"}}}),
+       .path = "spec.template.spec.containers[0].volumeMounts[0].mountPath",
+       .message = api::rules::kConfigMount},
+      {.pointer = "/spec/containers/0/volumeMounts",
+       .value = "x",
+       .path = "spec.template.spec.containers[0].volumeMounts",
+       .message = "expected a list, got string"},
+      {.pointer = "/spec/containers/0/env",
+       .value = json::array({"A=b"}),
+       .path = "spec.template.spec.containers[0].env[0]",
+       .message = "expected a map, got string"},
+      {.pointer = "/spec",
+       .value = json::array(),
+       .path = "spec.template.spec",
+       .message = "expected a map, got array"},
+      {.pointer = "/spec/containers",
+       .value = {{"name", "trainer"}},
+       .path = "spec.template.spec.containers",
+       .message = "expected a list, got object"},
+      {.pointer = "/metadata",
+       .value = {{"labels", {{"a", 1}}}},
+       .path = "spec.template.metadata.labels",
+       .message = "'a' is not a string; put its value in quotes"},
   };
-  for (const Broken& test : cases) {
+  for (const InvalidTemplate& test : cases) {
     json pod = json::parse(kMinimalTemplate);
     pod[json::json_pointer(test.pointer)] = test.value;
-    const auto problems = api::check(JobBuilder().processes_per_node(2).trainer("{}").pod_template(pod.dump()).build());
+    const auto problems =
+        api::validate(JobBuilder().processes_per_node(2).trainer("{}").pod_template(pod.dump()).build());
     ASSERT_FALSE(problems.empty()) << test.pointer << " " << test.value;
     EXPECT_EQ(problems[0], (api::FieldProblem{test.path, test.message}));
   }
 }
 
-// Before it is parsed: as a tree such a template takes some ten MiB.
-TEST(Check, RejectsATemplateThatIsTooLarge) {
+// The size is checked before the template is parsed, because its JSON tree would use some ten MiB.
+TEST(Validate, RejectsLargeTemplate) {
   const auto problems_of = [](size_t size) {
     const std::string frame = R"({"spec":{"containers":[{"name":"trainer","image":"x"}],"note":""}})";
     std::string text = frame;
     text.insert(text.size() - 3, size - frame.size(), 'x');
-    return api::check(JobBuilder().nodes(1).pod_template(text));
+    return api::validate(JobBuilder().nodes(1).pod_template(text));
   };
   EXPECT_TRUE(problems_of(512 << 10).empty());
   const std::vector<api::FieldProblem> problems = problems_of((512 << 10) + 1);
@@ -232,32 +262,33 @@ TEST(Check, RejectsATemplateThatIsTooLarge) {
   EXPECT_THAT(problems[0].message, HasSubstr("has 513 KiB; the most is 512 KiB: move large parts"));
 }
 
-TEST(Check, NoNumberOverflows) {
+TEST(Validate, NumbersDoNotOverflow) {
   for (const int number : {std::numeric_limits<int>::min(), std::numeric_limits<int>::max()}) {
-    const std::vector<api::FieldProblem> problems = api::check(JobBuilder().nodes(number).processes_per_node(number));
+    const std::vector<api::FieldProblem> problems =
+        api::validate(JobBuilder().nodes(number).processes_per_node(number));
     EXPECT_EQ(problems.at(0).path, "spec.nodes");
     for (const api::FieldProblem& problem : problems) EXPECT_NE(problem.message, api::rules::kPortTaken);
   }
   EXPECT_TRUE(std::ranges::any_of(
-      api::check(JobBuilder().processes_per_node(std::numeric_limits<int>::max())),
+      api::validate(JobBuilder().processes_per_node(std::numeric_limits<int>::max())),
       [](const api::FieldProblem& problem) { return problem.message == api::rules::kPortIsMetrics; }))
-      << "every port after 9400 is one of the metrics ports";
+      << "every port after 9400 is a metrics port";
 }
 
-TEST(Check, AcceptsWhatLooksAlike) {
+TEST(Validate, AcceptsSimilarValidTemplate) {
   json pod = json::parse(kMinimalTemplate);
   pod["spec"]["restartPolicy"] = "Never";
   pod["spec"]["containers"][0]["ports"] = json::array({{{"containerPort", 9400}}});
   pod["spec"]["containers"][0]["volumeMounts"] = json::array({{{"name", "v"}, {"mountPath", "/etc/oarlock"}}});
   pod["spec"]["containers"][1] = {{"name", "side"}, {"ports", json::array({{{"containerPort", 9401}}})}};
-  EXPECT_TRUE(api::check(JobBuilder().pod_template(pod.dump()).build()).empty())
+  EXPECT_TRUE(api::validate(JobBuilder().pod_template(pod.dump()).build()).empty())
       << "one process per node, no spec.trainer";
 }
 
-// What the schema cannot limit: the size that a job multiplies out to.
-TEST(Check, RejectsWhatIsTooLargeForItsNumberOfNodes) {
+// The schema cannot limit the total size of the pods of a job.
+TEST(Validate, LimitsTotalSizeOfPods) {
   const auto problems = [](int nodes, size_t bytes) {
-    return api::check(JobBuilder().nodes(nodes).trainer(json{{"x", std::string(bytes, 'x')}}.dump()).build());
+    return api::validate(JobBuilder().nodes(nodes).trainer(json{{"x", std::string(bytes, 'x')}}.dump()).build());
   };
   EXPECT_TRUE(problems(4096, 60 << 10).empty());
   EXPECT_TRUE(problems(1024, 240 << 10).empty());
@@ -268,18 +299,18 @@ TEST(Check, RejectsWhatIsTooLargeForItsNumberOfNodes) {
                                           "most is 256 MiB"));
   json pod = json::parse(kMinimalTemplate);
   pod["spec"]["containers"][0]["args"] = {std::string(100 << 10, 'x')};
-  const auto large_template = api::check(JobBuilder().nodes(4096).pod_template(pod.dump()).build());
+  const auto large_template = api::validate(JobBuilder().nodes(4096).pod_template(pod.dump()).build());
   ASSERT_EQ(large_template.size(), 1U);
   EXPECT_EQ(large_template[0].path, "spec.template");
 }
 
 // The API server accepts 262,144 bytes of annotations, keys included.
-TEST(Check, RejectsATrainerThatNoAnnotationHolds) {
+TEST(Validate, LimitsSizeOfAnnotations) {
   json pod = json::parse(kMinimalTemplate);
   pod["metadata"]["annotations"]["note"] = "12345";
   const auto problems = [&](size_t trainer) {
     const std::string text = json{{"x", std::string(trainer - 8, 'x')}}.dump();
-    return api::check(JobBuilder().pod_template(pod.dump()).trainer(text).build());
+    return api::validate(JobBuilder().pod_template(pod.dump()).trainer(text).build());
   };
   const size_t most = (256 << 10) - 9 - std::string_view(kAnnotationConfig).size();
   EXPECT_TRUE(problems(most).empty());
@@ -289,16 +320,16 @@ TEST(Check, RejectsATrainerThatNoAnnotationHolds) {
   EXPECT_THAT(found[0].message, HasSubstr("262145 bytes; the most is 262144"));
 }
 
-TEST(Check, NamesMustLeaveRoomForAttemptAndRank) {
+TEST(Validate, NamesLeaveRoomForAttemptAndRank) {
   const auto problems = [](size_t length, int nodes) {
-    return api::check(JobBuilder(std::string(length, 'a')).nodes(nodes).build());
+    return api::validate(JobBuilder(std::string(length, 'a')).nodes(nodes).build());
   };
   EXPECT_TRUE(problems(56, 10).empty());
   ASSERT_EQ(problems(56, 11).size(), 1U);
   EXPECT_EQ(problems(56, 11)[0], (api::FieldProblem{"metadata.name", api::rules::kNameLength}));
   EXPECT_EQ(std::string(56, 'a').size() + std::string("-9999-9").size(), 63U);
   for (const char* name : {"", "A", "1a", "a.b", "a-", "-a", "a_b"})
-    EXPECT_FALSE(api::check(JobBuilder(name).build()).empty()) << name;
+    EXPECT_FALSE(api::validate(JobBuilder(name).build()).empty()) << name;
 }
 
 }  // namespace

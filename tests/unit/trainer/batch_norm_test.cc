@@ -1,4 +1,4 @@
-// The numbers, names and complaints of torch.nn.BatchNorm*: goldens by tests/data/make_batch_norm_goldens.py.
+// Compares results, names and errors with torch.nn.BatchNorm* (tests/data/make_batch_norm_goldens.py).
 #include "trainer/nn/batch_norm.h"
 
 #include <ATen/ops/allclose.h>
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/nn/named_tensors.h"
+#include "trainer/nn/module_tensors.h"
 
 namespace oarlock {
 namespace {
@@ -31,7 +31,7 @@ struct Case {
 
 class Goldens : public testing::TestWithParam<Case> {};
 
-TEST_P(Goldens, TwoStepsAndAnEvaluation) {
+TEST_P(Goldens, MatchesTwoStepsAndEvaluation) {
   const std::string name = GetParam().name;
   const auto module = GetParam().make();
   if (module->weight.defined()) {
@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
       return "of_" + std::string(test_case.param.name) + (test_case.param.channels_last ? "_channels_last" : "");
     });
 
-TEST(BatchNorm, RefusesWhatPyTorchRefuses) {
+TEST(BatchNorm, RejectsSameInputsAsPyTorch) {
   const auto message = [](const std::function<void()>& body) -> std::string {
     try {
       body();
@@ -97,8 +97,8 @@ TEST(BatchNorm, RefusesWhatPyTorchRefuses) {
   EXPECT_EQ(message([&] { norm(at::randn({1, 4, 1, 1})); }), "");
 }
 
-// In double the two ways differ by the rounding of sums of 15 terms: about 15 * 2^-53, far below 1e-12.
-TEST(RepeatedBatch, HasTheStatisticsOfAllCopies) {
+// In double, the two computations differ by the rounding of sums of 15 terms: about 15 * 2^-53, far below 1e-12.
+TEST(RepeatedBatch, MatchesStatisticsOfAllCopies) {
   constexpr int64_t kCopies = 5;
   for (const bool plain_mean : {false, true}) {
     BatchNormOptions options;

@@ -30,7 +30,7 @@ BatchPlan plan_of(const TrainerConfig& config, int world_size) {
 }
 
 // UniRef50 SEDD: learning rates (S03), effective batches (S04) and warm-ups (S05) for 1, 2, 4 and 8 devices.
-TEST(BatchPlan, TheTableOfTheSeddGuide) {
+TEST(BatchPlan, MatchesTableOfSeddGuide) {
   const TrainerConfig config = config_of(16, 4, 5e-5, 5000);
   struct Row {
     int world;
@@ -43,34 +43,34 @@ TEST(BatchPlan, TheTableOfTheSeddGuide) {
     EXPECT_EQ(plan.micro_batch, 16);
     EXPECT_EQ(plan.per_rank, 64);
     EXPECT_EQ(plan.effective_batch, row.batch);
-    const TrainerConfig used = scaled(config, plan);
+    const TrainerConfig used = apply_plan(config, plan);
     EXPECT_DOUBLE_EQ(used.optimizer.lr, row.lr);
     EXPECT_EQ(used.schedule.warmup_steps, row.warmup);
   }
 }
 
 // Its presets (S06): on 8 devices a smaller batch of 12 per device gives 384 in all, and six times the reference.
-TEST(BatchPlan, ThePresetsOfTheSeddGuide) {
+TEST(BatchPlan, MatchesPresetsOfSeddGuide) {
   TrainerConfig config = config_of(12, 4, 5e-5, 5000);
   config.scaling.reference_batch = 64;
   const BatchPlan plan = plan_of(config, 8);
   EXPECT_EQ(plan.effective_batch, 384);
-  EXPECT_DOUBLE_EQ(scaled(config, plan).optimizer.lr, 3e-4);
+  EXPECT_DOUBLE_EQ(apply_plan(config, plan).optimizer.lr, 3e-4);
   EXPECT_EQ(plan.warmup_steps, 30000);
 }
 
 // GEARS (G10, G19): 32 per device and 1e-3 become 128 and 4e-3 on 4; accumulation 4 makes it 512 (G25). TrainingEngine
 // (T12) and ComFormer (C07) count alike. QuantumGrav (Q01): 64 x 3 = 192.
-TEST(BatchPlan, PerDeviceBatchesAddUp) {
+TEST(BatchPlan, MultipliesPerDeviceBatchByRanks) {
   TrainerConfig config = config_of(32, 1, 1e-3, 0);
   EXPECT_EQ(plan_of(config, 4).effective_batch, 128);
-  EXPECT_DOUBLE_EQ(scaled(config, plan_of(config, 4)).optimizer.lr, 4e-3);
+  EXPECT_DOUBLE_EQ(apply_plan(config, plan_of(config, 4)).optimizer.lr, 4e-3);
   config.gradient.accumulation_steps = 4;
   EXPECT_EQ(plan_of(config, 4).effective_batch, 512);
   EXPECT_EQ(plan_of(config_of(64, 1, 1e-3, 0), 3).effective_batch, 192);
 }
 
-TEST(BatchPlan, NoneSqrtAndCapped) {
+TEST(BatchPlan, AppliesRuleAndCap) {
   TrainerConfig config = config_of(16, 1, 1, 100);
   config.scaling.lr = ScalingRule::kNone;
   config.scaling.warmup = ScalingRule::kSqrt;
@@ -90,16 +90,16 @@ TEST(BatchPlan, NoneSqrtAndCapped) {
   EXPECT_DOUBLE_EQ(plan_of(config, 1).lr_factor, 0.5);
 }
 
-TEST(BatchPlan, GroupsWithARateOfTheirOwnAreScaledToo) {
+TEST(BatchPlan, ScalesLearningRatesOfGroups) {
   TrainerConfig config = config_of(16, 1, 1, 0);
   config.optimizer.groups.resize(2);
   config.optimizer.groups[0].lr = 0.1;
-  const TrainerConfig used = scaled(config, plan_of(config, 4));
+  const TrainerConfig used = apply_plan(config, plan_of(config, 4));
   EXPECT_DOUBLE_EQ(*used.optimizer.groups[0].lr, 0.4);
   EXPECT_FALSE(used.optimizer.groups[1].lr) << "follows optimizer.lr";
 }
 
-TEST(BatchPlan, AGlobalBatchIsDividedOrRefused) {
+TEST(BatchPlan, DividesGlobalBatchOrFails) {
   TrainerConfig config = config_of(96, 2, 1, 0);
   config.batch.per = BatchPer::kGlobal;
   config.scaling = {};
@@ -120,7 +120,7 @@ TEST(BatchPlan, AGlobalBatchIsDividedOrRefused) {
   EXPECT_DOUBLE_EQ(plan_of(config, 3).lr_factor, 2);
 }
 
-TEST(BatchPlan, AStepTakesNoMoreThanTheData) {
+TEST(BatchPlan, LimitsStepToDataSize) {
   TrainerConfig config = config_of(100'000, 1, 1, 0);
   EXPECT_EQ(plan_of(config, 1).effective_batch, 100'000);
   const BatchPlan plan = plan_batches(config, 3, 256).value();

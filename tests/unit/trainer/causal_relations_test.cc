@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "trainer/tasks/causal_set/generator/random_orders.h"
+#include "trainer/tasks/causal_set/generator.h"
 
-namespace oarlock {
+namespace oarlock::causal_set {
 namespace {
 
 using testing::ElementsAre;
@@ -99,4 +99,4 @@ TEST(RandomOrders, ASeedGivesTheSameSet) {
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::causal_set

@@ -1,5 +1,5 @@
 // Stores to graphs: zarr and HDF5, both orders of axes, several stores; splits; what is wrong is named with its place.
-#include "trainer/tasks/causal_set/causal_set_data.h"
+#include "trainer/tasks/causal_set/data.h"
 
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
@@ -12,11 +12,11 @@
 
 #include "common/files.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer/data/hdf5/writer.h"
-#include "trainer/data/zarr/array.h"
-#include "trainer/tasks/causal_set/generator/store_writer.h"
+#include "trainer/formats/hdf5/writer.h"
+#include "trainer/formats/zarr/array.h"
+#include "trainer/tasks/causal_set/generator.h"
 
-namespace oarlock {
+namespace oarlock::causal_set {
 namespace {
 
 namespace fs = std::filesystem;
@@ -31,7 +31,7 @@ class CausalSetData : public testing::Test {
   fs::path generate(const std::string& name, int64_t samples, uint64_t seed = 1, bool reversed = false) {
     const fs::path path = folder_.path() / name;
     const Result<void> written = write_generated_store(
-        path, {.samples = samples, .fewest_elements = 8, .most_elements = 12, .seed = seed, .reversed = reversed});
+        path, {.samples = samples, .min_elements = 8, .max_elements = 12, .seed = seed, .reversed = reversed});
     EXPECT_TRUE(written) << written.error().message;
     return path;
   }
@@ -198,13 +198,13 @@ TEST_F(CausalSetData, AMissingArrayIsNamedBesideThoseThatThereAre) {
   const fs::path store = generate("sets.zarr", 6);
   CausalSetDataConfig config = config_of({store});
   config.node_features.push_back("relation_dimension");
-  EXPECT_THAT(refusal(config).message, AllOf(HasSubstr("sets.zarr: there is no array 'relation_dimension'; there are "
+  EXPECT_THAT(refusal(config).message, AllOf(HasSubstr("sets.zarr: contains no array 'relation_dimension'; it contains "
                                                        "adjacency_matrix, cset_size"),
                                              HasSubstr("out_degree")));
   fs::remove_all(store / "link_matrix");
   fs::remove_all(store / "adjacency_matrix");
   EXPECT_THAT(refusal(config_of({store})).message,
-              HasSubstr("there is no array 'adjacency_matrix' (nor 'link_matrix'); there are cset_size"));
+              HasSubstr("contains no array 'adjacency_matrix' (nor 'link_matrix'); it contains cset_size"));
   const Error none = refusal(config_of({folder_.path() / "nothing.h5"}));
   EXPECT_EQ(none.code, ExitCode::kNoInput);
   EXPECT_THAT(none.message, AllOf(HasSubstr("nothing.h5"), HasSubstr("data.paths")));
@@ -214,12 +214,13 @@ TEST_F(CausalSetData, WhatIsWrongWithASampleIsNamedWithItsPlace) {
   const fs::path store = generate("sets.zarr", 6);
   set_column(store / "manifold_like", {1, 0, 1, std::numeric_limits<double>::quiet_NaN(), 1, 0});
   EXPECT_THAT(refusal(config_of({store})).message,
-              HasSubstr("sets.zarr/manifold_like: sample 3: nan is no finite number"));
+              HasSubstr("sets.zarr/manifold_like: sample 3: nan is not a finite number"));
   set_column(store / "manifold_like", {1, 0, 1, 0, 2, 0});
   EXPECT_THAT(refusal(config_of({store})).message,
               HasSubstr("sets.zarr/manifold_like: sample 4: 2 is none of the classes 0, 1"));
   set_column(store / "manifold_like", {1, 0, 1, 0});
-  EXPECT_THAT(refusal(config_of({store})).message, HasSubstr("sets.zarr/manifold_like: shape [4] is not of 6 samples"));
+  EXPECT_THAT(refusal(config_of({store})).message,
+              HasSubstr("sets.zarr/manifold_like: shape [4] does not have 6 samples"));
   set_column(store / "manifold_like", {1, 0, 1, 0, 1, 0});
   set_column(store / "cset_size", {12, 12, 13, 12, 12, 12});
   EXPECT_THAT(refusal(config_of({store})).message,
@@ -249,4 +250,4 @@ TEST_F(CausalSetData, ACycleIsNoCausalSet) {
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::causal_set

@@ -1,6 +1,6 @@
 // The network of QuantumGrav against what the original computed (tests/data/causal_set_*.safetensors): names, outputs,
 // gradients, buffers; and that the numbering of nodes does not matter.
-#include "trainer/tasks/causal_set/gnn/model.h"
+#include "trainer/tasks/causal_set/model.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
@@ -22,7 +22,7 @@
 #include "tests/unit/trainer/expect_close.h"
 #include "trainer/checkpoint/safetensors.h"
 
-namespace oarlock {
+namespace oarlock::causal_set {
 namespace {
 
 using Json = nlohmann::json;
@@ -192,7 +192,7 @@ TEST(GnnModel, NamesAndShapesOfTheFullSizeAreTheOriginals) {
   const auto check = [](const auto& items, const Json& list) {
     ASSERT_EQ(items.size(), list.size());
     for (size_t i = 0; i < list.size(); ++i) {
-      EXPECT_EQ(items[i].key(), list[i]["name"]);
+      EXPECT_EQ(items[i].key(), list[i]["name"].get<std::string>());
       EXPECT_EQ(items[i].value().sizes().vec(), list[i]["shape"].get<std::vector<int64_t>>()) << items[i].key();
     }
   };
@@ -253,4 +253,4 @@ TEST(GnnModel, ConcatenatedHeadsMakeUpTheWidth) {
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::causal_set

@@ -1,4 +1,4 @@
-// Crashes at any instant of a save, and full disks, never cost an older checkpoint.
+// A crash at any time during a save, or a full disk, never destroys an older checkpoint.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ using test::names_in;
 using test::open_store;
 using testing::ElementsAre;
 
-// Runs the body in a child and kills it before its n-th system call. False: it came to its end before.
+// Runs the body in a child process and kills it before its n-th system call. Returns false if it finished before.
 bool killed_before_call(int n, const std::function<void()>& body) {
   const pid_t child = fork();
   if (child == 0) {
@@ -59,8 +59,8 @@ bool may_trace() {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// A crash at every single operation of a save that replaces, moves the best, and prunes.
-TEST(CheckpointStore, KilledBeforeEachOfItsSystemCalls) {
+// Crashes at every operation of a save that replaces a checkpoint, updates the best link, and prunes.
+TEST(CheckpointStore, SurvivesKillBeforeEachSystemCall) {
   ASSERT_TRUE(may_trace()) << "this machine does not let a process trace its own child";
   const Checkpoint first = checkpoint_of(1, 10);
   const Checkpoint second = checkpoint_of(2, 10);
@@ -93,8 +93,8 @@ TEST(CheckpointStore, KilledBeforeEachOfItsSystemCalls) {
   EXPECT_GT(calls, 100);
 }
 
-// kill -9 as soon as the save has begun to write: at that moment the file of the new checkpoint grows.
-TEST(CheckpointStore, KilledInTheMiddleOfASave) {
+// Kills the process as soon as the file of the new checkpoint grows.
+TEST(CheckpointStore, SurvivesKillDuringSave) {
   constexpr int64_t kFloats = 8 << 20;  // 2 x 32 MiB: long enough to be caught
   const test::TemporaryFolder folder;
   ASSERT_TRUE(open_store(folder.path())->save(checkpoint_of(1)));
@@ -123,9 +123,9 @@ TEST(CheckpointStore, KilledInTheMiddleOfASave) {
   expect_is(must(read_checkpoint(folder.path() / "step-00000002")), 2);
 }
 
-// kill -9 at random instants of a writer that saves, replaces and prunes without pause: whatever it says it saved is
-// there, and the newest one is whole.
-TEST(CheckpointStore, KilledAtRandomInstants) {
+// Kills a writer that continuously saves, replaces and prunes at random times. Every save that it reported exists, and
+// the newest checkpoint is valid.
+TEST(CheckpointStore, SurvivesKillAtRandomTimes) {
   const test::TemporaryFolder folder;
   std::vector<Checkpoint> checkpoints;
   for (int64_t step = 0; step < 64; ++step) checkpoints.push_back(checkpoint_of(step, 20000));
@@ -166,7 +166,7 @@ TEST(CheckpointStore, KilledAtRandomInstants) {
   }
 }
 
-// What makes the disk too small for the big checkpoint.
+// The ways in which the disk is too small for the large checkpoint.
 enum class Limit { kTmpfs, kFileSize };
 
 bool mount_small_disk(const fs::path& folder) {

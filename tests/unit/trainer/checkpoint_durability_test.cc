@@ -1,5 +1,5 @@
-// What a power failure leaves of a checkpoint: the order of writes, fsyncs and renames. And what becomes of a save
-// while another attempt takes the folder over.
+// Durability of checkpoints after a power failure: the order of writes, fsyncs and renames. And saves during which
+// another attempt claims the root.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using test::SystemCall;
 
 constexpr char kSaved[] = "step-00000002";
 
-// The calls of a save of step 2 into a root with step 1, which it removes.
+// Records the system calls of a save of step 2 into a root with step 1, which it removes.
 class SaveCalls : public testing::Test {
  protected:
   SaveCalls() {
@@ -51,7 +51,7 @@ class SaveCalls : public testing::Test {
   size_t published_ = 0;
 };
 
-TEST_F(SaveCalls, EveryFileIsDurableBeforeTheCheckpointGetsItsName) {
+TEST_F(SaveCalls, SyncsFilesBeforePublishing) {
   ASSERT_LT(published_, calls_.size());
   const fs::path written = calls_[published_].path;
   std::set<std::string> files;
@@ -69,7 +69,7 @@ TEST_F(SaveCalls, EveryFileIsDurableBeforeTheCheckpointGetsItsName) {
   }
 }
 
-TEST_F(SaveCalls, TheManifestIsTheLastFileAndTheFolderIsSyncedAfterIt) {
+TEST_F(SaveCalls, WritesManifestLastAndSyncsFolder) {
   ASSERT_LT(published_, calls_.size());
   const fs::path written = calls_[published_].path;
   const size_t manifest =
@@ -83,7 +83,7 @@ TEST_F(SaveCalls, TheManifestIsTheLastFileAndTheFolderIsSyncedAfterIt) {
   EXPECT_LT(sync_of(written, manifest), published_) << "the folder's entries are not synced before its rename";
 }
 
-TEST_F(SaveCalls, TheRenameIsDurableBeforeAnOlderCheckpointIsTouched) {
+TEST_F(SaveCalls, SyncsRenameBeforePruning) {
   const size_t synced = sync_of(root(), published_);
   ASSERT_LT(synced, calls_.size());
   const auto touches_the_old_one = [&](const SystemCall& call) {
@@ -95,8 +95,8 @@ TEST_F(SaveCalls, TheRenameIsDurableBeforeAnOlderCheckpointIsTouched) {
   EXPECT_LT(synced, touched);
 }
 
-// Otherwise a power failure may leave "best" with a target that is gone.
-TEST_F(SaveCalls, TheNamesAreDurableBeforeTheirOldTargetIsRemoved) {
+// Otherwise "best" may point to a removed checkpoint after a power failure.
+TEST_F(SaveCalls, SyncsLinksBeforePruning) {
   for (const char* name : {"last", "best"}) {
     const size_t renamed =
         find([&](const SystemCall& call) { return call.is_rename() && call.target == (root() / name).string(); });
@@ -107,7 +107,7 @@ TEST_F(SaveCalls, TheNamesAreDurableBeforeTheirOldTargetIsRemoved) {
   }
 }
 
-TEST(FenceDuringASave, TheFenceIsDurableBeforeTheFirstSave) {
+TEST(FenceDuringASave, SyncsFenceBeforeFirstSave) {
   const test::TemporaryFolder folder;
   const auto calls = test::system_calls(folder.path(), [&] {
     return CheckpointStore::open({.root = folder.path(), .owner = {.uid = "a", .attempt = 1}}, Logger::silent()) ? 0
@@ -132,8 +132,8 @@ bool is_locked(const fs::path& root) {
   return ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0;
 }
 
-// Attempt 1 takes the root over while attempt 0 stands before the n-th of its calls. Gives the result of attempt 0's
-// save; nothing when it has fewer calls.
+// Attempt 1 claims the root while attempt 0 is stopped before its n-th system call. Returns the result of the save of
+// attempt 0, or nothing if it makes fewer calls.
 std::optional<int> save_with_takeover(const fs::path& root, int n, Takeover how, bool& published_before) {
   const CheckpointOwner old_owner{.uid = "a", .attempt = 0};
   const CheckpointOwner new_owner{.uid = "a", .attempt = 1};
@@ -161,7 +161,7 @@ std::optional<int> save_with_takeover(const fs::path& root, int n, Takeover how,
   return taken ? std::optional(code) : std::nullopt;
 }
 
-TEST(FenceDuringASave, ASaveThatIsOvertakenIsNotPublished) {
+TEST(FenceDuringASave, DoesNotPublishAfterTakeover) {
   for (const Takeover how : {Takeover::kFenceOnly, Takeover::kNewWriter}) {
     int refused = 0;
     for (int n = 0;; ++n) {

@@ -1,4 +1,4 @@
-// Checkpoints: what is saved comes back, damage is noticed, the best stays, and only the newest attempt may write.
+// Checkpoints: round trips, detection of damage, retention, and fencing of older attempts.
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <ATen/ops/arange.h>
@@ -18,8 +18,7 @@
 #include "tests/support/checkpoints.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/async_store.h"
-#include "trainer/checkpoint/high_water.h"
-#include "trainer/checkpoint/host_copy.h"
+#include "trainer/checkpoint/directory.h"
 #include "trainer/checkpoint/store.h"
 
 namespace oarlock {
@@ -45,7 +44,7 @@ void flip_byte(const fs::path& path, size_t at) {
   ASSERT_TRUE(file.good());
 }
 
-TEST(Checkpoint, ComesBackAsItWas) {
+TEST(Checkpoint, RoundTrips) {
   const test::TemporaryFolder folder;
   const auto store = open_store(folder.path() / "new" / "root", {.uid = "job-1", .attempt = 4});
   const Checkpoint saved = checkpoint_of(1234);
@@ -76,7 +75,7 @@ void take(HostCopy& copy, const TensorSections& live) {
   copy.finish();
 }
 
-TEST(HostCopy, SharesNothingAndReusesItsMemory) {
+TEST(HostCopy, CopiesAndReusesItsMemory) {
   const at::Tensor original = at::arange(6).reshape({2, 3});
   HostCopy copy;
   copy.reserve({{"model", {{"t", original.t()}}}});
@@ -96,7 +95,7 @@ TEST(HostCopy, SharesNothingAndReusesItsMemory) {
   EXPECT_FALSE(copy.tensors().at("model").contains("t"));
 }
 
-TEST(HostCopy, WhatForwardWritesToIsCopiedAtOnceAndTheRestBeforeTheRelease) {
+TEST(HostCopy, CopiesImmediateTensorsFirst) {
   const at::Tensor weight = at::full({1 << 20}, 1.0);
   const at::Tensor running_mean = at::full({4}, 1.0);
   HostCopy copy;
@@ -115,7 +114,7 @@ TEST(HostCopy, WhatForwardWritesToIsCopiedAtOnceAndTheRestBeforeTheRelease) {
   }
 }
 
-TEST(HostCopy, ACopyThatThrowsReleases) {
+TEST(HostCopy, ReleasesWhenCopyThrows) {
   HostCopy copy;
   const at::Tensor weight = at::full({4}, 1.0);
   copy.begin({{"model", {{"weight", weight}}}}, {});
@@ -124,7 +123,7 @@ TEST(HostCopy, ACopyThatThrowsReleases) {
   EXPECT_TRUE(copy.released());
 }
 
-TEST(Checkpoint, EveryFlippedByteIsNoticed) {
+TEST(Checkpoint, DetectsEveryFlippedByte) {
   const test::TemporaryFolder folder;
   ASSERT_TRUE(open_store(folder.path())->save(checkpoint_of(7, /*floats=*/4)));
   const fs::path step = folder.path() / "step-00000007";
@@ -144,7 +143,7 @@ TEST(Checkpoint, EveryFlippedByteIsNoticed) {
   EXPECT_TRUE(verify_checkpoint(step));
 }
 
-TEST(Checkpoint, MissingAndShortFilesAreNamed) {
+TEST(Checkpoint, NamesMissingAndShortFiles) {
   const test::TemporaryFolder folder;
   ASSERT_TRUE(open_store(folder.path())->save(checkpoint_of(7)));
   const fs::path step = folder.path() / "step-00000007";
@@ -162,7 +161,7 @@ TEST(Checkpoint, MissingAndShortFilesAreNamed) {
   EXPECT_TRUE(verify_checkpoint(step));
 }
 
-TEST(CheckpointSearch, NewestValidAndWhyOthersAreNot) {
+TEST(CheckpointSearch, FindsNewestValidAndReportsSkipped) {
   const test::TemporaryFolder folder;
   EXPECT_FALSE(must(find_latest_checkpoint(folder.path() / "none")).folder);
   EXPECT_FALSE(must(find_latest_checkpoint(folder.path())).folder);
@@ -179,7 +178,7 @@ TEST(CheckpointSearch, NewestValidAndWhyOthersAreNot) {
   EXPECT_EQ(search.step, 20);
   EXPECT_EQ(search.folder, folder.path() / "step-00000020");
   ASSERT_EQ(search.skipped.size(), 3U);
-  EXPECT_THAT(search.skipped[0].reason, HasSubstr("step-00000050: it holds step 10"));
+  EXPECT_THAT(search.skipped[0].reason, HasSubstr("step-00000050: it contains step 10"));
   EXPECT_THAT(search.skipped[1].reason, HasSubstr("step-00000040/model.safetensors: expected checksum"));
   EXPECT_THAT(search.skipped[2].reason, HasSubstr("step-00000030: it has no manifest.json"));
 }
@@ -193,7 +192,7 @@ TEST(CheckpointStore, KeepsTheNewest) {
 
 std::string target_of(const fs::path& link) { return fs::read_symlink(link).string(); }
 
-TEST(CheckpointStore, TheBestIsFoundByNameAndNeverPruned) {
+TEST(CheckpointStore, NeverPrunesTheBest) {
   const test::TemporaryFolder folder;
   const auto store = open_store(folder.path(), {}, /*keep=*/1);
   ASSERT_TRUE(store->save(checkpoint_of(1), 1));
@@ -212,7 +211,7 @@ TEST(CheckpointStore, TheBestIsFoundByNameAndNeverPruned) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "last", "step-00000005"));
 }
 
-TEST(HighWater, SurvivesItsWriterAndNeverFalls) {
+TEST(HighWater, PersistsAndNeverDecreases) {
   const test::TemporaryFolder folder;
   EXPECT_EQ(read_high_water(folder.path()), 0);
   {
@@ -227,15 +226,15 @@ TEST(HighWater, SurvivesItsWriterAndNeverFalls) {
   EXPECT_EQ(read_high_water(folder.path()), 0);
 }
 
-TEST(AsyncStore, SavesWhileTheCallerGoesOn) {
+TEST(AsyncCheckpointStore, SavesInTheBackground) {
   const test::TemporaryFolder folder;
   const RealClock clock;
-  AsyncStore store(open_store(folder.path()), clock);
+  AsyncCheckpointStore store(open_store(folder.path()), clock);
   std::mutex gate;
   std::unique_lock closed(gate);
   store.start(checkpoint_of(1), std::nullopt, [&] { const std::lock_guard wait(gate); });
-  EXPECT_TRUE(store.busy());
-  EXPECT_FALSE(store.take()) << "the writer stands before the gate";
+  EXPECT_TRUE(store.is_busy());
+  EXPECT_FALSE(store.poll()) << "the writer waits at the gate";
   EXPECT_FALSE(store.wait(std::chrono::milliseconds(1)));
   EXPECT_THROW(store.start(checkpoint_of(2), std::nullopt), std::logic_error);
   EXPECT_EQ(must(find_latest_checkpoint(folder.path())).step, -1);
@@ -244,15 +243,15 @@ TEST(AsyncStore, SavesWhileTheCallerGoesOn) {
   ASSERT_TRUE(saved);
   ASSERT_TRUE(saved->result) << saved->result.error().message;
   EXPECT_EQ(saved->state.step, 1);
-  EXPECT_FALSE(store.busy());
+  EXPECT_FALSE(store.is_busy());
   EXPECT_FALSE(store.wait());
   EXPECT_EQ(must(find_latest_checkpoint(folder.path())).step, 1);
 }
 
-TEST(AsyncStore, FailuresAreHandedOverAndTheNextSaveWorks) {
+TEST(AsyncCheckpointStore, ReportsFailureAndSavesAgain) {
   const test::TemporaryFolder folder;
   const RealClock clock;
-  AsyncStore store(open_store(folder.path()), clock);
+  AsyncCheckpointStore store(open_store(folder.path()), clock);
   Checkpoint bad = checkpoint_of(1);
   bad.tensors.erase(kModelTensors);
   store.start(std::move(bad), std::nullopt);
@@ -263,16 +262,16 @@ TEST(AsyncStore, FailuresAreHandedOverAndTheNextSaveWorks) {
   EXPECT_TRUE(must(store.wait()).result);
 }
 
-TEST(AsyncStore, FinishesWhatItWasGiven) {
+TEST(AsyncCheckpointStore, CompletesSaveOnDestruction) {
   const test::TemporaryFolder folder;
   const RealClock clock;
-  AsyncStore(open_store(folder.path()), clock).start(checkpoint_of(1), std::nullopt);
+  AsyncCheckpointStore(open_store(folder.path()), clock).start(checkpoint_of(1), std::nullopt);
   EXPECT_EQ(must(find_latest_checkpoint(folder.path())).step, 1);
 }
 
-// After step 40 was found damaged the run goes on from 30: the checkpoints that it writes now must not lose to step 40,
-// and must not destroy it.
-TEST(CheckpointStore, DamagedNewerStepsDoNotPushOutGoodOnes) {
+// After step 40 was found damaged, the run resumes from 30. Step 40 must neither take precedence over the checkpoints
+// that the run writes now, nor be destroyed by them.
+TEST(CheckpointStore, DamagedNewerStepsDoNotDisplaceValidOnes) {
   const test::TemporaryFolder folder;
   ASSERT_TRUE(open_store(folder.path())->save(checkpoint_of(40)));
   flip_byte(folder.path() / "step-00000040" / "state.json", 1);
@@ -288,7 +287,7 @@ TEST(CheckpointStore, DamagedNewerStepsDoNotPushOutGoodOnes) {
               ElementsAre(".lock", "damaged-step-00000040", "fence.json", "last", "step-00000040"));
 }
 
-TEST(CheckpointStore, LeftoversGoWithTheNextWriter) {
+TEST(CheckpointStore, NextWriterRemovesLeftovers) {
   const test::TemporaryFolder folder;
   ASSERT_TRUE(open_store(folder.path())->save(checkpoint_of(1)));
   // What a crash may leave: a half-written folder, a half-removed one, a fence being written; and on file systems
@@ -303,7 +302,7 @@ TEST(CheckpointStore, LeftoversGoWithTheNextWriter) {
   EXPECT_EQ(must(find_latest_checkpoint(folder.path())).step, 1);
 }
 
-TEST(CheckpointStore, OlderAttemptsAreFencedOff) {
+TEST(CheckpointStore, FencesOlderAttempts) {
   const test::TemporaryFolder folder;
   const auto first = open_store(folder.path(), {.uid = "a", .attempt = 0});
   ASSERT_TRUE(first->save(checkpoint_of(1)));
@@ -325,7 +324,7 @@ TEST(CheckpointStore, OlderAttemptsAreFencedOff) {
       << "the same attempt again";
 }
 
-TEST(CheckpointStore, AnotherJobTakesOverForGood) {
+TEST(CheckpointStore, FencesDisplacedJob) {
   const test::TemporaryFolder folder;
   const auto old_job = open_store(folder.path(), {.uid = "old", .attempt = 9});
   const auto new_job = open_store(folder.path(), {.uid = "new", .attempt = 0});
@@ -335,14 +334,14 @@ TEST(CheckpointStore, AnotherJobTakesOverForGood) {
   EXPECT_TRUE(new_job->save(checkpoint_of(1)));
 }
 
-TEST(CheckpointStore, RunsWithoutAUidTakeTurns) {
+TEST(CheckpointStore, RunsWithoutUidDisplaceEachOther) {
   const test::TemporaryFolder folder;
   ASSERT_TRUE(open_store(folder.path())->save(checkpoint_of(1)));
   ASSERT_TRUE(open_store(folder.path(), {.uid = "a"})->save(checkpoint_of(2)));
   ASSERT_TRUE(open_store(folder.path())->save(checkpoint_of(3)));
 }
 
-TEST(CheckpointStore, ADamagedFenceIsNotOverwritten) {
+TEST(CheckpointStore, KeepsDamagedFence) {
   const test::TemporaryFolder folder;
   std::ofstream(folder.path() / "fence.json") << "{\"uid\": \"a\"}";
   const auto store = CheckpointStore::open({.root = folder.path()}, Logger::silent());
@@ -351,14 +350,14 @@ TEST(CheckpointStore, ADamagedFenceIsNotOverwritten) {
   EXPECT_THAT(store.error().message, HasSubstr("fence.json: not a fence file; remove it"));
 }
 
-TEST(CheckpointStore, AFolderThatWasRemovedIsMadeAgain) {
+TEST(CheckpointStore, RecreatesRemovedRoot) {
   const test::TemporaryFolder folder;
   const auto store = open_store(folder.path() / "root");
   fs::remove_all(folder.path() / "root");
   EXPECT_TRUE(store->save(checkpoint_of(1)));
 }
 
-TEST(CheckpointStore, UnwritableFolders) {
+TEST(CheckpointStore, ReportsUnwritableFolders) {
   const test::TemporaryFolder folder;
   std::ofstream(folder.path() / "file") << "";
   const auto under_a_file = CheckpointStore::open({.root = folder.path() / "file" / "root"}, Logger::silent());

@@ -1,10 +1,10 @@
-// Which device a rank gets, as a table: what is asked for, where, what is there.
-#include "trainer/device/choose_device.h"
+// Selection of the device and of the backend.
+#include "trainer/device/device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "trainer/distributed/connection.h"
+#include "trainer/distributed/init_distributed.h"
 
 namespace oarlock {
 namespace {
@@ -12,11 +12,11 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr CudaDevices kNoBuild = {.in_build = false, .visible = 0};
+constexpr CudaDevices kNotInBuild = {.in_build = false, .visible = 0};
 constexpr CudaDevices kNoGpu = {.in_build = true, .visible = 0};
 constexpr CudaDevices kFour = {.in_build = true, .visible = 4};
 
-TEST(ChooseDevice, EachLocalRankItsOwn) {
+TEST(ChooseDevice, AssignsOneDevicePerLocalRank) {
   for (int rank = 0; rank < 4; ++rank) {
     const auto choice = choose_device({}, {rank, 4}, kFour);
     ASSERT_TRUE(choice);
@@ -25,14 +25,14 @@ TEST(ChooseDevice, EachLocalRankItsOwn) {
   }
 }
 
-TEST(ChooseDevice, GpuIdsByLocalRank) {
+TEST(ChooseDevice, IndexesGpuIdsByLocalRank) {
   const DeviceRequest request = {.kind = DeviceKind::kAuto, .gpu_ids = {3, 1}};
   EXPECT_EQ(choose_device(request, {0, 2}, kFour)->cuda, 3);
   EXPECT_EQ(choose_device(request, {1, 2}, kFour)->cuda, 1);
   EXPECT_EQ(choose_device(request, {0, 1}, kFour)->cuda, 3) << "more than the ranks need";
 }
 
-TEST(ChooseDevice, GpuIdsThatDoNotFit) {
+TEST(ChooseDevice, RejectsInvalidGpuIds) {
   const auto few = choose_device({.gpu_ids = {2}}, {0, 2}, kFour);
   ASSERT_FALSE(few);
   EXPECT_EQ(few.error().code, ExitCode::kConfig);
@@ -44,16 +44,16 @@ TEST(ChooseDevice, GpuIdsThatDoNotFit) {
               AllOf(HasSubstr("device 7"), HasSubstr("4 are visible"), HasSubstr("CUDA_VISIBLE_DEVICES")));
 }
 
-TEST(ChooseDevice, AutoTakesTheCpuWhereThereIsNoGpu) {
-  EXPECT_EQ(choose_device({}, {0, 1}, kNoBuild)->cuda, std::nullopt);
-  EXPECT_EQ(choose_device({}, {0, 1}, kNoBuild)->warning, "");
+TEST(ChooseDevice, AutoSelectsCpuWithoutGpu) {
+  EXPECT_EQ(choose_device({}, {0, 1}, kNotInBuild)->cuda, std::nullopt);
+  EXPECT_EQ(choose_device({}, {0, 1}, kNotInBuild)->warning, "");
   EXPECT_EQ(choose_device({}, {0, 1}, kNoGpu)->cuda, std::nullopt);
-  EXPECT_THAT(choose_device({}, {0, 1}, kNoGpu)->warning, HasSubstr("on the CPU")) << "loudly";
+  EXPECT_THAT(choose_device({}, {0, 1}, kNoGpu)->warning, HasSubstr("on the CPU")) << "a warning is logged";
   EXPECT_EQ(choose_device({.kind = DeviceKind::kCpu}, {0, 1}, kFour)->cuda, std::nullopt);
 }
 
-TEST(ChooseDevice, WhatWasAskedForIsAnErrorUnlessAFallbackWas) {
-  for (const CudaDevices& devices : {kNoBuild, kNoGpu}) {
+TEST(ChooseDevice, MissingDeviceIsErrorWithoutFallback) {
+  for (const CudaDevices& devices : {kNotInBuild, kNoGpu}) {
     for (const DeviceRequest& request :
          {DeviceRequest{.kind = DeviceKind::kCuda}, DeviceRequest{.kind = DeviceKind::kAuto, .gpu_ids = {0}}}) {
       const auto choice = choose_device(request, {0, 1}, devices);
@@ -62,15 +62,15 @@ TEST(ChooseDevice, WhatWasAskedForIsAnErrorUnlessAFallbackWas) {
       EXPECT_THAT(choice.error().message, HasSubstr("device: cuda"));
       DeviceRequest with_fallback = request;
       with_fallback.fallback = Fallback::kCpu;
-      const auto fallen = choose_device(with_fallback, {0, 1}, devices);
-      ASSERT_TRUE(fallen);
-      EXPECT_EQ(fallen->cuda, std::nullopt);
-      EXPECT_THAT(fallen->warning, AllOf(HasSubstr("device: cuda"), HasSubstr("on the CPU")));
+      const auto fallback = choose_device(with_fallback, {0, 1}, devices);
+      ASSERT_TRUE(fallback);
+      EXPECT_EQ(fallback->cuda, std::nullopt);
+      EXPECT_THAT(fallback->warning, AllOf(HasSubstr("device: cuda"), HasSubstr("on the CPU")));
     }
   }
 }
 
-TEST(ChooseDevice, MoreRanksThanDevices) {
+TEST(ChooseDevice, RejectsMoreRanksThanDevices) {
   const auto choice = choose_device({}, {4, 8}, kFour);
   ASSERT_FALSE(choice);
   EXPECT_EQ(choice.error().code, ExitCode::kUnavailable);
@@ -78,7 +78,7 @@ TEST(ChooseDevice, MoreRanksThanDevices) {
 }
 
 // srun --gpus-per-task=1 --ntasks-per-node=4.
-TEST(ChooseDevice, RankThatSeesOnlyItsOwnDeviceTakesTheFirst) {
+TEST(ChooseDevice, SelectsFirstOfOwnDevices) {
   constexpr CudaDevices kOne = {.in_build = true, .visible = 1};
   for (int rank = 0; rank < 4; ++rank)
     EXPECT_EQ(choose_device({}, {.rank = rank, .world_size = 4, .has_own_devices = true}, kOne)->cuda, 0);
@@ -87,7 +87,7 @@ TEST(ChooseDevice, RankThatSeesOnlyItsOwnDeviceTakesTheFirst) {
   EXPECT_FALSE(choose_device({}, {.rank = 3, .world_size = 4}, kOne)) << "one device is shared by all";
 }
 
-TEST(ChooseBackend, NcclForCudaElseGloo) {
+TEST(ChooseBackend, SelectsNcclForCudaAndGlooOtherwise) {
   EXPECT_TRUE(choose_backend({}, true, true)->nccl);
   EXPECT_FALSE(choose_backend({}, false, true)->nccl);
   EXPECT_FALSE(choose_backend({}, false, false)->nccl);
@@ -95,7 +95,7 @@ TEST(ChooseBackend, NcclForCudaElseGloo) {
   EXPECT_TRUE(choose_backend({.backend = BackendKind::kNccl}, true, true)->nccl);
 }
 
-TEST(ChooseBackend, NcclThatCannotBeHad) {
+TEST(ChooseBackend, UnavailableNcclIsErrorWithoutFallback) {
   const auto on_cpu = choose_backend({.backend = BackendKind::kNccl}, false, true);
   ASSERT_FALSE(on_cpu);
   EXPECT_EQ(on_cpu.error().code, ExitCode::kConfig);
@@ -104,10 +104,10 @@ TEST(ChooseBackend, NcclThatCannotBeHad) {
   ASSERT_FALSE(not_built);
   EXPECT_EQ(not_built.error().code, ExitCode::kUnavailable);
   EXPECT_THAT(not_built.error().message, HasSubstr("not in this build"));
-  const auto fallen = choose_backend({.backend = BackendKind::kNccl, .fallback = Fallback::kCpu}, false, false);
-  ASSERT_TRUE(fallen);
-  EXPECT_FALSE(fallen->nccl);
-  EXPECT_THAT(fallen->warning, HasSubstr("gloo"));
+  const auto fallback = choose_backend({.backend = BackendKind::kNccl, .fallback = Fallback::kCpu}, false, false);
+  ASSERT_TRUE(fallback);
+  EXPECT_FALSE(fallback->nccl);
+  EXPECT_THAT(fallback->warning, HasSubstr("gloo"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How samples become a batch: stacked, padded, or joined as graphs; and that the memory of a batch is reused.
+// Collation by stacking, by padding and of graphs, and reuse of the memory of a batch.
 #include "trainer/data/collate.h"
 
 #include <ATen/ops/arange.h>
@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/data/batch.h"
 #include "trainer/data/graph_collation.h"
-#include "trainer/data/sample_memory.h"
 
 namespace oarlock {
 namespace {
@@ -26,7 +26,7 @@ using testing::HasSubstr;
 
 at::Tensor longs(std::vector<int64_t> values) { return at::tensor(values, at::TensorOptions().dtype(at::kLong)); }
 
-TEST(Stack, TakesTheRowsOfEveryTypeAndShape) {
+TEST(Stack, CopiesRowsOfEveryTypeAndShape) {
   const std::vector<int64_t> indices = {4, 0, 4, 2};
   for (const at::ScalarType type : {at::kByte, at::kHalf, at::kFloat, at::kDouble, at::kLong}) {
     for (const std::vector<int64_t>& shape :
@@ -46,7 +46,7 @@ TEST(Stack, TakesTheRowsOfEveryTypeAndShape) {
   EXPECT_EQ(batch["x"].numel(), 0);
 }
 
-TEST(SampleMemory, IsATensorOfAnySize) {
+TEST(EmptySamples, AllocatesAnySize) {
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{0, 3}, {1}, {5, 7}, {3000, 1024}}) {
     at::Tensor samples = empty_samples(shape, at::kFloat);
     EXPECT_EQ(samples.sizes(), at::IntArrayRef(shape));
@@ -55,7 +55,7 @@ TEST(SampleMemory, IsATensorOfAnySize) {
   }
 }
 
-TEST(Ragged, JoinsSamplesAndNamesTheOneThatDoesNotFit) {
+TEST(Ragged, JoinsSamplesAndNamesMismatch) {
   const std::vector<at::Tensor> samples = {at::full({2, 3}, 1.0), at::full({0, 3}, 2.0), at::full({1, 3}, 3.0)};
   const auto ragged = make_ragged(samples);
   ASSERT_TRUE(ragged) << ragged.error().message;
@@ -67,7 +67,7 @@ TEST(Ragged, JoinsSamplesAndNamesTheOneThatDoesNotFit) {
   EXPECT_FALSE(make_ragged({}));
 }
 
-TEST(Pad, FillsUpToTheLongestOfTheBatch) {
+TEST(Pad, PadsToTheLongestSample) {
   const auto ragged = make_ragged(std::vector<at::Tensor>{longs({1, 2, 3}), longs({4}), longs({}), longs({5, 6})});
   Batch batch;
   pad_rows(*ragged, std::vector<int64_t>{1, 3, 2}, -9, "token", batch);
@@ -82,7 +82,7 @@ TEST(Pad, FillsUpToTheLongestOfTheBatch) {
   EXPECT_THROW(pad_rows(*ragged, std::vector<int64_t>{4}, 0, "token", batch), std::out_of_range);
 }
 
-TEST(Pad, KeepsWhatLiesBehindTheLength) {
+TEST(Pad, KeepsInnerDimensions) {
   const auto ragged = make_ragged(std::vector<at::Tensor>{at::arange(6.).reshape({3, 2}), at::full({1, 2}, 7.)});
   Batch batch;
   pad_rows(*ragged, std::vector<int64_t>{1, 0}, 0.5, "x", batch);
@@ -105,7 +105,7 @@ GraphArrays three_graphs() {
   return arrays;
 }
 
-TEST(Graphs, JoinAsOneGraphOfManyParts) {
+TEST(Graphs, JoinsGraphsOfBatch) {
   const auto graphs = GraphCollation::create(three_graphs());
   ASSERT_TRUE(graphs) << graphs.error().message;
   EXPECT_EQ(graphs->size(), 3);
@@ -122,8 +122,8 @@ TEST(Graphs, JoinAsOneGraphOfManyParts) {
   EXPECT_TRUE(at::equal(batch["centre"], longs({1, 2, 5}).reshape({3, 1})));
 }
 
-// What a node gathers from its neighbours does not depend on the company in the batch.
-TEST(Graphs, NeighboursStayTheSameInEveryBatch) {
+// The neighbors of a node do not depend on the other graphs of the batch.
+TEST(Graphs, NeighborsAreIndependentOfBatch) {
   const auto graphs = GraphCollation::create(three_graphs());
   const auto sums = [&](const std::vector<int64_t>& indices) {
     Batch batch;
@@ -137,7 +137,7 @@ TEST(Graphs, NeighboursStayTheSameInEveryBatch) {
   EXPECT_TRUE(at::equal(at::cat({sums({2}), sums({0})}), sums({2, 0})));
 }
 
-TEST(Graphs, SaysWhatDoesNotFit) {
+TEST(Graphs, RejectsInconsistentArrays) {
   const auto error = [](const std::function<void(GraphArrays&)>& spoil) {
     GraphArrays arrays = three_graphs();
     spoil(arrays);
@@ -146,19 +146,19 @@ TEST(Graphs, SaysWhatDoesNotFit) {
     return made ? "" : made.error().message;
   };
   EXPECT_THAT(error([](auto& g) { g.edge_index = g.edge_index.add(1); }),
-              HasSubstr("'edge_index' of graph 0 names node 3"));
+              HasSubstr("'edge_index' of graph 0 refers to node 3"));
   EXPECT_THAT(error([](auto& g) { g.graphs["centre"] = longs({0, 1, 0}).reshape({3, 1}); }),
-              HasSubstr("'centre' of graph 1 names node 1, but it has 1 nodes"));
+              HasSubstr("'centre' of graph 1 refers to node 1, but the graph has 1 nodes"));
   EXPECT_THAT(error([](auto& g) { g.nodes["x"] = at::arange(5.); }), HasSubstr("'x' must be contiguous with a row"));
-  EXPECT_THAT(error([](auto& g) { g.node_offsets = {0, 4, 3, 6}; }), HasSubstr("node_offsets must not descend"));
-  EXPECT_THAT(error([](auto& g) { g.edge_offsets = {0, 6}; }), HasSubstr("not of as many graphs"));
+  EXPECT_THAT(error([](auto& g) { g.node_offsets = {0, 4, 3, 6}; }), HasSubstr("node_offsets must be non-decreasing"));
+  EXPECT_THAT(error([](auto& g) { g.edge_offsets = {0, 6}; }), HasSubstr("different numbers of graphs"));
   EXPECT_THAT(error([](auto& g) { g.nodes["ptr"] = at::arange(6.); }), HasSubstr("'ptr'"));
   EXPECT_THAT(error([](auto& g) { g.node_numbers.insert("none"); }), HasSubstr("'none'"));
   Batch batch;
   EXPECT_THROW(GraphCollation::create(three_graphs())->collate(std::vector<int64_t>{3}, batch), std::out_of_range);
 }
 
-TEST(Batch, ReusesMemoryOnlyWhenNobodyElseHoldsIt) {
+TEST(Batch, ReusesMemoryOnlyOfSoleOwner) {
   Batch batch;
   const void* first = batch.allocate("x", {4, 2}, at::kFloat).const_data_ptr();
   EXPECT_EQ(batch.allocate("x", {2, 3}, at::kFloat).const_data_ptr(), first) << "a smaller one fits";

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/tasks/comformer/graph/crystal_graph.h"
-#include "trainer/tasks/comformer/model/model.h"
+#include "trainer/tasks/comformer/crystal_graph.h"
+#include "trainer/tasks/comformer/model.h"
 
 namespace oarlock::test {
 
@@ -33,8 +33,9 @@ struct ComformerGolden {
 
   const at::Tensor& operator[](const std::string& name) const { return tensors.at(name); }
 
-  ComformerConfig model() const {
-    return {.kind = config["name"] == "iComformer" ? ComformerKind::kInvariant : ComformerKind::kEquivariant,
+  comformer::ComformerConfig model() const {
+    return {.kind = config["name"] == "iComformer" ? comformer::ComformerKind::kInvariant
+                                                   : comformer::ComformerKind::kEquivariant,
             .conv_layers = config["conv_layers"],
             .edge_features = config["edge_features"],
             .triplet_input_features = config["triplet_input_features"],
@@ -44,19 +45,19 @@ struct ComformerGolden {
   }
 
   // Its edges by destination.
-  CrystalBatch batch(at::ScalarType type) const {
+  comformer::CrystalBatch batch(at::ScalarType type) const {
     const at::Tensor order = (*this)["edge_index"][1].argsort(/*stable=*/true, 0);
     const at::Tensor edge_index = (*this)["edge_index"].index_select(1, order);
     const at::Tensor vectors = (*this)["edge_attr"].index_select(0, order).to(type);
     const at::Tensor crystal_of = (*this)["batch"];
     const at::Tensor atom_begin = begins(crystal_of, 2);
-    CrystalBatch batch{.atoms = (*this)["x"].to(type),
-                       .edge_index = edge_index,
-                       .edge_begin = begins(edge_index[1], crystal_of.size(0)),
-                       .edge_vectors = vectors,
-                       .lattices = {},
-                       .crystal_of = crystal_of,
-                       .atom_begin = atom_begin};
+    comformer::CrystalBatch batch{.atoms = (*this)["x"].to(type),
+                                  .edge_index = edge_index,
+                                  .edge_begin = begins(edge_index[1], crystal_of.size(0)),
+                                  .edge_vectors = vectors,
+                                  .lattices = {},
+                                  .crystal_of = crystal_of,
+                                  .atom_begin = atom_begin};
     if (!tensors.contains("edge_nei")) return batch;
     // The original repeats a crystal's lattice for each of its edges; here that of the first edge to its first atom.
     const at::Tensor first_edge = batch.edge_begin.index_select(0, atom_begin.narrow(0, 0, 2));
@@ -74,12 +75,13 @@ inline ComformerGolden comformer_golden(const std::string& model) {
 }
 
 // Graphs as a batch, in double precision; `features` is a table by atomic number.
-inline CrystalBatch batch_of(const std::vector<CrystalGraph>& graphs, const at::Tensor& features) {
+inline comformer::CrystalBatch batch_of(const std::vector<comformer::CrystalGraph>& graphs,
+                                        const at::Tensor& features) {
   std::vector<int64_t> numbers, sources, destinations, crystal_of;
   std::vector<double> vectors, lattices;
   for (size_t g = 0; g < graphs.size(); ++g) {
     const auto first = static_cast<int64_t>(numbers.size());
-    for (const CrystalEdge& edge : graphs[g].edges) {
+    for (const comformer::CrystalEdge& edge : graphs[g].edges) {
       sources.push_back(first + edge.source);
       destinations.push_back(first + edge.destination);
       vectors.insert(vectors.end(), edge.vector.begin(), edge.vector.end());

@@ -1,5 +1,5 @@
 // Crystal graphs against the original's on real crystals, and what must hold for any crystal.
-#include "trainer/tasks/comformer/graph/crystal_graph.h"
+#include "trainer/tasks/comformer/crystal_graph.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
@@ -13,7 +13,7 @@
 
 #include "trainer/checkpoint/safetensors.h"
 
-namespace oarlock {
+namespace oarlock::comformer {
 namespace {
 
 using EdgeKey = std::array<int64_t, 5>;  // source, destination, image
@@ -117,9 +117,9 @@ TEST_P(RealCrystal, DistancesAreTheOriginalsBitForBit) {
   const auto distance = golden["neighbours.distance"].accessor<double, 1>();
   const auto which = golden["neighbours.site_id_image"].accessor<int64_t, 2>();
   std::map<EdgeKey, double> ours;
-  const auto neighbours = neighbours_within(golden.crystal(), 19);
+  const auto neighbours = neighbors_within(golden.crystal(), 19);
   for (size_t site = 0; site < neighbours.size(); ++site) {
-    for (const Neighbour& n : neighbours[site])
+    for (const Neighbor& n : neighbours[site])
       ours[{static_cast<int64_t>(site), n.site, n.image[0], n.image[1], n.image[2]}] = n.distance;
   }
   for (int64_t i = 0; i < distance.size(0); ++i)
@@ -161,8 +161,8 @@ TEST(CrystalGraphs, WhatTheOriginalLosesToRounding) {
     const Crystal crystal = Golden(name).crystal();
     size_t tolerant = 0;
     size_t exact = 0;
-    for (const auto& of_site : nearest_neighbours(crystal, {})) tolerant += of_site.size();
-    for (const auto& of_site : nearest_neighbours(crystal, {.count = 25, .cutoff = 4, .ties = Ties::kExact}))
+    for (const auto& of_site : nearest_neighbors(crystal, {})) tolerant += of_site.size();
+    for (const auto& of_site : nearest_neighbors(crystal, {.count = 25, .cutoff = 4, .ties = Ties::kExact}))
       exact += of_site.size();
     EXPECT_EQ(tolerant - exact, lost) << name;
   }
@@ -177,7 +177,7 @@ TEST(CrystalGraphs, ShellsOfTheSimpleCubicLattice) {
   const std::map<int64_t, size_t> sizes{{1, 6}, {6, 6}, {7, 18}, {18, 18}, {19, 26}, {25, 26}, {27, 32}, {33, 56}};
   for (const auto& [count, size] : sizes) {
     for (const double cutoff : {0.5, 4.0, 9.0}) {
-      const auto neighbours = nearest_neighbours(cubic(3.35), {.count = count, .cutoff = cutoff});
+      const auto neighbours = nearest_neighbors(cubic(3.35), {.count = count, .cutoff = cutoff});
       EXPECT_EQ(neighbours[0].size(), size) << count << " nearest from " << cutoff;
     }
   }
@@ -213,7 +213,7 @@ TEST(CrystalGraphs, DoNotDependOnHowTheCrystalLies) {
     for (Vector3& position : moved.positions) {
       const CellImage cell{static_cast<int32_t>(random() % 3) - 1, static_cast<int32_t>(random() % 3) - 1, 0};
       position = turned(position);
-      for (size_t axis = 0; axis < 3; ++axis) position[axis] += shift[axis] + moved_by(moved.lattice, cell)[axis];
+      for (size_t axis = 0; axis < 3; ++axis) position[axis] += shift[axis] + translation_of(moved.lattice, cell)[axis];
     }
     std::vector<size_t> order(crystal.numbers.size());
     std::iota(order.begin(), order.end(), 0);
@@ -238,7 +238,7 @@ TEST(CrystalGraphs, LatticeVectorsAreRightHandedAndNotObtuse) {
     if (std::abs(signed_volume(crystal.lattice)) < 10) continue;
     Matrix3 vectors{};
     const auto images = lattice_vectors(crystal, Ties::kTolerant);
-    for (size_t k = 0; k < 3; ++k) vectors[k] = moved_by(crystal.lattice, images[k]);
+    for (size_t k = 0; k < 3; ++k) vectors[k] = translation_of(crystal.lattice, images[k]);
     EXPECT_GE(dot(vectors[0], vectors[1]), -1e-6);
     EXPECT_GE(dot(vectors[0], vectors[2]), -1e-6);
     // The shortest independent ones span the same lattice in three dimensions.
@@ -255,4 +255,4 @@ TEST(CrystalGraphs, EdgesComeByDestinationAndEachHasItsReverse) {
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::comformer

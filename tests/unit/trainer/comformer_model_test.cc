@@ -1,5 +1,5 @@
 // iComFormer and eComFormer against the originals: names, shapes, outputs and gradients; and their invariances.
-#include "trainer/tasks/comformer/model/model.h"
+#include "trainer/tasks/comformer/model.h"
 
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -12,10 +12,10 @@
 
 #include "tests/unit/trainer/comformer_golden.h"
 #include "tests/unit/trainer/expect_close.h"
-#include "trainer/data/extxyz.h"
-#include "trainer/tasks/comformer/atom_features.h"
+#include "trainer/formats/extxyz.h"
+#include "trainer/tasks/comformer/data.h"
 
-namespace oarlock {
+namespace oarlock::comformer {
 namespace {
 
 using test::comformer_golden;
@@ -144,7 +144,7 @@ Crystal moved(const Crystal& crystal, std::mt19937& random) {
   for (const size_t i : order) {
     Vector3 position = turned(crystal.positions[i]);
     const CellImage cell{static_cast<int32_t>(random() % 3) - 1, static_cast<int32_t>(random() % 3) - 1, 0};
-    for (size_t axis = 0; axis < 3; ++axis) position[axis] += shift[axis] + moved_by(out.lattice, cell)[axis];
+    for (size_t axis = 0; axis < 3; ++axis) position[axis] += shift[axis] + translation_of(out.lattice, cell)[axis];
     out.numbers.push_back(crystal.numbers[i]);
     out.positions.push_back(position);
   }
@@ -187,4 +187,4 @@ TEST(AtomFeatures, AreCgcnns) {
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::comformer

@@ -1,15 +1,11 @@
-// Overrides of the command line, the printed configuration that reads back, and the reference, all from one
-// description.
+// Overrides of the command line, the printed configuration, and the reference: the visitors of one description.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/yaml/reader.h"
 #include "common/yaml/writer.h"
-#include "trainer/config/fields_printer.h"
-#include "trainer/config/fields_reader.h"
-#include "trainer/config/fields_reference.h"
+#include "trainer/config/fields_visitors.h"
 #include "trainer/config/load.h"
-#include "trainer/config/reference.h"
 
 namespace oarlock {
 namespace {
@@ -56,14 +52,14 @@ void describe(Everything& value, Fields& fields) {
         inner.field("maybe_integer", value.maybe_integer, any_number(), "maybe");
         inner.field("maybe_number", value.maybe_number, from_below(0, 1), "maybe");
       },
-      "what lies inside");
+      "nested fields");
   fields.field("integers", value.integers, at_least(0), "integers");
   fields.field("numbers", value.numbers, any_number(), "numbers");
   fields.choice<Kind>("kind", value.kind, {{"round", Kind::kRound}, {"square", Kind::kSquare}}, "the kind");
   fields.field("side", value.side, above(0), "of a square");
   fields.field("radius", value.radius, above(0), "of a circle");
-  fields.only_where("side", value.kind == Kind::kSquare, "belongs to a square");
-  fields.only_where("radius", value.kind == Kind::kRound, "belongs to a circle");
+  fields.only_if("side", value.kind == Kind::kSquare, "belongs to a square");
+  fields.only_if("radius", value.kind == Kind::kRound, "belongs to a circle");
   fields.list<Item>(
       "items", value.items,
       [](Item& item, Fields& inner) {
@@ -112,7 +108,7 @@ items:
   weight: 0.3
 )";
 
-TEST(FieldsPrinter, EveryTypeWithItsDefaultReadsBackToTheSame) {
+TEST(FieldsPrinter, PrintedDefaultsReadBackUnchanged) {
   Everything value;
   const Read defaults = read("", value);
   EXPECT_EQ(defaults.problems, "");
@@ -121,7 +117,7 @@ TEST(FieldsPrinter, EveryTypeWithItsDefaultReadsBackToTheSame) {
   EXPECT_EQ(read(defaults.printed, again).printed, defaults.printed);
 }
 
-TEST(FieldsPrinter, WhatWasReadIsPrinted) {
+TEST(FieldsPrinter, PrintsValuesRead) {
   const std::string text =
       "{flag: false, text: '', words: [], small: 9, inner: {number: 12.5, maybe_integer: -4, maybe_number: 0}, "
       "integers: [], numbers: [1.5, 2], kind: round, radius: 0.25, items: [{weight: 7}]}";
@@ -135,7 +131,7 @@ TEST(FieldsPrinter, WhatWasReadIsPrinted) {
   EXPECT_EQ(read(first.printed, again).printed, first.printed);
 }
 
-TEST(FieldsReader, OnlyWhereAndListsSayTheirPlace) {
+TEST(FieldsReader, ReportsPlaceOfConditionalKeysAndListItems) {
   Everything value;
   EXPECT_EQ(read("kind: round\nside: 1\nsmall: 10\nitems:\n- {weigth: 2}\n- {weight: -1}\n", value).problems,
             "f.yaml:3:8: small: 10 is not in [0, 9]\n"
@@ -144,7 +140,7 @@ TEST(FieldsReader, OnlyWhereAndListsSayTheirPlace) {
             "f.yaml:6:12: items[1].weight: -1 is below 0");
 }
 
-TEST(FieldsReference, TablesOfEverySection) {
+TEST(FieldsReference, WritesTableOfEachSection) {
   Everything value;
   FieldsReference reference("");
   describe(value, reference);
@@ -153,14 +149,14 @@ TEST(FieldsReference, TablesOfEverySection) {
   EXPECT_THAT(page, HasSubstr("| `small` | integer, in [0, 9] | `3` | small |\n"));
   EXPECT_THAT(page, HasSubstr("| `kind` | `round`, `square` | `square` | the kind |\n"));
   EXPECT_THAT(page, HasSubstr("| `radius` | number, above 0 | `3` | of a circle |\n"));
-  EXPECT_THAT(page, HasSubstr("### `inner`\n\nwhat lies inside.\n"));
+  EXPECT_THAT(page, HasSubstr("### `inner`\n\nnested fields.\n"));
   EXPECT_THAT(page, HasSubstr("| `maybe_integer` | integer | – | maybe |\n"));
   EXPECT_THAT(page, HasSubstr("### `items[]`\n\nitems.\n"));
   EXPECT_THAT(page, HasSubstr("| `weight` | number, at least 0 | `1` | its weight |\n"));
   EXPECT_EQ(value.items.size(), 2U);
 }
 
-// The whole configuration, with two tasks that have sections of their own.
+// The whole configuration, with two tasks that have their own sections.
 struct Sections {
   std::string path = "/d";
   int hidden = 4;
@@ -176,7 +172,7 @@ TaskNames tasks_with(Sections& sections) {
           }};
 }
 
-TEST(Overrides, AreReadAsIfTheyStoodInTheFile) {
+TEST(Overrides, ReplaceValuesOfFile) {
   Sections sections;
   const auto config =
       parse_config("task: images\nepochs: 3\noptimizer: {lr: 0.1}\n", "f.yaml", tasks_with(sections),
@@ -189,7 +185,7 @@ TEST(Overrides, AreReadAsIfTheyStoodInTheFile) {
   EXPECT_EQ(sections.path, "/x");
 }
 
-TEST(Overrides, InATrainingJobAndWithoutAnyFile) {
+TEST(Overrides, ApplyToTrainingJobAndWithoutFile) {
   Sections sections;
   const auto job = parse_config("kind: TrainingJob\nspec: {trainer: {task: images, epochs: 2}}\n", "f.yaml",
                                 tasks_with(sections), {"epochs=5"});
@@ -201,7 +197,7 @@ TEST(Overrides, InATrainingJobAndWithoutAnyFile) {
   EXPECT_EQ(sections.path, "q");
 }
 
-TEST(Overrides, AllProblemsAtOnceEachWithItsPlace) {
+TEST(Overrides, ReportAllProblemsWithPlace) {
   Sections sections;
   const auto config = parse_config("task: images\nepochs: 3\nbatch: {sise: 3}\n", "f.yaml", tasks_with(sections),
                                    {"optimizer.lrr=1", "seed=-1", "batch={size: 0}", "data.pth=1", "loader=3"});
@@ -215,7 +211,7 @@ TEST(Overrides, AllProblemsAtOnceEachWithItsPlace) {
   EXPECT_THAT(config.error().message, Not(HasSubstr("sise")));  // batch was replaced as a whole
 }
 
-// Configurations whose sections have keys that mean something only under other settings.
+// Configurations whose sections have keys that are valid only with other settings.
 TEST(PrintConfig, ReadsBackToTheSameConfiguration) {
   const std::vector<std::vector<std::string>> cases = {
       {},
@@ -251,7 +247,7 @@ TEST(PrintConfig, ReadsBackToTheSameConfiguration) {
   }
 }
 
-TEST(PrintConfig, HasEverySectionAndTheTasksOwn) {
+TEST(PrintConfig, IncludesEverySection) {
   Sections sections;
   const auto printed = print_config({"", {"task=images", "epochs=1"}}, tasks_with(sections));
   ASSERT_TRUE(printed) << printed.error().message;
@@ -263,10 +259,10 @@ TEST(PrintConfig, HasEverySectionAndTheTasksOwn) {
   EXPECT_THAT(*printed, HasSubstr("  lr: 0.001\n"));
 }
 
-TEST(ReferencePage, HasEveryKeyOfEveryTask) {
+TEST(ReferencePage, IncludesEveryKeyOfEveryTask) {
   Sections sections;
   const std::string page = reference_page(tasks_with(sections));
-  EXPECT_THAT(page, HasSubstr("| `task` | `images`, `text` | required | what is trained |\n"));
+  EXPECT_THAT(page, HasSubstr("| `task` | `images`, `text` | required | the workload |\n"));
   EXPECT_THAT(page, HasSubstr("### `optimizer`\n"));
   EXPECT_THAT(page, HasSubstr("| `lr` | number, above 0 | `0.001` |"));
   EXPECT_THAT(page, HasSubstr("## The task `images`\n\n### `data`\n\nthe data.\n\n"));

@@ -1,4 +1,5 @@
-// What of the device code runs without a GPU: layout, the feed on the CPU, settings, and what is refused.
+// Device code that runs without a GPU: memory layout, the prefetcher on the CPU, global settings, and rejected
+// settings.
 #include "trainer/device/device.h"
 
 #include <ATen/Context.h>
@@ -11,35 +12,34 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/utils.h>
 
-#include "trainer/device/batch_feed.h"
-#include "trainer/device/patience.h"
+#include "trainer/device/device_prefetcher.h"
 #include "trainer/device/peak_flops.h"
 #include "trainer/device/step_graph.h"
-#include "trainer/nn/memory_format.h"
+#include "trainer/nn/module_tensors.h"
 
 namespace oarlock {
 namespace {
 
-// As a replayed graph whose collective waits for a lost rank.
-TEST(Patience, EndsWhenTheDeviceIsDoneOrIsNeverDone) {
+// A replayed graph whose collective waits for a lost rank never finishes.
+TEST(PollUntil, ReturnsWhenDoneAndThrowsAtTimeout) {
   int calls = 0;
-  poll_with_patience([&] { return ++calls == 3; }, std::nullopt);
+  poll_until([&] { return ++calls == 3; }, std::nullopt);
   EXPECT_EQ(calls, 3);
-  EXPECT_THROW(poll_with_patience([] { return false; }, std::chrono::milliseconds(5)), c10::DistBackendError);
-  EXPECT_NO_THROW(wait_for_device(at::kCPU, std::chrono::milliseconds(0)));
+  EXPECT_THROW(poll_until([] { return false; }, std::chrono::milliseconds(5)), c10::DistBackendError);
+  EXPECT_NO_THROW(synchronize_device(at::kCPU, std::chrono::milliseconds(0)));
 }
 
-TEST(PeakFlops, ByTheNameOfTheDevice) {
+TEST(PeakFlops, MatchesDeviceName) {
   EXPECT_EQ(peak_flops("NVIDIA H100 80GB HBM3", MatmulPrecision::kHalf), 989.4e12);
   EXPECT_EQ(peak_flops("NVIDIA H100 PCIe", MatmulPrecision::kHalf), 756e12);
   EXPECT_EQ(peak_flops("NVIDIA A100-SXM4-40GB", MatmulPrecision::kTf32), 156e12);
-  EXPECT_EQ(peak_flops("Tesla T4", MatmulPrecision::kTf32), 8.1e12) << "no TF32 there";
+  EXPECT_EQ(peak_flops("Tesla T4", MatmulPrecision::kTf32), 8.1e12) << "the device has no TF32";
   EXPECT_EQ(peak_flops("NVIDIA L4", MatmulPrecision::kFloat32), 30.3e12);
   EXPECT_FALSE(peak_flops("NVIDIA L40", MatmulPrecision::kHalf)) << "neither L4 nor L40S";
   EXPECT_FALSE(peak_flops("", MatmulPrecision::kHalf));
 }
 
-TEST(ChannelsLast, ModulesKeepTheirValuesAndTakeTheLayout) {
+TEST(ChannelsLast, ConvertsLayoutOfModulesAndKeepsValues) {
   torch::manual_seed(1);
   torch::nn::Sequential model(torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 8, 3).padding(1)),
                               torch::nn::BatchNorm2d(8), torch::nn::Conv2d(8, 2, 1));
@@ -62,14 +62,14 @@ TEST(ChannelsLast, ModulesKeepTheirValuesAndTakeTheLayout) {
   EXPECT_TRUE(at::allclose(got, expected, 1e-5, 1e-5));
 }
 
-TEST(ChannelsLast, OneChannelTakesTheStridesToo) {
+TEST(ChannelsLast, SetsStridesOfSingleChannel) {
   const at::Tensor image = at::arange(12.0).view({1, 1, 3, 4});
   const at::Tensor got = channels_last(image);
   EXPECT_EQ(got.strides(), (std::vector<int64_t>{12, 1, 4, 1}));
   EXPECT_TRUE(at::equal(got, image));
 }
 
-TEST(ChannelsLast, OtherDimensionsAreLeftAlone) {
+TEST(ChannelsLast, IgnoresOtherDimensions) {
   const at::Tensor matrix = at::randn({3, 4});
   EXPECT_TRUE(channels_last(matrix).is_same(matrix));
 }
@@ -85,20 +85,20 @@ BatchSource counting(int batches) {
   };
 }
 
-TEST(BatchFeed, OnTheCpuBatchesPassThrough) {
-  const auto feed = make_batch_feed(counting(3), at::kCPU);
-  for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(feed->next()->ids, std::vector<int64_t>{i});
-  EXPECT_FALSE(feed->next());
+TEST(DevicePrefetcher, PassesBatchesThroughOnCpu) {
+  const auto prefetcher = make_device_prefetcher(counting(3), at::kCPU);
+  for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(prefetcher->next()->ids, std::vector<int64_t>{i});
+  EXPECT_FALSE(prefetcher->next());
 }
 
-TEST(BatchFeed, ChannelsLastIsForImagesOnly) {
-  const auto feed = make_batch_feed(counting(1), at::kCPU, {.channels_last = true});
-  const Batch batch = *feed->next();
+TEST(DevicePrefetcher, AppliesChannelsLastToImagesOnly) {
+  const auto prefetcher = make_device_prefetcher(counting(1), at::kCPU, {.channels_last = true});
+  const Batch batch = *prefetcher->next();
   EXPECT_TRUE(batch["image"].is_contiguous(at::MemoryFormat::ChannelsLast));
   EXPECT_TRUE(batch["label"].is_contiguous());
 }
 
-TEST(ConfigureDevice, SetsLibTorchsSwitches) {
+TEST(ConfigureDevice, SetsGlobalSwitches) {
   CudaConfig config;
   config.tf32 = true;
   config.deterministic = true;
@@ -111,7 +111,7 @@ TEST(ConfigureDevice, SetsLibTorchsSwitches) {
   EXPECT_FALSE(at::globalContext().allowTF32CuDNN());
 }
 
-TEST(ConfigureDevice, GraphsNeedADevice) {
+TEST(ConfigureDevice, RejectsGraphsWithoutDevice) {
   CudaConfig config;
   config.graphs = true;
   const Result<void> configured = configure_device(config, at::kCPU);

@@ -76,7 +76,7 @@ void reset_before(EarlyStopping& stopping, const Json& golden, size_t step) {
 }
 
 // At every step the object is also saved and restored into a new one, which must decide the same.
-TEST(EarlyStopping, DecidesAsQuantumGravs) {
+TEST(EarlyStopping, MatchesQuantumGrav) {
   const std::vector<Case> cases = golden_cases();
   ASSERT_EQ(cases.size(), 60U);
   for (size_t i = 0; i < cases.size(); ++i) {
@@ -112,7 +112,7 @@ int stop_at(EarlyStopping stopping, const std::vector<double>& losses) {
   return 0;
 }
 
-TEST(EarlyStopping, OneMetricAndPatience) {
+TEST(EarlyStopping, StopsAfterPatience) {
   EXPECT_EQ(stop_at({patience(2), kLoss}, {3, 2, 2, 1.9, 2, 2, 1}), 6);
   EXPECT_EQ(stop_at({patience(2), {"loss", MetricMode::kMax}}, {3, 2, 3, 4}), 3);
   EXPECT_EQ(stop_at({{}, kLoss}, {1, 2, 3, 4, 5, 6, 7}), 0);  // without a patience never
@@ -121,14 +121,14 @@ TEST(EarlyStopping, OneMetricAndPatience) {
   EXPECT_EQ(stop_at({patience(2), kLoss}, {1, kNan, 0.5, kNan, kNan}), 5);
 }
 
-TEST(EarlyStopping, SaysWhy) {
+TEST(EarlyStopping, ReportsReason) {
   EarlyStopping stopping(patience(1), kLoss);
   ASSERT_FALSE(*stopping.observe({{"loss", 0.25}}));
   ASSERT_TRUE(*stopping.observe({{"loss", 0.5}}));
   EXPECT_EQ(stopping.reason(), "no improvement of loss (best 0.25) for 1 evaluations");
 }
 
-TEST(EarlyStopping, AStoppedRunGoesOnOnlyWithMorePatience) {
+TEST(EarlyStopping, ResumesOnlyWithMorePatience) {
   EarlyStopping stopping(patience(2), kLoss);
   for (const double loss : {1.0, 2.0, 2.0}) ASSERT_TRUE(stopping.observe({{"loss", loss}}));
   ASSERT_TRUE(stopping.stopped());
@@ -144,7 +144,7 @@ TEST(EarlyStopping, AStoppedRunGoesOnOnlyWithMorePatience) {
   EXPECT_FALSE(off.stopped());
 }
 
-TEST(EarlyStopping, UnknownMetricNamesTheOnesThereAre) {
+TEST(EarlyStopping, NamesKnownMetricsForUnknownOne) {
   EarlyStoppingConfig config = patience(2);
   config.metrics[0].name = "acuracy";
   EarlyStopping stopping(config, kLoss);
@@ -154,7 +154,7 @@ TEST(EarlyStopping, UnknownMetricNamesTheOnesThereAre) {
   EXPECT_THAT(stop.error().message, HasSubstr("no metric 'acuracy', only accuracy, loss; did you mean 'accuracy'?"));
 }
 
-TEST(EarlyStopping, OtherMetricsOrDamagedStateAreRefused) {
+TEST(EarlyStopping, RejectsOtherMetricsAndDamagedState) {
   EarlyStopping loss(patience(2), kLoss);
   EarlyStopping accuracy(patience(2), {"accuracy", MetricMode::kMax});
   const Result<void> other = accuracy.restored(loss.values());

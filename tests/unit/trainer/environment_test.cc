@@ -1,4 +1,4 @@
-// The environment contract as a table: what each set of variables means, or the one line that says what is wrong.
+// The environment contract as a table: the meaning of each set of variables, or the error message.
 #include "trainer/process/environment.h"
 
 #include <gmock/gmock.h>
@@ -28,19 +28,19 @@ Variables two_ranks() {
           {"MASTER_PORT", "29500"}};
 }
 
-TEST(Environment, NothingSetIsASingleProcess) {
+TEST(Environment, DefaultsToSingleProcess) {
   const auto environment = read({});
   ASSERT_TRUE(environment);
   EXPECT_EQ(*environment, RankEnvironment{});
 }
 
-TEST(Environment, EmptyValuesCountAsNotSet) {
+TEST(Environment, TreatsEmptyValuesAsUnset) {
   const auto environment = read({{"RANK", ""}, {"WORLD_SIZE", ""}, {"MASTER_ADDR", ""}, {"OARLOCK_ATTEMPT", ""}});
   ASSERT_TRUE(environment);
   EXPECT_EQ(*environment, RankEnvironment{});
 }
 
-TEST(Environment, TheWholeContract) {
+TEST(Environment, ReadsAllVariables) {
   Variables variables = two_ranks();
   variables.merge(Variables{{"OARLOCK_JOB", "mnist"},
                             {"OARLOCK_NAMESPACE", "ml"},
@@ -69,13 +69,13 @@ TEST(Environment, TheWholeContract) {
   EXPECT_EQ(*environment, expected);
 }
 
-TEST(Environment, AWorldOfOneNeedsNoMaster) {
+TEST(Environment, SingleRankNeedsNoMaster) {
   const auto environment = read({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
   ASSERT_TRUE(environment) << environment.error().message;
   EXPECT_EQ(environment->world_size, 1);
 }
 
-TEST(Environment, LocalNumbersMayBeLeftOut) {
+TEST(Environment, LocalRankIsOptional) {
   Variables variables = two_ranks();
   variables.erase("LOCAL_RANK");
   variables.erase("LOCAL_WORLD_SIZE");
@@ -95,7 +95,7 @@ Variables open_mpi() {
           {"OMPI_COMM_WORLD_NODE_RANK", "1"}};
 }
 
-// As srun sets them for the last of six tasks on three nodes.
+// The variables of srun for the last of six tasks on three nodes.
 Variables slurm() {
   return {{"SLURM_PROCID", "5"},
           {"SLURM_NTASKS", "6"},
@@ -109,8 +109,8 @@ Variables slurm() {
           {"SLURM_STEP_ID", "2"}};
 }
 
-// What RANK and LOCAL_RANK are set from by hand, or not at all.
-TEST(Environment, SlurmTasksHaveTheirOwnDevices) {
+// RANK and LOCAL_RANK may be set from Slurm's variables, or not at all.
+TEST(Environment, DetectsOwnDevicesOfSlurmTasks) {
   Variables variables = slurm();
   EXPECT_FALSE(read(variables)->has_own_devices);
   variables["SLURM_GPUS_PER_TASK"] = "1";
@@ -126,12 +126,12 @@ TEST(Environment, SlurmTasksHaveTheirOwnDevices) {
                                              {"MASTER_PORT", "1"}})
     variables[name] = value;
   EXPECT_TRUE(read(variables)->has_own_devices);
-  variables["LOCAL_RANK"] = "1";  // of `oarlock launch --nproc 2` as one task
+  variables["LOCAL_RANK"] = "1";  // as set by `oarlock launch --nproc 2` within one task
   variables["LOCAL_WORLD_SIZE"] = "2";
   EXPECT_FALSE(read(variables)->has_own_devices);
 }
 
-TEST(Environment, OpenMpi) {
+TEST(Environment, ReadsOpenMpiVariables) {
   Variables variables = open_mpi();
   variables["MASTER_ADDR"] = "node0";
   const auto environment = read(variables);
@@ -145,7 +145,7 @@ TEST(Environment, OpenMpi) {
   EXPECT_EQ(environment->master_port, 29500);
 }
 
-TEST(Environment, OpenMpiOnOneNodeNeedsNoMaster) {
+TEST(Environment, OpenMpiOnSingleNodeNeedsNoMaster) {
   Variables variables = open_mpi();
   variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "4";
   variables["OMPI_COMM_WORLD_LOCAL_RANK"] = "3";
@@ -155,7 +155,7 @@ TEST(Environment, OpenMpiOnOneNodeNeedsNoMaster) {
   EXPECT_EQ(environment->node_rank, 0);
 }
 
-TEST(Environment, Slurm) {
+TEST(Environment, ReadsSlurmVariables) {
   const auto environment = read(slurm());
   ASSERT_TRUE(environment) << environment.error().message;
   EXPECT_EQ(environment->rank, 5);
@@ -168,7 +168,7 @@ TEST(Environment, Slurm) {
   EXPECT_EQ(environment->master_port, 15000 + (34567 + 2 * 101) % 15000);
 }
 
-TEST(Environment, MasterAddressAndPortWinOverSlurms) {
+TEST(Environment, MasterAddressOverridesSlurm) {
   Variables variables = slurm();
   variables["MASTER_ADDR"] = "elsewhere";
   variables["MASTER_PORT"] = "4000";
@@ -179,7 +179,7 @@ TEST(Environment, MasterAddressAndPortWinOverSlurms) {
   EXPECT_EQ(environment->master_port, 4000);
 }
 
-TEST(Environment, SlurmOnOneNode) {
+TEST(Environment, ReadsSlurmVariablesOnSingleNode) {
   Variables variables = slurm();
   variables["SLURM_NODEID"] = "0";
   variables["SLURM_LOCALID"] = "5";
@@ -191,7 +191,7 @@ TEST(Environment, SlurmOnOneNode) {
   EXPECT_EQ(environment->master_addr, "127.0.0.1");
 }
 
-TEST(Environment, TheBareNamesWin) {  // `oarlock launch` under srun, mpirun inside a Slurm job
+TEST(Environment, PyTorchVariablesTakePrecedence) {  // `oarlock launch` under srun, mpirun inside a Slurm job
   Variables variables = two_ranks();
   variables.merge(slurm());
   variables.merge(open_mpi());
@@ -203,19 +203,19 @@ TEST(Environment, TheBareNamesWin) {  // `oarlock launch` under srun, mpirun ins
   EXPECT_EQ(read(both)->world_size, 4);
 }
 
-TEST(Environment, ABatchScriptOfOneTaskIsASingleProcess) {
+TEST(Environment, SlurmBatchScriptIsSingleProcess) {
   const auto environment = read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_LOCALID", "0"}});
   ASSERT_TRUE(environment) << environment.error().message;
   EXPECT_EQ(environment->world_size, 1);
 }
 
-TEST(Environment, AShellInsideOfAnAllocationIsASingleProcess) {
+TEST(Environment, SlurmShellIsSingleProcess) {
   const auto environment = read({{"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "7"}});
   ASSERT_TRUE(environment) << environment.error().message;
   EXPECT_EQ(environment->world_size, 1);
 }
 
-TEST(Slurm, Lists) {
+TEST(Slurm, ParsesLists) {
   EXPECT_EQ(first_slurm_host("node1"), "node1");
   EXPECT_EQ(first_slurm_host("node1,node2"), "node1");
   EXPECT_EQ(first_slurm_host("node[003-010,12]"), "node003");
@@ -231,12 +231,12 @@ TEST(Slurm, Lists) {
 struct WrongCase {
   const char* name;
   Variables changes;               // an empty value removes the variable
-  std::vector<std::string> words;  // in the message: the variable, its value, what to do
+  std::vector<std::string> words;  // in the message: the variable, its value, the remedy
 };
 
 class WrongEnvironment : public testing::TestWithParam<WrongCase> {};
 
-TEST_P(WrongEnvironment, IsOneLineThatNamesVariableValueAndRemedy) {
+TEST_P(WrongEnvironment, MessageNamesVariableValueAndRemedy) {
   Variables variables = two_ranks();
   for (const auto& [name, value] : GetParam().changes) variables[name] = value;
   const auto environment = read(variables);
@@ -275,7 +275,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 class WrongLauncher : public testing::TestWithParam<WrongCase> {};
 
-TEST_P(WrongLauncher, IsOneLineThatNamesVariableValueAndRemedy) {
+TEST_P(WrongLauncher, MessageNamesVariableValueAndRemedy) {
   Variables variables = std::string(GetParam().name).starts_with("slurm") ? slurm() : open_mpi();
   for (const auto& [name, value] : GetParam().changes) variables[name] = value;
   const auto environment = read(variables);

@@ -1,5 +1,5 @@
-// Extended XYZ files, as ase writes them and as people do; index strings as ase's; damaged files are named by line.
-#include "trainer/data/extxyz.h"
+// Extended XYZ files as ase and other programs write them, index strings, and messages that name the damaged line.
+#include "trainer/formats/extxyz.h"
 
 #include <gmock/gmock.h>
 
@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer/data/chemical_elements.h"
 #include "trainer/data/index_slice.h"
+#include "trainer/formats/crystal.h"
 
 namespace oarlock {
 namespace {
@@ -29,7 +29,7 @@ class Written {
   test::TemporaryFolder folder_;
 };
 
-TEST(Extxyz, RealCrystalsAreReadAsAseReadsThem) {
+TEST(Extxyz, ReadsCrystalsLikeAse) {
   const auto file = ExtxyzFile::open(OARLOCK_TEST_DATA "/comformer_crystals.extxyz");
   ASSERT_TRUE(file) << file.error().message;
   const nlohmann::json crystals = golden()["crystals"];
@@ -48,7 +48,7 @@ TEST(Extxyz, RealCrystalsAreReadAsAseReadsThem) {
   }
 }
 
-TEST(Extxyz, ColumnsOfAnyOrderNumbersForElementsCommentsOfAnyForm) {
+TEST(Extxyz, ReadsAnyColumnsAndComments) {
   const Written file(
       "2\r\n"
       "Properties=force:R:3:pos:R:3:Z:I:1:tag:S:1 'quoted key' = \"a=b, \\\"c\\\"\" Lattice=[[2,0,0],[0,3,0],[0,0,4]] "
@@ -74,15 +74,15 @@ TEST(Extxyz, ColumnsOfAnyOrderNumbersForElementsCommentsOfAnyForm) {
   EXPECT_THAT(second->crystal.numbers, ElementsAre(118));
 }
 
-// Lines that the end of a read buffer cuts in two, and readers on many threads.
-TEST(Extxyz, ManyFramesFromManyThreads) {
+// Some lines cross the end of the read buffer.
+TEST(Extxyz, ReadsManyFramesFromManyThreads) {
   constexpr int kFrames = 20'000;
   std::string text;
   for (int i = 0; i < kFrames; ++i) {
     text += "2\nLattice=\"4 0 0 0 4 0 0 0 4\" energy=" + std::to_string(i) + " pad=" + std::string(i % 97, 'x') +
             "\nNa 0 0 0\nCl 2 2 " + std::to_string(i) + "\n";
   }
-  text.pop_back();  // the last line need not have an end
+  text.pop_back();  // the last line may lack its line ending
   ASSERT_GT(text.size(), size_t{2} << 20);
   const Written file(text);
   const auto xyz = ExtxyzFile::open(file.path());
@@ -113,13 +113,14 @@ std::string opening_error(const std::string& text) {
   return xyz.error().message;
 }
 
-TEST(Extxyz, FilesThatAreCutOffAreNamedByLine) {
-  EXPECT_THAT(opening_error(""), HasSubstr("holds no frame"));
+TEST(Extxyz, TruncatedFilesNameTheLine) {
+  EXPECT_THAT(opening_error(""), HasSubstr("contains no frame"));
   EXPECT_THAT(opening_error("1\nc\nH 0 0 0\n2\nc\nH 0 0 0\n"),
               AllOf(HasSubstr("some.extxyz:6: "), HasSubstr("ends 1 lines before the end of frame 1"),
-                    HasSubstr("begins in line 4")));
-  EXPECT_THAT(opening_error("1\nc\nH 0 0 0\nH 0 0 0\n"), AllOf(HasSubstr(":4: "), HasSubstr("no number of atoms")));
-  EXPECT_THAT(opening_error("0\n\n"), HasSubstr(":1: '0' is no number of atoms"));
+                    HasSubstr("begins at line 4")));
+  EXPECT_THAT(opening_error("1\nc\nH 0 0 0\nH 0 0 0\n"),
+              AllOf(HasSubstr(":4: "), HasSubstr("is not a number of atoms")));
+  EXPECT_THAT(opening_error("0\n\n"), HasSubstr(":1: '0' is not a number of atoms"));
   EXPECT_THAT(opening_error("1\nc\nH 0 0 0\n\n1\nc\nH 0 0 0\n"), HasSubstr(":5: "));
   EXPECT_EQ(ExtxyzFile::open("/nonexistent.xyz").error().code, ExitCode::kNoInput);
 }
@@ -135,39 +136,40 @@ std::string reading_error(const std::string& comment, const std::string& atom = 
   return frame.error().message;
 }
 
-TEST(Extxyz, WrongFramesAreNamedByLineAndFrame) {
+TEST(Extxyz, InvalidFramesNameLineAndFrame) {
   const std::string cell = "Lattice=\"1 0 0 0 1 0 0 0 1\"";
-  EXPECT_THAT(reading_error("energy=1"), AllOf(HasSubstr("some.extxyz:5 (frame 1): "), HasSubstr("no Lattice")));
-  EXPECT_THAT(reading_error("Lattice=\"1 0 0 0 1 0 0 0\""), HasSubstr("8 numbers instead of 9"));
+  EXPECT_THAT(reading_error("energy=1"), AllOf(HasSubstr("some.extxyz:5 (frame 1): "), HasSubstr("is missing")));
+  EXPECT_THAT(reading_error("Lattice=\"1 0 0 0 1 0 0 0\""), HasSubstr("8 numbers, expected 9"));
   EXPECT_THAT(reading_error("Lattice=\"1 0 0 2 0 0 0 0 1\""), HasSubstr("spans no volume"));
   EXPECT_THAT(reading_error("Lattice=\"nan 0 0 0 1 0 0 0 1\""), HasSubstr("spans no volume"));
-  EXPECT_THAT(reading_error("Lattice=\"1 0 0 0 one 0 0 0 1\""), HasSubstr("'one' is no number"));
-  EXPECT_THAT(reading_error("Lattice=\"1 0 0"), HasSubstr("\" has no end"));
+  EXPECT_THAT(reading_error("Lattice=\"1 0 0 0 one 0 0 0 1\""), HasSubstr("'one' is not a number"));
+  EXPECT_THAT(reading_error("Lattice=\"1 0 0"), HasSubstr("\" is not closed"));
   EXPECT_THAT(reading_error(cell + " pbc=\"T T F\""), HasSubstr("periodic in all directions"));
-  EXPECT_THAT(reading_error(cell + " pbc=\"T T maybe\""), HasSubstr("'maybe' is no T or F"));
+  EXPECT_THAT(reading_error(cell + " pbc=\"T T maybe\""), HasSubstr("'maybe' is not T or F"));
   EXPECT_THAT(reading_error(cell + " Properties=pos:R:3"), HasSubstr("species:S:1"));
   EXPECT_THAT(reading_error(cell + " Properties=species:S:1"), HasSubstr("pos:R:3"));
   EXPECT_THAT(reading_error(cell + " Properties=species:S"), HasSubstr("name:type:columns"));
   EXPECT_THAT(reading_error(cell, "Xx 0 0 0"),
-              AllOf(HasSubstr(":6 (frame 1)"), HasSubstr("'Xx' is no chemical element")));
-  EXPECT_THAT(reading_error(cell, "H 0 0"), HasSubstr("3 columns, but Properties names 4"));
-  EXPECT_THAT(reading_error(cell, "H 0 0 nan"), HasSubstr("'nan' is no finite coordinate"));
-  EXPECT_THAT(reading_error(cell + " Properties=Z:I:1:pos:R:3", "119 0 0 0"), HasSubstr("'119' is no atomic number"));
+              AllOf(HasSubstr(":6 (frame 1)"), HasSubstr("'Xx' is not a chemical element")));
+  EXPECT_THAT(reading_error(cell, "H 0 0"), HasSubstr("expected 4 columns according to Properties, found 3"));
+  EXPECT_THAT(reading_error(cell, "H 0 0 nan"), HasSubstr("'nan' is not a finite coordinate"));
+  EXPECT_THAT(reading_error(cell + " Properties=Z:I:1:pos:R:3", "119 0 0 0"),
+              HasSubstr("'119' is not an atomic number"));
 }
 
-TEST(IndexSlice, TakesWhatAseTakes) {
+TEST(IndexSlice, ParsesIndexStringsOfAse) {
   const nlohmann::json slices = golden()["slices"];
   for (const auto& [text, expected] : slices.items()) {
     const auto slice = IndexSlice::parse(text);
     ASSERT_TRUE(slice) << text;
-    EXPECT_EQ(*slice->of(8), expected.get<std::vector<int64_t>>()) << text;
+    EXPECT_EQ(*slice->indices(8), expected.get<std::vector<int64_t>>()) << text;
   }
-  EXPECT_THAT(*IndexSlice::parse("")->of(3), ElementsAre(0, 1, 2));
-  EXPECT_THAT(IndexSlice::parse("-9")->of(8).error().message, HasSubstr("not among 8 structures"));
+  EXPECT_THAT(*IndexSlice::parse("")->indices(3), ElementsAre(0, 1, 2));
+  EXPECT_THAT(IndexSlice::parse("-9")->indices(8).error().message, HasSubstr("out of range for 8 structures"));
   for (const char* text : {"a", "1:2:0", "1:2:3:4", "1.5", " "}) EXPECT_FALSE(IndexSlice::parse(text)) << text;
 }
 
-TEST(ChemicalElements, BySymbolAndBack) {
+TEST(ChemicalElements, ConvertsSymbolsAndNumbers) {
   for (int number = 1; number <= kElements; ++number)
     EXPECT_EQ(atomic_number(element_symbol(static_cast<uint8_t>(number))), number);
   EXPECT_EQ(atomic_number("Pb"), 82);

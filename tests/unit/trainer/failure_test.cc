@@ -1,5 +1,5 @@
-// What LibTorch and its backends throw, as exit codes. The texts are those of LibTorch 2.11.
-#include "trainer/distributed/failure.h"
+// Classification of the exceptions of LibTorch and its backends by exit code. The texts are those of LibTorch 2.11.
+#include "trainer/distributed/library_errors.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
@@ -10,8 +10,6 @@
 #include <string>
 #include <system_error>
 #include <vector>
-
-#include "common/device_failed.h"
 
 namespace oarlock {
 namespace {
@@ -37,7 +35,7 @@ Error of_nccl(const std::string& text) {
 
 const std::string kWatchdog =
     "[PG ID 0 PG GUID 0(ranks) Rank 1] Process group watchdog thread terminated with exception: ";
-// What C10_CUDA_CHECK appends.
+// The text that C10_CUDA_CHECK appends.
 const std::string kCudaHint =
     "\nSearch for `cudaErrorName' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more "
     "information.\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below "
@@ -64,23 +62,23 @@ struct ThrownText {
   ExitCode code;
 };
 
-// By the runtime's own words. A restart is worth its time unless it is certain to fail again.
-TEST(CudaErrors, RestartUnlessCertainToFailAgain) {
+// Texts of cudaGetErrorString(). A restart is worthwhile unless the error is certain to repeat.
+TEST(CudaErrors, AreRetryableUnlessCertainToRepeat) {
   const std::vector<ThrownText> table = {
-      {"uncorrectable ECC error encountered", kDeviceFailed},
-      {"uncorrectable NVLink error detected during the execution", kDeviceFailed},
-      {"Invalid access of peer GPU memory over nvlink or a hardware error", kDeviceFailed},
-      {"hardware stack error", kDeviceFailed},
-      {"unspecified launch failure", kDeviceFailed},
-      {"the launch timed out and was terminated", kDeviceFailed},
-      {"unknown error", kDeviceFailed},
-      {"initialization error", kDeviceFailed},
-      {"no CUDA-capable device is detected", kDeviceFailed},
-      {"CUDA-capable device(s) is/are busy or unavailable", kDeviceFailed},
-      {"system not yet initialized", kDeviceFailed},
-      {"system has unsupported display driver / cuda driver combination", kDeviceFailed},
-      {"OS call failed or operation not supported on this OS", kDeviceFailed},
-      {"the MPS client has been terminated by the server", kDeviceFailed},
+      {"uncorrectable ECC error encountered", ExitCode::kDeviceFailed},
+      {"uncorrectable NVLink error detected during the execution", ExitCode::kDeviceFailed},
+      {"Invalid access of peer GPU memory over nvlink or a hardware error", ExitCode::kDeviceFailed},
+      {"hardware stack error", ExitCode::kDeviceFailed},
+      {"unspecified launch failure", ExitCode::kDeviceFailed},
+      {"the launch timed out and was terminated", ExitCode::kDeviceFailed},
+      {"unknown error", ExitCode::kDeviceFailed},
+      {"initialization error", ExitCode::kDeviceFailed},
+      {"no CUDA-capable device is detected", ExitCode::kDeviceFailed},
+      {"CUDA-capable device(s) is/are busy or unavailable", ExitCode::kDeviceFailed},
+      {"system not yet initialized", ExitCode::kDeviceFailed},
+      {"system has unsupported display driver / cuda driver combination", ExitCode::kDeviceFailed},
+      {"OS call failed or operation not supported on this OS", ExitCode::kDeviceFailed},
+      {"the MPS client has been terminated by the server", ExitCode::kDeviceFailed},
       {"out of memory", ExitCode::kOsErr},
       {"CUDA driver version is insufficient for CUDA runtime version", ExitCode::kUnavailable},
       {"no kernel image is available for execution on the device", ExitCode::kUnavailable},
@@ -96,27 +94,27 @@ TEST(CudaErrors, RestartUnlessCertainToFailAgain) {
   };
   for (const ThrownText& row : table) {
     const std::string text = "CUDA error: " + row.text + kCudaHint;
-    for (const Error& error : {error_of([&] { TORCH_CHECK(false, text); }),  // of a kernel
+    for (const Error& error : {error_of([&] { TORCH_CHECK(false, text); }),  // thrown by a kernel
                                error_of([&] { throw c10::AcceleratorError({"f", "f.cc", 1}, 1, text); }),
-                               error_of([&] { throw std::runtime_error(text); }),  // of thrust
-                               of_nccl(kWatchdog + text)}) {                       // of NCCL's watchdog
+                               error_of([&] { throw std::runtime_error(text); }),  // thrown by thrust
+                               of_nccl(kWatchdog + text)}) {                       // thrown by NCCL's watchdog
       EXPECT_EQ(to_int(error.code), to_int(row.code)) << row.text;
       EXPECT_THAT(error.message, AllOf(HasSubstr(row.text), Not(HasSubstr("\n"))));
     }
   }
 }
 
-TEST(DriverErrors, AreClassifiedByTheirNames) {
+TEST(DriverErrors, AreClassifiedByName) {
   const std::vector<ThrownText> table = {
-      {"CUDA driver error: uncorrectable ECC error encountered", kDeviceFailed},
-      {"CUDA_ERROR_ECC_UNCORRECTABLE", kDeviceFailed},
-      {"NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.", kDeviceFailed},
-      {"Unable to determine the device handle for GPU0000:3B:00.0: GPU is lost", kDeviceFailed},
-      {"the GPU fell off the bus", kDeviceFailed},
-      {"Failed to initialize NVML: Driver/library version mismatch", kDeviceFailed},
-      {"CUDA driver initialization failed, you might not have a CUDA gpu.", kDeviceFailed},
-      {"CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(...)`", kDeviceFailed},
-      {"cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", kDeviceFailed},
+      {"CUDA driver error: uncorrectable ECC error encountered", ExitCode::kDeviceFailed},
+      {"CUDA_ERROR_ECC_UNCORRECTABLE", ExitCode::kDeviceFailed},
+      {"NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.", ExitCode::kDeviceFailed},
+      {"Unable to determine the device handle for GPU0000:3B:00.0: GPU is lost", ExitCode::kDeviceFailed},
+      {"the GPU fell off the bus", ExitCode::kDeviceFailed},
+      {"Failed to initialize NVML: Driver/library version mismatch", ExitCode::kDeviceFailed},
+      {"CUDA driver initialization failed, you might not have a CUDA gpu.", ExitCode::kDeviceFailed},
+      {"CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(...)`", ExitCode::kDeviceFailed},
+      {"cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", ExitCode::kDeviceFailed},
       {"CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", ExitCode::kOsErr},
       {"CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasSgemm(...)`", ExitCode::kSoftware},
       {"The NVIDIA driver on your system is too old (found version 11040).", ExitCode::kUnavailable},
@@ -126,7 +124,7 @@ TEST(DriverErrors, AreClassifiedByTheirNames) {
     EXPECT_EQ(to_int(error_of([&] { TORCH_CHECK(false, row.text); }).code), to_int(row.code)) << row.text;
 }
 
-TEST(NcclErrors, ArePeersUnlessTheTextShowsAnotherCause) {
+TEST(NcclErrors, DefaultToPeerLost) {
   const std::vector<ThrownText> table = {
       {nccl_text(
            "remote process exited or there was a network error",
@@ -150,10 +148,10 @@ TEST(NcclErrors, ArePeersUnlessTheTextShowsAnotherCause) {
        "shutdown or crash?",
        ExitCode::kPeerLost},
       {"wait timeout after 30000ms, keys: /nccl/0", ExitCode::kPeerLost},
-      {nccl_system("Call to ibv_modify_qp failed with error Invalid argument"), kDeviceFailed},
-      {nccl_cuda("Cuda failure 214 'uncorrectable ECC error encountered'"), kDeviceFailed},
-      {nccl_cuda("Cuda failure 'unspecified launch failure'"), kDeviceFailed},
-      {nccl_cuda(""), kDeviceFailed},
+      {nccl_system("Call to ibv_modify_qp failed with error Invalid argument"), ExitCode::kDeviceFailed},
+      {nccl_cuda("Cuda failure 214 'uncorrectable ECC error encountered'"), ExitCode::kDeviceFailed},
+      {nccl_cuda("Cuda failure 'unspecified launch failure'"), ExitCode::kDeviceFailed},
+      {nccl_cuda(""), ExitCode::kDeviceFailed},
       {nccl_cuda("Cuda failure 2 'out of memory'"), ExitCode::kOsErr},
       {nccl_cuda("Cuda failure 35 'CUDA driver version is insufficient for CUDA runtime version'"),
        ExitCode::kUnavailable},
@@ -174,7 +172,7 @@ TEST(NcclErrors, ArePeersUnlessTheTextShowsAnotherCause) {
   }
 }
 
-TEST(NcclErrors, ShowTheLastErrorOfNccl) {
+TEST(NcclErrors, IncludeLastErrorOfNccl) {
   const Error refused =
       of_nccl(nccl_system("socketStartConnect: Connect to 10.0.0.7<41000> failed : Connection refused"));
   EXPECT_THAT(refused.message, AllOf(HasSubstr("another rank was lost"), HasSubstr("unhandled system error"),
@@ -183,8 +181,8 @@ TEST(NcclErrors, ShowTheLastErrorOfNccl) {
   EXPECT_THAT(late.message, AllOf(HasSubstr("a collective timed out"), HasSubstr("SeqNum=77")));
 }
 
-// ProcessGroupGloo and the work that it returns throw some errors of peers as ordinary errors of LibTorch.
-TEST(GlooErrors, ArePeers) {
+// ProcessGroupGloo and its Work objects throw some peer errors as plain c10::Error.
+TEST(GlooErrors, MeanPeerLost) {
   const std::vector<std::string> plain = {
       "Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
       "Operation timed out!", "[/gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.7]:1234"};
@@ -202,7 +200,7 @@ TEST(GlooErrors, ArePeers) {
   }
 }
 
-TEST(StoreErrors, ArePeers) {
+TEST(StoreErrors, MeanPeerLost) {
   EXPECT_EQ(error_of([] { C10_THROW_ERROR(DistStoreError, "wait timeout after 30000ms, keys: /a"); }).code,
             ExitCode::kPeerLost);
   EXPECT_EQ(error_of([] {
@@ -218,7 +216,7 @@ TEST(StoreErrors, ArePeers) {
             ExitCode::kPeerLost);
 }
 
-TEST(OutOfMemory, NamesTheCapAndTheBatch) {
+TEST(OutOfMemory, NamesLimitAndBatchSize) {
   const Error error = error_of([] {
     TORCH_CHECK_WITH(OutOfMemoryError, false,
                      "CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has a total capacity of 79.18 GiB of which "
@@ -230,19 +228,19 @@ TEST(OutOfMemory, NamesTheCapAndTheBatch) {
   EXPECT_EQ(error_of([] { throw std::bad_alloc(); }).code, ExitCode::kOsErr);
 }
 
-TEST(OutOfMemory, OfTheHostIsToldAsLibTorchsAllocatorThrowsIt) {
+TEST(OutOfMemory, RecognizesErrorOfHostAllocator) {
   const Error error = error_of([] { at::empty({int64_t{1} << 60}, at::kByte); });
   EXPECT_EQ(error.code, ExitCode::kOsErr);
   EXPECT_THAT(error.message, AllOf(HasSubstr("out of memory"), HasSubstr("lower batch.size")));
 }
 
-TEST(OtherErrors, AreOneLine) {
+TEST(OtherErrors, HaveOneLine) {
   const Error bug = error_of([] { TORCH_CHECK(false, "size mismatch\nand more"); });
   EXPECT_EQ(bug.code, ExitCode::kSoftware);
   EXPECT_EQ(bug.message, "LibTorch: size mismatch");
-  EXPECT_EQ(error_of([] { throw Failure({ExitCode::kConfig, "as it is"}); }).message, "as it is");
+  EXPECT_EQ(error_of([] { throw ErrorException({ExitCode::kConfig, "as it is"}); }).message, "as it is");
   EXPECT_THAT(error_of([] { throw 3; }).message, HasSubstr("unknown type"));
-  // A phrase of the classification in a text that is not of these libraries, such as a path, decides nothing.
+  // Phrases are ignored in texts of other origins, such as a path.
   EXPECT_EQ(error_of([] { TORCH_CHECK(false, "/data/timeout/Connection: size mismatch"); }).code, ExitCode::kSoftware);
   EXPECT_EQ(error_of([] { throw std::system_error(EAGAIN, std::generic_category(), "thread"); }).code,
             ExitCode::kOsErr);

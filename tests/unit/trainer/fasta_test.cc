@@ -1,5 +1,5 @@
-// FASTA as it is found: wrapped lines, CRLF, gzip; and what is no FASTA, with file and line.
-#include "trainer/data/fasta.h"
+// FASTA files with wrapped lines, CRLF and gzip, and messages that name file and line of invalid files.
+#include "trainer/formats/fasta.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -74,63 +74,63 @@ class FastaTest : public testing::Test {
   std::filesystem::path path_ = folder_.path() / "some.fasta";
 };
 
-TEST_F(FastaTest, JoinsLinesAndLeavesBlanksCommentsAndEmptyLinesOut) {
+TEST_F(FastaTest, JoinsLinesAndIgnoresSpacesAndComments) {
   write("\n;from somewhere\n>UniRef50_A n=1 Tax=x\nMKV\nLAA\n\n>b\nac DE\t\n;comment\nF*-\n");
   EXPECT_THAT(records(), ElementsAre(Record{"UniRef50_A n=1 Tax=x", "MKVLAA", 3}, Record{"b", "acDEF*-", 7}));
 }
 
-TEST_F(FastaTest, CrlfIsLikeLf) {
+TEST_F(FastaTest, AcceptsCrlf) {
   write(">a\r\nMKV\r\n\r\nLAA\r\n>b\r\nA");
   EXPECT_THAT(records(), ElementsAre(Record{"a", "MKVLAA", 1}, Record{"b", "A", 5}));
 }
 
-TEST_F(FastaTest, ARecordMayHaveNoSequenceAndNoName) {
+TEST_F(FastaTest, AcceptsEmptyNamesAndSequences) {
   write(">a\n>\nMK\n>c");
   EXPECT_THAT(records(), ElementsAre(Record{"a", "", 1}, Record{"", "MK", 2}, Record{"c", "", 4}));
 }
 
-TEST_F(FastaTest, AnEmptyFileHasNoRecords) {
+TEST_F(FastaTest, EmptyFileHasNoRecords) {
   write("");
   EXPECT_THAT(records(), IsEmpty());
   write("\n\n");
   EXPECT_THAT(records(), IsEmpty());
 }
 
-TEST_F(FastaTest, LinesMayBeLongerThanTheBuffer) {
+TEST_F(FastaTest, ReadsLinesLongerThanTheBuffer) {
   const std::string longest(3'000'001, 'W');
   write(">a\n" + longest + "\n>b\nM");
   EXPECT_THAT(records(), ElementsAre(Record{"a", longest, 1}, Record{"b", "M", 3}));
 }
 
-TEST_F(FastaTest, ReadsGzipOfOneAndOfSeveralMembers) {
+TEST_F(FastaTest, ReadsGzipWithSeveralMembers) {
   write_gz(">a\nMK");
   write_gz("V\n>b\nA\n", "ab");
   EXPECT_THAT(records(), ElementsAre(Record{"a", "MKV", 1}, Record{"b", "A", 3}));
 }
 
-TEST_F(FastaTest, SaysWhereItIsNoFasta) {
+TEST_F(FastaTest, RejectsInvalidFilesNamingTheLine) {
   const std::string place = path_.string();
   write("MKV\n>a\nM\n");
-  EXPECT_EQ(error(), place + ":1: starts with 'M', expected the '>' of a header; this is no FASTA file");
+  EXPECT_EQ(error(), place + ":1: expected a header line with '>', found 'M'; this is not a FASTA file");
   write(">a\nMKV\nMK9V\n");
-  EXPECT_EQ(error(), place + ":3: '9' at column 3 of a sequence, which holds letters, '*' and '-'");
+  EXPECT_EQ(error(), place + ":3: '9' at column 3 of a sequence, which may contain only letters, '*' and '-'");
   write(">a\nMK\xc3\xa4\n");
-  EXPECT_EQ(error(), place + ":2: byte 0xc3 at column 3 of a sequence, which holds letters, '*' and '-'");
+  EXPECT_EQ(error(), place + ":2: byte 0xc3 at column 3 of a sequence, which may contain only letters, '*' and '-'");
   write(std::string(">a\0b\nM\n", 7));
-  EXPECT_EQ(error(), place + ":1: byte 0x00 in a header; this is no FASTA file");
+  EXPECT_EQ(error(), place + ":1: byte 0x00 in a header; this is not a FASTA file");
   write(std::string(1 << 16, '\0'));
-  EXPECT_EQ(error(), place + ":1: starts with byte 0x00, expected the '>' of a header; this is no FASTA file");
+  EXPECT_EQ(error(), place + ":1: expected a header line with '>', found byte 0x00; this is not a FASTA file");
 }
 
-TEST_F(FastaTest, ARecordWithoutEndIsNotCollected) {
-  const std::string half(FastaReader::kLongest / 2 + 1, 'A');
+TEST_F(FastaTest, RejectsRecordsThatAreTooLong) {
+  const std::string half(FastaReader::kMaxLength / 2 + 1, 'A');
   write(">a\n" + half + "\n" + half + "\n");
-  EXPECT_THAT(error(), HasSubstr(":3: a sequence of more than 67108864 characters"));
+  EXPECT_THAT(error(), HasSubstr(":3: a sequence has more than 67108864 characters"));
   write(">a\n" + half + half + half + "\n");
-  EXPECT_THAT(error(), HasSubstr(":2: a line of more than 67108864 characters"));
+  EXPECT_THAT(error(), HasSubstr(":2: a line has more than 67108864 characters"));
 }
 
-TEST_F(FastaTest, SaysHowFarATruncatedGzipWasRead) {
+TEST_F(FastaTest, TruncatedGzipNamesTheLastLine) {
   std::string content;
   uint32_t state = 1;  // letters that do not compress well
   for (int i = 0; i < 4000; ++i) {
@@ -142,10 +142,10 @@ TEST_F(FastaTest, SaysHowFarATruncatedGzipWasRead) {
   write_gz(content);
   std::filesystem::resize_file(path_, std::filesystem::file_size(path_) / 2);
   EXPECT_THAT(error(), testing::MatchesRegex(path_.string() + ": the gzip stream is truncated; fetch the file again "
-                                                              "\\(it was read up to line [0-9]+\\)"));
+                                                              "\\(after line [0-9]+\\)"));
 }
 
-TEST_F(FastaTest, SaysWhatCannotBeOpened) {
+TEST_F(FastaTest, ReportsMissingFile) {
   const Result<std::vector<Record>> missing = read();
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, ExitCode::kNoInput);

@@ -43,11 +43,11 @@ TEST(FlopCounter, Attention) {
   EXPECT_EQ(flops_of([&] { at::scaled_dot_product_attention(query, key, key); }), 2 * (2 * 3 * 5 * 7 * 8) * 2);
 }
 
-TEST(FlopCounter, WhatIsDoneElementByElementDoesNotCount) {
+TEST(FlopCounter, IgnoresElementWiseOperations) {
   EXPECT_EQ(flops_of([] { at::randn({3, 5}).mul(2).add(1).sum(); }), 0);
 }
 
-TEST(FlopCounter, EachStartsAtNothing) {
+TEST(FlopCounter, EachStartsAtZero) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(flops_of([] { at::matmul(at::randn({2, 2}), at::randn({2, 2})); }), 16);
 }
 

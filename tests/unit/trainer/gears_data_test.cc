@@ -7,14 +7,12 @@
 #include <numeric>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer/data/hdf5/writer.h"
-#include "trainer/tasks/gears/anndata/expression.h"
-#include "trainer/tasks/gears/anndata/frame.h"
-#include "trainer/tasks/gears/data/cell_store.h"
-#include "trainer/tasks/gears/data/conversion.h"
-#include "trainer/tasks/gears/data/ranking.h"
+#include "trainer/formats/hdf5/writer.h"
+#include "trainer/tasks/gears/anndata.h"
+#include "trainer/tasks/gears/cell_store.h"
+#include "trainer/tasks/gears/conversion.h"
 
-namespace oarlock {
+namespace oarlock::gears {
 namespace {
 
 using ::testing::AllOf;
@@ -78,7 +76,7 @@ TEST(AnnDataFrame, AMissingStringIsMissing) {
   EXPECT_FALSE(obs.has("phase"));
   const auto missing = obs.labels("phase");
   ASSERT_FALSE(missing);
-  EXPECT_THAT(missing.error().message, AllOf(HasSubstr("gears_nullable.h5ad"), HasSubstr("/obs/phase is not there")));
+  EXPECT_THAT(missing.error().message, AllOf(HasSubstr("gears_nullable.h5ad"), HasSubstr("/obs/phase does not exist")));
 }
 
 TEST(ExpressionMatrix, DenseAndSparseOfAnyNumbersAreTheSame) {
@@ -149,8 +147,8 @@ TEST(GearsConversion, AFileWithoutStatisticsGetsThem) {
   EXPECT_EQ(store.conditions()[0].name, "ctrl");
   EXPECT_EQ(store.conditions()[0].cells, 2);
   EXPECT_THAT(store.cells_of(0), ElementsAre(0, 2));
-  EXPECT_EQ(store.number_of("A+ctrl"), 1);
-  EXPECT_EQ(store.number_of("B+ctrl"), -1);
+  EXPECT_EQ(store.index_of("A+ctrl"), 1);
+  EXPECT_EQ(store.index_of("B+ctrl"), -1);
   std::vector<float> cell(2);
   store.expression(2, cell);
   EXPECT_THAT(cell, ElementsAre(0, 4));
@@ -173,7 +171,7 @@ TEST(GearsConversion, MalformedFilesAreOneClearLine) {
     return converted.error().message;
   };
   EXPECT_THAT(message_of([](TinyFile& f) { f.condition_column = "perturbation"; }),
-              HasSubstr("/obs/condition is not there"));
+              HasSubstr("/obs/condition does not exist"));
   EXPECT_THAT(message_of([](TinyFile& f) { f.conditions = {"A+ctrl", "A+ctrl", "B+ctrl"}; }),
               HasSubstr("no cell has the condition \"ctrl\""));
   EXPECT_THAT(message_of([](TinyFile& f) { f.conditions = {"ctrl"}; }), HasSubstr("/obs/condition has 1 rows"));
@@ -291,4 +289,4 @@ TEST(GearsRanking, ByWelchsT) {
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::gears

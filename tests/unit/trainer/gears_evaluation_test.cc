@@ -8,14 +8,14 @@
 
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/nn/named_tensors.h"
-#include "trainer/tasks/gears/cell_batches.h"
+#include "trainer/nn/module_tensors.h"
+#include "trainer/tasks/gears/data.h"
 #include "trainer/tasks/gears/evaluation.h"
-#include "trainer/tasks/gears/generator/planted_cells.h"
+#include "trainer/tasks/gears/generator.h"
 #include "trainer/tasks/gears/genetic_interaction.h"
 #include "trainer/tasks/gears/prediction.h"
 
-namespace oarlock {
+namespace oarlock::gears {
 namespace {
 
 using ::testing::AllOf;
@@ -137,7 +137,7 @@ TEST_F(PlantedData, CellsAreThoseThatWerePlanted) {
   EXPECT_EQ(data.perturbations.size(), 20U);
   const at::Tensor control = data.store.means()[data.control()];
   for (size_t i = 1; i < planted_.conditions.size(); ++i) {
-    const at::Tensor change = data.store.means()[data.store.number_of(planted_.conditions[i])] - control;
+    const at::Tensor change = data.store.means()[data.store.index_of(planted_.conditions[i])] - control;
     EXPECT_GT(pearson(doubles(change), planted_.effect[i]), 0.85) << planted_.conditions[i];
   }
 }
@@ -277,4 +277,4 @@ TEST(GearsPrediction, IsTheOriginals) {
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::gears

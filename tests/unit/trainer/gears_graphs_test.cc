@@ -6,12 +6,11 @@
 
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/tasks/gears/data/conversion.h"
-#include "trainer/tasks/gears/graphs/coexpression.h"
-#include "trainer/tasks/gears/graphs/ontology.h"
-#include "trainer/tasks/gears/splits/splits.h"
+#include "trainer/tasks/gears/conversion.h"
+#include "trainer/tasks/gears/gene_graphs.h"
+#include "trainer/tasks/gears/splits.h"
 
-namespace oarlock {
+namespace oarlock::gears {
 namespace {
 
 using ::testing::AllOf;
@@ -61,10 +60,10 @@ TEST(GearsGraphs, CoexpressionOfTheTrainingCellsIsTheOriginals) {
   for (const CellCondition& condition : store.conditions()) conditions.push_back(condition.name);
   const Split split = make_split({.seed = 1}, conditions).value();
   std::vector<int64_t> train;
-  for (const std::string& name : split.train) train.push_back(store.number_of(name));
+  for (const std::string& name : split.train) train.push_back(store.index_of(name));
   const auto edges = coexpression_edges(store, train, {.threshold = 0.25, .similar = 5});
   const auto tensors = read_safetensors(data("graphs.safetensors"))->tensors;
-  expect_equal(numbered_edges(edges, store.genes()), tensors.at("G_coexpress"), tensors.at("G_coexpress_weight"));
+  expect_equal(index_edges(edges, store.genes()), tensors.at("G_coexpress"), tensors.at("G_coexpress_weight"));
 }
 
 TEST(GearsGraphs, TheOntologysIsTheOriginals) {
@@ -73,7 +72,7 @@ TEST(GearsGraphs, TheOntologysIsTheOriginals) {
   const auto perturbed = dataset["pert_names"].get<std::vector<std::string>>();
   const auto edges = ontology_edges(terms, perturbed, 6);
   const auto tensors = read_safetensors(data("graphs.safetensors"))->tensors;
-  expect_equal(numbered_edges(edges, perturbed), tensors.at("G_go"), tensors.at("G_go_weight"));
+  expect_equal(index_edges(edges, perturbed), tensors.at("G_go"), tensors.at("G_go_weight"));
 }
 
 TEST(GearsGraphs, EdgesAreReadAsTheOriginalWritesThem) {
@@ -97,7 +96,7 @@ TEST(GearsGraphs, StrongestEdgesAndNumbers) {
   const std::vector<NamedEdge> edges{{"A", "B", 0.5}, {"C", "B", 0.5}, {"B", "B", 1}, {"A", "A", 1}, {"Z", "A", 0.2}};
   const std::vector<NamedEdge> two = strongest_of_targets(edges, 2);
   EXPECT_EQ(two, (std::vector<NamedEdge>{{"A", "A", 1}, {"Z", "A", 0.2}, {"B", "B", 1}, {"A", "B", 0.5}}));
-  EXPECT_THAT(weights_of(numbered_edges(two, {"A", "B"})),
+  EXPECT_THAT(weights_of(index_edges(two, {"A", "B"})),
               ElementsAre(Pair(Pair(0, 0), 1), Pair(Pair(0, 1), 0.5), Pair(Pair(1, 1), 1)));
 }
 
@@ -113,4 +112,4 @@ TEST(GearsGraphs, TermsAreReadFromJson) {
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::gears

@@ -10,13 +10,12 @@
 
 #include "tests/unit/trainer/expect_close.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/nn/named_tensors.h"
+#include "trainer/nn/module_tensors.h"
 #include "trainer/optim/gradient_clip.h"
 #include "trainer/optim/optimizer.h"
-#include "trainer/tasks/gears/model/loss.h"
-#include "trainer/tasks/gears/model/model.h"
+#include "trainer/tasks/gears/model.h"
 
-namespace oarlock {
+namespace oarlock::gears {
 namespace {
 
 struct Golden {
@@ -134,7 +133,7 @@ TEST_P(GearsGolden, OutputsLossGradientsBuffersAndShortenedEmbeddingsAreTheOrigi
   GearsModel model(config_of(golden_), graphs_of(golden_));
   model.to(at::kDouble);
   load(model, golden_, "weight.", "buffer_before.");
-  model.shorten_embeddings();
+  model.renormalize_embeddings();
   const GearsOutput output = model.forward(golden_["x"].to(at::kDouble), golden_["pert_idx"]);
   expect_close(output.expression, golden_["train_pred"], 1e-5, "train_pred");
   if (output.log_variance.defined()) expect_close(output.log_variance, golden_["train_logvar"], 1e-5, "train_logvar");
@@ -329,4 +328,4 @@ TEST(GearsLoss, ConditionsCountAlikeWhateverTheirCells) {
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::gears

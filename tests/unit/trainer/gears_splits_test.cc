@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer/tasks/gears/splits/numpy_random.h"
-#include "trainer/tasks/gears/splits/splits.h"
+#include "trainer/tasks/gears/data_splitter.h"
+#include "trainer/tasks/gears/splits.h"
 
-namespace oarlock {
+namespace oarlock::gears {
 namespace {
 
 using ::testing::AllOf;
@@ -119,8 +119,8 @@ TEST(GearsSplits, CustomSplitsComeFromAFile) {
   EXPECT_THAT(split.val, ElementsAre("B+ctrl"));
   EXPECT_THAT(split.test, ElementsAre("A+B"));
   EXPECT_THAT(split_of(R"({"train": ["ctrl"]})")->test, IsEmpty());
-  EXPECT_THAT(split_of("[]").error().message, AllOf(HasSubstr(path), HasSubstr("no JSON object")));
-  EXPECT_THAT(split_of(R"({"train": "ctrl"})").error().message, HasSubstr("\"train\" is no list"));
+  EXPECT_THAT(split_of("[]").error().message, AllOf(HasSubstr(path), HasSubstr("not a JSON object")));
+  EXPECT_THAT(split_of(R"({"train": "ctrl"})").error().message, HasSubstr("\"train\" is not a list"));
   EXPECT_THAT(split_of(R"({"train": ["C+ctrl"]})").error().message, HasSubstr("no cell has the condition C+ctrl"));
   std::filesystem::remove(path);
   const SplitConfig missing{.kind = SplitKind::kCustom, .split_dict_path = path};
@@ -128,4 +128,4 @@ TEST(GearsSplits, CustomSplitsComeFromAFile) {
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::gears

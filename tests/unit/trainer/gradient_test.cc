@@ -6,9 +6,8 @@
 
 #include "tests/support/tensor_copies.h"
 #include "tests/unit/trainer/optim_goldens.h"
-#include "trainer/checkpoint/copy_tensors.h"
-#include "trainer/optim/autocast.h"
-#include "trainer/optim/grad_scaler.h"
+#include "trainer/checkpoint/stateful.h"
+#include "trainer/optim/amp.h"
 #include "trainer/optim/gradient_clip.h"
 #include "trainer/optim/moving_average.h"
 
@@ -48,7 +47,7 @@ TEST(GradientClip, EqualsPyTorch) {
   }
 }
 
-TEST(GradientClip, TheNormIsOverAllListsWhateverTheirTypes) {
+TEST(GradientClip, ComputesNormOverAllTypes) {
   GradientConfig config;
   config.clip_norm = 1;
   const GradientLists lists = {
@@ -59,7 +58,7 @@ TEST(GradientClip, TheNormIsOverAllListsWhateverTheirTypes) {
   EXPECT_FALSE(clip_gradients(config, {{}, {}}).defined()) << "no gradient";
 }
 
-TEST(GradScaler, ScaleAndParametersEqualPyTorchsOverOverflows) {
+TEST(GradScaler, EqualsPyTorchOverOverflows) {
   AmpConfig amp;
   amp.init_scale = 1024;
   amp.growth_factor = 4;
@@ -97,7 +96,7 @@ TEST(GradScaler, ScaleAndParametersEqualPyTorchsOverOverflows) {
   for (const NamedTensor& item : parameters) expect_near(item.tensor, "scaler/" + item.name, 2e-6);
 }
 
-TEST(Autocast, ProductsInTheLowerPrecisionAndOnlyWhileItLives) {
+TEST(Autocast, AppliesDuringItsLifetime) {
   const at::Tensor a = torch::ones({2, 2});
   const auto type = [&] { return torch::mm(a, a).scalar_type(); };
   AmpConfig off;
@@ -116,7 +115,7 @@ TEST(Autocast, ProductsInTheLowerPrecisionAndOnlyWhileItLives) {
   EXPECT_EQ(type(), at::kFloat);
 }
 
-TEST(Autocast, TheWeightsCopyDoesNotOutliveTheUpdate) {
+TEST(Autocast, DropsWeightCopiesBeforeUpdate) {
   AmpConfig amp;
   amp.enabled = true;
   at::Tensor weight = torch::ones({2, 2}).requires_grad_();
@@ -137,7 +136,7 @@ void train(const at::Tensor& weight, int step) {
   at::Tensor(weight).sub_(optim_goldens().at("gradient/" + std::to_string(step) + "/a.weight"), 0.1);
 }
 
-TEST(MovingAverage, EqualsAveragedModelAndTheWarmUpOfSedd) {
+TEST(MovingAverage, EqualsPyTorchAndSeddWarmUp) {
   for (const bool warmup : {false, true}) {
     EmaConfig config;
     config.decay = warmup ? 0.45 : 0.9;
@@ -158,7 +157,7 @@ TEST(MovingAverage, EqualsAveragedModelAndTheWarmUpOfSedd) {
   }
 }
 
-TEST(MovingAverage, AnExchangeGivesTheModelTheAverageAndItsOwnBitsBack) {
+TEST(MovingAverage, ExchangeRestoresWeightsBitwise) {
   EmaConfig config;
   config.decay = 0.5;
   config.buffers = true;
@@ -190,7 +189,7 @@ TEST(MovingAverage, AnExchangeGivesTheModelTheAverageAndItsOwnBitsBack) {
   EXPECT_FLOAT_EQ(average.tensors().at("weight")[0].item<float>(), 0.25F);
 }
 
-TEST(MovingAverage, WhereACheckpointHasNoneItBeginsAtTheWeightsOfNow) {
+TEST(MovingAverage, StartsFromCurrentWeightsWithoutCheckpoint) {
   const at::Tensor weight = torch::zeros({3}).requires_grad_();
   MovingAverage average({}, model_of(weight), {});
   {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer/data/hdf5/group.h"
-#include "trainer/data/hdf5/writer.h"
+#include "trainer/formats/hdf5/group.h"
+#include "trainer/formats/hdf5/writer.h"
 
 namespace oarlock {
 namespace {
@@ -41,7 +41,7 @@ class Hdf5Test : public ::testing::Test {
   fs::path path_ = folder_.path() / "file.h5";
 };
 
-TEST_F(Hdf5Test, NumbersOfAnyRankAreReadWholeAndByRowsAndConverted) {
+TEST_F(Hdf5Test, ReadsAndConvertsNumbersOfAnyRank) {
   Hdf5Writer(path_).numbers<int32_t>("cube", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {3, 2, 2}, 2);
   const Hdf5Dataset cube = open().dataset("cube").value();
   EXPECT_THAT(cube.shape(), ElementsAre(3, 2, 2));
@@ -56,18 +56,19 @@ TEST_F(Hdf5Test, NumbersOfAnyRankAreReadWholeAndByRowsAndConverted) {
   EXPECT_THAT(cube.read_rows<int8_t>(3, 0).value(), ElementsAre());
 }
 
-TEST_F(Hdf5Test, ABoxIsReadAlongAnyAxis) {
+TEST_F(Hdf5Test, ReadsBoxAlongAnyAxis) {
   Hdf5Writer(path_).numbers<int32_t>("cube", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {3, 2, 2}, 2);
   const Hdf5Dataset cube = open().dataset("cube").value();
   const auto box = [&](std::vector<int64_t> begin, std::vector<int64_t> count) { return cube.read_box(begin, count); };
   EXPECT_THAT(box({0, 0, 1}, {3, 2, 1}).value(), ElementsAre(1, 3, 5, 7, 9, 11));
   EXPECT_THAT(box({1, 1, 0}, {2, 1, 2}).value(), ElementsAre(6, 7, 10, 11));
   EXPECT_THAT(box({3, 0, 0}, {0, 2, 2}).value(), ElementsAre());
-  expect_error(box({2, 0, 0}, {2, 2, 2}), {"cube", "3 x 2 x 2", "no box at [2, 0, 0] of [2, 2, 2]"});
-  expect_error(box({0}, {1}), {"cube", "no box"});
+  expect_error(box({2, 0, 0}, {2, 2, 2}),
+               {"cube", "3 x 2 x 2", "a box at [2, 0, 0] of shape [2, 2, 2] is out of range"});
+  expect_error(box({0}, {1}), {"cube", "a box at [0]"});
 }
 
-TEST_F(Hdf5Test, AScalarIsOneRowAndAnEmptyDatasetHasNone) {
+TEST_F(Hdf5Test, ScalarHasOneRowAndEmptyDatasetNone) {
   {
     Hdf5Writer file(path_);
     file.numbers<double>("scalar", {2.5}, {});
@@ -79,7 +80,7 @@ TEST_F(Hdf5Test, AScalarIsOneRowAndAnEmptyDatasetHasNone) {
   EXPECT_THAT(empty.read<float>().value(), ElementsAre());
 }
 
-TEST_F(Hdf5Test, BooleansAsH5pyWritesThemAreNumbers) {
+TEST_F(Hdf5Test, ReadsBooleansOfH5pyAsNumbers) {
   {
     Hdf5Writer file(path_);
     const hid_t boolean = Hdf5Writer::check(H5Tenum_create(H5T_NATIVE_INT8));
@@ -97,7 +98,7 @@ TEST_F(Hdf5Test, BooleansAsH5pyWritesThemAreNumbers) {
   EXPECT_THAT(open().dataset("mask").value().read<float>().value(), ElementsAre(1, 0, 1));
 }
 
-TEST_F(Hdf5Test, StringsOfBothKindsAndAttributes) {
+TEST_F(Hdf5Test, ReadsStringsAndAttributes) {
   {
     Hdf5Writer file(path_);
     file.strings("words", {"ctrl", "", "AHR+ctrl", "β"});
@@ -124,11 +125,11 @@ TEST_F(Hdf5Test, StringsOfBothKindsAndAttributes) {
   EXPECT_THAT(root.strings_attribute("columns").value(), ElementsAre("a", "b"));
   EXPECT_FALSE(root.has_attribute("nothing"));
   expect_error(root.string_attribute("columns"), {path_.string(), "attribute columns", "2 values"});
-  expect_error(root.integers_attribute("columns"), {"attribute columns", "no integers"});
+  expect_error(root.integers_attribute("columns"), {"attribute columns", "does not contain integers"});
   expect_error(root.string_attribute("nothing"), {path_.string(), "no attribute nothing"});
 }
 
-TEST_F(Hdf5Test, MembersOfCompoundsAreColumns) {
+TEST_F(Hdf5Test, ReadsMembersOfCompoundTypes) {
   struct Row {
     char index[5];
     int8_t code;
@@ -157,10 +158,10 @@ TEST_F(Hdf5Test, MembersOfCompoundsAreColumns) {
   EXPECT_THAT(obs.read_member_numbers("code").value(), ElementsAre(1, 0));
   EXPECT_THAT(obs.read_member_numbers("score").value(), ElementsAre(0.5, -1));
   expect_error(obs.read_member_numbers("condition"), {path_.string(), "/obs", "no column condition", "index, code"});
-  expect_error(obs.read_member_strings("score"), {"/obs/score", "no strings"});
+  expect_error(obs.read_member_strings("score"), {"/obs/score", "does not contain strings"});
 }
 
-TEST_F(Hdf5Test, WhatIsNotThereIsNamed) {
+TEST_F(Hdf5Test, NamesMissingObjects) {
   {
     Hdf5Writer file(path_);
     file.group("X");
@@ -172,13 +173,13 @@ TEST_F(Hdf5Test, WhatIsNotThereIsNamed) {
   EXPECT_TRUE(root.has_group("X"));
   EXPECT_FALSE(root.has_dataset("X"));
   EXPECT_THAT(root.names().value(), ElementsAre("X"));
-  expect_error(root.dataset("X/indptr"), {path_.string(), "/X/indptr is not there"});
-  expect_error(root.group("Y/Z"), {path_.string(), "/Y/Z is not there"});
+  expect_error(root.dataset("X/indptr"), {path_.string(), "/X/indptr does not exist"});
+  expect_error(root.group("Y/Z"), {path_.string(), "/Y/Z does not exist"});
   expect_error(root.group("X/data"), {"/X/data is a dataset, expected a group"});
   expect_error(root.dataset("X"), {"/X is a group, expected a dataset"});
 }
 
-TEST_F(Hdf5Test, AnotherRankTypeOrRowThanExpectedIsNamed) {
+TEST_F(Hdf5Test, ReportsUnexpectedRankTypeOrRows) {
   {
     Hdf5Writer file(path_);
     file.numbers<float>("x", {1, 2, 3, 4}, {2, 2});
@@ -187,26 +188,26 @@ TEST_F(Hdf5Test, AnotherRankTypeOrRowThanExpectedIsNamed) {
   const Hdf5Dataset x = open().dataset("x").value();
   EXPECT_TRUE(x.expect_dimensions(2));
   expect_error(x.expect_dimensions(1), {path_.string(), "/x", "2 dimension(s) (2 x 2), expected 1"});
-  expect_error(x.read_rows<float>(1, 2), {"/x", "2 row(s); those from 1 to 3"});
-  expect_error(x.read_rows<float>(-1, 1), {"/x", "those from -1"});
-  expect_error(x.read_strings(), {"/x", "no strings"});
-  expect_error(open().dataset("s").value().read<float>(), {"/s", "no numbers"});
+  expect_error(x.read_rows<float>(1, 2), {"/x", "2 row(s); rows 1 to 3"});
+  expect_error(x.read_rows<float>(-1, 1), {"/x", "rows -1 to"});
+  expect_error(x.read_strings(), {"/x", "does not contain strings"});
+  expect_error(open().dataset("s").value().read<float>(), {"/s", "does not contain numbers"});
 }
 
-TEST_F(Hdf5Test, FilesThatAreNoneAreRefused) {
+TEST_F(Hdf5Test, RejectsFilesThatAreNotHdf5) {
   expect_error(Hdf5Group::open_file(path_), {path_.string(), "cannot be opened"}, ExitCode::kNoInput);
   expect_error(Hdf5Group::open_file(folder_.path()), {"not a regular file"}, ExitCode::kNoInput);
   std::ofstream(path_) << "id,gene\n1,A\n";
   expect_error(Hdf5Group::open_file(path_), {path_.string(), "as HDF5", "complete?"});
 }
 
-TEST_F(Hdf5Test, ATruncatedFileIsOneClearLine) {
+TEST_F(Hdf5Test, RejectsTruncatedFile) {
   Hdf5Writer(path_).numbers<float>("x", std::vector<float>(10000, 1.5F), {10000});
   fs::resize_file(path_, fs::file_size(path_) - 1000);
   expect_error(Hdf5Group::open_file(path_), {path_.string(), "truncated"});
 }
 
-TEST_F(Hdf5Test, ATruncatedChunkIsOneClearLineNamingTheDataset) {
+TEST_F(Hdf5Test, TruncatedChunkNamesDataset) {
   {
     Hdf5Writer file(path_);
     file.group("X");

@@ -1,5 +1,5 @@
-// The history of a run as columns and as a picture.
-#include "trainer/engine/history.h"
+// The history of a run as JSON columns and as charts.
+#include "trainer/report/history.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,7 @@
 #include <limits>
 #include <regex>
 
-#include "trainer/engine/chart.h"
-#include "trainer/engine/curves.h"
+#include "trainer/report/svg_chart.h"
 
 namespace oarlock {
 namespace {
@@ -35,14 +34,14 @@ History two_epochs() {
            .metrics = {{"accuracy", 0.5}, {"loss", 1.75}}}};
 }
 
-TEST(History, IsAListPerColumn) {
+TEST(History, WritesOneListPerColumn) {
   EXPECT_EQ(to_columns(two_epochs()), nlohmann::json::parse(R"({"epoch": [1, 2], "step": [10, 20],
     "train_loss": [2.5, 1.5], "learning_rate": [0.1, 0.05], "seconds": [3, 6.5], "val_accuracy": [0.25, 0.5],
     "val_loss": [2, 1.75]})"));
   EXPECT_EQ(to_columns({})["step"], nlohmann::json::array());
 }
 
-TEST(History, WhatIsNotFiniteOrNotThereIsNull) {
+TEST(History, WritesNullForMissingAndNonFiniteNumbers) {
   History history = two_epochs();
   history[0].train_loss = kNan;
   history[1].metrics = {{"loss", std::numeric_limits<double>::infinity()}};
@@ -56,7 +55,7 @@ TEST(History, WhatIsNotFiniteOrNotThereIsNull) {
   EXPECT_EQ(to_columns(*again), columns);
 }
 
-TEST(History, DamagedColumnsAreAnError) {
+TEST(History, RejectsDamagedColumns) {
   nlohmann::json columns = to_columns(two_epochs());
   columns["val_loss"].erase(0);
   EXPECT_THAT(from_columns(columns).error().message, HasSubstr("'val_loss' has 1 entries, 'step' has 2"));
@@ -67,7 +66,7 @@ TEST(History, DamagedColumnsAreAnError) {
 }
 
 // A resumed run evaluates again what came after its checkpoint.
-TEST(History, NoStepIsThereTwice) {
+TEST(History, ReplacesEntriesAfterResume) {
   History history = two_epochs();
   add_entry(history, {.epoch = 2, .step = 20, .train_loss = 9});
   ASSERT_EQ(history.size(), 2U);
@@ -77,7 +76,7 @@ TEST(History, NoStepIsThereTwice) {
   EXPECT_THAT(to_columns(history)["step"], ElementsAre(10, 15, 30));
 }
 
-TEST(Ticks, AreRound) {
+TEST(Ticks, AreRoundNumbers) {
   EXPECT_THAT(round_ticks(0, 10, 5), ElementsAre(0, 2, 4, 6, 8, 10));
   EXPECT_THAT(round_ticks(0.13, 0.94, 4), ElementsAre(testing::DoubleEq(0.5)));
   EXPECT_THAT(round_ticks(-3, 12, 3), ElementsAre(0, 5, 10));
@@ -119,7 +118,7 @@ int64_t count_of(const std::vector<std::string>& names, const std::string& name)
   return std::count(names.begin(), names.end(), name);
 }
 
-TEST(Curves, AreAWellFormedPictureWithAPanelPerMetric) {
+TEST(Curves, RenderOneChartPerMetric) {
   const std::string svg = render_curves(two_epochs());
   const auto elements = elements_of(svg);
   ASSERT_FALSE(elements.empty()) << svg;
@@ -144,7 +143,7 @@ std::vector<std::pair<double, double>> first_polyline(const std::string& svg) {
   return points;
 }
 
-TEST(Curves, PointsLieWhereTheNumbersAre) {
+TEST(Curves, MapNumbersToPixels) {
   const Chart chart{.title = "a", .x_label = "b", .curves = {{.label = "c", .points = {{0, 0}, {1, 4}, {4, 1}}}}};
   const auto points = first_polyline(render_chart(chart, 10, 20, 400, 300));
   ASSERT_EQ(points.size(), 3U);
@@ -154,7 +153,7 @@ TEST(Curves, PointsLieWhereTheNumbersAre) {
   for (const auto& [x, y] : points) EXPECT_TRUE(x > 10 && x < 410 && y > 20 && y < 320);
 }
 
-TEST(Curves, NumbersThatAreNotFiniteLeaveAGap) {
+TEST(Curves, LeaveGapForNonFiniteNumbers) {
   History history;
   for (int i = 0; i < 5; ++i)
     history.push_back({.epoch = i + 1.0, .step = i, .train_loss = i == 2 ? kNan : 1.0 / (i + 1)});
@@ -166,7 +165,7 @@ TEST(Curves, NumbersThatAreNotFiniteLeaveAGap) {
   EXPECT_FALSE(elements_of(render_curves({two_epochs()[0]})).empty()) << "one";
 }
 
-TEST(Curves, NamesAreEscaped) {
+TEST(Curves, EscapeNames) {
   History history = two_epochs();
   history[0].metrics = {{"a<b & \"c\">", 1}};
   const std::string svg = render_curves(history);

@@ -1,5 +1,5 @@
-// The idx reader: good files, and every way in which a file can be bad.
-#include "trainer/data/idx_file.h"
+// The IDX reader: valid files, and every kind of invalid file.
+#include "trainer/formats/image_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,14 +66,14 @@ TEST_F(IdxFileTest, ReadsPlainAndGzip) {
   }
 }
 
-TEST_F(IdxFileTest, MissingFile) {
+TEST_F(IdxFileTest, ReportsMissingFile) {
   expect_error(read_idx_file(folder_.path() / "none", 2), ExitCode::kNoInput, "none: cannot be opened: No such file");
   expect_error(read_idx_file(folder_.path(), 2), ExitCode::kNoInput, "Is a directory");
 }
 
-TEST_F(IdxFileTest, EveryTruncationIsNoticed) {
+TEST_F(IdxFileTest, DetectsEveryTruncation) {
   const std::string whole = small_idx();
-  for (size_t size = 1; size < whole.size(); ++size) {  // 0: see EmptyFile
+  for (size_t size = 1; size < whole.size(); ++size) {  // 0: see RejectsEmptyFile
     const auto result = read_idx_file(write(whole.substr(0, size)), 2);
     ASSERT_FALSE(result) << size;
     EXPECT_EQ(result.error().code, ExitCode::kDataErr);
@@ -83,7 +83,7 @@ TEST_F(IdxFileTest, EveryTruncationIsNoticed) {
                "expected 6 bytes of elements, found 4");
 }
 
-TEST_F(IdxFileTest, EveryTruncationAndDamageOfGzipIsNoticed) {
+TEST_F(IdxFileTest, DetectsTruncatedAndDamagedGzip) {
   std::string content = small_idx();
   const std::string whole = content_of(write_gz(content));
   for (size_t size = 0; size < whole.size(); ++size) {
@@ -96,12 +96,12 @@ TEST_F(IdxFileTest, EveryTruncationAndDamageOfGzipIsNoticed) {
   expect_error(read_idx_file(write(damaged), 2), ExitCode::kDataErr, "gzip stream is damaged");
 }
 
-TEST_F(IdxFileTest, TrailingData) {
+TEST_F(IdxFileTest, RejectsTrailingData) {
   expect_error(read_idx_file(write(small_idx() + "x"), 2), ExitCode::kDataErr,
                "expected the end of the file after 6 elements (2 x 3)");
 }
 
-TEST_F(IdxFileTest, WrongHeader) {
+TEST_F(IdxFileTest, RejectsInvalidHeader) {
   expect_error(read_idx_file(write("PNG not idx"), 2), ExitCode::kDataErr,
                "not an idx file: expected it to start with 00 00 08 02, found 50 4e 47 20");
   std::string floats = small_idx();
@@ -114,16 +114,16 @@ TEST_F(IdxFileTest, WrongHeader) {
   expect_error(read_idx_file(write(empty), 2), ExitCode::kDataErr, "dimensions 0");
 }
 
-TEST_F(IdxFileTest, EmptyFile) {
-  expect_error(read_idx_file(write(""), 2), ExitCode::kDataErr, "the file is empty");
-  expect_error(read_idx_file(write_gz(""), 2), ExitCode::kDataErr, "empty gzip stream; fetch the file again");
+TEST_F(IdxFileTest, RejectsEmptyFile) {
+  expect_error(read_idx_file(write(""), 2), ExitCode::kDataErr, "the file, or its gzip stream, is empty");
+  expect_error(read_idx_file(write_gz(""), 2), ExitCode::kDataErr, "gzip stream, is empty; fetch the file again");
 }
 
-TEST_F(IdxFileTest, HugeHeaderDoesNotAllocate) {
+TEST_F(IdxFileTest, HugeHeaderDoesNotAllocateMemory) {
   expect_error(read_idx_file(write(bytes({0, 0, 8, 2, 255, 255, 255, 255, 0, 0, 0, 200, 1})), 2), ExitCode::kDataErr,
                "found 1: the file is truncated");
   expect_error(read_idx_file(write(bytes({0, 0, 8, 2, 255, 255, 255, 255, 255, 255, 255, 255, 1})), 2),
-               ExitCode::kDataErr, "make no sense");
+               ExitCode::kDataErr, "invalid dimensions");
 }
 
 }  // namespace

@@ -18,14 +18,14 @@
 
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/config/fields_reader.h"
-#include "trainer/data/loader.h"
+#include "trainer/config/fields_visitors.h"
+#include "trainer/data/data_loader.h"
 #include "trainer/data/sampler.h"
-#include "trainer/tasks/image_classification/idx_images.h"
-#include "trainer/tasks/image_classification/image_dataset.h"
-#include "trainer/tasks/image_classification/models.h"
+#include "trainer/tasks/image_classification/data.h"
+#include "trainer/tasks/image_classification/images.h"
+#include "trainer/tasks/image_classification/model.h"
 
-namespace oarlock {
+namespace oarlock::image_classification {
 namespace {
 
 namespace fs = std::filesystem;
@@ -45,7 +45,7 @@ Made make_task(const std::string& data, const std::string& model = "{}") {
   const auto documents = yaml::parse_all("{data: " + data + ", model: " + model + "}", "test.yaml");
   FieldsReader root(documents->front(), "", problems);
   Made made;
-  made.task = make_image_classification(root);
+  made.task = image_classification::make_task(root);
   root.finish();
   if (!problems.empty()) made.problems = problems.to_error().message;
   return made;
@@ -259,7 +259,7 @@ Trained train(Task& task, int64_t epochs, int loader_threads) {
   torch::optim::AdamW optimizer(result.model->parameters(), torch::optim::AdamWOptions(2e-3));
   const auto sampler = DistributedSampler::create({.size = task.train_data().size(), .seed = 3});
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
-    Loader loader(task.train_data(), sampler->indices(epoch), {.batch_size = 32, .threads = loader_threads});
+    DataLoader loader(task.train_data(), sampler->indices(epoch), {.batch_size = 32, .threads = loader_threads});
     while (const auto batch = loader.next()) {
       optimizer.zero_grad();
       task.train_step(*result.model, *batch, {}).backward();
@@ -269,7 +269,7 @@ Trained train(Task& task, int64_t epochs, int loader_threads) {
   result.model->eval();
   const torch::NoGradGuard no_grad;
   MetricSums totals;
-  Loader loader(task.train_data(), all_of(task.train_data()), {.batch_size = 100, .threads = loader_threads});
+  DataLoader loader(task.train_data(), all_of(task.train_data()), {.batch_size = 100, .threads = loader_threads});
   while (const auto batch = loader.next()) {
     for (const auto& [name, sum] : task.eval_step(*result.model, *batch).sums) totals[name] += sum;
     totals["count"] += static_cast<double>(batch->size());
@@ -324,11 +324,12 @@ TEST(ImageScript, AScriptForOtherDataIsFoundBeforeTraining) {
   };
   const Error classes = error_of(IdxFolder(6, 9, 9), "5");
   EXPECT_EQ(classes.code, ExitCode::kConfig);
-  EXPECT_THAT(classes.message, HasSubstr("gives logits of shape [1, 3] for an image of [1, 1, 9, 9], expected [1, 5]"));
+  EXPECT_THAT(classes.message,
+              HasSubstr("returns logits of shape [1, 3] for an image of [1, 1, 9, 9], expected [1, 5]"));
   const Error small = error_of(IdxFolder(6, 2, 2), "3");
   EXPECT_EQ(small.code, ExitCode::kConfig);
-  EXPECT_THAT(small.message, HasSubstr("cannot take an image of [1, 1, 2, 2]: "));
+  EXPECT_THAT(small.message, HasSubstr("rejects an image of [1, 1, 2, 2]: "));
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::image_classification

@@ -1,5 +1,5 @@
 // What image_classification reads: formats, damaged files, normalisation, augmentation.
-#include "trainer/tasks/image_classification/image_data.h"
+#include "trainer/tasks/image_classification/data.h"
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
@@ -17,9 +17,9 @@
 #include <tuple>
 
 #include "tests/support/cifar_folder.h"
-#include "trainer/data/loader.h"
+#include "trainer/data/data_loader.h"
 
-namespace oarlock {
+namespace oarlock::image_classification {
 namespace {
 
 namespace fs = std::filesystem;
@@ -111,8 +111,9 @@ TEST(Cifar, AFileThatIsCutOffIsNamedWithItsRecord) {
   fs::resize_file(folder / "data_batch_3.bin", 2 * 3073 + 17);
   const Error error = error_of(config_of(folder.path()));
   EXPECT_EQ(error.code, ExitCode::kDataErr);
-  EXPECT_THAT(error.message, AllOf(HasSubstr("data_batch_3.bin: 6163 bytes are not a multiple of 3073"),
-                                   HasSubstr("record 2 (from 0) ends after 17 bytes"), HasSubstr("fetch it again")));
+  EXPECT_THAT(error.message,
+              AllOf(HasSubstr("data_batch_3.bin: 6163 bytes are not a multiple of 3073"),
+                    HasSubstr("record 2 (from 0) ends after 17 bytes"), HasSubstr("fetch the file again")));
   fs::resize_file(folder / "data_batch_3.bin", 0);
   EXPECT_THAT(error_of(config_of(folder.path())).message, HasSubstr("data_batch_3.bin: has no records"));
 }
@@ -122,7 +123,7 @@ TEST(Cifar, AFileThatIsNotThereIsNamedWithTheRemedy) {
   fs::remove(folder / "data_batch_4.bin");
   const Error error = error_of(config_of(folder.path()));
   EXPECT_EQ(error.code, ExitCode::kNoInput);
-  EXPECT_THAT(error.message, AllOf(HasSubstr("no data_batch_4.bin there"), HasSubstr("unpack cifar-10-binary.tar.gz"),
+  EXPECT_THAT(error.message, AllOf(HasSubstr("no data_batch_4.bin; "), HasSubstr("unpack cifar-10-binary.tar.gz"),
                                    HasSubstr("data.path")));
   ImageDataConfig missing = config_of("/nonexistent");
   missing.format = ImageFormat::kCifar100;
@@ -206,7 +207,7 @@ TEST(Augmentation, EveryViewIsAsLikely) {
 // By sample, so that a comparison does not depend on the order.
 std::map<int64_t, at::Tensor> images_of(const Dataset& dataset, int64_t batch_size, int threads, uint64_t seed) {
   std::map<int64_t, at::Tensor> images;
-  Loader loader(dataset, all_of(dataset), {.batch_size = batch_size, .threads = threads, .seed = seed});
+  DataLoader loader(dataset, all_of(dataset), {.batch_size = batch_size, .threads = threads, .seed = seed});
   while (const auto batch = loader.next()) {
     for (int64_t i = 0; i < batch->size(); ++i)
       images.emplace(batch->ids[static_cast<size_t>(i)], (*batch)["image"][i].clone());
@@ -234,4 +235,4 @@ TEST(Augmentation, DependsOnSeedAndSampleOnly) {
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::image_classification

@@ -1,5 +1,5 @@
 // The networks of image_classification against PyTorch's.
-#include "trainer/tasks/image_classification/models.h"
+#include "trainer/tasks/image_classification/model.h"
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
@@ -19,9 +19,9 @@
 
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/nn/named_tensors.h"
+#include "trainer/nn/module_tensors.h"
 
-namespace oarlock {
+namespace oarlock::image_classification {
 namespace {
 
 using testing::ElementsAre;
@@ -225,4 +225,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& parameter) { return parameter.param.name; });
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::image_classification

@@ -1,5 +1,5 @@
-// The loader's sequence must not depend on its threads, and it must end whenever asked.
-#include "trainer/data/loader.h"
+// The sequence of batches must not depend on the threads, and the loader must stop at any time.
+#include "trainer/data/data_loader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,8 +24,8 @@ std::vector<int64_t> count_to(int64_t n) {
   return indices;
 }
 
-// A batch holds index * 1000 + seed; the batch with `bad_index` throws. Early batches take longer than later ones, so
-// that threads finish out of order.
+// A batch contains index * 1000 + seed. The batch with `bad_index` throws. Early batches take longer than later ones,
+// so that threads finish out of order.
 class CountingDataset final : public Dataset {
  public:
   explicit CountingDataset(int64_t bad_index = -1) : bad_index_(bad_index) {}
@@ -50,12 +50,12 @@ class CountingDataset final : public Dataset {
 class LoaderThreads : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Threads, LoaderThreads, testing::Values(0, 1, 3));
 
-TEST_P(LoaderThreads, GivesEveryBatchInOrder) {
+TEST_P(LoaderThreads, ReturnsEveryBatchInOrder) {
   const CountingDataset dataset;
   for (const bool drop_last : {false, true}) {
     for (const int64_t samples : {0, 1, 8, 100}) {
-      Loader loader(dataset, count_to(samples),
-                    {.batch_size = 8, .drop_last = drop_last, .threads = GetParam(), .prefetch = 2, .seed = 5});
+      DataLoader loader(dataset, count_to(samples),
+                        {.batch_size = 8, .drop_last = drop_last, .threads = GetParam(), .prefetch = 2, .seed = 5});
       int64_t next = 0;
       int64_t batches = 0;
       while (const auto batch = loader.next()) {
@@ -73,9 +73,9 @@ TEST_P(LoaderThreads, GivesEveryBatchInOrder) {
   }
 }
 
-TEST_P(LoaderThreads, CarriesAnExceptionToItsBatch) {
+TEST_P(LoaderThreads, RethrowsExceptionAtItsBatch) {
   const CountingDataset dataset(/*bad_index=*/42);
-  Loader loader(dataset, count_to(100), {.batch_size = 10, .threads = GetParam(), .prefetch = 3});
+  DataLoader loader(dataset, count_to(100), {.batch_size = 10, .threads = GetParam(), .prefetch = 3});
   for (int64_t good = 0; good < 4; ++good) EXPECT_EQ(loader.next()->ids.front(), good * 10);
   for (int again = 0; again < 2; ++again) {
     try {
@@ -87,10 +87,10 @@ TEST_P(LoaderThreads, CarriesAnExceptionToItsBatch) {
   }
 }
 
-TEST_P(LoaderThreads, EndsInTheMiddleOfAnEpoch) {
+TEST_P(LoaderThreads, StopsInsideAnEpoch) {
   const CountingDataset dataset;
   for (int64_t taken = 0; taken < 20; ++taken) {
-    Loader loader(dataset, count_to(1000), {.batch_size = 4, .threads = GetParam(), .prefetch = 2});
+    DataLoader loader(dataset, count_to(1000), {.batch_size = 4, .threads = GetParam(), .prefetch = 2});
     for (int64_t i = 0; i < taken; ++i) ASSERT_TRUE(loader.next());
   }
 }
@@ -101,54 +101,54 @@ TEST_P(LoaderThreads, PrefetchIsBounded) {
   for (int64_t taken = 1; taken < 50; ++taken) {
     const int before = dataset.made();
     {
-      Loader loader(dataset, count_to(1000), {.batch_size = 4, .threads = GetParam(), .prefetch = 2});
+      DataLoader loader(dataset, count_to(1000), {.batch_size = 4, .threads = GetParam(), .prefetch = 2});
       for (int64_t i = 0; i < taken; ++i) ASSERT_TRUE(loader.next());
     }
     EXPECT_LE(dataset.made() - before, taken + capacity);
   }
 }
 
-TEST_P(LoaderThreads, GoesOnWithTheNextEpochAtAnyMoment) {
+TEST_P(LoaderThreads, ResetsAtAnyTime) {
   const CountingDataset dataset;
-  Loader loader(dataset, count_to(50), {.batch_size = 7, .threads = GetParam(), .prefetch = 2, .seed = 1});
+  DataLoader loader(dataset, count_to(50), {.batch_size = 7, .threads = GetParam(), .prefetch = 2, .seed = 1});
   for (int64_t taken = 0; taken < 9; ++taken) {
     for (int64_t i = 0; i < taken; ++i) loader.next();
-    loader.begin(count_to(10 * taken), static_cast<uint64_t>(taken));
+    loader.reset(count_to(10 * taken), static_cast<uint64_t>(taken));
     for (int64_t next = 0; const auto batch = loader.next();) {
       for (int64_t i = 0; i < batch->size(); ++i, ++next)
         ASSERT_EQ((*batch)["x"].const_data_ptr<int64_t>()[i], next * 1000 + taken);
       ASSERT_LE(next, 10 * taken);
     }
     EXPECT_EQ(loader.batches(), (10 * taken + 6) / 7);
-    loader.begin(count_to(50), 1);
+    loader.reset(count_to(50), 1);
   }
 }
 
-TEST_P(LoaderThreads, AnEpochAfterAnErrorIsWhole) {
+TEST_P(LoaderThreads, ResetAfterErrorReturnsEveryBatch) {
   const CountingDataset dataset(/*bad_index=*/42);
-  Loader loader(dataset, count_to(100), {.batch_size = 10, .threads = GetParam(), .prefetch = 3});
+  DataLoader loader(dataset, count_to(100), {.batch_size = 10, .threads = GetParam(), .prefetch = 3});
   for (int64_t good = 0; good < 4; ++good) loader.next();
   EXPECT_THROW(loader.next(), std::runtime_error);
-  loader.begin(count_to(40), 0);
+  loader.reset(count_to(40), 0);
   for (int64_t good = 0; good < 4; ++good) EXPECT_EQ(loader.next()->ids.front(), good * 10);
   EXPECT_FALSE(loader.next());
 }
 
-TEST_P(LoaderThreads, BatchesThatAreLetGoCostNoMemory) {
+TEST_P(LoaderThreads, ReusesMemoryOfReleasedBatches) {
   const CountingDataset dataset;
-  Loader loader(dataset, count_to(600), {.batch_size = 6, .threads = GetParam(), .prefetch = 2});
+  DataLoader loader(dataset, count_to(600), {.batch_size = 6, .threads = GetParam(), .prefetch = 2});
   std::set<const void*> memory;
   for (int epoch = 0; epoch < 3; ++epoch) {
     while (const auto batch = loader.next()) memory.insert((*batch)["x"].const_data_ptr());
-    loader.begin(count_to(600), 0);
+    loader.reset(count_to(600), 0);
   }
   // Those that lie ready or are being made, and the one in the consumer's hands.
   EXPECT_LE(memory.size(), static_cast<size_t>(GetParam() * 2 + 2));
 }
 
-TEST_P(LoaderThreads, BatchesThatAreKeptNeverChange) {
+TEST_P(LoaderThreads, RetainedBatchesNeverChange) {
   const CountingDataset dataset;
-  Loader loader(dataset, count_to(400), {.batch_size = 4, .threads = GetParam(), .prefetch = 2});
+  DataLoader loader(dataset, count_to(400), {.batch_size = 4, .threads = GetParam(), .prefetch = 2});
   std::vector<at::Tensor> kept;
   while (const auto batch = loader.next()) {
     if (kept.size() < 50) kept.push_back(batch->ids[0] % 8 == 0 ? (*batch)["x"] : (*batch)["x"].narrow(0, 0, 1));
@@ -158,7 +158,7 @@ TEST_P(LoaderThreads, BatchesThatAreKeptNeverChange) {
     EXPECT_EQ(kept[i].const_data_ptr<int64_t>()[0], static_cast<int64_t>(i) * 4000);
 }
 
-// Two batches can only be made at the same time if two threads work.
+// Two batches can only be created concurrently if two threads run.
 class MeetingDataset final : public Dataset {
  public:
   int64_t size() const override { return 2; }
@@ -177,38 +177,38 @@ class MeetingDataset final : public Dataset {
   mutable int present_ = 0;
 };
 
-TEST(Loader, ThreadsWorkAtTheSameTime) {
+TEST(DataLoader, ThreadsRunConcurrently) {
   const MeetingDataset dataset;
-  Loader loader(dataset, count_to(2), {.batch_size = 1, .threads = 2, .prefetch = 1});
+  DataLoader loader(dataset, count_to(2), {.batch_size = 1, .threads = 2, .prefetch = 1});
   EXPECT_EQ(loader.next()->ids.front(), 0);
   EXPECT_EQ(loader.next()->ids.front(), 1);
 }
 
-bool comes_to_be_ready(const Loader& loader, int64_t batches) {
+bool reaches_prefetched(const DataLoader& loader, int64_t batches) {
   for (int looks = 0; looks < 30'000; ++looks) {
-    if (loader.ready() == batches) return true;
+    if (loader.prefetched() == batches) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return false;
 }
 
-TEST(Loader, TellsHowManyBatchesLieReady) {
+TEST(DataLoader, CountsPrefetchedBatches) {
   const CountingDataset dataset;
-  Loader loader(dataset, count_to(100), {.batch_size = 10, .threads = 2, .prefetch = 3});
-  EXPECT_EQ(loader.capacity(), 6);
-  EXPECT_TRUE(comes_to_be_ready(loader, 6));
+  DataLoader loader(dataset, count_to(100), {.batch_size = 10, .threads = 2, .prefetch = 3});
+  EXPECT_EQ(loader.prefetch_capacity(), 6);
+  EXPECT_TRUE(reaches_prefetched(loader, 6));
   for (int i = 0; i < 10; ++i) ASSERT_TRUE(loader.next());
-  EXPECT_EQ(loader.ready(), 0);
-  loader.begin(count_to(20), 0);
-  EXPECT_TRUE(comes_to_be_ready(loader, 2));
-  EXPECT_EQ(Loader(dataset, count_to(100), {.batch_size = 10, .threads = 0}).capacity(), 0);
+  EXPECT_EQ(loader.prefetched(), 0);
+  loader.reset(count_to(20), 0);
+  EXPECT_TRUE(reaches_prefetched(loader, 2));
+  EXPECT_EQ(DataLoader(dataset, count_to(100), {.batch_size = 10, .threads = 0}).prefetch_capacity(), 0);
 }
 
-TEST(Loader, RefusesOptionsOutOfRange) {
+TEST(DataLoader, RejectsOptionsOutOfRange) {
   const CountingDataset dataset;
-  EXPECT_THROW(Loader(dataset, {}, {.batch_size = 0}), std::invalid_argument);
-  EXPECT_THROW(Loader(dataset, {}, {.batch_size = 1, .threads = -1}), std::invalid_argument);
-  EXPECT_THROW(Loader(dataset, {}, {.batch_size = 1, .prefetch = 0}), std::invalid_argument);
+  EXPECT_THROW(DataLoader(dataset, {}, {.batch_size = 0}), std::invalid_argument);
+  EXPECT_THROW(DataLoader(dataset, {}, {.batch_size = 1, .threads = -1}), std::invalid_argument);
+  EXPECT_THROW(DataLoader(dataset, {}, {.batch_size = 1, .prefetch = 0}), std::invalid_argument);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Counting steps that are not finite, and when they end a run.
+// Counting steps that are not finite, and the policy that ends a run.
 #include "trainer/engine/nonfinite.h"
 
 #include <ATen/ops/full.h>
@@ -7,22 +7,20 @@
 
 #include <limits>
 
-#include "trainer/engine/nonfinite_steps.h"
-
 namespace oarlock {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
 
-TEST(SkippedShare, MoreThanTheShareEndsTheRun) {
+TEST(SkippedShare, EndsRunAboveMaxShare) {
   const NonfiniteConfig policy{.loss = NonfiniteLoss::kSkip, .max_consecutive = 100, .max_share = 0.5};
   EXPECT_FALSE(check_share(policy, 50, 25, /*ended=*/true));
   const auto stop = check_share(policy, 50, 26, /*ended=*/true);
   ASSERT_TRUE(stop);
   EXPECT_EQ(stop->error.code, ExitCode::kDataErr);
   EXPECT_THAT(stop->error.message, AllOf(HasSubstr("26 of the 50 steps"), HasSubstr("nonfinite.max_share is 0.5")));
-  EXPECT_FALSE(check_share(policy, 99, 98, /*ended=*/false)) << "fp16 looks for its scale in the first steps";
+  EXPECT_FALSE(check_share(policy, 99, 98, /*ended=*/false)) << "fp16 adjusts its loss scale in the first steps";
   EXPECT_TRUE(check_share(policy, 100, 51, /*ended=*/false));
   EXPECT_FALSE(check_share(policy, 100, 50, /*ended=*/false));
   EXPECT_FALSE(check_share(policy, 0, 0, /*ended=*/true));
@@ -30,7 +28,7 @@ TEST(SkippedShare, MoreThanTheShareEndsTheRun) {
   EXPECT_FALSE(check_share(any, 50, 50, /*ended=*/true));
 }
 
-TEST(NonfiniteLoss, IsReportedAtTheStepWhereItHappened) {
+TEST(NonfiniteLoss, ReportsStepOfFirstOccurrence) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   StepReading reading;
   reading.first_nonfinite_loss = 13;
@@ -39,7 +37,7 @@ TEST(NonfiniteLoss, IsReportedAtTheStepWhereItHappened) {
   EXPECT_THAT(check_finite({}, 20, nan, reading)->error.message, testing::Not(HasSubstr("first")));
 }
 
-TEST(NonfiniteLoss, EndsTheRunAfterTheAllowedNumberInARow) {
+TEST(NonfiniteLoss, EndsRunAfterMaxConsecutive) {
   const NonfiniteConfig policy{.loss = NonfiniteLoss::kSkip, .max_consecutive = 4};
   StepReading reading;
   reading.skipped = reading.skipped_in_a_row = 3;
@@ -59,7 +57,7 @@ NonfiniteSteps::Reading read(NonfiniteSteps& steps) {
   return steps.read(values.data());
 }
 
-TEST(NonfiniteSteps, CountsAndFindsTheFirst) {
+TEST(NonfiniteSteps, CountsAndRecordsFirst) {
   NonfiniteSteps steps(at::kCPU);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const float loss : {1.0F, nan, 2.0F, nan, nan}) steps.count(scalar(loss), scalar(loss == 2 ? 1 : 0));
@@ -79,7 +77,7 @@ TEST(NonfiniteSteps, CountsAndFindsTheFirst) {
   EXPECT_EQ(second.skipped.first, 1);
 }
 
-TEST(NonfiniteSteps, CountsTheWholeRun) {
+TEST(NonfiniteSteps, CountsOverRestarts) {
   NonfiniteSteps before(at::kCPU);
   before.count(scalar(1), scalar(1));
   read(before);

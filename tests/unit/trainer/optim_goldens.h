@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/nn/named_tensors.h"
+#include "trainer/nn/module_tensors.h"
 
 namespace oarlock::test {
 

@@ -6,7 +6,7 @@
 
 #include "tests/support/tensor_copies.h"
 #include "tests/unit/trainer/optim_goldens.h"
-#include "trainer/checkpoint/copy_tensors.h"
+#include "trainer/checkpoint/stateful.h"
 
 namespace oarlock {
 namespace {
@@ -95,7 +95,7 @@ TEST(Optimizer, EqualsPyTorch) {
 }
 
 // Skipped steps leave everything, also the counts and the first step of a momentum with dampening, as it was.
-TEST(Optimizer, AStepWithFoundInfDidNotHappen) {
+TEST(Optimizer, FoundInfSkipsStep) {
   const at::Tensor yes = torch::ones({});
   const at::Tensor no = torch::zeros({});
   for (const Case& c : cases()) {
@@ -109,7 +109,7 @@ TEST(Optimizer, AStepWithFoundInfDidNotHappen) {
   }
 }
 
-TEST(Optimizer, GoesOnFromASavedStateBitForBit) {
+TEST(Optimizer, ResumesBitwiseFromSavedState) {
   for (const Case& c : cases()) {
     const auto first = golden_parameters();
     const auto one = make(c.config, first);
@@ -130,7 +130,7 @@ TEST(Optimizer, GoesOnFromASavedStateBitForBit) {
   }
 }
 
-TEST(Optimizer, TheRatesAreTheSchedules) {
+TEST(Optimizer, UsesScheduledLearningRates) {
   OptimizerConfig config;
   config.weight_decay = 0;
   config.lr = 0.5;
@@ -153,7 +153,7 @@ TEST(Optimizer, TheRatesAreTheSchedules) {
 }
 
 // exp_avg <- m exp_avg + (1 - m) g, and momentum_buffer <- m momentum_buffer + g, with g = 1.
-TEST(Optimizer, TheMomentumMayChangeFromStepToStep) {
+TEST(Optimizer, AcceptsMomentumPerStep) {
   for (const auto kind : {OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kSgd}) {
     OptimizerConfig config;
     config.kind = kind;
@@ -173,7 +173,7 @@ TEST(Optimizer, TheMomentumMayChangeFromStepToStep) {
   }
 }
 
-TEST(Optimizer, TypesAreMixedFreely) {
+TEST(Optimizer, AcceptsMixedTypes) {
   for (const auto kind : {OptimizerKind::kAdamW, OptimizerKind::kSgd}) {
     OptimizerConfig config;
     config.kind = kind;
@@ -192,7 +192,7 @@ TEST(Optimizer, TypesAreMixedFreely) {
   }
 }
 
-TEST(Optimizer, StateHasPyTorchsNames) {
+TEST(Optimizer, StateHasNamesOfPyTorch) {
   const auto names = [](const OptimizerConfig& config) {
     std::vector<std::string> out;
     for (const auto& [name, tensor] : make(config, golden_parameters())->tensors()) {
@@ -210,7 +210,7 @@ TEST(Optimizer, StateHasPyTorchsNames) {
   EXPECT_THAT(names(config), UnorderedElementsAre("momentum_buffer"));
 }
 
-TEST(ParameterGroups, NoDecayIsBiasesAndNorms) {
+TEST(ParameterGroups, NoDecaySelectsBiasesAndNorms) {
   OptimizerConfig config;
   config.weight_decay = 0.3;
   config.groups.resize(1);
@@ -224,7 +224,7 @@ TEST(ParameterGroups, NoDecayIsBiasesAndNorms) {
   EXPECT_EQ((*groups)[1].parameters[0].name, "a.weight");
 }
 
-TEST(ParameterGroups, AGroupThatIsLeftEmptyIsAnError) {
+TEST(ParameterGroups, RejectsEmptyGroup) {
   OptimizerConfig config;
   config.groups.resize(1);
   config.groups[0].match = "^encoder";
@@ -240,7 +240,7 @@ TEST(ParameterGroups, AGroupThatIsLeftEmptyIsAnError) {
   EXPECT_THAT(groups.error().message, AllOf(HasSubstr("groups[1]"), HasSubstr("belongs to a group before")));
 }
 
-TEST(Optimizer, AStateThatDoesNotFitIsRefusedByName) {
+TEST(Optimizer, RejectsMismatchedStateByName) {
   const auto optimizer = make({}, golden_parameters());
   TensorMap state = test::copies_of(optimizer->tensors());
   const auto message = [&] {

@@ -55,7 +55,7 @@ class Pretrained : public testing::Test {
   Net net_;
 };
 
-TEST_F(Pretrained, TakesParametersAndBuffers) {
+TEST_F(Pretrained, LoadsParametersAndBuffers) {
   const auto report = load(weights(0.5));
   ASSERT_TRUE(report) << report.error().message;
   EXPECT_EQ(report->loaded, 5);
@@ -65,7 +65,7 @@ TEST_F(Pretrained, TakesParametersAndBuffers) {
   EXPECT_EQ(net_.named_buffers()["seen"].item<int64_t>(), 7);
 }
 
-TEST_F(Pretrained, ThePrefixesOfPythonsWrappersAreNoPartOfTheNames) {
+TEST_F(Pretrained, RemovesPrefixesOfPythonWrappers) {
   for (const std::string prefix : {"module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."}) {
     const auto report = load(weights(0.25, prefix));
     ASSERT_TRUE(report) << prefix << ": " << report.error().message;
@@ -73,13 +73,13 @@ TEST_F(Pretrained, ThePrefixesOfPythonsWrappersAreNoPartOfTheNames) {
   }
 }
 
-TEST(WithoutWrappers, APrefixThatNotAllNamesHaveIsTheModels) {
+TEST(WithoutWrappers, KeepsPrefixThatNotAllNamesHave) {
   EXPECT_THAT(names(without_wrappers({{"module.a", {}}, {"b", {}}})), ElementsAre("b", "module.a"));
   EXPECT_THAT(names(without_wrappers({{"module.a", {}}, {"module.module.b", {}}})), ElementsAre("a", "module.b"));
   EXPECT_THAT(names(without_wrappers({})), IsEmpty());
 }
 
-TEST_F(Pretrained, TheTypeIsTheModels) {
+TEST_F(Pretrained, ConvertsToTypeOfModel) {
   TensorMap halves = weights(0.5);
   for (auto& [name, tensor] : halves) tensor = tensor.is_floating_point() ? tensor.to(at::kHalf) : tensor;
   ASSERT_TRUE(load(halves));
@@ -87,7 +87,7 @@ TEST_F(Pretrained, TheTypeIsTheModels) {
   EXPECT_EQ(net_.parameters().front().scalar_type(), at::kFloat);
 }
 
-TEST_F(Pretrained, StrictTakesNothingUnlessEverythingFits) {
+TEST_F(Pretrained, StrictLoadsNothingUnlessEverythingFits) {
   TensorMap other = weights(0.5);
   other.erase("fc1.bias");
   other["head.weight"] = at::full({1}, 1.0);
@@ -103,7 +103,7 @@ TEST_F(Pretrained, StrictTakesNothingUnlessEverythingFits) {
   EXPECT_EQ(sum("fc1.weight"), before);
 }
 
-TEST_F(Pretrained, OtherwiseItTakesWhatFits) {
+TEST_F(Pretrained, NotStrictLoadsMatchingTensors) {
   TensorMap other = weights(0.5);
   other["fc2.weight"] = at::full({4, 2}, 1.0);
   other.erase("seen");
@@ -116,7 +116,7 @@ TEST_F(Pretrained, OtherwiseItTakesWhatFits) {
   EXPECT_EQ(sum("fc2.weight"), head);
 }
 
-TEST_F(Pretrained, AFileOfAnotherModelIsAnErrorEvenThen) {
+TEST_F(Pretrained, RejectsFileOfAnotherModel) {
   const auto report = load({{"encoder.weight", at::full({2}, 1.0)}}, false);
   ASSERT_FALSE(report);
   EXPECT_EQ(report.error().code, ExitCode::kDataErr);

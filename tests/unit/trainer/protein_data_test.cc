@@ -1,5 +1,5 @@
 // From FASTA to the tokens that a model sees: vocabulary, filter, held-out part, cache; and real proteins.
-#include "trainer/tasks/protein_diffusion/protein_data.h"
+#include "trainer/tasks/protein_diffusion/data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer/tasks/protein_diffusion/fasta_cache.h"
-#include "trainer/tasks/protein_diffusion/residues.h"
+#include "trainer/tasks/protein_diffusion/fasta_conversion.h"
+#include "trainer/tasks/protein_diffusion/tokenizer.h"
 
-namespace oarlock {
+namespace oarlock::protein_diffusion {
 namespace {
 
 namespace fs = std::filesystem;
@@ -38,7 +38,7 @@ std::vector<int64_t> tokens_of(const Sequences& sequences, int64_t i) {
 
 std::vector<std::string> all_letters(const Sequences& sequences) {
   std::vector<std::string> all;
-  for (int64_t i = 0; i < sequences.size(); ++i) all.push_back(letters_of(tokens_of(sequences, i)));
+  for (int64_t i = 0; i < sequences.size(); ++i) all.push_back(decode(tokens_of(sequences, i)));
   return all;
 }
 
@@ -88,7 +88,7 @@ class ProteinDataTest : public testing::Test {
         convert_fasta(config_.path, config_.filter, config_.held_out, out, Logger::silent());
     EXPECT_TRUE(counts) << counts.error().message;
     counts_ = counts.value_or(ConversionCounts{});
-    Result<PackedBytes> packed = PackedBytes::open(out / "train");
+    Result<PackedRecords> packed = PackedRecords::open(out / "train");
     EXPECT_TRUE(packed) << packed.error().message;
     return all_letters(Sequences(std::move(*packed)));
   }
@@ -107,15 +107,15 @@ class ProteinDataTest : public testing::Test {
 };
 
 TEST(Residues, HaveTheOriginalsTokens) {
-  EXPECT_EQ(token_of('A'), 5);
-  EXPECT_EQ(token_of('C'), 6);
-  EXPECT_EQ(token_of('Y'), 24);
-  EXPECT_EQ(token_of('w'), token_of('W'));
+  EXPECT_EQ(encode('A'), 5);
+  EXPECT_EQ(encode('C'), 6);
+  EXPECT_EQ(encode('Y'), 24);
+  EXPECT_EQ(encode('w'), encode('W'));
   std::set<int64_t> tokens;
-  for (const char letter : kResidues) tokens.insert(token_of(letter).value());
+  for (const char letter : kResidues) tokens.insert(encode(letter).value());
   EXPECT_EQ(tokens.size(), 20U);
-  for (const char letter : std::string("XBZUOJ*-xbzuoj5 ")) EXPECT_FALSE(token_of(letter)) << letter;
-  EXPECT_EQ(letters_of(std::vector<int64_t>{kStartToken, 5, kUnknownToken, 24, kMaskToken, kPadToken, 30, 36}), "AXY");
+  for (const char letter : std::string("XBZUOJ*-xbzuoj5 ")) EXPECT_FALSE(encode(letter)) << letter;
+  EXPECT_EQ(decode(std::vector<int64_t>{kStartToken, 5, kUnknownToken, 24, kMaskToken, kPadToken, 30, 36}), "AXY");
 }
 
 TEST_F(ProteinDataTest, TokensAreCutOrPaddedToTheModelsLength) {
@@ -228,7 +228,7 @@ TEST_F(ProteinDataTest, AFolderThatCannotBeWrittenToIsReadWhereItWasConverted) {
   config_.eval_path = config_.path;
   config_.cache = "/proc/oarlock";
   EXPECT_THAT(failure(), testing::AllOf(StartsWith("/proc/oarlock/some.fasta.oarlock: the folder cannot be created"),
-                                        HasSubstr("set data.cache to a folder that can be written to")));
+                                        HasSubstr("set data.cache to a writable folder")));
   config_.cache = (folder_.path() / "cache").string();
   EXPECT_EQ(open().train.size(), 10);
   EXPECT_TRUE(fs::exists(folder_.path() / "cache" / "some.fasta.oarlock"));
@@ -331,7 +331,7 @@ TEST_F(ProteinDataTest, ReadsRealProteins) {
   ASSERT_TRUE(fs::exists(kRealProteins)) << "scripts/setup build installs mmseqs2-examples";
   config_ = {};
   config_.cache = (folder_.path() / "cache").string();
-  config_.filter.max_length = PackedBytes::kMaxLength;
+  config_.filter.max_length = PackedRecords::kMaxLength;
   config_.filter.min_length = 1;
   config_.filter.max_unknown = 1;
   config_.path = kRealProteins;
@@ -359,9 +359,9 @@ TEST_F(ProteinDataTest, ReadsRealProteins) {
   EXPECT_EQ(frequency.size(), 20U);
   const auto most = std::max_element(frequency.begin(), frequency.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
-  EXPECT_EQ(most->first, token_of('L'));  // leucine is the most frequent in nature, about a tenth
+  EXPECT_EQ(most->first, encode('L'));  // leucine is the most frequent in nature, about a tenth
   EXPECT_NEAR(static_cast<double>(most->second) / static_cast<double>(residues), 0.1, 0.02);
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::protein_diffusion

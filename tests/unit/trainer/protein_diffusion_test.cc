@@ -12,13 +12,13 @@
 #include <cmath>
 #include <numeric>
 
-#include "common/failure.h"
+#include "common/error.h"
 #include "common/files.h"
 #include "tests/support/protein_folder.h"
-#include "trainer/config/fields_reader.h"
+#include "trainer/config/fields_visitors.h"
 #include "trainer/tasks/protein_diffusion/samples.h"
 
-namespace oarlock {
+namespace oarlock::protein_diffusion {
 namespace {
 
 using test::ProteinFolder;
@@ -35,7 +35,7 @@ Made make_task(const std::string& sections) {
   const auto documents = yaml::parse_all("{" + sections + "}", "test.yaml");
   FieldsReader root(documents->front(), "", problems);
   Made made;
-  made.task = make_protein_diffusion(root);
+  made.task = protein_diffusion::make_task(root);
   root.finish();
   if (!problems.empty()) made.problems = problems.to_error().message;
   return made;
@@ -228,7 +228,7 @@ TEST(Samples, FilesAndFrequencies) {
   EXPECT_DOUBLE_EQ(total_variation(data, data), 0);
 
   const std::vector<std::string> longer = {std::string(61, 'W')};
-  EXPECT_EQ(fasta_of(longer, 0), ">step-0-sequence-0 length=61\n" + std::string(60, 'W') + "\nW\n");
+  EXPECT_EQ(format_fasta(longer, 0), ">step-0-sequence-0 length=61\n" + std::string(60, 'W') + "\nW\n");
 
   const auto refused = write_samples("/proc/nowhere", tokens, data, 1);
   ASSERT_FALSE(refused);
@@ -236,4 +236,4 @@ TEST(Samples, FilesAndFrequencies) {
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::protein_diffusion

@@ -1,5 +1,5 @@
-// The safetensors reader and writer against a file that Python's package wrote (tests/data/make_safetensors_golden.py),
-// and against every kind of damage.
+// Compares the safetensors reader and writer with a file of the Python package (tests/data/make_safetensors_golden.py),
+// and reads every kind of damaged file.
 #include "trainer/checkpoint/safetensors.h"
 
 #include <ATen/ops/arange.h>
@@ -41,7 +41,7 @@ std::vector<double> as_doubles(const at::Tensor& tensor) {
   return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
 }
 
-TEST(Safetensors, ReadsWhatPythonWrote) {
+TEST(Safetensors, ReadsFilesOfPython) {
   const auto file = read_safetensors(kGolden);
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_EQ(file->tensors.size(), 24U);
@@ -77,8 +77,8 @@ TEST(Safetensors, ReadsWhatPythonWrote) {
   EXPECT_EQ(file->tensors.at("conv \"1\".weight\n\u00e9").item<int>(), 7);
 }
 
-// Byte for byte the same, so that Python reads ours as it reads its own.
-TEST(Safetensors, WritesWhatPythonWrites) {
+// The files are identical to those of the Python package.
+TEST(Safetensors, WritesIdenticalToPython) {
   const auto file = read_safetensors(kGolden);
   ASSERT_TRUE(file);
   const test::TemporaryFolder folder;
@@ -89,7 +89,7 @@ TEST(Safetensors, WritesWhatPythonWrites) {
   EXPECT_EQ(digest->bytes, static_cast<int64_t>(std::filesystem::file_size(kGolden)));
 }
 
-TEST(Safetensors, WritesViewsAndNothing) {
+TEST(Safetensors, WritesViewsAndEmptyTensors) {
   const test::TemporaryFolder folder;
   const at::Tensor matrix = at::arange(12).reshape({3, 4});
   ASSERT_TRUE(write_safetensors(folder.path() / "view", {{"t", matrix.t()}, {"row", matrix[1].requires_grad_(false)}}));
@@ -102,7 +102,7 @@ TEST(Safetensors, WritesViewsAndNothing) {
   EXPECT_TRUE(read_safetensors(folder.path() / "nothing"));
 }
 
-TEST(Safetensors, RefusesWhatTheFormatLacks) {
+TEST(Safetensors, RejectsUnsupportedTensors) {
   const test::TemporaryFolder folder;
   const auto complex = write_safetensors(folder.path() / "a", {{"z", at::zeros({1}, at::kComplexDouble)}});
   ASSERT_FALSE(complex);
@@ -112,7 +112,7 @@ TEST(Safetensors, RefusesWhatTheFormatLacks) {
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "a"));
 }
 
-TEST(Safetensors, TheDigestIsXxh3) {
+TEST(Safetensors, ComputesXxh3Digest) {
   const test::TemporaryFolder folder;
   write_raw(folder.path() / "empty", "");
   // XXH3-128 of nothing, from the reference implementation's documentation of its test vectors.
@@ -125,7 +125,7 @@ struct Damage {
   const char* message;
 };
 
-TEST(Safetensors, SaysWhatIsWrong) {
+TEST(Safetensors, RejectsInvalidFilesWithReason) {
   const std::vector<Damage> cases{
       {R"([])", 0, "the header is not a JSON object"},
       {R"({"a":)", 0, "the header is not a JSON object"},
@@ -139,11 +139,11 @@ TEST(Safetensors, SaysWhatIsWrong) {
       {R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1, "shape [-1] is not a list of sizes"},
       {R"({"a":{"dtype":"U8","shape":[1.0],"data_offsets":[0,1]}})", 1, "is not a list of sizes"},
       {R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1]}})", 1, "is not a list of sizes"},
-      {R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,1]}})", 1, "do not fit F32 of shape"},
-      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,3]}})", 3, "do not fit F32 of shape [1]"},
-      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,2]}})", 1, "do not lie in the 1 bytes of data"},
-      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}})", 1, "do not lie in"},
-      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1, "do not lie in"},
+      {R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,1]}})", 1, "do not match F32 of shape"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,3]}})", 3, "do not match F32 of shape [1]"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,2]}})", 1, "are not inside the 1 bytes of data"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}})", 1, "are not inside"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1, "are not inside"},
       {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
        3, "tensor \"b\" starts at byte 1 of the data, expected byte 2: tensors overlap"},
       {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2, "expected byte 0: there is a gap"},
@@ -152,12 +152,12 @@ TEST(Safetensors, SaysWhatIsWrong) {
        "is not possible"},
       {R"({"a":{"dtype":"U8","shape":[9223372036854775808],"data_offsets":[0,1]}})", 1, "is not a list of sizes"},
       {R"({"a":{"dtype":"U8","shape":[9223372036854775807],"data_offsets":[0,9223372036854775807]}})", 1,
-       "do not lie in the 1 bytes of data"},
-      {R"({"a":{"dtype":"U8","shape":[9223372036854775807],"data_offsets":[0,1]}})", 1, "do not fit U8 of shape"},
-      {R"({"a":{"dtype":"F64","shape":[2305843009213693952],"data_offsets":[0,0]}})", 0, "do not fit F64 of shape"},
-      {R"({"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0, "do not fit U8 of shape"},
+       "are not inside the 1 bytes of data"},
+      {R"({"a":{"dtype":"U8","shape":[9223372036854775807],"data_offsets":[0,1]}})", 1, "do not match U8 of shape"},
+      {R"({"a":{"dtype":"F64","shape":[2305843009213693952],"data_offsets":[0,0]}})", 0, "do not match F64 of shape"},
+      {R"({"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0, "do not match U8 of shape"},
       {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[18446744073709551615,18446744073709551616]}})", 1,
-       "do not lie in"},
+       "are not inside"},
       {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
        1, "tensors overlap"},
       {R"({"__metadata__":{"a":1}})", 0, "__metadata__: the value of \"a\" is not a string"},
@@ -176,11 +176,11 @@ TEST(Safetensors, SaysWhatIsWrong) {
   write_raw(folder.path() / "file", "short");
   EXPECT_THAT(read_safetensors(folder.path() / "file").error().message, HasSubstr("it has only 5 bytes"));
   write_raw(folder.path() / "file", std::string(8, '\xff') + "{}");
-  EXPECT_THAT(read_safetensors(folder.path() / "file").error().message, HasSubstr("the header's length"));
+  EXPECT_THAT(read_safetensors(folder.path() / "file").error().message, HasSubstr("the header length"));
   EXPECT_EQ(read_safetensors(folder.path() / "none").error().code, ExitCode::kNoInput);
 }
 
-// What a header claims is compared with the file before anything of that size is allocated.
+// Sizes in the header are compared with the file before memory is allocated.
 TEST(Safetensors, RejectsHostileSizesWithoutAllocation) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "file";
@@ -198,7 +198,7 @@ TEST(Safetensors, RejectsHostileSizesWithoutAllocation) {
     const auto file = read_safetensors(path);
     ASSERT_FALSE(file) << length;
     EXPECT_EQ(file.error().code, ExitCode::kDataErr);
-    EXPECT_THAT(file.error().message, HasSubstr("the header's length " + std::to_string(length)));
+    EXPECT_THAT(file.error().message, HasSubstr("the header length " + std::to_string(length)));
   }
   for (const char* size : {"9223372036854775807", "1099511627776"}) {
     const std::string tensor =
@@ -209,8 +209,8 @@ TEST(Safetensors, RejectsHostileSizesWithoutAllocation) {
   EXPECT_LT(peak_kib() - before, 64 << 10);
 }
 
-// A value may be nested as deep as a header is long.
-TEST(Safetensors, RejectsDeepNestingAndShortensWhatItShows) {
+// The nesting depth is bounded only by the length of the header.
+TEST(Safetensors, RejectsDeepNestingAndTruncatesMessage) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "file";
   const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
@@ -227,11 +227,11 @@ TEST(Safetensors, RejectsDeepNestingAndShortensWhatItShows) {
   }
 }
 
-TEST(Safetensors, TheDigestOfAReadFileIsThatOfItsBytes) {
+TEST(Safetensors, DigestMatchesFile) {
   EXPECT_EQ(read_safetensors(kGolden).value().digest, digest_of(kGolden).value());
 }
 
-TEST(Safetensors, NoTruncationPasses) {
+TEST(Safetensors, DetectsEveryTruncation) {
   const std::string whole = *read_file(kGolden);
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "file";
@@ -244,7 +244,7 @@ TEST(Safetensors, NoTruncationPasses) {
   }
 }
 
-// A damaged header is refused or still describes a file of this size: never a crash, never memory outside of the file.
+// A damaged header is rejected, or still describes a file of this size. It never causes a crash or an invalid access.
 TEST(Safetensors, SurvivesDamageOfEveryHeaderByte) {
   const std::string whole = *read_file(kGolden);
   const size_t header_end = whole.rfind('}') + 1;

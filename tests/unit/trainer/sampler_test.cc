@@ -1,4 +1,4 @@
-// DistributedSampler against PyTorch's own (tests/data/make_sampler_goldens.py), and starting inside an epoch.
+// Compares DistributedSampler with PyTorch (tests/data/make_sampler_goldens.py), and starts inside an epoch.
 #include "trainer/data/sampler.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ DistributedSampler sampler_of(const SamplerOptions& options) {
   return *sampler;
 }
 
-TEST(Sampler, EqualsPyTorch) {
+TEST(Sampler, MatchesPyTorch) {
   const auto text = read_file(OARLOCK_TEST_DATA "/sampler_goldens.json");
   ASSERT_TRUE(text) << text.error().message;
   const auto golden = nlohmann::json::parse(*text);
@@ -74,8 +74,9 @@ TEST(Sampler, StartsInsideAnEpoch) {
   }
 }
 
-// 103 samples: 4 ranks take 10 each, then 3 ranks go on. Together they see every sample, and only padding twice.
-TEST(Sampler, GoesOnWithAnotherWorldSize) {
+// Of 103 samples, 4 ranks consume 10 each, then 3 ranks resume. Together they see every sample, and repeat only
+// padding.
+TEST(Sampler, ResumesWithAnotherWorldSize) {
   std::multiset<int64_t> seen;
   for (int rank = 0; rank < 4; ++rank) {
     const auto indices = sampler_of({.size = 103, .rank = rank, .world_size = 4}).indices(0);
@@ -90,11 +91,11 @@ TEST(Sampler, GoesOnWithAnotherWorldSize) {
   EXPECT_EQ(seen.size(), 103U);  // 63 were left, and 3 divides them
 }
 
-TEST(Sampler, RefusesWhatCannotBe) {
+TEST(Sampler, RejectsInvalidOptions) {
   const auto rank = DistributedSampler::create({.size = 10, .rank = 2, .world_size = 2});
   ASSERT_FALSE(rank);
   EXPECT_EQ(rank.error().code, ExitCode::kConfig);
-  EXPECT_THAT(rank.error().message, HasSubstr("rank 2 is not below world size 2"));
+  EXPECT_THAT(rank.error().message, HasSubstr("rank 2 is not in [0, world_size) for world_size 2"));
   const auto empty = DistributedSampler::create({.size = 0});
   ASSERT_FALSE(empty);
   EXPECT_EQ(empty.error().code, ExitCode::kDataErr);

@@ -1,4 +1,4 @@
-// Reductions over groups of rows, held against loops: values and gradients.
+// Compares values and gradients of reductions over groups of rows with loops.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kGroups = 6;
 
-// Groups 0 and 4 have no rows, group 2 one.
+// Groups 0 and 4 have no rows, and group 2 has one.
 const std::vector<int64_t> kSorted = {1, 1, 1, 2, 3, 3, 5, 5, 5, 5};
 const std::vector<int64_t> kBegin = {0, 0, 3, 4, 6, 6, 10};
 const std::vector<int64_t> kMixed = {5, 1, 3, 1, 5, 2, 5, 3, 1, 5};
@@ -43,7 +43,7 @@ std::vector<at::Tensor> rows_of(const at::Tensor& rows, const std::vector<int64_
 
 using Reduction = std::function<at::Tensor(const at::Tensor& rows)>;  // [of one group, ...] -> [...]
 
-// Group by group, as the definition says.
+// The definition, computed group by group.
 at::Tensor by_loop(const at::Tensor& rows, const std::vector<int64_t>& group, const Reduction& reduce) {
   std::vector<at::Tensor> out;
   for (int64_t g = 0; g < kGroups; ++g) {
@@ -74,21 +74,21 @@ void expect_same(const std::function<at::Tensor(const at::Tensor&)>& ours, const
   }
 }
 
-TEST(Scatter, EqualsTheLoop) {
+TEST(Scatter, MatchesLoop) {
   const at::Tensor group = int64_tensor(kMixed);
   expect_same([&](const at::Tensor& rows) { return scatter_sum(rows, group, kGroups); }, kMixed, kSum);
   expect_same([&](const at::Tensor& rows) { return scatter_mean(rows, group, kGroups); }, kMixed, kMean);
   expect_same([&](const at::Tensor& rows) { return scatter_max(rows, group, kGroups); }, kMixed, kMax);
 }
 
-TEST(Segments, EqualTheLoop) {
+TEST(Segments, MatchLoop) {
   const at::Tensor begin = int64_tensor(kBegin);
   expect_same([&](const at::Tensor& rows) { return segment_sum(rows, begin); }, kSorted, kSum);
   expect_same([&](const at::Tensor& rows) { return segment_mean(rows, begin); }, kSorted, kMean);
   expect_same([&](const at::Tensor& rows) { return segment_max(rows, begin); }, kSorted, kMax);
 }
 
-TEST(Segments, AMaximumBelowZeroIsNotTakenForNothing) {
+TEST(Segments, KeepsNegativeMaximum) {
   const at::Tensor rows = at::full({10, 2}, -3.0, at::kDouble);
   const at::Tensor largest = segment_max(rows, int64_tensor(kBegin));
   EXPECT_TRUE(at::equal(scatter_max(rows, int64_tensor(kSorted), kGroups), largest));
@@ -96,7 +96,7 @@ TEST(Segments, AMaximumBelowZeroIsNotTakenForNothing) {
   EXPECT_EQ(largest[4][0].item<double>(), 0) << "a group without rows";
 }
 
-TEST(SegmentSoftmax, EqualsTheLoop) {
+TEST(SegmentSoftmax, MatchesLoop) {
   const at::Tensor group = int64_tensor(kMixed);
   const at::Tensor rows = random_rows({10, 2}).requires_grad_();
   std::vector<at::Tensor> expected;
@@ -114,8 +114,8 @@ TEST(SegmentSoftmax, LargeScoresDoNotOverflow) {
   EXPECT_TRUE(at::allclose(got, at::full({4}, 0.5, at::kFloat)));
 }
 
-// A sum of ones in bfloat16, of 8 bits, would stop at 256.
-TEST(Scatter, ReducedPrecisionIsAddedUpInFloat) {
+// A sum of ones in bfloat16, which has 8 bits of precision, would stop at 256.
+TEST(Scatter, AccumulatesReducedPrecisionInFloat) {
   const at::Tensor rows = at::full({4096, 1}, 1, at::kBFloat16);
   const at::Tensor group = at::zeros({4096}, at::kLong);
   for (const at::Tensor& sum : {scatter_sum(rows, group, 1), segment_sum(rows, int64_tensor({0, 4096}))}) {
@@ -124,7 +124,7 @@ TEST(Scatter, ReducedPrecisionIsAddedUpInFloat) {
   }
 }
 
-TEST(Scatter, WithoutRowsEverythingIsZero) {
+TEST(Scatter, ReturnsZeroWithoutRows) {
   const at::Tensor rows = at::empty({0, 3}, at::kDouble);
   const at::Tensor group = at::empty({0}, at::kLong);
   const at::Tensor begin = at::zeros({3}, at::kLong);

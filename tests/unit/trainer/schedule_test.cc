@@ -1,5 +1,5 @@
 // Learning rates against torch.optim.lr_scheduler (tests/data/make_schedule_goldens.py).
-#include "trainer/optim/schedule.h"
+#include "trainer/optim/lr_scheduler.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "trainer/config/fields_reader.h"
-#include "trainer/optim/plateau.h"
+#include "trainer/config/fields_visitors.h"
 
 namespace oarlock {
 namespace {
@@ -20,7 +19,7 @@ const Json& goldens() {
   return kGoldens;
 }
 
-// As a user writes it.
+// Parses a section as a user writes it.
 ScheduleConfig parse(const std::string& text) {
   yaml::Problems problems("test");
   const auto documents = yaml::parse_all(text, "test");
@@ -33,7 +32,19 @@ ScheduleConfig parse(const std::string& text) {
   return config;
 }
 
-TEST(Schedule, EveryStepEqualsPyTorch) {
+double learning_rate(const ScheduleConfig& config, double lr, const RunProgress& progress) {
+  LrScheduler scheduler(config);
+  scheduler.set_progress(progress);
+  return scheduler.learning_rate(lr);
+}
+
+std::optional<double> momentum_at(const ScheduleConfig& config, const RunProgress& progress) {
+  LrScheduler scheduler(config);
+  scheduler.set_progress(progress);
+  return scheduler.momentum();
+}
+
+TEST(LrScheduler, EveryStepEqualsPyTorch) {
   const double lr = goldens()["lr"];
   ASSERT_GT(goldens()["schedules"].size(), 15U);
   for (const Json& golden : goldens()["schedules"]) {
@@ -41,20 +52,20 @@ TEST(Schedule, EveryStepEqualsPyTorch) {
     const auto steps = static_cast<int64_t>(golden["rates"].size());
     const int64_t per_epoch = golden.value("steps_per_epoch", steps);
     for (int64_t step = 0; step < steps; ++step) {
-      const ScheduleTime time = {step, step / per_epoch, steps, steps / per_epoch};
+      const RunProgress progress = {step, step / per_epoch, steps, steps / per_epoch};
       const double expected = golden["rates"][static_cast<size_t>(step)];
-      EXPECT_NEAR(learning_rate(config, lr, time), expected, 1e-12) << golden["name"] << " at step " << step;
+      EXPECT_NEAR(learning_rate(config, lr, progress), expected, 1e-12) << golden["name"] << " at step " << step;
     }
   }
 }
 
-TEST(Schedule, TheMomentumOfEveryStepEqualsPyTorch) {
+TEST(LrScheduler, MomentumOfEveryStepEqualsPyTorch) {
   int cycles = 0;
   for (const Json& golden : goldens()["schedules"]) {
     const ScheduleConfig config = parse(golden["config"]);
     const auto steps = static_cast<int64_t>(golden["rates"].size());
     for (int64_t step = 0; step < steps; ++step) {
-      const std::optional<double> momentum = cycled_momentum(config, {step, 0, steps, 1});
+      const std::optional<double> momentum = momentum_at(config, {step, 0, steps, 1});
       ASSERT_EQ(momentum.has_value(), golden.contains("momentum")) << golden["name"];
       if (!momentum) continue;
       const double expected = golden["momentum"][static_cast<size_t>(step)];
@@ -63,11 +74,11 @@ TEST(Schedule, TheMomentumOfEveryStepEqualsPyTorch) {
     cycles += golden.contains("momentum") ? 1 : 0;
   }
   EXPECT_EQ(cycles, 3);
-  EXPECT_FALSE(cycled_momentum(parse("{name: onecycle, cycle_momentum: false}"), {0, 0, 10, 1}));
-  EXPECT_EQ(cycled_momentum(parse("{name: onecycle, warmup_steps: 5}"), {2, 0, 20, 1}), 0.95) << "before the cycle";
+  EXPECT_FALSE(momentum_at(parse("{name: onecycle, cycle_momentum: false}"), {0, 0, 10, 1}));
+  EXPECT_EQ(momentum_at(parse("{name: onecycle, warmup_steps: 5}"), {2, 0, 20, 1}), 0.95) << "before the cycle";
 }
 
-TEST(Schedule, AfterItsLengthTheLastRateStays) {
+TEST(LrScheduler, KeepsFinalLearningRateAfterItsLength) {
   for (const auto& [text, last] : {std::pair{"{name: cosine, min_ratio: 0.01, length: 10}", 0.01},
                                    {"{name: linear, min_ratio: 0.2, length: 10}", 0.2},
                                    {"{name: onecycle, length: 10, div_factor: 10, final_div_factor: 2}", 0.05}}) {
@@ -77,42 +88,43 @@ TEST(Schedule, AfterItsLengthTheLastRateStays) {
   }
 }
 
-TEST(Schedule, WithoutAStartFactorTheWarmUpBeginsAtOneShare) {
+TEST(LrScheduler, WarmUpStartsAtOneStepFractionByDefault) {
   const ScheduleConfig config = parse("{warmup_steps: 4}");
   const double expected[] = {0.25, 0.4375, 0.625, 0.8125, 1.0, 1.0};
   for (int step = 0; step < 6; ++step) EXPECT_DOUBLE_EQ(learning_rate(config, 1, {step, 0, 100, 1}), expected[step]);
 }
 
-TEST(Schedule, ByEpochItsLengthIsTheRunsEpochs) {
+TEST(LrScheduler, EpochIntervalDefaultsToEpochsOfRun) {
   const ScheduleConfig config = parse("{name: linear, interval: epoch}");
   EXPECT_DOUBLE_EQ(learning_rate(config, 1, {0, 0, 100, 4}), 1);
   EXPECT_DOUBLE_EQ(learning_rate(config, 1, {30, 1, 100, 4}), 0.75);
   EXPECT_DOUBLE_EQ(learning_rate(config, 1, {99, 3, 100, 4}), 0.25);
 }
 
-TEST(Plateau, EveryEvaluationEqualsPyTorch) {
+TEST(LrScheduler, PlateauEqualsPyTorch) {
   const double lr = goldens()["lr"];
   ASSERT_GE(goldens()["plateaus"].size(), 5U);
   for (const Json& golden : goldens()["plateaus"]) {
     const ScheduleConfig config = parse("{name: plateau, plateau: " + golden["config"].get<std::string>() + "}");
-    Plateau plateau(config.plateau);
+    LrScheduler scheduler(config);
     for (size_t i = 0; i < goldens()["metrics"].size(); ++i) {
-      plateau.observe(goldens()["metrics"][i]);
-      EXPECT_NEAR(plateau.rate(lr), golden["rates"][i].get<double>(), 1e-12) << golden["config"] << " at " << i;
-      // Saved and restored in between, it goes on.
-      Plateau next(config.plateau);
-      ASSERT_TRUE(next.restored(Json::parse(plateau.values().dump())));
-      plateau = next;
+      ASSERT_TRUE(scheduler.observe({{"loss", goldens()["metrics"][i].get<double>()}}));
+      EXPECT_NEAR(scheduler.learning_rate(lr), golden["rates"][i].get<double>(), 1e-12)
+          << golden["config"] << " at " << i;
+      // The state is saved and restored between two evaluations.
+      LrScheduler next(config);
+      ASSERT_TRUE(next.restored(Json::parse(scheduler.values().dump())));
+      scheduler = next;
     }
   }
 }
 
-TEST(Plateau, NotANumberIsNoImprovement) {
-  Plateau plateau(parse("{name: plateau, plateau: {patience: 1, factor: 0.5}}").plateau);
-  plateau.observe(std::numeric_limits<double>::quiet_NaN());
-  EXPECT_NO_THROW(plateau.values().dump());
-  plateau.observe(std::numeric_limits<double>::quiet_NaN());
-  EXPECT_DOUBLE_EQ(plateau.rate(1), 0.5);
+TEST(LrScheduler, PlateauCountsNanAsNoImprovement) {
+  LrScheduler scheduler(parse("{name: plateau, plateau: {patience: 1, factor: 0.5}}"));
+  ASSERT_TRUE(scheduler.observe({{"loss", std::numeric_limits<double>::quiet_NaN()}}));
+  EXPECT_NO_THROW(scheduler.values().dump());
+  ASSERT_TRUE(scheduler.observe({{"loss", std::numeric_limits<double>::quiet_NaN()}}));
+  EXPECT_DOUBLE_EQ(scheduler.learning_rate(1), 0.5);
 }
 
 }  // namespace

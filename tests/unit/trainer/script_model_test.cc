@@ -1,4 +1,4 @@
-// A TorchScript module trains here as it does in Python, under the names that it has there.
+// A TorchScript module trains as in Python, with the same parameter names.
 #include "trainer/nn/script_model.h"
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/nn/named_tensors.h"
+#include "trainer/nn/module_tensors.h"
 
 namespace oarlock {
 namespace {
@@ -26,7 +26,7 @@ std::vector<std::string> names(const std::vector<NamedTensor>& tensors) {
   return out;
 }
 
-TEST(ScriptModel, HasPythonsNamesAndFrozenParameters) {
+TEST(ScriptModel, KeepsNamesAndFrozenParameters) {
   const auto model = ScriptModel::load(kModel);
   ASSERT_TRUE(model) << model.error().message;
   EXPECT_THAT(names(unique_parameters(**model)),
@@ -38,7 +38,7 @@ TEST(ScriptModel, HasPythonsNamesAndFrozenParameters) {
     EXPECT_EQ(item.tensor.requires_grad(), item.name != "scale") << item.name;
 }
 
-TEST(ScriptModel, ThreeStepsAreThoseOfPython) {
+TEST(ScriptModel, MatchesThreeStepsOfPython) {
   const auto golden = read_safetensors(OARLOCK_TEST_DATA "/script_model_goldens.safetensors");
   ASSERT_TRUE(golden) << golden.error().message;
   const TensorMap& tensors = golden->tensors;
@@ -69,7 +69,7 @@ TEST(ScriptModel, ThreeStepsAreThoseOfPython) {
   }
 }
 
-TEST(ScriptModel, WhatIsNoScriptSaysSo) {
+TEST(ScriptModel, RejectsOtherFiles) {
   const auto missing = ScriptModel::load("/nowhere/model.pt");
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, ExitCode::kNoInput);
@@ -79,7 +79,7 @@ TEST(ScriptModel, WhatIsNoScriptSaysSo) {
   const auto wrong = ScriptModel::load(path);
   ASSERT_FALSE(wrong);
   EXPECT_EQ(wrong.error().code, ExitCode::kDataErr);
-  EXPECT_THAT(wrong.error().message, HasSubstr(path + ": is no TorchScript module"));
+  EXPECT_THAT(wrong.error().message, HasSubstr(path + ": not a TorchScript module"));
 }
 
 }  // namespace

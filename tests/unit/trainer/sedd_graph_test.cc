@@ -1,5 +1,5 @@
 // Noise and graphs of SEDD: against what the original computed, and against closed forms.
-#include "trainer/tasks/protein_diffusion/sedd/graph.h"
+#include "trainer/tasks/protein_diffusion/graph.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -20,10 +20,9 @@
 #include <numbers>
 
 #include "tests/unit/trainer/sedd_golden.h"
-#include "trainer/tasks/protein_diffusion/sedd/categorical.h"
-#include "trainer/tasks/protein_diffusion/sedd/noise.h"
+#include "trainer/tasks/protein_diffusion/noise.h"
 
-namespace oarlock {
+namespace oarlock::protein_diffusion {
 namespace {
 
 using test::expect_close;
@@ -146,7 +145,7 @@ TEST(SeddGraph, ScoreEntropyIsZeroAtTheTrueRatiosAndPositiveElsewhere) {
     const at::Tensor x0 = at::randint(7, {40, 12}, at::kLong);
     for (const double sigma : {0.02, 0.4, 0.6, 3.0}) {
       const at::Tensor sigmas = at::full({40}, sigma, at::kDouble);
-      const at::Tensor x = graph->noised(x0, sigmas, at::rand(x0.sizes()), at::rand(x0.sizes()));
+      const at::Tensor x = graph->sample_transition(x0, sigmas, at::rand(x0.sizes()), at::rand(x0.sizes()));
       // A ratio of 0 has no logarithm: e^-80 stands for it.
       const at::Tensor ratios = true_ratios(*graph, x0, x, sigma).log().clamp_min(-80);
       const at::Tensor entropy = graph->score_entropy(ratios, sigmas, x, x0);
@@ -206,11 +205,12 @@ TEST(SeddGraph, NoiseMovesAsManyTokensAsItShould) {
   const at::Tensor x0 = at::randint(9, {400, 500}, at::kLong);
   const at::Tensor sigma = at::full({400}, 0.3);
   const double chance = 1 - std::exp(-0.3);
-  const at::Tensor masked = make_graph(kAbsorb, 9)->noised(x0, sigma, at::rand(x0.sizes()), {});
+  const at::Tensor masked = make_graph(kAbsorb, 9)->sample_transition(x0, sigma, at::rand(x0.sizes()), {});
   EXPECT_NEAR(masked.eq(9).to(at::kDouble).mean().item<double>(), chance, 5e-3);
   EXPECT_TRUE(masked.eq(9).logical_or(masked.eq(x0)).all().item<bool>());
 
-  const at::Tensor replaced = make_graph(kUniform, 9)->noised(x0, sigma, at::rand(x0.sizes()), at::rand(x0.sizes()));
+  const at::Tensor replaced =
+      make_graph(kUniform, 9)->sample_transition(x0, sigma, at::rand(x0.sizes()), at::rand(x0.sizes()));
   EXPECT_NEAR(replaced.ne(x0).to(at::kDouble).mean().item<double>(), chance * 8 / 9, 5e-3);
   EXPECT_GE(replaced.min().item<int64_t>(), 0);
   EXPECT_LT(replaced.max().item<int64_t>(), 9);
@@ -230,16 +230,16 @@ TEST(SeddGraph, WhatIsNotMaskedCannotSpoilTheGradient) {
 TEST(Categorical, DrawsByTheWeights) {
   torch::manual_seed(3);
   const at::Tensor weights = at::tensor({0.F, 1.F, -2.F, 3.F, 0.F, 4.F, 0.F}).expand({100, 1000, 7});
-  const at::Tensor drawn = draw_categorical(weights, at::rand({100, 1000}));
+  const at::Tensor drawn = sample_categorical(weights, at::rand({100, 1000}));
   const at::Tensor shares = drawn.flatten().bincount({}, 7).to(at::kDouble) / 1e5;
   expect_close(shares, doubles({0, 0.125, 0, 0.375, 0, 0.5, 0}), "shares", 0.01);
   for (const int64_t never : {0, 2, 4, 6}) EXPECT_EQ(shares[never].item<double>(), 0);
 
   const at::Tensor ends = at::tensor({0.F, 0x1.fffffep-1F}).unsqueeze(0);  // the least and the greatest number
-  const at::Tensor at_ends = draw_categorical(weights.slice(0, 0, 1).slice(1, 0, 2), ends);
+  const at::Tensor at_ends = sample_categorical(weights.slice(0, 0, 1).slice(1, 0, 2), ends);
   EXPECT_EQ(at_ends[0][0].item<int64_t>(), 1);
   EXPECT_EQ(at_ends[0][1].item<int64_t>(), 5);
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::protein_diffusion

@@ -1,5 +1,5 @@
 // The transformer of SEDD against the original: names, shapes, initial values, forward, loss and gradients.
-#include "trainer/tasks/protein_diffusion/sedd/model.h"
+#include "trainer/tasks/protein_diffusion/model.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/equal.h>
@@ -12,10 +12,10 @@
 #include <fstream>
 
 #include "tests/unit/trainer/sedd_golden.h"
-#include "trainer/optim/autocast.h"
-#include "trainer/tasks/protein_diffusion/sedd/graph.h"
+#include "trainer/optim/amp.h"
+#include "trainer/tasks/protein_diffusion/graph.h"
 
-namespace oarlock {
+namespace oarlock::protein_diffusion {
 namespace {
 
 using test::expect_close;
@@ -149,4 +149,4 @@ TEST(SeddModel, DropoutIsForTraining) {
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::protein_diffusion

@@ -1,5 +1,5 @@
 // Sampling and curriculum of SEDD: the deterministic half against the original, the whole with exact scores.
-#include "trainer/tasks/protein_diffusion/sedd/sampler.h"
+#include "trainer/tasks/protein_diffusion/sampler.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -14,9 +14,9 @@
 #include <numeric>
 
 #include "tests/unit/trainer/sedd_golden.h"
-#include "trainer/tasks/protein_diffusion/sedd/curriculum.h"
+#include "trainer/tasks/protein_diffusion/loss.h"
 
-namespace oarlock {
+namespace oarlock::protein_diffusion {
 namespace {
 
 using test::expect_close;
@@ -106,31 +106,31 @@ TEST(SeddSampler, WithoutNoiseRemovalMasksMayStay) {
 // Values of the fork's formulas at steps of 10,000.
 TEST(SeddCurriculum, ReducesTheNoiseAsTheFork) {
   CurriculumConfig config{.enabled = true};
-  EXPECT_DOUBLE_EQ(noise_factor(config, 0), 0.1);
-  EXPECT_DOUBLE_EQ(noise_factor(config, 5'000), 0.55);
-  EXPECT_DOUBLE_EQ(noise_factor(config, 10'000), 1);
-  EXPECT_DOUBLE_EQ(noise_factor(config, 99'999), 1);
+  EXPECT_DOUBLE_EQ(curriculum_noise_factor(config, 0), 0.1);
+  EXPECT_DOUBLE_EQ(curriculum_noise_factor(config, 5'000), 0.55);
+  EXPECT_DOUBLE_EQ(curriculum_noise_factor(config, 10'000), 1);
+  EXPECT_DOUBLE_EQ(curriculum_noise_factor(config, 99'999), 1);
   config.ramp = CurriculumRamp::kExponential;
-  EXPECT_DOUBLE_EQ(noise_factor(config, 5'000), 0.1 + 0.9 * (1 - std::exp(-1.5)));
+  EXPECT_DOUBLE_EQ(curriculum_noise_factor(config, 5'000), 0.1 + 0.9 * (1 - std::exp(-1.5)));
   config.ramp = CurriculumRamp::kCosine;
-  EXPECT_DOUBLE_EQ(noise_factor(config, 5'000), 0.55);
-  EXPECT_NEAR(noise_factor(config, 2'500), 0.1 + 0.9 * (1 - std::sqrt(0.5)) / 2, 1e-12);
+  EXPECT_DOUBLE_EQ(curriculum_noise_factor(config, 5'000), 0.55);
+  EXPECT_NEAR(curriculum_noise_factor(config, 2'500), 0.1 + 0.9 * (1 - std::sqrt(0.5)) / 2, 1e-12);
   config.enabled = false;
-  EXPECT_DOUBLE_EQ(noise_factor(config, 0), 1);
+  EXPECT_DOUBLE_EQ(curriculum_noise_factor(config, 0), 1);
 }
 
 TEST(SeddCurriculum, BiasesTimesAsTheFork) {
   const at::Tensor u = at::tensor({0.0, 0.5, 0.999});
   CurriculumConfig config{.enabled = true, .probabilistic = true};
-  EXPECT_DOUBLE_EQ(noise_factor(config, 0), 1);
-  expect_close(times_of_step(config, u, 0), u.pow(3) * 0.998 + 0.001, "at first", 1e-12);
-  expect_close(times_of_step(config, u, 5'000), u.pow(2) * 0.998 + 0.001, "half way", 1e-12);
-  expect_close(times_of_step(config, u, 10'000), u * 0.999 + 0.001, "afterwards", 1e-12);
+  EXPECT_DOUBLE_EQ(curriculum_noise_factor(config, 0), 1);
+  expect_close(curriculum_times(config, u, 0), u.pow(3) * 0.998 + 0.001, "at first", 1e-12);
+  expect_close(curriculum_times(config, u, 5'000), u.pow(2) * 0.998 + 0.001, "half way", 1e-12);
+  expect_close(curriculum_times(config, u, 10'000), u * 0.999 + 0.001, "afterwards", 1e-12);
   config.ramp = CurriculumRamp::kExponential;
-  expect_close(times_of_step(config, u, 5'000), u.pow(1 + 2 * std::exp(-1.0)) * 0.998 + 0.001, "exponential", 1e-12);
+  expect_close(curriculum_times(config, u, 5'000), u.pow(1 + 2 * std::exp(-1.0)) * 0.998 + 0.001, "exponential", 1e-12);
   config.enabled = false;
-  expect_close(times_of_step(config, u, 0), u * 0.999 + 0.001, "without", 1e-12);
+  expect_close(curriculum_times(config, u, 0), u * 0.999 + 0.001, "without", 1e-12);
 }
 
 }  // namespace
-}  // namespace oarlock
+}  // namespace oarlock::protein_diffusion

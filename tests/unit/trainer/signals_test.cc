@@ -8,20 +8,20 @@
 namespace oarlock {
 namespace {
 
-TEST(StopFlag, KeepsTheFirstSignal) {
+TEST(StopFlag, KeepsFirstSignal) {
   StopFlag flag;
-  EXPECT_FALSE(flag.raised());
+  EXPECT_FALSE(flag.is_raised());
   flag.raise(SIGTERM);
   flag.raise(SIGINT);
-  EXPECT_TRUE(flag.raised());
+  EXPECT_TRUE(flag.is_raised());
   EXPECT_EQ(flag.signal_number(), SIGTERM);
 }
 
-TEST(Signals, RaiseTheFlagAndDoNotEndTheProcess) {
+TEST(Signals, RaiseFlagAndKeepProcessAlive) {
   static StopFlag flag;  // the handlers keep a pointer to it
   raise_on_termination_signals(flag);
   ASSERT_EQ(std::raise(SIGPIPE), 0);
-  EXPECT_FALSE(flag.raised());
+  EXPECT_FALSE(flag.is_raised());
   ASSERT_EQ(std::raise(SIGINT), 0);
   EXPECT_EQ(flag.signal_number(), SIGINT);
   ASSERT_EQ(std::raise(SIGTERM), 0);

@@ -1,4 +1,4 @@
-// What a run tells about itself: metrics, /statusz, the progress line, phases that sum up to the uptime.
+// Telemetry of a run: metrics, /statusz, the progress line, and the breakdown of time by phase.
 #include "trainer/telemetry/telemetry.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ using test::FakeClock;
 using testing::HasSubstr;
 using testing::Not;
 
-TEST(PhaseClock, PhasesAreExclusiveAndSumUpToTheUptime) {
+TEST(PhaseClock, PhasesAddUpToUptime) {
   FakeClock clock;
   PhaseClock phases(clock);
   clock.advance(seconds(2));
@@ -31,7 +31,7 @@ TEST(PhaseClock, PhasesAreExclusiveAndSumUpToTheUptime) {
   phases.enter(Phase::kForward);
   clock.advance(seconds(4));
   phases.enter(Phase::kDataWait);
-  clock.advance(seconds(8));  // under way
+  clock.advance(seconds(8));  // in the current phase
   const auto by_phase = phases.seconds();
   EXPECT_DOUBLE_EQ(by_phase[static_cast<size_t>(Phase::kStartup)], 2);
   EXPECT_DOUBLE_EQ(by_phase[static_cast<size_t>(Phase::kForward)], 4);
@@ -39,17 +39,17 @@ TEST(PhaseClock, PhasesAreExclusiveAndSumUpToTheUptime) {
   EXPECT_DOUBLE_EQ(std::accumulate(by_phase.begin(), by_phase.end(), 0.0), 15);
 }
 
-TEST(Throughput, FollowsTheLastTenSeconds) {
+TEST(Throughput, AveragesLastTenSeconds) {
   Throughput throughput;
   EXPECT_EQ(throughput.samples_per_second(), 0);
   for (int i = 0; i < 100; ++i) throughput.add_step(32, 0.1);
   EXPECT_NEAR(throughput.samples_per_second(), 320, 1e-9);
   EXPECT_NEAR(throughput.seconds_per_step(), 0.1, 1e-9);
-  for (int i = 0; i < 400; ++i) throughput.add_step(32, 0.2);  // 80 s: the fast ones are forgotten
+  for (int i = 0; i < 400; ++i) throughput.add_step(32, 0.2);  // 80 s, so that the faster steps no longer count
   EXPECT_NEAR(throughput.samples_per_second(), 160, 1);
 }
 
-TEST(ProgressLine, SaysWhereTheRunIs) {
+TEST(ProgressLine, ShowsPositionAndSpeed) {
   ProgressView view;
   view.step = 120;
   view.target_steps = 1407;
@@ -65,14 +65,14 @@ TEST(ProgressLine, SaysWhereTheRunIs) {
   EXPECT_EQ(progress_line(view), "step 7  lr 0  0 samples/s");
 }
 
-TEST(ProgressLine, Durations) {
+TEST(ProgressLine, FormatsDurations) {
   EXPECT_EQ(format_duration(0), "0:00");
   EXPECT_EQ(format_duration(42.4), "0:42");
   EXPECT_EQ(format_duration(3723), "1:02:03");
   EXPECT_EQ(format_duration(2 * 86400 + 3 * 3600 + 4 * 60), "2d 03:04");
 }
 
-TEST(ProgressLine, OverwritesItselfAtMostTenTimesASecond) {
+TEST(ProgressLine, RedrawsAtMostTenTimesPerSecond) {
   FakeClock clock;
   std::vector<std::string> written;
   ProgressLine line([&](std::string_view text) { written.emplace_back(text); }, clock);
@@ -99,7 +99,7 @@ TelemetryOptions rank_1_of_2() {
   return options;
 }
 
-TEST(Telemetry, StatusFollowsTheRun) {
+TEST(Telemetry, UpdatesStatus) {
   FakeClock clock;
   Telemetry telemetry(rank_1_of_2(), Logger::silent(), clock);
   EXPECT_EQ(telemetry.status().phase, "rendezvous");
@@ -107,17 +107,17 @@ TEST(Telemetry, StatusFollowsTheRun) {
   telemetry.enter(Phase::kRestore);
   EXPECT_EQ(telemetry.status().phase, "restore");
   telemetry.begin(10, 40, 1, 3);
-  telemetry.checkpoint_known(10);
+  telemetry.record_known_checkpoint(10);
   telemetry.enter(Phase::kForward);
   clock.advance(seconds(5));
-  telemetry.step_done({.step = 11,
-                       .epoch = 1,
-                       .local_samples = 16,
-                       .global_samples = 32,
-                       .seconds = 0.5,
-                       .learning_rate = 0.01,
-                       .collective_sequence = 99});
-  telemetry.loss_known(1.25);
+  telemetry.record_step({.step = 11,
+                         .epoch = 1,
+                         .local_samples = 16,
+                         .global_samples = 32,
+                         .seconds = 0.5,
+                         .learning_rate = 0.01,
+                         .collective_sequence = 99});
+  telemetry.record_loss(1.25);
   const RankStatus status = telemetry.status();
   EXPECT_EQ(status.phase, "train");
   EXPECT_EQ(status.rank, 1);
@@ -130,44 +130,44 @@ TEST(Telemetry, StatusFollowsTheRun) {
   EXPECT_DOUBLE_EQ(status.samples_per_second, 64);
   EXPECT_EQ(status.collective_sequence, 99);
   EXPECT_EQ(status.updated_at, to_rfc3339(clock.now()));
-  telemetry.loss_known(NAN);
+  telemetry.record_loss(NAN);
   EXPECT_FALSE(telemetry.status().loss);
-  telemetry.finished(false);
+  telemetry.finish(false);
   EXPECT_EQ(telemetry.status().phase, "failed");
 }
 
-TEST(TrainerMetrics, EverySeriesHasTheRankAndTheNamesOfTheContract) {
+TEST(TrainerMetrics, ExportsDocumentedSeriesWithRank) {
   FakeClock clock;
   TrainerMetrics metrics(1, 2, {"1.2.3", "abc", "2.11.0", "", ""}, {"run-7", "tiny", "ddp", "fp32"});
   const auto text = [&] { return metrics_handler(metrics.registry())("").body; };
-  EXPECT_THAT(text(), Not(HasSubstr("\ntrainer_loss{"))) << "no loss before there is one";
+  EXPECT_THAT(text(), Not(HasSubstr("\ntrainer_loss{"))) << "no series before the first loss";
   metrics.set_target_steps(40);
-  EXPECT_THAT(text(), Not(HasSubstr("\ntrainer_tokens_total{"))) << "not of samples that are no sequences";
+  EXPECT_THAT(text(), Not(HasSubstr("\ntrainer_tokens_total{"))) << "only for samples that are sequences";
   metrics.set_data_queue_capacity(4);
   metrics.set_peak_flops(5e14);
   metrics.set_device_memory({100, 200, 150, 400, 1, 2});
   metrics.set_device_memory({120, 200, 150, 400, 3, 2});
-  metrics.data_failed();
-  metrics.step_done({.step = 11,
-                     .epoch = 0,
-                     .local_samples = 16,
-                     .global_samples = 32,
-                     .seconds = 0.02,
-                     .learning_rate = 0.001,
-                     .collective_sequence = 0,
-                     .tokens = 512,
-                     .data_bytes = 4096,
-                     .flops = 1e9,
-                     .batches_ready = 3},
-                    clock.now());
+  metrics.record_data_error();
+  metrics.record_step({.step = 11,
+                       .epoch = 0,
+                       .local_samples = 16,
+                       .global_samples = 32,
+                       .seconds = 0.02,
+                       .learning_rate = 0.001,
+                       .collective_sequence = 0,
+                       .tokens = 512,
+                       .data_bytes = 4096,
+                       .flops = 1e9,
+                       .batches_ready = 3},
+                      clock.now());
   metrics.set_loss(1.25);
   metrics.set_validation_loss(1.5);
   metrics.set_phases({1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
   metrics.set_phases({1, 2, 3, 4, 5.5, 6, 7, 8, 9, 10});
-  metrics.rendezvous_done(0.2);
-  metrics.gradients_reduced(2, 4096);
-  metrics.checkpoint_done(true, true, 1000, 0.1);
-  metrics.checkpoint_done(true, false, 0, 0);
+  metrics.record_rendezvous(0.2);
+  metrics.record_gradient_reduction(2, 4096);
+  metrics.record_checkpoint(true, true, 1000, 0.1);
+  metrics.record_checkpoint(true, false, 0, 0);
   metrics.set_last_checkpoint(11, clock.now());
   const std::string now = text();
   for (const char* line :
@@ -208,11 +208,11 @@ TEST(TrainerMetrics, EverySeriesHasTheRankAndTheNamesOfTheContract) {
         "trainer_last_checkpoint_step{rank=\"1\"} 11\n"}) {
     EXPECT_THAT(now, HasSubstr(line));
   }
-  metrics.nonfinite_losses(1);
+  metrics.record_nonfinite_losses(1);
   metrics.set_gradient_norm(1);
-  metrics.communication_error();
+  metrics.record_communication_error();
   test::expect_metrics_page("metrics-trainer.md", "The trainer's metrics", metrics.registry()->Collect());
-  // Every trainer series, whatever it is, carries the rank.
+  // Every trainer series has the label rank.
   const std::regex series(R"((^|\n)(trainer_[a-z_]+)(\{[^}]*\})?)");
   for (std::sregex_iterator it(now.begin(), now.end(), series), end; it != end; ++it) {
     EXPECT_THAT((*it)[3].str(), HasSubstr("rank=\"1\"")) << (*it)[2];

@@ -1,20 +1,19 @@
-// The last word of a rank, and how many cores it may use.
+// The termination message of a rank.
 #include "trainer/process/termination.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "common/device_failed.h"
 #include "common/files.h"
 #include "tests/support/temporary_folder.h"
 
 namespace oarlock {
 namespace {
 
-TEST(TerminationLog, ThePathOfTheEnvironmentWins) { EXPECT_EQ(termination_log_path("/tmp/x"), "/tmp/x"); }
+TEST(TerminationLog, PrefersPathOfEnvironment) { EXPECT_EQ(termination_log_path("/tmp/x"), "/tmp/x"); }
 
-TEST(TerminationLog, OverwritesInPlaceWhatAnEarlierProcessLeft) {
+TEST(TerminationLog, OverwritesFileInPlace) {
   const test::TemporaryFolder folder;
   const std::string path = folder.path() / "termination-log";
   std::ofstream(path) << std::string(5000, 'x');
@@ -25,17 +24,17 @@ TEST(TerminationLog, OverwritesInPlaceWhatAnEarlierProcessLeft) {
   EXPECT_EQ(termination_message_from_json(*read_file(folder.path() / "mount")), message);
 }
 
-TEST(TerminationLog, FailureNamesThePath) {
+TEST(TerminationLog, ErrorNamesPath) {
   const auto written = write_termination_message("/nowhere/termination-log", {});
   ASSERT_FALSE(written);
   EXPECT_NE(written.error().message.find("/nowhere/termination-log"), std::string::npos);
 }
 
-TEST(TerminationLog, EveryExitCodeHasItsReason) {
-  EXPECT_EQ(reason_of(ExitCode::kOk), "Completed");
-  EXPECT_EQ(reason_of(ExitCode::kConfig), "ConfigInvalid");
-  EXPECT_EQ(reason_of(ExitCode::kPeerLost), "PeerLost");
-  EXPECT_EQ(reason_of(kDeviceFailed), "DeviceFailed");
+TEST(TerminationLog, MapsExitCodeToReason) {
+  EXPECT_EQ(exit_reason(ExitCode::kOk), "Completed");
+  EXPECT_EQ(exit_reason(ExitCode::kConfig), "ConfigInvalid");
+  EXPECT_EQ(exit_reason(ExitCode::kPeerLost), "PeerLost");
+  EXPECT_EQ(exit_reason(ExitCode::kDeviceFailed), "DeviceFailed");
 }
 
 }  // namespace

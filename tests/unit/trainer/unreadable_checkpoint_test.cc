@@ -1,5 +1,5 @@
-// Only a checkpoint that is proven to be damaged is skipped. One that cannot be read for another reason stops the run,
-// and no save writes over it or removes it.
+// Only a checkpoint that is proven to be damaged is skipped. A checkpoint that cannot be read for another reason stops
+// the run, and no save overwrites or removes it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include "tests/support/checkpoints.h"
 #include "tests/support/system_calls.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/checkpoint/directory.h"
 #include "trainer/checkpoint/fence.h"
-#include "trainer/checkpoint/links.h"
 #include "trainer/checkpoint/store.h"
 
 namespace oarlock {
@@ -94,7 +94,7 @@ class TwoCheckpoints : public testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(TwoCheckpoints, AnotherFormatVersionStops) {
+TEST_F(TwoCheckpoints, UnknownFormatVersionStops) {
   for (const json& version : {json(3), json(0), json(UINT64_MAX)}) {
     // A later version may have quite other members.
     write(root() / kNew / kManifestFile, json{{"format", "oarlock-checkpoint"}, {"version", version}}.dump());
@@ -104,7 +104,7 @@ TEST_F(TwoCheckpoints, AnotherFormatVersionStops) {
   expect_stops(ExitCode::kCheckpoint, "oarlock-sharded-checkpoint");
 }
 
-TEST_F(TwoCheckpoints, UnknownMembersAndFilesOfALaterReleaseAreAccepted) {
+TEST_F(TwoCheckpoints, AcceptsUnknownMembersAndFiles) {
   const fs::path step = root() / kNew;
   json state = json::parse(must(read_file(step / kStateFile)));
   state["data_position"] = {{"shard", 7}};
@@ -120,7 +120,7 @@ TEST_F(TwoCheckpoints, UnknownMembersAndFilesOfALaterReleaseAreAccepted) {
   expect_skips("notes.txt");
 }
 
-TEST_F(TwoCheckpoints, TheOldestFormatVersionIsRead) {
+TEST_F(TwoCheckpoints, ReadsOldestFormatVersion) {
   const fs::path step = root() / kNew;
   json state = json::parse(must(read_file(step / kStateFile)));
   state.erase("high_water_step");
@@ -133,7 +133,7 @@ TEST_F(TwoCheckpoints, TheOldestFormatVersionIsRead) {
   EXPECT_EQ(read.state.sections, (json{{"noise", json::object()}, {"optimizer", json::object()}}));
 }
 
-TEST_F(TwoCheckpoints, DamageIsSkipped) {
+TEST_F(TwoCheckpoints, SkipsDamage) {
   const auto damage = [&](const std::string& name, const std::string& content, const std::string& reason) {
     SCOPED_TRACE(name);
     const std::string good = must(read_file(root() / kNew / name));
@@ -163,8 +163,8 @@ TEST_F(TwoCheckpoints, DamageIsSkipped) {
   damage("model.safetensors", flipped, "checksum");
 }
 
-// Written as it is, by a release whose files this one does not understand.
-TEST_F(TwoCheckpoints, ContentWithTheRightChecksumIsNotDamaged) {
+// The content was written by a release whose files this one does not support.
+TEST_F(TwoCheckpoints, UnknownContentWithValidChecksumStops) {
   const std::string model = must(read_file(root() / kNew / "model.safetensors"));
   std::string other = model;
   other.replace(other.find("\"F32\""), 5, "\"F4\" ");
@@ -179,9 +179,8 @@ TEST_F(TwoCheckpoints, ContentWithTheRightChecksumIsNotDamaged) {
   expect_stops(ExitCode::kCheckpoint, "the checksum is right");
 }
 
-// The state of a later release, or of no release: it is not damaged, must not be cut to the range of an int, and may
-// not exhaust the stack.
-TEST_F(TwoCheckpoints, AStateOutOfRangeStops) {
+// An unknown state is not damage. It must not be truncated to an int, and must not exhaust the stack.
+TEST_F(TwoCheckpoints, StateOutOfRangeStops) {
   const std::string state = must(read_file(root() / kNew / kStateFile));
   const auto with = [&](const std::string& member, const std::string& value) {
     std::string text = state;
@@ -197,7 +196,7 @@ TEST_F(TwoCheckpoints, AStateOutOfRangeStops) {
   expect_stops(ExitCode::kCheckpoint, "nested deeper than 100 levels");
 }
 
-TEST_F(TwoCheckpoints, SomethingElseInThePlaceOfAFileOrFolderStops) {
+TEST_F(TwoCheckpoints, UnexpectedFileTypeStops) {
   for (const char* name : {"manifest.json", "state.json", "model.safetensors"}) {
     const fs::path file = root() / kNew / name;
     const std::string good = must(read_file(file));
@@ -219,9 +218,9 @@ TEST_F(TwoCheckpoints, SomethingElseInThePlaceOfAFileOrFolderStops) {
   expect_stops(ExitCode::kCheckpoint, kNew);
 }
 
-// Every call on the newest checkpoint or on the folder fails once, with each error that a disk or a file server gives.
-// Whichever it is, the older checkpoint is never taken in its place.
-TEST_F(TwoCheckpoints, SystemCallsThatFailStop) {
+// Every system call on the newest checkpoint or the root fails once, with each error of a disk or file server. The
+// search must never fall back to the older checkpoint.
+TEST_F(TwoCheckpoints, FailedSystemCallsStop) {
   const std::map<int, ExitCode> codes{{EIO, ExitCode::kTempFail},       {ESTALE, ExitCode::kTempFail},
                                       {ETIMEDOUT, ExitCode::kTempFail}, {ENOMEM, ExitCode::kTempFail},
                                       {EMFILE, ExitCode::kTempFail},    {EACCES, ExitCode::kNoPermission},
@@ -255,8 +254,8 @@ TEST_F(TwoCheckpoints, SystemCallsThatFailStop) {
   EXPECT_EQ(everything(), before);
 }
 
-// Restoring costs one read of the checkpoint, not three.
-TEST_F(TwoCheckpoints, EachByteIsReadOnce) {
+// A restore reads the checkpoint once, not three times.
+TEST_F(TwoCheckpoints, ReadsEachByteOnce) {
   std::map<std::string, size_t> opened;
   const auto calls = test::system_calls(root() / kNew, [&] { return read_latest_checkpoint(root()) ? 0 : 1; });
   for (const SystemCall& call : calls) {
@@ -267,7 +266,7 @@ TEST_F(TwoCheckpoints, EachByteIsReadOnce) {
   for (const auto& [path, count] : opened) EXPECT_EQ(count, 1U) << path;
 }
 
-TEST_F(TwoCheckpoints, ASaveNeverReplacesWhatCannotBeRead) {
+TEST_F(TwoCheckpoints, SaveNeverReplacesUnreadable) {
   write(root() / kNew / kManifestFile, R"({"format": "oarlock-checkpoint", "version": 3})");
   const auto before = everything();
   const auto store = open_store(root(), {}, /*keep=*/1);
@@ -284,7 +283,7 @@ TEST_F(TwoCheckpoints, ASaveNeverReplacesWhatCannotBeRead) {
   EXPECT_TRUE(store->save(checkpoint_of(21, 4))) << "other steps can be saved";
 }
 
-TEST_F(TwoCheckpoints, RetentionLeavesWhatCannotBeReadAlone) {
+TEST_F(TwoCheckpoints, RetentionKeepsUnreadable) {
   write(root() / kOld / kManifestFile, R"({"format": "oarlock-checkpoint", "version": 3})");
   const auto store = open_store(root(), {}, /*keep=*/1);
   must(store->save(checkpoint_of(30, 4)));
@@ -293,7 +292,7 @@ TEST_F(TwoCheckpoints, RetentionLeavesWhatCannotBeReadAlone) {
   EXPECT_TRUE(fs::exists(root() / kOld / "model.safetensors"));
 }
 
-TEST_F(TwoCheckpoints, DamagedOnesAreSetAsideAndNeverRemoved) {
+TEST_F(TwoCheckpoints, SetsDamagedAsideAndNeverRemovesThem) {
   const auto store = open_store(root(), {}, /*keep=*/1);
   std::vector<std::string> kept;
   for (const char* name : {"damaged-step-00000020", "damaged-step-00000020-2", "damaged-step-00000020-3"}) {
@@ -310,8 +309,8 @@ TEST_F(TwoCheckpoints, DamagedOnesAreSetAsideAndNeverRemoved) {
   EXPECT_EQ(must(find_latest_checkpoint(root())).step, 30);
 }
 
-// A link where there are links, else a file; and readers take both.
-TEST_F(TwoCheckpoints, NamesWithoutSymbolicLinks) {
+// Uses files in place of symbolic links if the file system has none. Readers accept both.
+TEST_F(TwoCheckpoints, SupportsMissingSymbolicLinks) {
   const auto no_links = [&](const std::function<int()>& body) {
     return test::with_system_calls(
         body, [](const SystemCall& call) { return call.name == "symlink" || call.name == "symlinkat" ? EPERM : 0; });
@@ -338,7 +337,7 @@ TEST_F(TwoCheckpoints, NamesWithoutSymbolicLinks) {
   }
 }
 
-TEST_F(TwoCheckpoints, AFolderThatFailsAtPresentIsReadByARestart) {
+TEST_F(TwoCheckpoints, TransientRootFailureSucceedsOnRestart) {
   for (const int error : {EIO, ESTALE}) {
     const int code = test::with_system_calls(
         [&] {

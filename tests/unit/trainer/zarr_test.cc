@@ -1,5 +1,5 @@
 // Arrays of zarr 2 and 3 as zarr-python wrote them (tests/data/make_zarr_arrays.py), and damaged ones.
-#include "trainer/data/zarr/array.h"
+#include "trainer/formats/zarr/array.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,8 +35,8 @@ constexpr ElementType kFloat{ElementKind::kFloat, 4};
 
 class ZarrArrays : public testing::TestWithParam<Stored> {};
 
-// Every box of the array, so that each way of cutting chunks is met.
-TEST_P(ZarrArrays, EveryBoxHoldsItsNumbers) {
+// Reads every box of the array, which covers every way in which a box can intersect chunks.
+TEST_P(ZarrArrays, ReadsEveryBox) {
   const Result<Array> array = Array::open(kArrays / GetParam().name);
   ASSERT_TRUE(array) << array.error().message;
   EXPECT_EQ(array->shape(), kShape);
@@ -79,8 +79,8 @@ INSTANTIATE_TEST_SUITE_P(
                }}),
     [](const auto& stored) { return stored.param.name; });
 
-// What Julia wrote as [i, j, k] is [k, j, i] to everybody else.
-TEST(ZarrArray, JuliasAxesComeInTheOppositeOrder) {
+// Julia writes [i, j, k] in column-major order, which is [k, j, i] in row-major order.
+TEST(ZarrArray, ReversesAxesOfJulia) {
   const Result<Array> array = Array::open(kArrays / "v2_julia");
   ASSERT_TRUE(array) << array.error().message;
   EXPECT_EQ(array->shape(), (Shape{5, 4, 3}));
@@ -89,7 +89,7 @@ TEST(ZarrArray, JuliasAxesComeInTheOppositeOrder) {
       ElementsAre(value(0, 1, 4), value(1, 1, 4), value(2, 1, 4), value(0, 2, 4), value(1, 2, 4), value(2, 2, 4)));
 }
 
-TEST(ZarrArray, ChunksThatAreNotStoredAreAnErrorOrTheFillValue) {
+TEST(ZarrArray, MissingChunksAreErrorsOrFillValues) {
   for (const char* name : {"v2_sparse", "v3_sparse", "v3_sharded_sparse"}) {
     const Array strict = *Array::open(kArrays / name);
     EXPECT_EQ(strict.read_doubles(Shape{0, 1, 4}, Shape{1, 1, 1}), (std::vector<double>{14})) << name;
@@ -104,7 +104,7 @@ TEST(ZarrArray, ChunksThatAreNotStoredAreAnErrorOrTheFillValue) {
   }
 }
 
-TEST(ZarrArray, AGroupsArraysByName) {
+TEST(ZarrArray, ListsArraysOfGroup) {
   EXPECT_THAT(array_names(kArrays / "v3_group"), ElementsAre("more", "numbers"));
   EXPECT_THAT(array_names("/nonexistent"), testing::IsEmpty());
   EXPECT_THAT(*Array::open(kArrays / "v3_group/numbers")->read_doubles(Shape{0}, Shape{3}), ElementsAre(0, 1, 2));
@@ -112,7 +112,7 @@ TEST(ZarrArray, AGroupsArraysByName) {
 
 class DamagedZarr : public testing::Test {
  protected:
-  // A copy of a stored array, to be damaged.
+  // Copies a stored array, which the test then damages.
   fs::path copy(const std::string& name) {
     const fs::path to = folder_.path() / name;
     fs::copy(kArrays / name, to, fs::copy_options::recursive);
@@ -126,7 +126,7 @@ class DamagedZarr : public testing::Test {
     std::ofstream(file) << text.replace(at, from.size(), to);
   }
 
-  static std::string refusal(const fs::path& array) {
+  static std::string read_error(const fs::path& array) {
     const Result<Array> opened = Array::open(array);
     if (!opened) return opened.error().message;
     const auto read = opened->read(Shape{0, 0, 0}, opened->shape());
@@ -138,39 +138,43 @@ class DamagedZarr : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(DamagedZarr, ATruncatedChunkIsNamed) {
+TEST_F(DamagedZarr, NamesTruncatedChunk) {
   const struct {
     const char* name;
     const char* chunk;
     const char* place;
   } cases[] = {
-      {"v2_zstd", "1.0.0", "chunk [1, 0, 0]"},      {"v2_zlib", "1.0.0", "chunk [1, 0, 0]"},
-      {"v2_plain_big", "0.1.0", "chunk [0, 1, 0]"}, {"v2_blosc_f", "0.1.0", "chunk [0, 1, 0]"},
-      {"v3_default", "c/1/1/0", "chunk [1, 1, 0]"}, {"v3_blosc", "c/1/1/0", "chunk [1, 1, 0]"},
-      {"v3_sharded", "c/1/0/0", "chunk [2, 0, 0]"}, {"v3_sharded_start", "c/0/1/0", "chunk [0, 2, 0]"},
+      {.name = "v2_zstd", .chunk = "1.0.0", .place = "chunk [1, 0, 0]"},
+      {.name = "v2_zlib", .chunk = "1.0.0", .place = "chunk [1, 0, 0]"},
+      {.name = "v2_plain_big", .chunk = "0.1.0", .place = "chunk [0, 1, 0]"},
+      {.name = "v2_blosc_f", .chunk = "0.1.0", .place = "chunk [0, 1, 0]"},
+      {.name = "v3_default", .chunk = "c/1/1/0", .place = "chunk [1, 1, 0]"},
+      {.name = "v3_blosc", .chunk = "c/1/1/0", .place = "chunk [1, 1, 0]"},
+      {.name = "v3_sharded", .chunk = "c/1/0/0", .place = "chunk [2, 0, 0]"},
+      {.name = "v3_sharded_start", .chunk = "c/0/1/0", .place = "chunk [0, 2, 0]"},
   };
   for (const auto& [name, chunk, place] : cases) {
     const fs::path array = copy(name);
     for (const uintmax_t size : {fs::file_size(array / chunk) - 3, uintmax_t{2}, uintmax_t{0}}) {
       fs::resize_file(array / chunk, size);
-      EXPECT_THAT(refusal(array), AllOf(HasSubstr(place), HasSubstr((array / chunk).string()),
-                                        testing::AnyOf(HasSubstr("is truncated"), HasSubstr("checksum"))))
+      EXPECT_THAT(read_error(array), AllOf(HasSubstr(place), HasSubstr((array / chunk).string()),
+                                           testing::AnyOf(HasSubstr("is truncated"), HasSubstr("checksum"))))
           << name << " of " << size << " bytes";
     }
   }
 }
 
-TEST_F(DamagedZarr, AChangedByteIsFoundByItsChecksum) {
+TEST_F(DamagedZarr, ChecksumDetectsChangedByte) {
   const fs::path array = copy("v3_gzip_crc");
   const fs::path chunk = array / "c/1/0/0";
   std::string bytes = *read_file(chunk);
   bytes[20] = static_cast<char>(bytes[20] ^ 1);
   std::ofstream(chunk) << bytes;
-  EXPECT_THAT(refusal(array), AllOf(HasSubstr("chunk [1, 0, 0]"), HasSubstr("is damaged: its checksum is ")));
+  EXPECT_THAT(read_error(array), AllOf(HasSubstr("chunk [1, 0, 0]"), HasSubstr("is damaged: its checksum is ")));
 }
 
-// No file of the wrong bytes may crash the reader or ask for much memory.
-TEST_F(DamagedZarr, AnyChangedByteIsReadOrRefused) {
+// No corrupt file may crash the reader or cause a huge allocation.
+TEST_F(DamagedZarr, SurvivesAnyChangedByte) {
   for (const char* name : {"v2_julia", "v2_zlib", "v3_default", "v3_blosc", "v3_sharded", "v3_sharded_start"}) {
     const fs::path array = copy(name);
     for (const auto& entry : fs::recursive_directory_iterator(array)) {
@@ -181,40 +185,42 @@ TEST_F(DamagedZarr, AnyChangedByteIsReadOrRefused) {
         std::string bytes = original;
         bytes[i] = static_cast<char>(~bytes[i]);
         std::ofstream(entry.path()) << bytes;
-        refusal(array);
+        read_error(array);
       }
       std::ofstream(entry.path()) << original;
     }
-    EXPECT_EQ(refusal(array), "");
+    EXPECT_EQ(read_error(array), "");
   }
 }
 
-TEST_F(DamagedZarr, MetadataThatCannotBeReadSaysWhy) {
+TEST_F(DamagedZarr, RejectsInvalidMetadataWithReason) {
   const auto changed = [&](const std::string& name, const std::string& from, const std::string& to) {
     const fs::path array = copy(name);
     const fs::path file = array / (name.starts_with("v2") ? ".zarray" : "zarr.json");
     change(file, from, to);
-    std::string message = refusal(array);
+    std::string message = read_error(array);
     EXPECT_THAT(message, testing::StartsWith(file.string() + ": "));
     fs::remove_all(array);
     return message;
   };
   EXPECT_THAT(changed("v2_julia", "\"blosc\"", "\"lzma\""),
-              HasSubstr("the codec \"lzma\" is unknown; blosc, zstd, zlib, gzip and crc32c can be read"));
-  EXPECT_THAT(changed("v3_default", "\"zstd\"", "\"pcodec\""), HasSubstr("the codec 'pcodec' is unknown"));
-  EXPECT_THAT(changed("v2_julia", "<i4", "<U9"), HasSubstr("dtype \"<U9\" is not a number's"));
+              HasSubstr("unknown codec \"lzma\"; the supported codecs are blosc, zstd, zlib, gzip and crc32c"));
+  EXPECT_THAT(changed("v3_default", "\"zstd\"", "\"pcodec\""), HasSubstr("unknown codec 'pcodec'"));
+  EXPECT_THAT(changed("v2_julia", "<i4", "<U9"), HasSubstr("dtype \"<U9\" is not a numeric type"));
   EXPECT_THAT(changed("v3_default", "int32", "complex64"), HasSubstr("data_type \"complex64\""));
   EXPECT_THAT(changed("v2_julia", "\"filters\": null", "\"filters\": [{\"id\": \"delta\"}]"), HasSubstr("filters"));
-  EXPECT_THAT(changed("v2_julia", "5,", "-5,"), HasSubstr("-5 is no size"));
-  EXPECT_THAT(changed("v2_julia", "5,", "1e30,"), HasSubstr("is no size"));
+  EXPECT_THAT(changed("v2_julia", "5,", "-5,"), HasSubstr("-5 is not a valid size"));
+  EXPECT_THAT(changed("v2_julia", "5,", "1e30,"), HasSubstr("is not a valid size"));
   EXPECT_THAT(changed("v3_default", "\"zarr_format\": 3", "\"zarr_format\": 4"), HasSubstr("zarr_format is not 3"));
   EXPECT_THAT(changed("v3_default", "{", "["), HasSubstr("not JSON"));
   EXPECT_THAT(changed("v3_default", "\"regular\"", "\"rectilinear\""), HasSubstr("chunk_grid 'rectilinear'"));
   EXPECT_THAT(changed("v3_sharded", "\"sharding_indexed\"", "\"packed\""), HasSubstr("'packed'"));
-  EXPECT_THAT(changed("v3_transposed_big", "\"order\"", "\"orders\""), HasSubstr("the codec transpose has the order"));
-  // A size of 0 hides no overflow of the others.
-  EXPECT_THAT(changed("v3_default", "3,", "0, 1000000000000000000,"), HasSubstr("makes no sense"));
-  EXPECT_THAT(changed("v3_default", "2,", "1000000000,"), HasSubstr("a chunk of 40000000000 bytes; at most 2 GiB"));
+  EXPECT_THAT(changed("v3_transposed_big", "\"order\"", "\"orders\""),
+              HasSubstr("the codec transpose has an invalid order"));
+  // A size of 0 must not hide the overflow of the other sizes.
+  EXPECT_THAT(changed("v3_default", "3,", "0, 1000000000000000000,"), HasSubstr("has too many elements"));
+  EXPECT_THAT(changed("v3_default", "2,", "1000000000,"),
+              HasSubstr("a chunk of 40000000000 bytes exceeds the limit of 2 GiB"));
   EXPECT_THAT(changed("v3_sharded", "\"index_codecs\":", "\"index_codecs\": \"bytes\", \"others\":"),
               HasSubstr("are not a list"));
   EXPECT_THAT(changed("v3_default", "\"attributes\": {", "\"attributes\": {\"a\": " + std::string(200'000, '[')),
@@ -226,10 +232,10 @@ TEST_F(DamagedZarr, MetadataThatCannotBeReadSaysWhy) {
   const Result<Array> none = Array::open(kArrays / "nothing");
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ExitCode::kNoInput);
-  EXPECT_THAT(none.error().message, HasSubstr("nothing: no zarr array there"));
+  EXPECT_THAT(none.error().message, HasSubstr("nothing: not a zarr array"));
 }
 
-TEST(ZarrElements, IntegersAreStoredExactlyOrNotAtAll) {
+TEST(ZarrElements, StoresIntegersExactlyOrRejectsThem) {
   const auto stored = [](auto value, ElementType type) {
     std::vector<uint8_t> bytes(type.size);
     return to_element(value, type, bytes) ? bytes : std::vector<uint8_t>();
@@ -243,7 +249,7 @@ TEST(ZarrElements, IntegersAreStoredExactlyOrNotAtAll) {
   EXPECT_THAT(stored(int64_t{1}, ElementType{ElementKind::kFloat, 4}), ElementsAre(0, 0, 128, 63));
 }
 
-TEST(ZarrCodecs, Crc32cIsCastagnolis) {
+TEST(ZarrCodecs, ComputesCrc32c) {
   const std::string text = "123456789";  // the check value of the CRC catalogue
   EXPECT_EQ(crc32c({reinterpret_cast<const uint8_t*>(text.data()), text.size()}), 0xe3069283U);
 }

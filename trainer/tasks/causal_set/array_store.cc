@@ -5,14 +5,15 @@
 
 #include <algorithm>
 
-#include "trainer/data/hdf5/group.h"
+#include "trainer/formats/hdf5/group.h"
 
-namespace oarlock {
+namespace oarlock::causal_set {
+
 namespace {
 
 namespace fs = std::filesystem;
 
-// Size and time of change; "-" for what is not there.
+// Returns size and modification time, or "-" if the path does not exist.
 std::string state_of(const fs::path& path) {
   struct stat file{};
   if (::stat(path.c_str(), &file) != 0) return "-";
@@ -116,4 +117,4 @@ Result<std::unique_ptr<ArrayStore>> open_store(const fs::path& path, zarr::Missi
       [&](Hdf5Group root) { return Store(std::make_unique<Hdf5Store>(path, std::move(root))); });
 }
 
-}  // namespace oarlock
+}  // namespace oarlock::causal_set

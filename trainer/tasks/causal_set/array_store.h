@@ -1,4 +1,4 @@
-// A file or folder that holds arrays by name: a zarr group or an HDF5 file.
+// Named arrays in a file or folder: a zarr group or an HDF5 file.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 #include <vector>
 
 #include "common/error.h"
-#include "trainer/data/zarr/array.h"
+#include "trainer/formats/zarr/array.h"
 
-namespace oarlock {
+namespace oarlock::causal_set {
 
-// An array of numbers, read box by box.
+// An array of numbers that is read in boxes.
 class StoredArray {
  public:
   virtual ~StoredArray() = default;
 
   virtual const std::vector<int64_t>& shape() const = 0;
-  // Elements along an axis that are stored together: boxes of multiples of it cost the least.
+  // Number of elements along an axis that are stored together. Reading multiples of it is the most efficient.
   virtual int64_t chunk_length(size_t axis) const = 0;
-  // The elements from begin to before begin + count along each axis, in row-major order. kDataErr, with its place.
+  // Returns the elements [begin, begin + count) of each axis in row-major order. Fails with kDataErr, naming the array.
   virtual Result<std::vector<double>> read(std::span<const int64_t> begin, std::span<const int64_t> count) const = 0;
-  // For messages: "FILE: NAME".
+  // "FILE: NAME", for messages.
   virtual const std::string& place() const = 0;
 };
 
@@ -32,15 +32,17 @@ class ArrayStore {
   virtual ~ArrayStore() = default;
 
   virtual const std::filesystem::path& path() const = 0;
-  virtual std::vector<std::string> names() const = 0;  // of the arrays, sorted
+  // The names of all arrays, sorted.
+  virtual std::vector<std::string> names() const = 0;
   virtual bool has(const std::string& name) const = 0;
-  // kNoInput, kDataErr: not there or not readable.
+  // Fails with kNoInput if the array does not exist, and with kDataErr if it cannot be read.
   virtual Result<std::unique_ptr<StoredArray>> open(const std::string& name) const = 0;
-  // Changes where the store or one of the arrays with these names was written again.
+  // Returns a text that changes when the store, or one of these arrays, is written again.
   virtual std::string fingerprint(std::span<const std::string> names) const = 0;
 };
 
-// A folder is a zarr group, a file is HDF5. kNoInput: not there. kDataErr: a file that is not HDF5.
+// Opens a folder as a zarr group, and a file as HDF5. Fails with kNoInput if the path does not exist, and with kDataErr
+// if a file is not HDF5.
 Result<std::unique_ptr<ArrayStore>> open_store(const std::filesystem::path& path, zarr::MissingChunks missing);
 
-}  // namespace oarlock
+}  // namespace oarlock::causal_set

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <ranges>
 
-namespace oarlock {
+namespace oarlock::causal_set {
+
 namespace {
 
 size_t at(int64_t element) { return static_cast<size_t>(element); }
 
-// `order` with each element behind those that decide about its length.
+// `order` must list each element after the elements in `next` of it.
 std::vector<int64_t> longest(auto&& order, const std::vector<std::vector<int64_t>>& next) {
   std::vector<int64_t> length(next.size(), 0);
   for (const int64_t element : order) {
@@ -18,7 +19,7 @@ std::vector<int64_t> longest(auto&& order, const std::vector<std::vector<int64_t
   return length;
 }
 
-// Sets of elements as bits, one row for each element.
+// Sets of elements as bit sets, one row per element.
 class BitRows {
  public:
   explicit BitRows(int64_t size) : words_((at(size) + 63) / 64), bits_(at(size) * words_, 0) {}
@@ -50,15 +51,15 @@ CausalRelations::CausalRelations(int64_t size, std::span<const Relation> relatio
 
 // Kahn, Topological sorting of large networks (1962).
 std::optional<std::vector<int64_t>> CausalRelations::order() const {
-  std::vector<size_t> waiting_for(successors_.size());
+  std::vector<size_t> missing(successors_.size());
   std::vector<int64_t> out;
   for (int64_t element = 0; element < size(); ++element) {
-    waiting_for[at(element)] = predecessors(element).size();
+    missing[at(element)] = predecessors(element).size();
     if (predecessors(element).empty()) out.push_back(element);
   }
   for (size_t i = 0; i < out.size(); ++i) {
     for (const int64_t later : successors(out[i])) {
-      if (--waiting_for[at(later)] == 0) out.push_back(later);
+      if (--missing[at(later)] == 0) out.push_back(later);
     }
   }
   if (out.size() < successors_.size()) return std::nullopt;
@@ -76,11 +77,11 @@ std::vector<int64_t> CausalRelations::longest_past(std::span<const int64_t> orde
 std::vector<Relation> CausalRelations::links(std::span<const int64_t> order) const {
   std::vector<size_t> place(successors_.size());
   for (size_t i = 0; i < order.size(); ++i) place[at(order[i])] = i;
-  BitRows past(size());  // of each element, what precedes one of its links' earlier ends, and these
+  BitRows past(size());  // per element, the earlier ends of its links and all their predecessors
   std::vector<std::vector<int64_t>> linked(successors_.size());
   for (const int64_t later : order) {
     std::vector<int64_t> candidates = predecessors(later);
-    // The latest first: what precedes a link's end is no link.
+    // In descending order: a predecessor of a link's earlier end is not a link.
     std::ranges::sort(candidates, std::greater(), [&](int64_t element) { return place[at(element)]; });
     for (const int64_t earlier : candidates) {
       if (past.get(later, earlier)) continue;
@@ -112,4 +113,4 @@ std::vector<Relation> CausalRelations::closure(std::span<const int64_t> order) c
   return out;
 }
 
-}  // namespace oarlock
+}  // namespace oarlock::causal_set

@@ -1,4 +1,4 @@
-// The relations of a causal set: which element precedes which. Pure.
+// The relations of a causal set, that is, which element precedes which. All functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-namespace oarlock {
+namespace oarlock::causal_set {
 
-// An edge from an element to one that it precedes.
+// `from` precedes `to`.
 struct Relation {
   int64_t from;
   int64_t to;
@@ -18,7 +18,7 @@ struct Relation {
 
 class CausalRelations {
  public:
-  // Relations among the elements 0 .. size - 1, all that there are or links only.
+  // Relations between the elements 0 .. size - 1: either all of them, or the links only.
   CausalRelations(int64_t size, std::span<const Relation> relations);
 
   int64_t size() const { return static_cast<int64_t>(successors_.size()); }
@@ -27,17 +27,19 @@ class CausalRelations {
     return predecessors_[static_cast<size_t>(element)];
   }
 
-  // Each element behind all that precede it; nothing where there is a cycle, which no causal set has.
+  // Returns a topological order: each element follows all its predecessors. Returns nothing if there is a cycle, which
+  // a causal set cannot have.
   std::optional<std::vector<int64_t>> order() const;
 
-  // For each element the relations in the longest chain that begins (ends) there. `order`: what order() gave.
+  // Returns, for each element, the number of relations in the longest chain that starts (ends) at it. `order` is the
+  // result of order().
   std::vector<int64_t> longest_future(std::span<const int64_t> order) const;
   std::vector<int64_t> longest_past(std::span<const int64_t> order) const;
 
-  // The links: relations with nothing between their ends, by their later and then their earlier end. The relations must
-  // be all that there are (transitive).
+  // Returns the links, that is, the transitive reduction, sorted by their later and then their earlier end. The
+  // relations must be transitive.
   std::vector<Relation> links(std::span<const int64_t> order) const;
-  // All relations that follow from those there are, in the same order.
+  // Returns the transitive closure, sorted in the same way.
   std::vector<Relation> closure(std::span<const int64_t> order) const;
 
  private:
@@ -45,4 +47,4 @@ class CausalRelations {
   std::vector<std::vector<int64_t>> predecessors_;
 };
 
-}  // namespace oarlock
+}  // namespace oarlock::causal_set

@@ -6,19 +6,22 @@
 #include <algorithm>
 #include <cmath>
 
-namespace oarlock {
+#include "common/status_macros.h"
+
+namespace oarlock::causal_set {
+
 namespace {
 
 constexpr char kLinkMatrix[] = "link_matrix";
 constexpr char kAdjacencyMatrix[] = "adjacency_matrix";
 constexpr char kSizes[] = "cset_size";
 constexpr char kSampleCount[] = "num_samples";
-constexpr int64_t kBlockBytes = 64 << 20;  // of a block's matrices
+constexpr int64_t kBlockBytes = 64 << 20;  // of the matrices of a block
 
-tl::unexpected<Error> bad(std::string what) { return fail(ExitCode::kDataErr, std::move(what)); }
+tl::unexpected<Error> data_error(std::string what) { return fail(ExitCode::kDataErr, std::move(what)); }
 
 Error no_array(const ArrayStore& store, const std::string& name, const std::string& remedy) {
-  return {ExitCode::kDataErr, fmt::format("{}: there is no array '{}'{}; there are {}", store.path().string(), name,
+  return {ExitCode::kDataErr, fmt::format("{}: contains no array '{}'{}; it contains {}", store.path().string(), name,
                                           remedy, fmt::join(store.names(), ", "))};
 }
 
@@ -38,7 +41,7 @@ Result<void> SampleReader::Column::read(int64_t first, int64_t count) {
   return array->read(begin, extent).map([&](std::vector<double> read) { values = std::move(read); });
 }
 
-// Reversed, (sample, i, j) lies at [j, i, sample].
+// Reversed, element (sample, i, j) is at [j, i, sample].
 double SampleReader::Column::at(int64_t sample, int64_t block, int64_t i, int64_t j) const {
   const int64_t columns = array->shape().size() > 2 ? length(2) : 1;
   const int64_t rows = row_size / columns;
@@ -53,52 +56,49 @@ Result<SampleReader> SampleReader::open(const ArrayStore& store, const CausalSet
 }
 
 Result<SampleReader::Column> SampleReader::open_column(const ArrayStore& store, const std::string& name,
-                                                       size_t fewest_axes, size_t most_axes) {
+                                                       size_t min_axes, size_t max_axes) {
   if (!store.has(name)) return tl::make_unexpected(no_array(store, name, ""));
-  Result<std::unique_ptr<StoredArray>> array = store.open(name);
-  if (!array) return tl::make_unexpected(array.error());
-  const std::vector<int64_t>& shape = (*array)->shape();
-  Column column{std::move(*array), reversed_ && shape.size() > 1, {}};
-  if (shape.size() < fewest_axes || shape.size() > most_axes)
-    return bad(fmt::format("{}: shape [{}] has {} axes where {} are expected", column.array->place(),
-                           fmt::join(shape, ", "), shape.size(), most_axes));
+  ASSIGN_OR_RETURN(std::unique_ptr<StoredArray> array, store.open(name));
+  const std::vector<int64_t>& shape = array->shape();
+  Column column{std::move(array), reversed_ && shape.size() > 1, {}};
+  if (shape.size() < min_axes || shape.size() > max_axes)
+    return data_error(fmt::format("{}: shape [{}] has {} axes, expected {}", column.array->place(),
+                                  fmt::join(shape, ", "), shape.size(), max_axes));
   if (samples_ > 0 && column.length(0) < samples_)
-    return bad(fmt::format("{}: shape [{}] is not of {} samples, as the matrices are", column.array->place(),
-                           fmt::join(shape, ", "), samples_));
+    return data_error(fmt::format("{}: shape [{}] does not have {} samples like the matrices", column.array->place(),
+                                  fmt::join(shape, ", "), samples_));
   for (size_t axis = 1; axis < shape.size(); ++axis) column.row_size *= column.length(axis);
   return column;
 }
 
 Result<void> SampleReader::choose_axes(const ArrayStore& store, const std::string& matrix) {
-  const Result<std::unique_ptr<StoredArray>> array = store.open(matrix);
-  if (!array) return tl::make_unexpected(array.error());
-  const std::vector<int64_t>& shape = (*array)->shape();
+  ASSIGN_OR_RETURN(const std::unique_ptr<StoredArray> array, store.open(matrix));
+  const std::vector<int64_t>& shape = array->shape();
   const bool first = shape.size() == 3 && shape[1] == shape[2];
   const bool last = shape.size() == 3 && shape[0] == shape[1];
-  const std::string place = fmt::format("{}: shape [{}]", (*array)->place(), fmt::join(shape, ", "));
+  const std::string place = fmt::format("{}: shape [{}]", array->place(), fmt::join(shape, ", "));
   if (config_.axes == AxisOrder::kAuto && first && last)
-    return bad(place + " does not tell which axis is that of the samples: set data.axes");
+    return data_error(place + " is ambiguous: set data.axes to the order of the axes");
   reversed_ = config_.axes == AxisOrder::kAuto ? last : config_.axes == AxisOrder::kReversed;
   if (reversed_ ? last : first) return {};
-  return bad(
-      fmt::format("{} is not that of square matrices, with the samples {}", place,
+  return data_error(
+      fmt::format("{} does not consist of square matrices with the samples {}", place,
                   config_.axes == AxisOrder::kAuto ? "first or last" : (reversed_ ? "last" : "first (data.axes)")));
 }
 
-// Stores that were allocated for more samples than they hold say how many there are.
-Result<void> SampleReader::limit_samples(const ArrayStore& store) {
+// A store that is allocated for more samples than it contains has their number in num_samples.
+Result<void> SampleReader::read_sample_count(const ArrayStore& store) {
   samples_ = matrix_.length(0);
   if (!store.has(kSampleCount)) return {};
-  const Result<std::unique_ptr<StoredArray>> count = store.open(kSampleCount);
-  if (!count) return tl::make_unexpected(count.error());
-  const std::vector<int64_t> shape = (*count)->shape();
+  ASSIGN_OR_RETURN(const std::unique_ptr<StoredArray> count, store.open(kSampleCount));
+  const std::vector<int64_t> shape = count->shape();
   const std::vector<int64_t> begin(shape.size(), 0);
   if (std::any_of(shape.begin(), shape.end(), [](int64_t length) { return length != 1; })) return {};
-  const Result<std::vector<double>> value = (*count)->read(begin, shape);
-  if (!value) return tl::make_unexpected(value.error());
-  if (value->front() < 0 || value->front() > static_cast<double>(samples_))
-    return bad(fmt::format("{}: {} samples, but the matrices are {}", (*count)->place(), value->front(), samples_));
-  samples_ = static_cast<int64_t>(value->front());
+  ASSIGN_OR_RETURN(const std::vector<double> value, count->read(begin, shape));
+  if (value.front() < 0 || value.front() > static_cast<double>(samples_))
+    return data_error(
+        fmt::format("{}: {} samples, but there are {} matrices", count->place(), value.front(), samples_));
+  samples_ = static_cast<int64_t>(value.front());
   return {};
 }
 
@@ -107,14 +107,14 @@ Result<void> SampleReader::open_columns(const ArrayStore& store, std::span<const
   const std::string matrix = config_.edges == EdgeKind::kRelations || reduce_ ? kAdjacencyMatrix : kLinkMatrix;
   if (!store.has(matrix))
     return tl::make_unexpected(no_array(store, matrix, reduce_ ? fmt::format(" (nor '{}')", kLinkMatrix) : ""));
-  if (auto chosen = choose_axes(store, matrix); !chosen) return chosen;
-  const auto open_into = [&](const std::string& name, size_t fewest, size_t most, auto&& take) {
-    return open_column(store, name, fewest, most).map([&](Column column) { take(std::move(column)); });
+  RETURN_IF_ERROR(choose_axes(store, matrix));
+  const auto open_into = [&](const std::string& name, size_t min, size_t max, auto&& take) {
+    return open_column(store, name, min, max).map([&](Column column) { take(std::move(column)); });
   };
   auto opened = open_into(matrix, 3, 3, [&](Column column) { matrix_ = std::move(column); });
   if (!opened) return opened;
   elements_ = matrix_.length(1);
-  if (auto limited = limit_samples(store); !limited) return limited;
+  RETURN_IF_ERROR(read_sample_count(store));
   if (store.has(kSizes)) {
     opened = open_into(kSizes, 1, 1, [&](Column column) { sizes_ = std::move(column); });
     if (!opened) return opened;
@@ -127,7 +127,7 @@ Result<void> SampleReader::open_columns(const ArrayStore& store, std::span<const
     opened = open_into(name, 2, 2, [&](Column column) { node_features_.push_back(std::move(column)); });
     if (!opened) return opened;
     if (const Column& column = *node_features_.back(); column.row_size < elements_)
-      return bad(
+      return data_error(
           fmt::format("{}: {} elements, but the matrices have {}", column.array->place(), column.row_size, elements_));
   }
   for (const std::string& name : config_.graph_features) {
@@ -139,8 +139,8 @@ Result<void> SampleReader::open_columns(const ArrayStore& store, std::span<const
     opened = open_into(target.array, 1, 2, [&](Column column) { targets_.push_back(std::move(column)); });
     if (!opened) return opened;
     if (const Column& column = targets_.back(); column.row_size != target.width)
-      return bad(fmt::format("{}: {} number(s) of each sample, but the task has {}", column.array->place(),
-                             column.row_size, target.width));
+      return data_error(fmt::format("{}: {} number(s) per sample, but the task has {}", column.array->place(),
+                                    column.row_size, target.width));
     widths_.targets += target.width;
     target_specs_.push_back(target);
   }
@@ -161,7 +161,7 @@ Result<void> SampleReader::read_block(int64_t first) {
   for (Column& column : graph_features_) columns.push_back(&column);
   for (Column& column : targets_) columns.push_back(&column);
   for (Column* column : columns) {
-    if (auto read = column->read(first, count); !read) return read;
+    RETURN_IF_ERROR(column->read(first, count));
   }
   block_first_ = first;
   block_size_ = count;
@@ -170,20 +170,21 @@ Result<void> SampleReader::read_block(int64_t first) {
 
 Result<CausalSample> SampleReader::sample(int64_t index) {
   if (index < block_first_ || index >= block_first_ + block_size_) {
-    if (const auto read = read_block(index); !read) return tl::make_unexpected(read.error());
+    RETURN_IF_ERROR(read_block(index));
   }
   return make(index - block_first_);
 }
 
-tl::unexpected<Error> SampleReader::wrong(const Column& column, int64_t in_block, const std::string& what) const {
-  return bad(fmt::format("{}: sample {}: {}", column.array->place(), block_first_ + in_block, what));
+tl::unexpected<Error> SampleReader::sample_error(const Column& column, int64_t in_block,
+                                                 const std::string& what) const {
+  return data_error(fmt::format("{}: sample {}: {}", column.array->place(), block_first_ + in_block, what));
 }
 
 Result<int64_t> SampleReader::size_of(int64_t in_block) const {
   if (!sizes_) return elements_;
   const double size = sizes_->at(in_block, block_size_, 0);
   if (size < 1 || size > static_cast<double>(elements_) || size != std::floor(size))
-    return wrong(*sizes_, in_block, fmt::format("{} elements in a matrix of {}", size, elements_));
+    return sample_error(*sizes_, in_block, fmt::format("{} elements in a matrix of {}", size, elements_));
   return static_cast<int64_t>(size);
 }
 
@@ -193,10 +194,11 @@ Result<std::vector<Relation>> SampleReader::relations_of(int64_t in_block, int64
     for (int64_t from = 0; from < elements_; ++from) {
       const double value = matrix_.at(in_block, block_size_, from, to);
       if (value == 0) continue;
-      if (std::isnan(value)) return wrong(matrix_, in_block, fmt::format("[{}, {}] is NaN", from, to));
+      if (std::isnan(value)) return sample_error(matrix_, in_block, fmt::format("[{}, {}] is NaN", from, to));
       if (from >= size || to >= size)
-        return wrong(matrix_, in_block,
-                     fmt::format("[{}, {}] is {}, but there are {} elements ({})", from, to, value, size, kSizes));
+        return sample_error(
+            matrix_, in_block,
+            fmt::format("[{}, {}] is {}, but there are {} elements ({})", from, to, value, size, kSizes));
       relations.push_back({from, to});
     }
   }
@@ -205,22 +207,19 @@ Result<std::vector<Relation>> SampleReader::relations_of(int64_t in_block, int64
 
 Result<CausalSample> SampleReader::make(int64_t in_block) {
   CausalSample sample;
-  const Result<int64_t> size = size_of(in_block);
-  if (!size) return tl::make_unexpected(size.error());
-  sample.size = *size;
-  Result<std::vector<Relation>> edges = relations_of(in_block, *size);
-  if (!edges) return tl::make_unexpected(edges.error());
-  CausalRelations relations(*size, *edges);
+  ASSIGN_OR_RETURN(const int64_t size, size_of(in_block));
+  sample.size = size;
+  ASSIGN_OR_RETURN(std::vector<Relation> edges, relations_of(in_block, size));
+  CausalRelations relations(size, edges);
   const std::optional<std::vector<int64_t>> order = relations.order();
-  if (!order) return wrong(matrix_, in_block, "an element precedes itself: there is a cycle");
-  sample.edges = reduce_ ? relations.links(*order) : std::move(*edges);
-  if (reduce_) relations = CausalRelations(*size, sample.edges);
-  if (const auto added = add_node_features(relations, *order, in_block, sample); !added)
-    return tl::make_unexpected(added.error());
+  if (!order) return sample_error(matrix_, in_block, "the relations contain a cycle");
+  sample.edges = reduce_ ? relations.links(*order) : std::move(edges);
+  if (reduce_) relations = CausalRelations(size, sample.edges);
+  RETURN_IF_ERROR(add_node_features(relations, *order, in_block, sample));
   for (const Column& column : graph_features_) {
     for (int64_t i = 0; i < column.row_size; ++i) {
       const double value = column.at(in_block, block_size_, i);
-      if (!std::isfinite(value)) return wrong(column, in_block, fmt::format("{} is no finite number", value));
+      if (!std::isfinite(value)) return sample_error(column, in_block, fmt::format("{} is not a finite number", value));
       sample.graph_features.push_back(static_cast<float>(value));
     }
   }
@@ -233,11 +232,12 @@ Result<void> SampleReader::add_targets(int64_t in_block, CausalSample& sample) c
     const std::vector<double>& classes = target_specs_[t].classes;
     for (int64_t i = 0; i < column.row_size; ++i) {
       double value = column.at(in_block, block_size_, i);
-      if (!std::isfinite(value)) return wrong(column, in_block, fmt::format("{} is no finite number", value));
+      if (!std::isfinite(value)) return sample_error(column, in_block, fmt::format("{} is not a finite number", value));
       if (!classes.empty()) {
         const auto found = std::find(classes.begin(), classes.end(), value);
         if (found == classes.end())
-          return wrong(column, in_block, fmt::format("{} is none of the classes {}", value, fmt::join(classes, ", ")));
+          return sample_error(column, in_block,
+                              fmt::format("{} is none of the classes {}", value, fmt::join(classes, ", ")));
         value = static_cast<double>(found - classes.begin());
       }
       sample.targets.push_back(value);
@@ -261,8 +261,8 @@ Result<void> SampleReader::add_node_features(const CausalRelations& relations, s
       if (stored) {
         value = node_features_[feature]->at(in_block, block_size_, element);
         if (!std::isfinite(value))
-          return wrong(*node_features_[feature], in_block,
-                       fmt::format("{} of element {} is no finite number", value, element));
+          return sample_error(*node_features_[feature], in_block,
+                              fmt::format("{} of element {} is not a finite number", value, element));
       } else if (!lengths.empty()) {
         value = static_cast<double>(lengths[static_cast<size_t>(element)]);
       } else {
@@ -275,4 +275,4 @@ Result<void> SampleReader::add_node_features(const CausalRelations& relations, s
   return {};
 }
 
-}  // namespace oarlock
+}  // namespace oarlock::causal_set

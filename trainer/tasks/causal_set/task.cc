@@ -8,10 +8,13 @@
 
 #include "common/files.h"
 #include "trainer/engine/eval_rows.h"
-#include "trainer/tasks/causal_set/causal_set_data.h"
-#include "trainer/tasks/causal_set/model_config.h"
+#include "trainer/tasks/causal_set/config.h"
+#include "trainer/tasks/causal_set/data.h"
+#include "trainer/tasks/causal_set/losses.h"
+#include "trainer/tasks/causal_set/model.h"
 
-namespace oarlock {
+namespace oarlock::causal_set {
+
 namespace {
 
 GraphInput input_of(const Batch& batch) {
@@ -23,17 +26,16 @@ GraphInput input_of(const Batch& batch) {
           .graph_features = features == batch.tensors.end() ? at::Tensor() : features->second};
 }
 
-class CausalSet final : public Task {
+class CausalSet final : public ModelTask<GnnModel> {
  public:
   explicit CausalSet(Fields& root) {
     root.section("data", [&](Fields& data) { describe(data_, data); }, "causal sets, as zarr or HDF5");
-    root.section("model", [&](Fields& model) { describe(model_, model); }, "a graph network with a head for each task");
+    root.section("model", [&](Fields& model) { describe(model_, model); }, "a graph network with one head per task");
     root.section(
         "testing", [&](Fields& testing) { describe(testing_, testing); },
-        "the test set, with the best model's weights where the run ends");
+        "the test set, evaluated at the end of the run with the best model's weights");
   }
 
-  PrepareOn prepare_on() const override { return PrepareOn::kOneRankPerNode; }
   Result<void> prepare_data(const Logger& log) override { return prepare_causal_sets(data_, model_.targets(), log); }
 
   Result<void> prepare() override {
@@ -45,14 +47,14 @@ class CausalSet final : public Task {
   const Dataset& train_data() const override { return splits_->train; }
   const Dataset& eval_data() const override { return splits_->validation; }
 
-  std::shared_ptr<torch::nn::Module> build_model() override {
+  std::shared_ptr<GnnModel> create_model() override {
     const GraphArrays& arrays = splits_->train.graphs().arrays();
     const auto features = arrays.graphs.find("graph_features");
     const int64_t graph_features = features == arrays.graphs.end() ? 0 : features->second.size(1);
     return std::make_shared<GnnModel>(model_.network, arrays.nodes.at("x").size(1), graph_features);
   }
 
-  at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext& /*context*/) override {
+  at::Tensor training_loss(GnnModel& model, const Batch& batch, const StepContext& /*context*/) override {
     at::Tensor sum;
     for_each_task(model, batch, [&](const GraphTaskConfig& task, const at::Tensor& outputs, const at::Tensor& targets) {
       const at::Tensor losses = task.weight * sample_losses(task.loss, outputs, targets);
@@ -61,7 +63,7 @@ class CausalSet final : public Task {
     return sum.mean();
   }
 
-  EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {
+  EvalOutput evaluate(GnnModel& model, const Batch& batch) override {
     EvalOutput out;
     at::Tensor sum = at::zeros({batch.size()}, batch["x"].options().dtype(at::kDouble));
     for_each_task(model, batch, [&](const GraphTaskConfig& task, const at::Tensor& outputs, const at::Tensor& targets) {
@@ -86,8 +88,6 @@ class CausalSet final : public Task {
 
   std::string graph_obstacle() const override { return "causal sets have different numbers of elements and links"; }
 
-  Monitor monitor() const override { return {.metric = "loss", .mode = MetricMode::kMin}; }
-
   std::vector<EvalPass> passes() override {
     if (splits_->test.size() == 0) return {};
     EvalPass pass;
@@ -95,7 +95,7 @@ class CausalSet final : public Task {
     pass.weights = PassWeights::kBest;
     pass.batch_size = testing_.batch_size;
     pass.data = &splits_->test;
-    pass.step = [this](torch::nn::Module& model, const Batch& batch) { return eval_step(model, batch); };
+    pass.step = pass_step([this](GnnModel& model, const Batch& batch) { return evaluate(model, batch); });
     pass.finish = [this](const MetricSums& totals, const EvalRows& rows, int64_t /*steps*/) -> Result<Metrics> {
       return write_predictions(rows).map([&] { return metrics(totals, rows); });
     };
@@ -105,8 +105,8 @@ class CausalSet final : public Task {
  private:
   // Calls `use` with the outputs and the targets of each active task, both [graphs, ...].
   template <typename Use>
-  void for_each_task(torch::nn::Module& model, const Batch& batch, const Use& use) const {
-    const std::vector<at::Tensor> outputs = dynamic_cast<GnnModel&>(model).forward(input_of(batch));
+  void for_each_task(GnnModel& model, const Batch& batch, const Use& use) const {
+    const std::vector<at::Tensor> outputs = model.forward(input_of(batch));
     int64_t column = 0;
     for (size_t i = 0; i < model_.tasks.size(); ++i) {
       if (!model_.tasks[i].head.active) continue;
@@ -131,6 +131,6 @@ class CausalSet final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_causal_set(Fields& root) { return std::make_unique<CausalSet>(root); }
+std::unique_ptr<Task> make_task(Fields& root) { return std::make_unique<CausalSet>(root); }
 
-}  // namespace oarlock
+}  // namespace oarlock::causal_set

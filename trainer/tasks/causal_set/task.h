@@ -1,13 +1,13 @@
-// Graph networks on causal sets, as QuantumGrav trains them, from zarr stores and HDF5 files.
+// Graph networks on causal sets, as trained by QuantumGrav, from zarr stores and HDF5 files.
 #pragma once
 
 #include <memory>
 
 #include "trainer/engine/task.h"
 
-namespace oarlock {
+namespace oarlock::causal_set {
 
-// The factory for the registry, name "causal_set".
-std::unique_ptr<Task> make_causal_set(Fields& root);
+// The factory of the task "causal_set".
+std::unique_ptr<Task> make_task(Fields& root);
 
-}  // namespace oarlock
+}  // namespace oarlock::causal_set

@@ -5,28 +5,132 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <optional>
+#include <span>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "common/cpu_count.h"
 #include "common/files.h"
-#include "trainer/data/derived_folder.h"
+#include "common/status_macros.h"
+#include "trainer/data/cache_folder.h"
 #include "trainer/data/graph_archive.h"
 #include "trainer/data/index_slice.h"
-#include "trainer/data/mapped_file.h"
-#include "trainer/tasks/comformer/crystal_source.h"
-#include "trainer/tasks/comformer/graph_conversion.h"
+#include "trainer/formats/crystal.h"
+#include "trainer/formats/mapped_file.h"
+#include "trainer/tasks/comformer/crystal_graph.h"
+#include "trainer/tasks/comformer/data.h"
+#include "trainer/tasks/comformer/structures.h"
 
-namespace oarlock {
+namespace oarlock::comformer {
+
+namespace {
+
+constexpr size_t kChunk = 512;         // structures in memory at a time
+constexpr int64_t kLogEvery = 20'000;  // structures
+
+struct LabeledGraph {
+  CrystalGraph graph;
+  std::vector<double> label;
+};
+
+std::vector<GraphColumn> columns(int64_t targets) {
+  using Of = GraphColumn::Of;
+  return {{.of = Of::kNodes, .name = "atomic_number", .type = at::kByte, .row = {}},
+          {.of = Of::kEdges, .name = "vector", .type = at::kFloat, .row = {3}},
+          {.of = Of::kGraphs, .name = "lattice", .type = at::kFloat, .row = {3, 3}},
+          {.of = Of::kGraphs, .name = "label", .type = at::kDouble, .row = {targets}},
+          {.of = Of::kGraphs, .name = "structure", .type = at::kLong, .row = {}}};
+}
+
+Result<LabeledGraph> build_graph(const CrystalSource& source, int64_t structure, const CrystalGraphOptions& options) {
+  ASSIGN_OR_RETURN(LabeledCrystal crystal, source.read(structure));
+  for (const uint8_t number : crystal.crystal.numbers) {
+    if (number > kFeaturedElements) {
+      return fail(ExitCode::kDataErr,
+                  fmt::format("{}: there are no features of the element {}: the table of atoms ends at {}",
+                              source.place(structure), element_symbol(number),
+                              element_symbol(static_cast<uint8_t>(kFeaturedElements))));
+    }
+  }
+  return LabeledGraph{.graph = crystal_graph(crystal.crystal, options), .label = std::move(crystal.label)};
+}
+
+// Returns the graphs of a chunk in its order, independently of the assignment to threads.
+std::vector<Result<LabeledGraph>> build_chunk(const CrystalSource& source, std::span<const int64_t> chunk,
+                                              const CrystalGraphOptions& options, int threads) {
+  std::vector<Result<LabeledGraph>> graphs(chunk.size());
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < chunk.size(); i = next++) graphs[i] = build_graph(source, chunk[i], options);
+  };
+  {
+    std::vector<std::jthread> workers;
+    for (int i = 1; i < threads; ++i) workers.emplace_back(work);
+    work();
+  }  // joins the workers
+  return graphs;
+}
+
+template <typename T>
+std::span<const std::byte> bytes(const std::vector<T>& values) {
+  return std::as_bytes(std::span<const T>(values));
+}
+
+void write(const LabeledGraph& item, int64_t structure, GraphArchiveWriter& writer) {
+  std::vector<int64_t> sources;
+  std::vector<int64_t> destinations;
+  std::vector<float> vectors;
+  for (const CrystalEdge& edge : item.graph.edges) {
+    sources.push_back(edge.source);
+    destinations.push_back(edge.destination);
+    vectors.insert(vectors.end(), edge.vector.begin(), edge.vector.end());
+  }
+  std::vector<float> lattice;
+  for (const Vector3& vector : item.graph.lattice_vectors) {
+    for (const double component : vector) lattice.push_back(static_cast<float>(component));
+  }
+  writer.add({.nodes = static_cast<int64_t>(item.graph.numbers.size()),
+              .sources = sources,
+              .destinations = destinations,
+              .columns = {bytes(item.graph.numbers), bytes(vectors), bytes(lattice), bytes(item.label),
+                          std::as_bytes(std::span(&structure, 1))}});
+}
+
+}  // namespace
+
+Result<void> convert_crystals(const CrystalSource& source, const std::vector<int64_t>& structures, int64_t targets,
+                              const CrystalGraphOptions& options, int threads, const std::filesystem::path& folder,
+                              const Logger& log) {
+  ASSIGN_OR_RETURN(GraphArchiveWriter writer, GraphArchiveWriter::create(folder, columns(targets)));
+  for (size_t begin = 0; begin < structures.size(); begin += kChunk) {
+    const auto chunk = std::span(structures).subspan(begin, std::min(kChunk, structures.size() - begin));
+    const std::vector<Result<LabeledGraph>> graphs = build_chunk(source, chunk, options, threads);
+    for (size_t i = 0; i < chunk.size(); ++i) {
+      if (!graphs[i]) return tl::make_unexpected(graphs[i].error());
+      write(*graphs[i], chunk[i], writer);
+      if (writer.graphs() % kLogEvery == 0)
+        log.info("building crystal graphs", {{"done", writer.graphs()}, {"of", structures.size()}});
+    }
+  }
+  log.info(
+      "crystal graphs built",
+      {{"structures", writer.graphs()}, {"atoms", writer.nodes()}, {"edges", writer.edges()}, {"to", folder.string()}});
+  return writer.finish();
+}
+
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kFormat = 1;  // of the graphs: another one when the same file would give others
+constexpr int kFormat = 1;  // must change when the same file gives different graphs
 
-// What decides about the graphs, besides the file.
+// Everything that affects the graphs, except for the file.
 std::string options_of(const CrystalDataConfig& config, int64_t targets) {
   const CrystalGraphOptions& graph = config.graph;
   return fmt::format("{} {} {} {} {} {} {} {}", kFormat, config.target_property, targets, config.index,
@@ -53,25 +157,23 @@ Result<fs::path> link_of(const CrystalDataConfig& config, int64_t targets) {
 }
 
 Result<fs::path> folder_of(const CrystalDataConfig& config, int64_t targets) {
-  const Result<MappedFile> file = MappedFile::open(config.path, MappedFile::Access::kSequential);
-  if (!file) return tl::make_unexpected(file.error());
-  const XXH128_hash_t content = XXH3_128bits(file->bytes().data(), file->bytes().size());
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(config.path, MappedFile::Access::kSequential));
+  const XXH128_hash_t content = XXH3_128bits(file.bytes().data(), file.bytes().size());
   const std::string key = fmt::format("{:016x}{:016x} {}", content.high64, content.low64, options_of(config, targets));
   return cache_of(config) / ("graphs-" + hash_of(key));
 }
 
 Result<void> build(const CrystalDataConfig& config, int64_t targets, const fs::path& folder, const Logger& log) {
-  const auto source =
-      open_crystals({.path = config.path, .target_property = config.target_property, .targets = targets});
-  if (!source) return tl::make_unexpected(source.error());
+  ASSIGN_OR_RETURN(const auto source,
+                   open_crystals({.path = config.path, .target_property = config.target_property, .targets = targets}));
   return IndexSlice::parse(config.index)
-      .and_then([&](const IndexSlice& slice) { return slice.of((*source)->size()); })
+      .and_then([&](const IndexSlice& slice) { return slice.indices(source->size()); })
       .and_then([&](const std::vector<int64_t>& structures) {
-        return convert_crystals(**source, structures, targets, config.graph, usable_cpus(), folder, log);
+        return convert_crystals(*source, structures, targets, config.graph, usable_cpus(), folder, log);
       });
 }
 
-// Replaces what the name led to before.
+// Replaces an existing link.
 Result<void> make_link(const fs::path& link, const fs::path& target) {
   const fs::path made = link.string() + fmt::format(".{}", ::getpid());
   std::error_code error;
@@ -82,7 +184,7 @@ Result<void> make_link(const fs::path& link, const fs::path& target) {
   return sync_folder(link.parent_path());
 }
 
-// A folder of this process's own, removed at the end; what is mapped of it stays.
+// A private temporary folder. The destructor removes it; mapped files remain valid.
 class ScratchFolder {
  public:
   ScratchFolder() : path_((fs::temp_directory_path() / "oarlock-graphs-XXXXXX").string()) {
@@ -112,18 +214,16 @@ Result<GraphCollation> open_archive(const fs::path& folder) {
 
 Result<void> prepare_crystal_graphs(const CrystalDataConfig& config, int64_t targets, const Logger& log) {
   if (!config.cache_graphs) return {};
-  const Result<fs::path> link = link_of(config, targets);
-  if (!link) return tl::make_unexpected(link.error());
+  ASSIGN_OR_RETURN(const fs::path link, link_of(config, targets));
   std::error_code ignored;
-  if (fs::exists(*link, ignored)) return {};
-  if (Result<void> made = make_writable_folder(link->parent_path()); !made) {
-    made.error().message += "; set data.cache to a folder that can be written to";
+  if (fs::exists(link, ignored)) return {};
+  if (Result<void> made = make_writable_folder(link.parent_path()); !made) {
+    made.error().message += "; set data.cache to a writable folder";
     return made;
   }
-  const Result<fs::path> folder = folder_of(config, targets);
-  if (!folder) return tl::make_unexpected(folder.error());
-  return make_folder_once(*folder, [&](const fs::path& part) { return build(config, targets, part, log); })
-      .and_then([&] { return make_link(*link, folder->filename()); });
+  ASSIGN_OR_RETURN(const fs::path folder, folder_of(config, targets));
+  return build_cache_folder(folder, [&](const fs::path& part) { return build(config, targets, part, log); })
+      .and_then([&] { return make_link(link, folder.filename()); });
 }
 
 Result<GraphCollation> open_crystal_graphs(const CrystalDataConfig& config, int64_t targets, const Logger& log) {
@@ -131,8 +231,8 @@ Result<GraphCollation> open_crystal_graphs(const CrystalDataConfig& config, int6
     return link_of(config, targets).and_then(open_archive);
   }
   const ScratchFolder folder;
-  if (!folder.made()) return fail_errno(errno, fmt::format("{}: cannot be made", folder.path()));
+  if (!folder.made()) return fail_errno(errno, fmt::format("{}: cannot be created", folder.path()));
   return build(config, targets, folder.path(), log).and_then([&] { return open_archive(folder.path()); });
 }
 
-}  // namespace oarlock
+}  // namespace oarlock::comformer

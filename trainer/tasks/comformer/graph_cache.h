@@ -1,28 +1,39 @@
-// Where the graphs of a file of crystals are kept, so that they are built once:
+// Crystal graphs are built once and kept in an archive:
 //
-//   FILE.oarlock/graphs-HASH  the archive; HASH is of the file's content and of what decides about the graphs
-//   FILE.oarlock/file-HASH    a link to it; HASH is of the file's size and time of change instead, so that not every
-//   rank
-//                             reads the file to find its graphs
+//   FILE.oarlock/graphs-HASH  the archive; HASH is of the file's content and of every option that affects the graphs
+//   FILE.oarlock/file-HASH    a link to it; HASH is of the file's size and modification time instead, so that a rank
+//                             finds the graphs without reading the file
 //
-// An archive appears at once, or not at all.
+// An archive appears atomically.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <vector>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "trainer/data/graph_collation.h"
-#include "trainer/tasks/comformer/data_config.h"
+#include "trainer/tasks/comformer/config.h"
+#include "trainer/tasks/comformer/structures.h"
 
-namespace oarlock {
+namespace oarlock::comformer {
 
-// For Task::prepare_data(): builds the graphs unless they are there. Waits while another process is at it. `targets`:
-// numbers of a label. kNoInput, kDataErr naming the place, kCantCreate.
+// Builds the graphs unless the archive exists. For Task::prepare_data(). Waits while another process builds them.
+// `targets` is the number of targets per label. Fails with kNoInput, kCantCreate, or kDataErr naming the place.
 Result<void> prepare_crystal_graphs(const CrystalDataConfig& config, int64_t targets, const Logger& log);
 
-// For Task::prepare(): those graphs, memory-mapped (columns: graph_conversion.h); where they are not to be kept, built
-// now.
+// Maps the archive into memory, or builds the graphs if they are not cached. For Task::prepare(). See
+// convert_crystals() for the columns.
 Result<GraphCollation> open_crystal_graphs(const CrystalDataConfig& config, int64_t targets, const Logger& log);
 
-}  // namespace oarlock
+// Writes the graphs of `structures` (indices into `source`) in this order as a graph archive (graph_archive.h) to an
+// existing folder, using `threads` threads. Columns: nodes "atomic_number" uint8; edges "vector" float32 [3]; graphs
+// "lattice" float32 [3, 3], "label" float64 [targets], and "structure" int64, the index in the source. The files do not
+// depend on the number of threads. A few hundred structures are in memory at a time. Fails with kDataErr, naming the
+// place.
+Result<void> convert_crystals(const CrystalSource& source, const std::vector<int64_t>& structures, int64_t targets,
+                              const CrystalGraphOptions& options, int threads, const std::filesystem::path& folder,
+                              const Logger& log);
+
+}  // namespace oarlock::comformer

@@ -5,8 +5,9 @@
 #include <string>
 
 #include "common/files.h"
+#include "common/status_macros.h"
 
-namespace oarlock {
+namespace oarlock::comformer {
 
 Metrics regression_metrics(const EvalRows& rows) {
   const at::Tensor& target = rows.columns.at("target");
@@ -38,9 +39,9 @@ Result<void> write_predictions(const std::filesystem::path& path, const EvalRows
     text += "\n";
   }
   if (path.has_parent_path()) {
-    if (const Result<void> made = make_writable_folder(path.parent_path()); !made) return made;
+    RETURN_IF_ERROR(make_writable_folder(path.parent_path()));
   }
   return write_file_atomically(path, text);
 }
 
-}  // namespace oarlock
+}  // namespace oarlock::comformer

@@ -7,55 +7,42 @@
 #include <optional>
 #include <utility>
 
-#include "trainer/tasks/comformer/atom_features.h"
-#include "trainer/tasks/comformer/crystal_dataset.h"
-#include "trainer/tasks/comformer/data_config.h"
+#include "common/status_macros.h"
+#include "trainer/tasks/comformer/config.h"
+#include "trainer/tasks/comformer/data.h"
 #include "trainer/tasks/comformer/graph_cache.h"
-#include "trainer/tasks/comformer/label_scale.h"
-#include "trainer/tasks/comformer/model/model.h"
+#include "trainer/tasks/comformer/model.h"
 #include "trainer/tasks/comformer/predictions.h"
 
-namespace oarlock {
+namespace oarlock::comformer {
+
 namespace {
-
-// The section "test".
-struct TestConfig {
-  std::string predictions;  // CSV; empty: none
-  int64_t batch_size = 64;
-};
-
-void describe(TestConfig& config, Fields& fields) {
-  fields.field("predictions", config.predictions,
-               "CSV of id, target and prediction, e.g. test_predictions.csv; empty: none");
-  fields.field("batch_size", config.batch_size, at_least(1), "structures of a rank at a time");
-}
 
 double total(const at::Tensor& values) { return values.to(at::kDouble).sum().item<double>(); }
 
-class ComformerTask final : public Task {
+class ComformerTask final : public ModelTask<Comformer> {
  public:
   explicit ComformerTask(Fields& root) {
     root.section("data", [&](Fields& data) { describe(data_, data); }, "crystals, as extended XYZ or a JSON list");
     root.section("model", [&](Fields& model) { describe(model_, model); }, "iComFormer or eComFormer");
     root.section(
-        "test", [&](Fields& test) { describe(test_config_, test); }, "the best model on the test set, at the end");
+        "test", [&](Fields& test) { describe(test_config_, test); },
+        "the test set, evaluated at the end of the run with the best model");
   }
 
-  PrepareOn prepare_on() const override { return PrepareOn::kOneRankPerNode; }
   Result<void> prepare_data(const Logger& log) override {
     return prepare_crystal_graphs(data_, model_.output_features, log);
   }
 
   Result<void> prepare() override {
-    Result<GraphCollation> opened = open_crystal_graphs(data_, model_.output_features, Logger::silent());
-    if (!opened) return tl::make_unexpected(opened.error());
-    const auto graphs = std::make_shared<const GraphCollation>(std::move(*opened));
+    ASSIGN_OR_RETURN(GraphCollation opened, open_crystal_graphs(data_, model_.output_features, Logger::silent()));
+    const auto graphs = std::make_shared<const GraphCollation>(std::move(opened));
     Result<CrystalSplit> split = split_crystals(graphs->size(), data_.split);
     if (!split) return fail(split.error().code, data_.path + ": " + split.error().message);
     train_.emplace(graphs, std::move(split->train));
     val_.emplace(graphs, std::move(split->val));
     if (!split->test.empty()) test_.emplace(graphs, std::move(split->test));
-    scale_ = LabelScale(train_->labels());
+    scaler_ = LabelScaler(train_->labels());
     features_ = atom_features();
     return {};
   }
@@ -63,14 +50,14 @@ class ComformerTask final : public Task {
   const Dataset& train_data() const override { return *train_; }
   const Dataset& eval_data() const override { return *val_; }
 
-  std::shared_ptr<torch::nn::Module> build_model() override { return make_comformer(model_); }
+  std::shared_ptr<Comformer> create_model() override { return make_comformer(model_); }
 
-  at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext&) override {
+  at::Tensor training_loss(Comformer& model, const Batch& batch, const StepContext&) override {
     const at::Tensor output = forward(model, batch);
-    return at::mse_loss(output, scale_.standardised(batch["label"]).to(at::kFloat));
+    return at::mse_loss(output, scaler_.standardize(batch["label"]).to(at::kFloat));
   }
 
-  EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {
+  EvalOutput evaluate(Comformer& model, const Batch& batch) override {
     return {.sums = sums_of(forward(model, batch), batch["label"]), .rows = {}};
   }
 
@@ -93,44 +80,44 @@ class ComformerTask final : public Task {
              .weights = PassWeights::kBest,
              .batch_size = test_config_.batch_size,
              .data = &*test_,
-             .step = [this](torch::nn::Module& model, const Batch& batch) { return predict(model, batch); },
-             .finish = [this](const MetricSums& totals, const EvalRows& rows,
-                              int64_t /*steps*/) { return finish_test(totals, rows); }}};
+             .step = pass_step([this](Comformer& model, const Batch& batch) { return predict(model, batch); }),
+             .finish = [this](const MetricSums& totals, const EvalRows& rows, int64_t /*steps*/) {
+               return finish_test(totals, rows);
+             }}};
   }
 
  private:
-  // [crystals, targets], standardised
-  at::Tensor forward(torch::nn::Module& model, const Batch& batch) {
+  // Returns standardized predictions, [crystals, targets].
+  at::Tensor forward(Comformer& model, const Batch& batch) {
     const at::Device device = batch["vector"].device();
     if (features_.device() != device) features_ = features_.to(device);
-    scale_.move_to(device);
-    return dynamic_cast<Comformer&>(model).forward(
-        {.atoms = features_.index_select(0, batch["atomic_number"].to(at::kLong)),
-         .edge_index = batch["edge_index"],
-         .edge_begin = batch["edge_ptr"],
-         .edge_vectors = batch["vector"],
-         .lattices = batch["lattice"],
-         .crystal_of = batch["batch"],
-         .atom_begin = batch["ptr"]});
+    scaler_.move_to(device);
+    return model.forward({.atoms = features_.index_select(0, batch["atomic_number"].to(at::kLong)),
+                          .edge_index = batch["edge_index"],
+                          .edge_begin = batch["edge_ptr"],
+                          .edge_vectors = batch["vector"],
+                          .lattices = batch["lattice"],
+                          .crystal_of = batch["batch"],
+                          .atom_begin = batch["ptr"]});
   }
 
-  // The loss is in units of the standard deviation, as in training; errors are in the label's own. Beside them stands
-  // the error of who always says the mean of the training labels.
+  // The loss is in units of the standard deviation, as in training; errors are in units of the label. The baseline
+  // predicts the mean of the training labels.
   MetricSums sums_of(const at::Tensor& output, const at::Tensor& label) const {
-    const at::Tensor error = scale_.restored(output) - label;
-    const at::Tensor standardised_error = output.to(at::kDouble) - scale_.standardised(label);
-    return {{"loss", total(standardised_error.square().mean(1))},
+    const at::Tensor error = scaler_.restore(output) - label;
+    const at::Tensor standardized_error = output.to(at::kDouble) - scaler_.standardize(label);
+    return {{"loss", total(standardized_error.square().mean(1))},
             {"absolute", total(error.abs().mean(1))},
             {"squared", total(error.square().mean(1))},
-            {"of_mean", total((label - scale_.mean()).abs().mean(1))}};
+            {"of_mean", total((label - scaler_.mean()).abs().mean(1))}};
   }
 
-  EvalOutput predict(torch::nn::Module& model, const Batch& batch) {
+  EvalOutput predict(Comformer& model, const Batch& batch) {
     const at::Tensor output = forward(model, batch);
     return {
         .sums = sums_of(output, batch["label"]),
         .rows = {
-            {"structure", batch["structure"]}, {"target", batch["label"]}, {"prediction", scale_.restored(output)}}};
+            {"structure", batch["structure"]}, {"target", batch["label"]}, {"prediction", scaler_.restore(output)}}};
   }
 
   Result<Metrics> finish_test(const MetricSums& totals, const EvalRows& rows) const {
@@ -146,12 +133,12 @@ class ComformerTask final : public Task {
   std::optional<CrystalDataset> train_;
   std::optional<CrystalDataset> val_;
   std::optional<CrystalDataset> test_;
-  LabelScale scale_;
+  LabelScaler scaler_;
   at::Tensor features_;
 };
 
 }  // namespace
 
-std::unique_ptr<Task> make_comformer_task(Fields& root) { return std::make_unique<ComformerTask>(root); }
+std::unique_ptr<Task> make_task(Fields& root) { return std::make_unique<ComformerTask>(root); }
 
-}  // namespace oarlock
+}  // namespace oarlock::comformer

@@ -5,9 +5,9 @@
 
 #include "trainer/engine/task.h"
 
-namespace oarlock {
+namespace oarlock::comformer {
 
-// The factory for the registry, name "comformer".
-std::unique_ptr<Task> make_comformer_task(Fields& root);
+// The factory of the task "comformer".
+std::unique_ptr<Task> make_task(Fields& root);
 
-}  // namespace oarlock
+}  // namespace oarlock::comformer

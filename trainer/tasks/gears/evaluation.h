@@ -1,28 +1,61 @@
-// From the predictions of an evaluation to metrics, beside those of a baseline: the mean of the training perturbations,
-// which published models do not always beat (https://github.com/snap-stanford/GEARS/issues/82).
+// Metrics of predicted expression: compute_metrics(), and the metrics of deeper_analysis() and non_dropout_analysis()
+// that GEARS reports (gears/inference.py). The baseline is the mean of the training perturbations, which published
+// models do not always surpass (https://github.com/snap-stanford/GEARS/issues/82).
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "trainer/engine/eval_pass.h"
-#include "trainer/tasks/gears/gears_data.h"
-#include "trainer/tasks/gears/metrics.h"
+#include "trainer/tasks/gears/data.h"
 
-namespace oarlock {
+namespace oarlock::gears {
 
-// Mean predictions by group, from the rows of GroupedCells samples: "sum" [samples, genes], the sums over their cells;
-// "cells" and "group" [samples, 1].
+// Means over the cells of a condition, per gene.
+struct ConditionMeans {
+  std::span<const double> prediction;
+  std::span<const double> truth;
+  std::span<const double> control;  // of the control cells
+};
+
+struct ConditionScore {
+  double mse = 0;
+  double pearson = 0;
+  double mse_de = 0;  // over the differentially expressed genes; 0 if there are none, as for ctrl
+  double pearson_de = 0;
+  double pearson_delta = 0;  // of the changes from the control cells, over all genes
+};
+
+ConditionScore score(const ConditionMeans& means, std::span<const int64_t> de);
+
+struct NonDropoutScore {
+  double frac_opposite_direction = 0;
+  double frac_sigma_below_1 = 0;  // share of the varying genes that are predicted within a standard deviation
+  double mse = 0;
+};
+
+// `genes` are the differentially expressed genes without dropouts, at least one. `deviation` has the standard deviation
+// of each of them over the cells of the condition.
+NonDropoutScore score_non_dropout(const ConditionMeans& means, std::span<const int64_t> genes,
+                                  std::span<const double> deviation);
+
+// Pearson's correlation; 0 if one of the two is constant.
+double pearson(std::span<const double> a, std::span<const double> b);
+
+// Mean predictions per group.
 struct GroupMeans {
   std::vector<int64_t> groups;            // ascending
   std::vector<std::vector<double>> mean;  // [groups][genes]
 };
+
+// Computes the means from the rows of GroupedCells samples: `column` [samples, genes] has the sums over their cells;
+// "cells" and "group" are [samples, 1].
 GroupMeans means_of(const EvalRows& rows, const std::string& column = "sum");
 
-// What is reported of one condition.
+// The scores of one condition.
 struct ConditionResult {
   std::string condition;
   std::string subgroup;  // of the split; may be empty
@@ -34,7 +67,7 @@ struct ConditionResult {
 
 class GearsEvaluation {
  public:
-  // `data` must outlive it.
+  // `data` must outlive the object.
   explicit GearsEvaluation(const GearsData& data);
 
   std::vector<ConditionResult> results(const GroupMeans& predictions, const Subgroups& subgroups) const;
@@ -44,22 +77,22 @@ class GearsEvaluation {
   NonDropoutScore non_dropout(const ConditionMeans& means, int64_t condition) const;
 
   const GearsData& data_;
-  at::Tensor means_;              // of the store; its memory is what spans refer to
+  at::Tensor means_;              // of the store; owns the memory that spans refer to
   std::vector<double> baseline_;  // the mean over the training perturbations' means
 };
 
-// Means over the conditions, as compute_metrics(): mse, pearson, mse_de, pearson_de (the last two without ctrl),
-// pearson_delta; frac_opposite_direction_top20_non_dropout, frac_sigma_below_1_non_dropout and
-// mse_top20_de_non_dropout; of the baseline baseline_mse ... With subgroups the same again as SUBGROUP_mse ...
+// Returns the means over the conditions, as compute_metrics() does: mse, pearson, mse_de, pearson_de (the last two
+// without ctrl), pearson_delta; frac_opposite_direction_top20_non_dropout, frac_sigma_below_1_non_dropout and
+// mse_top20_de_non_dropout; baseline_mse ... of the baseline; with subgroups also SUBGROUP_mse ...
 Metrics summarize(const std::vector<ConditionResult>& results);
 
-// A line per condition, with everything in it. kCantCreate, kIoErr.
+// Writes a CSV file with all scores, one line per condition. Fails with kCantCreate or kIoErr.
 Result<void> write_results(const std::filesystem::path& csv, const std::vector<ConditionResult>& results);
 
-// A line per group: its name, its certainty where there are any, then the mean expression of each gene. kCantCreate,
-// kIoErr.
+// Writes a CSV file with one line per group: its name, its certainty if given, and the mean expression of each gene.
+// Fails with kCantCreate or kIoErr.
 Result<void> write_expression(const std::filesystem::path& csv, const std::vector<std::string>& names,
                               const std::vector<std::string>& genes, const std::vector<std::vector<double>>& mean,
                               const std::vector<double>& certainty = {});
 
-}  // namespace oarlock
+}  // namespace oarlock::gears

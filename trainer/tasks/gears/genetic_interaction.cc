@@ -6,9 +6,10 @@
 #include <limits>
 
 #include "trainer/data/random.h"
-#include "trainer/tasks/gears/metrics.h"
+#include "trainer/tasks/gears/evaluation.h"
 
-namespace oarlock {
+namespace oarlock::gears {
+
 namespace {
 
 constexpr int64_t kMostPairs = 100'000;
@@ -16,7 +17,7 @@ constexpr int kIterations = 1000;
 constexpr double kTolerance = 1e-3;
 constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
 
-// Least squares of two equations, of the smallest norm where they do not determine a solution.
+// Least-squares solution of two equations; the one with the smallest norm if it is not unique.
 Coefficients solve(std::array<double, 2> x1, std::array<double, 2> x2, std::array<double, 2> y) {
   const double determinant = x1[0] * x2[1] - x2[0] * x1[1];
   const double norm = x1[0] * x1[0] + x1[1] * x1[1] + x2[0] * x2[0] + x2[1] * x2[1];
@@ -27,7 +28,7 @@ Coefficients solve(std::array<double, 2> x1, std::array<double, 2> x2, std::arra
   return {(x1[0] * y[0] + x1[1] * y[1]) / norm, (x2[0] * y[0] + x2[1] * y[1]) / norm};
 }
 
-// Modified Weiszfeld's, as sklearn's _modified_weiszfeld_step().
+// Modified Weiszfeld step, as sklearn's _modified_weiszfeld_step().
 Coefficients weiszfeld_step(const std::vector<Coefficients>& points, Coefficients old) {
   Coefficients weighted;
   Coefficients direction;
@@ -75,7 +76,7 @@ double distance(const Columns& columns, size_t i, size_t j) {
   return std::sqrt(sum);
 }
 
-// Mean distances of each sample to all, and the mean of these: what distances are centred by.
+// The mean distance of each sample to all samples, and their mean, by which distances are centered.
 struct Centre {
   std::vector<double> of_row;
   double of_all = 0;
@@ -155,4 +156,4 @@ InteractionScores score_interaction(std::span<const double> first, std::span<con
           {"eq_contr", std::min(dcor_first, dcor_second) / std::max(dcor_first, dcor_second)}};
 }
 
-}  // namespace oarlock
+}  // namespace oarlock::gears

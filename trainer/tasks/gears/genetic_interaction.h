@@ -1,4 +1,5 @@
-// How two perturbations act together: get_coeffs() of GEARS (gears/utils.py), after Norman et al., Science 2019.
+// Scores of the interaction of two perturbations: get_coeffs() of GEARS (gears/utils.py), after Norman et al., Science
+// 2019.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +8,14 @@
 #include <utility>
 #include <vector>
 
-namespace oarlock {
+namespace oarlock::gears {
 
-// By name, in the original's order: c1 and c2 of double = c1 * first + c2 * second, mag = |(c1, c2)|, dcor between
-// singles and double, dcor_singles, dcor_first, dcor_second, corr_fit, dominance = |log10(c1 / c2)| (NaN where they
-// differ in sign), eq_contr.
+// Scores by name, in the order of the original: c1 and c2 of double = c1 * first + c2 * second, mag = |(c1, c2)|, dcor
+// between singles and double, dcor_singles, dcor_first, dcor_second, corr_fit, dominance = |log10(c1 / c2)| (NaN if
+// they differ in sign), eq_contr.
 using InteractionScores = std::vector<std::pair<std::string, double>>;
 
-// Changes of expression over the genes: by each perturbation alone, and by both.
+// The arguments are changes of expression per gene: by each perturbation alone, and by both.
 InteractionScores score_interaction(std::span<const double> first, std::span<const double> second,
                                     std::span<const double> both);
 
@@ -24,12 +25,14 @@ struct Coefficients {
 };
 
 // Theil-Sen regression without intercept, as sklearn.linear_model.TheilSenRegressor: the spatial median of the
-// solutions of pairs of genes. All pairs where there are at most 100,000, else as many that are drawn.
+// solutions of pairs of genes. Uses all pairs if there are at most 100,000, otherwise as many random ones.
 Coefficients theil_sen(std::span<const double> first, std::span<const double> second, std::span<const double> both);
 
-// Of samples of one number or two (Szekely, Rizzo, Bakirov, Annals of Statistics 2007); 0 where one does not vary. Each
-// of `a` and `b` has a column per number, all of the same length.
+// One column per variable, all of the same length.
 using Columns = std::vector<std::span<const double>>;
+
+// Distance correlation of samples of one or two variables (Szekely, Rizzo, Bakirov, Annals of Statistics 2007); 0 if
+// one of the two is constant.
 double distance_correlation(const Columns& a, const Columns& b);
 
-}  // namespace oarlock
+}  // namespace oarlock::gears

@@ -7,19 +7,21 @@
 #include <cmath>
 
 #include "common/files.h"
+#include "common/status_macros.h"
 #include "trainer/tasks/gears/evaluation.h"
+#include "trainer/tasks/gears/gene_graphs.h"
 #include "trainer/tasks/gears/genetic_interaction.h"
-#include "trainer/tasks/gears/graphs/ontology.h"
 
-namespace oarlock {
+namespace oarlock::gears {
+
 namespace {
 
-Result<void> check_query(const std::string& name, std::string_view key, const GearsData& data, size_t least) {
+Result<void> check_query(const std::string& name, std::string_view key, const GearsData& data, size_t min_genes) {
   const NameList genes = genes_of(name);
-  if (genes.size() < least || genes.size() > 2) {
+  if (genes.size() < min_genes || genes.size() > 2) {
     return fail(ExitCode::kConfig,
                 fmt::format("predict.{}: \"{}\" is not {}", key, name,
-                            least == 2 ? "a pair of genes such as AHR+FEV" : "a gene, or a pair such as AHR+FEV"));
+                            min_genes == 2 ? "a pair of genes such as AHR+FEV" : "a gene, or a pair such as AHR+FEV"));
   }
   for (const std::string& gene : genes) {
     if (data.perturbation(gene) >= 0) continue;
@@ -35,20 +37,19 @@ void add_name(std::vector<std::string>& names, const std::string& name) {
   if (!contains(names, name)) names.push_back(name);
 }
 
-// Where in the genes of the data those are that interactions are scored by.
+// Returns the indices of the genes that interactions are scored by.
 Result<std::vector<size_t>> interaction_genes(const GearsPredictConfig& config, const GearsData& data) {
   NameList wanted = data.store.genes();
   if (!config.interaction_genes.empty()) {
-    Result<NameList> read = read_gene_list(config.interaction_genes);
-    if (!read) return tl::make_unexpected(read.error());
-    wanted = std::move(*read);
+    ASSIGN_OR_RETURN(NameList read, read_gene_list(config.interaction_genes));
+    wanted = std::move(read);
   }
   std::vector<size_t> numbers;
   for (size_t i = 0; i < data.store.genes().size(); ++i) {
     if (contains(wanted, data.store.genes()[i])) numbers.push_back(i);
   }
   if (numbers.size() < 2) {
-    return fail(ExitCode::kDataErr, fmt::format("{}: names {} of the data's genes, at least two are needed",
+    return fail(ExitCode::kDataErr, fmt::format("{}: contains {} genes of the data, at least two are needed",
                                                 config.interaction_genes, numbers.size()));
   }
   return numbers;
@@ -59,7 +60,7 @@ class Changes {
   Changes(const GearsData& data, const Queries& queries, const GroupMeans& means, std::vector<size_t> genes)
       : queries_(queries), means_(means), genes_(std::move(genes)), control_(data.store.means()[data.control()]) {}
 
-  // Of the chosen genes, by a query, from the mean control cell.
+  // Returns the change of the selected genes from the mean control cell by a query.
   std::vector<double> of(const std::string& query) const {
     const auto at =
         static_cast<size_t>(std::find(queries_.names.begin(), queries_.names.end(), query) - queries_.names.begin());
@@ -94,7 +95,7 @@ Result<void> write_interactions(const GearsPredictConfig& config, const Changes&
   return write_file_atomically(config.interactions_file, text);
 }
 
-// exp(-mean log variance), as GEARS' uncertainty score; empty where the model has none.
+// Returns exp(-mean log variance), GEARS' uncertainty score; empty if the model predicts no variance.
 std::vector<double> certainties(const EvalRows& rows) {
   std::vector<double> out;
   if (!rows.columns.contains("log_variance")) return out;
@@ -107,13 +108,11 @@ std::vector<double> certainties(const EvalRows& rows) {
 Result<Queries> make_queries(const GearsPredictConfig& config, const GearsData& data) {
   Queries queries;
   for (const std::string& name : config.perturbations) {
-    if (const Result<void> fits = check_query(name, "perturbations", data, 1); !fits)
-      return tl::make_unexpected(fits.error());
+    RETURN_IF_ERROR(check_query(name, "perturbations", data, 1));
     add_name(queries.names, name);
   }
   for (const std::string& name : config.interactions) {
-    if (const Result<void> fits = check_query(name, "interactions", data, 2); !fits)
-      return tl::make_unexpected(fits.error());
+    RETURN_IF_ERROR(check_query(name, "interactions", data, 2));
     for (const std::string& gene : genes_of(name)) add_name(queries.names, gene);
     add_name(queries.names, name);
   }
@@ -134,17 +133,15 @@ Result<void> write_predictions(const GearsPredictConfig& config, const GearsData
     std::vector<std::string> names = queries.names;
     std::vector<std::vector<double>> mean = means.mean;
     std::vector<double> certainty = certainties(rows);
-    const size_t asked = sorted_unique(config.perturbations).size();  // the rest is for interactions
-    names.resize(asked);
-    mean.resize(asked);
-    if (!certainty.empty()) certainty.resize(asked);
-    if (Result<void> written = write_expression(config.file, names, data.store.genes(), mean, certainty); !written)
-      return written;
+    const size_t requested = sorted_unique(config.perturbations).size();  // the others are for interactions
+    names.resize(requested);
+    mean.resize(requested);
+    if (!certainty.empty()) certainty.resize(requested);
+    RETURN_IF_ERROR(write_expression(config.file, names, data.store.genes(), mean, certainty));
   }
   if (config.interactions.empty()) return {};
-  Result<std::vector<size_t>> genes = interaction_genes(config, data);
-  if (!genes) return tl::make_unexpected(genes.error());
-  return write_interactions(config, Changes(data, queries, means, std::move(*genes)));
+  ASSIGN_OR_RETURN(std::vector<size_t> genes, interaction_genes(config, data));
+  return write_interactions(config, Changes(data, queries, means, std::move(genes)));
 }
 
-}  // namespace oarlock
+}  // namespace oarlock::gears

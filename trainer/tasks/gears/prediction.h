@@ -1,4 +1,4 @@
-// The perturbations that a configuration asks about: GEARS.predict() and GI_predict().
+// The section "predict": GEARS.predict() and GI_predict().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,23 +7,23 @@
 #include <vector>
 
 #include "trainer/engine/eval_pass.h"
-#include "trainer/tasks/gears/gears_data.h"
-#include "trainer/tasks/gears/task_config.h"
+#include "trainer/tasks/gears/config.h"
+#include "trainer/tasks/gears/data.h"
 
-namespace oarlock {
+namespace oarlock::gears {
 
-// What has to be predicted: `perturbations` first, as they are in the configuration, then what interactions need.
+// The perturbations to predict: first those of the configuration in its order, then those that interactions need.
 struct Queries {
   std::vector<std::string> names;
   at::Tensor perturbed;  // int64 [queries, 2]
 };
 
-// kConfig: a gene that cannot be perturbed, more than two of them, an interaction of other than two.
+// Fails with kConfig if a gene cannot be perturbed, a query has more than two genes, or an interaction not exactly two.
 Result<Queries> make_queries(const GearsPredictConfig& config, const GearsData& data);
 
-// From the rows of GroupedCells samples, one group per query, writes what the configuration asks for. kNoInput,
-// kCantCreate, kIoErr.
+// Writes the files of the configuration from the rows of GroupedCells samples, with one group per query. Fails with
+// kNoInput, kCantCreate or kIoErr.
 Result<void> write_predictions(const GearsPredictConfig& config, const GearsData& data, const Queries& queries,
                                const EvalRows& rows);
 
-}  // namespace oarlock
+}  // namespace oarlock::gears

@@ -6,18 +6,18 @@
 #include <optional>
 #include <utility>
 
-#include "trainer/tasks/gears/cell_batches.h"
+#include "common/status_macros.h"
+#include "trainer/tasks/gears/config.h"
+#include "trainer/tasks/gears/data.h"
 #include "trainer/tasks/gears/evaluation.h"
 #include "trainer/tasks/gears/prediction.h"
-#include "trainer/tasks/gears/task_config.h"
 
-namespace oarlock {
+namespace oarlock::gears {
+
 namespace {
 
-GearsModel& gears(torch::nn::Module& model) { return dynamic_cast<GearsModel&>(model); }
-
-// Sums over the cells of each sample. Each sample is computed by itself, so that it is the same bit for bit whatever it
-// shares a batch and a rank with.
+// Returns the sums over the cells of each sample. Each sample is computed separately, so that the result is bitwise
+// independent of its batch and rank.
 EvalOutput group_sums(GearsModel& model, const Batch& batch) {
   const at::Tensor begin = batch["begin"].cpu();
   const auto* ends = begin.const_data_ptr<int64_t>();
@@ -39,31 +39,28 @@ EvalOutput group_sums(GearsModel& model, const Batch& batch) {
   return out;
 }
 
-class Gears final : public Task {
+class Gears final : public ModelTask<GearsModel> {
  public:
   explicit Gears(Fields& root) { describe(config_, root); }
 
-  PrepareOn prepare_on() const override { return PrepareOn::kOneRankPerNode; }
   Result<void> prepare_data(const Logger& log) override {
     return prepare_gears_data(config_.data, config_.graphs, log);
   }
 
   Result<void> prepare() override {
-    Result<GearsData> opened = open_gears_data(config_.data, config_.graphs);
-    if (!opened) return tl::make_unexpected(opened.error());
-    data_.emplace(std::move(*opened));
+    ASSIGN_OR_RETURN(GearsData opened, open_gears_data(config_.data, config_.graphs));
+    data_.emplace(std::move(opened));
     const int64_t seed = config_.data.split.seed;
     train_.emplace(*data_, data_->train, seed);
     eval_.emplace(grouped(data_->val));
     test_.emplace(grouped(data_->test));
     evaluation_.emplace(*data_);
-    Result<Queries> queries = make_queries(config_.predict, *data_);
-    if (!queries) return tl::make_unexpected(queries.error());
-    queries_ = std::move(*queries);
-    asked_.emplace(data_->store,
-                   groups_of_queries(*data_, std::ssize(queries_.names), config_.predict.control_cells, seed,
-                                     config_.data.test_batch_size),
-                   queries_.perturbed);
+    ASSIGN_OR_RETURN(Queries queries, make_queries(config_.predict, *data_));
+    queries_ = std::move(queries);
+    query_cells_.emplace(data_->store,
+                         groups_of_queries(*data_, std::ssize(queries_.names), config_.predict.control_cells, seed,
+                                           config_.data.test_batch_size),
+                         queries_.perturbed);
     reference_ = {.control = data_->store.means()[data_->control()].to(at::kFloat), .counted = data_->store.counted()};
     return {};
   }
@@ -71,20 +68,18 @@ class Gears final : public Task {
   const Dataset& train_data() const override { return *train_; }
   const Dataset& eval_data() const override { return *eval_; }
 
-  std::shared_ptr<torch::nn::Module> build_model() override {
+  std::shared_ptr<GearsModel> create_model() override {
     return std::make_shared<GearsModel>(config_.model, data_->graphs);
   }
 
-  at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext& context) override {
+  at::Tensor training_loss(GearsModel& model, const Batch& batch, const StepContext& context) override {
     if (context.before_parameters_change) context.before_parameters_change();
-    gears(model).shorten_embeddings();
-    const GearsOutput output = gears(model).forward(batch["x"], batch["perturbed"]);
+    model.renormalize_embeddings();
+    const GearsOutput output = model.forward(batch["x"], batch["perturbed"]);
     return gears_loss(config_.loss, output, {batch["y"], batch["condition"]}, reference_on(batch["x"].device()));
   }
 
-  EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {
-    return group_sums(gears(model), batch);
-  }
+  EvalOutput evaluate(GearsModel& model, const Batch& batch) override { return group_sums(model, batch); }
 
   Metrics metrics(const MetricSums& /*totals*/, const EvalRows& rows) const override {
     return summarize(evaluation_->results(means_of(rows), data_->split.val_subgroups));
@@ -102,11 +97,12 @@ class Gears final : public Task {
                         .weights = PassWeights::kBest,
                         .batch_size = 1,
                         .data = &samples,
-                        .step = [](torch::nn::Module& model, const Batch& b) { return group_sums(gears(model), b); },
+                        .step = pass_step(group_sums),
                         .finish = std::move(finish)});
     };
     add("test", *test_, [this](const MetricSums&, const EvalRows& rows, int64_t) { return finish_test(rows); });
-    add("predict", *asked_, [this](const MetricSums&, const EvalRows& rows, int64_t) { return finish_queries(rows); });
+    add("predict", *query_cells_,
+        [this](const MetricSums&, const EvalRows& rows, int64_t) { return finish_queries(rows); });
     return passes;
   }
 
@@ -152,7 +148,7 @@ class Gears final : public Task {
   std::optional<TrainingCells> train_;
   std::optional<GroupedCells> eval_;
   std::optional<GroupedCells> test_;
-  std::optional<GroupedCells> asked_;
+  std::optional<GroupedCells> query_cells_;
   std::optional<GearsEvaluation> evaluation_;
   Queries queries_;
   GearsReference reference_;
@@ -160,6 +156,6 @@ class Gears final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_gears(Fields& root) { return std::make_unique<Gears>(root); }
+std::unique_ptr<Task> make_task(Fields& root) { return std::make_unique<Gears>(root); }
 
-}  // namespace oarlock
+}  // namespace oarlock::gears

@@ -1,13 +1,13 @@
-// What cells express after genes of them were perturbed (GEARS), from AnnData files.
+// Expression of cells after perturbations of their genes (GEARS), from AnnData files.
 #pragma once
 
 #include <memory>
 
 #include "trainer/engine/task.h"
 
-namespace oarlock {
+namespace oarlock::gears {
 
-// The factory for the registry, name "gears".
-std::unique_ptr<Task> make_gears(Fields& root);
+// The factory of the task "gears".
+std::unique_ptr<Task> make_task(Fields& root);
 
-}  // namespace oarlock
+}  // namespace oarlock::gears

@@ -4,12 +4,13 @@
 
 #include "trainer/data/random.h"
 
-namespace oarlock {
+namespace oarlock::image_classification {
+
 namespace {
 
 using Table = std::array<float, 256>;
 
-// Columns [left, left + width) of a row that has `width`.
+// Copies columns [left, left + width) of a row of `width` pixels.
 void copy_row(const uint8_t* row, int64_t width, int64_t left, const Table& table, float* to) {
   const int64_t begin = std::clamp<int64_t>(-left, 0, width);
   const int64_t end = std::clamp<int64_t>(width - left, begin, width);
@@ -18,7 +19,7 @@ void copy_row(const uint8_t* row, int64_t width, int64_t left, const Table& tabl
   std::fill(to + end, to + width, table[0]);
 }
 
-// The same, the last column first.
+// The same in reverse order.
 void copy_row_flipped(const uint8_t* row, int64_t width, int64_t left, const Table& table, float* to) {
   const int64_t begin = std::clamp<int64_t>(-left, 0, width);
   const int64_t end = std::clamp<int64_t>(width - left, begin, width);
@@ -57,4 +58,4 @@ void copy_view(const uint8_t* from, const ImageShape& shape, const View& view, c
     copy_plane(from, shape.height, shape.width, view, tables[static_cast<size_t>(channel)], to);
 }
 
-}  // namespace oarlock
+}  // namespace oarlock::image_classification

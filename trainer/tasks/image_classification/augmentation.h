@@ -1,35 +1,32 @@
-// Random crops and mirror images, made while an image is normalised into the memory of its batch: one pass over the
-// pixels, no copies.
+// Random crops and horizontal flips. They are applied while an image is normalized into the memory of its batch: one
+// pass over the pixels and no copies.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <vector>
 
-#include "trainer/tasks/image_classification/image_shape.h"
+#include "trainer/tasks/image_classification/config.h"
+#include "trainer/tasks/image_classification/images.h"
 
-namespace oarlock {
+namespace oarlock::image_classification {
 
-struct Augmentation {
-  int64_t crop_padding = 0;  // pixels of black on each side, of which a part of the image's size is cut
-  bool flip = false;         // every other image is mirrored
-};
-
-// Which part of an image is seen, and how.
+// The part of an image that is used, and its orientation.
 struct View {
-  int64_t top = 0;   // the row of the image that becomes the first; negative: black rows come before it
-  int64_t left = 0;  // the same of the columns
+  int64_t top = 0;   // row of the image that becomes the first row; negative: black rows precede it
+  int64_t left = 0;  // the same for columns
   bool flipped = false;
 };
 
-// The view of a sample under an epoch's seed: rows and columns uniform in -padding .. padding, flipped or not alike.
+// Returns the view of a sample. It depends only on the epoch's seed and the sample: row and column are uniform in
+// -padding .. padding.
 View random_view(const Augmentation& augmentation, uint64_t seed, int64_t sample);
 
-// What each of the 256 values of a byte becomes, by channel.
+// The normalized values of the 256 pixel values, per channel.
 using PixelTables = std::vector<std::array<float, 256>>;
 
-// `from` [channels, height, width] bytes -> `to` [channels, height, width]. What lies outside the image is black: what
-// the byte 0 becomes, as torchvision pads before it normalises.
+// Writes a view of an image, [channels, height, width], to `to`, which has the same shape. Pixels outside the image get
+// the normalized value of 0 (black), because torchvision pads before it normalizes.
 void copy_view(const uint8_t* from, const ImageShape& shape, const View& view, const PixelTables& tables, float* to);
 
-}  // namespace oarlock
+}  // namespace oarlock::image_classification

@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "trainer/nn/batch_norm.h"
-#include "trainer/nn/memory_format.h"
+#include "trainer/nn/module_tensors.h"
 
-namespace oarlock {
+namespace oarlock::image_classification {
+
 namespace {
 
-// The shortcut where a block changes the shape: convolution 1x1 and batch norm, nn.Sequential's 0 and 1.
+// The shortcut of a block that changes the shape: 1x1 convolution and batch norm, children 0 and 1 of an nn.Sequential.
 class DownsampleImpl final : public torch::nn::Module {
  public:
   DownsampleImpl(int64_t in, int64_t out, int64_t stride)
@@ -40,7 +41,7 @@ class Block : public torch::nn::Module {
   }
 
  protected:
-  // Last of the children: their order is the order of the parameters.
+  // Must be called after all other children are registered: their order is the order of the parameters.
   void register_shortcut(const Downsample& downsample) {
     if (downsample) downsample_ = register_module("downsample", downsample);
   }
@@ -102,13 +103,14 @@ class Bottleneck final : public Block {
   BatchNorm2d bn3_;
 };
 
-// nn.Sequential of blocks; the first one has the stride.
+// An nn.Sequential of blocks, of which the first one has the stride.
 class StageImpl final : public torch::nn::Module {
  public:
   template <typename BlockType>
   void build(int64_t in, int64_t width, int64_t stride, int64_t blocks) {
     const int64_t out = width * BlockType::kExpansion;
-    Downsample downsample{nullptr};  // made before its block, as torchvision does: so it draws the same random numbers
+    Downsample downsample{
+        nullptr};  // created before its block, as in torchvision, so that the random numbers are the same
     if (stride != 1 || in != out) downsample = Downsample(in, out, stride);
     add(std::make_shared<BlockType>(in, width, stride, downsample));
     while (static_cast<int64_t>(blocks_.size()) < blocks) {
@@ -149,19 +151,19 @@ class Resnet final : public ImageModel {
       in = width * (bottlenecks ? Bottleneck::kExpansion : BasicBlock::kExpansion);
     }
     fc_ = register_module("fc", torch::nn::Linear(in, options.classes));
-    initialise_convolutions();
+    initialize_convolutions();
     to_channels_last(*this);
   }
 
   at::Tensor forward(const at::Tensor& images) override {
     at::Tensor x = bn1_->forward(conv1_->forward(channels_last(images)));
-    x = (pools_ ? at::max_pool2d(x, 3, 2, 1) : x).relu_();  // the order makes no difference but in work
+    x = (pools_ ? at::max_pool2d(x, 3, 2, 1) : x).relu_();  // pooling first gives the same result with less work
     for (Stage& stage : stages_) x = stage->forward(x);
     return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 
  private:
-  void initialise_convolutions() {
+  void initialize_convolutions() {
     for (const auto& module : modules(/*include_self=*/false)) {
       if (auto* conv = module->as<torch::nn::Conv2d>())
         torch::nn::init::kaiming_normal_(conv->weight, 0, torch::kFanOut, torch::kReLU);
@@ -185,4 +187,61 @@ std::shared_ptr<ImageModel> make_resnet50(const ResnetOptions& options) {
   return std::make_shared<Resnet>(options, /*bottlenecks=*/true, std::array<int64_t, 4>{3, 4, 6, 3});
 }
 
-}  // namespace oarlock
+namespace {
+
+class LayerImpl final : public torch::nn::Module {
+ public:
+  LayerImpl(int64_t in, int64_t out, int64_t stride)
+      : conv1_(register_module("0", plain_convolution(in, out, 3, stride))),
+        bn1_(register_module("1", BatchNorm2d(out))),
+        conv2_(register_module("3", plain_convolution(out, out, 3, 1))),
+        bn2_(register_module("4", BatchNorm2d(out))) {}
+
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = bn1_->forward(conv1_->forward(x)).relu_();
+    return bn2_->forward(conv2_->forward(y)).relu_();
+  }
+
+ private:
+  torch::nn::Conv2d conv1_;
+  BatchNorm2d bn1_;
+  torch::nn::Conv2d conv2_;
+  BatchNorm2d bn2_;
+};
+TORCH_MODULE(Layer);
+
+class ResnetLike final : public ImageModel {
+ public:
+  ResnetLike(int64_t channels, int64_t width, int64_t classes)
+      : conv1_(register_module("conv1", plain_convolution(channels, width, 7, 2))),
+        bn1_(register_module("bn1", BatchNorm2d(width))),
+        layer1_(register_module("layer1", Layer(width, width, 1))),
+        layer2_(register_module("layer2", Layer(width, 2 * width, 2))),
+        layer3_(register_module("layer3", Layer(2 * width, 4 * width, 2))),
+        fc_(register_module("fc", torch::nn::Linear(4 * width, classes))) {
+    to_channels_last(*this);
+  }
+
+  at::Tensor forward(const at::Tensor& images) override {
+    at::Tensor x = bn1_->forward(conv1_->forward(channels_last(images)));
+    x = at::max_pool2d(x, 3, 2, 1).relu_();  // the same result as ReLU first, with a quarter of its work
+    x = layer3_->forward(layer2_->forward(layer1_->forward(x)));
+    return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+  }
+
+ private:
+  torch::nn::Conv2d conv1_;
+  BatchNorm2d bn1_;
+  Layer layer1_;
+  Layer layer2_;
+  Layer layer3_;
+  torch::nn::Linear fc_;
+};
+
+}  // namespace
+
+std::shared_ptr<ImageModel> make_resnet_like(int64_t channels, int64_t width, int64_t classes) {
+  return std::make_shared<ResnetLike>(channels, width, classes);
+}
+
+}  // namespace oarlock::image_classification

@@ -8,20 +8,22 @@
 #include <string>
 #include <utility>
 
+#include "common/status_macros.h"
 #include "trainer/nn/script_model.h"
-#include "trainer/tasks/image_classification/image_data.h"
-#include "trainer/tasks/image_classification/models.h"
+#include "trainer/tasks/image_classification/data.h"
+#include "trainer/tasks/image_classification/model.h"
 
-namespace oarlock {
+namespace oarlock::image_classification {
+
 namespace {
 
-// Samples whose label is among the k largest logits.
+// Counts the samples whose label is among the k largest logits.
 double count_top_k(const at::Tensor& logits, const at::Tensor& labels, int64_t k) {
   const at::Tensor best = std::get<1>(logits.topk(std::min(k, logits.size(1)), 1));
   return best.eq(labels.unsqueeze(1)).sum().item<double>();
 }
 
-// TorchScript's own words come last, after a trace of the script.
+// Returns the message of a TorchScript error, which is the last line, after a trace of the script.
 std::string last_line(std::string text) {
   text.erase(text.find_last_not_of('\n') + 1);
   return text.substr(text.rfind('\n') + 1);
@@ -35,16 +37,11 @@ class ImageClassification final : public Task {
     root.section("model", [&](Fields& model) { describe(model_, model); }, "the network");
   }
 
-  // The files are read as they are.
-  PrepareOn prepare_on() const override { return PrepareOn::kOneRank; }
-  Result<void> prepare_data(const Logger& /*log*/) override { return {}; }
-
   Result<void> prepare() override {
-    Result<ImageData> data = open_image_data(data_, model_.classes);
-    if (!data) return tl::make_unexpected(data.error());
-    images_ = std::move(*data);
+    ASSIGN_OR_RETURN(ImageData data, open_image_data(data_, model_.classes));
+    images_ = std::move(data);
     const ImageShape& shape = images_.train->shape();
-    if (const Result<void> loaded = load_script({1, shape.channels, shape.height, shape.width}); !loaded) return loaded;
+    RETURN_IF_ERROR(load_script({1, shape.channels, shape.height, shape.width}));
     if (model_.kind == ImageModelKind::kCnn && std::min(shape.height, shape.width) < 4) {
       return fail(ExitCode::kDataErr, fmt::format("{}: images are {} x {}; the model cnn needs at least 4 x 4: use mlp",
                                                   data_.path, shape.height, shape.width));
@@ -67,7 +64,7 @@ class ImageClassification final : public Task {
   EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {
     const at::Tensor logits = forward(model, batch);
     const at::Tensor& labels = batch["label"];
-    // Summed in double precision: the total must not depend on how samples fell into batches.
+    // Summed in double precision, so that the total does not depend on the distribution of samples over batches.
     const at::Tensor losses = at::cross_entropy_loss(logits, labels, {}, at::Reduction::None);
     return {.sums = {{"loss", losses.to(at::kDouble).sum().item<double>()},
                      {"top1", count_top_k(logits, labels, 1)},
@@ -83,12 +80,12 @@ class ImageClassification final : public Task {
   }
 
   std::string graph_obstacle() const override {
-    return model_.activation_checkpointing ? "model.activation_checkpointing runs a second backward pass inside of one"
-                                           : "";
+    return model_.activation_checkpointing
+               ? "model.activation_checkpointing runs a backward pass inside the backward pass"
+               : "";
   }
 
   Monitor monitor() const override { return {.metric = "accuracy", .mode = MetricMode::kMax}; }
-  std::vector<EvalPass> passes() override { return {}; }
 
  private:
   static at::Tensor forward(torch::nn::Module& model, const Batch& batch) {
@@ -96,12 +93,12 @@ class ImageClassification final : public Task {
     return dynamic_cast<ImageModel&>(model).forward(batch["image"]);
   }
 
-  // Where the model is one: tries it on an image of this size, so that a script for other data does not fail later.
+  // Loads the script if the model is one, and runs it on an image of this shape, so that a script for other data fails
+  // before training.
   Result<void> load_script(at::IntArrayRef image) {
     if (model_.kind != ImageModelKind::kTorchScript) return {};
-    Result<std::shared_ptr<ScriptModel>> script = ScriptModel::load(model_.path);
-    if (!script) return tl::make_unexpected(script.error());
-    script_ = std::move(*script);
+    ASSIGN_OR_RETURN(std::shared_ptr<ScriptModel> script, ScriptModel::load(model_.path));
+    script_ = std::move(script);
     const at::NoGradGuard no_gradients;
     script_->eval();
     try {
@@ -109,23 +106,23 @@ class ImageClassification final : public Task {
       script_->train();
       if (logits.sizes() == at::IntArrayRef{1, model_.classes}) return {};
       return fail(ExitCode::kConfig,
-                  fmt::format("{}: gives logits of shape {} for an image of {}, expected [1, {}] "
+                  fmt::format("{}: returns logits of shape {} for an image of {}, expected [1, {}] "
                               "(model.classes)",
                               model_.path, c10::str(logits.sizes()), c10::str(image), model_.classes));
     } catch (const std::exception& error) {
-      return fail(ExitCode::kConfig, fmt::format("{}: cannot take an image of {}: {}", model_.path, c10::str(image),
-                                                 last_line(error.what())));
+      return fail(ExitCode::kConfig,
+                  fmt::format("{}: rejects an image of {}: {}", model_.path, c10::str(image), last_line(error.what())));
     }
   }
 
   ImageDataConfig data_;
   ImageModelConfig model_;
-  std::shared_ptr<ScriptModel> script_;  // where the model is one
+  std::shared_ptr<ScriptModel> script_;  // null unless the model is a script
   ImageData images_;
 };
 
 }  // namespace
 
-std::unique_ptr<Task> make_image_classification(Fields& root) { return std::make_unique<ImageClassification>(root); }
+std::unique_ptr<Task> make_task(Fields& root) { return std::make_unique<ImageClassification>(root); }
 
-}  // namespace oarlock
+}  // namespace oarlock::image_classification

@@ -5,9 +5,9 @@
 
 #include "trainer/engine/task.h"
 
-namespace oarlock {
+namespace oarlock::image_classification {
 
-// The factory for the registry, name "image_classification".
-std::unique_ptr<Task> make_image_classification(Fields& root);
+// The factory of the task "image_classification".
+std::unique_ptr<Task> make_task(Fields& root);
 
-}  // namespace oarlock
+}  // namespace oarlock::image_classification

@@ -1,31 +1,38 @@
 #include "trainer/tasks/protein_diffusion/fasta_conversion.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
+#include <cerrno>
 #include <cmath>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "trainer/data/fasta.h"
-#include "trainer/data/packed_bytes.h"
-#include "trainer/tasks/protein_diffusion/residues.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+#include "trainer/data/cache_folder.h"
+#include "trainer/formats/fasta.h"
+#include "trainer/formats/packed_records.h"
+#include "trainer/tasks/protein_diffusion/tokenizer.h"
 
-namespace oarlock {
+namespace oarlock::protein_diffusion {
+
 namespace {
 
 constexpr int64_t kProgressEvery = 1'000'000;  // records
 
 class Converter {
  public:
-  Converter(const SequenceFilter& filter, const HeldOut& held_out, PackedBytesWriter train, PackedBytesWriter eval)
+  Converter(const SequenceFilter& filter, const HeldOut& held_out, PackedRecordsWriter train, PackedRecordsWriter eval)
       : filter_(filter), held_out_(held_out), train_(std::move(train)), eval_(std::move(eval)) {}
 
   bool full() const { return filter_.max_sequences > 0 && counts_.train + counts_.eval == filter_.max_sequences; }
   const ConversionCounts& counts() const { return counts_; }
 
-  void take(std::string_view sequence) {
+  void add(std::string_view sequence) {
     ++counts_.records;
     if (const std::optional<int64_t> unknown = tokenize(sequence)) {
       counts_.unknown_residues += *unknown;
@@ -40,7 +47,7 @@ class Converter {
   }
 
  private:
-  // Into tokens_; gives the number of unknown residues. Nothing for a record that does not pass, which is counted.
+  // Fills tokens_ and returns the number of unknown residues. Counts a record that does not pass, and returns nothing.
   std::optional<int64_t> tokenize(std::string_view sequence) {
     const auto length = static_cast<int64_t>(sequence.size());
     if (length == 0) return skip(counts_.empty);
@@ -49,7 +56,7 @@ class Converter {
     tokens_.clear();
     int64_t unknown = 0;
     for (const char letter : sequence) {
-      const std::optional<int64_t> token = token_of(letter);
+      const std::optional<int64_t> token = encode(letter);
       if (!token) ++unknown;
       if (token || filter_.unknown_residues == UnknownResidues::kToken) {
         tokens_.push_back(static_cast<uint8_t>(token.value_or(kUnknownToken)));
@@ -73,33 +80,31 @@ class Converter {
 
   SequenceFilter filter_;
   HeldOut held_out_;
-  PackedBytesWriter train_;
-  PackedBytesWriter eval_;
+  PackedRecordsWriter train_;
+  PackedRecordsWriter eval_;
   ConversionCounts counts_;
   std::vector<uint8_t> tokens_;
 };
 
 Result<void> convert_all(const std::filesystem::path& fasta, Converter& converter, const Logger& log) {
-  Result<FastaReader> reader = FastaReader::open(fasta);
-  if (!reader) return tl::make_unexpected(reader.error());
+  ASSIGN_OR_RETURN(FastaReader reader, FastaReader::open(fasta));
   std::error_code ignored;
   const auto size = static_cast<double>(std::filesystem::file_size(fasta, ignored));
   while (!converter.full()) {
-    Result<std::optional<FastaRecord>> record = reader->next();
-    if (!record) return tl::make_unexpected(record.error());
-    if (!record->has_value()) break;
-    converter.take((*record)->sequence);
+    ASSIGN_OR_RETURN(std::optional<FastaRecord> record, reader.next());
+    if (!record.has_value()) break;
+    converter.add(record->sequence);
     if (converter.counts().records % kProgressEvery == 0) {
       log.info("converting sequences",
                {{"file", fasta.string()},
                 {"records", converter.counts().records},
-                {"percent", std::floor(100 * static_cast<double>(reader->bytes_read()) / size)}});
+                {"percent", std::floor(100 * static_cast<double>(reader.bytes_read()) / size)}});
     }
   }
   return converter.finish();
 }
 
-std::string explain(const ConversionCounts& counts, const SequenceFilter& filter) {
+std::string describe_counts(const ConversionCounts& counts, const SequenceFilter& filter) {
   return fmt::format(
       "of {} records {} are empty, {} shorter than {} (data.min_length), {} longer than {} "
       "(data.max_length), and {} have too many unknown residues (data.max_unknown)",
@@ -112,18 +117,71 @@ std::string explain(const ConversionCounts& counts, const SequenceFilter& filter
 Result<ConversionCounts> convert_fasta(const std::filesystem::path& fasta, const SequenceFilter& filter,
                                        const HeldOut& held_out, const std::filesystem::path& folder,
                                        const Logger& log) {
-  Result<PackedBytesWriter> train = PackedBytesWriter::create(folder / "train");
-  if (!train) return tl::make_unexpected(train.error());
-  Result<PackedBytesWriter> eval = PackedBytesWriter::create(folder / "eval");
-  if (!eval) return tl::make_unexpected(eval.error());
-  Converter converter(filter, held_out, std::move(*train), std::move(*eval));
-  if (const Result<void> converted = convert_all(fasta, converter, log); !converted)
-    return tl::make_unexpected(converted.error());
+  ASSIGN_OR_RETURN(PackedRecordsWriter train, PackedRecordsWriter::create(folder / "train"));
+  ASSIGN_OR_RETURN(PackedRecordsWriter eval, PackedRecordsWriter::create(folder / "eval"));
+  Converter converter(filter, held_out, std::move(train), std::move(eval));
+  RETURN_IF_ERROR(convert_all(fasta, converter, log));
   const ConversionCounts& counts = converter.counts();
   if (counts.train + counts.eval == 0) {
-    return fail(ExitCode::kDataErr, fmt::format("{}: no sequence passes: {}", fasta.string(), explain(counts, filter)));
+    return fail(ExitCode::kDataErr,
+                fmt::format("{}: no sequence passes: {}", fasta.string(), describe_counts(counts, filter)));
   }
   return counts;
 }
 
-}  // namespace oarlock
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kFormat = 1;  // version of the files that convert_fasta() writes
+
+std::string hash_of(const struct stat& file, const SequenceFilter& filter, const HeldOut& held_out) {
+  const std::string all =
+      fmt::format("{} {} {}.{} {} {} {} {} {} {} {}", kFormat, file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec,
+                  filter.min_length, filter.max_length, filter.max_sequences, static_cast<int>(filter.unknown_residues),
+                  filter.max_unknown, held_out.fraction, held_out.seed);
+  return fmt::format("{:016x}", XXH3_64bits(all.data(), all.size()));
+}
+
+void report(const Conversion& conversion, const ConversionCounts& counts, const Logger& log) {
+  log.info("sequences converted", {{"file", conversion.fasta.string()},
+                                   {"to", conversion.folder.string()},
+                                   {"records", counts.records},
+                                   {"train", counts.train},
+                                   {"eval", counts.eval},
+                                   {"empty", counts.empty},
+                                   {"too_short", counts.too_short},
+                                   {"too_long", counts.too_long},
+                                   {"too_many_unknown", counts.too_many_unknown},
+                                   {"unknown_residues", counts.unknown_residues}});
+}
+
+}  // namespace
+
+Result<Conversion> locate_conversion(const fs::path& fasta, const SequenceFilter& filter, const HeldOut& held_out,
+                                     const fs::path& cache) {
+  struct stat file{};
+  if (::stat(fasta.c_str(), &file) != 0) return fail_errno(errno, fmt::format("{}: cannot be opened", fasta.string()));
+  if (!S_ISREG(file.st_mode)) return fail(ExitCode::kNoInput, fmt::format("{}: not a regular file", fasta.string()));
+  const fs::path parent = cache.empty() ? fasta.parent_path() : cache;
+  return Conversion{.fasta = fasta,
+                    .filter = filter,
+                    .held_out = held_out,
+                    .folder = parent / (fasta.filename().string() + ".oarlock") / hash_of(file, filter, held_out)};
+}
+
+Result<void> convert_once(const Conversion& conversion, const Logger& log) {
+  const fs::path cache = conversion.folder.parent_path();
+  std::error_code ignored;
+  if (fs::exists(conversion.folder, ignored)) return {};
+  if (Result<void> made = make_writable_folder(cache); !made) {
+    made.error().message += "; set data.cache to a writable folder";
+    return made;
+  }
+  return build_cache_folder(conversion.folder, [&](const fs::path& part) {
+    return convert_fasta(conversion.fasta, conversion.filter, conversion.held_out, part, log)
+        .map([&](const ConversionCounts& counts) { report(conversion, counts, log); });
+  });
+}
+
+}  // namespace oarlock::protein_diffusion

@@ -1,4 +1,6 @@
-// From FASTA to packed tokens, in one pass and little memory.
+// Converts FASTA files to packed tokens, once. A conversion is kept as FILE.oarlock/HASH, where HASH is of the file's
+// size and modification time and of every option that affects the content; a different filter therefore never finds
+// stale files.
 #pragma once
 
 #include <cstdint>
@@ -7,29 +9,9 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "trainer/tasks/protein_diffusion/config.h"
 
-namespace oarlock {
-
-enum class UnknownResidues {
-  kDrop,   // as the tokenizer of the Python original does
-  kToken,  // <unk>
-};
-
-// Which records are taken, and as what. The length is that of the record as it stands there.
-struct SequenceFilter {
-  int64_t min_length = 20;
-  int64_t max_length = 512;
-  int64_t max_sequences = 0;  // the first so many that pass; 0: all
-  UnknownResidues unknown_residues = UnknownResidues::kDrop;
-  double max_unknown = 0.05;  // of a record's residues; a record with more is skipped
-};
-
-// Which of them are held out: those whose tokens, hashed with the seed, fall below the fraction. So a sequence is on
-// the same side in every file, and a duplicate of a training sequence is never held out.
-struct HeldOut {
-  double fraction = 0;
-  int64_t seed = 0;
-};
+namespace oarlock::protein_diffusion {
 
 struct ConversionCounts {
   int64_t records = 0;
@@ -39,12 +21,30 @@ struct ConversionCounts {
   int64_t too_short = 0;
   int64_t too_long = 0;
   int64_t too_many_unknown = 0;  // records
-  int64_t unknown_residues = 0;  // in the records that were taken: dropped, or <unk>
+  int64_t unknown_residues = 0;  // residues of converted records that were dropped or became <unk>
 };
 
-// Writes `folder`/train and `folder`/eval as PackedBytes. The folder exists. kNoInput, kDataErr with file and line,
-// kDataErr where no record passes.
+// Converts a file in one pass and with little memory to `folder`/train and `folder`/eval, which are PackedRecords. The
+// folder must exist. Fails with kNoInput, with kDataErr naming file and line, or with kDataErr if no record passes.
 Result<ConversionCounts> convert_fasta(const std::filesystem::path& fasta, const SequenceFilter& filter,
                                        const HeldOut& held_out, const std::filesystem::path& folder, const Logger& log);
 
-}  // namespace oarlock
+// A conversion and its place in the cache.
+struct Conversion {
+  std::filesystem::path fasta;
+  SequenceFilter filter;
+  HeldOut held_out;
+  std::filesystem::path folder;  // may not exist yet
+};
+
+// Determines the folder of a conversion. `cache` is the folder that contains FILE.oarlock; empty: the folder of the
+// file. Fails with kNoInput if the file does not exist.
+Result<Conversion> locate_conversion(const std::filesystem::path& fasta, const SequenceFilter& filter,
+                                     const HeldOut& held_out, const std::filesystem::path& cache);
+
+// Converts the file unless its folder exists. The folder appears atomically with all its files, so an interrupted
+// conversion leaves nothing that could be used. Waits while another process converts the same file. Logs the number of
+// skipped records. Fails with kDataErr naming file and line, or with kCantCreate.
+Result<void> convert_once(const Conversion& conversion, const Logger& log);
+
+}  // namespace oarlock::protein_diffusion

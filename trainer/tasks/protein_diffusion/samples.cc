@@ -7,9 +7,11 @@
 #include <numeric>
 
 #include "common/files.h"
+#include "common/status_macros.h"
 #include "trainer/data/random.h"
 
-namespace oarlock {
+namespace oarlock::protein_diffusion {
+
 namespace {
 
 constexpr size_t kLineLength = 60;
@@ -26,7 +28,7 @@ ResidueFrequencies shares_of(const ResidueCounts& counts) {
 }
 
 void count_residue(int64_t token, ResidueCounts& counts) {
-  if (token >= kFirstResidueToken && token < kResidueTokens) ++counts[static_cast<size_t>(token - kFirstResidueToken)];
+  if (token >= kFirstResidueToken && token < kVocabularySize) ++counts[static_cast<size_t>(token - kFirstResidueToken)];
 }
 
 }  // namespace
@@ -50,7 +52,7 @@ ResidueFrequencies residue_frequencies(const Sequences& sequences, int64_t limit
 ResidueFrequencies residue_frequencies(std::span<const std::string> sequences) {
   ResidueCounts counts{};
   for (const std::string& sequence : sequences) {
-    for (const char letter : sequence) count_residue(token_of(letter).value_or(kUnknownToken), counts);
+    for (const char letter : sequence) count_residue(encode(letter).value_or(kUnknownToken), counts);
   }
   return shares_of(counts);
 }
@@ -61,7 +63,7 @@ double total_variation(const ResidueFrequencies& a, const ResidueFrequencies& b)
          2;
 }
 
-std::string fasta_of(std::span<const std::string> sequences, int64_t step) {
+std::string format_fasta(std::span<const std::string> sequences, int64_t step) {
   std::string out;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const std::string& letters = sequences[i];
@@ -74,23 +76,21 @@ std::string fasta_of(std::span<const std::string> sequences, int64_t step) {
   return out;
 }
 
-std::vector<std::string> letters_of_rows(const at::Tensor& tokens) {
+std::vector<std::string> decode_rows(const at::Tensor& tokens) {
   const at::Tensor rows = tokens.to(at::kCPU, at::kLong).contiguous();
   const auto length = static_cast<size_t>(rows.size(1));
   std::vector<std::string> out;
   for (int64_t i = 0; i < rows.size(0); ++i) {
-    out.push_back(letters_of({rows.const_data_ptr<int64_t>() + static_cast<size_t>(i) * length, length}));
+    out.push_back(decode({rows.const_data_ptr<int64_t>() + static_cast<size_t>(i) * length, length}));
   }
   return out;
 }
 
 Result<Metrics> write_samples(const std::filesystem::path& folder, const at::Tensor& tokens,
                               const ResidueFrequencies& data, int64_t step) {
-  const std::vector<std::string> sequences = letters_of_rows(tokens);
-  if (const Result<void> made = make_writable_folder(folder); !made) return tl::make_unexpected(made.error());
-  const Result<void> written =
-      write_file_atomically(folder / fmt::format("step-{}.fasta", step), fasta_of(sequences, step));
-  if (!written) return tl::make_unexpected(written.error());
+  const std::vector<std::string> sequences = decode_rows(tokens);
+  RETURN_IF_ERROR(make_writable_folder(folder));
+  RETURN_IF_ERROR(write_file_atomically(folder / fmt::format("step-{}.fasta", step), format_fasta(sequences, step)));
   const auto letters = std::accumulate(sequences.begin(), sequences.end(), 0.0, [](double sum, const std::string& s) {
     return sum + static_cast<double>(s.size());
   });
@@ -100,4 +100,4 @@ Result<Metrics> write_samples(const std::filesystem::path& folder, const at::Ten
                  {"frequency_distance", total_variation(residue_frequencies(sequences), data)}};
 }
 
-}  // namespace oarlock
+}  // namespace oarlock::protein_diffusion

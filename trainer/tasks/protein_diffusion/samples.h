@@ -1,4 +1,4 @@
-// Sequences that the model is asked for during training: seeds as a dataset, and what becomes of the sequences.
+// Sequences that are sampled from the model during training: their seeds as a dataset, their FASTA files and metrics.
 #pragma once
 
 #include <array>
@@ -11,43 +11,43 @@
 #include "common/error.h"
 #include "trainer/data/dataset.h"
 #include "trainer/engine/eval_pass.h"
-#include "trainer/tasks/protein_diffusion/residues.h"
-#include "trainer/tasks/protein_diffusion/sequences.h"
+#include "trainer/tasks/protein_diffusion/data.h"
+#include "trainer/tasks/protein_diffusion/tokenizer.h"
 
-namespace oarlock {
+namespace oarlock::protein_diffusion {
 
 // Sample i is the seed of sequence i.
 class SequenceSeeds final : public Dataset {
  public:
   explicit SequenceSeeds(int64_t count) : count_(count) {}
   int64_t size() const override { return count_; }
-  // "seed": int64 [n].
+  // Adds "seed", int64 [n].
   void make_batch(std::span<const int64_t> indices, uint64_t seed, Batch& batch) const override;
 
  private:
   int64_t count_;
 };
 
-// Shares of the 20 amino acids, in the order of kResidues; all 0 where there is none.
+// Shares of the 20 amino acids in the order of kResidues; all 0 if there are no amino acids.
 using ResidueFrequencies = std::array<double, kResidues.size()>;
 
-// Of the first `limit` sequences.
+// Returns the frequencies in the first `limit` sequences.
 ResidueFrequencies residue_frequencies(const Sequences& sequences, int64_t limit);
 ResidueFrequencies residue_frequencies(std::span<const std::string> sequences);
 
-// Half the sum of the differences: 0 for the same frequencies, 1 where no amino acid is in both.
+// Total variation distance: half the sum of the absolute differences, between 0 and 1.
 double total_variation(const ResidueFrequencies& a, const ResidueFrequencies& b);
 
-// FASTA, 60 letters a line, named step-N-sequence-I. A sequence without an amino acid is left out, as FASTA readers
-// refuse it.
-std::string fasta_of(std::span<const std::string> sequences, int64_t step);
+// Formats sequences as FASTA with 60 letters per line and the names step-N-sequence-I. Skips sequences without an amino
+// acid, because FASTA readers reject them.
+std::string format_fasta(std::span<const std::string> sequences, int64_t step);
 
-// The letters of tokens [sequences, length].
-std::vector<std::string> letters_of_rows(const at::Tensor& tokens);
+// Decodes tokens [sequences, length].
+std::vector<std::string> decode_rows(const at::Tensor& tokens);
 
-// Writes `folder`/step-N.fasta in one step, and gives the metrics: samples, mean_length, frequency_distance (total
-// variation from the frequencies of the data). kCantCreate, kIoErr.
+// Writes `folder`/step-N.fasta atomically and returns the metrics samples, mean_length and frequency_distance (the
+// total variation distance from the frequencies of the training data). Fails with kCantCreate or kIoErr.
 Result<Metrics> write_samples(const std::filesystem::path& folder, const at::Tensor& tokens,
                               const ResidueFrequencies& data, int64_t step);
 
-}  // namespace oarlock
+}  // namespace oarlock::protein_diffusion

@@ -7,26 +7,29 @@
 #include <optional>
 #include <utility>
 
-#include "trainer/tasks/protein_diffusion/noised_sequences.h"
-#include "trainer/tasks/protein_diffusion/protein_data.h"
+#include "common/status_macros.h"
+#include "trainer/tasks/protein_diffusion/config.h"
+#include "trainer/tasks/protein_diffusion/data.h"
+#include "trainer/tasks/protein_diffusion/graph.h"
+#include "trainer/tasks/protein_diffusion/loss.h"
+#include "trainer/tasks/protein_diffusion/model.h"
+#include "trainer/tasks/protein_diffusion/sampler.h"
 #include "trainer/tasks/protein_diffusion/samples.h"
-#include "trainer/tasks/protein_diffusion/sedd/loss.h"
-#include "trainer/tasks/protein_diffusion/task_config.h"
+#include "trainer/tasks/protein_diffusion/tokenizer.h"
 
-namespace oarlock {
+namespace oarlock::protein_diffusion {
+
 namespace {
 
-constexpr int64_t kFrequencySequences = 10'000;  // as many tell the frequencies of the data
+constexpr int64_t kFrequencySequences = 10'000;  // used to estimate the frequencies of the training data
 
-LogScore log_score_of(torch::nn::Module& model) {
-  return [&sedd = dynamic_cast<SeddModel&>(model)](const at::Tensor& x, const at::Tensor& sigma) {
-    return sedd.forward(x, sigma);
-  };
+LogScore log_score_of(SeddModel& model) {
+  return [&model](const at::Tensor& x, const at::Tensor& sigma) { return model.forward(x, sigma); };
 }
 
 double total(const at::Tensor& values) { return values.to(at::kDouble).sum().item<double>(); }
 
-// -ln of the frequency of each token, [tokens]; 0 for those that are no residue.
+// Returns -ln of the frequency of each token, [tokens]; 0 for tokens that are not residues.
 at::Tensor unigram_costs(const ResidueFrequencies& frequencies, int64_t tokens) {
   constexpr double kRarest = 1e-6;
   at::Tensor costs = at::zeros({tokens}, at::kDouble);
@@ -35,24 +38,19 @@ at::Tensor unigram_costs(const ResidueFrequencies& frequencies, int64_t tokens) 
   return costs;
 }
 
-class ProteinDiffusion final : public Task {
+class ProteinDiffusion final : public ModelTask<SeddModel> {
  public:
-  explicit ProteinDiffusion(Fields& root) {
-    root.section("data", [&](Fields& data) { describe(data_, data); }, "protein sequences, as FASTA");
-    describe(config_, root);
-  }
+  explicit ProteinDiffusion(Fields& root) { describe(config_, root); }
 
-  PrepareOn prepare_on() const override { return PrepareOn::kOneRankPerNode; }
-  Result<void> prepare_data(const Logger& log) override { return prepare_proteins(data_, log); }
+  Result<void> prepare_data(const Logger& log) override { return prepare_proteins(config_.data, log); }
 
   Result<void> prepare() override {
     graph_ = make_graph(config_.graph, config_.model.tokens);
-    Result<ProteinSplits> splits = open_proteins(data_);
-    if (!splits) return tl::make_unexpected(splits.error());
+    ASSIGN_OR_RETURN(ProteinSplits splits, open_proteins(config_.data));
     NoisedSequencesOptions options{.length = config_.model.length, .replacements = !graph_->absorbing()};
-    train_.emplace(std::move(splits->train), options);
+    train_.emplace(std::move(splits.train), options);
     options.spread_times = true;
-    eval_.emplace(std::move(splits->eval), options);
+    eval_.emplace(std::move(splits.eval), options);
     frequencies_ = residue_frequencies(train_->sequences(), kFrequencySequences);
     unigram_costs_ = unigram_costs(frequencies_, config_.model.tokens);
     return {};
@@ -61,18 +59,18 @@ class ProteinDiffusion final : public Task {
   const Dataset& train_data() const override { return *train_; }
   const Dataset& eval_data() const override { return *eval_; }
 
-  std::shared_ptr<torch::nn::Module> build_model() override {
+  std::shared_ptr<SeddModel> create_model() override {
     return std::make_shared<SeddModel>(config_.model, graph_->states());
   }
 
-  at::Tensor train_step(torch::nn::Module& model, const Batch& batch, const StepContext& context) override {
-    const at::Tensor time = times_of_step(config_.curriculum, batch["time"], context.step);
-    const at::Tensor losses = losses_of(model, batch, time, noise_factor(config_.curriculum, context.step));
+  at::Tensor training_loss(SeddModel& model, const Batch& batch, const StepContext& context) override {
+    const at::Tensor time = curriculum_times(config_.curriculum, batch["time"], context.step);
+    const at::Tensor losses = losses_of(model, batch, time, curriculum_noise_factor(config_.curriculum, context.step));
     return reduced(losses).mean();
   }
 
-  EvalOutput eval_step(torch::nn::Module& model, const Batch& batch) override {
-    const at::Tensor losses = losses_of(model, batch, times_of(batch["time"]), 1);
+  EvalOutput evaluate(SeddModel& model, const Batch& batch) override {
+    const at::Tensor losses = losses_of(model, batch, sample_times(batch["time"]), 1);
     const at::Tensor& tokens = batch["tokens"];
     const at::Tensor residues = tokens.ge(kFirstResidueToken);
     return {.sums = {{"loss", total(reduced(losses))},
@@ -83,9 +81,9 @@ class ProteinDiffusion final : public Task {
             .rows = {}};
   }
 
-  // Where noise ends in the limiting state, as loglinear does up to eps, every loss is a bound in nats: the model's
-  // -ln p is at most that. (cosine leaves much of a sequence as it was, and what that is worth is in no loss.) Beside
-  // the loss of residues stands what it would be if only their frequencies in the training data were known.
+  // If the noise ends in the limiting distribution, as loglinear does up to eps, every loss is an upper bound of -ln p
+  // in nats. (cosine leaves much of a sequence unchanged, and no loss accounts for that part.) The baseline of the loss
+  // of residues is residue_unigram_loss: the loss of a model that knows only their frequencies in the training data.
   Metrics metrics(const MetricSums& totals, const EvalRows& /*rows*/) const override {
     const double count = totals.at("count");
     const double token_loss = totals.at("token_loss") / (count * static_cast<double>(config_.model.length));
@@ -106,8 +104,6 @@ class ProteinDiffusion final : public Task {
     return "";
   }
 
-  Monitor monitor() const override { return {.metric = "loss", .mode = MetricMode::kMin}; }
-
   std::vector<EvalPass> passes() override {
     const SamplingConfig& sampling = config_.sampling;
     if (sampling.samples == 0) return {};
@@ -116,13 +112,14 @@ class ProteinDiffusion final : public Task {
              .every_steps = sampling.every_steps,
              .batch_size = sampling.batch_size,
              .data = &*seeds_,
-             .step = [this](torch::nn::Module& model, const Batch& batch) { return sample(model, batch); },
-             .finish = [this](const MetricSums& /*totals*/, const EvalRows& rows,
-                              int64_t steps) { return finish_samples(rows, steps); }}};
+             .step = pass_step([this](SeddModel& model, const Batch& batch) { return sample(model, batch); }),
+             .finish = [this](const MetricSums& /*totals*/, const EvalRows& rows, int64_t steps) {
+               return finish_samples(rows, steps);
+             }}};
   }
 
  private:
-  at::Tensor losses_of(torch::nn::Module& model, const Batch& batch, const at::Tensor& time, double factor) const {
+  at::Tensor losses_of(SeddModel& model, const Batch& batch, const at::Tensor& time, double factor) const {
     return position_losses(log_score_of(model), *graph_, config_.noise,
                            {.tokens = batch["tokens"],
                             .time = time,
@@ -136,7 +133,7 @@ class ProteinDiffusion final : public Task {
     return config_.loss.reduction == LossReduction::kSum ? losses.sum(-1) : losses.mean(-1);
   }
 
-  EvalOutput sample(torch::nn::Module& model, const Batch& batch) const {
+  EvalOutput sample(SeddModel& model, const Batch& batch) const {
     const at::Device device = batch["seed"].device();
     const at::Tensor seeds = batch["seed"].cpu();
     const std::span<const int64_t> span(seeds.const_data_ptr<int64_t>(), static_cast<size_t>(seeds.numel()));
@@ -149,7 +146,6 @@ class ProteinDiffusion final : public Task {
     return write_samples(config_.sampling.folder, rows.columns.at("tokens"), frequencies_, steps);
   }
 
-  ProteinDataConfig data_;
   DiffusionConfig config_;
   std::unique_ptr<Graph> graph_;
   std::optional<NoisedSequences> train_;
@@ -161,6 +157,6 @@ class ProteinDiffusion final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_protein_diffusion(Fields& root) { return std::make_unique<ProteinDiffusion>(root); }
+std::unique_ptr<Task> make_task(Fields& root) { return std::make_unique<ProteinDiffusion>(root); }
 
-}  // namespace oarlock
+}  // namespace oarlock::protein_diffusion

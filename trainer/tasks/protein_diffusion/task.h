@@ -5,9 +5,9 @@
 
 #include "trainer/engine/task.h"
 
-namespace oarlock {
+namespace oarlock::protein_diffusion {
 
-// The factory for the registry, name "protein_diffusion".
-std::unique_ptr<Task> make_protein_diffusion(Fields& root);
+// The factory of the task "protein_diffusion".
+std::unique_ptr<Task> make_task(Fields& root);
 
-}  // namespace oarlock
+}  // namespace oarlock::protein_diffusion

@@ -1,0 +1,268 @@
+#include "cli/run/local_run.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "cli/launch/group.h"
+#include "cli/launch/termination.h"
+#include "cli/run/local_job.h"
+#include "cli/run/programs.h"
+#include "common/contract.h"
+#include "common/port_reservation.h"
+#include "common/status_macros.h"
+#include "operator/core/desired.h"
+
+namespace oarlock::run {
+namespace {
+
+namespace fs = std::filesystem;
+using launch::Console;
+using launch::GroupResult;
+using launch::SignalSource;
+
+std::string plural(int count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::string duration_text(std::chrono::steady_clock::duration duration) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(duration).count();
+  return seconds < 60 ? fmt::format("{} s", seconds) : fmt::format("{}:{:02} min", seconds / 60, seconds % 60);
+}
+
+// Returns the seconds between SIGTERM and SIGKILL in the pod template.
+double grace_of(const api::TrainingJob& job) {
+  const auto pod = nlohmann::json::parse(job.spec.pod_template);
+  const auto& spec = pod["spec"];
+  const auto it = spec.find("terminationGracePeriodSeconds");
+  return it != spec.end() && it->is_number() ? it->get<double>() : 30;
+}
+
+class LocalRun {
+ public:
+  LocalRun(api::TrainingJob job, const LocalRunOptions& options, RunFolder folder, std::string config,
+           const SignalSource& signals, const Clock& clock, Console& console)
+      : job_(std::move(job)),
+        options_(options),
+        folder_(std::move(folder)),
+        config_(std::move(config)),
+        environment_(launch::environment_of(environ)),
+        descriptor_limit_(launch::raise_descriptor_limit()),
+        grace_(std::chrono::duration_cast<launch::Supervisor::Duration>(
+            std::chrono::duration<double>(options.grace.value_or(grace_of(job_))))),
+        signals_(signals),
+        clock_(clock),
+        console_(console) {}
+
+  Result<int> run() {
+    const SteadyTime begin = clock_.steady();
+    for (const std::string& note : describe_differences(job_, environment_)) console_.print_line("note: " + note);
+    if (!folder_.is_first_attempt()) {
+      console_.print_line(
+          fmt::format("{} has earlier runs; this one resumes from their checkpoints (--fresh starts over)",
+                      folder_.path().string()));
+    }
+    int charged = 0;
+    for (int restarts = 0;; ++restarts) {
+      ASSIGN_OR_RETURN(const Ended ended, run_attempt());
+      if (const Result<void> written = console_.written(); !written) {  // a restart would lose its output as well
+        console_.print_line(written.error().message);
+        Ended lost = ended;
+        if (lost.result.exit_code == 0 || lost.result.exit_code == kExitOfBrokenPipe)
+          lost.result.exit_code = to_int(written.error().code);
+        return finish("Failed", lost, restarts, begin);
+      }
+      if (ended.result.exit_code == 0) return finish("Complete", ended, restarts, begin);
+      if (ended.result.interrupted_by != 0) return finish("Interrupted", ended, restarts, begin);
+      const control::GroupFailure failure =
+          decide_after_exit(job_, charged, ended.node, ended.result.exit_code, ended.message);
+      const std::string what = describe_end(ended);
+      if (failure.decision != control::GroupFailure::Decision::kRestart) {
+        console_.print_line(fmt::format("{}: {}", what, why_not_restarted(failure, charged)));
+        return finish("Failed", ended, restarts, begin);
+      }
+      if (failure.is_charged) ++charged;
+      console_.print_line(fmt::format(
+          "{}; all ranks start again, {}", what,
+          failure.is_charged ? fmt::format("restart {} of {}", charged, job_.spec.failure_policy.max_restarts)
+                             : "not counted"));
+    }
+  }
+
+ private:
+  struct Ended {
+    GroupResult result;
+    std::string who;           // the decisive process, such as "rank 1"
+    int node = 0;              // the node of that process
+    std::string message;       // the termination message, created from the exit status if there was none
+    bool has_message = false;  // the process wrote a message
+  };
+
+  static std::string why_not_restarted(const control::GroupFailure& failure, int charged) {
+    // The other ranks have already been stopped at this point.
+    if (failure.decision == control::GroupFailure::Decision::kNone)
+      return "failurePolicy.rules ignore this exit; on a cluster the other ranks continue, here they end with it";
+    if (failure.reason == "PermanentFailure") return "a restart would fail again";
+    if (failure.reason == "FailurePolicy") return "failurePolicy.rules fail the job";
+    return fmt::format("the restarts ({}) are used up", plural(charged, "restart"));
+  }
+
+  Result<Ended> run_attempt() {
+    ASSIGN_OR_RETURN(const int attempt, folder_.begin_attempt());
+    std::vector<PortReservation> reserved;  // for the duration of the attempt
+    ASSIGN_OR_RETURN(HostSettings settings, reserve_ports(reserved));
+    settings.attempt = attempt;
+    settings.config_file = config_;
+    settings.checkpoint_dir = folder_.checkpoints().string();
+    settings.base = environment_;
+    job_.metadata.uid = folder_.uid();
+    ASSIGN_OR_RETURN(launch::MessageFiles messages, launch::MessageFiles::make(environment_));
+
+    const std::vector<LocalProcess> processes = local_processes(job_, settings);
+    const auto cores = share_cores(launch::usable_cores(), job_.spec.nodes);
+    const std::string path = environment_.contains("PATH") ? environment_["PATH"] : "";
+    std::vector<launch::Member> members;
+    std::vector<int> ranks;
+    for (const LocalProcess& process : processes) {
+      ASSIGN_OR_RETURN(std::vector<std::string> argv, find_program(process.argv, own_folder(), path));
+      Environment environment = process.environment;
+      environment[kEnvTerminationLog] = messages.path(static_cast<int>(members.size())).string();
+      const bool is_rank = process.rank >= 0;
+      const int number = is_rank ? process.rank : process.node;
+      argv.insert(argv.end(), options_.settings.begin(), options_.settings.end());
+      const std::string prefix = fmt::format("[{} {}] ", is_rank ? "RANK" : "NODE", number);
+      if (processes.size() > 1 && is_rank) environment.insert_or_assign(kEnvLinesPrefixed, std::string(1, '1'));
+      if (text_logs() && runs_default_command(job_)) argv.insert(argv.end(), {"--log-format", "text"});
+      ranks.push_back(is_rank ? number : number * job_.spec.processes_per_node);
+      members.push_back(
+          {{std::move(argv), std::move(environment), cores[static_cast<size_t>(process.node)], descriptor_limit_},
+           fmt::format("{} {}", is_rank ? "rank" : "node", number),
+           prefix});
+    }
+    announce(settings);
+    const launch::Stdio stdio = members.size() > 1 ? launch::Stdio::kPipes : launch::Stdio::kOutput;
+    ASSIGN_OR_RETURN(const GroupResult result, launch::run_group(members, {grace_, stdio}, signals_, clock_, console_));
+
+    std::vector<std::string> texts;
+    for (size_t i = 0; i < members.size(); ++i) texts.push_back(messages.text(static_cast<int>(i)));
+    const auto decisive = static_cast<size_t>(std::max(result.member, 0));
+    return Ended{result, members[decisive].name, processes[decisive].node, launch::pod_message(texts, ranks, result),
+                 !texts[decisive].empty()};
+  }
+
+  // Reserves the rendezvous port, and for each node a range of metrics ports, since the nodes share this host.
+  Result<HostSettings> reserve_ports(std::vector<PortReservation>& reserved) const {
+    HostSettings settings;
+    for (int node = 0; node < job_.spec.nodes; ++node) {
+      ASSIGN_OR_RETURN(PortReservation range, PortReservation::make(job_.spec.processes_per_node));
+      settings.metrics_ports.push_back(range.first());
+      reserved.push_back(std::move(range));
+    }
+    if (options_.master_port) {
+      settings.master_port = *options_.master_port;
+      return settings;
+    }
+    ASSIGN_OR_RETURN(PortReservation rendezvous, PortReservation::make(1));
+    settings.master_port = rendezvous.first();
+    reserved.push_back(std::move(rendezvous));
+    return settings;
+  }
+
+  // With auto, the trainer would see a pipe and write JSON.
+  bool text_logs() {
+    return options_.log_format == "text" || (options_.log_format == "auto" && console_.err().is_terminal());
+  }
+
+  void announce(const HostSettings& settings) {
+    const int per_node = job_.spec.processes_per_node;
+    std::string urls;
+    for (int rank = 0; rank < job_.spec.world_size(); ++rank) {
+      const int port = settings.metrics_ports[static_cast<size_t>(rank / per_node)] + rank % per_node;
+      if (rank == kMostUrls) {
+        urls += " ...";
+        break;
+      }
+      urls += fmt::format(" http://127.0.0.1:{}{}", port, kMetricsPath);
+    }
+    console_.print_line(fmt::format("{}: attempt {}, {} of {}; metrics of each rank:{}", job_.metadata.name,
+                                    settings.attempt, plural(job_.spec.nodes, "node"), plural(per_node, "rank"), urls));
+  }
+
+  std::string describe_end(const Ended& ended) const {
+    std::string text = fmt::format("{} ended with {}", ended.who, launch::describe(ended.result.status));
+    if (const auto message = termination_message_from_json(ended.message);
+        ended.has_message && message && !message->message.empty()) {
+      text += fmt::format(" ({}: {})", message->reason, message->message);
+    }
+    return text;
+  }
+
+  Result<int> finish(const std::string& state, const Ended& ended, int restarts, SteadyTime begin) {
+    const std::string indent(std::string_view("oarlock run: ").size(), ' ');
+    console_.print_line(fmt::format("{}: {} after {}, {}", job_.metadata.name, state,
+                                    duration_text(clock_.steady() - begin), plural(restarts, "restart")));
+    if (const auto message = termination_message_from_json(ended.message); message && message->step > 0) {
+      std::string line = fmt::format("{}step {}", indent, message->step);
+      if (message->checkpoint_step >= 0)
+        line += fmt::format(", newest checkpoint at step {}", message->checkpoint_step);
+      console_.err().push(line + "\n");
+    }
+    if (saves_checkpoints(job_)) {
+      std::error_code ignored;
+      const bool some =
+          fs::is_directory(folder_.checkpoints(), ignored) && !fs::is_empty(folder_.checkpoints(), ignored);
+      console_.err().push(
+          fmt::format("{}checkpoints: {}{}\n", indent, folder_.checkpoints().string(), some ? "" : " (none)"));
+    }
+    if (state == "Interrupted") console_.err().push(indent + "the same command resumes from there\n");
+    console_.flush(signals_, clock_, clock_.steady() + grace_);
+    return ended.result.exit_code;
+  }
+
+  static constexpr int kMostUrls = 8;
+  static constexpr int kExitOfBrokenPipe = 128 + SIGPIPE;
+
+  api::TrainingJob job_;
+  const LocalRunOptions& options_;
+  RunFolder folder_;
+  std::string config_;
+  Environment environment_;
+  std::optional<rlim_t> descriptor_limit_;  // of the ranks
+  launch::Supervisor::Duration grace_;
+  const SignalSource& signals_;
+  const Clock& clock_;
+  Console& console_;
+};
+
+}  // namespace
+
+Result<int> run_locally(api::TrainingJob job, const LocalRunOptions& options, RunFolder folder, std::string config,
+                        const SignalSource& signals, const Clock& clock, Console& console) {
+  return LocalRun(std::move(job), options, std::move(folder), std::move(config), signals, clock, console).run();
+}
+
+control::GroupFailure decide_after_exit(const api::TrainingJob& job, int restarts, int node, int exit_code,
+                                        const std::string& message) {
+  api::TrainingJob observed = job;
+  observed.status = {};
+  observed.status.restarts.charged = restarts;
+  control::Pod pod;
+  pod.name = control::pod_name(job, 0, node);
+  pod.phase = control::PodPhase::kFailed;
+  pod.trainer.emplace();
+  pod.trainer->exit_code = exit_code;
+  pod.trainer->message = message;
+  // The pods of the other nodes are omitted, since the supervisor has already selected the decisive exit.
+  control::Membership members;
+  members.current.resize(static_cast<size_t>(job.spec.nodes), nullptr);
+  members.current[static_cast<size_t>(node)] = &pod;
+  return control::evaluate_failure_policy(observed, members, SystemTime{});
+}
+
+}  // namespace oarlock::run

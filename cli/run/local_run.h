@@ -1,0 +1,35 @@
+// Runs a TrainingJob on this machine: attempts, group restarts by the rules of the operator, and the final report.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/launch/console.h"
+#include "cli/launch/signals.h"
+#include "cli/run/run_folder.h"
+#include "common/clock.h"
+#include "common/error.h"
+#include "operator/api/types.h"
+#include "operator/core/failure.h"
+
+namespace oarlock::run {
+
+struct LocalRunOptions {
+  std::optional<int> master_port;
+  std::optional<double> grace;        // seconds between SIGTERM and SIGKILL; empty: that of the pod template
+  std::string log_format = "auto";    // of oarlock-trainer: text, json, or auto, which is text on a terminal
+  std::vector<std::string> settings;  // key=value arguments for oarlock-trainer
+};
+
+// Runs the job until it completes, fails for good, or is interrupted by a signal, and returns its exit code. `config`
+// is the file with the configuration of the trainer. REQUIRES: api::validate(job) is empty.
+Result<int> run_locally(api::TrainingJob job, const LocalRunOptions& options, RunFolder folder, std::string config,
+                        const launch::SignalSource& signals, const Clock& clock, launch::Console& console);
+
+// Applies the operator's failure policy to the exit of a node. `restarts` is the number of charged restarts so far, and
+// `message` the termination message.
+control::GroupFailure decide_after_exit(const api::TrainingJob& job, int restarts, int node, int exit_code,
+                                        const std::string& message);
+
+}  // namespace oarlock::run

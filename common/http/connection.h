@@ -1,0 +1,78 @@
+// One connection of HttpServer: reads a request, writes a response, and closes in order. Private to common/http, and
+// the only header outside of operator/kube/http that includes Boost.
+#pragma once
+
+#include <array>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "common/http/connection_table.h"
+#include "common/http/request_head.h"
+#include "common/http/server.h"
+
+namespace oarlock {
+
+using SharedResponse = std::shared_ptr<const HttpResponse>;
+
+class Connection;
+
+// Receives the events of connections. All calls are made on the I/O thread.
+class ConnectionOwner {
+ public:
+  // The request is complete. The owner calls Connection::respond() exactly once, immediately or later.
+  virtual void on_request(std::shared_ptr<Connection> connection, HttpRequest request) = 0;
+  // The response has been written; the peer has yet to close the connection.
+  virtual void on_response_sent(ConnectionTable::Id id) = 0;
+  // The connection is being destroyed.
+  virtual void on_end(ConnectionTable::Id id) = 0;
+
+ protected:
+  ~ConnectionOwner() = default;
+};
+
+// A plain or TLS connection. Its pending operations hold references to it; when the last one completes, the connection
+// is closed and destroyed. All functions are called on the I/O thread.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(ConnectionTable::Id id, ConnectionOwner& owner, const HttpLimits& limits)
+      : id_(id), owner_(owner), limits_(limits), reader_(limits) {}
+  virtual ~Connection() { owner_.on_end(id_); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  ConnectionTable::Id id() const { return id_; }
+
+  // Starts to read the request, within HttpLimits::request_time.
+  virtual void start() = 0;
+
+  // Writes the response, within HttpLimits::response_time, and then waits for the peer to close the connection.
+  virtual void respond(SharedResponse response) = 0;
+  void respond(HttpResponse response) { respond(std::make_shared<const HttpResponse>(std::move(response))); }
+
+  // Cancels pending operations.
+  virtual void close() = 0;
+
+ protected:
+  const ConnectionTable::Id id_;
+  ConnectionOwner& owner_;
+  const HttpLimits& limits_;
+  RequestHeadReader reader_;
+  bool is_head_ = false;
+  std::string response_head_;
+  SharedResponse response_;
+  size_t discarded_ = 0;
+  std::array<char, 512> chunk_;
+};
+
+// Both take the socket of an accepted connection; `owner` and `limits` must outlive the connection.
+std::shared_ptr<Connection> make_connection(ConnectionTable::Id id, ConnectionOwner& owner, const HttpLimits& limits,
+                                            boost::asio::ip::tcp::socket socket);
+std::shared_ptr<Connection> make_tls_connection(ConnectionTable::Id id, ConnectionOwner& owner,
+                                                const HttpLimits& limits, boost::asio::ip::tcp::socket socket,
+                                                boost::asio::ssl::context& context);
+
+}  // namespace oarlock

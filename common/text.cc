@@ -1,0 +1,177 @@
+#include "common/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace oarlock {
+namespace {
+
+void append_escape(char32_t code, std::string& out) {
+  switch (code) {
+    case '\n':
+      out += "\\n";
+      return;
+    case '\t':
+      out += "\\t";
+      return;
+    case '\r':
+      out += "\\r";
+      return;
+    default:
+      out += code < 0x80 ? fmt::format("\\x{:02x}", static_cast<unsigned>(code))
+                         : fmt::format("\\u{:04x}", static_cast<unsigned>(code));
+  }
+}
+
+// Appends the first character of `text`, escaped if necessary, and removes it from `text`.
+void take_character(std::string_view& text, std::string& out) {
+  const Utf8Character character = first_utf8_character(text);
+  if (character.length == 0) {
+    out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
+  } else if (is_control_character(character.code)) {
+    append_escape(character.code, out);
+  } else {
+    out += text.substr(0, character.length);
+  }
+  text.remove_prefix(std::max<size_t>(character.length, 1));
+}
+
+// Longer names are not typing errors, and the comparison takes quadratic time.
+constexpr size_t kLongestName = 200;
+
+std::string normalized(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c != '_' && c != '-') out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string_view trim(std::string_view text, std::string_view space) {
+  const size_t first = text.find_first_not_of(space);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(space) - first + 1);
+}
+
+Utf8Character first_utf8_character(std::string_view text) {
+  if (text.empty()) return {};
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80) return {1, byte(0)};
+  const size_t length = byte(0) >= 0xC2 && byte(0) <= 0xDF   ? 2
+                        : byte(0) >= 0xE0 && byte(0) <= 0xEF ? 3
+                        : byte(0) >= 0xF0 && byte(0) <= 0xF4 ? 4
+                                                             : 0;
+  if (length == 0 || text.size() < length) return {};
+  char32_t code = byte(0) & (0x7Fu >> length);
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return {};
+    code = (code << 6) | (byte(i) & 0x3Fu);
+  }
+  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
+  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
+  if (overlong || surrogate || code > 0x10FFFF) return {};
+  return {length, code};
+}
+
+bool is_control_character(char32_t code) {
+  const bool c0_or_c1 = code < 0x20 || (code >= 0x7F && code < 0xA0);
+  const bool separator = code == 0x2028 || code == 0x2029;
+  const bool bidirectional = code == 0x061C || code == 0x200E || code == 0x200F || (code >= 0x202A && code <= 0x202E) ||
+                             (code >= 0x2066 && code <= 0x2069);
+  return c0_or_c1 || separator || bidirectional;
+}
+
+bool is_printable(std::string_view text) {
+  while (!text.empty()) {
+    const Utf8Character character = first_utf8_character(text);
+    if (character.length == 0 || is_control_character(character.code)) return false;
+    text.remove_prefix(character.length);
+  }
+  return true;
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) take_character(text, out);
+  return out;
+}
+
+std::string printable_lines(std::string_view text) {
+  std::string out;
+  while (true) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    out += printable(text.substr(0, end));
+    if (end == text.size()) return out;
+    out += '\n';
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string shortened(std::string_view text, size_t max_length) {
+  std::string out;
+  for (size_t taken = 0; !text.empty(); ++taken) {
+    if (taken == max_length) return out + "...";
+    take_character(text, out);
+  }
+  return out;
+}
+
+int edit_distance(std::string_view a_text, std::string_view b_text) {
+  const std::string a = normalized(a_text);
+  const std::string b = normalized(b_text);
+  std::vector<std::vector<int>> d(a.size() + 1, std::vector<int>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = static_cast<int>(i);
+  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+std::string suggest(std::string_view typed, const std::vector<std::string>& candidates) {
+  if (typed.size() > kLongestName) return "";
+  std::string best;
+  int best_distance = static_cast<int>(std::max<size_t>(typed.size() / 3, 1)) + 1;
+  for (const std::string& candidate : candidates) {
+    const int distance = edit_distance(typed, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+std::string endpoint(const std::string& host, int port) {
+  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
+}
+
+int json_depth(std::string_view json) {
+  int depth = 0;
+  int deepest = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      deepest = std::max(deepest, ++depth);
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
+}  // namespace oarlock

@@ -1,0 +1,365 @@
+#include "operator/core/failure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "operator/core/desired.h"
+#include "operator/core/text.h"
+
+namespace oarlock::control {
+namespace {
+
+using api::FailureAction;
+using std::chrono::seconds;
+
+constexpr std::string_view kPodFailed = "PodFailed";
+constexpr std::string_view kDeviceFailed = "DeviceFailed";  // also the reason in a termination message
+constexpr std::string_view kOomKilled = "OOMKilled";
+constexpr std::string_view kEvicted = "Evicted";
+constexpr std::string_view kDisrupted = "Disrupted";
+constexpr std::string_view kPodDeleted = "PodDeleted";
+constexpr std::string_view kPodLost = "PodLost";
+constexpr std::string_view kPeerLost = "PeerLost";
+constexpr std::string_view kInterrupted = "Interrupted";
+constexpr std::string_view kRestartReasons[] = {kPodFailed,  kDeviceFailed, kOomKilled, kEvicted,    kDisrupted,
+                                                kPodDeleted, kPodLost,      kPeerLost,  kInterrupted};
+
+// ---- Cause of one failure ------------------------------------------------------------------------------------------
+
+bool is_permanent(int exit_code) {
+  return exit_code >= to_int(ExitCode::kUsage) && exit_code <= to_int(ExitCode::kConfig) &&
+         exit_code != to_int(ExitCode::kTempFail) && exit_code != to_int(ExitCode::kPeerLost);
+}
+
+// Returns nullopt if the pod has not failed.
+std::optional<FailureCause> cause_of(const Pod& pod) {
+  if (has_succeeded(pod)) return std::nullopt;
+  if (!pod.trainer) {
+    if (pod.deleting || pod.phase == PodPhase::kFailed) return FailureCause::kRemoved;
+    return std::nullopt;
+  }
+  const int exit_code = pod.trainer->exit_code;
+  if (is_permanent(exit_code)) return FailureCause::kExit;
+  // A pod with exit code 0 that was not stopped would have succeeded.
+  if (pod.deleting || !pod.disruption.empty() || pod.reason == kEvicted || exit_code == 0)
+    return FailureCause::kRemoved;
+  if (exit_code == to_int(ExitCode::kPeerLost)) return FailureCause::kCollateral;
+  return exit_code == to_int(ExitCode::kTempFail) ? FailureCause::kInterrupted : FailureCause::kExit;
+}
+
+// ---- Record of one failure -----------------------------------------------------------------------------------------
+
+// The reason and text of a termination message ("ConfigInvalid: no such file"), or the last line of the log as the
+// text.
+struct TerminationSummary {
+  std::string reason;
+  std::string text;
+};
+
+TerminationSummary summarize(const Termination& end) {
+  if (const std::optional<TerminationMessage> message = termination_message_from_json(end.message)) {
+    return {to_reason(message->reason),
+            sanitize_line(message->message.empty() ? message->reason
+                                                   : fmt::format("{}: {}", message->reason, message->message))};
+  }
+  return {"", sanitize_line(last_line(end.message))};
+}
+
+std::string location_of(const Pod& pod) {
+  return pod.node_name.empty() ? pod.name : fmt::format("{} on {}", pod.name, pod.node_name);
+}
+
+std::string exit_text(const Termination& end) {
+  std::string out = fmt::format("ended with exit code {}", end.exit_code);
+  const bool has_specific_reason = !end.reason.empty() && end.reason != "Error" && end.reason != "Completed";
+  if (has_specific_reason) return fmt::format("{} ({})", out, sanitize_line(end.reason, 60));
+  if (end.exit_code > 128 && end.exit_code < 128 + 65) return fmt::format("{} (signal {})", out, end.exit_code - 128);
+  return out;
+}
+
+// The reason of a failure whose termination message contains none.
+std::string_view default_reason(FailureCause cause) {
+  if (cause == FailureCause::kInterrupted) return kInterrupted;
+  return cause == FailureCause::kCollateral ? kPeerLost : kPodFailed;
+}
+
+void record_exit(const PodFailure& failure, api::AttemptRecord& record) {
+  const Termination& end = *failure.pod->trainer;
+  const TerminationSummary summary = summarize(end);
+  record.message = fmt::format("pod {} {}{}", location_of(*failure.pod), exit_text(end),
+                               summary.text.empty() ? "" : ": " + summary.text);
+  record.reason = end.reason == kOomKilled ? std::string(kOomKilled) : summary.reason;
+  if (record.reason.empty()) record.reason = default_reason(failure.cause);
+}
+
+void record_removal(const Pod& pod, api::AttemptRecord& record) {
+  const std::string why = !pod.disruption.empty() ? pod.disruption : pod.reason;
+  record.reason = to_reason(why);
+  if (record.reason.empty()) record.reason = pod.deleting ? kPodDeleted : kPodFailed;
+  record.message = fmt::format("pod {} {}", location_of(pod), pod.deleting ? "was deleted" : "failed");
+  if (!why.empty()) record.message += fmt::format(" ({})", sanitize_line(why, 60));
+  if (!pod.message.empty()) record.message += ": " + sanitize_line(pod.message);
+}
+
+api::AttemptRecord make_record(const Job& job, const PodFailure& failure) {
+  api::AttemptRecord record;
+  record.attempt = job.status.attempt;
+  record.node_rank = failure.node_rank;
+  record.pod = pod_name(job, job.status.attempt, failure.node_rank);
+  if (failure.pod == nullptr) {
+    record.reason = kPodLost;
+    record.message = fmt::format("pod {} no longer exists", record.pod);
+    return record;
+  }
+  record.node = failure.pod->node_name;
+  if (failure.pod->trainer) record.exit_code = failure.pod->trainer->exit_code;
+  if (failure.cause == FailureCause::kRemoved) {
+    record_removal(*failure.pod, record);
+  } else {
+    record_exit(failure, record);
+  }
+  if (failure.cause == FailureCause::kCollateral) {  // another pod is the root cause
+    record.pod.clear();
+    record.node.clear();
+    record.node_rank.reset();
+    record.exit_code.reset();
+    record.message = "a rank was lost and no pod reports which one: " + record.message;
+  }
+  return record;
+}
+
+// ---- Action for one failure: failurePolicy.rules, or the default ----------------------------------------------------
+
+struct RuleMatch {
+  size_t rule = 0;  // index into failurePolicy.rules
+  FailureAction action = FailureAction::kRestart;
+};
+
+// The properties of a failure that rules can match.
+struct RuleInput {
+  std::optional<int> exit_code;      // of the trainer container
+  std::vector<std::string> reasons;  // of the pod, of its container, and of the record in status.attempts
+  bool is_disrupted = false;         // condition DisruptionTarget is true
+};
+
+RuleInput rule_input(const PodFailure& failure) {
+  RuleInput input;
+  input.reasons = {failure.record.reason};
+  if (failure.pod == nullptr) return input;
+  // Rules about exit codes describe failures: NotIn never matches exit code 0.
+  if (failure.pod->trainer && failure.pod->trainer->exit_code != 0) input.exit_code = failure.pod->trainer->exit_code;
+  input.is_disrupted = !failure.pod->disruption.empty();
+  // The reason "Error" of the container of a collateral failure is the error of another rank.
+  if (failure.cause == FailureCause::kCollateral) return input;
+  input.reasons.push_back(failure.pod->reason);
+  if (failure.pod->trainer) input.reasons.push_back(failure.pod->trainer->reason);
+  return input;
+}
+
+template <typename List, typename Value>
+bool contains(const List& list, const Value& value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+// Exit code 76 reports only that another rank was lost, so NotIn does not match it.
+bool matches(const api::ExitCodeMatch& wanted, int exit_code) {
+  const bool is_listed = contains(wanted.values, static_cast<int64_t>(exit_code));
+  if (wanted.operation == api::ExitCodeOperator::kIn) return is_listed;
+  return !is_listed && exit_code != to_int(ExitCode::kPeerLost);
+}
+
+bool matches(const api::FailureRule& rule, const RuleInput& pod) {
+  if (rule.on_exit_codes) return pod.exit_code && matches(*rule.on_exit_codes, *pod.exit_code);
+  const bool has_reason = std::any_of(pod.reasons.begin(), pod.reasons.end(),
+                                      [&](const std::string& reason) { return contains(rule.on_pod_reasons, reason); });
+  // The API supports no condition other than DisruptionTarget=True.
+  return has_reason || (!rule.on_pod_conditions.empty() && pod.is_disrupted);
+}
+
+// Returns the first rule that matches.
+std::optional<RuleMatch> match_rule(const api::FailurePolicy& policy, const RuleInput& pod) {
+  for (size_t i = 0; i < policy.rules.size(); ++i) {
+    if (matches(policy.rules[i], pod)) return RuleMatch{i, policy.rules[i].action};
+  }
+  return std::nullopt;
+}
+
+FailureAction default_action(const PodFailure& failure) {
+  if (failure.pod == nullptr) return FailureAction::kRestart;
+  if (failure.cause == FailureCause::kExit && is_permanent(failure.pod->trainer->exit_code))
+    return FailureAction::kFail;
+  const bool is_disruption = failure.cause == FailureCause::kRemoved && !failure.pod->disruption.empty();
+  return is_disruption ? FailureAction::kRestartFree : FailureAction::kRestart;
+}
+
+// Sets the record, the action and the rule, which follow from the other members.
+void complete(const Job& job, PodFailure& failure) {
+  failure.record = make_record(job, failure);
+  failure.action = default_action(failure);
+  if (const std::optional<RuleMatch> match = match_rule(job.spec.failure_policy, rule_input(failure))) {
+    failure.action = match->action;
+    failure.rule = match->rule;
+  }
+}
+
+// ---- Root cause of several failures --------------------------------------------------------------------------------
+
+bool has_higher_priority(const PodFailure& a, const PodFailure& b) {
+  const auto order = [](const PodFailure& one) {
+    return std::tuple(one.action != FailureAction::kFail, one.cause, one.when, one.node_rank);
+  };
+  return order(a) < order(b);
+}
+
+// Returns how much longer a collateral failure waits for the status of its root cause; zero if that time is over, or if
+// no pod is left that could be the root cause.
+seconds collateral_wait(const Membership& members, const PodFailure& first, SystemTime now) {
+  const bool all_ended = std::all_of(members.current.begin(), members.current.end(),
+                                     [](const Pod* pod) { return pod == nullptr || has_ended(*pod) || pod->deleting; });
+  // The time of the exit is that of the node's clock. A clock that is ahead must not extend the wait.
+  if (all_ended || first.when > now) return seconds(0);
+  const auto left = first.when + kCollateralGracePeriod - now;
+  return std::max(std::chrono::ceil<seconds>(left), seconds(0));
+}
+
+std::string_view restart_reason(const PodFailure& failure) {
+  switch (failure.cause) {
+    case FailureCause::kRemoved:
+      if (!failure.pod->disruption.empty()) return kDisrupted;
+      if (failure.pod->reason == kEvicted) return kEvicted;
+      return failure.pod->deleting ? kPodDeleted : kPodFailed;
+    case FailureCause::kExit:
+      if (failure.pod->trainer->reason == kOomKilled) return kOomKilled;
+      return failure.record.reason == kDeviceFailed ? kDeviceFailed : kPodFailed;
+    case FailureCause::kInterrupted:
+      return kInterrupted;
+    case FailureCause::kLost:
+      return kPodLost;
+    case FailureCause::kCollateral:
+      return kPeerLost;
+  }
+  return kPodFailed;
+}
+
+void set_permanent_failure(const PodFailure& root_cause, GroupFailure& out) {
+  out.decision = GroupFailure::Decision::kFail;
+  if (root_cause.rule) {
+    out.reason = "FailurePolicy";
+    out.message = fmt::format("{}; failurePolicy.rules[{}] fails the job", out.record.message, *root_cause.rule);
+  } else {
+    out.reason = "PermanentFailure";
+    out.message = out.record.message + "; a restart would fail again";
+  }
+}
+
+bool was_short(const api::AttemptRecord& record) {
+  return !record.start_time || record.end_time - *record.start_time < kBackoffResetAfter;
+}
+
+}  // namespace
+
+std::vector<PodFailure> find_pod_failures(const Job& job, const Membership& members) {
+  std::vector<PodFailure> out;
+  for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    if (is_recorded_finished(members, rank)) continue;
+    const Pod* pod = members.current[rank];
+    PodFailure failure;
+    failure.node_rank = static_cast<int>(rank);
+    failure.pod = pod;
+    if (pod == nullptr) {
+      // Until all pods of the attempt have started, a missing pod is one that has not been created yet.
+      if (!is_running(job.status.phase)) continue;
+      failure.cause = FailureCause::kLost;
+    } else {
+      const std::optional<FailureCause> cause = cause_of(*pod);
+      if (!cause) continue;
+      failure.cause = *cause;
+      if (pod->trainer && pod->trainer->finished_at) failure.when = *pod->trainer->finished_at;
+    }
+    complete(job, failure);
+    if (failure.action != FailureAction::kIgnore) out.push_back(std::move(failure));
+  }
+  return out;
+}
+
+bool is_done(const Job& job, const Pod& pod) {
+  if (has_succeeded(pod)) return true;
+  const std::optional<FailureCause> cause = cause_of(pod);
+  const std::optional<PodIdentity> id = parse_pod_name(job, pod.name);
+  if (!cause || !id || !pod.trainer) return false;
+  PodFailure failure;
+  failure.cause = *cause;
+  failure.node_rank = id->node_rank;
+  failure.pod = &pod;
+  complete(job, failure);
+  return failure.action == FailureAction::kIgnore;
+}
+
+bool is_rank_done(const Job& job, const Membership& members, size_t node_rank) {
+  if (is_recorded_finished(members, node_rank)) return true;
+  const Pod* pod = node_rank < members.current.size() ? members.current[node_rank] : nullptr;
+  return pod != nullptr && is_done(job, *pod);
+}
+
+GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, SystemTime now) {
+  const std::vector<PodFailure> all = find_pod_failures(job, members);
+  if (all.empty()) return {};
+  const PodFailure& root_cause = *std::min_element(all.begin(), all.end(), has_higher_priority);
+  GroupFailure out;
+  if (root_cause.cause == FailureCause::kCollateral) {
+    out.wait = collateral_wait(members, root_cause, now);
+    if (out.wait.count() > 0) {
+      out.decision = GroupFailure::Decision::kWait;
+      out.message = fmt::format("{} lost a peer; waiting for the peer's own status",
+                                pod_name(job, job.status.attempt, root_cause.node_rank));
+      return out;
+    }
+  }
+  out.record = root_cause.record;
+  const bool replaced = std::any_of(members.conflicting_pods.begin(), members.conflicting_pods.end(),
+                                    [&](const Pod* pod) { return pod->name == out.record.pod; });
+  if (root_cause.cause == FailureCause::kLost && !replaced) out.confirm_absent = out.record.pod;
+  if (root_cause.action == FailureAction::kFail) {
+    set_permanent_failure(root_cause, out);
+    return out;
+  }
+  out.is_charged = root_cause.action != FailureAction::kRestartFree;
+  const int used = job.status.restarts.charged;
+  const int allowed = job.spec.failure_policy.max_restarts;
+  if (out.is_charged && used >= allowed) {
+    out.decision = GroupFailure::Decision::kFail;
+    out.reason = "MaxRestartsExceeded";
+    out.message = fmt::format("{}; {} of {} restarts are used up", out.record.message, used, allowed);
+    return out;
+  }
+  out.decision = GroupFailure::Decision::kRestart;
+  out.reason = out.record.reason;
+  out.message = out.record.message;
+  out.restart_reason = restart_reason(root_cause);
+  return out;
+}
+
+std::span<const std::string_view> restart_reasons() { return kRestartReasons; }
+
+seconds restart_delay(const api::FailurePolicy& policy, const api::Status& status) {
+  const auto& attempts = status.attempts;
+  const auto steady =
+      std::find_if(attempts.rbegin(), attempts.rend(), [](const auto& record) { return !was_short(record); });
+  const auto quick = std::distance(attempts.rbegin(), steady);
+  if (quick < 2) return seconds(0);
+  const seconds first(policy.backoff_seconds);
+  // Twelve doublings exceed the maximum. A status with more records was not written by the operator.
+  const int64_t factor = int64_t{1} << std::min<std::ptrdiff_t>(quick - 2, 12);
+  return std::min(first * factor, std::max<seconds>(first, kMaxBackoff));
+}
+
+std::optional<SystemTime> restart_time(const api::FailurePolicy& policy, const api::Status& status) {
+  if (status.phase != api::Phase::kRestarting || status.attempts.empty()) return std::nullopt;
+  const seconds delay = restart_delay(policy, status);
+  if (delay.count() <= 0) return std::nullopt;
+  return status.attempts.back().end_time + delay;
+}
+
+}  // namespace oarlock::control

@@ -1,0 +1,182 @@
+#include "operator/core/pods.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/api/validate.h"
+#include "operator/core/desired.h"
+#include "operator/core/failure.h"
+#include "operator/core/status.h"
+
+namespace oarlock::control {
+namespace {
+
+// How long a pod may take to terminate after its trainer has. The kubelet reports the end of a container shortly before
+// the end of the pod, and a pod that is deleted in between loses its log. A pod that exceeds this time has another
+// container that continues to run.
+constexpr std::chrono::seconds kTerminationGracePeriod{10};
+
+std::string text_of(const nlohmann::json& object) {
+  return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// The NetworkPolicy precedes the Service and the pods, so that no pod runs without it.
+std::vector<Action> network_policy_actions(const Observed& observed, const Membership& members) {
+  if (!members.wants_network_policy || members.conflicting_network_policy != nullptr) return {};
+  nlohmann::json desired = desired_network_policy(observed.job, *observed.metrics_peers);
+  const NetworkPolicy* present = members.network_policy;
+  if (present == nullptr)
+    return {CreateNetworkPolicy{network_policy_name(observed.job.metadata.name), text_of(desired)}};
+  if (present->deleting || present->digest == spec_digest(desired["spec"])) return {};
+  desired["metadata"]["uid"] = present->uid;
+  return {ReplaceNetworkPolicy{present->name, text_of(desired)}};
+}
+
+bool is_live(const Pod& pod) { return pod.phase != PodPhase::kSucceeded && pod.phase != PodPhase::kFailed; }
+
+// With `exact`, the resourceVersion is a precondition: the pod must not have changed since it was observed.
+void remove(const Pod& pod, const char* reason, bool exact, Deletions& out) {
+  if (!pod.deleting) out.actions.emplace_back(DeletePod{pod.name, pod.uid, exact ? pod.resource_version : "", reason});
+}
+
+// Deletes a live pod that has no more work since `since`, unless its trainer has terminated and the pod is about to.
+void stop(const Pod& pod, const char* reason, bool exact, SystemTime since, SystemTime now, Deletions& out) {
+  if (!is_live(pod) || pod.deleting) return;
+  if (const auto left = time_until(since + kTerminationGracePeriod, now); pod.trainer && left) {
+    out.requeue_after = left;
+    return;
+  }
+  remove(pod, reason, exact, out);
+}
+
+template <typename Fn>
+void for_each_pod(const Membership& members, Fn visit) {
+  for (const Pod* pod : members.current) {
+    if (pod != nullptr) visit(*pod);
+  }
+  for (const Pod* pod : members.old) visit(*pod);
+  for (const Pod* pod : members.newer) visit(*pod);
+}
+
+}  // namespace
+
+bool can_create_pods(api::Phase phase) {
+  return phase == api::Phase::kNone || phase == api::Phase::kPending || phase == api::Phase::kRestarting;
+}
+
+bool has_missing_objects(const Job& job, const Membership& members) {
+  const bool lacks_policy = members.wants_network_policy && members.network_policy == nullptr;
+  return members.service == nullptr || lacks_policy || (can_create_pods(job.status.phase) && has_missing_pods(members));
+}
+
+std::string conflicting_names(const Membership& members) {
+  std::vector<std::string> names;
+  if (members.conflicting_service != nullptr) names.push_back("Service " + members.conflicting_service->name);
+  if (members.conflicting_network_policy != nullptr)
+    names.push_back("NetworkPolicy " + members.conflicting_network_policy->name);
+  for (const Pod* pod : members.conflicting_pods) names.push_back("pod " + pod->name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+Creations create_missing_objects(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  Creations out;
+  append(out.actions, network_policy_actions(observed, members));
+  if (members.service == nullptr)
+    out.actions.emplace_back(CreateService{service_name(job), text_of(desired_service(job))});
+  if (!can_create_pods(job.status.phase) || !has_missing_pods(members)) return out;
+  out.requeue_after = time_until(restart_time(job.spec.failure_policy, job.status), observed.now);
+  if (out.requeue_after) return out;
+  for (size_t i = 0; i < members.current.size(); ++i) {
+    if (members.current[i] != nullptr || is_recorded_finished(members, i)) continue;
+    const int node_rank = static_cast<int>(i);
+    const int attempt = job.status.attempt;
+    out.actions.emplace_back(CreatePod{pod_name(job, attempt, node_rank), attempt, node_rank});
+  }
+  return out;
+}
+
+Deletions delete_old_pods(const Observed& observed, const Membership& members) {
+  const api::Status& status = observed.job.status;
+  const SystemTime since = status.attempt_start_time.value_or(observed.now);
+  Deletions out;
+  for (const Pod* pod : members.old) {
+    if (is_live(*pod)) {
+      stop(*pod, "it belongs to an earlier attempt", false, since, observed.now, out);
+    } else if (parse_pod_name(observed.job, pod->name)->attempt < status.attempt - 1) {
+      remove(*pod, "it ended two attempts ago", false, out);
+    }
+  }
+  return out;
+}
+
+Deletions delete_live_pods(const Observed& observed, const Membership& members, const char* reason, SystemTime since) {
+  Deletions out;
+  for_each_pod(members, [&](const Pod& pod) { stop(pod, reason, false, since, observed.now, out); });
+  return out;
+}
+
+Deletions delete_leftovers(const Observed& observed, const Membership& members, SystemTime since) {
+  const api::CleanPodPolicy policy = observed.job.spec.clean_pod_policy;
+  Deletions out;
+  if (policy == api::CleanPodPolicy::kNone) return out;
+  for_each_pod(members, [&](const Pod& pod) {
+    if (is_live(pod)) {
+      stop(pod, "the job has ended", true, since, observed.now, out);
+    } else if (policy == api::CleanPodPolicy::kAll) {
+      remove(pod, "the job has ended and cleanPodPolicy is All", false, out);
+    }
+  });
+  // Running pods may resolve each other's names until they are deleted. A pod that is being deleted still accepts
+  // connections.
+  bool has_running_pods = false;
+  bool has_live_pods = false;
+  for_each_pod(members, [&](const Pod& pod) {
+    has_live_pods |= is_live(pod);
+    has_running_pods |= is_live(pod) && !pod.deleting;
+  });
+  if (members.service != nullptr && !members.service->deleting && !has_running_pods)
+    out.actions.emplace_back(DeleteService{members.service->name, members.service->uid});
+  const NetworkPolicy* network_policy = members.network_policy;
+  if (network_policy != nullptr && !network_policy->deleting && !has_live_pods)
+    out.actions.emplace_back(DeleteNetworkPolicy{network_policy->name, network_policy->uid});
+  return out;
+}
+
+Plan start_attempt(const Observed& observed, api::Status next, std::vector<Action> guards, std::vector<Action> events,
+                   std::string reason) {
+  Observed after = observed;
+  after.job.status = std::move(next);
+  const Membership members = classify_objects(after);
+  after.job.status = refresh_status(after, members);
+
+  Plan plan = make_plan(PlanState::kProgress, std::move(reason));
+  plan.actions = std::move(guards);
+  plan.actions.emplace_back(PatchStatus{after.job.status});
+  append(plan.actions, std::move(events));
+  Deletions old = delete_old_pods(after, members);
+  append(plan.actions, std::move(old.actions));
+  plan.requeue_after = old.requeue_after;
+  if (conflicting_names(members).empty() && api::validate(after.job).empty()) {
+    Creations missing = create_missing_objects(after, members);
+    append(plan.actions, std::move(missing.actions));
+    plan.requeue_after = earliest(plan.requeue_after, missing.requeue_after);
+  }
+  return plan;
+}
+
+Plan finish_job(const Observed& observed, const Membership& members, api::Status next, std::vector<Action> guards,
+                EmitEvent event) {
+  Plan plan = make_plan(PlanState::kComplete, event.message);
+  plan.actions = std::move(guards);
+  plan.actions.emplace_back(PatchStatus{std::move(next)});
+  plan.actions.emplace_back(std::move(event));
+  Deletions leftovers = delete_leftovers(observed, members, observed.now);
+  append(plan.actions, std::move(leftovers.actions));
+  plan.requeue_after = leftovers.requeue_after;
+  return plan;
+}
+
+}  // namespace oarlock::control

@@ -1,0 +1,57 @@
+// Cluster address and credentials, from a kubeconfig file or from the service account of the pod.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "operator/kube/auth/exec_plugin.h"
+#include "operator/kube/http/transport.h"
+
+namespace oarlock::kube {
+
+struct ClusterConfig {
+  std::string source;  // origin of the configuration for messages: "~/.kube/config, context kind"
+  std::string server;
+  Pem ca;
+  bool verify = true;
+  std::string tls_server_name;
+  std::string proxy;  // URL of an HTTP proxy; empty: none
+  Pem client_certificate;
+  Pem client_key;
+  std::string token;               // constant token; empty: none
+  std::string token_file;          // file that is read again periodically; empty: none
+  std::optional<ExecConfig> exec;  // credential plugin
+  std::string name_space;          // namespace of the context or of the pod; may be empty
+
+  bool operator==(const ClusterConfig&) const = default;
+};
+
+// Reads an environment variable; returns "" if it is not set. Tests inject their own.
+using Environment = std::function<std::string(const std::string& name)>;
+Environment process_environment();
+
+inline constexpr char kServiceAccountFolder[] = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+// Finds the cluster in this order: `kubeconfig_flag` (--kubeconfig), $KUBECONFIG, the pod's service account, and
+// ~/.kube/config. The proxy is the kubeconfig's `proxy-url`; otherwise the one that HTTPS_PROXY or HTTP_PROXY and
+// NO_PROXY select for the server, also in a pod. Fails with kNoInput if a file is missing, and with kConfig if none of
+// the sources exists or its content is invalid.
+Result<ClusterConfig> find_cluster_config(const std::string& kubeconfig_flag, const Environment& environment,
+                                          const std::string& service_account_folder = kServiceAccountFolder);
+
+// Loads the current context of one file, or of several with ':' between their paths, as in $KUBECONFIG. If several
+// files define a name, the first definition applies.
+Result<ClusterConfig> load_kubeconfig(const std::string& paths);
+
+// Loads the service account of the pod.
+Result<ClusterConfig> in_cluster_config(const Environment& environment, const std::string& service_account_folder);
+
+// Converts the configuration to the options of a transport, including the sources of its credentials.
+TransportOptions transport_options(const ClusterConfig& config, const std::string& user_agent,
+                                   std::shared_ptr<const Clock> clock);
+
+}  // namespace oarlock::kube

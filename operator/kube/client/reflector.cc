@@ -1,0 +1,167 @@
+#include "operator/kube/client/reflector.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/json_access.h"
+#include "operator/kube/client/list_watch.h"
+
+namespace oarlock::kube {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr auto kMinWatchDuration = std::chrono::seconds(1);
+constexpr auto kWatchMargin = std::chrono::seconds(30);
+constexpr auto kMaxRetryAfter = std::chrono::seconds(60);
+
+}  // namespace
+
+Reflector::Reflector(ReflectorOptions options, std::shared_ptr<Transport> transport, ReflectorTarget& target,
+                     ReflectorObserver& observer, std::shared_ptr<const Clock> clock, std::shared_ptr<Sleeper> sleeper,
+                     Random random)
+    : options_(std::move(options)),
+      object_filters_{options_.fields.with({"metadata.resourceVersion"}), options_.salvage},
+      event_filters_(event_filters(object_filters_)),
+      envelope_filter_({"metadata.resourceVersion", "metadata.continue"}),
+      transport_(std::move(transport)),
+      target_(target),
+      observer_(observer),
+      clock_(std::move(clock)),
+      sleeper_(std::move(sleeper)),
+      random_(std::move(random)),
+      backoff_({}, clock_, random_),
+      use_watch_list_(options_.watch_list) {}
+
+void Reflector::run(const std::stop_token& stop) {
+  Next next = relist(stop);
+  while (!stop.stop_requested()) {
+    if (next != Next::kWatch) {
+      Milliseconds pause = backoff_.next();
+      if (retry_after_) pause = std::max<Milliseconds>(pause, *retry_after_);
+      retry_after_.reset();
+      if (!sleeper_->sleep(pause, stop)) return;
+    }
+    next = next == Next::kListLater ? relist(stop) : watch(stop);
+  }
+}
+
+Reflector::Next Reflector::failed(const ApiError& error, Next next) {
+  if (error.kind == ApiErrorKind::kTransport && error.transport == TransportErrorKind::kCancelled) return next;
+  if (error.kind == ApiErrorKind::kExpired) {
+    last_version_.clear();  // the version is no longer available: use the most recent state
+    next = Next::kListLater;
+  }
+  retry_after_ = error.retry_after;
+  if (retry_after_) retry_after_ = std::min(*retry_after_, kMaxRetryAfter);
+  observer_.on_problem(error);
+  return next;
+}
+
+ApiResult<std::string> Reflector::list_page(const ListOptions& options, std::string& resource_version,
+                                            const std::stop_token& stop) {
+  ListSink sink(object_filters_, target_, observer_);
+  const Request request = list_request(options_.resource, options_.selection, options);
+  const auto response = transport_->stream(request, sink, {options_.idle, options_.list_timeout}, stop);
+  if (!sink.problem().empty()) return tl::make_unexpected(decode_error(sink.problem()));
+  if (!response) return tl::make_unexpected(to_api_error(response.error()));
+  if (!response->ok()) return tl::make_unexpected(to_api_error(*response));
+  if (!sink.splitter().complete()) return tl::make_unexpected(decode_error("the list is incomplete"));
+  const Result<Json> envelope = envelope_filter_.parse(sink.splitter().envelope());
+  if (!envelope) return tl::make_unexpected(decode_error("the list is not JSON: " + envelope.error().message));
+  resource_version = version_of(*envelope);
+  if (resource_version.empty()) return tl::make_unexpected(decode_error("the list has no resourceVersion"));
+  return text_at(member(*envelope, "metadata"), "continue");
+}
+
+Reflector::Next Reflector::list(const std::stop_token& stop) {
+  // The server serves a list at a resourceVersion from its cache, without pages.
+  ListOptions options{.resource_version = last_version_, .limit = 0, .continue_token = ""};
+  if (last_version_.empty() && !pages_expired_) options.limit = options_.page_size;
+  pages_expired_ = false;
+  target_.begin_replace();
+  std::string version;
+  for (;;) {
+    const ApiResult<std::string> next_page = list_page(options, version, stop);
+    if (!next_page) {
+      target_.abandon_replace();
+      pages_expired_ = next_page.error().kind == ApiErrorKind::kExpired && !options.continue_token.empty();
+      return failed(next_page.error(), Next::kListLater);
+    }
+    if (next_page->empty()) break;
+    options.continue_token = *next_page;
+  }
+  target_.commit_replace(version);
+  last_version_ = version;
+  observer_.on_synced();
+  return Next::kWatch;
+}
+
+Reflector::Next Reflector::relist(const std::stop_token& stop) {
+  return use_watch_list_ ? watch_list(stop) : list(stop);
+}
+
+std::chrono::seconds Reflector::watch_timeout() const {
+  return options_.watch_timeout +
+         std::chrono::seconds(static_cast<int64_t>(static_cast<double>(options_.watch_timeout.count()) * random_()));
+}
+
+Reflector::Next Reflector::watch_list(const std::stop_token& stop) {
+  const auto timeout = watch_timeout();
+  const Request request =
+      watch_request(options_.resource, options_.selection,
+                    {.resource_version = last_version_, .timeout = timeout, .send_initial_events = true});
+  target_.begin_replace();
+  WatchSink sink(event_filters_, target_, observer_, last_version_, true);
+  const SteadyTime started = clock_->steady();
+  const auto response = transport_->stream(request, sink, {options_.idle, timeout + kWatchMargin}, stop);
+  if (sink.committed()) return after_watch(sink, response, clock_->steady() - started);
+
+  target_.abandon_replace();
+  if (response && !response->ok()) {
+    const ApiError error = to_api_error(*response);
+    // As in client-go: a server without the feature rejects the request as invalid.
+    if (error.kind == ApiErrorKind::kInvalid) return disable_watch_list(stop);
+    return failed(error, Next::kListLater);
+  }
+  if (sink.ignored_initial()) return disable_watch_list(stop);
+  if (sink.problem()) return failed(*sink.problem(), Next::kListLater);
+  if (!response) return failed(to_api_error(response.error()), Next::kListLater);
+  return failed(decode_error("the watch ended before its initial events did"), Next::kListLater);
+}
+
+Reflector::Next Reflector::disable_watch_list(const std::stop_token& stop) {
+  use_watch_list_ = false;
+  return list(stop);
+}
+
+Reflector::Next Reflector::watch(const std::stop_token& stop) {
+  const auto timeout = watch_timeout();
+  const Request request =
+      watch_request(options_.resource, options_.selection, {.resource_version = last_version_, .timeout = timeout});
+  WatchSink sink(event_filters_, target_, observer_, last_version_, false);
+  const SteadyTime started = clock_->steady();
+  const auto response = transport_->stream(request, sink, {options_.idle, timeout + kWatchMargin}, stop);
+  return after_watch(sink, response, clock_->steady() - started);
+}
+
+Reflector::Next Reflector::after_watch(const WatchSink& sink, const TransportResult<Response>& response,
+                                       std::chrono::nanoseconds took) {
+  if (sink.problem()) return failed(*sink.problem(), Next::kListLater);
+  const bool was_useful = sink.events() > 0 || took >= kMinWatchDuration;
+  if (!response) {
+    const ApiError error = to_api_error(response.error());
+    if (response.error().kind == TransportErrorKind::kConnect || !was_useful) return failed(error, Next::kWatchLater);
+    // A broken or idle watch loses no events: the next one resumes at last_version_.
+    return Next::kWatch;
+  }
+  if (!response->ok()) {
+    const ApiError error = to_api_error(*response);
+    return failed(error, error.kind == ApiErrorKind::kTooManyRequests ? Next::kWatchLater : Next::kListLater);
+  }
+  if (was_useful) return Next::kWatch;
+  return failed(decode_error("a watch ended immediately without an event"), Next::kListLater);
+}
+
+}  // namespace oarlock::kube

@@ -1,0 +1,130 @@
+// Lists and watches one selection of one resource, after client-go's reflector (tools/cache/reflector.go). It uses a
+// streaming list (WatchList), or a list followed by a watch if the server does not support that, and relists after
+// errors that lose events. A ReflectorTarget receives the objects, which the reflector does not interpret.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "operator/kube/client/backoff.h"
+#include "operator/kube/client/client.h"
+#include "operator/kube/client/field_filter.h"
+#include "operator/kube/client/request.h"
+#include "operator/kube/http/transport.h"
+
+namespace oarlock::kube {
+
+enum class ChangeType { kAdded, kModified, kDeleted };
+
+// The fields of an object that ReflectorOptions::fields selects. If there is an error, the object could not be parsed,
+// and `json` has the fields that ReflectorOptions::salvage selects.
+struct FilteredObject {
+  nlohmann::json json;
+  std::optional<Error> error{};
+};
+
+// Receives the objects, on the thread that runs the reflector.
+class ReflectorTarget {
+ public:
+  virtual ~ReflectorTarget() = default;
+
+  // A relist: begin, every object, and then either commit, which replaces the previous state atomically, or abandon.
+  virtual void begin_replace() = 0;
+  virtual void replace_object(FilteredObject object) = 0;
+  // Removes an object that was passed to replace_object() and was deleted before the commit.
+  virtual void replace_deleted(FilteredObject object) = 0;
+  virtual void commit_replace(const std::string& resource_version) = 0;
+  virtual void abandon_replace() = 0;
+
+  // A watch event.
+  virtual void change(ChangeType type, FilteredObject object, const std::string& resource_version) = 0;
+  // No object of the selection has changed up to this resource version.
+  virtual void bookmark(const std::string& resource_version) = 0;
+};
+
+// Receives events for logs and metrics, on the thread that runs the reflector.
+class ReflectorObserver {
+ public:
+  virtual ~ReflectorObserver() = default;
+  // A list or watch failed and will be retried.
+  virtual void on_problem(const ApiError& error) = 0;
+  // A relist was committed.
+  virtual void on_synced() = 0;
+  // A watch that follows a list has received its first event.
+  virtual void on_watching() = 0;
+  // An item of a list or a line of a watch was skipped, because not even the salvaged fields could be parsed.
+  virtual void on_skipped(const Error& error) = 0;
+};
+
+struct ReflectorOptions {
+  Resource resource;
+  Selection selection;
+  // Fields of an object to keep; metadata.resourceVersion is added.
+  FieldFilter fields;
+  // Fields of an object that cannot be parsed with `fields`.
+  FieldFilter salvage{"metadata.namespace", "metadata.name", "metadata.resourceVersion"};
+  bool watch_list = true;  // disabled automatically if the server does not support it
+  int page_size = 500;
+  std::chrono::seconds watch_timeout{300};  // minimum; the actual value is random, up to twice as long
+  // Bookmarks arrive every minute, so a watch without data for longer than this is broken.
+  Milliseconds idle{90000};
+  Milliseconds list_timeout{120000};  // of one page
+};
+
+// A filter, and the fallback filter for text that the first cannot parse.
+struct ObjectFilters {
+  FieldFilter fields;
+  FieldFilter salvage;
+};
+
+class WatchSink;
+
+class Reflector {
+ public:
+  Reflector(ReflectorOptions options, std::shared_ptr<Transport> transport, ReflectorTarget& target,
+            ReflectorObserver& observer, std::shared_ptr<const Clock> clock, std::shared_ptr<Sleeper> sleeper,
+            Random random);
+
+  // Blocks until a stop is requested.
+  void run(const std::stop_token& stop);
+
+ private:
+  enum class Next { kWatch, kWatchLater, kListLater };
+
+  // Each returns the next step; kListLater and kWatchLater follow after a backoff delay.
+  Next relist(const std::stop_token& stop);      // by watch_list() or list()
+  Next watch_list(const std::stop_token& stop);  // continues as a watch
+  Next disable_watch_list(const std::stop_token& stop);
+  Next list(const std::stop_token& stop);
+  Next watch(const std::stop_token& stop);
+  Next after_watch(const WatchSink& sink, const TransportResult<Response>& response, std::chrono::nanoseconds took);
+  std::chrono::seconds watch_timeout() const;
+  // Reads one page. Returns its continue token, which is empty for the last page.
+  ApiResult<std::string> list_page(const ListOptions& options, std::string& resource_version,
+                                   const std::stop_token& stop);
+  Next failed(const ApiError& error, Next next);
+
+  const ReflectorOptions options_;
+  const ObjectFilters object_filters_;
+  const ObjectFilters event_filters_;
+  const FieldFilter envelope_filter_;
+  const std::shared_ptr<Transport> transport_;
+  ReflectorTarget& target_;
+  ReflectorObserver& observer_;
+  const std::shared_ptr<const Clock> clock_;
+  const std::shared_ptr<Sleeper> sleeper_;
+  const Random random_;
+  Backoff backoff_;
+  std::string last_version_ = "0";  // start of the next list or watch; "": the most recent state
+  bool use_watch_list_;
+  bool pages_expired_ = false;  // the snapshot expired between two pages: the next list is not paged
+  std::optional<std::chrono::seconds> retry_after_;
+};
+
+}  // namespace oarlock::kube

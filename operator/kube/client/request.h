@@ -1,0 +1,76 @@
+// Requests to the Kubernetes API as values. All functions are pure.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "operator/kube/client/object_key.h"
+#include "operator/kube/http/transport.h"
+
+namespace oarlock::kube {
+
+// Group, version and plural name of a resource.
+struct Resource {
+  std::string group;  // empty: the core group
+  std::string version;
+  std::string plural;
+
+  std::string to_string() const { return group.empty() ? plural : plural + "." + group; }
+  bool operator==(const Resource&) const = default;
+};
+
+inline Resource pods() { return {"", "v1", "pods"}; }
+inline Resource services() { return {"", "v1", "services"}; }
+inline Resource network_policies() { return {"networking.k8s.io", "v1", "networkpolicies"}; }
+inline Resource events() { return {"events.k8s.io", "v1", "events"}; }
+
+// Selects objects of a resource. An empty namespace selects all namespaces.
+struct Selection {
+  std::string name_space;
+  std::string label_selector;
+  std::string field_selector;
+};
+
+struct ListOptions {
+  // "0": any state that the server has in its cache. "": the most recent state. Otherwise: a state that is at least as
+  // recent as this resource version.
+  std::string resource_version;
+  int limit = 0;               // items per page; 0: unlimited
+  std::string continue_token;  // of the previous page
+};
+Request list_request(const Resource& resource, const Selection& selection, const ListOptions& options);
+
+struct WatchOptions {
+  std::string resource_version;
+  std::chrono::seconds timeout{300};  // after which the server ends the watch
+  // Requests the initial state, at least as recent as resource_version, followed by a bookmark (KEP-3157, WatchList).
+  bool send_initial_events = false;
+};
+// Always requests bookmarks.
+Request watch_request(const Resource& resource, const Selection& selection, const WatchOptions& options);
+
+Request get_request(const Resource& resource, const ObjectKey& key);
+Request replace_request(const Resource& resource, const ObjectKey& key, std::string body);
+// JSON merge patch (RFC 7386).
+Request patch_request(const Resource& resource, const ObjectKey& key, std::string body);
+Request create_request(const Resource& resource, const std::string& name_space, std::string body);
+
+struct Preconditions {
+  std::string uid;               // empty: none
+  std::string resource_version;  // empty: none
+};
+// Background propagation. If a precondition does not hold, the server responds with 409.
+Request delete_request(const Resource& resource, const ObjectKey& key, const Preconditions& preconditions);
+
+// JSON merge patch of the status subresource. A metadata.resourceVersion in the body is a precondition.
+Request status_patch_request(const Resource& resource, const ObjectKey& key, std::string body);
+
+// Encodes a path segment or query value: all but the unreserved characters of RFC 3986.
+std::string percent_encode(std::string_view text);
+
+// Compares two resource versions of one resource as decimal numbers of any length (KEP-5504). Returns a negative
+// number, 0 or a positive number. A text that is not a number is older than every number.
+int compare_resource_versions(std::string_view a, std::string_view b);
+
+}  // namespace oarlock::kube

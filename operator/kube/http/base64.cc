@@ -1,0 +1,32 @@
+#include "operator/kube/http/base64.h"
+
+#include <openssl/evp.h>
+
+namespace oarlock::kube {
+
+std::string base64_encode(std::string_view bytes) {
+  std::string out((bytes.size() + 2) / 3 * 4 + 1, '\0');  // OpenSSL appends a zero byte
+  const int size =
+      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
+                      reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
+  out.resize(static_cast<size_t>(size));
+  return out;
+}
+
+Result<std::string> base64_decode(std::string_view text) {
+  std::string compact;
+  for (const char c : text) {
+    if (c != ' ' && c != '\n' && c != '\r' && c != '\t') compact += c;
+  }
+  std::string out(compact.size() / 4 * 3 + 3, '\0');
+  const int size =
+      EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()),
+                      reinterpret_cast<const unsigned char*>(compact.data()), static_cast<int>(compact.size()));
+  if (size < 0 || compact.size() % 4 != 0) return fail(ExitCode::kConfig, "not base64");
+  size_t padding = 0;  // EVP_DecodeBlock counts it as zero bytes
+  while (padding < 2 && padding < compact.size() && compact[compact.size() - 1 - padding] == '=') ++padding;
+  out.resize(static_cast<size_t>(size) - padding);
+  return out;
+}
+
+}  // namespace oarlock::kube

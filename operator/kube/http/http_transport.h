@@ -1,0 +1,77 @@
+// Common base of the implementations of Transport.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "operator/kube/http/address.h"
+#include "operator/kube/http/transport.h"
+
+namespace oarlock::kube {
+
+// The options and addresses of a transport after validation.
+struct TransportTarget {
+  TransportOptions options;
+  ServerAddress server;
+  std::optional<ProxyAddress> proxy;
+
+  // The name that the server's certificate must have.
+  const std::string& certificate_name() const {
+    return options.tls_server_name.empty() ? server.host : options.tls_server_name;
+  }
+};
+
+// Checks the server's address, the proxy and the PEM material. Fails with kConfig or kNoInput.
+Result<TransportTarget> check_options(TransportOptions options);
+
+// Parts of HTTP messages that do not depend on the HTTP library.
+
+// Fails with kRefused if the request's target or the token contains a character that would end a line of the head.
+TransportResult<void> check_request(const Request& request, const std::string& token);
+// Value of the Accept header.
+const char* accept_header(const Request& request);
+// Value of the Content-Type header of a request that is not a GET.
+std::string content_type_header(const Request& request);
+// Parses the value of a Retry-After header. Times above one minute are reduced to one minute. Returns nullopt if the
+// value is not a number of seconds.
+std::optional<std::chrono::seconds> parse_retry_after(std::string_view value);
+
+// Limit of the body of a streamed response whose status is not 2xx.
+inline constexpr size_t kMaxErrorBodyBytes = 1u << 20;
+
+// Handles what does not depend on the HTTP library: send() and stream() are one call with an optional sink, errors name
+// the server and the proxy, a token that the server rejects is invalidated, and credentials are obtained within the
+// deadline of the call.
+class HttpTransport : public Transport {
+ public:
+  TransportResult<Response> send(const Request& request, Milliseconds deadline, std::stop_token cancel) final;
+  TransportResult<Response> stream(const Request& request, ByteSink& sink, StreamLimits limits,
+                                   std::stop_token cancel) final;
+
+ protected:
+  struct Credentials {
+    std::string token;              // empty: none
+    ClientCertificate certificate;  // of TransportOptions::certificate; empty: none
+  };
+
+  explicit HttpTransport(TransportTarget target) : target_(std::move(target)) {}
+
+  // Performs one call. The body of a 2xx response is written to `sink` unless that is null.
+  virtual TransportResult<Response> call(const Request& request, ByteSink* sink, StreamLimits limits,
+                                         const std::stop_token& cancel) = 0;
+
+  // Waits for the credentials until `deadline`. Fails with kRefused.
+  TransportResult<Credentials> obtain_credentials(std::chrono::steady_clock::time_point deadline) const;
+
+  const TransportTarget target_;
+
+ private:
+  TransportResult<Response> call_and_report(const Request& request, ByteSink* sink, StreamLimits limits,
+                                            const std::stop_token& cancel);
+};
+
+}  // namespace oarlock::kube

@@ -1,0 +1,103 @@
+// Authentication and authorization of HTTP clients by the cluster, as kube-rbac-proxy and controller-runtime's
+// WithAuthenticationAndAuthorization do it: a TokenReview authenticates the bearer token of a request, and a
+// SubjectAccessReview checks whether its user may get the path.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/clock.h"
+#include "common/http/server.h"
+#include "operator/kube/client/client.h"
+
+namespace oarlock::control {
+
+// SHA-256 over the path and the token, so that the cache holds neither tokens nor long texts.
+std::string review_key(std::string_view path, std::string_view token);
+
+// A bounded cache of review results. Not thread-safe.
+class ReviewCache {
+ public:
+  struct Entry {
+    int status = 0;            // HTTP
+    SteadyTime fresh_until{};  // no review is needed before this time
+    SteadyTime expires{};
+  };
+
+  // Above `limit` entries, the one that expires first is removed.
+  explicit ReviewCache(size_t limit) : limit_(limit) {}
+
+  // Returns nothing if the key is unknown or its entry has expired.
+  std::optional<Entry> find(const std::string& key, SteadyTime now) const;
+  void put(const std::string& key, const Entry& entry, SteadyTime now);
+  void erase(const std::string& key) { entries_.erase(key); }
+  size_t size() const { return entries_.size(); }
+
+ private:
+  const size_t limit_;
+  std::map<std::string, Entry> entries_;
+};
+
+// Review results are cached and the number of reviews is bounded, so that clients with random tokens neither load the
+// API server nor evict the results of known clients. Thread-safe.
+class AuthorizationFilter {
+ public:
+  // An allowed token is reviewed again after kAllowedFresh. While the API server does not respond, or another thread
+  // reviews the token, it remains allowed until kAllowedExpiry after its last review.
+  static constexpr std::chrono::minutes kAllowedFresh{1};
+  static constexpr std::chrono::minutes kAllowedExpiry{5};
+  static constexpr std::chrono::seconds kDeniedExpiry{10};
+  static constexpr std::chrono::seconds kPauseAfterFailure{5};  // no review starts after one that got no response
+  static constexpr size_t kMaxAllowed = 100;
+  static constexpr size_t kMaxDenied = 1000;
+  // Reviews of tokens that are not known as allowed run one at a time and are limited by a token bucket. Reviews that
+  // renew a known token run separately, one at a time, without a rate limit, because there are at most kMaxAllowed such
+  // tokens. So an API server that hangs blocks at most two threads of the HTTP server, for the deadline of one call.
+  static constexpr double kReviewsPerSecond = 5;
+  static constexpr double kReviewBurst = 10;
+  static constexpr size_t kMaxToken = 8192;  // bytes; the HTTP server accepts no longer request head
+
+  // The client's deadline should be well below the timeout of a scrape, because one check makes up to two calls.
+  AuthorizationFilter(kube::Client client, std::shared_ptr<const Clock> clock);
+
+  // Returns nothing if the request is allowed, otherwise the response: 401 without a valid token, 403 if the user may
+  // not get the path, 429 if too many tokens are under review, 503 if the API server does not respond. Blocks only
+  // while it makes a review.
+  std::optional<HttpResponse> check(const std::string& path, const std::string& authorization);
+
+ private:
+  enum class Decision { kAllow, kDeny, kReview };
+  struct Admission {
+    Decision decision = Decision::kReview;
+    int status = 200;         // for kDeny
+    bool is_renewal = false;  // for kReview: the token is known as allowed
+  };
+
+  Admission admit(const std::string& key);
+  // These with the mutex held.
+  Admission admit_known(const ReviewCache::Entry& entry, SteadyTime now);
+  Admission admit_unknown(SteadyTime now);
+  bool take_from_bucket(SteadyTime now);
+
+  int review(const std::string& path, const std::string& token) const;  // returns 200, 401, 403 or 503
+  int record(const std::string& key, const Admission& admission, int status);
+
+  const kube::Client client_;
+  const std::shared_ptr<const Clock> clock_;
+  std::mutex mutex_;
+  // With the mutex held.
+  ReviewCache allowed_{kMaxAllowed};
+  ReviewCache denied_{kMaxDenied};
+  bool is_reviewing_unknown_ = false;
+  bool is_renewing_ = false;
+  double bucket_ = kReviewBurst;
+  SteadyTime bucket_updated_;
+  SteadyTime paused_until_;
+};
+
+}  // namespace oarlock::control

@@ -1,0 +1,95 @@
+#include "operator/shell/cache_health.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "operator/core/text.h"
+
+namespace oarlock::control {
+namespace {
+constexpr auto kLogInterval = std::chrono::minutes(1);
+}
+
+std::string remedy_for(ResourceKind kind, const kube::ApiError& error) {
+  using ErrorKind = kube::ApiErrorKind;
+  using TransportKind = kube::TransportErrorKind;
+  switch (error.kind) {
+    case ErrorKind::kTransport:
+      if (error.transport == TransportKind::kTls) return "check the certificate authority in the kubeconfig";
+      if (error.transport == TransportKind::kConnect)
+        return "is the API server running, and is this the right --kubeconfig?";
+      return "";
+    case ErrorKind::kNotFound:
+      return kind == ResourceKind::kJob ? "the TrainingJob CRD is not installed: kubectl apply -f manifests/crd" : "";
+    case ErrorKind::kUnauthorized:
+      return "the credentials are not accepted: renew the token or the client certificate";
+    case ErrorKind::kForbidden:
+      return "the role is missing: kubectl apply -f manifests/install.yaml, or restrict the operator with --namespace";
+    default:
+      return "";
+  }
+}
+
+void CacheHealth::record_failure(const WatchScope& scope, const kube::ApiError& error) {
+  std::string text = fmt::format("failed to list or watch {}: {}", scope.to_string(), sanitize_line(error.message));
+  if (const std::string remedy = remedy_for(scope.kind, error); !remedy.empty()) text += "; " + remedy;
+  const SteadyTime now = clock_->steady();
+  bool is_due = false;
+  int count = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    Failure& failure = failures_[scope];
+    count = ++failure.count;
+    is_due = failure.text != text || now - failure.logged >= kLogInterval;
+    if (is_due) {
+      failure.text = text;
+      failure.logged = now;
+    }
+  }
+  log_.write(is_due ? LogLevel::kWarn : LogLevel::kDebug, text,
+             {{"server", server_},
+              {"resource", resource_of(scope.kind).to_string()},
+              {"status", error.status},
+              {"failures", count}});
+}
+
+void CacheHealth::record_list(const WatchScope& scope, size_t objects) {
+  const bool had_failed = clear(scope);
+  log_.write(LogLevel::kInfo, had_failed ? "the cache is up to date again" : "the cache is up to date",
+             {{"resource", resource_of(scope.kind).to_string()}, {"objects", objects}});
+}
+
+void CacheHealth::record_watch(const WatchScope& scope) {
+  if (clear(scope)) log_.info("the watch works again", {{"resource", resource_of(scope.kind).to_string()}});
+}
+
+bool CacheHealth::clear(const WatchScope& scope) {
+  const std::lock_guard lock(mutex_);
+  return failures_.erase(scope) > 0;
+}
+
+int CacheHealth::failures(ResourceKind kind) const {
+  const std::lock_guard lock(mutex_);
+  int most = 0;
+  for (const auto& [scope, failure] : failures_) {
+    if (scope.kind == kind) most = std::max(most, failure.count);
+  }
+  return most;
+}
+
+std::string CacheHealth::current_failure() const {
+  const std::lock_guard lock(mutex_);
+  return failures_.empty() ? "" : failures_.begin()->second.text;
+}
+
+std::string CacheHealth::stale_reason() const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [scope, failure] : failures_) {
+    if (failure.count >= kFailuresUntilStale)
+      return fmt::format("{} ({} consecutive failures)", failure.text, failure.count);
+  }
+  return "";
+}
+
+}  // namespace oarlock::control

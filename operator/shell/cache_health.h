@@ -1,0 +1,59 @@
+// Health of the cache's informers: which lists and watches fail, since when, and what to do about it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "operator/shell/cache.h"
+
+namespace oarlock::control {
+
+// What the user should do about the error, in a few words; empty if nothing but waiting helps.
+std::string remedy_for(ResourceKind kind, const kube::ApiError& error);
+
+// Receives the informers' failures and recoveries, and logs them: a new kind of failure immediately, a persisting one
+// once a minute, and the recovery. Thread-safe.
+class CacheHealth {
+ public:
+  // After this many consecutive failures the cache may be out of date. With the informers' backoff that takes at least
+  // 12 s.
+  static constexpr int kFailuresUntilStale = 5;
+
+  CacheHealth(std::string server, std::shared_ptr<const Clock> clock, const Logger& log)
+      : server_(std::move(server)), clock_(std::move(clock)), log_(log) {}
+
+  void record_failure(const WatchScope& scope, const kube::ApiError& error);
+  void record_list(const WatchScope& scope, size_t objects);  // a list succeeded
+  void record_watch(const WatchScope& scope);                 // a watch delivered its first event
+
+  // Consecutive failures for this kind, in the namespace with the most of them.
+  int failures(ResourceKind kind) const;
+
+  // A failure that persists, in one line with its remedy; empty if there is none.
+  std::string current_failure() const;
+
+  // Why the cache may be out of date; empty if it is up to date.
+  std::string stale_reason() const;
+
+ private:
+  struct Failure {
+    std::string text;
+    SteadyTime logged{};
+    int count = 0;  // consecutive
+  };
+
+  bool clear(const WatchScope& scope);  // returns whether there was a failure
+
+  const std::string server_;
+  const std::shared_ptr<const Clock> clock_;
+  const Logger log_;
+  // Not held while a line is logged, which may block: the HTTP server's I/O thread calls stale_reason().
+  mutable std::mutex mutex_;
+  std::map<WatchScope, Failure> failures_;  // of the scopes that do not work now
+};
+
+}  // namespace oarlock::control

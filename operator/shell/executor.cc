@@ -1,0 +1,292 @@
+#include "operator/shell/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "operator/api/codec.h"
+
+namespace oarlock::control {
+namespace {
+
+using ErrorKind = kube::ApiErrorKind;
+using Reason = Interruption::Reason;
+
+const char* singular_of(ResourceKind kind) {
+  switch (kind) {
+    case ResourceKind::kJob:
+      return "trainingjob";
+    case ResourceKind::kPod:
+      return "pod";
+    case ResourceKind::kService:
+      return "service";
+    case ResourceKind::kNetworkPolicy:
+      return "networkpolicy";
+  }
+  return "object";
+}
+
+std::string action_name(const char* verb, ResourceKind kind, const kube::ObjectKey& key) {
+  return fmt::format("{} {} {}", verb, singular_of(kind), key.to_string());
+}
+
+Interruption interruption(Interruption::Reason reason, std::string action, kube::ApiError error = {}) {
+  Interruption out;
+  out.reason = reason;
+  out.action = std::move(action);
+  out.error = std::move(error);
+  return out;
+}
+
+Interruption name_conflict(std::string action, ResourceKind kind, const kube::ObjectKey& key) {
+  Interruption out = interruption(Reason::kNameConflict, std::move(action));
+  out.conflicting_kind = kind;
+  out.conflicting_key = key;
+  return out;
+}
+
+// Whether both actions belong to the same batch: the same operation on different pods.
+bool is_same_batch(const Action& first, const Action& next) {
+  if (&first == &next) return true;
+  if (const auto* create = std::get_if<CreatePod>(&first)) {
+    const auto* other = std::get_if<CreatePod>(&next);
+    return other != nullptr && other->attempt == create->attempt;
+  }
+  return std::holds_alternative<DeletePod>(first) && std::holds_alternative<DeletePod>(next);
+}
+
+}  // namespace
+
+size_t run_slow_start_batches(size_t count, const std::function<bool(size_t)>& call) {
+  std::atomic<size_t> next = 0;
+  std::atomic<bool> good = true;
+  size_t end = 0;
+  for (size_t batch = 1; end < count && good; batch *= 2) {
+    const size_t begin = end;
+    end = std::min(begin + batch, count);
+    next = begin;
+    const auto work = [&] {
+      while (good) {
+        const size_t i = next++;
+        if (i >= end) return;
+        if (!call(i)) good = false;
+      }
+    };
+    std::vector<std::jthread> helpers;
+    for (size_t i = 1; i < std::min(end - begin, kMaxParallelCalls); ++i) helpers.emplace_back(work);
+    work();
+  }
+  return std::min<size_t>(next, end);
+}
+
+std::optional<Interruption> Executor::execute(const Job& job, const std::vector<Action>& actions,
+                                              const std::function<void(const Action&)>& on_done,
+                                              const std::stop_token& stop,
+                                              const std::function<bool()>& should_yield) const {
+  for (auto it = actions.begin(); it != actions.end();) {
+    if (stop.stop_requested()) return interruption(Reason::kShutdown, "");
+    const auto end = std::find_if_not(it, actions.end(), [&](const Action& next) { return is_same_batch(*it, next); });
+    const std::span<const Action> batch(it, end);
+    Outcome outcome;
+    if (const auto* first = std::get_if<CreatePod>(&*it)) {
+      const PodFactory factory = make_factory(job, first->attempt);
+      outcome = run_batch(
+          batch,
+          [&](const Action& one) {
+            return should_yield() ? interruption(Reason::kYield, "")
+                                  : create_pod(job, factory, std::get<CreatePod>(one));
+          },
+          on_done, stop);
+    } else {
+      const bool deletes_pods = std::holds_alternative<DeletePod>(*it);
+      outcome = run_batch(
+          batch,
+          [&](const Action& one) -> Outcome {
+            if (deletes_pods && should_yield()) return interruption(Reason::kYield, "");
+            return std::visit([&](const auto& action) { return run(job, action); }, one);
+          },
+          on_done, stop);
+    }
+    if (outcome) return outcome;
+    it = end;
+  }
+  return std::nullopt;
+}
+
+Executor::Outcome Executor::run_batch(std::span<const Action> actions,
+                                      const std::function<Outcome(const Action&)>& run_one,
+                                      const std::function<void(const Action&)>& on_done,
+                                      const std::stop_token& stop) const {
+  std::mutex mutex;
+  size_t first_failed = actions.size();
+  Outcome failure;
+  run_slow_start_batches(actions.size(), [&](size_t i) {
+    Outcome outcome = stop.stop_requested() ? interruption(Reason::kShutdown, "") : run_one(actions[i]);
+    const std::lock_guard lock(mutex);
+    if (!outcome) {
+      on_done(actions[i]);
+      return true;
+    }
+    if (i < first_failed) {
+      first_failed = i;
+      failure = std::move(outcome);
+    }
+    return false;
+  });
+  return failure;
+}
+
+Executor::Outcome Executor::run(const Job& job, const ConfirmJobUnchanged&) const {
+  const kube::ObjectKey key{job.metadata.name_space, job.metadata.name};
+  const std::string name = action_name("get", ResourceKind::kJob, key);
+  const auto response = client_.get(resource_of(ResourceKind::kJob), key, {});
+  if (!response) {
+    const bool is_deleted = response.error().kind == ErrorKind::kNotFound;
+    return interruption(is_deleted ? Reason::kJobDeleted : Reason::kApiError, name, response.error());
+  }
+  const ObjectMetadata live = read_object_metadata(*response);
+  if (live.uid != job.metadata.uid) return interruption(Reason::kJobDeleted, name);
+  if (live.resource_version == job.metadata.resource_version) return std::nullopt;
+  own_writes_->record(job.metadata.uid, ResourceKind::kJob, live.resource_version);
+  return interruption(Reason::kStaleCache, name);
+}
+
+Executor::Outcome Executor::run(const Job& job, const ConfirmPodAbsent& action) const {
+  const kube::ObjectKey key{job.metadata.name_space, action.name};
+  const auto response = client_.get(kube::pods(), key, {});
+  const std::string name = action_name("confirm the absence of", ResourceKind::kPod, key);
+  if (!response) {
+    if (response.error().kind == ErrorKind::kNotFound) return std::nullopt;
+    return interruption(Reason::kApiError, name, response.error());
+  }
+  own_writes_->record(job.metadata.uid, ResourceKind::kPod, read_object_metadata(*response).resource_version);
+  return interruption(Reason::kStaleCache, name);
+}
+
+Executor::Outcome Executor::create(const Job& job, ResourceKind kind, const std::string& name, std::string body) const {
+  const kube::ObjectKey key{job.metadata.name_space, name};
+  const std::string action = action_name("create", kind, key);
+  auto response = client_.create(resource_of(kind), key.name_space, std::move(body), {});
+  if (!response && response.error().kind == ErrorKind::kAlreadyExists) {
+    // Either this operator created the object and the response was lost, or it has another owner: the owner's uid
+    // distinguishes the two.
+    response = client_.get(resource_of(kind), key, {});
+    if (!response && response.error().kind == ErrorKind::kNotFound) return interruption(Reason::kStaleCache, action);
+    if (response && read_object_metadata(*response).owner_uid != job.metadata.uid)
+      return name_conflict(action, kind, key);
+  }
+  if (!response) return interruption(Reason::kApiError, action, response.error());
+  own_writes_->record(job.metadata.uid, kind, read_object_metadata(*response).resource_version);
+  return std::nullopt;
+}
+
+Executor::Outcome Executor::run(const Job& job, const CreateService& action) const {
+  return create(job, ResourceKind::kService, action.name, action.body);
+}
+
+Executor::Outcome Executor::run(const Job& job, const CreateNetworkPolicy& action) const {
+  return create(job, ResourceKind::kNetworkPolicy, action.name, action.body);
+}
+
+Executor::Outcome Executor::run(const Job& job, const ReplaceNetworkPolicy& action) const {
+  const kube::ObjectKey key{job.metadata.name_space, action.name};
+  const std::string name = action_name("replace", ResourceKind::kNetworkPolicy, key);
+  const auto response = client_.replace(resource_of(ResourceKind::kNetworkPolicy), key, action.body, {});
+  if (response) {
+    own_writes_->record(job.metadata.uid, ResourceKind::kNetworkPolicy,
+                        read_object_metadata(*response).resource_version);
+    return std::nullopt;
+  }
+  const bool is_stale = response.error().kind == ErrorKind::kNotFound || response.error().kind == ErrorKind::kConflict;
+  return interruption(is_stale ? Reason::kStaleCache : Reason::kApiError, name, response.error());
+}
+
+std::unique_lock<std::mutex> Executor::lock_if_large(const api::Spec& spec) const {
+  if (spec.pod_template.size() <= kLargeTemplate) return {};
+  return std::unique_lock(large_mutex_);
+}
+
+PodFactory Executor::make_factory(const Job& job, int attempt) const {
+  const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
+  return PodFactory(job, attempt);
+}
+
+Executor::Outcome Executor::create_pod(const Job& job, const PodFactory& factory, const CreatePod& action) const {
+  constexpr size_t kCopies = 4;  // the body, the request, and the response with its parser
+  const ByteBudget::Reservation reservation = in_flight_.acquire(factory.text_size() * kCopies);
+  return create(job, ResourceKind::kPod, action.name, factory.text(action.node_rank));
+}
+
+Executor::Outcome Executor::run(const Job& job, const CreatePod& action) const {
+  return create_pod(job, make_factory(job, action.attempt), action);
+}
+
+Executor::Outcome Executor::remove(const Job& job, ResourceKind kind, const std::string& name,
+                                   const kube::Preconditions& preconditions) const {
+  const kube::ObjectKey key{job.metadata.name_space, name};
+  const std::string action = action_name("delete", kind, key);
+  const auto response = client_.remove(resource_of(kind), key, preconditions, {});
+  if (response) {
+    own_writes_->record(job.metadata.uid, kind, read_object_metadata(*response).resource_version);
+    return std::nullopt;
+  }
+  if (response.error().kind == ErrorKind::kNotFound) return std::nullopt;
+  if (response.error().kind != ErrorKind::kConflict) return interruption(Reason::kApiError, action, response.error());
+  if (preconditions.resource_version.empty()) return std::nullopt;
+  // Find out which of the two preconditions failed. If the uid differs, the object to delete does not exist anymore.
+  const auto live = client_.get(resource_of(kind), key, {});
+  if (!live && live.error().kind != ErrorKind::kNotFound) return interruption(Reason::kApiError, action, live.error());
+  if (!live || read_object_metadata(*live).uid != preconditions.uid) return std::nullopt;
+  return interruption(Reason::kStaleCache, action, response.error());
+}
+
+Executor::Outcome Executor::run(const Job& job, const DeletePod& action) const {
+  log_.info("deleting a pod",
+            {{"namespace", job.metadata.name_space}, {"pod", action.name}, {"reason", action.reason}});
+  return remove(job, ResourceKind::kPod, action.name, {.uid = action.uid, .resource_version = action.resource_version});
+}
+
+Executor::Outcome Executor::run(const Job& job, const DeleteService& action) const {
+  return remove(job, ResourceKind::kService, action.name, {.uid = action.uid, .resource_version = ""});
+}
+
+Executor::Outcome Executor::run(const Job& job, const DeleteNetworkPolicy& action) const {
+  return remove(job, ResourceKind::kNetworkPolicy, action.name, {.uid = action.uid, .resource_version = ""});
+}
+
+Executor::Outcome Executor::run(const Job& job, const DeleteJob& action) const {
+  log_.info("deleting a finished job", {{"namespace", job.metadata.name_space}, {"trainingjob", action.name}});
+  return remove(job, ResourceKind::kJob, action.name, {.uid = action.uid, .resource_version = action.resource_version});
+}
+
+Executor::Outcome Executor::run(const Job& job, const PatchStatus& action) const {
+  const kube::ObjectKey key{job.metadata.name_space, job.metadata.name};
+  const std::string name = action_name("patch the status of", ResourceKind::kJob, key);
+  const nlohmann::json patch = action.conditions_only ? api::conditions_patch(job.metadata, action.status.conditions)
+                                                      : api::status_patch(job.metadata, action.status);
+  const std::string body = patch.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const auto response = client_.patch_status(resource_of(ResourceKind::kJob), key, body, {});
+  if (response) {
+    own_writes_->record(job.metadata.uid, ResourceKind::kJob, read_object_metadata(*response).resource_version);
+    return std::nullopt;
+  }
+  switch (response.error().kind) {
+    case ErrorKind::kNotFound:
+      return interruption(Reason::kJobDeleted, name, response.error());
+    case ErrorKind::kConflict:
+      return interruption(Reason::kStaleCache, name, response.error());
+    default:
+      return interruption(Reason::kApiError, name, response.error());
+  }
+}
+
+Executor::Outcome Executor::run(const Job& job, const EmitEvent& action) const {
+  emit(job, action);
+  return std::nullopt;
+}
+
+}  // namespace oarlock::control

@@ -1,0 +1,35 @@
+// Metrics that are computed from the cache and the queue at each scrape.
+#pragma once
+
+#include <prometheus/collectable.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "operator/kube/client/work_queue.h"
+#include "operator/shell/projection.h"
+
+namespace oarlock::control {
+
+// Deleted jobs leave no series behind, because nothing is kept between two scrapes. At most `max_jobs` jobs have
+// series: running jobs take precedence over waiting ones, the oldest first, and both over finished ones, the last to
+// finish first. trainingjob_dropped_series counts the jobs without series.
+class JobMetrics final : public prometheus::Collectable {
+ public:
+  // Called at each scrape, on a thread of the HTTP server.
+  struct Source {
+    std::function<std::vector<std::shared_ptr<const CachedJob>>()> jobs;
+    std::function<kube::Seconds()> unfinished_work;
+    std::function<kube::Seconds()> longest_work;
+  };
+  explicit JobMetrics(Source source, size_t max_jobs = 2000) : source_(std::move(source)), max_jobs_(max_jobs) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  const Source source_;
+  const size_t max_jobs_;
+};
+
+}  // namespace oarlock::control

@@ -1,0 +1,247 @@
+#include "operator/shell/progress.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "common/text.h"
+#include "operator/core/text.h"
+
+namespace oarlock::control {
+namespace {
+
+constexpr size_t kMaxResponse = 64u << 10;  // bytes
+constexpr size_t kMaxPhase = 60;
+constexpr size_t kMaxTime = 40;
+
+// Bounds the memory that a response of a pod, which is not trusted, can occupy.
+class BoundedBody final : public kube::ByteSink {
+ public:
+  bool write(std::string_view bytes) override {
+    if (text.size() + bytes.size() > kMaxResponse) return false;
+    text += bytes;
+    return true;
+  }
+  std::string text;
+};
+
+bool equals_except_time(RankStatus a, const RankStatus& b) {
+  a.updated_at = b.updated_at;
+  return a == b;
+}
+
+}  // namespace
+
+ProgressWriteLimiter::ProgressWriteLimiter(std::shared_ptr<const Clock> clock, double rate)
+    : clock_(std::move(clock)), interval_(static_cast<int64_t>(1e9 / rate)) {}
+
+std::optional<std::chrono::milliseconds> ProgressWriteLimiter::time_until_turn(const kube::ObjectKey& job) {
+  const std::lock_guard lock(mutex_);
+  const SteadyTime now = clock_->steady();
+  auto it = turns_.find(job);
+  if (it == turns_.end()) {
+    const SteadyTime turn = std::max(next_turn_, now - (kBurst - 1) * interval_);
+    next_turn_ = turn + interval_;
+    if (turn <= now) return std::nullopt;
+    it = turns_.emplace(job, turn).first;
+  }
+  if (it->second > now) return std::chrono::ceil<std::chrono::milliseconds>(it->second - now);
+  turns_.erase(it);
+  return std::nullopt;
+}
+
+void ProgressWriteLimiter::forget(const kube::ObjectKey& job) {
+  const std::lock_guard lock(mutex_);
+  turns_.erase(job);
+}
+
+ProgressPoller::ProgressPoller(ProgressOptions options, Connect connect, OnChange on_change,
+                               std::shared_ptr<const Clock> clock)
+    : options_(options),
+      slow_threads_(std::clamp(options.slow_threads, 1, std::max(1, options.threads - 1))),
+      connect_(std::move(connect)),
+      on_change_(std::move(on_change)),
+      clock_(std::move(clock)) {}
+
+ProgressPoller::~ProgressPoller() { stop(); }
+
+void ProgressPoller::start() {
+  for (int i = 0; i < options_.threads; ++i) {
+    threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
+  }
+}
+
+void ProgressPoller::stop() {
+  for (std::jthread& thread : threads_) thread.request_stop();
+  threads_.clear();
+}
+
+void ProgressPoller::set_address(Target& target, const std::string& uid, const std::string& url) {
+  active_ += (url.empty() ? 0 : 1);
+  active_ -= (target.url.empty() ? 0 : 1);
+  target.uid = uid;
+  target.url = url;
+  target.generation = ++generations_;
+  target.is_in_flight = target.is_prompt = target.has_failed = false;
+  target.probe.last_poll.reset();
+}
+
+void ProgressPoller::watch(const kube::ObjectKey& job, const std::string& uid, const std::string& host, int port) {
+  const std::string url = "http://" + endpoint(host, port);
+  const std::lock_guard lock(mutex_);
+  Target& target = targets_[job];
+  if (target.uid == uid && target.url == url) return;
+  if (target.uid != uid) target.probe = {};
+  set_address(target, uid, url);
+  target.wait = usual_interval();
+  target.due = clock_->steady();
+  ++changes_;
+  changed_.notify_one();
+}
+
+void ProgressPoller::pause(const kube::ObjectKey& job) {
+  const std::lock_guard lock(mutex_);
+  const auto it = targets_.find(job);
+  if (it == targets_.end() || it->second.url.empty()) return;
+  const std::optional<StatusPoll> last_poll = it->second.probe.last_poll;
+  set_address(it->second, it->second.uid, "");
+  it->second.probe.last_poll = last_poll;
+}
+
+void ProgressPoller::forget(const kube::ObjectKey& job) {
+  const std::lock_guard lock(mutex_);
+  const auto it = targets_.find(job);
+  if (it == targets_.end()) return;
+  set_address(it->second, "", "");
+  targets_.erase(it);
+  if (last_slow_.size() > targets_.size()) last_slow_.clear();  // bounds its size; the round robin starts again
+}
+
+RankProbe ProgressPoller::latest(const kube::ObjectKey& job, const std::string& uid) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = targets_.find(job);
+  return it == targets_.end() || it->second.uid != uid ? RankProbe() : it->second.probe;
+}
+
+size_t ProgressPoller::active_jobs() const {
+  const std::lock_guard lock(mutex_);
+  return active_;
+}
+
+std::chrono::milliseconds ProgressPoller::usual_interval() const {
+  const double fair = 1000.0 * static_cast<double>(active_) / options_.rate;
+  return std::max(options_.interval, std::chrono::milliseconds(static_cast<int64_t>(fair)));
+}
+
+ProgressPoller::PollResult ProgressPoller::poll(const std::string& url, const std::string& uid,
+                                                const std::stop_token& stop) const {
+  const SteadyTime started = clock_->steady();
+  const std::shared_ptr<kube::Transport> transport = connect_(url);
+  if (transport == nullptr) return {};
+  BoundedBody body;
+  const std::string target = fmt::format("{}?uid={}", kStatusPath, uid);
+  const auto response = transport->stream({.method = "GET", .target = target, .body = "", .content_type = ""}, body,
+                                          {options_.timeout, options_.timeout}, stop);
+  PollResult out;
+  out.took = clock_->steady() - started;
+  if (!response || response->status != 200) return out;
+  out.status = rank_status_from_json(body.text);
+  if (out.status) {
+    out.status->phase = sanitize_line(out.status->phase, kMaxPhase);
+    out.status->updated_at = sanitize_line(out.status->updated_at, kMaxTime);
+  }
+  return out;
+}
+
+// Whether slow target `a` is polled before `b`: due targets come first, then namespaces in a round robin, then targets
+// that have not failed, then the longest waiting one.
+bool ProgressPoller::has_precedence(const Targets::value_type& a, const Targets::value_type& b, SteadyTime now) const {
+  const auto order = [&](const Targets::value_type& entry) {
+    const auto& [job, target] = entry;
+    const bool is_due = target.due <= now;
+    const auto turn = last_slow_.find(job.name_space);
+    const uint64_t last = is_due && turn != last_slow_.end() ? turn->second : 0;
+    return std::tuple(!is_due, last, is_due && target.has_failed, target.due);
+  };
+  return order(a) < order(b);
+}
+
+ProgressPoller::Candidates ProgressPoller::next_candidates(SteadyTime now) {
+  Candidates next{targets_.end(), targets_.end()};
+  for (auto it = targets_.begin(); it != targets_.end(); ++it) {
+    const Target& target = it->second;
+    if (target.url.empty() || target.is_in_flight) continue;
+    if (target.is_prompt) {
+      if (next.prompt == targets_.end() || target.due < next.prompt->second.due) next.prompt = it;
+    } else if (slow_in_flight_ < slow_threads_) {
+      if (next.slow == targets_.end() || has_precedence(*it, *next.slow, now)) next.slow = it;
+    }
+  }
+  return next;
+}
+
+bool ProgressPoller::record(const kube::ObjectKey& job, uint64_t generation, SystemTime started, PollResult result) {
+  const auto it = targets_.find(job);
+  if (it == targets_.end() || it->second.generation != generation) return false;  // of an earlier address
+  Target& target = it->second;
+  target.is_in_flight = false;
+  target.has_failed = !result.status;
+  target.is_prompt = result.status && result.took <= options_.prompt;
+  target.wait =
+      result.status ? usual_interval() : std::min(target.wait * 2, std::max(options_.max_interval, usual_interval()));
+  target.due = clock_->steady() + target.wait;
+  target.probe.last_poll = {started, result.status.has_value()};
+  if (!result.status) return false;
+  std::optional<RankStatus>& last = target.probe.last_status;
+  const bool has_changed = !last || !equals_except_time(*result.status, *last);
+  if (!last || last->step != result.status->step || last->attempt != result.status->attempt) {
+    target.probe.step_received_at = clock_->now();
+  }
+  last = std::move(result.status);
+  return has_changed;
+}
+
+void ProgressPoller::run(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    const SteadyTime now = clock_->steady();
+    const auto [prompt, slow] = next_candidates(now);
+    auto next = prompt;
+    if (next == targets_.end() || (slow != targets_.end() && slow->second.due < next->second.due)) next = slow;
+    if (next == targets_.end()) {
+      changed_.wait(lock, stop, [&, seen = changes_] { return changes_ != seen; });
+      continue;
+    }
+    if (next->second.due > now) {
+      changed_.wait_for(lock, stop, next->second.due - now, [&, seen = changes_] { return changes_ != seen; });
+      continue;
+    }
+    const bool is_slow = !next->second.is_prompt;
+    if (is_slow) {
+      ++slow_in_flight_;
+      last_slow_[next->first.name_space] = ++slow_polls_;
+    }
+    next->second.is_in_flight = true;
+    const kube::ObjectKey job = next->first;
+    const uint64_t generation = next->second.generation;
+    const std::string uid = next->second.uid;
+    const std::string url = next->second.url;
+    const SystemTime started = clock_->now();
+    lock.unlock();
+    PollResult result = poll(url, uid, stop);
+    lock.lock();
+    if (is_slow) {
+      --slow_in_flight_;
+      ++changes_;  // another thread may start a slow poll now
+      changed_.notify_one();
+    }
+    if (!record(job, generation, started, std::move(result))) continue;
+    lock.unlock();
+    on_change_(job);
+    lock.lock();
+  }
+}
+
+}  // namespace oarlock::control

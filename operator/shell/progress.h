@@ -1,0 +1,151 @@
+// Progress of running jobs: polling it from rank 0, and limiting how often it is written to the status.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/contract.h"
+#include "operator/core/model.h"
+#include "operator/kube/client/object_key.h"
+#include "operator/kube/http/transport.h"
+
+namespace oarlock::control {
+
+// A cluster-wide rate limit for status writes whose only change is progress. Jobs are served in the order of their
+// requests, so each of N jobs that progress all the time is written every N / rate seconds. Thread-safe.
+class ProgressWriteLimiter {
+ public:
+  static constexpr double kRate = 5;  // writes per second
+  static constexpr int kBurst = 10;   // writes without delay after an idle period
+
+  explicit ProgressWriteLimiter(std::shared_ptr<const Clock> clock, double rate = kRate);
+
+  // Returns nothing if the job may write its progress now, once. Otherwise reserves a turn for the job, unless it has
+  // one, and returns the time until then.
+  std::optional<std::chrono::milliseconds> time_until_turn(const kube::ObjectKey& job);
+
+  // Cancels the job's turn, because its progress was written together with another change or the job was deleted.
+  void forget(const kube::ObjectKey& job);
+
+ private:
+  const std::shared_ptr<const Clock> clock_;
+  const std::chrono::nanoseconds interval_;  // between two writes
+  std::mutex mutex_;
+  SteadyTime next_turn_{};
+  std::unordered_map<kube::ObjectKey, SteadyTime> turns_;  // of the waiting jobs
+};
+
+struct ProgressOptions {
+  std::chrono::milliseconds interval{3000};       // between two polls of one job
+  std::chrono::milliseconds timeout{2000};        // of one poll
+  std::chrono::milliseconds prompt{500};          // a job whose response takes longer is slow
+  std::chrono::milliseconds max_interval{30000};  // between two polls of an address that does not respond
+  double rate = 20;      // polls per second over all jobs; above it each job is polled less often
+  int threads = 4;       // at least 1
+  int slow_threads = 2;  // of `threads`: concurrent polls of jobs that are not known to respond promptly
+};
+
+// The results of polling a job's rank 0.
+struct RankProbe {
+  std::optional<RankStatus> last_status;       // the last response, of any attempt
+  std::optional<StatusPoll> last_poll;         // the last completed poll of the present address
+  std::optional<SystemTime> step_received_at;  // when the step (and attempt) of last_status was first received
+};
+
+// Polls GET /statusz of each job's rank 0 on dedicated threads, so that no reconcile waits for a pod. The number of
+// concurrent polls and of polls per second is bounded, each poll has a timeout, and an address that does not respond is
+// polled with exponential backoff.
+//
+// Jobs that responded promptly to their last poll are never delayed by the others (unreachable, slow, or not polled
+// yet). Those share ProgressOptions::slow_threads in a round robin over namespaces, so that a namespace full of
+// unreachable jobs delays only its own jobs. Thread-safe.
+class ProgressPoller {
+ public:
+  // Creates a transport to "http://10.0.0.1:9400"; returns null if the address is invalid.
+  using Connect = std::function<std::shared_ptr<kube::Transport>(const std::string& url)>;
+  // Called on a polling thread, without locks, when a job's progress has changed.
+  using OnChange = std::function<void(const kube::ObjectKey& job)>;
+
+  ProgressPoller(ProgressOptions options, Connect connect, OnChange on_change, std::shared_ptr<const Clock> clock);
+  ~ProgressPoller();  // calls stop()
+  ProgressPoller(const ProgressPoller&) = delete;
+  ProgressPoller& operator=(const ProgressPoller&) = delete;
+
+  void start();
+  void stop();
+
+  // Starts to poll this address for the job. A poll of an earlier address that is in progress is ignored. A uid that
+  // differs from the earlier one discards the last status.
+  void watch(const kube::ObjectKey& job, const std::string& uid, const std::string& host, int port);
+
+  // Suspends polling, because there is no running rank 0; the last status is kept.
+  void pause(const kube::ObjectKey& job);
+
+  // Forgets the job, because it has finished or was deleted.
+  void forget(const kube::ObjectKey& job);
+
+  // Returns an empty probe if the uid is not the job's.
+  RankProbe latest(const kube::ObjectKey& job, const std::string& uid) const;
+
+  size_t active_jobs() const;  // jobs that are polled
+
+ private:
+  struct Target {
+    std::string uid;
+    std::string url;          // empty: paused
+    uint64_t generation = 0;  // of uid and url; results of an earlier generation are ignored
+    SteadyTime due{};
+    std::chrono::milliseconds wait{0};  // until the next poll
+    bool is_in_flight = false;
+    bool is_prompt = false;
+    bool has_failed = false;  // the last poll of the url
+    RankProbe probe;
+  };
+  using Targets = std::unordered_map<kube::ObjectKey, Target>;
+  struct Candidates {
+    Targets::iterator prompt;
+    Targets::iterator slow;
+  };
+  struct PollResult {
+    std::optional<RankStatus> status;
+    std::chrono::nanoseconds took{0};
+  };
+
+  void run(const std::stop_token& stop);
+  // Sends the uid along, so that a rank of another job at the same address does not respond.
+  PollResult poll(const std::string& url, const std::string& uid, const std::stop_token& stop) const;
+  // These with the mutex held.
+  std::chrono::milliseconds usual_interval() const;
+  void set_address(Target& target, const std::string& uid, const std::string& url);
+  Candidates next_candidates(SteadyTime now);
+  bool has_precedence(const Targets::value_type& a, const Targets::value_type& b, SteadyTime now) const;
+  // Returns whether the progress has changed.
+  bool record(const kube::ObjectKey& job, uint64_t generation, SystemTime started, PollResult result);
+
+  const ProgressOptions options_;
+  const int slow_threads_;
+  const Connect connect_;
+  const OnChange on_change_;
+  const std::shared_ptr<const Clock> clock_;
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  Targets targets_;
+  size_t active_ = 0;                                    // targets with a url
+  std::unordered_map<std::string, uint64_t> last_slow_;  // number of the last slow poll, by namespace
+  uint64_t slow_polls_ = 0;                              // started so far
+  int slow_in_flight_ = 0;
+  uint64_t generations_ = 0;
+  uint64_t changes_ = 0;  // counts changes that may make a poll due earlier
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace oarlock::control

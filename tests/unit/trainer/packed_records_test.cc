@@ -1,0 +1,118 @@
+// Packed records: reading from several threads, damaged files, and a full disk.
+#include "trainer/formats/packed_records.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/temporary_folder.h"
+
+namespace oarlock {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+std::vector<uint8_t> record(int64_t i, size_t length) {
+  std::vector<uint8_t> bytes(length);
+  for (size_t j = 0; j < length; ++j) bytes[j] = static_cast<uint8_t>(static_cast<size_t>(i) * 31 + j * 7);
+  return bytes;
+}
+
+class PackedRecordsTest : public testing::Test {
+ protected:
+  void write(const std::vector<size_t>& lengths) {
+    Result<PackedRecordsWriter> writer = PackedRecordsWriter::create(stem_);
+    ASSERT_TRUE(writer) << writer.error().message;
+    int64_t i = 0;
+    for (const size_t length : lengths) writer->add(record(i++, length));
+    const Result<void> finished = writer->finish();
+    ASSERT_TRUE(finished) << finished.error().message;
+  }
+
+  std::string error() {
+    const Result<PackedRecords> opened = PackedRecords::open(stem_);
+    EXPECT_FALSE(opened);
+    return opened ? "" : opened.error().message;
+  }
+
+  test::TemporaryFolder folder_;
+  fs::path stem_ = folder_.path() / "some";
+};
+
+TEST_F(PackedRecordsTest, ReadsRecordsFromSeveralThreads) {
+  std::vector<size_t> lengths;
+  for (size_t i = 0; i < 1003; ++i) lengths.push_back(1 + i * i % 700);
+  lengths.push_back(PackedRecords::kMaxLength);
+  lengths.push_back(1);
+  write(lengths);
+  const Result<PackedRecords> packed = PackedRecords::open(stem_);
+  ASSERT_TRUE(packed) << packed.error().message;
+  ASSERT_EQ(packed->size(), static_cast<int64_t>(lengths.size()));
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4);
+  for (size_t t = 0; t < wrong.size(); ++t) {
+    threads.emplace_back([&, t] {
+      for (int64_t i = 0; i < packed->size(); ++i) {
+        const std::span<const uint8_t> got = (*packed)[i];
+        const bool right = packed->length(i) == static_cast<int64_t>(lengths[static_cast<size_t>(i)]) &&
+                           std::vector<uint8_t>(got.begin(), got.end()) == record(i, lengths[static_cast<size_t>(i)]);
+        if (!right) ++wrong[t];
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(wrong, testing::Each(0));
+}
+
+TEST_F(PackedRecordsTest, IndexTakesTwoAndAHalfBytesPerRecord) {
+  write(std::vector<size_t>(16'000, 3));
+  EXPECT_EQ(fs::file_size(stem_.string() + ".index"), 24 + 40'000);
+  EXPECT_EQ(fs::file_size(stem_.string() + ".bytes"), 48'000);
+}
+
+TEST_F(PackedRecordsTest, AcceptsNoRecords) {
+  write({});
+  const Result<PackedRecords> packed = PackedRecords::open(stem_);
+  ASSERT_TRUE(packed) << packed.error().message;
+  EXPECT_EQ(packed->size(), 0);
+}
+
+TEST_F(PackedRecordsTest, RejectsUnfinishedFiles) {
+  {
+    Result<PackedRecordsWriter> writer = PackedRecordsWriter::create(stem_);
+    ASSERT_TRUE(writer);
+    for (int64_t i = 0; i < 16; ++i) writer->add(record(i, 100));
+  }
+  EXPECT_THAT(error(), HasSubstr("some.index: damaged"));
+}
+
+TEST_F(PackedRecordsTest, RejectsDamagedFiles) {
+  write({10, 20, 30});
+  fs::resize_file(stem_.string() + ".bytes", 59);
+  EXPECT_THAT(error(), HasSubstr("some.index: damaged"));
+  write({10, 20, 30});
+  fs::resize_file(stem_.string() + ".index", 60);
+  EXPECT_THAT(error(), HasSubstr("some.index: damaged"));
+  std::ofstream(stem_.string() + ".index") << "oarp";
+  EXPECT_THAT(error(), HasSubstr("remove the folder " + folder_.path().string()));
+  fs::remove(stem_.string() + ".index");
+  EXPECT_THAT(error(), HasSubstr("No such file"));
+}
+
+TEST_F(PackedRecordsTest, ReportsFullDisk) {
+  fs::create_symlink("/dev/full", stem_.string() + ".bytes");
+  Result<PackedRecordsWriter> writer = PackedRecordsWriter::create(stem_);
+  ASSERT_TRUE(writer) << writer.error().message;
+  for (int64_t i = 0; i < 1000; ++i) writer->add(record(i, 100));
+  const Result<void> finished = writer->finish();
+  ASSERT_FALSE(finished);
+  EXPECT_EQ(finished.error().code, ExitCode::kIoErr);
+}
+
+}  // namespace
+}  // namespace oarlock

@@ -1,0 +1,89 @@
+#include "trainer/config/evaluation.h"
+
+namespace oarlock {
+namespace {
+
+constexpr char kModeHelp[] = "whether lower or higher values of the metric are better";
+
+Names<MetricMode> mode_names() { return {{"min", MetricMode::kMin}, {"max", MetricMode::kMax}}; }
+
+// `name_key`: "metric" for the single metric of the section itself, "name" in the list of several.
+void describe_metric(WatchedMetric& metric, Fields& fields, std::string_view name_key) {
+  fields.field(name_key, metric.name,
+               "one of the metrics of the evaluation; default: the metric by which the task compares models, with its "
+               "mode");
+  fields.choice<MetricMode>("mode", metric.mode, mode_names(), kModeHelp);
+  fields.only_if("mode", !metric.name.empty(), "belongs to a named metric; the task's own metric has its own mode");
+  fields.field("min_delta", metric.min_delta, at_least(0), "changes up to this are not an improvement");
+  fields.field("grace_period", metric.grace_period, at_least(0), "evaluations before patience decreases");
+  fields.field("init_best_score", metric.init_best_score, any_number_or_infinity(),
+               "the first value must be better than this; default: any value is better");
+}
+
+void describe_best(BestConfig& config, Fields& fields) {
+  fields.field("save", config.save, "save after each evaluation that is the best so far, and keep that checkpoint");
+  fields.field("metric", config.metric, "the metric of the evaluation that selects it; empty: the task's own choice");
+  fields.choice<MetricMode>("mode", config.mode, mode_names(), kModeHelp);
+  fields.only_if("mode", !config.metric.empty(), "belongs to best.metric; the task's own choice has its own mode");
+}
+
+}  // namespace
+
+void describe(EvalConfig& config, Fields& fields) {
+  fields.field("every_epochs", config.every_epochs, at_least(0),
+               "epochs between two evaluations; 0: not by epochs. The end of the run is always evaluated");
+  fields.field("every_steps", config.every_steps, at_least(0),
+               "optimizer steps between two evaluations; 0: not by steps");
+  fields.field("batch_size", config.batch_size, at_least(0), "samples per step on one rank; 0: batch.size");
+  fields.field("rows_file", config.rows_file,
+               "CSV file to which rank 0 writes the per-sample results of the newest evaluation: the column id and the "
+               "columns of the task. Empty: none");
+}
+
+void describe(EarlyStoppingConfig& config, Fields& fields) {
+  fields.field("patience", config.patience, at_least(1),
+               "evaluations without improvement after which the run ends; default: never");
+  if (config.metrics.empty()) config.metrics.emplace_back();
+  WatchedMetric single = config.metrics.front();
+  describe_metric(single, fields, "metric");
+  std::vector<WatchedMetric> several;
+  fields.list<WatchedMetric>(
+      "metrics", several, [](WatchedMetric& metric, Fields& inner) { describe_metric(metric, inner, "name"); },
+      "replaces metric: several metrics, each with its own settings");
+  const bool is_list = !several.empty();
+  for (const char* key : {"metric", "mode", "min_delta", "grace_period", "init_best_score"}) {
+    fields.only_if(key, !is_list, "belongs to a single metric; each item of the list 'metrics' has its own");
+  }
+  config.metrics = is_list ? several : std::vector<WatchedMetric>{single};
+  fields.choice<Aggregate>("aggregate", config.aggregate, {{"all", Aggregate::kAll}, {"any", Aggregate::kAny}},
+                           "with several metrics: whether all of them or any must improve for the model to improve");
+}
+
+void describe(CheckpointConfig& config, Fields& fields) {
+  fields.field("dir", config.dir,
+               "folder of the checkpoints; empty: $OARLOCK_CHECKPOINT_DIR, or no checkpoints if that is not set");
+  fields.field("every_steps", config.every_steps, at_least(0), "optimizer steps between two saves; 0: not by steps");
+  fields.field("every_epochs", config.every_epochs, at_least(0),
+               "epochs between two saves; 0: not by epochs. The end of the run is always saved");
+  fields.field("keep", config.keep, at_least(0), "newest checkpoints that are kept in addition to the best; 0: all");
+  fields.choice<CheckpointErrors>("on_error", config.on_error,
+                                  {{"continue", CheckpointErrors::kContinue}, {"stop", CheckpointErrors::kStop}},
+                                  "when a save fails, as on a full disk: continue training and try again at the next "
+                                  "save, or end the run. The save at the end of the run must succeed in any case");
+  fields.choice<AllDamaged>("on_all_damaged", config.on_all_damaged,
+                            {{"stop", AllDamaged::kStop}, {"restart", AllDamaged::kRestart}},
+                            "when checkpoints exist and all of them are damaged: end the run and change nothing, or "
+                            "set them aside and train from the beginning");
+  fields.section(
+      "best", [&config](Fields& best) { describe_best(config.best, best); }, "the checkpoint of the best evaluation");
+}
+
+void describe(ReportConfig& config, Fields& fields) {
+  fields.field("history", config.history,
+               "JSON file that rank 0 replaces after every evaluation, with one list per column: epoch, step, "
+               "train_loss (the mean since the previous evaluation), learning_rate, seconds, and val_NAME for each "
+               "metric; relative to checkpoint.dir if that is set. Continues after a resume. Empty: none");
+  fields.field("curves", config.curves, "the same as a plot (SVG) over the epochs. Empty: none");
+}
+
+}  // namespace oarlock

@@ -1,0 +1,98 @@
+#include "trainer/device/device.h"
+
+#include <ATen/Context.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "common/status_macros.h"
+
+namespace oarlock {
+namespace {
+
+constexpr std::chrono::microseconds kPollInterval(50);
+
+int device_index(const DeviceRequest& request, const LocalRank& local, const CudaDevices& devices) {
+  if (!request.gpu_ids.empty()) return static_cast<int>(request.gpu_ids[static_cast<size_t>(local.rank)]);
+  return local.has_own_devices && devices.visible < local.world_size ? 0 : local.rank;
+}
+
+// Returns why the rank cannot use CUDA device `index`, or nullopt if it can.
+std::optional<std::string> cuda_problem(const DeviceRequest& request, const LocalRank& local, int index,
+                                        const CudaDevices& devices) {
+  if (!devices.in_build) return "device: cuda is not in this build; use device: cpu, or a build with -DOARLOCK_CUDA=ON";
+  if (devices.visible == 0) {
+    return "device: cuda, but this machine shows no CUDA device; check the driver and CUDA_VISIBLE_DEVICES, or use "
+           "device: cpu";
+  }
+  if (index < devices.visible) return std::nullopt;
+  if (!request.gpu_ids.empty()) {
+    return fmt::format(
+        "gpu_ids: [{}] gives local rank {} the device {}, but {} are visible, numbered from 0 (after "
+        "CUDA_VISIBLE_DEVICES); correct gpu_ids",
+        fmt::join(request.gpu_ids, ", "), local.rank, index, devices.visible);
+  }
+  return fmt::format(
+      "local rank {} of {} has no CUDA device: {} visible; start at most {} ranks on this node, or use "
+      "device: cpu",
+      local.rank, local.world_size, devices.visible, devices.visible);
+}
+
+}  // namespace
+
+Result<DeviceChoice> choose_device(const DeviceRequest& request, const LocalRank& local, const CudaDevices& devices) {
+  if (request.kind == DeviceKind::kCpu) return DeviceChoice{};
+  const bool has_gpu_ids = !request.gpu_ids.empty();
+  if (has_gpu_ids && request.gpu_ids.size() < static_cast<size_t>(local.world_size)) {
+    return fail(ExitCode::kConfig,
+                fmt::format("gpu_ids: [{}] are {} devices for {} ranks on this node; give each rank its own, or start "
+                            "fewer ranks",
+                            fmt::join(request.gpu_ids, ", "), request.gpu_ids.size(), local.world_size));
+  }
+  const bool cuda_required = request.kind == DeviceKind::kCuda || has_gpu_ids;
+  if (!cuda_required && devices.visible == 0) {
+    return DeviceChoice{std::nullopt, devices.in_build ? "no CUDA device is visible: training on the CPU" : ""};
+  }
+  const int index = device_index(request, local, devices);
+  const std::optional<std::string> problem = cuda_problem(request, local, index, devices);
+  if (!problem) return DeviceChoice{index, ""};
+  if (request.fallback == Fallback::kNone) return fail(ExitCode::kUnavailable, *problem);
+  return DeviceChoice{std::nullopt, fmt::format("{}; distributed.fallback: cpu: training on the CPU", *problem)};
+}
+
+Result<SelectedDevice> select_device(const DeviceRequest& request, const LocalRank& local) {
+  const CudaDevices devices = request.kind == DeviceKind::kCpu ? CudaDevices{} : cuda_devices();
+  ASSIGN_OR_RETURN(const DeviceChoice choice, choose_device(request, local, devices));
+  if (!choice.cuda) return SelectedDevice{c10::kCPU, choice.warning};
+  make_current(*choice.cuda);
+  return SelectedDevice{c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(*choice.cuda)), choice.warning};
+}
+
+void apply_global_settings(const CudaConfig& config) {
+  at::Context& context = at::globalContext();
+  context.setAllowTF32CuBLAS(config.tf32);
+  context.setAllowTF32CuDNN(config.tf32);
+  context.setBenchmarkCuDNN(config.cudnn_benchmark);
+  if (!config.deterministic) return;
+  // cuBLAS is deterministic only with a workspace of fixed size, which it reads from this variable when its handle is
+  // created.
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  context.setDeterministicCuDNN(true);
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicFillUninitializedMemory(false);  // the trainer never reads uninitialized memory
+}
+
+void poll_until(const std::function<bool()>& is_done, DeviceTimeout timeout) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (!is_done()) {
+    TORCH_CHECK_WITH(DistBackendError, !timeout || std::chrono::steady_clock::now() - begin < *timeout,
+                     "the device did not finish a step within ", static_cast<double>(timeout->count()) / 1000,
+                     " s, the timeout of a collective");
+    std::this_thread::sleep_for(kPollInterval);
+  }
+}
+
+}  // namespace oarlock

@@ -1,0 +1,330 @@
+#include "trainer/distributed/distributed_data_parallel.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/distributed/c10d/logger.hpp>
+
+#include <algorithm>
+#include <limits>
+#include <sstream>
+
+#include "common/error.h"
+#include "common/status_macros.h"
+#include "trainer/distributed/reducer.h"
+#include "trainer/distributed/sync_batch_norm.h"
+
+namespace oarlock {
+namespace {
+
+std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
+  std::vector<at::Tensor> out;
+  out.reserve(named.size());
+  for (const NamedTensor& item : named) out.push_back(item.tensor.detach());
+  return out;
+}
+
+int64_t bucket_bytes_cap(const DdpConfig& config) { return static_cast<int64_t>(config.bucket_cap_mb * 1024 * 1024); }
+int64_t first_bucket_bytes_cap(const DdpConfig& config) {
+  return std::min<int64_t>(bucket_bytes_cap(config), c10d::kDefaultFirstBucketBytes);
+}
+
+std::vector<std::string> names_of(const std::vector<NamedTensor>& named) {
+  std::vector<std::string> out;
+  out.reserve(named.size());
+  for (const NamedTensor& item : named) out.push_back(item.name);
+  return out;
+}
+
+// One line per tensor, with the properties that must be equal on all ranks.
+std::string describe_tensors(const std::vector<NamedTensor>& tensors, const char* kind) {
+  std::string out;
+  for (const NamedTensor& item : tensors) {
+    out += fmt::format("{} '{}' {} [{}] strides [{}]{}\n", kind, item.name, c10::toString(item.tensor.scalar_type()),
+                       fmt::join(item.tensor.sizes(), ", "), fmt::join(item.tensor.strides(), ", "),
+                       item.tensor.requires_grad() ? " trainable" : "");
+  }
+  return out;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> out;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) out.push_back(line);
+  return out;
+}
+
+}  // namespace
+
+DistributedDataParallel::DistributedDataParallel(std::shared_ptr<torch::nn::Module> module, const ProcessGroup& group,
+                                                 const DdpConfig& config, std::function<void()> on_wait)
+    : module_(std::move(module)),
+      group_(group),
+      config_(config),
+      on_wait_(std::move(on_wait)),
+      parameters_(unique_parameters(*module_)) {}
+
+DistributedDataParallel::~DistributedDataParallel() = default;
+
+Result<std::unique_ptr<DistributedDataParallel>> DistributedDataParallel::create(
+    std::shared_ptr<torch::nn::Module> module, const ProcessGroup& group, const DdpConfig& config,
+    std::function<void()> on_wait) {
+  if (config.sync_batch_norm) RETURN_IF_ERROR(convert_sync_batch_norm(*module, group));
+  std::unique_ptr<DistributedDataParallel> model(
+      new DistributedDataParallel(std::move(module), group, config, std::move(on_wait)));
+  if (group.world_size() == 1) return model;
+  RETURN_IF_ERROR(model->verify_against_rank_0());
+  model->broadcast_state();
+  if (config.shared_memory && config.comm_hook == CommHook::kNone && !group.device().is_cuda())
+    model->hook_state_.shared_memory = SharedMemoryState::open(group);
+  model->build_reducer();
+  return model;
+}
+
+Result<void> DistributedDataParallel::verify_against_rank_0() const {
+  const std::string own = describe_tensors(parameters_, "parameter") + describe_tensors(buffers(), "buffer");
+  const std::vector<std::string> here = lines_of(own);
+  const std::vector<std::string> there = lines_of(group_.broadcast(own));
+  Result<void> result;
+  for (size_t i = 0; i < std::max(here.size(), there.size()) && result; ++i) {
+    const std::string mine = i < here.size() ? here[i] : "nothing";
+    const std::string theirs = i < there.size() ? there[i] : "nothing";
+    if (mine != theirs) {
+      result = fail(ExitCode::kConfig,
+                    fmt::format("the model differs between the ranks: {} on rank {}, but {} on rank 0; build the same "
+                                "model on all ranks",
+                                mine, group_.rank(), theirs));
+    }
+  }
+  return group_.agree(result);
+}
+
+std::vector<NamedTensor> DistributedDataParallel::trainable_parameters() const {
+  std::vector<NamedTensor> out;
+  for (const NamedTensor& parameter : parameters_)
+    if (parameter.tensor.requires_grad()) out.push_back(parameter);
+  return out;
+}
+
+std::vector<std::vector<size_t>> DistributedDataParallel::initial_buckets(
+    const std::vector<at::Tensor>& trainable) const {
+  // If buckets are rebuilt in the order in which gradients become ready, one bucket per type is enough for the first
+  // backward pass.
+  const bool rebuilt_later = config_.static_graph || !config_.find_unused_parameters;
+  const std::vector<size_t> limits = rebuilt_later
+                                         ? std::vector<size_t>{std::numeric_limits<int64_t>::max()}
+                                         : std::vector<size_t>{static_cast<size_t>(first_bucket_bytes_cap(config_)),
+                                                               static_cast<size_t>(bucket_bytes_cap(config_))};
+  auto buckets = std::get<0>(
+      c10d::compute_bucket_assignment_by_size(trainable, limits, std::vector<bool>(trainable.size(), false)));
+  std::reverse(buckets.begin(), buckets.end());
+  return buckets;
+}
+
+// Continues from `saved` unless it is null. The previous reducer is destroyed first to release the memory of its
+// buckets.
+void DistributedDataParallel::build_reducer(const ReducerState* saved) {
+  logger_.reset();
+  reducer_.reset();
+  std::vector<at::Tensor> trainable;
+  std::unordered_map<size_t, std::string> names;
+  traffic_.bytes = 0;
+  for (const NamedTensor& parameter : trainable_parameters()) {
+    names[trainable.size()] = parameter.name;
+    trainable.push_back(parameter.tensor);
+    traffic_.bytes += static_cast<int64_t>(parameter.tensor.nbytes());
+  }
+  if (trainable.empty()) return;
+  const auto buckets = saved != nullptr ? saved->buckets : initial_buckets(trainable);
+  reducer_ = make_reducer(trainable, buckets, group_.c10d(), names,
+                          {bucket_bytes_cap(config_), first_bucket_bytes_cap(config_), config_.find_unused_parameters,
+                           config_.gradient_as_bucket_view});
+  logger_ = std::make_shared<c10d::Logger>(reducer_);
+  reducer_->set_logger(logger_);
+  const std::vector<int> device_ids =
+      group_.device().is_cuda() ? std::vector<int>{group_.device().index()} : std::vector<int>{};
+  logger_->set_construction_data_and_log(module_->name(), device_ids, device_ids.empty() ? -1 : device_ids[0],
+                                         config_.broadcast_buffers, config_.sync_batch_norm, config_.static_graph);
+  traffic_.buckets = static_cast<int64_t>(buckets.size());
+  if (config_.static_graph) {
+    reducer_->set_static_graph();
+    logger_->set_static_graph();
+  }
+  if (saved != nullptr) reducer_->load_state(*saved);
+  if (config_.comm_hook == CommHook::kPowerSgd && !hook_state_.powersgd)
+    hook_state_.powersgd = std::make_shared<PowerSgdState>(config_.powersgd);
+  if (hook_state_.powersgd && skipping_enabled_) hook_state_.powersgd->enable_skipped_steps();
+  if (auto hook = make_comm_hook(config_, group_, hook_state_)) reducer_->register_comm_hook(std::move(hook));
+}
+
+// Has an effect once: after the first step, or after the second one for a static graph.
+void DistributedDataParallel::rebuild_buckets() {
+  if (!reducer_->rebuild_buckets()) return;
+  traffic_.buckets = static_cast<int64_t>(logger_->get_bucket_sizes().size());
+  if (hook_state_.powersgd) hook_state_.powersgd->discard_buckets();
+}
+
+at::Tensor DistributedDataParallel::forward(const std::function<at::Tensor()>& compute_loss) {
+  if (!reducer_) return compute_loss();
+  // A static graph is recorded from a single pass, because the reducer would otherwise count the uses of all
+  // micro-batches together. This pass reduces even under NoSync; reducing gradients that are already equal changes
+  // nothing.
+  const bool records_graph = config_.static_graph && !delayed_reduction_queued_;
+  const bool synchronize = synchronize_ || records_graph;
+  if (synchronize) {
+    logger_->set_runtime_stats_and_log();
+    reducer_->prepare_for_forward();
+  }
+  rebuild_buckets();
+  if (sync_buffers_in_forward_ && config_.broadcast_buffers) broadcast_buffers();
+  at::Tensor loss = compute_loss();
+  sync_buffers_in_forward_ = synchronize;
+  if (!synchronize) return loss;
+  // The reducer searches the graph from the loss: a parameter that it does not reach gets no gradient.
+  const bool find_unused = config_.find_unused_parameters && !config_.static_graph;
+  reducer_->prepare_for_backward(find_unused ? std::vector<at::Tensor>{loss} : std::vector<at::Tensor>{});
+  if (records_graph && loss.requires_grad()) {
+    // As _DDPSink of distributed.py: the first pass only records the graph, and reduces at its end.
+    delayed_reduction_queued_ = true;
+    loss.register_hook([this](const at::Tensor&) {
+      torch::autograd::Engine::get_default_engine().queue_callback([this] {
+        on_local_gradients_ready();
+        reducer_->delay_all_reduce();
+      });
+    });
+  }
+  return loss;
+}
+
+void DistributedDataParallel::backward(const at::Tensor& loss) {
+  if (reducer_ && synchronize_) {
+    if (hook_state_.shared_memory) hook_state_.shared_memory->begin_backward();
+    // Queued before the reducer's own callback, which waits for the buckets.
+    loss.register_hook([this](const at::Tensor&) {
+      torch::autograd::Engine::get_default_engine().queue_callback([this] { on_local_gradients_ready(); });
+    });
+  }
+  loss.backward();
+  if (reducer_ && synchronize_) check_all_reduced();
+}
+
+void DistributedDataParallel::on_local_gradients_ready() {
+  if (on_wait_) on_wait_();
+  if (hook_state_.shared_memory) hook_state_.shared_memory->finish_backward();
+}
+
+// Otherwise this rank would fail only in the next step, while the others wait for it.
+void DistributedDataParallel::check_all_reduced() const {
+  try {
+    reducer_->check_finalized();
+  } catch (const c10::Error&) {
+    std::vector<std::string> unused;
+    for (const NamedTensor& parameter : parameters_) {
+      if (parameter.tensor.requires_grad() && !parameter.tensor.grad().defined())
+        unused.push_back("'" + parameter.name + "'");
+    }
+    throw ErrorException(
+        {ExitCode::kConfig,
+         fmt::format("the loss of rank {} does not depend on {}, so gradients were not averaged; set "
+                     "ddp.find_unused_parameters: true, or freeze parameters that are never used",
+                     group_.rank(), unused.empty() ? "some parameters" : fmt::format("{}", fmt::join(unused, ", ")))});
+  }
+}
+
+void DistributedDataParallel::broadcast_state() {
+  const at::NoGradGuard no_grad;
+  group_.broadcast(tensors_of(parameters_));
+  group_.broadcast(tensors_of(buffers()));
+}
+
+void DistributedDataParallel::broadcast_buffers() {
+  const at::NoGradGuard no_grad;
+  group_.broadcast(tensors_of(buffers()));
+}
+
+// Undefined rather than zero: the reducer then writes the mean into its bucket without reading the old gradient.
+void DistributedDataParallel::zero_grad() {
+  for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad() = at::Tensor();
+}
+
+void DistributedDataParallel::enable_skipped_steps() {
+  skipping_enabled_ = true;
+  if (hook_state_.powersgd) hook_state_.powersgd->enable_skipped_steps();
+}
+
+void DistributedDataParallel::finish_step(const at::Tensor& skipped) {
+  if (hook_state_.powersgd) hook_state_.powersgd->finish_step(skipped);
+}
+
+// ---- checkpoints ----
+
+void DistributedDataParallel::synchronize_reduction_state() {
+  if (!reducer_) return;
+  rebuild_buckets();  // as the next forward() would
+  if (!config_.static_graph || !delayed_reduction_queued_ || !rank_states_.empty()) return;
+  const ReducerState own = reducer_->state();
+  for (const std::string& text : group_.all_gather(nlohmann::json{own.uses, own.used}.dump())) {
+    const nlohmann::json lists = nlohmann::json::parse(text);
+    rank_states_.push_back({.buckets = {}, .rebuilt = false, .uses = lists[0], .used = lists[1]});
+  }
+}
+
+bool DistributedDataParallel::is_reduction_state_collective() const {
+  return hook_state_.powersgd && config_.powersgd.save_state && !hook_state_.powersgd->errors.empty();
+}
+
+ReductionState DistributedDataParallel::reduction_state() const {
+  if (!reducer_) return {};
+  std::vector<ReducerState> states = rank_states_;
+  states.resize(static_cast<size_t>(group_.world_size()));
+  const ReducerState own = reducer_->state();
+  states[0].buckets = own.buckets;
+  states[0].rebuilt = own.rebuilt;
+  ReductionState out{.values = to_json(states, names_of(trainable_parameters()), config_), .tensors = {}};
+  if (hook_state_.powersgd && config_.powersgd.save_state) {
+    out.values[kPowerSgdValues] = hook_state_.powersgd->values();
+    out.tensors = hook_state_.powersgd->save(group_);
+  }
+  return out;
+}
+
+std::string DistributedDataParallel::drop_incompatible_state(ReductionState& saved, int world_size) const {
+  const bool had_powersgd = saved.values.is_object() && saved.values.contains(kPowerSgdValues);
+  std::string why;
+  try {
+    if (!reducer_ || world_size != group_.world_size()) {
+      saved.values = nullptr;
+      why = fmt::format("the checkpoint is of {} ranks, this run has {}", world_size, group_.world_size());
+    } else if (!reducer_state_from_json(saved.values, names_of(trainable_parameters()), config_, 0, world_size)) {
+      saved.values = nullptr;
+      why = had_powersgd ? "the gradient buckets have changed" : "the checkpoint has no PowerSGD state";
+    } else if (!had_powersgd) {
+      why = "the checkpoint has no PowerSGD state";
+    } else if (!hook_state_.powersgd) {
+      why = "ddp.comm_hook has been changed";
+    } else {
+      why = hook_state_.powersgd->incompatibility(saved.values[kPowerSgdValues], saved.tensors, world_size);
+    }
+  } catch (const nlohmann::json::exception& error) {
+    saved.values = nullptr;
+    why = fmt::format("the checkpoint's PowerSGD state is invalid: {}", error.what());
+  }
+  if (!why.empty() && saved.values.is_object()) saved.values.erase(kPowerSgdValues);
+  return hook_state_.powersgd || had_powersgd ? why : "";
+}
+
+void DistributedDataParallel::load_reduction_state(const ReductionState& saved) {
+  const std::optional<ReducerState> state = reducer_state_from_json(saved.values, names_of(trainable_parameters()),
+                                                                    config_, group_.rank(), group_.world_size());
+  if (!state) return;
+  build_reducer(&*state);
+  delayed_reduction_queued_ = !state->uses.empty();
+  if (!hook_state_.powersgd || !saved.values.contains(kPowerSgdValues)) return;
+  std::vector<at::TensorOptions> like;
+  const std::vector<NamedTensor> parameters = trainable_parameters();
+  for (const std::vector<size_t>& bucket : state->buckets)
+    like.push_back(parameters.at(bucket.at(0)).tensor.options().requires_grad(false));
+  hook_state_.powersgd->load(saved.values[kPowerSgdValues], saved.tensors, group_, like);
+}
+
+}  // namespace oarlock

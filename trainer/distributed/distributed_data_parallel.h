@@ -1,0 +1,134 @@
+// DistributedDataParallel on LibTorch's c10d::Reducer: gradients are averaged over the ranks in buckets, overlapping
+// with the backward pass. The order of calls is that of torch.nn.parallel.DistributedDataParallel (distributed.py).
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "trainer/config/distributed.h"
+#include "trainer/distributed/comm_hook.h"
+#include "trainer/distributed/parameter_check.h"
+#include "trainer/distributed/process_group.h"
+#include "trainer/nn/module_tensors.h"
+
+namespace c10d {
+class Logger;
+}  // namespace c10d
+
+namespace oarlock {
+
+class ResumableReducer;
+struct ReducerState;
+struct ReductionState;
+
+// Data that one synchronized backward pass sends.
+struct GradientTraffic {
+  int64_t buckets = 0;
+  int64_t bytes = 0;
+};
+
+class DistributedDataParallel {
+ public:
+  // Called by all ranks of the group, which must outlive the object. The module must be on its device. Afterwards
+  // parameters and buffers have the values of rank 0. Fails with kConfig on all ranks if a parameter or buffer differs
+  // from rank 0's in name, shape or type; the message names it. Fails as convert_sync_batch_norm() (sync_batch_norm.h).
+  // `on_wait` is called in every synchronized backward pass when this rank's gradients are complete and only those of
+  // the other ranks are missing (on a CUDA device: when the host has enqueued the whole backward pass).
+  static Result<std::unique_ptr<DistributedDataParallel>> create(std::shared_ptr<torch::nn::Module> module,
+                                                                 const ProcessGroup& group, const DdpConfig& config,
+                                                                 std::function<void()> on_wait = {});
+  ~DistributedDataParallel();
+  DistributedDataParallel(const DistributedDataParallel&) = delete;
+  DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
+
+  // Runs `compute_loss`, which calls the module's forward, and returns its loss (a scalar).
+  at::Tensor forward(const std::function<at::Tensor()>& compute_loss);
+
+  // Runs the backward pass from the loss of the last forward(). Afterwards the gradients are the mean over the ranks of
+  // the mean over each rank's batch; under NoSync this rank's gradients are accumulated locally. Throws an
+  // ErrorException (common/error.h) with kConfig if a parameter was not used and ddp.find_unused_parameters is off.
+  void backward(const at::Tensor& loss);
+
+  // Accumulates gradients locally while in scope, as no_sync() of distributed.py. It must cover the forward as well as
+  // the backward pass.
+  class NoSync {
+   public:
+    explicit NoSync(DistributedDataParallel& model) : model_(model), previous_(model.synchronize_) {
+      model.synchronize_ = false;
+    }
+    ~NoSync() { model_.synchronize_ = previous_; }
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    DistributedDataParallel& model_;
+    bool previous_;
+  };
+
+  // Broadcasts rank 0's parameters and buffers; or its buffers alone (running statistics), before an evaluation.
+  void broadcast_state();
+  void broadcast_buffers();
+
+  void zero_grad();
+
+  // From now on every optimizer step after a synchronized backward pass must be reported by finish_step(). `skipped` is
+  // a float32 scalar on the device. If it is not 0, the step was skipped, and the state of the communication hook is
+  // reset to its value before the step.
+  void enable_skipped_steps();
+  void finish_step(const at::Tensor& skipped);
+
+  // ---- the checkpoint's section on gradient reduction (reduction_state.h) ----
+
+  // Called by all ranks between two steps, before reduction_state().
+  void synchronize_reduction_state();
+  // Called by rank 0, or by all ranks if is_reduction_state_collective().
+  ReductionState reduction_state() const;
+  // Whether the state includes tensors that only the other ranks have.
+  bool is_reduction_state_collective() const;
+  // Called on rank 0. Removes the parts of `saved`, which a run of `world_size` ranks wrote, that this run cannot load.
+  // Returns why PowerSGD starts without its state, or an empty string.
+  std::string drop_incompatible_state(ReductionState& saved, int world_size) const;
+  // Called by all ranks before the first forward(), with the result of drop_incompatible_state(); the tensors are
+  // needed on rank 0 only.
+  void load_reduction_state(const ReductionState& saved);
+
+  torch::nn::Module& module() { return *module_; }
+  const std::vector<NamedTensor>& parameters() const { return parameters_; }
+  std::vector<NamedTensor> buffers() const { return unique_buffers(*module_); }
+  GradientTraffic traffic() const { return traffic_; }
+  // Whether gradients are averaged in memory that the ranks share instead of by the group's backend.
+  bool uses_shared_memory() const { return hook_state_.shared_memory != nullptr; }
+
+ private:
+  DistributedDataParallel(std::shared_ptr<torch::nn::Module> module, const ProcessGroup& group, const DdpConfig& config,
+                          std::function<void()> on_wait);
+  Result<void> verify_against_rank_0() const;
+  std::vector<NamedTensor> trainable_parameters() const;
+  std::vector<std::vector<size_t>> initial_buckets(const std::vector<at::Tensor>& trainable) const;
+  void build_reducer(const ReducerState* saved = nullptr);
+  void rebuild_buckets();
+  void on_local_gradients_ready();
+  void check_all_reduced() const;
+
+  std::shared_ptr<torch::nn::Module> module_;
+  const ProcessGroup& group_;
+  DdpConfig config_;
+  std::function<void()> on_wait_;
+  std::vector<NamedTensor> parameters_;
+  std::shared_ptr<ResumableReducer> reducer_;  // null with one rank, or if no parameter is trainable
+  std::shared_ptr<c10d::Logger> logger_;
+  CommHookState hook_state_;
+  std::vector<ReducerState> rank_states_;  // of each rank, for a static graph once it is known
+  GradientTraffic traffic_;
+  bool skipping_enabled_ = false;
+  bool synchronize_ = true;
+  bool sync_buffers_in_forward_ = true;    // require_forward_param_sync of distributed.py
+  bool delayed_reduction_queued_ = false;  // static graph: set in the first synchronized backward pass
+};
+
+}  // namespace oarlock

@@ -1,0 +1,110 @@
+#include "trainer/distributed/init_distributed.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "common/status_macros.h"
+
+namespace oarlock {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long to wait for a rank that does not answer. The process must exit within two seconds of a collective's timeout.
+constexpr milliseconds kDiagnosisTimeout{800};
+// Gloo fails at its own deadline, and its error has more detail, so the watchdog waits longer.
+constexpr milliseconds kConnectSlack{5000};
+
+milliseconds to_milliseconds(double seconds) { return milliseconds(static_cast<int64_t>(seconds * 1000)); }
+
+Result<ProcessGroup> make_process_group(bool nccl, const c10::intrusive_ptr<c10d::Store>& store,
+                                        const ProcessGroupOptions& options, const StopFlag& stop, const Clock& clock) {
+  const SteadyTime begin = clock.steady();
+  const Watchdog watchdog([&, begin] {
+    const auto elapsed = std::chrono::duration_cast<milliseconds>(clock.steady() - begin);
+    return connect_error(elapsed, options.connect_timeout + kConnectSlack, stop.is_raised() ? stop.signal_number() : 0);
+  });
+  if (nccl) return make_nccl_group(store, options);
+  return make_gloo_group(store, options);
+}
+
+// Starts the peer monitor and exchanges the addresses of all ranks.
+Result<std::unique_ptr<PeerMonitor>> start_peer_monitor(const ProcessGroup& group, const std::string& address,
+                                                        PeerMonitor::ActivitySource activity) {
+  const auto activity_with_collective = [group, activity = std::move(activity)] {
+    RankActivity now = activity();
+    now.collective = group.sequence_number();
+    return now;
+  };
+  Result<std::unique_ptr<PeerMonitor>> monitor = PeerMonitor::start(group.rank(), activity_with_collective);
+  // All ranks agree, because the others would otherwise wait for this rank's address.
+  RETURN_IF_ERROR(group.agree(monitor ? Result<void>() : tl::make_unexpected(monitor.error())));
+  std::vector<PeerAddress> addresses;
+  for (const std::string& host_and_port : group.all_gather(fmt::format("{} {}", address, (*monitor)->port()))) {
+    const size_t space = host_and_port.find(' ');
+    addresses.push_back({host_and_port.substr(0, space), std::stoi(host_and_port.substr(space + 1))});
+  }
+  (*monitor)->set_peers(std::move(addresses));
+  return monitor;
+}
+
+}  // namespace
+
+Result<BackendChoice> choose_backend(const DistributedConfig& config, bool cuda_device, bool nccl_in_build) {
+  if (config.backend == BackendKind::kGloo) return BackendChoice{};
+  if (cuda_device && nccl_in_build) return BackendChoice{true, ""};
+  if (config.backend == BackendKind::kAuto) return BackendChoice{};
+  const std::string problem = nccl_in_build
+                                  ? "distributed.backend: nccl needs device: cuda; use gloo on the cpu"
+                                  : "distributed.backend: nccl is not in this build; use gloo, or a build with "
+                                    "-DOARLOCK_CUDA=ON";
+  if (config.fallback == Fallback::kCpu) {
+    return BackendChoice{false, problem + "; distributed.fallback: cpu: using gloo"};
+  }
+  return fail(nccl_in_build ? ExitCode::kConfig : ExitCode::kUnavailable, problem);
+}
+
+Result<DistributedContext> init_distributed(const DistributedOptions& options, PeerMonitor::ActivitySource activity,
+                                            const StopFlag& stop, const Clock& clock, const Logger& logger) {
+  ASSIGN_OR_RETURN(const BackendChoice backend,
+                   choose_backend(options.config, options.device.is_cuda(), is_nccl_in_build()));
+  DistributedContext out;
+  if (options.rendezvous.world_size == 1) {
+    out.group = ProcessGroup(nullptr, options.device);
+    return out;
+  }
+  if (!backend.warning.empty()) logger.warn(backend.warning);
+
+  RendezvousOptions rendezvous_options = options.rendezvous;
+  rendezvous_options.device = options.device.is_cuda() ? "cuda" : "cpu";
+  rendezvous_options.timeout = to_milliseconds(options.config.rendezvous_timeout_seconds);
+  ASSIGN_OR_RETURN(const RendezvousResult met, rendezvous(rendezvous_options, stop, clock, logger));
+  out.store = met.store;
+
+  const ProcessGroupOptions group_options = {.rank = rendezvous_options.rank,
+                                             .world_size = rendezvous_options.world_size,
+                                             .device = options.device,
+                                             .timeout = to_milliseconds(options.config.timeout_seconds),
+                                             .connect_timeout = rendezvous_options.timeout,
+                                             .address = met.address};
+  ASSIGN_OR_RETURN(out.group, make_process_group(backend.nccl, out.store, group_options, stop, clock));
+  ASSIGN_OR_RETURN(out.peers, start_peer_monitor(out.group, met.address, std::move(activity)));
+  if (backend.nccl) {
+    out.collective_watchdog = std::make_unique<Watchdog>(
+        collective_check([group = out.group] { return nccl_group_state(group); }, group_options.timeout, device_error));
+  }
+  return out;
+}
+
+Error with_peer_diagnosis(const Error& error, PeerMonitor* peers) {
+  if (peers == nullptr) return error;
+  if (error.code == ExitCode::kPeerLost) {
+    return {error.code, fmt::format("{}: {}", peers->diagnose_peers(kDiagnosisTimeout), error.message)};
+  }
+  if (error.code != ExitCode::kTempFail) peers->report_exit("failed: " + error.message, kDiagnosisTimeout / 4);
+  return error;
+}
+
+}  // namespace oarlock

@@ -1,0 +1,49 @@
+// Connects the ranks of the job: rendezvous, process group, peer monitor and watchdog.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "trainer/config/distributed.h"
+#include "trainer/distributed/peer_monitor.h"
+#include "trainer/distributed/process_group.h"
+#include "trainer/distributed/rendezvous.h"
+#include "trainer/distributed/watchdog.h"
+
+namespace oarlock {
+
+struct BackendChoice {
+  bool nccl = false;    // otherwise Gloo
+  std::string warning;  // set if the configured backend was replaced
+};
+
+// Selects NCCL for CUDA devices if the build includes it, otherwise Gloo. If the configuration requires NCCL and it is
+// not available, fails with kConfig or kUnavailable, or with Fallback::kCpu selects Gloo with a warning. Pure.
+Result<BackendChoice> choose_backend(const DistributedConfig& config, bool cuda_device, bool nccl_in_build);
+
+// The connected ranks. With one rank all pointers are null.
+struct DistributedContext {
+  c10::intrusive_ptr<c10d::Store> store;
+  ProcessGroup group;
+  std::unique_ptr<PeerMonitor> peers;
+  std::unique_ptr<Watchdog> collective_watchdog;  // null unless the backend is NCCL
+};
+
+struct DistributedOptions {
+  RendezvousOptions rendezvous;  // `device` and `timeout` are overwritten
+  DistributedConfig config;
+  at::Device device = at::kCPU;
+};
+
+// Called by all ranks; returns when they are connected. Fails as rendezvous() and choose_backend() do, and throws what
+// the backend throws. The peer monitor calls `activity` on its own thread to report this rank's activity to the other
+// ranks; the field `collective` is filled in here.
+Result<DistributedContext> init_distributed(const DistributedOptions& options, PeerMonitor::ActivitySource activity,
+                                            const StopFlag& stop, const Clock& clock, const Logger& logger);
+
+// Called before this rank exits with `error`. If another rank was lost, returns the error with the diagnosis of the
+// peer monitor in front of its message; otherwise reports the error to the other ranks. Takes at most about a second.
+// Returns `error` unchanged if `peers` is null.
+Error with_peer_diagnosis(const Error& error, PeerMonitor* peers);
+
+}  // namespace oarlock

@@ -1,0 +1,129 @@
+#include "trainer/formats/extxyz_comment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+
+#include "common/status_macros.h"
+
+namespace oarlock {
+namespace {
+
+constexpr std::string_view kBlank = " \t\r\n\v\f";
+constexpr std::string_view kSeparators = " \t\r\n,[]{}";
+
+class Scanner {
+ public:
+  explicit Scanner(std::string_view text) : text_(text) {}
+
+  bool skip_blanks() {
+    at_ = std::min(text_.find_first_not_of(kBlank, at_), text_.size());
+    return at_ < text_.size();
+  }
+
+  bool take(char c) {
+    if (at_ == text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+
+  // Reads a word that is quoted, in brackets or bare. A bare word ends before a space, and a key also before "=".
+  Result<std::string> word(bool key) {
+    const char first = at_ < text_.size() ? text_[at_] : ' ';
+    if (first == '"' || first == '\'') return quoted(first);
+    if (!key && (first == '[' || first == '{')) return bracketed(first, first == '[' ? ']' : '}');
+    const size_t end = std::min(text_.find_first_of(key ? " \t\r\n\v\f=" : kBlank, at_), text_.size());
+    std::string bare(text_.substr(at_, end - at_));
+    at_ = end;
+    return bare;
+  }
+
+ private:
+  Result<std::string> quoted(char quote) {
+    std::string out;
+    for (++at_; at_ < text_.size(); ++at_) {
+      if (take(quote)) return out;
+      if (text_[at_] == '\\' && at_ + 1 < text_.size()) {
+        ++at_;
+        out += text_[at_] == 'n' ? '\n' : text_[at_];
+      } else {
+        out += text_[at_];
+      }
+    }
+    return fail(ExitCode::kDataErr, fmt::format("{} is not closed", quote));
+  }
+
+  Result<std::string> bracketed(char open, char close) {
+    const size_t begin = at_;
+    int depth = 0;
+    for (; at_ < text_.size(); ++at_) {
+      if (text_[at_] == open) ++depth;
+      if (text_[at_] == close && --depth == 0) {
+        ++at_;
+        return std::string(text_.substr(begin + 1, at_ - begin - 2));
+      }
+    }
+    return fail(ExitCode::kDataErr, fmt::format("{} is not closed", open));
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+};
+
+template <typename Value, typename Parse>
+Result<std::vector<Value>> values_of(std::string_view text, const char* kind, const Parse& parse) {
+  std::vector<Value> values;
+  for (size_t at = 0; (at = text.find_first_not_of(kSeparators, at)) != std::string_view::npos;) {
+    const size_t end = std::min(text.find_first_of(kSeparators, at), text.size());
+    Value value{};
+    if (!parse(text.substr(at, end - at), value))
+      return fail(ExitCode::kDataErr, fmt::format("'{}' is not {}", text.substr(at, end - at), kind));
+    values.push_back(value);
+    at = end;
+  }
+  return values;
+}
+
+}  // namespace
+
+Result<ExtxyzInfo> parse_extxyz_comment(std::string_view line) {
+  ExtxyzInfo info;
+  Scanner scanner(line);
+  while (scanner.skip_blanks()) {
+    ASSIGN_OR_RETURN(std::string key, scanner.word(true));
+    scanner.skip_blanks();
+    std::string value = "T";
+    if (scanner.take('=')) {
+      scanner.skip_blanks();
+      Result<std::string> given = scanner.word(false);
+      if (!given) return fail(ExitCode::kDataErr, fmt::format("{}: {}", key, given.error().message));
+      value = std::move(*given);
+    }
+    info.insert_or_assign(std::move(key), std::move(value));
+  }
+  return info;
+}
+
+bool parse_number(std::string_view word, double& value) {
+  if (word.starts_with('+')) word.remove_prefix(1);
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  return error == std::errc() && end == word.data() + word.size();
+}
+
+Result<std::vector<double>> extxyz_numbers(std::string_view value) {
+  return values_of<double>(value, "a number", parse_number);
+}
+
+Result<std::vector<bool>> extxyz_flags(std::string_view value) {
+  ASSIGN_OR_RETURN(
+      const std::vector<uint8_t> flags, values_of<uint8_t>(value, "T or F", [](std::string_view word, uint8_t& flag) {
+        flag = word == "T" || word == "t" || word == "true" || word == "True" || word == "TRUE" || word == "1";
+        return flag != 0 || word == "F" || word == "f" || word == "false" || word == "False" || word == "FALSE" ||
+               word == "0";
+      }));
+  return std::vector<bool>(flags.begin(), flags.end());
+}
+
+}  // namespace oarlock

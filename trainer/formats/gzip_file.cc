@@ -1,0 +1,49 @@
+#include "trainer/formats/gzip_file.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace oarlock {
+namespace {
+
+tl::unexpected<Error> invalid(const std::filesystem::path& path, const std::string& reason) {
+  return fail(ExitCode::kDataErr, fmt::format("{}: {}; fetch the file again", path.string(), reason));
+}
+
+}  // namespace
+
+void GzipFile::Close::operator()(gzFile_s* file) const { gzclose(file); }
+
+Result<GzipFile> GzipFile::open(const std::filesystem::path& path) {
+  errno = 0;
+  gzFile file = gzopen(path.c_str(), "rb");
+  if (file == nullptr)
+    return fail_errno(errno == 0 ? ENOMEM : errno, fmt::format("{}: cannot be opened", path.string()));
+  gzbuffer(file, 1U << 17);
+  return GzipFile(path, file);
+}
+
+Result<size_t> GzipFile::read(std::span<uint8_t> buffer) {
+  size_t have = 0;
+  while (have < buffer.size()) {
+    const auto want = static_cast<unsigned>(std::min<size_t>(buffer.size() - have, 1U << 20));
+    const int got = gzread(file_.get(), buffer.data() + have, want);
+    int code = Z_OK;
+    const char* text = gzerror(file_.get(), &code);
+    if (got < 0 || (code != Z_OK && code != Z_STREAM_END)) {
+      if (code == Z_ERRNO) return fail_errno(errno, fmt::format("{}: cannot be read", path_.string()));
+      if (code == Z_BUF_ERROR) return invalid(path_, "the gzip stream is truncated");
+      return invalid(path_, fmt::format("the gzip stream is damaged ({})", text));
+    }
+    if (got == 0) break;
+    have += static_cast<size_t>(got);
+  }
+  return have;
+}
+
+int64_t GzipFile::offset() const { return gzoffset(file_.get()); }
+
+}  // namespace oarlock

@@ -1,0 +1,220 @@
+#include "trainer/formats/hdf5/dataset.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <hdf5.h>
+
+#include <functional>
+#include <numeric>
+
+#include "common/status_macros.h"
+#include "trainer/formats/hdf5/library.h"
+
+namespace oarlock {
+namespace {
+
+// Limit of one read, so that a corrupt header cannot cause a huge allocation.
+constexpr int64_t kMaxElements = int64_t{1} << 33;
+
+Hdf5Kind kind_of(int64_t type) {
+  switch (H5Tget_class(type)) {
+    case H5T_INTEGER:
+    case H5T_ENUM:  // h5py's booleans
+      return Hdf5Kind::kInteger;
+    case H5T_FLOAT:
+      return Hdf5Kind::kFloat;
+    case H5T_STRING:
+      return Hdf5Kind::kString;
+    case H5T_COMPOUND:
+      return Hdf5Kind::kCompound;
+    default:
+      return Hdf5Kind::kOther;
+  }
+}
+
+bool is_number(Hdf5Kind kind) { return kind == Hdf5Kind::kInteger || kind == Hdf5Kind::kFloat; }
+
+Result<std::vector<int64_t>> shape_of(const Hdf5Handle& dataset, const Hdf5Place& place) {
+  const Hdf5Handle space(H5Dget_space(dataset.get()), H5Sclose);
+  const int rank = space.open() ? H5Sget_simple_extent_ndims(space.get()) : -1;
+  if (rank < 0) return hdf5_call_failed(place, "has an unreadable shape");
+  std::vector<hsize_t> dims(static_cast<size_t>(rank));
+  H5Sget_simple_extent_dims(space.get(), dims.data(), nullptr);
+  std::vector<int64_t> shape;
+  hsize_t elements = 1;
+  for (const hsize_t dim : dims) {
+    if (dim != 0 && elements > (hsize_t{1} << 62) / dim) {
+      return hdf5_fail(place, fmt::format("has invalid dimensions {}", fmt::join(dims, " x ")));
+    }
+    elements *= dim;
+    shape.push_back(static_cast<int64_t>(dim));
+  }
+  return shape;
+}
+
+}  // namespace
+
+Hdf5Dataset::Hdf5Dataset(Hdf5Handle handle, Hdf5Place place, std::vector<int64_t> shape, Hdf5Kind kind)
+    : Hdf5Object(std::move(handle), std::move(place)),
+      shape_(std::move(shape)),
+      row_size_(
+          std::accumulate(shape_.begin() + (shape_.empty() ? 0 : 1), shape_.end(), int64_t{1}, std::multiplies<>())),
+      kind_(kind) {}
+
+Result<Hdf5Dataset> Hdf5Dataset::from_handle(Hdf5Handle handle, Hdf5Place place) {
+  const Hdf5Quiet quiet;
+  ASSIGN_OR_RETURN(std::vector<int64_t> shape, shape_of(handle, place));
+  const Hdf5Handle type(H5Dget_type(handle.get()), H5Tclose);
+  if (!type.open()) return hdf5_call_failed(place, "has an unreadable type");
+  const Hdf5Kind kind = kind_of(type.get());
+  return Hdf5Dataset(std::move(handle), std::move(place), std::move(shape), kind);
+}
+
+Result<void> Hdf5Dataset::expect_dimensions(int64_t dimensions) const {
+  if (static_cast<int64_t>(shape_.size()) == dimensions) return {};
+  return hdf5_fail(place(), fmt::format("has {} dimension(s) ({}), expected {}", shape_.size(),
+                                        fmt::join(shape_, " x "), dimensions));
+}
+
+Result<void> Hdf5Dataset::expect_rows(int64_t first, int64_t count) const {
+  if (first < 0 || count < 0 || count > rows() - first) {
+    return hdf5_fail(place(),
+                     fmt::format("has {} row(s); rows {} to {} are out of range", rows(), first, first + count));
+  }
+  if (row_size_ > 0 && count > kMaxElements / row_size_) {
+    return hdf5_fail(place(), fmt::format("has {} x {} elements, too many for one read", count, row_size_));
+  }
+  return {};
+}
+
+template <Hdf5Number T>
+int64_t Hdf5Dataset::native_type() {
+  if constexpr (std::same_as<T, int8_t>) return H5T_NATIVE_INT8;
+  if constexpr (std::same_as<T, uint8_t>) return H5T_NATIVE_UINT8;
+  if constexpr (std::same_as<T, int16_t>) return H5T_NATIVE_INT16;
+  if constexpr (std::same_as<T, uint16_t>) return H5T_NATIVE_UINT16;
+  if constexpr (std::same_as<T, int32_t>) return H5T_NATIVE_INT32;
+  if constexpr (std::same_as<T, uint32_t>) return H5T_NATIVE_UINT32;
+  if constexpr (std::same_as<T, int64_t>) return H5T_NATIVE_INT64;
+  if constexpr (std::same_as<T, uint64_t>) return H5T_NATIVE_UINT64;
+  if constexpr (std::same_as<T, float>) return H5T_NATIVE_FLOAT;
+  if constexpr (std::same_as<T, double>) return H5T_NATIVE_DOUBLE;
+}
+
+template int64_t Hdf5Dataset::native_type<int8_t>();
+template int64_t Hdf5Dataset::native_type<uint8_t>();
+template int64_t Hdf5Dataset::native_type<int16_t>();
+template int64_t Hdf5Dataset::native_type<uint16_t>();
+template int64_t Hdf5Dataset::native_type<int32_t>();
+template int64_t Hdf5Dataset::native_type<uint32_t>();
+template int64_t Hdf5Dataset::native_type<int64_t>();
+template int64_t Hdf5Dataset::native_type<uint64_t>();
+template int64_t Hdf5Dataset::native_type<float>();
+template int64_t Hdf5Dataset::native_type<double>();
+
+Result<void> Hdf5Dataset::read_numbers(int64_t first, int64_t count, int64_t memory_type, void* out) const {
+  RETURN_IF_ERROR(expect_rows(first, count));
+  std::vector<int64_t> begin(shape_.size(), 0);
+  std::vector<int64_t> extent = shape_;
+  if (!shape_.empty()) {
+    begin.front() = first;
+    extent.front() = count;
+  }
+  return read_selected(begin, extent, memory_type, out);
+}
+
+Result<void> Hdf5Dataset::read_selected(std::span<const int64_t> begin, std::span<const int64_t> count,
+                                        int64_t memory_type, void* out) const {
+  const Hdf5Quiet quiet;
+  if (!is_number(kind_)) return hdf5_fail(place(), "does not contain numbers");
+  const int64_t size = std::accumulate(count.begin(), count.end(), int64_t{1}, std::multiplies<>());
+  if (size == 0) return {};
+  const Hdf5Handle file_space(H5Dget_space(handle().get()), H5Sclose);
+  if (!shape_.empty()) {
+    const std::vector<hsize_t> start(begin.begin(), begin.end());
+    const std::vector<hsize_t> extent(count.begin(), count.end());
+    H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, start.data(), nullptr, extent.data(), nullptr);
+  }
+  const auto elements = static_cast<hsize_t>(size);
+  const Hdf5Handle memory_space(H5Screate_simple(1, &elements, nullptr), H5Sclose);
+  if (H5Dread(handle().get(), memory_type, memory_space.get(), file_space.get(), H5P_DEFAULT, out) < 0) {
+    const std::string rows =
+        shape_.empty() ? "" : fmt::format(" (rows {} to {})", begin.front(), begin.front() + count.front());
+    return hdf5_call_failed(place(), "cannot be read" + rows);
+  }
+  return {};
+}
+
+Result<std::vector<double>> Hdf5Dataset::read_box(std::span<const int64_t> begin,
+                                                  std::span<const int64_t> count) const {
+  bool inside = begin.size() == shape_.size() && count.size() == shape_.size();
+  for (size_t axis = 0; inside && axis < shape_.size(); ++axis)
+    inside = begin[axis] >= 0 && count[axis] >= 0 && begin[axis] <= shape_[axis] - count[axis];
+  if (!inside) {
+    return hdf5_fail(place(), fmt::format("has shape {}: a box at [{}] of shape [{}] is out of range",
+                                          fmt::join(shape_, " x "), fmt::join(begin, ", "), fmt::join(count, ", ")));
+  }
+  std::vector<double> out(
+      static_cast<size_t>(std::accumulate(count.begin(), count.end(), int64_t{1}, std::multiplies<>())));
+  RETURN_IF_ERROR(read_selected(begin, count, H5T_NATIVE_DOUBLE, out.data()));
+  return out;
+}
+
+Result<std::vector<std::string>> Hdf5Dataset::read_strings() const {
+  const Hdf5Quiet quiet;
+  RETURN_IF_ERROR(expect_rows(0, rows()));
+  const Hdf5Handle type(H5Dget_type(handle().get()), H5Tclose);
+  return read_hdf5_strings(place(), type.get(), size(), "", [&](int64_t memory_type, void* buffer) {
+    return H5Dread(handle().get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer) >= 0;
+  });
+}
+
+std::vector<std::string> Hdf5Dataset::members() const {
+  std::vector<std::string> names;
+  if (kind_ != Hdf5Kind::kCompound) return names;
+  const Hdf5Handle type(H5Dget_type(handle().get()), H5Tclose);
+  const int count = H5Tget_nmembers(type.get());
+  for (int i = 0; i < count; ++i) {
+    char* name = H5Tget_member_name(type.get(), static_cast<unsigned>(i));
+    names.emplace_back(name);
+    H5free_memory(name);
+  }
+  return names;
+}
+
+Result<Hdf5Handle> Hdf5Dataset::member_type(const std::string& member) const {
+  const Hdf5Handle type(H5Dget_type(handle().get()), H5Tclose);
+  const int index = kind_ == Hdf5Kind::kCompound ? H5Tget_member_index(type.get(), member.c_str()) : -1;
+  if (index < 0) {
+    return hdf5_fail(place(), fmt::format("has no column {}; its columns are {}", member, fmt::join(members(), ", ")));
+  }
+  return Hdf5Handle(H5Tget_member_type(type.get(), static_cast<unsigned>(index)), H5Tclose);
+}
+
+Result<Hdf5Kind> Hdf5Dataset::member_kind(const std::string& member) const {
+  const Hdf5Quiet quiet;
+  return member_type(member).map([](const Hdf5Handle& type) { return kind_of(type.get()); });
+}
+
+Result<std::vector<std::string>> Hdf5Dataset::read_member_strings(const std::string& member) const {
+  const Hdf5Quiet quiet;
+  ASSIGN_OR_RETURN(const Hdf5Handle type, member_type(member));
+  return read_hdf5_strings(place().below(member), type.get(), size(), member, [&](int64_t memory_type, void* buffer) {
+    return H5Dread(handle().get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer) >= 0;
+  });
+}
+
+Result<std::vector<double>> Hdf5Dataset::read_member_numbers(const std::string& member) const {
+  const Hdf5Quiet quiet;
+  ASSIGN_OR_RETURN(const Hdf5Handle type, member_type(member));
+  if (!is_number(kind_of(type.get()))) return hdf5_fail(place().below(member), "does not contain numbers");
+  const Hdf5Handle memory_type(H5Tcreate(H5T_COMPOUND, sizeof(double)), H5Tclose);
+  H5Tinsert(memory_type.get(), member.c_str(), 0, H5T_NATIVE_DOUBLE);
+  std::vector<double> out(static_cast<size_t>(size()));
+  if (H5Dread(handle().get(), memory_type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, out.data()) < 0) {
+    return hdf5_call_failed(place().below(member), "cannot be read");
+  }
+  return out;
+}
+
+}  // namespace oarlock

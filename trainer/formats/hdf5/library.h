@@ -1,0 +1,81 @@
+// The basis of the HDF5 classes: handles, error reporting, and reading strings. Apart from Hdf5Place, internal to
+// trainer/formats/hdf5. No header of the library is included, so that users of these classes do not compile it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/error.h"
+
+namespace oarlock {
+
+// Owns an identifier of the HDF5 library.
+class Hdf5Handle {
+ public:
+  using Close = int (*)(int64_t);  // H5Gclose and similar functions
+
+  // A negative `id`, with which the library reports a failure, is not closed.
+  Hdf5Handle(int64_t id, Close close) : id_(id), close_(close) {}
+  ~Hdf5Handle() {
+    if (open()) close_(id_);
+  }
+  Hdf5Handle(Hdf5Handle&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
+  Hdf5Handle& operator=(Hdf5Handle&& other) noexcept {
+    std::swap(id_, other.id_);
+    std::swap(close_, other.close_);
+    return *this;
+  }
+
+  bool open() const { return id_ >= 0; }
+  int64_t get() const { return id_; }
+
+ private:
+  int64_t id_;
+  Close close_;
+};
+
+// Disables the library's error printing on this thread while it exists. By default the library prints its error stack.
+class Hdf5Quiet {
+ public:
+  Hdf5Quiet();
+  ~Hdf5Quiet();
+  Hdf5Quiet(const Hdf5Quiet&) = delete;
+  Hdf5Quiet& operator=(const Hdf5Quiet&) = delete;
+
+ private:
+  int (*print_)(long, void*) = nullptr;
+  void* data_ = nullptr;
+};
+
+// The location of an object: a file, and a path inside it such as "/obs/condition".
+struct Hdf5Place {
+  std::string file;
+  std::string path;
+
+  Hdf5Place below(const std::string& name) const { return {file, (path == "/" ? "/" : path + "/") + name}; }
+  Hdf5Place attribute(const std::string& name) const { return {file, path + " (attribute " + name + ")"}; }
+};
+
+// Returns the reason of the last failed call on this thread in the library's words, for example "inflate() failed", or
+// an empty string if the library gave none. Call it while an Hdf5Quiet exists, before the next call of the library.
+std::string hdf5_reason();
+
+// Returns kDataErr with the message "FILE: PATH WHAT".
+tl::unexpected<Error> hdf5_fail(const Hdf5Place& place, const std::string& what);
+
+// Returns kDataErr for a failed call of the library: "FILE: PATH WHAT: REASON; REMEDY".
+tl::unexpected<Error> hdf5_call_failed(const Hdf5Place& place, const std::string& what);
+
+// Reads elements, converted to a memory type, into a buffer. Returns whether it succeeded.
+using Hdf5Read = std::function<bool(int64_t memory_type, void* buffer)>;
+
+// Reads `count` strings of type `file_type`, of fixed or variable length, from a dataset or an attribute. Trailing
+// zeros of fixed-length strings, and trailing spaces of a space-padded type, are removed. If `member` is not empty, the
+// elements are of a compound type, and `file_type` is the type of this member.
+Result<std::vector<std::string>> read_hdf5_strings(const Hdf5Place& place, int64_t file_type, int64_t count,
+                                                   const std::string& member, const Hdf5Read& read);
+
+}  // namespace oarlock

@@ -1,0 +1,55 @@
+// A zarr array of version 2 or 3 in a folder.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "trainer/formats/zarr/metadata.h"
+
+namespace oarlock::zarr {
+
+// How to treat a chunk that is not stored. The specification requires the fill value, and some writers (zarr-python)
+// omit chunks that contain only the fill value. In a data set in which every sample was written, a missing file means
+// that data was lost.
+enum class MissingChunks { kError, kFill };
+
+// Reads boxes of an array. Memory use is one box and one chunk. Thread-safe.
+class Array {
+ public:
+  // Opens a folder that contains .zarray or zarr.json. Returns kNoInput if there is neither, and kDataErr, naming the
+  // file, if the metadata is invalid or not supported.
+  static Result<Array> open(const std::filesystem::path& folder, MissingChunks missing = MissingChunks::kError);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const Shape& shape() const { return metadata_.shape; }
+  const Shape& chunk() const { return metadata_.chunk; }
+  ElementType type() const { return metadata_.type; }
+
+  // Reads the elements [begin, begin + count) along each axis, in row-major order, little-endian. Throws
+  // std::out_of_range if the box is not inside the array. Returns kDataErr, naming the file and the numbers of the
+  // chunk, if a chunk is missing, truncated or damaged; other codes if a file cannot be read.
+  Result<std::vector<uint8_t>> read(std::span<const int64_t> begin, std::span<const int64_t> count) const;
+
+  // Reads a box as numbers. Integers beyond 2^53 are rounded.
+  Result<std::vector<double>> read_doubles(std::span<const int64_t> begin, std::span<const int64_t> count) const;
+
+ private:
+  Array(std::filesystem::path folder, ArrayMetadata metadata, MissingChunks missing)
+      : folder_(std::move(folder)), metadata_(std::move(metadata)), missing_(missing) {}
+
+  // The elements of a chunk that is not stored.
+  Result<std::vector<uint8_t>> missing_chunk(const std::string& place) const;
+
+  std::filesystem::path folder_;
+  ArrayMetadata metadata_;
+  MissingChunks missing_;
+};
+
+// Returns the sorted names of the arrays in the folder of a group; empty if there is no such folder.
+std::vector<std::string> array_names(const std::filesystem::path& group);
+
+}  // namespace oarlock::zarr

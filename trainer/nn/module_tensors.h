@@ -1,0 +1,36 @@
+// The parameters and buffers of a module: their names and their memory format.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace oarlock {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+// Returns the parameters of a module and its submodules in the order of registration. A parameter that is registered
+// more than once (tied weights) is returned once, under its first name.
+std::vector<NamedTensor> unique_parameters(const torch::nn::Module& module);
+
+// Returns the buffers of a module and its submodules in the same way.
+std::vector<NamedTensor> unique_buffers(const torch::nn::Module& module);
+
+// Converts every 4-dimensional parameter and buffer of a module to channels-last (NHWC) in place, the layout in which
+// convolutions are fastest on tensor cores and in oneDNN. Names and values do not change. Call it before the Reducer is
+// built, because its buckets take their strides from the parameters, and before an optimizer creates its state.
+void to_channels_last(torch::nn::Module& module);
+
+// Returns a 4-dimensional tensor in channels-last layout, and any other tensor unchanged. With a single channel the two
+// layouts have the same bytes; only the strides of the result differ.
+at::Tensor channels_last(const at::Tensor& tensor);
+
+}  // namespace oarlock

@@ -1,0 +1,71 @@
+#include "trainer/tasks/comformer/config.h"
+
+#include <fmt/format.h>
+
+#include "trainer/data/index_slice.h"
+
+namespace oarlock::comformer {
+
+void describe(CrystalDataConfig& config, Fields& fields) {
+  constexpr int64_t kMaxNeighbors = 1000;
+  constexpr double kMaxCutoff = 100;
+  fields.field("path", config.path, "labeled crystals: extended XYZ, or a JSON list of structures (.json)");
+  fields.field("target_property", config.target_property, "key of the label");
+  fields.field("index", config.index, "structures of the file: start:stop:step or one number, as in Python and ase");
+  fields.field("cutoff", config.graph.nearest.cutoff, from_to(0.1, kMaxCutoff),
+               "initial radius of the neighbor search in angstrom; it grows until each atom has max_neighbors");
+  fields.field("max_neighbors", config.graph.nearest.count, from_to(1, kMaxNeighbors),
+               "nearest neighbors of an atom, plus all atoms at the distance of the last one");
+  fields.field("use_lattice", config.graph.lattice_loops,
+               "add edges from each atom to its own images along the lattice");
+  bool use_angle = false;
+  fields.field("use_angle", use_angle, "must be false: neither network uses the angles between edges");
+  if (use_angle) fields.problem("use_angle", "must be false: neither network uses the angles between edges");
+  bool exact = config.graph.nearest.ties == Ties::kExact;
+  fields.field("exact_ties", exact,
+               "compare distances bitwise, as the Python original does; for weights trained by the original");
+  config.graph.nearest.ties = exact ? Ties::kExact : Ties::kTolerant;
+  fields.field("cache_graphs", config.cache_graphs,
+               "build graphs once and keep them on disk; false: build on every rank");
+  fields.field("cache", config.cache, "folder of the graphs, 28 bytes per edge; empty: next to the file");
+  fields.field("train_ratio", config.split.train_ratio, from_to(0, 1), "share of the structures for training");
+  fields.field("val_ratio", config.split.val_ratio, from_to(0, 1),
+               "share for validation, which selects the best model");
+  fields.field("test_ratio", config.split.test_ratio, from_to(0, 1), "share for the test at the end");
+  fields.field("split_seed", config.split.seed, at_least(0), "seed of the split, by Python's random.shuffle");
+  fields.field("keep_data_order", config.split.keep_order, "do not shuffle: the first structures train, the last test");
+  fields.require("path");
+  if (const Result<IndexSlice> index = IndexSlice::parse(config.index); !index)
+    fields.problem("index", index.error().message);
+  const double sum = config.split.train_ratio + config.split.val_ratio + config.split.test_ratio;
+  constexpr double kRounding = 1e-9;
+  if (sum > 1 + kRounding) fields.problem("train_ratio", fmt::format("the three ratios sum to {}, above 1", sum));
+  fields.only_if("cache", config.cache_graphs, "cache_graphs is false");
+}
+
+void describe(ComformerConfig& config, Fields& fields) {
+  constexpr int64_t kMaxWidth = 65536;
+  fields.choice<ComformerKind>("name", config.kind,
+                               {{"iComformer", ComformerKind::kInvariant}, {"eComformer", ComformerKind::kEquivariant}},
+                               "lengths and angles with the lattice, or equivariant tensors");
+  const bool invariant = config.kind == ComformerKind::kInvariant;
+  if (!invariant && !fields.has("conv_layers")) config.conv_layers = 3;
+  fields.field("conv_layers", config.conv_layers, from_to(1, 100),
+               "node-wise layers: the original has 4 in iComformer (the paper's small one 3), 3 in eComformer");
+  fields.field("edge_features", config.edge_features, from_to(2, kMaxWidth), "Gaussians that represent a length");
+  fields.field("triplet_input_features", config.triplet_input_features, from_to(2, kMaxWidth),
+               "Gaussians that represent an angle");
+  fields.field("node_features", config.node_features, from_to(1, kMaxWidth), "width of the layers");
+  fields.field("fc_features", config.fc_features, from_to(1, kMaxWidth), "width of the layer before the output");
+  fields.field("output_features", config.output_features, from_to(1, kMaxWidth),
+               "numbers per crystal, as in its target_property");
+  fields.only_if("triplet_input_features", invariant, "belongs to name: iComformer");
+}
+
+void describe(TestConfig& config, Fields& fields) {
+  fields.field("predictions", config.predictions,
+               "CSV of id, target and prediction, e.g. test_predictions.csv; empty: none");
+  fields.field("batch_size", config.batch_size, at_least(1), "structures per batch and rank");
+}
+
+}  // namespace oarlock::comformer

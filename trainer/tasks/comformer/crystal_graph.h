@@ -1,0 +1,65 @@
+// A crystal as a graph: edges from each atom to its nearest neighbors in any cell of the periodic crystal.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "trainer/formats/crystal.h"
+#include "trainer/tasks/comformer/config.h"
+
+namespace oarlock::comformer {
+
+// The translation of an atom from its place in the file, in multiples of the lattice vectors a, b and c.
+using CellImage = std::array<int32_t, 3>;
+
+// Returns n0 a + n1 b + n2 c.
+Vector3 translation_of(const Matrix3& lattice, const CellImage& image);
+
+struct Neighbor {
+  int32_t site = 0;
+  CellImage image{};
+  double distance = 0;  // angstrom
+};
+
+// Atoms at a smaller distance, in angstrom, count as the same atom.
+constexpr double kSamePlace = 0.15;
+
+// Returns, for each atom, the atoms with kSamePlace < distance <= radius, sorted by site and image. The distance is
+// computed in double precision as the square root of the squares of (image + neighbor) - atom, which is bitwise equal
+// to numpy's result.
+std::vector<std::vector<Neighbor>> neighbors_within(const Crystal& crystal, double radius);
+
+// Returns, for each atom, its nearest neighbors and all atoms at the distance of the last one, sorted by distance, site
+// and image. With kExact the radius of the search grows as in the original (to the longest edge of the cell, then
+// twofold); with kTolerant the result does not depend on it.
+std::vector<std::vector<Neighbor>> nearest_neighbors(const Crystal& crystal, const NearestOptions& options);
+
+// Returns three vectors that represent the lattice independently of the cell in the file: the shortest linearly
+// independent ones (the unique lattice representation of Yan et al., ICLR 2024, https://arxiv.org/abs/2403.11857). They
+// are images of the cell. The second and the third do not form an obtuse angle with the first; then, if the three are
+// left-handed, all are reversed. Of several vectors with equal lengths (see Ties), the smallest image comes first; with
+// kExact this applies only to bitwise equal lengths, measured from the first atom as in the original.
+std::array<CellImage, 3> lattice_vectors(const Crystal& crystal, Ties ties);
+
+struct CrystalEdge {
+  int32_t source = 0;
+  int32_t destination = 0;
+  CellImage image{};              // of the destination
+  std::array<float, 3> vector{};  // from source to destination, angstrom
+
+  bool operator==(const CrystalEdge&) const = default;
+};
+
+struct CrystalGraph {
+  std::vector<uint8_t> numbers;            // atomic numbers of the nodes, as in the crystal
+  std::vector<CrystalEdge> edges;          // sorted by destination, source and image
+  std::array<Vector3, 3> lattice_vectors;  // angstrom
+};
+
+// Every pair of neighbors has two edges, one in each direction, even if only one of the two atoms is among the nearest
+// neighbors of the other. If the image T of an atom is its neighbor, so is the image -T; as in the original,
+// each of these edges exists twice.
+CrystalGraph crystal_graph(const Crystal& crystal, const CrystalGraphOptions& options);
+
+}  // namespace oarlock::comformer

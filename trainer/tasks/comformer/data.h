@@ -1,0 +1,77 @@
+// The datasets of the task comformer: the split of the crystals, standardized labels and the features of atoms.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/error.h"
+#include "trainer/data/dataset.h"
+#include "trainer/data/graph_collation.h"
+#include "trainer/tasks/comformer/config.h"
+#include "trainer/tasks/comformer/model.h"
+
+namespace oarlock::comformer {
+
+struct CrystalSplit {
+  std::vector<int64_t> train;
+  std::vector<int64_t> val;
+  std::vector<int64_t> test;
+};
+
+// Splits as ALIGNN, Matformer and ComFormer do: 0 .. size - 1 are shuffled by Python's random module with the seed; the
+// first int(train_ratio * size) are for training, the last int(test_ratio * size) for the test, and the
+// int(val_ratio * size) before these for validation. The remainder of rounding is unused. Fails with kDataErr if a part
+// with a positive ratio is empty.
+Result<CrystalSplit> split_crystals(int64_t size, const SplitConfig& config);
+
+// A subset of the graphs of a file. Batches are those of GraphCollation; see convert_crystals() for the columns.
+class CrystalDataset final : public Dataset {
+ public:
+  // `graphs` are indices into the collation.
+  CrystalDataset(std::shared_ptr<const GraphCollation> collation, std::vector<int64_t> graphs)
+      : collation_(std::move(collation)), graphs_(std::move(graphs)) {}
+
+  int64_t size() const override { return static_cast<int64_t>(graphs_.size()); }
+  void make_batch(std::span<const int64_t> indices, uint64_t /*seed*/, Batch& batch) const override;
+
+  // Returns the labels, double [size, targets].
+  at::Tensor labels() const;
+
+ private:
+  std::shared_ptr<const GraphCollation> collation_;
+  std::vector<int64_t> graphs_;
+};
+
+// Standardizes labels: subtracts the mean and divides by the standard deviation of the training labels.
+class LabelScaler {
+ public:
+  LabelScaler() = default;
+  // `labels` are the training labels, double [n, targets]. The standard deviation is torch.std's, with n - 1; 1 if all
+  // labels are equal.
+  explicit LabelScaler(const at::Tensor& labels);
+
+  // Moves the scaler to a device, if it is on another one.
+  void move_to(at::Device device);
+
+  // For tensors on the scaler's device.
+  at::Tensor standardize(const at::Tensor& labels) const;              // [n, targets], double
+  at::Tensor restore(const at::Tensor& standardized) const;            // the inverse, double
+  const at::Tensor& mean() const { return mean_; }                     // [targets]
+  const at::Tensor& standard_deviation() const { return deviation_; }  // [targets]
+
+ private:
+  at::Tensor mean_;
+  at::Tensor deviation_;
+};
+
+constexpr int64_t kFeaturedElements = 100;  // hydrogen to fermium
+
+// Returns the features of each element, float [kFeaturedElements + 1, kAtomFeatures], by atomic number; row 0 is zero.
+// The table is that of CGCNN (Xie and Grossman, Phys. Rev. Lett. 120, 145301, 2018), as in atom_init.json of
+// jarvis-tools.
+at::Tensor atom_features();
+
+}  // namespace oarlock::comformer

@@ -1,0 +1,267 @@
+#include "trainer/tasks/gears/anndata.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include "common/status_macros.h"
+
+namespace oarlock::gears {
+
+namespace {
+
+constexpr int64_t kElementsPerRead = int64_t{1} << 20;
+
+Result<std::string> encoding_of(const Hdf5Group& group) {
+  for (const char* name : {"encoding-type", "h5sparse_format"}) {
+    if (group.has_attribute(name)) return group.string_attribute(name);
+  }
+  return hdf5_fail(group.place(), "says not how it is encoded (attribute encoding-type)");
+}
+
+Result<std::vector<int64_t>> shape_of(const Hdf5Group& group) {
+  const Result<std::vector<int64_t>> shape =
+      group.integers_attribute(group.has_attribute("shape") ? "shape" : "h5sparse_shape");
+  if (shape && shape->size() != 2) return hdf5_fail(group.place(), "has a shape of other than two dimensions");
+  return shape;
+}
+
+}  // namespace
+
+Result<ExpressionMatrix> ExpressionMatrix::open(const Hdf5Group& root) {
+  if (root.has_group("X")) return root.group("X").and_then(open_sparse);
+  ASSIGN_OR_RETURN(Hdf5Dataset values, root.dataset("X"));
+  return open_dense(std::move(values));
+}
+
+Result<ExpressionMatrix> ExpressionMatrix::open_dense(Hdf5Dataset values) {
+  RETURN_IF_ERROR(values.expect_dimensions(2));
+  const int64_t rows = values.rows();
+  const int64_t columns = values.row_size();
+  return ExpressionMatrix(std::move(values), rows, columns);
+}
+
+Result<ExpressionMatrix> ExpressionMatrix::open_sparse(const Hdf5Group& group) {
+  ASSIGN_OR_RETURN(const std::string encoding, encoding_of(group));
+  if (encoding != "csr_matrix" && encoding != "csr") {
+    return hdf5_fail(group.place(),
+                     fmt::format("is encoded as {}; write it by rows (adata.X = adata.X.tocsr())", encoding));
+  }
+  ASSIGN_OR_RETURN(const std::vector<int64_t> shape, shape_of(group));
+  ASSIGN_OR_RETURN(Hdf5Dataset values, group.dataset("data"));
+  ASSIGN_OR_RETURN(Hdf5Dataset indices, group.dataset("indices"));
+  Result<std::vector<int64_t>> begin =
+      group.dataset("indptr").and_then([](const Hdf5Dataset& set) { return set.read<int64_t>(); });
+  if (!begin) return tl::make_unexpected(begin.error());
+  const bool whole = static_cast<int64_t>(begin->size()) == shape.front() + 1 && begin->front() == 0 &&
+                     std::is_sorted(begin->begin(), begin->end()) && begin->back() == values.size() &&
+                     values.size() == indices.size();
+  if (!whole) {
+    return hdf5_fail(
+        group.place(),
+        fmt::format("does not fit together: {} rows, {} in indptr, {} values, {} indices; the file is "
+                    "truncated or damaged",
+                    shape.front(), static_cast<int64_t>(begin->size()) - 1, values.size(), indices.size()));
+  }
+  ExpressionMatrix matrix(std::move(values), shape.front(), shape.back());
+  matrix.indices_.push_back(std::move(indices));
+  matrix.begin_ = std::move(*begin);
+  return matrix;
+}
+
+Result<void> ExpressionMatrix::for_each_block(const std::function<Result<void>(const SparseRows&)>& take) const {
+  for (int64_t first = 0; first < rows_;) {
+    const int64_t end = block_end(first);
+    ASSIGN_OR_RETURN(const SparseRows block, read_block(first, end));
+    RETURN_IF_ERROR(take(block));
+    first = end;
+  }
+  return {};
+}
+
+// Returns the end of a block of at least one row.
+int64_t ExpressionMatrix::block_end(int64_t first) const {
+  if (indices_.empty())
+    return std::min(rows_, first + std::max<int64_t>(1, kElementsPerRead / std::max<int64_t>(1, columns_)));
+  const auto begin = begin_.begin() + first;
+  const auto beyond = std::upper_bound(begin, begin_.end(), *begin + kElementsPerRead);
+  return std::clamp<int64_t>(beyond - begin_.begin() - 1, first + 1, rows_);
+}
+
+Result<SparseRows> ExpressionMatrix::read_block(int64_t first, int64_t end) const {
+  Result<SparseRows> block = indices_.empty() ? read_dense(first, end) : read_sparse(first, end);
+  if (!block) return block;
+  RETURN_IF_ERROR(check(*block));
+  return block;
+}
+
+Result<SparseRows> ExpressionMatrix::read_dense(int64_t first, int64_t end) const {
+  ASSIGN_OR_RETURN(const std::vector<float> all, values_.read_rows<float>(first, end - first));
+  SparseRows block{.first = first, .begin = {0}, .columns = {}, .values = {}};
+  for (size_t row = 0; row < static_cast<size_t>(end - first); ++row) {
+    for (size_t column = 0; column < static_cast<size_t>(columns_); ++column) {
+      const float value = all[row * static_cast<size_t>(columns_) + column];
+      if (value == 0) continue;
+      block.columns.push_back(static_cast<int32_t>(column));
+      block.values.push_back(value);
+    }
+    block.begin.push_back(std::ssize(block.values));
+  }
+  return block;
+}
+
+Result<SparseRows> ExpressionMatrix::read_sparse(int64_t first, int64_t end) const {
+  const int64_t from = begin_[static_cast<size_t>(first)];
+  const int64_t count = begin_[static_cast<size_t>(end)] - from;
+  ASSIGN_OR_RETURN(std::vector<float> values, values_.read_rows<float>(from, count));
+  ASSIGN_OR_RETURN(std::vector<int32_t> columns, indices_.front().read_rows<int32_t>(from, count));
+  SparseRows block{.first = first, .begin = {}, .columns = std::move(columns), .values = std::move(values)};
+  for (int64_t row = first; row <= end; ++row) block.begin.push_back(begin_[static_cast<size_t>(row)] - from);
+  return block;
+}
+
+Result<void> ExpressionMatrix::check(const SparseRows& block) const {
+  for (int64_t row = 0; row < block.rows(); ++row) {
+    for (auto i = static_cast<size_t>(block.begin[static_cast<size_t>(row)]);
+         i < static_cast<size_t>(block.begin[static_cast<size_t>(row) + 1]); ++i) {
+      if (block.columns[i] < 0 || block.columns[i] >= columns_) {
+        return hdf5_fail(values_.place(), fmt::format("cell {} has a value of gene {}, but there are {} genes",
+                                                      block.first + row, block.columns[i], columns_));
+      }
+      if (!std::isfinite(block.values[i])) {
+        return hdf5_fail(values_.place(), fmt::format("cell {}, gene {}: {} is not finite", block.first + row,
+                                                      block.columns[i], block.values[i]));
+      }
+    }
+  }
+  return {};
+}
+
+namespace {
+
+// Encodes strings by codes in the order of their first rows.
+Labels numbered(const std::vector<std::string>& words) {
+  Labels labels;
+  std::unordered_map<std::string, int32_t> numbers;
+  for (const std::string& word : words) {
+    const auto [at, is_new] = numbers.emplace(word, static_cast<int32_t>(labels.names.size()));
+    if (is_new) labels.names.push_back(word);
+    labels.codes.push_back(at->second);
+  }
+  return labels;
+}
+
+Labels without_masked(Labels labels, const std::vector<int8_t>& mask) {
+  for (size_t i = 0; i < labels.codes.size() && i < mask.size(); ++i) {
+    if (mask[i] != 0) labels.codes[i] = -1;
+  }
+  return labels;
+}
+
+Result<Labels> nullable(const Hdf5Group& column) {
+  const Result<std::vector<std::string>> words =
+      column.dataset("values").and_then([](const Hdf5Dataset& set) { return set.read_strings(); });
+  if (!words) return tl::make_unexpected(words.error());
+  const Result<std::vector<int8_t>> mask =
+      column.dataset("mask").and_then([](const Hdf5Dataset& set) { return set.read<int8_t>(); });
+  if (!mask) return tl::make_unexpected(mask.error());
+  return without_masked(numbered(*words), *mask);
+}
+
+// Determines the number of rows from a column, without reading it.
+Result<int64_t> rows_of(const Hdf5Group& table, const std::string& index) {
+  if (table.has_group(index)) {
+    const std::string inner = index + (table.has(index + "/codes") ? "/codes" : "/values");
+    return table.dataset(inner).map([](const Hdf5Dataset& set) { return set.rows(); });
+  }
+  return table.dataset(index).map([](const Hdf5Dataset& set) { return set.rows(); });
+}
+
+}  // namespace
+
+Result<AnnDataFrame> AnnDataFrame::open(const Hdf5Group& root, const std::string& name) {
+  ASSIGN_OR_RETURN(Hdf5Group own_root, Hdf5Group::open_file(root.place().file));
+  if (root.has_dataset(name)) {
+    ASSIGN_OR_RETURN(Hdf5Dataset table, root.dataset(name));
+    const std::vector<std::string> members = table.members();
+    if (members.empty()) return hdf5_fail(table.place(), "is not a table");
+    const int64_t rows = table.rows();
+    const bool named = std::find(members.begin(), members.end(), "index") != members.end();
+    AnnDataFrame frame(std::move(own_root), std::move(table), named ? "index" : members.front());
+    frame.rows_ = rows;
+    return frame;
+  }
+  ASSIGN_OR_RETURN(Hdf5Group table, root.group(name));
+  ASSIGN_OR_RETURN(const std::string index,
+                   table.has_attribute("_index") ? table.string_attribute("_index") : Result<std::string>("_index"));
+  ASSIGN_OR_RETURN(const int64_t rows, rows_of(table, index));
+  AnnDataFrame frame(std::move(own_root), std::move(table), index);
+  frame.rows_ = rows;
+  return frame;
+}
+
+bool AnnDataFrame::has(const std::string& column) const {
+  if (const auto* group = std::get_if<Hdf5Group>(&table_)) return group->has(column);
+  const std::vector<std::string> members = std::get<Hdf5Dataset>(table_).members();
+  return std::find(members.begin(), members.end(), column) != members.end();
+}
+
+Result<Labels> AnnDataFrame::labels(const std::string& column) const {
+  const auto* group = std::get_if<Hdf5Group>(&table_);
+  Result<Labels> labels =
+      group != nullptr ? labels_of_group(*group, column) : labels_of_compound(std::get<Hdf5Dataset>(table_), column);
+  if (labels && static_cast<int64_t>(labels->codes.size()) != rows_) {
+    const Hdf5Place& table = group != nullptr ? group->place() : std::get<Hdf5Dataset>(table_).place();
+    return hdf5_fail(table.below(column), fmt::format("has {} rows, the table {}", labels->codes.size(), rows_));
+  }
+  return labels;
+}
+
+Result<std::vector<std::string>> AnnDataFrame::strings(const std::string& column) const {
+  ASSIGN_OR_RETURN(const Labels read, labels(column));
+  std::vector<std::string> words;
+  words.reserve(read.codes.size());
+  for (const int32_t code : read.codes) words.push_back(code < 0 ? "" : read.names[static_cast<size_t>(code)]);
+  return words;
+}
+
+Result<Labels> AnnDataFrame::labels_of_group(const Hdf5Group& columns, const std::string& column) const {
+  if (columns.has_group(column)) {
+    const Hdf5Group inside = *columns.group(column);
+    if (!inside.has("codes")) return nullable(inside);
+    Result<std::vector<int32_t>> codes =
+        inside.dataset("codes").and_then([](const Hdf5Dataset& set) { return set.read<int32_t>(); });
+    if (!codes) return tl::make_unexpected(codes.error());
+    return coded(inside.place(), std::move(*codes), inside.dataset("categories"));
+  }
+  ASSIGN_OR_RETURN(const Hdf5Dataset words, columns.dataset(column));
+  if (!words.has_attribute("categories")) return words.read_strings().map(numbered);
+  ASSIGN_OR_RETURN(const std::string path, words.reference_attribute("categories"));
+  ASSIGN_OR_RETURN(std::vector<int32_t> codes, words.read<int32_t>());
+  return coded(words.place(), std::move(codes), root_.dataset(path.substr(1)));
+}
+
+Result<Labels> AnnDataFrame::labels_of_compound(const Hdf5Dataset& table, const std::string& column) const {
+  ASSIGN_OR_RETURN(const Hdf5Kind kind, table.member_kind(column));
+  if (kind == Hdf5Kind::kString) return table.read_member_strings(column).map(numbered);
+  ASSIGN_OR_RETURN(const std::vector<double> numbers, table.read_member_numbers(column));
+  return coded(table.place().below(column), std::vector<int32_t>(numbers.begin(), numbers.end()),
+               root_.dataset("uns/" + column + "_categories"));
+}
+
+Result<Labels> AnnDataFrame::coded(const Hdf5Place& place, std::vector<int32_t> codes,
+                                   Result<Hdf5Dataset> categories) const {
+  if (!categories) return tl::make_unexpected(categories.error());
+  ASSIGN_OR_RETURN(std::vector<std::string> names, categories->read_strings());
+  for (size_t row = 0; row < codes.size(); ++row) {
+    if (codes[row] >= static_cast<int32_t>(names.size())) {
+      return hdf5_fail(
+          place, fmt::format("row {} has the code {}, but there are {} categories", row, codes[row], names.size()));
+    }
+  }
+  return Labels{std::move(names), std::move(codes)};
+}
+
+}  // namespace oarlock::gears

@@ -1,0 +1,124 @@
+#include "trainer/tasks/gears/config.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace oarlock::gears {
+namespace {
+
+const Names<SplitKind> kSplitKinds{
+    {"simulation", SplitKind::kSimulation},  {"simulation_single", SplitKind::kSimulationSingle},
+    {"combo_seen0", SplitKind::kComboSeen0}, {"combo_seen1", SplitKind::kComboSeen1},
+    {"combo_seen2", SplitKind::kComboSeen2}, {"single", SplitKind::kSingle},
+    {"no_test", SplitKind::kNoTest},         {"no_split", SplitKind::kNoSplit},
+    {"custom", SplitKind::kCustom}};
+
+void describe(GearsDataConfig& config, Fields& fields) {
+  fields.field("path", config.path, "AnnData file (.h5ad) with obs/condition, as GEARS' perturb_processed.h5ad");
+  fields.require("path");
+  fields.field("cache", config.cache, "folder of the files computed from the data; empty: next to the file");
+  describe(config.split, fields);
+  fields.field("gene2go", config.gene2go, R"(terms of the gene ontology, JSON {"GENE": ["GO:...", ...], ...})");
+  fields.field("go_graph", config.go_graph, "CSV source,target,importance, used instead of the graph from gene2go");
+  fields.field("gene_set_path", config.gene_set_path,
+               "file of genes that can be perturbed, one per line; empty: the genes of the data");
+  fields.field("coexpress_graph", config.coexpress_graph,
+               "CSV source,target,importance, used instead of the co-expression of the training cells");
+  fields.field("test_batch_size", config.test_batch_size, at_least(1), "cells per batch in evaluation and prediction");
+}
+
+void describe(GearsGraphConfig& config, Fields& fields) {
+  fields.field("num_similar_genes_go_graph", config.num_similar_genes_go_graph, at_least(0),
+               "most similar genes by the ontology");
+  fields.field("num_similar_genes_co_express_graph", config.coexpression.similar, at_least(0),
+               "most co-expressed genes");
+  fields.field("coexpress_threshold", config.coexpression.threshold, from_to(0, 1),
+               "correlation above which genes are co-expressed");
+}
+
+void describe(GearsTestConfig& config, Fields& fields) {
+  fields.field("file", config.file, "CSV with the metrics of each condition and of the mean baseline");
+  fields.field("predictions_file", config.predictions_file, "CSV with the predicted mean expression of each condition");
+}
+
+void describe(GearsPredictConfig& config, Fields& fields) {
+  fields.field("perturbations", config.perturbations, "genes, or pairs such as AHR+FEV, to predict at the end");
+  fields.field("file", config.file, "CSV with the predicted mean expression of each perturbation");
+  if (!config.perturbations.empty()) fields.require("file");
+  fields.field("control_cells", config.control_cells, at_least(1), "cells over which a prediction is averaged");
+  fields.field("interactions", config.interactions, "pairs whose genetic interaction is scored at the end");
+  fields.field("interactions_file", config.interactions_file, "CSV with the scores");
+  if (!config.interactions.empty()) fields.require("interactions_file");
+  fields.field("interaction_genes", config.interaction_genes,
+               "file of genes used for the scores, one per line; empty: all");
+}
+
+}  // namespace
+
+std::string_view name_of(SplitKind kind) {
+  return std::find_if(kSplitKinds.begin(), kSplitKinds.end(), [&](const auto& entry) { return entry.second == kind; })
+      ->first;
+}
+
+void describe(GearsTaskConfig& config, Fields& root) {
+  root.section("data", [&](Fields& fields) { describe(config.data, fields); }, "perturbed cells, as AnnData");
+  root.section(
+      "model",
+      [&](Fields& fields) {
+        describe(config.model, fields);
+        describe(config.graphs, fields);
+        describe(config.loss, config.model.uncertainty, fields);
+      },
+      "graph networks over co-expressed genes and the gene ontology (GEARS)");
+  root.section(
+      "test", [&](Fields& fields) { describe(config.test, fields); },
+      "the test set, evaluated with the best checkpoint's weights");
+  root.section(
+      "predict", [&](Fields& fields) { describe(config.predict, fields); }, "predictions of unseen perturbations");
+}
+
+void describe(SplitConfig& config, Fields& fields) {
+  using enum SplitKind;
+  const auto is = [&](std::initializer_list<SplitKind> kinds) {
+    return std::find(kinds.begin(), kinds.end(), config.kind) != kinds.end();
+  };
+  fields.choice("split", config.kind, kSplitKinds, "selects the held-out perturbations, as GEARS' prepare_split()");
+  fields.field("seed", config.seed, from_to(0, UINT32_MAX), "of the split, and of the matched control cells");
+  fields.field("train_gene_set_size", config.train_gene_set_size, from_to(0, 1),
+               "share of the perturbed genes, simulation");
+  fields.field("combo_seen2_train_frac", config.combo_seen2_train_frac, from_to(0, 1),
+               "share of the combinations of two training genes, simulation");
+  fields.field("combo_single_split_test_set_fraction", config.combo_single_split_test_set_fraction, from_to(0, 1),
+               "share of genes or combinations that are tested, single and combo_seen0 to 2");
+  fields.field("test_perts", config.test_perts, "genes (simulation) or conditions (combo_seen2) to test");
+  fields.only_if("test_perts", is({kSimulation, kSimulationSingle, kComboSeen2}),
+                 "belongs to the splits simulation, simulation_single and combo_seen2");
+  fields.field("only_test_set_perts", config.only_test_set_perts, "test only test_perts");
+  fields.only_if("only_test_set_perts", is({kSimulation, kSimulationSingle}), "belongs to simulation");
+  fields.field("test_pert_genes", config.test_pert_genes, "genes to test, instead of drawn ones");
+  fields.only_if("test_pert_genes", is({kSingle, kComboSeen0, kComboSeen1}),
+                 "belongs to the splits single, combo_seen0 and combo_seen1");
+  fields.field("split_dict_path", config.split_dict_path, R"(JSON: {"train": [...], "val": [...], "test": [...]})");
+  fields.only_if("split_dict_path", is({kCustom}), "belongs to the split custom");
+  if (is({kCustom})) fields.require("split_dict_path");
+}
+
+void describe(GearsConfig& config, Fields& fields) {
+  fields.field("hidden_size", config.hidden_size, at_least(1), "width of the states");
+  fields.field("num_go_gnn_layers", config.num_go_gnn_layers, at_least(0), "graph convolutions over the gene ontology");
+  fields.field("num_gene_gnn_layers", config.num_gene_gnn_layers, at_least(0),
+               "graph convolutions over co-expressed genes");
+  fields.field("decoder_hidden_size", config.decoder_hidden_size, at_least(1), "ignored, as in GEARS itself");
+  fields.field("uncertainty", config.uncertainty, "also predict a variance of each gene");
+  fields.field("no_perturb", config.no_perturb, "return the input unchanged: the baseline that a model must surpass");
+  fields.field("original_defects", config.original_defects,
+               "apply co-expression to the first cell of a batch only, as in cell-gears 0.1.2");
+}
+
+void describe(GearsLossConfig& config, bool uncertainty, Fields& fields) {
+  fields.field("direction_lambda", config.direction_lambda, at_least(0), "weight of the direction of change");
+  fields.field("uncertainty_reg", config.uncertainty_reg, at_least(0), "weight of the error over the variance");
+  fields.only_if("uncertainty_reg", uncertainty, "needs model.uncertainty: true");
+}
+
+}  // namespace oarlock::gears

@@ -1,0 +1,52 @@
+// The datasets of a run: normalized and augmented images.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/error.h"
+#include "trainer/data/dataset.h"
+#include "trainer/tasks/image_classification/augmentation.h"
+#include "trainer/tasks/image_classification/config.h"
+#include "trainer/tasks/image_classification/images.h"
+
+namespace oarlock::image_classification {
+
+// Per channel, for pixels scaled to 0..1: a pixel x becomes (x - mean) / std.
+struct Normalization {
+  std::vector<double> mean;
+  std::vector<double> std;
+};
+
+// Returns mean and standard deviation of all pixels. A standard deviation of 0 is reported as 1.
+Normalization statistics_of(const ImageSet& images);
+
+class ImageDataset final : public Dataset {
+ public:
+  // `normalization` must have one entry per channel of the images.
+  ImageDataset(ImageSet images, const Normalization& normalization, const Augmentation& augmentation);
+
+  int64_t size() const override { return images_.size(); }
+  const ImageShape& shape() const { return images_.shape; }
+
+  // Adds "image", float [n, channels, height, width], and "label", int64 [n]. The augmentation of an image depends only
+  // on the seed and its index.
+  void make_batch(std::span<const int64_t> indices, uint64_t seed, Batch& batch) const override;
+
+ private:
+  ImageSet images_;
+  PixelTables tables_;
+  Augmentation augmentation_;
+};
+
+struct ImageData {
+  std::unique_ptr<ImageDataset> train;
+  std::unique_ptr<ImageDataset> eval;  // never augmented
+};
+
+// Opens the files that the section "data" names. Fails with kNoInput if they do not exist; with kDataErr if they are
+// damaged, do not belong together or contain a label that is not below `classes`; and with kConfig if mean, std or the
+// crop padding do not fit the images.
+Result<ImageData> open_image_data(const ImageDataConfig& config, int64_t classes);
+
+}  // namespace oarlock::image_classification

@@ -1,0 +1,74 @@
+// The datasets of the task protein_diffusion: memory-mapped token sequences with the random numbers of their noise.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "trainer/data/dataset.h"
+#include "trainer/formats/packed_records.h"
+#include "trainer/tasks/protein_diffusion/config.h"
+
+namespace oarlock::protein_diffusion {
+
+// Protein sequences as tokens. They are memory-mapped: even 60 million sequences take memory only when they are read.
+class Sequences {
+ public:
+  // `limit`: uses only the first sequences; 0: all.
+  explicit Sequences(PackedRecords tokens, int64_t limit = 0)
+      : tokens_(std::move(tokens)), size_(limit > 0 ? std::min(limit, tokens_.size()) : tokens_.size()) {}
+
+  int64_t size() const { return size_; }
+  // Number of stored tokens of sequence i; at least 1.
+  int64_t length(int64_t i) const { return tokens_.length(i); }
+  // Copies the first tokens of sequence i to `out` and fills the rest of it with <pad>. Thread-safe. `i` must be below
+  // size().
+  void tokens(int64_t i, std::span<int64_t> out) const;
+
+ private:
+  PackedRecords tokens_;
+  int64_t size_;
+};
+
+struct NoisedSequencesOptions {
+  int64_t length = 512;       // tokens of a sequence: longer ones are truncated, shorter ones padded
+  bool replacements = false;  // adds "replacement", which the uniform graph needs
+  bool spread_times = false;  // times of consecutive sequences cover [0, 1) evenly, which reduces the variance of the
+                              // mean over many sequences; otherwise they are independent
+};
+
+class NoisedSequences final : public Dataset {
+ public:
+  NoisedSequences(Sequences sequences, const NoisedSequencesOptions& options);
+
+  int64_t size() const override { return sequences_.size(); }
+  const Sequences& sequences() const { return sequences_; }
+
+  // Adds "tokens", int64 [n, length], and numbers that are uniform in [0, 1): "time", float [n], "move" and, if
+  // enabled, "replacement", float [n, length]. They depend only on the epoch's seed and the sequence.
+  void make_batch(std::span<const int64_t> indices, uint64_t seed, Batch& batch) const override;
+
+ private:
+  float time_of(int64_t index, uint64_t seed, float random) const;
+
+  Sequences sequences_;
+  NoisedSequencesOptions options_;
+};
+
+// Converts the FASTA files of the section "data" to packed tokens unless that is done (fasta_conversion.h). For
+// Task::prepare_data(), on one rank of each node. Fails with kNoInput, kCantCreate, or kDataErr naming file and line.
+Result<void> prepare_proteins(const ProteinDataConfig& config, const Logger& log);
+
+struct ProteinSplits {
+  Sequences train;
+  Sequences eval;
+};
+
+// Opens the files that prepare_proteins() created. For Task::prepare(). Fails with kDataErr if a split is empty.
+Result<ProteinSplits> open_proteins(const ProteinDataConfig& config);
+
+}  // namespace oarlock::protein_diffusion

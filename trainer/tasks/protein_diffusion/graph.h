@@ -1,0 +1,70 @@
+// The forward process of SEDD: a continuous-time Markov chain over the states of one position, with rate matrix Q. All
+// positions change independently and by the same chain. Source: graph_lib.py of
+// https://github.com/louaaron/Score-Entropy-Discrete-Diffusion (Lou, Meng, Ermon 2024).
+//
+// Shapes in this folder: x and x0 are the noised and the clean tokens, int64 [n, length]; sigma and dsigma are the
+// noise of each sequence, float [n]; score and log_score are the ratios p(y) / p(x) for each state y that one position
+// may have instead of x, float [n, length, states]. All functions run on the device of the tensors without
+// synchronizing.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "trainer/tasks/protein_diffusion/config.h"
+
+namespace oarlock::protein_diffusion {
+
+// Returns the logarithms of the ratios at x, float32 [n, length, states], as SeddModel::forward() does.
+using LogScore = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& sigma)>;
+
+class Graph {
+ public:
+  virtual ~Graph() = default;
+
+  // Number of states of a position: the tokens and, for an absorbing graph, the mask, which is the last state.
+  virtual int64_t states() const = 0;
+
+  // Whether the chain ends in the mask, which no sample may contain.
+  virtual bool absorbing() const = 0;
+
+  // Returns x after noise sigma, a draw from e^(sigma Q). A position changes if `move` (uniform in [0, 1), [n, length])
+  // is below 1 - e^-sigma; in the uniform graph to token floor(replacement * states), with `replacement` uniform as
+  // well.
+  virtual at::Tensor sample_transition(const at::Tensor& x0, const at::Tensor& sigma, const at::Tensor& move,
+                                       const at::Tensor& replacement) const = 0;
+
+  // Returns a draw from the limiting distribution of the chain, from uniform numbers [n, length].
+  virtual at::Tensor sample_limit(const at::Tensor& uniform) const = 0;
+
+  // Returns the score entropy of each position given x0, [n, length], including its constant: 0 at the true ratios
+  // p(y | x0) / p(x | x0) and larger everywhere else.
+  virtual at::Tensor score_entropy(const at::Tensor& log_score, const at::Tensor& sigma, const at::Tensor& x,
+                                   const at::Tensor& x0) const = 0;
+
+  // Returns row x of Q, [n, length, states].
+  virtual at::Tensor transposed_rate(const at::Tensor& x, at::ScalarType type) const = 0;
+
+  // Returns row x of e^(sigma Q), [n, length, states].
+  virtual at::Tensor transposed_transition(const at::Tensor& x, const at::Tensor& sigma) const = 0;
+
+  // Returns p_(sigma - dsigma)(y) / p_sigma(x), which is e^(-dsigma Q) score.
+  virtual at::Tensor staggered_score(const at::Tensor& score, const at::Tensor& dsigma) const = 0;
+};
+
+// Creates a graph over `tokens` tokens; the absorbing graph has one state more.
+std::unique_ptr<Graph> make_graph(const GraphConfig& config, int64_t tokens);
+
+// Returns the rates of the reverse process at x, [n, length, states]: score * Q^T, with minus their sum at x itself.
+at::Tensor reverse_rate(const Graph& graph, const at::Tensor& x, const at::Tensor& score);
+
+// Draws a state for each position, int64 [n, length], from weights [n, length, states] by inverting the cumulative
+// distribution with a number of `uniform`, [n, length] in [0, 1). The weights need not sum to 1; negative weights count
+// as 0. A state of weight 0 is not drawn unless all weights are 0. (The original uses the Gumbel trick, which needs a
+// random number per state.)
+at::Tensor sample_categorical(const at::Tensor& weights, const at::Tensor& uniform);
+
+}  // namespace oarlock::protein_diffusion
