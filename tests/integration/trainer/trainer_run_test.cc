@@ -226,12 +226,12 @@ TEST(TrainerRun, TheCyclesMomentumReachesTheOptimizer) {
   EXPECT_FALSE(at::equal(trained("0.9", "cycle_momentum: false"), expected)) << "momentum must matter";
 }
 
-// What the ranks train on, in the order of their batches.
+// What one rank trains on. One loader thread creates the batches, so that the file has them in the order of training.
 std::vector<int64_t> trained_samples(const std::string& seed) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "ids").string();
   TrainerRanks ranks(1, {.config = "task: tiny\nepochs: 2\nbatch: {size: 64}\neval: {every_epochs: 0}\nseed: " + seed +
-                                   "\ndata: {samples: 100, ids_file: " + file + "}\n",
+                                   "\nloader: {threads: 1}\ndata: {samples: 100, ids_file: " + file + "}\n",
                          .arguments = {},
                          .environment = {},
                          .folder = {}});
