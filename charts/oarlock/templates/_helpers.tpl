@@ -21,7 +21,7 @@
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "oarlock.operator" .) .Values.serviceAccount.name -}}
 {{- else -}}
-{{- required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name -}}
+{{- required "serviceAccount.name is required if serviceAccount.create is false" .Values.serviceAccount.name -}}
 {{- end -}}
 {{- end -}}
 
@@ -42,12 +42,152 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end -}}
 
-{{- define "oarlock.image" -}}
-{{- if .Values.image.digest -}}
-{{ .Values.image.repository }}@{{ .Values.image.digest }}
-{{- else -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- /*
+Metadata of an object. dict: root; name; optionally namespace, component, labels and annotations.
+Labels of the chart precede those of the object, and these precede commonLabels.
+*/ -}}
+{{- define "oarlock.metadata" -}}
+{{- if not (hasKey .root.Values "replicaCount") -}}
+{{- fail "replicaCount: is missing, as in the values of an earlier chart; upgrade with --reset-then-reuse-values instead of --reuse-values" -}}
 {{- end -}}
+name: {{ .name }}
+{{- with .namespace }}
+namespace: {{ . }}
+{{- end }}
+{{- $labels := include "oarlock.labels" .root | fromYaml }}
+{{- with .component }}
+{{- $_ := set $labels "app.kubernetes.io/component" . }}
+{{- end }}
+labels:
+  {{- merge $labels (.labels | default dict) (.root.Values.commonLabels | default dict) | toYaml | nindent 2 }}
+{{- with merge dict (.annotations | default dict) (.root.Values.commonAnnotations | default dict) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* Annotations of an object of `helm test`. dict: weight. A failed job is kept for inspection. */ -}}
+{{- define "oarlock.testAnnotations" -}}
+helm.sh/hook: test
+helm.sh/hook-weight: {{ .weight | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}
+
+{{- /*
+Reference of an image. dict: root; image (registry, repository, tag, digest); value: the name of the image in values.yaml;
+registry and tag: their defaults. A repository may name its registry itself.
+*/ -}}
+{{- define "oarlock.imageReference" -}}
+{{- $global := dig "imageRegistry" "" (.root.Values.global | default dict) -}}
+{{- $registry := $global | default .image.registry | default .registry -}}
+{{- $repository := .image.repository -}}
+{{- if regexMatch "^([^/]*[.:][^/]*|localhost)/" $repository -}}
+{{- if or $global (ne $registry .registry) -}}
+{{- fail (printf "%s.repository: '%s' contains a registry, and %s is set as well; remove one of them" .value $repository (ternary "global.imageRegistry" (printf "%s.registry" .value) (ne $global ""))) -}}
+{{- end -}}
+{{- else -}}
+{{- $repository = printf "%s/%s" $registry $repository -}}
+{{- end -}}
+{{- if .image.digest -}}
+{{ $repository }}@{{ .image.digest }}
+{{- else -}}
+{{ $repository }}:{{ .image.tag | default .tag }}
+{{- end -}}
+{{- end -}}
+
+{{- define "oarlock.image" -}}
+{{- include "oarlock.imageReference" (dict "root" . "image" .Values.image "value" "image" "registry" "docker.io" "tag" .Chart.AppVersion) -}}
+{{- end -}}
+
+{{- define "oarlock.trainerImage" -}}
+{{- $reference := include "oarlock.imageReference" (dict "root" . "image" .Values.trainerImage "value" "trainerImage" "registry" "docker.io" "tag" .Chart.AppVersion) -}}
+{{- $default := include "oarlock.imageReference" (dict "root" . "image" (dict "repository" "oarlock/trainer") "registry" "docker.io" "tag" .Chart.AppVersion) -}}
+{{- (include "oarlock.renamed" (dict "root" . "old" "tests.trainerImage" "new" "trainerImage" "value" $reference "default" $default) | fromJson).value -}}
+{{- end -}}
+
+{{- define "oarlock.kubectlImage" -}}
+{{- $image := .Values.tests.kubectl.image -}}
+{{- $reference := include "oarlock.imageReference" (dict "root" . "image" $image "value" "tests.kubectl.image" "registry" "registry.k8s.io" "tag" "") -}}
+{{- $default := include "oarlock.imageReference" (dict "root" . "image" (dict "repository" "kubectl" "tag" "v1.35.4") "registry" "registry.k8s.io") -}}
+{{- (include "oarlock.renamed" (dict "root" . "old" "tests.kubectlImage" "new" "tests.kubectl.image" "value" $reference "default" $default) | fromJson).value -}}
+{{- end -}}
+
+{{- /* The field imagePullSecrets of a pod, without duplicates; nothing if there are none. */ -}}
+{{- define "oarlock.imagePullSecrets" -}}
+{{- $own := (include "oarlock.renamed" (dict "root" . "old" "image.pullSecrets" "new" "imagePullSecrets" "value" .Values.imagePullSecrets "default" list) | fromJson).value -}}
+{{- $secrets := list -}}
+{{- range concat (dig "imagePullSecrets" list (.Values.global | default dict)) $own -}}
+{{- $secrets = append $secrets (ternary . (dict "name" .) (kindIs "map" .)) -}}
+{{- end -}}
+{{- with uniq $secrets -}}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
+{{- /* The field securityContext; nothing if it has no field. dict: root, context. */ -}}
+{{- define "oarlock.securityContext" -}}
+{{- $context := .context | default dict -}}
+{{- $adapt := dig "compatibility" "openshift" "adaptSecurityContext" "auto" (.root.Values.global | default dict) -}}
+{{- if or (eq $adapt "force") (and (eq $adapt "auto") (.root.Capabilities.APIVersions.Has "security.openshift.io/v1")) -}}
+{{- $context = omit $context "runAsUser" "runAsGroup" "fsGroup" -}}
+{{- end -}}
+{{- $fields := dict -}}
+{{- range $name, $value := $context -}}
+{{- if not (kindIs "invalid" $value) -}}{{- $_ := set $fields $name $value -}}{{- end -}}
+{{- end -}}
+{{- with $fields -}}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
+{{- /*
+JSON {"value": ...} of a renamed value. dict: root; old and new: the paths; value: that of the new path; default: its default.
+The old name applies while the new one has its default. An explicit value cannot be distinguished from the default.
+*/ -}}
+{{- define "oarlock.renamed" -}}
+{{- $old := include "oarlock.valueOf" . | fromJson -}}
+{{- if $old.given -}}
+{{- if and (ne (toJson .value) (toJson .default)) (ne (toJson .value) (toJson $old.value)) -}}
+{{- fail (printf "%s: was renamed to %s, and both are set, to %s and %s; remove %s" .old .new (toJson $old.value) (toJson .value) .old) -}}
+{{- end -}}
+{{- toJson (dict "value" $old.value) -}}
+{{- else -}}
+{{- toJson (dict "value" .value) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* JSON {"given": ..., "value": ...} of a deprecated value. dict: root, old. Its default of earlier charts was empty. */ -}}
+{{- define "oarlock.valueOf" -}}
+{{- $value := .root.Values.AsMap -}}
+{{- range splitList "." .old -}}
+{{- $value = ternary $value dict (kindIs "map" $value) -}}
+{{- $value = index $value . -}}
+{{- end -}}
+{{- toJson (dict "given" (or (kindIs "float64" $value) (kindIs "int64" $value) (not (empty $value))) "value" $value) -}}
+{{- end -}}
+
+{{- define "oarlock.replicaCount" -}}
+{{- (include "oarlock.renamed" (dict "root" . "old" "replicas" "new" "replicaCount" "value" .Values.replicaCount "default" 1) | fromJson).value -}}
+{{- end -}}
+
+{{- /* JSON {"value": [...]} of extraArgs and extraEnv. */ -}}
+{{- define "oarlock.extraArgs" -}}
+{{- include "oarlock.renamed" (dict "root" . "old" "operator.extraArgs" "new" "extraArgs" "value" .Values.extraArgs "default" list) -}}
+{{- end -}}
+{{- define "oarlock.extraEnv" -}}
+{{- include "oarlock.renamed" (dict "root" . "old" "operator.extraEnv" "new" "extraEnv" "value" .Values.extraEnv "default" list) -}}
+{{- end -}}
+
+{{- /* Names of values of earlier charts, and their replacements. */ -}}
+{{- define "oarlock.deprecatedNames" -}}
+replicas: replicaCount
+image.pullSecrets: imagePullSecrets
+operator.extraArgs: extraArgs
+operator.extraEnv: extraEnv
+tests.trainerImage: trainerImage
+tests.kubectlImage: tests.kubectl.image
 {{- end -}}
 
 {{- /* The namespaces that are watched; empty: all. */ -}}
@@ -59,7 +199,7 @@ app.kubernetes.io/component: operator
 {{- end -}}
 {{- end -}}
 
-{{- /* Not empty: the chart has a ValidatingAdmissionPolicy. By default where the roles are cluster-wide, too. */ -}}
+{{- /* Not empty: the chart has a ValidatingAdmissionPolicy. By default if the roles are cluster-wide. */ -}}
 {{- define "oarlock.admissionPolicy" -}}
 {{- if ternary (eq .Values.rbac.scope "cluster") .Values.admissionPolicy.enabled (kindIs "invalid" .Values.admissionPolicy.enabled) -}}
 true
@@ -74,10 +214,10 @@ true
 {{- toJson (concat (list $operator) .Values.networkPolicy.jobs.metricsFrom) -}}
 {{- end -}}
 
-{{- /* What values.schema.json cannot say. */ -}}
+{{- /* Rules between values, which values.schema.json cannot express. */ -}}
 {{- define "oarlock.check" -}}
-{{- if and (gt (int .Values.replicas) 1) (not .Values.leaderElection.enabled) -}}
-{{- fail "replicas: two operators without leaderElection.enabled would both work; enable it, or set replicas: 1" -}}
+{{- if and (gt (int (include "oarlock.replicaCount" .)) 1) (not .Values.leaderElection.enabled) -}}
+{{- fail "replicaCount: two operators without leaderElection.enabled would both work; enable it, or set replicaCount: 1" -}}
 {{- end -}}
 {{- if and .Values.metrics.protect (not .Values.metrics.tls.secretName) -}}
 {{- fail "metrics.protect: bearer tokens must not travel in clear text; set metrics.tls.secretName" -}}

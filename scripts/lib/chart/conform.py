@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Renders the chart with each file of its folder ci, and checks the objects without a cluster:
+
+- kubeconform accepts them with the schemas of each Kubernetes version, TrainingJobs and prometheus-operator's objects included;
+- no object of the values for OpenShift sets a user or group, which the security context constraint restricted-v2 assigns;
+- the common labels and annotations are on every object;
+- the values of the previous chart render what the defaults render;
+- Helm refuses a Kubernetes version older than the oldest supported one.
+
+usage: conform.py CHART_FOLDER HELM KUBECONFORM PROMETHEUS_OPERATOR_SCHEMAS KUBERNETES_SCHEMAS...
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import yaml
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import kubernetes_schemas  # noqa: E402
+
+MINIMUM = 12
+FIXED_IDS = {"runAsUser", "runAsGroup", "fsGroup", "supplementalGroups", "fsGroupChangePolicy"}
+INVALID = {
+    "unknown field": "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {port: [{port: 1}]}\n",
+    "wrong type": "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {replicas: two, selector: {}, template: {}}\n",
+    "missing field": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{image: b}]}\n",
+    "unknown kind": "apiVersion: apps/v1beta1\nkind: Deployment\nmetadata: {name: a}\n",
+    "monitor": "apiVersion: monitoring.coreos.com/v1\nkind: PodMonitor\nmetadata: {name: a}\nspec: {selector: {}, podMetricsEndpoint: []}\n",
+    "job": "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: a}\nspec: {node: 2}\n",
+}
+
+
+def is_object(node):
+    return isinstance(node, dict) and "apiVersion" in node and "kind" in node
+
+
+def nested_objects(document):
+    """Yields the objects in the texts of ConfigMaps, such as the job of helm test."""
+    for text in (document.get("data") or {}).values():
+        if isinstance(text, str) and text.startswith("apiVersion:"):
+            yield from filter(is_object, yaml.safe_load_all(text))
+
+
+def security_contexts(node):
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "securityContext":
+                yield value
+            yield from security_contexts(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from security_contexts(value)
+
+
+class Chart:
+    def __init__(self, folder, helm):
+        self.folder, self.helm = folder, helm
+        chart = yaml.safe_load((folder / "Chart.yaml").read_text())
+        self.oldest = re.fullmatch(r">=1\.(\d+)\.0-0", chart["kubeVersion"])[1]
+        self.examples = yaml.safe_load(chart["annotations"]["artifacthub.io/crdsExamples"])
+
+    def run_helm(self, *arguments, minor=None):
+        command = [self.helm, "template", "oarlock", str(self.folder), "--namespace", "oarlock-system",
+                   "--kube-version", f"1.{minor or self.oldest}.0", *arguments]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    def render(self, *values):
+        result = self.run_helm(*(f"--values={path}" for path in values))
+        if result.returncode != 0:
+            sys.exit(f"{', '.join(map(str, values))}: {result.stderr.strip()}")
+        documents = [document for document in yaml.safe_load_all(result.stdout) if document]
+        return documents + [inner for document in documents for inner in nested_objects(document)]
+
+
+def conformity(kubeconform, folders, schemas, manifests):
+    """Returns kubeconform's result with the schemas of one version, whose folder is named as kubeconform expects it."""
+    version = re.fullmatch(r"v(1\.\d+\.\d+)-standalone-strict", schemas.name)[1]
+    kind = "{{.ResourceKind}}{{.KindSuffix}}.json"
+    command = [kubeconform, "-strict", "-summary", "-kubernetes-version", version, "-schema-location", str(schemas.parent)]
+    for folder in folders:
+        command += ["-schema-location", f"{folder}/{kind}"]
+    result = subprocess.run([*command, *map(str, manifests)], capture_output=True, text=True)
+    return result.returncode, (result.stdout + result.stderr).strip(), version
+
+
+def main():
+    chart = Chart(pathlib.Path(sys.argv[1]), sys.argv[2])
+    kubeconform, monitoring = sys.argv[3], pathlib.Path(sys.argv[4])
+    versions = list(map(pathlib.Path, sys.argv[5:]))
+    combinations = sorted((chart.folder / "ci").glob("*-values.yaml"))
+    problems = []
+    if len(combinations) < MINIMUM:
+        problems.append(f"{chart.folder}/ci has {len(combinations)} values files; {MINIMUM} are expected")
+    with tempfile.TemporaryDirectory() as work:
+        work = pathlib.Path(work)
+        crd = yaml.safe_load((chart.folder / "files/oarlock.dev_trainingjobs.yaml").read_text())
+        kubernetes_schemas.write_crd(crd, work)
+        rendered = {path.name.removesuffix("-values.yaml"): chart.render(path) for path in combinations}
+        manifests = []
+        for name, documents in {**rendered, "artifacthub.io-crdsExamples": chart.examples}.items():
+            manifests.append(work / f"{name}.yaml")
+            manifests[-1].write_text(yaml.safe_dump_all(documents))
+        for schemas in versions:
+            status, output, version = conformity(kubeconform, (monitoring, work), schemas, manifests)
+            print(f"Kubernetes {version}: {len(combinations)} combinations: {output}")
+            if status != 0 or "Skipped: 0" not in output:
+                problems.append(f"kubeconform does not accept the chart for Kubernetes {version}")
+            for name, text in INVALID.items():
+                (work / "invalid.yaml").write_text(text)
+                if conformity(kubeconform, (monitoring, work), schemas, [work / "invalid.yaml"])[0] == 0:
+                    problems.append(f"the schemas of Kubernetes {version} accept an invalid object: {name}")
+        for name in ("openshift", "no-fixed-user"):
+            contexts = [context for document in rendered[name] for context in security_contexts(document)]
+            fixed = [context for context in contexts if FIXED_IDS & context.keys()]
+            if fixed or not contexts:
+                problems.append(f"ci/{name}-values.yaml: of {len(contexts)} security contexts, these set a user or group: {fixed}")
+        common = yaml.safe_load((chart.folder / "ci/labels-values.yaml").read_text())
+        for document in rendered["labels"]:
+            metadata = {"labels": {}, "annotations": {}, **document["metadata"]}
+            if not (common["commonLabels"].items() <= metadata["labels"].items()
+                    and common["commonAnnotations"].items() <= metadata["annotations"].items()):
+                problems.append(f"{document['kind']} {metadata['name']} lacks the common labels or annotations")
+        if rendered["previous-defaults"] != rendered["default"]:
+            problems.append("ci/previous-defaults-values.yaml does not render the same objects as the defaults")
+        if "incompatible with Kubernetes" not in chart.run_helm(minor=int(chart.oldest) - 1).stderr:
+            problems.append(f"Helm accepts the chart for Kubernetes 1.{int(chart.oldest) - 1}")
+    sys.exit("\n".join(problems) or 0)
+
+
+if __name__ == "__main__":
+    main()
