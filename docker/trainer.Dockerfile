@@ -30,8 +30,9 @@ RUN cmake -S /source -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTA
 
 FROM ${BASE}
 ARG VARIANT
-# One layer for all that seldom changes. The CPU variant takes the five libraries that are loaded, the other all but
-# Python's. The trainer names libcudart itself, so that one must be found without LibTorch's search path.
+# One layer for all that seldom changes. The CPU variant takes the libraries that libtorch_cpu.so loads (five on amd64; on arm64
+# also those of Arm's and NVIDIA's kernels), the other all but Python's. The trainer names libcudart itself, so that one must be
+# found without LibTorch's search path.
 # dataset-fashion-mnist is real data, so that the first job needs neither a volume nor a download.
 RUN --mount=type=bind,from=libtorch,target=/wheels \
     apt-get update && apt-get install -y --no-install-recommends \
@@ -40,8 +41,8 @@ RUN --mount=type=bind,from=libtorch,target=/wheels \
  && rm -rf /var/lib/apt/lists/* /var/cache/* /var/log/* \
  && mkdir -p /opt/libtorch && cd /wheels \
  && if [ "$VARIANT" = cuda ]; then cp --parents $(find torch/lib nvidia/*/lib -name '*.so*' ! -name libtorch_python.so) /opt/libtorch; \
-    else cp --parents torch/lib/libtorch_cpu.so torch/lib/libc10.so torch/lib/libgomp.so.1 \
-           nvidia/cu13/lib/libcudart.so.13 nvidia/cu13/lib/libcupti.so.13 /opt/libtorch; fi \
+    else cp --parents torch/lib/libtorch_cpu.so $(ldd torch/lib/libtorch_cpu.so | grep -o '/wheels/[^ ]*' | xargs realpath -s --relative-to=.) /opt/libtorch \
+      && ! ldd /opt/libtorch/torch/lib/libtorch_cpu.so | grep 'not found'; fi \
  && printf '/opt/libtorch/%s\n' torch/lib nvidia/cu13/lib >/etc/ld.so.conf.d/libtorch.conf && ldconfig
 COPY --from=programs /usr/bin/oarlock /usr/bin/oarlock-trainer /usr/bin/
 ARG VERSION=unknown
