@@ -85,47 +85,59 @@ def conformity(kubeconform, folders, schemas, manifests):
     return result.returncode, (result.stdout + result.stderr).strip(), version
 
 
-def main():
-    chart = Chart(pathlib.Path(sys.argv[1]), sys.argv[2])
-    kubeconform, monitoring = sys.argv[3], pathlib.Path(sys.argv[4])
-    versions = list(map(pathlib.Path, sys.argv[5:]))
-    combinations = sorted((chart.folder / "ci").glob("*-values.yaml"))
-    problems = []
-    if len(combinations) < MINIMUM:
-        problems.append(f"{chart.folder}/ci has {len(combinations)} values files; {MINIMUM} are expected")
+def check_schemas(chart, rendered, kubeconform, monitoring, versions):
+    """Yields the versions whose schemas reject an object of the chart, or accept an invalid one."""
     with tempfile.TemporaryDirectory() as work:
         work = pathlib.Path(work)
-        crd = yaml.safe_load((chart.folder / "files/oarlock.dev_trainingjobs.yaml").read_text())
-        kubernetes_schemas.write_crd(crd, work)
-        rendered = {path.name.removesuffix("-values.yaml"): chart.render(path) for path in combinations}
+        kubernetes_schemas.write_crd(yaml.safe_load((chart.folder / "files/oarlock.dev_trainingjobs.yaml").read_text()), work)
         manifests = []
         for name, documents in {**rendered, "artifacthub.io-crdsExamples": chart.examples}.items():
             manifests.append(work / f"{name}.yaml")
             manifests[-1].write_text(yaml.safe_dump_all(documents))
         for schemas in versions:
             status, output, version = conformity(kubeconform, (monitoring, work), schemas, manifests)
-            print(f"Kubernetes {version}: {len(combinations)} combinations: {output}")
+            print(f"Kubernetes {version}: {len(rendered)} combinations: {output}")
             if status != 0 or "Skipped: 0" not in output:
-                problems.append(f"kubeconform does not accept the chart for Kubernetes {version}")
+                yield f"kubeconform does not accept the chart for Kubernetes {version}"
             for name, text in INVALID.items():
                 (work / "invalid.yaml").write_text(text)
                 if conformity(kubeconform, (monitoring, work), schemas, [work / "invalid.yaml"])[0] == 0:
-                    problems.append(f"the schemas of Kubernetes {version} accept an invalid object: {name}")
-        for name in ("openshift", "no-fixed-user"):
-            contexts = [context for document in rendered[name] for context in security_contexts(document)]
-            fixed = [context for context in contexts if FIXED_IDS & context.keys()]
-            if fixed or not contexts:
-                problems.append(f"ci/{name}-values.yaml: of {len(contexts)} security contexts, these set a user or group: {fixed}")
-        common = yaml.safe_load((chart.folder / "ci/labels-values.yaml").read_text())
-        for document in rendered["labels"]:
-            metadata = {"labels": {}, "annotations": {}, **document["metadata"]}
-            if not (common["commonLabels"].items() <= metadata["labels"].items()
-                    and common["commonAnnotations"].items() <= metadata["annotations"].items()):
-                problems.append(f"{document['kind']} {metadata['name']} lacks the common labels or annotations")
-        if rendered["previous-defaults"] != rendered["default"]:
-            problems.append("ci/previous-defaults-values.yaml does not render the same objects as the defaults")
-        if "incompatible with Kubernetes" not in chart.run_helm(minor=int(chart.oldest) - 1).stderr:
-            problems.append(f"Helm accepts the chart for Kubernetes 1.{int(chart.oldest) - 1}")
+                    yield f"the schemas of Kubernetes {version} accept an invalid object: {name}"
+
+
+def check_users(name, documents):
+    contexts = [context for document in documents for context in security_contexts(document)]
+    fixed = [context for context in contexts if FIXED_IDS & context.keys()]
+    if fixed or not contexts:
+        yield f"ci/{name}-values.yaml: of {len(contexts)} security contexts, these set a user or group: {fixed}"
+
+
+def check_common(chart, documents):
+    common = yaml.safe_load((chart.folder / "ci/labels-values.yaml").read_text())
+    for document in documents:
+        metadata = {"labels": {}, "annotations": {}, **document["metadata"]}
+        if not (common["commonLabels"].items() <= metadata["labels"].items()
+                and common["commonAnnotations"].items() <= metadata["annotations"].items()):
+            yield f"{document['kind']} {metadata['name']} lacks the common labels or annotations"
+
+
+def main():
+    chart = Chart(pathlib.Path(sys.argv[1]), sys.argv[2])
+    combinations = sorted((chart.folder / "ci").glob("*-values.yaml"))
+    if len(combinations) < MINIMUM:
+        sys.exit(f"{chart.folder}/ci has {len(combinations)} values files; {MINIMUM} are expected")
+    rendered = {path.name.removesuffix("-values.yaml"): chart.render(path) for path in combinations}
+    problems = [
+        *check_schemas(chart, rendered, sys.argv[3], pathlib.Path(sys.argv[4]), [pathlib.Path(folder) for folder in sys.argv[5:]]),
+        *check_users("openshift", rendered["openshift"]),
+        *check_users("no-fixed-user", rendered["no-fixed-user"]),
+        *check_common(chart, rendered["labels"]),
+    ]
+    if rendered["previous-defaults"] != rendered["default"]:
+        problems.append("ci/previous-defaults-values.yaml does not render the same objects as the defaults")
+    too_old = int(chart.oldest) - 1
+    if "incompatible with Kubernetes" not in chart.run_helm(minor=too_old).stderr:
+        problems.append(f"Helm accepts the chart for Kubernetes 1.{too_old}")
     sys.exit("\n".join(problems) or 0)
 
 
