@@ -25,8 +25,12 @@ install_quietly() {
 
 ( source "$OARLOCK_ROOT/scripts/lib/setup_build.sh" )
 install_quietly containerd runc containernetworking-plugins iptables iproute2 util-linux kmod openssl curl jq ca-certificates \
-  gcc libc6-dev binutils python3-pip python3-yaml python3-matplotlib yamllint buildah mmdebstrap busybox-static prometheus
+  gcc libc6-dev binutils python3-pip python3-yaml yamllint buildah mmdebstrap busybox-static prometheus
 with_lock cluster-build build_cluster_programs
+
+# shellcheck source=scripts/lib/chart/grafana_sdk.sh
+source "$OARLOCK_ROOT/scripts/lib/chart/grafana_sdk.sh"
+install_grafana_sdk
 
 make_pause_image() {
   local root; root=$(mktemp -d)

@@ -3,8 +3,6 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/prometheus.sh"
 use_cluster
-# OARLOCK_PICTURES: a folder for the dashboards' pictures (docs/dashboards has those of one run).
-pictures=${OARLOCK_PICTURES:-$prometheus_work}
 finish() {
   local status=$?
   [[ $status -eq 0 ]] || { cat "$prometheus_work/queries" 2>/dev/null; describe_world; } >&2
@@ -50,10 +48,12 @@ awk -v a="${accuracy:-0}" 'BEGIN {exit !(a >= 0.89)}' || broken "the accuracy is
 grep -q '"parameters_bitwise_equal":true' <<<"$logs" || broken "the summary does not say that the ranks' parameters are equal"
 echo "accuracy $accuracy"
 
-step "every panel of every dashboard has data"
+step "every query of every dashboard has data"
+# This job cannot export these: it has no GPU, no tokens and no gradient clipping, and it does not fail. rank_killed_test has
+# the last two; dashboard_queries.py --samples evaluates the queries of all of them.
+unavailable='DCGM_\w+|trainer_device_\w+|trainer_tokens_total|trainer_gradient_norm|trainingjob_restarts_total|trainingjob_recovery_seconds_bucket'
 # A counter that begins at the end, as that of finished jobs, needs two scrapes for a rate.
-all_give_data() { tests/e2e/dashboard_queries.py --pictures "$pictures" "$prometheus_url" "$started" charts/oarlock/files/dashboards/*.json >"$prometheus_work/queries" 2>&1; }
+all_give_data() { scripts/lib/chart/dashboard_queries.py --unavailable "$unavailable" "$prometheus_url" "$started" charts/oarlock/files/dashboards/*.json >"$prometheus_work/queries" 2>&1; }
 wait_for 30 "every query gives data" all_give_data
 cat "$prometheus_work/queries"
-for board in fleet operator trainingjob; do [[ -s $pictures/oarlock-$board.png ]] || broken "no picture of $board"; done
 [[ $(query 'count(ALERTS{alertstate="firing"})') == "" ]] || broken "alerts fire: $(query 'ALERTS{alertstate="firing"}')"

@@ -1,0 +1,1 @@
+"""The chart's Grafana dashboards, built with the Grafana Foundation SDK."""
