@@ -16,6 +16,17 @@ checkpoint=$(sed -nE 's/.*checkpoint: (.*)/\1/p' "$work/log" | tail -n 1)
 
 scripts/quickstart --workdir "$work/runs" >"$work/log" 2>&1 || broken "the second run ended with $?"
 grep -q 'complete already' "$work/log" || broken "the second run does not say that the training was complete"
+
+# The programs of a release, from its archive and from its folder; nothing is built.
+tar -czf "$work/release.tar.gz" -C "${OARLOCK_BIN%/bin}" --transform 's,^,oarlock-release/,' bin/oarlock bin/oarlock-trainer
+for release in "$work/release.tar.gz" "${OARLOCK_BIN%/bin}"; do
+  XDG_CACHE_HOME=$work/cache scripts/quickstart --from "$release" --workdir "$work/runs" >"$work/log" 2>&1 || broken "--from $release ended with $?"
+  grep -q 'complete already' "$work/log" || broken "--from $release did not find the run"
+  ! grep -q 'building' "$work/log" || broken "--from $release built something"
+done
+status=0
+scripts/quickstart --from "$work" >"$work/log" 2>&1 || status=$?
+[[ $status == 66 ]] || broken "a folder without programs ended with $status, not 66"
 status=0
 scripts/quickstart --colour >"$work/log" 2>&1 || status=$?
 [[ $status == 64 ]] || broken "an unknown option ended with $status, not 64"
