@@ -38,3 +38,9 @@ assert abs(done["slope"] - 1.4999) < 0.001, done
 assert done["loss"] < 1e-5 and done["world_size"] == 2 and done["parameters_bitwise_equal"], done
 print("slope", done["slope"], "loss", done["loss"])
 EOF
+
+# The TrainingJob of the example, as two processes.
+export PATH=$work/build:$PATH
+"$OARLOCK_BIN/oarlock" validate -f trainingjob.yaml || fail "trainingjob.yaml is not valid"
+"$OARLOCK_BIN/oarlock" run -f trainingjob.yaml --workdir "$work/runs" --log-format json >"$work/log" 2>&1 || { cat "$work/log"; fail "trainingjob.yaml does not train"; }
+grep -q '"msg":"training is complete"' "$work/log" && grep -q '"world_size":2' "$work/log" || { cat "$work/log"; fail "trainingjob.yaml did not complete with two ranks"; }
