@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Checks the pages of docs/guides without a cluster.
+
+Each ```sh block has a comment above it: the test that executes it, or why it is not executed. The blocks that name this program run
+here, unchanged, in a folder with the repository's examples. "exits with N" in the comment is the expected exit code of the
+last command, and the lines of a ```text block that follows must be in the output, whatever their line:column numbers.
+`oarlock validate` accepts every TrainingJob of the pages and of examples/migration, and the table of
+migrating-from-pytorchjob.md has the right numbers of lines.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SOURCE = pathlib.Path(os.environ["OARLOCK_SOURCE"])
+BIN = pathlib.Path(os.environ["OARLOCK_BIN"])
+GUIDES = SOURCE / "docs" / "guides"
+ME = "tests/integration/guides/run_guides.py"
+BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```(\w*)\n(.*?)^```$", re.M | re.S)
+POSITION = re.compile(r":\d+:\d+:")
+
+
+def run(script, folder, expected):
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(["bash", "-uo", "pipefail", "-c", script if expected else f"set -e\n{script}"], cwd=folder, env=environment,
+                          capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == expected, f"{script}ended with {done.returncode}, not {expected}:\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def run_page(page, work):
+    folder = work / page.stem
+    folder.mkdir()
+    for name in ("examples", "manifests"):
+        (folder / name).symlink_to(SOURCE / name)
+    shutil.copy(SOURCE / "tests/data/torchscript_guide.pt", folder / "model.pt")  # written by the code of torchscript.md
+    output, count = "", 0
+    for comment, language, code in BLOCK.findall(page.read_text()):
+        if language == "sh":
+            assert re.match(r"executed by (tests/\S+?)(: exits with \d+)?$|not run (in CI|here): .", comment), \
+                f"{page.name}: a comment above must name the test that executes it, or why it is not executed:\n{code}"
+            output = ""
+            if comment.startswith(f"executed by {ME}"):
+                code_expected = re.search(r"exits with (\d+)$", comment)
+                output = run(code, folder, int(code_expected[1]) if code_expected else 0)
+                print(f"ok: {page.name}: {code.splitlines()[0]}", flush=True)
+                count += 1
+        elif language == "text" and output:
+            shown = POSITION.sub(":", output)
+            for line in code.splitlines():
+                assert POSITION.sub(":", line) in shown, f"{page.name}: '{line}' is not in the output:\n{output}"
+            output = ""
+        elif language == "yaml" and "kind: TrainingJob" in code:
+            (folder / "job.yaml").write_text(code)
+            run("oarlock validate -f job.yaml", folder, 0)
+            count += 1
+    return count
+
+
+def check_migration():
+    page = (GUIDES / "migrating-from-pytorchjob.md").read_text()
+    names = re.findall(r"examples/migration/(\w+)\.yaml", page.splitlines()[5])
+    shown = [int(number) for number in re.search(r"^\| lines \|(.*)\|$", page, re.M)[1].split("|")]
+    counted = [len((SOURCE / f"examples/migration/{name}.yaml").read_text().splitlines()) for name in names]
+    assert len(names) == 4 and shown == counted, f"{names} have {counted} lines, the page says {shown}"
+    run("oarlock validate -f examples/migration/trainingjob.yaml", SOURCE, 0)
+
+
+def main():
+    pages = sorted(GUIDES.glob("*.md"))
+    with tempfile.TemporaryDirectory() as work:
+        count = sum(run_page(page, pathlib.Path(work)) for page in pages)
+    check_migration()
+    print(f"{len(pages)} pages, {count} blocks")
+    sys.exit(0 if count > 4 else 1)
+
+
+main()
