@@ -3,8 +3,8 @@
 
 usage: cast_to_svg.py CAST SVG
 
-Shows what the terminal shows at the end. Each line appears at its time in the recording; without animation
-(prefers-reduced-motion) all are visible. A line that the program rewrites appears with its last text. Understands what the recorded programs print: text, newline,
+Shows what the terminal shows at the end. Each line appears at its time in the recording, four times as
+fast; without animation (prefers-reduced-motion) all are visible. A line that the program rewrites appears with its last text. Understands what the recorded programs print: text, newline,
 carriage return, erasing of a line, bold and the eight colors.
 """
 import json
@@ -13,6 +13,7 @@ import sys
 from html import escape
 
 CELL, LINE, MARGIN, BAR = 8.4, 18, 14, 30
+SPEED = 4
 COLORS = {"31": "#ff7b72", "32": "#7ee787", "33": "#e3b341", "34": "#79c0ff", "35": "#d2a8ff", "36": "#76e3ea", "90": "#8b949e"}
 TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|(\r)|(\n)|([^\x1b\r\n]+)|\x1b.")
 
@@ -78,8 +79,8 @@ def draw(cast):
         screen.lines.pop()
     rows = list(wrapped(screen.lines, screen.times, header["width"]))[-header["height"]:]
     width, height = header["width"] * CELL + 2 * MARGIN, len(rows) * LINE + 2 * MARGIN + BAR
-    title = escape(header.get("title", ""))
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" role="img" aria-label="{title}">',
+    title = escape(f"{header.get('title', '')}, {SPEED} times as fast")
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" viewBox="0 0 {width:.0f} {height}" role="img" aria-label="{title}">',
            "<style>text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#e6edf3;white-space:pre}",
            "@media (prefers-reduced-motion:no-preference){.l{animation:appear .01s both}@keyframes appear{from{opacity:0}to{opacity:1}}}</style>",
            f'<rect width="100%" height="100%" rx="8" fill="#0d1117"/>']
@@ -87,7 +88,7 @@ def draw(cast):
     out.append(f'<text x="{width / 2:.0f}" y="22" text-anchor="middle" style="fill:#8b949e">{title}</text>')
     for row, (line, time) in enumerate(rows):
         y = BAR + MARGIN + row * LINE + 12
-        out.append(f'<text class="l" x="{MARGIN}" y="{y}" textLength="{len(line) * CELL:.1f}" lengthAdjust="spacing" style="animation-delay:{time:.2f}s">{spans(line)}</text>'
+        out.append(f'<text class="l" x="{MARGIN}" y="{y}" textLength="{len(line) * CELL:.1f}" lengthAdjust="spacing" style="animation-delay:{time / SPEED:.2f}s">{spans(line)}</text>'
                    if line else "")
     out.append("</svg>")
     return "\n".join(part for part in out if part) + "\n"
