@@ -6,8 +6,8 @@ usage: dashboard_queries.py [--only REGEX] [--unavailable REGEX] PROMETHEUS_URL 
 
 The queries are those of panels, annotations and variables, with the variables at "All". --only selects the queries with
 a metric that matches. Queries with a metric that matches --unavailable must be valid, but may have no data: the programs
-of this run cannot export it. --samples uses a Prometheus with the series of sample_series.py,
-first without and then with the label "cluster", and thus covers the metrics of GPUs too.
+of this run cannot export it. --samples uses a Prometheus with the series of sample_series.py, and thus covers the metrics
+of GPUs too: first without the label "cluster" and without honorLabels of the DCGM exporter, then with both.
 """
 
 import argparse

@@ -4,10 +4,10 @@
 usage: sample_series.py OUTPUT [CLUSTER]
 
 The series have the names and labels of the real ones, which lint_dashboards.py compares with docs/metrics-*.md and with
-dcgm_metrics.csv. Their values are invented: a GPU job that restarts after an Xid error, a job with a straggler, a job
+dcgm_exporter.prom. Their values are invented: a GPU job that restarts after an Xid error, a job with a straggler, a job
 that completes, one that fails, one that waits for nodes, and an operator with a standby. They serve to evaluate every
 query without a cluster or a GPU, and to draw the previews in docs/dashboards. With CLUSTER, all series have the label
-"cluster" of this value.
+"cluster" of this value, and those of GPUs are as scraped with honorLabels.
 """
 
 import math
@@ -224,8 +224,8 @@ class Job:
                 )
 
 
-def write_gpus(out: Series, job: Job, dead_gpu: int) -> None:
-    """The DCGM exporter's series of a job's GPUs, scraped without honorLabels, as its Helm chart does by default."""
+def write_gpus(out: Series, job: Job, dead_gpu: int, honor_labels: bool) -> None:
+    """The DCGM exporter's series of a job's GPUs. Without honorLabels, Prometheus renames the labels of the pod that uses a GPU."""
     generator = random.Random(7)
     for time in range(-LEAD, DURATION + 1, RANK_INTERVAL):
         index = job.attempt_at(time)
@@ -242,10 +242,9 @@ def write_gpus(out: Series, job: Job, dead_gpu: int) -> None:
                 "namespace": "gpu-operator",
                 "pod": f"nvidia-dcgm-exporter-{node}",
             }
-            if index is not None:  # a GPU that no pod uses has no exported labels
-                labels.update(
-                    exported_namespace=job.namespace, exported_pod=f"{job.name}-{index}-{node}", exported_container="trainer"
-                )
+            if index is not None:  # a GPU that no pod uses has no such labels
+                user = {"namespace": job.namespace, "pod": f"{job.name}-{index}-{node}", "container": "trainer"}
+                labels.update(user if honor_labels else {f"exported_{name}": value for name, value in user.items()})
             busy = index is not None and time >= job.attempts[index][1]
             values = {
                 "DCGM_FI_DEV_GPU_UTIL": generator.uniform(91, 98) if busy else 0,
@@ -493,7 +492,7 @@ def series(cluster: str) -> Series:
             job.write(out)
     gpu_job = jobs["language", "llama-1b"]
     assert gpu_job is not None
-    write_gpus(out, gpu_job, dead_gpu=6)
+    write_gpus(out, gpu_job, dead_gpu=6, honor_labels=bool(cluster))
     for pod, instance in OPERATORS:
         write_jobs_of_operator(out, jobs, pod, instance)
     write_operator(out)

@@ -31,11 +31,11 @@ def jobs_in(state: str) -> str:
 def add_overview(board: Board) -> None:
     states = ("Running", "Pending", "Stalled", "Restarting", "Failed")
     meanings = {
-        "Running": "The number of jobs whose ranks all run.",
-        "Pending": "The number of jobs whose pods are not all running yet.",
-        "Stalled": "The number of running jobs that complete no steps.",
-        "Restarting": "The number of jobs whose group of pods is being replaced after a failure.",
-        "Failed": "The number of failed jobs that still exist.",
+        "Running": "A job is running while all of its ranks run and complete steps.",
+        "Pending": "A job is pending until all of its pods run.",
+        "Stalled": "A job is stalled while its ranks run but complete no steps.",
+        "Restarting": "A job is restarting while its group of pods is replaced after a failure.",
+        "Failed": "A failed job is counted until it is deleted.",
     }
     quiet = {"Stalled", "Failed"}  # a zero is good news
     board.row(
@@ -54,7 +54,7 @@ def add_overview(board: Board) -> None:
         ),
         stat_panel(
             "Requested accelerators",
-            "The number of GPUs and other extended resources that the pods of unfinished jobs request.",
+            "GPUs and other extended resources are counted as the pods of unfinished jobs request them.",
             "none",
             Query(
                 f"sum({of_operator('trainingjob_requested_accelerators', NAMESPACE, 'resource')}) or vector(0)", "accelerators"
@@ -64,8 +64,8 @@ def add_overview(board: Board) -> None:
         ),
         stat_panel(
             "Goodput of all jobs",
-            "The share of the time of all ranks in forward, backward, communication and optimizer over the selected time"
-            " range.",
+            "Goodput is the share of the time of all ranks in forward, backward, communication and optimizer over the selected"
+            " time range.",
             "percentunit",
             Query(goodput(NAMESPACE, "$__range", by="cluster"), "goodput"),
             width=5,
@@ -144,7 +144,7 @@ def add_table(board: Board) -> None:
         "Jobs",
         table_panel(
             "Training jobs",
-            "All jobs that exist. The name of a job links to its dashboard and to its logs.",
+            "The table has all jobs that exist. The name of a job links to its dashboard and to its logs.",
             columns,
             key=Query(of_operator("trainingjob_status_phase", NAMESPACE, "phase")),
             labels=["cluster"],
@@ -156,7 +156,7 @@ def add_table(board: Board) -> None:
 def add_trends(board: Board) -> None:
     by_state = graph(
         "Jobs by state",
-        "The number of jobs in each state.",
+        "Each job that exists is counted in its current state.",
         "none",
         Query(f"count by (phase) ({of_operator('trainingjob_status_phase', NAMESPACE, 'phase')})", "{{phase}}", OPERATOR_STEP),
         stacked=True,
@@ -166,7 +166,7 @@ def add_trends(board: Board) -> None:
         by_state.override_by_name(state, override(color=fixed_color(shade)))
     finished = graph(
         "Jobs finished per hour",
-        "The number of jobs that became Complete or Failed in the hour before each point.",
+        "Each point counts the jobs that became Complete or Failed in the hour before it.",
         "none",
         Query(f"sum by (result) ({increase('trainingjob_jobs_finished_total', NAMESPACE, '1h')})", "{{result}}", OPERATOR_STEP),
         decimals=0,
@@ -179,7 +179,7 @@ def add_trends(board: Board) -> None:
         finished,
         graph(
             "Group restarts by reason",
-            "The number of group restarts of the jobs that exist, since they were created, by reason.",
+            "Group restarts of the jobs that exist are counted since the creation of each job.",
             "none",
             Query(
                 f"sum by (reason) ({of_operator('trainingjob_restarts_total', NAMESPACE, 'reason')})",
@@ -190,7 +190,7 @@ def add_trends(board: Board) -> None:
         ),
         graph(
             "Pods",
-            "The number of pods that all jobs request, and of pods of the current attempts by state.",
+            "Desired pods are those that all jobs request; the others are pods of the current attempts by state.",
             "none",
             Query(f"sum({of_operator('trainingjob_spec_replicas', NAMESPACE)})", "desired", OPERATOR_STEP),
             Query(
@@ -200,7 +200,7 @@ def add_trends(board: Board) -> None:
         ),
         graph(
             "Startup time",
-            "The time from the creation of a job's first pods until all of them run: median and 90th percentile over the"
+            "The startup time runs from the creation of a job's first pods until all of them run. The percentiles cover the"
             " selected length of time before each point.",
             "s",
             Query(quantile(0.5, "trainingjob_startup_seconds", NAMESPACE, window="$__range"), "p50", OPERATOR_STEP),
@@ -208,8 +208,8 @@ def add_trends(board: Board) -> None:
         ),
         graph(
             "Recovery time",
-            "The time from the loss of a running job's pods until all pods of the next attempt run: median and 90th percentile"
-            " over the selected length of time before each point.",
+            "The recovery time runs from the loss of a running job's pods until all pods of the next attempt run. The"
+            " percentiles cover the selected length of time before each point.",
             "s",
             Query(quantile(0.5, "trainingjob_recovery_seconds", NAMESPACE, window="$__range"), "p50", OPERATOR_STEP),
             Query(quantile(0.9, "trainingjob_recovery_seconds", NAMESPACE, window="$__range"), "p90", OPERATOR_STEP),
@@ -222,8 +222,8 @@ def add_efficiency(board: Board) -> None:
         "Efficiency",
         graph(
             "Goodput",
-            "The share of the ranks' time in forward, backward, communication and optimizer. The alert TrainingJobLowGoodput"
-            " fires below 50 %.",
+            "Goodput is the share of the ranks' time in forward, backward, communication and optimizer. The alert"
+            " TrainingJobLowGoodput fires below 50 %.",
             "percentunit",
             Query(goodput(NAMESPACE), JOB_LEGEND),
             maximum=1,
@@ -231,21 +231,21 @@ def add_efficiency(board: Board) -> None:
         ),
         graph(
             "Progress",
-            "The completed share of the steps of each job.",
+            "Progress is the completed share of the steps of a job.",
             "percentunit",
             Query(of_operator("trainingjob_progress_ratio", NAMESPACE), JOB_LEGEND, OPERATOR_STEP),
             maximum=1,
         ),
         graph(
             "Samples per second",
-            "The throughput of all ranks of each job in samples.",
+            "The throughput of a job is the sum over its ranks.",
             "short",
             Query(f"sum by ({BY_JOB}) ({rate('trainer_samples_total', NAMESPACE)})", JOB_LEGEND),
             axis="samples/s",
         ),
         graph(
             "Time since the last step",
-            "The time since the last step of the most recent rank of each job. The alert TrainingJobStalled fires at ten"
+            "The time counts from the last step of the most recent rank of a job. The alert TrainingJobStalled fires at ten"
             " minutes.",
             "s",
             Query(f"time() - max by ({BY_JOB}) (trainer_last_step_timestamp_seconds{{{NAMESPACE}}} > 0)", JOB_LEGEND),

@@ -51,22 +51,22 @@ def add_status(board: Board) -> None:
         "Status",
         stat_panel(
             "Replicas",
-            "The number of operator processes that Prometheus scrapes.",
+            "Each operator process that Prometheus scrapes is counted.",
             "none",
             query(f"count(controller_runtime_max_concurrent_reconciles{{{CONTROLLER}}})", "replicas"),
             limits=style.thresholds(style.RED, (1, style.GREEN)),
         ),
         stat_panel(
             "Leaders",
-            "The number of replicas that hold the lease. More than one is possible for moments in the data, but not in the"
-            " cluster.",
+            "One replica holds the lease. During a handover, the series of two scrapes may overlap.",
             "none",
             query(f"sum(leader_election_master_status{{{OPERATOR}}})", "leaders"),
             limits=style.thresholds(style.RED, (1, style.GREEN)),
         ),
         stat_panel(
             "Reconcile errors",
-            "The share of reconciles that ended with an error. The alert OarlockReconcileErrors fires above 10 %.",
+            "The share of reconciles that end with an error should be near 0. The alert OarlockReconcileErrors fires above"
+            " 10 %.",
             "percentunit",
             query(share_of_errors(), "errors"),
             decimals=1,
@@ -75,7 +75,7 @@ def add_status(board: Board) -> None:
         ),
         stat_panel(
             "Failed API requests",
-            "The share of API requests without a response, or with a status of 400 or more other than 404, 409 and 410.",
+            "A request failed if it has no response, or a status of 400 or more other than 404, 409 and 410.",
             "percentunit",
             query(share_of_failed_requests(), "failed"),
             decimals=1,
@@ -84,7 +84,7 @@ def add_status(board: Board) -> None:
         ),
         stat_panel(
             "Work queue depth",
-            "The number of jobs that wait for a worker.",
+            "The depth is the number of jobs that wait for a worker.",
             "none",
             query(f"sum(workqueue_depth{{{QUEUE}}})", "depth"),
             sparkline=True,
@@ -92,8 +92,8 @@ def add_status(board: Board) -> None:
         ),
         stat_panel(
             "Cache failures",
-            "The largest number of consecutive failed lists and watches of a resource. The alert OarlockCacheStale fires at"
-            " five.",
+            "Consecutive failed lists and watches are counted for the resource with the most. The alert OarlockCacheStale fires"
+            " at five.",
             "none",
             query(f"max(oarlock_cache_consecutive_failures{{{OPERATOR}}})", "failures"),
             limits=style.thresholds(style.GREEN, (1, style.ORANGE), (5, style.RED)),
@@ -104,7 +104,7 @@ def add_status(board: Board) -> None:
 def add_reconciles(board: Board) -> None:
     results = graph(
         "Reconcile rate",
-        "The rate of reconciles by result.",
+        "A reconcile ends with success, with an error, or with a request to be repeated, immediately or later.",
         "ops",
         query(summed("result", "controller_runtime_reconcile_total", CONTROLLER), "{{result}}"),
         width=8,
@@ -122,7 +122,7 @@ def add_reconciles(board: Board) -> None:
         results,
         graph(
             "Reconcile errors",
-            "The rate of reconciles that ended with an error, and of those that ended with an exception.",
+            "A panic is a reconcile that ended with an exception.",
             "ops",
             query(summed("controller", "controller_runtime_reconcile_errors_total", CONTROLLER), "errors"),
             query(summed("controller", "controller_runtime_reconcile_panics_total", CONTROLLER), "panics"),
@@ -130,14 +130,14 @@ def add_reconciles(board: Board) -> None:
         ),
         graph(
             "Reconcile duration",
-            "The duration of a reconcile: median, 90th and 99th percentile.",
+            "The percentiles cover the reconciles of all replicas.",
             "s",
             *quantiles("controller_runtime_reconcile_time_seconds", CONTROLLER),
             width=8,
         ),
         graph(
             "Active workers",
-            "The number of workers that reconcile a job, and the maximum.",
+            "An active worker reconciles a job. At the maximum, jobs wait in the work queue.",
             "none",
             query(f"sum by (pod) (controller_runtime_active_workers{{{CONTROLLER}}})", "{{pod}}"),
             query(f"max(controller_runtime_max_concurrent_reconciles{{{CONTROLLER}}})", "maximum"),
@@ -146,7 +146,8 @@ def add_reconciles(board: Board) -> None:
         ),
         graph(
             "Longest running reconcile",
-            "The duration of the oldest reconcile that has not ended. The alert OarlockWorkqueueStuck fires at two minutes.",
+            "The duration is that of the oldest reconcile that has not ended. The alert OarlockWorkqueueStuck fires at two"
+            " minutes.",
             "s",
             query(f"max by (pod) (workqueue_longest_running_processor_seconds{{{QUEUE}}})", "{{pod}}"),
             width=8,
@@ -154,7 +155,7 @@ def add_reconciles(board: Board) -> None:
         ),
         graph(
             "Unfinished work",
-            "The sum of the durations of all reconciles that have not ended.",
+            "Unfinished work is the sum of the durations of all reconciles that have not ended.",
             "s",
             query(f"sum by (pod) (workqueue_unfinished_work_seconds{{{QUEUE}}})", "{{pod}}"),
             width=8,
@@ -167,8 +168,7 @@ def add_queue(board: Board) -> None:
         "Work queue",
         graph(
             "Work queue depth",
-            "The number of jobs that wait for a worker, by priority. Changes of jobs precede the periodic resynchronization,"
-            " whose priority is -100.",
+            "Priority -100 is that of expected changes, such as the appearance of a pod that the operator created.",
             "none",
             query(f"sum by (priority) (workqueue_depth{{{QUEUE}}})", "priority {{priority}}"),
             width=8,
@@ -176,14 +176,14 @@ def add_queue(board: Board) -> None:
         ),
         graph(
             "Work queue latency",
-            "The time that a job waits in the work queue: median, 90th and 99th percentile.",
+            "The latency is the time that a job waits in the work queue.",
             "s",
             *quantiles("workqueue_queue_duration_seconds", QUEUE),
             width=8,
         ),
         graph(
             "Work queue adds and retries",
-            "The rate at which jobs are added to the work queue, and added again after an error.",
+            "A retry adds a job to the work queue again after an error.",
             "ops",
             query(summed("name", "workqueue_adds_total", QUEUE), "adds"),
             query(summed("name", "workqueue_retries_total", QUEUE), "retries"),
@@ -195,7 +195,7 @@ def add_queue(board: Board) -> None:
 def add_requests(board: Board) -> None:
     codes = graph(
         "API requests by status code",
-        "The rate of requests to the API server by status code. The code <error> stands for requests without a response.",
+        "The code <error> stands for requests without a response.",
         "reqps",
         query(summed("code", "rest_client_requests_total", OPERATOR), "{{code}}"),
         width=8,
@@ -208,7 +208,7 @@ def add_requests(board: Board) -> None:
         codes,
         graph(
             "API requests by method",
-            "The rate of requests to the API server by method.",
+            "The rate covers all requests to the API server, including the renewals of the lease.",
             "reqps",
             query(summed("method", "rest_client_requests_total", OPERATOR), "{{method}}"),
             width=8,
@@ -216,7 +216,7 @@ def add_requests(board: Board) -> None:
         ),
         graph(
             "API request latency",
-            "The 99th percentile of the latency of requests by verb, without watches.",
+            "The 99th percentile covers all requests of a verb except watches.",
             "s",
             query(quantile(0.99, "rest_client_request_duration_seconds", OPERATOR, "verb"), "{{verb}} p99"),
             width=8,
@@ -229,7 +229,7 @@ def add_cache(board: Board) -> None:
         "Cache and Events",
         graph(
             "Cache staleness",
-            "The time since the last list, or the start of the last watch, of each resource. The API server ends a watch after"
+            "The time counts from the last list, or from the start of the last watch, of each resource. A watch ends after"
             " five to ten minutes.",
             "s",
             query(
@@ -239,7 +239,7 @@ def add_cache(board: Board) -> None:
         ),
         graph(
             "Consecutive failures of lists and watches",
-            "The number of lists and watches that have failed in a row. The alert OarlockCacheStale fires at five.",
+            "Lists and watches that fail in a row are counted for each resource. The alert OarlockCacheStale fires at five.",
             "none",
             query(f"max by (resource) (oarlock_cache_consecutive_failures{{{OPERATOR}}})", "{{resource}}"),
             width=8,
@@ -248,28 +248,28 @@ def add_cache(board: Board) -> None:
         ),
         graph(
             "Discarded Events",
-            "The rate of Kubernetes Events that the operator discarded, by reason.",
+            "The operator discards Kubernetes Events that exceed its rate limits or that the API server rejects.",
             "ops",
             query(summed("reason", "trainingjob_events_dropped_total", OPERATOR), "{{reason}}"),
             width=8,
         ),
         graph(
             "Live reads of large jobs",
-            "The rate of reads of jobs whose specifications exceed the budget of the cache.",
+            "The operator reads jobs whose specifications exceed the budget of its cache from the API server.",
             "ops",
             query(summed("pod", "oarlock_cache_trimmed_job_reads_total", OPERATOR), "{{pod}}"),
             width=8,
         ),
         graph(
             "Unreadable objects",
-            "The rate of objects from the API server that could not be read and were ignored.",
+            "The operator ignores objects from the API server that it cannot read.",
             "ops",
             query(summed("resource", "oarlock_cache_unreadable_objects_total", OPERATOR), "{{resource}}"),
             width=8,
         ),
         graph(
             "Jobs without series",
-            "The number of jobs without per-job series because the series limit was reached.",
+            "Jobs beyond the series limit have no per-job series, and thus no row in the dashboard Fleet.",
             "none",
             query(f"max(trainingjob_dropped_series{{{OPERATOR}}})", "jobs"),
             width=8,
@@ -283,7 +283,7 @@ def add_process(board: Board) -> None:
         "Process",
         graph(
             "CPU",
-            "The CPU time per second of each replica, in cores.",
+            "The unit is CPU cores, the CPU time per second of a replica.",
             "none",
             query(f"sum by (pod) ({rate('process_cpu_seconds_total', OPERATOR)})", "{{pod}}"),
             width=8,
@@ -291,14 +291,14 @@ def add_process(board: Board) -> None:
         ),
         graph(
             "Memory",
-            "The resident memory of each replica. The default limit of the chart is 128 MiB.",
+            "The memory is the resident memory of a replica. The default limit of the chart is 128 MiB.",
             "bytes",
             query(f"max by (pod) (process_resident_memory_bytes{{{OPERATOR}}})", "{{pod}}"),
             width=8,
         ),
         timeline(
             "Leader election",
-            "The replica that holds the lease, and the standbys.",
+            "The leader holds the lease; the standbys take over when it is not renewed.",
             query(f"max by (pod) (leader_election_master_status{{{OPERATOR}}})", "{{pod}}"),
             width=8,
             mappings=style.value_map({"1": ("Leader", style.GREEN), "0": ("Standby", style.GRAY)}),

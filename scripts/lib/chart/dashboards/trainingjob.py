@@ -50,7 +50,7 @@ def add_status(board: Board) -> None:
         "Status",
         stat_panel(
             "State",
-            "The current state of the job.",
+            "The state is the phase in the status of the job.",
             "none",
             Query(state_query(JOB), JOB_LEGEND),
             mappings=style.state_numbers(),
@@ -59,14 +59,14 @@ def add_status(board: Board) -> None:
         ),
         stat_panel(
             "Step",
-            "The number of optimizer steps completed over all attempts.",
+            "The step is the number of optimizer steps completed over all attempts.",
             "locale",
             Query(by_job("max", "trainer_current_step"), JOB_LEGEND),
             sparkline=True,
         ),
         stat_panel(
             "Progress",
-            "The completed share of the steps of the run.",
+            "Progress is the completed share of the steps of the run.",
             "percentunit",
             Query(of_operator("trainingjob_progress_ratio", JOB), JOB_LEGEND),
             decimals=1,
@@ -74,22 +74,23 @@ def add_status(board: Board) -> None:
         ),
         stat_panel(
             "Time remaining",
-            "The estimated time until the last step, at the current rate of steps.",
+            "The remaining time is estimated from the current rate of steps.",
             "s",
             Query(remaining_seconds(JOB), JOB_LEGEND),
             decimals=1,
         ),
         stat_panel(
             "Restarts",
-            "The number of group restarts since the job was created. The alert TrainingJobRestartStorm fires at three in half"
-            " an hour.",
+            "Group restarts are counted since the job was created. The alert TrainingJobRestartStorm fires at three in half an"
+            " hour.",
             "none",
             Query(restarts(JOB), JOB_LEGEND),
             limits=style.thresholds(style.GREEN, (1, style.ORANGE), (3, style.RED)),
         ),
         stat_panel(
             "Goodput",
-            "The share of the ranks' time in forward, backward, communication and optimizer over the selected time range.",
+            "Goodput is the share of the ranks' time in forward, backward, communication and optimizer over the selected time"
+            " range.",
             "percentunit",
             Query(goodput(JOB, "$__range"), JOB_LEGEND),
             decimals=1,
@@ -104,7 +105,8 @@ def add_training(board: Board) -> None:
         "Training",
         graph(
             "Loss",
-            "The mean training loss over the ranks at the last logged step, and the loss of the last evaluation.",
+            "The training loss is the mean over the ranks at the last logged step, and the validation loss is that of the last"
+            " evaluation.",
             "none",
             Query(by_job("max", "trainer_loss"), f"{JOB_LEGEND} training"),
             Query(by_job("max", "trainer_validation_loss"), f"{JOB_LEGEND} validation"),
@@ -112,19 +114,20 @@ def add_training(board: Board) -> None:
         ),
         graph(
             "Gradient norm",
-            "The norm of all gradients before clipping at the last logged step. Jobs with gradient clipping by norm report it.",
+            "The norm is that of all gradients before clipping at the last logged step. Jobs with gradient clipping by norm"
+            " report it.",
             "none",
             Query(by_job("max", "trainer_gradient_norm"), JOB_LEGEND),
         ),
         graph(
             "Learning rate",
-            "The learning rate of the last step.",
+            "The learning rate is that of the last step.",
             "sci",
             Query(by_job("max", "trainer_learning_rate"), JOB_LEGEND),
         ),
         graph(
             "Non-finite steps",
-            "The number of steps with an infinite or NaN loss or gradient on the rank with the most. The alert"
+            "Steps with an infinite or NaN loss or gradient are counted on the rank with the most of them. The alert"
             " TrainingJobNonFiniteLoss fires at the first one.",
             "none",
             Query(f"max by ({BY_JOB}, kind) ({increase('trainer_nonfinite_steps_total', JOB)})", f"{JOB_LEGEND} {{{{kind}}}}"),
@@ -141,8 +144,8 @@ def add_speed(board: Board) -> None:
     breakdown = (
         graph(
             "Step time breakdown: $trainingjob",
-            "The mean time per step and rank by phase. Communication is the time in which a rank waits for the gradients of"
-            " other ranks.",
+            "The time per step and rank is split into phases. Communication is the time in which a rank waits for the gradients"
+            " of other ranks.",
             "s",
             *(Query(seconds_per_step(phase), name) for phase, (name, _) in style.STEP_PHASES.items()),
             width=24,
@@ -160,21 +163,21 @@ def add_speed(board: Board) -> None:
         "Speed",
         graph(
             "Samples per second",
-            "The throughput of all ranks of a job in samples.",
+            "The throughput of a job is the sum over its ranks.",
             "short",
             Query(f"sum by ({BY_JOB}) ({rate('trainer_samples_total', JOB)})", JOB_LEGEND),
             axis="samples/s",
         ),
         graph(
             "Tokens per second",
-            "The throughput of all ranks of a job in tokens, for models of sequences.",
+            "The throughput of a job is the sum over its ranks. Models of sequences report tokens.",
             "short",
             Query(f"sum by ({BY_JOB}) ({rate('trainer_tokens_total', JOB)})", JOB_LEGEND),
             axis="tokens/s",
         ),
         graph(
             "Step duration",
-            "The duration of a step including the wait for data: mean, median and 99th percentile over all ranks.",
+            "The duration of a step includes the wait for data. Mean, median and 99th percentile cover all ranks.",
             "s",
             Query(
                 f"sum by ({BY_JOB}) ({rate('trainer_step_duration_seconds_sum', JOB)}) / (sum by ({BY_JOB})"
@@ -186,7 +189,7 @@ def add_speed(board: Board) -> None:
         ),
         graph(
             "Communication and data share",
-            "The share of the step time that ranks are blocked on collectives and on data.",
+            "The shares are the parts of the step time in which ranks are blocked on collectives and on data.",
             "percentunit",
             Query(phase_share("comm", STEP_TIME_PHASES, JOB), f"{JOB_LEGEND} communication"),
             Query(phase_share("data_wait", STEP_TIME_PHASES, JOB), f"{JOB_LEGEND} data"),
@@ -202,7 +205,8 @@ def add_gpus(board: Board) -> None:
         "GPU",
         graph(
             "GPU utilization",
-            "The share of time in which a kernel was running on each GPU, from the DCGM exporter (DCGM_FI_DEV_GPU_UTIL).",
+            "Utilization is the share of time in which a kernel was running on a GPU. The DCGM exporter reports it"
+            " (DCGM_FI_DEV_GPU_UTIL).",
             "percent",
             Query(of_jobs("DCGM_FI_DEV_GPU_UTIL"), gpu),
             maximum=100,
@@ -210,15 +214,15 @@ def add_gpus(board: Board) -> None:
         ),
         graph(
             "GPU memory used",
-            "The memory in use on each GPU by all processes, from the DCGM exporter (DCGM_FI_DEV_FB_USED).",
+            "The memory in use includes that of all processes on a GPU. The DCGM exporter reports it (DCGM_FI_DEV_FB_USED).",
             "bytes",
             Query(f"1048576 * {of_jobs('DCGM_FI_DEV_FB_USED')}", gpu),
             many=True,
         ),
         graph(
             "Model FLOPs utilization (MFU)",
-            "The floating-point operations of the model, without recomputation, as a share of the peak of the devices in the"
-            " precision of the run.",
+            "MFU is the rate of the model's floating-point operations, without recomputation, divided by the peak of the"
+            " devices in the precision of the run.",
             "percentunit",
             Query(
                 f"sum by ({BY_JOB}) ({rate('trainer_model_flops_total', JOB)}) / sum by ({BY_JOB})"
@@ -230,15 +234,15 @@ def add_gpus(board: Board) -> None:
         ),
         graph(
             "Model FLOPS",
-            "The floating-point operations per second of all ranks, for the matrix products, convolutions and attention of the"
-            " model.",
+            "Model FLOPS count the matrix products, convolutions and attention of the model on all ranks.",
             "flops",
             Query(f"sum by ({BY_JOB}) ({rate('trainer_model_flops_total', JOB)})", JOB_LEGEND),
             width=8,
         ),
         graph(
             "Device memory of the trainer",
-            "The memory that PyTorch's allocator of the fullest rank has reserved and allocated to tensors, and its limit.",
+            "PyTorch's allocator reserves device memory and allocates it to tensors. The series are those of the rank with the"
+            " most, and the lowest limit.",
             "bytes",
             Query(by_job("max", "trainer_device_memory_reserved_bytes"), f"{JOB_LEGEND} reserved"),
             Query(by_job("max", "trainer_device_memory_allocated_bytes"), f"{JOB_LEGEND} allocated"),
@@ -247,8 +251,8 @@ def add_gpus(board: Board) -> None:
         ),
         graph(
             "GPU temperature",
-            "The temperature of each GPU, from the DCGM exporter (DCGM_FI_DEV_GPU_TEMP). Data center GPUs reduce their clocks"
-            " above about 85 °C.",
+            "The DCGM exporter reports the temperature (DCGM_FI_DEV_GPU_TEMP). Data center GPUs reduce their clocks above about"
+            " 85 °C.",
             "celsius",
             Query(of_jobs("DCGM_FI_DEV_GPU_TEMP"), gpu),
             many=True,
@@ -256,14 +260,14 @@ def add_gpus(board: Board) -> None:
         ),
         graph(
             "GPU power",
-            "The power draw of each GPU, from the DCGM exporter (DCGM_FI_DEV_POWER_USAGE).",
+            "The DCGM exporter reports the power draw of each GPU (DCGM_FI_DEV_POWER_USAGE).",
             "watt",
             Query(of_jobs("DCGM_FI_DEV_POWER_USAGE"), gpu),
             many=True,
         ),
         timeline(
             "Xid errors",
-            "The last Xid error of each GPU, from the DCGM exporter (DCGM_FI_DEV_XID_ERRORS). NVIDIA's documentation explains"
+            "The DCGM exporter reports the last Xid error of each GPU (DCGM_FI_DEV_XID_ERRORS). NVIDIA's documentation explains"
             " the codes.",
             Query(of_jobs("DCGM_FI_DEV_XID_ERRORS"), gpu),
             limits=style.thresholds(style.GREEN, (1, style.RED)),
@@ -273,8 +277,7 @@ def add_gpus(board: Board) -> None:
         ),
         graph(
             "Allocation retries and failures",
-            "The number of device memory allocations that succeeded only after cached memory was released, and of those that"
-            " failed.",
+            "A retry is a device memory allocation that succeeded only after cached memory was released.",
             "none",
             Query(f"sum by ({BY_JOB}) ({increase('trainer_device_alloc_retries_total', JOB)})", f"{JOB_LEGEND} retries"),
             Query(f"sum by ({BY_JOB}) ({increase('trainer_device_ooms_total', JOB)})", f"{JOB_LEGEND} failures"),
@@ -290,16 +293,16 @@ def add_ranks(board: Board) -> None:
         "Ranks",
         graph(
             "Slowest ranks: compute time per step",
-            "The time per step in data loading, forward, backward and optimizer, without waits for other ranks, of the"
-            f" {MANY_RANKS} slowest ranks. The slowest rank limits all ranks.",
+            "The time per step in data loading, forward, backward and optimizer excludes waits for other ranks. The"
+            f" {MANY_RANKS} slowest ranks are shown; the slowest limits all ranks.",
             "s",
             Query(f"topk({MANY_RANKS}, {compute})", rank),
             many=True,
         ),
         graph(
             "Relative performance of the slowest rank",
-            "The compute time of the fastest rank divided by that of the slowest rank. The alert TrainingJobStraggler fires"
-            " below 75 %.",
+            "The performance is the compute time of the fastest rank divided by that of the slowest rank. The alert"
+            " TrainingJobStraggler fires below 75 %.",
             "percentunit",
             Query(f"min by ({BY_JOB}) ({compute}) / max by ({BY_JOB}) ({compute})", JOB_LEGEND),
             maximum=1,
@@ -307,8 +310,7 @@ def add_ranks(board: Board) -> None:
         ),
         graph(
             "Time since the last step",
-            f"The time since the last step of the {MANY_RANKS} ranks that have waited longest. The alert TrainingJobStalled"
-            " fires at ten minutes.",
+            f"The {MANY_RANKS} ranks with the longest time are shown. The alert TrainingJobStalled fires at ten minutes.",
             "s",
             Query(
                 f"topk({MANY_RANKS}, time() - max by ({BY_JOB}, rank) (trainer_last_step_timestamp_seconds{{{JOB}}} > 0))", rank
@@ -317,8 +319,8 @@ def add_ranks(board: Board) -> None:
         ),
         graph(
             "Prefetched batches",
-            "The number of batches ready for the next step on the rank with the fewest, and the capacity of the queue. At 0,"
-            " training waits for data.",
+            "The ready batches are those of the rank with the fewest. At 0, training waits for data; at capacity, data loading"
+            " waits for training.",
             "none",
             Query(by_job("min", "trainer_data_queue_batches"), f"{JOB_LEGEND} ready"),
             Query(by_job("max", "trainer_data_queue_capacity_batches"), f"{JOB_LEGEND} capacity"),
@@ -326,13 +328,14 @@ def add_ranks(board: Board) -> None:
         ),
         graph(
             "Collective bandwidth",
-            "The size of the gradients that the ranks of a job reduce per second, without the overhead of the algorithm.",
+            "The bandwidth is the size of the gradients that the ranks of a job reduce per second, without the overhead of the"
+            " algorithm.",
             "binBps",
             Query(f"sum by ({BY_JOB}) ({rate('trainer_collective_bytes_total', JOB)})", JOB_LEGEND),
         ),
         graph(
             "Memory by pod",
-            "The resident memory of the largest rank of each pod.",
+            "The memory is the resident memory of the largest rank of a pod.",
             "bytes",
             Query(f"max by ({BY_JOB}, pod) (process_resident_memory_bytes{{{JOB}}})", "{{pod}}"),
             many=True,
@@ -347,22 +350,22 @@ def add_checkpoints(board: Board) -> None:
         "Checkpoints and restarts",
         timeline(
             "State over time",
-            "The states of the job. Annotations in the other panels mark restarts and checkpoints.",
+            "The colors are those of the states in all dashboards. Annotations in the other panels mark restarts and"
+            " checkpoints.",
             Query(state_query(JOB), JOB_LEGEND),
             mappings=style.state_numbers(),
         ),
         graph(
             "Recomputed steps",
-            "The number of steps that the current attempt repeated because they came after the checkpoint from which it"
-            " resumed.",
+            "The current attempt repeats the steps after the checkpoint from which it resumed.",
             "none",
             Query(by_job("max", "trainer_recomputed_steps_total"), JOB_LEGEND),
             decimals=0,
         ),
         graph(
             "Checkpoint age",
-            "The age of the newest checkpoint: the work that a failure would lose. The alert TrainingJobCheckpointStale fires"
-            " at two hours.",
+            "A failure would lose the work since the newest checkpoint. The alert TrainingJobCheckpointStale fires at two"
+            " hours.",
             "s",
             Query(age("trainer_last_checkpoint_timestamp_seconds"), JOB_LEGEND),
             width=8,
@@ -370,7 +373,7 @@ def add_checkpoints(board: Board) -> None:
         ),
         graph(
             "Checkpoint operations per hour",
-            "The number of saves and restores in the hour before each point, by result.",
+            "Each point counts the saves and restores in the hour before it, by result.",
             "none",
             Query(
                 f"sum by ({BY_JOB}, operation, result) ({increase('trainer_checkpoint_operations_total', JOB, '1h')})",
@@ -380,8 +383,8 @@ def add_checkpoints(board: Board) -> None:
         ),
         graph(
             "Checkpoint duration",
-            "The mean duration of a save, from the copy in memory until the checkpoint is durable, and of a restore, in the"
-            " hour before each point. Training continues during a save.",
+            "A save runs from the copy in memory until the checkpoint is durable, while training continues. Each point is the"
+            " mean of the hour before it.",
             "s",
             Query(
                 f"sum by ({BY_JOB}, operation) ({rate(seconds + '_sum', JOB, '1h')}) / (sum by ({BY_JOB}, operation)"
