@@ -16,7 +16,7 @@ install(EXPORT oarlock NAMESPACE oarlock:: FILE oarlockTargets.cmake DESTINATION
 # The public headers: those that a task includes, and those that they include themselves.
 set(_headers
   common/error.h
-  common/file_descriptor.h
+  common/files.h
   common/log.h
   trainer/config/evaluation.h
   trainer/config/fields.h
@@ -37,7 +37,6 @@ set(_headers
   trainer/formats/fasta.h
   trainer/formats/gzip_file.h
   trainer/formats/image_files.h
-  trainer/formats/mapped_file.h
   trainer/formats/packed_records.h
   trainer/nn/activation_checkpoint.h
   trainer/nn/batch_norm.h

@@ -1,14 +1,47 @@
-// File functions. Errors name the path; their exit code depends on errno (fail_errno()).
+// Files: a descriptor with unique ownership, functions on whole files, and a memory-mapped file. Errors name the path;
+// their exit code depends on errno (fail_errno()).
 #pragma once
 
+#include <unistd.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/error.h"
 
 namespace oarlock {
+
+// A file descriptor with unique ownership.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() { close(); }
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    if (this != &other) {
+      close();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+
+  int get() const { return fd_; }
+  bool open() const { return fd_ >= 0; }
+  // Transfers ownership to the caller.
+  int release() { return std::exchange(fd_, -1); }
+  void close() {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
+
+ private:
+  int fd_ = -1;
+};
 
 // Returns the content of a file, or its first `max_bytes` bytes.
 Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes = SIZE_MAX);
@@ -26,5 +59,33 @@ Result<void> sync_file(const std::filesystem::path& path);
 
 // Calls fsync(2) on a folder, which makes renames in it durable.
 Result<void> sync_folder(const std::filesystem::path& path);
+
+// Maps a whole file read-only. The kernel reads pages when they are accessed and may evict them at any time. Reading
+// is thread-safe. The mapping ends with the object.
+class MappedFile {
+ public:
+  // The expected access pattern. The kernel reads ahead for kSequential only.
+  enum class Access { kSequential, kRandom };
+
+  // Returns kNoInput if the file does not exist or is not a regular file.
+  static Result<MappedFile> open(const std::filesystem::path& path, Access access);
+
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  MappedFile& operator=(MappedFile&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+
+  std::span<const uint8_t> bytes() const { return {data_, size_}; }
+
+ private:
+  MappedFile(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+
+  const uint8_t* data_;
+  size_t size_;
+};
 
 }  // namespace oarlock

@@ -5,7 +5,7 @@
 #include <sys/types.h>
 
 #include "common/error.h"
-#include "common/file_descriptor.h"
+#include "common/files.h"
 
 namespace oarlock::launch {
 

@@ -11,7 +11,7 @@
 
 #include "cli/launch/signals.h"
 #include "common/error.h"
-#include "common/file_descriptor.h"
+#include "common/files.h"
 
 namespace oarlock::launch {
 

@@ -10,7 +10,6 @@
 #include <cstdlib>
 
 #include "common/contract.h"
-#include "common/file_descriptor.h"
 #include "common/files.h"
 
 namespace oarlock::launch {

@@ -7,7 +7,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/file_descriptor.h"
+#include "common/files.h"
 
 namespace oarlock::run {
 

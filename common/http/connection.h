@@ -1,13 +1,17 @@
-// One connection of HttpServer: reads a request, writes a response, and closes in order. Private to common/http, and
-// the only header outside of operator/kube/http that includes Boost.
+// One connection of HttpServer: reads a request, writes a response, and closes in order; and the certificate of its TLS
+// connections. Private to common/http, and the only header outside of operator/kube/http that includes Boost.
 #pragma once
+
+#include <openssl/types.h>
 
 #include <array>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "common/http/connection_table.h"
@@ -15,6 +19,26 @@
 #include "common/http/server.h"
 
 namespace oarlock {
+
+// The certificate of a TLS server, read from a file that may be replaced while the server runs. Not thread-safe.
+class TlsCertificate {
+ public:
+  // `file` is a PEM file with the certificate, its chain and its unencrypted key.
+  explicit TlsCertificate(std::string file) : file_(std::move(file)) {}
+
+  // Returns the settings for a new connection, with the current content of the file. If that is invalid, returns the
+  // settings of the previous content, or null if there are none. Reads the file only if stat(2) reports a change.
+  std::shared_ptr<SSL_CTX> context();
+
+ private:
+  // Device, inode, size, and time of the last change in seconds and nanoseconds.
+  using Version = std::tuple<uint64_t, uint64_t, int64_t, int64_t, int64_t>;
+  Version version() const;
+
+  const std::string file_;
+  Version read_version_{};  // of the content that was last read, whether valid or not
+  std::shared_ptr<SSL_CTX> context_;
+};
 
 using SharedResponse = std::shared_ptr<const HttpResponse>;
 

@@ -21,7 +21,6 @@
 #include "common/http/connection.h"
 #include "common/http/connection_table.h"
 #include "common/http/request_head.h"
-#include "common/http/tls_certificate.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/file_descriptor.h"
+#include "common/files.h"
 
 namespace oarlock::fuzz {
 

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "common/file_descriptor.h"
+#include "common/files.h"
 #include "tests/support/program.h"
 
 namespace oarlock::test {

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "common/file_descriptor.h"
+#include "common/files.h"
 
 namespace oarlock::test {
 

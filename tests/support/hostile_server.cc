@@ -12,7 +12,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "common/file_descriptor.h"
+#include "common/files.h"
 
 namespace oarlock::test {
 namespace {

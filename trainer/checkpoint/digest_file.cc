@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/file_descriptor.h"
+#include "common/files.h"
 
 namespace oarlock {
 namespace {

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 

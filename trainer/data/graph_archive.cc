@@ -14,7 +14,6 @@
 
 #include "common/files.h"
 #include "common/status_macros.h"
-#include "trainer/formats/mapped_file.h"
 
 namespace oarlock {
 namespace {

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "common/file_descriptor.h"
+#include "common/files.h"
 #include "trainer/distributed/process_group.h"
 
 namespace oarlock {

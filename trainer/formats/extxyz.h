@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/file_descriptor.h"
+#include "common/files.h"
 #include "trainer/formats/crystal.h"
 #include "trainer/formats/extxyz_comment.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "trainer/formats/mapped_file.h"
+#include "common/files.h"
 
 namespace oarlock {
 

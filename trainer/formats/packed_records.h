@@ -14,7 +14,7 @@
 #include <span>
 
 #include "common/error.h"
-#include "trainer/formats/mapped_file.h"
+#include "common/files.h"
 
 namespace oarlock {
 

@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/file_descriptor.h"
+#include "common/files.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "operator/kube/http/tls_context.h"

@@ -11,7 +11,7 @@
 #include <chrono>
 #include <utility>
 
-#include "common/file_descriptor.h"
+#include "common/files.h"
 #include "operator/kube/http/address.h"
 
 namespace oarlock::kube {

@@ -7,7 +7,7 @@
 
 #include <set>
 
-#include "common/file_descriptor.h"
+#include "common/files.h"
 #include "tests/support/checkpoints.h"
 #include "tests/support/system_calls.h"
 #include "tests/support/temporary_folder.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "trainer/formats/mapped_file.h"
+#include "common/files.h"
 #include "trainer/formats/zarr/metadata.h"
 
 namespace oarlock::zarr {

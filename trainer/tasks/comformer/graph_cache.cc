@@ -22,7 +22,6 @@
 #include "trainer/data/graph_archive.h"
 #include "trainer/data/index_slice.h"
 #include "trainer/formats/crystal.h"
-#include "trainer/formats/mapped_file.h"
 #include "trainer/tasks/comformer/crystal_graph.h"
 #include "trainer/tasks/comformer/data.h"
 #include "trainer/tasks/comformer/structures.h"

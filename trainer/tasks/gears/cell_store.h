@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "trainer/formats/mapped_file.h"
+#include "common/files.h"
 #include "trainer/tasks/gears/anndata.h"
 
 namespace oarlock::gears {
