@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "cli/launch/signals.h"
+#include "cli/launch/process.h"
 #include "common/clock.h"
 #include "common/error.h"
 

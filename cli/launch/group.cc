@@ -1,23 +1,109 @@
 #include "cli/launch/group.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/types.h>
 #include <sys/wait.h>
 
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <memory>
 #include <set>
 #include <sstream>
 
 #include "cli/launch/console.h"
-#include "cli/launch/guard.h"
+#include "common/error.h"
 #include "common/files.h"
 
 namespace oarlock::launch {
 namespace {
+
+// A helper process that kills the process groups of the ranks if the launcher itself is killed. PR_SET_PDEATHSIG kills
+// only the ranks: a python process behind `bash -c` would continue to run and keep its GPU.
+class Guard {
+ public:
+  // Starts the helper process, except if this process is PID 1: the kernel then kills the whole container with it.
+  static Result<Guard> start();
+  ~Guard();  // kills the groups that were not removed
+  Guard(Guard&&) noexcept = default;
+  Guard& operator=(Guard&&) noexcept = delete;
+
+  void add(pid_t group);
+  void remove(pid_t group);
+  pid_t pid() const { return pid_; }  // -1 if not started
+
+ private:
+  Guard() = default;
+  void send(pid_t message);
+
+  FileDescriptor pipe_;
+  pid_t pid_ = -1;
+};
+
+// The main loop of the helper. Positive messages add a group, negative ones remove it. The end of the pipe means that
+// the launcher has ended.
+void watch(int pipe) {
+  std::set<pid_t> groups;
+  pid_t message = 0;
+  for (;;) {
+    const ssize_t got = ::read(pipe, &message, sizeof message);
+    if (got < 0 && errno == EINTR) continue;
+    if (got != sizeof message) break;
+    if (message > 0) {
+      groups.insert(message);
+    } else {
+      groups.erase(-message);
+    }
+  }
+  for (const pid_t group : groups) ::kill(-group, SIGKILL);
+}
+
+Result<Guard> Guard::start() {
+  Guard guard;
+  if (::getpid() == 1) return guard;
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "a pipe cannot be created");
+  FileDescriptor reader(ends[0]);
+  guard.pipe_ = FileDescriptor(ends[1]);
+  guard.pid_ = ::fork();
+  if (guard.pid_ < 0) return fail_errno(errno, "a process cannot be created");
+  if (guard.pid_ == 0) {
+    // Detach from the signals of the terminal, and close all descriptors whose readers wait for the end of this
+    // program.
+    sigset_t all;
+    ::sigfillset(&all);
+    ::sigprocmask(SIG_SETMASK, &all, nullptr);
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_NAME, "oarlock-guard");
+    const int pipe = ::dup3(reader.get(), 3, O_CLOEXEC) == 3 ? 3 : reader.get();
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(fd);
+    if (pipe == 3) {
+      ::close_range(4, ~0U, 0);
+    } else {
+      guard.pipe_.close();
+    }
+    watch(pipe);
+    ::_exit(0);
+  }
+  return guard;
+}
+
+Guard::~Guard() {
+  if (!pipe_.open()) return;
+  pipe_.close();
+  ::waitpid(pid_, nullptr, 0);
+}
+
+void Guard::send(pid_t message) {
+  if (pipe_.open()) static_cast<void>(::write(pipe_.get(), &message, sizeof message) == sizeof message);
+}
+
+void Guard::add(pid_t group) { send(group); }
+void Guard::remove(pid_t group) { send(-group); }
 
 // A pipe from a member to the console.
 struct Stream {

@@ -6,7 +6,6 @@
 
 #include "cli/launch/console.h"
 #include "cli/launch/process.h"
-#include "cli/launch/signals.h"
 #include "cli/launch/supervisor.h"
 #include "common/clock.h"
 #include "common/error.h"

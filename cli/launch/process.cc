@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -12,9 +13,44 @@
 #include <cstring>
 #include <sstream>
 #include <string_view>
+
 #include "common/status_macros.h"
 
 namespace oarlock::launch {
+
+Result<SignalSource> SignalSource::take() {
+  SignalSource source;
+  sigset_t taken;
+  ::sigemptyset(&taken);
+  ::sigaddset(&taken, SIGCHLD);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    struct sigaction action{};
+    ::sigaction(signal, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) ::sigaddset(&taken, signal);
+  }
+  struct sigaction ignore{};
+  ignore.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &ignore, &source.old_pipe_action_);
+  if (::sigprocmask(SIG_BLOCK, &taken, &source.old_mask_) != 0) return fail_errno(errno, "signals cannot be blocked");
+  source.fd_ = FileDescriptor(::signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC));
+  if (!source.fd_.open()) return fail_errno(errno, "signalfd cannot be opened");
+  return source;
+}
+
+std::vector<int> SignalSource::read() const {
+  std::vector<int> signals;
+  signalfd_siginfo info{};
+  while (::read(fd_.get(), &info, sizeof info) == sizeof info) {
+    if (info.ssi_signo != SIGCHLD) signals.push_back(static_cast<int>(info.ssi_signo));
+  }
+  return signals;
+}
+
+void SignalSource::restore() const {
+  ::sigaction(SIGPIPE, &old_pipe_action_, nullptr);
+  ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+}
+
 namespace {
 
 constexpr char kDefaultPath[] = "/bin:/usr/bin";  // of execvp(3)

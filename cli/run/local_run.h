@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/launch/console.h"
-#include "cli/launch/signals.h"
+#include "cli/launch/process.h"
 #include "cli/run/run_folder.h"
 #include "common/clock.h"
 #include "common/error.h"
