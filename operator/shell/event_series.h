@@ -10,7 +10,7 @@
 
 #include "common/clock.h"
 #include "operator/core/model.h"
-#include "operator/kube/client/object_key.h"
+#include "operator/kube/client/request.h"
 
 namespace oarlock::control {
 

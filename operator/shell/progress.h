@@ -15,7 +15,7 @@
 #include "common/clock.h"
 #include "common/contract.h"
 #include "operator/core/model.h"
-#include "operator/kube/client/object_key.h"
+#include "operator/kube/client/request.h"
 #include "operator/kube/http/transport.h"
 
 namespace oarlock::control {

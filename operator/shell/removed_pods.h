@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "operator/kube/client/object_key.h"
+#include "operator/kube/client/request.h"
 #include "operator/shell/projection.h"
 
 namespace oarlock::control {

@@ -9,7 +9,7 @@
 
 #include "common/clock.h"
 #include "operator/kube/auth/kubeconfig.h"
-#include "operator/kube/auth/token.h"
+#include "operator/kube/http/credentials.h"
 #include "operator/kube/http/transport.h"
 
 namespace oarlock::test {

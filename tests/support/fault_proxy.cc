@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "operator/kube/client/splitter.h"
+#include "operator/kube/client/list_watch.h"
 
 namespace oarlock::test {
 namespace {

@@ -11,9 +11,8 @@
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "common/yaml/reader.h"
-#include "operator/kube/auth/token.h"
 #include "operator/kube/http/address.h"
-#include "operator/kube/http/base64.h"
+#include "operator/kube/http/credentials.h"
 
 namespace oarlock::kube {
 namespace {

@@ -1,14 +1,28 @@
-// Requests to the Kubernetes API as values. All functions are pure.
+// Names of resources and objects, and requests to the Kubernetes API as values. All functions are pure.
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <string_view>
 
-#include "operator/kube/client/object_key.h"
 #include "operator/kube/http/transport.h"
 
 namespace oarlock::kube {
+
+// Namespace and name of an object.
+struct ObjectKey {
+  std::string name_space;  // empty for cluster-scoped objects
+  std::string name;
+
+  std::string to_string() const { return name_space.empty() ? name : name_space + "/" + name; }
+  auto operator<=>(const ObjectKey&) const = default;
+};
+
+inline size_t hash_key(std::string_view name_space, std::string_view name) {
+  const size_t first = std::hash<std::string_view>()(name_space);
+  return first ^ (std::hash<std::string_view>()(name) + 0x9e3779b97f4a7c15u + (first << 6) + (first >> 2));
+}
 
 // Group, version and plural name of a resource.
 struct Resource {
@@ -74,3 +88,10 @@ std::string percent_encode(std::string_view text);
 int compare_resource_versions(std::string_view a, std::string_view b);
 
 }  // namespace oarlock::kube
+
+template <>
+struct std::hash<oarlock::kube::ObjectKey> {
+  size_t operator()(const oarlock::kube::ObjectKey& key) const noexcept {
+    return oarlock::kube::hash_key(key.name_space, key.name);
+  }
+};

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "operator/kube/client/object_key.h"
+#include "operator/kube/client/request.h"
 
 namespace oarlock::kube {
 

@@ -20,7 +20,7 @@
 #include <utility>
 
 #include "common/clock.h"
-#include "operator/kube/client/object_key.h"
+#include "operator/kube/client/request.h"
 
 namespace oarlock::kube {
 

@@ -1,6 +1,19 @@
 #include "operator/kube/cpprestsdk/exchange.h"
 
+#include <cpprest/producerconsumerstream.h>
+#include <fmt/format.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <cerrno>
+#include <charconv>
 #include <utility>
+
+#include "common/status_macros.h"
+#include "operator/kube/http/http_transport.h"
 
 namespace oarlock::kube {
 
@@ -81,6 +94,119 @@ ResponseBuffer::ResponseBuffer(std::shared_ptr<Exchange> exchange)
 
 pplx::task<size_t> ResponseBuffer::putn_nocopy(const uint8_t* data, size_t size) {
   return exchange_->offer(data, size);
+}
+
+namespace {
+
+using Socket = boost::asio::ip::tcp::socket;
+
+// Returns a body that can be read only once. cpprestsdk repeats every request, including POST, if a reused connection
+// ends without a response and the body can be rewound. Only GET may be repeated, so every other request has such a
+// body, even an empty one.
+concurrency::streams::istream single_use_body(const std::string& text) {
+  concurrency::streams::producer_consumer_buffer<uint8_t> buffer;
+  buffer.putn_nocopy(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  buffer.close(std::ios_base::out);
+  return buffer.create_istream();
+}
+
+// Several Content-Length headers arrive as a list, which is not a number.
+bool is_length(const std::string& value) {
+  uint64_t length = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), length);
+  return error == std::errc() && end == value.data() + value.size();
+}
+
+std::string reason_of(const web::http::http_exception& error) {
+  return error.error_code() ? error.error_code().message() : error.what();
+}
+
+// The library reports the status of a proxy that does not open a tunnel without its text.
+std::string proxy_reason(const std::string& text) {
+  return text.ends_with(" 407") ? "407 Proxy Authentication Required" : text;
+}
+
+TransportError classify(const web::http::http_exception& error, bool has_proxy) {
+  const std::string text = error.what();
+  const auto contains = [&](const char* part) { return text.find(part) != std::string::npos; };
+  if (has_proxy && (contains("proxy") || contains("to connect") || contains("resolv")))
+    return {TransportErrorKind::kConnect, fmt::format("no connection: {}", proxy_reason(text))};
+  if (contains("resolving address") || contains("resolve address"))
+    return {TransportErrorKind::kConnect, "the host name cannot be resolved"};
+  if (contains("Failed to connect"))
+    return {TransportErrorKind::kConnect, fmt::format("no connection: {}", reason_of(error))};
+  if (contains("SSL handshake")) {
+    const char* reason = ERR_reason_error_string(static_cast<unsigned long>(error.error_code().value()));
+    return {TransportErrorKind::kTls,
+            fmt::format("TLS handshake failed: {}; the server may reject the client certificate, or may not use TLS",
+                        reason != nullptr ? reason : reason_of(error))};
+  }
+  return {TransportErrorKind::kBroken, fmt::format("connection broken: {}", text)};
+}
+
+}  // namespace
+
+TransportResult<web::http::http_request> make_request(const Request& request, const RequestHeaders& headers,
+                                                      const std::shared_ptr<Exchange>& exchange) {
+  RETURN_IF_ERROR(check_request(request, headers.token));
+  web::http::http_request out(request.method);
+  out.set_request_uri(request.target);
+  if (request.method != "GET")
+    out.set_body(single_use_body(request.body), request.body.size(), content_type_header(request));
+  out.headers().add("Host", headers.host);
+  out.headers().add("User-Agent", headers.user_agent);
+  out.headers().add("Accept", accept_header(request));
+  if (!headers.token.empty()) out.headers().add("Authorization", "Bearer " + headers.token);
+  const concurrency::streams::streambuf<uint8_t> body(std::make_shared<ResponseBuffer>(exchange));
+  out.set_response_stream(body.create_ostream());
+  return out;
+}
+
+ResponseHead parse_head(const web::http::http_response& response) {
+  const auto length = response.headers().find("Content-Length");
+  if (length != response.headers().end() && (!is_length(length->second) || response.headers().has("Transfer-Encoding")))
+    throw InvalidResponse("invalid HTTP response: the length of the body is ambiguous");
+  ResponseHead head{.status = response.status_code(), .retry_after = std::nullopt};
+  const auto retry_after = response.headers().find("Retry-After");
+  if (retry_after != response.headers().end()) head.retry_after = parse_retry_after(retry_after->second);
+  return head;
+}
+
+void check_connection(void* handle, bool is_tls) {
+  Socket* socket = static_cast<Socket*>(handle);
+  if (is_tls) {
+    auto* stream = static_cast<boost::asio::ssl::stream<Socket&>*>(handle);
+    socket = &stream->next_layer();
+    if (SSL_pending(stream->native_handle()) > 0) throw StaleConnection();
+  }
+  if (!socket->is_open()) return;
+  char byte = 0;
+  if (::recv(socket->native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0) throw StaleConnection();
+  if (errno != EAGAIN && errno != EWOULDBLOCK) throw StaleConnection();
+}
+
+bool is_stale(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const StaleConnection&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+TransportError to_transport_error(const std::exception_ptr& error, bool has_proxy) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const web::http::http_exception& failure) {
+    return classify(failure, has_proxy);
+  } catch (const StaleConnection& failure) {
+    return {TransportErrorKind::kConnect, failure.what()};
+  } catch (const InvalidResponse& failure) {
+    return {TransportErrorKind::kBroken, failure.what()};
+  } catch (const std::exception& failure) {  // thrown by TlsSettings before a connection is made
+    return {TransportErrorKind::kTls, failure.what()};
+  }
 }
 
 }  // namespace oarlock::kube

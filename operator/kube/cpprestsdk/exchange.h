@@ -1,7 +1,10 @@
-// Handover of one response from cpprestsdk's I/O thread to the thread that calls Transport. The I/O thread offers a
-// piece of the body and reads the next one only after the caller has taken it, so at most one piece is buffered.
+// One exchange of a request and its response with cpprestsdk: the handover of the response from the library's I/O
+// thread to the thread that calls Transport, and the conversion of requests, response heads and errors. The I/O thread
+// offers a piece of the body and reads the next one only after the caller has taken it, so at most one piece is
+// buffered.
 #pragma once
 
+#include <cpprest/http_msg.h>
 #include <cpprest/producerconsumerstream.h>
 
 #include <chrono>
@@ -11,9 +14,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <stop_token>
 #include <string>
 #include <string_view>
+
+#include "operator/kube/http/transport.h"
 
 namespace oarlock::kube {
 
@@ -88,5 +94,39 @@ class ResponseBuffer final : public concurrency::streams::details::basic_produce
  private:
   const std::shared_ptr<Exchange> exchange_;
 };
+
+struct RequestHeaders {
+  std::string host;
+  std::string user_agent;
+  std::string token;  // empty: none
+};
+
+// Fails with kRefused if the target or the token could end a line of the head.
+TransportResult<web::http::http_request> make_request(const Request& request, const RequestHeaders& headers,
+                                                      const std::shared_ptr<Exchange>& exchange);
+
+struct InvalidResponse final : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Throws InvalidResponse if the length of the body is ambiguous, in which case the library would choose one.
+ResponseHead parse_head(const web::http::http_response& response);
+
+// Thrown by check_connection(), into cpprestsdk, before the library sends a request on a pooled connection that is no
+// longer usable. The server has not seen the request.
+struct StaleConnection final : std::runtime_error {
+  StaleConnection() : std::runtime_error("the pooled connection is closed or holds unexpected data") {}
+};
+
+// Throws StaleConnection if the server has closed the connection or has sent data that belongs to no response. `handle`
+// is the argument of cpprestsdk's native handle callback: a tcp::socket, or a TLS stream over one. A socket that is not
+// open yet passes.
+void check_connection(void* handle, bool is_tls);
+
+bool is_stale(const std::exception_ptr& error);
+
+// Converts an exception that cpprestsdk delivers. The text of the library's exception is the only indication of the
+// phase in which a call failed.
+TransportError to_transport_error(const std::exception_ptr& error, bool has_proxy);
 
 }  // namespace oarlock::kube

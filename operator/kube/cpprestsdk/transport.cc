@@ -20,7 +20,6 @@
 
 #include "common/status_macros.h"
 #include "operator/kube/cpprestsdk/exchange.h"
-#include "operator/kube/cpprestsdk/message.h"
 #include "operator/kube/cpprestsdk/tls_settings.h"
 #include "operator/kube/http/http_transport.h"
 

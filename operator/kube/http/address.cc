@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "common/text.h"
-#include "operator/kube/http/base64.h"
+#include "operator/kube/http/credentials.h"
 
 namespace oarlock::kube {
 namespace {

@@ -1,10 +1,15 @@
-// Credentials of a client: PEM material, and interfaces for bearer tokens and client certificates that are replaced
-// while the program runs. The folder auth/ has the implementations.
+// Credentials of a client: PEM material, and sources of bearer tokens and client certificates that are replaced while
+// the program runs: a constant token and a file that is rewritten periodically; auth/ has the one that runs a plugin.
 #pragma once
 
 #include <chrono>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <string_view>
+#include <utility>
 
+#include "common/clock.h"
 #include "common/error.h"
 
 namespace oarlock::kube {
@@ -49,5 +54,38 @@ class CertificateSource {
   // Returns the current certificate; an empty one if there is none.
   virtual Result<ClientCertificate> certificate() = 0;
 };
+
+class ConstantToken final : public TokenSource {
+ public:
+  explicit ConstantToken(std::string token) : token_(std::move(token)) {}
+  Result<std::string> token() override { return token_; }
+  void invalidate() override {}
+
+ private:
+  const std::string token_;
+};
+
+// A token file such as the projected service account token, which the kubelet replaces about every hour. The file is
+// read again after one minute, or for the next request after invalidate(). If it cannot be read, the last token stays
+// in use, as in client-go.
+class FileToken final : public TokenSource {
+ public:
+  FileToken(std::string path, std::shared_ptr<const Clock> clock) : path_(std::move(path)), clock_(std::move(clock)) {}
+  Result<std::string> token() override;
+  void invalidate() override;
+
+ private:
+  const std::string path_;
+  const std::shared_ptr<const Clock> clock_;
+  std::mutex mutex_;
+  std::string token_;
+  SteadyTime read_again_at_{};
+};
+
+// Base64 (RFC 4648) of kubeconfig fields and proxy credentials.
+std::string base64_encode(std::string_view bytes);
+
+// Ignores white space in `text`. Fails with kConfig and the message "not base64".
+Result<std::string> base64_decode(std::string_view text);
 
 }  // namespace oarlock::kube

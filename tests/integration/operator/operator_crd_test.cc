@@ -8,8 +8,8 @@
 #include "common/clock.h"
 #include "operator/api/rules.h"
 #include "operator/kube/auth/kubeconfig.h"
-#include "operator/kube/auth/token.h"
 #include "operator/kube/client/client.h"
+#include "operator/kube/http/credentials.h"
 #include "operator/kube/http/transport.h"
 #include "tests/support/api_server.h"
 

@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "operator/kube/auth/kubeconfig.h"
-#include "operator/kube/auth/token.h"
+#include "operator/kube/http/credentials.h"
 #include "operator/kube/http/transport.h"
 #include "tests/support/empty_cluster.h"
 #include "tests/support/fault_proxy.h"

@@ -1,4 +1,4 @@
-#include "operator/kube/client/splitter.h"
+#include "operator/kube/client/list_watch.h"
 
 #include <gmock/gmock.h>
 
