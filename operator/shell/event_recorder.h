@@ -1,21 +1,102 @@
-// Writes Kubernetes Events on a background thread, so that no reconcile waits for them.
+// Kubernetes Events: their bodies, the aggregation of repeated ones into series, the spam filter, and a background
+// thread that writes them, so that no reconcile waits for them.
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <unordered_map>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/log.h"
 #include "operator/core/model.h"
 #include "operator/kube/client/client.h"
-#include "operator/shell/event_series.h"
+#include "operator/kube/client/request.h"
 
 namespace oarlock::control {
+
+struct EventSource {
+  std::string controller = "oarlock.dev/operator";
+  std::string instance;  // name of the operator's pod
+};
+
+// A name that the nanoseconds of `time` make unique.
+std::string event_name(const Job& job, SystemTime time);
+
+// JSON of an events.k8s.io/v1 Event about the job.
+std::string event_body(const Job& job, const EmitEvent& event, const EventSource& source, SystemTime time);
+
+// Decides which API calls the events of all jobs need, with the constants of client-go's recorder (tools/events). The
+// first occurrence of an event is created as an Event, the second turns it into a series, and from then on its count is
+// patched every kRefresh and when the series has finished, which is after kFinish without another occurrence.
+//
+// A token bucket per job limits new Events, as client-go's spam filter does: kBurst, and one more every kRefill.
+// Not thread-safe.
+class EventSeries {
+ public:
+  static constexpr int kBurst = 25;
+  static constexpr auto kRefill = std::chrono::minutes(5);
+  static constexpr auto kFinish = std::chrono::minutes(6);
+  static constexpr auto kRefresh = std::chrono::minutes(30);
+  // The limit of remembered events, and of remembered jobs. Beyond it, a repeated event is created as a new one, and a
+  // job may write kBurst events again.
+  static constexpr size_t kMaxKnown = 10000;
+
+  struct Write {
+    kube::ObjectKey key;
+    std::string create;  // body of the POST; for a patch, the body to create if the Event does not exist anymore
+    std::string patch;   // body of the PATCH; empty: this is a create
+  };
+
+  explicit EventSeries(EventSource source) : source_(std::move(source)) {}
+
+  // Returns nothing if the event needs no call, or if it was discarded by the spam filter.
+  std::optional<Write> add(const Job& job, const EmitEvent& event, SystemTime now, SteadyTime steady);
+
+  // Returns the writes that are due. To be called about once a minute.
+  std::vector<Write> tick(SteadyTime steady);
+
+  uint64_t rate_limited() const { return rate_limited_; }  // events discarded by the spam filter
+  size_t size() const { return entries_.size(); }          // remembered events
+  size_t jobs() const { return buckets_.size(); }          // jobs whose token bucket is not full
+
+ private:
+  // The Event of a series. It is allocated only for repeated events, because most events occur once and thousands of
+  // them wait for kFinish.
+  struct Repeated {
+    kube::ObjectKey key;
+    std::string body;
+    int written = 1;  // the count that was written last
+    SteadyTime last_write{};
+  };
+  struct Entry {
+    int count = 1;
+    SystemTime first_observed{};
+    SystemTime last_observed{};
+    SteadyTime last_steady{};
+    std::unique_ptr<Repeated> repeated;  // null: it occurred once
+  };
+  struct Bucket {
+    double tokens = kBurst;
+    SteadyTime at{};
+  };
+
+  bool take_token(const std::string& job_uid, SteadyTime steady);
+  void drop_full_buckets(SteadyTime steady);
+  static Write series_write(const Entry& entry, SteadyTime steady);
+
+  const EventSource source_;
+  uint64_t rate_limited_ = 0;
+  std::unordered_map<std::string, Entry> entries_;   // by identity_of()
+  std::unordered_map<std::string, Bucket> buckets_;  // by the job's uid
+};
 
 // A write that gets no response, or 429 or 5xx, is repeated up to kMaxTries times, with pauses that grow to kMaxPause.
 // Every discarded event is reported to OnDrop. Thread-safe.

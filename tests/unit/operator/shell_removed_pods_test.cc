@@ -1,4 +1,4 @@
-#include "operator/shell/removed_pods.h"
+#include "operator/shell/cache.h"
 
 #include <gtest/gtest.h>
 
