@@ -22,7 +22,6 @@ set(_headers
   trainer/config/fields.h
   trainer/data/batch.h
   trainer/data/cache_folder.h
-  trainer/data/collate.h
   trainer/data/dataset.h
   trainer/data/graph_archive.h
   trainer/data/graph_collation.h
@@ -43,8 +42,7 @@ set(_headers
   trainer/nn/mlp.h
   trainer/nn/module_tensors.h
   trainer/nn/scatter.h
-  trainer/nn/script_model.h
-  trainer/nn/sync_batch_norm.h)
+  trainer/nn/script_model.h)
 foreach(header IN LISTS _headers)
   cmake_path(GET header PARENT_PATH folder)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${_include_dir}/${folder} COMPONENT development)

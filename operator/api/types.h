@@ -171,7 +171,7 @@ struct NodeCounts {
 // The record is in the status and not a finalizer on each pod, as the Job controller uses it, because pods with a
 // finalizer cannot be deleted once the operator is uninstalled, and a finalizer costs two more writes for each pod. One
 // window remains: a pod that succeeds and is removed while no operator process runs, neither the leader nor a standby,
-// counts as lost. A running operator keeps such a pod in memory until the record exists (shell/removed_pods.h).
+// counts as lost. A running operator keeps such a pod in memory until the record exists (shell/cache.h).
 struct FinishedRanks {
   int attempt = 0;         // the record is ignored if this is not status.attempt
   std::string node_ranks;  // "0-2,5": the format of control::format_rank_set()

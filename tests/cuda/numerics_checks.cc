@@ -11,10 +11,9 @@
 
 #include <limits>
 
+#include "trainer/nn/batch_norm.h"
 #include "trainer/nn/module_tensors.h"
-#include "trainer/nn/sync_batch_norm.h"
 #include "trainer/optim/amp.h"
-#include "trainer/optim/gradient_clip.h"
 #include "trainer/optim/optimizer.h"
 
 namespace oarlock {

@@ -14,7 +14,7 @@ class Dataset {
 
   virtual int64_t size() const = 0;  // samples
 
-  // Fills `batch` with the collated samples of these indices on the CPU, through Batch::allocate() (see collate.h).
+  // Fills `batch` with the collated samples of these indices on the CPU, through Batch::allocate() (see batch.h).
   // batch.ids is already set. `batch` may contain an older batch of this dataset, whose memory is reused; every batch
   // must have the same tensor names. Augmentation may use no randomness but `seed`, mixed with the index of each
   // sample, so that a sample looks the same in every batch and on every rank. Must be thread-safe. Exceptions are

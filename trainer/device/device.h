@@ -1,5 +1,5 @@
-// The device that a rank trains on: selection, configuration, synchronization and memory statistics. device.cc is
-// independent of CUDA; device_cuda.cc or no_cuda.cc is selected by OARLOCK_CUDA.
+// The device that a rank trains on: selection, configuration, synchronization, memory statistics and peak
+// throughput. device.cc is independent of CUDA; device_cuda.cc or no_cuda.cc is selected by OARLOCK_CUDA.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/error.h"
@@ -106,5 +107,12 @@ struct DeviceVersions {
   std::string nccl;
 };
 DeviceVersions device_versions();
+
+enum class MatmulPrecision { kFloat32, kTf32, kHalf };  // kHalf: float16 or bfloat16
+
+// Peak throughput according to the data sheet, which is the denominator of the model FLOPs utilization (MFU):
+// floating-point operations per second of dense matrix products, with tensor cores if they support the precision.
+// `device` is the name that CUDA reports, such as "NVIDIA H100 80GB HBM3". nullopt for an unknown device. Pure.
+std::optional<double> peak_flops(std::string_view device, MatmulPrecision precision);
 
 }  // namespace oarlock

@@ -9,9 +9,8 @@
 #include <utility>
 
 #include "common/status_macros.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/directory.h"
-#include "trainer/checkpoint/fence.h"
-#include "trainer/checkpoint/stateful.h"
 #include "trainer/engine/stop_agreement.h"
 
 namespace oarlock {

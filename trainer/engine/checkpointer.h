@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "trainer/checkpoint/async_store.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/directory.h"
-#include "trainer/checkpoint/stateful.h"
 #include "trainer/config/evaluation.h"
 #include "trainer/distributed/distributed_data_parallel.h"
 #include "trainer/distributed/process_group.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/checkpoint/stateful.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/evaluation.h"
 #include "trainer/distributed/process_group.h"
 #include "trainer/engine/task.h"

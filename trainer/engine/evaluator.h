@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer/checkpoint/stateful.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/engine/early_stopping.h"
 #include "trainer/engine/evaluate.h"
 #include "trainer/engine/train_parts.h"

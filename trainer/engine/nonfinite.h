@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "trainer/checkpoint/stateful.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/optimization.h"
 
 namespace oarlock {

@@ -6,9 +6,8 @@
 
 #include "common/cpu_count.h"
 #include "common/status_macros.h"
-#include "trainer/checkpoint/fence.h"
+#include "trainer/checkpoint/directory.h"
 #include "trainer/device/device.h"
-#include "trainer/device/peak_flops.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/distributed/socket.h"
 #include "trainer/engine/pretrained.h"

@@ -13,7 +13,7 @@
 #include "trainer/engine/flop_counter.h"
 #include "trainer/engine/randomness.h"
 #include "trainer/optim/amp.h"
-#include "trainer/optim/gradient_clip.h"
+#include "trainer/optim/optimizer.h"
 
 namespace oarlock {
 

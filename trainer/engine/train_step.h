@@ -20,7 +20,7 @@
 #include "trainer/optim/amp.h"
 #include "trainer/optim/moving_average.h"
 #include "trainer/optim/optimizer.h"
-#include "trainer/telemetry/phase_clock.h"
+#include "trainer/telemetry/progress.h"
 
 namespace oarlock {
 

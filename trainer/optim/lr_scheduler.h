@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "trainer/checkpoint/stateful.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/optimization.h"
 #include "trainer/optim/optimizer.h"
 

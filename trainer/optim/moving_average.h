@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/checkpoint/stateful.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/optimization.h"
 #include "trainer/nn/module_tensors.h"
 

@@ -1,4 +1,5 @@
-// SGD, Adam and AdamW with the arithmetic of torch.optim, on LibTorch's fused CPU and CUDA kernels.
+// SGD, Adam and AdamW with the arithmetic of torch.optim, on LibTorch's fused CPU and CUDA kernels, and gradient
+// clipping.
 #pragma once
 
 #include <functional>
@@ -7,7 +8,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "trainer/checkpoint/stateful.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/optimization.h"
 #include "trainer/nn/module_tensors.h"
 
@@ -94,5 +95,12 @@ class Optimizer : public Stateful {
 // Creates the configured optimizer for the trainable parameters. Fails as group_parameters() does.
 Result<std::unique_ptr<Optimizer>> make_optimizer(const OptimizerConfig& config,
                                                   const std::vector<NamedTensor>& parameters);
+
+// Clips the gradients in place as the section "gradient" specifies, on the device as in torch/nn/utils/clip_grad.py but
+// without synchronizing with the host. With clip_norm, returns the norm of all gradients
+// together before clipping, as a scalar on their device (float32, or float64 with float64 gradients); otherwise, or
+// without gradients, an undefined tensor. A norm that is not finite makes every gradient NaN or zero, as PyTorch does
+// with error_if_nonfinite=False; the section "nonfinite" defines how such a step is handled.
+at::Tensor clip_gradients(const GradientConfig& config, const GradientLists& gradients);
 
 }  // namespace oarlock

@@ -1,15 +1,22 @@
 // The position of this process among the ranks of the job, from the environment contract (common/contract.h) or a batch
-// system's variables.
+// system's variables, and parsers for the lists in Slurm's variables.
 #pragma once
 
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/error.h"
 
 namespace oarlock {
+
+// The first host of a host list: "gpu[03-05,7],login" -> "gpu03". nullopt if the text is not a host list.
+std::optional<std::string> first_slurm_host(std::string_view node_list);
+
+// Tasks per node: "4(x2),3" -> {4, 4, 3}. nullopt if the text is not such a list.
+std::optional<std::vector<int>> slurm_tasks_by_node(std::string_view tasks_per_node);
 
 // Returns the value of a variable, or nullopt if it is not set.
 using EnvironmentLookup = std::function<std::optional<std::string>(std::string_view name)>;

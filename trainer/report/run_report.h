@@ -6,7 +6,7 @@
 #include <string>
 
 #include "common/clock.h"
-#include "trainer/checkpoint/stateful.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/evaluation.h"
 #include "trainer/distributed/process_group.h"
 #include "trainer/report/history.h"

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "common/clock.h"
-#include "trainer/telemetry/phase_clock.h"
+#include "trainer/telemetry/progress.h"
 
 namespace oarlock {
 

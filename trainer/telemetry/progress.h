@@ -1,8 +1,11 @@
-// Progress of a run on a terminal: one line that overwrites itself. Without a terminal, progress goes to the log.
+// Progress of a run: the time of each phase, the throughput, and one line on a terminal that overwrites itself. Without
+// a terminal, progress goes to the log.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +13,47 @@
 #include "common/clock.h"
 
 namespace oarlock {
+
+// What a rank does. It is in exactly one phase at any time, so that the phases add up to the uptime.
+enum class Phase {
+  kStartup,
+  kRendezvous,
+  kRestore,
+  kDataWait,
+  kForward,
+  kBackward,
+  kComm,  // this rank's gradients are complete, those of the other ranks are not
+  kOptimizer,
+  kEval,
+  kCheckpoint,
+  kOther
+};
+
+inline constexpr std::array<std::string_view, 11> kPhaseNames = {"startup", "rendezvous", "restore", "data_wait",
+                                                                 "forward", "backward",   "comm",    "optimizer",
+                                                                 "eval",    "checkpoint", "other"};
+
+// Breakdown of a rank's time by phase. Thread-safe.
+class PhaseClock {
+ public:
+  // Starts in Phase::kStartup. The clock must outlive this object.
+  explicit PhaseClock(const Clock& clock) : clock_(clock), since_(clock.steady()) {}
+
+  void enter(Phase phase);
+
+  // The current phase.
+  Phase phase() const;
+
+  // Seconds spent per phase, including the current one; indexed as kPhaseNames.
+  std::array<double, kPhaseNames.size()> seconds() const;
+
+ private:
+  const Clock& clock_;
+  mutable std::mutex mutex_;
+  Phase phase_ = Phase::kStartup;
+  SteadyTime since_;
+  std::array<double, kPhaseNames.size()> seconds_{};
+};
 
 // Samples and steps per second over about the last ten seconds.
 class Throughput {

@@ -13,7 +13,6 @@
 #include "common/http/server.h"
 #include "common/log.h"
 #include "trainer/telemetry/metrics.h"
-#include "trainer/telemetry/phase_clock.h"
 #include "trainer/telemetry/progress.h"
 
 namespace oarlock {

@@ -10,7 +10,6 @@
 #include <numeric>
 
 #include "trainer/data/batch.h"
-#include "trainer/data/collate.h"
 #include "trainer/data/data_loader.h"
 #include "trainer/data/sampler.h"
 

@@ -7,7 +7,7 @@
 
 #include "tests/bench/trainer/models.h"
 #include "tests/bench/trainer/record.h"
-#include "trainer/data/collate.h"
+#include "trainer/data/batch.h"
 
 namespace oarlock::bench {
 namespace {

@@ -21,7 +21,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "trainer/data/collate.h"
+#include "trainer/data/batch.h"
 #include "trainer/nn/batch_norm.h"
 
 namespace oarlock::test {

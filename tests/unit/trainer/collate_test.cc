@@ -1,5 +1,5 @@
 // Collation by stacking, by padding and of graphs, and reuse of the memory of a batch.
-#include "trainer/data/collate.h"
+#include "trainer/data/batch.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "trainer/data/batch.h"
 #include "trainer/data/graph_collation.h"
 
 namespace oarlock {

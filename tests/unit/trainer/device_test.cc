@@ -13,7 +13,6 @@
 #include <torch/utils.h>
 
 #include "trainer/device/device_prefetcher.h"
-#include "trainer/device/peak_flops.h"
 #include "trainer/device/step_graph.h"
 #include "trainer/nn/module_tensors.h"
 

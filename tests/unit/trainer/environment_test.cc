@@ -6,8 +6,6 @@
 
 #include <map>
 
-#include "trainer/process/slurm.h"
-
 namespace oarlock {
 namespace {
 

@@ -11,7 +11,6 @@
 #include "tests/unit/trainer/expect_close.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/nn/module_tensors.h"
-#include "trainer/optim/gradient_clip.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/tasks/gears/model.h"
 

@@ -6,10 +6,10 @@
 
 #include "tests/support/tensor_copies.h"
 #include "tests/unit/trainer/optim_goldens.h"
-#include "trainer/checkpoint/stateful.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/optim/amp.h"
-#include "trainer/optim/gradient_clip.h"
 #include "trainer/optim/moving_average.h"
+#include "trainer/optim/optimizer.h"
 
 namespace oarlock {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "tests/support/tensor_copies.h"
 #include "tests/unit/trainer/optim_goldens.h"
-#include "trainer/checkpoint/stateful.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace oarlock {
 namespace {

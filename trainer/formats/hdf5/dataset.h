@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/formats/hdf5/object.h"
+#include "trainer/formats/hdf5/library.h"
 
 namespace oarlock {
 

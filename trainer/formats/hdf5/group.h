@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trainer/formats/hdf5/dataset.h"
-#include "trainer/formats/hdf5/object.h"
+#include "trainer/formats/hdf5/library.h"
 
 namespace oarlock {
 

@@ -1,5 +1,6 @@
-// The basis of the HDF5 classes: handles, error reporting, and reading strings. Apart from Hdf5Place, internal to
-// trainer/formats/hdf5. No header of the library is included, so that users of these classes do not compile it.
+// The basis of the HDF5 classes: handles, error reporting, reading strings, and the common base of groups and datasets.
+// Only Hdf5Place and Hdf5Object are used outside of trainer/formats/hdf5. No header of the library is included, so that
+// users of these classes do not compile it.
 #pragma once
 
 #include <cstdint>
@@ -77,5 +78,31 @@ using Hdf5Read = std::function<bool(int64_t memory_type, void* buffer)>;
 // elements are of a compound type, and `file_type` is the type of this member.
 Result<std::vector<std::string>> read_hdf5_strings(const Hdf5Place& place, int64_t file_type, int64_t count,
                                                    const std::string& member, const Hdf5Read& read);
+
+// The common base of groups and datasets of an HDF5 file: location and attributes.
+class Hdf5Object {
+ public:
+  const Hdf5Place& place() const { return place_; }
+
+  bool has_attribute(const std::string& name) const;
+
+  // Read an attribute. They return kDataErr, naming the file, the path and the attribute, if the attribute does not
+  // exist or has another type or number of values.
+  Result<std::string> string_attribute(const std::string& name) const;
+  Result<std::vector<std::string>> strings_attribute(const std::string& name) const;
+  Result<int64_t> integer_attribute(const std::string& name) const;
+  Result<std::vector<int64_t>> integers_attribute(const std::string& name) const;
+  // Returns the path of the object that an object reference points to. AnnData before 0.7 stores pandas categories so.
+  Result<std::string> reference_attribute(const std::string& name) const;
+
+ protected:
+  Hdf5Object(Hdf5Handle handle, Hdf5Place place) : handle_(std::move(handle)), place_(std::move(place)) {}
+
+  const Hdf5Handle& handle() const { return handle_; }
+
+ private:
+  Hdf5Handle handle_;
+  Hdf5Place place_;
+};
 
 }  // namespace oarlock

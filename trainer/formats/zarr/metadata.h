@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "trainer/formats/zarr/byte_codec.h"
-#include "trainer/formats/zarr/element_type.h"
+#include "trainer/formats/zarr/codec.h"
 
 namespace oarlock::zarr {
 

@@ -1,4 +1,6 @@
-// The numeric element types of zarr arrays, and their values in memory.
+// The elements of zarr arrays and their encoding: the numeric types and their values in memory, and the codecs that
+// transform bytes, which are compressors and a checksum.
+// https://zarr-specs.readthedocs.io/en/latest/v3/codecs, https://numcodecs.readthedocs.io
 #pragma once
 
 #include <cstddef>
@@ -6,8 +8,13 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
+
+#include "common/error.h"
 
 namespace oarlock::zarr {
+
+// ---- Elements --------------------------------------------------------------------------------------------------
 
 enum class ElementKind { kBool, kInt, kUint, kFloat };
 
@@ -37,5 +44,26 @@ void to_doubles(std::span<const uint8_t> bytes, ElementType type, std::span<doub
 bool to_element(double value, ElementType type, std::span<uint8_t> out);
 bool to_element(int64_t value, ElementType type, std::span<uint8_t> out);
 bool to_element(uint64_t value, ElementType type, std::span<uint8_t> out);
+
+// ---- Bytes -----------------------------------------------------------------------------------------------------
+
+enum class ByteCodec {
+  kBlosc,  // its header names the compressor and the shuffle mode
+  kZstd,
+  kZlib,    // also gzip, which its header identifies
+  kCrc32c,  // a 4-byte checksum after the data
+};
+
+// Returns the codec with a name of zarr v3 or numcodecs (blosc, zstd, zlib, gzip, crc32c), or nothing if the name is
+// unknown.
+std::optional<ByteCodec> byte_codec_of(std::string_view name);
+
+// Decodes `bytes`. A result of more than `limit` bytes is an error, so that a corrupt header cannot cause a huge
+// allocation. Returns kDataErr if the data is truncated or damaged; the message is a predicate ("is truncated: ..."),
+// to which the caller adds the file.
+Result<std::vector<uint8_t>> decode(ByteCodec codec, std::span<const uint8_t> bytes, size_t limit);
+
+// Computes CRC-32C (Castagnoli), RFC 3720 appendix B.4.
+uint32_t crc32c(std::span<const uint8_t> bytes);
 
 }  // namespace oarlock::zarr
