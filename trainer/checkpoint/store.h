@@ -26,7 +26,7 @@ struct SavedCheckpoint {
   int64_t bytes = 0;
 };
 
-// Claims the root for its owner: a fence file in the root names the job and the attempt that may write (see fence.h). A
+// Claims the root for its owner: a fence file in the root names the job and the attempt that may write (see directory.h). A
 // writer of an older attempt of the same job, and a writer of a job that another job has displaced, get kTempFail from
 // open() and from every save(). This means that their group was replaced, and is not their fault. The checkpoints that
 // they saved before remain.

@@ -23,7 +23,7 @@ namespace oarlock {
 
 // What a rank is doing at the moment.
 struct RankActivity {
-  std::string phase;       // one of kPhaseNames (trainer/telemetry/phase_clock.h)
+  std::string phase;       // one of kPhaseNames (trainer/telemetry/progress.h)
   int64_t step = 0;        // optimizer steps done
   int64_t collective = 0;  // collectives started; all ranks start the same collectives in the same order
 
