@@ -12,7 +12,6 @@
 #include "cli/launch/group.h"
 #include "cli/run/local_job.h"
 #include "cli/run/local_run.h"
-#include "cli/run/programs.h"
 #include "cli/run/run_folder.h"
 #include "cli/trainer_check.h"
 #include "common/contract.h"

@@ -6,7 +6,6 @@
 
 #include "cli/launch/group.h"
 #include "cli/run/local_job.h"
-#include "cli/run/programs.h"
 
 namespace oarlock::cli {
 

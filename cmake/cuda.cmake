@@ -14,8 +14,11 @@ else()
   endif()
   set(_cuda_include "${OARLOCK_TORCH_DIR}/../nvidia/cu13/include" "${OARLOCK_CUDA_HEADERS}/nvidia/cu13/include"
       "${OARLOCK_CUDA_HEADERS}/nvidia/cu13/include/cccl" "${OARLOCK_CUDA_HEADERS}/nvidia/nccl/include")
-  if(EXISTS "${PROJECT_SOURCE_DIR}/cmake/cuda_shim")  # absent in the install tree
-    list(APPEND _cuda_include "${PROJECT_SOURCE_DIR}/cmake/cuda_shim")
+  if(EXISTS "${PROJECT_SOURCE_DIR}/cmake/cuda_declarations.h")  # absent in the install tree
+    foreach(header cublas_v2.h cublasLt.h cusolver_common.h cusolverDn.h cusparse.h)
+      configure_file("${PROJECT_SOURCE_DIR}/cmake/cuda_declarations.h" "${PROJECT_BINARY_DIR}/cuda-declarations/${header}" COPYONLY)
+    endforeach()
+    list(APPEND _cuda_include "${PROJECT_BINARY_DIR}/cuda-declarations")
   endif()
   set(OARLOCK_CUDART "${OARLOCK_TORCH_DIR}/../nvidia/cu13/lib/libcudart.so.13")
 endif()

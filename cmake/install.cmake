@@ -28,7 +28,6 @@ set(_headers
   trainer/data/index_slice.h
   trainer/data/random.h
   trainer/engine/command_line.h
-  trainer/engine/eval_pass.h
   trainer/engine/task.h
   trainer/formats/crystal.h
   trainer/formats/extxyz.h

@@ -1,7 +1,8 @@
 // Converts a TrainingJob to processes on this machine: the pods that the operator would create, without the features
-// that need a cluster.
+// that need a cluster; finds their programs and distributes the cores of the machine.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -57,5 +58,18 @@ using Lookup = std::function<std::optional<std::string>(const std::string& name)
 // (k8s.io/kubernetes/third_party/forked/golang/expansion): "$(NAME)" becomes the value, or remains if the variable does
 // not exist; "$$" becomes a literal "$".
 std::string expand(std::string_view text, const Lookup& lookup);
+
+// Returns the folder of the running program.
+std::filesystem::path own_folder();
+
+// If the first word of the command is `oarlock-trainer` or `oarlock`, replaces it with the program in `folder`, so that
+// a build folder works without PATH. Fails with kUnavailable if the program is neither in `folder` nor in `path` (a
+// PATH).
+Result<std::vector<std::string>> find_program(std::vector<std::string> argv, const std::filesystem::path& folder,
+                                              const std::string& path);
+
+// Divides the cores equally among the nodes that share this machine. With one node, or more nodes than cores, the parts
+// are empty, which means that each node may use all cores.
+std::vector<std::vector<int>> share_cores(const std::vector<int>& cores, int nodes);
 
 }  // namespace oarlock::run

@@ -13,7 +13,6 @@
 #include "cli/launch/group.h"
 #include "cli/launch/termination.h"
 #include "cli/run/local_job.h"
-#include "cli/run/programs.h"
 #include "common/contract.h"
 #include "common/port_reservation.h"
 #include "common/status_macros.h"

@@ -20,7 +20,6 @@
 #include "operator/shell/cache.h"
 #include "operator/shell/executor.h"
 #include "operator/shell/metrics.h"
-#include "operator/shell/own_writes.h"
 #include "operator/shell/progress.h"
 
 namespace oarlock::control {

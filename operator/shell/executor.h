@@ -1,4 +1,5 @@
-// Performs the actions of a plan as API calls, and records the resource versions that the calls produce.
+// Performs the actions of a plan as API calls, and records the resource versions that the calls produce: consistency of
+// reads with own writes on top of an asynchronous cache.
 #pragma once
 
 #include <functional>
@@ -8,16 +9,47 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <unordered_map>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "operator/core/desired.h"
 #include "operator/core/model.h"
 #include "operator/kube/client/client.h"
 #include "operator/shell/byte_budget.h"
+#include "operator/shell/cache.h"
 #include "operator/shell/event_recorder.h"
-#include "operator/shell/own_writes.h"
 
 namespace oarlock::control {
+
+// Records the resource versions that the operator's writes produced. A job is not reconciled before the cache contains
+// all of them (KEP-5647); otherwise a cache that lags behind would cause the same work to be done twice.
+//
+// Jobs are identified by uid, so a new job of the same name starts without records. Thread-safe.
+class OwnWrites {
+ public:
+  explicit OwnWrites(std::shared_ptr<const Clock> clock) : clock_(std::move(clock)) {}
+
+  // Records a version that a write, or a live read, returned. An empty version is ignored.
+  void record(const std::string& job_uid, ResourceKind kind, const std::string& resource_version);
+
+  // Whether the cache contains all recorded versions of the job. `has_seen` is Cache::has_seen for the job's namespace.
+  // Records expire after five minutes, because versions restart when the cluster's store is restored from a backup.
+  bool is_cache_fresh(const std::string& job_uid,
+                      const std::function<bool(ResourceKind, const std::string&)>& has_seen);
+
+  void forget(const std::string& job_uid);
+
+ private:
+  struct Write {
+    std::string resource_version;
+    SteadyTime at;
+  };
+
+  const std::shared_ptr<const Clock> clock_;
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::unordered_map<int, Write>> writes_;  // the newest version, by uid and kind
+};
 
 // Why a plan was not performed to its end.
 struct Interruption {

@@ -12,7 +12,6 @@
 #include "common/error.h"
 #include "trainer/config/distributed.h"
 #include "trainer/distributed/comm_hook.h"
-#include "trainer/distributed/parameter_check.h"
 #include "trainer/distributed/process_group.h"
 #include "trainer/nn/module_tensors.h"
 

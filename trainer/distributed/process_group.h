@@ -3,19 +3,21 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "common/error.h"
 #include "trainer/distributed/watchdog.h"
+#include "trainer/nn/module_tensors.h"
 
 namespace oarlock {
 
@@ -102,5 +104,20 @@ GroupState nccl_group_state(const ProcessGroup& group);
 // The error of this rank's GPU, as CUDA describes it; empty if the GPU works. A connection also breaks on the rank
 // whose GPU fails, and that rank is the cause. Any thread may call this.
 std::string device_error();
+
+// ---- Verification ----------------------------------------------------------------------------------------------
+// DDP guarantees that parameters have the same bits on all ranks.
+
+// Whether the tensors are equal on all ranks, by comparing hashes. Called by all ranks, with tensors of the same names.
+bool equal_on_all_ranks(const std::vector<NamedTensor>& tensors, const ProcessGroup& group);
+
+// As equal_on_all_ranks(), with a diagnosis: kSoftware, with the same message on all ranks, names the first tensor that
+// differs and the ranks that deviate from the majority. Costs one small collective and a hash of the tensors, which are
+// copied from a CUDA device to the host.
+Result<void> check_equal_on_all_ranks(const std::vector<NamedTensor>& tensors, const ProcessGroup& group);
+
+// The ranks whose value is not the most common one. In a tie, the value of the lowest rank counts as the most common.
+// Pure.
+std::vector<int> minority(const std::vector<int64_t>& values);
 
 }  // namespace oarlock

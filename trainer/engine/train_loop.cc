@@ -8,9 +8,9 @@
 
 #include "common/status_macros.h"
 #include "trainer/device/device.h"
-#include "trainer/engine/data_options.h"
 #include "trainer/engine/nonfinite.h"
 #include "trainer/engine/randomness.h"
+#include "trainer/engine/train_parts.h"
 
 namespace oarlock {
 namespace {

@@ -1,9 +1,11 @@
-// The objects that the training loop and the evaluator use.
+// What the training loop and the evaluator share: the objects that they use, and the options of their data loaders.
 #pragma once
 
 #include "common/clock.h"
 #include "trainer/config/batch_plan.h"
 #include "trainer/config/config.h"
+#include "trainer/data/data_loader.h"
+#include "trainer/device/device_prefetcher.h"
 #include "trainer/distributed/distributed_data_parallel.h"
 #include "trainer/engine/checkpointer.h"
 #include "trainer/engine/stop_agreement.h"
@@ -26,5 +28,11 @@ struct TrainParts {
   StopAgreement& stop;
   const Clock& clock;
 };
+
+// Options of the data loader, for training and evaluation. Requires that config.loader.threads is set.
+DataLoaderOptions loader_options(const TrainerConfig& config, at::Device device, int64_t batch_size, uint64_t seed);
+
+// Options of the copies to the device.
+PrefetchOptions feed_options(const TrainerConfig& config, int world_size);
 
 }  // namespace oarlock

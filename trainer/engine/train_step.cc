@@ -9,9 +9,9 @@
 
 #include "common/status_macros.h"
 #include "trainer/device/device.h"
-#include "trainer/engine/data_options.h"
 #include "trainer/engine/flop_counter.h"
 #include "trainer/engine/randomness.h"
+#include "trainer/engine/train_parts.h"
 #include "trainer/optim/amp.h"
 #include "trainer/optim/optimizer.h"
 

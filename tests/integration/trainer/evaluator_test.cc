@@ -13,7 +13,6 @@
 #include "tests/support/rank_harness.h"
 #include "tests/support/trainer_program/tiny_task.h"
 #include "trainer/config/fields_visitors.h"
-#include "trainer/engine/eval_rows.h"
 
 namespace oarlock {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <fstream>
 
+#include "cli/run/local_job.h"
 #include "cli/run/local_run.h"
-#include "cli/run/programs.h"
 #include "cli/run/run_folder.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,4 +1,4 @@
-#include "operator/shell/own_writes.h"
+#include "operator/shell/executor.h"
 
 #include <gmock/gmock.h>
 

@@ -17,7 +17,6 @@
 #include "trainer/tasks/comformer/data.h"
 #include "trainer/tasks/comformer/generator.h"
 #include "trainer/tasks/comformer/graph_cache.h"
-#include "trainer/tasks/comformer/predictions.h"
 
 namespace oarlock::comformer {
 namespace {

@@ -12,7 +12,6 @@
 #include "trainer/tasks/gears/data.h"
 #include "trainer/tasks/gears/evaluation.h"
 #include "trainer/tasks/gears/generator.h"
-#include "trainer/tasks/gears/genetic_interaction.h"
 #include "trainer/tasks/gears/prediction.h"
 
 namespace oarlock::gears {

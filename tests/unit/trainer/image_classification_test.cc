@@ -1,6 +1,6 @@
 // The image task: models against PyTorch's, options, damaged data, metrics, and that it learns real Fashion-MNIST
 // images.
-#include "trainer/tasks/image_classification/task.h"
+#include "trainer/tasks/registry.h"
 
 #include <ATen/Context.h>
 #include <ATen/ops/allclose.h>

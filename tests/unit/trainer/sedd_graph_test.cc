@@ -20,7 +20,6 @@
 #include <numbers>
 
 #include "tests/unit/trainer/sedd_golden.h"
-#include "trainer/tasks/protein_diffusion/noise.h"
 
 namespace oarlock::protein_diffusion {
 namespace {

@@ -15,6 +15,8 @@
 namespace oarlock::zarr {
 namespace {
 
+// ---- Chunks ----------------------------------------------------------------------------------------------------
+
 // The positions of the chunks of a shard in its file, in row-major order of their numbers within the shard.
 struct ShardIndex {
   static constexpr uint64_t kAbsent = ~uint64_t{0};  // offset and size of a chunk that is not stored
@@ -25,7 +27,7 @@ struct ShardIndex {
   std::vector<Entry> entries;
 };
 
-// Not thread-safe; each thread uses its own reader.
+// Reads and decodes the chunks of an array, one at a time. Not thread-safe; each thread uses its own reader.
 class ChunkReader {
  public:
   // `folder` and `metadata` must outlive the reader.
@@ -201,6 +203,8 @@ Result<OptionalBytes> ChunkReader::read_from_shard(std::span<const int64_t> numb
     return OptionalBytes(std::move(elements));
   });
 }
+
+// ---- Array -----------------------------------------------------------------------------------------------------
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;

@@ -1,6 +1,6 @@
-// QuantumGrav's network: blocks over the nodes, concatenated poolings of each graph (and features of the graph as a
-// whole), and a small network per task. Parameters have the names of the original: encoder.blocks.N.*,
-// downstream_tasks.N.layers.M.*, graph_features_net.layers.M.*.
+// QuantumGrav's network and the losses of its heads. The network has blocks over the nodes, concatenated poolings of
+// each graph (and features of the graph as a whole), and a small network per task. Parameters have the names of the
+// original: encoder.blocks.N.*, downstream_tasks.N.layers.M.*, graph_features_net.layers.M.*.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "trainer/engine/task.h"
 #include "trainer/nn/batch_norm.h"
 #include "trainer/tasks/causal_set/config.h"
 #include "trainer/tasks/causal_set/convolution.h"
@@ -68,5 +70,21 @@ class GnnModel final : public torch::nn::Module {
   std::vector<std::shared_ptr<LinearLayers>> heads_;
   std::shared_ptr<LinearLayers> graph_features_net_;
 };
+
+// ---- Losses and their evaluation metrics -----------------------------------------------------------------------
+
+// Returns the loss of each sample, float [n], from outputs [n, width] and targets [n, width] (cross entropy: class
+// indices [n, 1]). Several outputs are averaged.
+at::Tensor sample_losses(LossKind kind, const at::Tensor& outputs, const at::Tensor& targets);
+
+// add_sums() adds the sums of a batch, whose names start with `name`; add_metrics() computes metrics from their totals:
+//   all losses       NAME_loss, NAME_loss_std (over the samples)
+//   cross entropy    NAME_accuracy, NAME_f1 (mean over the classes that occur)
+//   bce              NAME_accuracy (over samples and outputs)
+//   other losses     NAME_mae, NAME_rmse
+// With an empty name, only loss and loss_std.
+void add_sums(const std::string& name, LossKind kind, const at::Tensor& losses, const at::Tensor& outputs,
+              const at::Tensor& targets, MetricSums& sums);
+void add_metrics(const std::string& name, LossKind kind, const MetricSums& totals, Metrics& metrics);
 
 }  // namespace oarlock::causal_set

@@ -1,4 +1,4 @@
-#include "trainer/tasks/causal_set/task.h"
+#include "trainer/tasks/registry.h"
 
 #include <ATen/ops/zeros.h>
 
@@ -7,10 +7,9 @@
 #include <utility>
 
 #include "common/files.h"
-#include "trainer/engine/eval_rows.h"
+#include "trainer/engine/evaluate.h"
 #include "trainer/tasks/causal_set/config.h"
 #include "trainer/tasks/causal_set/data.h"
-#include "trainer/tasks/causal_set/losses.h"
 #include "trainer/tasks/causal_set/model.h"
 
 namespace oarlock::causal_set {

@@ -1,15 +1,18 @@
-// The datasets of the task comformer: the split of the crystals, standardized labels and the features of atoms.
+// The datasets of the task comformer: the split of the crystals, standardized labels, the features of atoms, and the
+// errors and the file of predictions on the test set.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <vector>
 
 #include "common/error.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/graph_collation.h"
+#include "trainer/engine/task.h"
 #include "trainer/tasks/comformer/config.h"
 #include "trainer/tasks/comformer/model.h"
 
@@ -73,5 +76,16 @@ constexpr int64_t kFeaturedElements = 100;  // hydrogen to fermium
 // The table is that of CGCNN (Xie and Grossman, Phys. Rev. Lett. 120, 145301, 2018), as in atom_init.json of
 // jarvis-tools.
 at::Tensor atom_features();
+
+// ---- Predictions -----------------------------------------------------------------------------------------------
+
+// Returns mae, rmse and r2 from the rows "target" and "prediction" [n, targets]. R2 is computed per target and
+// averaged, as by sklearn's r2_score; it is NaN if all targets are equal.
+Metrics regression_metrics(const EvalRows& rows);
+
+// Writes a CSV file of id, target and prediction (target_0, target_1 ... if there are several), in the order of the
+// structures in the test set. The id is the index of a structure in its file (row "structure" [n]). Numbers round-trip
+// bitwise. Fails with kCantCreate or kIoErr.
+Result<void> write_predictions(const std::filesystem::path& path, const EvalRows& rows);
 
 }  // namespace oarlock::comformer

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trainer/nn/scatter.h"
-#include "trainer/tasks/comformer/equivariant.h"
+#include "trainer/tasks/comformer/layers.h"
 
 namespace oarlock::comformer {
 

@@ -1,4 +1,4 @@
-#include "trainer/tasks/comformer/task.h"
+#include "trainer/tasks/registry.h"
 
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/mse_loss.h>
@@ -12,7 +12,6 @@
 #include "trainer/tasks/comformer/data.h"
 #include "trainer/tasks/comformer/graph_cache.h"
 #include "trainer/tasks/comformer/model.h"
-#include "trainer/tasks/comformer/predictions.h"
 
 namespace oarlock::comformer {
 

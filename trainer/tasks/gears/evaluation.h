@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/engine/eval_pass.h"
+#include "trainer/engine/task.h"
 #include "trainer/tasks/gears/data.h"
 
 namespace oarlock::gears {

@@ -12,7 +12,7 @@
 #include "common/error.h"
 #include "trainer/tasks/gears/cell_store.h"
 #include "trainer/tasks/gears/config.h"
-#include "trainer/tasks/gears/layers.h"
+#include "trainer/tasks/gears/model.h"
 
 namespace oarlock::gears {
 

@@ -1,4 +1,4 @@
-#include "trainer/tasks/gears/task.h"
+#include "trainer/tasks/registry.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>

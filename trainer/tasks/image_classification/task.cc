@@ -1,4 +1,4 @@
-#include "trainer/tasks/image_classification/task.h"
+#include "trainer/tasks/registry.h"
 
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/zeros.h>

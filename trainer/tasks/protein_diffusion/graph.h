@@ -1,6 +1,7 @@
-// The forward process of SEDD: a continuous-time Markov chain over the states of one position, with rate matrix Q. All
-// positions change independently and by the same chain. Source: graph_lib.py of
-// https://github.com/louaaron/Score-Entropy-Discrete-Diffusion (Lou, Meng, Ermon 2024).
+// The forward process of SEDD: the noise schedule, and a continuous-time Markov chain over the states of one position,
+// with rate matrix Q. All positions change independently and by the same chain. Sources: noise_lib.py and graph_lib.py
+// of https://github.com/louaaron/Score-Entropy-Discrete-Diffusion (Lou, Meng, Ermon: Discrete Diffusion Modeling by
+// Estimating the Ratios of the Data Distribution, 2024); the cosine schedule: its fork protein_lig_sedd.
 //
 // Shapes in this folder: x and x0 are the noised and the clean tokens, int64 [n, length]; sigma and dsigma are the
 // noise of each sequence, float [n]; score and log_score are the ratios p(y) / p(x) for each state y that one position
@@ -17,6 +18,15 @@
 #include "trainer/tasks/protein_diffusion/config.h"
 
 namespace oarlock::protein_diffusion {
+
+// The total noise of a sequence at time t in [0, 1]. Returns sigma(t), elementwise.
+//   loglinear: -log(1 - (1 - eps) t)
+//   geometric: sigma_min^(1 - t) sigma_max^t
+//   cosine:    sigma_max + (sigma_min - sigma_max) (1 + cos(pi t)) / 2
+at::Tensor total_noise(const NoiseConfig& config, const at::Tensor& t);
+
+// Returns d sigma / dt, elementwise.
+at::Tensor noise_rate(const NoiseConfig& config, const at::Tensor& t);
 
 // Returns the logarithms of the ratios at x, float32 [n, length, states], as SeddModel::forward() does.
 using LogScore = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& sigma)>;

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "trainer/tasks/protein_diffusion/noise.h"
+#include "trainer/tasks/protein_diffusion/graph.h"
 
 namespace oarlock::protein_diffusion {
 namespace {

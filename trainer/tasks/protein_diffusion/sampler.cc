@@ -10,7 +10,6 @@
 
 #include "trainer/data/random.h"
 #include "trainer/tasks/protein_diffusion/graph.h"
-#include "trainer/tasks/protein_diffusion/noise.h"
 
 namespace oarlock::protein_diffusion {
 

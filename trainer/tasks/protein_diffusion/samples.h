@@ -10,7 +10,7 @@
 
 #include "common/error.h"
 #include "trainer/data/dataset.h"
-#include "trainer/engine/eval_pass.h"
+#include "trainer/engine/task.h"
 #include "trainer/tasks/protein_diffusion/data.h"
 #include "trainer/tasks/protein_diffusion/tokenizer.h"
 

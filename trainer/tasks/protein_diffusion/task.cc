@@ -1,4 +1,4 @@
-#include "trainer/tasks/protein_diffusion/task.h"
+#include "trainer/tasks/registry.h"
 
 #include <ATen/ops/zeros.h>
 

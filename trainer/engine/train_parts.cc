@@ -1,4 +1,4 @@
-#include "trainer/engine/data_options.h"
+#include "trainer/engine/train_parts.h"
 
 namespace oarlock {
 

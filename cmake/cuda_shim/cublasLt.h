@@ -1,4 +1,0 @@
-#pragma once
-
-struct cublasLtContext;
-using cublasLtHandle_t = cublasLtContext*;

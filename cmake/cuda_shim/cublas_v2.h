@@ -1,5 +1,0 @@
-#pragma once
-
-struct cublasContext;
-using cublasHandle_t = cublasContext*;
-enum cublasStatus_t : int;

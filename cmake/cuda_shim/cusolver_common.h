@@ -1,3 +1,0 @@
-#pragma once
-
-enum cusolverStatus_t : int;
