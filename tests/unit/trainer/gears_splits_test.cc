@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer/tasks/gears/data_splitter.h"
 #include "trainer/tasks/gears/splits.h"
 
 namespace oarlock::gears {

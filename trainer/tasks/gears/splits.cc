@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdint>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <stdexcept>
 #include <utility>
 
@@ -15,206 +13,6 @@
 #include "common/status_macros.h"
 
 namespace oarlock::gears {
-namespace {
-
-// ---- DataSplitter of GEARS (gears/data_utils.py), with the random numbers of numpy -----------------------------
-
-// numpy.random.RandomState (numpy/random/mtrand.pyx), so that a seed gives the splits of the Python original. MT19937
-// itself is the standard library's.
-class NumpyRandom {
- public:
-  // numpy.random.seed(seed)
-  explicit NumpyRandom(uint32_t seed) : generator_(seed) {}
-
-  // choice(from, size, replace=False): the first elements of a permutation. `size` must not exceed from.size().
-  std::vector<std::string> choice(const std::vector<std::string>& from, int64_t size);
-
-  // choice(from, size), with replacement. `from` must not be empty if size > 0.
-  std::vector<std::string> choice_with_replacement(const std::vector<std::string>& from, int64_t size);
-
- private:
-  // Returns a number in [0, max]: the lowest bits of 32, redrawn while they are above max (random_interval).
-  uint32_t interval(uint32_t max);
-
-  std::mt19937 generator_;
-};
-
-struct ListSplit {
-  NameList train;
-  NameList test;
-};
-
-// get_split_list(), for kSingle, kComboSeen0 to 2 and kNoTest. Lists that are given are not drawn. As in the original,
-// test_pert_genes are drawn for every kind, because each draw affects the next one.
-ListSplit list_split(SplitKind kind, const NameList& conditions, double test_size, const NameList& test_pert_genes,
-                     const NameList& test_perts, NumpyRandom& random);
-
-struct SimulationOptions {
-  double train_gene_set_size = 0.75;
-  double combo_seen2_train_frac = 0.75;
-  uint32_t seed = 1;
-  NameList test_perts{};  // genes; empty: drawn
-  bool only_test_set_perts = false;
-};
-
-struct SimulationSplit {
-  NameList train;
-  NameList test;
-  Subgroups subgroups;  // of the test set
-};
-
-// get_simulation_split(), for single perturbations and combinations.
-SimulationSplit simulation_split(const NameList& conditions, const SimulationOptions& options);
-
-// get_simulation_split_single(). `singles` must be single perturbations. (The original fails for other conditions, and
-// even then when it unpacks its result.)
-SimulationSplit simulation_split_single(const NameList& singles, const SimulationOptions& options);
-
-uint32_t NumpyRandom::interval(uint32_t max) {
-  if (max == 0) return 0;
-  const uint32_t mask = UINT32_MAX >> std::countl_zero(max);
-  while (true) {
-    const auto value = static_cast<uint32_t>(generator_()) & mask;
-    if (value <= max) return value;
-  }
-}
-
-std::vector<std::string> NumpyRandom::choice(const std::vector<std::string>& from, int64_t size) {
-  std::vector<std::string> shuffled = from;
-  for (size_t i = shuffled.size(); i-- > 1;) std::swap(shuffled[i], shuffled[interval(static_cast<uint32_t>(i))]);
-  shuffled.resize(static_cast<size_t>(size));
-  return shuffled;
-}
-
-std::vector<std::string> NumpyRandom::choice_with_replacement(const std::vector<std::string>& from, int64_t size) {
-  std::vector<std::string> chosen;
-  for (int64_t i = 0; i < size; ++i) chosen.push_back(from[interval(static_cast<uint32_t>(from.size() - 1))]);
-  return chosen;
-}
-
-int64_t count_in(const std::string& condition, const NameList& genes) {
-  const NameList own = genes_of(condition);
-  return std::count_if(own.begin(), own.end(), [&](const std::string& gene) { return contains(genes, gene); });
-}
-
-// As Python's int(len(names) * share).
-int64_t share_of(const NameList& names, double share) {
-  return static_cast<int64_t>(static_cast<double>(names.size()) * share);
-}
-
-// Tests the conditions that contain a test gene. Combinations with more than `max_seen` other genes are in neither set,
-// so that the test set has no such combinations and the training set does not contain the test gene.
-ListSplit split_by_genes(const NameList& conditions, const NameList& test_genes, int64_t max_seen) {
-  const auto single = [&](const std::string& c) { return is_single(c) && count_in(c, test_genes) > 0; };
-  const auto combination = [&](const std::string& c) { return is_combination(c) && count_in(c, test_genes) > 0; };
-  const auto held_out = [&](const std::string& c) {
-    return combination(c) && static_cast<int64_t>(genes_of(c).size()) - count_in(c, test_genes) > max_seen;
-  };
-  const auto tested = [&](const std::string& c) { return single(c) || (combination(c) && !held_out(c)); };
-  return {.train = filter(conditions, [&](const std::string& c) { return !tested(c) && !held_out(c); }),
-          .test = filter(conditions, tested)};
-}
-
-ListSplit split_by_conditions(const NameList& conditions, const NameList& tested) {
-  return {.train = filter(conditions, [&](const std::string& c) { return !contains(tested, c); }), .test = tested};
-}
-
-ListSplit list_split(SplitKind kind, const NameList& conditions, double test_size, const NameList& test_pert_genes,
-                     const NameList& test_perts, NumpyRandom& random) {
-  const NameList singles = filter(conditions, is_single);
-  const NameList combinations = filter(conditions, is_combination);
-  const NameList genes = test_pert_genes.empty()
-                             ? random.choice_with_replacement(genes_of_all(conditions), share_of(singles, test_size))
-                             : test_pert_genes;
-  switch (kind) {
-    case SplitKind::kSingle:
-      return split_by_genes(conditions, genes, -1);  // no combination is tested
-    case SplitKind::kComboSeen0:
-      return split_by_genes(conditions, genes, 0);
-    case SplitKind::kComboSeen1:
-      return split_by_genes(conditions, genes, 1);
-    case SplitKind::kComboSeen2:
-      return split_by_conditions(conditions, test_perts.empty() ? random.choice_with_replacement(
-                                                                      combinations, share_of(combinations, test_size))
-                                                                : test_perts);
-    case SplitKind::kNoTest:
-      return split_by_conditions(
-          conditions, test_perts.empty() ? random.choice_with_replacement(conditions, share_of(conditions, test_size))
-                                         : test_perts);
-    default:
-      throw std::logic_error("this split is not drawn from a list");
-  }
-}
-
-bool touches(const std::string& condition, const NameList& genes) {
-  const NameList own = genes_of(condition);
-  return std::any_of(own.begin(), own.end(), [&](const std::string& gene) { return contains(genes, gene); });
-}
-
-NameList singles_with(const NameList& genes, const NameList& conditions) {
-  return filter(conditions, [&](const std::string& c) { return is_single(c) && touches(c, genes); });
-}
-
-NameList combinations_with(const NameList& genes, const NameList& conditions) {
-  return filter(conditions, [&](const std::string& c) { return is_combination(c) && touches(c, genes); });
-}
-
-struct GeneSets {
-  NameList train;
-  NameList held_out;
-};
-
-GeneSets draw_genes(const NameList& genes, const SimulationOptions& options, NumpyRandom& random) {
-  if (options.only_test_set_perts && !options.test_perts.empty()) {
-    return {.train = without(genes, options.test_perts), .held_out = options.test_perts};
-  }
-  NameList train = random.choice(genes, share_of(genes, options.train_gene_set_size));
-  if (!options.test_perts.empty()) {
-    // The genes to test are removed from the training genes and replaced by as many others.
-    const auto wanted = [&](const std::string& gene) { return contains(options.test_perts, gene); };
-    const auto overlap = std::count_if(train.begin(), train.end(), wanted);
-    train = filter(train, [&](const std::string& gene) { return !wanted(gene); });
-    const NameList candidates = without(without(genes, train), options.test_perts);
-    const NameList added = random.choice(candidates, std::min<int64_t>(overlap, std::ssize(candidates)));
-    train.insert(train.end(), added.begin(), added.end());
-  }
-  NameList held_out = without(genes, train);
-  return {.train = std::move(train), .held_out = std::move(held_out)};
-}
-
-void append(NameList& to, const NameList& names) { to.insert(to.end(), names.begin(), names.end()); }
-
-SimulationSplit simulation_split(const NameList& conditions, const SimulationOptions& options) {
-  NumpyRandom random(options.seed);
-  const GeneSets genes = draw_genes(genes_of_all(conditions), options, random);
-
-  const NameList combinations = combinations_with(genes.train, conditions);
-  const NameList seen1 = filter(combinations, [&](const std::string& c) { return count_in(c, genes.train) == 1; });
-  const NameList both_seen = without(combinations, seen1);
-  NumpyRandom again(options.seed);
-  const NameList combinations_to_train = again.choice(both_seen, share_of(both_seen, options.combo_seen2_train_frac));
-  const NameList seen2 = without(both_seen, combinations_to_train);
-  const NameList unseen = singles_with(genes.held_out, conditions);
-  const NameList seen0 = filter(combinations_with(genes.held_out, conditions),
-                                [&](const std::string& c) { return count_in(c, genes.train) == 0; });
-
-  SimulationSplit split{
-      .train = singles_with(genes.train, conditions),
-      .test = seen1,
-      .subgroups = {{"combo_seen0", seen0}, {"combo_seen1", seen1}, {"combo_seen2", seen2}, {"unseen_single", unseen}}};
-  append(split.train, combinations_to_train);
-  for (const NameList* names : {&seen2, &unseen, &seen0}) append(split.test, *names);
-  return split;
-}
-
-SimulationSplit simulation_split_single(const NameList& singles, const SimulationOptions& options) {
-  NumpyRandom random(options.seed);
-  const GeneSets genes = draw_genes(genes_of_all(singles), options, random);
-  const NameList unseen = singles_with(genes.held_out, singles);
-  return {.train = singles_with(genes.train, singles), .test = unseen, .subgroups = {{"unseen_single", unseen}}};
-}
-
-}  // namespace
 
 NameList genes_of(const std::string& condition) {
   NameList genes;
@@ -352,6 +150,158 @@ Result<Split> make_split(const SplitConfig& config, const NameList& conditions) 
     *names = filter(conditions, [&](const std::string& c) { return contains(*names, c); });
   }
   return split;
+}
+
+uint32_t NumpyRandom::interval(uint32_t max) {
+  if (max == 0) return 0;
+  const uint32_t mask = UINT32_MAX >> std::countl_zero(max);
+  while (true) {
+    const auto value = static_cast<uint32_t>(generator_()) & mask;
+    if (value <= max) return value;
+  }
+}
+
+std::vector<std::string> NumpyRandom::choice(const std::vector<std::string>& from, int64_t size) {
+  std::vector<std::string> shuffled = from;
+  for (size_t i = shuffled.size(); i-- > 1;) std::swap(shuffled[i], shuffled[interval(static_cast<uint32_t>(i))]);
+  shuffled.resize(static_cast<size_t>(size));
+  return shuffled;
+}
+
+std::vector<std::string> NumpyRandom::choice_with_replacement(const std::vector<std::string>& from, int64_t size) {
+  std::vector<std::string> chosen;
+  for (int64_t i = 0; i < size; ++i) chosen.push_back(from[interval(static_cast<uint32_t>(from.size() - 1))]);
+  return chosen;
+}
+
+namespace {
+
+int64_t count_in(const std::string& condition, const NameList& genes) {
+  const NameList own = genes_of(condition);
+  return std::count_if(own.begin(), own.end(), [&](const std::string& gene) { return contains(genes, gene); });
+}
+
+// As Python's int(len(names) * share).
+int64_t share_of(const NameList& names, double share) {
+  return static_cast<int64_t>(static_cast<double>(names.size()) * share);
+}
+
+// Tests the conditions that contain a test gene. Combinations with more than `max_seen` other genes are in neither set,
+// so that the test set has no such combinations and the training set does not contain the test gene.
+ListSplit split_by_genes(const NameList& conditions, const NameList& test_genes, int64_t max_seen) {
+  const auto single = [&](const std::string& c) { return is_single(c) && count_in(c, test_genes) > 0; };
+  const auto combination = [&](const std::string& c) { return is_combination(c) && count_in(c, test_genes) > 0; };
+  const auto held_out = [&](const std::string& c) {
+    return combination(c) && static_cast<int64_t>(genes_of(c).size()) - count_in(c, test_genes) > max_seen;
+  };
+  const auto tested = [&](const std::string& c) { return single(c) || (combination(c) && !held_out(c)); };
+  return {.train = filter(conditions, [&](const std::string& c) { return !tested(c) && !held_out(c); }),
+          .test = filter(conditions, tested)};
+}
+
+ListSplit split_by_conditions(const NameList& conditions, const NameList& tested) {
+  return {.train = filter(conditions, [&](const std::string& c) { return !contains(tested, c); }), .test = tested};
+}
+
+}  // namespace
+
+ListSplit list_split(SplitKind kind, const NameList& conditions, double test_size, const NameList& test_pert_genes,
+                     const NameList& test_perts, NumpyRandom& random) {
+  const NameList singles = filter(conditions, is_single);
+  const NameList combinations = filter(conditions, is_combination);
+  const NameList genes = test_pert_genes.empty()
+                             ? random.choice_with_replacement(genes_of_all(conditions), share_of(singles, test_size))
+                             : test_pert_genes;
+  switch (kind) {
+    case SplitKind::kSingle:
+      return split_by_genes(conditions, genes, -1);  // no combination is tested
+    case SplitKind::kComboSeen0:
+      return split_by_genes(conditions, genes, 0);
+    case SplitKind::kComboSeen1:
+      return split_by_genes(conditions, genes, 1);
+    case SplitKind::kComboSeen2:
+      return split_by_conditions(conditions, test_perts.empty() ? random.choice_with_replacement(
+                                                                      combinations, share_of(combinations, test_size))
+                                                                : test_perts);
+    case SplitKind::kNoTest:
+      return split_by_conditions(
+          conditions, test_perts.empty() ? random.choice_with_replacement(conditions, share_of(conditions, test_size))
+                                         : test_perts);
+    default:
+      throw std::logic_error("this split is not drawn from a list");
+  }
+}
+
+namespace {
+
+bool touches(const std::string& condition, const NameList& genes) {
+  const NameList own = genes_of(condition);
+  return std::any_of(own.begin(), own.end(), [&](const std::string& gene) { return contains(genes, gene); });
+}
+
+NameList singles_with(const NameList& genes, const NameList& conditions) {
+  return filter(conditions, [&](const std::string& c) { return is_single(c) && touches(c, genes); });
+}
+
+NameList combinations_with(const NameList& genes, const NameList& conditions) {
+  return filter(conditions, [&](const std::string& c) { return is_combination(c) && touches(c, genes); });
+}
+
+struct GeneSets {
+  NameList train;
+  NameList held_out;
+};
+
+GeneSets draw_genes(const NameList& genes, const SimulationOptions& options, NumpyRandom& random) {
+  if (options.only_test_set_perts && !options.test_perts.empty()) {
+    return {.train = without(genes, options.test_perts), .held_out = options.test_perts};
+  }
+  NameList train = random.choice(genes, share_of(genes, options.train_gene_set_size));
+  if (!options.test_perts.empty()) {
+    // The genes to test are removed from the training genes and replaced by as many others.
+    const auto wanted = [&](const std::string& gene) { return contains(options.test_perts, gene); };
+    const auto overlap = std::count_if(train.begin(), train.end(), wanted);
+    train = filter(train, [&](const std::string& gene) { return !wanted(gene); });
+    const NameList candidates = without(without(genes, train), options.test_perts);
+    const NameList added = random.choice(candidates, std::min<int64_t>(overlap, std::ssize(candidates)));
+    train.insert(train.end(), added.begin(), added.end());
+  }
+  NameList held_out = without(genes, train);
+  return {.train = std::move(train), .held_out = std::move(held_out)};
+}
+
+void append(NameList& to, const NameList& names) { to.insert(to.end(), names.begin(), names.end()); }
+
+}  // namespace
+
+SimulationSplit simulation_split(const NameList& conditions, const SimulationOptions& options) {
+  NumpyRandom random(options.seed);
+  const GeneSets genes = draw_genes(genes_of_all(conditions), options, random);
+
+  const NameList combinations = combinations_with(genes.train, conditions);
+  const NameList seen1 = filter(combinations, [&](const std::string& c) { return count_in(c, genes.train) == 1; });
+  const NameList both_seen = without(combinations, seen1);
+  NumpyRandom again(options.seed);
+  const NameList combinations_to_train = again.choice(both_seen, share_of(both_seen, options.combo_seen2_train_frac));
+  const NameList seen2 = without(both_seen, combinations_to_train);
+  const NameList unseen = singles_with(genes.held_out, conditions);
+  const NameList seen0 = filter(combinations_with(genes.held_out, conditions),
+                                [&](const std::string& c) { return count_in(c, genes.train) == 0; });
+
+  SimulationSplit split{
+      .train = singles_with(genes.train, conditions),
+      .test = seen1,
+      .subgroups = {{"combo_seen0", seen0}, {"combo_seen1", seen1}, {"combo_seen2", seen2}, {"unseen_single", unseen}}};
+  append(split.train, combinations_to_train);
+  for (const NameList* names : {&seen2, &unseen, &seen0}) append(split.test, *names);
+  return split;
+}
+
+SimulationSplit simulation_split_single(const NameList& singles, const SimulationOptions& options) {
+  NumpyRandom random(options.seed);
+  const GeneSets genes = draw_genes(genes_of_all(singles), options, random);
+  const NameList unseen = singles_with(genes.held_out, singles);
+  return {.train = singles_with(genes.train, singles), .test = unseen, .subgroups = {{"unseen_single", unseen}}};
 }
 
 }  // namespace oarlock::gears
