@@ -81,15 +81,14 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
     given.nproc = count;
   }
   std::optional<PortReservation> rendezvous_port;  // for the lifetime of the ranks
-  const Result<Topology> topology = resolve_topology(given, environment, [&]() -> Result<int> {
-    Result<PortReservation> reserved = PortReservation::make(1);
-    if (!reserved) return tl::make_unexpected(reserved.error());
-    return rendezvous_port.emplace(std::move(*reserved)).first();
-  });
-  if (!topology) return tl::make_unexpected(topology.error());
+  const auto reserve_port = [&]() -> Result<int> {
+    ASSIGN_OR_RETURN(PortReservation reserved, PortReservation::make(1));
+    return rendezvous_port.emplace(std::move(reserved)).first();
+  };
+  ASSIGN_OR_RETURN(const Topology topology, resolve_topology(given, environment, reserve_port));
   ASSIGN_OR_RETURN(const SignalSource signals, SignalSource::take());
 
-  const int count = topology->nproc;
+  const int count = topology.nproc;
   const std::optional<std::string> pod_log = termination_log(environment);
   if (!log_text(pod_log).empty()) {  // a message of an earlier run of this container
     RETURN_IF_ERROR(write_in_place(*pod_log, ""));
@@ -104,12 +103,12 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
   std::vector<Member> members;
   std::vector<int> ranks;
   for (int i = 0; i < count; ++i) {
-    Environment of_rank = rank_environment(*topology, i);
+    Environment of_rank = rank_environment(topology, i);
     if (limit_threads) of_rank[kOmpThreads] = "1";  // otherwise every rank would use all cores
     if (files) of_rank[kEnvTerminationLog] = files->path(i).string();
     if (count > 1 && !flags.no_prefix) of_rank[kEnvLinesPrefixed] = "1";
     of_rank.insert(environment.begin(), environment.end());  // keeps existing entries
-    const int rank = topology->rank(i);
+    const int rank = topology.rank(i);
     ranks.push_back(rank);
     members.push_back({{argv, std::move(of_rank), {}, descriptor_limit},
                        fmt::format("rank {}", rank),

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/job_file.h"
 #include "common/standard_streams.h"
+#include "common/status_macros.h"
 #include "common/text.h"
 #include "common/yaml/writer.h"
 #include "operator/core/desired.h"
@@ -37,15 +38,13 @@ struct RenderFlags {
 };
 
 Result<int> render(const RenderFlags& flags) {
-  Result<std::vector<api::TrainingJob>> jobs = load_jobs(flags.file);
-  if (!jobs) return tl::make_unexpected(jobs.error());
+  ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, load_jobs(flags.file));
   if (!flags.name.empty()) {
-    Result<api::TrainingJob> job = choose_job(std::move(*jobs), flags.name, flags.file);
-    if (!job) return tl::make_unexpected(job.error());
-    jobs = std::vector<api::TrainingJob>{std::move(*job)};
+    ASSIGN_OR_RETURN(api::TrainingJob job, choose_job(std::move(jobs), flags.name, flags.file));
+    jobs = {std::move(job)};
   }
   Json items = Json::array();
-  for (api::TrainingJob& job : *jobs) {
+  for (api::TrainingJob& job : jobs) {
     if (job.metadata.uid.empty()) job.metadata.uid = "00000000-0000-0000-0000-000000000000";
     items.push_back(control::desired_service(job));
     const control::PodFactory factory(job, flags.attempt);

@@ -18,6 +18,7 @@
 #include "cli/launch/console.h"
 #include "common/error.h"
 #include "common/files.h"
+#include "common/status_macros.h"
 
 namespace oarlock::launch {
 namespace {
@@ -165,14 +166,13 @@ class Group {
 
  private:
   Result<void> start(const Member& member) {
-    Result<Child> child = spawn(member.command, options_.stdio, signals_);
-    if (!child) return tl::make_unexpected(child.error());
-    guard_.add(child->pid);
-    groups_.push_back(child->pid);
+    ASSIGN_OR_RETURN(Child child, spawn(member.command, options_.stdio, signals_));
+    guard_.add(child.pid);
+    groups_.push_back(child.pid);
     lingering_.push_back(false);
     if (options_.stdio == Stdio::kPipes) {
-      add_stream(std::move(child->out), console_.out(), member.prefix);
-      add_stream(std::move(child->err), console_.err(), member.prefix);
+      add_stream(std::move(child.out), console_.out(), member.prefix);
+      add_stream(std::move(child.err), console_.err(), member.prefix);
     }
     return {};
   }
@@ -333,9 +333,8 @@ class Group {
 Result<GroupResult> run_group(const std::vector<Member>& members, const GroupOptions& options,
                               const SignalSource& signals, const Clock& clock, Console& console) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  Result<Guard> guard = Guard::start();
-  if (!guard) return tl::make_unexpected(guard.error());
-  return Group(members, options, signals, clock, console, std::move(*guard)).run();
+  ASSIGN_OR_RETURN(Guard guard, Guard::start());
+  return Group(members, options, signals, clock, console, std::move(guard)).run();
 }
 
 }  // namespace oarlock::launch

@@ -181,14 +181,11 @@ Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& sig
   Pipe err;
   if (stdio == Stdio::kPipes) {
     for (Pipe* pipe : {&out, &err}) {
-      Result<Pipe> made = make_pipe();
-      if (!made) return tl::make_unexpected(made.error());
-      *pipe = std::move(*made);
+      ASSIGN_OR_RETURN(*pipe, make_pipe());
       ::fcntl(pipe->reader.get(), F_SETFL, O_NONBLOCK);
     }
   }
-  Result<Pipe> report = make_pipe();  // carries errno if exec fails; a successful exec closes it
-  if (!report) return tl::make_unexpected(report.error());
+  ASSIGN_OR_RETURN(Pipe report, make_pipe());  // carries errno if exec fails; a successful exec closes it
 
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
@@ -197,15 +194,15 @@ Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& sig
     become(argv.data(), environment.data(), &cores, command.descriptors, parent, stdio, out.writer.get(),
            err.writer.get(), signals);
     const int error = errno;
-    if (::write(report->writer.get(), &error, sizeof error) != sizeof error) ::_exit(125);
+    if (::write(report.writer.get(), &error, sizeof error) != sizeof error) ::_exit(125);
     ::_exit(126);
   }
   ::setpgid(pid, pid);  // in both processes, to avoid a race; fails once the child has exec'ed
-  report->writer.close();
+  report.writer.close();
   int error = 0;
   ssize_t got;
   do {
-    got = ::read(report->reader.get(), &error, sizeof error);
+    got = ::read(report.reader.get(), &error, sizeof error);
   } while (got < 0 && errno == EINTR);
   if (got == sizeof error) {
     ::waitpid(pid, nullptr, 0);

@@ -10,6 +10,7 @@
 
 #include "common/contract.h"
 #include "common/cpu_count.h"
+#include "common/status_macros.h"
 
 namespace oarlock::launch {
 namespace {
@@ -128,22 +129,21 @@ Result<int> rank_count(const std::string& text, const Processors& processors) {
 Result<Topology> resolve_topology(const TopologyFlags& flags, const Environment& environment,
                                   const std::function<Result<int>()>& reserve_port) {
   Topology topology;
-  const auto nproc = Setting("--nproc", kEnvLocalWorldSize, kEnvPetNprocPerNode, kCount).read(flags.nproc, environment);
-  if (!nproc) return tl::make_unexpected(nproc.error());
-  topology.nproc = nproc->value_or(1);
+  ASSIGN_OR_RETURN(const std::optional<int> nproc,
+                   Setting("--nproc", kEnvLocalWorldSize, kEnvPetNprocPerNode, kCount).read(flags.nproc, environment));
+  topology.nproc = nproc.value_or(1);
 
-  const auto nnodes = Setting("--nnodes", nullptr, kEnvPetNnodes, kCount).read(flags.nnodes, environment);
-  if (!nnodes) return tl::make_unexpected(nnodes.error());
+  ASSIGN_OR_RETURN(const std::optional<int> nnodes,
+                   Setting("--nnodes", nullptr, kEnvPetNnodes, kCount).read(flags.nnodes, environment));
   // If a flag is given, an inherited WORLD_SIZE describes another job.
   const bool use_world_size = !flags.nproc && !flags.nnodes;
   std::optional<int> world_size;
   if (use_world_size) {
-    const auto value = Setting("--nnodes and --nproc", kEnvWorldSize, nullptr, kCount).read(std::nullopt, environment);
-    if (!value) return tl::make_unexpected(value.error());
-    world_size = *value;
+    ASSIGN_OR_RETURN(world_size,
+                     Setting("--nnodes and --nproc", kEnvWorldSize, nullptr, kCount).read(std::nullopt, environment));
   }
-  if (*nnodes) {
-    topology.nnodes = **nnodes;
+  if (nnodes) {
+    topology.nnodes = *nnodes;
   } else if (world_size) {
     topology.nnodes = std::max(1, *world_size / topology.nproc);
   }
@@ -158,15 +158,14 @@ Result<Topology> resolve_topology(const TopologyFlags& flags, const Environment&
                                                kEnvPetNnodes, kEnvLocalWorldSize));
   }
 
-  const auto node_rank =
-      Setting("--node-rank", kEnvNodeRank, kEnvPetNodeRank, kIndex).read(flags.node_rank, environment);
-  if (!node_rank) return tl::make_unexpected(node_rank.error());
+  ASSIGN_OR_RETURN(const std::optional<int> node_rank,
+                   Setting("--node-rank", kEnvNodeRank, kEnvPetNodeRank, kIndex).read(flags.node_rank, environment));
   const bool several_nodes = topology.nnodes > 1;
-  if (several_nodes && !*node_rank) {
+  if (several_nodes && !node_rank) {
     return fail(ExitCode::kConfig, fmt::format("with {} nodes, this node's index is needed: set {} or give --node-rank",
                                                topology.nnodes, kEnvNodeRank));
   }
-  topology.node_rank = node_rank->value_or(0);
+  topology.node_rank = node_rank.value_or(0);
   if (topology.node_rank >= topology.nnodes) {
     return fail(
         flags.node_rank ? ExitCode::kUsage : ExitCode::kConfig,
@@ -187,17 +186,15 @@ Result<Topology> resolve_topology(const TopologyFlags& flags, const Environment&
   const bool address_given = address.has_value();
   topology.master_addr = address.value_or("127.0.0.1");
 
-  const auto port =
-      Setting("--master-port", kEnvMasterPort, kEnvPetMasterPort, kPort).read(flags.master_port, environment);
-  if (!port) return tl::make_unexpected(port.error());
-  if (*port) {
-    topology.master_port = **port;
+  ASSIGN_OR_RETURN(
+      const std::optional<int> port,
+      Setting("--master-port", kEnvMasterPort, kEnvPetMasterPort, kPort).read(flags.master_port, environment));
+  if (port) {
+    topology.master_port = *port;
   } else if (several_nodes || address_given) {
     topology.master_port = kDefaultMasterPort;
   } else {
-    const Result<int> reserved = reserve_port();
-    if (!reserved) return tl::make_unexpected(reserved.error());
-    topology.master_port = *reserved;
+    ASSIGN_OR_RETURN(topology.master_port, reserve_port());
   }
   return topology;
 }

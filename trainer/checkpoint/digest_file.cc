@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/files.h"
+#include "common/status_macros.h"
 
 namespace oarlock {
 namespace {
@@ -139,10 +140,9 @@ Result<size_t> DigestReader::read_some(std::span<std::byte> target) {
 
 Result<void> DigestReader::read(std::span<std::byte> target) {
   while (!target.empty()) {
-    const auto got = read_some(target);
-    if (!got) return tl::make_unexpected(got.error());
-    if (*got == 0) return fail(ExitCode::kDataErr, fmt::format("{}: unexpected end of file", impl_->path.string()));
-    target = target.subspan(*got);
+    ASSIGN_OR_RETURN(const size_t got, read_some(target));
+    if (got == 0) return fail(ExitCode::kDataErr, fmt::format("{}: unexpected end of file", impl_->path.string()));
+    target = target.subspan(got);
   }
   return {};
 }
@@ -150,13 +150,11 @@ Result<void> DigestReader::read(std::span<std::byte> target) {
 FileDigest DigestReader::digest() const { return impl_->hash.digest(); }
 
 Result<FileDigest> digest_of(const std::filesystem::path& path) {
-  auto file = DigestReader::open(path);
-  if (!file) return tl::make_unexpected(file.error());
+  ASSIGN_OR_RETURN(DigestReader file, DigestReader::open(path));
   std::vector<std::byte> buffer(kChunk);
   for (;;) {
-    const auto got = file->read_some(buffer);
-    if (!got) return tl::make_unexpected(got.error());
-    if (*got == 0) return file->digest();
+    ASSIGN_OR_RETURN(const size_t got, file.read_some(buffer));
+    if (got == 0) return file.digest();
   }
 }
 

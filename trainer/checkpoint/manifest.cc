@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/files.h"
+#include "common/status_macros.h"
 
 namespace oarlock {
 namespace {
@@ -113,7 +114,7 @@ Result<Manifest> read_manifest(const fs::path& folder) {
   }
   const json value = json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) return damaged(path, "not JSON");
-  if (auto known = check_version(value, path); !known) return tl::make_unexpected(known.error());
+  RETURN_IF_ERROR(check_version(value, path));
   if (!has_members(value, {"step", "files"}) || !value["step"].is_number_unsigned() ||
       value["step"].get<uint64_t>() > INT64_MAX || !value["files"].is_object()) {
     return damaged(path, "step or files is missing or has the wrong type");

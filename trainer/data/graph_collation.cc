@@ -95,7 +95,7 @@ Result<void> check(const GraphArrays& arrays) {
     bool found = false;
     for (const Result<bool>& looked : {look(arrays.nodes, arrays.node_offsets), look(arrays.edges, arrays.edge_offsets),
                                        look(arrays.graphs, one_each(graphs))}) {
-      if (!looked) return tl::make_unexpected(looked.error());
+      RETURN_IF_ERROR(looked);
       found = found || *looked;
     }
     if (!found) return invalid(fmt::format("node_numbers contains '{}', but there is no such tensor", name));

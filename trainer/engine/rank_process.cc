@@ -176,13 +176,12 @@ Result<void> RankProcess::connect() {
   options.rendezvous.attempt = environment_.attempt;
   options.config = config_.distributed;
   options.device = device_;
-  Result<DistributedContext> connection =
-      init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
-  if (!connection) return tl::make_unexpected(connection.error());
-  store_ = std::move(connection->store);
-  group_ = std::move(connection->group);
-  peers_ = std::move(connection->peers);
-  collective_watchdog_ = std::move(connection->collective_watchdog);
+  ASSIGN_OR_RETURN(DistributedContext connection,
+                   init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_));
+  store_ = std::move(connection.store);
+  group_ = std::move(connection.group);
+  peers_ = std::move(connection.peers);
+  collective_watchdog_ = std::move(connection.collective_watchdog);
   stops_.emplace(stop_, group_, clock_);
   if (environment_.world_size == 1) return {};
   const double seconds = std::chrono::duration<double>(clock_.steady() - begin).count();

@@ -52,22 +52,20 @@ Result<ExpressionMatrix> ExpressionMatrix::open_sparse(const Hdf5Group& group) {
   ASSIGN_OR_RETURN(const std::vector<int64_t> shape, shape_of(group));
   ASSIGN_OR_RETURN(Hdf5Dataset values, group.dataset("data"));
   ASSIGN_OR_RETURN(Hdf5Dataset indices, group.dataset("indices"));
-  Result<std::vector<int64_t>> begin =
-      group.dataset("indptr").and_then([](const Hdf5Dataset& set) { return set.read<int64_t>(); });
-  if (!begin) return tl::make_unexpected(begin.error());
-  const bool whole = static_cast<int64_t>(begin->size()) == shape.front() + 1 && begin->front() == 0 &&
-                     std::is_sorted(begin->begin(), begin->end()) && begin->back() == values.size() &&
+  ASSIGN_OR_RETURN(const Hdf5Dataset indptr, group.dataset("indptr"));
+  ASSIGN_OR_RETURN(std::vector<int64_t> begin, indptr.read<int64_t>());
+  const bool whole = static_cast<int64_t>(begin.size()) == shape.front() + 1 && begin.front() == 0 &&
+                     std::is_sorted(begin.begin(), begin.end()) && begin.back() == values.size() &&
                      values.size() == indices.size();
   if (!whole) {
-    return hdf5_fail(
-        group.place(),
-        fmt::format("does not fit together: {} rows, {} in indptr, {} values, {} indices; the file is "
-                    "truncated or damaged",
-                    shape.front(), static_cast<int64_t>(begin->size()) - 1, values.size(), indices.size()));
+    return hdf5_fail(group.place(),
+                     fmt::format("does not fit together: {} rows, {} in indptr, {} values, {} indices; the file is "
+                                 "truncated or damaged",
+                                 shape.front(), static_cast<int64_t>(begin.size()) - 1, values.size(), indices.size()));
   }
   ExpressionMatrix matrix(std::move(values), shape.front(), shape.back());
   matrix.indices_.push_back(std::move(indices));
-  matrix.begin_ = std::move(*begin);
+  matrix.begin_ = std::move(begin);
   return matrix;
 }
 
@@ -161,13 +159,11 @@ Labels without_masked(Labels labels, const std::vector<int8_t>& mask) {
 }
 
 Result<Labels> nullable(const Hdf5Group& column) {
-  const Result<std::vector<std::string>> words =
-      column.dataset("values").and_then([](const Hdf5Dataset& set) { return set.read_strings(); });
-  if (!words) return tl::make_unexpected(words.error());
-  const Result<std::vector<int8_t>> mask =
-      column.dataset("mask").and_then([](const Hdf5Dataset& set) { return set.read<int8_t>(); });
-  if (!mask) return tl::make_unexpected(mask.error());
-  return without_masked(numbered(*words), *mask);
+  ASSIGN_OR_RETURN(const Hdf5Dataset values, column.dataset("values"));
+  ASSIGN_OR_RETURN(const std::vector<std::string> words, values.read_strings());
+  ASSIGN_OR_RETURN(const Hdf5Dataset missing, column.dataset("mask"));
+  ASSIGN_OR_RETURN(const std::vector<int8_t> mask, missing.read<int8_t>());
+  return without_masked(numbered(words), mask);
 }
 
 // Determines the number of rows from a column, without reading it.
@@ -231,10 +227,9 @@ Result<Labels> AnnDataFrame::labels_of_group(const Hdf5Group& columns, const std
   if (columns.has_group(column)) {
     const Hdf5Group inside = *columns.group(column);
     if (!inside.has("codes")) return nullable(inside);
-    Result<std::vector<int32_t>> codes =
-        inside.dataset("codes").and_then([](const Hdf5Dataset& set) { return set.read<int32_t>(); });
-    if (!codes) return tl::make_unexpected(codes.error());
-    return coded(inside.place(), std::move(*codes), inside.dataset("categories"));
+    ASSIGN_OR_RETURN(const Hdf5Dataset numbers, inside.dataset("codes"));
+    ASSIGN_OR_RETURN(std::vector<int32_t> codes, numbers.read<int32_t>());
+    return coded(inside.place(), std::move(codes), inside.dataset("categories"));
   }
   ASSIGN_OR_RETURN(const Hdf5Dataset words, columns.dataset(column));
   if (!words.has_attribute("categories")) return words.read_strings().map(numbered);
@@ -253,8 +248,8 @@ Result<Labels> AnnDataFrame::labels_of_compound(const Hdf5Dataset& table, const 
 
 Result<Labels> AnnDataFrame::coded(const Hdf5Place& place, std::vector<int32_t> codes,
                                    Result<Hdf5Dataset> categories) const {
-  if (!categories) return tl::make_unexpected(categories.error());
-  ASSIGN_OR_RETURN(std::vector<std::string> names, categories->read_strings());
+  ASSIGN_OR_RETURN(const Hdf5Dataset words, std::move(categories));
+  ASSIGN_OR_RETURN(std::vector<std::string> names, words.read_strings());
   for (size_t row = 0; row < codes.size(); ++row) {
     if (codes[row] >= static_cast<int32_t>(names.size())) {
       return hdf5_fail(

@@ -102,16 +102,15 @@ Result<ProteinSplits> open_proteins(const ProteinDataConfig& config) {
     ASSIGN_OR_RETURN(Conversion eval, eval_conversion(config));
     eval_stem = eval.folder / "train";  // no part of eval_path is held out
   }
-  Result<Sequences> train = open_split(converted.folder / "train", 0,
-                                       fmt::format("{}: every sequence is held out; lower data.eval_fraction ({})",
-                                                   config.path, config.held_out.fraction));
-  if (!train) return tl::make_unexpected(train.error());
-  Result<Sequences> eval = open_split(eval_stem, config.eval_sequences,
-                                      fmt::format("{}: no sequence is held out; raise data.eval_fraction ({}) or set "
-                                                  "data.eval_path",
-                                                  config.path, config.held_out.fraction));
-  if (!eval) return tl::make_unexpected(eval.error());
-  return ProteinSplits{.train = std::move(*train), .eval = std::move(*eval)};
+  ASSIGN_OR_RETURN(Sequences train, open_split(converted.folder / "train", 0,
+                                               fmt::format("{}: every sequence is held out; lower "
+                                                           "data.eval_fraction ({})",
+                                                           config.path, config.held_out.fraction)));
+  ASSIGN_OR_RETURN(Sequences eval, open_split(eval_stem, config.eval_sequences,
+                                              fmt::format("{}: no sequence is held out; raise data.eval_fraction ({}) "
+                                                          "or set data.eval_path",
+                                                          config.path, config.held_out.fraction)));
+  return ProteinSplits{.train = std::move(train), .eval = std::move(eval)};
 }
 
 }  // namespace oarlock::protein_diffusion
