@@ -97,19 +97,19 @@ struct Observed {
   Job job;
   // Objects in the job's namespace that have the label oarlock.dev/job-name=<job> or are owned by the job, and objects
   // whose name made a create fail with AlreadyExists, with or without that label. The decision compares the owner's uid
-  // to find out which of them are the job's. The order does not matter.
+  // to determine which of them the job owns. The order is irrelevant.
   std::vector<Pod> pods;
   std::vector<Service> services;
   std::vector<NetworkPolicy> network_policies;
   // JSON list of the NetworkPolicy peers that may connect to the metrics ports of every job's pods, from the operator's
-  // flags. If absent, jobs get no NetworkPolicy, and existing ones are left alone.
+  // flags. If absent, jobs get no NetworkPolicy, and existing ones are not changed.
   std::optional<std::string> metrics_peers;
   SystemTime now{};
   std::optional<RankStatus> progress;          // the last status that rank 0 of any attempt reported
   std::optional<StatusPoll> last_poll;         // absent if the present rank 0 has not been polled yet
   std::optional<SystemTime> step_received_at;  // when the step of `progress` was first received; absent: now
-  // No operator has acted on the job yet: it was created after this process became leader, and this process reconciles
-  // it for the first time. False if that is not known.
+  // No operator has performed an action for the job: it was created after this process became leader, and this process
+  // reconciles it for the first time. False if that is not known.
   bool untouched = false;
   // The last error with which the API server rejected a write for this job (quota, admission, an invalid pod), on one
   // line and without parts that vary between attempts. Empty once a plan was executed completely. It is shown in the
@@ -239,8 +239,8 @@ using Action =
 
 enum class PlanState {
   kProgress,  // the actions advance the job
-  kWait,      // there is nothing to do until the observed state changes or requeue_after has passed
-  kComplete,  // the job is Complete, Failed or being deleted; nothing remains to be done after the actions
+  kWait,      // no action is due until the observed state changes or requeue_after has passed
+  kComplete,  // the job is Complete, Failed or being deleted; no action remains after these
   kBlocked,   // a user must act, as the status explains; the actions, if any, only report it
 };
 std::string to_string(PlanState state);

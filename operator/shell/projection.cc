@@ -33,6 +33,17 @@ Owner owner_of(const Json& metadata) {
   return {};
 }
 
+// Reads the fields that every object owned by a job has. Returns the name of the owner if it is a TrainingJob,
+// otherwise an empty string.
+template <typename Object>
+std::string read_identity(const Json& metadata, Object& object) {
+  Owner owner = owner_of(metadata);
+  object.name = text_at(metadata, "name");
+  object.uid = text_at(metadata, "uid");
+  object.owner_uid = std::move(owner.uid);
+  return std::move(owner.job);
+}
+
 std::string label(const Json& metadata, const char* name) { return text_at(member(metadata, "labels"), name); }
 
 // A client with permission to write pod statuses can write any text, so texts are bounded here; otherwise the cache,
@@ -271,12 +282,9 @@ Result<CachedPod> project_pod(const Json& object) {
   CachedPod out;
   out.job = label(metadata, kLabelJobName);
   Pod& pod = out.pod;
-  pod.name = text_at(metadata, "name");
-  pod.uid = text_at(metadata, "uid");
+  const std::string owner = read_identity(metadata, pod);
+  pod.owner_is_job = !owner.empty() && pod.name.starts_with(owner + "-");
   pod.resource_version = text_at(metadata, "resourceVersion");
-  const Owner owner = owner_of(metadata);
-  pod.owner_uid = owner.uid;
-  pod.owner_is_job = !owner.job.empty() && pod.name.starts_with(owner.job + "-");
   pod.phase = phase_of(text_at(status, "phase"));
   pod.reason = reason_at(status, "reason");
   pod.message = message_at(status, "message");
@@ -292,13 +300,11 @@ Result<CachedService> project_service(const Json& object) {
   const Json& metadata = member(object, "metadata");
   CachedService out;
   out.job = label(metadata, kLabelJobName);
-  out.service.name = text_at(metadata, "name");
-  out.service.uid = text_at(metadata, "uid");
-  const Owner owner = owner_of(metadata);
-  out.service.owner_uid = owner.uid;
-  out.service.owner_is_job = !owner.job.empty() && out.service.name == owner.job;
-  out.service.deleting = member(metadata, "deletionTimestamp").is_string();
-  from_rfc3339(text_at(metadata, "creationTimestamp"), out.service.created);
+  Service& service = out.service;
+  const std::string owner = read_identity(metadata, service);
+  service.owner_is_job = !owner.empty() && service.name == owner;
+  service.deleting = member(metadata, "deletionTimestamp").is_string();
+  from_rfc3339(text_at(metadata, "creationTimestamp"), service.created);
   return out;
 }
 
@@ -307,11 +313,8 @@ Result<CachedNetworkPolicy> project_network_policy(const Json& object) {
   CachedNetworkPolicy out;
   out.job = label(metadata, kLabelJobName);
   NetworkPolicy& policy = out.network_policy;
-  policy.name = text_at(metadata, "name");
-  policy.uid = text_at(metadata, "uid");
-  const Owner owner = owner_of(metadata);
-  policy.owner_uid = owner.uid;
-  policy.owner_is_job = !owner.job.empty() && policy.name == network_policy_name(owner.job);
+  const std::string owner = read_identity(metadata, policy);
+  policy.owner_is_job = !owner.empty() && policy.name == network_policy_name(owner);
   policy.deleting = member(metadata, "deletionTimestamp").is_string();
   policy.digest = spec_digest(member(object, "spec"));
   return out;

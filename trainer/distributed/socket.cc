@@ -14,6 +14,8 @@
 #include <system_error>
 #include <utility>
 
+#include "common/status_macros.h"
+
 namespace oarlock {
 namespace {
 
@@ -64,10 +66,29 @@ int try_listen(int family, int port, Listener& out) {
   return 0;
 }
 
-// Returns 0, or the errno of the connection.
-int connect_with_timeout(int descriptor, const sockaddr* address, socklen_t length, std::chrono::milliseconds timeout) {
-  if (::connect(descriptor, address, length) == 0) return 0;
-  if (errno != EINPROGRESS) return errno;
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+// Resolves a host for TCP. `flags` are those of getaddrinfo(3). Fails with kNoHost.
+Result<Addresses> resolve(const std::string& host, int port, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  const int unresolved = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (unresolved != 0) return fail(ExitCode::kNoHost, gai_strerror(unresolved));
+  return Addresses(found, &freeaddrinfo);
+}
+
+// Opens a non-blocking socket and begins to connect it. Returns 0, EINPROGRESS, or the errno of the call that failed;
+// the socket is not open if that was socket(2).
+int begin_connect(const addrinfo& address, FileDescriptor& socket) {
+  socket = FileDescriptor(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.open()) return errno;
+  return ::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
+}
+
+// Waits for the end of a connection attempt. Returns 0, or its errno.
+int finish_connect(int descriptor, std::chrono::milliseconds timeout) {
   pollfd waiting{descriptor, POLLOUT, 0};
   const int ready = ::poll(&waiting, 1, static_cast<int>(timeout.count()));
   if (ready == 0) return ETIMEDOUT;
@@ -99,18 +120,13 @@ Result<Listener> listen_on(int port) {
 }
 
 Result<ConnectionAddresses> probe_endpoint(const std::string& host, int port, std::chrono::milliseconds timeout) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int unresolved = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (unresolved != 0) {
-    return fail(ExitCode::kNoHost, fmt::format("the name does not resolve: {}", gai_strerror(unresolved)));
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  const Result<Addresses> found = resolve(host, port, 0);
+  if (!found) return fail(found.error().code, "the name does not resolve: " + found.error().message);
   int error = 0;
-  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-    const FileDescriptor socket(::socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    error = socket.get() < 0 ? errno : connect_with_timeout(socket.get(), entry->ai_addr, entry->ai_addrlen, timeout);
+  for (const addrinfo* entry = found->get(); entry != nullptr; entry = entry->ai_next) {
+    FileDescriptor socket;
+    error = begin_connect(*entry, socket);
+    if (error == EINPROGRESS) error = finish_connect(socket.get(), timeout);
     if (error != 0) continue;
     sockaddr_storage local{};
     sockaddr_storage peer{};
@@ -124,18 +140,11 @@ Result<ConnectionAddresses> probe_endpoint(const std::string& host, int port, st
 }
 
 Result<FileDescriptor> start_connect(const std::string& numeric_address, int port) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int unresolved = getaddrinfo(numeric_address.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (unresolved != 0) return fail(ExitCode::kNoHost, gai_strerror(unresolved));
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
-  FileDescriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (socket.get() < 0) return fail(ExitCode::kOsErr, errno_text(errno));
-  if (::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS) {
-    return fail(ExitCode::kUnavailable, errno_text(errno));
-  }
+  ASSIGN_OR_RETURN(const Addresses found, resolve(numeric_address, port, AI_NUMERICHOST | AI_NUMERICSERV));
+  FileDescriptor socket;
+  const int error = begin_connect(*found, socket);
+  if (!socket.open()) return fail(ExitCode::kOsErr, errno_text(error));
+  if (error != 0 && error != EINPROGRESS) return fail(ExitCode::kUnavailable, errno_text(error));
   return socket;
 }
 
