@@ -26,10 +26,10 @@ struct SavedCheckpoint {
   int64_t bytes = 0;
 };
 
-// Claims the root for its owner: a fence file in the root names the job and the attempt that may write (see directory.h). A
-// writer of an older attempt of the same job, and a writer of a job that another job has displaced, get kTempFail from
-// open() and from every save(). This means that their group was replaced, and is not their fault. The checkpoints that
-// they saved before remain.
+// Claims the root for its owner: a fence file in the root names the job and the attempt that may write (see
+// directory.h). A writer of an older attempt of the same job, and a writer of a job that another job has displaced, get
+// kTempFail from open() and from every save(). This means that their group was replaced, and is not their fault. The
+// checkpoints that they saved before remain.
 class CheckpointStore {
  public:
   // Creates the root, claims the fence, and removes the temporary files of crashed writers. Returns kCantCreate if the
