@@ -5,9 +5,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include <memory>
-#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <vector>
 
 #include "trainer/config/distributed.h"

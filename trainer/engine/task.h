@@ -26,6 +26,8 @@
 
 namespace oarlock {
 
+// ---- Evaluation ------------------------------------------------------------------------------------------------
+
 // Sums over samples by name, e.g. {"loss": 812.5, "correct": 903}. The engine adds "count", the number of samples, and
 // sums over batches and ranks in double precision, so that the result does not depend on the world size.
 using MetricSums = std::map<std::string, double>;

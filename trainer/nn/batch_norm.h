@@ -1,4 +1,6 @@
-// Batch normalization over the batches of all ranks, after SyncBatchNorm in torch/nn/modules/_functions.py.
+// Batch normalization with the parameter names, defaults and results of torch.nn.BatchNorm1d, 2d and 3d. Unlike the
+// modules of LibTorch, these can compute their statistics over the batches of all ranks (`ddp.sync_batch_norm: true`),
+// so models should use them.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
-// The layers of ComFormer (Yan et al., ICLR 2024, https://arxiv.org/abs/2403.11857) that both models share, and the
-// edge-wise layer of iComFormer.
+// The layers of ComFormer (Yan et al., ICLR 2024, https://arxiv.org/abs/2403.11857): those that both models share, the
+// edge-wise layer of iComFormer, and the equivariant layer of eComFormer.
 #pragma once
 
 #include <ATen/core/Tensor.h>

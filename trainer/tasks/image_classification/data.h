@@ -1,5 +1,4 @@
-// Random crops and horizontal flips. They are applied while an image is normalized into the memory of its batch: one
-// pass over the pixels and no copies.
+// The datasets of a run: normalized images, and their random augmentation.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// Image classifiers. Their parameters have the names of the same modules in Python.
+// Image classifiers: a CNN, an MLP, ResNet-18 and ResNet-50 (He et al., 2016), and a similar network without residual
+// additions. Their parameters have the names of the same modules in Python.
 #pragma once
 
 #include <torch/nn/module.h>
