@@ -1,20 +1,73 @@
 #include "trainer/distributed/distributed_data_parallel.h"
 
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/distributed/c10d/logger.hpp>
+#include <torch/nn/modules/batchnorm.h>
 
 #include <algorithm>
 #include <limits>
 #include <sstream>
+#include <torch/csrc/distributed/c10d/logger.hpp>
 
 #include "common/error.h"
 #include "common/status_macros.h"
 #include "trainer/distributed/reducer.h"
-#include "trainer/distributed/sync_batch_norm.h"
+#include "trainer/nn/batch_norm.h"
 
 namespace oarlock {
+namespace {
+
+class ProcessGroupCollectives final : public BatchNormCollectives {
+ public:
+  explicit ProcessGroupCollectives(const ProcessGroup& group) : group_(group) {}
+
+  at::Tensor all_gather(const at::Tensor& own) const override {
+    at::Tensor all = at::empty({group_.world_size(), own.numel()}, own.options());
+    at::Tensor flat = all.view(-1);
+    at::Tensor input = own.contiguous();
+    group_.c10d()->_allgather_base(flat, input)->wait();
+    return all;
+  }
+
+  void all_reduce(at::Tensor& values) const override {
+    std::vector<at::Tensor> tensors = {values};
+    group_.c10d()->allreduce(tensors)->wait();
+  }
+
+ private:
+  const ProcessGroup& group_;
+};
+
+bool is_libtorch_batch_norm(const torch::nn::Module& module) {
+  return module.as<torch::nn::BatchNorm1dImpl>() != nullptr || module.as<torch::nn::BatchNorm2dImpl>() != nullptr ||
+         module.as<torch::nn::BatchNorm3dImpl>() != nullptr;
+}
+
+}  // namespace
+
+Result<void> convert_sync_batch_norm(torch::nn::Module& module, const ProcessGroup& group) {
+  std::vector<std::string> unsupported;
+  std::vector<BatchNorm*> convertible;
+  for (const auto& item : module.named_modules("", /*include_self=*/true)) {
+    if (is_libtorch_batch_norm(*item.value())) unsupported.push_back("'" + item.key() + "'");
+    if (auto* norm = dynamic_cast<BatchNorm*>(item.value().get())) convertible.push_back(norm);
+  }
+  if (!unsupported.empty()) {
+    return fail(
+        ExitCode::kConfig,
+        fmt::format("ddp.sync_batch_norm: the model's {} {} a torch::nn::BatchNorm, which cannot be "
+                    "synchronized; build it from oarlock::BatchNorm1d, 2d, 3d (trainer/nn/batch_norm.h), or set "
+                    "sync_batch_norm: false",
+                    fmt::join(unsupported, ", "), unsupported.size() == 1 ? "is" : "are"));
+  }
+  if (group.world_size() == 1) return {};
+  const auto collectives = std::make_shared<ProcessGroupCollectives>(group);
+  for (BatchNorm* norm : convertible) norm->synchronize(collectives);
+  return {};
+}
+
 namespace {
 
 std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {

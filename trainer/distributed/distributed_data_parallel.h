@@ -15,8 +15,19 @@
 #include "trainer/distributed/process_group.h"
 #include "trainer/nn/module_tensors.h"
 
+namespace oarlock {
+
+// Converts to SyncBatchNorm (ddp.sync_batch_norm): makes every BatchNorm (trainer/nn/batch_norm.h) in `module` compute
+// its statistics over the group, which must outlive the module. Does nothing in a group of one rank. kConfig if the
+// module contains a torch::nn::BatchNorm, which cannot be converted.
+Result<void> convert_sync_batch_norm(torch::nn::Module& module, const ProcessGroup& group);
+
+}  // namespace oarlock
+
 namespace c10d {
+
 class Logger;
+
 }  // namespace c10d
 
 namespace oarlock {
@@ -35,7 +46,7 @@ class DistributedDataParallel {
  public:
   // Called by all ranks of the group, which must outlive the object. The module must be on its device. Afterwards
   // parameters and buffers have the values of rank 0. Fails with kConfig on all ranks if a parameter or buffer differs
-  // from rank 0's in name, shape or type; the message names it. Fails as convert_sync_batch_norm() (sync_batch_norm.h).
+  // from rank 0's in name, shape or type; the message names it. Fails as convert_sync_batch_norm().
   // `on_wait` is called in every synchronized backward pass when this rank's gradients are complete and only those of
   // the other ranks are missing (on a CUDA device: when the host has enqueued the whole backward pass).
   static Result<std::unique_ptr<DistributedDataParallel>> create(std::shared_ptr<torch::nn::Module> module,

@@ -1,5 +1,5 @@
 // Batch norm over the ranks, compared with batch norm over the combined batch in one process.
-#include "trainer/distributed/sync_batch_norm.h"
+#include "trainer/distributed/distributed_data_parallel.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,6 @@
 #include <numeric>
 
 #include "tests/support/rank_harness.h"
-#include "trainer/distributed/distributed_data_parallel.h"
 #include "trainer/nn/batch_norm.h"
 
 namespace oarlock {
