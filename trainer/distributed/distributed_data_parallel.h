@@ -15,20 +15,9 @@
 #include "trainer/distributed/process_group.h"
 #include "trainer/nn/module_tensors.h"
 
-namespace oarlock {
-
-// Converts to SyncBatchNorm (ddp.sync_batch_norm): makes every BatchNorm (trainer/nn/batch_norm.h) in `module` compute
-// its statistics over the group, which must outlive the module. Does nothing in a group of one rank. kConfig if the
-// module contains a torch::nn::BatchNorm, which cannot be converted.
-Result<void> convert_sync_batch_norm(torch::nn::Module& module, const ProcessGroup& group);
-
-}  // namespace oarlock
-
 namespace c10d {
-
 class Logger;
-
-}  // namespace c10d
+}
 
 namespace oarlock {
 
@@ -140,5 +129,10 @@ class DistributedDataParallel {
   bool sync_buffers_in_forward_ = true;    // require_forward_param_sync of distributed.py
   bool delayed_reduction_queued_ = false;  // static graph: set in the first synchronized backward pass
 };
+
+// Converts to SyncBatchNorm (ddp.sync_batch_norm): makes every BatchNorm (trainer/nn/batch_norm.h) in `module` compute
+// its statistics over the group, which must outlive the module. Does nothing in a group of one rank. kConfig if the
+// module contains a torch::nn::BatchNorm, which cannot be converted.
+Result<void> convert_sync_batch_norm(torch::nn::Module& module, const ProcessGroup& group);
 
 }  // namespace oarlock
