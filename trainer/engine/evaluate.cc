@@ -261,13 +261,13 @@ MetricSums total_sums(const std::vector<MetricSums>& shard, const std::vector<st
 }
 
 // Preserves all bits, including those of infinities and NaN.
-std::string packed(const Metrics& metrics) {
+std::string packed_metrics(const Metrics& metrics) {
   nlohmann::json bits = nlohmann::json::object();
   for (const auto& [name, value] : metrics) bits[name] = std::bit_cast<uint64_t>(value);
   return bits.dump();
 }
 
-Metrics unpacked(const std::string& text) {
+Metrics unpacked_metrics(const std::string& text) {
   const nlohmann::json bits = nlohmann::json::parse(text);
   Metrics out;
   for (const auto& [name, value] : bits.items()) out[name] = std::bit_cast<double>(value.get<uint64_t>());
@@ -308,9 +308,9 @@ Result<Evaluation> evaluate(const EvalPass& pass, torch::nn::Module& module, con
   Evaluation out;
   out.rows = gather_rows(shard.rows.rows(), contents.rows, group);
   Result<std::string> metrics;
-  if (group.rank() == 0) metrics = pass.finish(totals, out.rows, steps).map(packed);
+  if (group.rank() == 0) metrics = pass.finish(totals, out.rows, steps).map(packed_metrics);
   ASSIGN_OR_RETURN(const std::string shared, group.broadcast(metrics));
-  out.metrics = unpacked(shared);
+  out.metrics = unpacked_metrics(shared);
   return out;
 }
 
