@@ -16,7 +16,6 @@
 #include <sstream>
 
 #include "cli/launch/console.h"
-#include "common/error.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 

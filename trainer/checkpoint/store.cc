@@ -13,7 +13,6 @@
 
 #include "common/files.h"
 #include "common/status_macros.h"
-#include "trainer/checkpoint/directory.h"
 #include "trainer/checkpoint/manifest.h"
 
 namespace oarlock {

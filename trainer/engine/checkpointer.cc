@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "common/status_macros.h"
-#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/directory.h"
 #include "trainer/engine/stop_agreement.h"
 

@@ -4,8 +4,6 @@
 #include <optional>
 
 #include "common/status_macros.h"
-#include "trainer/engine/evaluate.h"
-#include "trainer/engine/train_parts.h"
 #include "trainer/optim/amp.h"
 
 namespace oarlock {

@@ -10,7 +10,6 @@
 #include "trainer/device/device.h"
 #include "trainer/engine/nonfinite.h"
 #include "trainer/engine/randomness.h"
-#include "trainer/engine/train_parts.h"
 
 namespace oarlock {
 namespace {

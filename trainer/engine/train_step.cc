@@ -13,7 +13,6 @@
 #include "trainer/engine/randomness.h"
 #include "trainer/engine/train_parts.h"
 #include "trainer/optim/amp.h"
-#include "trainer/optim/optimizer.h"
 
 namespace oarlock {
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "trainer/nn/scatter.h"
-#include "trainer/tasks/comformer/layers.h"
 
 namespace oarlock::comformer {
 

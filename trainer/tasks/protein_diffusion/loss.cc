@@ -7,8 +7,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "trainer/tasks/protein_diffusion/graph.h"
-
 namespace oarlock::protein_diffusion {
 namespace {
 
