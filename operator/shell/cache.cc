@@ -70,16 +70,16 @@ std::string index_key(const kube::ObjectKey& key, const std::string& job) {
 }
 
 Urgency urgency_of(const CachedService& cached) {
-  return cached.service.deleting ? Urgency::kImmediate : Urgency::kLowPriority;
+  return cached.service.deleting ? Urgency::kImmediate : Urgency::kBatched;
 }
 Urgency urgency_of(const CachedNetworkPolicy& cached) {
-  return cached.network_policy.deleting ? Urgency::kImmediate : Urgency::kLowPriority;
+  return cached.network_policy.deleting ? Urgency::kImmediate : Urgency::kBatched;
 }
 Urgency urgency_of(const CachedPod& cached) {
   const Pod& pod = cached.pod;
   const bool is_active = pod.phase == PodPhase::kPending || pod.phase == PodPhase::kRunning;
-  if (!is_active || pod.deleting || pod.trainer || !pod.disruption.empty()) return Urgency::kImmediate;
-  return pod.phase == PodPhase::kRunning ? Urgency::kBatched : Urgency::kLowPriority;
+  const bool is_urgent = !is_active || pod.deleting || pod.trainer || !pod.disruption.empty();
+  return is_urgent ? Urgency::kImmediate : Urgency::kBatched;
 }
 
 // Enqueues the job that an object belongs to and, if its label has changed, the one that it belonged to before.

@@ -65,9 +65,8 @@ struct CacheOptions {
 
 // How soon a change needs a reconcile.
 enum class Urgency {
-  kImmediate,    // changes of the job, terminations and deletions
-  kBatched,      // a pod has made progress, and other pods of the job probably will soon
-  kLowPriority,  // an object that the operator created has appeared
+  kImmediate,  // changes of the job, terminations and deletions
+  kBatched,    // an object that the operator created has appeared or made progress; others probably follow soon
 };
 
 // The objects that one informer watches.

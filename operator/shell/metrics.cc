@@ -39,10 +39,10 @@ prometheus::Family<prometheus::Histogram>& histogram(prometheus::Registry& regis
   return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
 }
 
-// `priority` is a number of controller-runtime: 0, or -100 for LowPriority.
-prometheus::Gauge& depth_gauge(prometheus::Registry& registry, const char* priority) {
+// With the labels of controller-runtime, whose `priority` is always 0 here.
+prometheus::Gauge& depth_gauge(prometheus::Registry& registry) {
   Labels labels = queue_labels();
-  labels["priority"] = priority;
+  labels["priority"] = "0";
   return gauge(registry, "workqueue_depth", "Current depth of workqueue by workqueue and priority.").Add(labels);
 }
 
@@ -73,8 +73,7 @@ Metrics::ReconcileMetrics::ReconcileMetrics(prometheus::Registry& registry)
 }
 
 Metrics::WorkQueueMetrics::WorkQueueMetrics(prometheus::Registry& registry)
-    : depth(depth_gauge(registry, "0")),
-      low_priority_depth(depth_gauge(registry, "-100")),
+    : depth(depth_gauge(registry)),
       adds(counter(registry, "workqueue_adds_total", "Total number of adds handled by workqueue.").Add(queue_labels())),
       queue_duration(histogram(registry, "workqueue_queue_duration_seconds",
                                "How long in seconds an item stays in workqueue before being requested.")
@@ -219,18 +218,13 @@ void Metrics::count_trimmed_job_read() { cache_.trimmed_reads.Increment(); }
 void Metrics::set_leader(bool is_leader) { leader_.is_leader.Add({{"name", kLeaseName}}).Set(is_leader ? 1 : 0); }
 void Metrics::count_leader_slow_path() { leader_.slow_path.Add({{"name", kLeaseName}}).Increment(); }
 
-void Metrics::WorkQueueMetrics::set_depth(kube::QueueDepth now) {
-  depth.Set(static_cast<double>(now.normal));
-  low_priority_depth.Set(static_cast<double>(now.low));
-}
-
-void Metrics::on_add(kube::QueueDepth depth) {
+void Metrics::on_add(size_t depth) {
   queue_.adds.Increment();
-  queue_.set_depth(depth);
+  queue_.depth.Set(static_cast<double>(depth));
 }
 
-void Metrics::on_get(kube::QueueDepth depth, kube::Seconds waited) {
-  queue_.set_depth(depth);
+void Metrics::on_get(size_t depth, kube::Seconds waited) {
+  queue_.depth.Set(static_cast<double>(depth));
   queue_.queue_duration.Observe(waited.count());
 }
 

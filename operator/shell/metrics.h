@@ -53,8 +53,8 @@ class Metrics final : public kube::QueueObserver {
   void set_leader(bool is_leader);
   void count_leader_slow_path();
 
-  void on_add(kube::QueueDepth depth) override;
-  void on_get(kube::QueueDepth depth, kube::Seconds waited) override;
+  void on_add(size_t depth) override;
+  void on_get(size_t depth, kube::Seconds waited) override;
   void on_done(kube::Seconds worked) override;
   void on_retry() override;
 
@@ -76,9 +76,7 @@ class Metrics final : public kube::QueueObserver {
   };
   struct WorkQueueMetrics {
     explicit WorkQueueMetrics(prometheus::Registry& registry);
-    void set_depth(kube::QueueDepth now);
     Gauge& depth;
-    Gauge& low_priority_depth;
     Counter& adds;
     Histogram& queue_duration;
     Histogram& work_duration;

@@ -149,8 +149,7 @@ CacheHooks Operator::cache_hooks() {
     if (urgency == Urgency::kImmediate) {
       queue_.add(job);
     } else {
-      const bool is_low = urgency == Urgency::kLowPriority;
-      queue_.add_after(job, kBatchPeriod, is_low ? kube::Priority::kLow : kube::Priority::kNormal);
+      queue_.add_after(job, kBatchPeriod);
     }
   };
   hooks.on_error = [this](const WatchScope& scope, const kube::ApiError& error) {

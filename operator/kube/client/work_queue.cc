@@ -4,36 +4,20 @@
 
 namespace oarlock::kube {
 
-void QueueState::enqueue(const ObjectKey& key, Priority priority) {
-  (priority == Priority::kLow ? low_ : ready_).push(key);
-}
-
-// Moves a key of low priority to the normal queue.
-void QueueState::raise_priority(const ObjectKey& key, Dirty& dirty) {
-  dirty.priority = Priority::kNormal;
-  if (low_.erase(key)) ready_.push(key);
-}
-
-void QueueState::add(const ObjectKey& key, SteadyTime now, Priority priority) {
-  if (shutting_down_) return;
-  const auto [it, is_new] = dirty_.emplace(key, Dirty{now, priority});
-  if (!is_new) {
-    if (priority < it->second.priority) raise_priority(key, it->second);
-    return;
-  }
-  if (!processing_.contains(key)) enqueue(key, priority);
+void QueueState::add(const ObjectKey& key, SteadyTime now) {
+  if (shutting_down_ || !dirty_.emplace(key, now).second) return;
+  if (!processing_.contains(key)) ready_.push(key);
   if (observer_ != nullptr) observer_->on_add(depth());
 }
 
-void QueueState::add_after(const ObjectKey& key, std::chrono::milliseconds delay, SteadyTime now, Priority priority) {
+void QueueState::add_after(const ObjectKey& key, std::chrono::milliseconds delay, SteadyTime now) {
   if (shutting_down_) return;
-  if (delay.count() <= 0) return add(key, now, priority);
+  if (delay.count() <= 0) return add(key, now);
   const SteadyTime due = now + delay;
-  const auto [it, is_new] = waiting_.emplace(key, Waiting{due, priority});
-  it->second.priority = std::min(it->second.priority, priority);
-  if (!is_new && it->second.due <= due) return;
-  if (!is_new) delayed_.erase({it->second.due, key});
-  it->second.due = due;
+  const auto [it, is_new] = due_.emplace(key, due);
+  if (!is_new && it->second <= due) return;
+  if (!is_new) delayed_.erase({it->second, key});
+  it->second = due;
   delayed_.insert({due, key});
 }
 
@@ -53,26 +37,17 @@ int QueueState::failures(const ObjectKey& key) const {
 void QueueState::queue_due(SteadyTime now) {
   while (!delayed_.empty() && delayed_.begin()->due <= now) {
     const ObjectKey key = std::move(delayed_.extract(delayed_.begin()).value().key);
-    const auto it = waiting_.find(key);
-    const Priority priority = it->second.priority;
-    waiting_.erase(it);
-    add(key, now, priority);
+    due_.erase(key);
+    add(key, now);
   }
-}
-
-FairQueue& QueueState::next_queue(SteadyTime now) {
-  if (low_.empty()) return ready_;
-  const bool has_waited = now - dirty_.at(low_.front()).since >= options_.max_wait;
-  return ready_.empty() || has_waited ? low_ : ready_;
 }
 
 std::optional<ObjectKey> QueueState::get(SteadyTime now) {
   queue_due(now);
-  FairQueue& queue = next_queue(now);
-  if (queue.empty()) return std::nullopt;
-  ObjectKey key = queue.pop();
+  if (ready_.empty()) return std::nullopt;
+  ObjectKey key = ready_.pop();
   const auto dirty = dirty_.find(key);
-  const Seconds waited = now - dirty->second.since;
+  const Seconds waited = now - dirty->second;
   dirty_.erase(dirty);
   processing_[key] = {now, now};
   if (observer_ != nullptr) observer_->on_get(depth(), waited);
@@ -93,14 +68,12 @@ void QueueState::done(const ObjectKey& key, SteadyTime now) {
   if (it == processing_.end()) return;
   if (observer_ != nullptr) observer_->on_done(now - it->second.since);
   processing_.erase(it);
-  if (const auto dirty = dirty_.find(key); dirty != dirty_.end() && !shutting_down_)
-    enqueue(key, dirty->second.priority);
+  if (dirty_.contains(key) && !shutting_down_) ready_.push(key);
 }
 
 void QueueState::shut_down() {
   shutting_down_ = true;
   ready_.clear();
-  low_.clear();
 }
 
 Seconds QueueState::unfinished_work(SteadyTime now) const {
@@ -119,26 +92,18 @@ Seconds QueueState::longest_running(SteadyTime now) const {
 template <typename Change>
 void WorkQueue::change(Change apply) {
   const std::lock_guard lock(mutex_);
-  const size_t depth = state_.depth().all();
+  const size_t depth = state_.depth();
   const std::optional<SteadyTime> due = state_.next_due();
   apply();
-  if (state_.depth().all() > depth) {
-    wake_one();
-  } else if (state_.next_due() != due) {
-    has_waiting_leader_ ? due_.notify_one() : work_.notify_one();
-  }
+  if (state_.depth() > depth || state_.next_due() != due) changed_.notify_one();
 }
-
-// A thread that was notified but does not run yet counts as waiting; therefore get() wakes another thread for the keys
-// that remain.
-void WorkQueue::wake_one() { followers_ > 0 ? work_.notify_one() : due_.notify_one(); }
 
 void WorkQueue::add(const ObjectKey& key) {
   change([&] { state_.add(key, clock_->steady()); });
 }
 
-void WorkQueue::add_after(const ObjectKey& key, std::chrono::milliseconds delay, Priority priority) {
-  change([&] { state_.add_after(key, delay, clock_->steady(), priority); });
+void WorkQueue::add_after(const ObjectKey& key, std::chrono::milliseconds delay) {
+  change([&] { state_.add_after(key, delay, clock_->steady()); });
 }
 
 void WorkQueue::add_rate_limited(const ObjectKey& key) {
@@ -160,21 +125,15 @@ std::optional<ObjectKey> WorkQueue::get() {
   for (;;) {
     if (state_.shutting_down()) return std::nullopt;
     const SteadyTime now = clock_->steady();
-    std::optional<ObjectKey> key = state_.get(now);
-    const std::optional<SteadyTime> due = state_.next_due();
-    if (key) {
-      const bool needs_leader = due && !has_waiting_leader_;
-      if (state_.depth().all() > 0 || needs_leader) wake_one();
+    if (std::optional<ObjectKey> key = state_.get(now)) {
+      // More delayed keys may have become ready, and this thread may be the only one that waited until the next is due.
+      if (state_.depth() > 0 || state_.next_due()) changed_.notify_one();
       return key;
     }
-    if (due && !has_waiting_leader_) {
-      has_waiting_leader_ = true;
-      due_.wait_for(lock, *due - now);
-      has_waiting_leader_ = false;
+    if (const std::optional<SteadyTime> due = state_.next_due()) {
+      changed_.wait_for(lock, *due - now);
     } else {
-      ++followers_;
-      work_.wait(lock);
-      --followers_;
+      changed_.wait(lock);
     }
   }
 }
@@ -191,11 +150,10 @@ void WorkQueue::done(const ObjectKey& key) {
 void WorkQueue::shut_down() {
   const std::lock_guard lock(mutex_);
   state_.shut_down();
-  work_.notify_all();
-  due_.notify_all();
+  changed_.notify_all();
 }
 
-QueueDepth WorkQueue::depth() const {
+size_t WorkQueue::depth() const {
   const std::lock_guard lock(mutex_);
   return state_.depth();
 }

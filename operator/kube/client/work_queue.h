@@ -1,8 +1,7 @@
 // Work queue of object keys with the semantics of client-go's util/workqueue. At most one worker processes a key at a
 // time; adding a queued key again has no effect; a key that is added while it is being processed is processed once
 // more; of several delayed adds of a key the earliest counts; failures are retried with exponential backoff. In
-// addition, a key may be added with low priority, as in controller-runtime's priority queue, and namespaces are served
-// in turn.
+// addition, namespaces are served in turn.
 #pragma once
 
 #include <algorithm>
@@ -26,26 +25,13 @@ namespace oarlock::kube {
 
 using Seconds = std::chrono::duration<double>;
 
-// A key of low priority is returned if no other key is queued, or if it has waited for QueueState::Options::max_wait.
-// A key that is added with both priorities has the normal one.
-enum class Priority { kNormal, kLow };
-
-// Number of keys that wait for a worker.
-struct QueueDepth {
-  size_t normal = 0;
-  size_t low = 0;
-
-  size_t all() const { return normal + low; }
-  bool operator==(const QueueDepth&) const = default;
-};
-
-// Receives the queue's metrics. It is called with the queue's lock held, so it must return quickly and must not call
-// the queue.
+// Receives the queue's metrics. `depth` is the number of keys that wait for a worker. It is called with the queue's
+// lock held, so it must return quickly and must not call the queue.
 class QueueObserver {
  public:
   virtual ~QueueObserver() = default;
-  virtual void on_add(QueueDepth depth) = 0;
-  virtual void on_get(QueueDepth depth, Seconds waited) = 0;
+  virtual void on_add(size_t depth) = 0;
+  virtual void on_get(size_t depth, Seconds waited) = 0;
   virtual void on_done(Seconds worked) = 0;
   virtual void on_retry() = 0;
 };
@@ -62,14 +48,11 @@ class FairQueue {
     ++size_;
   }
 
-  // REQUIRES: the queue is not empty.
-  ObjectKey front() const { return {turns_.front(), names_.at(turns_.front()).front()}; }
-
-  // Removes and returns front(). REQUIRES: the queue is not empty.
+  // Removes and returns the oldest key of the namespace whose turn it is. REQUIRES: the queue is not empty.
   ObjectKey pop() {
-    ObjectKey key = front();
+    const auto names = names_.find(turns_.front());
     turns_.pop_front();
-    const auto names = names_.find(key.name_space);
+    ObjectKey key{names->first, std::move(names->second.front())};
     names->second.pop_front();
     if (names->second.empty()) {
       names_.erase(names);
@@ -80,17 +63,6 @@ class FairQueue {
     return key;
   }
 
-  // Returns false if the key is not in the queue.
-  bool erase(const ObjectKey& key) {
-    const auto names = names_.find(key.name_space);
-    if (names == names_.end() || std::erase(names->second, key.name) == 0) return false;
-    if (names->second.empty()) {
-      names_.erase(names);
-      std::erase(turns_, key.name_space);
-    }
-    --size_;
-    return true;
-  }
   void clear() { *this = {}; }
 
   size_t size() const { return size_; }
@@ -108,22 +80,20 @@ class QueueState {
   struct Options {
     std::chrono::milliseconds base_delay{5};     // after the first failure; it doubles with each further failure
     std::chrono::milliseconds max_delay{60000};  // as in the Job controller
-    std::chrono::milliseconds max_wait{30000};   // of a key of low priority in the queue
   };
 
   explicit QueueState(Options options, QueueObserver* observer = nullptr) : options_(options), observer_(observer) {}
 
-  void add(const ObjectKey& key, SteadyTime now, Priority priority = Priority::kNormal);
-  void add_after(const ObjectKey& key, std::chrono::milliseconds delay, SteadyTime now,
-                 Priority priority = Priority::kNormal);
+  void add(const ObjectKey& key, SteadyTime now);
+  void add_after(const ObjectKey& key, std::chrono::milliseconds delay, SteadyTime now);
   // Adds the key after a delay that grows with its number of failures, and counts one more failure.
   void add_rate_limited(const ObjectKey& key, SteadyTime now);
   // Resets the number of failures of the key.
   void forget(const ObjectKey& key) { failures_.erase(key); }
   int failures(const ObjectKey& key) const;
 
-  // Queues the keys whose delay has ended, and returns the next key: of the highest priority that has one, the oldest
-  // key of the namespace whose turn it is. Returns nullopt if no key is ready before next_due().
+  // Queues the keys whose delay has ended, and returns the oldest key of the namespace whose turn it is. Returns
+  // nullopt if no key is ready before next_due().
   std::optional<ObjectKey> get(SteadyTime now);
   // End of the earliest delay; nullopt if no key is delayed.
   std::optional<SteadyTime> next_due() const;
@@ -136,7 +106,7 @@ class QueueState {
   void shut_down();
   bool shutting_down() const { return shutting_down_; }
 
-  QueueDepth depth() const { return {ready_.size(), low_.size()}; }
+  size_t depth() const { return ready_.size(); }
   size_t processing() const { return processing_.size(); }
   size_t delayed() const { return delayed_.size(); }  // at most one entry per key
   // Sum over the keys being processed of the time since get() (client-go's unfinished_work_seconds).
@@ -150,46 +120,32 @@ class QueueState {
     ObjectKey key;
     auto operator<=>(const Delayed&) const = default;
   };
-  struct Waiting {
-    SteadyTime due;
-    Priority priority = Priority::kNormal;
-  };
   struct Processing {
     SteadyTime since;
     SteadyTime progress;
   };
-  struct Dirty {
-    SteadyTime since;
-    Priority priority = Priority::kNormal;
-  };
-
   void queue_due(SteadyTime now);
-  void enqueue(const ObjectKey& key, Priority priority);
-  void raise_priority(const ObjectKey& key, Dirty& dirty);
-  FairQueue& next_queue(SteadyTime now);
 
   const Options options_;
   QueueObserver* const observer_;
-  FairQueue ready_;                             // keys of normal priority
-  FairQueue low_;                               // keys of low priority
-  std::unordered_map<ObjectKey, Dirty> dirty_;  // keys to process; those being processed are in neither queue
+  FairQueue ready_;
+  std::unordered_map<ObjectKey, SteadyTime>
+      dirty_;  // keys to process, and since when; those in processing_ are not in ready_
   std::unordered_map<ObjectKey, Processing> processing_;
-  std::set<Delayed> delayed_;                       // by time
-  std::unordered_map<ObjectKey, Waiting> waiting_;  // the keys of delayed_
+  std::set<Delayed> delayed_;                      // by time
+  std::unordered_map<ObjectKey, SteadyTime> due_;  // the time of each key of delayed_
   std::unordered_map<ObjectKey, int> failures_;
   bool shutting_down_ = false;
 };
 
-// The thread-safe work queue. The observer must outlive it. One of the threads that wait in get() waits for the next
-// delayed key, and the others wait without a timeout (leader and followers); if all threads used the timeout, each
-// delayed key would wake all of them.
+// The thread-safe work queue. The observer must outlive it.
 class WorkQueue {
  public:
   WorkQueue(QueueState::Options options, std::shared_ptr<const Clock> clock, QueueObserver* observer = nullptr)
       : clock_(std::move(clock)), state_(options, observer) {}
 
   void add(const ObjectKey& key);
-  void add_after(const ObjectKey& key, std::chrono::milliseconds delay, Priority priority = Priority::kNormal);
+  void add_after(const ObjectKey& key, std::chrono::milliseconds delay);
   void add_rate_limited(const ObjectKey& key);
   void forget(const ObjectKey& key);
   int failures(const ObjectKey& key) const;
@@ -200,22 +156,18 @@ class WorkQueue {
   void done(const ObjectKey& key);
   void shut_down();
 
-  QueueDepth depth() const;
+  size_t depth() const;
   Seconds unfinished_work() const;
   Seconds longest_running() const;
 
  private:
   template <typename Change>
   void change(Change apply);
-  void wake_one();
 
   const std::shared_ptr<const Clock> clock_;
   mutable std::mutex mutex_;
   QueueState state_;
-  std::condition_variable work_;     // the followers wait on it
-  std::condition_variable due_;      // the leader waits on it
-  int followers_ = 0;                // number of waiting followers
-  bool has_waiting_leader_ = false;  // a thread waits on due_
+  std::condition_variable changed_;
 };
 
 }  // namespace oarlock::kube

@@ -31,22 +31,20 @@ TEST_F(QueueStateTest, ReturnsKeysInOrder) {
 }
 
 TEST_F(QueueStateTest, ServesNamespacesInTurn) {
-  for (const Priority priority : {Priority::kNormal, Priority::kLow}) {
-    for (int i = 0; i < 1000; ++i) queue_.add({"crowded", std::to_string(i)}, at(0ms), priority);
-    queue_.add(kB, at(0ms), priority);
-    queue_.add(kA, at(0ms), priority);
-    std::vector<ObjectKey> order;
-    while (const std::optional<ObjectKey> key = queue_.get(at(0ms))) {
-      order.push_back(*key);
-      queue_.done(*key, at(0ms));
-    }
-    ASSERT_EQ(order.size(), 1002u);
-    EXPECT_EQ(order[1], kB);
-    EXPECT_EQ(order[3], kA);
-    EXPECT_EQ(order[0].name, "0");
-    EXPECT_EQ(order[2].name, "1");
-    EXPECT_EQ(order.back().name, "999");
+  for (int i = 0; i < 1000; ++i) queue_.add({"crowded", std::to_string(i)}, at(0ms));
+  queue_.add(kB, at(0ms));
+  queue_.add(kA, at(0ms));
+  std::vector<ObjectKey> order;
+  while (const std::optional<ObjectKey> key = queue_.get(at(0ms))) {
+    order.push_back(*key);
+    queue_.done(*key, at(0ms));
   }
+  ASSERT_EQ(order.size(), 1002u);
+  EXPECT_EQ(order[1], kB);
+  EXPECT_EQ(order[3], kA);
+  EXPECT_EQ(order[0].name, "0");
+  EXPECT_EQ(order[2].name, "1");
+  EXPECT_EQ(order.back().name, "999");
 }
 
 // A key that is added repeatedly does not overtake the others.
@@ -61,22 +59,12 @@ TEST_F(QueueStateTest, ReaddedKeyWaitsForItsTurn) {
     queue_.add({"other", "x"}, at(0ms));
     queue_.done({"other", "x"}, at(0ms));
   }
-  EXPECT_EQ(queue_.depth(), (QueueDepth{2, 0}));
-}
-
-TEST_F(QueueStateTest, RaisedKeyIsInOneQueueOnly) {
-  queue_.add(kA, at(0ms), Priority::kLow);
-  queue_.add({"other", "x"}, at(0ms), Priority::kLow);
-  queue_.add(kA, at(0ms));
-  EXPECT_EQ(queue_.depth(), (QueueDepth{1, 1}));
-  EXPECT_EQ(queue_.get(at(0ms)), kA);
-  EXPECT_EQ(queue_.get(at(0ms)), (ObjectKey{"other", "x"}));
-  EXPECT_EQ(queue_.get(at(0ms)), std::nullopt);
+  EXPECT_EQ(queue_.depth(), 2U);
 }
 
 TEST_F(QueueStateTest, ProcessesAKeyOnceForManyAdds) {
   for (int i = 0; i < 5; ++i) queue_.add(kA, at(0ms));
-  EXPECT_EQ(queue_.depth(), (QueueDepth{1, 0}));
+  EXPECT_EQ(queue_.depth(), 1U);
   EXPECT_EQ(queue_.get(at(0ms)), kA);
   EXPECT_EQ(queue_.get(at(0ms)), std::nullopt);
 }
@@ -179,55 +167,6 @@ TEST_F(QueueStateTest, BackoffDoesNotOverflow) {
   EXPECT_EQ(*queue_.next_due() - now, 60'000ms);
 }
 
-TEST_F(QueueStateTest, LowPriorityComesLast) {
-  queue_.add(kA, at(0ms), Priority::kLow);
-  queue_.add(kB, at(1ms));
-  EXPECT_EQ(queue_.depth(), (QueueDepth{1, 1}));
-  EXPECT_EQ(queue_.get(at(2ms)), kB);
-  EXPECT_EQ(queue_.get(at(2ms)), kA);
-  queue_.done(kA, at(3ms));
-  queue_.add_after(kA, 10ms, at(3ms), Priority::kLow);
-  queue_.done(kB, at(3ms));
-  queue_.add(kB, at(13ms));
-  EXPECT_EQ(queue_.get(at(13ms)), kB);
-  EXPECT_EQ(queue_.get(at(13ms)), kA);
-}
-
-TEST_F(QueueStateTest, LowPriorityWaitsForALimitedTime) {
-  queue_.add(kA, at(0ms), Priority::kLow);
-  queue_.add(kB, at(0ms));
-  queue_.add({"ns", "c"}, at(0ms));
-  EXPECT_EQ(queue_.get(at(29'999ms)), kB);
-  EXPECT_EQ(queue_.get(at(30'000ms)), kA);
-}
-
-TEST_F(QueueStateTest, NormalAddRaisesThePriority) {
-  queue_.add(kA, at(0ms), Priority::kLow);
-  queue_.add(kA, at(0ms));
-  queue_.add(kB, at(0ms));
-  queue_.add(kB, at(0ms), Priority::kLow);
-  EXPECT_EQ(queue_.depth(), (QueueDepth{2, 0}));
-  EXPECT_EQ(queue_.get(at(1ms)), kA);
-  EXPECT_EQ(queue_.get(at(1ms)), kB) << "it keeps its place";
-  EXPECT_EQ(queue_.get(at(1ms)), std::nullopt);
-
-  queue_.add(kA, at(2ms), Priority::kLow);  // during processing
-  queue_.add(kA, at(2ms));
-  queue_.add(kB, at(2ms), Priority::kLow);
-  queue_.done(kB, at(3ms));
-  queue_.done(kA, at(3ms));
-  EXPECT_EQ(queue_.get(at(4ms)), kA);
-  EXPECT_EQ(queue_.get(at(4ms)), kB);
-
-  queue_.done(kA, at(5ms));
-  queue_.done(kB, at(5ms));
-  queue_.add_after(kA, 10ms, at(5ms), Priority::kLow);
-  queue_.add_after(kA, 20ms, at(5ms));
-  queue_.add(kB, at(14ms));
-  EXPECT_EQ(queue_.get(at(15ms)), kB);
-  EXPECT_EQ(queue_.get(at(15ms)), kA);
-}
-
 TEST_F(QueueStateTest, ShutDownEndsAddsAndGets) {
   queue_.add(kA, at(0ms));
   ASSERT_EQ(queue_.get(at(0ms)), kA);
@@ -251,8 +190,8 @@ TEST_F(QueueStateTest, MeasuresProcessingTime) {
 }
 
 struct Record final : QueueObserver {
-  void on_add(QueueDepth depth) override { adds.push_back(depth.all()); }
-  void on_get(QueueDepth depth, Seconds waited) override { gets.emplace_back(depth.all(), waited.count()); }
+  void on_add(size_t depth) override { adds.push_back(depth); }
+  void on_get(size_t depth, Seconds waited) override { gets.emplace_back(depth, waited.count()); }
   void on_done(Seconds worked) override { dones.push_back(worked.count()); }
   void on_retry() override { ++retries; }
   std::vector<size_t> adds;
@@ -304,7 +243,7 @@ TEST(WorkQueue, NeverProcessesAKeyConcurrently) {
     for (const auto& count : done) {
       if (count == 0) return false;
     }
-    return queue.depth().all() == 0 && queue.unfinished_work().count() == 0;
+    return queue.depth() == 0 && queue.unfinished_work().count() == 0;
   };
   while (!all_done() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   EXPECT_TRUE(all_done());
@@ -312,42 +251,7 @@ TEST(WorkQueue, NeverProcessesAKeyConcurrently) {
   queue.shut_down();
 }
 
-// Each iteration of get() reads the clock, so the number of reads is the number of wake-ups.
-class CountingClock final : public Clock {
- public:
-  SystemTime now() const override { return real_.now(); }
-  SteadyTime steady() const override {
-    ++looks;
-    return real_.steady();
-  }
-  mutable std::atomic<int> looks = 0;
-
- private:
-  RealClock real_;
-};
-
-TEST(WorkQueue, DelayedKeyWakesFewWorkers) {
-  const auto clock = std::make_shared<CountingClock>();
-  WorkQueue queue({}, clock);
-  constexpr int kKeys = 100;
-  std::atomic<int> done = 0;
-  std::vector<std::jthread> workers;
-  for (int w = 0; w < 16; ++w) {
-    workers.emplace_back([&] {
-      while (const auto key = queue.get()) {
-        queue.done(*key);
-        if (++done == kKeys) done.notify_one();
-      }
-    });
-  }
-  for (int i = 0; i < kKeys; ++i) queue.add_after({"ns", std::to_string(i)}, std::chrono::milliseconds(20 + i));
-  for (int seen = done; seen < kKeys; seen = done) done.wait(seen);
-  // Per key: add, the leader, its follower, done, and the next get. If all 16 workers woke, it would be 1,600.
-  EXPECT_LT(clock->looks, 8 * kKeys);
-  queue.shut_down();
-}
-
-TEST(WorkQueue, LeaderWithWorkHandsOverTheWait) {
+TEST(WorkQueue, ReturnsADelayedKeyWhileItsWaiterWorks) {
   WorkQueue queue({}, std::make_shared<RealClock>());
   std::promise<void> delayed_came;
   std::promise<void> other_done;

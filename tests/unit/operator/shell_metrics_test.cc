@@ -60,7 +60,7 @@ TEST_F(MetricsTest, CountsReconcilesAndTheQueue) {
   metrics_->count_panic();
   metrics_->set_max_workers(4);
   metrics_->increment_active_workers();
-  metrics_->on_add({.normal = 3, .low = 2});
+  metrics_->on_add(3);
   metrics_->on_retry();
   const std::string all = text();
   for (const char* line : {R"(controller_runtime_reconcile_total{controller="trainingjob",result="error"} 1)",
@@ -70,7 +70,6 @@ TEST_F(MetricsTest, CountsReconcilesAndTheQueue) {
                            R"(controller_runtime_max_concurrent_reconciles{controller="trainingjob"} 4)",
                            R"(controller_runtime_active_workers{controller="trainingjob"} 1)",
                            R"(workqueue_depth{controller="trainingjob",name="trainingjob",priority="0"} 3)",
-                           R"(workqueue_depth{controller="trainingjob",name="trainingjob",priority="-100"} 2)",
                            R"(workqueue_retries_total{controller="trainingjob",name="trainingjob"} 1)"}) {
     EXPECT_THAT(all, HasSubstr(line));
   }
