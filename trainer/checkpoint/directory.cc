@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/files.h"
+#include "common/json_access.h"
 #include "common/status_macros.h"
 #include "trainer/checkpoint/manifest.h"
 
@@ -174,16 +175,17 @@ Result<Fence> read_fence(const std::filesystem::path& root) {
     return tl::make_unexpected(text.error());
   }
   const json value = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const int attempt = integer_at(value, "attempt", -1);
   const bool good =
-      value.is_object() && value.contains("uid") && value["uid"].is_string() && value.contains("attempt") &&
-      value["attempt"].is_number_integer() && value.contains("displaced") && value["displaced"].is_array() &&
+      value.is_object() && value.contains("uid") && value["uid"].is_string() && attempt >= 0 &&
+      value.contains("displaced") && value["displaced"].is_array() &&
       std::all_of(value["displaced"].begin(), value["displaced"].end(), [](const json& v) { return v.is_string(); });
   if (!good) {
     return fail(ExitCode::kDataErr,
                 fmt::format("{}: not a fence file; remove it if no other job writes to this folder", path.string()));
   }
   return Fence{.exists = true,
-               .owner = {.uid = value["uid"], .attempt = value["attempt"]},
+               .owner = {.uid = value["uid"], .attempt = attempt},
                .displaced = value["displaced"].get<std::vector<std::string>>()};
 }
 

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/distributed/socket.h"
@@ -213,9 +214,9 @@ class Rendezvous {
       rejection_ = "the store there does not belong to an oarlock-trainer";
       return false;
     }
-    const std::string uid = master.value("uid", "");
-    const int attempt = master.value("attempt", 0);
-    const int world_size = master.value("world_size", 0);
+    const std::string uid = text_at(master, "uid");
+    const int attempt = integer_at(master, "attempt", 0);
+    const int world_size = integer_at(master, "world_size", 0);
     if (uid != options_.uid) {  // rank 0 of this job may still be waiting for the port
       rejection_ = fmt::format(
           "the rank 0 there belongs to another job (OARLOCK_UID '{}' there, '{}' here): give each job its own "
@@ -241,7 +242,7 @@ class Rendezvous {
       publish(failure_outcome(ExitCode::kConfig, message));
       return fail(ExitCode::kConfig, message);
     }
-    if (const std::string device = master.value("device", ""); device != options_.device) {
+    if (const std::string device = text_at(master, "device"); device != options_.device) {
       const std::string message = fmt::format(
           "rendezvous: rank {} trains on '{}', but rank 0 on '{}'; give all ranks the same devices, or set device: cpu",
           options_.rank, options_.device, device);
@@ -252,6 +253,12 @@ class Rendezvous {
   }
 
   // ---- all ranks ----
+
+  // The value of a key that exists. Anything that can connect to the port can write it: a discarded value if it is not
+  // JSON.
+  Json read(const std::string& key) {
+    return Json::parse(to_text(store_->get(key)), nullptr, /*allow_exceptions=*/false);
+  }
 
   // Only the first outcome counts.
   void publish(const Json& value) {
@@ -270,14 +277,14 @@ class Rendezvous {
       if (to_text(store_->get(kFull)) == "full") publish_go();
     }
     if (const Result<void> go = wait_for(kGo); !go) return abandon(go.error());
-    return finish(Json::parse(to_text(store_->get(kGo))));
+    return finish(read(kGo));
   }
 
   Result<RendezvousResult> claimed_twice() {
     std::string other = "another process";
     if (store_->check({arrival_key(options_.rank)})) {
-      const Json first = Json::parse(to_text(store_->get(arrival_key(options_.rank))));
-      other = fmt::format("pid {} on {}", first.value("pid", 0), first.value("host", ""));
+      const Json first = read(arrival_key(options_.rank));
+      other = fmt::format("pid {} on {}", integer_at(first, "pid", 0), text_at(first, "host"));
     }
     const std::string message =
         fmt::format("rendezvous: RANK={} is claimed twice: by {} and by pid {} on {}; give each process its own RANK",
@@ -289,20 +296,23 @@ class Rendezvous {
   void publish_go() {
     std::vector<Arrival> arrivals;
     for (int rank = 1; rank < options_.world_size; ++rank) {
-      const Json arrival = Json::parse(to_text(store_->get(arrival_key(rank))));
-      arrivals.push_back({arrival.value("local", ""), arrival.value("master", "")});
+      const Json arrival = read(arrival_key(rank));
+      arrivals.push_back({text_at(arrival, "local"), text_at(arrival, "master")});
     }
     store_->compareSet(kGo, {}, to_bytes(Json{{"code", 0}, {"master", master_address_from(arrivals)}}.dump()));
   }
 
   Result<RendezvousResult> finish(const Json& go) {
-    if (go.value("code", 0) == 0) {
-      const std::string master = go.value("master", "");
+    const int code = integer_at(go, "code", to_int(ExitCode::kPeerLost));
+    if (code == 0) {
+      const std::string master = text_at(go, "master");
       return RendezvousResult{store_, options_.rank == 0 ? master : own_address_from(own_, master)};
     }
     store_->add(kOutcomesRead, 1);
     linger();
-    return fail(static_cast<ExitCode>(go.value("code", 1)), go.value("message", ""));
+    // Other ranks publish only these two.
+    const bool is_known = code == to_int(ExitCode::kConfig) || code == to_int(ExitCode::kTempFail);
+    return fail(is_known ? static_cast<ExitCode>(code) : ExitCode::kPeerLost, text_at(go, "message"));
   }
 
   // The store ends with rank 0, so the other ranks, including those that have yet to arrive, must read the outcome

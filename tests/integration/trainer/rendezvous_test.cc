@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <atomic>
 #include <csignal>
@@ -244,6 +245,25 @@ TEST_F(Rendezvous, WaitsForMasterOfOlderAttemptToExit) {
   stop_.raise(SIGTERM);
   rank_0.join();
   EXPECT_EQ(master.error().code, ExitCode::kTempFail);
+}
+
+// Any program that reaches the port can write an outcome. It must not decide how the job ends.
+TEST_F(Rendezvous, ForeignOutcomeIsNeverPermanent) {
+  for (const std::string outcome : {R"({"code": 70, "message": "a bug"})", R"({"code": "zero"})", R"({"code": 1e300})",
+                                    R"(["code"])", "not JSON", ""}) {
+    Attempt master;
+    std::thread rank_0([&] { master.result = rendezvous(options(0), stop_, clock_, Logger::silent()); });
+    while (!probe_endpoint("127.0.0.1", port_, milliseconds(1000))) std::this_thread::yield();
+    c10d::TCPStoreOptions store;
+    store.port = static_cast<uint16_t>(port_);
+    store.waitWorkers = false;
+    const auto stranger = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", store);
+    stranger->set("oarlock/go", std::vector<uint8_t>(outcome.begin(), outcome.end()));
+    stranger->set("oarlock/full", std::vector<uint8_t>{1});
+    rank_0.join();
+    ASSERT_FALSE(*master.result) << outcome;
+    EXPECT_EQ(master.error().code, ExitCode::kPeerLost) << outcome << ": " << master.error().message;
+  }
 }
 
 TEST_F(Rendezvous, SignalEndsWait) {

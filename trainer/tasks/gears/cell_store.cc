@@ -57,12 +57,16 @@ Result<void> CellStore::read_about(const fs::path& folder) {
   ASSIGN_OR_RETURN(const std::string text, read_file(folder / "about.json"));
   const nlohmann::json about = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (about.is_discarded()) return damaged(folder, "about.json is not JSON");
-  genes_ = about.at("genes").get<std::vector<std::string>>();
-  for (const nlohmann::json& condition : about.at("conditions")) {
-    conditions_.push_back({.name = condition.at("name"),
-                           .cells = condition.at("cells"),
-                           .de = condition.at("de"),
-                           .non_dropout_de = condition.at("non_dropout_de")});
+  try {
+    genes_ = about.at("genes").get<std::vector<std::string>>();
+    for (const nlohmann::json& condition : about.at("conditions")) {
+      conditions_.push_back({.name = condition.at("name"),
+                             .cells = condition.at("cells"),
+                             .de = condition.at("de"),
+                             .non_dropout_de = condition.at("non_dropout_de")});
+    }
+  } catch (const nlohmann::json::exception& error) {
+    return damaged(folder, fmt::format("about.json has other contents ({})", error.what()));
   }
   const int64_t conditions = std::ssize(conditions_);
   ASSIGN_OR_RETURN(const at::Tensor means, read_matrix(folder / "means.f64", conditions, gene_count(), at::kDouble));
@@ -75,8 +79,8 @@ Result<void> CellStore::read_about(const fs::path& folder) {
 Result<void> CellStore::check(const fs::path& folder) const {
   const auto begin = as<int64_t>(begin_);
   const auto condition = as<int32_t>(condition_);
-  const bool whole = std::ssize(begin) == cells() + 1 && std::is_sorted(begin.begin(), begin.end()) &&
-                     begin.back() == std::ssize(as<float>(values_)) &&
+  const bool whole = std::ssize(begin) == cells() + 1 && begin.front() == 0 &&
+                     std::is_sorted(begin.begin(), begin.end()) && begin.back() == std::ssize(as<float>(values_)) &&
                      begin.back() == std::ssize(as<int32_t>(columns_));
   const bool known = std::all_of(condition.begin(), condition.end(),
                                  [&](int32_t number) { return number >= 0 && number < std::ssize(conditions_); });
@@ -99,7 +103,14 @@ void CellStore::expression(int64_t cell, std::span<float> out) const {
   const auto columns = as<int32_t>(columns_);
   for (auto i = static_cast<size_t>(begin[static_cast<size_t>(cell)]);
        i < static_cast<size_t>(begin[static_cast<size_t>(cell) + 1]); ++i) {
-    out[static_cast<size_t>(columns[i])] = values[i];
+    const auto column = static_cast<size_t>(columns[i]);
+    if (column >= out.size()) {
+      throw ErrorException(
+          {ExitCode::kDataErr, fmt::format("cell {} of the prepared data has gene {} of {}; remove the "
+                                           "folder of the prepared data, so that it is made again",
+                                           cell, columns[i], out.size())});
+    }
+    out[column] = values[i];
   }
 }
 
