@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# A real API server admits all that the chart renders, at the restricted Pod Security level, and under the rules of OpenShift's
+# security context constraint restricted-v2 with the values that the chart's README gives.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+objects() { /usr/bin/python3 tests/integration/chart/admission_objects.py "$@"; }
+render() { helm template oarlock "$kChart" --namespace oarlock-system "$@"; }
+# admit: whether the API server accepts the objects of standard input; nothing is stored.
+admit() { kubectl apply --server-side --force-conflicts --dry-run=server -f - 2>&1; }
+
+start_server --apply manifests/crd
+kubectl label namespace oarlock-system pod-security.kubernetes.io/enforce=restricted >/dev/null
+for namespace in team-a team-b; do kubectl create namespace "$namespace"; kubectl -n "$namespace" create serviceaccount default; done >/dev/null
+
+step "all combinations of values are admitted"
+for values in "$kChart"/ci/*-values.yaml; do
+  render --values "$values" | objects >"$work/objects.json"
+  # Pods need an existing service account; the names differ between the combinations.
+  jq -r '.items[] | select(.kind == "Pod") | .spec.serviceAccountName // "default"' "$work/objects.json" | sort -u | while read -r account; do
+    kubectl -n oarlock-system get serviceaccount "$account" >/dev/null 2>&1 || kubectl -n oarlock-system create serviceaccount "$account" >/dev/null
+  done
+  admit <"$work/objects.json" >"$work/answer" || broken "$values: $(grep -v serverside-applied "$work/answer")"
+  admitted=$(grep -c "serverside-applied" "$work/answer")
+  [[ $admitted == "$(jq '.items | length' "$work/objects.json")" ]] || broken "$values: $admitted objects were admitted"
+  echo "$(basename "$values"): $admitted objects"
+done
+
+step "the API server finds mistakes"
+render | objects Deployment | jq '.items[0].spec.template.spec.containers[0].image = ""' | admit >"$work/answer" && broken "a Deployment without an image is admitted"
+grep -q "spec.template.spec.containers\[0\].image: Required value" "$work/answer" || broken "$(cat "$work/answer")"
+render --set podSecurityContext=null | objects Pod | admit >"$work/answer" && broken "the restricted level admits pods without a security context"
+grep -q 'violates PodSecurity "restricted' "$work/answer" || broken "$(cat "$work/answer")"
+
+step "restricted-v2 rejects a fixed user"
+kubectl apply -f tests/integration/chart/restricted_v2.yaml >/dev/null
+kubectl label namespace oarlock-system security-context-constraint=restricted-v2 >/dev/null
+render | objects Pod >"$work/objects.json"
+rejected() { ! admit <"$work/objects.json" >"$work/answer"; }
+wait_for 30 "the policy is in force" rejected
+[[ $(grep -c "runAsUser must be in the range 1000700000 to 1000709999, not 65532" "$work/answer") == 3 ]] || broken "$(cat "$work/answer")"
+
+step "and whatever else it does not allow"
+kubectl create namespace openshift >/dev/null
+kubectl -n openshift create serviceaccount default >/dev/null
+kubectl label namespace openshift security-context-constraint=restricted-v2 >/dev/null
+while IFS='|' read -r change message; do
+  jq -n "{apiVersion: \"v1\", kind: \"Pod\", metadata: {name: \"a\", namespace: \"openshift\"}, spec: {containers: [{name: \"a\", image: \"a\"}]}} | .spec$change" >"$work/pod.json"
+  admit <"$work/pod.json" >"$work/answer" && broken "restricted-v2 admits $change"
+  grep -qF "$message" "$work/answer" || broken "$change: $(cat "$work/answer")"
+done <<'CHANGES'
+.initContainers = [{name: "b", image: "b", securityContext: {runAsUser: 0}}]|runAsUser must be in the range 1000700000 to 1000709999, not 0
+.securityContext.fsGroup = 65532|fsGroup must be in the range
+.containers[0].securityContext.privileged = true|privileged containers
+.containers[0].securityContext.allowPrivilegeEscalation = true|allowPrivilegeEscalation must be false
+.containers[0].securityContext.capabilities.add = ["SYS_ADMIN"]|no capability
+.securityContext.seccompProfile.type = "Unconfined"|seccomp profile
+.containers[0].securityContext.seccompProfile.type = "Unconfined"|seccomp profile
+.hostNetwork = true|the host's network
+.volumes = [{name: "a", hostPath: {path: "/"}}]|only volumes without access to the host
+CHANGES
+
+step "and admits what sets no user"
+# pods WHAT ARGUMENT...: the pods of operator, helm test and its job are admitted without a user.
+pods() {
+  render "${@:2}" | objects Pod >"$work/objects.json"
+  [[ $(jq -c '[.items[] | .metadata.name] | sort' "$work/objects.json") == '["deployment-oarlock-operator","oarlock-test","trainingjob-oarlock-test"]' ]] || broken "$1: other pods: $(jq -c '[.items[].metadata.name]' "$work/objects.json")"
+  admit <"$work/objects.json" >"$work/answer" || broken "$1: $(cat "$work/answer")"
+  echo "$1: $(grep -c serverside-applied "$work/answer") pods"
+}
+pods "OpenShift detected" --api-versions security.openshift.io/v1
+pods "OpenShift stated" --values "$kChart/ci/openshift-values.yaml"
+pods "no fixed user" --values "$kChart/ci/no-fixed-user-values.yaml"
+pods "a user of the range" --set podSecurityContext.runAsUser=1000700042,podSecurityContext.fsGroup=1000700000
+pods "OpenShift, with a certificate" --values "$kChart/ci/openshift-values.yaml" --set metrics.tls.secretName=certificate
+
+step "Helm detects OpenShift on a cluster"
+kubectl apply -f - >/dev/null <<'SCC'
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: securitycontextconstraints.security.openshift.io}
+spec:
+  group: security.openshift.io
+  names: {kind: SecurityContextConstraints, plural: securitycontextconstraints}
+  scope: Cluster
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+SCC
+wait_for 30 "the group security.openshift.io is served" kubectl get securitycontextconstraints
+kubectl -n oarlock-system delete serviceaccounts --all >/dev/null
+helm install oarlock "$kChart" --namespace oarlock-system --take-ownership >/dev/null
+context=$(kubectl -n oarlock-system get deployment oarlock-operator -o 'jsonpath={.spec.template.spec.securityContext}')
+[[ $context == '{"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}}' ]] || broken "the Deployment has the security context $context"
