@@ -21,7 +21,7 @@ oarlock_link_statically(ZLIB::ZLIB z)
 function(oarlock_bundle)
   set_target_properties(${ARGN} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
   install(TARGETS ${ARGN} COMPONENT gpu-bundle EXCLUDE_FROM_ALL RUNTIME DESTINATION bin)
-  install(IMPORTED_RUNTIME_ARTIFACTS fmt::fmt spdlog::spdlog prometheus-cpp::core
+  install(IMPORTED_RUNTIME_ARTIFACTS fmt::fmt prometheus-cpp::core
     COMPONENT gpu-bundle EXCLUDE_FROM_ALL LIBRARY DESTINATION lib RUNTIME DESTINATION lib)
   foreach(name ssl.so.3 crypto.so.3)
     find_file(_runtime_${name} lib${name} PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} REQUIRED)

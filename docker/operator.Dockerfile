@@ -16,7 +16,7 @@ RUN cmake -S /source -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTA
 FROM ${BASE} AS root
 RUN apt-get update && apt-get install -y --no-install-recommends \
       libssl3 libsimdjson14 libprometheus-cpp-core1.0 \
-      libspdlog1.10 libfmt9 libyaml-cpp0.7 zlib1g
+      libfmt9 libyaml-cpp0.7 zlib1g
 COPY --from=programs /usr/bin/oarlock-operator /usr/bin/
 COPY docker/copy_loaded.sh /
 RUN sh /copy_loaded.sh /root-of-image /usr/bin/oarlock-operator

@@ -36,7 +36,7 @@ ARG VARIANT
 # dataset-fashion-mnist is real data, so that the first job needs neither a volume nor a download.
 RUN --mount=type=bind,from=libtorch,target=/wheels \
     apt-get update && apt-get install -y --no-install-recommends \
-      libprometheus-cpp-core1.0 libssl3 libspdlog1.10 libfmt9 libyaml-cpp0.7 libxxhash0 libhdf5-103-1 libblosc1 libzstd1 zlib1g libtcmalloc-minimal4 \
+      libprometheus-cpp-core1.0 libssl3 libfmt9 libyaml-cpp0.7 libxxhash0 libhdf5-103-1 libblosc1 libzstd1 zlib1g libtcmalloc-minimal4 \
       dataset-fashion-mnist \
  && rm -rf /var/lib/apt/lists/* /var/cache/* /var/log/* \
  && mkdir -p /opt/libtorch && cd /wheels \

@@ -181,9 +181,7 @@ Controller::Result Controller::execute(const kube::ObjectKey& key, const Job& jo
     progress_writes_.forget(key);
   };
   const SteadyTime started = deps_.clock->steady();
-  const auto should_yield = [&] {
-    return deps_.clock->steady() - started >= kTimeSlice && deps_.queue->depth().normal > 0;
-  };
+  const auto should_yield = [&] { return deps_.clock->steady() - started >= kTimeSlice && deps_.queue->depth() > 0; };
   if (const auto interruption = deps_.executor->execute(job, plan.actions, on_done, stop, should_yield)) {
     return handle(job, *interruption);
   }

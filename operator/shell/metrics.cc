@@ -42,7 +42,7 @@ prometheus::Family<prometheus::Histogram>& histogram(prometheus::Registry& regis
 // With the labels of controller-runtime, whose `priority` is always 0 here.
 prometheus::Gauge& depth_gauge(prometheus::Registry& registry) {
   Labels labels = queue_labels();
-  labels["priority"] = "0";
+  labels.emplace("priority", "0");
   return gauge(registry, "workqueue_depth", "Current depth of workqueue by workqueue and priority.").Add(labels);
 }
 
