@@ -19,8 +19,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kDescription[] =
-    "Print the Service and the pods that the operator would create for a TrainingJob. The uid is shown as zeros\n"
-    "unless the file has one, since the API server assigns it.";
+    "Print the Service, the PersistentVolumeClaim (for spec.checkpoints.size) and the pods that the operator would\n"
+    "create for a TrainingJob. The uid is shown as zeros unless the file has one, since the API server assigns it.";
 
 constexpr char kFooter[] = R"(
 exit codes: 0; 66: the file cannot be read; 78: the file is invalid.
@@ -35,6 +35,7 @@ struct RenderFlags {
   std::string name;
   std::string output = "yaml";
   int attempt = 0;
+  control::PodDefaults defaults;
 };
 
 Result<int> render(const RenderFlags& flags) {
@@ -47,7 +48,8 @@ Result<int> render(const RenderFlags& flags) {
   for (api::TrainingJob& job : jobs) {
     if (job.metadata.uid.empty()) job.metadata.uid = "00000000-0000-0000-0000-000000000000";
     items.push_back(control::desired_service(job));
-    const control::PodFactory factory(job, flags.attempt);
+    if (control::wants_claim(job)) items.push_back(control::desired_claim(job));
+    const control::PodFactory factory(job, flags.attempt, flags.defaults);
     for (int node = 0; node < job.spec.nodes; ++node) items.push_back(factory.pod(node));
     for (const std::string& name : factory.overridden_variables()) {
       print_error(fmt::format("oarlock render: note: {}: the template's value of {} is replaced by the operator's\n",
@@ -82,6 +84,12 @@ void add_render(CLI::App& app, Chosen& chosen) {
       ->type_name("N")
       ->capture_default_str()
       ->check(CLI::Range(0, 9999));
+  render_app
+      ->add_option(
+          "--trainer-image", flags->defaults.image,
+          "the operator's --trainer-image: for jobs that set neither spec.image nor an image in their template")
+      ->type_name("IMAGE")
+      ->capture_default_str();
   render_app->callback([flags, &chosen] { chosen = [flags] { return render(*flags); }; });
 }
 

@@ -49,7 +49,7 @@ inline constexpr char kApiVersion[] = "oarlock.dev/v1alpha1";
 inline constexpr char kKind[] = "TrainingJob";
 inline constexpr char kPlural[] = "trainingjobs";
 
-inline constexpr char kLabelJobName[] = "oarlock.dev/job-name";    // on Services and Pods
+inline constexpr char kLabelJobName[] = "oarlock.dev/job-name";    // on Services, Pods and PersistentVolumeClaims
 inline constexpr char kLabelAttempt[] = "oarlock.dev/attempt";     // on Pods
 inline constexpr char kLabelNodeRank[] = "oarlock.dev/node-rank";  // on Pods
 inline constexpr char kLabelManagedBy[] = "app.kubernetes.io/managed-by";
@@ -57,7 +57,7 @@ inline constexpr char kManagedByOarlock[] = "oarlock-operator";
 inline constexpr char kAnnotationConfig[] =
     "oarlock.dev/trainer-config";  // JSON of spec.trainer, mounted by the downward API
 
-inline constexpr char kTrainerContainer[] = "trainer";  // the container of the pod template that receives the contract
+inline constexpr char kTrainerContainer[] = "trainer";  // the container that runs the ranks
 inline constexpr char kConfigVolume[] = "oarlock-config";
 inline constexpr char kConfigMountPath[] = "/etc/oarlock";
 inline constexpr char kConfigFile[] = "trainer.json";  // OARLOCK_CONFIG=/etc/oarlock/trainer.json

@@ -116,6 +116,16 @@ void add_cluster_flags(CLI::App& app, Flags& flags) {
   app.add_option("--workers", flags.options.workers, "Maximum number of concurrent reconciles")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
+  app.add_option("--trainer-image", flags.options.pod_defaults.image,
+                 "Image of the jobs that set neither spec.image nor an image in their template")
+      ->capture_default_str()
+      ->type_name("IMAGE")
+      ->check(CLI::Validator([](const std::string& image) { return image.empty() ? "must not be empty" : ""; }, ""));
+  app.add_option("--trainer-user", flags.options.pod_defaults.user,
+                 "User and group ID of the pods that the operator builds; 0: those of the image, or as the cluster "
+                 "assigns them (OpenShift)")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{2147483647}));
   flags.job_network_policy =
       app.add_option(
              "--job-network-policy", flags.metrics_peers,

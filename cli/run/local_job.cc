@@ -125,7 +125,7 @@ std::string expand(std::string_view text, const Lookup& lookup) {
 
 std::vector<LocalProcess> local_processes(const api::TrainingJob& job, const HostSettings& settings) {
   const control::PodFactory factory(job, settings.attempt);
-  const Json pod = Json::parse(job.spec.pod_template);
+  const Json pod = control::make_pod_template(job, {});
   const Json& trainer = trainer_of(pod);
   const Json list = list_of(trainer, "env");
   std::vector<LocalProcess> processes;
@@ -152,7 +152,7 @@ std::vector<LocalProcess> local_processes(const api::TrainingJob& job, const Hos
 }
 
 bool runs_default_command(const api::TrainingJob& job) {
-  const Json pod = Json::parse(job.spec.pod_template);
+  const Json pod = control::make_pod_template(job, {});
   return list_of(trainer_of(pod), "command").empty() && list_of(trainer_of(pod), "args").empty();
 }
 
@@ -162,7 +162,7 @@ bool saves_checkpoints(const api::TrainingJob& job) {
 
 std::vector<std::string> describe_differences(const api::TrainingJob& job, const Environment& base) {
   std::vector<std::string> notes;
-  const Json pod = Json::parse(job.spec.pod_template);
+  const Json pod = control::make_pod_template(job, {});
   const Json& trainer = trainer_of(pod);
   const auto note_paths = [&](const Json& value, const std::string& where) {
     each_string(value, where, [&](const std::string& path, const std::string& text) {

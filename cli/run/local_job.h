@@ -23,7 +23,7 @@ struct HostSettings {
   int master_port = 0;
   std::vector<int> metrics_ports;  // by node: port of its local rank 0
   std::string config_file;         // configuration of the trainer; used if the job has spec.trainer
-  std::string checkpoint_dir;      // used if the template mounts a volume `checkpoints`
+  std::string checkpoint_dir;      // used if the pod mounts a volume `checkpoints`
   Environment base;                // environment of this program, in place of that of an image
 };
 
@@ -44,10 +44,10 @@ std::vector<LocalProcess> local_processes(const api::TrainingJob& job, const Hos
 
 // Returns true if the job runs oarlock-trainer, because neither `command` nor `args` is set.
 bool runs_default_command(const api::TrainingJob& job);
-// Returns true if the template mounts a volume `checkpoints`.
+// Returns true if the pod mounts a volume `checkpoints`, as it does without a template.
 bool saves_checkpoints(const api::TrainingJob& job);
 
-// Returns one line for each relevant feature of the template that this machine does not provide: paths on volumes,
+// Returns one line for each relevant feature of the pod that this machine does not provide: paths on volumes,
 // variables from Secrets, init containers and sidecars. `base` is the environment of this program.
 std::vector<std::string> describe_differences(const api::TrainingJob& job, const Environment& base);
 

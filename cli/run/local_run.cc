@@ -37,7 +37,7 @@ std::string duration_text(std::chrono::steady_clock::duration duration) {
 
 // Returns the seconds between SIGTERM and SIGKILL in the pod template.
 double grace_of(const api::TrainingJob& job) {
-  const auto pod = nlohmann::json::parse(job.spec.pod_template);
+  const auto pod = control::make_pod_template(job, {});
   const auto& spec = pod["spec"];
   const auto it = spec.find("terminationGracePeriodSeconds");
   return it != spec.end() && it->is_number() ? it->get<double>() : 30;

@@ -10,6 +10,7 @@
 #include "operator/api/fields.h"
 #include "operator/api/json_reader.h"
 #include "operator/api/json_writer.h"
+#include "operator/api/resources.h"
 #include "operator/api/rules.h"
 
 namespace oarlock::api {
@@ -83,9 +84,12 @@ TrainingJob read_training_job(const Json& object) {
   root.group("spec", UnknownFields::kReport, [&](JsonReader& spec) { fields::spec(spec, job.spec); });
   root.group("status", [&](JsonReader& status) { fields::status(status, job.status); });
   replace_unknown_phase(object, job.status);
-  check_ranges(job, findings);
-  if (json_depth(job.spec.pod_template) > kMaxTemplateDepth)
+  if (json_depth(job.spec.pod_template) > kMaxTemplateDepth) {
     findings.problems.push_back(fmt::format("spec.template: nested deeper than {} levels", kMaxTemplateDepth));
+  } else {
+    resolve_processes_per_node(job.spec);
+  }
+  check_ranges(job, findings);
   job.report.problem = summary_of(findings.problems);
   job.report.has_conditions =
       std::none_of(findings.problems.begin(), findings.problems.end(), [](const std::string& problem) {

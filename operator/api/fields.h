@@ -5,6 +5,7 @@
 //                                  or int64
 //   choice(key, value, names)      an enumeration
 //   condition_status(key, bool&)   "True" or "False"
+//   count_or_auto(key, count, from) an integer or "auto"; `from` is set to the form, or to kAbsent
 //   verbatim(text)                 the current object as JSON text, with all of its members
 //   raw_object(key, text)          an object that is kept as JSON text
 //   group(key, fn(Visitor&))       a nested object
@@ -47,7 +48,17 @@ void failure_rule(Visitor& v, FailureRule& rule) {
 template <typename Visitor>
 void spec(Visitor& v, Spec& spec) {
   v.field("nodes", spec.nodes);
-  v.field("processesPerNode", spec.processes_per_node);
+  v.count_or_auto("processesPerNode", spec.processes_per_node, spec.processes_from);
+  v.field("image", spec.image);
+  v.group("resourcesPerNode", spec.resources_per_node, [](Visitor& resources, Resources& value) {
+    resources.raw_object("requests", value.requests);
+    resources.raw_object("limits", value.limits);
+  });
+  v.group("checkpoints", spec.checkpoints, [](Visitor& checkpoints, Checkpoints& value) {
+    checkpoints.field("claimName", value.claim_name);
+    checkpoints.field("size", value.size);
+    checkpoints.field("storageClassName", value.storage_class_name);
+  });
   v.raw_object("template", spec.pod_template);
   v.raw_object("trainer", spec.trainer);
   v.group("failurePolicy", [&](Visitor& policy) {

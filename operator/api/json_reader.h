@@ -76,6 +76,16 @@ class JsonReader {
     field(key, text);
     target = text == "True";
   }
+  void count_or_auto(const char* key, int& count, ProcessesFrom& from) {
+    const Json* value = find(key);
+    if (value == nullptr) {
+      from = ProcessesFrom::kAbsent;
+    } else if (*value == kAuto) {
+      from = ProcessesFrom::kAuto;
+    } else {
+      take(at(key), *value, count);
+    }
+  }
   void verbatim(std::string& text) { text = node_.dump(-1, ' ', false, Json::error_handler_t::replace); }
   void raw_object(const char* key, std::string& text) {
     const Json* value = find(key);

@@ -45,6 +45,10 @@ class JsonWriter {
     }
   }
   void condition_status(const char* key, const bool& value) { target_[key] = value ? "True" : "False"; }
+  void count_or_auto(const char* key, const int& count, const ProcessesFrom& from) {
+    if (from == ProcessesFrom::kNumber) put(key, count);
+    if (from == ProcessesFrom::kAuto) target_[key] = kAuto;
+  }
   void verbatim(const std::string& text) {
     if (Json object = Json::parse(text, nullptr, false); object.is_object()) target_ = std::move(object);
   }

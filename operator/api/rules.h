@@ -19,6 +19,9 @@ inline constexpr int kMaxExitCode = 255;
 inline constexpr int kMaxReason = 60;
 inline constexpr int kMaxSeconds = 2147483647;
 inline constexpr int kMaxManagedBy = 63;
+inline constexpr int kMaxImage = 1024;
+inline constexpr int kMaxResources = 64;
+inline constexpr int kMaxObjectName = 253;
 // Attempts have at most nine digits, so that the next one fits into an int. No job restarts that often.
 inline constexpr int kMaxAttempt = 999'999'999;
 
@@ -34,6 +37,9 @@ inline constexpr int64_t kMaxTotalBytes = 256 << 20;
 // The only pod condition that a failure rule can match.
 inline constexpr char kDisruptionTarget[] = "DisruptionTarget";
 
+// An extended resource cannot be overcommitted, so the API server requires a limit.
+inline constexpr char kLimitRequired[] = "needs a limit of the same amount: set it in limits, and leave it out here";
+
 // <name>-<attempt>-<node rank> is a hostname of at most 63 characters; 4 digits are kept for the attempt.
 inline constexpr int kNameRoom = 57;
 
@@ -43,8 +49,9 @@ inline constexpr char kNameLength[] =
     "the name is too long: pods are named <name>-<attempt>-<node rank> and a hostname has at most 63 characters; "
     "use at most 57 characters less the digits of the last node rank";
 inline constexpr char kImmutable[] =
-    "nodes, processesPerNode, template, trainer and rendezvous shape the ranks and cannot change while the job runs or "
-    "after it ended; set suspend: true and wait for phase Suspended, or create a new job";
+    "nodes, processesPerNode, image, resourcesPerNode, checkpoints, template, trainer and rendezvous shape the ranks "
+    "and cannot change while the job runs or after it ended; set suspend: true and wait for phase Suspended, or create "
+    "a new job";
 inline constexpr char kPortIsMetrics[] =
     "rendezvous.port is one of the metrics ports (9400 and, with more processes per node, those after it); choose "
     "another, such as 29500";
@@ -52,7 +59,16 @@ inline constexpr char kPortTaken[] =
     "a container beside 'trainer' declares the rendezvous port or a metrics port of the ranks (9400 and those after "
     "it); containers of one pod share their ports, so change one of them";
 inline constexpr char kTrainer[] =
-    "there must be one container named 'trainer': it runs the ranks and gets their environment";
+    "there must be one container named 'trainer': it runs the ranks and gets their environment; leave containers out "
+    "to get the default one";
+inline constexpr char kTwoImages[] =
+    "the container 'trainer' of the template has an image as well; leave one of the two out";
+inline constexpr char kClaimOrSize[] =
+    "checkpoints has exactly one of claimName, an existing PersistentVolumeClaim, and size, from which one is created";
+inline constexpr char kClassNeedsSize[] =
+    "storageClassName is for a claim that the operator creates: set size, or leave it out";
+inline constexpr char kTwoCheckpointVolumes[] =
+    "the template has a volume named 'checkpoints' as well; leave one of the two out";
 inline constexpr char kRestartPolicy[] =
     "restartPolicy must be Never, or left out: a rank that restarts alone cannot rejoin, so the operator restarts the "
     "whole group";

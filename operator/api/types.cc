@@ -32,7 +32,8 @@ Names<SuccessPolicy> success_policy_names() { return kSuccessPolicies; }
 Names<Phase> phase_names() { return kPhases; }
 
 bool is_own_condition(std::string_view type) {
-  return is_phase_name(type) || type == kConditionUnreadable || type == kConditionUnknownFields;
+  return is_phase_name(type) || type == kConditionUnreadable || type == kConditionUnknownFields ||
+         type == kConditionCheckpointsNotKept;
 }
 
 bool is_phase_name(std::string_view name) {

@@ -97,13 +97,39 @@ struct Rendezvous {
   bool operator==(const Rendezvous&) const = default;
 };
 
+// How spec.processesPerNode is given.
+enum class ProcessesFrom { kNumber, kAuto, kAbsent };
+inline constexpr char kAuto[] = "auto";  // the value for ProcessesFrom::kAuto
+
+// Resources of the container "trainer" of each pod: a ResourceRequirements without claims. Each member is a map of
+// quantities as JSON text, or empty.
+struct Resources {
+  std::string requests;
+  std::string limits;
+
+  bool operator==(const Resources&) const = default;
+};
+
+// Where the checkpoints of a job are. Exactly one of claim_name and size is set.
+struct Checkpoints {
+  std::string claim_name;                         // an existing PersistentVolumeClaim
+  std::string size;                               // a quantity: the operator creates a claim of this size
+  std::optional<std::string> storage_class_name;  // of that claim; absent: the cluster's default class
+
+  bool operator==(const Checkpoints&) const = default;
+};
+
 // spec.managedBy of jobs that this operator manages.
 inline constexpr char kManagedBy[] = "oarlock.dev/operator";
 
 struct Spec {
   int nodes = 1;               // pods in the group
-  int processes_per_node = 1;  // ranks in each pod
-  // A PodTemplateSpec as JSON text, which is passed through verbatim. A JSON tree would use ten times the memory.
+  int processes_per_node = 1;  // ranks in each pod; for auto, the number that resolve_processes_per_node() computed
+  ProcessesFrom processes_from = ProcessesFrom::kNumber;
+  std::string image;  // of the container "trainer" if the template does not name one; empty: the operator's default
+  std::optional<Resources> resources_per_node;
+  std::optional<Checkpoints> checkpoints;
+  // A PodTemplateSpec as JSON text; empty if there is none. A JSON tree would use ten times the memory.
   std::string pod_template;
   std::string trainer;  // configuration of the trainer as JSON text; empty if there is none
   FailurePolicy failure_policy;
@@ -130,8 +156,9 @@ Names<Phase> phase_names();  // without kNone
 bool is_phase_name(std::string_view name);
 
 // Types of the operator's conditions that are not named after a phase. Each exists, with status True, while it applies.
-inline constexpr char kConditionUnreadable[] = "Unreadable";        // ReadReport::problem
-inline constexpr char kConditionUnknownFields[] = "UnknownFields";  // ReadReport::unknown
+inline constexpr char kConditionCheckpointsNotKept[] = "CheckpointsNotKept";  // control::keeps_checkpoints() is false
+inline constexpr char kConditionUnreadable[] = "Unreadable";                  // ReadReport::problem
+inline constexpr char kConditionUnknownFields[] = "UnknownFields";            // ReadReport::unknown
 // Returns whether the operator sets conditions of this type.
 bool is_own_condition(std::string_view type);
 constexpr bool is_terminal(Phase phase) { return phase == Phase::kComplete || phase == Phase::kFailed; }

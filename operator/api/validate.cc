@@ -6,8 +6,10 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "common/json_access.h"
 #include "common/text.h"
 #include "operator/api/fields.h"
+#include "operator/api/resources.h"
 #include "operator/api/rules.h"
 
 namespace oarlock::api {
@@ -150,15 +152,26 @@ void check_pod_spec(const Spec& spec, const Json& pod_spec, const std::string& s
          if (string_of(container, "name") == kTrainerContainer) ++trainers;
          check_container(spec, container, at, found);
        });
-  if (trainers != 1) found.push_back({spec_path + ".containers", rules::kTrainer});
+  if (trainers != 1 && pod_spec.contains("containers") && !pod_spec["containers"].is_null())
+    found.push_back({spec_path + ".containers", rules::kTrainer});
+}
+
+// Checks that the template does not contradict the fields of the spec that describe the default pod.
+void check_combination(const Spec& spec, const Json& pod_spec, Found& found) {
+  for (const Json& container : elements(pod_spec, "containers")) {
+    if (text_at(container, "name") == kTrainerContainer && !text_at(container, "image").empty() && !spec.image.empty())
+      found.push_back({"spec.image", rules::kTwoImages});
+  }
+  if (!spec.checkpoints) return;
+  for (const Json& volume : elements(pod_spec, "volumes")) {
+    if (text_at(volume, "name") == kCheckpointVolume)
+      found.push_back({"spec.checkpoints", rules::kTwoCheckpointVolumes});
+  }
 }
 
 void check_template(const Spec& spec, Found& found) {
   const std::string path = "spec.template";
-  if (spec.pod_template.empty()) {
-    found.push_back({path, "is required"});
-    return;
-  }
+  if (spec.pod_template.empty()) return check_sizes(spec, 0, found);
   if (const auto bytes = static_cast<int64_t>(spec.pod_template.size()); bytes > rules::kMaxTemplateBytes) {
     found.push_back(
         {path, fmt::format("has {}; the most is {}: move large parts into a ConfigMap, a volume or the image",
@@ -174,8 +187,46 @@ void check_template(const Spec& spec, Found& found) {
   const std::string spec_path = path + ".spec";
   if (const Json* pod_spec = member(pod, "spec", Json::value_t::object, path, found)) {
     check_pod_spec(spec, *pod_spec, spec_path, found);
-  } else if (!pod.contains("spec")) {
-    found.push_back({spec_path, "is required"});
+    check_combination(spec, *pod_spec, found);
+  }
+}
+
+void check_quantities(const std::string& path, const Json& resources, Found& found) {
+  if (resources.size() > rules::kMaxResources)
+    found.push_back({path, fmt::format("has {} items; the most is {}", resources.size(), rules::kMaxResources)});
+  for (const auto& [name, quantity] : resources.items()) {
+    if (!is_quantity(quantity)) {
+      found.push_back({path + "." + name,
+                       fmt::format("{} is not a quantity, such as 4, 500m or 16Gi", shortened(quantity.dump()))});
+    }
+  }
+}
+
+void check_resources(const Spec& spec, Found& found) {
+  if (!spec.resources_per_node) return;
+  const std::string path = "spec.resourcesPerNode";
+  const auto parsed = [](const std::string& text) {
+    return text.empty() ? Json::object() : Json::parse(text, nullptr, false);
+  };
+  const Json requests = parsed(spec.resources_per_node->requests);
+  const Json limits = parsed(spec.resources_per_node->limits);
+  check_quantities(path + ".requests", requests, found);
+  check_quantities(path + ".limits", limits, found);
+  for (const auto& [name, quantity] : requests.items()) {
+    if (is_extended_resource(name) && !limits.contains(name))
+      found.push_back({fmt::format("{}.requests.{}", path, name), rules::kLimitRequired});
+  }
+}
+
+void check_checkpoints(const Spec& spec, Found& found) {
+  if (!spec.checkpoints) return;
+  const std::string path = "spec.checkpoints";
+  const Checkpoints& checkpoints = *spec.checkpoints;
+  if (checkpoints.claim_name.empty() == checkpoints.size.empty()) found.push_back({path, rules::kClaimOrSize});
+  if (checkpoints.storage_class_name && checkpoints.size.empty())
+    found.push_back({path + ".storageClassName", rules::kClassNeedsSize});
+  if (!checkpoints.size.empty() && !is_quantity(checkpoints.size)) {
+    found.push_back({path + ".size", fmt::format("'{}' is not a quantity, such as 10Gi", shortened(checkpoints.size))});
   }
 }
 
@@ -286,6 +337,16 @@ class YamlReader {
   void choice(const char* key, Enum& target, Names<Enum> names) {
     reader_.read(key, target, names);
   }
+  void count_or_auto(const char* key, int& count, ProcessesFrom& from) {
+    const std::optional<yaml::Node> value = reader_.take(key);
+    if (!value || value->kind() == yaml::Node::Kind::kNull) {
+      from = ProcessesFrom::kAbsent;
+    } else if (value->kind() == yaml::Node::Kind::kScalar && value->text() == kAuto) {
+      from = ProcessesFrom::kAuto;
+    } else {
+      reader_.read(key, count);
+    }
+  }
   void raw_object(const char* key, std::string& text) {
     const std::optional<yaml::Node> value = reader_.take(key);
     if (!value || value->kind() == yaml::Node::Kind::kNull) return;
@@ -348,6 +409,8 @@ std::vector<FieldProblem> validate(const TrainingJob& job) {
   check_policies(spec, found);
   in_range("spec.rendezvous.port", spec.rendezvous.port, 1, 65535, found);
   if (is_metrics_port(spec.rendezvous.port, spec)) found.push_back({"spec.rendezvous.port", rules::kPortIsMetrics});
+  check_resources(spec, found);
+  check_checkpoints(spec, found);
   check_template(spec, found);
   return found;
 }
@@ -375,6 +438,7 @@ TrainingJob training_job_from_yaml(const yaml::Node& node, yaml::Problems& probl
   root.take("status");  // written by the operator; part of the output of kubectl get -o yaml
   root.finish();
   if (problems.size() > problems_before) return job;
+  resolve_processes_per_node(job.spec);
   for (const FieldProblem& problem : validate(job)) {
     const yaml::Mark mark = problems.is_full() ? yaml::Mark{} : mark_at(node, problem.path);
     problems.add(mark, problem.path, problem.message);

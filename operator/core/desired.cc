@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "common/json_access.h"
+
 namespace oarlock::control {
 namespace {
 
@@ -108,8 +110,12 @@ void set_metadata(Json& metadata, const Job& job, int attempt) {
   if (!job.spec.trainer.empty()) map_in(metadata, "annotations")[kAnnotationConfig] = job.spec.trainer;
 }
 
+// Returns the folder of a job's checkpoints in a container; empty if it does not mount them.
+std::string checkpoint_dir(const std::string& mount_path, const std::string& job) {
+  return mount_path.empty() ? "" : fmt::format("{}/{}", mount_path == "/" ? "" : mount_path, job);
+}
+
 RankGroup rank_group(const Job& job, int attempt, const Json& trainer) {
-  const std::string checkpoints = mount_path_of(trainer, kCheckpointVolume);
   const std::string termination_log = string_of(trainer, "terminationMessagePath");
   return {.job = job.metadata.name,
           .name_space = job.metadata.name_space,
@@ -121,8 +127,7 @@ RankGroup rank_group(const Job& job, int attempt, const Json& trainer) {
           .master_port = job.spec.rendezvous.port,
           .metrics_port = metrics_port(job),
           .config_file = job.spec.trainer.empty() ? "" : fmt::format("{}/{}", kConfigMountPath, kConfigFile),
-          .checkpoint_dir =
-              checkpoints.empty() ? "" : fmt::format("{}/{}", checkpoints == "/" ? "" : checkpoints, job.metadata.name),
+          .checkpoint_dir = checkpoint_dir(mount_path_of(trainer, kCheckpointVolume), job.metadata.name),
           .termination_log = termination_log.empty() ? kDefaultTerminationLog : termination_log};
 }
 
@@ -134,10 +139,15 @@ void add_ports(Json& trainer, const Job& job) {
   }
 }
 
+// Files in shared memory count towards the memory limit of the container, which is therefore the size of the volume.
+// Without a limit the kubelet sizes it by the memory of the node.
 void add_shared_memory(Json& pod_spec, Json& trainer) {
   if (mounts_at(trainer, kShmPath)) return;
   list_in(trainer, "volumeMounts").push_back({{"name", kShmVolume}, {"mountPath", kShmPath}});
-  list_in(pod_spec, "volumes").push_back({{"name", kShmVolume}, {"emptyDir", {{"medium", "Memory"}}}});
+  Json source = {{"medium", "Memory"}};
+  const Json& limit = member(member(member(trainer, "resources"), "limits"), "memory");
+  if (limit.is_string() || limit.is_number()) source["sizeLimit"] = limit;
+  list_in(pod_spec, "volumes").push_back({{"name", kShmVolume}, {"emptyDir", std::move(source)}});
 }
 
 void add_config(Json& pod_spec, Json& trainer) {
@@ -247,8 +257,9 @@ Result<std::string> parse_metrics_peers(std::string_view json) {
   return text_of(peers);
 }
 
-PodFactory::PodFactory(const Job& job, int attempt) : name_prefix_(fmt::format("{}-{}-", job.metadata.name, attempt)) {
-  Json pod = Json::parse(job.spec.pod_template, nullptr, false);
+PodFactory::PodFactory(const Job& job, int attempt, const PodDefaults& defaults)
+    : name_prefix_(fmt::format("{}-{}-", job.metadata.name, attempt)) {
+  Json pod = make_pod_template(job, defaults);
   pod["apiVersion"] = "v1";
   pod["kind"] = "Pod";
   set_metadata(map_in(pod, "metadata"), job, attempt);
@@ -265,7 +276,7 @@ PodFactory::PodFactory(const Job& job, int attempt) : name_prefix_(fmt::format("
   add_shared_memory(pod_spec, trainer);
   if (!job.spec.trainer.empty()) add_config(pod_spec, trainer);
   select_variables(trainer);
-  set_frame(std::move(pod), index);
+  set_frame(std::move(pod));
 }
 
 // Removes the contract's variables from the template's environment, except for those that the user may set. part_text()
@@ -285,46 +296,81 @@ void PodFactory::select_variables(Json& trainer) {
   trainer["env"] = std::move(env);
 }
 
+// Inserts a null at the place of the contract's variables, which set_frame() replaces by a placeholder. Init containers
+// and sidecars receive the same variables as the trainer, except for the paths of files that they do not have.
+void PodFactory::add_environment(Json& container, bool is_trainer) {
+  if (!container.is_object() || (container.contains("env") && !container["env"].is_array())) return;
+  ContainerEnvironment environment{group_, user_set_};
+  Json& env = list_in(container, "env");
+  if (!is_trainer) {
+    environment.from_template.clear();
+    for (const Json& variable : env) environment.from_template.push_back(string_of(variable, "name"));
+    environment.group.config_file.clear();
+    environment.group.termination_log.clear();
+    environment.group.checkpoint_dir = checkpoint_dir(mount_path_of(container, kCheckpointVolume), group_.job);
+  }
+  if (variables(environment, 0).empty()) return;  // the names are the same for each node rank
+  env.insert(env.begin(), nullptr);
+  environments_.push_back(std::move(environment));
+}
+
 // Puts a placeholder into the place of each part, prints the pod and searches the text for the placeholders. A
 // placeholder is a longer run of one character than any in the text, so that it occurs only once, whatever the template
 // contains.
-void PodFactory::set_frame(Json pod, size_t trainer_index) {
-  Json& env = pod["spec"]["containers"][trainer_index]["env"];
-  env.insert(env.begin(), nullptr);
-  const std::pair<Part, Json*> places[] = {{Part::kName, &pod["metadata"]["name"]},
-                                           {Part::kRankLabel, &pod["metadata"]["labels"][kLabelNodeRank]},
-                                           {Part::kEnvironment, &env.front()},
-                                           {Part::kHostname, &pod["spec"]["hostname"]}};
+void PodFactory::set_frame(Json pod) {
+  struct Place {
+    Part part;
+    size_t environment;
+    Json* value;
+  };
+  Json& spec = pod["spec"];
+  std::vector<Place> places = {{Part::kName, 0, &pod["metadata"]["name"]},
+                               {Part::kRankLabel, 0, &pod["metadata"]["labels"][kLabelNodeRank]},
+                               {Part::kHostname, 0, &spec["hostname"]}};
+  for (const char* key : {"containers", "initContainers"}) {
+    const auto list = spec.find(key);
+    if (list == spec.end() || !list->is_array()) continue;
+    for (Json& container : *list) {
+      const size_t known = environments_.size();
+      add_environment(container,
+                      std::string_view(key) == "containers" && string_of(container, "name") == kTrainerContainer);
+      if (environments_.size() > known) places.push_back({Part::kEnvironment, known, &container["env"].front()});
+    }
+  }
   const std::string run(longest_run(text_of(pod), '~') + 1, '~');
-  const auto placeholder = [&](Part part) { return fmt::format("{}{}", run, static_cast<int>(part)); };
-  for (const auto& [part, place] : places) *place = placeholder(part);
+  const auto placeholder = [&](size_t place) { return fmt::format("{}{}", run, place); };
+  for (size_t i = 0; i < places.size(); ++i) *places[i].value = placeholder(i);
   frame_ = text_of(pod);
   frame_.shrink_to_fit();
-  for (const auto& [part, place] : places) {
-    const std::string quoted = fmt::format("\"{}\"", placeholder(part));
-    placeholders_.push_back({part, frame_.find(quoted), quoted.size()});
+  for (size_t i = 0; i < places.size(); ++i) {
+    const std::string quoted = fmt::format("\"{}\"", placeholder(i));
+    placeholders_.push_back({places[i].part, places[i].environment, frame_.find(quoted), quoted.size()});
   }
   std::ranges::sort(placeholders_, {}, &Placeholder::begin);
 }
 
-std::string PodFactory::part_text(Part part, int node_rank) const {
-  if (part == Part::kRankLabel) return fmt::format("\"{}\"", node_rank);
-  if (part != Part::kEnvironment) return fmt::format("\"{}{}\"", name_prefix_, node_rank);
-  std::vector<EnvVar> contract = node_environment(group_, node_rank);
-  std::erase_if(contract,
-                [&](const EnvVar& variable) { return std::ranges::find(user_set_, variable.name) != user_set_.end(); });
-  const std::string list = text_of(to_json(contract));
-  return list.substr(1, list.size() - 2);  // never empty: most variables cannot be set by the user
+std::string PodFactory::part_text(const Placeholder& placeholder, int node_rank) const {
+  if (placeholder.part == Part::kRankLabel) return fmt::format("\"{}\"", node_rank);
+  if (placeholder.part != Part::kEnvironment) return fmt::format("\"{}{}\"", name_prefix_, node_rank);
+  const std::string list = text_of(to_json(variables(environments_[placeholder.environment], node_rank)));
+  return list.substr(1, list.size() - 2);  // never empty, see add_environment()
+}
+
+std::vector<EnvVar> PodFactory::variables(const ContainerEnvironment& environment, int node_rank) {
+  std::vector<EnvVar> out = node_environment(environment.group, node_rank);
+  const std::vector<std::string>& given = environment.from_template;
+  std::erase_if(out, [&](const EnvVar& variable) { return std::ranges::find(given, variable.name) != given.end(); });
+  return out;
 }
 
 std::string PodFactory::text(int node_rank) const {
   constexpr size_t kPartsSize = 4096;
   std::string out;
-  out.reserve(frame_.size() + kPartsSize);
+  out.reserve(frame_.size() + kPartsSize * std::max<size_t>(environments_.size(), 1));
   size_t done = 0;
   for (const Placeholder& placeholder : placeholders_) {
     out.append(frame_, done, placeholder.begin - done);
-    out += part_text(placeholder.part, node_rank);
+    out += part_text(placeholder, node_rank);
     done = placeholder.begin + placeholder.size;
   }
   return out.append(frame_, done);

@@ -10,6 +10,7 @@
 #include "common/error.h"
 #include "operator/core/environment.h"
 #include "operator/core/model.h"
+#include "operator/core/pod_template.h"
 
 namespace oarlock::control {
 
@@ -46,12 +47,12 @@ Result<std::string> parse_metrics_peers(std::string_view json);
 
 // ---- Pods ----------------------------------------------------------------------------------------------------------
 
-// Builds the pods of one attempt. It parses the template once and keeps a single text with placeholders for the parts
-// that depend on the node rank, so that its size does not depend on the number of nodes.
+// Builds the pods of one attempt from make_pod_template(). It parses the template once and keeps a single text with
+// placeholders for the parts that depend on the node rank, so that its size does not depend on the number of nodes.
 // REQUIRES: api::validate(job) is empty.
 class PodFactory {
  public:
-  PodFactory(const Job& job, int attempt);
+  PodFactory(const Job& job, int attempt, const PodDefaults& defaults = {});
 
   // Returns the pod as JSON text: the body of the request that creates it.
   std::string text(int node_rank) const;
@@ -64,7 +65,8 @@ class PodFactory {
   // checkpoint_dir is <mountPath>/<job> of the trainer container's volume mount `checkpoints`, or empty without one.
   const RankGroup& group() const { return group_; }
 
-  // Contract variables for which the operator's value replaces the template's, in the order of the template.
+  // Contract variables of the trainer container for which the operator's value replaces the template's, in the order of
+  // the template. In other containers the template's value takes precedence.
   const std::vector<std::string>& overridden_variables() const { return overridden_; }
 
  private:
@@ -72,17 +74,26 @@ class PodFactory {
   enum class Part { kName, kRankLabel, kEnvironment, kHostname };
   struct Placeholder {
     Part part;
-    size_t begin;  // offset in frame_
+    size_t environment;  // index in environments_ for kEnvironment
+    size_t begin;        // offset in frame_
     size_t size;
   };
+  // The variables of the contract that one container receives.
+  struct ContainerEnvironment {
+    RankGroup group;
+    std::vector<std::string> from_template;  // contract variables for which the template's value is used
+  };
   void select_variables(nlohmann::json& trainer);
-  void set_frame(nlohmann::json pod, size_t trainer_index);
-  std::string part_text(Part part, int node_rank) const;
+  void add_environment(nlohmann::json& container, bool is_trainer);
+  void set_frame(nlohmann::json pod);
+  std::string part_text(const Placeholder& placeholder, int node_rank) const;
+  static std::vector<EnvVar> variables(const ContainerEnvironment& environment, int node_rank);
 
   RankGroup group_;
   std::string name_prefix_;
   std::vector<std::string> overridden_;
-  std::vector<std::string> user_set_;      // contract variables for which the template's value is used
+  std::vector<std::string> user_set_;  // contract variables of the trainer for which the template's value is used
+  std::vector<ContainerEnvironment> environments_;
   std::string frame_;                      // the pod's text with placeholders
   std::vector<Placeholder> placeholders_;  // in the order of their positions
 };

@@ -116,6 +116,7 @@ std::optional<Plan> resume(const Observed& observed, const Membership&) {
   if (next.start_time) ++next.attempt;  // pods of the previous attempt may still exist under its names
   next.attempt_start_time.reset();
   enter_phase(next, Phase::kPending, "PodsStarting", "", observed.now);
+  update_checkpoint_condition(job, next, observed.now);  // the spec may have changed meanwhile
   const std::string message =
       fmt::format("spec.suspend is false: starting {} pods as attempt {}", job.spec.nodes, next.attempt);
   return start_attempt(observed, next, {}, {make_event(EmitEvent::Type::kNormal, "Resumed", "CreatePods", message)},

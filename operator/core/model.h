@@ -111,9 +111,12 @@ struct Observed {
   // No operator has performed an action for the job: it was created after this process became leader, and this process
   // reconciles it for the first time. False if that is not known.
   bool untouched = false;
-  // The last error with which the API server rejected a write for this job (quota, admission, an invalid pod), on one
-  // line and without parts that vary between attempts. Empty once a plan was executed completely. It is shown in the
-  // job's condition.
+  // Why the API server rejects the pods of this job whatever the state of the cluster: an unknown field or an invalid
+  // value, on one line with the path in the job. Empty if no pod was rejected for such a reason.
+  std::string template_error;
+  // The last other error with which the API server rejected a write for this job (quota, admission), on one line and
+  // without parts that vary between attempts. Empty once a plan was executed completely. It is shown in the job's
+  // condition.
   std::string last_error;
 };
 
@@ -152,6 +155,15 @@ struct CreateNetworkPolicy {
   bool operator==(const CreateNetworkPolicy&) const = default;
 };
 
+// POST of the PersistentVolumeClaim. On AlreadyExists the plan continues: the claim of an earlier job of this name is
+// used again. If that one is being deleted, the plan stops until it is gone.
+struct CreateClaim {
+  std::string name;
+  std::string body;  // JSON
+
+  bool operator==(const CreateClaim&) const = default;
+};
+
 // PUT of the NetworkPolicy. The body carries the uid as a precondition. On 404, or 409 because of another uid, the
 // cache was stale, and the plan stops.
 struct ReplaceNetworkPolicy {
@@ -161,9 +173,9 @@ struct ReplaceNetworkPolicy {
   bool operator==(const ReplaceNetworkPolicy&) const = default;
 };
 
-// POST of a pod. AlreadyExists is handled as in CreateService. The body is PodFactory(job, attempt).text(node_rank).
-// The shell builds it when it sends the request, because a plan for thousands of nodes would otherwise contain the
-// template and spec.trainer as many times.
+// POST of a pod. AlreadyExists is handled as in CreateService. The body is PodFactory(job, attempt,
+// defaults).text(node_rank). The shell builds it when it sends the request, because a plan for thousands of nodes would
+// otherwise contain the template and spec.trainer as many times.
 struct CreatePod {
   std::string name;
   int attempt = 0;
@@ -231,9 +243,9 @@ struct EmitEvent {
   bool operator==(const EmitEvent&) const = default;
 };
 
-using Action =
-    std::variant<ConfirmJobUnchanged, ConfirmPodAbsent, CreateService, CreateNetworkPolicy, ReplaceNetworkPolicy,
-                 CreatePod, DeletePod, DeleteService, DeleteNetworkPolicy, DeleteJob, PatchStatus, EmitEvent>;
+using Action = std::variant<ConfirmJobUnchanged, ConfirmPodAbsent, CreateService, CreateClaim, CreateNetworkPolicy,
+                            ReplaceNetworkPolicy, CreatePod, DeletePod, DeleteService, DeleteNetworkPolicy, DeleteJob,
+                            PatchStatus, EmitEvent>;
 
 // ---- Plan --------------------------------------------------------------------------------------------------------
 

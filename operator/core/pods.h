@@ -28,8 +28,9 @@ struct Creations {
   std::optional<std::chrono::seconds> requeue_after;  // present if the restart backoff delays the pods
 };
 
-// Creates the missing NetworkPolicy, Service and pods of status.attempt, and replaces the job's NetworkPolicy if it
-// differs from the desired one. Leaves a NetworkPolicy of another owner alone.
+// Creates the missing NetworkPolicy, Service, PersistentVolumeClaim and pods of status.attempt, and replaces the job's
+// NetworkPolicy if it differs from the desired one. Leaves a NetworkPolicy of another owner alone.
+//
 // REQUIRES: the spec is valid, and no required name of a Service or pod belongs to another owner's object.
 Creations create_missing_objects(const Observed& observed, const Membership& members);
 

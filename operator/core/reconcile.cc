@@ -37,6 +37,7 @@ constexpr Policy kPolicies[] = {
     recover,
     handle_name_conflict,
     reject_invalid_spec,
+    fail_invalid_template,
     converge,
 };
 
@@ -181,7 +182,7 @@ std::optional<Plan> recover(const Observed& observed, const Membership& members)
       {make_event(EmitEvent::Type::kWarning, "Restarting", "RestartGroup", message, failure.record.pod)}, message);
 }
 
-// ---- handle_name_conflict, reject_invalid_spec ---------------------------------------------------------------------
+// ---- handle_name_conflict, reject_invalid_spec, fail_invalid_template ----------------------------------------------
 
 namespace {
 
@@ -249,6 +250,19 @@ std::optional<Plan> reject_invalid_spec(const Observed& observed, const Membersh
                    fmt::format("{}: {}", problems.front().path, problems.front().message));
 }
 
+// Fails a job whose pods the API server rejects: the template is immutable while the job is active, so each further
+// request would fail as well.
+std::optional<Plan> fail_invalid_template(const Observed& observed, const Membership& members) {
+  if (observed.template_error.empty() || !can_create_pods(observed.job.status.phase)) return std::nullopt;
+  if (!has_missing_pods(members)) return std::nullopt;
+  api::Status next = refresh_status(observed, members);
+  const std::string message = sanitize_line(observed.template_error);
+  enter_phase(next, Phase::kFailed, kInvalidTemplate, message, observed.now);
+  return finish_job(
+      observed, members, next, {},
+      make_event(EmitEvent::Type::kWarning, "Failed", "Fail", fmt::format("{}: {}", kInvalidTemplate, message)));
+}
+
 // ---- converge ------------------------------------------------------------------------------------------------------
 
 namespace {
@@ -283,6 +297,9 @@ std::vector<Action> start_events(const Job& job) {
                                             "those of the template",
                                             fmt::join(overridden, ", "))));
   }
+  if (!keeps_checkpoints(job))
+    out.emplace_back(
+        make_event(EmitEvent::Type::kWarning, api::kConditionCheckpointsNotKept, "CreatePods", kCheckpointsNotKept));
   return out;
 }
 
@@ -303,6 +320,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   if (can_create_before_status(observed, members)) return create_before_status(observed, members);
   api::Status next = refresh_status(observed, members);
   update_stalled_phase(observed, members, next);
+  if (job.status.phase == Phase::kNone) update_checkpoint_condition(job, next, observed.now);
   Deletions old = delete_old_pods(observed, members);
   Creations missing = create_missing_objects(observed, members);
   Plan plan = make_plan(PlanState::kWait, "nothing to do in phase " + to_string(next.phase),

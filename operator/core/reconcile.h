@@ -31,9 +31,13 @@ std::optional<Plan> complete(const Observed& observed, const Membership& members
 std::optional<Plan> recover(const Observed& observed, const Membership& members);
 std::optional<Plan> handle_name_conflict(const Observed& observed, const Membership& members);
 std::optional<Plan> reject_invalid_spec(const Observed& observed, const Membership& members);
+std::optional<Plan> fail_invalid_template(const Observed& observed, const Membership& members);
 std::optional<Plan> converge(const Observed& observed, const Membership& members);
 
 // Reason of the condition of a job with an invalid spec. It remains until the spec changes.
 inline constexpr char kInvalidSpec[] = "InvalidSpec";
+
+// Reason of the condition Failed of a job whose pods the API server rejects.
+inline constexpr char kInvalidTemplate[] = "InvalidTemplate";
 
 }  // namespace oarlock::control

@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 
+#include "operator/core/status.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -28,29 +28,6 @@ std::string unknown_message(const Job& job) {
                                  fmt::join(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
   if (all.size() > shown) text += fmt::format(" and {} more", all.size() - shown);
   return sanitize_line(text + "; remove them, or run the version that wrote them", kMessageLimit);
-}
-
-// Sets the condition, or removes it if the message is empty. Returns whether the conditions changed.
-bool set_condition(std::vector<api::Condition>& conditions, const char* type, const char* reason,
-                   const std::string& message, SystemTime now) {
-  const auto found = std::find_if(conditions.begin(), conditions.end(),
-                                  [&](const api::Condition& condition) { return condition.type == type; });
-  if (message.empty()) {
-    if (found == conditions.end()) return false;
-    conditions.erase(found);
-    return true;
-  }
-  const SystemTime time = std::chrono::floor<std::chrono::seconds>(now);
-  if (found == conditions.end()) {
-    conditions.push_back({type, true, reason, message, time});
-    return true;
-  }
-  if (found->status && found->reason == reason && found->message == message) return false;
-  if (!found->status) found->last_transition_time = time;
-  found->status = true;
-  found->reason = reason;
-  found->message = message;
-  return true;
 }
 
 Plan patch_conditions(PlanState state, const Job& job, std::vector<api::Condition> conditions) {

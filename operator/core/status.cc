@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "operator/core/failure.h"
+#include "operator/core/pod_template.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -238,6 +239,32 @@ const api::Condition* find_condition(const api::Status& status, Phase phase) {
   const auto found = std::find_if(status.conditions.begin(), status.conditions.end(),
                                   [&](const api::Condition& condition) { return condition.type == to_string(phase); });
   return found == status.conditions.end() ? nullptr : &*found;
+}
+
+bool set_condition(std::vector<api::Condition>& conditions, const char* type, const char* reason,
+                   const std::string& message, SystemTime now) {
+  const auto found = std::find_if(conditions.begin(), conditions.end(),
+                                  [&](const api::Condition& condition) { return condition.type == type; });
+  if (message.empty()) {
+    if (found == conditions.end()) return false;
+    conditions.erase(found);
+    return true;
+  }
+  if (found == conditions.end()) {
+    conditions.push_back({type, true, reason, message, whole_seconds(now)});
+    return true;
+  }
+  if (found->status && found->reason == reason && found->message == message) return false;
+  if (!found->status) found->last_transition_time = whole_seconds(now);
+  found->status = true;
+  found->reason = reason;
+  found->message = message;
+  return true;
+}
+
+void update_checkpoint_condition(const Job& job, api::Status& status, SystemTime now) {
+  set_condition(status.conditions, api::kConditionCheckpointsNotKept, "EmptyDir",
+                keeps_checkpoints(job) ? "" : kCheckpointsNotKept, now);
 }
 
 void apply_termination_message(const Membership& members, api::Status& status, SystemTime now) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "operator/core/membership.h"
 
@@ -26,6 +27,19 @@ void enter_phase(api::Status& status, api::Phase phase, const std::string& reaso
 
 // Returns the condition of a phase, or null if the job has never been in it. The pointer is into `status`.
 const api::Condition* find_condition(const api::Status& status, api::Phase phase);
+
+// Sets a condition that is not named after a phase, or removes it if the message is empty. Returns whether the
+// conditions changed.
+bool set_condition(std::vector<api::Condition>& conditions, const char* type, const char* reason,
+                   const std::string& message, SystemTime now);
+
+// Sets the condition CheckpointsNotKept if the checkpoints of the job are lost with its pods, and otherwise removes it.
+void update_checkpoint_condition(const Job& job, api::Status& status, SystemTime now);
+
+// The message of that condition and of its event.
+inline constexpr char kCheckpointsNotKept[] =
+    "checkpoints are in an emptyDir, which is lost with its pod: after each restart, as after the loss of a node, "
+    "training begins from step 0; set spec.checkpoints.claimName or spec.checkpoints.size to keep them";
 
 // ---- End of an attempt ---------------------------------------------------------------------------------------------
 

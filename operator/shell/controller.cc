@@ -9,6 +9,7 @@
 #include "operator/core/desired.h"
 #include "operator/core/membership.h"
 #include "operator/core/reconcile.h"
+#include "operator/core/rejection.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 
@@ -214,6 +215,17 @@ Controller::Result Controller::handle(const Job& job, const Interruption& interr
       break;
   }
   const kube::ApiError& failure = interruption.error;
+  if (interruption.action.starts_with("create pod")) {
+    const auto problem = [&] {
+      const std::unique_lock<std::mutex> lock = deps_.executor->lock_if_large(job.spec);
+      return explain_invalid_pod(job, failure.status, failure.message);
+    }();
+    if (problem) {
+      log.warn("the API server rejects the pods of the job", {{"error", *problem}, {"status", failure.status}});
+      set_template_error(job, *problem);
+      return {Result::Kind::kRequeue};  // the next plan fails the job
+    }
+  }
   const std::string error = sanitize_line(failure.message);  // admission webhooks can put any text into it
   log.warn("API call failed; retrying",
            {{"error", error}, {"status", failure.status}, {"reason", sanitize_line(failure.reason)}});
@@ -247,6 +259,7 @@ void Controller::forget(const kube::ObjectKey& key, const std::string& job_uid) 
   deps_.own_writes->forget(job_uid);
   conflicts_.erase(job_uid);
   rejections_.erase(job_uid);
+  template_errors_.erase(job_uid);
   deps_.poller->forget(key);
   progress_writes_.forget(key);
 }
@@ -308,6 +321,9 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   {
     const std::lock_guard lock(mutex_);
     if (const auto it = rejections_.find(job.metadata.uid); it != rejections_.end()) observed.last_error = it->second;
+    if (const auto it = template_errors_.find(job.metadata.uid);
+        it != template_errors_.end() && it->second.generation == job.metadata.generation)
+      observed.template_error = it->second.message;
   }
   add_conflicting_objects(job.metadata.uid, observed);
   return observed;
@@ -356,6 +372,11 @@ void Controller::update_polling(const kube::ObjectKey& key, const Observed& obse
   } else {
     deps_.poller->pause(key);
   }
+}
+
+void Controller::set_template_error(const Job& job, const std::string& error) {
+  const std::lock_guard lock(mutex_);
+  template_errors_[job.metadata.uid] = {job.metadata.generation, error};
 }
 
 void Controller::set_rejection(const std::string& job_uid, const std::string& error) {

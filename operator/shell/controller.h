@@ -84,6 +84,7 @@ class Controller {
   Observed observe(const kube::ObjectKey& key, const Job& job, bool is_first_reconcile);
   void add_conflicting_objects(const std::string& job_uid, Observed& observed);
   void update_polling(const kube::ObjectKey& key, const Observed& observed);
+  void set_template_error(const Job& job, const std::string& error);
   void set_rejection(const std::string& job_uid, const std::string& error);  // empty: the last plan was accepted
 
   const Dependencies deps_;
@@ -92,10 +93,15 @@ class Controller {
   ByteBudget live_reads_;
   std::string leading_since_;
   mutable std::mutex mutex_;
-  // With the mutex held. Both maps are keyed by the job's uid.
+  // With the mutex held. The first three maps are keyed by the job's uid.
   std::unordered_map<std::string, std::set<ConflictingObject>> conflicts_;
-  std::unordered_map<std::string, std::string> rejections_;      // Observed::last_error
-  std::unordered_map<kube::ObjectKey, std::string> known_uids_;  // of the jobs that were reconciled
+  std::unordered_map<std::string, std::string> rejections_;  // Observed::last_error
+  struct TemplateError {
+    int64_t generation = 0;  // of the spec that was rejected
+    std::string message;
+  };
+  std::unordered_map<std::string, TemplateError> template_errors_;  // Observed::template_error
+  std::unordered_map<kube::ObjectKey, std::string> known_uids_;     // of the jobs that were reconciled
   std::vector<std::jthread> workers_;
 };
 

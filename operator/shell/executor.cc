@@ -204,7 +204,9 @@ Executor::Outcome Executor::run(const Job& job, const ConfirmPodAbsent& action) 
 Executor::Outcome Executor::create(const Job& job, ResourceKind kind, const std::string& name, std::string body) const {
   const kube::ObjectKey key{job.metadata.name_space, name};
   const std::string action = action_name("create", kind, key);
-  auto response = client_.create(resource_of(kind), key.name_space, std::move(body), {});
+  // A field of the template with a typo must not be dropped, because it may be the one that requests the GPUs.
+  const auto validation = kind == ResourceKind::kPod ? kube::FieldValidation::kStrict : kube::FieldValidation::kDefault;
+  auto response = client_.create(resource_of(kind), key.name_space, std::move(body), {}, validation);
   if (!response && response.error().kind == ErrorKind::kAlreadyExists) {
     // Either this operator created the object and the response was lost, or it has another owner: the owner's uid
     // distinguishes the two.
@@ -220,6 +222,27 @@ Executor::Outcome Executor::create(const Job& job, ResourceKind kind, const std:
 
 Executor::Outcome Executor::run(const Job& job, const CreateService& action) const {
   return create(job, ResourceKind::kService, action.name, action.body);
+}
+
+Executor::Outcome Executor::run(const Job& job, const CreateClaim& action) const {
+  const kube::ObjectKey key{job.metadata.name_space, action.name};
+  const std::string name = fmt::format("create persistentvolumeclaim {}", key.to_string());
+  auto response = client_.create(kube::persistent_volume_claims(), key.name_space, action.body, {});
+  if (response) return std::nullopt;
+  if (response.error().kind != ErrorKind::kAlreadyExists)
+    return interruption(Reason::kApiError, name, response.error());
+  // Pods with a claim that is being deleted would wait for it forever.
+  response = client_.get(kube::persistent_volume_claims(), key, {});
+  if (!response && response.error().kind == ErrorKind::kNotFound) return interruption(Reason::kStaleCache, name);
+  if (!response) return interruption(Reason::kApiError, name, response.error());
+  if (!read_object_metadata(*response).is_deleting) return std::nullopt;
+  kube::ApiError error;
+  error.kind = ErrorKind::kForbidden;
+  error.message = fmt::format(
+      "PersistentVolumeClaim {} is being deleted; the pods are created once it is gone, which "
+      "needs the end of all pods that mount it",
+      action.name);
+  return interruption(Reason::kApiError, name, std::move(error));
 }
 
 Executor::Outcome Executor::run(const Job& job, const CreateNetworkPolicy& action) const {
@@ -246,7 +269,7 @@ std::unique_lock<std::mutex> Executor::lock_if_large(const api::Spec& spec) cons
 
 PodFactory Executor::make_factory(const Job& job, int attempt) const {
   const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
-  return PodFactory(job, attempt);
+  return PodFactory(job, attempt, pod_defaults_);
 }
 
 Executor::Outcome Executor::create_pod(const Job& job, const PodFactory& factory, const CreatePod& action) const {

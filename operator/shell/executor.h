@@ -85,11 +85,12 @@ class Executor {
  public:
   // Of the client's responses only the metadata is read.
   Executor(kube::Client client, std::shared_ptr<OwnWrites> own_writes, std::shared_ptr<EventRecorder> events,
-           const Logger& log)
+           const Logger& log, PodDefaults pod_defaults = {})
       : client_(std::move(client)),
         own_writes_(std::move(own_writes)),
         events_(std::move(events)),
         log_(log),
+        pod_defaults_(std::move(pod_defaults)),
         in_flight_(kMaxBytesInFlight) {}
 
   // Performs the actions in order until the first failure. Consecutive creations, or deletions, of pods are batched
@@ -124,6 +125,7 @@ class Executor {
   Outcome run(const Job& job, const ConfirmJobUnchanged& action) const;
   Outcome run(const Job& job, const ConfirmPodAbsent& action) const;
   Outcome run(const Job& job, const CreateService& action) const;
+  Outcome run(const Job& job, const CreateClaim& action) const;
   Outcome run(const Job& job, const CreateNetworkPolicy& action) const;
   Outcome run(const Job& job, const ReplaceNetworkPolicy& action) const;
   Outcome run(const Job& job, const CreatePod& action) const;
@@ -143,6 +145,7 @@ class Executor {
   const std::shared_ptr<OwnWrites> own_writes_;
   const std::shared_ptr<EventRecorder> events_;
   const Logger log_;
+  const PodDefaults pod_defaults_;
   mutable ByteBudget in_flight_;
   mutable std::mutex large_mutex_;
 };

@@ -180,7 +180,7 @@ Controller::Dependencies Operator::controller_dependencies() {
           .poller = &poller_,
           .queue = &queue_,
           .own_writes = own_writes_,
-          .executor = std::make_shared<Executor>(writer_, own_writes_, events_, log_),
+          .executor = std::make_shared<Executor>(writer_, own_writes_, events_, log_, options_.pod_defaults),
           .client = reader_,
           .metrics = metrics_,
           .clock = clock_,

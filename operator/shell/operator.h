@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "operator/core/pod_template.h"
 #include "operator/kube/auth/kubeconfig.h"
 #include "operator/shell/leader_election.h"
 #include "operator/shell/progress.h"
@@ -18,11 +19,12 @@ namespace oarlock::control {
 struct OperatorOptions {
   kube::ClusterConfig cluster;
   std::vector<std::string> namespaces;  // empty: all
-  int workers = 16;                     // creating a job takes six round trips; fewer workers leave the server idle
-  std::string listen_address = "::";    // all addresses, IPv4 and IPv6
-  int port = 8080;                      // 0: any free port
-  std::string server_certificate;       // PEM file with certificate and key; empty: plain HTTP
-  bool protect_metrics = false;         // /metrics requires an authorized bearer token
+  PodDefaults pod_defaults;
+  int workers = 16;                   // creating a job takes six round trips; fewer workers leave the server idle
+  std::string listen_address = "::";  // all addresses, IPv4 and IPv6
+  int port = 8080;                    // 0: any free port
+  std::string server_certificate;     // PEM file with certificate and key; empty: plain HTTP
+  bool protect_metrics = false;       // /metrics requires an authorized bearer token
   // JSON list of NetworkPolicy peers (see parse_metrics_peers() in operator/core/desired.h). Each job gets a
   // NetworkPolicy that admits them to its metrics ports. Absent: jobs get no NetworkPolicy.
   std::optional<std::string> job_network_policy;

@@ -183,6 +183,7 @@ bool is_resource_name(std::string_view name) {
 void drop_spec(api::Spec& spec) {
   std::string().swap(spec.pod_template);
   std::string().swap(spec.trainer);
+  spec.resources_per_node.reset();
   std::vector<api::FailureRule>().swap(spec.failure_policy.rules);
 }
 
@@ -232,6 +233,8 @@ Job unreadable_job(const Json& salvaged, const Error& error) {
 
 size_t spec_bytes(const api::Spec& spec) {
   size_t bytes = spec.pod_template.capacity() + spec.trainer.capacity();
+  if (spec.resources_per_node)
+    bytes += spec.resources_per_node->requests.capacity() + spec.resources_per_node->limits.capacity();
   for (const api::FailureRule& rule : spec.failure_policy.rules) {
     bytes += sizeof rule;
     if (rule.on_exit_codes) bytes += rule.on_exit_codes->values.capacity() * sizeof(int64_t);
@@ -246,7 +249,7 @@ CachedJob make_cached_job(Job job, ByteBudget& budget) {
   CachedJob out{.job = std::move(job), .accelerators = {}, .reservation = {}};
   api::Spec& spec = out.job.spec;
   const bool is_finished = is_terminal(out.job.status.phase);
-  if (!is_finished) out.accelerators = requested_accelerators(spec.pod_template);
+  if (!is_finished) out.accelerators = requested_accelerators(spec);
   if (is_finished || !out.job.report.problem.empty() || spec.is_managed_elsewhere()) {
     drop_spec(spec);
   } else if (out.reservation = budget.try_acquire(spec_bytes(spec)); !out.reservation) {
@@ -257,22 +260,35 @@ CachedJob make_cached_job(Job job, ByteBudget& budget) {
   return out;
 }
 
-std::map<std::string, int64_t> requested_accelerators(const std::string& pod_template) {
-  static const kube::FieldFilter kFields{"spec.containers.resources.limits"};
+std::map<std::string, int64_t> requested_accelerators(const api::Spec& spec) {
+  static const kube::FieldFilter kFields{"spec.containers.name", "spec.containers.resources.limits"};
   std::map<std::string, int64_t> out;
-  if (pod_template.size() > kMaxTemplate || pod_template.find("\"limits\"") == std::string::npos) return out;
-  const auto parsed = kFields.parse(pod_template);
-  if (!parsed) return out;
-  for (const Json& container : elements(member(*parsed, "spec"), "containers")) {
-    const Json& limits = member(member(container, "resources"), "limits");
-    if (!limits.is_object()) continue;
+  const auto add = [&](const Json& limits) {
+    if (!limits.is_object()) return;
     for (const auto& [name, quantity] : limits.items()) {
       if (!is_resource_name(name)) continue;  // native resources have no domain
       if (out.size() >= kMaxResources && !out.contains(name)) continue;
       if (const int64_t count = whole_number(quantity); count > 0)
         out[name] = std::min(out[name] + std::min(count, kMaxCount), kMaxCount);
     }
+  };
+  Json trainer = Json::object();
+  if (spec.resources_per_node && spec.resources_per_node->limits.size() <= kMaxTemplate)
+    trainer = Json::parse(spec.resources_per_node->limits, nullptr, false);
+  if (!trainer.is_object()) trainer = Json::object();
+  if (const std::string& text = spec.pod_template;
+      text.size() <= kMaxTemplate && text.find("\"limits\"") != std::string::npos) {
+    const Json pod = kFields.parse(text).value_or(Json());
+    for (const Json& container : elements(member(pod, "spec"), "containers")) {
+      const Json& limits = member(member(container, "resources"), "limits");
+      if (text_at(container, "name") == kTrainerContainer && limits.is_object()) {
+        trainer.merge_patch(limits);
+      } else {
+        add(limits);
+      }
+    }
   }
+  add(trainer);
   return out;
 }
 
@@ -321,12 +337,13 @@ Result<CachedNetworkPolicy> project_network_policy(const Json& object) {
 }
 
 ObjectMetadata read_object_metadata(const std::string& response) {
-  static const kube::FieldFilter kFields{"metadata.uid", "metadata.resourceVersion",
+  static const kube::FieldFilter kFields{"metadata.uid", "metadata.resourceVersion", "metadata.deletionTimestamp",
                                          "metadata.ownerReferences.controller", "metadata.ownerReferences.uid"};
   const Result<Json> object = kFields.parse(response);
   if (!object) return {};
   const Json& metadata = member(*object, "metadata");
-  return {text_at(metadata, "uid"), text_at(metadata, "resourceVersion"), owner_of(metadata).uid};
+  return {text_at(metadata, "uid"), text_at(metadata, "resourceVersion"), owner_of(metadata).uid,
+          member(metadata, "deletionTimestamp").is_string()};
 }
 
 }  // namespace oarlock::control

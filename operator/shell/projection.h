@@ -32,7 +32,7 @@ Job unreadable_job(const nlohmann::json& salvaged, const Error& error);
 
 struct CachedJob {
   Job job;
-  // requested_accelerators() of the template, which `job` may not hold. Empty for a finished job.
+  // requested_accelerators() of the spec, which `job` may not hold. Empty for a finished job.
   std::map<std::string, int64_t> accelerators;
   std::optional<ByteBudget::Reservation> reservation;  // for the large parts of the spec
 };
@@ -46,10 +46,11 @@ CachedJob make_cached_job(Job job, ByteBudget& budget);
 // Memory that template, trainer and failure rules occupy, in bytes.
 size_t spec_bytes(const api::Spec& spec);
 
-// Extended resources ("nvidia.com/gpu", "amd.com/gpu" ...) that the containers of a pod template (JSON) request
-// together, by name. Kubernetes requires whole numbers among the limits. Each count is capped at a million, at most
-// eight resources are returned, and a template larger than 256 KiB is not read.
-std::map<std::string, int64_t> requested_accelerators(const std::string& pod_template);
+// Extended resources ("nvidia.com/gpu", "amd.com/gpu" ...) that the containers of a pod request together, by name:
+// those of the template, and of spec.resourcesPerNode unless the container "trainer" of the template has the same
+// resource. Kubernetes requires whole numbers among the limits. Each count is capped at a million, at most eight
+// resources are returned, and a template larger than 256 KiB is not read.
+std::map<std::string, int64_t> requested_accelerators(const api::Spec& spec);
 
 // ---- Objects owned by jobs -------------------------------------------------------------------------------------
 
@@ -88,6 +89,7 @@ struct ObjectMetadata {
   std::string uid;
   std::string resource_version;
   std::string owner_uid;  // of the owner reference with controller=true
+  bool is_deleting = false;
 };
 
 // All fields are empty if the response is not an object.

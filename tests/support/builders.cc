@@ -225,6 +225,7 @@ std::vector<std::string> names(const Plan& plan) {
     std::string operator()(const ConfirmPodAbsent& action) const { return "ConfirmPodAbsent " + action.name; }
     std::string operator()(const ConfirmJobUnchanged&) const { return "ConfirmJobUnchanged"; }
     std::string operator()(const CreateService& action) const { return "CreateService " + action.name; }
+    std::string operator()(const CreateClaim& action) const { return "CreateClaim " + action.name; }
     std::string operator()(const CreateNetworkPolicy& action) const { return "CreateNetworkPolicy " + action.name; }
     std::string operator()(const ReplaceNetworkPolicy& action) const { return "ReplaceNetworkPolicy " + action.name; }
     std::string operator()(const DeleteNetworkPolicy& action) const { return "DeleteNetworkPolicy " + action.name; }

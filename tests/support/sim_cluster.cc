@@ -29,6 +29,7 @@ Outcome SimCluster::apply(const Action& action, const Job& job) {
   if (const auto* confirm = std::get_if<ConfirmPodAbsent>(&action)) return confirm_absent(*confirm);
   if (const auto* service = std::get_if<CreateService>(&action)) return create_service(*service);
   if (const auto* pod = std::get_if<CreatePod>(&action)) return create_pod(*pod);
+  if (std::holds_alternative<CreateClaim>(action)) return Outcome::kDone;  // claims have no state here
   if (const auto* pod = std::get_if<DeletePod>(&action)) return delete_pod(*pod);
   if (const auto* service = std::get_if<DeleteService>(&action)) return delete_service(*service);
   if (const auto* policy = std::get_if<CreateNetworkPolicy>(&action)) return create_network_policy(*policy);

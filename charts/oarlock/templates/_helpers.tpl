@@ -125,11 +125,18 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
+{{- /* Not empty: users and groups are left to the cluster, as OpenShift requires. */ -}}
+{{- define "oarlock.clusterAssignsUsers" -}}
+{{- $adapt := dig "compatibility" "openshift" "adaptSecurityContext" "auto" (.Values.global | default dict) -}}
+{{- if or (eq $adapt "force") (and (eq $adapt "auto") (.Capabilities.APIVersions.Has "security.openshift.io/v1")) -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{- /* The field securityContext; nothing if it has no field. dict: root, context. */ -}}
 {{- define "oarlock.securityContext" -}}
 {{- $context := .context | default dict -}}
-{{- $adapt := dig "compatibility" "openshift" "adaptSecurityContext" "auto" (.root.Values.global | default dict) -}}
-{{- if or (eq $adapt "force") (and (eq $adapt "auto") (.root.Capabilities.APIVersions.Has "security.openshift.io/v1")) -}}
+{{- if include "oarlock.clusterAssignsUsers" .root -}}
 {{- $context = omit $context "runAsUser" "runAsGroup" "fsGroup" -}}
 {{- end -}}
 {{- $fields := dict -}}

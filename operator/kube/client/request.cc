@@ -111,9 +111,12 @@ Request patch_request(const Resource& resource, const ObjectKey& key, std::strin
           .content_type = "application/merge-patch+json"};
 }
 
-Request create_request(const Resource& resource, const std::string& name_space, std::string body) {
+Request create_request(const Resource& resource, const std::string& name_space, std::string body,
+                       FieldValidation validation) {
+  Query query;
+  if (validation == FieldValidation::kStrict) query.add("fieldValidation", "Strict");
   return {.method = "POST",
-          .target = collection_path(resource, name_space),
+          .target = collection_path(resource, name_space) + query.text(),
           .body = std::move(body),
           .content_type = "application/json"};
 }

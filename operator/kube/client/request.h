@@ -36,6 +36,7 @@ struct Resource {
 
 inline Resource pods() { return {"", "v1", "pods"}; }
 inline Resource services() { return {"", "v1", "services"}; }
+inline Resource persistent_volume_claims() { return {"", "v1", "persistentvolumeclaims"}; }
 inline Resource network_policies() { return {"networking.k8s.io", "v1", "networkpolicies"}; }
 inline Resource events() { return {"events.k8s.io", "v1", "events"}; }
 
@@ -68,7 +69,12 @@ Request get_request(const Resource& resource, const ObjectKey& key);
 Request replace_request(const Resource& resource, const ObjectKey& key, std::string body);
 // JSON merge patch (RFC 7386).
 Request patch_request(const Resource& resource, const ObjectKey& key, std::string body);
-Request create_request(const Resource& resource, const std::string& name_space, std::string body);
+
+// Treatment of fields that the API server does not know or that occur twice: kDefault drops them with a warning,
+// kStrict rejects the object with status 400. API servers before 1.25 ignore kStrict.
+enum class FieldValidation { kDefault, kStrict };
+Request create_request(const Resource& resource, const std::string& name_space, std::string body,
+                       FieldValidation validation = FieldValidation::kDefault);
 
 struct Preconditions {
   std::string uid;               // empty: none

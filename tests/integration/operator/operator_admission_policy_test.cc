@@ -144,6 +144,30 @@ TEST_F(AdmissionPolicy, AllowsOperatorNamesAndShapesOnly) {
                 "may not change anything in namespace kube-system");
 }
 
+Json claim(const std::string& name, const std::string& job, const Json& more = Json::object()) {
+  Json spec = {{"accessModes", {"ReadWriteOnce"}}, {"resources", {{"requests", {{"storage", "1Gi"}}}}}};
+  spec.update(more);
+  return {{"metadata", {{"name", name}, {"labels", {{kLabelJobName, job}}}}}, {"spec", spec}};
+}
+
+TEST_F(AdmissionPolicy, AllowsCreatingClaimsForCheckpointsOnly) {
+  const std::string claims = core("persistentvolumeclaims");
+  const std::string dry = "?dryRun=All";
+  expect_allowed("POST", claims + dry, claim("j-checkpoints", "j"));
+  const std::pair<const char*, const char*> wrong[] = {{"j-checkpoints", "k"}, {"data", "j"}, {"data", "data"}};
+  for (const auto& [name, job] : wrong)
+    expect_denied("POST", claims + dry, claim(name, job), "only create claims for the checkpoints of a TrainingJob");
+  // Claims that would expose the data of others.
+  for (const Json& more : {Json{{"volumeName", "pv-of-others"}},
+                           Json{{"dataSource", {{"kind", "PersistentVolumeClaim"}, {"name", "secret"}}}},
+                           Json{{"selector", {{"matchLabels", {{"a", "b"}}}}}}})
+    expect_denied("POST", claims + dry, claim("j-checkpoints", "j", more), "only create claims for the checkpoints");
+  must("POST", claims, claim("j-checkpoints", "j"));
+  expect_denied("DELETE", claims + "/j-checkpoints", nullptr, "only create claims for the checkpoints");
+  expect_denied("PATCH", claims + "/j-checkpoints", {{"metadata", {{"labels", {{"a", "b"}}}}}}, "only create claims");
+  must("DELETE", claims + "/j-checkpoints");
+}
+
 TEST_F(AdmissionPolicy, ProtectsObjectsOfOthers) {
   must("POST", core("pods"), object("j-0-1", nullptr, pod_spec()));
   must("POST", core("services"), object("j-0-1", nullptr, headless()));
@@ -187,6 +211,7 @@ TEST_F(AdmissionPolicy, LetsTheOperatorWork) {
   JobWorld world(*server_, server_->make_namespace());
   const Json spec = {
       {"nodes", 2},
+      {"checkpoints", {{"size", "1Gi"}}},
       {"ttlSecondsAfterFinished", 0},
       {"failurePolicy", {{"backoffSeconds", 0}}},
       {"template", {{"spec", {{"containers", {{{"name", "trainer"}, {"image", "example.invalid/t"}}}}}}}}};

@@ -106,7 +106,7 @@ TEST_F(Crd, SetsDefaultsAndKeepsUnknownPodFields) {
   const Reply made = server_->call("POST", jobs(), job);
   ASSERT_EQ(made.status, 201) << made.message();
   EXPECT_EQ(made.body["spec"]["nodes"], 1);
-  EXPECT_EQ(made.body["spec"]["processesPerNode"], 1);
+  EXPECT_FALSE(made.body["spec"].contains("processesPerNode")) << "the default depends on resourcesPerNode";
   EXPECT_EQ(made.body["spec"]["failurePolicy"]["maxRestarts"], 3);
   EXPECT_EQ(made.body["spec"]["failurePolicy"]["backoffSeconds"], 10);
   EXPECT_EQ(made.body["spec"]["stallPolicy"]["timeoutSeconds"], 600);
@@ -124,6 +124,8 @@ TEST_F(Crd, RankFieldsAreImmutableUnlessSuspended) {
                           {{"processesPerNode", 2}},
                           {{"rendezvous", {{"port", 30000}}}},
                           {{"trainer", {{"seed", 1}}}},
+                          {{"resourcesPerNode", {{"limits", {{"cpu", 2}}}}}},
+                          {{"checkpoints", {{"claimName", "c"}}}},
                           {{"template", {{"metadata", {{"labels", {{"a", "b"}}}}}}}}};
   for (const Json& change : changes) {
     const Reply reply = patch("/j", {{"spec", change}});

@@ -213,8 +213,8 @@ class Rights {
       until("trouble with " + name,
             [&] { return log().find("\"trainingjob\":\"" + name + "\"") != std::string::npos; });
     }
-    // A failure: its pod is deleted, and another one made.
-    create("j", {{"failurePolicy", {{"maxRestarts", 3}, {"backoffSeconds", 0}}}});
+    // A failure: its pod is deleted, and another one made. The claim for checkpoints exists already.
+    create("j", {{"failurePolicy", {{"maxRestarts", 3}, {"backoffSeconds", 0}}}, {"checkpoints", {{"size", "1Gi"}}}});
     end_pod("j-0-0", 1);
     until("another attempt", [&] { return server_.call("GET", world_.pods() + "/j-1-0").ok(); });
     // Somebody edits the job's NetworkPolicy.

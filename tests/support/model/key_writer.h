@@ -23,6 +23,10 @@ class KeyWriter {
   void choice(const char*, const Enum& value, api::Names<Enum>) {
     put(static_cast<int>(value));
   }
+  void count_or_auto(const char*, const int& count, const api::ProcessesFrom& from) {
+    put(count);
+    put(static_cast<int>(from));
+  }
   void condition_status(const char*, const bool& value) { put(value); }
   void verbatim(const std::string& text) { put(text); }
   void raw_object(const char*, const std::string& text) { put(text); }

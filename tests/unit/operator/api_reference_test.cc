@@ -22,6 +22,7 @@ std::string joined(const json& values) {
 
 std::string type_of(const json& field) {
   if (field.contains("enum")) return joined(field["enum"]);
+  if (field.value("x-kubernetes-int-or-string", false)) return "integer or auto";
   const std::string type = field.at("type");
   if (field.value("format", "") == "date-time") return "time";
   if (type == "object") return "map";
@@ -67,8 +68,8 @@ void write_fields(const yaml::Node& yaml_node, const json& node, const std::stri
     out += fmt::format("| `{}` | {}{} | {} | {} |\n", at, type_of(field), limits_of(field),
                        default_of(field, is_required), field.value("description", ""));
     if (at == "spec.template") continue;  // defined by Kubernetes
-    if (field["type"] == "object") write_fields(entry.value, field, at, out);
-    if (field["type"] == "array") write_fields(*entry.value.find("items"), field["items"], at + "[]", out);
+    if (field.value("type", "") == "object") write_fields(entry.value, field, at, out);
+    if (field.value("type", "") == "array") write_fields(*entry.value.find("items"), field["items"], at + "[]", out);
   }
 }
 

@@ -191,7 +191,7 @@ TEST(Codec, StatusPatchPreservesUnknownMembersOfListItems) {
 TEST(Codec, ReadsOtherFieldsDespiteWrongTypes) {
   json object = minimal();
   object["spec"]["nodes"] = {{"min", 1}};
-  object["spec"]["processesPerNode"] = "auto";
+  object["spec"]["processesPerNode"] = "many";
   object["status"] = json::parse(R"({"attempt": 2, "conditions": [{"type": "Running", "status": "True"}]})");
   api::TrainingJob job = api::read_training_job(object);
   EXPECT_EQ(job.metadata.uid, "u");

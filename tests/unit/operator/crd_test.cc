@@ -53,6 +53,7 @@ class Lister {
     for (const auto& [name, value] : names) values += " " + std::string(name);
     note(key, "string one of" + values);
   }
+  void count_or_auto(const char* key, int&, api::ProcessesFrom&) { note(key, "integer or auto"); }
   void condition_status(const char* key, bool&) { note(key, "string one of True False Unknown"); }
   void verbatim(std::string&) {}
   void raw_object(const char* key, std::string&) { note(key, "any"); }
@@ -89,7 +90,9 @@ class Lister {
 
 // The values of an enumeration. An enumeration with a single value is not listed as one.
 std::string type_of(const json& node) {
-  if (node.value("x-kubernetes-preserve-unknown-fields", false)) return "any";
+  if (node.value("x-kubernetes-preserve-unknown-fields", false) || node.contains("additionalProperties")) return "any";
+  if (node.value("x-kubernetes-int-or-string", false))
+    return "integer or " + node["pattern"].get<std::string>().substr(1, 4);
   std::string type = node.at("type").get<std::string>();
   if (node.contains("format")) type += "/" + node["format"].get<std::string>();
   if (node.contains("enum") && node["enum"].size() > 1) {
@@ -104,8 +107,8 @@ void list_schema(const json& node, const std::string& path, Fields& fields) {
   for (const auto& [key, value] : properties.items()) {
     const std::string at = path + "." + key;
     fields[at] = type_of(value);
-    if (value["type"] == "object" && fields[at] != "any") list_schema(value, at, fields);
-    if (value["type"] == "array") {
+    if (value.value("type", "") == "object" && fields[at] != "any") list_schema(value, at, fields);
+    if (value.value("type", "") == "array") {
       fields[at + "[]"] = type_of(value["items"]);
       list_schema(value["items"], at + "[]", fields);
     }
@@ -128,13 +131,18 @@ TEST(Crd, HasTheFieldsOfTheCodec) {
 }
 
 TEST(Crd, HasTheDefaultsOfTheCode) {
-  const json minimal = {{"metadata", {{"name", "a"}}}, {"spec", {{"template", json::object()}}}};
+  const json minimal = {{"metadata", {{"name", "a"}}}, {"spec", json::object()}};
   const json defaults = api::to_json(api::training_job_from_json(minimal).value())["spec"];
   const std::function<void(const json&, const json&, const std::string&)> compare =
       [&](const json& node, const json& values, const std::string& path) {
         for (const auto& [key, value] : node["properties"].items()) {
-          const bool is_group = value["type"] == "object" && value.contains("properties") && key != "template";
-          if (is_group) {
+          const bool is_object = value.value("type", "") == "object" && value.contains("properties");
+          // An optional group without a default has no member with a default.
+          const bool is_optional = is_object && !value.contains("default") && !values.contains(key);
+          if (is_optional) {
+            for (const auto& [name, member] : value["properties"].items())
+              EXPECT_FALSE(member.contains("default")) << path << "." << key << "." << name;
+          } else if (is_object && key != "template") {
             EXPECT_EQ(value["default"], json::object())
                 << path << "." << key << " needs default: {}, so that the defaults of its members apply";
             compare(value, values.at(key), path + "." + key);
@@ -170,6 +178,10 @@ TEST(Crd, HasTheLimitsOfTheCode) {
   EXPECT_EQ(limits(spec["activeDeadlineSeconds"]), std::pair(1, api::rules::kMaxSeconds));
   EXPECT_EQ(limits(spec["ttlSecondsAfterFinished"]), std::pair(0, api::rules::kMaxSeconds));
   EXPECT_EQ(spec["managedBy"]["maxLength"], api::rules::kMaxManagedBy);
+  EXPECT_EQ(spec["image"]["maxLength"], api::rules::kMaxImage);
+  for (const char* kind : {"requests", "limits"})
+    EXPECT_EQ(spec["resourcesPerNode"]["properties"][kind]["maxProperties"], api::rules::kMaxResources);
+  EXPECT_EQ(spec["checkpoints"]["properties"]["claimName"]["maxLength"], api::rules::kMaxObjectName);
   EXPECT_EQ(limits(spec["rendezvous"]["properties"]["port"]), std::pair(1, 65535));
   const json pod = spec["template"]["properties"]["spec"]["properties"];
   EXPECT_EQ(pod["containers"]["maxItems"], api::rules::kMaxContainers);
@@ -196,7 +208,8 @@ TEST(Crd, HasTheMessagesOfOfflineValidation) {
                                       rules::kPortIsMetrics, rules::kPortTaken,      rules::kTrainer,
                                       rules::kRestartPolicy, rules::kHostname,       rules::kVolumeName,
                                       rules::kConfigMount,   rules::kOneRequirement, rules::kIgnoreNeedsExit,
-                                      rules::kManagedByForm, rules::kManagedByFixed};
+                                      rules::kManagedByForm, rules::kManagedByFixed, rules::kTwoImages,
+                                      rules::kClaimOrSize,   rules::kClassNeedsSize, rules::kTwoCheckpointVolumes};
   EXPECT_EQ(messages, code);
 }
 

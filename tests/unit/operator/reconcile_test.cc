@@ -65,7 +65,7 @@ TEST(Reconcile, ReportsRejectedCreateBeforeRetry) {
 
 TEST(Reconcile, WarnsAboutOverriddenVariables) {
   const Job job = JobBuilder().pod_template(
-      R"({"spec":{"containers":[{"name":"trainer","env":[{"name":"WORLD_SIZE","value":"9"},{"name":"MASTER_ADDR","value":"x"}]}]}})");
+      R"({"spec":{"containers":[{"name":"trainer","image":"i","env":[{"name":"WORLD_SIZE","value":"9"},{"name":"MASTER_ADDR","value":"x"}]}]}})");
   const std::vector<EmitEvent> events = only<EmitEvent>(reconcile(seen(job, {pod(0, 0), pod(0, 1)})));
   ASSERT_EQ(events.size(), 2U);
   EXPECT_EQ(events[1].type, EmitEvent::Type::kWarning);
@@ -218,8 +218,8 @@ TEST(Reconcile, ForeignServiceBlocksJob) {
 
 TEST(Reconcile, RejectsInvalidSpec) {
   Job job = JobBuilder();
-  for (const char* broken : {"", "not json", "{}", "[]", R"({"spec":{}})",
-                             R"({"spec":{"containers":[{"name":"main"}]}})", R"({"spec":{"containers":[7]}})"}) {
+  for (const char* broken : {"not json", "[]", R"({"spec":7})", R"({"spec":{"containers":[{"name":"main"}]}})",
+                             R"({"spec":{"containers":[7]}})"}) {
     job.spec.pod_template = broken;
     const Plan plan = reconcile(seen(job));
     EXPECT_EQ(plan.state, PlanState::kBlocked) << broken;

@@ -327,6 +327,29 @@ TEST_F(ControllerTest, ReportsRejectionUntilCreateSucceeds) {
   EXPECT_THAT(last_observed().last_error, IsEmpty());
 }
 
+TEST_F(ControllerTest, RejectedTemplateReachesTheNextDecision) {
+  plan(create_pod());
+  answer_with(refusal(
+      400, R"(Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.foo")"));
+  reconcile_now();
+  EXPECT_THAT(last_observed().template_error, IsEmpty()) << "it is not known before the first create";
+  plan({});
+  reconcile_now();
+  EXPECT_EQ(last_observed().template_error, "spec.template.spec.foo: unknown field");
+  EXPECT_THAT(last_observed().last_error, IsEmpty());
+  EXPECT_TRUE(events_->flush());
+  EXPECT_EQ(writes(), 1U) << "the decision reports the error, so there is no event of the rejection";
+  // Another spec may be valid.
+  job_.metadata.generation = 2;
+  job_.metadata.resource_version = "11";
+  api_->push("trainingjobs", "MODIFIED", api::to_json(job_));
+  EXPECT_TRUE(becomes_true([&] {
+    reconcile_now();
+    return last_observed().job.metadata.generation == 2;
+  }));
+  EXPECT_THAT(last_observed().template_error, IsEmpty());
+}
+
 TEST_F(ControllerTest, ADeletedJobIsNotPolled) {
   reconcile_now();
   poller_.watch(key_, job_.metadata.uid, "10.0.0.1", 9400);

@@ -100,7 +100,7 @@ class ExecuteTest : public ::testing::Test {
 };
 
 constexpr char kPod[] = "/api/v1/namespaces/ns/pods/j-0-0";
-constexpr char kPods[] = "/api/v1/namespaces/ns/pods";
+constexpr char kPods[] = "/api/v1/namespaces/ns/pods?fieldValidation=Strict";
 
 TEST_F(ExecuteTest, PerformsActionsInOrderAndRecordsWrites) {
   for (const char* version : {"11", "12", "13", "14"}) transport_->script({.pieces = {object(version)}});
@@ -135,6 +135,29 @@ TEST_F(ExecuteTest, CreatesReplacesAndDeletesANetworkPolicy) {
   EXPECT_EQ(transport_->requests()[1].body, "other");
   EXPECT_EQ(Json::parse(transport_->requests()[2].body)["preconditions"]["uid"], "u");
   EXPECT_TRUE(waits_for(ResourceKind::kNetworkPolicy, "13"));
+}
+
+TEST_F(ExecuteTest, CreatesAClaimOrUsesTheExistingOne) {
+  const std::string claims = "/api/v1/namespaces/ns/persistentvolumeclaims";
+  transport_->script({.status = 201, .pieces = {object("11")}});
+  EXPECT_FALSE(run({CreateClaim{"j-checkpoints", "claim"}}));
+  EXPECT_EQ(transport_->requests()[0].body, "claim");
+  transport_->script(failure(409, "AlreadyExists"));
+  transport_->script({.pieces = {object("12", "another")}});
+  EXPECT_FALSE(run({CreateClaim{"j-checkpoints", "claim"}})) << "it belongs to no job";
+  EXPECT_THAT(requests(), ElementsAre("POST " + claims, "POST " + claims, "GET " + claims + "/j-checkpoints"));
+}
+
+TEST_F(ExecuteTest, ClaimThatIsBeingDeletedStopsThePlan) {
+  Json claim = Json::parse(object("12"));
+  claim["metadata"]["deletionTimestamp"] = "2026-11-23T00:00:00Z";
+  transport_->script(failure(409, "AlreadyExists"));
+  transport_->script({.pieces = {claim.dump()}});
+  const auto stop = run({CreateClaim{"j-checkpoints", "claim"}, CreatePod{"j-0-0", 0, 0}});
+  ASSERT_TRUE(stop);
+  EXPECT_EQ(done_, 0);
+  EXPECT_EQ(stop->reason, Interruption::Reason::kApiError);
+  EXPECT_THAT(stop->error.message, HasSubstr("j-checkpoints is being deleted"));
 }
 
 TEST_F(ExecuteTest, ReplacedNetworkPolicyMustExistUnchanged) {

@@ -1,0 +1,28 @@
+// Quantities of Kubernetes and the number of ranks that follows from them. All functions are pure and thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+
+#include "operator/api/types.h"
+
+namespace oarlock::api {
+
+// Returns whether the API server accepts the value as a Quantity: a number, or a string such as "500m" or "10Gi".
+bool is_quantity(const nlohmann::json& value);
+
+// Returns whether the resource name has a domain, as those of accelerators have: "nvidia.com/gpu". Containers must
+// limit such a resource, because it cannot be overcommitted.
+bool is_extended_resource(std::string_view name);
+
+// Returns the number of GPUs in a map of limits: the sum of the resources of NVIDIA's, AMD's and Intel's device
+// plugins, with MIG partitions and shared GPUs. Memory and other shares of a GPU are not counted.
+int64_t count_gpus(const nlohmann::json& limits);
+
+// Sets the number of processes of a spec whose field is "auto", or is absent while spec.resourcesPerNode is present:
+// the GPUs in the limits of the container "trainer", in which the template's entries replace those of
+// spec.resourcesPerNode; 1 without GPUs. A spec with a number is left unchanged.
+void resolve_processes_per_node(Spec& spec);
+
+}  // namespace oarlock::api

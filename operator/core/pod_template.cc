@@ -1,0 +1,221 @@
+#include "operator/core/pod_template.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/json_access.h"
+
+namespace oarlock::control {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kCheckpointPath[] = "/checkpoints";
+constexpr char kTemporaryVolume[] = "tmp";
+constexpr char kTemporaryPath[] = "/tmp";
+
+Json parse_object(const std::string& text) {
+  Json object = text.empty() ? Json::object() : Json::parse(text, nullptr, false);
+  return object.is_object() ? object : Json::object();
+}
+
+const Json* find_by(const Json& list, const char* key, const std::string& value) {
+  const auto found = std::ranges::find_if(list, [&](const Json& item) { return text_at(item, key) == value; });
+  return found == list.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> names_of(const Json& list) {
+  std::vector<std::string> out;
+  for (const Json& item : list) out.push_back(text_at(item, "name"));
+  return out;
+}
+
+std::string without_trailing_slash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+// ---- Merge -----------------------------------------------------------------------------------------------------
+// The patch is moved, because a parsed template takes up to forty times its size.
+
+void merge_object(Json& base, Json patch);
+
+// Appends the items of the base of which the patch has none with the same name.
+void append_others(Json base, Json& out) {
+  const std::vector<std::string> given = names_of(out);
+  for (Json& item : base) {
+    if (std::ranges::find(given, text_at(item, "name")) == given.end()) out.push_back(std::move(item));
+  }
+}
+
+// Merges items of the same name. The items of the patch come first, so that their indices are those of the template.
+Json merge_containers(Json base, Json patch) {
+  for (Json& item : patch) {
+    const Json* same = item.is_object() ? find_by(base, "name", text_at(item, "name")) : nullptr;
+    if (same == nullptr) continue;
+    Json merged = *same;
+    merge_object(merged, std::move(item));
+    item = std::move(merged);
+  }
+  append_others(std::move(base), patch);
+  return patch;
+}
+
+// A volume has one source, so a volume of the patch replaces the one of the same name.
+Json merge_volumes(Json base, Json patch) {
+  append_others(std::move(base), patch);
+  return patch;
+}
+
+Json merge_mounts(Json base, Json patch) {
+  const Json given = patch;
+  for (Json& item : base) {
+    const bool is_replaced = std::ranges::any_of(given, [&](const Json& mount) {
+      return text_at(mount, "name") == text_at(item, "name") ||
+             without_trailing_slash(text_at(mount, "mountPath")) == text_at(item, "mountPath");
+    });
+    if (!is_replaced) patch.push_back(std::move(item));
+  }
+  return patch;
+}
+
+Json merge_list(const std::string& key, Json base, Json patch) {
+  if (key == "containers") return merge_containers(std::move(base), std::move(patch));
+  if (key == "volumes") return merge_volumes(std::move(base), std::move(patch));
+  if (key == "volumeMounts") return merge_mounts(std::move(base), std::move(patch));
+  return patch;
+}
+
+void merge_object(Json& base, Json patch) {
+  for (const auto& [key, value] : patch.items()) {  // `value` is a reference to the item
+    const auto known = base.find(key);
+    if (known == base.end()) {
+      base[key] = std::move(value);
+    } else if (value.is_null()) {
+      base.erase(known);
+    } else if (known->is_object() && value.is_object()) {
+      merge_object(*known, std::move(value));
+    } else if (known->is_array() && value.is_array()) {
+      *known = merge_list(key, std::move(*known), std::move(value));
+    } else {
+      *known = std::move(value);
+    }
+  }
+}
+
+// ---- Base ------------------------------------------------------------------------------------------------------
+
+Json resources_of(const api::Spec& spec) {
+  Json out = Json::object();
+  if (!spec.resources_per_node) return out;
+  if (Json requests = parse_object(spec.resources_per_node->requests); !requests.empty()) out["requests"] = requests;
+  if (Json limits = parse_object(spec.resources_per_node->limits); !limits.empty()) out["limits"] = limits;
+  return out;
+}
+
+Json checkpoint_volume(const Job& job) {
+  Json volume = {{"name", kCheckpointVolume}};
+  if (!job.spec.checkpoints) {
+    volume["emptyDir"] = Json::object();
+  } else {
+    const std::string& given = job.spec.checkpoints->claim_name;
+    volume["persistentVolumeClaim"] = {{"claimName", given.empty() ? claim_name(job) : given}};
+  }
+  return volume;
+}
+
+Json mount(const char* volume, const char* path) { return {{"name", volume}, {"mountPath", path}}; }
+
+// The parts of the spec that apply to each template.
+Json explicit_parts(const Job& job) {
+  Json trainer = {{"name", kTrainerContainer}};
+  if (Json resources = resources_of(job.spec); !resources.empty()) trainer["resources"] = std::move(resources);
+  Json spec = Json::object();
+  if (job.spec.checkpoints) {
+    trainer["volumeMounts"] = Json::array({mount(kCheckpointVolume, kCheckpointPath)});
+    spec["volumes"] = Json::array({checkpoint_volume(job)});
+  }
+  spec["containers"] = Json::array({std::move(trainer)});
+  return {{"spec", std::move(spec)}};
+}
+
+Json pod_security_context(const PodDefaults& defaults) {
+  Json out = {{"runAsNonRoot", true}, {"seccompProfile", {{"type", "RuntimeDefault"}}}};
+  if (defaults.user == 0) return out;
+  out["runAsUser"] = out["runAsGroup"] = out["fsGroup"] = defaults.user;
+  out["fsGroupChangePolicy"] = "OnRootMismatch";  // a recursive change takes minutes on a large volume
+  return out;
+}
+
+// Prefers one pod on each node. The constraint is not a requirement, so that a job also starts on a cluster with fewer
+// nodes.
+Json spread(const Job& job) {
+  return {{"maxSkew", 1},
+          {"topologyKey", "kubernetes.io/hostname"},
+          {"whenUnsatisfiable", "ScheduleAnyway"},
+          {"labelSelector", {{"matchLabels", {{kLabelJobName, job.metadata.name}}}}},
+          {"matchLabelKeys", Json::array({kLabelAttempt})}};
+}
+
+Json default_pod(const Job& job, const PodDefaults& defaults) {
+  Json out = explicit_parts(job);
+  Json& spec = out["spec"];
+  spec["securityContext"] = pod_security_context(defaults);
+  if (job.spec.nodes > 1) spec["topologySpreadConstraints"] = Json::array({spread(job)});
+  spec["volumes"] = Json::array({checkpoint_volume(job), {{"name", kTemporaryVolume}, {"emptyDir", Json::object()}}});
+  Json& trainer = spec["containers"].front();
+  trainer["image"] = job.spec.image.empty() ? defaults.image : job.spec.image;
+  trainer["securityContext"] = {{"allowPrivilegeEscalation", false},
+                                {"readOnlyRootFilesystem", true},
+                                {"capabilities", {{"drop", Json::array({"ALL"})}}}};
+  trainer["volumeMounts"] =
+      Json::array({mount(kCheckpointVolume, kCheckpointPath), mount(kTemporaryVolume, kTemporaryPath)});
+  return out;
+}
+
+bool is_complete(const Json& pod) {
+  const Json* trainer = find_by(elements(member(pod, "spec"), "containers"), "name", kTrainerContainer);
+  return trainer != nullptr && !text_at(*trainer, "image").empty();
+}
+
+}  // namespace
+
+std::string default_trainer_image() { return "oarlock/trainer:" OARLOCK_VERSION; }
+
+Json make_pod_template(const Job& job, const PodDefaults& defaults) {
+  Json given = parse_object(job.spec.pod_template);
+  Json out = is_complete(given) ? explicit_parts(job) : default_pod(job, defaults);
+  merge_object(out, std::move(given));
+  return out;
+}
+
+bool keeps_checkpoints(const Job& job) {
+  if (job.spec.checkpoints) return true;
+  const Json given = parse_object(job.spec.pod_template);
+  return is_complete(given) ||
+         find_by(elements(member(given, "spec"), "volumes"), "name", kCheckpointVolume) != nullptr;
+}
+
+bool wants_claim(const Job& job) { return job.spec.checkpoints && job.spec.checkpoints->claim_name.empty(); }
+
+std::string claim_name(const Job& job) { return fmt::format("{}-checkpoints", job.metadata.name); }
+
+Json desired_claim(const Job& job) {
+  const api::Checkpoints checkpoints = job.spec.checkpoints.value_or(api::Checkpoints{});
+  Json spec = {{"accessModes", Json::array({job.spec.nodes == 1 ? "ReadWriteOnce" : "ReadWriteMany"})},
+               {"resources", {{"requests", {{"storage", checkpoints.size}}}}}};
+  if (checkpoints.storage_class_name) spec["storageClassName"] = *checkpoints.storage_class_name;
+  return {{"apiVersion", "v1"},
+          {"kind", "PersistentVolumeClaim"},
+          {"metadata",
+           {{"name", claim_name(job)},
+            {"namespace", job.metadata.name_space},
+            {"labels", {{kLabelJobName, job.metadata.name}, {kLabelManagedBy, kManagedByOarlock}}}}},
+          {"spec", std::move(spec)}};
+}
+
+}  // namespace oarlock::control

@@ -1,0 +1,51 @@
+// The pod template of a job: the pod that the operator builds from the spec, with spec.template merged into it. All
+// functions are pure.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "operator/core/model.h"
+
+namespace oarlock::control {
+
+// Returns the trainer's image of this version, as scripts/images names it.
+std::string default_trainer_image();
+
+// What a pod has unless its job defines it. The operator's flags set it.
+struct PodDefaults {
+  std::string image = default_trainer_image();
+  // User and group of the processes, and group of the volumes; 0 leaves them to the image and to the cluster, as
+  // OpenShift's restricted SecurityContextConstraints require.
+  int64_t user = 65532;
+};
+
+// Returns a PodTemplateSpec. The base is a pod that meets the restricted Pod Security level: image, resources and
+// checkpoints of the spec, /tmp, and nodes that differ if possible. spec.template is merged into it as kubectl merges a
+// patch: maps by key, containers and volumes by name, volume mounts by path or volume, other lists as a whole; null
+// removes a default. The template's containers and volumes keep their order and precede the defaults.
+//
+// A template whose container "trainer" has an image is complete: of the base, it receives only spec.resourcesPerNode
+// and spec.checkpoints. Images have their own requirements, so a security context that the template does not contain
+// could break them.
+//
+// REQUIRES: api::validate(job) is empty.
+nlohmann::json make_pod_template(const Job& job, const PodDefaults& defaults);
+
+// Returns false if the checkpoints are in an emptyDir that the operator adds, which is lost with its pod.
+bool keeps_checkpoints(const Job& job);
+
+// ---- PersistentVolumeClaim for spec.checkpoints.size ---------------------------------------------------------------
+
+// Returns whether the operator creates a claim for the job.
+bool wants_claim(const Job& job);
+
+std::string claim_name(const Job& job);  // <job>-checkpoints
+
+// Returns the claim. Its access mode is ReadWriteOnce for one node and ReadWriteMany for several, because the pods of
+// several nodes mount it at the same time. It has no owner: like the claims of a StatefulSet it survives the job, so
+// that neither kubectl delete nor ttlSecondsAfterFinished removes a trained model, and a new job of this name resumes.
+nlohmann::json desired_claim(const Job& job);
+
+}  // namespace oarlock::control

@@ -1,0 +1,19 @@
+// Rejections of pods by the API server.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "operator/core/model.h"
+
+namespace oarlock::control {
+
+// Returns why the API server cannot accept the pods of a job, whatever the state of the cluster: a field that it does
+// not know, or a value that is invalid. Paths in the pod become paths in the job, such as
+// "spec.template.spec.containers[0].resouces: unknown field". Returns nothing for other rejections: a quota, an
+// admission webhook or a policy may accept the same pod later.
+//
+// `status` and `message` are those of the response to the request that created a pod of the job.
+std::optional<std::string> explain_invalid_pod(const Job& job, int status, const std::string& message);
+
+}  // namespace oarlock::control

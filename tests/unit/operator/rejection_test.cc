@@ -1,0 +1,118 @@
+// Pods that the API server can never accept: the path in the job, and the end of the job.
+#include "operator/core/rejection.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "operator/core/desired.h"
+#include "operator/core/reconcile.h"
+#include "operator/core/status.h"
+#include "tests/support/builders.h"
+#include "tests/support/template_typos.h"
+
+namespace oarlock::control {
+namespace {
+
+using test::JobBuilder;
+using test::names;
+using test::only;
+using test::seen;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr char kStrict[] =
+    R"(Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "{}")";
+
+// Returns the path of a template's field in the pod, where the contract's variables precede those of the template.
+std::string path_in_pod(const Job& job, std::string path) {
+  path.erase(0, std::string("spec.template.").size());
+  const std::string marker = ".env[";
+  const size_t at = path.find(marker);
+  if (at == std::string::npos) return path;
+  const size_t digit = at + marker.size();
+  const Json env = PodFactory(job, 0).pod(0)["spec"]["containers"][0]["env"];
+  const size_t index = env.size() - 2 + static_cast<size_t>(path[digit] - '0');
+  return path.replace(digit, 1, std::to_string(index));
+}
+
+TEST(Rejection, TyposHaveThePathInTheJob) {
+  for (const test::TemplateTypo& typo : test::template_typos()) {
+    const Job job = JobBuilder().pod_template(test::with_typo(typo).dump()).build();
+    const std::string path = test::path_of(typo);
+    const auto text = explain_invalid_pod(job, 400, fmt::format(fmt::runtime(kStrict), path_in_pod(job, path)));
+    ASSERT_TRUE(text) << path;
+    EXPECT_EQ(*text, path + ": unknown field");
+  }
+}
+
+TEST(Rejection, OverriddenVariablesDoNotShiftThePath) {
+  const Job job = JobBuilder().pod_template(R"({"spec": {"containers": [{"name": "trainer", "image": "i", "env": [
+    {"name": "RANK", "value": "1"}, {"name": "A", "valeu": "b"}]}]}})");
+  const size_t last = PodFactory(job, 0).pod(0)["spec"]["containers"][0]["env"].size() - 1;
+  EXPECT_EQ(explain_invalid_pod(
+                job, 400, fmt::format(fmt::runtime(kStrict), fmt::format("spec.containers[0].env[{}].valeu", last))),
+            "spec.template.spec.containers[0].env[1].valeu: unknown field");
+}
+
+TEST(Rejection, SeveralFieldsAndInvalidValues) {
+  const Job job = JobBuilder().pod_template(
+      R"({"spec": {"foo": 1, "containers": [{"name": "trainer", "image": "i", "bar": 2, "resources": {"limits": {"cpu": "x"}}}]}})");
+  EXPECT_EQ(
+      explain_invalid_pod(job, 400,
+                          R"(Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field )"
+                          R"("spec.containers[0].bar", unknown field "spec.foo")"),
+      "spec.template.spec.containers[0].bar: unknown field, spec.template.spec.foo: unknown field");
+  EXPECT_EQ(
+      explain_invalid_pod(
+          job, 400, R"(Pod in version "v1" cannot be handled as a Pod: quantities must match the regular expression)"),
+      "quantities must match the regular expression");
+  EXPECT_EQ(explain_invalid_pod(
+                job, 422, R"(Pod "bert-0-0" is invalid: spec.containers[0].resources.limits[cpu]: Invalid value)"),
+            "spec.template.spec.containers[0].resources.limits[cpu]: Invalid value");
+}
+
+TEST(Rejection, PartsOfTheOperatorAreNamedAsThePods) {
+  Job job = JobBuilder();
+  job.spec.pod_template.clear();
+  EXPECT_EQ(
+      explain_invalid_pod(job, 422, R"(Pod "bert-0-0" is invalid: spec.containers[0].image: Invalid value: "A B")"),
+      R"(the pod's spec.containers[0].image: Invalid value: "A B")");
+}
+
+TEST(Rejection, MayBeTemporary) {
+  const Job job = JobBuilder();
+  const std::pair<int, const char*> rows[] = {
+      {403, R"(pods "bert-0-0" is forbidden: exceeded quota: q)"},
+      {403, R"(pods "bert-0-0" is forbidden: violates PodSecurity "restricted:latest")"},
+      {400, R"(admission webhook "w" denied the request: Pod in version "v1" cannot be handled as a Pod:)"},
+      {422, R"(admission webhook "w" denied the request: Pod "bert-0-0" is invalid: spec.foo)"},
+      {429, R"(Pod "bert-0-0" is invalid: spec.foo)"},
+      {500, "internal error"}};
+  for (const auto& [status, message] : rows) EXPECT_FALSE(explain_invalid_pod(job, status, message)) << message;
+}
+
+TEST(InvalidTemplate, FailsTheJobAndNamesTheField) {
+  Observed observed = seen(JobBuilder().phase(api::Phase::kPending));
+  observed.template_error = "spec.template.spec.containers[0].resouces: unknown field";
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(plan.state, PlanState::kComplete);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Failed 0", "EmitEvent Failed", "DeleteService bert"));
+  const api::Status status = test::status_after(observed, plan);
+  const api::Condition* condition = find_condition(status, api::Phase::kFailed);
+  ASSERT_NE(condition, nullptr);
+  EXPECT_EQ(condition->reason, kInvalidTemplate);
+  EXPECT_EQ(condition->message, observed.template_error);
+  EXPECT_THAT(only<EmitEvent>(plan)[0].message, HasSubstr("containers[0].resouces"));
+}
+
+TEST(InvalidTemplate, DoesNotAffectPodsThatExist) {
+  Observed observed =
+      seen(JobBuilder().nodes(1).phase(api::Phase::kRunning), {test::PodBuilder("bert", 0, 0).running()});
+  const Plan before = reconcile(observed);
+  observed.template_error = "spec.template.spec.foo: unknown field";
+  EXPECT_EQ(reconcile(observed), before);
+}
+
+}  // namespace
+}  // namespace oarlock::control
