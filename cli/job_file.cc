@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "cli/pod_schema/pod_schema.h"
 #include "common/contract.h"
 #include "common/status_macros.h"
 #include "common/text.h"
@@ -63,9 +64,15 @@ yaml::Mark mark_of_name(const yaml::Node& document) {
   return name.value_or(document).mark();
 }
 
+void check_template(const yaml::Node& document, yaml::Problems& problems) {
+  const std::optional<yaml::Node> spec = document.find("spec");
+  const std::optional<yaml::Node> pod = spec ? spec->find("template") : std::nullopt;
+  if (pod) check_pod_template(*pod, "spec.template", problems);
+}
+
 }  // namespace
 
-Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path) {
+Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path, TemplateCheck check) {
   ASSIGN_OR_RETURN(const std::vector<yaml::Node> documents, yaml::load_all(path));
   std::vector<api::TrainingJob> jobs;
   yaml::Problems problems(path);
@@ -77,6 +84,7 @@ Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path) {
       continue;
     }
     api::TrainingJob job = api::training_job_from_yaml(document, problems);
+    if (check == TemplateCheck::kPodSchema) check_template(document, problems);
     const yaml::Mark mark = mark_of_name(document);
     const auto [first, is_new] = seen.try_emplace({job.metadata.name_space, job.metadata.name}, mark);
     if (!is_new && !job.metadata.name.empty()) {

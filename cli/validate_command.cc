@@ -7,6 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/job_file.h"
+#include "cli/pod_schema/pod_schema.h"
 #include "cli/trainer_check.h"
 #include "common/standard_streams.h"
 #include "common/status_macros.h"
@@ -15,10 +16,13 @@
 namespace oarlock::cli {
 namespace {
 
-constexpr char kDescription[] =
-    "Check TrainingJobs by the rules of the API server, and spec.trainer by oarlock-trainer if that is next to\n"
-    "this program or in PATH. Prints one line per problem, file:line:column: path: message, for the first 20\n"
-    "problems of each file.";
+std::string description() {
+  return fmt::format(
+      "Check TrainingJobs by the rules of the API server, spec.template by the fields of a pod in Kubernetes {},\n"
+      "and spec.trainer by oarlock-trainer if that is next to this program or in PATH. Prints one line per problem,\n"
+      "file:line:column: path: message, for the first 20 problems of each file.",
+      pod_schema_version());
+}
 
 constexpr char kFooter[] = R"(
 exit codes: 0: all are valid; 66: a file cannot be read; 78: there are problems.
@@ -30,6 +34,7 @@ examples:
 
 struct ValidateFlags {
   std::vector<std::string> files;
+  bool any_pod_fields = false;
 };
 
 struct LoadedFile {
@@ -54,8 +59,9 @@ Result<launch::GroupResult> check_trainer(TrainerCheck& trainer, const std::stri
 
 Result<int> validate(const ValidateFlags& flags) {
   // This precedes SignalSource::take(), so that signals end the program while it reads.
+  const TemplateCheck check = flags.any_pod_fields ? TemplateCheck::kNone : TemplateCheck::kPodSchema;
   std::vector<LoadedFile> files;
-  for (const std::string& file : flags.files) files.push_back({file, load_jobs(file)});
+  for (const std::string& file : flags.files) files.push_back({file, load_jobs(file, check)});
   ASSIGN_OR_RETURN(const launch::SignalSource signals, launch::SignalSource::take());
   const RealClock clock;
   launch::Console console("oarlock validate");
@@ -85,12 +91,15 @@ Result<int> validate(const ValidateFlags& flags) {
 
 void add_validate(CLI::App& app, Chosen& chosen) {
   auto flags = std::make_shared<ValidateFlags>();
-  CLI::App* validate_app = app.add_subcommand("validate", kDescription);
-  set_usage(*validate_app, "oarlock validate -f FILE...");
+  CLI::App* validate_app = app.add_subcommand("validate", description());
+  set_usage(*validate_app, "oarlock validate -f FILE... [OPTIONS]");
   validate_app->footer(kFooter);
   validate_app->add_option("-f,--file", flags->files, "files with TrainingJobs, YAML or JSON")
       ->type_name("FILE")
       ->required();
+  validate_app->add_flag(
+      "--any-pod-fields", flags->any_pod_fields,
+      "do not check the fields of spec.template: for a cluster that is newer than Kubernetes " + pod_schema_version());
   validate_app->callback([flags, &chosen] { chosen = [flags] { return validate(*flags); }; });
 }
 

@@ -15,9 +15,9 @@ start_prometheus charts/oarlock/files/rules/oarlock.rules.yml
 
 started=$(date +%s)
 step "apply"
-kubectl apply -f manifests/examples/fashion-mnist.yaml
-wait_for 120 "both pods run" bash -c '[[ $(kubectl get pods -l oarlock.dev/job-name=fashion-mnist --field-selector=status.phase=Running -o name | wc -l) == 2 ]]'
-nodes=$(kubectl get pods -l oarlock.dev/job-name=fashion-mnist -o 'jsonpath={range .items[*]}{.spec.nodeName}{"\n"}{end}' | sort -u | wc -l)
+kubectl apply -f manifests/examples/first-job.yaml
+wait_for 120 "both pods run" bash -c '[[ $(kubectl get pods -l oarlock.dev/job-name=first-job --field-selector=status.phase=Running -o name | wc -l) == 2 ]]'
+nodes=$(kubectl get pods -l oarlock.dev/job-name=first-job -o 'jsonpath={range .items[*]}{.spec.nodeName}{"\n"}{end}' | sort -u | wc -l)
 [[ $nodes == 2 ]] || broken "the two pods are on $nodes node(s)"
 write_targets
 
@@ -28,21 +28,21 @@ wait_for 30 "the operator counts its reconciles" query_is 'count(controller_runt
 query_is 'max(trainer_world_size)' 2 || broken "trainer_world_size is $(query 'max(trainer_world_size)')"
 
 step "progress is pulled from rank 0"
-wait_for 60 "status.progress moves" bash -c '[[ $(kubectl get tj fashion-mnist -o "jsonpath={.status.progress.step}") -gt 0 ]]'
-[[ $(field fashion-mnist .status.phase) == Running ]] || broken "the phase is $(field fashion-mnist .status.phase) while it trains"
+wait_for 60 "status.progress moves" bash -c '[[ $(kubectl get tj first-job -o "jsonpath={.status.progress.step}") -gt 0 ]]'
+[[ $(field first-job .status.phase) == Running ]] || broken "the phase is $(field first-job .status.phase) while it trains"
 
 step "the rest of the README"
 tests/e2e/readme_commands.sh "kubectl wait" "kubectl get tj"
-expect_field fashion-mnist .status.phase Complete
-expect_field fashion-mnist .status.worldSize 2
-expect_field fashion-mnist .status.restarts.total 0
-expect_field fashion-mnist '.status.conditions[?(@.type=="Complete")].status' True
-expect_field fashion-mnist '.status.conditions[?(@.type=="Running")].status' False
-expect_field fashion-mnist .status.nodes.succeeded 2
+expect_field first-job .status.phase Complete
+expect_field first-job .status.worldSize 2
+expect_field first-job .status.restarts.total 0
+expect_field first-job '.status.conditions[?(@.type=="Complete")].status' True
+expect_field first-job '.status.conditions[?(@.type=="Running")].status' False
+expect_field first-job .status.nodes.succeeded 2
 kubectl get tj | awk 'NR == 1 && !/NAME +STATE +READY +STEP +PROGRESS +RESTARTS +AGE/ {exit 1}' || broken "the columns are: $(kubectl get tj | head -1)"
 
 step "trained, and equal on both ranks"
-logs=$(kubectl logs fashion-mnist-0-0)
+logs=$(kubectl logs first-job-0-0)
 accuracy=$(grep -o '"accuracy":[0-9.]*' <<<"$logs" | tail -1 | cut -d: -f2)
 awk -v a="${accuracy:-0}" 'BEGIN {exit !(a >= 0.89)}' || broken "the accuracy is '$accuracy'"
 grep -q '"parameters_bitwise_equal":true' <<<"$logs" || broken "the summary does not say that the ranks' parameters are equal"

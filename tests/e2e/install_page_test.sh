@@ -71,4 +71,4 @@ run_blocks install 3
 kubectl wait trainingjob/outside --for=condition=Complete --timeout=3m
 run_blocks install 4
 kubectl get crd trainingjobs.oarlock.dev -o name
-expect_field fashion-mnist .status.phase Complete
+expect_field first-job .status.phase Complete

@@ -224,6 +224,68 @@ TEST_F(OfflineTest, TheExampleIsValid) {
       "oarlock/trainer:" + content(OARLOCK_SOURCE "/VERSION").substr(0, content(OARLOCK_SOURCE "/VERSION").find('\n')));
 }
 
+TEST_F(OfflineTest, ValidateReportsTyposInTheTemplate) {
+  write("job.yaml", R"(apiVersion: oarlock.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: j}
+spec:
+  template:
+    spec:
+      nodeselector: {disk: ssd}
+      containers:
+        - name: trainer
+          image: x
+          resouces:
+            limits: {nvidia.com/gpu: 8}
+          env:
+            - {name: EPOCHS, value: 3}
+)");
+  const auto run = start({"validate", "-f", "job.yaml"});
+  EXPECT_EQ(run->wait(), 78);
+  EXPECT_THAT(lines(run->err()),
+              testing::UnorderedElementsAre(
+                  "job.yaml:7:7: spec.template.spec.nodeselector: unknown key; did you mean 'nodeSelector'?",
+                  "job.yaml:11:11: spec.template.spec.containers[0].resouces: unknown key; did you mean 'resources'?",
+                  "job.yaml:14:37: spec.template.spec.containers[0].env[0].value: expected a string; put it in "
+                  "quotes, got 3"));
+  const auto newer = start({"validate", "-f", "job.yaml", "--any-pod-fields"});
+  EXPECT_EQ(newer->wait(), 0) << newer->err();
+}
+
+// The same file without a template is valid, has complete pods, and runs on this machine.
+TEST_F(OfflineTest, JobWithoutTemplate) {
+  write("job.yaml", R"(apiVersion: oarlock.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: j}
+spec:
+  nodes: 2
+  trainer: {task: x}
+  checkpoints: {size: 1Gi}
+)");
+  trainer("case \"$*\" in *--check*) exit 0;; esac; echo \"$RANK/$WORLD_SIZE $OARLOCK_CHECKPOINT_DIR\"");
+  EXPECT_EQ(start({"validate", "-f", "job.yaml"})->wait(), 0);
+  const auto rendered = start({"render", "-f", "job.yaml", "-o", "json", "--trainer-image", "mine:7"});
+  EXPECT_EQ(rendered->wait(), 0) << rendered->err();
+  const Json items = Json::parse(rendered->out())["items"];
+  ASSERT_EQ(items.size(), 4u);
+  EXPECT_EQ(items[1]["kind"], "PersistentVolumeClaim");
+  EXPECT_EQ(items[2]["spec"]["containers"][0]["image"], "mine:7");
+  EXPECT_EQ(items[2]["spec"]["securityContext"]["runAsNonRoot"], true);
+  const auto run = start({"run", "-f", "job.yaml"});
+  EXPECT_EQ(run->wait(), 0) << run->err();
+  const std::string checkpoints = (folder_.path() / "oarlock-runs/j/checkpoints").string();
+  EXPECT_THAT(lines(run->out()),
+              testing::UnorderedElementsAre("[RANK 0] 0/2 " + checkpoints, "[RANK 1] 1/2 " + checkpoints));
+}
+
+TEST_F(OfflineTest, FirstJobHasTwelveLines) {
+  const std::string file = OARLOCK_SOURCE "/manifests/examples/first-job.yaml";
+  EXPECT_EQ(lines(content(file)).size(), 12u);
+  const auto run = start({"validate", "-f", file});
+  EXPECT_EQ(run->wait(), 0) << run->err();
+  EXPECT_NE(content(OARLOCK_SOURCE "/README.md").find(content(file)), std::string::npos) << "the README shows it";
+}
+
 TEST_F(OfflineTest, HelpAndVersion) {
   EXPECT_EQ(start({"--version"})->wait(), 0);
   for (const std::string command : {"run", "launch", "validate", "render"}) {

@@ -26,6 +26,7 @@ api::TrainingJob job(int nodes, int per_node, const Json& container, const std::
   out.spec.trainer = trainer;
   Json whole = container;
   whole["name"] = kTrainerContainer;
+  whole["image"] = "i";
   out.spec.pod_template = Json{{"spec", {{"containers", Json::array({whole})}}}}.dump();
   return out;
 }
