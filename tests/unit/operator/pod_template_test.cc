@@ -158,7 +158,6 @@ TEST(Checkpoints, ClaimPrecedesThePodsOfEachAttempt) {
 
 // Returns the status and the names of the warnings after the pods of a new job were created.
 std::pair<api::Status, std::vector<std::string>> first_status(const Job& job) {
-  PodFactory factory(job, 0);
   test::PodBuilder pod(job.metadata.name, 0, 0);
   pod.owner(job.metadata.uid);
   const Observed observed = seen(job, {pod});
@@ -310,31 +309,27 @@ TEST(Merge, TemplateWithAnImageIsComplete) {
 TEST(Environment, ReachesInitContainersAndSidecars) {
   const Job job = job_of(R"json({"nodes": 2, "trainer": {"task": "t"}, "template": {"spec": {
     "initContainers": [
-      {"name": "fetch", "image": "f", "env": [{"name": "MASTER_PORT", "value": "mine"}, {"name": "A", "value": "$(RANK)"}]
-},
+      {"name": "fetch", "image": "f", "env": [{"name": "MASTER_PORT", "value": "mine"}, {"name": "A", "value": "$(RANK)"}]},
       {"name": "proxy", "image": "p", "restartPolicy": "Always",
        "volumeMounts": [{"name": "checkpoints", "mountPath": "/c"}]}],
-    "containers": [{"name": "exporter", "image": "e"}, {"name": "trainer"}]
-}
-}
-})");
+    "containers": [{"name": "exporter", "image": "e"}, {"name": "trainer"}]}}})json");
   const Json pod = PodFactory(job, 3).pod(1)["spec"];
-const Json* others[] = {&pod["initContainers"][0], &pod["initContainers"][1], &pod["containers"][0]};
-for (const Json* container : others) {
-  const std::string name = text_at(*container, "name");
-  EXPECT_EQ(variable(*container, kEnvNodeRank), "1") << name;
-  EXPECT_EQ(variable(*container, kEnvWorldSize), "2") << name;
-  EXPECT_EQ(variable(*container, kEnvMasterAddr), master_address(job, 3)) << name;
-  EXPECT_EQ(variable(*container, kEnvAttempt), "3") << name;
-  EXPECT_TRUE(variable(*container, kEnvConfig).empty()) << name << " does not have the file";
-  EXPECT_TRUE(variable(*container, kEnvTerminationLog).empty()) << name;
-}
-EXPECT_EQ(variable(*others[0], kEnvMasterPort), "mine") << "the template's value takes precedence";
-EXPECT_EQ(others[0]->at("env").back()["name"], "A") << "$(RANK) expands variables that precede it";
-EXPECT_EQ(variable(*others[1], kEnvCheckpointDir), "/c/mnist");
-EXPECT_EQ(variable(*others[2], kEnvCheckpointDir), "");
-EXPECT_EQ(variable(pod["containers"][1], kEnvConfig), "/etc/oarlock/trainer.json");
-EXPECT_THAT(PodFactory(job, 3).overridden_variables(), IsEmpty());
+  const Json* others[] = {&pod["initContainers"][0], &pod["initContainers"][1], &pod["containers"][0]};
+  for (const Json* container : others) {
+    const std::string name = text_at(*container, "name");
+    EXPECT_EQ(variable(*container, kEnvNodeRank), "1") << name;
+    EXPECT_EQ(variable(*container, kEnvWorldSize), "2") << name;
+    EXPECT_EQ(variable(*container, kEnvMasterAddr), master_address(job, 3)) << name;
+    EXPECT_EQ(variable(*container, kEnvAttempt), "3") << name;
+    EXPECT_TRUE(variable(*container, kEnvConfig).empty()) << name << " does not have the file";
+    EXPECT_TRUE(variable(*container, kEnvTerminationLog).empty()) << name;
+  }
+  EXPECT_EQ(variable(*others[0], kEnvMasterPort), "mine") << "the template's value takes precedence";
+  EXPECT_EQ(others[0]->at("env").back()["name"], "A") << "$(RANK) expands variables that precede it";
+  EXPECT_EQ(variable(*others[1], kEnvCheckpointDir), "/c/mnist");
+  EXPECT_EQ(variable(*others[2], kEnvCheckpointDir), "");
+  EXPECT_EQ(variable(pod["containers"][1], kEnvConfig), "/etc/oarlock/trainer.json");
+  EXPECT_THAT(PodFactory(job, 3).overridden_variables(), IsEmpty());
 }
 
 // ---- validation ------------------------------------------------------------------------------------------------
