@@ -50,6 +50,11 @@ class Changelog(unittest.TestCase):
         self.assertNotIn("Everything", changelog.section(CHANGELOG, "0.2.0-rc.1"))
         self.assertIsNone(changelog.section(CHANGELOG, "0.2.0"))
 
+    def test_notes_have_whole_links_and_unbroken_paragraphs(self):
+        self.assertIn("\n- The field `spec.queue` ([docs](https://f/blob/v1/docs/x.md)).\n", changelog.notes(CHANGELOG, "0.2.0-rc.1", "https://f/blob/v1"))
+        self.assertEqual(changelog.notes("## [1.0.0] - 2026-01-01\na\nb [c](https://d)\n\n- e\n- f\n", "1.0.0", "x"), "a b [c](https://d)\n\n- e\n- f")
+        self.assertIsNone(changelog.notes(CHANGELOG, "9.9.9", "x"))
+
     def test_well_formed_changelog_has_no_problems(self):
         self.assertEqual(changelog.problems(CHANGELOG), [])
 

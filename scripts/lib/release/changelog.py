@@ -2,7 +2,9 @@
 """Reads CHANGELOG.md, which has the form of https://keepachangelog.com.
 
 usage: changelog.py check FILE            prints its problems, and fails if there are any
-       changelog.py section FILE VERSION  prints the section of a version without its heading
+       changelog.py notes FILE VERSION ADDRESS
+                                          prints the section of a version for the page of a release: relative links
+                                          start at ADDRESS, and each paragraph is one line
 """
 import datetime
 import pathlib
@@ -24,6 +26,20 @@ def section(text, version):
         elif inside:
             lines.append(line)
     return "\n".join(lines).strip() if lines else None
+
+
+def notes(text, version, address):
+    """The section of a version as a forge shows it, where line breaks count; None if there is none."""
+    body = section(text, version)
+    if body is None:
+        return None
+    lines = []
+    for line in body.splitlines():
+        if lines and lines[-1] and not lines[-1].startswith("#") and re.match(r" *[^\s#|-]", line):
+            lines[-1] += " " + line.strip()
+        else:
+            lines.append(line)
+    return re.sub(r"\]\((?![a-z]+:|#)([^)]+)\)", rf"]({address}/\1)", "\n".join(lines))
 
 
 def order(version):
@@ -65,16 +81,17 @@ def problems(text):
 
 
 def main():
-    if len(sys.argv) < 3 or sys.argv[1] not in ("check", "section"):
+    command, arguments = (sys.argv[1:2] or [""])[0], sys.argv[2:]
+    if (command, len(arguments)) not in (("check", 1), ("notes", 3)):
         sys.exit(__doc__)
-    text = pathlib.Path(sys.argv[2]).read_text()
-    if sys.argv[1] == "check":
+    text = pathlib.Path(arguments[0]).read_text()
+    if command == "check":
         found = problems(text)
         print("\n".join(found) or "the changelog is well-formed")
         sys.exit(1 if found else 0)
-    body = section(text, sys.argv[3])
+    body = notes(text, *arguments[1:])
     if body is None:
-        sys.exit(f"error: {sys.argv[2]} has no section for {sys.argv[3]}")
+        sys.exit(f"error: {arguments[0]} has no section for {arguments[1]}")
     print(body)
 
 
