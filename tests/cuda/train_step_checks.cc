@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "common/fields/yaml_reader.h"
 #include "tests/support/trainer_program/tiny_task.h"
-#include "trainer/config/fields_visitors.h"
 #include "trainer/device/device.h"
 #include "trainer/device/device_prefetcher.h"
 #include "trainer/engine/randomness.h"
@@ -19,7 +19,7 @@ constexpr int64_t kBatch = 16;
 std::unique_ptr<Task> tiny_task(const std::string& fault) {
   const std::string text = "{data: {samples: 64}, model: {dropout: 0.1, batch_norm: true, fault: " + fault + "}}";
   yaml::Problems problems("test");
-  FieldsReader reader(yaml::parse_all(text, "test")->front(), "", problems);
+  YamlFieldsReader reader(yaml::parse_all(text, "test")->front(), "", problems);
   std::unique_ptr<Task> task = test::make_tiny(reader);
   EXPECT_TRUE(problems.empty());
   EXPECT_TRUE(task->prepare());

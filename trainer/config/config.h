@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "common/fields/fields.h"
 #include "trainer/config/distributed.h"
 #include "trainer/config/evaluation.h"
-#include "trainer/config/fields.h"
 #include "trainer/config/optimization.h"
 
 namespace oarlock {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "trainer/config/fields.h"
+#include "common/fields/fields.h"
 
 namespace oarlock {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/config/fields.h"
+#include "common/fields/fields.h"
 
 namespace oarlock {
 

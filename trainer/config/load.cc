@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include "common/contract.h"
+#include "common/fields/reference.h"
+#include "common/fields/writer.h"
+#include "common/fields/yaml_reader.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "common/yaml/writer.h"
-#include "trainer/config/fields_visitors.h"
 
 namespace oarlock {
 namespace {
@@ -99,12 +101,11 @@ Result<ParsedConfig> read(const ConfigNode& found, const std::string& file_name,
   ASSIGN_OR_RETURN(const Node node, yaml::with_overrides(found.node, overrides));
   ParsedConfig out;
   Problems problems(file_name);
-  FieldsReader reader(node, found.path, problems);
-  FieldsPrinter root(reader);
+  YamlFieldsReader reader(node, found.path, problems);
+  FieldsWriter root(out.printed, EmptyFields::kWrite, reader);
   describe(out.config, root, tasks);
   reader.finish();
   if (!problems.empty()) return tl::make_unexpected(problems.to_error());
-  out.printed = root.printed();
   return out;
 }
 

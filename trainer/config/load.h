@@ -1,4 +1,5 @@
-// Reads, prints and documents a trainer configuration. All three use the descriptions of its sections (fields.h).
+// Reads, prints and documents a trainer configuration. All three use the descriptions of its sections
+// (common/fields/fields.h).
 #pragma once
 
 #include <string>

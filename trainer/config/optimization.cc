@@ -9,7 +9,7 @@
 namespace oarlock {
 namespace {
 
-constexpr Range kFraction = {.low = 0, .high = 1};
+constexpr Limits kFraction = {.low = 0, .high = 1};
 
 // ---- optimizer -----------------------------------------------------------------------------------------------------
 
@@ -192,10 +192,10 @@ void describe(AmpConfig& config, Fields& fields) {
   fields.choice<AmpType>("dtype", config.dtype, {{"bf16", AmpType::kBf16}, {"fp16", AmpType::kFp16}},
                          "the lower precision; fp16 scales the loss so that small gradients do not underflow");
   fields.field("init_scale", config.init_scale, above(0), "fp16: the initial loss scale");
-  fields.field("growth_factor", config.growth_factor, Range{.low = 1, .low_is_open = true},
+  fields.field("growth_factor", config.growth_factor, Limits{.low = 1, .low_is_open = true},
                "fp16: factor on the scale after growth_interval steps without an overflow");
   fields.field("backoff_factor", config.backoff_factor,
-               Range{.low = 0, .high = 1, .low_is_open = true, .high_is_open = true},
+               Limits{.low = 0, .high = 1, .low_is_open = true, .high_is_open = true},
                "fp16: factor on the scale after an overflow, whose step is skipped");
   fields.field("growth_interval", config.growth_interval, from_to(1, 2147483647), "fp16: steps without an overflow");
   for (const char* key : {"init_scale", "growth_factor", "backoff_factor", "growth_interval"}) {
@@ -205,7 +205,7 @@ void describe(AmpConfig& config, Fields& fields) {
 
 void describe(EmaConfig& config, Fields& fields) {
   fields.field("enabled", config.enabled, "maintain an exponential moving average of the weights");
-  fields.field("decay", config.decay, Range{.low = 0, .high = 1, .high_is_open = true},
+  fields.field("decay", config.decay, Limits{.low = 0, .high = 1, .high_is_open = true},
                "weight of the previous average in each step");
   fields.field("warmup", config.warmup, "a smaller decay at the start: min(decay, (1 + n) / (10 + n)) at update n");
   fields.field("buffers", config.buffers,

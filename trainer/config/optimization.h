@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "common/fields/fields.h"
 #include "trainer/config/evaluation.h"
-#include "trainer/config/fields.h"
 
 namespace oarlock {
 

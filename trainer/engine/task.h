@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/fields/fields.h"
 #include "common/log.h"
 #include "trainer/config/evaluation.h"
-#include "trainer/config/fields.h"
 #include "trainer/data/dataset.h"
 
 namespace oarlock {

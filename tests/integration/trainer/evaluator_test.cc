@@ -10,9 +10,9 @@
 #include <limits>
 #include <stdexcept>
 
+#include "common/fields/yaml_reader.h"
 #include "tests/support/rank_harness.h"
 #include "tests/support/trainer_program/tiny_task.h"
-#include "trainer/config/fields_visitors.h"
 
 namespace oarlock {
 namespace {
@@ -40,7 +40,7 @@ TEST(EvaluationIndices, AssignEachSampleToOneRank) {
 std::string evaluate_tiny(const ProcessGroup& group, const std::string& data, size_t expected_rows) {
   const auto documents = yaml::parse_all("data: " + data, "test");
   yaml::Problems problems("test");
-  FieldsReader root(documents->front(), "", problems);
+  YamlFieldsReader root(documents->front(), "", problems);
   const auto task = test::make_tiny(root);
   EXPECT_TRUE(problems.empty());
   EXPECT_TRUE(task->prepare());

@@ -10,11 +10,11 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "common/fields/yaml_reader.h"
 #include "tests/support/rank_harness.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tensor_copies.h"
 #include "tests/support/trainer_program/tiny_task.h"
-#include "trainer/config/fields_visitors.h"
 #include "trainer/distributed/reduction_state.h"
 #include "trainer/engine/randomness.h"
 
@@ -30,7 +30,7 @@ std::unique_ptr<Task> tiny_task(const std::string& fault, bool batch_norm, doubl
   const std::string text = fmt::format("{{data: {{samples: 64}}, model: {{dropout: {}, batch_norm: {}, fault: {}}}}}",
                                        dropout, batch_norm, fault);
   yaml::Problems problems("test");
-  FieldsReader reader(yaml::parse_all(text, "test")->front(), "", problems);
+  YamlFieldsReader reader(yaml::parse_all(text, "test")->front(), "", problems);
   std::unique_ptr<Task> task = test::make_tiny(reader);
   EXPECT_TRUE(problems.empty());
   EXPECT_TRUE(task->prepare());

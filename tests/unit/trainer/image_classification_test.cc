@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
+#include "common/fields/yaml_reader.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/config/fields_visitors.h"
 #include "trainer/data/data_loader.h"
 #include "trainer/data/sampler.h"
 #include "trainer/tasks/image_classification/data.h"
@@ -43,7 +43,7 @@ struct Made {
 Made make_task(const std::string& data, const std::string& model = "{}") {
   yaml::Problems problems("test.yaml");
   const auto documents = yaml::parse_all("{data: " + data + ", model: " + model + "}", "test.yaml");
-  FieldsReader root(documents->front(), "", problems);
+  YamlFieldsReader root(documents->front(), "", problems);
   Made made;
   made.task = image_classification::make_task(root);
   root.finish();

@@ -13,9 +13,9 @@
 #include <numeric>
 
 #include "common/error.h"
+#include "common/fields/yaml_reader.h"
 #include "common/files.h"
 #include "tests/support/protein_folder.h"
-#include "trainer/config/fields_visitors.h"
 #include "trainer/tasks/protein_diffusion/samples.h"
 
 namespace oarlock::protein_diffusion {
@@ -33,7 +33,7 @@ struct Made {
 Made make_task(const std::string& sections) {
   yaml::Problems problems("test.yaml");
   const auto documents = yaml::parse_all("{" + sections + "}", "test.yaml");
-  FieldsReader root(documents->front(), "", problems);
+  YamlFieldsReader root(documents->front(), "", problems);
   Made made;
   made.task = protein_diffusion::make_task(root);
   root.finish();

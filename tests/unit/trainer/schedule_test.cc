@@ -7,7 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "trainer/config/fields_visitors.h"
+#include "common/fields/yaml_reader.h"
 
 namespace oarlock {
 namespace {
@@ -25,7 +25,7 @@ ScheduleConfig parse(const std::string& text) {
   const auto documents = yaml::parse_all(text, "test");
   EXPECT_TRUE(documents) << text;
   ScheduleConfig config;
-  FieldsReader reader(documents->front(), "schedule", problems);
+  YamlFieldsReader reader(documents->front(), "schedule", problems);
   describe(config, reader);
   reader.finish();
   EXPECT_TRUE(problems.empty()) << text << ": " << problems.to_error().message;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/config/fields.h"
+#include "common/fields/fields.h"
 #include "trainer/formats/zarr/array.h"
 
 namespace oarlock::causal_set {

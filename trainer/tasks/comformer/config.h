@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "trainer/config/fields.h"
+#include "common/fields/fields.h"
 
 namespace oarlock::comformer {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer/config/fields.h"
+#include "common/fields/fields.h"
 
 namespace oarlock::gears {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "trainer/config/fields.h"
+#include "common/fields/fields.h"
 
 namespace oarlock::protein_diffusion {
 
