@@ -46,7 +46,7 @@ std::optional<std::string> check_limits(const Limits& limits, const std::string&
   }
   if (*limits.pattern == '\0' || matches(limits.pattern, value)) return std::nullopt;
   return *limits.noun == '\0' ? fmt::format("'{}' does not match {}", shortened(value), limits.pattern)
-                              : fmt::format("'{}' is not one {}", shortened(value), limits.noun);
+                              : fmt::format("'{}' is not {}", shortened(value), limits.noun);
 }
 
 std::string FieldPath::text() const {

@@ -48,6 +48,7 @@ struct Limits {
   bool allows_infinity = false;
 
   // Strings.
+  size_t min_length = 0;     // in the schema only: validators take an empty string for an absent one
   size_t max_length = 0;     // 0: any
   const char* pattern = "";  // literal: a regular expression that RE2 and ECMAScript read alike; requires max_length
 
@@ -58,7 +59,7 @@ struct Limits {
   const char* map_key = "";    // of the list type "map"
   bool drops_unknown = false;  // a lenient reader drops items with unknown members or values
 
-  const char* noun = "";  // what a valid value is, for messages: "exit code of a failure"
+  const char* noun = "";  // what a valid value is, with its article, for messages: "the exit code of a failure"
   const char* only = "";  // the only value that the API server accepts; in the schema only
 
   bool is_bounded() const { return low > -std::numeric_limits<double>::infinity(); }
@@ -83,9 +84,12 @@ template <typename Enum>
 using Names = std::vector<std::pair<std::string_view, Enum>>;
 
 // The types that a field can have.
-using FieldValue = std::variant<bool*, std::string*, std::vector<std::string>*, int*, int64_t*, double*,
-                                std::optional<int>*, std::optional<int64_t>*, std::optional<double>*,
+using FieldValue = std::variant<bool*, std::string*, std::optional<std::string>*, std::vector<std::string>*, int*,
+                                int64_t*, double*, std::optional<int>*, std::optional<int64_t>*, std::optional<double>*,
                                 std::vector<int64_t>*, std::vector<double>*, SystemTime*, std::optional<SystemTime>*>;
+
+// How a field that is a number or a certain name is given.
+enum class NumberForm { kNumber, kName, kAbsent };
 
 // The place of a field in nested structs. A path refers to its parent, so it costs nothing until its text is needed.
 struct FieldPath {
@@ -160,6 +164,11 @@ class Fields {
         key, items.size(), [&](size_t size) { items.resize(size); },
         [&](size_t index, Fields& fields) { describe(items[index], fields); }, limits, help);
   }
+
+  // A field whose value is an integer or `name`. Sets `form`, and `number` if the input contains a number. An absent
+  // value is a separate form, so the schema has no default.
+  virtual void number_or_name(std::string_view key, int& number, NumberForm& form, std::string_view name,
+                              const Limits& limits, std::string_view help) = 0;
 
   // A map with arbitrary members, as JSON text. Numbers and the order of members may be kept as written.
   virtual void raw_object(std::string_view key, std::string& text, std::string_view help) = 0;

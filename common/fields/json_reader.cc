@@ -179,6 +179,19 @@ void JsonFieldsReader::visit_optional(std::string_view key, bool, const Describe
   section(key, unknown_fields_, describe);
 }
 
+void JsonFieldsReader::number_or_name(std::string_view key, int& number, NumberForm& form, std::string_view name,
+                                      const Limits&, std::string_view) {
+  const Json* value = find(key);
+  if (value == nullptr) {
+    form = NumberForm::kAbsent;
+  } else if (value->is_string() && value->get_ref<const std::string&>() == name) {
+    form = NumberForm::kName;
+  } else {
+    form = NumberForm::kNumber;
+    take({&path_, key}, *value, number);
+  }
+}
+
 void JsonFieldsReader::raw_object(std::string_view key, std::string& text, std::string_view) {
   const Json* value = find(key);
   if (value == nullptr) return;

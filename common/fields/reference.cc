@@ -110,6 +110,15 @@ void FieldsReference::visit_optional(std::string_view key, bool, const Describe&
   section(key, describe, help);
 }
 
+void FieldsReference::number_or_name(std::string_view key, int&, NumberForm&, std::string_view name,
+                                     const Limits& limits, std::string_view help) {
+  const std::string bounds = format_bounds(limits);
+  rows_.push_back({.key = std::string(key),
+                   .type = fmt::format("integer{}{}, or {}", bounds.empty() ? "" : ", ", bounds, code(name)),
+                   .default_value = kNoDefault,
+                   .help = std::string(help)});
+}
+
 void FieldsReference::raw_object(std::string_view key, std::string&, std::string_view help) {
   rows_.push_back({.key = std::string(key), .type = "map", .default_value = kNoDefault, .help = std::string(help)});
 }

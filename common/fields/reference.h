@@ -19,6 +19,8 @@ class FieldsReference final : public Fields {
   std::string markdown(size_t level) const;
 
   void section(std::string_view key, const Describe& describe, std::string_view help) override;
+  void number_or_name(std::string_view key, int& number, NumberForm& form, std::string_view name, const Limits& limits,
+                      std::string_view help) override;
   void raw_object(std::string_view key, std::string& text, std::string_view help) override;
   void require(std::string_view key) override { required_.emplace_back(key); }
   void visit(std::string_view key, FieldValue value, const Limits& limits, std::string_view help) override;

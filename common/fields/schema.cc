@@ -43,6 +43,7 @@ void limit_value(Json& schema, const Limits& limits) {
   if (limits.low_is_open) schema["exclusiveMinimum"] = true;
   if (limits.high < std::numeric_limits<double>::infinity()) schema["maximum"] = bound(limits.high, is_integer);
   if (limits.high_is_open) schema["exclusiveMaximum"] = true;
+  if (limits.min_length > 0) schema["minLength"] = limits.min_length;
   if (limits.max_length > 0) schema["maxLength"] = limits.max_length;
   if (*limits.pattern != '\0') schema["pattern"] = limits.pattern;
   if (*limits.only != '\0') schema["enum"] = Json::array({limits.only});
@@ -114,6 +115,17 @@ void FieldsSchema::visit_optional(std::string_view key, bool, const Describe& de
   FieldsSchema inner(defaults_);
   describe(inner);
   properties_[std::string(key)] = inner.schema(help);
+}
+
+void FieldsSchema::number_or_name(std::string_view key, int& number, NumberForm&, std::string_view name,
+                                  const Limits& limits, std::string_view help) {
+  Json schema = {{"x-kubernetes-int-or-string", true}};
+  const Json integer = limited_schema_of(&number, limits);
+  for (const char* bound : {"minimum", "maximum"}) {
+    if (integer.contains(bound)) schema[bound] = integer[bound];
+  }
+  schema["pattern"] = "^" + std::string(name) + "$";
+  add(key, std::move(schema), {}, help);
 }
 
 void FieldsSchema::raw_object(std::string_view key, std::string&, std::string_view help) {

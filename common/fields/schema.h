@@ -23,6 +23,8 @@ class FieldsSchema final : public Fields {
   Json schema(std::string_view description) const;
 
   void section(std::string_view key, const Describe& describe, std::string_view help) override;
+  void number_or_name(std::string_view key, int& number, NumberForm& form, std::string_view name, const Limits& limits,
+                      std::string_view help) override;
   void raw_object(std::string_view key, std::string& text, std::string_view help) override;
   void require(std::string_view key) override { required_.emplace_back(key); }
   void visit(std::string_view key, FieldValue value, const Limits& limits, std::string_view help) override;

@@ -26,7 +26,7 @@ void FieldsValidator::check(std::string_view key, const Limits& limits, int64_t 
   if (limits.low_is_open || limits.high_is_open) return check(key, limits, number);
   if (!limits.is_bounded() || (number >= limits.low && number <= limits.high)) return;
   if (*limits.noun != '\0') {
-    add(key, fmt::format("{} is not the {}: {} to {}", value, limits.noun, limits.low, limits.high));
+    add(key, fmt::format("{} is not {}: {} to {}", value, limits.noun, limits.low, limits.high));
   } else if (number < limits.low) {
     add(key, fmt::format("{} is too small; the least is {}", value, limits.low));
   } else {
@@ -64,7 +64,8 @@ void FieldsValidator::check_size(std::string_view key, size_t size, const Limits
     add(key, fmt::format("has {} items; the most is {}", size, limits.max_items));
   }
   if (size >= limits.min_items) return;
-  const std::string_view noun = *limits.noun == '\0' ? "item" : limits.noun;
+  std::string_view noun = *limits.noun == '\0' ? "an item" : limits.noun;
+  noun.remove_prefix(noun.find(' ') + 1);  // the article
   add(key, limits.min_items == 1 ? fmt::format("needs at least one {}", noun)
                                  : fmt::format("has {} items; the least is {}", size, limits.min_items));
 }
@@ -78,6 +79,11 @@ void FieldsValidator::visit(std::string_view key, FieldValue value, const Limits
         check(key, limits, *field);
       },
       value);
+}
+
+void FieldsValidator::number_or_name(std::string_view key, int& number, NumberForm&, std::string_view,
+                                     const Limits& limits, std::string_view) {
+  check(key, limits, number);
 }
 
 void FieldsValidator::section(std::string_view key, const Describe& describe, std::string_view) {

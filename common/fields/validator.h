@@ -26,6 +26,8 @@ class FieldsValidator final : public Fields {
   FieldsValidator(const FieldPath& path, std::vector<FieldProblem>& problems) : path_(path), problems_(problems) {}
 
   void section(std::string_view key, const Describe& describe, std::string_view help) override;
+  void number_or_name(std::string_view key, int& number, NumberForm& form, std::string_view name, const Limits& limits,
+                      std::string_view help) override;
   void raw_object(std::string_view, std::string&, std::string_view) override {}
   void visit(std::string_view key, FieldValue value, const Limits& limits, std::string_view help) override;
   bool visit_choice(std::string_view, size_t&, const std::vector<std::string_view>&, std::string_view) override {

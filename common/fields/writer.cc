@@ -106,6 +106,14 @@ void FieldsWriter<Json>::visit_optional(std::string_view key, bool is_present, c
 }
 
 template <typename Json>
+void FieldsWriter<Json>::number_or_name(std::string_view key, int& number, NumberForm& form, std::string_view name,
+                                        const Limits& limits, std::string_view help) {
+  if (reader_ != nullptr) reader_->number_or_name(key, number, form, name, limits, help);
+  if (form == NumberForm::kNumber) write(key, number);
+  if (form == NumberForm::kName) write(key, name);
+}
+
+template <typename Json>
 void FieldsWriter<Json>::raw_object(std::string_view key, std::string& text, std::string_view help) {
   if (reader_ != nullptr) reader_->raw_object(key, text, help);
   if (!text.empty()) write(key, Json::parse(text, nullptr, false));

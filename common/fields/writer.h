@@ -30,6 +30,8 @@ class FieldsWriter final : public Fields {
   FieldsWriter(Json& target, EmptyFields empty, Fields& reader) : FieldsWriter(target, empty, &reader) {}
 
   void section(std::string_view key, const Describe& describe, std::string_view help) override;
+  void number_or_name(std::string_view key, int& number, NumberForm& form, std::string_view name, const Limits& limits,
+                      std::string_view help) override;
   void raw_object(std::string_view key, std::string& text, std::string_view help) override;
   void unknown_members(std::string& text) override;
   bool has(std::string_view key) const override { return reader_ != nullptr && reader_->has(key); }

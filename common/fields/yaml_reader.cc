@@ -89,6 +89,19 @@ void YamlFieldsReader::visit_optional(std::string_view key, bool, const Describe
   }
 }
 
+void YamlFieldsReader::number_or_name(std::string_view key, int& number, NumberForm& form, std::string_view name,
+                                      const Limits& limits, std::string_view help) {
+  const std::optional<yaml::Node> value = reader_.take(key);
+  if (!value || value->kind() == yaml::Node::Kind::kNull) {
+    form = NumberForm::kAbsent;
+  } else if (value->kind() == yaml::Node::Kind::kScalar && value->text() == name) {
+    form = NumberForm::kName;
+  } else {
+    form = NumberForm::kNumber;
+    field(key, number, limits, help);
+  }
+}
+
 void YamlFieldsReader::raw_object(std::string_view key, std::string& text, std::string_view) {
   const std::optional<yaml::Node> value = reader_.take(key);
   if (!value || value->kind() == yaml::Node::Kind::kNull) return;

@@ -25,6 +25,8 @@ class YamlFieldsReader final : public Fields {
   void finish() { reader_.finish(); }
 
   void section(std::string_view key, const Describe& describe, std::string_view help) override;
+  void number_or_name(std::string_view key, int& number, NumberForm& form, std::string_view name, const Limits& limits,
+                      std::string_view help) override;
   void raw_object(std::string_view key, std::string& text, std::string_view help) override;
   bool has(std::string_view key) const override { return reader_.has(key); }
   void problem(std::string_view key, std::string_view message) override { reader_.problem(key, message); }

@@ -6,10 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "common/fields/json_reader.h"
+#include "common/fields/writer.h"
 #include "common/text.h"
-#include "operator/api/fields.h"
-#include "operator/api/json_reader.h"
-#include "operator/api/json_writer.h"
 #include "operator/api/resources.h"
 #include "operator/api/rules.h"
 
@@ -18,11 +17,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Copies the status, because visitors take their values by non-const reference, although a writer does not change them.
-Json write_status(Status status, Empty empty) {
+using Writer = FieldsWriter<Json>;
+
+// Copies the status, because descriptions take their values by non-const reference, although a writer does not change
+// them.
+Json write_status(Status status, EmptyFields empty) {
   Json json;
-  JsonWriter writer(json, empty);
-  fields::status(writer, status);
+  Writer writer(json, empty);
+  describe(status, writer);
   if (!status.unknown_phase.empty()) json.erase("phase");
   return json;
 }
@@ -76,13 +78,13 @@ std::string summary_of(const std::vector<std::string>& problems) {
 }  // namespace
 
 TrainingJob read_training_job(const Json& object) {
-  using UnknownFields = JsonReader::UnknownFields;
+  using UnknownFields = JsonFieldsReader::UnknownFields;
   TrainingJob job;
   ReadFindings findings;
-  JsonReader root(object, "", UnknownFields::kSkip, findings);
-  root.group("metadata", [&](JsonReader& metadata) { fields::metadata(metadata, job.metadata); });
-  root.group("spec", UnknownFields::kReport, [&](JsonReader& spec) { fields::spec(spec, job.spec); });
-  root.group("status", [&](JsonReader& status) { fields::status(status, job.status); });
+  JsonFieldsReader root(object, {}, UnknownFields::kSkip, findings);
+  root.section("metadata", UnknownFields::kSkip, [&](Fields& metadata) { describe(job.metadata, metadata); });
+  root.section("spec", UnknownFields::kReport, [&](Fields& spec) { describe(job.spec, spec); });
+  root.section("status", UnknownFields::kSkip, [&](Fields& status) { describe(job.status, status); });
   replace_unknown_phase(object, job.status);
   if (json_depth(job.spec.pod_template) > kMaxTemplateDepth) {
     findings.problems.push_back(fmt::format("spec.template: nested deeper than {} levels", kMaxTemplateDepth));
@@ -108,26 +110,27 @@ Result<TrainingJob> training_job_from_json(const Json& object) {
 Json to_json(const TrainingJob& job) {
   TrainingJob copy = job;
   Json json = {{"apiVersion", kApiVersion}, {"kind", kKind}};
-  JsonWriter root(json, Empty::kOmit);
-  root.group("metadata", [&](JsonWriter& metadata) { fields::metadata(metadata, copy.metadata); });
+  Writer metadata(json["metadata"], EmptyFields::kOmit);
+  describe(copy.metadata, metadata);
   if (job.metadata.generation == 0) json["metadata"].erase("generation");
-  root.group("spec", [&](JsonWriter& spec) { fields::spec(spec, copy.spec); });
+  Writer spec(json["spec"], EmptyFields::kOmit);
+  describe(copy.spec, spec);
   if (job.status != Status{}) json["status"] = status_to_json(job.status);
   if (!job.status.unknown_phase.empty()) json["status"]["phase"] = job.status.unknown_phase;
   return json;
 }
 
-Json status_to_json(const Status& status) { return write_status(status, Empty::kOmit); }
+Json status_to_json(const Status& status) { return write_status(status, EmptyFields::kOmit); }
 
 Json status_patch(const Metadata& job, const Status& status) {
-  return {{"metadata", preconditions(job)}, {"status", write_status(status, Empty::kNull)}};
+  return {{"metadata", preconditions(job)}, {"status", write_status(status, EmptyFields::kNull)}};
 }
 
 Json conditions_patch(const Metadata& job, const std::vector<Condition>& conditions) {
   Status status;
   status.conditions = conditions;
   return {{"metadata", preconditions(job)},
-          {"status", {{"conditions", write_status(std::move(status), Empty::kNull).at("conditions")}}}};
+          {"status", {{"conditions", write_status(std::move(status), EmptyFields::kNull).at("conditions")}}}};
 }
 
 }  // namespace oarlock::api

@@ -76,8 +76,8 @@ int64_t count_gpus(const Json& limits) {
 }
 
 void resolve_processes_per_node(Spec& spec) {
-  const bool is_auto = spec.processes_from == ProcessesFrom::kAuto ||
-                       (spec.processes_from == ProcessesFrom::kAbsent && spec.resources_per_node);
+  const bool is_auto = spec.processes_from == NumberForm::kName ||
+                       (spec.processes_from == NumberForm::kAbsent && spec.resources_per_node);
   if (is_auto) spec.processes_per_node = static_cast<int>(std::max<int64_t>(count_gpus(limits_of_trainer(spec)), 1));
 }
 

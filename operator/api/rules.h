@@ -1,5 +1,5 @@
-// Limits and messages of the CRD's validation rules. manifests/crd contains the same messages; a unit test compares
-// them.
+// Limits of the fields and messages of the validation rules. The descriptions (types.cc), the CRD (crd.cc) and the
+// validation without an API server (validate.cc) use them.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,8 @@ inline constexpr char kPortIsMetrics[] =
     "rendezvous.port is one of the metrics ports (9400 and, with more processes per node, those after it); choose "
     "another, such as 29500";
 inline constexpr char kPortTaken[] =
-    "a container beside 'trainer' declares the rendezvous port or a metrics port of the ranks (9400 and those after "
+    "a container other than 'trainer' declares the rendezvous port or a metrics port of the ranks (9400 and those "
+    "after "
     "it); containers of one pod share their ports, so change one of them";
 inline constexpr char kTrainer[] =
     "there must be one container named 'trainer': it runs the ranks and gets their environment; leave containers out "

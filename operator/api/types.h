@@ -1,5 +1,6 @@
 // TrainingJob as plain values. The types contain only implemented fields: a field that the operator would ignore is not
-// part of the CRD, so that no user relies on it. manifests/crd contains the schema; a unit test keeps the two equal.
+// part of the CRD, so that no user relies on it. A new field is added to a struct and to its description in types.cc,
+// from which the JSON and YAML codecs, the validation of limits and manifests/crd follow.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 #include "common/clock.h"
 #include "common/contract.h"
+#include "common/fields/fields.h"
 
 namespace oarlock::api {
 
@@ -28,10 +30,6 @@ struct Metadata {
   bool operator==(const Metadata&) const = default;
 };
 
-// The names that the API uses for the values of an enumeration. Reading, writing and validation share one list.
-template <typename Enum>
-using Names = std::span<const std::pair<std::string_view, Enum>>;
-
 // The effect of a pod's failure on the group.
 enum class FailureAction {
   kRestart,      // restart the group, counted against maxRestarts
@@ -39,10 +37,8 @@ enum class FailureAction {
   kFail,         // fail the job
   kIgnore,       // treat the pod as done
 };
-Names<FailureAction> failure_action_names();
 
 enum class ExitCodeOperator { kIn, kNotIn };
-Names<ExitCodeOperator> exit_code_operator_names();
 
 // Same as onExitCodes of a Job's podFailurePolicy, for the container "trainer".
 struct ExitCodeMatch {
@@ -85,11 +81,9 @@ struct StallPolicy {
 
 // Which pods of a finished job are deleted.
 enum class CleanPodPolicy { kRunning, kAll, kNone };
-Names<CleanPodPolicy> clean_pod_policy_names();
 
 // Which ranks must succeed for the job to be Complete.
 enum class SuccessPolicy { kAllRanks, kRank0 };
-Names<SuccessPolicy> success_policy_names();
 
 struct Rendezvous {
   int port = kDefaultMasterPort;  // MASTER_PORT
@@ -97,9 +91,7 @@ struct Rendezvous {
   bool operator==(const Rendezvous&) const = default;
 };
 
-// How spec.processesPerNode is given.
-enum class ProcessesFrom { kNumber, kAuto, kAbsent };
-inline constexpr char kAuto[] = "auto";  // the value for ProcessesFrom::kAuto
+inline constexpr char kAuto[] = "auto";  // the name that spec.processesPerNode can have
 
 // Resources of the container "trainer" of each pod: a ResourceRequirements without claims. Each member is a map of
 // quantities as JSON text, or empty.
@@ -125,7 +117,7 @@ inline constexpr char kManagedBy[] = "oarlock.dev/operator";
 struct Spec {
   int nodes = 1;               // pods in the group
   int processes_per_node = 1;  // ranks in each pod; for auto, the number that resolve_processes_per_node() computed
-  ProcessesFrom processes_from = ProcessesFrom::kNumber;
+  NumberForm processes_from = NumberForm::kNumber;  // how processesPerNode is given; kName: auto
   std::string image;  // of the container "trainer" if the template does not name one; empty: the operator's default
   std::optional<Resources> resources_per_node;
   std::optional<Checkpoints> checkpoints;
@@ -152,7 +144,7 @@ enum class Phase { kNone, kPending, kRunning, kStalled, kRestarting, kSuspended,
 
 // Returns the name of the phase, which is used in status.phase and as the type of the phase's condition; "" for kNone.
 std::string to_string(Phase phase);
-Names<Phase> phase_names();  // without kNone
+std::span<const std::pair<std::string_view, Phase>> phase_names();  // without kNone
 bool is_phase_name(std::string_view name);
 
 // Types of the operator's conditions that are not named after a phase. Each exists, with status True, while it applies.
@@ -172,8 +164,8 @@ struct Condition {
   std::string reason;                 // one CamelCase word
   std::string message;                // human-readable
   SystemTime last_transition_time{};  // when `status` last changed
-  // JSON text of another controller's condition, which is written back unchanged; the members above except for `type`
-  // are then unset. Empty for the operator's own conditions.
+  // The members of another controller's condition as JSON text, which are written back unchanged; the members above
+  // except for `type` are then unset. Empty for the operator's own conditions.
   std::string verbatim{};
   std::string unknown_members{};  // members that this version does not know, as JSON text
 
@@ -297,5 +289,10 @@ struct TrainingJob {
 
   bool operator==(const TrainingJob&) const = default;
 };
+
+// Describe the fields (common/fields/fields.h), in the order of manifests/crd. They change only what a reader reads.
+void describe(Metadata& metadata, Fields& fields);
+void describe(Spec& spec, Fields& fields);
+void describe(Status& status, Fields& fields);
 
 }  // namespace oarlock::api

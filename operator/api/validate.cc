@@ -6,9 +6,9 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "common/fields/yaml_reader.h"
 #include "common/json_access.h"
 #include "common/text.h"
-#include "operator/api/fields.h"
 #include "operator/api/resources.h"
 #include "operator/api/rules.h"
 
@@ -23,11 +23,6 @@ bool is_name(const std::string& name) {
   const auto digit = [](char c) { return c >= '0' && c <= '9'; };
   if (name.empty() || !letter(name.front()) || name.back() == '-') return false;
   return std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || digit(c) || c == '-'; });
-}
-
-void in_range(const char* path, int64_t value, int64_t low, int64_t high, Found& found) {
-  if (value < low) found.push_back({path, fmt::format("{} is too small; the least is {}", value, low)});
-  if (value > high) found.push_back({path, fmt::format("{} is too large; the most is {}", value, high)});
 }
 
 bool is_metrics_port(int64_t port, const Spec& spec) {
@@ -225,21 +220,6 @@ void check_checkpoints(const Spec& spec, Found& found) {
   if (checkpoints.claim_name.empty() == checkpoints.size.empty()) found.push_back({path, rules::kClaimOrSize});
   if (checkpoints.storage_class_name && checkpoints.size.empty())
     found.push_back({path + ".storageClassName", rules::kClassNeedsSize});
-  if (!checkpoints.size.empty() && !is_quantity(checkpoints.size)) {
-    found.push_back({path + ".size", fmt::format("'{}' is not a quantity, such as 10Gi", shortened(checkpoints.size))});
-  }
-}
-
-// Whether the text is CamelCase, as the API server requires for the reasons of conditions.
-bool is_reason(const std::string& text) {
-  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-  return !text.empty() && text.size() <= rules::kMaxReason && letter(text.front()) &&
-         std::all_of(text.begin(), text.end(), [&](char c) { return letter(c) || digit(c); });
-}
-
-void at_most(const std::string& path, size_t count, size_t most, Found& found) {
-  if (count > most) found.push_back({path, fmt::format("has {} items; the most is {}", count, most)});
 }
 
 void check_rule(const FailureRule& rule, const std::string& path, Found& found) {
@@ -247,29 +227,6 @@ void check_rule(const FailureRule& rule, const std::string& path, Found& found) 
       (rule.on_exit_codes ? 1 : 0) + (rule.on_pod_reasons.empty() ? 0 : 1) + (rule.on_pod_conditions.empty() ? 0 : 1);
   if (given != 1) found.push_back({path, rules::kOneRequirement});
   if (rule.action == FailureAction::kIgnore && !rule.on_exit_codes) found.push_back({path, rules::kIgnoreNeedsExit});
-  if (rule.on_exit_codes) {
-    const std::string at = path + ".onExitCodes.values";
-    const std::vector<int64_t>& values = rule.on_exit_codes->values;
-    if (values.empty()) found.push_back({at, "needs at least one exit code"});
-    at_most(at, values.size(), rules::kMaxExitCode, found);
-    if (values.size() > rules::kMaxExitCode) return;  // the search for duplicates takes quadratic time
-    for (const int64_t value : values) {
-      if (value < 1 || value > rules::kMaxExitCode) {
-        found.push_back({at, fmt::format("{} is not the exit code of a failure: 1 to {}", value, rules::kMaxExitCode)});
-      }
-      if (std::count(values.begin(), values.end(), value) > 1) {
-        found.push_back({at, fmt::format("{} is there twice", value)});
-        break;
-      }
-    }
-  }
-  at_most(path + ".onPodReasons", rule.on_pod_reasons.size(), rules::kMaxRules, found);
-  for (const std::string& reason : rule.on_pod_reasons) {
-    if (!is_reason(reason)) {
-      found.push_back(
-          {path + ".onPodReasons", fmt::format("'{}' is not one CamelCase word such as OOMKilled", reason)});
-    }
-  }
   for (const PodConditionMatch& condition : rule.on_pod_conditions) {
     if (condition.type != rules::kDisruptionTarget || condition.status != "True") {
       found.push_back({path + ".onPodConditions",
@@ -280,27 +237,13 @@ void check_rule(const FailureRule& rule, const std::string& path, Found& found) 
 }
 
 void check_policies(const Spec& spec, Found& found) {
-  in_range("spec.failurePolicy.maxRestarts", spec.failure_policy.max_restarts, 0, rules::kMaxRestarts, found);
-  in_range("spec.failurePolicy.backoffSeconds", spec.failure_policy.backoff_seconds, 0, rules::kMaxBackoffSeconds,
-           found);
   const std::vector<FailureRule>& all = spec.failure_policy.rules;
-  at_most("spec.failurePolicy.rules", all.size(), rules::kMaxRules, found);
   for (size_t i = 0; i < all.size(); ++i) check_rule(all[i], fmt::format("spec.failurePolicy.rules[{}]", i), found);
-  in_range("spec.stallPolicy.timeoutSeconds", spec.stall_policy.timeout_seconds, 1, rules::kMaxSeconds, found);
-  if (spec.active_deadline_seconds) {
-    in_range("spec.activeDeadlineSeconds", *spec.active_deadline_seconds, 1, rules::kMaxSeconds, found);
-  }
-  if (spec.ttl_seconds_after_finished) {
-    in_range("spec.ttlSecondsAfterFinished", *spec.ttl_seconds_after_finished, 0, rules::kMaxSeconds, found);
-  }
-  if (!spec.managed_by.empty()) {
-    const size_t slash = spec.managed_by.find('/');
-    const bool two_parts = slash != std::string::npos && slash > 0 && slash + 1 < spec.managed_by.size() &&
-                           spec.managed_by.find('/', slash + 1) == std::string::npos;
-    if (!two_parts || spec.managed_by.size() > rules::kMaxManagedBy) {
-      found.push_back({"spec.managedBy", rules::kManagedByForm});
-    }
-  }
+  if (spec.managed_by.empty()) return;
+  const size_t slash = spec.managed_by.find('/');
+  const bool two_parts = slash != std::string::npos && slash > 0 && slash + 1 < spec.managed_by.size() &&
+                         spec.managed_by.find('/', slash + 1) == std::string::npos;
+  if (!two_parts) found.push_back({"spec.managedBy", rules::kManagedByForm});
 }
 
 // Returns the mark of the deepest existing node on the path.
@@ -324,75 +267,36 @@ yaml::Mark mark_at(yaml::Node node, std::string_view path) {
   return node.mark();
 }
 
-// A visitor of fields.h that reads YAML strictly.
-class YamlReader {
- public:
-  explicit YamlReader(yaml::MapReader& reader) : reader_(reader) {}
-
-  template <typename T>
-  void field(const char* key, T& target) {
-    reader_.read(key, target);
-  }
-  template <typename Enum>
-  void choice(const char* key, Enum& target, Names<Enum> names) {
-    reader_.read(key, target, names);
-  }
-  void count_or_auto(const char* key, int& count, ProcessesFrom& from) {
-    const std::optional<yaml::Node> value = reader_.take(key);
-    if (!value || value->kind() == yaml::Node::Kind::kNull) {
-      from = ProcessesFrom::kAbsent;
-    } else if (value->kind() == yaml::Node::Kind::kScalar && value->text() == kAuto) {
-      from = ProcessesFrom::kAuto;
-    } else {
-      reader_.read(key, count);
-    }
-  }
-  void raw_object(const char* key, std::string& text) {
-    const std::optional<yaml::Node> value = reader_.take(key);
-    if (!value || value->kind() == yaml::Node::Kind::kNull) return;
-    if (value->kind() != yaml::Node::Kind::kMap) return reader_.problem(key, "expected a map");
-    text = value->to_json().dump(-1, ' ', false, Json::error_handler_t::replace);
-  }
-  template <typename Fn>
-  void group(const char* key, Fn visit) {
-    reader_.map(key, [&](yaml::MapReader& nested) {
-      YamlReader wrapped(nested);
-      visit(wrapped);
-    });
-  }
-  template <typename T, typename Fn>
-  void group(const char* key, std::optional<T>& target, Fn visit) {
-    group(key, [&](YamlReader& nested) { visit(nested, target.emplace()); });
-  }
-  template <typename T, typename Fn>
-  void list(const char* key, std::vector<T>& target, Fn visit) {
-    const std::optional<yaml::Node> value = reader_.take(key);
-    if (!value || value->kind() == yaml::Node::Kind::kNull) return;
-    if (value->kind() != yaml::Node::Kind::kSequence) return reader_.problem(key, "expected a list");
-    const std::vector<yaml::Node> items = value->items();
-    for (size_t i = 0; i < items.size(); ++i) {
-      yaml::MapReader item(items[i], fmt::format("{}.{}[{}]", reader_.path(), key, i), reader_.problems());
-      YamlReader wrapped(item);
-      visit(wrapped, target.emplace_back());
-      item.finish();
-    }
-  }
-
- private:
-  yaml::MapReader& reader_;
-};
-
-void read_metadata(yaml::MapReader& reader, Metadata& metadata) {
-  reader.require("name");
-  reader.read("name", metadata.name);
-  reader.read("namespace", metadata.name_space);
-  reader.read("uid", metadata.uid);
+void read_metadata(Metadata& metadata, Fields& fields) {
+  fields.require("name");
+  fields.field("name", metadata.name, "");
+  fields.field("namespace", metadata.name_space, "");
+  fields.field("uid", metadata.uid, "");
   // The API server validates the other members of ObjectMeta.
   for (const char* key : {"labels", "annotations", "generateName", "finalizers", "ownerReferences", "creationTimestamp",
                           "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion",
                           "managedFields", "selfLink"}) {
-    reader.take(key);
+    fields.skip(key);
   }
+}
+
+void read_root(TrainingJob& job, Fields& fields) {
+  std::string api_version = kApiVersion;
+  std::string kind = kKind;
+  for (const char* key : {"apiVersion", "kind", "metadata", "spec"}) fields.require(key);
+  fields.field("apiVersion", api_version, "");
+  if (api_version != kApiVersion) {
+    fields.problem("apiVersion", fmt::format("'{}' is not {}", shortened(api_version), kApiVersion));
+  }
+  fields.field("kind", kind, "");
+  if (kind != kKind) fields.problem("kind", fmt::format("'{}' is not {}", shortened(kind), kKind));
+  const auto section = [&](const char* key, const Fields::Describe& read) {
+    if (!fields.has(key)) return fields.skip(key);  // reported above
+    fields.section(key, read, "");
+  };
+  section("metadata", [&](Fields& metadata) { read_metadata(job.metadata, metadata); });
+  section("spec", [&](Fields& spec) { describe(job.spec, spec); });
+  fields.skip("status");  // written by the operator; part of the output of kubectl get -o yaml
 }
 
 }  // namespace
@@ -404,10 +308,9 @@ std::vector<FieldProblem> validate(const TrainingJob& job) {
   if (job.metadata.name.size() + std::to_string(int64_t{spec.nodes} - 1).size() > rules::kNameRoom) {
     found.push_back({"metadata.name", rules::kNameLength});
   }
-  in_range("spec.nodes", spec.nodes, 1, rules::kMaxNodes, found);
-  in_range("spec.processesPerNode", spec.processes_per_node, 1, rules::kMaxProcessesPerNode, found);
+  FieldsValidator limits({.key = "spec"}, found);
+  describe(const_cast<Spec&>(spec), limits);  // a validator changes nothing
   check_policies(spec, found);
-  in_range("spec.rendezvous.port", spec.rendezvous.port, 1, 65535, found);
   if (is_metrics_port(spec.rendezvous.port, spec)) found.push_back({"spec.rendezvous.port", rules::kPortIsMetrics});
   check_resources(spec, found);
   check_checkpoints(spec, found);
@@ -418,24 +321,8 @@ std::vector<FieldProblem> validate(const TrainingJob& job) {
 TrainingJob training_job_from_yaml(const yaml::Node& node, yaml::Problems& problems) {
   TrainingJob job;
   const size_t problems_before = problems.size();
-  yaml::MapReader root(node, "", problems);
-  std::string api_version;
-  std::string kind;
-  root.require("apiVersion");
-  root.require("kind");
-  root.require("metadata");
-  root.require("spec");
-  if (root.read("apiVersion", api_version) && api_version != kApiVersion) {
-    root.problem("apiVersion", fmt::format("'{}' is not {}", shortened(api_version), kApiVersion));
-  }
-  if (root.read("kind", kind) && kind != kKind)
-    root.problem("kind", fmt::format("'{}' is not {}", shortened(kind), kKind));
-  root.map("metadata", [&](yaml::MapReader& metadata) { read_metadata(metadata, job.metadata); });
-  root.map("spec", [&](yaml::MapReader& spec) {
-    YamlReader reader(spec);
-    fields::spec(reader, job.spec);
-  });
-  root.take("status");  // written by the operator; part of the output of kubectl get -o yaml
+  YamlFieldsReader root(node, "", problems, YamlFieldsReader::LimitChecks::kOff);  // validate() checks them below
+  read_root(job, root);
   root.finish();
   if (problems.size() > problems_before) return job;
   resolve_processes_per_node(job.spec);

@@ -6,17 +6,13 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/fields/validator.h"
 #include "common/yaml/reader.h"
 #include "operator/api/types.h"
 
 namespace oarlock::api {
 
-struct FieldProblem {
-  std::string path;  // "spec.nodes"
-  std::string message;
-
-  bool operator==(const FieldProblem&) const = default;
-};
+using oarlock::FieldProblem;
 
 // Returns a problem for each violation of the schema that is possible in a decoded job; empty if the job is valid.
 std::vector<FieldProblem> validate(const TrainingJob& job);

@@ -1,49 +1,46 @@
-// A visitor of operator/api/fields.h that writes all values into one text. Two objects are equal if and only if their
-// texts are. It is much faster than JSON, which the model checker would otherwise write for each state.
+// Writes all values of a described struct (common/fields/fields.h) into one text. Two objects are equal if and only if
+// their texts are. It is much faster than JSON, which the model checker would otherwise write for each state.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
-#include "operator/api/types.h"
+#include "common/fields/fields.h"
 
 namespace oarlock::test {
 
-class KeyWriter {
+class KeyWriter final : public Fields {
  public:
   const std::string& text() const { return text_; }
 
-  template <typename T>
-  void field(const char*, const T& value) {
-    put(value);
+  void section(std::string_view, const Describe& describe, std::string_view) override { describe(*this); }
+  void number_or_name(std::string_view, int& number, NumberForm& form, std::string_view, const Limits&,
+                      std::string_view) override {
+    put(number);
+    put(static_cast<int>(form));
   }
-  template <typename Enum>
-  void choice(const char*, const Enum& value, api::Names<Enum>) {
-    put(static_cast<int>(value));
+  void raw_object(std::string_view, std::string& text, std::string_view) override { put(text); }
+  void unknown_members(std::string& text) override { put(text); }
+  void visit(std::string_view, FieldValue value, const Limits&, std::string_view) override {
+    std::visit([this](const auto* field) { put(*field); }, value);
   }
-  void count_or_auto(const char*, const int& count, const api::ProcessesFrom& from) {
-    put(count);
-    put(static_cast<int>(from));
+  bool visit_choice(std::string_view, size_t& chosen, const std::vector<std::string_view>&, std::string_view) override {
+    put(chosen);
+    return false;
   }
-  void condition_status(const char*, const bool& value) { put(value); }
-  void verbatim(const std::string& text) { put(text); }
-  void raw_object(const char*, const std::string& text) { put(text); }
-  void unknown_members(const std::string& text) { put(text); }
-  template <typename Fn>
-  void group(const char*, Fn visit) {
-    visit(*this);
+  void visit_optional(std::string_view, bool is_present, const Describe& describe, std::string_view) override {
+    put(is_present);
+    if (is_present) describe(*this);
   }
-  template <typename T, typename Fn>
-  void group(const char*, std::optional<T>& value, Fn visit) {
-    put(value.has_value());
-    if (value) visit(*this, *value);
-  }
-  template <typename T, typename Fn>
-  void list(const char*, std::vector<T>& values, Fn visit) {
-    put(values.size());
-    for (T& value : values) visit(*this, value);
+  void visit_list(std::string_view, size_t size, const std::function<void(size_t)>&,
+                  const std::function<void(size_t, Fields&)>& describe, const Limits&, std::string_view) override {
+    put(size);
+    for (size_t i = 0; i < size; ++i) describe(i, *this);
   }
 
  private:

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "operator/api/fields.h"
 #include "operator/core/failure.h"
 #include "operator/core/membership.h"
 #include "tests/support/builders.h"
@@ -165,9 +164,9 @@ uint32_t Worlds::intern_job(Job job, seconds older) {
   job.metadata.resource_version.clear();
   age(job, older);
   KeyWriter writer;
-  api::fields::metadata(writer, job.metadata);
-  api::fields::spec(writer, job.spec);
-  api::fields::status(writer, job.status);
+  describe(job.metadata, writer);
+  describe(job.spec, writer);
+  describe(job.status, writer);
   std::string key = writer.text();
   job.metadata.resource_version = version_of(key);
   const auto [it, is_new] = job_ids_.try_emplace(std::move(key), static_cast<uint32_t>(jobs_.size()));

@@ -183,7 +183,7 @@ struct Resource {
 };
 
 void describe_item(Item& item, Fields& fields) {
-  fields.field("name", item.name, {.max_length = 4, .pattern = "^[a-z]+$", .noun = "lower-case word"}, "Its name.");
+  fields.field("name", item.name, {.max_length = 4, .pattern = "^[a-z]+$", .noun = "one lower-case word"}, "Its name.");
   fields.field("weight", item.weight, at_least(0), "Its weight.");
   fields.require("name");
 }

@@ -1,5 +1,5 @@
-// docs/api-reference.md is generated from the CRD, which crd_test keeps equal to the code. Run with --update to write
-// it.
+// docs/api-reference.md is generated from manifests/crd, which crd_test generates from the code. Run with --update to
+// write it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
