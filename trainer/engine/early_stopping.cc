@@ -20,7 +20,7 @@ constexpr char kMetrics[] = "metrics";
 constexpr char kPatienceLost[] = "patience_lost";
 constexpr char kImproved[] = "improved";
 constexpr char kName[] = "name";
-constexpr char kBest[] = "best";
+constexpr char kBestValue[] = "best";
 constexpr char kPlus[] = "inf";
 constexpr char kMinus[] = "-inf";
 constexpr char kGraceLeft[] = "grace_left";
@@ -125,7 +125,7 @@ Json EarlyStopping::values() const {
   Json metrics = Json::array();
   for (size_t i = 0; i < watched_.size(); ++i) {
     metrics.push_back({{kName, config_.metrics[i].name},
-                       {kBest, to_json(watched_[i].best)},
+                       {kBestValue, to_json(watched_[i].best)},
                        {kGraceLeft, watched_[i].grace_left},
                        {kImproved, watched_[i].has_improved}});
   }
@@ -143,7 +143,7 @@ Result<void> EarlyStopping::restored(const Json& values) {
                     "early_stopping: the checkpoint watched other metrics than the configuration; put them back, or "
                     "use another checkpoint.dir");
       }
-      watched.push_back({number_from(metrics[i].at(kBest)), metrics[i].at(kGraceLeft), metrics[i].at(kImproved)});
+      watched.push_back({number_from(metrics[i].at(kBestValue)), metrics[i].at(kGraceLeft), metrics[i].at(kImproved)});
     }
     watched_ = std::move(watched);
     has_improved_ = values.at(kImproved);

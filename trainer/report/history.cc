@@ -45,7 +45,7 @@ std::set<std::string> metric_names(const History& history) {
 constexpr char kLoss[] = "loss";  // the metric that is plotted with the training loss
 constexpr double kWidth = 420;
 constexpr double kHeight = 270;
-constexpr size_t kColumns = 2;
+constexpr size_t kChartsPerRow = 2;
 
 Curve curve_of(const History& history, const std::string& label,
                const std::function<double(const HistoryEntry&)>& value_of) {
@@ -125,8 +125,8 @@ Result<History> from_columns(const Json& columns) {
 
 std::string render_curves(const History& history) {
   const std::vector<Chart> charts = charts_of(history);
-  const size_t rows = (charts.size() + kColumns - 1) / kColumns;
-  const double width = kWidth * static_cast<double>(kColumns);
+  const size_t rows = (charts.size() + kChartsPerRow - 1) / kChartsPerRow;
+  const double width = kWidth * static_cast<double>(kChartsPerRow);
   const double height = kHeight * static_cast<double>(rows);
   std::string out = fmt::format(
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
@@ -135,8 +135,8 @@ std::string render_curves(const History& history) {
       "<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n",
       width, height);
   for (size_t i = 0; i < charts.size(); ++i) {
-    out += render_chart(charts[i], kWidth * static_cast<double>(i % kColumns),
-                        kHeight * static_cast<double>(i / kColumns), kWidth, kHeight);
+    out += render_chart(charts[i], kWidth * static_cast<double>(i % kChartsPerRow),
+                        kHeight * static_cast<double>(i / kChartsPerRow), kWidth, kHeight);
   }
   return out + "</svg>\n";
 }
