@@ -186,6 +186,8 @@ void JsonFieldsReader::number_or_name(std::string_view key, int& number, NumberF
     form = NumberForm::kAbsent;
   } else if (value->is_string() && value->get_ref<const std::string&>() == name) {
     form = NumberForm::kName;
+  } else if (value->is_string()) {
+    report({&path_, key}, "an integer or " + std::string(name), *value);
   } else {
     form = NumberForm::kNumber;
     take({&path_, key}, *value, number);

@@ -1,6 +1,7 @@
 #include "common/fields/writer.h"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace oarlock {
 
@@ -43,7 +44,11 @@ template <typename Json>
 template <typename Value>
 void FieldsWriter<Json>::put(std::string_view key, const std::optional<Value>& value) {
   if (!value) return write_empty(key);
-  put(key, *value);
+  if constexpr (std::is_same_v<Value, std::string>) {
+    write(key, *value);  // present, although it may be empty
+  } else {
+    put(key, *value);
+  }
 }
 template <typename Json>
 template <typename Value>

@@ -57,8 +57,7 @@ inline constexpr char kPortIsMetrics[] =
     "another, such as 29500";
 inline constexpr char kPortTaken[] =
     "a container other than 'trainer' declares the rendezvous port or a metrics port of the ranks (9400 and those "
-    "after "
-    "it); containers of one pod share their ports, so change one of them";
+    "after it); containers of one pod share their ports, so change one of them";
 inline constexpr char kTrainer[] =
     "there must be one container named 'trainer': it runs the ranks and gets their environment; leave containers out "
     "to get the default one";

@@ -363,5 +363,74 @@ TEST(FieldsSchema, DescribesEveryType) {
   EXPECT_THAT(without.schema("").dump(), Not(HasSubstr("default")));
 }
 
+// A field that is a number or one word, and an optional string that may be empty.
+struct Loose {
+  int count = 1;
+  NumberForm form = NumberForm::kAbsent;
+  std::optional<std::string> name;
+};
+
+void describe(Loose& value, Fields& fields) {
+  fields.number_or_name("count", value.count, value.form, "auto", from_to(1, 8), "Count.");
+  fields.field("name", value.name, "Name.");
+}
+
+TEST(FieldsReaders, NumberOrNameAndEmptyTextSurviveAllVisitors) {
+  struct Case {
+    const char* text;
+    NumberForm form;
+    int count;
+    std::optional<std::string> name;
+  };
+  for (const Case& c :
+       {Case{.text = "{}", .form = NumberForm::kAbsent, .count = 1, .name = {}},
+        Case{.text = R"({"count":"auto"})", .form = NumberForm::kName, .count = 1, .name = {}},
+        Case{.text = R"({"count":4,"name":""})", .form = NumberForm::kNumber, .count = 4, .name = ""}}) {
+    SCOPED_TRACE(c.text);
+    Loose from_json;
+    ReadFindings findings;
+    const json document = json::parse(c.text);
+    JsonFieldsReader json_reader(document, {}, JsonFieldsReader::UnknownFields::kReport, findings);
+    describe(from_json, json_reader);
+    Loose from_yaml;
+    yaml::Problems problems("f.yaml");
+    YamlFieldsReader yaml_reader(yaml::parse_all(c.text, "f.yaml")->front(), "", problems);
+    describe(from_yaml, yaml_reader);
+    EXPECT_THAT(findings.problems, IsEmpty());
+    EXPECT_TRUE(problems.empty());
+    for (Loose* value : {&from_json, &from_yaml}) {
+      EXPECT_EQ(value->form, c.form);
+      EXPECT_EQ(value->count, c.count);
+      EXPECT_EQ(value->name, c.name);
+      json out = json::object();
+      FieldsWriter writer(out, EmptyFields::kOmit);
+      describe(*value, writer);
+      EXPECT_EQ(out, document);
+    }
+  }
+}
+
+TEST(FieldsReaders, NumberOrNameHasLimitsSchemaAndReference) {
+  Loose value{.count = 9, .form = NumberForm::kNumber, .name = {}};
+  std::vector<FieldProblem> problems;
+  FieldsValidator validator({.key = "r"}, problems);
+  describe(value, validator);
+  EXPECT_EQ(problems, (std::vector<FieldProblem>{{"r.count", "9 is too large; the most is 8"}}));
+  FieldsSchema schema(FieldsSchema::Defaults::kYes);
+  describe(value, schema);
+  EXPECT_EQ(json(schema.schema(""))["properties"]["count"],
+            json::parse(R"({"x-kubernetes-int-or-string": true, "minimum": 1, "maximum": 8, "pattern": "^auto$",
+                            "description": "Count."})"));
+  FieldsReference reference("");
+  describe(value, reference);
+  EXPECT_THAT(reference.markdown(3), HasSubstr("or `auto` |"));
+  Loose read;
+  ReadFindings findings;
+  const json document = json::parse(R"({"count": "all"})");
+  JsonFieldsReader reader(document, {.key = "r"}, JsonFieldsReader::UnknownFields::kReport, findings);
+  describe(read, reader);
+  EXPECT_EQ(findings.problems, std::vector<std::string>{R"(r.count: expected an integer or auto, got "all")"});
+}
+
 }  // namespace
 }  // namespace oarlock
