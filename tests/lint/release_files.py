@@ -110,7 +110,7 @@ def check_versions():
     checkpoint = match("trainer/checkpoint/manifest.h", r"kFormatVersion = (\d+)")
     if f"currently {checkpoint}." not in page:
         yield f"docs/versioning.md: the format of checkpoints is {checkpoint}"
-    if match("manifests/crd/oarlock.dev_trainingjobs.yaml", r"^    - name: (v\w+)$") not in page:
+    if match("manifests/crd/oarlock.dev_trainingjobs.yaml", r"^  - name: (v\w+)$") not in page:
         yield "docs/versioning.md: does not name the version of the API"
 
 
