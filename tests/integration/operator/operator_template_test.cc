@@ -101,7 +101,7 @@ TEST_F(Template, GpusDetermineTheNumberOfRanks) {
   EXPECT_EQ(variable(pod, "PET_NPROC_PER_NODE"), "4");
   EXPECT_EQ(pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"], "4");
   EXPECT_EQ(volume(pod, "oarlock-shm")["emptyDir"]["sizeLimit"], "64Gi");
-  EXPECT_EQ(world_->status("j")["worldSize"], 8);
+  world_->wait("the status", [&] { return world_->status("j").value("worldSize", 0) == 8; });
 }
 
 TEST_F(Template, ClaimSurvivesTheJobAndIsUsedAgain) {
@@ -114,6 +114,7 @@ TEST_F(Template, ClaimSurvivesTheJobAndIsUsedAgain) {
   EXPECT_EQ(made["spec"]["storageClassName"], "shared");
   EXPECT_FALSE(made["metadata"].contains("ownerReferences"));
   EXPECT_EQ(made["metadata"]["labels"][kLabelJobName], "j");
+  world_->wait_for_phase("j", "Pending");
   EXPECT_EQ(condition("j", kNotKept), Json::object());
   world_->delete_job("j");
   world_->wait("the end of the job's objects",
