@@ -19,8 +19,8 @@ trap finish EXIT
 # run_block GUIDE NUMBER: the commands of its NUMBERth block that this test executes, with the job `upgraded` for NAME.
 run_block() {
   local block command
-  block=$(awk -v number="$2" '/^<!-- executed by tests\/e2e\/guides_test.sh/ {++n; next}
-    n == number && /^```sh/ {inside = 1; next} /^```/ {inside = 0} inside' "docs/guides/$1.md")
+  block=$(awk -v number="$2" '/^<!-- executed by tests\/e2e\/guides_test.sh/ {is_next = ++n == number; next}
+    is_next && /^```sh/ {inside = 1; is_next = 0; next} /^```/ {inside = 0} inside' "docs/guides/$1.md")
   [[ -n $block ]] || broken "docs/guides/$1.md has no block $2"
   while IFS= read -r command; do
     command=${command//NAME/upgraded}
