@@ -8,13 +8,13 @@
 
 #include "common/contract.h"
 #include "common/json_access.h"
+#include "operator/api/rules.h"
 
 namespace oarlock::api {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMaxQuantity = 64;      // characters
 constexpr int64_t kMaxGpus = 1'000'000;  // more than any node has, so that sums cannot overflow
 
 int64_t whole_number(const Json& quantity) {
@@ -59,7 +59,7 @@ bool is_quantity(const Json& value) {
   static const std::regex kForm(
       R"((\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?)");
   const auto& text = value.get_ref<const std::string&>();
-  return text.size() <= kMaxQuantity && std::regex_match(text, kForm);
+  return text.size() <= rules::kMaxQuantity && std::regex_match(text, kForm);
 }
 
 bool is_extended_resource(std::string_view name) {

@@ -21,6 +21,7 @@ inline constexpr int kMaxSeconds = 2147483647;
 inline constexpr int kMaxManagedBy = 63;
 inline constexpr int kMaxImage = 1024;
 inline constexpr int kMaxResources = 64;
+inline constexpr int kMaxQuantity = 64;  // characters
 inline constexpr int kMaxObjectName = 253;
 // Attempts have at most nine digits, so that the next one fits into an int. No job restarts that often.
 inline constexpr int kMaxAttempt = 999'999'999;

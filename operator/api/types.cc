@@ -88,7 +88,7 @@ void describe_checkpoints(Checkpoints& checkpoints, Fields& fields) {
                "An existing PersistentVolumeClaim that all nodes can mount.");
   fields.field("size", checkpoints.size,
                {.min_length = 1,
-                .max_length = 64,
+                .max_length = rules::kMaxQuantity,
                 .pattern = R"(^([0-9]+(\.[0-9]*)?|\.[0-9]+)(([KMGTPE]i)|[kMGTPE]|([eE]\+?[0-9]+))?$)",
                 .noun = "a quantity, such as 10Gi"},
                "Size of the PersistentVolumeClaim <job>-checkpoints, which the operator creates with ReadWriteOnce for "
