@@ -64,7 +64,8 @@ operator_before=$(kubectl -n oarlock-chart get pods -l app.kubernetes.io/compone
 # As on OpenShift: without a fixed user.
 helm upgrade blue charts/oarlock "${values[@]}" --set operator.logLevel=debug --set global.compatibility.openshift.adaptSecurityContext=force --wait --timeout 2m
 has_success_policy || broken "the upgrade did not bring the CRD along"
-kubectl get tj held | grep -q RESTARTS || broken "the upgrade did not bring the CRD's columns along"
+# The API server rebuilds the columns some time after it has accepted the CRD.
+wait_for 30 "the upgrade brings the CRD's columns along" bash -c 'kubectl get tj held | grep -q RESTARTS'
 operator_after=$(kubectl -n oarlock-chart get pods -l app.kubernetes.io/component=operator --field-selector=status.phase=Running -o 'jsonpath={.items[*].metadata.uid}')
 [[ $operator_before != "$operator_after" ]] || broken "the upgrade did not replace the operators"
 wait_for 60 "progress is reported by the new operator" bash -c '[[ $(kubectl get tj held -o "jsonpath={.status.progress.step}") -gt '"$step_before"' ]]'
