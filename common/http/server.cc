@@ -67,7 +67,10 @@ class HttpServer::Impl final : public ConnectionOwner {
       : routes_(std::move(routes)),
         options_(std::move(options)),
         certificate_(options_.certificate),
-        table_(options_.limits, is_tls()) {}
+        table_(options_.limits, is_tls()) {
+    const auto needs_worker = [](const auto& route) { return route.second.kind == HandlerKind::kShared; };
+    if (std::ranges::any_of(routes_, needs_worker)) workers_.emplace(kWorkers);
+  }
 
   ~Impl() {
     net::post(io_, [this] {
@@ -75,8 +78,9 @@ class HttpServer::Impl final : public ConnectionOwner {
       io_.stop();
     });
     if (thread_.joinable()) thread_.join();
-    workers_.stop();
-    workers_.join();
+    if (!workers_) return;
+    workers_->stop();
+    workers_->join();
   }
 
   Result<void> check_certificate() {
@@ -197,7 +201,7 @@ class HttpServer::Impl final : public ConnectionOwner {
     if (route.kind == HandlerKind::kImmediate) return connection->respond(run(route.handler, request.query));
     if (!options_.refuse) return wait(std::move(connection), request.path);
     if (!table_.begin_review(connection->id())) return connection->respond(unavailable());
-    net::post(workers_, [this, connection = std::move(connection), request = std::move(request)]() mutable {
+    net::post(*workers_, [this, connection = std::move(connection), request = std::move(request)]() mutable {
       auto refusal = review(request);
       // The I/O thread owns the connection and releases it.
       net::post(io_, [this, connection = std::move(connection), path = std::move(request.path),
@@ -255,7 +259,7 @@ class HttpServer::Impl final : public ConnectionOwner {
     }
     batch.is_running = true;
     batch.began = now;
-    net::post(workers_, [this, &batch, readers = std::exchange(batch.waiting, {})]() mutable {
+    net::post(*workers_, [this, &batch, readers = std::exchange(batch.waiting, {})]() mutable {
       HttpResponse response = run(batch.handler, "");
       net::post(io_, [this, &batch, readers = std::move(readers), response = std::move(response)]() mutable {
         batch.is_running = false;
@@ -311,9 +315,9 @@ class HttpServer::Impl final : public ConnectionOwner {
   net::io_context io_{1};
   tcp::acceptor acceptor_{io_};
   net::steady_timer accept_timer_{io_};
-  std::map<std::string, Batch> batches_;  // by path
-  std::deque<BodyInFlight> bodies_;       // the oldest first
-  net::thread_pool workers_{kWorkers};
+  std::map<std::string, Batch> batches_;     // by path
+  std::deque<BodyInFlight> bodies_;          // the oldest first
+  std::optional<net::thread_pool> workers_;  // absent if no route is kShared
   std::thread thread_;
 };
 
@@ -329,7 +333,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address
   if (bound < 0 && address == "::") bound = impl->listen("0.0.0.0", port);  // a kernel without IPv6
   if (bound < 0) {
     return fail(ExitCode::kUnavailable,
-                fmt::format("cannot listen on {} for metrics: the port is in use or not allowed; choose another port",
+                fmt::format("cannot listen on {}: the port is in use or not allowed; choose another port",
                             endpoint(address, port)));
   }
   impl->start();

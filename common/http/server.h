@@ -3,16 +3,16 @@
 // together, can make the server hold, and a peer that exceeds a limit loses its own connection only.
 //
 // Threads. One I/O thread owns every socket and runs the immediate handlers. kWorkers threads run the other handlers
-// and the authorization. A slow client holds no thread; it costs its connection's state (about 2 KiB, plus the part of
-// the head that it has sent) until its deadline.
+// and the authorization; a server without kShared routes has none. A slow client holds no thread; it costs its
+// connection's state (about 2 KiB, plus the part of the head that it has sent) until its deadline.
 //
 // Liveness. A route of kind kImmediate is answered by the I/O thread as soon as its request is read: it is not
 // authorized, does not wait for a worker, and is exempt from the limits on reviews and responses. The remaining ways to
 // delay it are closed as follows. When the connections are used up, the new connection replaces the one whose request
 // is incomplete for the longest time, of the peer that holds the most connections, so a kubelet, which sends its
 // request immediately, is always served. Each event costs the I/O thread microseconds (for TLS one handshake,
-// milliseconds), and at most HttpLimits::connections of them can be pending. Therefore probes share the port of
-// the other routes: a client that can flood the accept queue of this port could flood that of a second port as well.
+// milliseconds), and at most HttpLimits::connections of them can be pending. Where a peer may fill the I/O thread
+// with TLS handshakes, serve the probes from a second server, without TLS: its I/O thread waits for nobody.
 //
 // Shared responses. One call of a handler of kind kShared serves all requests that arrived before it began; they share
 // its body. Any number of scrapers thus costs one body, and readers of old bodies yield when the bodies together

@@ -86,6 +86,7 @@ class Operator {
  private:
   CacheHooks cache_hooks();
   Controller::Dependencies controller_dependencies();
+  HttpRoutes probes();
   HttpRoutes routes();
   Result<void> start_server();
   Result<void> wait_for_cache_sync(const std::stop_token& stop);
@@ -110,6 +111,7 @@ class Operator {
   ProgressPoller poller_;
   AuthorizationFilter authorization_;
   std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<HttpServer> health_server_;  // null unless OperatorOptions::health_port is set
   LeaderElection election_;
   const kube::Client writer_{election_.leader_transport(), kCallDeadline, kube::ResponseContent::kMetadata};
   const std::shared_ptr<OwnWrites> own_writes_ = std::make_shared<OwnWrites>(clock_);
@@ -188,7 +190,7 @@ Controller::Dependencies Operator::controller_dependencies() {
           .metrics_peers = options_.job_network_policy};
 }
 
-HttpRoutes Operator::routes() {
+HttpRoutes Operator::probes() {
   const auto liveness = [this]() -> std::string {
     return queue_.longest_running() < kHungWorker ? ""
                                                   : "a worker has completed no API call for more than five minutes";
@@ -198,13 +200,17 @@ HttpRoutes Operator::routes() {
     const std::string failure = health_.current_failure();
     return failure.empty() ? "the caches have not synced yet" : failure;
   };
+  return {{"/healthz", probe_route(liveness)}, {"/readyz", probe_route(readiness)}};
+}
+
+HttpRoutes Operator::routes() {
   const auto job_metrics =
       std::make_shared<JobMetrics>(JobMetrics::Source{.jobs = [this] { return cache_.jobs(); },
                                                       .unfinished_work = [this] { return queue_.unfinished_work(); },
                                                       .longest_work = [this] { return queue_.longest_running(); }});
-  return {{"/healthz", probe_route(liveness)},
-          {"/readyz", probe_route(readiness)},
-          {"/metrics", metrics_handler({registry_, job_metrics})}};
+  HttpRoutes routes = probes();
+  routes.emplace("/metrics", metrics_handler({registry_, job_metrics}));
+  return routes;
 }
 
 Result<void> Operator::start_server() {
@@ -222,6 +228,9 @@ Result<void> Operator::start_server() {
   }
   ASSIGN_OR_RETURN(server_, HttpServer::start(options_.listen_address, options_.port, routes(), server_options));
   log_.info("listening", {{"address", options_.listen_address}, {"port", server_->port()}});
+  if (!options_.health_port) return {};
+  ASSIGN_OR_RETURN(health_server_, HttpServer::start(options_.listen_address, *options_.health_port, probes()));
+  log_.info("listening for probes", {{"address", options_.listen_address}, {"port", health_server_->port()}});
   return {};
 }
 

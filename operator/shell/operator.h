@@ -23,8 +23,11 @@ struct OperatorOptions {
   int workers = 16;                   // creating a job takes six round trips; fewer workers leave the server idle
   std::string listen_address = "::";  // all addresses, IPv4 and IPv6
   int port = 8080;                    // 0: any free port
-  std::string server_certificate;     // PEM file with certificate and key; empty: plain HTTP
-  bool protect_metrics = false;       // /metrics requires an authorized bearer token
+  // A second port for /healthz and /readyz, with a thread of its own and without TLS, so that no client of the first
+  // port can delay a probe. 0: any free port. Absent: only the first port serves them.
+  std::optional<int> health_port;
+  std::string server_certificate;  // PEM file with certificate and key; empty: plain HTTP
+  bool protect_metrics = false;    // /metrics requires an authorized bearer token
   // JSON list of NetworkPolicy peers (see parse_metrics_peers() in operator/core/desired.h). Each job gets a
   // NetworkPolicy that admits them to its metrics ports. Absent: jobs get no NetworkPolicy.
   std::optional<std::string> job_network_policy;

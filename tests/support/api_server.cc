@@ -19,6 +19,14 @@ using namespace std::chrono_literals;
 
 const std::string kCluster = std::string(OARLOCK_SOURCE) + "/scripts/cluster";
 
+// The port in the line with this message; 0 if there is none.
+int logged_port(const std::string& log, const std::string& message) {
+  const size_t line = log.find("\"msg\":\"" + message + "\"");
+  const std::string key = "\"port\":";
+  const size_t at = line == std::string::npos ? line : log.find(key, line);
+  return at == std::string::npos ? 0 : std::stoi(log.substr(at + key.size()));
+}
+
 void run(const std::vector<std::string>& argv, const ProgramOptions& options = {}) {
   Program program(argv, options);
   if (const int code = program.wait(); code != 0) {
@@ -116,12 +124,9 @@ OperatorProcess::OperatorProcess(std::vector<std::string> arguments, bool wait_u
   }
 }
 
-int OperatorProcess::port() const {
-  const std::string text = log();
-  const std::string key = "\"port\":";
-  const size_t at = text.find(key);
-  return at == std::string::npos ? 0 : std::stoi(text.substr(at + key.size()));
-}
+int OperatorProcess::port() const { return logged_port(log(), "listening"); }
+
+int OperatorProcess::health_port() const { return logged_port(log(), "listening for probes"); }
 
 Reply OperatorProcess::get(const std::string& path) const {
   kube::TransportOptions options;

@@ -67,6 +67,7 @@ class OperatorProcess {
   std::string log() const { return program_->err(); }
   bool logged(const std::string& text) const { return log().find(text) != std::string::npos; }
   int port() const;                                                           // of its HTTP server
+  int health_port() const;                                                    // with --health-port
   Reply get(const std::string& path) const;                                   // a text response becomes a JSON string
   void use_token(std::string token) { token_ = std::move(token); }            // for later requests
   void use_tls(std::string authority) { authority_ = std::move(authority); }  // PEM; for later requests
