@@ -21,10 +21,6 @@ using nlohmann::json;
 
 constexpr int kMaxDepth = 100;  // of state.json
 
-tl::unexpected<Error> damaged(const std::filesystem::path& path, const std::string& what) {
-  return fail(ExitCode::kDataErr, fmt::format("{}: {}", path.string(), what));
-}
-
 json to_json(const CheckpointState& state) {
   return {{"step", state.step},
           {"high_water_step", state.high_water_step},
@@ -84,8 +80,9 @@ Result<CheckpointState> state_from(const std::string& text, const Manifest& mani
   state.sections = value["sections"];
   state.extra = value["extra"];
   if (state.step != manifest.step) {
-    return damaged(path.parent_path() / kManifestFile,
-                   fmt::format("its step is {}, but the step in {} is {}", manifest.step, kStateFile, state.step));
+    return damaged_checkpoint(
+        path.parent_path() / kManifestFile,
+        fmt::format("its step is {}, but the step in {} is {}", manifest.step, kStateFile, state.step));
   }
   return state;
 }
@@ -103,14 +100,14 @@ Result<void> check_size(const std::filesystem::path& path, const FileDigest& exp
   if (status.type() != std::filesystem::file_type::regular) return {};
   const auto size = std::filesystem::file_size(path, error);
   if (!error && static_cast<int64_t>(size) != expected.bytes)
-    return damaged(path, fmt::format("expected {} bytes, found {}", expected.bytes, size));
+    return damaged_checkpoint(path, fmt::format("expected {} bytes, found {}", expected.bytes, size));
   return {};
 }
 
 Result<void> check_digest(const std::filesystem::path& path, const FileDigest& expected, const FileDigest& found) {
   if (found == expected) return {};
-  return damaged(path,
-                 fmt::format("expected checksum {}, found {}: the file is damaged", expected.xxh3_128, found.xxh3_128));
+  return damaged_checkpoint(
+      path, fmt::format("expected checksum {}, found {}: the file is damaged", expected.xxh3_128, found.xxh3_128));
 }
 
 Result<CheckpointState> read_state(const std::filesystem::path& folder, const Manifest& manifest) {

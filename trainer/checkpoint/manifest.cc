@@ -18,10 +18,6 @@ namespace fs = std::filesystem;
 constexpr char kFormat[] = "oarlock-checkpoint";
 constexpr std::string_view kTensorSuffix = ".safetensors";
 
-tl::unexpected<Error> invalid_manifest(const fs::path& path, const std::string& what) {
-  return fail(ExitCode::kDataErr, fmt::format("{}: {}", path.string(), what));
-}
-
 // A file name without a path, so that a manifest cannot name files outside of its folder.
 bool is_file_name(std::string_view name) {
   return !name.empty() && name.front() != '.' && std::all_of(name.begin(), name.end(), [](char c) {
@@ -33,7 +29,7 @@ bool is_file_name(std::string_view name) {
 Result<void> check_version(const json& value, const fs::path& path) {
   if (!has_members(value, {"format", "version"}) || !value["format"].is_string() ||
       !value["version"].is_number_unsigned()) {
-    return invalid_manifest(path, fmt::format("not the manifest of an {}", kFormat));
+    return damaged_checkpoint(path, fmt::format("not the manifest of an {}", kFormat));
   }
   const std::string format = value["format"];
   const uint64_t version = value["version"];
@@ -47,6 +43,10 @@ Result<void> check_version(const json& value, const fs::path& path) {
 }
 
 }  // namespace
+
+tl::unexpected<Error> damaged_checkpoint(const fs::path& path, const std::string& what) {
+  return fail(ExitCode::kDataErr, fmt::format("{}: {}", path.string(), what));
+}
 
 bool has_members(const json& object, std::initializer_list<const char*> keys) {
   return object.is_object() &&
@@ -109,27 +109,28 @@ Result<Manifest> read_manifest(const fs::path& folder) {
     const bool is_folder = fs::status(folder, ignored).type() == fs::file_type::directory;
     Error error = as_checkpoint_error(text.error(), is_folder ? path : folder);
     if (error.code == ExitCode::kDataErr)
-      return invalid_manifest(folder, fmt::format("it has no {}: it was not written to its end", kManifestFile));
+      return damaged_checkpoint(folder, fmt::format("it has no {}: it was not written to its end", kManifestFile));
     return tl::make_unexpected(std::move(error));
   }
   const json value = json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (value.is_discarded()) return invalid_manifest(path, "not JSON");
+  if (value.is_discarded()) return damaged_checkpoint(path, "not JSON");
   RETURN_IF_ERROR(check_version(value, path));
   if (!has_members(value, {"step", "files"}) || !value["step"].is_number_unsigned() ||
       value["step"].get<uint64_t>() > INT64_MAX || !value["files"].is_object()) {
-    return invalid_manifest(path, "step or files is missing or has the wrong type");
+    return damaged_checkpoint(path, "step or files is missing or has the wrong type");
   }
   Manifest manifest{.version = value["version"], .step = value["step"], .files = {}};
   for (const auto& [name, entry] : value["files"].items()) {
-    if (!is_file_name(name)) return invalid_manifest(path, fmt::format("file name {} is not valid", json(name).dump()));
+    if (!is_file_name(name))
+      return damaged_checkpoint(path, fmt::format("file name {} is not valid", json(name).dump()));
     if (!has_members(entry, {"bytes", "xxh3_128"}) || !entry["bytes"].is_number_unsigned() ||
         entry["bytes"].get<uint64_t>() > INT64_MAX || !entry["xxh3_128"].is_string()) {
-      return invalid_manifest(path, fmt::format("the entry of {} is not valid", name));
+      return damaged_checkpoint(path, fmt::format("the entry of {} is not valid", name));
     }
     manifest.files[name] = {.bytes = entry["bytes"], .xxh3_128 = entry["xxh3_128"]};
   }
   for (const std::string& name : {std::string(kStateFile), tensor_file_name("model")}) {
-    if (!manifest.files.contains(name)) return invalid_manifest(path, fmt::format("it does not list {}", name));
+    if (!manifest.files.contains(name)) return damaged_checkpoint(path, fmt::format("it does not list {}", name));
   }
   return manifest;
 }

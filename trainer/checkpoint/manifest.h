@@ -44,6 +44,9 @@ std::string tensor_file_name(const std::string& stem);
 std::optional<std::string> tensor_file_stem(std::string_view file);
 bool is_tensor_file_stem(std::string_view name);
 
+// The kDataErr of read_manifest(): "path: what".
+tl::unexpected<Error> damaged_checkpoint(const std::filesystem::path& path, const std::string& what);
+
 // Maps the error of reading a file of a checkpoint to one of the codes of read_manifest().
 Error as_checkpoint_error(Error error, const std::filesystem::path& path);
 
