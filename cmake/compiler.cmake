@@ -32,6 +32,9 @@ target_compile_options(oarlock_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-v
 if("thread" IN_LIST OARLOCK_SANITIZE)
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>) # Asio uses fences, which g++ does not instrument
 endif()
+if(OARLOCK_SANITIZE)
+  add_compile_definitions(OARLOCK_SANITIZED) # clang 19 has no macro of its own
+endif()
 foreach(sanitizer IN LISTS OARLOCK_SANITIZE)
   add_compile_options(-fsanitize=${sanitizer} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${sanitizer})

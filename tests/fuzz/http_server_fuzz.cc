@@ -35,8 +35,11 @@ std::string exchange(int port, std::string_view bytes) {
   std::string answer(65536, '\0');
   size_t have = 0;
   ssize_t got = 0;
-  while (have < answer.size() && (got = ::recv(socket.get(), answer.data() + have, answer.size() - have, 0)) > 0)
-    have += static_cast<size_t>(got);
+  do {
+    got = ::recv(socket.get(), answer.data() + have, answer.size() - have, 0);
+    if (got > 0) have += static_cast<size_t>(got);
+    // libFuzzer's alarm interrupts a call that has a time limit.
+  } while ((got > 0 && have < answer.size()) || (got < 0 && errno == EINTR));
   fuzz::require(got >= 0 || errno == ECONNRESET);
   answer.resize(have);
   return answer;

@@ -176,7 +176,7 @@ TEST(Crd, PrintsColumnsOfExistingFields) {
     const std::string path = column["jsonPath"];
     if (path.starts_with(".metadata.")) continue;
     ASSERT_TRUE(fields.contains(path)) << path;
-    EXPECT_EQ(fields[path].substr(0, fields[path].find_first_of("/ ")), column["type"]) << path;
+    EXPECT_EQ(fields[path].substr(0, fields[path].find_first_of("/ ")), column["type"].get<std::string>()) << path;
   }
   EXPECT_EQ(shown, (std::vector<std::string>{"State", "Ready", "Step", "Progress", "Restarts", "Age"}));
   EXPECT_EQ(wide, (std::vector<std::string>{"Loss", "Speed"}));
