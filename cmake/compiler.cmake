@@ -33,7 +33,7 @@ if("thread" IN_LIST OARLOCK_SANITIZE)
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>) # Asio uses fences, which g++ does not instrument
 endif()
 if(OARLOCK_SANITIZE)
-  add_compile_definitions(OARLOCK_SANITIZED) # clang 19 has no macro of its own
+  add_compile_definitions(OARLOCK_SANITIZED) # clang 19 defines no macro for it
 endif()
 foreach(sanitizer IN LISTS OARLOCK_SANITIZE)
   add_compile_options(-fsanitize=${sanitizer} -fno-omit-frame-pointer)

@@ -148,10 +148,9 @@ void add_server_flags(CLI::App& app, Flags& flags) {
   app.add_option("--port", flags.options.port, "Port of the HTTP server; 0: any free port")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));
-  app.add_option(
-         "--health-port", flags.options.health_port,
-         "Serve /healthz and /readyz on this port, too: plain HTTP on a thread of its own, so that no client of "
-         "the other port delays a probe; 0: any free port")
+  app.add_option("--health-port", flags.options.health_port,
+                 "Serve /healthz and /readyz on this port, too: plain HTTP on a separate thread, so that no client of "
+                 "the other port delays a probe; 0: any free port")
       ->type_name("PORT")
       ->check(CLI::Range(0, 65535));
   app.add_flag("--protect-metrics", flags.options.protect_metrics,

@@ -23,7 +23,7 @@ struct OperatorOptions {
   int workers = 16;                   // creating a job takes six round trips; fewer workers leave the server idle
   std::string listen_address = "::";  // all addresses, IPv4 and IPv6
   int port = 8080;                    // 0: any free port
-  // A second port for /healthz and /readyz, with a thread of its own and without TLS, so that no client of the first
+  // A second port for /healthz and /readyz, with a separate thread and without TLS, so that no client of the first
   // port can delay a probe. 0: any free port. Absent: only the first port serves them.
   std::optional<int> health_port;
   std::string server_certificate;  // PEM file with certificate and key; empty: plain HTTP
