@@ -12,7 +12,7 @@
 // is incomplete for the longest time, of the peer that holds the most connections, so a kubelet, which sends its
 // request immediately, is always served. Each event costs the I/O thread microseconds (for TLS one handshake,
 // milliseconds), and at most HttpLimits::connections of them can be pending. Where a peer may fill the I/O thread
-// with TLS handshakes, serve the probes from a second server, without TLS: its I/O thread waits for nobody.
+// with TLS handshakes, serve the probes from a second server, without TLS: its I/O thread waits for no other client.
 //
 // Shared responses. One call of a handler of kind kShared serves all requests that arrived before it began; they share
 // its body. Any number of scrapers thus costs one body, and readers of old bodies yield when the bodies together
