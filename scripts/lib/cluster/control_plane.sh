@@ -48,7 +48,7 @@ apply_manifests() {
   kubectl_admin apply -f "$manifests" >"$log_dir/apply.log" 2>&1 || { cat "$log_dir/apply.log" >&2; die "$manifests was not accepted"; }
   # kubectl itself gives up on one that has no conditions yet.
   [[ -z $(kubectl_admin get crd -o name) ]] ||
-    wait_for 30 "the CRDs to be served" kubectl_admin wait --for=condition=Established --timeout=10s crd --all
+    wait_for 120 "the CRDs to be served" kubectl_admin wait --for=condition=Established --timeout=10s crd --all
 }
 
 start_controllers() {
@@ -74,7 +74,7 @@ default_account_ready() {
 api_up_or_dead() { api_ready || gone etcd || gone kube-apiserver; }
 wait_for_apiserver() {
   local name
-  wait_for 120 "kube-apiserver to be ready" api_up_or_dead
+  wait_for 240 "kube-apiserver to be ready" api_up_or_dead
   for name in etcd kube-apiserver; do
     alive "$name" || { tail -n 5 "$log_dir/$name.log" >&2; die "$name has ended; its log is $log_dir/$name.log"; }
   done

@@ -28,7 +28,7 @@ start_node() {
   rm -f "$node_dir/ready"
   start "node$n" unshare --mount --uts --ipc --net --pid --fork --kill-child --mount-proc --propagation private -- \
     "$OARLOCK_ROOT/scripts/lib/cluster/node_init.sh" "node$n" "$node_dir" "$(program pause)"
-  wait_for 20 "node$n's namespaces" test -e "$node_dir/ready"
+  wait_for 60 "node$n's namespaces" test -e "$node_dir/ready"
   holder=$(node_holder "$n")
   ip link add "n$n" netns "$(pid_of lan)" type veth peer name eth0 netns "$holder"
   in_lan ip link set "n$n" master br0 up
@@ -179,7 +179,7 @@ load_images() {
     digest=$(jq -r '.manifests[0].digest // ""' <<<"$index")
     layout='' jobs=()
     for ((n = 1; n <= nodes; n++)); do
-      if [[ -n $name ]] && in_containerd "$n" images ls "name==$name" | grep -qF " $digest "; then continue; fi
+      if [[ -n $name && $(in_containerd "$n" images ls "name==$name") == *" $digest "* ]]; then continue; fi
       if [[ -n $name && -z $layout ]]; then
         layout=$(mktemp -d "$cluster_dir/layout.XXXXXX")
         tar -C "$layout" --no-same-owner -xf "$archive"

@@ -23,7 +23,7 @@ start() {
     stat=$(<"/proc/$$/stat"); fields=(${stat##*) }); echo "$$ ${fields[19]}" >"$1"
     [[ $1 == */etcd ]] || exec 8>&-
     shift; exec "$@"' _ "$pid_dir/$name" "$@" >>"$log_dir/$name.log" 2>&1 </dev/null 9>&- &
-  wait_for 10 "the start of $name" test -s "$pid_dir/$name"
+  wait_for 60 "the start of $name" test -s "$pid_dir/$name"
 }
 
 # Prints the process id if the process that the pid file names is alive.
