@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Common mistakes of users: rejected at admission with a message, or Failed immediately with the error of the trainer.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-use_cluster
+use_operator
 
 step "refused by the API server"
 refused() {   # refused WORDS JQ_FILTER
@@ -16,7 +16,7 @@ refused "trainer" '.spec.template.spec.containers[0].name = "main"'
 
 step "a configuration error fails the job immediately with its position"
 job_from_example typo '.spec.trainer.epohcs = 3' | kubectl apply -f -
-kubectl wait trainingjob/typo --for=condition=Failed --timeout=120s
+kubectl wait trainingjob/typo --for=condition=Failed --timeout=300s
 expect_field typo .status.restarts.total 0
 message=$(field typo '.status.conditions[?(@.type=="Failed")].message')
 grep -q "epohcs" <<<"$message" && grep -q "epochs" <<<"$message" || broken "the message does not name the key: $message"

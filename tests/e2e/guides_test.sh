@@ -33,7 +33,7 @@ step "an operator that helm installed"
 ln -s "$OARLOCK_SOURCE/charts" "$OARLOCK_SOURCE/examples" "$work"
 cp -rL /usr/share/datasets/fashion-mnist "$work/fashion-mnist"   # kubectl cp copies a link as a link
 kubectl delete -f manifests/install.yaml --wait >/dev/null
-helm install oarlock charts/oarlock --namespace oarlock-system --create-namespace --take-ownership --wait --timeout 2m >/dev/null
+helm install oarlock charts/oarlock --namespace oarlock-system --create-namespace --take-ownership --wait --timeout 5m >/dev/null
 
 step "data.md: a claim is filled, and a job trains from it"
 run_block data 1 | tee "$work/listing"
@@ -41,7 +41,7 @@ grep -q 'train-images-idx3-ubyte.gz' "$work/listing" || broken "the claim does n
 job_from_example upgraded '.spec.nodes = 1 | .spec.trainer.epochs = 1000 | .spec.trainer.checkpoint.every_steps = 20 | .spec.trainer.data.path = "/data/fashion-mnist"
   | .spec.template.spec.containers[0].volumeMounts += [{name: "data", mountPath: "/data", readOnly: true}]
   | .spec.template.spec.volumes += [{name: "data", persistentVolumeClaim: {claimName: "my-data", readOnly: true}}]' | kubectl apply -f -
-wait_for 120 "it saves a checkpoint" bash -c '[[ $(kubectl get tj upgraded -o "jsonpath={.status.progress.checkpointStep}") -ge 20 ]]'
+wait_for 300 "it saves a checkpoint" bash -c '[[ $(kubectl get tj upgraded -o "jsonpath={.status.progress.checkpointStep}") -ge 20 ]]'
 
 step "troubleshooting.md: inspecting a job"
 run_block troubleshooting 1 >"$work/inspection" || broken "$(cat "$work/inspection")"
@@ -54,7 +54,7 @@ step "troubleshooting.md: the reasons of pending jobs"
 pending() {
   job_from_example "$1" ".spec.nodes = 1 | $2" | kubectl apply -f - >/dev/null
   reason_is() { [[ $(field "$1" '.status.conditions[?(@.status=="True")].reason') == "$2" && $(field "$1" '.status.conditions[?(@.status=="True")].message') == *"$3"* ]]; }
-  wait_for 60 "$1 has the reason $3 with '$4'" reason_is "$1" "$3" "$4"
+  wait_for 180 "$1 has the reason $3 with '$4'" reason_is "$1" "$3" "$4"
   field "$1" '.status.conditions[?(@.status=="True")].message'
   echo
   kubectl delete tj "$1" --wait=false >/dev/null
@@ -69,7 +69,7 @@ before=$(field upgraded .status.progress.step)
 run_block upgrade-and-rollback 1
 expect_field upgraded .status.restarts.total 0
 run_block upgrade-and-rollback 2
-wait_for 60 "it resumes" bash -c "[[ \$(kubectl get tj upgraded -o 'jsonpath={.status.progress.step}') -gt $before ]]"
+wait_for 180 "it resumes" bash -c "[[ \$(kubectl get tj upgraded -o 'jsonpath={.status.progress.step}') -gt $before ]]"
 expect_field upgraded .status.attempt 1
 expect_field upgraded .status.restarts.total 0
 run_block upgrade-and-rollback 3

@@ -36,7 +36,7 @@ small_job() {
 
 step "a cluster without Oarlock"
 kubectl delete -f manifests/install.yaml -f manifests/crd --wait >/dev/null
-wait_for 60 "nothing of it is left" bash -c '[[ -z $(kubectl -n oarlock-system get pods -o name 2>/dev/null) ]] && ! kubectl get crd trainingjobs.oarlock.dev && ! kubectl get namespace oarlock-system'
+wait_for 180 "nothing of it is left" bash -c '[[ -z $(kubectl -n oarlock-system get pods -o name 2>/dev/null) ]] && ! kubectl get crd trainingjobs.oarlock.dev && ! kubectl get namespace oarlock-system'
 kubectl delete pvc --all --wait >/dev/null
 
 step "docs/first-job.md"
@@ -50,25 +50,25 @@ awk -v a="${accuracy:-0}" 'BEGIN {exit !(a >= 0.89)}' || broken "the accuracy is
 
 step "two operators, protected metrics"
 run_blocks install 1
-wait_for 60 "there are two operators" bash -c '[[ $(kubectl -n oarlock-system get pods -l app.kubernetes.io/component=operator -o name | wc -l) == 2 ]]'
+wait_for 180 "there are two operators" bash -c '[[ $(kubectl -n oarlock-system get pods -l app.kubernetes.io/component=operator -o name | wc -l) == 2 ]]'
 pod=$(operator_pod)
 unauthorized() { [[ $(kubectl get --raw "/api/v1/namespaces/oarlock-system/pods/https:$pod:8080/proxy/metrics" 2>&1) == *"provide credentials"* ]]; }
-wait_for 60 "metrics are refused to who has no token" unauthorized
+wait_for 180 "metrics are refused to who has no token" unauthorized
 kubectl get --raw "/api/v1/namespaces/oarlock-system/pods/https:$pod:8080/proxy/healthz" >/dev/null
 small_job default with-two
-kubectl wait trainingjob/with-two --for=condition=Complete --timeout=3m
+kubectl wait trainingjob/with-two --for=condition=Complete --timeout=10m
 
 step "one namespace"
 run_blocks install 2
 small_job team-a inside
 small_job default outside
-kubectl --namespace team-a wait trainingjob/inside --for=condition=Complete --timeout=3m
+kubectl --namespace team-a wait trainingjob/inside --for=condition=Complete --timeout=10m
 [[ -z $(field outside .status) ]] || broken "a job of another namespace was touched: $(field outside .status)"
 [[ $(kubectl auth can-i list pods --namespace default --as system:serviceaccount:oarlock-system:oarlock-operator) == no ]] || broken "the operator has rights elsewhere"
 
 step "rollback and removal"
 run_blocks install 3
-kubectl wait trainingjob/outside --for=condition=Complete --timeout=3m
+kubectl wait trainingjob/outside --for=condition=Complete --timeout=10m
 run_blocks install 4
 kubectl get crd trainingjobs.oarlock.dev -o name
 expect_field first-job .status.phase Complete

@@ -13,6 +13,15 @@ broken() {
 
 use_cluster() { eval "$(scripts/cluster env)"; }
 
+# The cluster with the operator of manifests/install.yaml. The test before may have had another one, and its last commands do
+# not wait: two operators, or one pod without an address, would be read as the only one.
+use_operator() {
+  use_cluster
+  kubectl -n oarlock-system rollout status deployment/oarlock-operator --timeout=300s
+  wait_for 180 "one operator is left" one_operator
+}
+one_operator() { [[ $(kubectl -n oarlock-system get pods -l app.kubernetes.io/component=operator -o name | wc -l) == 1 ]]; }
+
 # wait_for SECONDS WHAT COMMAND...: until the command succeeds.
 wait_for() {
   local limit=$1 what=$2 deadline
@@ -23,6 +32,9 @@ wait_for() {
     sleep 0.5   # the pace of looking, not a wait for something to be over
   done
 }
+
+# resumed_from POD: the step of the checkpoint that it resumed from; empty if it began with step 0.
+resumed_from() { kubectl logs "$1" | sed -n '0,/"resumed_from_step":/ s/.*"resumed_from_step":\([0-9]\+\).*/\1/p'; }
 
 # field JOB JSONPATH: of a TrainingJob in the default namespace.
 field() { kubectl get trainingjob "$1" -o "jsonpath={$2}"; }

@@ -27,7 +27,7 @@ CONFIG
   prometheus --config.file="$prometheus_work/prometheus.yml" --storage.tsdb.path="$prometheus_work/tsdb" \
     --web.listen-address="127.0.0.1:$port" >"$prometheus_work/prometheus.log" 2>&1 &
   prometheus_pid=$!
-  wait_for 30 "Prometheus answers" query "vector(1)"
+  wait_for 120 "Prometheus answers" query "vector(1)"
 }
 
 # The operator and all ranks of now. Debian's Prometheus has no Kubernetes discovery built in, so the targets come from
