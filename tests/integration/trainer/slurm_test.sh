@@ -70,7 +70,7 @@ CONF
 on 1 slurmctld -D >"$work/slurmctld.out" 2>&1 &
 for node in 1 2; do on "$node" slurmd -D -N "node$node" >"$work/slurmd$node.out" 2>&1 & done
 two_idle_nodes() { [[ $(on 1 sinfo -h -o '%D %T' 2>/dev/null) == "2 idle" ]]; }
-until_true 60 "two nodes are idle" two_idle_nodes
+until_true 240 "two nodes are idle" two_idle_nodes
 
 ln -s "$OARLOCK_BIN/oarlock-test-trainer" "$work/bin/oarlock-trainer"
 ln -s "$OARLOCK_BIN/oarlock" "$work/bin/oarlock"
@@ -80,7 +80,7 @@ steps: 20
 batch: {size: 16}
 threads: 1
 log: {every_steps: 5}
-distributed: {rendezvous_timeout_seconds: 60}
+distributed: {rendezvous_timeout_seconds: 180}
 YAML
 # expect_trained LOG WHAT: four ranks on two nodes, one of which says that the parameters are equal on all.
 expect_trained() {
@@ -121,10 +121,10 @@ job=$(on 1 sbatch --parsable --output="$work/job.log" "$work/job.sbatch" steps=1
   --log-format json)
 checkpoints=$work/experiments/$job
 has_checkpoint() { compgen -G "$checkpoints/step-*/manifest.json" >/dev/null; }
-until_true 60 "there is a checkpoint" has_checkpoint
+until_true 240 "there is a checkpoint" has_checkpoint
 on 1 scontrol requeue "$job"
 is_over() { [[ $(on 1 scontrol -o show job "$job") == *JobState=COMPLETED* ]]; }
-until_true 120 "the requeued job is over" is_over
+until_true 400 "the requeued job is over" is_over
 [[ $(on 1 scontrol -o show job "$job") == *Restarts=1* ]] || fail "the job was not requeued"
 python3 - "$work/job.log" <<'EOF' || fail "the requeued job did not go on"
 import json, sys

@@ -20,7 +20,7 @@ cat >"$work/trainer.yaml" <<'YAML'
 task: tiny
 steps: 20
 batch: {size: 16}
-distributed: {rendezvous_timeout_seconds: 30}
+distributed: {rendezvous_timeout_seconds: 120}
 YAML
 
 # rank NODE RANK MASTER_ADDR
@@ -64,11 +64,11 @@ expect_trained "IPv6 alone, on its own host the master's name means loopback" lo
 
 # As a kubelet probes and Prometheus scrapes it.
 ip netns exec a "$trainer" --config <(sed 's/^steps: .*/steps: 1000000/' "$work/trainer.yaml") --metrics-port 9400 2>"$work/a" & served=$!
-deadline=$((SECONDS + 60))
+deadline=$((SECONDS + 180))
 until ip netns exec b curl -fsS -m 5 'http://[fd00:77::1]:9400/healthz' >/dev/null 2>&1; do
   if [[ $SECONDS -ge $deadline ]]; then echo "FAILED: the rank's server is not reached" >&2; cat "$work/a" >&2; exit 1; fi
   sleep 0.2
 done
-for page in metrics statusz; do ip netns exec b curl -fsS -m 5 -o /dev/null "http://[fd00:77::1]:9400/$page"; done
+for page in metrics statusz; do ip netns exec b curl -fsS -m 30 -o /dev/null "http://[fd00:77::1]:9400/$page"; done
 kill -KILL "$served"
 echo "ok: IPv6 alone, the rank's server"

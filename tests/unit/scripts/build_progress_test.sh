@@ -22,8 +22,8 @@ build broken: fail
 NINJA
 
 build_with_progress "$work/log" ninja -C "$work/build" all 2>"$work/shown" || broken "the build ended with $?"
-grep -q '^ *50 %  0:0[0-9]  nn/a.cc$' "$work/shown" || broken "the first file is not shown"
-grep -q '^ *100 %  0:0[0-9]  nn/b.cc$' "$work/shown" || broken "the last file is not shown"
+grep -qE '^ *50 %  [0-9]+:[0-9]{2}  nn/a.cc$' "$work/shown" || broken "the first file is not shown"
+grep -qE '^ *100 %  [0-9]+:[0-9]{2}  nn/b.cc$' "$work/shown" || broken "the last file is not shown"
 [[ $(wc -l <"$work/shown") == 2 ]] || broken "the output of the compiler is shown"
 grep -q 'a warning of the compiler' "$work/log" || broken "the output of the compiler is not in the log"
 
