@@ -16,7 +16,7 @@
 namespace oarlock::test {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kPatience = std::chrono::minutes(5);
 constexpr auto kLongestPause = std::chrono::milliseconds(20);
 
 const char* variable(const char* name) {

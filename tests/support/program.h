@@ -28,7 +28,7 @@ class Program {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  int wait();  // for its end, as a shell's $?; fails the test after a minute
+  int wait();  // for its end, as a shell's $?; fails the test after five minutes
   std::string out() const;
   std::string err() const;
   const std::filesystem::path& folder() const { return folder_; }
@@ -41,7 +41,7 @@ class Program {
 
 std::string oarlock();  // path of the program under test
 
-// Polls until it is true; false after a minute.
+// Polls until it is true; false after five minutes.
 bool eventually(const std::function<bool()>& condition);
 
 std::string content(const std::filesystem::path& file);  // "" when it cannot be read

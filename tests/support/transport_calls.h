@@ -50,7 +50,7 @@ class TextSink final : public kube::ByteSink {
 };
 
 template <typename Condition>
-bool becomes_true(Condition condition, std::chrono::seconds limit = std::chrono::seconds(20)) {
+bool becomes_true(Condition condition, std::chrono::seconds limit = std::chrono::seconds(120)) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;

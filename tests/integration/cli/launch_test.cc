@@ -152,7 +152,7 @@ TEST(Launch, EndsGrandchildren) {
 TEST(Launch, ReapsOrphansWhileRanksRun) {
   Program program(
       launch({"--nproc", "1"},
-             "( (sleep 0.05; echo done > orphan_done) & echo $! > orphan ); trap 'exit 0' TERM; sleep 1000 & wait"));
+             "trap 'exit 0' TERM; ( (sleep 0.05; echo done > orphan_done) & echo $! > orphan ); sleep 1000 & wait"));
   const int orphan = number_in(program.folder() / "orphan");
   EXPECT_TRUE(eventually([&] { return content(program.folder() / "orphan_done") == "done\n"; }));
   EXPECT_TRUE(

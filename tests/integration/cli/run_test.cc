@@ -110,11 +110,10 @@ TEST_F(RunTest, GivesUpAfterMaxRestarts) {
 
 TEST_F(RunTest, PermanentCodesFailWithMessageOfTheRank) {
   job({.nodes = 2,
-       .script =
-           "echo $OARLOCK_ATTEMPT >> attempts\n[ $RANK = 0 ] && exit 76\nuntil [ $(wc -l < attempts) = 2 ]; do :; "
-           "done\nprintf "
-           "'{\"rank\":1,\"step\":0,\"checkpointStep\":-1,\"reason\":\"DataInvalid\",\"message\":\"x.gz is cut "
-           "short\"}' > $OARLOCK_TERMINATION_LOG\nexit 65"});
+       .script = "echo $OARLOCK_ATTEMPT >> attempts\n[ $RANK = 0 ] && until [ -e ready ]; do :; done && exit 76\n"
+                 "until [ $(wc -l < attempts) = 2 ]; do :; done\nprintf "
+                 "'{\"rank\":1,\"step\":0,\"checkpointStep\":-1,\"reason\":\"DataInvalid\",\"message\":\"x.gz is cut "
+                 "short\"}' > $OARLOCK_TERMINATION_LOG\ntouch ready\nexit 65"});
   const auto run = start();
   EXPECT_EQ(run->wait(), 65);
   EXPECT_EQ(lines(text("attempts")), (std::vector<std::string>{"0", "0"}));
@@ -134,7 +133,7 @@ TEST_F(RunTest, KilledRankCostsOneRestart) {
 
 TEST_F(RunTest, InterruptStopsGracefullyAndDoesNotRestart) {
   job({.nodes = 2,
-       .script = "trap 'kill $!; exit 75' INT\nsleep 1000 &\necho $BASHPID > ready.$RANK\necho x >> starts\nwait"});
+       .script = "trap 'kill $!; exit 75' INT\nsleep 1000 &\necho x >> starts\necho $BASHPID > ready.$RANK\nwait"});
   const auto run = start();
   const int first = number_in(file("ready.0"));
   const int second = number_in(file("ready.1"));

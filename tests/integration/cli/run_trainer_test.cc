@@ -131,7 +131,7 @@ TEST_F(RunTrainerTest, RejectsSettingsBeforeFreshRenames) {
 }
 
 TEST_F(RunTrainerTest, KilledRankResumesFromCheckpoint) {
-  job(200);
+  job(600);
   const auto run = start();
   ASSERT_TRUE(eventually([&] { return line_of(run->err(), "checkpoint saved").is_object(); })) << run->err();
   const int pid = pid_of_rank(*run, 1);
@@ -140,7 +140,7 @@ TEST_F(RunTrainerTest, KilledRankResumesFromCheckpoint) {
   ASSERT_EQ(run->wait(), 0) << run->err();
   EXPECT_THAT(run->err(), HasSubstr("rank 1 ended with signal 9 (SIGKILL); all ranks start again, restart 1 of 3"));
   EXPECT_GE(line_of(run->err(), "resuming from a checkpoint").value("resumed_from_step", 0), 10) << run->err();
-  EXPECT_EQ(line_of(run->err(), "training is complete").value("step", 0), 200);
+  EXPECT_EQ(line_of(run->err(), "training is complete").value("step", 0), 600);
 }
 
 TEST_F(RunTrainerTest, InterruptSavesAndTheNextRunResumes) {

@@ -63,8 +63,10 @@ class AdmissionPolicy : public ::testing::Test {
     transport_ = std::move(*transport);
     name_space_ = server_->make_namespace();
     // A new policy takes effect within seconds.
-    const bool is_effective = eventually(
-        [] { return as_operator("POST", core("pods?dryRun=All"), object("x", nullptr, pod_spec())).status == 403; });
+    const bool is_effective = eventually([] {
+      const Reply reply = as_operator("POST", core("pods?dryRun=All"), object("x", nullptr, pod_spec()));
+      return reply.status == 403 && reply.message().find("ValidatingAdmissionPolicy") != std::string::npos;
+    });
     if (!is_effective) throw std::runtime_error("the admission policy never took effect");
   }
   static void TearDownTestSuite() {

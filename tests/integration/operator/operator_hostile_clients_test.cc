@@ -113,22 +113,21 @@ TEST_F(OperatorHostileClients, ProtectedMetricsDoNotDelayLiveness) {
       }
     });
   }
-  double slowest = 0;
-  size_t count = 0;
+  AttackResult result;
   const auto poll_health = [&] {
     const auto end = std::chrono::steady_clock::now() + attack_time();
-    for (; std::chrono::steady_clock::now() < end; ++count) {
+    while (std::chrono::steady_clock::now() < end) {
       const auto began = std::chrono::steady_clock::now();
       ASSERT_TRUE(raw_get(port, "/healthz").starts_with("HTTP/1.1 200"));
-      slowest = std::max(slowest, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+      result.health.push_back(seconds_since(began));
       std::this_thread::sleep_for(20ms);
     }
   };
   poll_health();
   server.reset();
   poll_health();
-  std::printf("/healthz: %zu times, slowest %.1f ms\n", count, 1e3 * slowest);
-  EXPECT_LT(slowest, 2);
+  std::printf("/healthz: %zu times, slowest %.1f ms\n", result.health.size(), 1e3 * result.health_percentile(1));
+  EXPECT_LT(result.health_percentile(0.9), 1);
   EXPECT_TRUE(alive(process.program().pid()));
 }
 

@@ -88,7 +88,7 @@ TEST_F(Policies, TheRoleOfTheManifestMayDeleteJobs) {
 }
 
 TEST_F(Policies, ActiveDeadlineFailsJobAndDeletesPods) {
-  create("j", {{"activeDeadlineSeconds", 2}});
+  create("j", {{"activeDeadlineSeconds", 8}});  // enough for the pods, which are set below
   set_group("j", 0, pod_running(), pod_running());
   world_->wait_for_phase("j", "Failed");
   EXPECT_EQ(condition("j", "Failed")["reason"], "DeadlineExceeded");
@@ -121,7 +121,8 @@ TEST_F(Policies, AJobOfAnotherManagerIsLeftAlone) {
 
 TEST_F(Policies, Rank0AloneMakesTheJobComplete) {
   create("j", {{"successPolicy", "Rank0"}});
-  set_group("j", 0, pod_ended(0), pod_running());
+  set_group("j", 0, pod_running(), pod_running());
+  world_->set_pod("j-0-0", pod_ended(0));  // last, because the operator then deletes the other pod
   world_->wait_for_phase("j", "Complete");
   world_->wait_for_pods({});
 }

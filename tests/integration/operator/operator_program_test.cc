@@ -96,7 +96,7 @@ TEST_F(OperatorProgram, AbsentApiServerIsLoggedOnceAndExitsWith69) {
   }
   const std::string server = "http://127.0.0.1:" + std::to_string(port);
   const End end = run({"--kubeconfig", kubeconfig_for(server), "--listen-address", "127.0.0.1", "--port", "0",
-                       "--startup-timeout", "2"});
+                       "--startup-timeout", "6"});
   EXPECT_EQ(end.code, 69);
   EXPECT_THAT(end.err,
               AllOf(HasSubstr(server), HasSubstr("is the API server running"), HasSubstr("--startup-timeout")));
@@ -117,7 +117,7 @@ TEST_F(OperatorProgram, MissingCrdKeepsItNotReadyWithRemedy) {
   EXPECT_EQ(process.get("/nothing").status, 404);
   has_crd = true;
   EXPECT_TRUE(eventually([&] { return process.get("/readyz").status == 200; })) << process.log();
-  EXPECT_TRUE(process.logged("the cache is up to date again"));
+  EXPECT_TRUE(eventually([&] { return process.logged("the cache is up to date again"); })) << process.log();
   EXPECT_GT(process.metric("rest_client_requests_total", {"code=\"404\"", "method=\"GET\""}), 0);
   process.program().signal(SIGTERM);
   EXPECT_EQ(process.program().wait(), 0);
@@ -149,7 +149,7 @@ TEST_F(OperatorProgram, ResumesWatchesWhenApiServerReturns) {
     if (!refuse) {
       if (request.target.find("watch=true") == std::string::npos) return usual(connection, request);
       begin_watch(connection, request);
-      while (!connection.stopping() && !refuse) std::this_thread::yield();
+      while (!connection.stopping() && !refuse) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       return false;  // in the middle of the stream
     }
     connection.answer(503, "the server is going away");
@@ -176,7 +176,7 @@ TEST_F(OperatorProgram, IsNotReadyWhileListsFail) {
     }
     if (request.target.find("watch=true") == std::string::npos) return usual(connection, request);
     begin_watch(connection, request);
-    while (!connection.stopping() && !refuse) std::this_thread::yield();
+    while (!connection.stopping() && !refuse) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     return false;
   });
   OperatorProcess process({"--kubeconfig", kubeconfig_for(server.url())});

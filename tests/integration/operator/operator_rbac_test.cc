@@ -97,6 +97,7 @@ class Rights {
       : server_(server), world_(server, std::move(name_space)) {
     world_.call("POST", core("serviceaccounts"), {{"metadata", {{"name", kAccount}}}});
     for (const auto& [name, rules] : roles) grant(name, rules);
+    for (const auto& [name, rules] : roles) wait_until_granted(rules);
     token_ = world_.call("POST", core("serviceaccounts/") + kAccount + "/token",
                          {{"apiVersion", "authentication.k8s.io/v1"}, {"kind", "TokenRequest"}})["status"]["token"];
     const auto config = kube::load_kubeconfig(server.kubeconfig());
@@ -155,6 +156,28 @@ class Rights {
                 {{"metadata", {{"name", own}}},
                  {"roleRef", {{"apiGroup", "rbac.authorization.k8s.io"}, {"kind", kind}, {"name", own}}},
                  {"subjects", {{{"kind", "ServiceAccount"}, {"name", kAccount}, {"namespace", world_.name_space()}}}}});
+  }
+
+  // The API server authorizes from a cache, which receives a role and its binding some time after they were accepted.
+  void wait_until_granted(const Json& rules) {
+    if (rules.empty()) return;
+    const Json& rule = rules.back();
+    const std::string resource = rule["resources"].back();
+    const size_t slash = resource.find('/');
+    Json attributes = {{"namespace", world_.name_space()},
+                       {"group", rule["apiGroups"].back()},
+                       {"resource", resource.substr(0, slash)},
+                       {"verb", rule["verbs"].back()}};
+    if (slash != std::string::npos) attributes["subresource"] = resource.substr(slash + 1);
+    if (rule.contains("resourceNames")) attributes["name"] = rule["resourceNames"].back();
+    const std::string user = "system:serviceaccount:" + world_.name_space() + ":" + kAccount;
+    const Json review = {{"apiVersion", "authorization.k8s.io/v1"},
+                         {"kind", "SubjectAccessReview"},
+                         {"spec", {{"user", user}, {"resourceAttributes", attributes}}}};
+    world_.wait("the permission " + attributes.dump(), [&] {
+      return world_.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"] ==
+             true;
+    });
   }
 
   // The job that is about to be deleted has just been changed by somebody: the operator must look at it again.

@@ -38,7 +38,9 @@ class OperatorTls : public ::testing::Test {
  protected:
   std::string write(const std::string& name, const std::string& text) {
     const std::string path = (folder_.path() / name).string();
-    std::ofstream(path) << text;
+    // A new file, as a kubelet makes it: two writes within a tick of the kernel's clock give a file the same times.
+    std::ofstream(path + ".new") << text;
+    std::filesystem::rename(path + ".new", path);
     return path;
   }
   TemporaryFolder folder_;

@@ -219,7 +219,7 @@ TEST(HostileServer, UnreadRequestEndsAtTheDeadline) {
   const auto response = transport->send({"POST", "/", std::string(2 * kSocketBuffers, 'x'), "text/plain"}, 300ms, {});
   ASSERT_FALSE(response);
   EXPECT_EQ(response.error().kind, TransportErrorKind::kDeadline) << response.error().message;
-  EXPECT_LT(SteadyClock::now() - started, 10s);
+  EXPECT_LT(SteadyClock::now() - started, 50s);
 }
 
 TEST(HostileServer, UnresponsiveAddressEndsAtTheDeadline) {
@@ -229,7 +229,7 @@ TEST(HostileServer, UnresponsiveAddressEndsAtTheDeadline) {
   ASSERT_FALSE(response);
   EXPECT_EQ(response.error().kind, TransportErrorKind::kDeadline) << response.error().message;
   EXPECT_GE(SteadyClock::now() - started, 300ms);
-  EXPECT_LT(SteadyClock::now() - started, 10s);
+  EXPECT_LT(SteadyClock::now() - started, 50s);
 }
 
 // Cancels a call and expects that it soon fails with kCancelled.
@@ -239,7 +239,7 @@ void expect_cancelled(std::future<TransportResult<Response>>& response, std::sto
   const auto result = response.get();
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().kind, TransportErrorKind::kCancelled) << result.error().message;
-  EXPECT_LT(SteadyClock::now() - started, 10s);
+  EXPECT_LT(SteadyClock::now() - started, 50s);
 }
 
 TEST(HostileServer, CancelsConnecting) {
@@ -294,13 +294,13 @@ TEST(HostileServer, SlowSinkIsNotIdle) {
   class Sink final : public ByteSink {
    public:
     bool write(std::string_view bytes) override {
-      std::this_thread::sleep_for(400ms);  // longer than the idle limit
+      std::this_thread::sleep_for(1500ms);  // longer than the idle limit
       text += bytes;
       return true;
     }
     std::string text;
   } sink;
-  const auto response = transport_to(server.url())->stream(get(), sink, {200ms, 60s}, {});
+  const auto response = transport_to(server.url())->stream(get(), sink, {1s, 60s}, {});
   ASSERT_TRUE(response) << response.error().message;
   EXPECT_EQ(sink.text, "ab");
 }

@@ -71,11 +71,11 @@ TEST(TransportStream, EndsAtTheIdleLimit) {
   });
   TextSink sink;
   const auto started = SteadyClock::now();
-  const auto response = transport_to(server.url())->stream(get(), sink, {300ms, 60s}, {});
+  const auto response = transport_to(server.url())->stream(get(), sink, {1500ms, 60s}, {});
   ASSERT_FALSE(response);
   EXPECT_EQ(response.error().kind, TransportErrorKind::kIdle);
   EXPECT_EQ(sink.text, "a");
-  EXPECT_LT(SteadyClock::now() - started, 10s);
+  EXPECT_LT(SteadyClock::now() - started, 50s);
   EXPECT_TRUE(becomes_true([&] { return server.open() == 0; }));
 }
 
@@ -86,7 +86,7 @@ TEST(TransportStream, ActiveStreamEndsAtTheTotalLimit) {
     return false;
   });
   TextSink sink;
-  const auto response = transport_to(server.url())->stream(get(), sink, {2s, 300ms}, {});
+  const auto response = transport_to(server.url())->stream(get(), sink, {60s, 1500ms}, {});
   ASSERT_FALSE(response);
   EXPECT_EQ(response.error().kind, TransportErrorKind::kDeadline);
   EXPECT_GE(sink.text.size(), 2u);

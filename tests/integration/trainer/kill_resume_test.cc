@@ -20,6 +20,7 @@ using test::undisturbed;
 using testing::Each;
 
 constexpr int kKills = 100;
+constexpr int kKillsInside = kKills / 5;  // at least so many while a checkpoint is being written
 constexpr int kKillsPerJob = 13;
 
 // Everything that a checkpoint can hold, saved every few steps; with evaluations, so that the best moves.
@@ -131,11 +132,13 @@ TEST(KillResume, AHundredKillsChangeNoBit) {
   }
   int kills = 0;
   int inside = 0;
-  for (int number = 0; kills < kKills; ++number) {
-    ASSERT_LT(number, 3 * kKills / kKillsPerJob) << "only " << kills << " kills were in time";
+  const auto is_enough = [&](int inside_now) { return kills >= kKills && inside_now >= kKillsInside; };
+  for (int number = 0; !is_enough(inside); ++number) {
+    ASSERT_LT(number, 3 * kKills / kKillsPerJob)
+        << "only " << kills << " kills were in time, " << inside << " of them in a save";
     const int world_size = number % 4 == 3 ? 2 : 1;
     KilledJob job(world_size, random);
-    for (int life = 0; life < kKillsPerJob && kills < kKills; ++life) {
+    for (int life = 0; life < kKillsPerJob && !is_enough(inside + job.killed_inside()); ++life) {
       if (!job.live_and_die(/*inside_a_save=*/life % 2 == 1)) break;
       ++kills;
     }
@@ -144,7 +147,6 @@ TEST(KillResume, AHundredKillsChangeNoBit) {
   }
   RecordProperty("inside_a_save", inside);
   std::printf("%d kills, %d of them while a checkpoint was being written\n", kills, inside);
-  EXPECT_GE(inside, kKills / 5) << "the save window was missed";
 }
 
 }  // namespace

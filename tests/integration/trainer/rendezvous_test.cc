@@ -24,6 +24,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
+// Seconds that are too few for the deadlines below of 300 s, and enough for a busy machine.
+constexpr double kSoon = 100;
+
 struct Attempt {
   std::optional<Result<RendezvousResult>> result;
 
@@ -33,7 +36,7 @@ struct Attempt {
 class Rendezvous : public testing::Test {
  protected:
   RendezvousOptions options(int rank, int world_size = 2) const {
-    return {rank, world_size, "127.0.0.1", port_, "uid-1", 0, milliseconds(20'000), "", "cpu"};
+    return {rank, world_size, "127.0.0.1", port_, "uid-1", 0, milliseconds(300'000), "", "cpu"};
   }
 
   // Runs each rank on its own thread.
@@ -109,15 +112,15 @@ TEST_F(Rendezvous, WaitsForLateMaster) {
 
 TEST_F(Rendezvous, TimesOutWithoutMaster) {
   RendezvousOptions late = options(1);
-  late.timeout = milliseconds(400);
+  late.timeout = milliseconds(1500);
   const double seconds = seconds_of([&] {
     const auto attempts = run({late});
     ASSERT_FALSE(*attempts[0].result);
     EXPECT_EQ(attempts[0].error().code, ExitCode::kTempFail);
-    EXPECT_THAT(attempts[0].error().message, AllOf(HasSubstr("127.0.0.1:" + std::to_string(port_)), HasSubstr("0.4 s"),
+    EXPECT_THAT(attempts[0].error().message, AllOf(HasSubstr("127.0.0.1:" + std::to_string(port_)), HasSubstr("1.5 s"),
                                                    HasSubstr("Connection refused"), HasSubstr("MASTER_ADDR")));
   });
-  EXPECT_LT(seconds, 2);
+  EXPECT_LT(seconds, kSoon);
 }
 
 TEST_F(Rendezvous, ReportsUnresolvableName) {
@@ -132,7 +135,7 @@ TEST_F(Rendezvous, ReportsUnresolvableName) {
 
 TEST_F(Rendezvous, NamesMissingRanksOnAllRanks) {
   std::vector<RendezvousOptions> ranks = {options(0, 4), options(2, 4)};
-  for (RendezvousOptions& rank : ranks) rank.timeout = milliseconds(500);
+  for (RendezvousOptions& rank : ranks) rank.timeout = milliseconds(3000);
   for (const Attempt& attempt : run(ranks)) {
     ASSERT_FALSE(*attempt.result);
     EXPECT_EQ(attempt.error().code, ExitCode::kTempFail);
@@ -190,7 +193,7 @@ TEST_F(Rendezvous, DifferingWorldSizesFailImmediately) {
                   AllOf(HasSubstr("WORLD_SIZE=3 on rank 0"), HasSubstr("WORLD_SIZE=4 on rank 2")));
     }
   });
-  EXPECT_LT(seconds, 10) << "not by the deadline";
+  EXPECT_LT(seconds, kSoon) << "not by the deadline";
 }
 
 TEST_F(Rendezvous, DuplicateRankFailsImmediately) {
@@ -204,13 +207,13 @@ TEST_F(Rendezvous, DuplicateRankFailsImmediately) {
     }
     EXPECT_EQ(refused, 3);
   });
-  EXPECT_LT(seconds, 10) << "not by the deadline";
+  EXPECT_LT(seconds, kSoon) << "not by the deadline";
 }
 
 TEST_F(Rendezvous, RejectsMasterOfAnotherJob) {
   RendezvousOptions stranger = options(1);
   stranger.uid = "uid-2";
-  stranger.timeout = milliseconds(400);
+  stranger.timeout = milliseconds(3000);
   RendezvousOptions zombie = options(1);
   RendezvousOptions zero = options(0);
   RendezvousOptions one = options(1);
@@ -235,7 +238,7 @@ TEST_F(Rendezvous, WaitsForMasterOfOlderAttemptToExit) {
   RendezvousOptions old = options(0);
   RendezvousOptions one = options(1);
   one.attempt = 1;
-  one.timeout = milliseconds(400);
+  one.timeout = milliseconds(3000);
   Attempt master;
   std::thread rank_0([&] { master.result = rendezvous(old, stop_, clock_, Logger::silent()); });
   const auto waited = run({one});
@@ -277,7 +280,7 @@ TEST_F(Rendezvous, SignalEndsWait) {
     ASSERT_FALSE(*attempt.result);
     EXPECT_EQ(attempt.error().code, ExitCode::kTempFail);
     EXPECT_THAT(attempt.error().message, HasSubstr("interrupted by signal 15"));
-    EXPECT_LT(seconds, 4);
+    EXPECT_LT(seconds, kSoon);
   }
 }
 
@@ -328,7 +331,7 @@ TEST(MuteMaster, SignalEndsRank) {
   const auto begin = std::chrono::steady_clock::now();
   ranks.rank(0).signal(SIGTERM);
   EXPECT_EQ(ranks.rank(0).wait(), 75);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::duration<double>(kSoon));
   EXPECT_THAT(ranks.last_word(0).message, HasSubstr("interrupted by signal 15"));
   EXPECT_THAT(ranks.rank(0).err(), Not(HasSubstr("frame #")));
 }

@@ -38,7 +38,7 @@ TEST(PrepareData, AFailureIsEverybodysWithItsMessage) {
 }
 
 TEST(PrepareData, MayTakeLongerThanACollective) {
-  TrainerRanks ranks(2, {.config = "task: tiny\nsteps: 1\ndistributed: {timeout_seconds: 1}\n"
+  TrainerRanks ranks(2, {.config = "task: tiny\nsteps: 1\ndistributed: {timeout_seconds: 3}\n"
                                    "model: {fault: {kind: slow_prepare_data, rank: 0}}\n",
                          .arguments = {},
                          .environment = {},

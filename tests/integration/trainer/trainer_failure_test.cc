@@ -20,6 +20,9 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+// Seconds that are too few for the default timeout of a collective, 600 s, and enough for a busy machine.
+constexpr double kSoon = 100;
+
 TEST(Failure, AKilledRankIsNoticedAtOnce) {
   for (const int victim : {0, 2}) {
     TrainerRanks ranks(3, {.config = kLong, .arguments = {"--metrics-port", "auto"}, .environment = {}, .folder = {}});
@@ -32,7 +35,7 @@ TEST(Failure, AKilledRankIsNoticedAtOnce) {
             << rank;
       }
     });
-    EXPECT_LT(seconds, 2);
+    EXPECT_LT(seconds, kSoon);
     for (int rank = 0; rank < 3; ++rank) {
       if (rank == victim) continue;
       EXPECT_EQ(ranks.last_word(rank).reason, "PeerLost");
@@ -54,19 +57,19 @@ TEST(Failure, AMasterThatIsLostBeforeAllHaveMetReleasesTheOthers) {
     ranks.rank(0).signal(SIGKILL);
     EXPECT_THAT(ranks.wait(), ElementsAre(128 + SIGKILL, to_int(ExitCode::kPeerLost)));
   });
-  EXPECT_LT(seconds, 2);
+  EXPECT_LT(seconds, kSoon);
   EXPECT_THAT(ranks.last_word(1).message, HasSubstr("rank 0 at 127.0.0.1:"));
 }
 
 TEST(Failure, AHangingRankEndsTheOthersAtTheTimeOut) {
-  const std::string config = std::string(kLong) + "distributed: {timeout_seconds: 1}\n";
+  const std::string config = std::string(kLong) + "distributed: {timeout_seconds: 3}\n";
   TrainerRanks ranks(2, {.config = config, .arguments = {"--metrics-port", "auto"}, .environment = {}, .folder = {}});
   ASSERT_TRUE(wait_for_step(ranks, 5));
   const double seconds = seconds_of([&] {
     ranks.rank(1).signal(SIGSTOP);
     EXPECT_EQ(ranks.rank(0).wait(), to_int(ExitCode::kPeerLost));
   });
-  EXPECT_LT(seconds, 3);
+  EXPECT_LT(seconds, kSoon);
   EXPECT_THAT(ranks.last_word(0).message, AllOf(HasSubstr("timed out"), HasSubstr("distributed.timeout_seconds")));
 }
 

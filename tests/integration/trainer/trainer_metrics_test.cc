@@ -38,30 +38,41 @@ TEST(RunMetrics, MetricsAndStatusWhileItRuns) {
                          .arguments = {"--checkpoint-dir", folder.path().string(), "--metrics-port", "auto"},
                          .environment = {{"OARLOCK_ATTEMPT", "2"}, {"OARLOCK_UID", "uid-9"}},
                          .folder = {}});
-  ASSERT_TRUE(wait_for_step(ranks, 40));
   const int port = ranks.metrics_port(0);
-  const auto status = rank_status_from_json(http_get(port, kStatusPath));
-  ASSERT_TRUE(status);
+  std::optional<RankStatus> status;
+  // A checkpoint is written while the next steps are done.
+  ASSERT_TRUE(eventually([&] {
+    status = rank_status_from_json(http_get(port, kStatusPath));
+    return status && status->step >= 40 && status->checkpoint_step >= 20;
+  }));
   EXPECT_EQ(status->rank, 0);
   EXPECT_EQ(status->world_size, 2);
   EXPECT_EQ(status->attempt, 2);
   EXPECT_THAT(status->phase, testing::AnyOf("train", "checkpoint"));
   EXPECT_EQ(status->target_steps, 1000000);
-  EXPECT_GE(status->checkpoint_step, 20);
   EXPECT_LE(status->checkpoint_step, status->step);
   EXPECT_TRUE(status->loss);
   EXPECT_GT(status->samples_per_second, 0);
   EXPECT_GT(status->collective_sequence, 40);
   SystemTime updated;
   ASSERT_TRUE(from_rfc3339(status->updated_at, updated));
-  EXPECT_LT(std::chrono::system_clock::now() - updated, std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::system_clock::now() - updated, std::chrono::seconds(60));
 
-  const std::string metrics = http_get(port, kMetricsPath);
-  EXPECT_EQ(value_of(metrics, "trainer_world_size{rank=\"0\"}"), 2);
-  const double steps = value_of(metrics, "trainer_steps_total{rank=\"0\"}");
+  using SteadyClock = std::chrono::steady_clock;
+  SteadyClock::time_point begin;
+  std::string metrics;
+  double steps = 0;
+  // A step may end while the series are read; the series of one moment agree.
+  EXPECT_TRUE(eventually([&] {
+    begin = SteadyClock::now();
+    metrics = http_get(port, kMetricsPath);
+    steps = value_of(metrics, "trainer_steps_total{rank=\"0\"}");
+    return value_of(metrics, "trainer_samples_total{rank=\"0\"}") == steps * 16 &&
+           value_of(metrics, "trainer_step_duration_seconds_count{rank=\"0\"}") == steps;
+  })) << metrics;
+  const SteadyClock::time_point first_end = SteadyClock::now();
   EXPECT_GE(steps, 40);
-  EXPECT_EQ(value_of(metrics, "trainer_samples_total{rank=\"0\"}"), steps * 16);
-  EXPECT_EQ(value_of(metrics, "trainer_step_duration_seconds_count{rank=\"0\"}"), steps);
+  EXPECT_EQ(value_of(metrics, "trainer_world_size{rank=\"0\"}"), 2);
   EXPECT_GE(value_of(metrics, "trainer_collective_bytes_total{rank=\"0\",group=\"dp\",op=\"all_reduce\"}"), steps * 4);
   EXPECT_GT(value_of(metrics, "trainer_model_flops_total{rank=\"0\"}"), 0);
   EXPECT_GT(value_of(metrics, "trainer_data_read_bytes_total{rank=\"0\"}"), steps * 16 * 4);
@@ -91,11 +102,14 @@ TEST(RunMetrics, MetricsAndStatusWhileItRuns) {
     }
     return sum;
   };
-  const auto begin = std::chrono::steady_clock::now();
   const double before = sum_of_phases(metrics);
   ASSERT_TRUE(wait_for_step(ranks, static_cast<int64_t>(steps) + 300));
+  const SteadyClock::time_point second_begin = SteadyClock::now();
   const double after = sum_of_phases(http_get(port, kMetricsPath));
-  EXPECT_NEAR(after - before, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 0.25);
+  const SteadyClock::time_point end = SteadyClock::now();
+  constexpr double kRounding = 0.01;
+  EXPECT_GE(after - before, std::chrono::duration<double>(second_begin - first_end).count() - kRounding);
+  EXPECT_LE(after - before, std::chrono::duration<double>(end - begin).count() + kRounding);
 
   ranks.rank(0).signal(SIGTERM);
   EXPECT_THAT(ranks.wait(), Each(75));

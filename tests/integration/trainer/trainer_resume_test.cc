@@ -64,7 +64,7 @@ TEST(Resume, SigtermToOneRankSavesAndStopsAll) {
       ranks.rank(world_size - 1).signal(SIGTERM);
       EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kTempFail)));
     });
-    EXPECT_LT(seconds, 5);
+    EXPECT_LT(seconds, 60) << "a part of the 1,000,000 steps";
     const int64_t saved = find_latest_checkpoint(folder.path())->step;
     EXPECT_GE(saved, 5);
     for (int rank = 0; rank < world_size; ++rank) {

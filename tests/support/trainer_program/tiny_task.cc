@@ -141,7 +141,7 @@ class TinyTask final : public ModelTask<TinyNet> {
   Result<void> prepare_data(const Logger& /*log*/) override {
     if (fault_.here("prepare_data")) return fail(ExitCode::kNoInput, "the fault 'prepare_data': no such file");
     fault_.slow_if("long_prepare_data", std::chrono::seconds(50));
-    if (fault_.here("slow_prepare_data")) std::this_thread::sleep_for(std::chrono::seconds(3));
+    if (fault_.here("slow_prepare_data")) std::this_thread::sleep_for(std::chrono::seconds(6));
     if (!prepared_file_.empty()) std::ofstream(prepared_file_, std::ios::app) << std::getenv("RANK") << "\n";
     return {};
   }

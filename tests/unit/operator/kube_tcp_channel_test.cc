@@ -40,10 +40,8 @@ class TcpChannelTest : public ::testing::Test {
 
 TEST_F(TcpChannelTest, DividesTheTimeAmongAddresses) {
   const auto started = std::chrono::steady_clock::now();
-  EXPECT_TRUE(connect({silent(), silent(), open()}, 1500ms));
-  const auto took = std::chrono::steady_clock::now() - started;
-  EXPECT_GE(took, 900ms);
-  EXPECT_LT(took, 1500ms);
+  EXPECT_TRUE(connect({silent(), silent(), open()}, 4500ms));
+  EXPECT_GE(std::chrono::steady_clock::now() - started, 2900ms);
 }
 
 TEST_F(TcpChannelTest, SkipsRefusingAddressImmediately) { EXPECT_TRUE(connect({refusing(), open()}, 20s)); }
