@@ -97,7 +97,7 @@ TEST(Resolver, BlockedLookupDoesNotDelayTheExit) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT(
       {
-        const BlockedLookup* lookup = new BlockedLookup;  // never released
+        static const BlockedLookup* lookup = new BlockedLookup;  // never released
         Resolver resolver("name", "443", lookup->function());
         std::exit(resolver.resolve(limits_of(50ms)) ? 1 : 7);
       },
