@@ -68,8 +68,7 @@ TEST(Desired, NamesAreConsistent) {
   EXPECT_EQ(master_address(job, 4), "bert-4-0.bert.default.svc");
   EXPECT_EQ(variable(PodFactory(job, 4).pod(1), 0, "MASTER_ADDR")["value"], master_address(job, 4));
   const json service = desired_service(job);
-  for (const auto& [key, value] : service["spec"]["selector"].items())
-    EXPECT_EQ(pod["metadata"]["labels"][key], value);
+  for (const auto& [key, value] : service["spec"]["selector"].items()) EXPECT_EQ(pod["metadata"]["labels"][key], value);
 }
 
 TEST(Desired, PreservesUnknownFields) {
