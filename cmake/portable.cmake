@@ -8,6 +8,7 @@ set_target_properties(spdlog::spdlog PROPERTIES INTERFACE_COMPILE_DEFINITIONS SP
 find_library(OARLOCK_STATIC_YAML_CPP NAMES libyaml-cpp.a REQUIRED)
 set_target_properties(PkgConfig::yaml_cpp PROPERTIES INTERFACE_LINK_LIBRARIES "${OARLOCK_STATIC_YAML_CPP}")
 
-# Without its unused functions, the static libstdc++ needs glibc 2.35 instead of 2.36.
+# Without its unused functions, the static libstdc++ needs glibc 2.35 instead of 2.36. mold and gold keep the symbols that only
+# unused functions need, so GNU's linker is used; the last option takes precedence.
 add_compile_options(-ffunction-sections -fdata-sections)
-add_link_options(-static-libstdc++ -static-libgcc -Wl,--gc-sections -Wl,--as-needed)
+add_link_options(-fuse-ld=bfd -static-libstdc++ -static-libgcc -Wl,--gc-sections -Wl,--as-needed)

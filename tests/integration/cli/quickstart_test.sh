@@ -24,6 +24,26 @@ for release in "$work/release.tar.gz" "${OARLOCK_BIN%/bin}"; do
   grep -q 'complete already' "$work/log" || broken "--from $release did not find the run"
   ! grep -q 'building' "$work/log" || broken "--from $release built something"
 done
+
+# A program whose LibTorch is not where the program searches for it, as on another machine than the one that built it.
+mkdir -p "$work/moved/bin"
+cp "$OARLOCK_BIN/oarlock" "$OARLOCK_BIN/oarlock-trainer" "$work/moved/bin"
+python3 - "$work/moved/bin/oarlock-trainer" <<'PYTHON'
+import re, sys
+program = open(sys.argv[1], "rb").read()
+moved, count = re.subn(rb"/([^\0:]*)(/torch-2\.11\.0/torch/lib)", lambda match: b"/" + b"-" * len(match[1]) + match[2], program)
+assert count == 1, count
+open(sys.argv[1], "wb").write(moved)
+PYTHON
+! "$work/moved/bin/oarlock-trainer" --version >/dev/null 2>&1 || broken "the changed program still finds LibTorch"
+scripts/quickstart --from "$work/moved" --workdir "$work/runs" >"$work/log" 2>&1 || broken "--from moved programs ended with $?"
+grep -q 'complete already' "$work/log" || broken "the moved programs did not find the run"
+
+# The archive of a release.
+rm "$work/moved/bin/oarlock-trainer"
+status=0
+scripts/quickstart --from "$work/moved" >"$work/log" 2>&1 || status=$?
+[[ $status == 66 ]] && grep -q 'archives of a release contain oarlock only' "$work/log" || broken "a folder without the trainer ended with $status"
 status=0
 scripts/quickstart --from "$work" >"$work/log" 2>&1 || status=$?
 [[ $status == 66 ]] || broken "a folder without programs ended with $status, not 66"
