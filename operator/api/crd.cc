@@ -86,6 +86,15 @@ constexpr CelRule kRules[] = {
              "self.template.spec.volumes.all(v, !has(v.name) || v.name != 'checkpoints')",
      .message = rules::kTwoCheckpointVolumes,
      .field_path = ".checkpoints"},
+    {.at = "spec",
+     .rule = "!has(self.checkpoints) || !has(self.template) || !has(self.template.spec) || "
+             "!has(self.template.spec.containers) || self.template.spec.containers.all(c, (has(c.name) && c.name != "
+             "'trainer') || "
+             "!has(c.volumeMounts) || c.volumeMounts.all(m, !has(m.mountPath) || "
+             "(m.mountPath != '/checkpoints' && m.mountPath != '/checkpoints/') || "
+             "(has(m.name) && m.name == 'checkpoints')))",
+     .message = rules::kCheckpointMount,
+     .field_path = ".template.spec.containers"},
     {.at = "spec.checkpoints", .rule = "has(self.claimName) != has(self.size)", .message = rules::kClaimOrSize},
     {.at = "spec.checkpoints",
      .rule = "!has(self.storageClassName) || has(self.size)",
@@ -163,8 +172,9 @@ Json container_properties() {
   return {{"name", text("Name of the container.", 63)},
           {"image", text("Image of the container.", rules::kMaxImage)},
           {"ports", list("Ports that the container declares.", rules::kMaxPorts, {{"containerPort", port}})},
-          {"volumeMounts", list("Where the container mounts its volumes.", rules::kMaxVolumes,
-                                {{"mountPath", text("Path in the container.", 4096)}})}};
+          {"volumeMounts",
+           list("Where the container mounts its volumes.", rules::kMaxVolumes,
+                {{"name", text("Name of the volume.", 63)}, {"mountPath", text("Path in the container.", 4096)}})}};
 }
 
 // Adds the members of a PodTemplateSpec.
@@ -194,8 +204,7 @@ void describe_quantities(Json& schema) {
   schema["maxProperties"] = rules::kMaxResources;
   schema["additionalProperties"] = {
       {"x-kubernetes-int-or-string", true},
-      {"pattern",
-       R"(^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$)"}};
+      {"pattern", R"(^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$)"}};
 }
 
 // ---- the whole object ----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <string>
@@ -17,16 +18,34 @@ using Json = nlohmann::json;
 
 constexpr int64_t kMaxGpus = 1'000'000;  // more than any node has, so that sums cannot overflow
 
+// Returns the factor of a suffix of a Quantity: 1024 for "Ki", 0.001 for "m", 1 for none.
+double factor_of(std::string_view suffix) {
+  constexpr std::string_view kSmall = "num";     // 1e-9, 1e-6, 1e-3
+  constexpr std::string_view kLarge = "KMGTPE";  // powers of 1000, or of 1024 before an 'i'
+  if (suffix.empty()) return 1;
+  if (const size_t small = kSmall.find(suffix.front()); small != std::string_view::npos)
+    return std::pow(1000.0, static_cast<double>(small) - 3);
+  const size_t large = kLarge.find(suffix.front() == 'k' ? 'K' : suffix.front());
+  return std::pow(suffix.ends_with('i') ? 1024.0 : 1000.0, static_cast<double>(large) + 1);
+}
+
+// Returns the value of a quantity, between 0 and kMaxGpus. A value that is not whole, which the API server rejects for
+// extended resources, counts as 0.
 int64_t whole_number(const Json& quantity) {
-  int64_t value = 0;
-  if (quantity.is_number_unsigned()) {
-    value = static_cast<int64_t>(std::min<uint64_t>(quantity.get<uint64_t>(), kMaxGpus));
-  } else if (quantity.is_string()) {
-    const auto& text = quantity.get_ref<const std::string&>();
+  if (!is_quantity(quantity)) return 0;
+  double value = 0;
+  if (quantity.is_number()) {
+    value = quantity.get<double>();
+  } else {
+    std::string_view text = quantity.get_ref<const std::string&>();
+    if (text.starts_with('+')) text.remove_prefix(1);  // from_chars() reads no '+'
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) return 0;
+    if (error != std::errc()) return 0;
+    value *= factor_of(text.substr(static_cast<size_t>(end - text.data())));
   }
-  return std::clamp<int64_t>(value, 0, kMaxGpus);
+  const double whole = std::round(value);
+  if (std::abs(value - whole) > 1e-6) return 0;
+  return static_cast<int64_t>(std::clamp(whole, 0.0, static_cast<double>(kMaxGpus)));
 }
 
 bool is_gpu(std::string_view name) {
@@ -44,7 +63,12 @@ Json limits_of_trainer(const Spec& spec) {
   const Json pod = Json::parse(spec.pod_template, nullptr, false);
   for (const Json& container : elements(member(pod, "spec"), "containers")) {
     if (text_at(container, "name") != kTrainerContainer) continue;
-    const Json& own = member(member(container, "resources"), "limits");
+    const Json& resources = member(container, "resources");
+    const Json& own = member(resources, "limits");
+    const auto is_removed = [](const Json& object, const char* key) {
+      return object.is_object() && object.contains(key) && object[key].is_null();
+    };
+    if (is_removed(container, "resources") || is_removed(resources, "limits")) limits = Json::object();
     if (own.is_object()) limits.merge_patch(own);
   }
   return limits;
@@ -52,12 +76,13 @@ Json limits_of_trainer(const Spec& spec) {
 
 }  // namespace
 
-// The expression is the one in the schemas that Kubernetes generates for Quantity.
+// The expression is the one in the schemas that Kubernetes generates for Quantity, without a negative sign and with
+// exponents of one or two digits.
 bool is_quantity(const Json& value) {
-  if (value.is_number()) return true;
+  if (value.is_number()) return value >= 0;
   if (!value.is_string()) return false;
   static const std::regex kForm(
-      R"((\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?)");
+      R"(\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?)");
   const auto& text = value.get_ref<const std::string&>();
   return text.size() <= rules::kMaxQuantity && std::regex_match(text, kForm);
 }

@@ -9,7 +9,8 @@
 
 namespace oarlock::api {
 
-// Returns whether the API server accepts the value as a Quantity: a number, or a string such as "500m" or "10Gi".
+// Returns whether the API server accepts the value as the quantity of a resource: a number that is not negative, or a
+// string such as "500m" or "10Gi".
 bool is_quantity(const nlohmann::json& value);
 
 // Returns whether the resource name has a domain, as those of accelerators have: "nvidia.com/gpu". Containers must

@@ -23,6 +23,8 @@ inline constexpr int kMaxImage = 1024;
 inline constexpr int kMaxResources = 64;
 inline constexpr int kMaxQuantity = 64;  // characters
 inline constexpr int kMaxObjectName = 253;
+// Where spec.checkpoints is mounted in container 'trainer'.
+inline constexpr char kCheckpointMountPath[] = "/checkpoints";
 // Attempts have at most nine digits, so that the next one fits into an int. No job restarts that often.
 inline constexpr int kMaxAttempt = 999'999'999;
 
@@ -37,6 +39,10 @@ inline constexpr int64_t kMaxTemplateBytes = 512 << 10;
 inline constexpr int64_t kMaxTotalBytes = 256 << 20;
 // The only pod condition that a failure rule can match.
 inline constexpr char kDisruptionTarget[] = "DisruptionTarget";
+
+// The API server calculates quantities with all their digits. For a large exponent this takes minutes, for each
+// request.
+inline constexpr char kQuantityTooLong[] = "a quantity has at most 64 characters and an exponent of at most two digits";
 
 // An extended resource cannot be overcommitted, so the API server requires a limit.
 inline constexpr char kLimitRequired[] = "needs a limit of the same amount: set it in limits, and leave it out here";
@@ -70,6 +76,9 @@ inline constexpr char kClassNeedsSize[] =
     "storageClassName is for a claim that the operator creates: set size, or leave it out";
 inline constexpr char kTwoCheckpointVolumes[] =
     "the template has a volume named 'checkpoints' as well; leave one of the two out";
+inline constexpr char kCheckpointMount[] =
+    "spec.checkpoints is mounted at /checkpoints in container 'trainer', and another volume there would hide it; mount "
+    "yours elsewhere, or leave spec.checkpoints out";
 inline constexpr char kRestartPolicy[] =
     "restartPolicy must be Never, or left out: a rank that restarts alone cannot rejoin, so the operator restarts the "
     "whole group";

@@ -89,7 +89,7 @@ void describe_checkpoints(Checkpoints& checkpoints, Fields& fields) {
   fields.field("size", checkpoints.size,
                {.min_length = 1,
                 .max_length = rules::kMaxQuantity,
-                .pattern = R"(^([0-9]+(\.[0-9]*)?|\.[0-9]+)(([KMGTPE]i)|[kMGTPE]|([eE]\+?[0-9]+))?$)",
+                .pattern = R"(^([0-9]+(\.[0-9]*)?|\.[0-9]+)(([KMGTPE]i)|[kMGTPE]|([eE]\+?[0-9]{1,2}))?$)",
                 .noun = "a quantity, such as 10Gi"},
                "Size of the PersistentVolumeClaim <job>-checkpoints, which the operator creates with ReadWriteOnce for "
                "one node and ReadWriteMany for several. It survives the job; a new job of this name uses it again and "

@@ -110,6 +110,49 @@ int64_t check_template_metadata(const Json& pod, Found& found) {
   return annotations;
 }
 
+bool is_folder(std::string_view path, std::string_view folder) {
+  if (path.ends_with('/')) path.remove_suffix(1);
+  return path == folder;
+}
+
+bool has_large_exponent(std::string_view quantity) {
+  const size_t exponent = quantity.find_last_of("eE");
+  if (exponent == std::string_view::npos) return false;
+  const size_t digits = quantity.find_first_of("0123456789", exponent);
+  return digits != std::string_view::npos && quantity.size() - digits > 2;
+}
+
+enum class QuantityPlace { kNone, kValue, kMap };
+
+// Returns what the value of a PodSpec's field contains: a quantity, a map of quantities, or something else.
+QuantityPlace quantity_place(std::string_view key) {
+  constexpr std::string_view kValues[] = {"sizeLimit", "divisor"};
+  constexpr std::string_view kMaps[] = {"limits", "requests", "overhead"};
+  if (std::ranges::find(kValues, key) != std::end(kValues)) return QuantityPlace::kValue;
+  return std::ranges::find(kMaps, key) != std::end(kMaps) ? QuantityPlace::kMap : QuantityPlace::kNone;
+}
+
+// Reports the quantities of a template that the API server would calculate for minutes. Templates are nested at most
+// kMaxTemplateDepth levels, see read_training_job().
+void check_template_quantities(const Json& value, QuantityPlace place, const std::string& path, Found& found) {
+  if (value.is_string() && place == QuantityPlace::kValue) {
+    const auto& text = value.get_ref<const std::string&>();
+    if (text.size() > rules::kMaxQuantity || has_large_exponent(text))
+      found.push_back({path, fmt::format("{}: {}", shortened(text), rules::kQuantityTooLong)});
+  }
+  if (value.is_array() && place == QuantityPlace::kNone) {
+    for (size_t i = 0; i < value.size(); ++i) {
+      if (value[i].is_structured()) check_template_quantities(value[i], place, fmt::format("{}[{}]", path, i), found);
+    }
+  }
+  if (!value.is_object()) return;
+  for (const auto& [key, item] : value.items()) {
+    const auto inner = place == QuantityPlace::kMap ? QuantityPlace::kValue : quantity_place(key);
+    if (item.is_structured() || inner == QuantityPlace::kValue)
+      check_template_quantities(item, inner, fmt::format("{}.{}", path, key), found);
+  }
+}
+
 void check_container(const Spec& spec, const Json& container, const std::string& path, Found& found) {
   const bool is_trainer = string_of(container, "name") == kTrainerContainer;
   each(container, "env", path, SIZE_MAX, found, [](const Json&, const std::string&) {});
@@ -123,10 +166,12 @@ void check_container(const Spec& spec, const Json& container, const std::string&
   each(container, "volumeMounts", path, rules::kMaxVolumes, found,
        [&](const Json& mount, const std::string& mount_path) {
          const std::string where = string_of(mount, "mountPath");
-         if (is_trainer && !spec.trainer.empty() &&
-             (where == kConfigMountPath || where == std::string(kConfigMountPath) + "/")) {
+         if (!is_trainer) return;
+         if (!spec.trainer.empty() && is_folder(where, kConfigMountPath))
            found.push_back({mount_path + ".mountPath", rules::kConfigMount});
-         }
+         if (spec.checkpoints && is_folder(where, rules::kCheckpointMountPath) &&
+             string_of(mount, "name") != kCheckpointVolume)
+           found.push_back({mount_path + ".mountPath", rules::kCheckpointMount});
        });
 }
 
@@ -182,6 +227,7 @@ void check_template(const Spec& spec, Found& found) {
   const std::string spec_path = path + ".spec";
   if (const Json* pod_spec = member(pod, "spec", Json::value_t::object, path, found)) {
     check_pod_spec(spec, *pod_spec, spec_path, found);
+    check_template_quantities(*pod_spec, QuantityPlace::kNone, spec_path, found);
     check_combination(spec, *pod_spec, found);
   }
 }

@@ -155,10 +155,12 @@ struct CreateNetworkPolicy {
   bool operator==(const CreateNetworkPolicy&) const = default;
 };
 
-// POST of the PersistentVolumeClaim. On AlreadyExists the plan continues: the claim of an earlier job of this name is
-// used again. If that one is being deleted, the plan stops until it is gone.
+// Creates the PersistentVolumeClaim, unless it exists: the claim of an earlier job of this name is used again. If that
+// one is being deleted, the plan stops until it is gone. The claim outlives the job, so it is created only if the API
+// server accepts a pod of the attempt in a dry run; otherwise the plan stops as it would at CreatePod.
 struct CreateClaim {
   std::string name;
+  int attempt = 0;
   std::string body;  // JSON
 
   bool operator==(const CreateClaim&) const = default;

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "common/json_access.h"
+#include "operator/api/rules.h"
 
 namespace oarlock::control {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr char kCheckpointPath[] = "/checkpoints";
 constexpr char kTemporaryVolume[] = "tmp";
 constexpr char kTemporaryPath[] = "/tmp";
 
@@ -136,7 +136,7 @@ Json explicit_parts(const Job& job) {
   if (Json resources = resources_of(job.spec); !resources.empty()) trainer["resources"] = std::move(resources);
   Json spec = Json::object();
   if (job.spec.checkpoints) {
-    trainer["volumeMounts"] = Json::array({mount(kCheckpointVolume, kCheckpointPath)});
+    trainer["volumeMounts"] = Json::array({mount(kCheckpointVolume, api::rules::kCheckpointMountPath)});
     spec["volumes"] = Json::array({checkpoint_volume(job)});
   }
   spec["containers"] = Json::array({std::move(trainer)});
@@ -172,8 +172,8 @@ Json default_pod(const Job& job, const PodDefaults& defaults) {
   trainer["securityContext"] = {{"allowPrivilegeEscalation", false},
                                 {"readOnlyRootFilesystem", true},
                                 {"capabilities", {{"drop", Json::array({"ALL"})}}}};
-  trainer["volumeMounts"] =
-      Json::array({mount(kCheckpointVolume, kCheckpointPath), mount(kTemporaryVolume, kTemporaryPath)});
+  trainer["volumeMounts"] = Json::array(
+      {mount(kCheckpointVolume, api::rules::kCheckpointMountPath), mount(kTemporaryVolume, kTemporaryPath)});
   return out;
 }
 
@@ -196,8 +196,10 @@ Json make_pod_template(const Job& job, const PodDefaults& defaults) {
 bool keeps_checkpoints(const Job& job) {
   if (job.spec.checkpoints) return true;
   const Json given = parse_object(job.spec.pod_template);
-  return is_complete(given) ||
-         find_by(elements(member(given, "spec"), "volumes"), "name", kCheckpointVolume) != nullptr;
+  const Json* volume = find_by(elements(member(given, "spec"), "volumes"), "name", kCheckpointVolume);
+  // The images of complete templates need not save checkpoints. A volume without a source is an emptyDir.
+  if (volume == nullptr) return is_complete(given);
+  return volume->size() > 1 && !volume->contains("emptyDir");
 }
 
 bool wants_claim(const Job& job) { return job.spec.checkpoints && job.spec.checkpoints->claim_name.empty(); }

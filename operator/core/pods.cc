@@ -89,12 +89,12 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
   if (!can_create_pods(job.status.phase) || !has_missing_pods(members)) return out;
   out.requeue_after = time_until(restart_time(job.spec.failure_policy, job.status), observed.now);
   if (out.requeue_after) return out;
+  const int attempt = job.status.attempt;
   // There is no informer of claims: the request is repeated for each attempt, which costs little.
-  if (wants_claim(job)) out.actions.emplace_back(CreateClaim{claim_name(job), text_of(desired_claim(job))});
+  if (wants_claim(job)) out.actions.emplace_back(CreateClaim{claim_name(job), attempt, text_of(desired_claim(job))});
   for (size_t i = 0; i < members.current.size(); ++i) {
     if (members.current[i] != nullptr || is_recorded_finished(members, i)) continue;
     const int node_rank = static_cast<int>(i);
-    const int attempt = job.status.attempt;
     out.actions.emplace_back(CreatePod{pod_name(job, attempt, node_rank), attempt, node_rank});
   }
   return out;

@@ -56,6 +56,17 @@ const Json* step_into(const Json& value, const Step& step) {
   return found.is_null() ? nullptr : &found;
 }
 
+// Returns the field of the job from which the operator made a part of the pod; empty for other parts.
+std::string source_of(const std::string& path) {
+  static const std::regex kResources(R"re(spec\.containers\[\d+\]\.resources(\b.*))re");
+  static const std::regex kImage(R"re(spec\.containers\[\d+\]\.image)re");
+  static const std::regex kClaim(R"re(spec\.volumes\[\d+\]\.persistentVolumeClaim\.claimName)re");
+  std::smatch match;
+  if (std::regex_match(path, match, kResources)) return "spec.resourcesPerNode" + match[1].str();
+  if (std::regex_match(path, kImage)) return "spec.image";
+  return std::regex_match(path, kClaim) ? "spec.checkpoints.claimName" : "";
+}
+
 // Converts a path in the pod to one in the job. Containers and volumes of the template have the same index in the pod;
 // the contract's variables precede those of the template.
 std::string path_in_job(std::string_view path, const Json& pod, const Json& given) {
@@ -73,7 +84,10 @@ std::string path_in_job(std::string_view path, const Json& pod, const Json& give
     out += step.text.starts_with('[') ? step.text : "." + step.text;
     if (i + 1 == steps.size()) break;
     in_template = step_into(*in_template, step);
-    if (in_template == nullptr) return fmt::format("the pod's {}", path);  // a part that the operator added
+    if (in_template == nullptr) {  // a part that the operator added
+      std::string source = source_of(std::string(path));
+      return source.empty() ? fmt::format("the pod's {}", path) : source;
+    }
   }
   return out;
 }
@@ -98,7 +112,7 @@ std::optional<std::string> explain_invalid_pod(const Job& job, int status, const
   static const std::regex kUnreadable(
       R"re(^Pod in version "v1" cannot be handled as a Pod: (strict decoding error: )?)re");
   static const std::regex kInvalid(R"re(^Pod "[^"]*" is invalid: )re");
-  static const std::regex kUnknown(R"re(unknown field "([^"]+)")re");
+  static const std::regex kUnknown(R"re(unknown field "((?:[^"\\]|\\.)+)")re");
   static const std::regex kField(R"re(\b((?:spec|metadata)\.[A-Za-z0-9_.\[\]/-]+))re");
   const std::string text = message.substr(0, kMaxMessage);
   std::smatch match;

@@ -206,7 +206,7 @@ Executor::Outcome Executor::create(const Job& job, ResourceKind kind, const std:
   const std::string action = action_name("create", kind, key);
   // A field of the template with a typo must not be dropped, because it may be the one that requests the GPUs.
   const auto validation = kind == ResourceKind::kPod ? kube::FieldValidation::kStrict : kube::FieldValidation::kDefault;
-  auto response = client_.create(resource_of(kind), key.name_space, std::move(body), {}, validation);
+  auto response = client_.create(resource_of(kind), key.name_space, std::move(body), {}, {.validation = validation});
   if (!response && response.error().kind == ErrorKind::kAlreadyExists) {
     // Either this operator created the object and the response was lost, or it has another owner: the owner's uid
     // distinguishes the two.
@@ -227,14 +227,15 @@ Executor::Outcome Executor::run(const Job& job, const CreateService& action) con
 Executor::Outcome Executor::run(const Job& job, const CreateClaim& action) const {
   const kube::ObjectKey key{job.metadata.name_space, action.name};
   const std::string name = fmt::format("create persistentvolumeclaim {}", key.to_string());
-  auto response = client_.create(kube::persistent_volume_claims(), key.name_space, action.body, {});
-  if (response) return std::nullopt;
-  if (response.error().kind != ErrorKind::kAlreadyExists)
-    return interruption(Reason::kApiError, name, response.error());
-  // Pods with a claim that is being deleted would wait for it forever.
-  response = client_.get(kube::persistent_volume_claims(), key, {});
-  if (!response && response.error().kind == ErrorKind::kNotFound) return interruption(Reason::kStaleCache, name);
+  auto response = client_.get(kube::persistent_volume_claims(), key, {});
+  if (!response && response.error().kind == ErrorKind::kNotFound) {
+    if (Outcome rejected = try_pod(job, action.attempt)) return rejected;
+    response = client_.create(kube::persistent_volume_claims(), key.name_space, action.body, {});
+    if (response) return std::nullopt;
+    if (response.error().kind == ErrorKind::kAlreadyExists) return interruption(Reason::kStaleCache, name);
+  }
   if (!response) return interruption(Reason::kApiError, name, response.error());
+  // Pods with a claim that is being deleted would wait for it forever.
   if (!read_object_metadata(*response).is_deleting) return std::nullopt;
   kube::ApiError error;
   error.kind = ErrorKind::kForbidden;
@@ -276,6 +277,20 @@ Executor::Outcome Executor::create_pod(const Job& job, const PodFactory& factory
   constexpr size_t kCopies = 4;  // the body, the request, and the response with its parser
   const ByteBudget::Reservation reservation = in_flight_.acquire(factory.text_size() * kCopies);
   return create(job, ResourceKind::kPod, action.name, factory.text(action.node_rank));
+}
+
+Executor::Outcome Executor::try_pod(const Job& job, int attempt) const {
+  constexpr size_t kCopies = 4;                                       // as in create_pod()
+  constexpr std::string_view kNoDryRun = "does not support dry run";  // an admission webhook with side effects
+  const PodFactory factory = make_factory(job, attempt);
+  const ByteBudget::Reservation reservation = in_flight_.acquire(factory.text_size() * kCopies);
+  const auto response = client_.create(kube::pods(), job.metadata.name_space, factory.text(0), {},
+                                       {.validation = kube::FieldValidation::kStrict, .dry_run = true});
+  if (response || response.error().kind == ErrorKind::kAlreadyExists) return std::nullopt;
+  const kube::ApiError& error = response.error();
+  if (error.status == 400 && error.message.find(kNoDryRun) != std::string::npos) return std::nullopt;
+  const kube::ObjectKey key{job.metadata.name_space, pod_name(job, attempt, 0)};
+  return interruption(Reason::kApiError, action_name("create", ResourceKind::kPod, key), error);
 }
 
 Executor::Outcome Executor::run(const Job& job, const CreatePod& action) const {

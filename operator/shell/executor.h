@@ -136,6 +136,9 @@ class Executor {
   Outcome run(const Job& job, const PatchStatus& action) const;
   Outcome run(const Job& job, const EmitEvent& action) const;
   PodFactory make_factory(const Job& job, int attempt) const;
+  // Creates the pod of node rank 0 in a dry run. Returns nothing if the API server accepts or already has it, or if an
+  // admission webhook permits no dry run.
+  Outcome try_pod(const Job& job, int attempt) const;
   Outcome create_pod(const Job& job, const PodFactory& factory, const CreatePod& action) const;
   Outcome create(const Job& job, ResourceKind kind, const std::string& name, std::string body) const;
   Outcome remove(const Job& job, ResourceKind kind, const std::string& name,

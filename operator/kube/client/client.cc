@@ -83,8 +83,8 @@ ApiResult<std::string> Client::get(const Resource& resource, const ObjectKey& ke
 }
 
 ApiResult<std::string> Client::create(const Resource& resource, const std::string& name_space, std::string body,
-                                      const std::stop_token& cancel, FieldValidation validation) const {
-  return call(create_request(resource, name_space, std::move(body), validation), cancel);
+                                      const std::stop_token& cancel, const CreateOptions& options) const {
+  return call(create_request(resource, name_space, std::move(body), options), cancel);
 }
 
 ApiResult<std::string> Client::remove(const Resource& resource, const ObjectKey& key,

@@ -63,8 +63,7 @@ class Client {
                               const std::stop_token& cancel) const;
   ApiResult<std::string> get(const Resource& resource, const ObjectKey& key, const std::stop_token& cancel) const;
   ApiResult<std::string> create(const Resource& resource, const std::string& name_space, std::string body,
-                                const std::stop_token& cancel,
-                                FieldValidation validation = FieldValidation::kDefault) const;
+                                const std::stop_token& cancel, const CreateOptions& options = {}) const;
   ApiResult<std::string> remove(const Resource& resource, const ObjectKey& key, const Preconditions& preconditions,
                                 const std::stop_token& cancel) const;
   // Replaces the object (PUT). A metadata.resourceVersion in the body is a precondition.

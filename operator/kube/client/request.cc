@@ -112,9 +112,10 @@ Request patch_request(const Resource& resource, const ObjectKey& key, std::strin
 }
 
 Request create_request(const Resource& resource, const std::string& name_space, std::string body,
-                       FieldValidation validation) {
+                       const CreateOptions& options) {
   Query query;
-  if (validation == FieldValidation::kStrict) query.add("fieldValidation", "Strict");
+  if (options.dry_run) query.add("dryRun", "All");
+  if (options.validation == FieldValidation::kStrict) query.add("fieldValidation", "Strict");
   return {.method = "POST",
           .target = collection_path(resource, name_space) + query.text(),
           .body = std::move(body),

@@ -73,8 +73,13 @@ Request patch_request(const Resource& resource, const ObjectKey& key, std::strin
 // Treatment of fields that the API server does not know or that occur twice: kDefault drops them with a warning,
 // kStrict rejects the object with status 400. API servers before 1.25 ignore kStrict.
 enum class FieldValidation { kDefault, kStrict };
+
+struct CreateOptions {
+  FieldValidation validation = FieldValidation::kDefault;
+  bool dry_run = false;  // the server checks the object, and stores nothing
+};
 Request create_request(const Resource& resource, const std::string& name_space, std::string body,
-                       FieldValidation validation = FieldValidation::kDefault);
+                       const CreateOptions& options = {});
 
 struct Preconditions {
   std::string uid;               // empty: none

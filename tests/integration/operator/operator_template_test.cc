@@ -146,9 +146,17 @@ TEST_F(Template, ApiServerRejectsContradictoryFields) {
       {{{"checkpoints", Json::object()}}, "exactly one of claimName"},
       {{{"checkpoints", {{"claimName", "a"}, {"storageClassName", "b"}}}}, "set size"},
       {{{"checkpoints", {{"size", "ten"}}}}, "spec.checkpoints.size"},
+      {{{"checkpoints", {{"size", "1e999999999"}}}}, "spec.checkpoints.size"},
+      {{{"checkpoints", {{"size", "1Gi"}}},
+        {"template",
+         {{"spec",
+           {{"containers",
+             {{{"name", "trainer"}, {"volumeMounts", {{{"name", "scratch"}, {"mountPath", "/checkpoints"}}}}}}}}}}}},
+       "another volume there would hide it"},
       {{{"processesPerNode", "many"}}, "spec.processesPerNode"},
       {{{"processesPerNode", 0}}, "spec.processesPerNode"},
       {{{"resourcesPerNode", {{"limits", {{"memory", "16 GB"}}}}}}, "spec.resourcesPerNode.limits"},
+      {{{"resourcesPerNode", {{"limits", {{"cpu", "1e999999999"}}}}}}, "spec.resourcesPerNode.limits"},
       {{{"image", "a"}, {"template", {{"spec", {{"containers", {{{"name", "trainer"}, {"image", "b"}}}}}}}}},
        "has an image as well"},
       {{{"checkpoints", {{"size", "1Gi"}}}, {"template", {{"spec", {{"volumes", {{{"name", "checkpoints"}}}}}}}}},
@@ -203,6 +211,27 @@ TEST_F(Template, InvalidValueFailsTheJob) {
   world_->wait_for_phase("j", "Failed");
   EXPECT_THAT(condition("j", "Failed")["message"].get<std::string>(),
               HasSubstr("spec.template.spec.containers[0].imagePullPolicy: Unsupported value"));
+}
+
+// The claim would be used again, with its size, by the corrected job of the same name.
+TEST_F(Template, RejectedPodLeavesNoClaim) {
+  const Json checkpoints = {{"size", "1Gi"}};
+  create("typo", {{"checkpoints", checkpoints}, {"template", {{"spec", {{"nodeSelektor", {{"a", "b"}}}}}}}});
+  create("policy", {{"checkpoints", checkpoints}, {"template", {{"spec", {{"hostNetwork", true}}}}}});
+  world_->wait_for_phase("typo", "Failed");
+  EXPECT_EQ(condition("typo", "Failed")["message"], "spec.template.spec.nodeSelektor: unknown field");
+  world_->wait("the condition", [&] { return world_->has_condition("policy", "Pending", "True", "CreateRefused"); });
+  EXPECT_FALSE(world_->exists(claim("typo-checkpoints")));
+  EXPECT_FALSE(world_->exists(claim("policy-checkpoints")));
+}
+
+// The API server would calculate this number for minutes, again and again, because the operator retries.
+TEST_F(Template, LargeExponentCreatesNoPod) {
+  const Json resources = {{"limits", {{"cpu", "1e999999999"}}}};
+  create("j", {{"template", {{"spec", {{"containers", {{{"name", "trainer"}, {"resources", resources}}}}}}}}});
+  world_->wait("the condition", [&] { return world_->has_condition("j", "Pending", "True", "InvalidSpec"); });
+  EXPECT_THAT(condition("j", "Pending")["message"].get<std::string>(),
+              HasSubstr("spec.template.spec.containers[0].resources.limits.cpu: 1e999999999: a quantity has"));
 }
 
 // A policy of the cluster may change, so the job waits.

@@ -1,6 +1,7 @@
 // The pod that the operator builds without a template, and the merge of a template into it.
 #include "operator/core/pod_template.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <set>
@@ -186,6 +187,12 @@ TEST(Checkpoints, EmptyDirIsReported) {
     EXPECT_THAT(none, IsEmpty()) << spec;
   }
   EXPECT_FALSE(has_condition(first_status(job_of(std::string(R"({"template": )") + kOwnImage + "}")).first));
+  const auto with_volume = [](const char* volume) {
+    return job_of(fmt::format(R"({{"template": {{"spec": {{"volumes": [{}]}}}}}})", volume));
+  };
+  EXPECT_TRUE(has_condition(first_status(with_volume(R"({"name": "checkpoints", "emptyDir": {}})")).first));
+  EXPECT_TRUE(has_condition(first_status(with_volume(R"({"name": "checkpoints"})")).first));
+  EXPECT_FALSE(has_condition(first_status(with_volume(R"({"name": "checkpoints", "nfs": {}})")).first));
 }
 
 TEST(Checkpoints, ConditionEndsWhenResumedWithAClaim) {
@@ -206,6 +213,21 @@ TEST(ProcessesPerNode, FollowsTheGpus) {
       {R"({"processesPerNode": 3, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}}})", 3},
       {R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}}})", 8},
       {R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": "4"}}})", 4},
+      {R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": "4000m"}}})", 4},
+      {R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": "4e0"}}})", 4},
+      {R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": "+4.0"}}})", 4},
+      {R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": "0.004k"}}})", 4},
+      {R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 4.0}}})", 4},
+      {R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": "0.0625Ki"}}})", 64},
+      {R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": "0.5"}}})", 1},
+      {R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": -4}}})", 1},
+      {R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": "inf"}}})", 1},
+      {R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 4}}, "template": {"spec": {"containers": [
+         {"name": "trainer", "resources": {"limits": null}}]}}})",
+       1},
+      {R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 4}}, "template": {"spec": {"containers": [
+         {"name": "trainer", "resources": null}]}}})",
+       1},
       {R"({"resourcesPerNode": {"limits": {"amd.com/gpu": 2, "cpu": 16, "rdma/hca": 4}}})", 2},
       {R"({"resourcesPerNode": {"limits": {"gpu.intel.com/i915": 2}}})", 2},
       {R"({"resourcesPerNode": {"limits": {"nvidia.com/mig-1g.5gb": 2, "nvidia.com/gpu.shared": 1}}})", 3},
@@ -350,6 +372,16 @@ TEST(Validate, ReportsContradictoryFields) {
       {R"({"checkpoints": {"size": "ten"}})", "spec.checkpoints.size", "'ten' is not a quantity"},
       {R"({"checkpoints": {"size": "1Gi"}, "template": {"spec": {"volumes": [{"name": "checkpoints"}]}}})",
        "spec.checkpoints", "volume named 'checkpoints'"},
+      {R"({"checkpoints": {"size": "1e100"}})", "spec.checkpoints.size", "'1e100' is not a quantity"},
+      {R"({"checkpoints": {"size": "1Gi"}, "template": {"spec": {"containers": [
+         {"name": "trainer", "volumeMounts": [{"name": "scratch", "mountPath": "/checkpoints/"}]}]}}})",
+       "spec.template.spec.containers[0].volumeMounts[0].mountPath", "another volume there would hide it"},
+      {R"({"resourcesPerNode": {"limits": {"cpu": "1e100"}}})", "spec.resourcesPerNode.limits.cpu",
+       "is not a quantity"},
+      {R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": -4}}})", "spec.resourcesPerNode.limits.nvidia.com/gpu",
+       "-4 is not a quantity"},
+      {R"({"resourcesPerNode": {"limits": {"memory": "-1Gi"}}})", "spec.resourcesPerNode.limits.memory",
+       "is not a quantity"},
       {R"({"resourcesPerNode": {"limits": {"memory": "16 GB"}}})", "spec.resourcesPerNode.limits.memory",
        "is not a quantity"},
       {R"({"resourcesPerNode": {"requests": {"nvidia.com/gpu": 1}}})", "spec.resourcesPerNode.requests.nvidia.com/gpu",

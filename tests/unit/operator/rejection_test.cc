@@ -72,12 +72,24 @@ TEST(Rejection, SeveralFieldsAndInvalidValues) {
             "spec.template.spec.containers[0].resources.limits[cpu]: Invalid value");
 }
 
-TEST(Rejection, PartsOfTheOperatorAreNamedAsThePods) {
+TEST(Rejection, PartsOfTheOperatorAreNamedByTheirFieldOrAsThePods) {
   Job job = JobBuilder();
   job.spec.pod_template.clear();
-  EXPECT_EQ(
-      explain_invalid_pod(job, 422, R"(Pod "bert-0-0" is invalid: spec.containers[0].image: Invalid value: "A B")"),
-      R"(the pod's spec.containers[0].image: Invalid value: "A B")");
+  const std::pair<const char*, const char*> rows[] = {
+      {"spec.containers[0].image: Invalid value", "spec.image: Invalid value"},
+      {"spec.containers[0].resources.limits[nvidia.com/gpu]: Invalid value",
+       "spec.resourcesPerNode.limits[nvidia.com/gpu]: Invalid value"},
+      {"spec.containers[0].resources.requests: Invalid value", "spec.resourcesPerNode.requests: Invalid value"},
+      {"spec.volumes[0].persistentVolumeClaim.claimName: Required value", "spec.checkpoints.claimName: Required value"},
+      {"spec.securityContext.fsGroup: Forbidden", "the pod's spec.securityContext.fsGroup: Forbidden"}};
+  for (const auto& [problem, expected] : rows)
+    EXPECT_EQ(explain_invalid_pod(job, 422, fmt::format(R"(Pod "bert-0-0" is invalid: {})", problem)), expected);
+}
+
+TEST(Rejection, QuotesInNamesOfFields) {
+  const Job job = JobBuilder().pod_template(R"({"spec": {"a\"b": 1, "containers": [{"name": "trainer"}]}})");
+  EXPECT_EQ(explain_invalid_pod(job, 400, fmt::format(fmt::runtime(kStrict), R"(spec.a\"b)")),
+            R"(spec.template.spec.a\"b: unknown field)");
 }
 
 TEST(Rejection, MayBeTemporary) {

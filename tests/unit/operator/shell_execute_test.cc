@@ -14,6 +14,7 @@ namespace oarlock::control {
 namespace {
 
 using test::Answer;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -137,23 +138,60 @@ TEST_F(ExecuteTest, CreatesReplacesAndDeletesANetworkPolicy) {
   EXPECT_TRUE(waits_for(ResourceKind::kNetworkPolicy, "13"));
 }
 
-TEST_F(ExecuteTest, CreatesAClaimOrUsesTheExistingOne) {
-  const std::string claims = "/api/v1/namespaces/ns/persistentvolumeclaims";
-  transport_->script({.status = 201, .pieces = {object("11")}});
-  EXPECT_FALSE(run({CreateClaim{"j-checkpoints", "claim"}}));
-  EXPECT_EQ(transport_->requests()[0].body, "claim");
-  transport_->script(failure(409, "AlreadyExists"));
+constexpr char kClaims[] = "/api/v1/namespaces/ns/persistentvolumeclaims";
+constexpr char kTriedPod[] = "POST /api/v1/namespaces/ns/pods?dryRun=All&fieldValidation=Strict";
+
+TEST_F(ExecuteTest, UsesTheExistingClaim) {
   transport_->script({.pieces = {object("12", "another")}});
-  EXPECT_FALSE(run({CreateClaim{"j-checkpoints", "claim"}})) << "it belongs to no job";
-  EXPECT_THAT(requests(), ElementsAre("POST " + claims, "POST " + claims, "GET " + claims + "/j-checkpoints"));
+  EXPECT_FALSE(run({CreateClaim{"j-checkpoints", 0, "claim"}})) << "it belongs to no job";
+  EXPECT_THAT(requests(), ElementsAre(std::string("GET ") + kClaims + "/j-checkpoints"));
+}
+
+TEST_F(ExecuteTest, CreatesAClaimAfterADryRunOfThePod) {
+  const Answer answers[] = {{.status = 201, .pieces = {object("11")}},
+                            failure(409, "AlreadyExists"),
+                            failure(400, "BadRequest", R"(admission webhook "w" does not support dry run)")};
+  for (const Answer& answer : answers) {
+    transport_->script(failure(404, "NotFound"));
+    transport_->script(answer);
+    transport_->script({.status = 201, .pieces = {object("12")}});
+    EXPECT_FALSE(run({CreateClaim{"j-checkpoints", 2, "claim"}}));
+  }
+  const std::vector<kube::Request>& sent = transport_->requests();
+  ASSERT_EQ(sent.size(), 9U);
+  EXPECT_THAT(requests(), Contains(kTriedPod).Times(3));
+  EXPECT_EQ(sent[1].body, PodFactory(job_, 2).text(0));
+  EXPECT_EQ(sent[2].method + " " + sent[2].target, std::string("POST ") + kClaims);
+  EXPECT_EQ(sent[2].body, "claim");
+}
+
+TEST_F(ExecuteTest, RejectedPodGetsNoClaim) {
+  for (const auto& [status, reason] : {std::pair(400, "BadRequest"), std::pair(403, "Forbidden")}) {
+    transport_->script(failure(404, "NotFound"));
+    transport_->script(failure(status, reason, "no such pods"));
+    const auto stop = run({CreateClaim{"j-checkpoints", 0, "claim"}, CreatePod{"j-0-0", 0, 0}});
+    ASSERT_TRUE(stop);
+    EXPECT_EQ(done_, 0);
+    EXPECT_EQ(stop->reason, Interruption::Reason::kApiError);
+    EXPECT_EQ(stop->action, "create pod ns/j-0-0");
+    EXPECT_EQ(stop->error.message, "no such pods");
+  }
+}
+
+TEST_F(ExecuteTest, ClaimOfAConcurrentWriterIsReadAgain) {
+  transport_->script(failure(404, "NotFound"));
+  transport_->script({.status = 201, .pieces = {object("11")}});
+  transport_->script(failure(409, "AlreadyExists"));
+  const auto stop = run({CreateClaim{"j-checkpoints", 0, "claim"}});
+  ASSERT_TRUE(stop);
+  EXPECT_EQ(stop->reason, Interruption::Reason::kStaleCache);
 }
 
 TEST_F(ExecuteTest, ClaimThatIsBeingDeletedStopsThePlan) {
   Json claim = Json::parse(object("12"));
   claim["metadata"]["deletionTimestamp"] = "2026-11-23T00:00:00Z";
-  transport_->script(failure(409, "AlreadyExists"));
   transport_->script({.pieces = {claim.dump()}});
-  const auto stop = run({CreateClaim{"j-checkpoints", "claim"}, CreatePod{"j-0-0", 0, 0}});
+  const auto stop = run({CreateClaim{"j-checkpoints", 0, "claim"}, CreatePod{"j-0-0", 0, 0}});
   ASSERT_TRUE(stop);
   EXPECT_EQ(done_, 0);
   EXPECT_EQ(stop->reason, Interruption::Reason::kApiError);

@@ -1,5 +1,6 @@
 #include "operator/api/validate.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -236,6 +237,18 @@ TEST(Validate, RejectsInvalidJobs) {
        .value = {{"labels", {{"a", 1}}}},
        .path = "spec.template.metadata.labels",
        .message = "'a' is not a string; put its value in quotes"},
+      {.pointer = "/spec/containers/0/resources",
+       .value = {{"limits", {{"cpu", "1e999999999"}}}},
+       .path = "spec.template.spec.containers[0].resources.limits.cpu",
+       .message = fmt::format("1e999999999: {}", api::rules::kQuantityTooLong)},
+      {.pointer = "/spec/overhead",
+       .value = {{"memory", "1E+100"}},
+       .path = "spec.template.spec.overhead.memory",
+       .message = fmt::format("1E+100: {}", api::rules::kQuantityTooLong)},
+      {.pointer = "/spec/volumes",
+       .value = json::array({{{"name", "v"}, {"emptyDir", {{"sizeLimit", std::string(65, '9')}}}}}),
+       .path = "spec.template.spec.volumes[0].emptyDir.sizeLimit",
+       .message = fmt::format("{}: {}", std::string(65, '9'), api::rules::kQuantityTooLong)},
   };
   for (const InvalidTemplate& test : cases) {
     json pod = json::parse(kMinimalTemplate);
@@ -245,6 +258,14 @@ TEST(Validate, RejectsInvalidJobs) {
     ASSERT_FALSE(problems.empty()) << test.pointer << " " << test.value;
     EXPECT_EQ(problems[0], (api::FieldProblem{test.path, test.message}));
   }
+}
+
+TEST(Validate, AcceptsExponentsThatAreNotThoseOfQuantities) {
+  json pod = json::parse(kMinimalTemplate);
+  pod["spec"]["containers"][0]["args"] = {"--lr=1e-300"};
+  pod["spec"]["containers"][0]["env"] = json::array({{{"name", "limits"}, {"value", "1e999"}}});
+  pod["spec"]["containers"][0]["resources"]["limits"] = {{"cpu", "1e3"}, {"memory", "12E"}, {"example.com/eye", 2}};
+  EXPECT_THAT(api::validate(JobBuilder().pod_template(pod.dump()).build()), testing::IsEmpty());
 }
 
 // The size is checked before the template is parsed, because its JSON tree would use some ten MiB.
