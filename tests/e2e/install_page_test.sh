@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Does what docs/first-job.md and docs/install.md show, on a cluster that has no operator yet, and looks at what comes of it.
+# Executes docs/first-job.md and docs/install.md on a cluster that has no operator yet and, for the first job, the storage of an
+# ordinary cluster: a default StorageClass whose volumes are local to a node, or no StorageClass at all.
+# There is no registry: scripts/images load has put the images on the nodes, under the names that the chart and the operator use.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source scripts/lib/common.sh
 source scripts/lib/cluster/versions.sh
@@ -12,10 +14,16 @@ finish() {
   helm uninstall oarlock --namespace oarlock-system >/dev/null 2>&1 || true
   kubectl delete namespace team-a --wait=false >/dev/null 2>&1 || true
   kubectl delete tj --all -A --wait=false >/dev/null 2>&1 || true
+  [[ ! -e $work/storage ]] || restore_storage || true
   kubectl apply -f manifests/crd -f manifests/install.yaml >/dev/null || true
   rm -rf "$work"
 }
 trap finish EXIT
+restore_storage() {
+  kubectl delete pvc,pv,storageclass --all --wait >/dev/null
+  kubectl create -f "$work/storage" >/dev/null
+  rm "$work/storage"
+}
 
 # run_blocks PAGE FIRST [LAST]: its blocks that say they are executed here, from the FIRSTth to the LASTth.
 run_blocks() {
@@ -23,9 +31,12 @@ run_blocks() {
   block=$(awk -v first="$first" -v last="$last" '/^<!-- executed by tests\/e2e\/install_page_test.sh/ {++n; next}
     n >= first && n <= last && /^```sh/ {inside = 1; next} /^```/ {inside = 0} inside' "docs/$page.md")
   [[ -n $block ]] || broken "docs/$page.md has no block $first"
+  local started
   while IFS= read -r command; do
     printf '$ %s\n' "$command"
+    started=$SECONDS
     (cd "$work" && eval "${command//charts\/oarlock/$OARLOCK_SOURCE/charts/oarlock}") || broken "$command"
+    echo "($((SECONDS - started)) s)"
   done <<<"${block//manifests\//$OARLOCK_SOURCE/manifests/}"
 }
 # small_job NAMESPACE NAME: of one pod and a few steps.
@@ -34,19 +45,77 @@ small_job() {
     | del(.spec.template.spec.topologySpreadConstraints)' | jq 'del(.metadata.namespace)' | kubectl --namespace "$1" apply -f -
 }
 
-step "a cluster without Oarlock"
-kubectl delete -f manifests/install.yaml -f manifests/crd --wait >/dev/null
-wait_for 180 "nothing of it is left" bash -c '[[ -z $(kubectl -n oarlock-system get pods -o name 2>/dev/null) ]] && ! kubectl get crd trainingjobs.oarlock.dev && ! kubectl get namespace oarlock-system'
-kubectl delete pvc --all --wait >/dev/null
+# remove_oarlock: also what the garbage collector would remove, because it detects a new CRD only after up to half a minute.
+remove_oarlock() {
+  helm uninstall oarlock --namespace oarlock-system --ignore-not-found --wait >/dev/null
+  kubectl delete -f manifests/install.yaml --ignore-not-found --wait >/dev/null
+  kubectl delete trainingjobs --all --all-namespaces --wait >/dev/null
+  kubectl delete pods,services --all-namespaces --selector oarlock.dev/job-name --wait >/dev/null
+  kubectl delete pvc --all --wait >/dev/null
+  kubectl delete -f manifests/crd --ignore-not-found --wait >/dev/null
+  wait_for 180 "nothing of it is left" bash -c '[[ -z $(kubectl get pods -A -o name) ]] && ! kubectl get crd trainingjobs.oarlock.dev && ! kubectl get namespace oarlock-system'
+}
+# first_job STORAGE ROUND: from an empty cluster to a trained model.
+first_job() {
+  local begin=$SECONDS accuracy
+  step "docs/first-job.md, $1, round $2"
+  run_blocks first-job 1 | tee "$work/first-job"
+  echo "TIME from helm install to the trained model, $1, round $2: $((SECONDS - begin)) s"
+  accuracy=$(grep -o '"accuracy":[0-9.]*' "$work/first-job" | tail -1 | cut -d: -f2)
+  awk -v a="${accuracy:-0}" 'BEGIN {exit !(a >= 0.89)}' || broken "the accuracy is '$accuracy'"
+  expect_field first-job '.status.conditions[?(@.type=="CheckpointsNotKept")].reason' EmptyDir
+}
 
-step "docs/first-job.md"
-commands=$(awk '/^```sh/ {inside = 1; next} /^```/ {inside = 0} inside' docs/first-job.md | wc -l)
+step "a cluster without Oarlock and without the storage of scripts/cluster"
+commands=$(awk '/^```sh/ {inside = ++n == 1; next} /^```/ {inside = 0} inside' docs/first-job.md | wc -l)
 [[ $commands -le 5 ]] || broken "a new user's way has $commands commands"
-begin=$SECONDS
-run_blocks first-job 1 | tee "$work/first-job"
-echo "from an empty cluster to a trained model: $commands commands, $((SECONDS - begin)) s"
-accuracy=$(grep -o '"accuracy":[0-9.]*' "$work/first-job" | tail -1 | cut -d: -f2)
-awk -v a="${accuracy:-0}" 'BEGIN {exit !(a >= 0.89)}' || broken "the accuracy is '$accuracy'"
+remove_oarlock
+# Volumes that were used, and the two folders of this test, are not handed out again.
+kubectl get storageclass,pv -o json | jq '.items |= map(select(.kind == "StorageClass" or .status.phase == "Available")
+  | del(.status, .metadata.uid, .metadata.resourceVersion, .metadata.creationTimestamp))' >"$work/all"
+mapfile -t folders < <(jq -r '.items[] | .spec.hostPath.path // empty' "$work/all" | tail -2)
+[[ ${#folders[@]} == 2 ]] || broken "scripts/cluster has no two volumes left"
+jq '.items |= map(select(.spec.hostPath.path as $path | $ARGS.positional | index($path) | not))' --args "${folders[@]}" <"$work/all" >"$work/storage"
+kubectl delete storageclass,pv --all --wait >/dev/null
+for round in 1 2; do
+  first_job "no StorageClass" $round
+  remove_oarlock
+done
+
+step "an ordinary default StorageClass: ReadWriteOnce, on the node that the pod is assigned to"
+kubectl create -f - >/dev/null <<MANIFEST
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: standard, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
+provisioner: kubernetes.io/no-provisioner
+volumeBindingMode: WaitForFirstConsumer
+MANIFEST
+for node in 1 2; do
+  kubectl create -f - >/dev/null <<MANIFEST
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: local-$node}
+spec:
+  storageClassName: standard
+  capacity: {storage: 10Gi}
+  accessModes: [ReadWriteOnce]
+  local: {path: ${folders[node - 1]}}
+  nodeAffinity:
+    required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node$node]}]}]}
+MANIFEST
+done
+first_job "default StorageClass" 1
+remove_oarlock
+first_job "default StorageClass" 2
+
+step "docs/first-job.md: the checkpoints are kept"
+run_blocks first-job 2
+expect_field kept-job '.status.conditions[?(@.type=="CheckpointsNotKept")].status' ""
+[[ $(kubectl get pvc kept-job-checkpoints -o 'jsonpath={.spec.storageClassName} {.status.phase}') == "standard Bound" ]] || broken "$(kubectl get pvc)"
+[[ -n $(compgen -G "${folders[0]}/kept-job/step-*" || compgen -G "${folders[1]}/kept-job/step-*") ]] || broken "the claim has no checkpoint: $(ls -R "${folders[@]}")"
+kubectl delete trainingjob kept-job >/dev/null
+kubectl delete pods --selector oarlock.dev/job-name=kept-job --wait >/dev/null
+restore_storage
 
 step "two operators, protected metrics"
 run_blocks install 1

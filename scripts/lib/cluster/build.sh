@@ -141,12 +141,29 @@ build_schemas() {
     "${crds}_servicemonitors.yaml" "${crds}_podmonitors.yaml" "${crds}_prometheusrules.yaml"
 }
 
+fetch_peer_crds() {
+  local target work=$kGoWork/peer-crds module file
+  target=$(peer_crds)
+  [[ -d $target ]] && return 0
+  rm -rf "$work"
+  mkdir -p "$work" "$(dirname "$target")"
+  while read -r module file; do
+    cp "$(module_file "$module" Dir)/$file" "$work" || die -c 69 "cannot download $file of the module $module"
+  done <<FILES
+github.com/kubeflow/training-operator@$kTrainingOperatorVersion manifests/base/crds/kubeflow.org_pytorchjobs.yaml
+github.com/kubeflow/trainer/v2@$kTrainerVersion manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml
+sigs.k8s.io/jobset@$kJobSetVersion config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml
+FILES
+  mv -T "$work" "$target"
+}
+
 build_cluster_programs() {
   local name done=1
   for name in "${kKubernetesPrograms[@]}" pause etcd coredns helm helm-unittest helm-docs kubeconform; do
     [[ -x $(program "$name") ]] || done=0
   done
   for name in "${kKubernetesSchemas[@]}" prometheus-operator; do [[ -d $(schemas "$name") ]] || done=0; done
+  [[ -d $(peer_crds) ]] || done=0
   [[ $done == 1 ]] && { rm -rf "$kGoWork"; return 0; }
   [[ $(uname -s) == Linux ]] || die -c 69 "the cluster needs Linux"
   go_dir=$(ensure_go)
@@ -156,6 +173,7 @@ build_cluster_programs() {
   ( build_module_program etcd go.etcd.io/etcd/server/v3 "$kEtcdVersion" go.etcd.io/etcd/server/v3 )
   ( build_helm )
   ( build_schemas )
+  ( fetch_peer_crds )
   ( build_module_program coredns github.com/coredns/coredns "$kCoreDnsVersion" github.com/coredns/coredns )
   rm -rf "$kGoWork"
 }

