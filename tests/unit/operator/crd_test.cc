@@ -140,12 +140,13 @@ TEST(Crd, HasTheMessagesOfOfflineValidation) {
   std::set<std::string> messages;
   collect_messages(crd(), messages);
   namespace rules = api::rules;
-  const std::set<std::string> code = {rules::kName,          rules::kNameLength,     rules::kImmutable,
-                                      rules::kPortIsMetrics, rules::kPortTaken,      rules::kTrainer,
-                                      rules::kRestartPolicy, rules::kHostname,       rules::kVolumeName,
-                                      rules::kConfigMount,   rules::kOneRequirement, rules::kIgnoreNeedsExit,
-                                      rules::kManagedByForm, rules::kManagedByFixed, rules::kTwoImages,
-                                      rules::kClaimOrSize,   rules::kClassNeedsSize, rules::kTwoCheckpointVolumes};
+  const std::set<std::string> code = {rules::kName,           rules::kNameLength,     rules::kImmutable,
+                                      rules::kPortIsMetrics,  rules::kPortTaken,      rules::kTrainer,
+                                      rules::kRestartPolicy,  rules::kHostname,       rules::kVolumeName,
+                                      rules::kConfigMount,    rules::kOneRequirement, rules::kIgnoreNeedsExit,
+                                      rules::kManagedByForm,  rules::kManagedByFixed, rules::kTwoImages,
+                                      rules::kClaimOrSize,    rules::kClassNeedsSize, rules::kTwoCheckpointVolumes,
+                                      rules::kCheckpointMount};
   EXPECT_EQ(messages, code);
 }
 
