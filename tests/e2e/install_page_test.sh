@@ -20,7 +20,7 @@ finish() {
 }
 trap finish EXIT
 restore_storage() {
-  kubectl delete pvc,pv,storageclass --all --wait >/dev/null
+  kubectl delete pvc,pv,storageclass --all --wait --timeout=180s >/dev/null
   kubectl create -f "$work/storage" >/dev/null
   rm "$work/storage"
 }
