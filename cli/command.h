@@ -25,7 +25,9 @@ void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen&
 void add_run(CLI::App& app, Chosen& chosen);
 void add_validate(CLI::App& app, Chosen& chosen);
 void add_render(CLI::App& app, Chosen& chosen);
-void add_convert(CLI::App& app, Chosen& chosen);
+void add_convert(CLI::App& app, const std::optional<Words>& after_marker, Chosen& chosen);
+void add_doctor(CLI::App& app, Chosen& chosen);
+void add_help(CLI::App& app, Chosen& chosen);  // help, version, completion and man
 
 // Prints a given usage line. CLI11 would print "[OPTIONS]" only.
 class UsageFormatter final : public CLI::Formatter {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/Config.hpp>
+#include <algorithm>
 #include <csignal>
 #include <memory>
 
@@ -71,6 +72,17 @@ Result<std::vector<std::string>> command_of(std::vector<std::string> words, cons
   return words;
 }
 
+// Makes oarlock-trainer write text if the output of the launcher is a terminal. The ranks write to pipes, in which case
+// the trainer would write JSON.
+std::vector<std::string> with_text_log(std::vector<std::string> argv) {
+  const std::string program = argv.front().substr(argv.front().rfind('/') + 1);
+  const bool is_chosen =
+      std::ranges::any_of(argv, [](const std::string& word) { return word.starts_with("--log-format"); });
+  if (program == "oarlock-trainer" && !is_chosen && ::isatty(STDERR_FILENO) == 1)
+    argv.insert(argv.begin() + 1, {"--log-format", "text"});
+  return argv;
+}
+
 std::string log_text(const std::optional<std::string>& path) { return path ? read_file(*path).value_or("") : ""; }
 
 Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string>& argv) {
@@ -110,7 +122,7 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
     of_rank.insert(environment.begin(), environment.end());  // keeps existing entries
     const int rank = topology.rank(i);
     ranks.push_back(rank);
-    members.push_back({{argv, std::move(of_rank), {}, descriptor_limit},
+    members.push_back({{count > 1 ? with_text_log(argv) : argv, std::move(of_rank), {}, descriptor_limit},
                        fmt::format("rank {}", rank),
                        flags.no_prefix ? "" : fmt::format("[RANK {}] ", rank)});
   }

@@ -43,7 +43,7 @@ Error unknown_subcommand(const std::string& typed, const CLI::App& app) {
 int run_main(Words words) {
   std::optional<Words> after_marker;
   if (const auto marker = std::find(words.begin(), words.end(), "--");
-      marker != words.end() && words.front() == "launch") {
+      marker != words.end() && (words.front() == "launch" || words.front() == "convert")) {
     after_marker.emplace(marker + 1, words.end());
     words.erase(marker, words.end());
   }
@@ -59,7 +59,9 @@ int run_main(Words words) {
   add_launch(app, after_marker, chosen);
   add_validate(app, chosen);
   add_render(app, chosen);
-  add_convert(app, chosen);
+  add_convert(app, after_marker, chosen);
+  add_doctor(app, chosen);
+  add_help(app, chosen);
 
   std::string command = "oarlock";
   if (!words.empty() && !words.front().starts_with('-') && !has_subcommand(app, words.front())) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/input_file.h"
 #include "cli/job_file.h"
 #include "common/standard_streams.h"
 #include "common/status_macros.h"
@@ -26,12 +27,13 @@ constexpr char kFooter[] = R"(
 exit codes: 0; 66: the file cannot be read; 78: the file is invalid.
 
 examples:
-  oarlock render -f trainingjob.yaml
+  oarlock render trainingjob.yaml
   oarlock render -f trainingjob.yaml -o json | jq '.items[1].spec.containers[0].env'
 )";
 
 struct RenderFlags {
   std::string file;
+  std::string argument;  // likewise a file
   std::string name;
   std::string output = "yaml";
   int attempt = 0;
@@ -39,9 +41,12 @@ struct RenderFlags {
 };
 
 Result<int> render(const RenderFlags& flags) {
-  ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, load_jobs(flags.file));
+  if (flags.file.empty() == flags.argument.empty())
+    return fail(ExitCode::kUsage, "give one file, as oarlock render FILE, or with -f FILE (- for standard input)");
+  ASSIGN_OR_RETURN(const InputFile input, InputFile::open(flags.file.empty() ? flags.argument : flags.file));
+  ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, load_jobs(input.path()));
   if (!flags.name.empty()) {
-    ASSIGN_OR_RETURN(api::TrainingJob job, choose_job(std::move(jobs), flags.name, flags.file));
+    ASSIGN_OR_RETURN(api::TrainingJob job, choose_job(std::move(jobs), flags.name, input.name()));
     jobs = {std::move(job)};
   }
   Json items = Json::array();
@@ -72,9 +77,11 @@ Result<int> render(const RenderFlags& flags) {
 void add_render(CLI::App& app, Chosen& chosen) {
   auto flags = std::make_shared<RenderFlags>();
   CLI::App* render_app = app.add_subcommand("render", kDescription);
-  set_usage(*render_app, "oarlock render -f FILE [OPTIONS]");
+  set_usage(*render_app, "oarlock render FILE [OPTIONS]");
   render_app->footer(kFooter);
-  render_app->add_option("-f,--file", flags->file, "the TrainingJobs, YAML or JSON")->type_name("FILE")->required();
+  render_app->add_option("-f,--file", flags->file, "the TrainingJobs, YAML or JSON; - is standard input")
+      ->type_name("FILE");
+  render_app->add_option("argument", flags->argument, "the same")->type_name("FILE");
   render_app->add_option("--name", flags->name, "only this TrainingJob")->type_name("NAME");
   render_app->add_option("-o,--output", flags->output, "yaml or json")
       ->type_name("FORMAT")

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/input_file.h"
 #include "cli/job_file.h"
 #include "cli/launch/console.h"
 #include "cli/launch/group.h"
@@ -17,6 +18,7 @@
 #include "common/contract.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "operator/api/validate.h"
 
 namespace oarlock::cli {
@@ -42,7 +44,8 @@ signal n).
 examples:
   oarlock run -f trainingjob.yaml
   oarlock run -f trainingjob.yaml --nodes 1 --nproc 4
-  oarlock run -f trainingjob.yaml epochs=3 optimizer.lr=4e-3
+  oarlock run trainingjob.yaml epochs=3 optimizer.lr=4e-3
+  oarlock convert -f pytorchjob.yaml | oarlock run -f -
   oarlock run -f trainingjob.yaml --fresh --workdir /data/runs
 )";
 
@@ -105,7 +108,31 @@ Result<int> check_before_run(const api::TrainingJob& job, size_t jobs_in_file, c
   return result.map([](const GroupResult& ended) { return ended.exit_code; });
 }
 
-Result<int> run_job(const RunFlags& flags) {
+// Takes the file from the arguments if it was not given with -f: the one that is not KEY=VALUE.
+Result<RunFlags> with_file(RunFlags flags) {
+  std::vector<std::string> settings;
+  for (const std::string& word : flags.options.settings) {
+    if (word.find('=') != std::string::npos) {
+      settings.push_back(word);
+    } else if (flags.file.empty()) {
+      flags.file = word;
+    } else {
+      return fail(ExitCode::kUsage,
+                  fmt::format("'{}' is not KEY=VALUE, such as optimizer.lr=4e-3, and the file is already '{}'",
+                              shortened(word), shortened(flags.file)));
+    }
+  }
+  if (flags.file.empty())
+    return fail(ExitCode::kUsage, "missing file; give it as oarlock run FILE (- for standard input), or with -f FILE");
+  flags.options.settings = std::move(settings);
+  flags.options.is_fresh = flags.fresh;
+  return flags;
+}
+
+Result<int> run_job(const RunFlags& given) {
+  ASSIGN_OR_RETURN(RunFlags flags, with_file(given));
+  ASSIGN_OR_RETURN(const InputFile input, InputFile::open(flags.file));
+  flags.file = input.path();
   ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, load_jobs(flags.file));
   const size_t jobs_in_file = jobs.size();
   ASSIGN_OR_RETURN(api::TrainingJob chosen, choose_job(std::move(jobs), flags.name, flags.file));
@@ -131,12 +158,13 @@ Result<int> run_job(const RunFlags& flags) {
 void add_run(CLI::App& app, Chosen& chosen) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* run = app.add_subcommand("run", kDescription);
-  set_usage(*run, "oarlock run -f FILE [OPTIONS] [KEY=VALUE...]");
+  set_usage(*run, "oarlock run FILE [OPTIONS] [KEY=VALUE...]");
   run->footer(kFooter);
-  run->add_option("-f,--file", flags->file, "the TrainingJob, YAML or JSON")->type_name("FILE")->required();
-  run->add_option("settings", flags->options.settings,
-                  "overrides of spec.trainer for oarlock-trainer, such as optimizer.lr=4e-3")
-      ->type_name("KEY=VALUE");
+  run->add_option("-f,--file", flags->file, "the TrainingJob, YAML or JSON; - is standard input")->type_name("FILE");
+  run->add_option("arguments", flags->options.settings,
+                  "the file, unless -f gives it, and overrides of spec.trainer for oarlock-trainer, such as "
+                  "optimizer.lr=4e-3")
+      ->type_name("FILE|KEY=VALUE");
   run->add_option("--name", flags->name, "which TrainingJob, if the file holds several")->type_name("NAME");
   run->add_option("--workdir", flags->workdir, "parent folder of the runs; each job has its own folder in it")
       ->type_name("DIR")

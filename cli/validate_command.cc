@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/input_file.h"
 #include "cli/job_file.h"
 #include "cli/pod_schema/pod_schema.h"
 #include "cli/trainer_check.h"
@@ -28,12 +29,14 @@ constexpr char kFooter[] = R"(
 exit codes: 0: all are valid; 66: a file cannot be read; 78: there are problems.
 
 examples:
-  oarlock validate -f trainingjob.yaml
+  oarlock validate trainingjob.yaml
   oarlock validate -f manifests/examples/fashion-mnist.yaml -f other.yaml
+  oarlock convert -f pytorchjob.yaml | oarlock validate -f -
 )";
 
 struct ValidateFlags {
   std::vector<std::string> files;
+  std::vector<std::string> arguments;  // likewise files
   bool any_pod_fields = false;
 };
 
@@ -60,8 +63,19 @@ Result<launch::GroupResult> check_trainer(TrainerCheck& trainer, const std::stri
 Result<int> validate(const ValidateFlags& flags) {
   // This precedes SignalSource::take(), so that signals end the program while it reads.
   const TemplateCheck check = flags.any_pod_fields ? TemplateCheck::kNone : TemplateCheck::kPodSchema;
+  if (flags.files.empty() && flags.arguments.empty())
+    return fail(ExitCode::kUsage,
+                "missing file; give it as oarlock validate FILE, or with -f FILE (- for standard input)");
+  std::vector<std::string> given = flags.files;
+  given.insert(given.end(), flags.arguments.begin(), flags.arguments.end());
+  if (std::ranges::count(given, "-") > 1) return fail(ExitCode::kUsage, "standard input (-) is given twice");
+  std::vector<InputFile> inputs;  // exist while the trainer reads them
   std::vector<LoadedFile> files;
-  for (const std::string& file : flags.files) files.push_back({file, load_jobs(file, check)});
+  for (const std::string& file : given) {
+    ASSIGN_OR_RETURN(InputFile input, InputFile::open(file));
+    files.push_back({input.path(), load_jobs(input.path(), check)});
+    inputs.push_back(std::move(input));
+  }
   ASSIGN_OR_RETURN(const launch::SignalSource signals, launch::SignalSource::take());
   const RealClock clock;
   launch::Console console("oarlock validate");
@@ -92,11 +106,11 @@ Result<int> validate(const ValidateFlags& flags) {
 void add_validate(CLI::App& app, Chosen& chosen) {
   auto flags = std::make_shared<ValidateFlags>();
   CLI::App* validate_app = app.add_subcommand("validate", description());
-  set_usage(*validate_app, "oarlock validate -f FILE... [OPTIONS]");
+  set_usage(*validate_app, "oarlock validate FILE... [OPTIONS]");
   validate_app->footer(kFooter);
-  validate_app->add_option("-f,--file", flags->files, "files with TrainingJobs, YAML or JSON")
-      ->type_name("FILE")
-      ->required();
+  validate_app->add_option("-f,--file", flags->files, "files with TrainingJobs, YAML or JSON; - is standard input")
+      ->type_name("FILE");
+  validate_app->add_option("arguments", flags->arguments, "more files")->type_name("FILE");
   validate_app->add_flag(
       "--any-pod-fields", flags->any_pod_fields,
       "do not check the fields of spec.template: for a cluster that is newer than Kubernetes " + pod_schema_version());

@@ -11,7 +11,6 @@
 namespace oarlock::convert {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using yaml::MapReader;
 using yaml::Node;
 using Kind = yaml::Node::Kind;
@@ -107,7 +106,7 @@ class Conversion {
  private:
   void note(MapReader& section, const char* key, const Node& value, const std::string& text) {
     const std::string path = section.path().empty() ? key : fmt::format("{}.{}", section.path(), key);
-    notes_.push_back(fmt::format("{}:{}:{}: {}: {}", file_, value.mark().line, value.mark().column, path, text));
+    notes_.push_back(fmt::format("{}:{}:{}: {}", file_, value.mark().line, value.mark().column, to_note(path, text)));
   }
 
   // Notes a key that needs no counterpart.

@@ -2,10 +2,10 @@
 // a TrainingJob.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "cli/convert/report.h"
 #include "common/error.h"
 #include "common/yaml/reader.h"
 
@@ -15,11 +15,6 @@ struct QuantumGravOptions {
   std::string name = "quantumgrav";
   std::string image;
   std::vector<std::string> data;  // stores; empty: the stores that the file names
-};
-
-struct Converted {
-  nlohmann::ordered_json job;
-  std::vector<std::string> notes;  // for users: "file:line:column: key: note"
 };
 
 // Converts every key of the guide's example, or adds a note why it needs no counterpart. Types may be names or

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,12 +10,15 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
+#include <cstdlib>
 #include <system_error>
 
 #include "common/text.h"
 
 namespace oarlock::launch {
 namespace {
+
+constexpr char kEraseLine[] = "\x1b[K";  // from the cursor to the end of the line
 
 size_t largest_write(int fd) {
   struct stat file{};
@@ -27,7 +31,7 @@ size_t largest_write(int fd) {
 // Returns the index after the end of the first line, or npos. "\r\n" is one line end, so a final "\r" is incomplete.
 size_t LinePrefixer::line_end(std::string_view bytes) const {
   const size_t newline = bytes.find('\n');
-  if (at_carriage_return_) {
+  if (columns_ > 0) {
     const size_t carriage_return = bytes.substr(0, newline).find('\r');
     if (carriage_return != std::string_view::npos && carriage_return + 1 < bytes.size() &&
         carriage_return + 1 != newline) {
@@ -38,14 +42,34 @@ size_t LinePrefixer::line_end(std::string_view bytes) const {
 }
 
 void LinePrefixer::emit(std::string_view rest_of_line, std::string& out) {
-  out += prefix_;
-  out += pending_;
-  out += rest_of_line;
+  if (columns_ == 0) {
+    out += prefix_;
+    out += pending_;
+    out += rest_of_line;
+  } else {
+    pending_ += rest_of_line;
+    emit_to_terminal(out);
+  }
   pending_.clear();
 }
 
+void LinePrefixer::emit_to_terminal(std::string& out) {
+  if (!pending_.ends_with('\r')) {
+    out += kEraseLine;  // of a progress line, after which the cursor is at the start of the line
+    out += prefix_;
+    out += pending_;
+    return;
+  }
+  const std::string_view text = trim(pending_, "\r");
+  if (progress_lines_ == ProgressLines::kLeaveOut || text.empty()) return;
+  // The last column stays free: some terminals wrap when it is written.
+  out += cut_to_width(prefix_ + std::string(text), static_cast<size_t>(std::max(columns_ - 1, 1)));
+  out += kEraseLine;
+  out += '\r';
+}
+
 void LinePrefixer::feed(std::string_view bytes, std::string& out) {
-  if (at_carriage_return_ && pending_.ends_with('\r') && !bytes.empty() && bytes.front() != '\n') emit("", out);
+  if (columns_ > 0 && pending_.ends_with('\r') && !bytes.empty() && bytes.front() != '\n') emit("", out);
   for (size_t end; (end = line_end(bytes)) != std::string_view::npos; bytes.remove_prefix(end)) {
     emit(bytes.substr(0, end), out);
   }
@@ -60,6 +84,35 @@ void LinePrefixer::finish(std::string& out) {
   if (pending_.empty()) return;
   pending_ += '\n';
   emit("", out);
+}
+
+std::string cut_to_width(std::string_view text, size_t columns) {
+  std::string out;
+  size_t used = 0;
+  while (!text.empty()) {
+    size_t length = std::max<size_t>(first_utf8_character(text).length, 1);
+    const bool is_sequence = text.starts_with("\x1b[");
+    if (is_sequence) {
+      length = 2;
+      while (length < text.size() && (text[length] < '@' || text[length] > '~')) ++length;
+      length = std::min(length + 1, text.size());
+    } else if (++used > columns) {
+      text.remove_prefix(length);
+      continue;
+    }
+    out += text.substr(0, length);
+    text.remove_prefix(length);
+  }
+  return out;
+}
+
+int OutputQueue::columns() const {
+  constexpr int kDefault = 80;
+  if (!terminal_) return 0;
+  const char* type = std::getenv("TERM");
+  if (type == nullptr || std::string_view(type) == "dumb") return 0;
+  winsize size{};
+  return ::ioctl(fd_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kDefault;
 }
 
 OutputQueue::OutputQueue(int fd) : fd_(fd), terminal_(::isatty(fd) == 1), largest_write_(largest_write(fd)) {}

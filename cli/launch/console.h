@@ -16,13 +16,19 @@ namespace oarlock::launch {
 // Splits the output of a rank into lines and adds a prefix to each. It changes nothing else in the bytes, except that
 // it adds a newline to an incomplete last line, and splits lines longer than kLongestLine, so that a rank that never
 // writes a newline cannot exhaust the memory.
+//
+// On a terminal, a lone "\r" also ends a line, which is then a progress line: the next line replaces it. It is cut to
+// the width of the terminal, because a line that wraps cannot be replaced, and the progress lines of all streams but
+// one are left out, because they would replace each other.
 class LinePrefixer {
  public:
   static constexpr size_t kLongestLine = size_t{16} << 20;
 
-  // With `at_carriage_return`, a lone "\r" also ends a line, for progress bars on a terminal.
-  LinePrefixer(std::string prefix, bool at_carriage_return)
-      : prefix_(std::move(prefix)), at_carriage_return_(at_carriage_return) {}
+  enum class ProgressLines { kShow, kLeaveOut };
+
+  // `columns` is the width of the terminal; 0 for any other file, in which "\r" is a character like any other.
+  explicit LinePrefixer(std::string prefix, int columns = 0, ProgressLines progress_lines = ProgressLines::kShow)
+      : prefix_(std::move(prefix)), columns_(columns), progress_lines_(progress_lines) {}
 
   // Appends the complete lines to `out`.
   void feed(std::string_view bytes, std::string& out);
@@ -32,11 +38,17 @@ class LinePrefixer {
  private:
   size_t line_end(std::string_view bytes) const;
   void emit(std::string_view rest_of_line, std::string& out);
+  void emit_to_terminal(std::string& out);
 
   std::string prefix_;
-  bool at_carriage_return_;
+  int columns_;
+  ProgressLines progress_lines_;
   std::string pending_;  // the beginning of an incomplete line
 };
+
+// Returns the beginning of `text` that takes at most `columns` columns of a terminal, counting one for each character
+// and none for escape sequences (CSI). Sequences behind the cut are kept, so that colors end.
+std::string cut_to_width(std::string_view text, size_t columns);
 
 // Buffers text for a descriptor that may be slow, such as a pipe to a pager or to the log of a container runtime. The
 // descriptor stays in blocking mode, because other programs may share it (a terminal). Instead, no write(2) is larger
@@ -55,6 +67,8 @@ class OutputQueue {
   bool closed() const { return closed_; }                        // a write failed; further text is discarded
   int error() const { return error_; }                           // errno of the failed write; 0 if none failed
   bool is_terminal() const { return terminal_; }
+  // Returns the width of the terminal; 0 if it is none, or one that does not understand escape sequences (TERM=dumb).
+  int columns() const;
 
  private:
   static constexpr size_t kFull = size_t{1} << 20;

@@ -177,7 +177,10 @@ class Group {
   }
 
   void add_stream(FileDescriptor from, OutputQueue& to, const std::string& prefix) {
-    streams_.push_back({std::move(from), &to, LinePrefixer(prefix, to.is_terminal())});
+    // Of the ranks of a node, the first one shows its progress.
+    const auto progress_lines =
+        groups_.size() == 1 ? LinePrefixer::ProgressLines::kShow : LinePrefixer::ProgressLines::kLeaveOut;
+    streams_.push_back({std::move(from), &to, LinePrefixer(prefix, to.columns(), progress_lines)});
   }
 
   void wait_and_act() {

@@ -219,7 +219,9 @@ class LocalRun {
       console_.err().push(
           fmt::format("{}checkpoints: {}{}\n", indent, folder_.checkpoints().string(), some ? "" : " (none)"));
     }
-    if (state == "Interrupted") console_.err().push(indent + "the same command resumes from there\n");
+    if (state == "Interrupted")
+      console_.err().push(fmt::format("{}the same command{} resumes from there\n", indent,
+                                      options_.is_fresh ? " without --fresh" : ""));
     console_.flush(signals_, clock_, clock_.steady() + grace_);
     return ended.result.exit_code;
   }

@@ -20,6 +20,7 @@ struct LocalRunOptions {
   std::optional<double> grace;        // seconds between SIGTERM and SIGKILL; empty: that of the pod template
   std::string log_format = "auto";    // of oarlock-trainer: text, json, or auto, which is text on a terminal
   std::vector<std::string> settings;  // key=value arguments for oarlock-trainer
+  bool is_fresh = false;              // the run was started with --fresh, so the same command would start over
 };
 
 // Runs the job until it completes, fails for good, or is interrupted by a signal, and returns its exit code. `config`

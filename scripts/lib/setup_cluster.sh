@@ -5,6 +5,8 @@
 source "$OARLOCK_ROOT/scripts/lib/cluster/versions.sh"
 # shellcheck source=scripts/lib/cluster/build.sh
 source "$OARLOCK_ROOT/scripts/lib/cluster/build.sh"
+# shellcheck source=scripts/lib/cluster/peer_examples.sh
+source "$OARLOCK_ROOT/scripts/lib/cluster/peer_examples.sh"
 # shellcheck source=scripts/lib/cluster/oci_archive.sh
 source "$OARLOCK_ROOT/scripts/lib/cluster/oci_archive.sh"
 
@@ -27,6 +29,7 @@ install_quietly() {
 install_quietly containerd runc containernetworking-plugins iptables iproute2 util-linux kmod openssl curl jq ca-certificates \
   gcc libc6-dev binutils python3-pip python3-yaml yamllint buildah mmdebstrap busybox-static prometheus
 with_lock cluster-build build_cluster_programs
+with_lock cluster-build fetch_peer_examples
 
 # shellcheck source=scripts/lib/chart/grafana_sdk.sh
 source "$OARLOCK_ROOT/scripts/lib/chart/grafana_sdk.sh"

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "common/contract.h"
 #include "common/fields/reference.h"
 #include "common/fields/writer.h"
@@ -89,6 +91,20 @@ Result<ConfigNode> find_config(const std::vector<Node>& documents, const std::st
   return ConfigNode{documents.front(), ""};
 }
 
+// Returns the overrides, preceded by one that removes the length of the run in the file if they give it in the other
+// unit: `steps=5` replaces `epochs`, and `epochs=2` replaces `steps`.
+std::vector<std::string> with_one_length(const Node& root, const std::vector<std::string>& overrides) {
+  const auto is_given = [&](std::string_view key) {
+    return std::ranges::any_of(overrides, [&](const std::string& word) { return word.starts_with(key); });
+  };
+  std::vector<std::string> out = overrides;
+  const bool has_steps = is_given("steps=");
+  const bool has_epochs = is_given("epochs=");
+  if (has_steps && !has_epochs && root.find("epochs")) out.insert(out.begin(), "epochs=");
+  if (has_epochs && !has_steps && root.find("steps")) out.insert(out.begin(), "steps=");
+  return out;
+}
+
 // Reads the configuration and records it while it is read, so the printed configuration is the one in effect.
 Result<ParsedConfig> read(const ConfigNode& found, const std::string& file_name, const TaskNames& tasks,
                           const std::vector<std::string>& overrides) {
@@ -98,7 +114,7 @@ Result<ParsedConfig> read(const ConfigNode& found, const std::string& file_name,
     const yaml::MapReader reader(found.node, found.path, problems);  // reports it
     return tl::make_unexpected(problems.to_error());
   }
-  ASSIGN_OR_RETURN(const Node node, yaml::with_overrides(found.node, overrides));
+  ASSIGN_OR_RETURN(const Node node, yaml::with_overrides(found.node, with_one_length(found.node, overrides)));
   ParsedConfig out;
   Problems problems(file_name);
   YamlFieldsReader reader(node, found.path, problems);

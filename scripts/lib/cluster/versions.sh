@@ -50,6 +50,12 @@ program() {
 # The folder of the CRDs of the other operators in docs/guides/migrating-from-pytorchjob.md.
 peer_crds() { echo "$OARLOCK_CACHE/peer-crds/$kTrainingOperatorVersion-$kTrainerVersion-$kJobSetVersion"; }
 
+# The folder of the other operators' published examples; its name contains the checksum of the list of their versions.
+peer_examples() {
+  local sum; sum=$(cksum <"$OARLOCK_ROOT/scripts/lib/cluster/peer_examples.sh")
+  echo "$OARLOCK_CACHE/peer-examples/${sum% *}"
+}
+
 # schemas NAME: the folder of the JSON schemas of a Kubernetes version or of prometheus-operator, in kubeconform's layout. Its name
 # contains the checksum of the program that writes them.
 schemas() {

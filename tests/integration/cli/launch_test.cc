@@ -12,8 +12,10 @@
 namespace oarlock::test {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::UnorderedElementsAre;
 
 std::vector<std::string> launch(std::vector<std::string> options, const std::string& script) {
@@ -271,6 +273,16 @@ TEST(Launch, SingleRankInheritsStreams) {
   Program program({"/bin/bash", "-c", "printf 'a\\0b' | " + oarlock() + " launch cat"});
   EXPECT_EQ(program.wait(), 0);
   EXPECT_EQ(program.out(), std::string("a\0b", 3));
+}
+
+// script(1) gives the launcher a terminal. Both ranks overwrite their line; the terminal shows that of the first one.
+TEST(Launch, TerminalShowsProgressOfFirstRank) {
+  const std::string ranks = "printf \"progress of $RANK\\r\"; echo end of $RANK";
+  Program program({"script", "-qec", oarlock() + " launch --nproc 2 -- sh -c '" + ranks + "'", "/dev/null"},
+                  {.environment = {{"TERM", "xterm"}}, .folder = {}});
+  EXPECT_EQ(program.wait(), 0) << program.out();
+  EXPECT_THAT(program.out(), AllOf(HasSubstr("[RANK 0] progress of 0\x1b[K\r"), Not(HasSubstr("progress of 1\x1b[K\r")),
+                                   HasSubstr("[RANK 0] end of 0"), HasSubstr("[RANK 1] end of 1")));
 }
 
 TEST(Launch, NoPrefix) {

@@ -145,6 +145,16 @@ TEST_F(RunTest, InterruptStopsGracefullyAndDoesNotRestart) {
   EXPECT_THAT(run->err(), AllOf(HasSubstr("j: Interrupted after"), HasSubstr("the same command resumes from there")));
 }
 
+// With --fresh, the same command would start over.
+TEST_F(RunTest, InterruptOfFreshRunNamesCommandThatResumes) {
+  job({.nodes = 1, .script = "trap 'kill $!; exit 75' INT\nsleep 1000 &\necho $BASHPID > ready.$NODE_RANK\nwait"});
+  const auto run = start({"--fresh"});
+  number_in(file("ready.0"));
+  run->signal(SIGINT);
+  EXPECT_EQ(run->wait(), 75) << run->err();
+  EXPECT_THAT(run->err(), HasSubstr("the same command without --fresh resumes from there"));
+}
+
 TEST_F(RunTest, SecondRunContinuesAttemptsAndFreshStartsOver) {
   job({.nodes = 1,
        .script = "echo $OARLOCK_ATTEMPT $OARLOCK_UID >> seen\nmkdir -p $OARLOCK_CHECKPOINT_DIR\ntouch "

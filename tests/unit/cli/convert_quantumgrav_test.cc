@@ -52,7 +52,7 @@ TEST(ConvertQuantumGrav, ConvertsEveryKeyOfTheGuide) {
     "eval": {"batch_size": 64}, "testing": {"batch_size": 64},
     "early_stopping": {"patience": 5}})");
   EXPECT_EQ(nlohmann::json(spec["trainer"]), nlohmann::json(expected)) << spec["trainer"].dump(1);
-  EXPECT_THAT(converted->notes, Contains(AllOf(HasSubstr("train_ddp.yaml:2:12: criterion: "),
+  EXPECT_THAT(converted->notes, Contains(AllOf(HasSubstr("train_ddp.yaml:2:12: note: criterion: "),
                                                HasSubstr("'compute_loss' is a custom function"))));
   EXPECT_THAT(converted->notes, Contains(HasSubstr("parallel.master_port: the launcher or the operator sets it")));
   EXPECT_THAT(converted->notes, Contains(HasSubstr("model.type: the network of QuantumGrav's documentation")));

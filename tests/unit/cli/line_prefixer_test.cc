@@ -9,10 +9,11 @@ namespace oarlock::launch {
 namespace {
 
 // Feeds the text in pieces of every size from one byte on; the result must not depend on it.
-std::string prefixed(const std::string& text, bool at_carriage_return = false) {
+std::string prefixed(const std::string& text, int columns = 0,
+                     LinePrefixer::ProgressLines progress_lines = LinePrefixer::ProgressLines::kShow) {
   std::string result;
   for (size_t piece = 1; piece <= text.size() + 1; ++piece) {
-    LinePrefixer prefixer("> ", at_carriage_return);
+    LinePrefixer prefixer("> ", columns, progress_lines);
     std::string out;
     for (size_t i = 0; i < text.size(); i += piece) prefixer.feed(std::string_view(text).substr(i, piece), out);
     prefixer.finish(out);
@@ -34,12 +35,29 @@ TEST(LinePrefixer, IsBinarySafe) {
 }
 TEST(LinePrefixer, KeepsCarriageReturnsByDefault) { EXPECT_EQ(prefixed("1%\r2%\r3%\n"), "> 1%\r2%\r3%\n"); }
 TEST(LinePrefixer, EndsLineAtCarriageReturnOnTerminal) {
-  EXPECT_EQ(prefixed("1%\r2%\rdone\n", true), "> 1%\r> 2%\r> done\n");
+  EXPECT_EQ(prefixed("1%\r2%\rdone\n", 80), "> 1%\x1b[K\r> 2%\x1b[K\r\x1b[K> done\n");
+  EXPECT_EQ(prefixed("\r1%\r2%\n", 80), "> 1%\x1b[K\r\x1b[K> 2%\n");  // as tqdm writes them
 }
-TEST(LinePrefixer, TreatsCrLfAsOneLineEnd) { EXPECT_EQ(prefixed("a\r\nb\r\n", true), "> a\r\n> b\r\n"); }
+TEST(LinePrefixer, TreatsCrLfAsOneLineEnd) { EXPECT_EQ(prefixed("a\r\nb\r\n", 80), "\x1b[K> a\r\n\x1b[K> b\r\n"); }
+TEST(LinePrefixer, CutsProgressLineToWidth) {
+  EXPECT_EQ(prefixed("123456789\r\n123456789\rx\n", 8), "\x1b[K> 123456789\r\n> 12345\x1b[K\r\x1b[K> x\n");
+}
+TEST(LinePrefixer, LeavesOutProgressLinesOfOtherRanks) {
+  EXPECT_EQ(prefixed("1%\r2%\rdone\n", 80, LinePrefixer::ProgressLines::kLeaveOut), "\x1b[K> done\n");
+}
+
+TEST(CutToWidth, CountsCharactersAndKeepsEscapeSequences) {
+  EXPECT_EQ(cut_to_width("abcdef", 4), "abcd");
+  EXPECT_EQ(cut_to_width("abc", 4), "abc");
+  EXPECT_EQ(cut_to_width("\x1b[31mabcdef\x1b[0m", 4), "\x1b[31mabcd\x1b[0m");
+  EXPECT_EQ(cut_to_width("äöüß█", 3), "äöü");
+  EXPECT_EQ(cut_to_width("\xff\xff\xff", 2), "\xff\xff");
+  EXPECT_EQ(cut_to_width("ab\x1b[", 9), "ab\x1b[");
+  EXPECT_EQ(cut_to_width("", 9), "");
+}
 
 TEST(LinePrefixer, BuffersIncompleteLine) {
-  LinePrefixer prefixer("> ", false);
+  LinePrefixer prefixer("> ");
   std::string out;
   prefixer.feed("begin", out);
   EXPECT_EQ(out, "");
@@ -48,7 +66,7 @@ TEST(LinePrefixer, BuffersIncompleteLine) {
 }
 
 TEST(LinePrefixer, SplitsOverlongLine) {
-  LinePrefixer prefixer("> ", false);
+  LinePrefixer prefixer("> ");
   std::string out;
   const std::string piece(size_t{1} << 20, 'x');
   for (int i = 0; i < 40; ++i) prefixer.feed(piece, out);

@@ -52,6 +52,21 @@ TEST(Overrides, ApplyToTrainingJobAndWithoutFile) {
   EXPECT_EQ(sections.path, "q");
 }
 
+TEST(Overrides, LengthInOtherUnitReplacesThatOfFile) {
+  Sections sections;
+  const auto steps = parse_config("task: images\nepochs: 3\n", "f.yaml", tasks_with(sections), {"steps=5"});
+  ASSERT_TRUE(steps) << steps.error().message;
+  EXPECT_EQ(steps->steps, 5);
+  EXPECT_EQ(steps->epochs, std::nullopt);
+  const auto epochs = parse_config("task: images\nsteps: 9\n", "f.yaml", tasks_with(sections), {"epochs=2"});
+  ASSERT_TRUE(epochs) << epochs.error().message;
+  EXPECT_EQ(epochs->epochs, 2);
+  EXPECT_EQ(epochs->steps, std::nullopt);
+  const auto both = parse_config("task: images\n", "f.yaml", tasks_with(sections), {"epochs=2", "steps=5"});
+  ASSERT_FALSE(both);
+  EXPECT_THAT(both.error().message, HasSubstr("the length is given twice"));
+}
+
 TEST(Overrides, ReportAllProblemsWithPlace) {
   Sections sections;
   const auto config = parse_config("task: images\nepochs: 3\nbatch: {sise: 3}\n", "f.yaml", tasks_with(sections),

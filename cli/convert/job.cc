@@ -1,0 +1,310 @@
+#include "cli/convert/job.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "cli/pod_schema/pod_schema.h"
+#include "common/contract.h"
+#include "common/status_macros.h"
+#include "common/yaml/writer.h"
+#include "operator/api/validate.h"
+#include "operator/core/environment.h"
+
+namespace oarlock::convert {
+namespace {
+
+constexpr char kGpu[] = "nvidia.com/gpu";
+
+// Keeps the strings of a map of labels or annotations that people wrote.
+Json own_entries(const Json& map) {
+  Json out = Json::object();
+  if (!map.is_object()) return out;
+  for (const auto& [key, value] : map.items()) {
+    if (value.is_string() && key != "kubectl.kubernetes.io/last-applied-configuration") out[key] = value;
+  }
+  return out;
+}
+
+void erase_with_note(Json& object, const char* key, const std::string& path, const std::string& message,
+                     Report& report) {
+  const auto found = object.find(key);
+  if (found == object.end()) return;
+  if (!found->is_null()) report.note(fmt::format("{}.{}", path, key), message);
+  object.erase(found);
+}
+
+size_t main_container(const Json& containers, const std::vector<std::string>& names, const std::string& path,
+                      Report& report) {
+  for (const std::string& name : names) {
+    for (size_t i = 0; i < containers.size(); ++i) {
+      if (json_text(containers[i], "name") == name) return i;
+    }
+  }
+  if (containers.size() > 1)
+    report.note(path, fmt::format("container '{}' becomes 'trainer', because it is the first one",
+                                  json_text(containers[0], "name")));
+  return 0;
+}
+
+// Removes the variables that the operator sets from the container.
+void convert_environment(Json& container, const std::string& path, Report& report, JobDraft& draft) {
+  const auto list = container.find("env");
+  if (list == container.end() || !list->is_array()) return;
+  Json kept = Json::array();
+  for (size_t i = 0; i < list->size(); ++i) {
+    const Json& variable = (*list)[i];
+    const std::string name = json_text(variable, "name");
+    if (!control::is_contract_variable(name)) {
+      kept.push_back(variable);
+      continue;
+    }
+    const std::string value = json_text(variable, "value");
+    int64_t port = 0;
+    if (name == kEnvMasterPort && value.size() < 6 && value.find_first_not_of("0123456789") == std::string::npos &&
+        !value.empty()) {
+      port = std::stoll(value);
+    }
+    if (port > 0) draft.port = port;
+    report.note(fmt::format("{}.env[{}]", path, i), fmt::format("{} is set by the operator", name));
+  }
+  if (kept.empty()) {
+    container.erase("env");
+  } else {
+    *list = std::move(kept);
+  }
+}
+
+void convert_resources(Json& container, const ConvertOptions& options) {
+  if (options.gpus) container["resources"]["limits"][kGpu] = *options.gpus;
+}
+
+int64_t gpus_of(const Json& container) {
+  const Json& limits = json_member(json_member(container, "resources"), "limits");
+  const Json& number = json_member(limits, kGpu);
+  if (number.is_number_integer()) return number.get<int64_t>();
+  return number.is_string() && number != "0" ? 2 : 0;  // the exact number does not matter to the callers
+}
+
+std::vector<std::string> command_of(const Json& container) {
+  std::vector<std::string> words = json_words(json_member(container, "command"));
+  const std::vector<std::string> arguments = json_words(json_member(container, "args"));
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return words;
+}
+
+// Removes the positions after `prefix` from each line of problems, because they are those of a text that is not
+// printed.
+std::string without_positions(const std::string& lines, const std::string& prefix) {
+  std::istringstream in(lines);
+  std::string out;
+  for (std::string line; std::getline(in, line);) {
+    size_t end = prefix.size();
+    if (line.starts_with(prefix)) {
+      while (end < line.size() && line.find_first_of(":0123456789", end) == end) ++end;
+      line = prefix + ":" + line.substr(end);
+    }
+    out += (out.empty() ? "" : "\n") + line;
+  }
+  return out;
+}
+
+// Notes options of a launcher in a shell script, which is not changed.
+void note_script(const std::vector<std::string>& words, const std::string& path, Report& report) {
+  static constexpr const char* kOptions[] = {"rdzv",        "nnodes",      "node_rank",   "node-rank",
+                                             "master_addr", "master-addr", "master_port", "master-port"};
+  std::vector<std::string> found;
+  for (const char* option : kOptions) {
+    if (std::ranges::any_of(words,
+                            [&](const auto& word) { return word.find("--" + std::string(option)) != word.npos; }))
+      found.push_back(option);
+  }
+  if (found.empty()) return;
+  report.note(path, fmt::format("the script of the shell is kept; remove its options {}: torchrun reads the variables "
+                                "PET_* that the operator sets",
+                                fmt::join(found, ", ")));
+}
+
+}  // namespace
+
+Json& trainer_of(JobDraft& draft) {
+  for (Json& container : draft.pod["spec"]["containers"]) {
+    if (json_text(container, "name") == kTrainerContainer) return container;
+  }
+  draft.pod["spec"]["containers"].push_back({{"name", kTrainerContainer}});
+  return draft.pod["spec"]["containers"].back();
+}
+
+void set_variable(Json& container, const std::string& name, const std::string& value) {
+  merge_environment(container, Json::array({{{"name", name}, {"value", value}}}));
+}
+
+void merge_environment(Json& container, const Json& variables) {
+  Json& list = container["env"];
+  if (!list.is_array()) list = Json::array();
+  for (const Json& variable : variables) {
+    const auto same = std::ranges::find_if(
+        list, [&](const Json& item) { return json_text(item, "name") == json_text(variable, "name"); });
+    if (same != list.end()) {
+      *same = variable;
+    } else {
+      list.push_back(variable);
+    }
+  }
+  if (list.empty()) container.erase("env");
+}
+
+Json convert_metadata(ObjectReader metadata, const ConvertOptions& options) {
+  Json out = Json::object();
+  std::string name = metadata.text("name");
+  if (name.empty()) name = metadata.text("generateName");
+  while (name.ends_with('-')) name.pop_back();
+  out["name"] = options.name.empty() ? name : options.name;
+  if (const std::string name_space = metadata.text("namespace"); !name_space.empty()) out["namespace"] = name_space;
+  for (const char* key : {"labels", "annotations"}) {
+    const Json* map = metadata.take(key);
+    if (Json kept = map == nullptr ? Json::object() : own_entries(*map); !kept.empty()) out[key] = std::move(kept);
+  }
+  return out;
+}
+
+void convert_managed_by(ObjectReader& spec, const std::string& own_domain, JobDraft& draft) {
+  const std::string name = spec.text("managedBy");
+  if (!name.starts_with(own_domain + "/")) draft.managed_by = name;
+}
+
+void convert_run_policy(ObjectReader policy, JobDraft& draft) {
+  draft.clean_pod_policy = policy.text("cleanPodPolicy");
+  draft.ttl_seconds_after_finished = policy.integer("ttlSecondsAfterFinished");
+  draft.active_deadline_seconds = policy.integer("activeDeadlineSeconds");
+  if (const auto limit = policy.integer("backoffLimit")) draft.max_restarts = limit;
+  draft.suspend = policy.boolean("suspend");
+  convert_managed_by(policy, "kubeflow.org", draft);
+  policy.drop("schedulingPolicy", "gang scheduling has no counterpart yet; not carried over");
+  policy.finish();
+}
+
+std::string convert_pod(const Json& pod, const std::string& path, const std::vector<std::string>& main_names,
+                        const ConvertOptions& options, Report& report, JobDraft& draft) {
+  draft.pod = Json::object();
+  Json metadata = Json::object();
+  for (const char* key : {"labels", "annotations"}) {
+    if (Json kept = own_entries(json_member(json_member(pod, "metadata"), key)); !kept.empty())
+      metadata[key] = std::move(kept);
+  }
+  if (!metadata.empty()) draft.pod["metadata"] = std::move(metadata);
+
+  Json spec = json_member(pod, "spec").is_object() ? json_member(pod, "spec") : Json::object();
+  const std::string spec_path = path + ".spec";
+  if (json_text(spec, "restartPolicy") == "Never") spec.erase("restartPolicy");
+  erase_with_note(spec, "restartPolicy", spec_path,
+                  "a failed container is not restarted in place; the operator restarts the whole group", report);
+  for (const char* key : {"hostname", "subdomain", "setHostnameAsFQDN"})
+    erase_with_note(spec, key, spec_path, "the operator sets the names of the pods", report);
+
+  const auto containers = spec.find("containers");
+  if (containers == spec.end() || !containers->is_array() || containers->empty() || !containers->front().is_object()) {
+    report.problem(spec_path + ".containers", "the pod has no container");
+    spec["containers"] = Json::array({{{"name", kTrainerContainer}}});
+    draft.pod["spec"] = std::move(spec);
+    return spec_path + ".containers";
+  }
+  const size_t main = main_container(*containers, main_names, spec_path + ".containers", report);
+  for (size_t i = 0; i < containers->size(); ++i) {
+    if (i != main && json_text((*containers)[i], "name") == kTrainerContainer)
+      report.problem(fmt::format("{}.containers[{}].name", spec_path, i),
+                     "'trainer' is the name of the main container of a TrainingJob; rename this one");
+  }
+  Json& source = (*containers)[main];
+  Json trainer = {{"name", kTrainerContainer}};  // the name first
+  for (const auto& [key, value] : source.items()) {
+    if (key != "name") trainer[key] = value;
+  }
+  const std::string container_path = fmt::format("{}.containers[{}]", spec_path, main);
+  if (!options.image.empty()) trainer["image"] = options.image;
+  convert_environment(trainer, container_path, report, draft);
+  convert_resources(trainer, options);
+  source = std::move(trainer);
+  draft.pod["spec"] = std::move(spec);
+  return container_path;
+}
+
+void convert_container_command(const std::string& path, Report& report, JobDraft& draft) {
+  Json& trainer = trainer_of(draft);
+  const bool has_command = json_member(trainer, "command").is_array() && !json_member(trainer, "command").empty();
+  const std::vector<std::string> words = command_of(trainer);
+  const bool is_mpi = launcher_of(words) == LauncherKind::kMpirun;
+  if (has_command && launcher_of(words) != LauncherKind::kNone) {
+    const NoteSink note = [&](const std::string& what, const std::string& message) {
+      report.note(path + ".command", fmt::format("{}: {}", what, message));
+    };
+    const Result<LaunchCommand> command = convert_command(words, draft.nodes, note);
+    if (!command) return report.problem(path + ".command", command.error().message);
+    trainer["command"] = command->words;
+    trainer.erase("args");
+    for (const auto& [name, value] : command->environment) set_variable(trainer, name, value);
+    if (!command->processes.empty()) draft.processes = command->processes;
+    if (command->max_restarts && !draft.max_restarts) draft.max_restarts = command->max_restarts;
+    if (command->nodes && *command->nodes != draft.nodes)
+      report.note(path + ".command", fmt::format("the command starts {} nodes, but the job has {} pods; the pods count",
+                                                 *command->nodes, draft.nodes));
+  } else if (has_command) {
+    note_script(words, path + ".command", report);
+  }
+  const bool starts_ranks = mentions_launcher(words) || is_mpi;
+  const bool is_auto = draft.processes.empty() || draft.processes == "auto";
+  if (starts_ranks && is_auto) {
+    const bool has_gpus = gpus_of(trainer) > 0;
+    draft.processes = has_gpus ? "auto" : "";
+    if (!has_gpus)
+      report.note(path + ".command",
+                  "one rank on each node, because the container requests no GPU; set "
+                  "spec.processesPerNode for more");
+  } else if (!starts_ranks && is_auto) {
+    draft.processes = "";
+    if (gpus_of(trainer) > 1)
+      report.note(path + (has_command ? ".command" : ""),
+                  fmt::format("no torchrun in {}; one rank on each node is assumed. If it starts one for each GPU, set "
+                              "spec.processesPerNode: auto",
+                              has_command ? "the command" : "the container, which runs the entry point of its image"));
+  } else if (!starts_ranks && draft.processes != "1") {
+    report.note(path + (has_command ? ".command" : ""),
+                fmt::format("{} ranks on each node need a launcher in the container, such as torchrun; there is none "
+                            "in the command",
+                            draft.processes));
+  }
+}
+
+Result<Json> finish_job(const JobDraft& draft, const std::string& file) {
+  Json spec = {{"nodes", draft.nodes}};
+  if (draft.processes == "auto") {
+    spec["processesPerNode"] = draft.processes;
+  } else if (!draft.processes.empty()) {
+    spec["processesPerNode"] = Json::parse(draft.processes);
+  }
+  if (draft.max_restarts) spec["failurePolicy"]["maxRestarts"] = std::min<int64_t>(*draft.max_restarts, 1000);
+  if (!draft.failure_rules.empty()) spec["failurePolicy"]["rules"] = draft.failure_rules;
+  if (draft.port && *draft.port != kDefaultMasterPort) spec["rendezvous"]["port"] = *draft.port;
+  if (!draft.success_policy.empty()) spec["successPolicy"] = draft.success_policy;
+  if (!draft.clean_pod_policy.empty() && draft.clean_pod_policy != "Running")
+    spec["cleanPodPolicy"] = draft.clean_pod_policy;
+  if (draft.active_deadline_seconds) spec["activeDeadlineSeconds"] = *draft.active_deadline_seconds;
+  if (draft.ttl_seconds_after_finished) spec["ttlSecondsAfterFinished"] = *draft.ttl_seconds_after_finished;
+  if (draft.suspend.value_or(false)) spec["suspend"] = true;
+  if (!draft.managed_by.empty()) spec["managedBy"] = draft.managed_by;
+  spec["template"] = draft.pod;
+  Json job = {{"apiVersion", kApiVersion}, {"kind", kKind}, {"metadata", draft.metadata}, {"spec", std::move(spec)}};
+
+  // The same checks as those of `oarlock validate`, so that no converter prints an invalid job.
+  const std::string result = file + ": the converted job is not valid";
+  ASSIGN_OR_RETURN(const std::vector<yaml::Node> documents, yaml::parse_all(yaml::to_yaml(job), result));
+  yaml::Problems problems(result);
+  api::training_job_from_yaml(documents.front(), problems);
+  cli::check_pod_template(*documents.front().find("spec")->find("template"), "spec.template", problems);
+  if (!problems.empty()) return fail(ExitCode::kConfig, without_positions(problems.to_error().message, result));
+  return job;
+}
+
+}  // namespace oarlock::convert

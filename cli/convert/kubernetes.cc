@@ -1,0 +1,162 @@
+#include "cli/convert/kubernetes.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "cli/convert/kinds.h"
+#include "common/contract.h"
+#include "common/status_macros.h"
+#include "common/text.h"
+
+namespace oarlock::convert {
+namespace {
+
+// A document with its reader. The report refers to the tree, the reader to both.
+struct OpenDocument {
+  Json json;
+  std::unique_ptr<Report> report;
+  std::string file;
+
+  std::string kind() const { return json_text(json, "kind"); }
+  std::string group() const {
+    const std::string version = json_text(json, "apiVersion");
+    return version.substr(0, version.find('/'));
+  }
+};
+
+constexpr std::pair<const char*, const char*> kJobKinds[] = {{"PyTorchJob", "kubeflow.org"},
+                                                             {"MPIJob", "kubeflow.org"},
+                                                             {"JobSet", "jobset.x-k8s.io"},
+                                                             {"TrainJob", "trainer.kubeflow.org"}};
+
+bool is_job(const OpenDocument& document) {
+  for (const auto& [kind, group] : kJobKinds) {
+    if (document.kind() == kind && document.group() == group) return true;
+  }
+  return false;
+}
+
+bool is_runtime(const OpenDocument& document) {
+  return document.group() == "trainer.kubeflow.org" &&
+         (document.kind() == "TrainingRuntime" || document.kind() == "ClusterTrainingRuntime");
+}
+
+std::string why_skipped(const OpenDocument& document) {
+  const std::string kind = shortened(document.kind());
+  if (kind == kKind) return "is a TrainingJob already; skipped";
+  if (kind.empty()) return "is not a Kubernetes object; skipped";
+  for (const auto& [known, group] : kJobKinds) {
+    if (kind == known)
+      return fmt::format("{} of {} is not supported, only of {}; skipped", kind, shortened(document.group()), group);
+  }
+  return fmt::format("a {} is not converted; skipped", kind);
+}
+
+// Expands lists, as `kubectl get -o yaml` prints them.
+void add_document(const SourceDocument& source, std::vector<OpenDocument>& documents) {
+  const std::optional<yaml::Node> kind = source.root.find("kind");
+  const std::optional<yaml::Node> items = source.root.find("items");
+  if (kind && kind->kind() == yaml::Node::Kind::kScalar && kind->text().ends_with("List") && items) {
+    for (const yaml::Node& item : items->items()) {
+      if (item.kind() == yaml::Node::Kind::kMap)
+        documents.push_back({to_ordered_json(item), std::make_unique<Report>(item, source.file), source.file});
+    }
+    return;
+  }
+  documents.push_back({to_ordered_json(source.root), std::make_unique<Report>(source.root, source.file), source.file});
+}
+
+OpenDocument* find_runtime(std::vector<OpenDocument>& documents, const OpenDocument& job) {
+  const Json& reference = json_member(json_member(job.json, "spec"), "runtimeRef");
+  std::string kind = json_text(reference, "kind");
+  if (kind.empty()) kind = "ClusterTrainingRuntime";
+  for (OpenDocument& document : documents) {
+    if (is_runtime(document) && document.kind() == kind &&
+        json_text(json_member(document.json, "metadata"), "name") == json_text(reference, "name"))
+      return &document;
+  }
+  return nullptr;
+}
+
+Result<Converted> convert_job(OpenDocument& source, OpenDocument* runtime, const ConvertOptions& options) {
+  ObjectReader root(source.json, "", *source.report);
+  root.drop_silently("apiVersion");
+  root.drop_silently("kind");
+  root.drop_silently("status");
+  JobDraft draft;
+  draft.metadata = convert_metadata(root.object("metadata"), options);
+  Report runtime_report = runtime == nullptr ? *source.report : *runtime->report;  // one job's notes on the runtime
+  const std::string kind = source.kind();
+  if (kind == "PyTorchJob") convert_pytorchjob(root, options, draft);
+  if (kind == "MPIJob") convert_mpijob(root, options, draft);
+  if (kind == "JobSet") convert_jobset(root, options, draft);
+  if (kind == "TrainJob") {
+    if (runtime == nullptr) {
+      convert_trainjob(root, nullptr, options, draft);
+    } else {
+      ObjectReader reader(runtime->json, "", runtime_report);
+      convert_trainjob(root, &reader, options, draft);
+      if (runtime_report.has_problems()) return tl::make_unexpected(runtime_report.to_error());
+    }
+  }
+  root.take("spec");
+  root.finish();
+  if (source.report->has_problems()) return tl::make_unexpected(source.report->to_error());
+  Converted out;
+  ASSIGN_OR_RETURN(out.job, finish_job(draft, source.file));
+  out.notes = source.report->notes();
+  if (runtime != nullptr) {
+    for (std::string& note : runtime_report.notes()) out.notes.push_back(std::move(note));
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<Converted>> convert_kubernetes(const std::vector<SourceDocument>& sources,
+                                                  const ConvertOptions& options) {
+  std::vector<OpenDocument> documents;
+  for (const SourceDocument& source : sources) {
+    if (source.root.kind() != yaml::Node::Kind::kMap)
+      return fail(ExitCode::kConfig, fmt::format("{}:{}: this is not a Kubernetes object, which is a map", source.file,
+                                                 source.root.mark().line));
+    add_document(source, documents);
+  }
+  const auto jobs = std::ranges::count_if(documents, is_job);
+  if (jobs == 0) {
+    std::vector<std::string> reasons;
+    std::string what = "there is no PyTorchJob, TrainJob, MPIJob or JobSet in the input";
+    if (documents.size() == 1) what += fmt::format(": this document {}", why_skipped(documents.front()));
+    return fail(ExitCode::kConfig, fmt::format("{}: {}", sources.empty() ? "-" : sources.front().file, what));
+  }
+  if (jobs > 1 && !options.name.empty())
+    return fail(ExitCode::kUsage, fmt::format("--name names one job, but the input has {}", jobs));
+
+  std::vector<Converted> out;
+  std::string problems;
+  std::vector<std::string> skipped;
+  for (OpenDocument& document : documents) {
+    if (is_runtime(document)) continue;
+    if (!is_job(document)) {
+      document.report->note("kind", why_skipped(document));
+      for (std::string& note : document.report->notes()) skipped.push_back(std::move(note));
+      continue;
+    }
+    OpenDocument* runtime = document.kind() == "TrainJob" ? find_runtime(documents, document) : nullptr;
+    Result<Converted> converted = convert_job(document, runtime, options);
+    if (converted) {
+      out.push_back(std::move(*converted));
+    } else {
+      if (converted.error().code != ExitCode::kConfig) return tl::make_unexpected(converted.error());
+      problems += (problems.empty() ? "" : "\n") + converted.error().message;
+    }
+  }
+  if (!problems.empty()) return fail(ExitCode::kConfig, problems);
+  out.front().notes.insert(out.front().notes.begin(), skipped.begin(), skipped.end());
+  return out;
+}
+
+}  // namespace oarlock::convert

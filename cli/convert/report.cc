@@ -1,0 +1,181 @@
+#include "cli/convert/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "common/text.h"
+
+namespace oarlock::convert {
+namespace {
+
+const Json& empty_object() {
+  static const Json kEmpty = Json::object();
+  return kEmpty;
+}
+
+std::string value_text(const Json& value) {
+  return shortened(value.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace
+
+Json to_ordered_json(const yaml::Node& node) {
+  switch (node.kind()) {
+    case yaml::Node::Kind::kMap: {
+      Json out = Json::object();
+      auto& members = out.get_ref<Json::object_t&>();  // its operator[] would search; keys of a document are unique
+      for (const yaml::Node::Entry& entry : node.entries())
+        members.emplace_back(entry.key, to_ordered_json(entry.value));
+      return out;
+    }
+    case yaml::Node::Kind::kSequence: {
+      Json out = Json::array();
+      for (const yaml::Node& item : node.items()) out.push_back(to_ordered_json(item));
+      return out;
+    }
+    default:
+      return Json(node.to_json());
+  }
+}
+
+yaml::Mark mark_on_path(yaml::Node root, std::string_view path) {
+  while (!path.empty()) {
+    if (path.front() == '.') path.remove_prefix(1);
+    std::optional<yaml::Node> next;
+    size_t end = 0;
+    if (path.starts_with('[')) {
+      end = std::min(path.find(']') + 1, path.size());
+      size_t index = 0;
+      std::from_chars(path.data() + 1, path.data() + end, index);
+      const std::vector<yaml::Node> items = root.items();
+      if (index < items.size()) next = items[index];
+    } else {
+      end = std::min(path.find_first_of(".["), path.size());
+      if (root.kind() == yaml::Node::Kind::kMap) next = root.find(path.substr(0, end));
+    }
+    if (!next || end == 0) break;
+    root = *next;
+    path.remove_prefix(end);
+  }
+  return root.mark();
+}
+
+void Report::note(const std::string& path, const std::string& message) {
+  if (++count_ > kMaxNotes) return;
+  const yaml::Mark mark = mark_on_path(root_, path);
+  const std::string place = mark.line > 0 ? fmt::format("{}:{}:{}", file_, mark.line, mark.column) : file_;
+  notes_.push_back(fmt::format("{}: {}", place, to_note(path, message)));
+}
+
+void Report::problem(const std::string& path, const std::string& message) {
+  problems_.add(mark_on_path(root_, path), path, message);
+}
+
+std::vector<std::string> Report::notes() const {
+  std::vector<std::string> out = notes_;
+  if (count_ > kMaxNotes) out.push_back(fmt::format("{}: note: and {} more notes", file_, count_ - kMaxNotes));
+  return out;
+}
+
+std::string to_note(std::string_view what, std::string_view message) {
+  if (what.empty()) return fmt::format("note: {}", printable(message));
+  return fmt::format("note: {}: {}", shortened(what, 200), printable(message));
+}
+
+ObjectReader::ObjectReader(const Json& object, std::string path, Report& report)
+    : object_(&object), path_(std::move(path)), report_(report) {
+  if (!object.is_object()) {
+    if (!object.is_null()) report_.problem(path_, fmt::format("expected a map, got {}", object.type_name()));
+    object_ = &empty_object();
+  }
+}
+
+const Json* ObjectReader::take(const std::string& key) {
+  taken_.insert(key);
+  const auto found = object_->find(key);
+  return found == object_->end() || found->is_null() ? nullptr : &*found;
+}
+
+const Json* ObjectReader::of_type(const std::string& key, Json::value_t type, const char* name) {
+  const Json* value = take(key);
+  if (value == nullptr || value->type() == type) return value;
+  problem(key, fmt::format("expected {}, got {}", name, value->type_name()));
+  return nullptr;
+}
+
+std::string ObjectReader::text(const std::string& key) {
+  const Json* value = of_type(key, Json::value_t::string, "a string");
+  return value == nullptr ? "" : value->get<std::string>();
+}
+
+std::optional<int64_t> ObjectReader::integer(const std::string& key) {
+  const Json* value = take(key);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_number_unsigned() && value->get<uint64_t>() <= INT64_MAX)
+    return static_cast<int64_t>(value->get<uint64_t>());
+  if (value->is_number_integer() && !value->is_number_unsigned()) return value->get<int64_t>();
+  problem(key, fmt::format("expected an integer, got {}", value_text(*value)));
+  return std::nullopt;
+}
+
+std::optional<bool> ObjectReader::boolean(const std::string& key) {
+  const Json* value = of_type(key, Json::value_t::boolean, "true or false");
+  return value == nullptr ? std::nullopt : std::optional(value->get<bool>());
+}
+
+std::vector<std::string> ObjectReader::texts(const std::string& key) {
+  const Json* value = of_type(key, Json::value_t::array, "a list");
+  if (value == nullptr) return {};
+  for (const Json& item : *value) {
+    if (!item.is_string()) problem(key, fmt::format("expected strings, got {}", value_text(item)));
+  }
+  return json_words(*value);
+}
+
+ObjectReader ObjectReader::object(const std::string& key) {
+  const Json* value = take(key);
+  return {value == nullptr ? empty_object() : *value, path_of(key), report_};
+}
+
+std::vector<ObjectReader> ObjectReader::objects(const std::string& key) {
+  std::vector<ObjectReader> out;
+  const Json* list = of_type(key, Json::value_t::array, "a list");
+  for (size_t i = 0; list != nullptr && i < list->size(); ++i)
+    out.emplace_back((*list)[i], fmt::format("{}[{}]", path_of(key), i), report_);
+  return out;
+}
+
+void ObjectReader::drop(const std::string& key, const std::string& message) {
+  if (take(key) != nullptr) note(key, message);
+}
+
+void ObjectReader::finish() {
+  for (const auto& [key, value] : object_->items()) {
+    if (!taken_.contains(key) && !value.is_null()) note(key, "is not a known field; not carried over");
+  }
+}
+
+const Json& json_member(const Json& json, const std::string& key) {
+  static const Json kNull;
+  if (!json.is_object()) return kNull;
+  const auto found = json.find(key);
+  return found == json.end() ? kNull : *found;
+}
+
+std::string json_text(const Json& json, const std::string& key) {
+  const Json& value = json_member(json, key);
+  return value.is_string() ? value.get<std::string>() : "";
+}
+
+std::vector<std::string> json_words(const Json& list) {
+  std::vector<std::string> out;
+  if (!list.is_array()) return out;
+  for (const Json& item : list) {
+    if (item.is_string()) out.push_back(item.get<std::string>());
+  }
+  return out;
+}
+
+}  // namespace oarlock::convert

@@ -1,0 +1,110 @@
+// The result of a conversion, the notes and problems on the way to it, and tolerant access to the objects of other
+// APIs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/error.h"
+#include "common/yaml/reader.h"
+
+namespace oarlock::convert {
+
+using Json = nlohmann::ordered_json;
+
+struct Converted {
+  Json job;
+  std::vector<std::string> notes;  // for users: "file:line:column: note: path: message"
+};
+
+// Receives what could not be carried over: the option or field, and the message.
+using NoteSink = std::function<void(const std::string& what, const std::string& message)>;
+
+// Converts a tree to JSON and keeps the order of the keys.
+Json to_ordered_json(const yaml::Node& node);
+
+// Returns the position of the deepest node that exists on a path such as "spec.containers[0].env".
+yaml::Mark mark_on_path(yaml::Node root, std::string_view path);
+
+// Collects the notes and the problems of one document. Not thread-safe.
+class Report {
+ public:
+  static constexpr size_t kMaxNotes = 100;  // further notes are counted
+
+  // `file` is the name in messages.
+  Report(yaml::Node root, std::string file) : root_(std::move(root)), file_(std::move(file)), problems_(file_) {}
+
+  // `path` begins at the root of the document.
+  void note(const std::string& path, const std::string& message);
+  void problem(const std::string& path, const std::string& message);
+
+  bool has_problems() const { return !problems_.empty(); }
+  Error to_error() const { return problems_.to_error(); }
+  // Returns the notes, each with its place. The last one states how many were left out.
+  std::vector<std::string> notes() const;
+
+ private:
+  yaml::Node root_;
+  std::string file_;
+  yaml::Problems problems_;
+  std::vector<std::string> notes_;
+  size_t count_ = 0;
+};
+
+// Formats a note without a position in a file: "note: what: message".
+std::string to_note(std::string_view what, std::string_view message);
+
+// Reads the members of an object of another API. A null member counts as absent, and an object that is null as empty.
+// A member of the wrong type is a problem. Not thread-safe; `object` and `report` must outlive the reader.
+class ObjectReader {
+ public:
+  ObjectReader(const Json& object, std::string path, Report& report);
+
+  const Json* take(const std::string& key);  // null if the member is absent
+  std::string text(const std::string& key);  // "" if the member is absent
+  std::optional<int64_t> integer(const std::string& key);
+  std::optional<bool> boolean(const std::string& key);
+  std::vector<std::string> texts(const std::string& key);
+  ObjectReader object(const std::string& key);
+  std::vector<ObjectReader> objects(const std::string& key);
+
+  // Adds a note if the member is present.
+  void drop(const std::string& key, const std::string& message);
+  void drop_silently(const std::string& key) { take(key); }
+  void note(const std::string& key, const std::string& message) { report_.note(path_of(key), message); }
+  void problem(const std::string& key, const std::string& message) { report_.problem(path_of(key), message); }
+  // Adds a note for each member that was not taken.
+  void finish();
+
+  bool empty() const { return object_->empty(); }
+  const Json& json() const { return *object_; }
+  const std::string& path() const { return path_; }
+  // Returns the path of a member; that of the object itself for "".
+  std::string path_of(const std::string& key) const {
+    return path_.empty() || key.empty() ? path_ + key : path_ + "." + key;
+  }
+  Report& report() { return report_; }
+
+ private:
+  const Json* of_type(const std::string& key, Json::value_t type, const char* name);
+
+  const Json* object_;
+  std::string path_;
+  Report& report_;
+  std::set<std::string> taken_;
+};
+
+// Returns a member of an object; null if it is absent or `json` is not an object.
+const Json& json_member(const Json& json, const std::string& key);
+// Returns a string member; "" for any other.
+std::string json_text(const Json& json, const std::string& key);
+// Returns the strings of a list; other elements are skipped.
+std::vector<std::string> json_words(const Json& list);
+
+}  // namespace oarlock::convert

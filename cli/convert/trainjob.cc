@@ -1,0 +1,291 @@
+// TrainJob (trainer.kubeflow.org/v1alpha1) together with its TrainingRuntime or ClusterTrainingRuntime.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "cli/convert/kinds.h"
+
+namespace oarlock::convert {
+namespace {
+
+constexpr char kStepLabel[] = "trainer.kubeflow.org/trainjob-ancestor-step";
+constexpr char kDefaultNode[] = "node";
+
+bool is_trainer_step(const Json& role) {
+  const Json& labels = json_member(json_member(json_member(role, "template"), "metadata"), "labels");
+  return json_text(labels, kStepLabel) == "trainer";
+}
+
+// Returns the role of a runtime whose pods train: the one with the label of the step, else the one named "node".
+const Json* trainer_role(const Json& roles) {
+  const Json* named = nullptr;
+  for (const Json& role : roles) {
+    if (is_trainer_step(role)) return &role;
+    if (json_text(role, "name") == kDefaultNode) named = &role;
+  }
+  return named;
+}
+
+// Merges a patch of a pod template: maps are merged, lists of objects with names by name, other lists are appended.
+void merge_patch(Json& base, const Json& patch) {
+  if (base.is_object() && patch.is_object()) {
+    for (const auto& [key, value] : patch.items()) {
+      if (base.contains(key)) {
+        merge_patch(base[key], value);
+      } else {
+        base[key] = value;
+      }
+    }
+  } else if (base.is_array() && patch.is_array()) {
+    for (const Json& item : patch) {
+      const std::string name = json_text(item, "name");
+      const auto same = std::ranges::find_if(
+          base, [&](const Json& other) { return !name.empty() && json_text(other, "name") == name; });
+      if (same == base.end()) {
+        base.push_back(item);
+      } else {
+        merge_patch(*same, item);
+      }
+    }
+  } else if (!patch.is_null()) {
+    base = patch;
+  }
+}
+
+// Reads numProcPerNode: a number or a name.
+std::string read_processes(ObjectReader& object) {
+  const Json* value = object.take("numProcPerNode");
+  if (value == nullptr) return "";
+  const std::string text = value->is_string() ? value->get<std::string>() : value->dump();
+  if (text == "auto" || text == "gpu") return "auto";
+  if (text == "cpu") {
+    object.note("numProcPerNode", "'cpu' has no counterpart; set spec.processesPerNode to the number of ranks");
+    return "";
+  }
+  if (!text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string::npos && text[0] != '0')
+    return text;
+  object.problem("numProcPerNode", "expected a number from 1, auto, gpu or cpu");
+  return "";
+}
+
+// The parts of a runtime that a TrainJob overrides.
+struct RuntimeParts {
+  std::string role = kDefaultNode;
+  Json pod = Json::object();
+};
+
+RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, JobDraft& draft) {
+  RuntimeParts parts;
+  runtime.drop_silently("apiVersion");
+  runtime.drop_silently("kind");
+  runtime.drop_silently("metadata");
+  runtime.drop_silently("status");
+  ObjectReader spec = runtime.object("spec");
+  runtime.finish();
+  ObjectReader policy = spec.object("mlPolicy");
+  if (const auto nodes = policy.integer("numNodes")) draft.nodes = *nodes;
+  ObjectReader torch = policy.object("torch");
+  draft.processes = read_processes(torch);
+  ObjectReader elastic = torch.object("elasticPolicy");
+  if (!elastic.empty()) {
+    if (const auto restarts = elastic.integer("maxRestarts")) draft.max_restarts = restarts;
+    torch.note("elasticPolicy", "the job has a fixed size, numNodes; there is no autoscaling");
+  }
+  torch.finish();
+  ObjectReader mpi = policy.object("mpi");
+  if (!mpi.empty()) {
+    draft.processes = read_processes(mpi);
+    policy.note("mpi",
+                "the ranks are started without MPI and SSH; MASTER_ADDR, RANK and the PET_ variables are set "
+                "instead");
+  }
+  for (const char* key : {"jax", "flux", "xgboost", "plainML"})
+    policy.drop(key, "its environment has no counterpart; the pods have the variables of PyTorch");
+  policy.finish();
+  spec.drop("podGroupPolicy", "gang scheduling has no counterpart yet; not carried over");
+
+  ObjectReader jobset_template = spec.object("template");
+  spec.finish();
+  jobset_template.drop_silently("metadata");
+  ObjectReader jobset = jobset_template.object("spec");
+  jobset_template.finish();
+  for (const char* key : {"network", "successPolicy", "startupPolicy", "suspend"}) jobset.drop_silently(key);
+  ObjectReader failure = jobset.object("failurePolicy");
+  if (const auto restarts = failure.integer("maxRestarts")) draft.max_restarts = restarts;
+  failure.finish();
+  draft.ttl_seconds_after_finished = jobset.integer("ttlSecondsAfterFinished");
+  jobset.drop_silently("managedBy");
+  std::vector<ObjectReader> roles = jobset.objects("replicatedJobs");
+  jobset.finish();
+  const Json* chosen = trainer_role(json_member(jobset.json(), "replicatedJobs"));
+  for (ObjectReader& role : roles) {
+    const std::string name = role.text("name");
+    if (&role.json() != chosen) {
+      // The workers of an MPI runtime wait for SSH connections, and do not train by themselves.
+      if (!mpi.empty() && name == kDefaultNode) continue;
+      role.note("", fmt::format("'{}' is not carried over: a TrainingJob is one group of equal pods. Run it as a Job "
+                                "before, or as an init container that only node rank 0 executes",
+                                name));
+      continue;
+    }
+    parts.role = name;
+    role.drop_silently("groupName");
+    role.drop_silently("dependsOn");  // the note of the other role covers it
+    ObjectReader job_template = role.object("template");
+    if (role.integer("replicas").value_or(1) != 1) role.note("replicas", "numNodes is the number of pods");
+    role.finish();
+    job_template.drop_silently("metadata");
+    ObjectReader job = job_template.object("spec");
+    job_template.finish();
+    for (const char* key : {"parallelism", "completions"}) job.drop_silently(key);  // numNodes replaces them
+    convert_job_spec(job, {kDefaultNode, "trainer", name}, options, draft);
+    parts.pod = std::move(draft.pod);
+  }
+  if (chosen == nullptr)
+    runtime.problem("spec.template.spec.replicatedJobs",
+                    fmt::format("no role has the label {}: trainer or the name node", kStepLabel));
+  return parts;
+}
+
+bool is_target(const ObjectReader& override, const std::string& role) {
+  const Json& targets = json_member(override.json(), "targetJobs");
+  if (!targets.is_array() || targets.empty()) return true;
+  return std::ranges::any_of(targets, [&](const Json& target) { return json_text(target, "name") == role; });
+}
+
+// The containers of a patch have the names of the runtime.
+Json with_trainer_name(Json pod) {
+  if (!pod.is_object() || !json_member(pod, "spec").is_object()) return pod;
+  const auto containers = pod["spec"].find("containers");
+  if (containers == pod["spec"].end() || !containers->is_array()) return pod;
+  for (Json& container : *containers) {
+    if (json_text(container, "name") == kDefaultNode) container["name"] = "trainer";
+  }
+  return pod;
+}
+
+// podTemplateOverrides of Kubeflow Trainer 2.0 and 2.1.
+void apply_overrides(ObjectReader& spec, const std::string& role, JobDraft& draft) {
+  for (ObjectReader& override : spec.objects("podTemplateOverrides")) {
+    if (!is_target(override, role)) {
+      override.note("targetJobs", "overrides other pods than those that train; not carried over");
+      continue;
+    }
+    Json patch = Json::object();
+    for (const char* key : {"metadata", "spec"}) {
+      if (const Json* part = override.take(key)) patch[key] = *part;
+    }
+    merge_patch(draft.pod, with_trainer_name(std::move(patch)));
+  }
+}
+
+// runtimePatches of Kubeflow Trainer since 2.2.
+void apply_patches(ObjectReader& spec, const std::string& role, JobDraft& draft) {
+  for (ObjectReader& patch : spec.objects("runtimePatches")) {
+    patch.drop_silently("manager");
+    ObjectReader runtime = patch.object("trainingRuntimeSpec");
+    patch.finish();
+    ObjectReader jobset = runtime.object("template");
+    runtime.finish();
+    if (const Json* metadata = jobset.take("metadata"))
+      merge_patch(draft.metadata, {{"labels", json_member(*metadata, "labels")},
+                                   {"annotations", json_member(*metadata, "annotations")}});
+    ObjectReader jobset_spec = jobset.object("spec");
+    jobset.finish();
+    for (ObjectReader& replicated : jobset_spec.objects("replicatedJobs")) {
+      if (replicated.text("name") != role) {
+        replicated.note("name", "patches other pods than those that train; not carried over");
+        continue;
+      }
+      ObjectReader job = replicated.object("template");
+      job.drop_silently("metadata");
+      const Json& pod = json_member(json_member(job.json(), "spec"), "template");
+      merge_patch(draft.pod, with_trainer_name(pod));
+    }
+    jobset_spec.finish();
+  }
+}
+
+void remove_empty_metadata(Json& metadata) {
+  for (const char* key : {"labels", "annotations"}) {
+    const auto found = metadata.find(key);
+    if (found != metadata.end() && (found->is_null() || found->empty())) metadata.erase(found);
+  }
+}
+
+void apply_trainer(ObjectReader trainer, const ConvertOptions& options, JobDraft& draft) {
+  Json& container = trainer_of(draft);
+  if (const std::string image = trainer.text("image"); !image.empty() && options.image.empty())
+    container["image"] = image;
+  const std::vector<std::string> command = trainer.texts("command");
+  const std::vector<std::string> arguments = trainer.texts("args");
+  if (!command.empty()) {
+    container["command"] = command;
+    container.erase("args");
+  }
+  if (!arguments.empty()) container["args"] = arguments;
+  if (const Json* environment = trainer.take("env"); environment != nullptr && environment->is_array())
+    merge_environment(container, *environment);
+  if (const auto nodes = trainer.integer("numNodes")) draft.nodes = *nodes;
+  if (const std::string processes = read_processes(trainer); !processes.empty()) draft.processes = processes;
+  if (const Json* resources = trainer.take("resourcesPerNode")) container["resources"] = *resources;
+  if (options.gpus) container["resources"]["limits"]["nvidia.com/gpu"] = *options.gpus;
+  trainer.finish();
+}
+
+void note_initializer(ObjectReader& spec) {
+  ObjectReader initializer = spec.object("initializer");
+  for (const char* key : {"dataset", "model"}) {
+    const Json* part = initializer.take(key);
+    if (part == nullptr) continue;
+    const std::string uri = json_text(*part, "storageUri");
+    initializer.note(key, fmt::format("the download{} is not carried over: use an init container, a Job before, or "
+                                      "a volume that has the data",
+                                      uri.empty() ? "" : fmt::format(" of {}", uri)));
+  }
+  initializer.finish();
+}
+
+}  // namespace
+
+void convert_trainjob(ObjectReader& root, ObjectReader* runtime, const ConvertOptions& options, JobDraft& draft) {
+  ObjectReader spec = root.object("spec");
+  ObjectReader reference = spec.object("runtimeRef");
+  const std::string runtime_name = reference.text("name");
+  RuntimeParts parts;
+  if (runtime != nullptr) {
+    parts = read_runtime(*runtime, options, draft);
+    if (runtime->report().has_problems()) return;
+    draft.pod = std::move(parts.pod);
+  } else {
+    draft.processes = "auto";  // as in the runtimes of Kubeflow for PyTorch
+    reference.note("name",
+                   fmt::format("the runtime '{}' is not in the input, so its image, volumes and policies are "
+                               "missing; add it with another -f (kubectl get clustertrainingruntime {} -o yaml)",
+                               runtime_name, runtime_name));
+  }
+  trainer_of(draft);  // creates the container if there is no runtime
+  note_initializer(spec);
+  apply_overrides(spec, parts.role, draft);
+  apply_patches(spec, parts.role, draft);
+  apply_trainer(spec.object("trainer"), options, draft);
+  Json pod_metadata = Json::object();
+  for (const char* key : {"labels", "annotations"}) {
+    if (const Json* map = spec.take(key); map != nullptr && map->is_object()) pod_metadata[key] = *map;
+  }
+  merge_patch(draft.metadata, pod_metadata);
+  remove_empty_metadata(draft.metadata);
+  if (spec.boolean("suspend").value_or(false)) draft.suspend = true;
+  if (const auto deadline = spec.integer("activeDeadlineSeconds")) draft.active_deadline_seconds = deadline;
+  if (const auto ttl = spec.integer("ttlSecondsAfterFinished")) draft.ttl_seconds_after_finished = ttl;
+  convert_managed_by(spec, "trainer.kubeflow.org", draft);
+  spec.finish();
+
+  // The overrides and spec.trainer may have added what a TrainingJob does not carry.
+  const Json pod = std::move(draft.pod);
+  convert_pod(pod, "spec.trainer", {"trainer"}, options, root.report(), draft);
+  convert_container_command("spec.trainer", root.report(), draft);
+}
+
+}  // namespace oarlock::convert

@@ -1,0 +1,585 @@
+#include "cli/doctor/probe.h"
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <sys/sysinfo.h>
+#include <sys/timex.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "cli/run/local_job.h"
+#include "common/contract.h"
+#include "common/cpu_count.h"
+#include "common/files.h"
+#include "common/text.h"
+
+namespace oarlock::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Milliseconds = std::chrono::milliseconds;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string error_text(int number) { return std::generic_category().message(number); }
+
+// Returns the first line of a file without the space at its ends; "" if it cannot be read.
+std::string first_line(const fs::path& path) {
+  const std::string text = read_file(path, 4096).value_or("");
+  return std::string(trim(text.substr(0, text.find('\n'))));
+}
+
+std::string system_name() {
+  std::ifstream file("/etc/os-release");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("PRETTY_NAME=")) return std::string(trim(std::string_view(line).substr(12), "\""));
+  }
+  return "Linux";
+}
+
+// Kills a child and gives it a moment to end; a child in uninterruptible sleep is left to init.
+void stop_child(pid_t pid) {
+  ::kill(pid, SIGKILL);
+  for (int i = 0; i < 20; ++i) {
+    if (::waitpid(pid, nullptr, WNOHANG) != 0) return;
+    ::usleep(5000);
+  }
+}
+
+// Reads a pipe until its end or the deadline. Returns whether the end was reached.
+bool read_until_end(int fd, std::string& text, std::chrono::steady_clock::time_point deadline) {
+  constexpr size_t kMost = size_t{1} << 20;
+  char buffer[4096];
+  while (true) {
+    const auto left = std::chrono::duration_cast<Milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+    if (left <= 0) return false;
+    pollfd waiting{fd, POLLIN, 0};
+    const int ready = ::poll(&waiting, 1, static_cast<int>(left));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return false;
+    const ssize_t size = ::read(fd, buffer, sizeof buffer);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) return size == 0;
+    if (text.size() < kMost) text.append(buffer, static_cast<size_t>(size));
+  }
+}
+
+// Waits for a child that has closed its pipe. Returns its status, or an empty value after the deadline.
+std::optional<int> wait_until(pid_t pid, std::chrono::steady_clock::time_point deadline) {
+  while (true) {
+    int status = 0;
+    const pid_t ended = ::waitpid(pid, &status, WNOHANG);
+    if (ended == pid) return status;
+    if ((ended < 0 && errno != EINTR) || std::chrono::steady_clock::now() > deadline) return std::nullopt;
+    ::usleep(1000);
+  }
+}
+
+// Runs `child` in a new process whose pipe it may write to.
+template <typename Child>
+std::optional<std::string> run_child(Child child, Milliseconds limit, int& status) {
+  int pipe_ends[2];
+  status = -1;
+  if (::pipe2(pipe_ends, O_CLOEXEC) != 0) return std::nullopt;
+  FileDescriptor reader(pipe_ends[0]);
+  FileDescriptor writer(pipe_ends[1]);
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  const pid_t pid = ::fork();
+  if (pid < 0) return std::nullopt;
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    child(writer.get());
+    ::_exit(0);
+  }
+  writer.close();
+  std::string text;
+  const bool ended = read_until_end(reader.get(), text, deadline);
+  const std::optional<int> result = ended ? wait_until(pid, deadline) : std::nullopt;
+  if (!result) {
+    stop_child(pid);
+    return std::nullopt;
+  }
+  status = *result;
+  return text;
+}
+
+void write_all(int fd, const std::string& text) {
+  size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t size = ::write(fd, text.data() + written, text.size() - written);
+    if (size <= 0) return;
+    written += static_cast<size_t>(size);
+  }
+}
+
+// ---- Devices ---------------------------------------------------------------------------------------------------
+
+int count_device_files() {
+  int count = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/dev", error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("nvidia") && name.size() > 6 && name.find_first_not_of("0123456789", 6) == std::string::npos)
+      ++count;
+  }
+  return count;
+}
+
+// Whether a display or 3D controller of NVIDIA is on the PCI bus.
+bool find_nvidia_pci_device() {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/sys/bus/pci/devices", error)) {
+    if (first_line(entry.path() / "vendor") == "0x10de" && first_line(entry.path() / "class").starts_with("0x03"))
+      return true;
+  }
+  return false;
+}
+
+// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue ...", or "... for x86_64  580.65.06  Release Build".
+std::string kernel_driver_version() {
+  std::istringstream words(first_line("/proc/driver/nvidia/version"));
+  for (std::string word; words >> word;) {
+    if (std::isdigit(static_cast<unsigned char>(word.front())) != 0 && word.find('.') != std::string::npos) return word;
+  }
+  return "";
+}
+
+template <typename Function>
+Function symbol(void* library, const char* name) {
+  return reinterpret_cast<Function>(::dlsym(library, name));
+}
+
+// Calls NVML, which is part of the driver, without its header. Runs in a child, because a broken driver may block.
+std::string query_nvml() {
+  void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return Json{{"error", std::string(::dlerror())}}.dump(-1, ' ', true);
+  using Call = int (*)();
+  using Text = int (*)(char*, unsigned);
+  using Number = int (*)(int*);
+  using Count = int (*)(unsigned*);
+  using Handle = int (*)(unsigned, void**);
+  using Name = int (*)(void*, char*, unsigned);
+  struct Memory {
+    unsigned long long total, free, used;
+  };
+  using MemoryOf = int (*)(void*, Memory*);
+  using ErrorString = const char* (*)(int);
+  const auto init = symbol<Call>(library, "nvmlInit_v2");
+  const auto driver = symbol<Text>(library, "nvmlSystemGetDriverVersion");
+  const auto cuda = symbol<Number>(library, "nvmlSystemGetCudaDriverVersion");
+  const auto count = symbol<Count>(library, "nvmlDeviceGetCount_v2");
+  const auto handle = symbol<Handle>(library, "nvmlDeviceGetHandleByIndex_v2");
+  const auto name = symbol<Name>(library, "nvmlDeviceGetName");
+  const auto memory = symbol<MemoryOf>(library, "nvmlDeviceGetMemoryInfo");
+  const auto error_string = symbol<ErrorString>(library, "nvmlErrorString");
+  if (init == nullptr || driver == nullptr || cuda == nullptr || count == nullptr || handle == nullptr ||
+      name == nullptr || memory == nullptr || error_string == nullptr)
+    return Json{{"error", "libnvidia-ml.so.1 has not the functions of NVML"}}.dump();
+  if (const int result = init(); result != 0)
+    return Json{{"error", std::string(error_string(result))}}.dump(-1, ' ', true);
+  Json out = {{"gpus", Json::array()}};
+  char text[128] = {};
+  if (driver(text, sizeof text) == 0) out["driver"] = std::string(text);
+  if (int version = 0; cuda(&version) == 0) out["cuda"] = fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+  unsigned devices = 0;
+  if (const int result = count(&devices); result != 0) out["error"] = std::string(error_string(result));
+  for (unsigned i = 0; i < devices; ++i) {
+    void* device = nullptr;
+    if (const int result = handle(i, &device); result != 0) {
+      out["error"] = fmt::format("GPU {}: {}", i, error_string(result));
+      continue;
+    }
+    Memory size{};
+    if (name(device, text, sizeof text) != 0) text[0] = '\0';
+    if (memory(device, &size) != 0) size.total = 0;
+    out["gpus"].push_back({{"name", std::string(text)}, {"memory", static_cast<uint64_t>(size.total)}});
+  }
+  return out.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+std::string query_nccl() {
+  void* library = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return Json{{"error", std::string(::dlerror())}}.dump(-1, ' ', true);
+  const auto version = symbol<int (*)(int*)>(library, "ncclGetVersion");
+  int number = 0;
+  if (version == nullptr || version(&number) != 0) return Json{{"error", "ncclGetVersion failed"}}.dump();
+  // 22803 is 2.28.3; up to 2.8, 2804 was 2.8.4.
+  const int major = number >= 10000 ? number / 10000 : number / 1000;
+  const int minor = number >= 10000 ? number % 10000 / 100 : number % 1000 / 100;
+  return Json{{"version", fmt::format("{}.{}.{}", major, minor, number % 100)}}.dump();
+}
+
+void probe_devices(Facts& facts, Milliseconds limit) {
+  facts.gpu_device_files = count_device_files();
+  facts.has_nvidia_pci_device = find_nvidia_pci_device();
+  facts.kernel_driver = kernel_driver_version();
+  facts.restricts_devices = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
+  facts.cuda_visible_devices = variable("CUDA_VISIBLE_DEVICES");
+  const bool any_sign = facts.gpu_device_files > 0 || !facts.kernel_driver.empty();
+  const std::optional<std::string> nccl = run_with_limit(query_nccl, limit);
+  const Json nccl_report = Json::parse(nccl.value_or("{}"), nullptr, false);
+  if (nccl_report.is_object()) {
+    facts.nccl_version = nccl_report.value("version", "");
+    facts.nccl_error = nccl_report.value("error", nccl ? "" : "loading it crashed, or took too long");
+  }
+  if (!any_sign) return;
+  const std::optional<std::string> nvml = run_with_limit(query_nvml, limit);
+  const Json report = Json::parse(nvml.value_or("{}"), nullptr, false);
+  if (!nvml || !report.is_object()) {
+    facts.nvml_error = fmt::format("NVML crashed, or did not reply within {} s", limit.count() / 1000);
+    return;
+  }
+  facts.nvml_error = report.value("error", "");
+  facts.driver_version = report.value("driver", "");
+  facts.cuda_version = report.value("cuda", "");
+  for (const Json& gpu : report.value("gpus", Json::array()))
+    facts.gpus.push_back({gpu.value("name", ""), gpu.value("memory", int64_t{0})});
+}
+
+// ---- Programs --------------------------------------------------------------------------------------------------
+
+void probe_trainer(Facts& facts, Milliseconds limit) {
+  const auto found = run::find_program({"oarlock-trainer"}, run::own_folder(), variable("PATH"));
+  if (!found) return;
+  facts.trainer_path = found->front();
+  int exit_code = 0;
+  const std::string output = program_output({facts.trainer_path, "--version"}, limit, exit_code);
+  const std::string line(trim(output.substr(0, output.find('\n'))));
+  if (exit_code == 0) {
+    facts.trainer_version = line;
+  } else {
+    facts.trainer_error = exit_code < 0 ? fmt::format("no reply within {} s", limit.count() / 1000) : line;
+    if (facts.trainer_error.empty()) facts.trainer_error = fmt::format("exit code {}", exit_code);
+  }
+}
+
+// ---- Network ---------------------------------------------------------------------------------------------------
+
+// Resolves a name in a child. Returns {"addresses": [...]} or {"error": "..."}.
+std::string query_name(const std::string& name) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (const int result = ::getaddrinfo(name.c_str(), nullptr, &hints, &list); result != 0)
+    return Json{{"error", std::string(result == EAI_SYSTEM ? error_text(errno) : ::gai_strerror(result))}}.dump();
+  Json addresses = Json::array();
+  for (const addrinfo* entry = list; entry != nullptr && addresses.size() < 8; entry = entry->ai_next) {
+    char text[NI_MAXHOST] = {};
+    if (::getnameinfo(entry->ai_addr, entry->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
+      addresses.push_back(std::string(text));
+  }
+  ::freeaddrinfo(list);
+  return Json{{"addresses", addresses}}.dump();
+}
+
+double look_up(const std::string& name, Milliseconds limit, std::vector<std::string>& addresses, std::string& error) {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::optional<std::string> reply = run_with_limit([&] { return query_name(name); }, limit);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const Json report = Json::parse(reply.value_or("{}"), nullptr, false);
+  if (!reply || !report.is_object()) {
+    error = fmt::format("no reply within {} s", limit.count() / 1000);
+    return seconds;
+  }
+  error = report.value("error", "");
+  addresses = report.value("addresses", std::vector<std::string>());
+  return seconds;
+}
+
+void probe_network(Facts& facts, Milliseconds limit) {
+  const auto port_of = [](const char* name, int fallback) {
+    const std::string text = variable(name);
+    const bool is_number =
+        !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string::npos;
+    const int port = is_number ? std::stoi(text) : fallback;
+    return port >= 1 && port <= 65535 ? port : fallback;
+  };
+  const int rendezvous = port_of(kEnvMasterPort, kDefaultMasterPort);
+  facts.ports.push_back({"rendezvous port", rendezvous, probe_port(rendezvous)});
+  const int metrics = port_of(kEnvMetricsPort, kDefaultMetricsPort);
+  facts.ports.push_back({"metrics port", metrics, probe_port(metrics)});
+  facts.master_address = variable(kEnvMasterAddr);
+  if (!facts.master_address.empty())
+    facts.lookup_seconds = look_up(facts.master_address, limit, facts.master_addresses, facts.master_error);
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) == 0) facts.own_name = name;
+  std::vector<std::string> unused;
+  facts.lookup_seconds = std::max(facts.lookup_seconds, look_up(facts.own_name, limit, unused, facts.own_error));
+}
+
+// ---- Clock -----------------------------------------------------------------------------------------------------
+
+void probe_clock(Facts& facts, const ProbeOptions& options) {
+  timex state{};
+  const int result = ::adjtimex(&state);
+  if (result >= 0) facts.clock_synchronized = (state.status & STA_UNSYNC) == 0 && result != TIME_ERROR;
+  std::string url = options.server;
+  const std::string host = variable("KUBERNETES_SERVICE_HOST");
+  if (url.empty() && !host.empty()) {
+    const std::string port = variable("KUBERNETES_SERVICE_PORT");
+    url = fmt::format("https://{}:{}", host.find(':') == std::string::npos ? host : "[" + host + "]",
+                      port.empty() ? "443" : port);
+  }
+  if (url.empty()) return;
+  // Only the header is used, so the certificate does not matter, and a refused request will do.
+  int exit_code = 0;
+  const std::string headers =
+      program_output({"curl", "--silent", "--insecure", "--head", "--max-time", "2", "--", url + "/version"},
+                     options.limit, exit_code);
+  const auto now = std::chrono::system_clock::now();
+  if (const std::optional<int64_t> date = date_of_headers(headers)) {
+    const double server = static_cast<double>(*date) + 0.5;  // the header has whole seconds
+    facts.server_skew_seconds = server - std::chrono::duration<double>(now.time_since_epoch()).count();
+  }
+}
+
+// ---- Memory and limits -----------------------------------------------------------------------------------------
+
+int64_t limit_of(decltype(RLIMIT_NOFILE) resource) {
+  rlimit limit{};
+  if (::getrlimit(resource, &limit) != 0 || limit.rlim_max == RLIM_INFINITY) return -1;
+  return static_cast<int64_t>(std::min<rlim_t>(limit.rlim_max, INT64_MAX));
+}
+
+// The smallest memory limit of the cgroup of this process and of its parents.
+int64_t cgroup_memory_limit() {
+  int64_t smallest = -1;
+  const auto consider = [&](const fs::path& file) {
+    const std::string text = first_line(file);
+    if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos || text.size() > 18) return;
+    const int64_t value = std::stoll(text);
+    if (smallest < 0 || value < smallest) smallest = value;
+  };
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const bool is_v2 = line.starts_with("0::");
+    if (!is_v2 && line.find(":memory:") == std::string::npos) continue;
+    const fs::path root = is_v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    const char* file = is_v2 ? "memory.max" : "memory.limit_in_bytes";
+    fs::path path = fs::path(line.substr(line.rfind(':') + 1)).relative_path();
+    consider(root / file);
+    for (; !path.empty(); path = path.parent_path()) consider(root / path / file);
+  }
+  return smallest;
+}
+
+void probe_limits(Facts& facts) {
+  facts.open_files = limit_of(RLIMIT_NOFILE);
+  facts.processes = limit_of(RLIMIT_NPROC);
+  facts.locked_memory = limit_of(RLIMIT_MEMLOCK);
+  struct sysinfo memory{};
+  if (::sysinfo(&memory) == 0)
+    facts.memory_bytes = static_cast<int64_t>(memory.totalram) * static_cast<int64_t>(memory.mem_unit);
+  facts.memory_limit_bytes = cgroup_memory_limit();
+  facts.cpus = usable_cpus();
+  facts.machine_cpus = static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+  facts.omp_threads = variable("OMP_NUM_THREADS");
+  const std::string ranks = variable(kEnvLocalWorldSize);
+  if (!ranks.empty() && ranks.size() < 5 && ranks.find_first_not_of("0123456789") == std::string::npos)
+    facts.local_world_size = std::max(1, std::stoi(ranks));
+}
+
+void probe_shared_memory(Facts& facts) {
+  struct statvfs space{};
+  if (::statvfs("/dev/shm", &space) != 0) return;
+  facts.shm_bytes = static_cast<int64_t>(space.f_blocks) * static_cast<int64_t>(space.f_frsize);
+  facts.shm_free_bytes = static_cast<int64_t>(space.f_bavail) * static_cast<int64_t>(space.f_frsize);
+}
+
+void probe_place(Facts& facts) {
+  facts.system = system_name();
+  utsname name{};
+  if (::uname(&name) == 0) facts.kernel = fmt::format("Linux {} {}", name.release, name.machine);
+  if (!variable("KUBERNETES_SERVICE_HOST").empty()) {
+    facts.place = Place::kPod;
+    facts.place_detail = variable("HOSTNAME");
+    const std::string name_space = first_line("/var/run/secrets/kubernetes.io/serviceaccount/namespace");
+    if (!name_space.empty()) facts.place_detail = name_space + "/" + facts.place_detail;
+  } else if (!variable("SLURM_JOB_ID").empty()) {
+    facts.place = Place::kSlurm;
+    facts.place_detail = variable("SLURM_JOB_ID");
+  }
+}
+
+// The operations of a save. Runs in a child.
+std::string exercise_folder(const fs::path& parent) {
+  Json out = Json::object();
+  std::string folder = (parent / ".oarlock-doctor-XXXXXX").string();
+  if (::mkdtemp(folder.data()) == nullptr) {
+    out["create"] = error_text(errno);
+    return out.dump();
+  }
+  const std::string file = folder + "/file";
+  const std::string other = folder + "/renamed";
+  const FileDescriptor fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  const std::string block(size_t{1} << 20, 'x');
+  int error = fd.open() ? 0 : errno;
+  for (int i = 0; i < 4 && error == 0; ++i) {
+    const ssize_t written = ::write(fd.get(), block.data(), block.size());
+    if (written != static_cast<ssize_t>(block.size())) error = written < 0 ? errno : ENOSPC;
+  }
+  if (error != 0) out["write"] = error_text(error);
+  const auto begin = std::chrono::steady_clock::now();
+  if (error == 0 && ::fsync(fd.get()) != 0) out["sync"] = error_text(errno);
+  if (error == 0) {
+    const FileDescriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!directory.open() || ::fsync(directory.get()) != 0) out["sync"] = "of the folder: " + error_text(errno);
+  }
+  out["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (error == 0 && ::rename(file.c_str(), other.c_str()) != 0) out["rename"] = error_text(errno);
+  if (::symlink("renamed", (folder + "/link").c_str()) != 0) out["symlink"] = error_text(errno);
+  struct statvfs space{};
+  if (::statvfs(folder.c_str(), &space) == 0)
+    out["free"] = static_cast<int64_t>(space.f_bavail) * static_cast<int64_t>(space.f_frsize);
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);
+  return out.dump();
+}
+
+}  // namespace
+
+std::optional<std::string> run_with_limit(const std::function<std::string()>& function, Milliseconds limit) {
+  int status = 0;
+  std::optional<std::string> text = run_child([&](int fd) { write_all(fd, function()); }, limit, status);
+  return status == 0 ? text : std::nullopt;
+}
+
+std::string program_output(const std::vector<std::string>& argv, Milliseconds limit, int& exit_code) {
+  std::vector<char*> words;
+  for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));  // execvp() changes nothing
+  words.push_back(nullptr);
+  int status = 0;
+  const std::optional<std::string> text = run_child(
+      [&](int fd) {
+        ::dup2(fd, STDOUT_FILENO);
+        ::dup2(fd, STDERR_FILENO);
+        ::execvp(words.front(), words.data());
+        ::_exit(127);
+      },
+      limit, status);
+  exit_code = !text ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return text.value_or("");
+}
+
+FolderFact probe_folder(const std::string& path, bool is_given, Milliseconds limit) {
+  FolderFact fact{.path = path, .is_given = is_given};
+  // The job creates the folder; here its nearest parent that exists is checked.
+  std::error_code error;
+  fs::path existing = fs::absolute(path, error);
+  const std::optional<std::string> reply = run_with_limit(
+      [&] {
+        std::error_code ignored;
+        while (!fs::exists(existing, ignored) && existing != existing.parent_path()) existing = existing.parent_path();
+        return exercise_folder(existing);
+      },
+      limit);
+  const Json report = Json::parse(reply.value_or("{}"), nullptr, false);
+  if (!reply || !report.is_object()) {
+    fact.write_error = fmt::format("no reply of the file system within {} s", limit.count() / 1000);
+    return fact;
+  }
+  fact.create_error = report.value("create", "");
+  fact.write_error = report.value("write", "");
+  fact.sync_error = report.value("sync", "");
+  fact.rename_error = report.value("rename", "");
+  fact.symlink_error = report.value("symlink", "");
+  fact.sync_seconds = report.value("seconds", 0.0);
+  fact.free_bytes = report.value("free", int64_t{-1});
+  return fact;
+}
+
+std::string probe_port(int port) {
+  const int yes = 1;
+  const FileDescriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (socket.open()) {
+    const int no = 0;
+    ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_port = htons(static_cast<uint16_t>(port));
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+      return ::listen(socket.get(), 1) == 0 ? "" : error_text(errno);
+    if (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL) return error_text(errno);
+  }
+  const FileDescriptor socket4(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket4.open()) return error_text(errno);
+  ::setsockopt(socket4.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  if (::bind(socket4.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return error_text(errno);
+  return ::listen(socket4.get(), 1) == 0 ? "" : error_text(errno);
+}
+
+std::optional<int64_t> date_of_headers(const std::string& headers) {
+  std::istringstream lines(headers);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.size() < 5 || ::strncasecmp(line.c_str(), "date:", 5) != 0) continue;
+    const std::string text(trim(std::string_view(line).substr(5)));
+    // The form of RFC 9110: "Sun, 06 Nov 1994 08:49:37 GMT".
+    static constexpr const char* kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                              "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    tm time{};
+    char month[4] = {};
+    char zone[4] = {};
+    if (std::sscanf(text.c_str(), "%*3s, %2d %3s %4d %2d:%2d:%2d %3s", &time.tm_mday, month, &time.tm_year,
+                    &time.tm_hour, &time.tm_min, &time.tm_sec, zone) != 7 ||
+        std::strcmp(zone, "GMT") != 0)
+      return std::nullopt;
+    const auto* found = std::ranges::find_if(kMonths, [&](const char* name) { return std::strcmp(name, month) == 0; });
+    if (found == std::end(kMonths)) return std::nullopt;
+    time.tm_mon = static_cast<int>(found - kMonths);
+    time.tm_year -= 1900;
+    return ::timegm(&time);
+  }
+  return std::nullopt;
+}
+
+Facts probe(const ProbeOptions& options) {
+  Facts facts;
+  facts.version = options.version;
+  probe_place(facts);
+  probe_devices(facts, options.limit);
+  probe_trainer(facts, options.limit);
+  probe_network(facts, options.limit);
+  probe_shared_memory(facts);
+  probe_clock(facts, options);
+  const std::string of_job = variable(kEnvCheckpointDir);
+  const bool is_given = !options.checkpoint_dir.empty() || !of_job.empty();
+  facts.folder = probe_folder(!options.checkpoint_dir.empty() ? options.checkpoint_dir
+                              : is_given                      ? of_job
+                                                              : ".",
+                              is_given, options.limit);
+  probe_limits(facts);
+  return facts;
+}
+
+}  // namespace oarlock::doctor

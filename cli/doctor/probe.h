@@ -1,0 +1,45 @@
+// Measures the facts that `oarlock doctor` assesses. Each measurement that may block (name lookups, libraries of
+// drivers, file systems, other programs) runs in a child process with a time limit.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/doctor/assess.h"
+#include "common/error.h"
+
+namespace oarlock::doctor {
+
+struct ProbeOptions {
+  std::string version;                    // of this program
+  std::string checkpoint_dir;             // empty: OARLOCK_CHECKPOINT_DIR, else the current folder
+  std::string server;                     // URL of an API server; empty: that of the pod, if this runs in one
+  std::chrono::milliseconds limit{3000};  // for each measurement that may block
+};
+
+// Measures everything. Takes at most a few multiples of the limit, whatever hangs. Call it from a process with one
+// thread, because it forks.
+Facts probe(const ProbeOptions& options);
+
+// Runs a function in a child process and returns the text that it returned. Returns an empty value if the child did not
+// end within the limit, in which case it is killed, or if it crashed.
+std::optional<std::string> run_with_limit(const std::function<std::string()>& function,
+                                          std::chrono::milliseconds limit);
+
+// Runs a program with its standard output and error in a pipe, like run_with_limit(). The text is the output.
+// `exit_code` is -1 if it did not end in time.
+std::string program_output(const std::vector<std::string>& argv, std::chrono::milliseconds limit, int& exit_code);
+
+// Checks the operations of a save in a folder, and removes what it created. `limit` is for all of them together.
+FolderFact probe_folder(const std::string& path, bool is_given, std::chrono::milliseconds limit);
+
+// Returns why a port cannot be bound on all addresses, or "".
+std::string probe_port(int port);
+
+// Parses the "Date:" line of HTTP headers; seconds since 1970.
+std::optional<int64_t> date_of_headers(const std::string& headers);
+
+}  // namespace oarlock::doctor

@@ -1,0 +1,64 @@
+#include "cli/input_file.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "common/yaml/reader.h"
+
+namespace oarlock::cli {
+namespace {
+
+Result<std::string> read_standard_input() {
+  if (::isatty(STDIN_FILENO) == 1)
+    return fail(ExitCode::kUsage,
+                "'-' reads from standard input, which is a terminal; redirect a file or a pipe to it");
+  std::string text;
+  char buffer[1 << 16];
+  while (true) {
+    const ssize_t size = ::read(STDIN_FILENO, buffer, sizeof buffer);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return fail_errno(errno, "standard input cannot be read");
+    if (size == 0) return text;
+    text.append(buffer, static_cast<size_t>(size));
+    if (text.size() > yaml::limits::kFileBytes)
+      return fail(ExitCode::kConfig,
+                  fmt::format("stdin: has more than {} MiB, the most for a file", yaml::limits::kFileBytes >> 20));
+  }
+}
+
+}  // namespace
+
+Result<InputFile> InputFile::open(const std::string& given) {
+  if (given != "-") return InputFile(given, given);
+  const Result<std::string> text = read_standard_input();
+  if (!text) return tl::make_unexpected(text.error());
+  std::error_code error;
+  std::string folder = (std::filesystem::temp_directory_path(error) / "oarlock-XXXXXX").string();
+  if (error || ::mkdtemp(folder.data()) == nullptr)
+    return fail_errno(error ? error.value() : errno, fmt::format("a copy of standard input: {}", folder));
+  InputFile input((std::filesystem::path(folder) / "stdin.yaml").string(), "stdin");
+  input.temporary_ = folder;
+  std::ofstream file(input.path_, std::ios::binary);
+  file << *text;
+  file.close();
+  if (!file) return fail(ExitCode::kCantCreate, fmt::format("{}: cannot be written", input.path_));
+  return input;
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      name_(std::move(other.name_)),
+      temporary_(std::exchange(other.temporary_, std::filesystem::path())) {}
+
+InputFile::~InputFile() {
+  std::error_code ignored;
+  if (!temporary_.empty()) std::filesystem::remove_all(temporary_, ignored);
+}
+
+}  // namespace oarlock::cli

@@ -1,0 +1,299 @@
+// Jobs of other operators as TrainingJobs. tests/data/convert has inputs in the forms of the peers' published examples,
+// and next to each the expected job and notes; convert_peers_test reads the published examples themselves.
+#include "cli/convert/kubernetes.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "common/yaml/writer.h"
+#include "tests/support/golden.h"
+
+namespace oarlock::convert {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+Result<std::vector<Converted>> convert_text(const std::string& text, const ConvertOptions& options = {}) {
+  const auto documents = yaml::parse_all(text, "job.yaml");
+  if (!documents) return tl::make_unexpected(documents.error());
+  std::vector<SourceDocument> sources;
+  for (const yaml::Node& root : *documents) sources.push_back({root, "job.yaml"});
+  return convert_kubernetes(sources, options);
+}
+
+// Returns the converted jobs and their notes as one text.
+std::string text_of(const Result<std::vector<Converted>>& jobs) {
+  if (!jobs) return "error: " + jobs.error().message + "\n";
+  std::string text;
+  for (const Converted& converted : *jobs) {
+    text += (text.empty() ? "" : "---\n") + yaml::to_yaml(converted.job);
+    for (const std::string& note : converted.notes) text += "# " + note + "\n";
+  }
+  return text;
+}
+
+std::string problems_of(const std::string& text, const ConvertOptions& options = {}) {
+  const Result<std::vector<Converted>> jobs = convert_text(text, options);
+  EXPECT_FALSE(jobs) << text_of(jobs);
+  return jobs ? "" : jobs.error().message;
+}
+
+Converted only_job(const std::string& text, const ConvertOptions& options = {}) {
+  Result<std::vector<Converted>> jobs = convert_text(text, options);
+  EXPECT_TRUE(jobs) << jobs.error().message;
+  return jobs && jobs->size() == 1 ? jobs->front() : Converted();
+}
+
+Json trainer_in(const Converted& converted) {
+  for (const Json& container : converted.job["spec"]["template"]["spec"]["containers"]) {
+    if (container["name"] == "trainer") return container;
+  }
+  return {};
+}
+
+class ConvertGolden : public testing::TestWithParam<const char*> {};
+
+TEST_P(ConvertGolden, ConvertsJobAndListsNotes) {
+  const std::string name = fmt::format("convert/{}", GetParam());
+  const auto documents = yaml::load_all(fmt::format("{}/{}.yaml", OARLOCK_TEST_DATA, name));
+  ASSERT_TRUE(documents) << documents.error().message;
+  std::vector<SourceDocument> sources;
+  for (const yaml::Node& root : *documents) sources.push_back({root, std::string(GetParam()) + ".yaml"});
+  test::expect_golden(name + ".golden", text_of(convert_kubernetes(sources, {})));
+}
+
+INSTANTIATE_TEST_SUITE_P(Inputs, ConvertGolden,
+                         testing::Values("pytorchjob_elastic", "pytorchjob_two_templates", "trainjob_with_runtime",
+                                         "trainjob_patches", "mpijob_python", "jobset_torchrun"),
+                         [](const auto& row) { return std::string(row.param); });
+
+// The guide claims that its four files describe the same job.
+TEST(ConvertKubernetes, ConvertsFilesOfGuideToTheSameJob) {
+  for (const char* name : {"pytorchjob", "trainjob", "jobset"}) {
+    std::ifstream file(fmt::format("{}/examples/migration/{}.yaml", OARLOCK_SOURCE, name));
+    std::stringstream text;
+    text << file.rdbuf();
+    const Converted converted = only_job(text.str());
+    const Json& spec = converted.job["spec"];
+    EXPECT_EQ(spec["nodes"], 2) << name;
+    EXPECT_EQ(spec["processesPerNode"], 4) << name;
+    const Json trainer = trainer_in(converted);
+    EXPECT_EQ(trainer["image"], "registry.example.com/train:1") << name;
+    EXPECT_EQ(trainer["command"], Json::parse(R"(["torchrun", "train.py"])")) << name;
+    EXPECT_EQ(trainer["resources"], Json::parse(R"({"limits": {"nvidia.com/gpu": 4}})")) << name;
+    EXPECT_EQ(trainer["volumeMounts"][0]["mountPath"], "/checkpoints") << name;
+  }
+}
+
+constexpr char kPyTorchJob[] = R"(apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {{name: j}}
+spec:
+  {}
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: 2
+      template:
+        spec:
+          containers:
+            - {{name: pytorch, image: i, {}}}
+)";
+
+TEST(ConvertPyTorchJob, RanksFollowTheLauncher) {
+  struct Row {
+    const char* processes;
+    const char* container;
+    Json expected;  // processesPerNode; null: absent
+  };
+  const Row rows[] = {
+      {"nprocPerNode: \"4\"", "command: [torchrun, t.py]", 4},
+      {"nprocPerNode: auto", "command: [torchrun, t.py], resources: {limits: {nvidia.com/gpu: 8}}", "auto"},
+      {"nprocPerNode: auto", "command: [torchrun, t.py]", nullptr},
+      {"nprocPerNode: gpu", "command: [python3, t.py], resources: {limits: {nvidia.com/gpu: 8}}", nullptr},
+      {"suspend: false", "command: [sh, -c, 'torchrun t.py'], resources: {limits: {nvidia.com/gpu: 8}}", "auto"},
+      {"nprocPerNode: \"4\"", "command: [torchrun, --nproc-per-node=2, t.py]", 2},
+  };
+  for (const Row& row : rows) {
+    const Converted converted = only_job(fmt::format(kPyTorchJob, row.processes, row.container));
+    const Json& spec = converted.job["spec"];
+    EXPECT_EQ(spec.contains("processesPerNode") ? spec["processesPerNode"] : Json(), row.expected) << row.container;
+  }
+}
+
+TEST(ConvertPyTorchJob, NotesHavePlaces) {
+  const Converted converted = only_job(fmt::format(kPyTorchJob, "nprocPerNode: \"2\"", "command: [python3, t.py]"));
+  EXPECT_THAT(converted.notes,
+              ElementsAre(AllOf(HasSubstr("job.yaml:"), HasSubstr("need a launcher in the container"))));
+  const Converted unknown = only_job(fmt::format(kPyTorchJob, "colour: red", "command: [torchrun, t.py]"));
+  EXPECT_THAT(unknown.notes, Contains("job.yaml:5:11: note: spec.colour: is not a known field; not carried over"));
+}
+
+TEST(ConvertPyTorchJob, ReportsInvalidValues) {
+  EXPECT_THAT(problems_of(fmt::format(kPyTorchJob, "nprocPerNode: \"0\"", "command: [t]")),
+              HasSubstr("job.yaml:5:17: spec.nprocPerNode: expected a number from 1, auto, gpu or cpu"));
+  EXPECT_THAT(problems_of(fmt::format(kPyTorchJob, "nprocPerNode: [1]", "command: [t]")),
+              HasSubstr("spec.nprocPerNode"));
+  EXPECT_THAT(problems_of(fmt::format(kPyTorchJob, "runPolicy: 3", "command: [t]")),
+              HasSubstr("spec.runPolicy: expected a map, got number"));
+  EXPECT_THAT(problems_of(fmt::format(kPyTorchJob, "runPolicy: {backoffLimit: many}", "command: [t]")),
+              HasSubstr("spec.runPolicy.backoffLimit: expected an integer"));
+  EXPECT_THAT(problems_of(fmt::format(kPyTorchJob, "suspend: false", "command: [torchrun, --nproc-per-node]")),
+              HasSubstr("torchrun: --nproc-per-node needs a value"));
+}
+
+// The result is checked as `oarlock validate` checks it, and its problems name the fields of the result.
+TEST(ConvertPyTorchJob, ReportsInvalidResult) {
+  EXPECT_THAT(problems_of(fmt::format(kPyTorchJob, "suspend: false", "command: [t], imagePullPolcy: Always")),
+              HasSubstr("job.yaml: the converted job is not valid: spec.template.spec.containers[0].imagePullPolcy: "
+                        "unknown"));
+  EXPECT_THAT(problems_of(fmt::format(kPyTorchJob, "suspend: false", "command: [t]"), {.name = "Upper"}),
+              HasSubstr("the converted job is not valid: metadata.name"));
+}
+
+TEST(ConvertPyTorchJob, OptionsReplaceNameImageAndGpus) {
+  const Converted converted = only_job(fmt::format(kPyTorchJob, "suspend: true", "command: [torchrun, t.py]"),
+                                       {.name = "other", .image = "new:1", .gpus = 4});
+  EXPECT_EQ(converted.job["metadata"]["name"], "other");
+  EXPECT_EQ(converted.job["spec"]["suspend"], true);
+  EXPECT_EQ(converted.job["spec"]["processesPerNode"], "auto");
+  EXPECT_EQ(trainer_in(converted)["image"], "new:1");
+  EXPECT_EQ(trainer_in(converted)["resources"]["limits"]["nvidia.com/gpu"], 4);
+}
+
+constexpr char kMpiJob[] = R"(apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {{name: j}}
+spec:
+  mpiReplicaSpecs:
+    Launcher: {{template: {{spec: {{containers: [{{name: l, image: {}, command: {}}}]}}}}}}
+    Worker: {{replicas: 2, template: {{spec: {{containers: [{{name: w, image: i}}]}}}}}}
+)";
+
+TEST(ConvertMpiJob, RejectsProgramsOfMpi) {
+  EXPECT_THAT(problems_of(fmt::format(kMpiJob, "i", "[mpirun, -n, '2', /home/mpiuser/pi]")),
+              AllOf(HasSubstr("job.yaml:"), HasSubstr("'/home/mpiuser/pi' is not a Python script")));
+  EXPECT_THAT(problems_of(fmt::format(kMpiJob, "horovod/horovod:1", "[mpirun, -np, '2', python, t.py]")),
+              HasSubstr("Horovod needs mpirun"));
+  EXPECT_THAT(problems_of(fmt::format(kMpiJob, "i", "[sleep, '60']")), HasSubstr("does not run mpirun directly"));
+  EXPECT_THAT(problems_of(fmt::format(kMpiJob, "i", "[mpirun, -np, '3', python, t.py]")),
+              HasSubstr("-np 3 is not a multiple of the 2 nodes"));
+}
+
+TEST(ConvertMpiJob, OneRankOnEachNodeNeedsNoLauncher) {
+  const Converted converted = only_job(fmt::format(kMpiJob, "i", "[mpirun, -np, '2', python, t.py]"));
+  EXPECT_EQ(trainer_in(converted)["command"], Json::parse(R"(["python", "t.py"])"));
+}
+
+TEST(ConvertJobSet, RejectsSeveralRoles) {
+  EXPECT_THAT(problems_of("apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: j}\nspec:\n"
+                          "  replicatedJobs: [{name: leader}, {name: worker}]\n"),
+              HasSubstr("spec.replicatedJobs: has 2 roles"));
+}
+
+TEST(ConvertTrainJob, RuntimeMayFollowTheJob) {
+  const std::string job =
+      "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: j}\n"
+      "spec: {runtimeRef: {kind: TrainingRuntime, name: r}, trainer: {command: [torchrun, t.py]}}\n";
+  const auto runtime = [](const char* kind) {
+    return fmt::format(
+        "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: {}\nmetadata: {{name: r}}\nspec:\n  mlPolicy: {{numNodes: "
+        "7}}\n"
+        "  template: {{spec: {{replicatedJobs: [{{name: node, template: {{spec: {{template: {{spec: {{containers: "
+        "[{{name: node, image: from-runtime}}]}}}}}}}}}}]}}}}\n",
+        kind);
+  };
+  const Converted converted = only_job(job + "---\n" + runtime("TrainingRuntime"));
+  EXPECT_EQ(converted.job["spec"]["nodes"], 7);
+  EXPECT_EQ(trainer_in(converted)["image"], "from-runtime");
+  // The kind of the reference counts.
+  const Converted without = only_job(job + "---\n" + runtime("ClusterTrainingRuntime"));
+  EXPECT_THAT(without.notes, Contains(HasSubstr("the runtime 'r' is not in the input")));
+}
+
+TEST(ConvertKubernetes, ReadsListsOfKubectl) {
+  const std::string job = fmt::format(kPyTorchJob, "suspend: false", "command: [torchrun, t.py]");
+  std::string indented;
+  std::istringstream in(job);
+  for (std::string line; std::getline(in, line);) indented += "  " + line + "\n";
+  indented[0] = '-';
+  EXPECT_EQ(only_job("apiVersion: v1\nkind: List\nitems:\n" + indented).job["metadata"]["name"], "j");
+}
+
+TEST(ConvertKubernetes, ReportsInputWithoutJobs) {
+  EXPECT_THAT(problems_of("apiVersion: v1\nkind: Pod\n"),
+              HasSubstr("there is no PyTorchJob, TrainJob, MPIJob or JobSet in the input: this document a Pod is not"));
+  EXPECT_THAT(problems_of("kind: PyTorchJob\napiVersion: other/v1\n"),
+              HasSubstr("PyTorchJob of other is not supported"));
+  EXPECT_THAT(problems_of("- 1\n"), HasSubstr("job.yaml:1: this is not a Kubernetes object"));
+  EXPECT_THAT(problems_of("kind: {}\n"), HasSubstr("is not a Kubernetes object"));
+}
+
+TEST(ConvertKubernetes, NameIsForOneJob) {
+  const std::string job = fmt::format(kPyTorchJob, "suspend: false", "command: [torchrun, t.py]");
+  EXPECT_THAT(problems_of(job + "---\n" + job, {.name = "x"}), HasSubstr("--name names one job, but the input has 2"));
+}
+
+// Each value of a job replaced by each other type must give a result or a message, never an exception.
+TEST(ConvertKubernetes, AcceptsAnyTypeAnywhere) {
+  const char* const names[] = {"pytorchjob_elastic", "trainjob_with_runtime", "trainjob_patches", "mpijob_python",
+                               "jobset_torchrun"};
+  const Json replacements[] = {nullptr,
+                               7,
+                               -1.5,
+                               true,
+                               "text",
+                               Json::array(),
+                               Json::object(),
+                               Json::array({1}),
+                               Json::array({Json::object()}),
+                               {{"name", 1}}};
+  for (const char* name : names) {
+    const auto documents = yaml::load_all(fmt::format("{}/convert/{}.yaml", OARLOCK_TEST_DATA, name));
+    ASSERT_TRUE(documents);
+    Json whole = Json::array();
+    for (const yaml::Node& root : *documents) whole.push_back(to_ordered_json(root));
+    std::vector<Json::json_pointer> places;
+    const auto collect = [&](const auto& self, const Json& json, const Json::json_pointer& at) -> void {
+      places.push_back(at);
+      if (json.is_object()) {
+        for (const auto& [key, value] : json.items()) self(self, value, at / key);
+      } else if (json.is_array()) {
+        for (size_t i = 0; i < json.size(); ++i) self(self, json[i], at / i);
+      }
+    };
+    for (size_t i = 0; i < whole.size(); ++i) collect(collect, whole[i], Json::json_pointer() / i);
+    size_t next = 0;
+    for (const Json::json_pointer& place : places) {
+      Json changed = whole;
+      changed[place] = replacements[next++ % std::size(replacements)];
+      std::string text;
+      for (const Json& document : changed) text += "---\n" + document.dump() + "\n";
+      const Result<std::vector<Converted>> result = convert_text(text);
+      if (!result) {
+        EXPECT_THAT(result.error().message, Not(IsEmpty())) << place.to_string();
+      }
+    }
+  }
+}
+
+// 50,000 unknown fields must neither take long nor print 50,000 notes.
+TEST(ConvertKubernetes, BoundsNotes) {
+  std::string fields;
+  for (int i = 0; i < 50'000; ++i) fields += fmt::format("field{}: 1, ", i);
+  const Converted converted =
+      only_job(fmt::format(kPyTorchJob, "elasticPolicy: {" + fields + "minReplicas: 2}", "command: [torchrun, t.py]"));
+  EXPECT_EQ(converted.notes.size(), Report::kMaxNotes + 1);
+  EXPECT_THAT(converted.notes.back(), HasSubstr("more notes"));
+}
+
+}  // namespace
+}  // namespace oarlock::convert
