@@ -78,7 +78,7 @@ void convert_environment(Json& container, const std::string& path, Report& repor
 }
 
 void convert_resources(Json& container, const ConvertOptions& options) {
-  if (options.gpus) container["resources"]["limits"][kGpu] = *options.gpus;
+  if (options.gpus) object_member(object_member(container, "resources"), "limits")[kGpu] = *options.gpus;
 }
 
 int64_t gpus_of(const Json& container) {
@@ -129,12 +129,21 @@ void note_script(const std::vector<std::string>& words, const std::string& path,
 
 }  // namespace
 
+Json& object_member(Json& parent, const char* key) {
+  Json& member = parent[key];
+  if (!member.is_object()) member = Json::object();
+  return member;
+}
+
 Json& trainer_of(JobDraft& draft) {
-  for (Json& container : draft.pod["spec"]["containers"]) {
+  if (!draft.pod.is_object()) draft.pod = Json::object();
+  Json& containers = object_member(draft.pod, "spec")["containers"];
+  if (!containers.is_array()) containers = Json::array();
+  for (Json& container : containers) {
     if (json_text(container, "name") == kTrainerContainer) return container;
   }
-  draft.pod["spec"]["containers"].push_back({{"name", kTrainerContainer}});
-  return draft.pod["spec"]["containers"].back();
+  containers.push_back({{"name", kTrainerContainer}});
+  return containers.back();
 }
 
 void set_variable(Json& container, const std::string& name, const std::string& value) {
@@ -205,8 +214,9 @@ std::string convert_pod(const Json& pod, const std::string& path, const std::vec
     erase_with_note(spec, key, spec_path, "the operator sets the names of the pods", report);
 
   const auto containers = spec.find("containers");
-  if (containers == spec.end() || !containers->is_array() || containers->empty() || !containers->front().is_object()) {
-    report.problem(spec_path + ".containers", "the pod has no container");
+  if (containers == spec.end() || !containers->is_array() || containers->empty() ||
+      !std::ranges::all_of(*containers, [](const Json& container) { return container.is_object(); })) {
+    report.problem(spec_path + ".containers", "the pod has no list of containers");
     spec["containers"] = Json::array({{{"name", kTrainerContainer}}});
     draft.pod["spec"] = std::move(spec);
     return spec_path + ".containers";

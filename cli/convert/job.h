@@ -54,8 +54,11 @@ std::string convert_pod(const Json& pod, const std::string& path, const std::vec
 // source is kept only if the command starts several ranks. REQUIRES: convert_pod() was called.
 void convert_container_command(const std::string& path, Report& report, JobDraft& draft);
 
-// Returns the container 'trainer' of a draft.
+// Returns the container 'trainer' of a draft, which is created if there is none.
 Json& trainer_of(JobDraft& draft);
+
+// Returns a member that is an object. A member that is none is replaced; `parent` must be an object.
+Json& object_member(Json& parent, const char* key);
 
 // Merges environment variables by name into a container; later ones take precedence.
 void merge_environment(Json& container, const Json& variables);

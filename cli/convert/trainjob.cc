@@ -28,11 +28,13 @@ const Json* trainer_role(const Json& roles) {
 }
 
 // Merges a patch of a pod template: maps are merged, lists of objects with names by name, other lists are appended.
-void merge_patch(Json& base, const Json& patch) {
+// Parts of the patch that have another type than in the base are left out, and then the result is false.
+bool merge_patch(Json& base, const Json& patch) {
+  bool is_complete = true;
   if (base.is_object() && patch.is_object()) {
     for (const auto& [key, value] : patch.items()) {
       if (base.contains(key)) {
-        merge_patch(base[key], value);
+        is_complete = merge_patch(base[key], value) && is_complete;
       } else {
         base[key] = value;
       }
@@ -45,13 +47,18 @@ void merge_patch(Json& base, const Json& patch) {
       if (same == base.end()) {
         base.push_back(item);
       } else {
-        merge_patch(*same, item);
+        is_complete = merge_patch(*same, item) && is_complete;
       }
     }
+  } else if (base.is_structured()) {
+    return patch.is_null();
   } else if (!patch.is_null()) {
     base = patch;
   }
+  return is_complete;
 }
+
+constexpr char kOtherType[] = "a part has another type than in the pod of the runtime; not carried over";
 
 // Reads numProcPerNode: a number or a name.
 std::string read_processes(ObjectReader& object) {
@@ -176,7 +183,7 @@ void apply_overrides(ObjectReader& spec, const std::string& role, JobDraft& draf
     for (const char* key : {"metadata", "spec"}) {
       if (const Json* part = override.take(key)) patch[key] = *part;
     }
-    merge_patch(draft.pod, with_trainer_name(std::move(patch)));
+    if (!merge_patch(draft.pod, with_trainer_name(std::move(patch)))) override.note("", kOtherType);
   }
 }
 
@@ -201,16 +208,20 @@ void apply_patches(ObjectReader& spec, const std::string& role, JobDraft& draft)
       ObjectReader job = replicated.object("template");
       job.drop_silently("metadata");
       const Json& pod = json_member(json_member(job.json(), "spec"), "template");
-      merge_patch(draft.pod, with_trainer_name(pod));
+      if (!merge_patch(draft.pod, with_trainer_name(pod))) replicated.note("", kOtherType);
     }
     jobset_spec.finish();
   }
 }
 
-void remove_empty_metadata(Json& metadata) {
+// Removes maps of labels and annotations that are empty or not maps of strings.
+void remove_invalid_metadata(Json& metadata) {
   for (const char* key : {"labels", "annotations"}) {
     const auto found = metadata.find(key);
-    if (found != metadata.end() && (found->is_null() || found->empty())) metadata.erase(found);
+    if (found == metadata.end()) continue;
+    const bool is_valid = found->is_object() && !found->empty() &&
+                          std::ranges::all_of(*found, [](const Json& value) { return value.is_string(); });
+    if (!is_valid) metadata.erase(found);
   }
 }
 
@@ -230,7 +241,7 @@ void apply_trainer(ObjectReader trainer, const ConvertOptions& options, JobDraft
   if (const auto nodes = trainer.integer("numNodes")) draft.nodes = *nodes;
   if (const std::string processes = read_processes(trainer); !processes.empty()) draft.processes = processes;
   if (const Json* resources = trainer.take("resourcesPerNode")) container["resources"] = *resources;
-  if (options.gpus) container["resources"]["limits"]["nvidia.com/gpu"] = *options.gpus;
+  if (options.gpus) object_member(object_member(container, "resources"), "limits")["nvidia.com/gpu"] = *options.gpus;
   trainer.finish();
 }
 
@@ -275,7 +286,7 @@ void convert_trainjob(ObjectReader& root, ObjectReader* runtime, const ConvertOp
     if (const Json* map = spec.take(key); map != nullptr && map->is_object()) pod_metadata[key] = *map;
   }
   merge_patch(draft.metadata, pod_metadata);
-  remove_empty_metadata(draft.metadata);
+  remove_invalid_metadata(draft.metadata);
   if (spec.boolean("suspend").value_or(false)) draft.suspend = true;
   if (const auto deadline = spec.integer("activeDeadlineSeconds")) draft.active_deadline_seconds = deadline;
   if (const auto ttl = spec.integer("ttlSecondsAfterFinished")) draft.ttl_seconds_after_finished = ttl;

@@ -119,7 +119,7 @@ TEST(ConvertPyTorchJob, RanksFollowTheLauncher) {
       {"nprocPerNode: auto", "command: [torchrun, t.py], resources: {limits: {nvidia.com/gpu: 8}}", "auto"},
       {"nprocPerNode: auto", "command: [torchrun, t.py]", nullptr},
       {"nprocPerNode: gpu", "command: [python3, t.py], resources: {limits: {nvidia.com/gpu: 8}}", nullptr},
-      {"suspend: false", "command: [sh, -c, 'torchrun t.py'], resources: {limits: {nvidia.com/gpu: 8}}", "auto"},
+      {"runPolicy: {}", "command: [sh, -c, 'torchrun t.py'], resources: {limits: {nvidia.com/gpu: 8}}", "auto"},
       {"nprocPerNode: \"4\"", "command: [torchrun, --nproc-per-node=2, t.py]", 2},
   };
   for (const Row& row : rows) {
@@ -146,22 +146,23 @@ TEST(ConvertPyTorchJob, ReportsInvalidValues) {
               HasSubstr("spec.runPolicy: expected a map, got number"));
   EXPECT_THAT(problems_of(fmt::format(kPyTorchJob, "runPolicy: {backoffLimit: many}", "command: [t]")),
               HasSubstr("spec.runPolicy.backoffLimit: expected an integer"));
-  EXPECT_THAT(problems_of(fmt::format(kPyTorchJob, "suspend: false", "command: [torchrun, --nproc-per-node]")),
+  EXPECT_THAT(problems_of(fmt::format(kPyTorchJob, "runPolicy: {}", "command: [torchrun, --nproc-per-node]")),
               HasSubstr("torchrun: --nproc-per-node needs a value"));
 }
 
 // The result is checked as `oarlock validate` checks it, and its problems name the fields of the result.
 TEST(ConvertPyTorchJob, ReportsInvalidResult) {
-  EXPECT_THAT(problems_of(fmt::format(kPyTorchJob, "suspend: false", "command: [t], imagePullPolcy: Always")),
+  EXPECT_THAT(problems_of(fmt::format(kPyTorchJob, "runPolicy: {}", "command: [t], imagePullPolcy: Always")),
               HasSubstr("job.yaml: the converted job is not valid: spec.template.spec.containers[0].imagePullPolcy: "
                         "unknown"));
-  EXPECT_THAT(problems_of(fmt::format(kPyTorchJob, "suspend: false", "command: [t]"), {.name = "Upper"}),
+  EXPECT_THAT(problems_of(fmt::format(kPyTorchJob, "runPolicy: {}", "command: [t]"), {.name = "Upper"}),
               HasSubstr("the converted job is not valid: metadata.name"));
 }
 
 TEST(ConvertPyTorchJob, OptionsReplaceNameImageAndGpus) {
-  const Converted converted = only_job(fmt::format(kPyTorchJob, "suspend: true", "command: [torchrun, t.py]"),
-                                       {.name = "other", .image = "new:1", .gpus = 4});
+  const Converted converted =
+      only_job(fmt::format(kPyTorchJob, "runPolicy: {suspend: true}", "command: [torchrun, t.py]"),
+               {.name = "other", .image = "new:1", .gpus = 4});
   EXPECT_EQ(converted.job["metadata"]["name"], "other");
   EXPECT_EQ(converted.job["spec"]["suspend"], true);
   EXPECT_EQ(converted.job["spec"]["processesPerNode"], "auto");
@@ -220,7 +221,7 @@ TEST(ConvertTrainJob, RuntimeMayFollowTheJob) {
 }
 
 TEST(ConvertKubernetes, ReadsListsOfKubectl) {
-  const std::string job = fmt::format(kPyTorchJob, "suspend: false", "command: [torchrun, t.py]");
+  const std::string job = fmt::format(kPyTorchJob, "runPolicy: {}", "command: [torchrun, t.py]");
   std::string indented;
   std::istringstream in(job);
   for (std::string line; std::getline(in, line);) indented += "  " + line + "\n";
@@ -238,7 +239,7 @@ TEST(ConvertKubernetes, ReportsInputWithoutJobs) {
 }
 
 TEST(ConvertKubernetes, NameIsForOneJob) {
-  const std::string job = fmt::format(kPyTorchJob, "suspend: false", "command: [torchrun, t.py]");
+  const std::string job = fmt::format(kPyTorchJob, "runPolicy: {}", "command: [torchrun, t.py]");
   EXPECT_THAT(problems_of(job + "---\n" + job, {.name = "x"}), HasSubstr("--name names one job, but the input has 2"));
 }
 
