@@ -112,7 +112,10 @@ std::string key_of(const CommandModel& command) {
 std::vector<std::string> words_of(const CommandModel& command) {
   std::vector<std::string> words;
   for (const CommandModel& sub : command.commands) words.push_back(sub.name);
-  for (const OptionModel& option : command.options) words.insert(words.end(), option.names.begin(), option.names.end());
+  for (const OptionModel& option : command.options) {
+    words.insert(words.end(), option.names.begin(), option.names.end());
+    if (option.names.empty()) words.insert(words.end(), option.choices.begin(), option.choices.end());
+  }
   return words;
 }
 
@@ -203,7 +206,11 @@ std::string zsh_script(const CommandModel& root) {
             " \\\n    " + shell_quoted(fmt::format("*{}[{}]{}", name, zsh_text(option.help), zsh_value(option)));
     }
     if (command.commands.empty()) {
-      if (command.runs_program) {
+      const auto choice = std::ranges::find_if(
+          command.options, [](const OptionModel& option) { return option.names.empty() && !option.choices.empty(); });
+      if (choice != command.options.end()) {
+        arguments += fmt::format(" \\\n    '1{}'", zsh_value(*choice));
+      } else if (command.runs_program) {
         arguments += " \\\n    '*::command:_normal'";
       } else if (takes_file(command)) {
         arguments += " \\\n    '*:file:_files'";
@@ -272,7 +279,7 @@ std::string fish_script(const CommandModel& root) {
       if (option.value == ValueKind::kChoice)
         line += fmt::format(" -x -a {}", shell_quoted(fmt::format("{}", fmt::join(option.choices, " "))));
       if (option.value == ValueKind::kAny && !option.names.empty()) line += " -x";
-      if (option.names.empty() && option.value != ValueKind::kFile) continue;
+      if (option.names.empty() && option.value != ValueKind::kFile && option.value != ValueKind::kChoice) continue;
       out += line + fmt::format(" -d {}\n", shell_quoted(first_sentence(option.help)));
     }
     if (command.runs_program) out += fmt::format("complete -c oarlock -n {} -F\n", shell_quoted(condition));
@@ -350,11 +357,16 @@ std::string man_page(const CommandModel& command, const CommandModel& root, cons
   return out + fmt::format(".SH SEE ALSO\n{}\n", fmt::join(others, ",\n"));
 }
 
+std::string help_text(const CLI::App& app, const std::string& parent) {
+  const std::string path = parent.empty() ? app.get_name() : parent + " " + app.get_name();
+  return app.get_formatter()->make_help(&app, path, CLI::AppFormatMode::Normal);
+}
+
 std::string help_of_all(const CLI::App& app) {
   std::string out;
   const auto add = [&](const auto& self, const CLI::App& current, const std::string& path) -> void {
     const std::string own = path.empty() ? current.get_name() : path + " " + current.get_name();
-    out += fmt::format("{}==== {} ====\n{}", out.empty() ? "" : "\n", own, current.help(path));
+    out += fmt::format("{}==== {} ====\n{}", out.empty() ? "" : "\n", own, help_text(current, path));
     for (const CLI::App* sub : subcommands_of(current)) self(self, *sub, own);
   };
   add(add, app, "");

@@ -38,6 +38,10 @@ std::string completion_script(const CommandModel& root, const std::string& shell
 // Returns a man page in the macros of man(7) for one command; the page of `root` lists all commands.
 std::string man_page(const CommandModel& command, const CommandModel& root, const std::string& version);
 
+// Returns the help of one command, also while another one is selected; CLI::App::help() would return that of the
+// selected one. `parent` is the path of the command above it, "" for the application.
+std::string help_text(const CLI::App& app, const std::string& parent);
+
 // Returns the help of the application and of each command, separated by lines with their names.
 std::string help_of_all(const CLI::App& app);
 

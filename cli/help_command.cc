@@ -72,7 +72,7 @@ Result<int> print_help(const CLI::App& app, const std::vector<std::string>& name
   if (command == nullptr) return no_such_command(app, names);
   std::string parent;
   for (size_t i = 0; i < names.size(); ++i) parent += (i == 0 ? "oarlock" : " " + names[i - 1]);
-  return print(command->help(parent));
+  return print(help_text(*command, parent));
 }
 
 Result<int> print_man(const CLI::App& app, const std::vector<std::string>& names) {

@@ -30,7 +30,7 @@ std::string output_of(std::vector<std::string> arguments) {
 // Runs a script of bash in which `oarlock` is the program under test.
 std::unique_ptr<Program> shell(const std::string& script) {
   return std::make_unique<Program>(
-      std::vector<std::string>{"bash", "-c", fmt::format("oarlock() {{ '{}' \"$@\"; }}\n{}", oarlock(), script)});
+      std::vector<std::string>{"/bin/bash", "-c", fmt::format("oarlock() {{ '{}' \"$@\"; }}\n{}", oarlock(), script)});
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {

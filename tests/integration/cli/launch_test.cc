@@ -278,7 +278,7 @@ TEST(Launch, SingleRankInheritsStreams) {
 // script(1) gives the launcher a terminal. Both ranks overwrite their line; the terminal shows that of the first one.
 TEST(Launch, TerminalShowsProgressOfFirstRank) {
   const std::string ranks = "printf \"progress of $RANK\\r\"; echo end of $RANK";
-  Program program({"script", "-qec", oarlock() + " launch --nproc 2 -- sh -c '" + ranks + "'", "/dev/null"},
+  Program program({"/usr/bin/script", "-qec", oarlock() + " launch --nproc 2 -- sh -c '" + ranks + "'", "/dev/null"},
                   {.environment = {{"TERM", "xterm"}}, .folder = {}});
   EXPECT_EQ(program.wait(), 0) << program.out();
   EXPECT_THAT(program.out(), AllOf(HasSubstr("[RANK 0] progress of 0\x1b[K\r"), Not(HasSubstr("progress of 1\x1b[K\r")),

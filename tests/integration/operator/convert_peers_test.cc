@@ -68,7 +68,7 @@ const std::vector<Example>& examples() {
 fs::path examples_folder() {
   ProgramOptions options;
   if (const char* cache = std::getenv("XDG_CACHE_HOME")) options.environment["XDG_CACHE_HOME"] = cache;
-  Program script({"bash", "-c",
+  Program script({"/bin/bash", "-c",
                   "source \"$1/scripts/lib/common.sh\" && source \"$1/scripts/lib/cluster/versions.sh\" && "
                   "peer_examples",
                   "bash", OARLOCK_SOURCE},

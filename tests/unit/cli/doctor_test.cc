@@ -197,7 +197,7 @@ TEST(Report, TextAndJsonAgree) {
   facts.shm_bytes = -1;
   const std::vector<Finding> findings = assess(facts);
   const std::string text = to_text(facts, findings);
-  EXPECT_THAT(text, AllOf(HasSubstr("oarlock 0.1.0 on Debian, Linux 6.1\nin a machine\n"),
+  EXPECT_THAT(text, AllOf(HasSubstr("oarlock 0.1.0 on Debian, Linux 6.1\non a machine\n"),
                           HasSubstr("problem  shared memory  there is no /dev/shm"),
                           HasSubstr("\n1 problem, 0 warnings\n"), Not(HasSubstr("\x1b"))));
   const nlohmann::json json = nlohmann::json::parse(to_json_text(facts, findings));
