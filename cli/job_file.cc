@@ -9,6 +9,7 @@
 
 #include "cli/pod_schema/pod_schema.h"
 #include "common/contract.h"
+#include "common/files.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "common/yaml/reader.h"
@@ -72,10 +73,12 @@ void check_template(const yaml::Node& document, yaml::Problems& problems) {
 
 }  // namespace
 
-Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path, TemplateCheck check) {
-  ASSIGN_OR_RETURN(const std::vector<yaml::Node> documents, yaml::load_all(path));
+Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path, TemplateCheck check, const std::string& name) {
+  const std::string& shown = name.empty() ? path : name;
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, yaml::limits::kFileBytes + 1));
+  ASSIGN_OR_RETURN(const std::vector<yaml::Node> documents, yaml::parse_all(text, shown));
   std::vector<api::TrainingJob> jobs;
-  yaml::Problems problems(path);
+  yaml::Problems problems(shown);
   std::map<std::pair<std::string, std::string>, yaml::Mark> seen;  // by namespace and name
   for (const yaml::Node& document : documents) {
     if (is_of_another_kind(document)) continue;
@@ -97,7 +100,7 @@ Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path, Templat
   if (!problems.empty()) return tl::make_unexpected(problems.to_error());
   if (jobs.empty()) {
     return fail(ExitCode::kConfig,
-                fmt::format("{}: there is no {} ({}) in this file", printable(path), kKind, kApiVersion));
+                fmt::format("{}: there is no {} ({}) in this file", printable(shown), kKind, kApiVersion));
   }
   return jobs;
 }

@@ -44,7 +44,7 @@ Result<int> render(const RenderFlags& flags) {
   if (flags.file.empty() == flags.argument.empty())
     return fail(ExitCode::kUsage, "give one file, as oarlock render FILE, or with -f FILE (- for standard input)");
   ASSIGN_OR_RETURN(const InputFile input, InputFile::open(flags.file.empty() ? flags.argument : flags.file));
-  ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, load_jobs(input.path()));
+  ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, load_jobs(input.path(), TemplateCheck::kNone, input.name()));
   if (!flags.name.empty()) {
     ASSIGN_OR_RETURN(api::TrainingJob job, choose_job(std::move(jobs), flags.name, input.name()));
     jobs = {std::move(job)};

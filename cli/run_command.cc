@@ -133,9 +133,9 @@ Result<int> run_job(const RunFlags& given) {
   ASSIGN_OR_RETURN(RunFlags flags, with_file(given));
   ASSIGN_OR_RETURN(const InputFile input, InputFile::open(flags.file));
   flags.file = input.path();
-  ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, load_jobs(flags.file));
+  ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, load_jobs(input.path(), TemplateCheck::kNone, input.name()));
   const size_t jobs_in_file = jobs.size();
-  ASSIGN_OR_RETURN(api::TrainingJob chosen, choose_job(std::move(jobs), flags.name, flags.file));
+  ASSIGN_OR_RETURN(api::TrainingJob chosen, choose_job(std::move(jobs), flags.name, input.name()));
   ASSIGN_OR_RETURN(api::TrainingJob job, with_flags(std::move(chosen), flags));
 
   ASSIGN_OR_RETURN(const launch::SignalSource signals, launch::SignalSource::take());

@@ -42,6 +42,7 @@ struct ValidateFlags {
 
 struct LoadedFile {
   std::string path;
+  std::string name;  // in messages
   Result<std::vector<api::TrainingJob>> jobs;
 };
 
@@ -50,14 +51,14 @@ void note(const std::string& file, const std::string& text) {
 }
 
 // Runs oarlock-trainer to check one job. The exit code is 0 if the job does not use oarlock-trainer.
-Result<launch::GroupResult> check_trainer(TrainerCheck& trainer, const std::string& file, const api::TrainingJob& job,
-                                          bool is_only_job) {
+Result<launch::GroupResult> check_trainer(TrainerCheck& trainer, const std::string& path, const std::string& name,
+                                          const api::TrainingJob& job, bool is_only_job) {
   if (!TrainerCheck::applies_to(job)) return launch::GroupResult{};
   if (!trainer.program()) {
-    note(file, "spec.trainer is not checked: " + trainer.program().error().message);
+    note(name, "spec.trainer is not checked: " + trainer.program().error().message);
     return launch::GroupResult{};
   }
-  return trainer.run(file, job, is_only_job, {}, launch::Stdio::kOutput);
+  return trainer.run(path, job, is_only_job, {}, launch::Stdio::kOutput);
 }
 
 Result<int> validate(const ValidateFlags& flags) {
@@ -73,7 +74,7 @@ Result<int> validate(const ValidateFlags& flags) {
   std::vector<LoadedFile> files;
   for (const std::string& file : given) {
     ASSIGN_OR_RETURN(InputFile input, InputFile::open(file));
-    files.push_back({input.path(), load_jobs(input.path(), check)});
+    files.push_back({input.path(), input.name(), load_jobs(input.path(), check, input.name())});
     inputs.push_back(std::move(input));
   }
   ASSIGN_OR_RETURN(const launch::SignalSource signals, launch::SignalSource::take());
@@ -81,20 +82,20 @@ Result<int> validate(const ValidateFlags& flags) {
   launch::Console console("oarlock validate");
   TrainerCheck trainer(signals, clock, console);
   int exit_code = 0;
-  for (const auto& [file, jobs] : files) {
+  for (const auto& [path, name, jobs] : files) {
     if (!jobs) {
       print_error(jobs.error().message + "\n");
       exit_code = std::max(exit_code, to_int(jobs.error().code));
       continue;
     }
     for (const api::TrainingJob& job : *jobs) {
-      ASSIGN_OR_RETURN(const launch::GroupResult checked, check_trainer(trainer, file, job, jobs->size() == 1));
+      ASSIGN_OR_RETURN(const launch::GroupResult checked, check_trainer(trainer, path, name, job, jobs->size() == 1));
       exit_code = std::max(exit_code, checked.exit_code);
       if (checked.interrupted_by != 0) return exit_code;
       if (checked.exit_code != 0) continue;
       // Flush before the next child writes to the same file.
       RETURN_IF_ERROR(
-          write_standard_output(fmt::format("{}: TrainingJob {} is valid: {} x {} ranks\n", printable(file),
+          write_standard_output(fmt::format("{}: TrainingJob {} is valid: {} x {} ranks\n", printable(name),
                                             job.metadata.name, job.spec.nodes, job.spec.processes_per_node)));
     }
   }

@@ -334,8 +334,8 @@ std::string size_text(int64_t bytes) {
 
 std::string to_text(const Facts& facts, const std::vector<Finding>& findings) {
   std::string out = fmt::format("oarlock {} on {}, {}\n", facts.version, facts.system, facts.kernel);
-  out +=
-      fmt::format("in a {}{}\n\n", to_string(facts.place), facts.place_detail.empty() ? "" : ": " + facts.place_detail);
+  out += fmt::format("{} a {}{}\n\n", facts.place == Place::kMachine ? "on" : "in", to_string(facts.place),
+                     facts.place_detail.empty() ? "" : ": " + facts.place_detail);
   for (const Finding& finding : findings) {
     out += fmt::format("{:<8} {:<14} {}\n", to_string(finding.level), finding.check, finding.summary);
     if (!finding.remedy.empty() && finding.level != Level::kOk)

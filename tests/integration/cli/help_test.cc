@@ -148,7 +148,7 @@ TEST(StandardInput, IsReadByEveryCommandWithFiles) {
   const std::string pipe = fmt::format("printf '%s' \"{}\" | ", kJob);
   const auto validate = shell(pipe + "oarlock validate -f -");
   EXPECT_EQ(validate->wait(), 0) << validate->err();
-  EXPECT_THAT(validate->out(), HasSubstr("TrainingJob j is valid"));
+  EXPECT_THAT(validate->out(), HasSubstr("stdin: TrainingJob j is valid"));
   const auto render = shell(pipe + "oarlock render -");
   EXPECT_EQ(render->wait(), 0) << render->err();
   EXPECT_THAT(render->out(), HasSubstr("kind: Pod"));

@@ -298,7 +298,7 @@ TEST_F(OfflineTest, HelpAndVersion) {
   EXPECT_EQ(nothing->wait(), 64);
   const auto render = start({"render"});
   EXPECT_EQ(render->wait(), 64);
-  EXPECT_THAT(lines(render->err()), ElementsAre(HasSubstr("--file")));
+  EXPECT_THAT(lines(render->err()), ElementsAre(HasSubstr("-f FILE")));
 }
 
 }  // namespace
