@@ -21,7 +21,7 @@ constexpr char kDescription[] =
 
 constexpr char kFooter[] = R"(
 It measures from within this process: run it in the pod (kubectl exec POD -- oarlock doctor) or in the job (srun oarlock
-doctor) that has the problem. Nothing takes longer than 3 seconds, even if a name server or a file system hangs.
+doctor) that has the problem. Each measurement ends after 3 seconds, even if a name server or a file system hangs.
 The clock is compared with that of the API server in a pod, or of --server, if curl is installed.
 
 exit codes: 0: no problems; 69: at least one problem, which prevents training. Warnings do not change the exit code.

@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <map>
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "cli/convert/kinds.h"

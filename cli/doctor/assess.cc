@@ -193,7 +193,9 @@ class Assessment {
     if (folder.path.empty()) return;
     const auto failed = [&](const char* what, const std::string& error, const char* remedy) {
       if (error.empty()) return false;
-      add(check, Level::kProblem, fmt::format("{}: {}: {}", folder.path, what, error), remedy);
+      // The current folder need not be one for checkpoints: / in a container is often read-only.
+      add(check, folder.is_given ? Level::kProblem : Level::kNote,
+          fmt::format("{}: {}: {}", folder.is_given ? folder.path : "the current folder", what, error), remedy);
       return true;
     };
     if (failed(

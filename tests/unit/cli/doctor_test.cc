@@ -39,7 +39,7 @@ Facts healthy() {
   facts.own_name = "node0";
   facts.shm_bytes = facts.shm_free_bytes = 8 * kGiB;
   facts.clock_synchronized = true;
-  facts.folder = {.path = "/ckpt", .free_bytes = 100 * kGiB};
+  facts.folder = {.path = "/ckpt", .is_given = true, .free_bytes = 100 * kGiB};
   facts.open_files = 1 << 20;
   facts.memory_bytes = 64 * kGiB;
   facts.cpus = facts.machine_cpus = 8;
@@ -154,6 +154,12 @@ INSTANTIATE_TEST_SUITE_P(
                "does not report", "chrony"},
         Defect{"FolderReadOnly", false, [](Facts& f) { f.folder.create_error = "Read-only file system"; },
                "checkpoints", Level::kProblem, "/ckpt: no folder can be created: Read-only", "fsGroup"},
+        Defect{"CurrentFolderReadOnly", false,
+               [](Facts& f) {
+                 f.folder.is_given = false;
+                 f.folder.create_error = "Read-only file system";
+               },
+               "checkpoints", Level::kNote, "the current folder: no folder can be created", "--checkpoint-dir"},
         Defect{"DiskFull", false, [](Facts& f) { f.folder.write_error = "No space left on device"; }, "checkpoints",
                Level::kProblem, "No space left", "quota"},
         Defect{"NoSync", false, [](Facts& f) { f.folder.sync_error = "Invalid argument"; }, "checkpoints",
