@@ -148,6 +148,8 @@ void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks) {
   section("early_stopping", config.early_stopping, "when a run ends because the model stops improving");
   check_early_stopping(config, fields);
   section("report", config.report, "the history of the run as files");
+  section("tracking", config.tracking, "what the run reports to experiment trackers");
+  section("profile", config.profile, "a trace of some training steps");
   section("ddp", config.ddp, "distributed data parallel");
   section("cuda", config.cuda, "how the device is used");
   check_graphs(config, fields);

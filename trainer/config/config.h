@@ -12,6 +12,7 @@
 #include "trainer/config/distributed.h"
 #include "trainer/config/evaluation.h"
 #include "trainer/config/optimization.h"
+#include "trainer/config/tracking.h"
 
 namespace oarlock {
 
@@ -59,6 +60,8 @@ struct TrainerConfig {
   EvalConfig eval;
   EarlyStoppingConfig early_stopping;
   ReportConfig report;
+  TrackingConfig tracking;
+  ProfileConfig profile;
   DdpConfig ddp;
   CudaConfig cuda;
   DistributedConfig distributed;

@@ -24,11 +24,6 @@ struct ConfigNode {
   std::string path;
 };
 
-struct ParsedConfig {
-  TrainerConfig config;
-  nlohmann::ordered_json printed;
-};
-
 std::string text_of(const Node& map, std::string_view key) {
   const std::optional<Node> value = map.find(key);
   return value ? value->text() : "";
@@ -106,8 +101,8 @@ std::vector<std::string> with_one_length(const Node& root, const std::vector<std
 }
 
 // Reads the configuration and records it while it is read, so the printed configuration is the one in effect.
-Result<ParsedConfig> read(const ConfigNode& found, const std::string& file_name, const TaskNames& tasks,
-                          const std::vector<std::string>& overrides) {
+Result<CompleteConfig> read(const ConfigNode& found, const std::string& file_name, const TaskNames& tasks,
+                            const std::vector<std::string>& overrides) {
   // Overrides could replace a list or a scalar by a valid configuration, so this is checked first.
   if (found.node.kind() == Node::Kind::kSequence || found.node.kind() == Node::Kind::kScalar) {
     Problems problems(file_name);
@@ -115,7 +110,7 @@ Result<ParsedConfig> read(const ConfigNode& found, const std::string& file_name,
     return tl::make_unexpected(problems.to_error());
   }
   ASSIGN_OR_RETURN(const Node node, yaml::with_overrides(found.node, with_one_length(found.node, overrides)));
-  ParsedConfig out;
+  CompleteConfig out;
   Problems problems(file_name);
   YamlFieldsReader reader(node, found.path, problems);
   FieldsWriter root(out.printed, EmptyFields::kWrite, reader);
@@ -125,26 +120,26 @@ Result<ParsedConfig> read(const ConfigNode& found, const std::string& file_name,
   return out;
 }
 
-Result<ParsedConfig> read_documents(const std::vector<Node>& documents, const ConfigSource& source,
-                                    const TaskNames& tasks) {
+Result<CompleteConfig> read_documents(const std::vector<Node>& documents, const ConfigSource& source,
+                                      const TaskNames& tasks) {
   ASSIGN_OR_RETURN(const ConfigNode found, find_config(documents, source.path, source.job));
   return read(found, source.path, tasks, source.overrides);
 }
 
-Result<ParsedConfig> read_text(const std::string& text, const std::string& file_name, const TaskNames& tasks,
-                               const std::vector<std::string>& overrides) {
+Result<CompleteConfig> read_text(const std::string& text, const std::string& file_name, const TaskNames& tasks,
+                                 const std::vector<std::string>& overrides) {
   ASSIGN_OR_RETURN(const std::vector<Node> documents, yaml::parse_all(text, file_name));
   return read_documents(documents, {.path = file_name, .overrides = overrides}, tasks);
 }
 
-Result<ParsedConfig> read_source(const ConfigSource& source, const TaskNames& tasks) {
+Result<CompleteConfig> read_source(const ConfigSource& source, const TaskNames& tasks) {
   if (source.path.empty()) return read({yaml::empty_map(), ""}, "", tasks, source.overrides);
   ASSIGN_OR_RETURN(const std::vector<Node> documents, yaml::load_all(source.path));
   return read_documents(documents, source, tasks);
 }
 
-TrainerConfig config_of(const ParsedConfig& parsed) { return parsed.config; }
-std::string print(const ParsedConfig& parsed) { return yaml::to_yaml(parsed.printed); }
+TrainerConfig config_of(const CompleteConfig& parsed) { return parsed.config; }
+std::string print(const CompleteConfig& parsed) { return yaml::to_yaml(parsed.printed); }
 
 constexpr char kHead[] = R"(# The trainer's configuration
 
@@ -186,6 +181,10 @@ the exit code is 78. A key without a value has its default value.
 )";
 
 }  // namespace
+
+Result<CompleteConfig> load_complete_config(const ConfigSource& source, const TaskNames& tasks) {
+  return read_source(source, tasks);
+}
 
 Result<TrainerConfig> load_config(const ConfigSource& source, const TaskNames& tasks) {
   return read_source(source, tasks).map(config_of);

@@ -2,6 +2,7 @@
 // (common/fields/fields.h).
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -17,11 +18,19 @@ struct ConfigSource {
   std::string job{};                   // "name" or "namespace/name" of a TrainingJob; "": the only one in the file
 };
 
+struct CompleteConfig {
+  TrainerConfig config;
+  nlohmann::ordered_json printed;  // with every default, and the task's own sections
+};
+
 // Reads a bare trainer configuration, or spec.trainer of a TrainingJob in Kubernetes YAML, with the overrides. Of the
 // rest of the TrainingJob only the number of ranks is checked. Fails with kConfig, one line per problem:
 // "file:line:column: path: message" or "command line: path: message"; with kUsage if an override is not key=value; with
 // kNoInput and similar codes if the file cannot be read.
 Result<TrainerConfig> load_config(const ConfigSource& source, const TaskNames& tasks);
+
+// load_config(), with the configuration as print_config() prints it.
+Result<CompleteConfig> load_complete_config(const ConfigSource& source, const TaskNames& tasks);
 
 // Returns the complete configuration, including every default and the task's own sections, as YAML that reads back to
 // the same configuration. Fails as load_config() does.

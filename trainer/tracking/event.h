@@ -1,5 +1,5 @@
-// What a run reports to the tools that its users watch. Values without references, so that they can be queued, written to
-// a journal and delivered by a later process.
+// What a run reports to the tools that its users watch. Values without references, so that they can be queued, written
+// to a journal and delivered by a later process.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,7 @@ struct RunStarted {
   int attempt = 0;
   int64_t restart_step = 0;  // steps completed by the restored checkpoint; 0: a start from the beginning. Points of
                              // later steps are reported (again) by this attempt, and those up to it are not
+  std::string monitor;       // the metric by which models are compared: "eval/accuracy"
   nlohmann::json config;     // the complete configuration with every default, as nested objects
   // Numbers that depend on the ranks: "ddp/world_size", "ddp/effective_batch_size", "ddp/scaled_lr" ...
   std::map<std::string, double> derived;
@@ -72,10 +73,10 @@ struct Image {
 
 // The last event of every attempt that ends in an orderly way.
 struct RunFinished {
-  bool success = false;  // the run is complete
-  bool resumes = false;  // interrupted: another attempt is expected
-  std::string reason;    // of the termination message: "Completed", "Interrupted", "PeerLost" ...
-  std::string message;   // one line
+  bool success = false;                   // the run is complete
+  bool resumes = false;                   // interrupted: another attempt is expected
+  std::string reason;                     // of the termination message: "Completed", "Interrupted", "PeerLost" ...
+  std::string message;                    // one line
   std::map<std::string, double> summary;  // final metrics and times: "eval/loss", "time/forward_seconds" ...
   std::string time_table;                 // Markdown: where the time of the run was spent
 

@@ -14,16 +14,15 @@ namespace oarlock {
 
 // What every sink may use. The clock must outlive the sink.
 struct SinkContext {
-  std::filesystem::path folder;  // of files that later attempts find again: "tracking" in the checkpoint folder, or in
-                                 // the working directory without checkpoints. Exists and is writable, unless the disk
-                                 // fails
+  std::filesystem::path folder;  // of files that later attempts find again: "tracking" in the checkpoint folder. It may
+                                 // not exist yet. Empty without checkpoints
   Logger logger;
   const Clock& clock;
 };
 
 // The tracker calls write() from one thread at a time, in the order of the events, and cancel() from any thread. A
-// factory, make_<name>_sink(const Config&, const SinkContext&), returns a Result<std::unique_ptr<Sink>>; it must neither
-// connect nor wait for anything, as it is called before the training starts. It fails with kConfig only.
+// factory, make_<name>_sink(const Config&, const SinkContext&), returns a Result<std::unique_ptr<Sink>>; it must
+// neither connect nor wait for anything, as it is called before the training starts. It fails with kConfig only.
 //
 // Each attempt of a job is a new process with a new sink. The first event of an attempt is RunStarted. A sink must
 // deliver each point once, in the whole job: it skips points of a metric at or below the highest step that it has

@@ -1,0 +1,422 @@
+// What a run reports: event files, the journal of undelivered events, and the tracker between them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <fstream>
+#include <mutex>
+#include <set>
+
+#include "common/files.h"
+#include "tests/support/temporary_folder.h"
+#include "trainer/tracking/event_codec.h"
+#include "trainer/tracking/event_file.h"
+#include "trainer/tracking/journal.h"
+#include "trainer/tracking/png.h"
+#include "trainer/tracking/tensorboard_sink.h"
+#include "trainer/tracking/tracker.h"
+
+namespace oarlock {
+namespace {
+
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+using test::TemporaryFolder;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::Pair;
+using testing::UnorderedElementsAre;
+
+constexpr auto kPatience = 20s;
+
+Event scalar_at(int64_t step, double value = 0.5, const std::string& name = "loss") {
+  return {.time = SystemTime(std::chrono::seconds(1700000000)), .step = step, .content = Scalars{{{name, value}}}};
+}
+
+Event started(int64_t restart_step) {
+  RunStarted run;
+  run.name = "run";
+  run.restart_step = restart_step;
+  run.config = {{"optimizer", {{"lr", 0.1}}}, {"epochs", nullptr}};
+  run.derived = {{"ddp/world_size", 2}};
+  return {.time = SystemTime(std::chrono::seconds(1700000000)), .step = restart_step, .content = run};
+}
+
+std::vector<int64_t> steps_of(const std::vector<Event>& events) {
+  std::vector<int64_t> out;
+  for (const Event& event : events) out.push_back(event.step);
+  return out;
+}
+
+// ---- records and messages ------------------------------------------------------------------------------------------
+
+TEST(EventFile, ComputesMaskedCrc32c) {
+  EXPECT_EQ(masked_crc(""), 0xa282ead8U);
+  // The CRC-32C of these digits is 0xe3069283 in every description of the polynomial.
+  EXPECT_EQ(masked_crc("123456789"), ((0xe3069283U >> 15) | (0xe3069283U << 17)) + 0xa282ead8U);
+}
+
+TEST(EventFile, ReadsItsRecords) {
+  const std::string file = frame_record("first") + frame_record("") + frame_record("third");
+  std::string_view left = file;
+  EXPECT_EQ(next_record(left), "first");
+  EXPECT_EQ(next_record(left), "");
+  EXPECT_EQ(next_record(left), "third");
+  EXPECT_EQ(next_record(left), std::nullopt);
+}
+
+TEST(EventFile, StopsAtADamagedOrIncompleteRecord) {
+  const std::string record = frame_record("some data");
+  for (size_t size = 0; size < record.size(); ++size) {
+    std::string_view part = std::string_view(record).substr(0, size);
+    EXPECT_EQ(next_record(part), std::nullopt) << size;
+  }
+  for (size_t i = 0; i < record.size(); ++i) {
+    std::string damaged = record;
+    damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
+    std::string_view view = damaged;
+    EXPECT_EQ(next_record(view), std::nullopt) << i;
+  }
+}
+
+TEST(EventFile, FindsStepsAndTags) {
+  const std::optional<EventPoints> points = read_points(scalars_event(1, 7, {{{"loss", 1.5}, {"eval/loss", 2}}}));
+  ASSERT_TRUE(points);
+  EXPECT_EQ(points->step, 7);
+  EXPECT_FALSE(points->is_session_start);
+  EXPECT_THAT(points->tags, ElementsAre("loss", "eval/loss"));
+  const std::optional<EventPoints> start = read_points(session_start_event(1, 7));
+  ASSERT_TRUE(start);
+  EXPECT_EQ(start->step, 8);
+  EXPECT_TRUE(start->is_session_start);
+  EXPECT_EQ(read_points("\x0a\xff\xff"), std::nullopt);
+}
+
+TEST(EventFile, HighestStepsObeyLaterSessions) {
+  const TemporaryFolder folder;
+  const auto write = [&](const std::string& name, const std::string& content) {
+    std::ofstream(folder.path() / name) << content;
+  };
+  write("events.out.tfevents.1.a", frame_record(session_start_event(1, 0)) +
+                                       frame_record(scalars_event(1, 10, {{{"loss", 1}}})) +
+                                       frame_record(scalars_event(1, 30, {{{"loss", 1}, {"old", 1}}})));
+  write("events.out.tfevents.2.a", frame_record(session_start_event(2, 20)) +
+                                       frame_record(scalars_event(2, 25, {{{"eval/loss", 1}}})) + "torn record");
+  write("unrelated", frame_record(scalars_event(1, 99, {{{"loss", 1}}})));
+  EXPECT_THAT(highest_steps(folder.path(), 40), UnorderedElementsAre(Pair("loss", 10), Pair("eval/loss", 25)));
+  EXPECT_THAT(highest_steps(folder.path(), 15), ElementsAre(Pair("loss", 10)));
+  EXPECT_THAT(highest_steps(folder.path() / "absent", 15), IsEmpty());
+}
+
+TEST(Png, HasTheGivenPixels) {
+  const std::vector<uint8_t> pixels = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  const std::string png = encode_png(pixels, 2, 2, 3);
+  EXPECT_EQ(png.substr(0, 8), "\x89PNG\r\n\x1a\n");
+  EXPECT_EQ(png.substr(8, 18), std::string("\0\0\0\x0dIHDR\0\0\0\x02\0\0\0\x02\x08\x02", 18));
+  const auto size = static_cast<uint8_t>(png[36]);  // of IDAT, whose length is below 256 here
+  std::string rows(14, '\0');
+  uLongf length = rows.size();
+  ASSERT_EQ(
+      uncompress(reinterpret_cast<Bytef*>(rows.data()), &length, reinterpret_cast<const Bytef*>(png.data()) + 41, size),
+      Z_OK);
+  EXPECT_EQ(rows, std::string("\0\x01\x02\x03\x04\x05\x06\0\x07\x08\x09\x0a\x0b\x0c", 14));
+}
+
+// ---- the journal ---------------------------------------------------------------------------------------------------
+
+TEST(EventCodec, KeepsEveryMember) {
+  RunStarted run = std::get<RunStarted>(started(3).content);
+  run.job = "job";
+  run.uid = "uid";
+  run.attempt = 2;
+  run.versions = {{"libtorch", "2"}};
+  Histogram histogram{
+      .name = "h", .min = -1, .max = 2, .count = 3, .sum = 1, .sum_squares = 5, .limits = {0, 2}, .counts = {1, 2}};
+  const RunFinished finished{.success = true,
+                             .resumes = false,
+                             .reason = "Completed",
+                             .message = "m",
+                             .summary = {{"a", 0.1}},
+                             .time_table = "t"};
+  Event event = scalar_at(4, 0.1);
+  EXPECT_EQ(decode_event(encode_event(event)), event);
+  for (const auto& content : std::vector<decltype(Event::content)>{
+           run, histogram, Text{"t", "text"}, Image{"i", 2, 3, std::string("\0\xff", 2)}, finished}) {
+    event.content = content;
+    EXPECT_EQ(decode_event(encode_event(event)), event) << content.index();
+  }
+  const std::optional<Event> nan = decode_event(encode_event(scalar_at(1, std::nan(""))));
+  ASSERT_TRUE(nan);
+  EXPECT_TRUE(std::isnan(std::get<Scalars>(nan->content).values.at(0).second));
+  EXPECT_EQ(decode_event("no CBOR"), std::nullopt);
+}
+
+std::unique_ptr<Journal> open_journal(const fs::path& folder, uint64_t max_bytes = 1 << 30) {
+  Result<std::unique_ptr<Journal>> journal = Journal::open(folder, "sink", max_bytes);
+  EXPECT_TRUE(journal) << journal.error().message;
+  return std::move(*journal);
+}
+
+TEST(Journal, KeepsUndeliveredEventsForTheNextProcess) {
+  for (const bool is_on_disk : {true, false}) {
+    const TemporaryFolder folder;
+    const fs::path path = is_on_disk ? folder.path() / "tracking" : fs::path();
+    std::unique_ptr<Journal> journal = open_journal(path);
+    EXPECT_TRUE(journal->is_empty());
+    ASSERT_TRUE(journal->append({encode_event(scalar_at(1)), encode_event(scalar_at(2)), encode_event(scalar_at(3))}));
+    Result<Journal::Batch> batch = journal->read(2, 1 << 20);
+    ASSERT_TRUE(batch);
+    EXPECT_THAT(steps_of(batch->events), ElementsAre(1, 2));
+    ASSERT_TRUE(journal->discard(batch->ends[0]));
+    if (is_on_disk) journal = open_journal(path);
+    batch = journal->read(10, 1 << 20);
+    ASSERT_TRUE(batch);
+    EXPECT_THAT(steps_of(batch->events), ElementsAre(2, 3));
+    ASSERT_TRUE(journal->discard(batch->ends.back()));
+    EXPECT_TRUE(journal->is_empty());
+  }
+}
+
+TEST(Journal, DropsAnEventThatAKilledProcessLeftIncomplete) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(open_journal(folder.path())->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
+  const fs::path file = folder.path() / "sink.journal";
+  const std::string whole = *read_file(file);
+  for (size_t lost = 1; lost < 40; ++lost) {
+    std::ofstream(file, std::ios::binary | std::ios::trunc) << whole.substr(0, whole.size() - lost);
+    const std::unique_ptr<Journal> journal = open_journal(folder.path());
+    ASSERT_TRUE(journal->append({encode_event(scalar_at(3))}));
+    const Result<Journal::Batch> batch = journal->read(10, 1 << 20);
+    ASSERT_TRUE(batch);
+    EXPECT_THAT(steps_of(batch->events), ElementsAre(1, 3)) << lost;
+  }
+}
+
+TEST(Journal, RemovesDeliveredEventsFromTheFile) {
+  const TemporaryFolder folder;
+  Event large = scalar_at(1);
+  large.content = Text{"text", std::string(1 << 18, 'x')};
+  std::unique_ptr<Journal> journal = open_journal(folder.path());
+  for (int64_t i = 0; i < 40; ++i) {
+    large.step = i;
+    ASSERT_TRUE(journal->append({encode_event(large)}));
+    const Result<Journal::Batch> batch = journal->read(1, 1);
+    ASSERT_TRUE(batch);
+    EXPECT_THAT(steps_of(batch->events), ElementsAre(i));
+    ASSERT_TRUE(journal->discard(batch->ends.back()));
+    if (i % 7 == 0) journal = open_journal(folder.path());
+  }
+  EXPECT_LT(fs::file_size(folder.path() / "sink.journal"), 3U << 20);
+}
+
+TEST(Journal, HasALimit) {
+  const TemporaryFolder folder;
+  const std::unique_ptr<Journal> journal = open_journal(folder.path(), 200);
+  const std::string event = encode_event(scalar_at(1));
+  ASSERT_TRUE(journal->append({event}));
+  const Result<void> full = journal->append({event, event, event, event});
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().code, ExitCode::kUnavailable);
+  EXPECT_TRUE(journal->append({event, event, event, event}, /*beyond_limit=*/true));
+}
+
+// ---- the tracker ---------------------------------------------------------------------------------------------------
+
+// A server that the test controls.
+class FakeServer {
+ public:
+  enum class Answer { kOk, kFails, kRejects, kHangs };
+
+  Result<size_t> receive(std::span<const Event> events) {
+    std::unique_lock lock(mutex_);
+    calls_ += 1;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return answer_ != Answer::kHangs || is_cancelled_; });
+    if (is_cancelled_) return fail(ExitCode::kUnavailable, "cancelled");
+    if (answer_ == Answer::kFails) return fail(ExitCode::kUnavailable, "connection refused");
+    if (answer_ == Answer::kRejects && events.front().step == 2) return fail(ExitCode::kDataErr, "rejected");
+    steps_.push_back(events.front().step);  // one event per call
+    changed_.notify_all();
+    return size_t{1};
+  }
+  void set(Answer answer) {
+    const std::lock_guard lock(mutex_);
+    answer_ = answer;
+    changed_.notify_all();
+  }
+  void cancel() {
+    const std::lock_guard lock(mutex_);
+    is_cancelled_ = true;
+    changed_.notify_all();
+  }
+  bool wait_for_steps(size_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return steps_.size() >= count; });
+  }
+  bool wait_for_calls(int count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return calls_ >= count; });
+  }
+  std::vector<int64_t> steps() {
+    const std::lock_guard lock(mutex_);
+    return steps_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Answer answer_ = Answer::kOk;
+  bool is_cancelled_ = false;
+  int calls_ = 0;
+  std::vector<int64_t> steps_;
+};
+
+class FakeSink final : public Sink {
+ public:
+  explicit FakeSink(std::shared_ptr<FakeServer> server) : server_(std::move(server)) {}
+  std::string_view name() const override { return "fake"; }
+  bool is_remote() const override { return true; }
+  Result<size_t> write(std::span<const Event> events) override { return server_->receive(events); }
+  void cancel() override { server_->cancel(); }
+
+ private:
+  std::shared_ptr<FakeServer> server_;
+};
+
+std::unique_ptr<Tracker> make_tracker(const fs::path& folder, const std::shared_ptr<FakeServer>& server) {
+  std::vector<std::unique_ptr<Sink>> sinks;
+  sinks.push_back(std::make_unique<FakeSink>(server));
+  return std::make_unique<Tracker>(TrackerOptions{.folder = folder, .first_retry = 5ms, .max_retry = 50ms},
+                                   std::move(sinks), Logger::silent());
+}
+
+TEST(Tracker, DeliversInOrder) {
+  const TemporaryFolder folder;
+  const auto server = std::make_shared<FakeServer>();
+  const std::unique_ptr<Tracker> tracker = make_tracker(folder.path(), server);
+  for (int64_t step = 1; step <= 5; ++step) tracker->add(scalar_at(step));
+  tracker->finish(kPatience);
+  EXPECT_THAT(server->steps(), ElementsAre(1, 2, 3, 4, 5));
+}
+
+TEST(Tracker, RepeatsUntilTheServerAnswers) {
+  const TemporaryFolder folder;
+  const auto server = std::make_shared<FakeServer>();
+  server->set(FakeServer::Answer::kFails);
+  const std::unique_ptr<Tracker> tracker = make_tracker(folder.path(), server);
+  tracker->add(scalar_at(1));
+  ASSERT_TRUE(server->wait_for_calls(3));
+  EXPECT_THAT(server->steps(), IsEmpty());
+  server->set(FakeServer::Answer::kOk);
+  EXPECT_TRUE(server->wait_for_steps(1));
+  tracker->finish(kPatience);
+  EXPECT_THAT(server->steps(), ElementsAre(1));
+}
+
+TEST(Tracker, LeavesUndeliveredEventsToTheNextProcess) {
+  const TemporaryFolder folder;
+  const auto down = std::make_shared<FakeServer>();
+  down->set(FakeServer::Answer::kFails);
+  std::unique_ptr<Tracker> tracker = make_tracker(folder.path(), down);
+  tracker->add(scalar_at(1));
+  tracker->add(scalar_at(2));
+  EXPECT_TRUE(tracker->persist(kPatience));
+  tracker->finish(0ms);
+  const auto up = std::make_shared<FakeServer>();
+  tracker = make_tracker(folder.path(), up);
+  tracker->add(scalar_at(3));
+  tracker->finish(kPatience);
+  EXPECT_THAT(up->steps(), ElementsAre(1, 2, 3));
+}
+
+TEST(Tracker, DropsARejectedEventOnly) {
+  const TemporaryFolder folder;
+  const auto server = std::make_shared<FakeServer>();
+  server->set(FakeServer::Answer::kRejects);
+  const std::unique_ptr<Tracker> tracker = make_tracker(folder.path(), server);
+  for (int64_t step = 1; step <= 3; ++step) tracker->add(scalar_at(step));
+  tracker->finish(kPatience);
+  EXPECT_THAT(server->steps(), ElementsAre(1, 3));
+}
+
+TEST(Tracker, DoesNotWaitForAServerThatHangs) {
+  const TemporaryFolder folder;
+  const auto server = std::make_shared<FakeServer>();
+  server->set(FakeServer::Answer::kHangs);
+  const std::unique_ptr<Tracker> tracker = make_tracker(folder.path(), server);
+  tracker->add(scalar_at(1));
+  ASSERT_TRUE(server->wait_for_calls(1));
+  for (int64_t step = 2; step <= 1000; ++step) tracker->add(scalar_at(step));
+  EXPECT_TRUE(tracker->persist(kPatience));
+  tracker->finish(50ms);  // cancels the request
+  EXPECT_THAT(server->steps(), IsEmpty());
+}
+
+TEST(Tracker, WorksWithoutAFolder) {
+  const auto server = std::make_shared<FakeServer>();
+  const std::unique_ptr<Tracker> tracker = make_tracker("", server);
+  tracker->add(scalar_at(1));
+  tracker->finish(kPatience);
+  EXPECT_THAT(server->steps(), ElementsAre(1));
+}
+
+// ---- TensorBoard's sink --------------------------------------------------------------------------------------------
+
+class TensorboardSinkTest : public testing::Test {
+ protected:
+  // Writes the events of one attempt.
+  void attempt(const std::vector<Event>& events) {
+    const SinkContext context{.folder = folder_.path() / "tracking", .logger = Logger::silent(), .clock = clock_};
+    const std::unique_ptr<Sink> sink = make_tensorboard_sink({}, context);
+    const Result<size_t> written = sink->write(events);
+    ASSERT_TRUE(written) << written.error().message;
+    EXPECT_EQ(*written, events.size());
+  }
+  fs::path board() const { return folder_.path() / "tensorboard"; }
+  std::vector<std::vector<int64_t>> steps_by_file(const std::string& tag) const {
+    std::set<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(board())) files.insert(entry.path());
+    std::vector<std::vector<int64_t>> out;
+    for (const fs::path& file : files) {
+      const std::string content = *read_file(file);
+      std::string_view left = content;
+      out.emplace_back();
+      while (const auto record = next_record(left)) {
+        const auto points = read_points(*record);
+        if (points && std::count(points->tags.begin(), points->tags.end(), tag) > 0) out.back().push_back(points->step);
+      }
+      EXPECT_TRUE(left.empty());
+    }
+    return out;
+  }
+
+  RealClock clock_;
+  TemporaryFolder folder_;
+};
+
+TEST_F(TensorboardSinkTest, ResumesAfterTheRestartStep) {
+  attempt({started(0), scalar_at(10), scalar_at(20), scalar_at(30)});
+  attempt({started(20), scalar_at(20), scalar_at(30), scalar_at(40)});
+  EXPECT_THAT(steps_by_file("loss"), ElementsAre(ElementsAre(10, 20, 30), ElementsAre(30, 40)));
+  EXPECT_THAT(steps_by_file("config"), ElementsAre(ElementsAre(0), IsEmpty()));
+  EXPECT_THAT(steps_by_file("_hparams_/session_start_info"), ElementsAre(ElementsAre(0), IsEmpty()));
+}
+
+TEST_F(TensorboardSinkTest, WritesARepeatedPointOnce) {
+  attempt({started(0), scalar_at(10), scalar_at(10), scalar_at(5), scalar_at(10, 1, "other")});
+  EXPECT_THAT(steps_by_file("loss"), ElementsAre(ElementsAre(10)));
+  EXPECT_THAT(steps_by_file("other"), ElementsAre(ElementsAre(10)));
+}
+
+TEST_F(TensorboardSinkTest, FailsIfTheFolderCannotBeCreated) {
+  std::ofstream(board()) << "a file";
+  const SinkContext context{.folder = folder_.path() / "tracking", .logger = Logger::silent(), .clock = clock_};
+  EXPECT_FALSE(make_tensorboard_sink({}, context)->write(std::vector<Event>{started(0)}));
+}
+
+}  // namespace
+}  // namespace oarlock

@@ -1,0 +1,350 @@
+#include "trainer/tracking/event_file.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <boost/crc.hpp>
+#include <cstring>
+#include <protozero/pbf_reader.hpp>
+#include <protozero/pbf_writer.hpp>
+#include <system_error>
+
+#include "common/files.h"
+
+namespace oarlock {
+namespace {
+
+using protozero::pbf_reader;
+using protozero::pbf_writer;
+
+constexpr size_t kLengthSize = 8;
+constexpr size_t kCrcSize = 4;
+static_assert(std::endian::native == std::endian::little, "records have little-endian numbers");
+
+// Numbers of the fields that are written, by message.
+namespace event_field {
+constexpr uint32_t kTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7, kSource = 10;
+}
+namespace value_field {
+constexpr uint32_t kTag = 1, kTensor = 8, kMetadata = 9;
+}
+namespace tensor_field {
+constexpr uint32_t kType = 1, kShape = 2, kContent = 4, kFloats = 5, kStrings = 8;
+constexpr int32_t kFloat = 1, kDouble = 2, kString = 7;  // DataType
+}  // namespace tensor_field
+namespace hparams_field {
+constexpr uint32_t kExperiment = 2, kStart = 3, kEnd = 4;  // HParamsPluginData
+}
+
+constexpr uint32_t kSummaryValue = 1;  // Summary.value
+constexpr int32_t kSessionStart = 1;   // SessionLog.START
+
+// SummaryMetadata.data_class
+enum class DataClass { kScalar = 1, kTensor = 2, kBlobSequence = 3 };
+
+template <typename Number>
+std::string bytes_of(Number value) {
+  std::string out(sizeof value, '\0');
+  std::memcpy(out.data(), &value, sizeof value);
+  return out;
+}
+
+template <typename Number>
+Number number_at(std::string_view bytes, size_t offset) {
+  Number out{};
+  std::memcpy(&out, bytes.data() + offset, sizeof out);
+  return out;
+}
+
+pbf_writer begin_event(std::string& out, double time, int64_t step) {
+  pbf_writer event(out);
+  event.add_double(event_field::kTime, time);
+  event.add_int64(event_field::kStep, step);
+  return event;
+}
+
+void write_shape(pbf_writer& tensor, std::initializer_list<size_t> sizes) {
+  pbf_writer shape(tensor, tensor_field::kShape);
+  for (const size_t size : sizes) {
+    pbf_writer dimension(shape, 2);
+    dimension.add_int64(1, static_cast<int64_t>(size));
+  }
+}
+
+void write_metadata(pbf_writer& value, std::string_view plugin, std::string_view content, DataClass data_class) {
+  pbf_writer metadata(value, value_field::kMetadata);
+  {
+    pbf_writer data(metadata, 1);
+    data.add_string(1, plugin.data(), plugin.size());
+    data.add_bytes(2, content.data(), content.size());
+  }
+  metadata.add_enum(4, static_cast<int32_t>(data_class));
+}
+
+// Writes one value of a summary; `write_tensor` writes its tensor.
+template <typename WriteTensor>
+void write_value(pbf_writer& summary, const std::string& tag, std::string_view plugin, DataClass data_class,
+                 const WriteTensor& write_tensor) {
+  pbf_writer value(summary, kSummaryValue);
+  value.add_string(value_field::kTag, tag);
+  write_metadata(value, plugin, "", data_class);
+  pbf_writer tensor(value, value_field::kTensor);
+  write_tensor(tensor);
+}
+
+void write_strings(pbf_writer& tensor, const std::vector<std::string>& strings) {
+  tensor.add_enum(tensor_field::kType, tensor_field::kString);
+  write_shape(tensor, {strings.size()});
+  for (const std::string& text : strings) tensor.add_bytes(tensor_field::kStrings, text);
+}
+
+// ---- hparams -------------------------------------------------------------------------------------------------------
+
+// `write` writes the member of HParamsPluginData.
+template <typename Write>
+std::string hparams_event(double time, const std::string& tag, const Write& write) {
+  std::string content;
+  {
+    pbf_writer data(content);
+    write(data);
+  }
+  std::string out;
+  pbf_writer event = begin_event(out, time, 0);
+  pbf_writer summary(event, event_field::kSummary);
+  pbf_writer value(summary, kSummaryValue);
+  value.add_string(value_field::kTag, tag);
+  write_metadata(value, "hparams", content, DataClass::kTensor);
+  pbf_writer tensor(value, value_field::kTensor);  // TensorBoard drops values without a tensor
+  tensor.add_enum(tensor_field::kType, tensor_field::kFloat);
+  write_shape(tensor, {0});
+  return out;
+}
+
+enum class HparamType { kString = 1, kBool = 2, kNumber = 3 };  // DataType of the plugin
+
+HparamType hparam_type(const nlohmann::json& value) {
+  if (value.is_boolean()) return HparamType::kBool;
+  return value.is_number() ? HparamType::kNumber : HparamType::kString;
+}
+
+// Writes a google.protobuf.Value.
+void write_hparam(pbf_writer& entry, uint32_t field, const nlohmann::json& value) {
+  pbf_writer out(entry, field);
+  if (value.is_boolean()) {
+    out.add_bool(4, value.get<bool>());
+  } else if (value.is_number()) {
+    out.add_double(2, value.get<double>());
+  } else {
+    out.add_string(3, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+}
+
+void read_tags(pbf_reader summary, std::vector<std::string>& tags) {
+  while (summary.next(kSummaryValue)) {
+    pbf_reader value = summary.get_message();
+    if (value.next(value_field::kTag)) tags.push_back(value.get_string());
+  }
+}
+
+}  // namespace
+
+// ---- records -------------------------------------------------------------------------------------------------------
+
+uint32_t masked_crc(std::string_view data) {
+  constexpr uint32_t kDelta = 0xa282ead8;
+  boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;  // Castagnoli
+  crc.process_bytes(data.data(), data.size());
+  return std::rotr(static_cast<uint32_t>(crc.checksum()), 15) + kDelta;
+}
+
+std::string frame_record(std::string_view data) {
+  const std::string length = bytes_of<uint64_t>(data.size());
+  std::string out;
+  out.reserve(kLengthSize + data.size() + 2 * kCrcSize);
+  out.append(length).append(bytes_of(masked_crc(length))).append(data).append(bytes_of(masked_crc(data)));
+  return out;
+}
+
+std::optional<std::string_view> next_record(std::string_view& bytes) {
+  constexpr size_t kHeadSize = kLengthSize + kCrcSize;
+  if (bytes.size() < kHeadSize + kCrcSize) return std::nullopt;
+  const auto length = number_at<uint64_t>(bytes, 0);
+  if (number_at<uint32_t>(bytes, kLengthSize) != masked_crc(bytes.substr(0, kLengthSize))) return std::nullopt;
+  if (length > bytes.size() - kHeadSize - kCrcSize) return std::nullopt;
+  const std::string_view data = bytes.substr(kHeadSize, length);
+  if (number_at<uint32_t>(bytes, kHeadSize + length) != masked_crc(data)) return std::nullopt;
+  bytes.remove_prefix(kHeadSize + length + kCrcSize);
+  return data;
+}
+
+// ---- messages ------------------------------------------------------------------------------------------------------
+
+std::string file_version_event(double time) {
+  std::string out;
+  pbf_writer event(out);
+  event.add_double(event_field::kTime, time);
+  event.add_string(event_field::kFileVersion, "brain.Event:2");
+  pbf_writer source(event, event_field::kSource);
+  source.add_string(1, "oarlock");
+  return out;
+}
+
+std::string session_start_event(double time, int64_t restart_step) {
+  std::string out;
+  pbf_writer event = begin_event(out, time, restart_step + 1);  // the first step to discard
+  pbf_writer log(event, event_field::kSessionLog);
+  log.add_enum(1, kSessionStart);
+  return out;
+}
+
+std::string scalars_event(double time, int64_t step, const Scalars& scalars) {
+  std::string out;
+  pbf_writer event = begin_event(out, time, step);
+  pbf_writer summary(event, event_field::kSummary);
+  for (const auto& [name, number] : scalars.values) {
+    write_value(summary, name, "scalars", DataClass::kScalar, [value = number](pbf_writer& tensor) {
+      tensor.add_enum(tensor_field::kType, tensor_field::kFloat);
+      write_shape(tensor, {});
+      const std::array<float, 1> content = {static_cast<float>(value)};
+      tensor.add_packed_float(tensor_field::kFloats, content.begin(), content.end());
+    });
+  }
+  return out;
+}
+
+std::string histogram_event(double time, int64_t step, const Histogram& histogram) {
+  std::vector<double> buckets;  // left limit, right limit, count
+  double left = histogram.min;
+  for (size_t i = 0; i < histogram.limits.size(); ++i) {
+    buckets.insert(buckets.end(), {left, histogram.limits[i], histogram.counts[i]});
+    left = histogram.limits[i];
+  }
+  std::string out;
+  pbf_writer event = begin_event(out, time, step);
+  pbf_writer summary(event, event_field::kSummary);
+  write_value(summary, histogram.name, "histograms", DataClass::kTensor, [&](pbf_writer& tensor) {
+    tensor.add_enum(tensor_field::kType, tensor_field::kDouble);
+    write_shape(tensor, {histogram.limits.size(), 3});
+    tensor.add_bytes(tensor_field::kContent, reinterpret_cast<const char*>(buckets.data()),
+                     buckets.size() * sizeof(double));
+  });
+  return out;
+}
+
+std::string text_event(double time, int64_t step, const Text& text) {
+  std::string out;
+  pbf_writer event = begin_event(out, time, step);
+  pbf_writer summary(event, event_field::kSummary);
+  write_value(summary, text.name, "text", DataClass::kTensor,
+              [&](pbf_writer& tensor) { write_strings(tensor, {text.text}); });
+  return out;
+}
+
+std::string image_event(double time, int64_t step, const Image& image) {
+  std::string out;
+  pbf_writer event = begin_event(out, time, step);
+  pbf_writer summary(event, event_field::kSummary);
+  write_value(summary, image.name, "images", DataClass::kBlobSequence, [&](pbf_writer& tensor) {
+    write_strings(tensor, {std::to_string(image.width), std::to_string(image.height), image.png});
+  });
+  return out;
+}
+
+std::string hparams_experiment_event(double time, const std::string& name,
+                                     const std::map<std::string, nlohmann::json>& hparams,
+                                     const std::vector<std::string>& metrics) {
+  return hparams_event(time, "_hparams_/experiment", [&](pbf_writer& data) {
+    pbf_writer experiment(data, hparams_field::kExperiment);
+    experiment.add_string(6, name);
+    experiment.add_double(3, time);
+    for (const auto& [key, value] : hparams) {
+      pbf_writer info(experiment, 4);
+      info.add_string(1, key);
+      info.add_enum(4, static_cast<int32_t>(hparam_type(value)));
+    }
+    for (const std::string& tag : metrics) {
+      pbf_writer info(experiment, 5);
+      pbf_writer metric(info, 1);
+      metric.add_string(2, tag);
+    }
+  });
+}
+
+std::string hparams_start_event(double time, const std::string& group,
+                                const std::map<std::string, nlohmann::json>& hparams) {
+  return hparams_event(time, "_hparams_/session_start_info", [&](pbf_writer& data) {
+    pbf_writer start(data, hparams_field::kStart);
+    for (const auto& [key, value] : hparams) {
+      pbf_writer entry(start, 1);
+      entry.add_string(1, key);
+      write_hparam(entry, 2, value);
+    }
+    start.add_string(4, group);
+    start.add_double(5, time);
+  });
+}
+
+std::string hparams_end_event(double time, SessionStatus status) {
+  return hparams_event(time, "_hparams_/session_end_info", [&](pbf_writer& data) {
+    pbf_writer end(data, hparams_field::kEnd);
+    end.add_enum(1, static_cast<int32_t>(status));
+    end.add_double(2, time);
+  });
+}
+
+// ---- reading -------------------------------------------------------------------------------------------------------
+
+std::optional<EventPoints> read_points(std::string_view event) {
+  EventPoints out;
+  try {
+    pbf_reader reader(event.data(), event.size());
+    while (reader.next()) {
+      if (reader.tag() == event_field::kStep) {
+        out.step = reader.get_int64();
+      } else if (reader.tag() == event_field::kSummary) {
+        read_tags(reader.get_message(), out.tags);
+      } else if (reader.tag() == event_field::kSessionLog) {
+        pbf_reader log = reader.get_message();
+        while (log.next(1)) out.is_session_start = log.get_enum() == kSessionStart;
+      } else {
+        reader.skip();
+      }
+    }
+  } catch (const protozero::exception&) {
+    return std::nullopt;
+  }
+  return out;
+}
+
+std::map<std::string, int64_t> highest_steps(const std::filesystem::path& folder, int64_t restart_step) {
+  // Of all steps below the first one that a later session discards, only the highest of each tag counts. The files are
+  // read from the newest to the oldest, so that the discarded steps are known.
+  std::vector<std::filesystem::path> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (entry.path().filename().string().find("tfevents") != std::string::npos) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end(), std::greater<>());
+  std::map<std::string, int64_t> out;
+  int64_t limit = restart_step;
+  for (const std::filesystem::path& path : files) {
+    const Result<MappedFile> file = MappedFile::open(path, MappedFile::Access::kSequential);
+    if (!file) continue;
+    std::string_view bytes(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
+    int64_t limit_of_older = limit;
+    while (const std::optional<std::string_view> record = next_record(bytes)) {
+      const std::optional<EventPoints> points = read_points(*record);
+      if (!points) continue;
+      if (points->is_session_start) limit_of_older = std::min(limit_of_older, points->step - 1);
+      if (points->step > limit) continue;
+      for (const std::string& tag : points->tags) {
+        const auto [highest, is_new] = out.emplace(tag, points->step);
+        if (!is_new) highest->second = std::max(highest->second, points->step);
+      }
+    }
+    limit = limit_of_older;
+  }
+  return out;
+}
+
+}  // namespace oarlock

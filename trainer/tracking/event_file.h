@@ -1,0 +1,68 @@
+// The files that TensorBoard reads: records with checksums (TFRecord), and the protocol buffer messages in them
+// (tensorboard/compat/proto). Values are written in the format of TensorFlow 2: tensors with the name of the plugin
+// that shows them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/error.h"
+#include "trainer/tracking/event.h"
+
+namespace oarlock {
+
+// ---- records -------------------------------------------------------------------------------------------------------
+
+// Returns the checksum of a record's length or data: CRC-32C, rotated and with a constant added.
+uint32_t masked_crc(std::string_view data);
+
+// Returns a record: length, checksum of the length, data, checksum of the data.
+std::string frame_record(std::string_view data);
+
+// Removes the first record from `bytes` and returns its data; nothing if the record is incomplete or damaged.
+std::optional<std::string_view> next_record(std::string_view& bytes);
+
+// ---- messages ------------------------------------------------------------------------------------------------------
+
+// Each returns a serialized message `Event`. Times are in seconds since the epoch.
+std::string file_version_event(double time);
+
+// A start of the run after `restart_step` steps: a reader discards the points of later steps that it has read before.
+std::string session_start_event(double time, int64_t restart_step);
+
+// The points of one step. Names of scalars are tags.
+std::string scalars_event(double time, int64_t step, const Scalars& scalars);
+std::string histogram_event(double time, int64_t step, const Histogram& histogram);
+std::string text_event(double time, int64_t step, const Text& text);
+std::string image_event(double time, int64_t step, const Image& image);
+
+// For the hparams plugin. `hparams` holds numbers, strings and booleans by name; `metrics` are tags of scalars.
+std::string hparams_experiment_event(double time, const std::string& name,
+                                     const std::map<std::string, nlohmann::json>& hparams,
+                                     const std::vector<std::string>& metrics);
+std::string hparams_start_event(double time, const std::string& group,
+                                const std::map<std::string, nlohmann::json>& hparams);
+enum class SessionStatus { kSuccess = 1, kFailure = 2, kRunning = 3 };
+std::string hparams_end_event(double time, SessionStatus status);
+
+// The part of a message `Event` that decides which points a file contains.
+struct EventPoints {
+  int64_t step = 0;
+  bool is_session_start = false;
+  std::vector<std::string> tags;
+};
+// Returns nothing if the message is damaged.
+std::optional<EventPoints> read_points(std::string_view event);
+
+// The highest step of each tag in the event files of a folder, after the points beyond `restart_step`, and those that
+// a session start discards, are removed. Files that cannot be read, and the rest of a file after a damaged record, are
+// ignored, as TensorBoard does.
+std::map<std::string, int64_t> highest_steps(const std::filesystem::path& folder, int64_t restart_step);
+
+}  // namespace oarlock

@@ -1,0 +1,55 @@
+// Delivers the events of a run to its sinks without delaying the training or changing its result.
+//
+// One thread takes events from a bounded queue, writes them to the local sinks, and appends them to the journal of each
+// remote sink. Each remote sink has a thread that delivers from its journal, and tries again after failures.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "trainer/tracking/event.h"
+#include "trainer/tracking/sink.h"
+
+namespace oarlock {
+
+struct TrackerOptions {
+  std::filesystem::path folder;  // of the journals; empty: in memory
+  uint64_t journal_bytes = uint64_t{256} << 20;
+  size_t queue_events = 10000;
+  std::chrono::milliseconds first_retry{1000};  // the delay doubles with each failure
+  std::chrono::milliseconds max_retry{60000};
+};
+
+// All methods are thread-safe.
+class Tracker {
+ public:
+  Tracker(const TrackerOptions& options, std::vector<std::unique_ptr<Sink>> sinks, const Logger& logger);
+
+  // finish() with a time limit of zero, unless it was called.
+  ~Tracker();
+
+  // Queues an event. Never waits for a disk or a server. If the queue is full, which means that the disk does not
+  // respond, the event is dropped; the first time a warning is logged.
+  void add(Event event);
+
+  // Waits until the events that were added before the call are in the files of the local sinks and in the journals, so
+  // that they survive the process. Returns false if that takes longer than the limit.
+  bool persist(std::chrono::milliseconds limit);
+
+  // Waits until all events are delivered, at most as long as the limit, and ends the threads. Logs a warning if events
+  // are not delivered. Must be the last call.
+  void finish(std::chrono::milliseconds limit);
+
+ private:
+  struct State;
+
+  std::shared_ptr<State> state_;  // shared with the threads, because one that is blocked is abandoned
+  bool finished_ = false;
+};
+
+}  // namespace oarlock
