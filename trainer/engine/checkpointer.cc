@@ -364,7 +364,10 @@ void Checkpointer::begin_save(const Position& position, DistributedDataParallel&
   if (!reduction.values.is_null()) checkpoint.state.extra[kReduction] = std::move(reduction.values);
   if (!reduction.tensors.empty()) checkpoint.tensors[kReduction] = std::move(reduction.tensors);
   last_save_ = position;
-  store_->start(std::move(checkpoint), best ? std::optional(best->step) : std::nullopt, [this] { copy_.finish(); });
+  store_->start(std::move(checkpoint), best ? std::optional(best->step) : std::nullopt, [this] {
+    copy_.finish();
+    if (before_commit_) before_commit_();
+  });
 }
 
 void Checkpointer::wait_for_copy() {

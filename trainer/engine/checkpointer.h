@@ -96,6 +96,9 @@ class Checkpointer {
   bool poll(int64_t step);
   Result<void> agree_on_failure();
 
+  // `call` is called before each save is committed, by the thread that writes it.
+  void before_commit(std::function<void()> call) { before_commit_ = std::move(call); }
+
   // Called before the process ends otherwise: waits at most this long for the save in flight.
   void settle(std::chrono::milliseconds patience);
 
@@ -140,6 +143,7 @@ class Checkpointer {
   const Clock& clock_;
 
   // Used by rank 0 only.
+  std::function<void()> before_commit_;
   HostCopy copy_;
   std::unique_ptr<AsyncCheckpointStore> store_;
   std::unique_ptr<HighWater> high_water_;

@@ -285,14 +285,15 @@ std::vector<int64_t> evaluation_indices(int64_t size, int64_t batch_size, int ra
 }
 
 EvalPass evaluation_of(Task& task) {
-  return {.name = "evaluation",
+  return {.name = kEvaluationName,
           .every_steps = 0,
           .batch_size = 1,
           .data = &task.eval_data(),
           .step = [&task](torch::nn::Module& model, const Batch& batch) { return task.eval_step(model, batch); },
           .finish = [&task](const MetricSums& totals, const EvalRows& rows, int64_t) -> Result<Metrics> {
             return task.metrics(totals, rows);
-          }};
+          },
+          .show = [&task](torch::nn::Module& model, const EvalRows& rows) { return task.show(model, rows); }};
 }
 
 Result<Evaluation> evaluate(const EvalPass& pass, torch::nn::Module& module, const ProcessGroup& group,

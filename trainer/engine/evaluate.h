@@ -64,7 +64,9 @@ struct Evaluation {
   bool interrupted = false;  // the ranks have agreed to stop: there are no results, and pass.finish was not called
 };
 
-// The evaluation of a task as a pass. The task must outlive it.
+inline constexpr char kEvaluationName[] = "evaluation";
+
+// The evaluation of a task as a pass, whose name is kEvaluationName. The task must outlive it.
 EvalPass evaluation_of(Task& task);
 
 // Called by all ranks together. The data are split into the same batches for every world size; batch b is evaluated by

@@ -49,8 +49,20 @@ Result<Evaluation> Evaluator::run(const EvalPass& pass, int64_t step) {
                         {loader_options(parts_.config, parts_.group.device(), pass.batch_size, parts_.config.seed),
                          feed_options(parts_.config, parts_.group.world_size()), &parts_.stop},
                         step);
+  if (out && !out->interrupted && parts_.tracking != nullptr) track(pass, *out, step);
   if (out) parts_.telemetry.enter(Phase::kOther);
   return out;
+}
+
+void Evaluator::track(const EvalPass& pass, const Evaluation& evaluation, int64_t step) {
+  const std::string name = pass.name == kEvaluationName ? "eval" : pass.name;
+  parts_.tracking->add_metrics(step, name, evaluation.metrics);
+  if (!pass.show) return;
+  const at::NoGradGuard no_gradients;
+  torch::nn::Module& model = parts_.model.module();
+  model.eval();
+  parts_.tracking->add_media(step, name, pass.show(model, evaluation.rows));
+  model.train();
 }
 
 // ---- evaluations ---------------------------------------------------------------------------------------------------

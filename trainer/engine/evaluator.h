@@ -66,6 +66,7 @@ class Evaluator {
   };
 
   Result<Evaluation> run(const EvalPass& pass, int64_t step);
+  void track(const EvalPass& pass, const Evaluation& evaluation, int64_t step);
   Result<void> run_and_report(const EvalPass& pass, int64_t step);
   Result<int64_t> load_best_weights(int64_t step);
 

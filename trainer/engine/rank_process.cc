@@ -25,6 +25,12 @@ namespace {
 constexpr std::chrono::milliseconds kSettlePatience{5000};
 constexpr std::chrono::milliseconds kStopGrace{500};  // until reading the configuration is abandoned
 
+// Whether a new start would fail again (docs/exit-codes.md).
+bool is_permanent(ExitCode code) {
+  return to_int(code) >= to_int(ExitCode::kUsage) && to_int(code) <= to_int(ExitCode::kConfig) &&
+         code != ExitCode::kTempFail && code != ExitCode::kPeerLost;
+}
+
 std::string precision_of(const AmpConfig& amp) {
   if (!amp.enabled) return "fp32";
   return amp.dtype == AmpType::kFp16 ? "fp16" : "bf16";
@@ -49,6 +55,14 @@ RankProcess::RankProcess(RunOptions options, RankEnvironment environment, const 
 Outcome RankProcess::run() {
   const SteadyTime begin = clock_.steady();
   const Result<TrainSummary> summary = catch_errors([&] { return train(); });
+  const Outcome outcome = outcome_of(summary);
+  if (telemetry_) report_times();
+  if (outcome.code == ExitCode::kOk) report(*summary, std::chrono::duration<double>(clock_.steady() - begin).count());
+  if (tracking_) finish_tracking(outcome, summary);
+  return outcome;
+}
+
+Outcome RankProcess::outcome_of(const Result<TrainSummary>& summary) {
   const bool success = summary && !summary->interrupted;
   const Error error = summary ? Error{} : with_peer_diagnosis(located(summary.error()), peers_.get());
   if (!summary && checkpointer_) checkpointer_->settle(kSettlePatience);
@@ -71,7 +85,6 @@ Outcome RankProcess::run() {
                 : fmt::format("interrupted by a signal at step {}; nothing was saved, as checkpoint.dir is not set",
                               summary->position.step)};
   }
-  report(*summary, std::chrono::duration<double>(clock_.steady() - begin).count());
   const std::string early = summary->stopped_early.empty() ? "" : "; stopped early: " + summary->stopped_early;
   return {ExitCode::kOk, exit_reason(ExitCode::kOk),
           fmt::format("trained to step {}{}", summary->position.step, early)};
@@ -82,9 +95,10 @@ Result<TrainSummary> RankProcess::train() {
   RETURN_IF_ERROR(start_telemetry());
   RETURN_IF_ERROR(connect());
   RETURN_IF_ERROR(build());
+  RETURN_IF_ERROR(open_tracking());
   RETURN_IF_ERROR(open_checkpoints());
-  const TrainParts parts{config_,     plan_,   group_, *task_, *model_, *step_, checkpointer_.get(),
-                         *telemetry_, *stops_, clock_};
+  const TrainParts parts{config_,     plan_,   group_, *task_,          *model_,        *step_, checkpointer_.get(),
+                         *telemetry_, *stops_, clock_, tracking_.get(), profiler_.get()};
   ASSIGN_OR_RETURN(TrainLoop loop, TrainLoop::create(parts));
   loop_.emplace(std::move(loop));
   log_plan();
@@ -107,6 +121,7 @@ Result<void> RankProcess::configure() {
   ASSIGN_OR_RETURN(ConfiguredTask configured, load_configuration());
   config_ = std::move(configured.config);
   task_ = std::move(configured.task);
+  printed_config_ = std::move(configured.printed);
   if (options_.checkpoint_dir) {
     config_.checkpoint.dir = *options_.checkpoint_dir;
   } else if (config_.checkpoint.dir.empty()) {
@@ -266,7 +281,69 @@ Result<void> RankProcess::open_checkpoints() {
                                                            {config_.task, config_.seed}, task_->monitor()),
                                       group_, *stops_, *telemetry_, clock_));
   step_->before_update([this] { checkpointer_->wait_for_copy(); });
+  if (tracking_) checkpointer_->before_commit([this] { tracking_->persist(); });
   return {};
+}
+
+Result<void> RankProcess::open_tracking() {
+  if (config_.profile.steps > 0) {
+    profiler_ = std::make_unique<StepProfiler>(
+        config_.profile, profile_folder(config_.profile, config_.tracking, config_.checkpoint.dir), environment_.rank,
+        environment_.attempt, device_, telemetry_->logger());
+  }
+  Result<void> opened;
+  if (environment_.rank == 0) {
+    const DeviceVersions versions = device_versions();
+    RunStarted run;
+    run.name = config_.tracking.name;
+    if (run.name.empty()) run.name = environment_.job.empty() ? config_.task : environment_.job;
+    run.task = config_.task;
+    run.job = environment_.job;
+    run.job_namespace = environment_.job_namespace;
+    run.uid = environment_.uid;
+    run.attempt = environment_.attempt;
+    run.monitor =
+        "eval/" + (config_.checkpoint.best.metric.empty() ? task_->monitor().metric : config_.checkpoint.best.metric);
+    run.config = printed_config_;
+    run.derived = {{"ddp/world_size", environment_.world_size},
+                   {"ddp/effective_batch_size", static_cast<double>(plan_.effective_batch)},
+                   {"ddp/scaled_lr", config_.optimizer.lr}};
+    run.versions = {{"oarlock", options_.version}, {"revision", options_.revision}, {"libtorch", TORCH_VERSION}};
+    if (!versions.cuda.empty()) run.versions["cuda"] = versions.cuda;
+    if (!versions.nccl.empty()) run.versions["nccl"] = versions.nccl;
+    Result<std::unique_ptr<RunTracking>> tracking =
+        RunTracking::open({config_.tracking, config_.checkpoint.dir, run}, telemetry_->logger(), clock_);
+    if (tracking) {
+      tracking_ = std::move(*tracking);
+    } else {
+      opened = tl::make_unexpected(tracking.error());
+    }
+  }
+  return group_.agree(opened);
+}
+
+// Waits for deliveries: after the other ranks need this one, and within the grace period if the process must end soon.
+void RankProcess::finish_tracking(const Outcome& outcome, const Result<TrainSummary>& summary) {
+  RunFinished finished;
+  finished.success = outcome.code == ExitCode::kOk;
+  finished.resumes = !finished.success && !is_permanent(outcome.code);
+  finished.reason = outcome.reason;
+  finished.message = outcome.message;
+  if (summary) {
+    for (const auto& [name, value] : summary->metrics) finished.summary["eval/" + name] = value;
+  }
+  const TimeTable table = time_table(telemetry_->phase_seconds());
+  for (const auto& [name, seconds] : table.rows) finished.summary["time/" + std::string(name) + "_seconds"] = seconds;
+  finished.summary["time/total_seconds"] = table.total;
+  finished.time_table = to_markdown(table);
+  tracking_->finish(telemetry_->status().step, std::move(finished), /*is_hurried=*/!finished.success);
+}
+
+// Logs where the time of this rank was spent. The rows are those of the metric trainer_phase_seconds_total.
+void RankProcess::report_times() const {
+  if (environment_.rank != 0) return;
+  const TimeTable table = time_table(telemetry_->phase_seconds());
+  telemetry_->logger().info(fmt::format("time of this process: {}", to_line(table)));
 }
 
 Error RankProcess::located(Error error) const {

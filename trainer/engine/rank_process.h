@@ -59,6 +59,10 @@ class RankProcess {
   Result<void> fit_batches();
   Result<void> load_pretrained_weights(const torch::nn::Module& module);
   Result<void> open_checkpoints();
+  Result<void> open_tracking();
+  void finish_tracking(const Outcome& outcome, const Result<TrainSummary>& summary);
+  void report_times() const;
+  Outcome outcome_of(const Result<TrainSummary>& summary);
   std::string reason_for(const Error& error) const;
   // Adds this rank's host and device to the message if the device failed. The peers repeat it, and the operator records
   // it.
@@ -75,6 +79,7 @@ class RankProcess {
 
   // In the order of creation; destroyed in reverse.
   TrainerConfig config_;
+  nlohmann::json printed_config_;
   BatchPlan plan_;
   std::unique_ptr<Task> task_;
   at::Device device_ = at::kCPU;
@@ -86,6 +91,8 @@ class RankProcess {
   std::unique_ptr<Watchdog> collective_watchdog_;  // with NCCL; otherwise null
   std::unique_ptr<DistributedDataParallel> model_;
   std::unique_ptr<TrainStep> step_;
+  std::unique_ptr<RunTracking> tracking_;  // null on other ranks than 0, and if nothing is tracked
+  std::unique_ptr<StepProfiler> profiler_;
   std::unique_ptr<Checkpointer> checkpointer_;
   std::optional<TrainLoop> loop_;
 };

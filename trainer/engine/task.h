@@ -55,6 +55,12 @@ struct EvalRows {
   std::map<std::string, at::Tensor> columns;  // double, on the CPU, [ids, ...]; empty if the task returns no rows
 };
 
+// What a pass shows to the users of experiment trackers in addition to its metrics.
+struct PassMedia {
+  std::map<std::string, std::string> texts;  // Markdown
+  std::map<std::string, at::Tensor> images;  // values from 0 to 255, [height, width, 1 (gray) or 3 (RGB)]
+};
+
 enum class PassWeights {
   kCurrent,  // those of the evaluation: the averaged weights if ema.evaluate is set
   kBest,     // at the end of the run: those of the best checkpoint, or the current ones if there is none
@@ -73,6 +79,9 @@ struct EvalPass {
   // Returns the metrics from the totals (with "count") and the rows, after `steps` training steps. Called on rank 0,
   // which broadcasts the result; may write files. A failure ends the run on all ranks.
   std::function<Result<Metrics>(const MetricSums& totals, const EvalRows& rows, int64_t steps)> finish;
+  // Returns texts and images of the pass, whose rows are given. Optional; called on rank 0 after `finish`, only if the
+  // run is tracked. The model is in evaluation mode, and gradients are disabled.
+  std::function<PassMedia(torch::nn::Module& model, const EvalRows& rows)> show{};
 };
 
 // The ranks that call Task::prepare_data().
@@ -133,6 +142,9 @@ class Task {
   // "count") and the rows. Called on rank 0, which broadcasts the result. Default: the mean of each sum over the
   // samples.
   virtual Metrics metrics(const MetricSums& totals, const EvalRows& /*rows*/) const { return mean_of_sums(totals); }
+
+  // Returns texts and images after an evaluation, as EvalPass::show does. Default: none.
+  virtual PassMedia show(torch::nn::Module& /*model*/, const EvalRows& /*rows*/) { return {}; }
 
   // The metric that selects the best checkpoint, unless the configuration names another one. Default: the lowest
   // "loss".

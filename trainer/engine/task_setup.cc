@@ -29,7 +29,9 @@ Result<ConfiguredTask> load_task(const ConfigSource& source, const TaskTable& ta
   ConfiguredTask out;
   TaskNames names = task_names(tasks);
   names.describe_sections = [&](const std::string& name, Fields& root) { out.task = tasks.at(name)(root); };
-  ASSIGN_OR_RETURN(out.config, load_config(source, names));
+  ASSIGN_OR_RETURN(CompleteConfig complete, load_complete_config(source, names));
+  out.config = std::move(complete.config);
+  out.printed = nlohmann::json(complete.printed);
   if (const std::string obstacle = out.task->graph_obstacle(); out.config.cuda.graphs && !obstacle.empty()) {
     return fail(ExitCode::kConfig, fmt::format("cuda.graphs: a step of {} cannot be recorded, because {}; remove it",
                                                out.config.task, obstacle));

@@ -13,6 +13,7 @@ namespace oarlock {
 
 struct ConfiguredTask {
   TrainerConfig config;
+  nlohmann::json printed;      // the configuration with every default, for users
   std::unique_ptr<Task> task;  // not prepared
 };
 

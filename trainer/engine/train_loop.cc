@@ -83,7 +83,22 @@ Result<void> TrainLoop::restore() {
   summary_.target_steps = target_steps();
   parts_.telemetry.begin(position_.step, summary_.target_steps, position_.epoch, parts_.config.epochs.value_or(0));
   parts_.telemetry.enter(Phase::kOther);
+  start_tracking();
+  tracked_step_ = position_.step;
+  tracked_phases_ = parts_.telemetry.phase_seconds();
   return {};
+}
+
+void TrainLoop::start_tracking() {
+  if (parts_.tracking == nullptr) return;
+  parts_.tracking->start(position_.step);
+  parts_.step.on_gradients([this] {
+    const int64_t step = position_.step + 1;
+    if (!parts_.tracking->are_histograms_due(step)) return;
+    std::vector<NamedTensor> gradients = parts_.model.parameters();
+    for (NamedTensor& item : gradients) item.tensor = item.tensor.grad();
+    parts_.tracking->add_histograms(step, "gradients", gradients);
+  });
 }
 
 // Repeats the evaluation and the passes of the restored step if the earlier process was stopped before they completed.
@@ -133,6 +148,7 @@ bool TrainLoop::train_step(DevicePrefetcher& feed) {
   const SteadyTime begin = parts_.clock.steady();
   const int64_t samples = samples_of_next_step();
   if (samples == 0) return false;
+  if (parts_.profiler != nullptr) parts_.profiler->before_step(position_.step);
   schedule_step();
   parts_.step.begin(position_.step, samples);
   StepReport report;
@@ -143,6 +159,7 @@ bool TrainLoop::train_step(DevicePrefetcher& feed) {
     parts_.step.add(batch);
   }
   step_done(samples, begin, report);
+  if (parts_.profiler != nullptr) parts_.profiler->after_step();
   return true;
 }
 
@@ -187,6 +204,8 @@ void TrainLoop::step_done(int64_t samples, SteadyTime begin, StepReport report) 
   report.flops = parts_.step.flops_per_sample() * static_cast<double>(samples);
   report.batches_ready = loader_->prefetched();
   parts_.telemetry.record_step(report);
+  if (parts_.tracking != nullptr && parts_.tracking->are_histograms_due(position_.step))
+    parts_.tracking->add_histograms(position_.step, "parameters", parts_.model.parameters());
 }
 
 Result<void> TrainLoop::after_step() {
@@ -266,6 +285,9 @@ Result<void> TrainLoop::sync_loss() {
   double loss = sums[0];
   if (std::isnan(loss)) loss = std::abs(loss);  // the sign of a NaN has no meaning, but would be printed
   parts_.telemetry.record_loss(loss);
+  // Only at steps that do not depend on when the run is interrupted.
+  if (parts_.tracking != nullptr && (position_.step % parts_.config.log_every_steps == 0 || is_finished()))
+    track_step(loss, reading);
   if (sums[1] > 0) report_nonfinite_losses(own_losses, reading);
   report_device_memory();
   if (reading.gradient_norm) parts_.telemetry.record_gradient_norm(*reading.gradient_norm);
@@ -277,6 +299,27 @@ Result<void> TrainLoop::sync_loss() {
   std::optional<NonfiniteStop> stop = check_finite(parts_.config.nonfinite, position_.step, loss, reading);
   if (!stop) stop = check_share(parts_.config.nonfinite, position_.step, parts_.step.skipped_in_run(), /*ended=*/false);
   return end_by(stop);
+}
+
+// Times are seconds per step since the last point.
+void TrainLoop::track_step(double loss, const StepReading& reading) {
+  const std::array<double, kPhaseNames.size()> phases = parts_.telemetry.phase_seconds();
+  const auto steps = static_cast<double>(std::max<int64_t>(position_.step - tracked_step_, 1));
+  Scalars out{{{"loss", loss},
+               {"epoch", static_cast<double>(position_.epoch)},
+               {"learning_rate", scheduler_.learning_rate(parts_.config.optimizer.lr)},
+               {"samples_per_second", parts_.telemetry.samples_per_second()}}};
+  if (reading.gradient_norm) out.values.emplace_back("gradient_norm", *reading.gradient_norm);
+  if (reading.loss_scale) out.values.emplace_back("loss_scale", *reading.loss_scale);
+  for (const Phase phase :
+       {Phase::kDataWait, Phase::kForward, Phase::kBackward, Phase::kComm, Phase::kOptimizer, Phase::kCheckpoint}) {
+    const auto index = static_cast<size_t>(phase);
+    out.values.emplace_back(fmt::format("time/{}", kPhaseNames[index]),
+                            (phases[index] - tracked_phases_[index]) / steps);
+  }
+  parts_.tracking->add_scalars(position_.step, std::move(out));
+  tracked_step_ = position_.step;
+  tracked_phases_ = phases;
 }
 
 // Called by all ranks. The loss of a step may be non-finite on several ranks, which do not know of each other, so the

@@ -1,6 +1,7 @@
 // The training loop: restores the state, then for each epoch steps, logs, saves and evaluates, and completes the run.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -51,6 +52,7 @@ class TrainLoop {
   TrainLoop(const TrainParts& parts, DistributedSampler sampler);
 
   Result<void> restore();
+  void start_tracking();
   Result<void> catch_up();
   Result<void> train_epoch();
   void begin_epoch();
@@ -64,6 +66,7 @@ class TrainLoop {
   Result<void> finish();
 
   Result<void> sync_loss();
+  void track_step(double loss, const StepReading& reading);
   void report_nonfinite_losses(double own_losses, StepReading& reading);
   Result<void> end_by(const std::optional<NonfiniteStop>& stop);
   void report_device_memory();
@@ -94,6 +97,8 @@ class TrainLoop {
   bool diverged_ = false;
   std::string nonfinite_reason_;
   TrainSummary summary_;
+  int64_t tracked_step_ = 0;                                 // of the last track_step(), or where this process began
+  std::array<double, kPhaseNames.size()> tracked_phases_{};  // as of then
 };
 
 }  // namespace oarlock

@@ -8,6 +8,8 @@
 #include "trainer/device/device_prefetcher.h"
 #include "trainer/distributed/distributed_data_parallel.h"
 #include "trainer/engine/checkpointer.h"
+#include "trainer/engine/profiler.h"
+#include "trainer/engine/run_tracking.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task.h"
 #include "trainer/engine/train_step.h"
@@ -27,6 +29,8 @@ struct TrainParts {
   Telemetry& telemetry;
   StopAgreement& stop;
   const Clock& clock;
+  RunTracking* tracking = nullptr;   // null on other ranks than 0, and if nothing is tracked
+  StepProfiler* profiler = nullptr;  // null if no steps are traced
 };
 
 // Options of the data loader, for training and evaluation. Requires that config.loader.threads is set.

@@ -139,6 +139,7 @@ void TrainStep::update() {
   } else if (checks && !norm_detects) {
     check_finite_and_scale(gradients, found_inf_, one_);
   }
+  if (on_gradients_ && !graph_) on_gradients_();
   gradient_norm_ = clip_gradients(config_.gradient, gradients);
   if (checks && norm_detects && gradient_norm_.defined()) found_inf_.copy_(gradient_norm_.isfinite().logical_not());
   optimizer_->step(found_inf_);

@@ -38,6 +38,10 @@ class TrainStep {
   // step is captured.
   void before_update(std::function<void()> call) { before_update_ = std::move(call); }
 
+  // `call` is called on each step that is not recorded, when the gradients are averaged over the ranks and unscaled,
+  // and before they are clipped.
+  void on_gradients(std::function<void()> call) { on_gradients_ = std::move(call); }
+
   // For the learning rates and the momentum of the next step.
   Optimizer& optimizer() { return *optimizer_; }
 
@@ -92,6 +96,7 @@ class TrainStep {
   const ProcessGroup& group_;
   std::function<void(Phase)> enter_;
   std::function<void()> before_update_;
+  std::function<void()> on_gradients_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GradScaler> scaler_;
   std::optional<MovingAverage> average_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -26,6 +27,34 @@ std::array<double, kPhaseNames.size()> PhaseClock::seconds() const {
   std::array<double, kPhaseNames.size()> out = seconds_;
   out[static_cast<size_t>(phase_)] += std::chrono::duration<double>(clock_.steady() - since_).count();
   return out;
+}
+
+TimeTable time_table(const std::array<double, kPhaseNames.size()>& seconds) {
+  TimeTable out;
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    out.rows.emplace_back(kPhaseNames[i], seconds[i]);
+    out.total += seconds[i];
+  }
+  return out;
+}
+
+std::string to_line(const TimeTable& table) {
+  constexpr double kShown = 1e-3;
+  std::string out = fmt::format("{:.1f} s", table.total);
+  const char* separator = " = ";
+  for (const auto& [name, seconds] : table.rows) {
+    if (seconds < kShown) continue;
+    out += fmt::format("{}{} {:.1f} s ({:.0f} %)", std::exchange(separator, " + "), name, seconds,
+                       100 * seconds / table.total);
+  }
+  return out;
+}
+
+std::string to_markdown(const TimeTable& table) {
+  std::string out = "| phase | seconds | share |\n|---|---:|---:|\n";
+  for (const auto& [name, seconds] : table.rows)
+    out += fmt::format("| {} | {:.3f} | {:.1f} % |\n", name, seconds, 100 * seconds / std::max(table.total, 1e-9));
+  return out + fmt::format("| total | {:.3f} | |\n", table.total);
 }
 
 namespace {

@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/clock.h"
 
@@ -54,6 +56,17 @@ class PhaseClock {
   SteadyTime since_;
   std::array<double, kPhaseNames.size()> seconds_{};
 };
+
+// Where the time of a process was spent.
+struct TimeTable {
+  std::vector<std::pair<std::string_view, double>> rows;  // phases and their seconds, in the order of kPhaseNames
+  double total = 0;                                       // the sum of the rows
+};
+TimeTable time_table(const std::array<double, kPhaseNames.size()>& seconds);
+
+// "120.0 s = data_wait 12.0 s (10 %) + forward ...", without phases that took less than a millisecond. Pure.
+std::string to_line(const TimeTable& table);
+std::string to_markdown(const TimeTable& table);
 
 // Samples and steps per second over about the last ten seconds.
 class Throughput {

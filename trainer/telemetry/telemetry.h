@@ -114,6 +114,8 @@ class Telemetry {
   }
   RankStatus status() const { return status_.get(); }
   std::string_view phase() const { return kPhaseNames[static_cast<size_t>(phases_.phase())]; }
+  // Seconds of this process in each phase, indexed as kPhaseNames; together its time since the telemetry was created.
+  std::array<double, kPhaseNames.size()> phase_seconds() const { return phases_.seconds(); }
   double samples_per_second() const { return throughput_.samples_per_second(); }
 
  private:

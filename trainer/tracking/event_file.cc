@@ -1,7 +1,6 @@
 #include "trainer/tracking/event_file.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <boost/crc.hpp>
 #include <cstring>
@@ -26,11 +25,11 @@ namespace event_field {
 constexpr uint32_t kTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7, kSource = 10;
 }
 namespace value_field {
-constexpr uint32_t kTag = 1, kTensor = 8, kMetadata = 9;
+constexpr uint32_t kTag = 1, kSimpleValue = 2, kImage = 4, kHistogram = 5, kTensor = 8, kMetadata = 9;
 }
 namespace tensor_field {
-constexpr uint32_t kType = 1, kShape = 2, kContent = 4, kFloats = 5, kStrings = 8;
-constexpr int32_t kFloat = 1, kDouble = 2, kString = 7;  // DataType
+constexpr uint32_t kType = 1, kShape = 2, kStrings = 8;
+constexpr int32_t kFloat = 1, kString = 7;  // DataType
 }  // namespace tensor_field
 namespace hparams_field {
 constexpr uint32_t kExperiment = 2, kStart = 3, kEnd = 4;  // HParamsPluginData
@@ -38,9 +37,6 @@ constexpr uint32_t kExperiment = 2, kStart = 3, kEnd = 4;  // HParamsPluginData
 
 constexpr uint32_t kSummaryValue = 1;  // Summary.value
 constexpr int32_t kSessionStart = 1;   // SessionLog.START
-
-// SummaryMetadata.data_class
-enum class DataClass { kScalar = 1, kTensor = 2, kBlobSequence = 3 };
 
 template <typename Number>
 std::string bytes_of(Number value) {
@@ -63,39 +59,22 @@ pbf_writer begin_event(std::string& out, double time, int64_t step) {
   return event;
 }
 
-void write_shape(pbf_writer& tensor, std::initializer_list<size_t> sizes) {
+void write_shape(pbf_writer& tensor, int64_t size) {
   pbf_writer shape(tensor, tensor_field::kShape);
-  for (const size_t size : sizes) {
-    pbf_writer dimension(shape, 2);
-    dimension.add_int64(1, static_cast<int64_t>(size));
-  }
+  pbf_writer dimension(shape, 2);
+  dimension.add_int64(1, size);
 }
 
-void write_metadata(pbf_writer& value, std::string_view plugin, std::string_view content, DataClass data_class) {
+// Of a tensor that a plugin shows.
+void write_metadata(pbf_writer& value, std::string_view plugin, std::string_view content) {
+  constexpr int32_t kTensorClass = 2;  // DataClass
   pbf_writer metadata(value, value_field::kMetadata);
   {
     pbf_writer data(metadata, 1);
     data.add_string(1, plugin.data(), plugin.size());
     data.add_bytes(2, content.data(), content.size());
   }
-  metadata.add_enum(4, static_cast<int32_t>(data_class));
-}
-
-// Writes one value of a summary; `write_tensor` writes its tensor.
-template <typename WriteTensor>
-void write_value(pbf_writer& summary, const std::string& tag, std::string_view plugin, DataClass data_class,
-                 const WriteTensor& write_tensor) {
-  pbf_writer value(summary, kSummaryValue);
-  value.add_string(value_field::kTag, tag);
-  write_metadata(value, plugin, "", data_class);
-  pbf_writer tensor(value, value_field::kTensor);
-  write_tensor(tensor);
-}
-
-void write_strings(pbf_writer& tensor, const std::vector<std::string>& strings) {
-  tensor.add_enum(tensor_field::kType, tensor_field::kString);
-  write_shape(tensor, {strings.size()});
-  for (const std::string& text : strings) tensor.add_bytes(tensor_field::kStrings, text);
+  metadata.add_enum(4, kTensorClass);
 }
 
 // ---- hparams -------------------------------------------------------------------------------------------------------
@@ -113,10 +92,10 @@ std::string hparams_event(double time, const std::string& tag, const Write& writ
   pbf_writer summary(event, event_field::kSummary);
   pbf_writer value(summary, kSummaryValue);
   value.add_string(value_field::kTag, tag);
-  write_metadata(value, "hparams", content, DataClass::kTensor);
+  write_metadata(value, "hparams", content);
   pbf_writer tensor(value, value_field::kTensor);  // TensorBoard drops values without a tensor
   tensor.add_enum(tensor_field::kType, tensor_field::kFloat);
-  write_shape(tensor, {0});
+  write_shape(tensor, 0);
   return out;
 }
 
@@ -202,32 +181,27 @@ std::string scalars_event(double time, int64_t step, const Scalars& scalars) {
   pbf_writer event = begin_event(out, time, step);
   pbf_writer summary(event, event_field::kSummary);
   for (const auto& [name, number] : scalars.values) {
-    write_value(summary, name, "scalars", DataClass::kScalar, [value = number](pbf_writer& tensor) {
-      tensor.add_enum(tensor_field::kType, tensor_field::kFloat);
-      write_shape(tensor, {});
-      const std::array<float, 1> content = {static_cast<float>(value)};
-      tensor.add_packed_float(tensor_field::kFloats, content.begin(), content.end());
-    });
+    pbf_writer value(summary, kSummaryValue);
+    value.add_string(value_field::kTag, name);
+    value.add_float(value_field::kSimpleValue, static_cast<float>(number));
   }
   return out;
 }
 
 std::string histogram_event(double time, int64_t step, const Histogram& histogram) {
-  std::vector<double> buckets;  // left limit, right limit, count
-  double left = histogram.min;
-  for (size_t i = 0; i < histogram.limits.size(); ++i) {
-    buckets.insert(buckets.end(), {left, histogram.limits[i], histogram.counts[i]});
-    left = histogram.limits[i];
-  }
   std::string out;
   pbf_writer event = begin_event(out, time, step);
   pbf_writer summary(event, event_field::kSummary);
-  write_value(summary, histogram.name, "histograms", DataClass::kTensor, [&](pbf_writer& tensor) {
-    tensor.add_enum(tensor_field::kType, tensor_field::kDouble);
-    write_shape(tensor, {histogram.limits.size(), 3});
-    tensor.add_bytes(tensor_field::kContent, reinterpret_cast<const char*>(buckets.data()),
-                     buckets.size() * sizeof(double));
-  });
+  pbf_writer value(summary, kSummaryValue);
+  value.add_string(value_field::kTag, histogram.name);
+  pbf_writer proto(value, value_field::kHistogram);
+  proto.add_double(1, histogram.min);
+  proto.add_double(2, histogram.max);
+  proto.add_double(3, histogram.count);
+  proto.add_double(4, histogram.sum);
+  proto.add_double(5, histogram.sum_squares);
+  proto.add_packed_double(6, histogram.limits.begin(), histogram.limits.end());
+  proto.add_packed_double(7, histogram.counts.begin(), histogram.counts.end());
   return out;
 }
 
@@ -235,18 +209,28 @@ std::string text_event(double time, int64_t step, const Text& text) {
   std::string out;
   pbf_writer event = begin_event(out, time, step);
   pbf_writer summary(event, event_field::kSummary);
-  write_value(summary, text.name, "text", DataClass::kTensor,
-              [&](pbf_writer& tensor) { write_strings(tensor, {text.text}); });
+  pbf_writer value(summary, kSummaryValue);
+  value.add_string(value_field::kTag, text.name);
+  write_metadata(value, "text", "");
+  pbf_writer tensor(value, value_field::kTensor);
+  tensor.add_enum(tensor_field::kType, tensor_field::kString);
+  write_shape(tensor, 1);
+  tensor.add_bytes(tensor_field::kStrings, text.text);
   return out;
 }
 
 std::string image_event(double time, int64_t step, const Image& image) {
+  constexpr int32_t kRgb = 3;
   std::string out;
   pbf_writer event = begin_event(out, time, step);
   pbf_writer summary(event, event_field::kSummary);
-  write_value(summary, image.name, "images", DataClass::kBlobSequence, [&](pbf_writer& tensor) {
-    write_strings(tensor, {std::to_string(image.width), std::to_string(image.height), image.png});
-  });
+  pbf_writer value(summary, kSummaryValue);
+  value.add_string(value_field::kTag, image.name);
+  pbf_writer proto(value, value_field::kImage);
+  proto.add_int32(1, static_cast<int32_t>(image.height));
+  proto.add_int32(2, static_cast<int32_t>(image.width));
+  proto.add_int32(3, kRgb);
+  proto.add_bytes(4, image.png);
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -12,10 +13,13 @@
 #include "trainer/nn/script_model.h"
 #include "trainer/tasks/image_classification/data.h"
 #include "trainer/tasks/image_classification/model.h"
+#include "trainer/tasks/image_classification/prediction_grid.h"
 
 namespace oarlock::image_classification {
 
 namespace {
+
+constexpr int64_t kShownImages = 32;
 
 // Counts the samples whose label is among the k largest logits.
 double count_top_k(const at::Tensor& logits, const at::Tensor& labels, int64_t k) {
@@ -83,6 +87,21 @@ class ImageClassification final : public Task {
     return model_.activation_checkpointing
                ? "model.activation_checkpointing runs a backward pass inside the backward pass"
                : "";
+  }
+
+  // A grid of the first images of the evaluation with green (right) or red frames, and a table of the predictions.
+  PassMedia show(torch::nn::Module& model, const EvalRows& /*rows*/) override {
+    Batch batch;
+    batch.ids.resize(static_cast<size_t>(std::min(kShownImages, images_.eval->size())));
+    std::iota(batch.ids.begin(), batch.ids.end(), int64_t{0});
+    images_.eval->make_batch(batch.ids, 0, batch);
+    const at::Device device = model.parameters().front().device();
+    Batch on_device = batch;
+    for (auto& [name, tensor] : on_device.tensors) tensor = tensor.to(device);
+    const at::Tensor predicted = forward(model, on_device).argmax(1).cpu();
+    const at::Tensor& labels = batch["label"];
+    return {.texts = {{"predictions", prediction_table(predicted, labels)}},
+            .images = {{"images", prediction_grid(batch["image"], predicted.eq(labels))}}};
   }
 
   Monitor monitor() const override { return {.metric = "accuracy", .mode = MetricMode::kMax}; }

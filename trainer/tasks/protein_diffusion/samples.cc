@@ -76,6 +76,14 @@ std::string format_fasta(std::span<const std::string> sequences, int64_t step) {
   return out;
 }
 
+std::string sequence_list(const at::Tensor& tokens) {
+  constexpr int64_t kShown = 16;
+  std::string out;
+  for (const std::string& sequence : decode_rows(tokens.narrow(0, 0, std::min(kShown, tokens.size(0)))))
+    out += fmt::format("- `{}`\n", sequence);
+  return out;
+}
+
 std::vector<std::string> decode_rows(const at::Tensor& tokens) {
   const at::Tensor rows = tokens.to(at::kCPU, at::kLong).contiguous();
   const auto length = static_cast<size_t>(rows.size(1));

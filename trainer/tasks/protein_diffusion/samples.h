@@ -42,6 +42,9 @@ double total_variation(const ResidueFrequencies& a, const ResidueFrequencies& b)
 // acid, because FASTA readers reject them.
 std::string format_fasta(std::span<const std::string> sequences, int64_t step);
 
+// Returns the first sequences of tokens [sequences, length] as a list in Markdown.
+std::string sequence_list(const at::Tensor& tokens);
+
 // Decodes tokens [sequences, length].
 std::vector<std::string> decode_rows(const at::Tensor& tokens);
 

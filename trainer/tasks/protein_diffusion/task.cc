@@ -113,9 +113,12 @@ class ProteinDiffusion final : public ModelTask<SeddModel> {
              .batch_size = sampling.batch_size,
              .data = &*seeds_,
              .step = pass_step([this](SeddModel& model, const Batch& batch) { return sample(model, batch); }),
-             .finish = [this](const MetricSums& /*totals*/, const EvalRows& rows, int64_t steps) {
-               return finish_samples(rows, steps);
-             }}};
+             .finish = [this](const MetricSums& /*totals*/, const EvalRows& rows,
+                              int64_t steps) { return finish_samples(rows, steps); },
+             .show =
+                 [](torch::nn::Module& /*model*/, const EvalRows& rows) {
+                   return PassMedia{.texts = {{"sequences", sequence_list(rows.columns.at("tokens"))}}, .images = {}};
+                 }}};
   }
 
  private:

@@ -1,0 +1,43 @@
+// Traces of some training steps by LibTorch's profiler (Kineto), in the Chrome trace format (section "profile").
+#pragma once
+
+#include <ATen/record_function.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "common/log.h"
+#include "trainer/config/tracking.h"
+
+namespace oarlock {
+
+// Called from the training thread. A failure is logged and does not end the run.
+class StepProfiler {
+ public:
+  // Writes <folder>/<run>/<host>-rank-<rank>.pt.trace.json; `run` is "attempt-<attempt>-step-<first traced step>".
+  StepProfiler(const ProfileConfig& config, std::filesystem::path folder, int rank, int attempt, c10::Device device,
+               const Logger& logger);
+
+  // Called before the step that follows `step` completed ones, and after it.
+  void before_step(int64_t step);
+  void after_step();
+
+ private:
+  void start(int64_t step);
+  void save();
+
+  ProfileConfig config_;
+  std::filesystem::path folder_;
+  int rank_;
+  int attempt_;
+  c10::Device device_;
+  Logger logger_;
+  int64_t steps_done_ = 0;                   // by this process
+  int64_t traced_from_ = -1;                 // step of the run; -1: not tracing
+  std::optional<at::RecordFunction> scope_;  // of the step
+};
+
+}  // namespace oarlock

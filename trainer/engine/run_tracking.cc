@@ -1,0 +1,128 @@
+#include "trainer/engine/run_tracking.h"
+
+#include <ATen/ops/histc.h>
+#include <ATen/ops/isfinite.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "trainer/tracking/png.h"
+#include "trainer/tracking/tensorboard_sink.h"
+
+namespace oarlock {
+namespace {
+
+constexpr int64_t kHistogramBuckets = 64;
+constexpr std::chrono::seconds kPersistLimit{10};
+constexpr std::chrono::milliseconds kHurriedLimit{5000};  // within the grace period of a pod
+
+std::filesystem::path tracking_folder(const std::string& checkpoint_dir) {
+  return checkpoint_dir.empty() ? std::filesystem::path() : std::filesystem::path(checkpoint_dir) / "tracking";
+}
+
+Image to_image(const std::string& name, const at::Tensor& pixels) {
+  const at::Tensor bytes = pixels.to(at::kCPU, at::kByte).contiguous();
+  Image out{.name = name, .width = bytes.size(1), .height = bytes.size(0), .png = ""};
+  out.png = encode_png({bytes.const_data_ptr<uint8_t>(), static_cast<size_t>(bytes.numel())}, out.width, out.height,
+                       static_cast<int>(bytes.size(2)));
+  return out;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RunTracking>> RunTracking::open(const RunTrackingOptions& options, const Logger& logger,
+                                                       const Clock& clock) {
+  const std::filesystem::path folder = tracking_folder(options.checkpoint_dir);
+  const SinkContext context{.folder = folder, .logger = logger, .clock = clock};
+  std::vector<std::unique_ptr<Sink>> sinks;
+  if (options.config.tensorboard.enabled) sinks.push_back(make_tensorboard_sink(options.config.tensorboard, context));
+  if (sinks.empty()) return nullptr;
+  return std::unique_ptr<RunTracking>(new RunTracking(options, std::move(sinks), folder, logger, clock));
+}
+
+RunTracking::RunTracking(RunTrackingOptions options, std::vector<std::unique_ptr<Sink>> sinks,
+                         const std::filesystem::path& folder, const Logger& logger, const Clock& clock)
+    : options_(std::move(options)),
+      logger_(logger),
+      clock_(clock),
+      tracker_({.folder = folder, .journal_bytes = static_cast<uint64_t>(options_.config.journal_limit_mib) << 20},
+               std::move(sinks), logger) {}
+
+template <typename Content>
+void RunTracking::add(int64_t step, Content content) {
+  tracker_.add({.time = clock_.now(), .step = step, .content = std::move(content)});
+}
+
+void RunTracking::start(int64_t restart_step) {
+  options_.run.restart_step = restart_step;
+  add(restart_step, options_.run);
+}
+
+void RunTracking::add_scalars(int64_t step, Scalars scalars) { add(step, std::move(scalars)); }
+
+void RunTracking::add_metrics(int64_t step, const std::string& pass, const Metrics& metrics) {
+  Scalars out;
+  for (const auto& [name, value] : metrics) out.values.emplace_back(pass + "/" + name, value);
+  if (!out.values.empty()) add(step, std::move(out));
+}
+
+void RunTracking::add_media(int64_t step, const std::string& pass, const PassMedia& media) {
+  for (const auto& [name, text] : media.texts) add(step, Text{pass + "/" + name, text});
+  for (const auto& [name, pixels] : media.images) add(step, to_image(pass + "/" + name, pixels));
+}
+
+bool RunTracking::are_histograms_due(int64_t step) const {
+  const int64_t every = options_.config.histograms_every_steps;
+  return every > 0 && step % every == 0;
+}
+
+void RunTracking::add_histograms(int64_t step, const std::string& prefix, const std::vector<NamedTensor>& tensors) {
+  for (const NamedTensor& item : tensors) {
+    if (item.tensor.defined() && item.tensor.numel() > 0)
+      add(step, histogram_of(prefix + "/" + item.name, item.tensor));
+  }
+}
+
+void RunTracking::persist() {
+  if (!tracker_.persist(kPersistLimit))
+    logger_.warn("tracking: points before a checkpoint are not on the disk yet, and may be missing after a restart");
+}
+
+void RunTracking::finish(int64_t step, RunFinished finished, bool is_hurried) {
+  add(step, std::move(finished));
+  const std::chrono::milliseconds limit(static_cast<int64_t>(options_.config.finish_timeout_seconds * 1000));
+  tracker_.finish(is_hurried ? std::min(limit, kHurriedLimit) : limit);
+}
+
+Histogram histogram_of(const std::string& name, const at::Tensor& values) {
+  const at::NoGradGuard no_gradients;
+  const at::Tensor all = values.detach().flatten().to(at::kFloat);
+  const at::Tensor finite = all.masked_select(at::isfinite(all));
+  Histogram out{.name = name};
+  if (finite.numel() == 0) return out;
+  out.min = finite.min().item<double>();
+  out.max = finite.max().item<double>();
+  out.count = static_cast<double>(finite.numel());
+  out.sum = finite.sum(at::kDouble).item<double>();
+  out.sum_squares = finite.to(at::kDouble).square().sum().item<double>();
+  if (out.min == out.max) {
+    out.limits = {out.max};
+    out.counts = {out.count};
+    return out;
+  }
+  const at::Tensor counts = at::histc(finite, kHistogramBuckets, out.min, out.max).to(at::kCPU, at::kDouble);
+  const double width = (out.max - out.min) / static_cast<double>(kHistogramBuckets);
+  for (int64_t i = 0; i < kHistogramBuckets; ++i) {
+    out.limits.push_back(i + 1 == kHistogramBuckets ? out.max : out.min + width * static_cast<double>(i + 1));
+    out.counts.push_back(counts[i].item<double>());
+  }
+  return out;
+}
+
+std::filesystem::path profile_folder(const ProfileConfig& profile, const TrackingConfig& tracking,
+                                     const std::string& checkpoint_dir) {
+  if (!profile.dir.empty()) return profile.dir;
+  return tensorboard_folder(tracking.tensorboard, tracking_folder(checkpoint_dir)) / "plugins" / "profile";
+}
+
+}  // namespace oarlock

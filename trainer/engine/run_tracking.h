@@ -1,0 +1,75 @@
+// Reports the run to the sinks of the section "tracking" (trainer/tracking). Exists on rank 0 only, and only with a
+// sink.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "trainer/config/tracking.h"
+#include "trainer/engine/task.h"
+#include "trainer/nn/module_tensors.h"
+#include "trainer/tracking/tracker.h"
+
+namespace oarlock {
+
+struct RunTrackingOptions {
+  TrackingConfig config;
+  std::string checkpoint_dir;  // may be empty
+  RunStarted run;              // without restart_step
+};
+
+// No method waits for a disk or a server, except persist() and finish().
+class RunTracking {
+ public:
+  // Returns null if the configuration has no sink. Fails with kConfig as the factories of the sinks do. The clock must
+  // outlive the object.
+  static Result<std::unique_ptr<RunTracking>> open(const RunTrackingOptions& options, const Logger& logger,
+                                                   const Clock& clock);
+
+  // Must be the first event: training begins after this step.
+  void start(int64_t restart_step);
+
+  // Values of metrics after this step.
+  void add_scalars(int64_t step, Scalars scalars);
+
+  // The result of the evaluation, or of another pass, with names that begin with the name of the pass.
+  void add_metrics(int64_t step, const std::string& pass, const Metrics& metrics);
+  void add_media(int64_t step, const std::string& pass, const PassMedia& media);
+
+  bool are_histograms_due(int64_t step) const;
+  // Histograms of tensors on any device, for which the call waits.
+  void add_histograms(int64_t step, const std::string& prefix, const std::vector<NamedTensor>& tensors);
+
+  // Called before a checkpoint is committed, by any thread: waits a limited time until all points so far would survive
+  // the process, since a run that resumes from the checkpoint will not repeat them.
+  void persist();
+
+  // Must be the last call.
+  void finish(int64_t step, RunFinished finished, bool is_hurried);
+
+ private:
+  RunTracking(RunTrackingOptions options, std::vector<std::unique_ptr<Sink>> sinks, const std::filesystem::path& folder,
+              const Logger& logger, const Clock& clock);
+
+  template <typename Content>
+  void add(int64_t step, Content content);
+
+  RunTrackingOptions options_;
+  Logger logger_;
+  const Clock& clock_;
+  Tracker tracker_;
+};
+
+// Returns the histogram of a tensor's finite elements, in buckets of equal width.
+Histogram histogram_of(const std::string& name, const at::Tensor& values);
+
+// Returns the folder of profiles in the format of TensorBoard's plugin.
+std::filesystem::path profile_folder(const ProfileConfig& profile, const TrackingConfig& tracking,
+                                     const std::string& checkpoint_dir);
+
+}  // namespace oarlock
