@@ -15,7 +15,7 @@ RUN python3 -m pip install --no-cache-dir --target / --only-binary=:all: \
 FROM ${BASE} AS compiler
 RUN apt-get update && apt-get install -y --no-install-recommends \
       build-essential cmake ninja-build pkg-config mold libssl-dev zlib1g-dev libexpected-dev nlohmann-json3-dev libfmt-dev \
-      libspdlog-dev libcli11-dev libyaml-cpp-dev libxxhash-dev libhdf5-dev libblosc-dev libzstd-dev prometheus-cpp-dev libboost-dev libgloo-dev libgoogle-perftools-dev \
+      libspdlog-dev libcli11-dev libyaml-cpp-dev libxxhash-dev libhdf5-dev libblosc-dev libzstd-dev prometheus-cpp-dev libboost-dev libprotozero-dev libgloo-dev libgoogle-perftools-dev \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=libtorch /torch /libtorch/torch
 COPY --from=libtorch /nvidia /libtorch/nvidia

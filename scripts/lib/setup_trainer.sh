@@ -3,7 +3,7 @@
 apt_install \
   build-essential cmake ninja-build ccache mold pkg-config ca-certificates python3 python3-pip zlib1g-dev libssl-dev \
   libexpected-dev nlohmann-json3-dev libfmt-dev libspdlog-dev libcli11-dev libyaml-cpp-dev libxxhash-dev \
-  libhdf5-dev libblosc-dev libzstd-dev libboost-dev prometheus-cpp-dev libgloo-dev libgoogle-perftools-dev dataset-fashion-mnist
+  libhdf5-dev libblosc-dev libzstd-dev libboost-dev libprotozero-dev prometheus-cpp-dev libgloo-dev libgoogle-perftools-dev dataset-fashion-mnist
 
 # LibTorch is the PyPI wheel of torch, unpacked next to the two small CUDA wheels whose libraries libtorch_cpu.so names.
 # The Python tag does not matter to C++, so that one file serves every host. Pins: name version sha256.

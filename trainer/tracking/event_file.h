@@ -1,6 +1,6 @@
 // The files that TensorBoard reads: records with checksums (TFRecord), and the protocol buffer messages in them
-// (tensorboard/compat/proto). Scalars, histograms and images are values of the kind that PyTorch's SummaryWriter writes:
-// unlike tensors, all readers discard those of a session that was rolled back.
+// (tensorboard/compat/proto). Scalars, histograms and images are values of the kind that PyTorch's SummaryWriter
+// writes: unlike tensors, all readers discard those of a session that was rolled back.
 #pragma once
 
 #include <cstdint>

@@ -22,6 +22,20 @@ using test::FakeClock;
 using testing::HasSubstr;
 using testing::Not;
 
+TEST(TimeTable, AddsUpToTheUptime) {
+  FakeClock clock;
+  PhaseClock phases(clock);
+  clock.advance(seconds(5));
+  phases.enter(Phase::kForward);
+  clock.advance(seconds(15));
+  const TimeTable table = time_table(phases.seconds());
+  EXPECT_DOUBLE_EQ(table.total, 20);
+  ASSERT_EQ(table.rows.size(), kPhaseNames.size());
+  EXPECT_EQ(to_line(table), "20.0 s = startup 5.0 s (25 %) + forward 15.0 s (75 %)");
+  EXPECT_THAT(to_markdown(table), HasSubstr("| forward | 15.000 | 75.0 % |\n"));
+  EXPECT_THAT(to_markdown(table), HasSubstr("| total | 20.000 | |\n"));
+}
+
 TEST(PhaseClock, PhasesAddUpToUptime) {
   FakeClock clock;
   PhaseClock phases(clock);
