@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# scripts/setup tracking: the programs with which tests read back what the trainer reports, from PyPI, each in a virtual
-# environment of its own.
+# scripts/setup tracking: the programs with which tests read back what the trainer reports, from PyPI, in a virtual
+# environment for each.
 apt_install python3 python3-venv
 
 # install_reader NAME VERSION PACKAGES...: creates $OARLOCK_CACHE/NAME-VERSION.
