@@ -36,8 +36,9 @@ void StepProfiler::before_step(int64_t step) {
   if (config_.steps == 0) return;
   if (steps_done_ == config_.first_step) start(step);
   if (traced_from_ < 0) return;
+  scope_name_ = fmt::format("ProfilerStep#{}", step);  // TensorBoard's plugin needs this name
   scope_.emplace(at::RecordScope::USER_SCOPE);
-  if (scope_->isActive()) scope_->before(fmt::format("ProfilerStep#{}", step));  // TensorBoard's plugin needs this name
+  if (scope_->isActive()) scope_->before(std::string_view(scope_name_));
 }
 
 void StepProfiler::after_step() {
@@ -45,6 +46,10 @@ void StepProfiler::after_step() {
   scope_.reset();
   steps_done_ += 1;
   if (traced_from_ >= 0 && steps_done_ == config_.first_step + config_.steps) save();
+}
+
+void StepProfiler::finish() {
+  if (traced_from_ >= 0) save();
 }
 
 void StepProfiler::start(int64_t step) {

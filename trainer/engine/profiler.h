@@ -25,6 +25,9 @@ class StepProfiler {
   void before_step(int64_t step);
   void after_step();
 
+  // Writes the trace of a run that ends before its last traced step.
+  void finish();
+
  private:
   void start(int64_t step);
   void save();
@@ -37,6 +40,7 @@ class StepProfiler {
   Logger logger_;
   int64_t steps_done_ = 0;                   // by this process
   int64_t traced_from_ = -1;                 // step of the run; -1: not tracing
+  std::string scope_name_;                   // referenced by scope_
   std::optional<at::RecordFunction> scope_;  // of the step
 };
 

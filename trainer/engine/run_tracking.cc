@@ -98,7 +98,8 @@ Histogram histogram_of(const std::string& name, const at::Tensor& values) {
   const at::NoGradGuard no_gradients;
   const at::Tensor all = values.detach().flatten().to(at::kFloat);
   const at::Tensor finite = all.masked_select(at::isfinite(all));
-  Histogram out{.name = name};
+  Histogram out;
+  out.name = name;
   if (finite.numel() == 0) return out;
   out.min = finite.min().item<double>();
   out.max = finite.max().item<double>();

@@ -259,6 +259,7 @@ Result<void> TrainLoop::complete() {
 }
 
 Result<void> TrainLoop::finish() {
+  if (parts_.profiler != nullptr) parts_.profiler->finish();
   summary_.position = position_;
   summary_.metrics = evaluator_.metrics();
   if (evaluator_.has_stopped_early() && !has_reached_length()) summary_.stopped_early = evaluator_.stop_reason();
