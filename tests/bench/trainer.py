@@ -208,8 +208,24 @@ class Bench:
             figure.add(cost["nanoseconds_per_step"] / 1e3, self.ours(CASES["small"]).step * 1e6)
         return [figure]
 
+    def tracking(self):
+        """The small step with a point for TensorBoard after every step, compared with the same run without."""
+        case, log = CASES["small"], "log: {every_steps: 1}\n"
+        tracked = f"{log}tracking: {{tensorboard: {{enabled: true, dir: {self.folder / 'board'}}}}}\n"
+        step = Figure("small step, tracked / not tracked", "ms", 1.01)
+        cpu = Figure("small step, tracked / not tracked, processor time", "ms", 1.01)
 
-NAMES = ["small", "mlp", "cnn", "resnet_like", "resnet", "sedd", "loader", "checkpoint", "telemetry"]
+        def run_tracked():
+            run(["rm", "-rf", self.folder / "board"])
+            return self.ours(case, tracked)
+
+        for a, b in self.pairs_of(run_tracked, lambda: self.ours(case, log)):
+            step.add(a.undisturbed_step * 1e3, b.undisturbed_step * 1e3)
+            cpu.add(a.step_cpu * 1e3, b.step_cpu * 1e3)
+        return [step, cpu]
+
+
+NAMES = ["small", "mlp", "cnn", "resnet_like", "resnet", "sedd", "loader", "checkpoint", "telemetry", "tracking"]
 
 
 def main():
