@@ -56,7 +56,7 @@ Outcome RankProcess::run() {
   const SteadyTime begin = clock_.steady();
   const Result<TrainSummary> summary = catch_errors([&] { return train(); });
   const Outcome outcome = outcome_of(summary);
-  if (telemetry_) report_times();
+  if (loop_) report_times();
   if (outcome.code == ExitCode::kOk) report(*summary, std::chrono::duration<double>(clock_.steady() - begin).count());
   if (tracking_) finish_tracking(outcome, summary);
   return outcome;
