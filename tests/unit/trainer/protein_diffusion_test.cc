@@ -226,6 +226,7 @@ TEST(Samples, FilesAndFrequencies) {
   EXPECT_DOUBLE_EQ(metrics->at("mean_length"), 5.0 / 3);
   EXPECT_DOUBLE_EQ(metrics->at("frequency_distance"), 0.6);
   EXPECT_DOUBLE_EQ(total_variation(data, data), 0);
+  EXPECT_EQ(sequence_list(tokens), "- `AAC`\n- ``\n- `CY`\n");
 
   const std::vector<std::string> longer = {std::string(61, 'W')};
   EXPECT_EQ(format_fasta(longer, 0), ">step-0-sequence-0 length=61\n" + std::string(60, 'W') + "\nW\n");
