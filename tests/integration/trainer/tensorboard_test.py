@@ -222,7 +222,7 @@ profile: {first_step: 2, steps: 2}
 """
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-            log = [json.loads(line) for line in train("oarlock-trainer", folder, config).splitlines()]
+            log = [json.loads(line) for line in train("oarlock-trainer", folder, config).splitlines() if line.startswith("{")]
             accumulator = read(folder)
             (step, image), = points(accumulator, "eval/images")
             self.assertEqual(step, 6)
