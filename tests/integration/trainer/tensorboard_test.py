@@ -31,7 +31,7 @@ from tensorboard.util import tensor_util
 BIN = pathlib.Path(os.environ["OARLOCK_BIN"])
 STEPS = 300
 KILLS = int(os.environ.get("OARLOCK_KILLS", "8"))
-PATIENCE = 60  # seconds for anything that takes a moment
+PATIENCE = 300  # seconds for anything that takes a moment
 
 CONFIG = f"""
 task: tiny

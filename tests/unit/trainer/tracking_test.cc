@@ -31,7 +31,7 @@ using testing::IsEmpty;
 using testing::Pair;
 using testing::UnorderedElementsAre;
 
-constexpr auto kPatience = 20s;
+constexpr auto kPatience = 120s;
 
 Event scalar_at(int64_t step, double value = 0.5, const std::string& name = "loss") {
   return {.time = SystemTime(std::chrono::seconds(1700000000)), .step = step, .content = Scalars{{{name, value}}}};
