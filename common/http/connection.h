@@ -1,5 +1,5 @@
 // One connection of HttpServer: reads a request, writes a response, and closes in order; and the certificate of its TLS
-// connections. Private to common/http, and the only header outside of operator/kube/http that includes Boost.
+// connections. Private to common/http, and the only header outside of common/http/client that includes Boost.
 #pragma once
 
 #include <openssl/types.h>

@@ -14,9 +14,9 @@
 #include <string>
 
 #include "common/clock.h"
+#include "common/http/client/transport.h"
 #include "operator/core/model.h"
 #include "operator/kube/client/work_queue.h"
-#include "operator/kube/http/transport.h"
 
 namespace oarlock::control {
 

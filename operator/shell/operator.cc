@@ -10,13 +10,13 @@
 #include <thread>
 #include <utility>
 
+#include "common/http/client/tls_context.h"
+#include "common/http/client/transport.h"
 #include "common/http/metrics.h"
 #include "common/http/server.h"
 #include "common/status_macros.h"
 #include "operator/core/reconcile.h"
 #include "operator/kube/client/client.h"
-#include "operator/kube/http/tls_context.h"
-#include "operator/kube/http/transport.h"
 #include "operator/shell/authorization_filter.h"
 #include "operator/shell/cache_health.h"
 #include "operator/shell/controller.h"

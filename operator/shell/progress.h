@@ -14,9 +14,9 @@
 
 #include "common/clock.h"
 #include "common/contract.h"
+#include "common/http/client/transport.h"
 #include "operator/core/model.h"
 #include "operator/kube/client/request.h"
-#include "operator/kube/http/transport.h"
 
 namespace oarlock::control {
 

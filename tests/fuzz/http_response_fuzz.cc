@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "operator/kube/http/message.h"
+#include "common/http/client/message.h"
 #include "tests/fuzz/input.h"
 
 using namespace oarlock;

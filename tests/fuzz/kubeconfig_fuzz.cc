@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "operator/kube/http/address.h"
-#include "operator/kube/http/message.h"
+#include "common/http/client/address.h"
+#include "common/http/client/message.h"
 #include "tests/fuzz/input.h"
 
 using namespace oarlock;

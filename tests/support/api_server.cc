@@ -8,9 +8,9 @@
 #include <stdexcept>
 
 #include "common/clock.h"
+#include "common/http/client/credentials.h"
+#include "common/http/client/transport.h"
 #include "operator/kube/auth/kubeconfig.h"
-#include "operator/kube/http/credentials.h"
-#include "operator/kube/http/transport.h"
 
 namespace oarlock::test {
 namespace {

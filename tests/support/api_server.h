@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "operator/kube/http/transport.h"
+#include "common/http/client/transport.h"
 #include "tests/support/program.h"
 #include "tests/support/temporary_folder.h"
 

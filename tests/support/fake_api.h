@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "operator/kube/http/transport.h"
+#include "common/http/client/transport.h"
 
 namespace oarlock::test {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "operator/kube/http/transport.h"
+#include "common/http/client/transport.h"
 #include "tests/support/hostile_server.h"
 
 namespace oarlock::test {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/http/client/transport.h"
 #include "operator/kube/client/backoff.h"
-#include "operator/kube/http/transport.h"
 #include "tests/support/fake_clock.h"
 
 namespace oarlock::test {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <thread>
 
-#include "operator/kube/http/transport.h"
+#include "common/http/client/transport.h"
 
 namespace oarlock::test {
 

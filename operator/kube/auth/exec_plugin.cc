@@ -13,9 +13,9 @@
 #include <cstring>
 
 #include "common/files.h"
+#include "common/http/client/tls_context.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
-#include "operator/kube/http/tls_context.h"
 
 namespace oarlock::kube {
 namespace {

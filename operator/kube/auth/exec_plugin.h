@@ -15,7 +15,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "operator/kube/http/credentials.h"
+#include "common/http/client/credentials.h"
 
 namespace oarlock::kube {
 

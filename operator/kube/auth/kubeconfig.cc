@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "common/files.h"
+#include "common/http/client/address.h"
+#include "common/http/client/credentials.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "common/yaml/reader.h"
-#include "operator/kube/http/address.h"
-#include "operator/kube/http/credentials.h"
 
 namespace oarlock::kube {
 namespace {

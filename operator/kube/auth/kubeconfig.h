@@ -8,8 +8,8 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/http/client/transport.h"
 #include "operator/kube/auth/exec_plugin.h"
-#include "operator/kube/http/transport.h"
 
 namespace oarlock::kube {
 

@@ -9,8 +9,8 @@
 #include <tl/expected.hpp>
 #include <utility>
 
+#include "common/http/client/transport.h"
 #include "operator/kube/client/request.h"
-#include "operator/kube/http/transport.h"
 
 namespace oarlock::kube {
 

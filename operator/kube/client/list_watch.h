@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
+#include "common/http/client/transport.h"
 #include "operator/kube/client/client.h"
 #include "operator/kube/client/field_filter.h"
 #include "operator/kube/client/reflector.h"
-#include "operator/kube/http/transport.h"
 
 namespace oarlock::kube {
 

@@ -12,11 +12,11 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/http/client/transport.h"
 #include "operator/kube/client/backoff.h"
 #include "operator/kube/client/client.h"
 #include "operator/kube/client/field_filter.h"
 #include "operator/kube/client/request.h"
-#include "operator/kube/http/transport.h"
 
 namespace oarlock::kube {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "operator/kube/http/transport.h"
+#include "common/http/client/transport.h"
 
 namespace oarlock::kube {
 

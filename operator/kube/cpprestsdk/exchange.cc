@@ -12,8 +12,8 @@
 #include <charconv>
 #include <utility>
 
+#include "common/http/client/http_transport.h"
 #include "common/status_macros.h"
-#include "operator/kube/http/http_transport.h"
 
 namespace oarlock::kube {
 
@@ -156,7 +156,7 @@ TransportResult<web::http::http_request> make_request(const Request& request, co
   out.headers().add("Host", headers.host);
   out.headers().add("User-Agent", headers.user_agent);
   out.headers().add("Accept", accept_header(request));
-  if (!headers.token.empty()) out.headers().add("Authorization", "Bearer " + headers.token);
+  if (!headers.token.empty()) out.headers().add("Authorization", headers.token_scheme + " " + headers.token);
   const concurrency::streams::streambuf<uint8_t> body(std::make_shared<ResponseBuffer>(exchange));
   out.set_response_stream(body.create_ostream());
   return out;

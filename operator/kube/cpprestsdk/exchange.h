@@ -19,7 +19,7 @@
 #include <string>
 #include <string_view>
 
-#include "operator/kube/http/transport.h"
+#include "common/http/client/transport.h"
 
 namespace oarlock::kube {
 
@@ -99,6 +99,7 @@ struct RequestHeaders {
   std::string host;
   std::string user_agent;
   std::string token;  // empty: none
+  std::string token_scheme = "Bearer";
 };
 
 // Fails with kRefused if the target or the token could end a line of the head.

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "operator/kube/http/address.h"
+#include "common/http/client/address.h"
 
 namespace oarlock::kube {
 namespace {

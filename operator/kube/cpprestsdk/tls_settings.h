@@ -9,8 +9,8 @@
 #include <mutex>
 #include <string>
 
-#include "operator/kube/http/tls_context.h"
-#include "operator/kube/http/transport.h"
+#include "common/http/client/tls_context.h"
+#include "common/http/client/transport.h"
 
 namespace oarlock::kube {
 

@@ -18,10 +18,10 @@
 #include <string_view>
 #include <utility>
 
+#include "common/http/client/http_transport.h"
 #include "common/status_macros.h"
 #include "operator/kube/cpprestsdk/exchange.h"
 #include "operator/kube/cpprestsdk/tls_settings.h"
-#include "operator/kube/http/http_transport.h"
 
 namespace oarlock::kube {
 namespace {
@@ -137,8 +137,10 @@ TransportResult<Response> CpprestTransport::call(const Request& request, ByteSin
   const Limits limits{.end = SteadyClock::now() + stream_limits.total, .idle = stream_limits.idle, .cancel = cancel};
   ASSIGN_OR_RETURN(Credentials credentials, obtain_credentials(limits.end));
   if (target_.options.certificate != nullptr) tls_->set_certificate(credentials.certificate);
-  const RequestHeaders headers{
-      .host = target_.server.header, .user_agent = target_.options.user_agent, .token = std::move(credentials.token)};
+  const RequestHeaders headers{.host = target_.server.header,
+                               .user_agent = target_.options.user_agent,
+                               .token = std::move(credentials.token),
+                               .token_scheme = target_.options.token_scheme};
   for (;;) {
     ASSIGN_OR_RETURN(std::optional<Response> response, attempt(request, headers, sink, limits));
     if (response) return std::move(*response);

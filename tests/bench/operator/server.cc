@@ -4,8 +4,8 @@
 #include <stdexcept>
 
 #include "common/clock.h"
+#include "common/http/client/transport.h"
 #include "operator/kube/auth/kubeconfig.h"
-#include "operator/kube/http/transport.h"
 
 namespace oarlock::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "operator/kube/http/transport.h"
+#include "common/http/client/transport.h"
 
 namespace oarlock::bench {
 

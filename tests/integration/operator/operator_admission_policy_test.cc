@@ -2,9 +2,9 @@
 // and its token can do nothing with objects that no TrainingJob controls.
 #include <gmock/gmock.h>
 
+#include "common/http/client/credentials.h"
+#include "common/http/client/transport.h"
 #include "operator/kube/auth/kubeconfig.h"
-#include "operator/kube/http/credentials.h"
-#include "operator/kube/http/transport.h"
 #include "tests/support/empty_cluster.h"
 #include "tests/support/fault_proxy.h"
 #include "tests/support/job_world.h"

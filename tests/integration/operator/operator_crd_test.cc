@@ -6,11 +6,11 @@
 #include <fstream>
 
 #include "common/clock.h"
+#include "common/http/client/credentials.h"
+#include "common/http/client/transport.h"
 #include "operator/api/rules.h"
 #include "operator/kube/auth/kubeconfig.h"
 #include "operator/kube/client/client.h"
-#include "operator/kube/http/credentials.h"
-#include "operator/kube/http/transport.h"
 #include "tests/support/api_server.h"
 
 namespace oarlock::test {

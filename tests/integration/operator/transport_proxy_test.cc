@@ -4,8 +4,8 @@
 
 #include <future>
 
+#include "common/http/client/credentials.h"
 #include "operator/kube/client/request.h"
-#include "operator/kube/http/credentials.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
 

@@ -5,9 +5,9 @@
 #include <set>
 #include <thread>
 
+#include "common/http/client/credentials.h"
 #include "operator/kube/client/client.h"
 #include "operator/kube/client/request.h"
-#include "operator/kube/http/credentials.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
 

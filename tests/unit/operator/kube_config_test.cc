@@ -6,7 +6,7 @@
 #include <fstream>
 #include <map>
 
-#include "operator/kube/http/credentials.h"
+#include "common/http/client/credentials.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,5 +1,5 @@
 // Choice of the proxy as in Go's httpproxy; most rows are from its test.
-#include "operator/kube/http/address.h"
+#include "common/http/client/address.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // Parsing of server addresses as in kubeconfigs.
-#include "operator/kube/http/address.h"
+#include "common/http/client/address.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // Connecting to unresponsive addresses, and properties of the socket.
-#include "operator/kube/http/channel.h"
+#include "common/http/client/channel.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "common/error.h"
-#include "operator/kube/http/transport.h"
+#include "common/http/client/transport.h"
 
 namespace oarlock::kube {
 

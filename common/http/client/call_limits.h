@@ -8,7 +8,7 @@
 #include <stop_token>
 #include <utility>
 
-#include "operator/kube/http/transport.h"
+#include "common/http/client/transport.h"
 
 namespace oarlock::kube {
 

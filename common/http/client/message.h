@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "operator/kube/http/call_limits.h"
-#include "operator/kube/http/channel.h"
-#include "operator/kube/http/transport.h"
+#include "common/http/client/call_limits.h"
+#include "common/http/client/channel.h"
+#include "common/http/client/transport.h"
 
 namespace oarlock::kube {
 
@@ -15,7 +15,8 @@ struct RequestFields {
   std::string target_prefix;
   std::string host;
   std::string user_agent;
-  std::string token;                // empty: none
+  std::string token;  // empty: none
+  std::string token_scheme = "Bearer";
   std::string proxy_authorization;  // empty: none
 };
 

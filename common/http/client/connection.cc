@@ -1,4 +1,4 @@
-#include "operator/kube/http/connection.h"
+#include "common/http/client/connection.h"
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/write.hpp>

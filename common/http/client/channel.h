@@ -14,9 +14,9 @@
 #include <stop_token>
 #include <string>
 
-#include "operator/kube/http/call_limits.h"
-#include "operator/kube/http/resolver.h"
-#include "operator/kube/http/transport.h"
+#include "common/http/client/call_limits.h"
+#include "common/http/client/resolver.h"
+#include "common/http/client/transport.h"
 
 namespace oarlock::kube {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "operator/kube/http/call_limits.h"
-#include "operator/kube/http/transport.h"
+#include "common/http/client/call_limits.h"
+#include "common/http/client/transport.h"
 
 namespace oarlock::kube {
 

@@ -10,10 +10,10 @@
 #include <optional>
 #include <string>
 
-#include "operator/kube/http/address.h"
-#include "operator/kube/http/channel.h"
-#include "operator/kube/http/message.h"
-#include "operator/kube/http/resolver.h"
+#include "common/http/client/address.h"
+#include "common/http/client/channel.h"
+#include "common/http/client/message.h"
+#include "common/http/client/resolver.h"
 
 namespace oarlock::kube {
 

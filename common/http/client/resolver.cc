@@ -1,4 +1,4 @@
-#include "operator/kube/http/resolver.h"
+#include "common/http/client/resolver.h"
 
 #include <boost/asio/io_context.hpp>
 #include <condition_variable>

@@ -1,4 +1,4 @@
-// Interface for HTTP requests and streaming responses to one API server.
+// Interface for HTTP requests and streaming responses to one server: the Kubernetes API server, or MLflow's.
 //
 // A program links exactly one implementation; each is a library that defines create_transport(). oarlock_kube_beast
 // (this folder) is the default; oarlock_kube_cpprestsdk is the alternative. oarlock_kube_transport stands for the one
@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "common/error.h"
-#include "operator/kube/http/credentials.h"
+#include "common/http/client/credentials.h"
 
 namespace oarlock::kube {
 
@@ -121,6 +121,9 @@ struct TransportOptions {
   Pem client_key;
   // Bearer token of each request. Null: none.
   std::shared_ptr<TokenSource> token;
+  // Scheme of the Authorization header that contains the token. "Basic" requires a token that is the base64 of
+  // "user:password".
+  std::string token_scheme = "Bearer";
   // Client certificate, which takes precedence over `client_certificate`. Null: none.
   std::shared_ptr<CertificateSource> certificate;
   // "http://user:password@proxy:3128" or https. Empty: no proxy. It is used for every server, whatever its address is.

@@ -1,4 +1,4 @@
-#include "operator/kube/http/address.h"
+#include "common/http/client/address.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -10,8 +10,8 @@
 #include <optional>
 #include <string_view>
 
+#include "common/http/client/credentials.h"
 #include "common/text.h"
-#include "operator/kube/http/credentials.h"
 
 namespace oarlock::kube {
 namespace {

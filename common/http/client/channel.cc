@@ -1,4 +1,4 @@
-#include "operator/kube/http/channel.h"
+#include "common/http/client/channel.h"
 
 #include <fmt/format.h>
 #include <openssl/err.h>
@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "common/files.h"
-#include "operator/kube/http/address.h"
+#include "common/http/client/address.h"
 
 namespace oarlock::kube {
 

@@ -1,4 +1,4 @@
-#include "operator/kube/http/tls_context.h"
+#include "common/http/client/tls_context.h"
 
 #include <fmt/format.h>
 #include <openssl/err.h>

@@ -1,4 +1,4 @@
-#include "operator/kube/http/message.h"
+#include "common/http/client/message.h"
 
 #include <fmt/format.h>
 
@@ -14,8 +14,8 @@
 #include <limits>
 #include <optional>
 
+#include "common/http/client/http_transport.h"
 #include "common/status_macros.h"
-#include "operator/kube/http/http_transport.h"
 
 namespace oarlock::kube {
 namespace {
@@ -121,7 +121,7 @@ TransportResult<std::string> format_request(const Request& request, const Reques
   std::string out =
       fmt::format("{} {}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: {}\r\nAccept: {}\r\n", request.method,
                   fields.target_prefix, request.target, fields.host, fields.user_agent, accept_header(request));
-  if (!fields.token.empty()) out += fmt::format("Authorization: Bearer {}\r\n", fields.token);
+  if (!fields.token.empty()) out += fmt::format("Authorization: {} {}\r\n", fields.token_scheme, fields.token);
   if (!fields.proxy_authorization.empty())
     out += fmt::format("Proxy-Authorization: {}\r\n", fields.proxy_authorization);
   if (request.method != "GET") {

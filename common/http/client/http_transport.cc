@@ -1,4 +1,4 @@
-#include "operator/kube/http/http_transport.h"
+#include "common/http/client/http_transport.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <charconv>
 #include <utility>
 
+#include "common/http/client/tls_context.h"
 #include "common/status_macros.h"
-#include "operator/kube/http/tls_context.h"
 
 namespace oarlock::kube {
 namespace {

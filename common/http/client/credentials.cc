@@ -1,4 +1,4 @@
-#include "operator/kube/http/credentials.h"
+#include "common/http/client/credentials.h"
 
 #include <fmt/format.h>
 #include <openssl/evp.h>

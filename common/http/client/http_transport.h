@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
-#include "operator/kube/http/address.h"
-#include "operator/kube/http/transport.h"
+#include "common/http/client/address.h"
+#include "common/http/client/transport.h"
 
 namespace oarlock::kube {
 

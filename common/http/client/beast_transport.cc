@@ -4,11 +4,11 @@
 #include <string>
 #include <utility>
 
+#include "common/http/client/connection.h"
+#include "common/http/client/http_transport.h"
+#include "common/http/client/message.h"
+#include "common/http/client/tls_context.h"
 #include "common/status_macros.h"
-#include "operator/kube/http/connection.h"
-#include "operator/kube/http/http_transport.h"
-#include "operator/kube/http/message.h"
-#include "operator/kube/http/tls_context.h"
 
 namespace oarlock::kube {
 namespace {
@@ -87,6 +87,7 @@ TransportResult<std::string> BeastTransport::prepare_request(const Request& requ
                        .host = route_.server.header,
                        .user_agent = route_.user_agent,
                        .token = std::move(credentials.token),
+                       .token_scheme = target_.options.token_scheme,
                        .proxy_authorization = ""};
   if (route_.proxy && !route_.server.tls) fields.proxy_authorization = route_.proxy->authorization();
   return format_request(request, fields);
