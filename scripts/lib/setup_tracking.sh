@@ -18,3 +18,18 @@ install_reader() {
 reader() { [[ -x $OARLOCK_CACHE/$1-$2/bin/python ]] || with_lock "$1" install_reader "$@"; }
 
 reader tensorboard 2.20.0 'setuptools<81'  # tensorboard imports pkg_resources
+reader wandb 0.31.0
+
+# The server with a SQL store needs mlflow-skinny and these libraries: 230 MB, where mlflow is 900.
+kMlflowVersion=3.17.2
+install_mlflow() {
+  local target=$OARLOCK_CACHE/mlflow-$kMlflowVersion
+  rm -rf "$target.new"
+  python3 -m venv "$target.new"
+  say "installing mlflow-skinny $kMlflowVersion"
+  "$target.new/bin/python" -m pip install --quiet "mlflow-skinny==$kMlflowVersion" 'SQLAlchemy<3' 'alembic<2' 'Flask<4' \
+    'Flask-CORS<7' 'aiohttp<4' 'huey<4' 'numpy<3' 'pandas<4' || die -c 69 "pip could not install mlflow-skinny $kMlflowVersion"
+  "$target.new/bin/python" -c "import mlflow.server" || die "the mlflow that was installed does not work"
+  mv "$target.new" "$target"
+}
+[[ -x $OARLOCK_CACHE/mlflow-$kMlflowVersion/bin/python ]] || with_lock mlflow install_mlflow

@@ -26,6 +26,10 @@ void describe(TrackingConfig& config, Fields& fields) {
   fields.section(
       "tensorboard", [&config](Fields& inner) { describe_tensorboard(config.tensorboard, inner); },
       "event files for TensorBoard");
+  fields.section(
+      "wandb", [&config](Fields& inner) { describe(config.wandb, inner); },
+      "run folders for Weights & Biases, which 'wandb sync' uploads");
+  fields.section("mlflow", [&config](Fields& inner) { describe(config.mlflow, inner); }, "an MLflow tracking server");
 }
 
 void describe(ProfileConfig& config, Fields& fields) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/fields/fields.h"
+#include "trainer/config/tracking_servers.h"
 
 namespace oarlock {
 
@@ -21,6 +22,8 @@ struct TrackingConfig {
   double finish_timeout_seconds = 30;  // for deliveries at the end of the run
   int64_t journal_limit_mib = 256;     // of undelivered events, for each sink with a server
   TensorboardConfig tensorboard;
+  WandbConfig wandb;
+  MlflowConfig mlflow;
 };
 
 // A trace of some steps. Each process counts its own steps, so that a resumed run is profiled again.

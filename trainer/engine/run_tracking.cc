@@ -6,8 +6,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/status_macros.h"
+#include "trainer/process/environment.h"
+#include "trainer/tracking/mlflow_sink.h"
 #include "trainer/tracking/png.h"
 #include "trainer/tracking/tensorboard_sink.h"
+#include "trainer/tracking/wandb_sink.h"
 
 namespace oarlock {
 namespace {
@@ -36,6 +40,15 @@ Result<std::unique_ptr<RunTracking>> RunTracking::open(const RunTrackingOptions&
   const SinkContext context{.folder = folder, .logger = logger, .clock = clock};
   std::vector<std::unique_ptr<Sink>> sinks;
   if (options.config.tensorboard.enabled) sinks.push_back(make_tensorboard_sink(options.config.tensorboard, context));
+  if (options.config.wandb.enabled) {
+    ASSIGN_OR_RETURN(const WandbSettings settings, resolve_wandb_settings(options.config.wandb, process_environment()));
+    if (is_wandb_enabled(options.config.wandb, settings)) sinks.push_back(make_wandb_sink(settings, context));
+  }
+  if (options.config.mlflow.enabled) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Sink> sink,
+                     make_mlflow_sink(options.config.mlflow, process_environment(), context));
+    sinks.push_back(std::move(sink));
+  }
   if (sinks.empty()) return nullptr;
   return std::unique_ptr<RunTracking>(new RunTracking(options, std::move(sinks), folder, logger, clock));
 }

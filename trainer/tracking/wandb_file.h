@@ -1,0 +1,98 @@
+// The file of a Weights & Biases run, "run-<id>.wandb", which `wandb sync` uploads: the messages `Record` of
+// wandb/proto/wandb_internal.proto in the format of leveldb's log. The messages are those that wandb 0.31 writes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/clock.h"
+
+namespace oarlock {
+
+// ---- the log -------------------------------------------------------------------------------------------------------
+
+// Frames records as blocks of 32 KiB. The caller writes the returned bytes to the file, in order and completely.
+class WandbLog {
+ public:
+  // Returns the file's header; called first.
+  std::string header();
+  // Returns the bytes of one record, which are padding and fragments if it does not fit into the current block.
+  std::string frame(std::string_view record);
+
+ private:
+  size_t offset_ = 0;  // in the file
+};
+
+// Calls `visit` with each complete record of a file's content. Stops at the first damaged or incomplete record, such as
+// the last one of a process that was killed. Returns false if the content has not the header of such a file.
+bool read_wandb_log(std::string_view content, const std::function<void(std::string_view record)>& visit);
+
+// ---- the records ---------------------------------------------------------------------------------------------------
+
+// Values by their keys, as JSON texts, in which NaN, Infinity and -Infinity are numbers.
+using WandbItems = std::vector<std::pair<std::string, std::string>>;
+
+std::string wandb_json(double value);
+
+struct WandbRun {
+  std::string id;
+  std::string entity;
+  std::string project;
+  std::string group;
+  std::string job_type;
+  std::string name;
+  std::string notes;
+  std::vector<std::string> tags;
+  std::string host;
+  std::string commit;  // of git; may be empty
+  SystemTime start_time;
+  WandbItems config;
+};
+
+// A file of the run's folder "files", which `wandb sync` uploads.
+enum class WandbFileType { kOther = 0, kWandb = 1, kMedia = 2 };
+
+// Returns serialized records, which have consecutive numbers.
+class WandbRecords {
+ public:
+  explicit WandbRecords(std::string run_id) : run_id_(std::move(run_id)) {}
+
+  std::string version(const std::string& producer);
+  std::string run(const WandbRun& run);
+  std::string environment(const WandbRun& run, const std::string& program, int cpus);
+  // One row of the history. The step is also among the items, as "_step".
+  std::string history(int64_t step, const WandbItems& items);
+  std::string summary(const WandbItems& items);
+  std::string file(const std::string& path, WandbFileType type);
+  // Announces that the run was interrupted and continues later.
+  std::string preempting();
+  std::string exit(int code, int64_t seconds);
+
+ private:
+  const std::string run_id_;
+  int64_t number_ = 0;
+};
+
+// ---- reading back --------------------------------------------------------------------------------------------------
+
+// What the files of earlier attempts contain.
+struct WandbPoint {
+  int64_t step = 0;
+  std::string value_json;
+  bool operator==(const WandbPoint&) const = default;
+};
+struct WandbContents {
+  std::string run_id;
+  double start_seconds = 0;                  // of the run record, since the epoch
+  std::map<std::string, WandbPoint> newest;  // the point with the highest step of each key in the history
+};
+
+// Adds the records of a file's content to `contents`. A record that cannot be parsed ends the file.
+void read_wandb_contents(std::string_view content, WandbContents& contents);
+
+}  // namespace oarlock

@@ -1,0 +1,527 @@
+#include "trainer/tracking/wandb_sink.h"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <openssl/evp.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <map>
+#include <set>
+#include <system_error>
+
+#include "common/cpu_count.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+#include "common/text.h"
+#include "trainer/tracking/wandb_file.h"
+
+namespace oarlock {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kWandbFolderPrefix[] = "offline-run-";
+constexpr size_t kMaxWandbIdLength = 128;
+
+double wandb_seconds(SystemTime time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
+
+std::string wandb_host() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+bool is_wandb_id(const std::string& id) {
+  return !id.empty() && id.size() <= kMaxWandbIdLength && std::all_of(id.begin(), id.end(), [](unsigned char c) {
+    return (std::isalnum(c) != 0 && c < 0x80) || c == '_' || c == '-' || c == '.';
+  });
+}
+
+// Eight letters and digits, as wandb generates them.
+std::string random_wandb_id() {
+  std::array<uint8_t, 8> bytes{};
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    const int64_t ticks = std::chrono::steady_clock::now().time_since_epoch().count();
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(ticks >> (8 * i));
+  }
+  std::string id;
+  for (const uint8_t byte : bytes) id += "abcdefghijklmnopqrstuvwxyz0123456789"[byte % 36];
+  return id;
+}
+
+std::string hex_sha256(std::string_view content) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  if (EVP_Digest(content.data(), content.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) return "";
+  std::string out;
+  for (unsigned int i = 0; i < size; ++i) out += fmt::format("{:02x}", digest[i]);
+  return out;
+}
+
+// A path of a media file from the name of a value, of which only slashes and harmless characters remain.
+std::string media_path(const char* folder, const std::string& name, int64_t step, const std::string& hash,
+                       const char* extension) {
+  std::string safe;
+  for (const char c : name) {
+    const bool is_plain = (std::isalnum(static_cast<unsigned char>(c)) != 0) || c == '_' || c == '-' || c == '/';
+    safe += is_plain ? c : '_';
+  }
+  while (safe.starts_with('/')) safe.erase(0, 1);
+  return fmt::format("media/{}/{}_{}_{}.{}", folder, safe, step, hash.substr(0, 20), extension);
+}
+
+std::string as_html(const std::string& text) {
+  std::string out = "<!DOCTYPE html><meta charset=\"utf-8\"><pre style=\"white-space: pre-wrap\">";
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out + "</pre>\n";
+}
+
+// JSON of a value of the configuration. Text that is not UTF-8 is replaced.
+std::string dump_json(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+class WandbSink final : public Sink {
+ public:
+  WandbSink(WandbSettings settings, const SinkContext& context)
+      : settings_(std::move(settings)), state_folder_(context.folder), logger_(context.logger) {
+    if (settings_.dir.empty())
+      settings_.dir = state_folder_.empty() ? std::filesystem::path(".") : state_folder_.parent_path();
+  }
+
+  std::string_view name() const override { return "wandb"; }
+  bool is_remote() const override { return false; }
+
+  Result<size_t> write(std::span<const Event> events) override {
+    Result<void> added;
+    for (const Event& event : events) {
+      Result<void> result = std::visit([&](const auto& content) { return add(event, content); }, event.content);
+      if (!result && added) added = std::move(result);
+    }
+    end_row();
+    add_summary();
+    RETURN_IF_ERROR(flush());
+    RETURN_IF_ERROR(added);
+    return events.size();
+  }
+
+ private:
+  // A key of the history or summary whose value is written next.
+  struct Row {
+    int64_t step = 0;
+    SystemTime time;
+    WandbItems items;
+  };
+
+  // ---- start and end of an attempt ---------------------------------------------------------------------------------
+
+  Result<void> add(const Event& event, const RunStarted& run) {
+    end_row();
+    add_summary();
+    RETURN_IF_ERROR(flush());
+    file_.close();
+    records_.reset();
+    newest_.clear();
+    written_summary_.clear();
+    summary_.clear();
+    start_time_ = event.time;
+    load_state();
+    run_id_ = choose_run_id(run);
+    read_earlier_attempts();
+    RETURN_IF_ERROR(open_folder(event.time));
+    save_state();
+
+    WandbRun record;
+    record.id = run_id_;
+    record.entity = settings_.entity;
+    record.project = settings_.project.empty() ? run.task : settings_.project;
+    record.group = settings_.group;
+    record.job_type = settings_.job_type;
+    record.name = settings_.name.empty() ? run.name : settings_.name;
+    record.notes = settings_.notes;
+    record.tags = settings_.tags;
+    record.host = wandb_host();
+    if (const auto revision = run.versions.find("revision"); revision != run.versions.end())
+      record.commit = revision->second;
+    record.start_time = event.time;
+    add_config(run, record);
+
+    records_.emplace(run_id_);
+    const auto version = run.versions.find("oarlock");
+    pending_ += log_.header();
+    append(records_->version("oarlock " + (version == run.versions.end() ? "" : version->second)));
+    append(records_->run(record));
+    append(records_->environment(record, "oarlock-trainer", usable_cpus()));
+    WandbItems earlier;
+    for (const auto& [key, point] : newest_) earlier.emplace_back(key, point.value_json);
+    if (!earlier.empty()) append(records_->summary(earlier));
+    RETURN_IF_ERROR(write_run_files(run, record));
+    if (settings_.mode == WandbMode::kOnline && !is_mode_reported_) {
+      is_mode_reported_ = true;
+      logger_.warn("W&B: the trainer does not upload runs itself; upload the folder with 'wandb sync'",
+                   {{"folder", folder_.string()}});
+    } else {
+      logger_.info("W&B: writing a run folder for 'wandb sync'", {{"folder", folder_.string()}});
+    }
+    return {};
+  }
+
+  Result<void> add(const Event& event, const RunFinished& finished) {
+    if (!records_) return {};
+    for (const auto& [key, value] : finished.summary) summary_[key] = wandb_json(value);
+    if (!finished.reason.empty()) summary_["exit_reason"] = dump_json(finished.reason);
+    if (!finished.time_table.empty()) RETURN_IF_ERROR(add(event, Text{"time", finished.time_table}));
+    end_row();
+    add_summary();
+    write_summary_file();
+    const auto seconds = static_cast<int64_t>(wandb_seconds(event.time) - wandb_seconds(start_time_));
+    if (finished.resumes) append(records_->preempting());
+    append(records_->exit(finished.success ? 0 : 1, seconds));
+    RETURN_IF_ERROR(flush());
+    save_state();
+    return {};
+  }
+
+  // The id is the same for all attempts of a job: that of the state file, or of the job's uid.
+  std::string choose_run_id(const RunStarted& run) {
+    if (!settings_.run_id.empty()) return settings_.run_id;
+    if (is_wandb_id(run_id_)) return run_id_;
+    std::string id;
+    for (const char c : run.uid) {
+      if (std::isalnum(static_cast<unsigned char>(c)) != 0) id += c;
+    }
+    return is_wandb_id(id) ? id : random_wandb_id();
+  }
+
+  void add_config(const RunStarted& run, WandbRun& record) {
+    std::set<std::string> keys;
+    const auto add_item = [&](const std::string& key, const json& value) {
+      if (keys.insert(key).second) record.config.emplace_back(key, dump_json(value));
+    };
+    for (const auto& [key, value] : run.derived) add_item(key, value);
+    if (run.config.is_object()) {
+      for (const auto& [key, value] : run.config.items()) add_item(key, value);
+    }
+    add_item("task", run.task);
+    add_item("versions", run.versions);
+    add_item("attempt", run.attempt);
+    add_item("restart_step", run.restart_step);
+    if (!run.job.empty()) add_item("job", run.job_namespace.empty() ? run.job : run.job_namespace + "/" + run.job);
+  }
+
+  // Files that wandb keeps in a run's folder, for programs that read them there. `wandb sync` makes its own from the
+  // log.
+  Result<void> write_run_files(const RunStarted& run, const WandbRun& record) {
+    std::string yaml;  // JSON is YAML
+    for (const auto& [key, value] : record.config) yaml += fmt::format("{}:\n  value: {}\n", dump_json(key), value);
+    RETURN_IF_ERROR(write_file_atomically(folder_ / "files/config.yaml", yaml));
+    const json metadata = {{"os", "Linux"},
+                           {"program", "oarlock-trainer"},
+                           {"host", record.host},
+                           {"startedAt", to_rfc3339_micro(record.start_time)},
+                           {"cpu_count", usable_cpus()},
+                           {"git", {{"commit", record.commit}}},
+                           {"versions", run.versions}};
+    return write_file_atomically(folder_ / "files/wandb-metadata.json", metadata.dump(2) + "\n");
+  }
+
+  void write_summary_file() {
+    std::string text;
+    std::map<std::string, std::string> values = written_summary_;
+    for (const auto& [key, point] : newest_) values.try_emplace(key, point.value_json);
+    for (const auto& [key, value] : values)
+      text += fmt::format("{}{}: {}", text.empty() ? "{" : ", ", dump_json(key), value);
+    if (text.empty()) text = "{";
+    // The run does not depend on this file.
+    (void)write_file_atomically(folder_ / "files/wandb-summary.json", text + "}\n");
+  }
+
+  // ---- earlier attempts --------------------------------------------------------------------------------------------
+
+  std::filesystem::path state_path() const { return state_folder_ / "wandb.json"; }
+
+  void load_state() {
+    run_id_.clear();
+    first_start_ = wandb_seconds(start_time_);
+    if (state_folder_.empty()) return;
+    const Result<std::string> text = read_file(state_path(), 64u << 20);
+    if (!text) return;
+    const json state = json::parse(*text, nullptr, false);
+    if (!state.is_object()) return;
+    // A run that is configured explicitly may be another one than the last.
+    const std::string id = state.value("run_id", json()).is_string() ? state["run_id"].get<std::string>() : "";
+    if (!is_wandb_id(id) || (!settings_.run_id.empty() && settings_.run_id != id)) return;
+    run_id_ = id;
+    if (const auto start = state.find("start_time"); start != state.end() && start->is_number())
+      first_start_ = std::min(first_start_, start->get<double>());
+    const auto points = state.find("points");
+    if (points == state.end() || !points->is_object()) return;
+    for (const auto& [key, point] : points->items()) {
+      if (point.is_array() && point.size() == 2 && point[0].is_number_integer() && point[1].is_string())
+        newest_[key] = {point[0].get<int64_t>(), point[1].get<std::string>()};
+    }
+  }
+
+  // Without it, only points of folders that were deleted would be repeated.
+  void save_state() {
+    if (state_folder_.empty()) return;
+    json points = json::object();
+    for (const auto& [key, point] : newest_) points[key] = {point.step, point.value_json};
+    const json state = {{"run_id", run_id_}, {"start_time", first_start_}, {"points", std::move(points)}};
+    const Result<void> saved = make_writable_folder(state_folder_).and_then([&]() -> Result<void> {
+      return write_file_atomically(state_path(), dump_json(state));
+    });
+    if (!saved) logger_.warn("W&B: cannot save the state of the run", {{"error", saved.error().message}});
+  }
+
+  void read_earlier_attempts() {
+    const std::string suffix = "-" + run_id_;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(settings_.dir / "wandb", error)) {
+      const std::string name = entry.path().filename().string();
+      if (!name.starts_with(kWandbFolderPrefix) || !name.ends_with(suffix)) continue;
+      const Result<MappedFile> file =
+          MappedFile::open(entry.path() / fmt::format("run-{}.wandb", run_id_), MappedFile::Access::kSequential);
+      if (!file) continue;
+      const std::span<const uint8_t> bytes = file->bytes();
+      WandbContents contents;
+      read_wandb_contents({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, contents);
+      if (contents.run_id != run_id_) continue;
+      if (contents.start_seconds > 0) first_start_ = std::min(first_start_, contents.start_seconds);
+      for (auto& [key, point] : contents.newest) {
+        const auto [known, is_new] = newest_.try_emplace(key, point);
+        if (!is_new && point.step >= known->second.step) known->second = std::move(point);
+      }
+    }
+  }
+
+  Result<void> open_folder(SystemTime time) {
+    const std::filesystem::path parent = settings_.dir / "wandb";
+    RETURN_IF_ERROR(make_writable_folder(parent));
+    for (int attempt = 0;; ++attempt) {
+      const std::time_t seconds = std::chrono::system_clock::to_time_t(time) + attempt;
+      folder_ = parent / fmt::format("{}{:%Y%m%d_%H%M%S}-{}", kWandbFolderPrefix, fmt::gmtime(seconds), run_id_);
+      std::error_code error;
+      if (std::filesystem::create_directory(folder_, error)) break;
+      if (error || attempt == 1000)
+        return fail(ExitCode::kCantCreate, fmt::format("{}: cannot create the folder: {}", folder_.string(),
+                                                       error ? error.message() : "it exists"));
+    }
+    RETURN_IF_ERROR(make_writable_folder(folder_ / "files"));
+    const std::filesystem::path path = folder_ / fmt::format("run-{}.wandb", run_id_);
+    file_ = FileDescriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666));
+    if (!file_.open()) return fail_errno(errno, path.string() + ": open");
+    return {};
+  }
+
+  // ---- points ------------------------------------------------------------------------------------------------------
+
+  Result<void> add(const Event& event, const Scalars& scalars) {
+    for (const auto& [name, value] : scalars.values) add_value(event, name, [&] { return wandb_json(value); });
+    return {};
+  }
+
+  Result<void> add(const Event& event, const Histogram& histogram) {
+    add_value(event, histogram.name, [&] { return wandb_histogram(histogram); });
+    return {};
+  }
+
+  Result<void> add(const Event& event, const Text& text) {
+    return add_media(event, text.name, "html", "html", as_html(text.text), {{"_type", "html-file"}});
+  }
+
+  Result<void> add(const Event& event, const Image& image) {
+    return add_media(event, image.name, "images", "png", image.png,
+                     {{"_type", "image-file"}, {"format", "png"}, {"width", image.width}, {"height", image.height}});
+  }
+
+  Result<void> add_media(const Event& event, const std::string& name, const char* folder, const char* extension,
+                         const std::string& content, json value) {
+    if (!records_ || !is_new(name, event.step)) return {};
+    const std::string hash = hex_sha256(content);
+    const std::string path = media_path(folder, name, event.step, hash, extension);
+    const std::filesystem::path file = folder_ / "files" / path;
+    RETURN_IF_ERROR(make_writable_folder(file.parent_path()));
+    RETURN_IF_ERROR(write_file_atomically(file, content));
+    value["path"] = path;
+    value["sha256"] = hash;
+    value["size"] = content.size();
+    add_value(event, name, [&] { return dump_json(value); });
+    end_row();
+    append(records_->file(path, WandbFileType::kMedia));
+    return {};
+  }
+
+  bool is_new(const std::string& key, int64_t step) const {
+    const auto known = newest_.find(key);
+    return known == newest_.end() || step > known->second.step;
+  }
+
+  template <typename Value>
+  void add_value(const Event& event, const std::string& key, Value value) {
+    if (!records_ || !is_new(key, event.step)) return;
+    if (!row_.items.empty() && row_.step != event.step) end_row();
+    row_.step = event.step;
+    row_.time = event.time;
+    std::string text = value();
+    summary_[key] = text;
+    newest_[key] = {event.step, text};
+    row_.items.emplace_back(key, std::move(text));
+  }
+
+  // Writes the values of one step as a row of the history. Values of a step that arrive in different calls are
+  // different rows with the same step.
+  void end_row() {
+    if (row_.items.empty()) return;
+    Row row = std::exchange(row_, {});
+    const double time = wandb_seconds(row.time);
+    const WandbItems own = {{"_step", fmt::format("{}", row.step)},
+                            {"_timestamp", wandb_json(time)},
+                            {"_runtime", wandb_json(std::max(0.0, time - first_start_))}};
+    for (const auto& item : own) {
+      row.items.push_back(item);
+      summary_[item.first] = item.second;
+    }
+    append(records_->history(row.step, row.items));
+  }
+
+  void add_summary() {
+    if (summary_.empty() || !records_) return;
+    WandbItems items(summary_.begin(), summary_.end());
+    for (auto& [key, value] : summary_) written_summary_[key] = value;
+    summary_.clear();
+    append(records_->summary(items));
+  }
+
+  void append(const std::string& record) { pending_ += log_.frame(record); }
+
+  // One call of write(), so that a process that is killed leaves complete records. After a failure the file ends, as
+  // its readers stop at a damaged record; the next attempt writes a new one.
+  Result<void> flush() {
+    const std::string bytes = std::exchange(pending_, {});
+    if (bytes.empty()) return {};
+    if (!file_.open()) return fail(ExitCode::kIoErr, fmt::format("{}: closed after an error", folder_.string()));
+    std::string_view left = bytes;
+    while (!left.empty()) {
+      const ssize_t written = ::write(file_.get(), left.data(), left.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) {
+        const int error = written < 0 ? errno : ENOSPC;
+        file_.close();
+        return fail_errno(error, fmt::format("{}: write", (folder_ / fmt::format("run-{}.wandb", run_id_)).string()));
+      }
+      left.remove_prefix(static_cast<size_t>(written));
+    }
+    return {};
+  }
+
+  WandbSettings settings_;
+  const std::filesystem::path state_folder_;
+  const Logger logger_;
+  bool is_mode_reported_ = false;
+
+  std::string run_id_;
+  std::filesystem::path folder_;  // of this attempt
+  FileDescriptor file_;
+  WandbLog log_;
+  std::optional<WandbRecords> records_;  // none before RunStarted
+  std::string pending_;
+  SystemTime start_time_;   // of this attempt
+  double first_start_ = 0;  // of the first attempt, in seconds since the epoch
+  Row row_;
+  std::map<std::string, std::string> summary_;  // not written yet
+  std::map<std::string, std::string> written_summary_;
+  std::map<std::string, WandbPoint> newest_;  // of each key, in this and earlier attempts
+};
+
+}  // namespace
+
+Result<WandbSettings> resolve_wandb_settings(const WandbConfig& config, const TrackingVariables& variables) {
+  const auto choose = [&](const std::string& configured, const char* variable) {
+    return configured.empty() ? variables(variable).value_or("") : configured;
+  };
+  WandbSettings out;
+  out.mode = config.mode;
+  if (out.mode == WandbMode::kDefault) {
+    const std::string mode = variables("WANDB_MODE").value_or("");
+    if (mode.empty() || mode == "offline" || mode == "dryrun") {
+      out.mode = WandbMode::kOffline;
+    } else if (mode == "online" || mode == "run" || mode == "shared") {
+      out.mode = WandbMode::kOnline;
+    } else if (mode == "disabled") {
+      out.mode = WandbMode::kDisabled;
+    } else {
+      return fail(ExitCode::kConfig,
+                  fmt::format("WANDB_MODE={}: must be online, offline or disabled", shortened(mode)));
+    }
+  }
+  out.dir = choose(config.dir, "WANDB_DIR");
+  out.project = choose(config.project, "WANDB_PROJECT");
+  out.entity = choose(config.entity, "WANDB_ENTITY");
+  out.name = choose(config.name, "WANDB_NAME");
+  out.run_id = choose(config.run_id, "WANDB_RUN_ID");
+  if (!out.run_id.empty() && !is_wandb_id(out.run_id))
+    return fail(ExitCode::kConfig, fmt::format("WANDB_RUN_ID={}: must consist of letters, digits, '_', '-' and '.', at "
+                                               "most {} of them",
+                                               shortened(out.run_id), kMaxWandbIdLength));
+  out.group = choose(config.group, "WANDB_RUN_GROUP");
+  out.job_type = choose(config.job_type, "WANDB_JOB_TYPE");
+  out.notes = choose(config.notes, "WANDB_NOTES");
+  out.tags = config.tags;
+  if (out.tags.empty()) {
+    std::string list = variables("WANDB_TAGS").value_or("");
+    for (std::string_view rest = list; !rest.empty();) {
+      const size_t comma = std::min(rest.find(','), rest.size());
+      if (const std::string_view tag = trim(rest.substr(0, comma)); !tag.empty()) out.tags.emplace_back(tag);
+      rest.remove_prefix(std::min(comma + 1, rest.size()));
+    }
+  }
+  return out;
+}
+
+std::string wandb_histogram(const Histogram& histogram, size_t max_bins) {
+  // Empty buckets at both ends are not part of the range.
+  size_t first = 0, last = std::min(histogram.limits.size(), histogram.counts.size());
+  while (first < last && histogram.counts[first] == 0) ++first;
+  while (last > first && histogram.counts[last - 1] == 0) --last;
+  const size_t width = std::max<size_t>(1, (last - first + max_bins - 1) / max_bins);  // buckets per bin
+  std::string bins = wandb_json(histogram.min);
+  std::string values;
+  for (size_t begin = first; begin < last; begin += width) {
+    const size_t end = std::min(begin + width, last);
+    double count = 0;
+    for (size_t i = begin; i < end; ++i) count += histogram.counts[i];
+    bins += "," + wandb_json(std::min(histogram.limits[end - 1], histogram.max));
+    values += (values.empty() ? "" : ",") + wandb_json(count);
+  }
+  if (values.empty()) {
+    bins += "," + wandb_json(histogram.max);
+    values = "0";
+  }
+  return fmt::format(R"({{"_type":"histogram","bins":[{}],"values":[{}]}})", bins, values);
+}
+
+std::unique_ptr<Sink> make_wandb_sink(const WandbSettings& settings, const SinkContext& context) {
+  return std::make_unique<WandbSink>(settings, context);
+}
+
+}  // namespace oarlock
