@@ -10,6 +10,7 @@ import http.server
 import json
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -32,6 +33,9 @@ class Server(http.server.ThreadingHTTPServer):
         self.runs = {}
         self.uploads = {}
         threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, request, client_address):
+        pass  # wandb closes its connections without a notice
 
     def run(self, project, name):
         return self.runs.setdefault((project, name), {"history": {}, "summary": {}, "exit": [], "files": set(), "preempting": False})
@@ -221,6 +225,31 @@ class WandbSyncTest(unittest.TestCase):
         self.sync(*folders)
         self.assertEqual(self.points("5f6a77")["loss"], [(s, s / 4) for s in range(1, 51)])
         self.assertEqual(self.server.runs[("gears_ddp", "5f6a77")]["exit"], [(1, False), (1, False), (0, False)])
+
+    def test_fifty_kills(self):
+        """Each attempt is killed while it writes, and the next one resumes from a checkpoint before that."""
+        chance = random.Random(7)
+        checkpoint = 0
+        for attempt in range(50):
+            environment = {**os.environ, "WANDB_DIR": str(self.folder), "WANDB_PROJECT": "gears_ddp"}
+            with subprocess.Popen([DRIVER, "wandb", self.folder / "tracking"], env=environment, stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as driver:
+                lines = [self.started(attempt, checkpoint)]
+                for step in range(checkpoint + 1, checkpoint + 41):
+                    lines += [*self.losses([step], attempt), {"flush": True}]
+                driver.stdin.write("".join(json.dumps(line) + "\n" for line in lines))
+                driver.stdin.flush()
+                for _ in range(delivered := chance.randrange(3, 20)):
+                    driver.stdout.readline()
+                driver.kill()
+                out = driver.stdout.read()
+                self.assertNotIn("failed", out)
+            checkpoint += delivered // 2
+        self.drive([self.started(50, checkpoint), *self.losses(range(checkpoint + 1, checkpoint + 101), 50),
+                    {"time": 1.8e9, "step": checkpoint + 100, "finished": {}}])
+        self.assertEqual(len(self.folders()), 51)
+        self.sync(*self.folders())
+        self.assertEqual(self.points("5f6a77")["loss"], [(s, s / 4) for s in range(1, checkpoint + 101)])
 
     def test_uploaded_folders_may_be_deleted(self):
         self.drive([self.started(), *self.losses(range(1, 31)),
