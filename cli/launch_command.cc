@@ -4,12 +4,16 @@
 
 #include <CLI/Config.hpp>
 #include <algorithm>
+#include <charconv>
+#include <chrono>
 #include <csignal>
 #include <memory>
+#include <random>
 
 #include "cli/command.h"
 #include "cli/launch/console.h"
 #include "cli/launch/group.h"
+#include "cli/launch/recovery.h"
 #include "cli/launch/termination.h"
 #include "cli/launch/topology.h"
 #include "common/contract.h"
@@ -24,6 +28,10 @@ namespace {
 using namespace launch;
 
 constexpr char kOmpThreads[] = "OMP_NUM_THREADS";
+// torchrun's variables, which torch.distributed.elastic and many scripts read.
+constexpr char kElasticRunId[] = "TORCHELASTIC_RUN_ID";
+constexpr char kElasticMaxRestarts[] = "TORCHELASTIC_MAX_RESTARTS";
+constexpr char kElasticErrorFile[] = "TORCHELASTIC_ERROR_FILE";
 
 constexpr char kDescription[] =
     "Start and supervise the ranks of one node. Missing options default to the environment (LOCAL_WORLD_SIZE,\n"
@@ -31,8 +39,9 @@ constexpr char kDescription[] =
 
 constexpr char kFooter[] = R"(
 Each rank receives RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT and the PET_ names;
-with several ranks also OMP_NUM_THREADS=1, unless it is set.
-The first failure stops all ranks: SIGTERM, and SIGKILL after the grace. The exit code is that of the rank that failed
+with several ranks also OMP_NUM_THREADS=1, unless it is set; and torchrun's TORCHELASTIC_RESTART_COUNT,
+TORCHELASTIC_MAX_RESTARTS, TORCHELASTIC_RUN_ID and TORCHELASTIC_ERROR_FILE.
+Without --max-restarts, the first failure stops all ranks: SIGTERM, and SIGKILL after the grace. The exit code is that of the rank that failed
 first, 128+n after signal n. 66: the command does not exist; 77: it is not executable; 78: the environment is invalid.
 SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded; a second SIGINT kills the ranks.
 With several ranks, each line of output begins with [RANK r]; a single rank inherits stdin and stdout.
@@ -49,7 +58,108 @@ struct LaunchFlags {
   std::string nproc;       // a number, or a word for one
   double grace = 20;
   bool no_prefix = false;
+  bool standalone = false;
+  std::string module;
+  int max_restarts = 0;
+  std::string restart_policy = "group";
+  double regroup_timeout = 10;
+  double rejoin_timeout = 300;
+  double backoff = 0;
+  std::string log_dir;
+  std::string redirects;
+  std::string tee;
+  std::string rdzv_backend;
+  std::string rdzv_endpoint;
+  std::string rdzv_id;
 };
+
+// Applies torchrun's --standalone and --rdzv-endpoint to the flags of the topology.
+Result<TopologyFlags> with_rendezvous(TopologyFlags topology, const LaunchFlags& flags) {
+  if (flags.standalone) {
+    if (topology.nnodes.value_or(1) != 1)
+      return fail(ExitCode::kUsage, "--standalone is for one node; remove it, or --nnodes");
+    topology.nnodes = 1;
+    topology.node_rank = 0;
+    topology.master_addr = "127.0.0.1";
+    return topology;
+  }
+  if (flags.rdzv_endpoint.empty()) return topology;
+  const size_t colon = flags.rdzv_endpoint.rfind(':');
+  const bool has_port = colon != std::string::npos && flags.rdzv_endpoint.find(']', colon) == std::string::npos;
+  const std::string host = flags.rdzv_endpoint.substr(0, has_port ? colon : std::string::npos);
+  if (topology.master_addr.empty()) topology.master_addr = std::string(trim(host, "[]"));
+  if (has_port && !topology.master_port) {
+    const std::string port = flags.rdzv_endpoint.substr(colon + 1);
+    int value = 0;
+    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), value);
+    if (error != std::errc() || end != port.data() + port.size())
+      return fail(ExitCode::kUsage, fmt::format("--rdzv-endpoint={} is not HOST or HOST:PORT", flags.rdzv_endpoint));
+    if (value != 0) topology.master_port = value;
+  }
+  return topology;
+}
+
+// Returns whether a value of torchrun's --redirects or --tee selects the stream: 1 is stdout, 2 is stderr, 3 is both.
+bool selects(const std::string& value, int stream) { return !value.empty() && ((value[0] - '0') & stream) != 0; }
+
+uint64_t random_id() {
+  std::random_device random;
+  return (uint64_t{random()} << 8 ^ random()) % ((uint64_t{1} << 40) - 1) + 1;
+}
+
+// Variables of a launcher that this one runs in do not describe its ranks.
+bool is_elastic(const std::string& name) { return name.starts_with("TORCHELASTIC_"); }
+
+std::string run_id(const LaunchFlags& flags, const Environment& environment) {
+  if (!flags.rdzv_id.empty()) return flags.rdzv_id;
+  const auto job = environment.find(kEnvJob);
+  return job == environment.end() || job->second.empty() ? "none" : job->second;
+}
+
+// Returns the recovery of this node; null without --max-restarts.
+Result<std::unique_ptr<Recovery>> make_recovery(const LaunchFlags& flags, const Topology& topology,
+                                                const Environment& environment) {
+  if (flags.max_restarts == 0) return nullptr;
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+  };
+  const auto variable = [&](const char* name) {
+    const auto it = environment.find(name);
+    return it == environment.end() ? std::string() : it->second;
+  };
+  RecoveryOptions options;
+  options.agent.node = topology.node_rank;
+  options.agent.first_rank = topology.rank(0);
+  options.agent.ranks = topology.nproc;
+  options.agent.world_size = topology.world_size();
+  options.agent.policy =
+      flags.restart_policy == "rank" ? recovery::RestartPolicy::kRank : recovery::RestartPolicy::kGroup;
+  options.agent.launcher = random_id();
+  options.agent.store_host = topology.master_addr;
+  options.agent.store_port = topology.master_port;
+  options.coordinator.nodes = topology.nnodes;
+  options.coordinator.ranks_per_node = topology.nproc;
+  options.coordinator.max_restarts = flags.max_restarts;
+  options.coordinator.is_replacement = !variable(kEnvReplacement).empty();
+  options.coordinator.restarts_finished = options.agent.policy == recovery::RestartPolicy::kGroup;
+  options.coordinator.leave_timeout = milliseconds(flags.regroup_timeout);
+  options.coordinator.form_timeout = milliseconds(flags.rejoin_timeout);
+  options.coordinator.backoff = milliseconds(flags.backoff);
+  // Members that are stopped for a restart have the grace period.
+  if (options.agent.policy == recovery::RestartPolicy::kGroup)
+    options.coordinator.leave_timeout += milliseconds(flags.grace);
+  options.coordinator_host = topology.master_addr;
+  options.coordinator_port = topology.master_port + kRegroupPortOffset;
+  options.token = variable(kEnvRegroupToken);
+  if (topology.nnodes > 1 && options.token.empty()) {
+    return fail(
+        ExitCode::kConfig,
+        fmt::format("--max-restarts with several nodes needs a secret that all nodes share: set {}, for example "
+                    "to the output of 'openssl rand -hex 16'",
+                    kEnvRegroupToken));
+  }
+  return Recovery::make(std::move(options));
+}
 
 // Returns the command to run. `words` holds the arguments from the first one on that is not an option of launch.
 Result<std::vector<std::string>> command_of(std::vector<std::string> words, const std::optional<Words>& after_marker,
@@ -86,8 +196,14 @@ std::vector<std::string> with_text_log(std::vector<std::string> argv) {
 std::string log_text(const std::optional<std::string>& path) { return path ? read_file(*path).value_or("") : ""; }
 
 Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string>& argv) {
-  const Environment environment = environment_of(environ);
-  TopologyFlags given = flags.topology;
+  Environment environment = environment_of(environ);
+  if (flags.standalone) {
+    for (const char* name : {kEnvWorldSize, kEnvNodeRank, kEnvMasterAddr, kEnvMasterPort, kEnvPetNnodes,
+                             kEnvPetNodeRank, kEnvPetMasterAddr, kEnvPetMasterPort}) {
+      environment.erase(name);
+    }
+  }
+  ASSIGN_OR_RETURN(TopologyFlags given, with_rendezvous(flags.topology, flags));
   if (!flags.nproc.empty()) {
     ASSIGN_OR_RETURN(const int count, rank_count(flags.nproc, count_processors(environment)));
     given.nproc = count;
@@ -98,6 +214,9 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
     return rendezvous_port.emplace(std::move(reserved)).first();
   };
   ASSIGN_OR_RETURN(const Topology topology, resolve_topology(given, environment, reserve_port));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Recovery> recovery, make_recovery(flags, topology, environment));
+  environment.erase(kEnvRegroupToken);  // the ranks do not need it
+  environment.erase(kEnvRegroupFd);     // of a launcher that this one runs in
   ASSIGN_OR_RETURN(const SignalSource signals, SignalSource::take());
 
   const int count = topology.nproc;
@@ -110,6 +229,8 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
     ASSIGN_OR_RETURN(MessageFiles made, MessageFiles::make(environment));
     files.emplace(std::move(made));
   }
+  std::optional<MessageFiles> error_files;  // of Python programs; without a writable folder, none
+  if (Result<MessageFiles> made = MessageFiles::make(environment)) error_files.emplace(std::move(*made));
   const std::optional<rlim_t> descriptor_limit = raise_descriptor_limit();
   const bool limit_threads = count > 1 && !environment.contains(kOmpThreads);
   std::vector<Member> members;
@@ -119,24 +240,41 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
     if (limit_threads) of_rank[kOmpThreads] = "1";  // otherwise every rank would use all cores
     if (files) of_rank[kEnvTerminationLog] = files->path(i).string();
     if (count > 1 && !flags.no_prefix) of_rank[kEnvLinesPrefixed] = "1";
-    of_rank.insert(environment.begin(), environment.end());  // keeps existing entries
+    of_rank[kElasticRunId] = run_id(flags, environment);
+    of_rank[kElasticMaxRestarts] = std::to_string(flags.max_restarts);
+    of_rank.merge(restart_environment(0));
+    if (error_files) of_rank[kElasticErrorFile] = error_files->path(i).string();
+    for (const auto& [name, value] : environment) {  // keeps existing entries
+      if (!is_elastic(name)) of_rank.emplace(name, value);
+    }
     const int rank = topology.rank(i);
     ranks.push_back(rank);
     members.push_back({{count > 1 ? with_text_log(argv) : argv, std::move(of_rank), {}, descriptor_limit},
                        fmt::format("rank {}", rank),
                        flags.no_prefix ? "" : fmt::format("[RANK {}] ", rank)});
+    if (files) members.back().stale_files.push_back(files->path(i));
+    if (error_files) members.back().stale_files.push_back(error_files->path(i));
+    members.back().log_folder = flags.log_dir;
   }
 
   const RealClock clock;
   Console console("oarlock launch");
   if (limit_threads) console.print_line("OMP_NUM_THREADS is not set: 1 for each rank, as torchrun does");
   const auto grace = std::chrono::duration_cast<Supervisor::Duration>(std::chrono::duration<double>(flags.grace));
-  const Stdio stdio = count > 1 ? Stdio::kPipes : Stdio::kForeground;
-  ASSIGN_OR_RETURN(const GroupResult result, run_group(members, {grace, stdio}, signals, clock, console));
+  GroupOptions options{.grace = grace};
+  options.stdio = count > 1 || !flags.log_dir.empty() ? Stdio::kPipes : Stdio::kForeground;
+  options.out = selects(flags.redirects, 1) && !selects(flags.tee, 1) ? LogMode::kFiles : LogMode::kConsoleAndFiles;
+  options.err = selects(flags.redirects, 2) && !selects(flags.tee, 2) ? LogMode::kFiles : LogMode::kConsoleAndFiles;
+  options.recovery = recovery.get();
+  ASSIGN_OR_RETURN(const GroupResult result, run_group(members, options, signals, clock, console));
 
   std::vector<std::string> texts;
-  for (int i = 0; i < count; ++i) texts.push_back(files ? files->text(i) : log_text(pod_log));
-  const std::string message = pod_message(texts, ranks, result);
+  std::vector<std::string> reasons;
+  for (int i = 0; i < count; ++i) {
+    texts.push_back(files ? files->text(i) : log_text(pod_log));
+    reasons.push_back(error_files ? reason_of_error_file(error_files->text(i)) : "");
+  }
+  const std::string message = pod_message(texts, ranks, result, reasons);
   // Ranks without support for the contract may have written the file of the pod themselves; keep their message.
   const std::string present = log_text(pod_log);
   const bool is_created = !texts.empty() && texts[static_cast<size_t>(std::max(result.member, 0))].empty();
@@ -179,10 +317,64 @@ void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen&
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e6));
   launch->add_flag("--no-prefix", flags->no_prefix, "do not prefix lines with [RANK r]");
+  launch->add_option("--max-restarts,--max_restarts", flags->max_restarts, "restarts after failures of ranks")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000'000));
+  launch
+      ->add_option("--restart-policy", flags->restart_policy,
+                   "group: all ranks start again; rank: failed ranks only, for programs that regroup "
+                   "(docs/recovery.md)")
+      ->type_name("POLICY")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"group", "rank"}));
+  launch
+      ->add_option("--regroup-timeout", flags->regroup_timeout,
+                   "seconds until a rank that does not leave a failed group is killed")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 1e6));
+  launch
+      ->add_option("--rejoin-timeout", flags->rejoin_timeout, "seconds until a group that is not complete ends the job")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 1e6));
+  launch
+      ->add_option("--restart-backoff", flags->backoff,
+                   "seconds before the second of several quick restarts; then doubled, up to 5 minutes")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
+  launch->add_flag("--standalone", flags->standalone, "one node on a free port; ignores the job of the environment");
+  launch->add_option("-m,--module", flags->module, "run a Python module: python3 -u -m MODULE ARGUMENTS")
+      ->type_name("MODULE");
+  launch
+      ->add_option("--log-dir,--log_dir", flags->log_dir,
+                   "also write the output to DIR/attempt_N/rank_R/stdout.log and stderr.log")
+      ->type_name("DIR");
+  launch
+      ->add_option("-r,--redirects", flags->redirects,
+                   "with --log-dir: streams that go to files only; 1: stdout, 2: stderr, 3: both")
+      ->type_name("N")
+      ->check(CLI::IsMember({"0", "1", "2", "3"}));
+  launch->add_option("-t,--tee", flags->tee, "with --log-dir: streams that go to files and the console, as by default")
+      ->type_name("N")
+      ->check(CLI::IsMember({"0", "1", "2", "3"}));
+  launch
+      ->add_option("--rdzv-backend,--rdzv_backend", flags->rdzv_backend, "accepted for torchrun's sake; has no effect")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"static", "c10d"}));
+  launch
+      ->add_option("--rdzv-endpoint,--rdzv_endpoint", flags->rdzv_endpoint,
+                   "instead of --master-addr and --master-port")
+      ->type_name("HOST[:PORT]");
+  launch->add_option("--rdzv-id,--rdzv_id", flags->rdzv_id, "the value of TORCHELASTIC_RUN_ID")->type_name("ID");
   launch->prefix_command();
   launch->callback([launch, flags, &after_marker, &chosen] {
     chosen = [launch, flags, &after_marker]() -> Result<int> {
-      ASSIGN_OR_RETURN(const std::vector<std::string> argv, command_of(launch->remaining(), after_marker, *launch));
+      std::vector<std::string> words = launch->remaining();
+      if (!flags->module.empty()) words.insert(words.begin(), {"python3", "-u", "-m", flags->module});
+      ASSIGN_OR_RETURN(const std::vector<std::string> argv, command_of(std::move(words), after_marker, *launch));
       return launch_ranks(*flags, argv);
     };
   });

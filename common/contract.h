@@ -37,8 +37,15 @@ inline constexpr char kEnvMetricsPort[] = "OARLOCK_METRICS_PORT";  // of local r
 inline constexpr char kEnvTerminationLog[] = "OARLOCK_TERMINATION_LOG";  // file for the termination message
 // Set if the launcher prefixes the output of the process with "[RANK n]"; its log then omits the prefix.
 inline constexpr char kEnvLinesPrefixed[] = "OARLOCK_LINES_PREFIXED";
+// Descriptor of the connection to the launcher, for a rank that can regroup (docs/recovery.md).
+inline constexpr char kEnvRegroupFd[] = "OARLOCK_REGROUP_FD";
+// Secret that the launchers of one attempt share; authenticates them to the coordinator.
+inline constexpr char kEnvRegroupToken[] = "OARLOCK_REGROUP_TOKEN";
+// Set for a pod that replaces another one of the same attempt.
+inline constexpr char kEnvReplacement[] = "OARLOCK_REPLACEMENT";
 
 inline constexpr int kDefaultMasterPort = 29500;
+inline constexpr int kRegroupPortOffset = 1;  // the coordinator listens on MASTER_PORT plus this
 inline constexpr int kDefaultMetricsPort = 9400;
 inline constexpr char kDefaultTerminationLog[] = "/dev/termination-log";
 

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -105,11 +106,16 @@ void Guard::send(pid_t message) {
 void Guard::add(pid_t group) { send(group); }
 void Guard::remove(pid_t group) { send(-group); }
 
+// For the last messages to the other nodes.
+constexpr auto kFlushPatience = std::chrono::seconds(2);
+
 // A pipe from a member to the console.
 struct Stream {
   FileDescriptor from;
   OutputQueue* to;
   LinePrefixer prefixer;
+  FileDescriptor file;  // receives a copy, if open
+  bool on_console = true;
 
   void close() {
     prefixer.finish(to->tail());
@@ -141,21 +147,32 @@ class Group {
         console_(console),
         guard_(std::move(guard)),
         earlier_children_(children()),
-        supervisor_(static_cast<int>(members.size()), options.grace) {}
+        supervisor_(static_cast<int>(members.size()), options.grace),
+        groups_(members.size(), 0),
+        lingering_(members.size(), false),
+        exits_(members.size()),
+        kill_at_(members.size()) {}
 
   Result<GroupResult> run() {
-    for (const Member& member : members_) {
-      if (Result<void> started = start(member); !started) {
-        for (const pid_t group : groups_) ::kill(-group, SIGKILL);
-        end_strays();
-        return tl::make_unexpected(started.error());
+    if (options_.recovery == nullptr) {
+      for (size_t i = 0; i < members_.size(); ++i) {
+        if (Result<void> started = start(i); !started) return give_up(started.error());
       }
+    } else {
+      perform(options_.recovery->start(clock_.steady()));
     }
-    while (!supervisor_.finished()) wait_and_act();
+    while (!supervisor_.finished()) {
+      if (start_error_) return give_up(*start_error_);
+      wait_and_act();
+    }
     end_strays();
     drain();
     if (options_.stdio == Stdio::kForeground) take_back_terminal();
     GroupResult result = supervisor_.result();
+    if (options_.recovery != nullptr) {
+      options_.recovery->flush(clock_, clock_.steady() + kFlushPatience);
+      if (failed_elsewhere_ && result.interrupted_by == 0) result.exit_code = to_int(ExitCode::kPeerLost);
+    }
     const bool stopped = result.interrupted_by != 0;
     const auto signal =
         console_.flush(signals_, clock_, stopped ? std::optional(clock_.steady() + options_.grace) : std::nullopt);
@@ -164,23 +181,111 @@ class Group {
   }
 
  private:
-  Result<void> start(const Member& member) {
-    ASSIGN_OR_RETURN(Child child, spawn(member.command, options_.stdio, signals_));
+  Result<void> start(size_t index) {
+    const Member& member = members_[index];
+    Command command = member.command;
+    FileDescriptor inherited;
+    std::error_code ignored;
+    if (groups_[index] > 0) {
+      for (const std::filesystem::path& file : member.stale_files) std::filesystem::remove(file, ignored);
+    }
+    if (options_.recovery != nullptr) {
+      ASSIGN_OR_RETURN(const Environment variables, options_.recovery->prepare(static_cast<int>(index), inherited));
+      for (const auto& [name, value] : restart_environment(options_.recovery->restarts()))
+        command.environment[name] = value;
+      for (const auto& [name, value] : variables) command.environment[name] = value;
+      command.inherited = inherited.get();
+    }
+    ASSIGN_OR_RETURN(Child child, spawn(command, options_.stdio, signals_));
     guard_.add(child.pid);
-    groups_.push_back(child.pid);
-    lingering_.push_back(false);
+    groups_[index] = child.pid;
+    lingering_[index] = false;
+    forgotten_.erase(index);
+    exits_[index].reset();
+    kill_at_[index].reset();
     if (options_.stdio == Stdio::kPipes) {
-      add_stream(std::move(child.out), console_.out(), member.prefix);
-      add_stream(std::move(child.err), console_.err(), member.prefix);
+      ASSIGN_OR_RETURN(FileDescriptor out, open_log(member, "stdout.log"));
+      ASSIGN_OR_RETURN(FileDescriptor err, open_log(member, "stderr.log"));
+      add_stream(std::move(child.out), console_.out(), index, std::move(out), options_.out);
+      add_stream(std::move(child.err), console_.err(), index, std::move(err), options_.err);
     }
     return {};
   }
 
-  void add_stream(FileDescriptor from, OutputQueue& to, const std::string& prefix) {
+  // Opens a file for the output of the next start of a member; not open if the member has no folder.
+  Result<FileDescriptor> open_log(const Member& member, const char* name) const {
+    if (member.log_folder.empty()) return FileDescriptor();
+    std::string folder = member.name;
+    std::ranges::replace(folder, ' ', '_');
+    const int64_t restarts = options_.recovery == nullptr ? 0 : options_.recovery->restarts();
+    const std::filesystem::path path = member.log_folder / fmt::format("attempt_{}", restarts) / folder / name;
+    RETURN_IF_ERROR(make_writable_folder(path.parent_path()));
+    FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be created", path.string()));
+    return file;
+  }
+
+  // Ends what has started. For a member that cannot be started.
+  tl::unexpected<Error> give_up(const Error& error) {
+    for (const pid_t group : groups_) {
+      if (group > 0) ::kill(-group, SIGKILL);
+    }
+    end_strays();
+    return tl::make_unexpected(error);
+  }
+
+  bool recovers() const { return options_.recovery != nullptr && !supervisor_.stopping() && !has_ended_; }
+
+  // Carries out the requests of the recovery.
+  void perform(const RecoveryRequests& requests) {
+    for (const std::string& message : requests.messages) console_.print_line(message);
+    for (const int member : requests.kill) signal_member(member, SIGKILL);
+    for (const int member : requests.stop) {
+      signal_member(member, SIGTERM);
+      kill_at_[static_cast<size_t>(member)] = clock_.steady() + options_.grace;
+    }
+    for (const int member : requests.spawn) {
+      if (requests.ended || start_error_) break;
+      if (Result<void> started = start(static_cast<size_t>(member)); !started) start_error_ = started.error();
+    }
+    if (requests.ended) end_recovery(*requests.ended);
+  }
+
+  void signal_member(int member, int signal) const {
+    const pid_t group = groups_[static_cast<size_t>(member)];
+    if (group > 0 && !forgotten_.contains(static_cast<size_t>(member))) ::kill(-group, signal);
+  }
+
+  // From here on, the group ends as one without recovery.
+  void end_recovery(const recovery::Order& order) {
+    has_ended_ = true;
+    if (!order.success) console_.print_line(fmt::format("no further restart: {}", order.reason));
+    const bool has_failure = std::ranges::any_of(exits_, [](const auto& exit) { return exit && !exit->ok(); });
+    failed_elsewhere_ = !order.success && !has_failure;
+    hand_over_exits({});
+    if (failed_elsewhere_) supervisor_.expect_failure(clock_.steady());
+  }
+
+  // Reports the exits that the recovery has handled to the supervisor. `missing` is the status of a member that has not
+  // started.
+  void hand_over_exits(ExitStatus missing) {
+    std::vector<MemberExit> exits;
+    for (size_t i = 0; i < members_.size(); ++i) {
+      if (groups_[i] > 0 && !exits_[i]) continue;  // it still runs
+      exits.push_back({static_cast<int>(i), exits_[i].value_or(missing), lingering_[i]});
+    }
+    const bool was_stopping = supervisor_.stopping();
+    send(supervisor_.exited(exits, clock_.steady()));
+    if (!was_stopping && supervisor_.stopping()) report_failure();
+  }
+
+  void add_stream(FileDescriptor from, OutputQueue& to, size_t member, FileDescriptor file, LogMode mode) {
     // Of the ranks of a node, the first one shows its progress.
     const auto progress_lines =
-        groups_.size() == 1 ? LinePrefixer::ProgressLines::kShow : LinePrefixer::ProgressLines::kLeaveOut;
-    streams_.push_back({std::move(from), &to, LinePrefixer(prefix, to.columns(), progress_lines)});
+        member == 0 ? LinePrefixer::ProgressLines::kShow : LinePrefixer::ProgressLines::kLeaveOut;
+    const bool on_console = !file.open() || mode == LogMode::kConsoleAndFiles;
+    streams_.push_back({std::move(from), &to, LinePrefixer(members_[member].prefix, to.columns(), progress_lines),
+                        std::move(file), on_console});
   }
 
   void wait_and_act() {
@@ -191,7 +296,18 @@ class Group {
     const size_t first_stream = fds.size();
     for (const Stream& stream : streams_) fds.push_back({stream.to->full() ? -1 : stream.from.get(), POLLIN, 0});
 
+    const size_t first_recovery = fds.size();
+    if (recovers()) {
+      for (const pollfd& fd : options_.recovery->descriptors()) fds.push_back(fd);
+    }
+
     std::optional<SteadyTime> wake = supervisor_.deadline();
+    if (recovers()) {
+      for (const auto& at : kill_at_) {
+        if (at) wake = std::min(wake.value_or(SteadyTime::max()), *at);
+      }
+      if (const auto at = options_.recovery->deadline()) wake = std::min(wake.value_or(SteadyTime::max()), *at);
+    }
     // No signal reports the end of a leftover process whose parent is not this process, so poll for it.
     for (const bool lingering : lingering_) {
       if (lingering)
@@ -202,13 +318,18 @@ class Group {
     for (size_t i = 1; i < first_stream; ++i) {
       if (fds[i].revents != 0) (fds[i].fd == console_.out().fd() ? console_.out() : console_.err()).write_some();
     }
-    for (size_t i = first_stream; i < fds.size(); ++i) {
+    for (size_t i = first_stream; i < first_recovery; ++i) {
       if (fds[i].revents != 0) read_some(streams_[i - first_stream]);
     }
     std::erase_if(streams_, [](const Stream& stream) { return !stream.from.open(); });
     for (const int signal : signals_.read()) {
       const bool was_stopping = supervisor_.stopping();
+      const bool recovered = recovers();
       send(supervisor_.signalled(signal, clock_.steady()));
+      if (recovered && supervisor_.stopping()) {
+        options_.recovery->stop();
+        hand_over_exits({.code = 0, .signal = signal});
+      }
       if (supervisor_.stopping() && (!was_stopping || members_.size() > 1)) {
         console_.print_line(fmt::format("{}: {} of {} still running, they have {} s to end", signal_name(signal),
                                         supervisor_.running(), members_.size(),
@@ -216,6 +337,12 @@ class Group {
       }
     }
     reap();
+    if (recovers()) {
+      perform(options_.recovery->handle({fds.begin() + static_cast<std::ptrdiff_t>(first_recovery), fds.end()},
+                                        clock_.steady()));
+      perform(options_.recovery->time_passed(clock_.steady()));
+      kill_late_members();
+    }
     if (const auto deadline = supervisor_.deadline(); deadline && *deadline <= clock_.steady()) {
       const bool was_stopping = supervisor_.stopping();
       for (const GroupSignal& signal : send(supervisor_.time_passed(clock_.steady()))) {
@@ -231,6 +358,11 @@ class Group {
   bool read_some(Stream& stream) {
     std::array<char, 65536> buffer;
     const ssize_t got = ::read(stream.from.get(), buffer.data(), buffer.size());
+    if (got > 0 && stream.file.open()) {
+      // A full disk must not stop the training; the file then ends early.
+      if (::write(stream.file.get(), buffer.data(), static_cast<size_t>(got)) != got) stream.file.close();
+    }
+    if (got > 0 && !stream.on_console) return true;
     if (got > 0 && !stream.to->closed()) {
       stream.prefixer.feed({buffer.data(), static_cast<size_t>(got)}, stream.to->tail());
       return true;
@@ -241,8 +373,29 @@ class Group {
   }
 
   Supervisor::Signals send(Supervisor::Signals signals) {
-    for (const GroupSignal& signal : signals) ::kill(-groups_[static_cast<size_t>(signal.member)], signal.signal);
+    for (const GroupSignal& signal : signals) signal_member(signal.member, signal.signal);
     return signals;
+  }
+
+  // Members that the recovery has stopped, and that did not end within the grace period.
+  void kill_late_members() {
+    for (size_t i = 0; i < members_.size(); ++i) {
+      if (!kill_at_[i] || *kill_at_[i] > clock_.steady()) continue;
+      kill_at_[i].reset();
+      signal_member(static_cast<int>(i), SIGKILL);
+    }
+  }
+
+  // A member has ended, and the recovery decides what follows. Its descendants receive SIGKILL: a new process must not
+  // share the device or the ports with them.
+  void recover_member(size_t index, const ExitStatus& status) {
+    exits_[index] = status;
+    kill_at_[index].reset();
+    if (lingering_[index]) {
+      ::kill(-groups_[index], SIGKILL);
+      return;  // until its process group is empty
+    }
+    perform(options_.recovery->exited(static_cast<int>(index), status.exit_code(), clock_.steady()));
   }
 
   void reap() {
@@ -261,7 +414,16 @@ class Group {
       lingering_[i] = exit.leftovers;
       if (!exit.leftovers) forget(i);
     }
-    if (!exits.empty()) {
+    if (recovers()) {
+      for (const MemberExit& exit : exits) {
+        const auto i = static_cast<size_t>(exit.member);
+        if (recovers()) {
+          recover_member(i, exit.status);
+        } else {  // the exit before this one has ended the recovery, without this one
+          send(supervisor_.exited(std::span(&exit, 1), clock_.steady()));
+        }
+      }
+    } else if (!exits.empty()) {
       const bool was_stopping = supervisor_.stopping();
       send(supervisor_.exited(exits, clock_.steady()));
       if (!was_stopping && supervisor_.stopping()) report_failure();
@@ -270,7 +432,11 @@ class Group {
       if (!lingering_[i] || group_exists(groups_[i])) continue;
       lingering_[i] = false;
       forget(i);
-      supervisor_.group_emptied(static_cast<int>(i));
+      if (recovers() && exits_[i]) {
+        perform(options_.recovery->exited(static_cast<int>(i), exits_[i]->exit_code(), clock_.steady()));
+      } else {
+        supervisor_.group_emptied(static_cast<int>(i));
+      }
     }
   }
 
@@ -283,6 +449,7 @@ class Group {
 
   void report_failure() {
     const GroupResult result = supervisor_.result();
+    if (result.member < 0) return;                                  // the failure was on another node
     if (members_.size() == 1 && result.status.signal == 0) return;  // its own message suffices
     std::string line =
         fmt::format("{} ended with {}", members_[static_cast<size_t>(result.member)].name, describe(result.status));
@@ -324,13 +491,20 @@ class Group {
   Guard guard_;
   const std::set<pid_t> earlier_children_;  // of a shell that exec'ed this program with background jobs
   Supervisor supervisor_;
-  std::vector<pid_t> groups_;  // by member
+  std::vector<pid_t> groups_;  // by member; 0: not started
   std::vector<bool> lingering_;
-  std::set<size_t> forgotten_;  // members without processes; the id of their group may be reused
+  std::vector<std::optional<ExitStatus>> exits_;    // by member: of its last process, with recovery only
+  std::vector<std::optional<SteadyTime>> kill_at_;  // by member: when the recovery's stop becomes SIGKILL
+  std::optional<Error> start_error_;                // of a member that could not be started again
+  bool has_ended_ = false;                          // the recovery
+  bool failed_elsewhere_ = false;                   // it ended because of another node
+  std::set<size_t> forgotten_;                      // members without processes; the id of their group may be reused
   std::vector<Stream> streams_;
 };
 
 }  // namespace
+
+Environment restart_environment(int64_t restarts) { return {{"TORCHELASTIC_RESTART_COUNT", std::to_string(restarts)}}; }
 
 Result<GroupResult> run_group(const std::vector<Member>& members, const GroupOptions& options,
                               const SignalSource& signals, const Clock& clock, Console& console) {

@@ -1,11 +1,13 @@
 // Runs a group of processes to completion: the I/O for Supervisor.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "cli/launch/console.h"
 #include "cli/launch/process.h"
+#include "cli/launch/recovery.h"
 #include "cli/launch/supervisor.h"
 #include "common/clock.h"
 #include "common/error.h"
@@ -16,12 +18,29 @@ struct Member {
   Command command;
   std::string name;    // for messages, such as "rank 3"
   std::string prefix;  // "[RANK 3] ", before each line; used with Stdio::kPipes only
+  // Files of an earlier start of this member, which a restart removes first.
+  std::vector<std::filesystem::path> stale_files = {};
+  // With Stdio::kPipes: the folder of attempt_<restarts>/<name>/stdout.log and stderr.log; empty: none.
+  std::filesystem::path log_folder = {};
+};
+
+// Where the output of members goes, as torchrun's --redirects and --tee.
+enum class LogMode {
+  kConsoleAndFiles,
+  kFiles  // only
 };
 
 struct GroupOptions {
   Supervisor::Duration grace;
   Stdio stdio = Stdio::kPipes;
+  LogMode out = LogMode::kConsoleAndFiles;  // for members with a log_folder
+  LogMode err = LogMode::kConsoleAndFiles;
+  // If set, it decides when members start, and members that fail start again. Not owned.
+  Recovery* recovery = nullptr;
 };
+
+// Returns the member's variables that change with each start: torchrun's TORCHELASTIC_RESTART_COUNT.
+Environment restart_environment(int64_t restarts);
 
 // Starts all members, and waits until all their processes have ended and all their output is written. If a member
 // cannot be started, stops the others and fails. Reaps all children of this process in the meantime, including

@@ -88,7 +88,7 @@ void set_soft_descriptor_limit(rlim_t limit) {
 
 // Executes the program in the child process. Returns only if exec failed.
 void become(char* const* argv, char* const* environment, const cpu_set_t* cores, std::optional<rlim_t> descriptors,
-            pid_t parent, Stdio stdio, int out, int err, const SignalSource& signals) {
+            int inherited, pid_t parent, Stdio stdio, int out, int err, const SignalSource& signals) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(128 + SIGKILL);  // the parent died before the line above
@@ -105,6 +105,7 @@ void become(char* const* argv, char* const* environment, const cpu_set_t* cores,
     ::dup2(out, STDOUT_FILENO);
     ::dup2(err, STDERR_FILENO);
   }
+  if (inherited >= 0) ::fcntl(inherited, F_SETFD, 0);
   signals.restore();
   ::execvpe(argv[0], argv, environment);
 }
@@ -191,8 +192,8 @@ Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& sig
   const pid_t pid = ::fork();
   if (pid < 0) return fail_errno(errno, fmt::format("a process for '{}' cannot be created", command.argv[0]));
   if (pid == 0) {
-    become(argv.data(), environment.data(), &cores, command.descriptors, parent, stdio, out.writer.get(),
-           err.writer.get(), signals);
+    become(argv.data(), environment.data(), &cores, command.descriptors, command.inherited, parent, stdio,
+           out.writer.get(), err.writer.get(), signals);
     const int error = errno;
     if (::write(report.writer.get(), &error, sizeof error) != sizeof error) ::_exit(125);
     ::_exit(126);

@@ -77,6 +77,7 @@ struct Command {
   Environment environment;                 // the complete environment
   std::vector<int> cpus = {};              // CPU affinity; empty: that of this process
   std::optional<rlim_t> descriptors = {};  // soft limit on open descriptors; empty: that of this process
+  int inherited = -1;                      // a descriptor that the program inherits; -1: none
 };
 
 enum class Stdio {

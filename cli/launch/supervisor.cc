@@ -123,6 +123,16 @@ Supervisor::Signals Supervisor::time_passed(SteadyTime now) {
   return signals;
 }
 
+Supervisor::Signals Supervisor::stop_group(SteadyTime now) {
+  Signals signals;
+  if (!stopping_) stop(now, signals);
+  return signals;
+}
+
+void Supervisor::expect_failure(SteadyTime now) {
+  if (!stopping_ && !stop_at_) stop_at_ = now + kCulpritGrace;
+}
+
 std::optional<SteadyTime> Supervisor::deadline() const {
   std::optional<SteadyTime> earliest = stop_at_;
   for (const Member& member : members_) {

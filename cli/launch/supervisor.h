@@ -60,6 +60,8 @@ class Supervisor {
   void group_emptied(int member);                 // all processes of a member have ended
   Signals signalled(int signal, SteadyTime now);  // the launcher received a signal
   Signals time_passed(SteadyTime now);
+  Signals stop_group(SteadyTime now);   // the group ends for a reason outside of its members
+  void expect_failure(SteadyTime now);  // like stop_group(), after two seconds in which members may end by themselves
 
   std::optional<SteadyTime> deadline() const;  // when to call time_passed()
   bool finished() const;                       // all processes of all members have ended

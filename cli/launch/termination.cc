@@ -8,20 +8,41 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "common/contract.h"
 #include "common/files.h"
+#include "common/text.h"
 
 namespace oarlock::launch {
+namespace {
 
-std::string pod_message(const std::vector<std::string>& texts, const std::vector<int>& ranks,
-                        const GroupResult& result) {
+constexpr int kErrorFileDepth = 16;
+constexpr size_t kErrorReasonLength = 1000;
+
+}  // namespace
+
+std::string reason_of_error_file(const std::string& text) {
+  if (json_depth(text) > kErrorFileDepth) return "";
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("message")) return "";
+  const nlohmann::json* message = &json["message"];
+  if (message->is_object() && message->contains("message")) message = &(*message)["message"];
+  if (!message->is_string()) return "";
+  std::string line(trim(message->get_ref<const std::string&>()));
+  return shortened(line.substr(0, line.find('\n')), kErrorReasonLength);
+}
+
+std::string pod_message(const std::vector<std::string>& texts, const std::vector<int>& ranks, const GroupResult& result,
+                        const std::vector<std::string>& reasons) {
   const auto member = static_cast<size_t>(std::max(result.member, 0));
   if (!texts[member].empty() || result.member < 0) return texts[member].substr(0, kTerminationMessageLimit);
   TerminationMessage made;
   made.rank = ranks[member];
   made.reason = result.status.signal != 0 ? "KilledBySignal" : "Failed";
   made.message = fmt::format("rank {} ended with {} and left no message", made.rank, describe(result.status));
+  if (member < reasons.size() && !reasons[member].empty())
+    made.message = fmt::format("rank {} ended with {}: {}", made.rank, describe(result.status), reasons[member]);
   for (const std::string& text : texts) {
     if (const auto other = termination_message_from_json(text)) {
       made.step = std::max(made.step, other->step);

@@ -15,10 +15,14 @@ namespace oarlock::launch {
 
 // Returns the termination message of the pod: the message of the decisive member, or of the first member if all
 // succeeded. If the decisive member wrote none (SIGKILL, or a program without support for these messages), the function
-// creates one from its exit status and the steps that the other members reported. `texts` and `ranks` are indexed by
-// member. The result has at most 4096 bytes and may be empty.
-std::string pod_message(const std::vector<std::string>& texts, const std::vector<int>& ranks,
-                        const GroupResult& result);
+// creates one from its exit status, `reasons`, and the steps that the other members reported. `texts`, `ranks` and
+// `reasons` are indexed by member; `reasons` may be empty. The result has at most 4096 bytes and may be empty.
+std::string pod_message(const std::vector<std::string>& texts, const std::vector<int>& ranks, const GroupResult& result,
+                        const std::vector<std::string>& reasons = {});
+
+// Returns the exception in a file that torch.distributed.elastic's @record wrote to TORCHELASTIC_ERROR_FILE, as one
+// line of at most 1000 bytes; empty if the text is not such a file. The text may have any content.
+std::string reason_of_error_file(const std::string& text);
 
 // Returns the path of the termination message of the pod: $OARLOCK_TERMINATION_LOG, else /dev/termination-log if it is
 // writable.

@@ -1,0 +1,383 @@
+#include "cli/launch/recovery.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "common/contract.h"
+#include "common/status_macros.h"
+#include "common/text.h"
+
+namespace oarlock::launch {
+namespace {
+
+using recovery::NodeAgent;
+using recovery::Order;
+using recovery::OrderKind;
+using recovery::RankCommand;
+
+constexpr size_t kMaxHelloLine = 1024;  // bytes, before the peer is authenticated
+constexpr auto kHelloTimeout = std::chrono::seconds(5);
+constexpr auto kReconnectDelay = std::chrono::milliseconds(200);
+constexpr size_t kMaxUnknownPeers = 64;  // connections that are not authenticated
+
+void append(std::vector<int>& to, const std::vector<int>& from) { to.insert(to.end(), from.begin(), from.end()); }
+
+std::optional<SteadyTime> earlier(std::optional<SteadyTime> a, std::optional<SteadyTime> b) {
+  if (!a || !b) return a ? a : b;
+  return std::min(*a, *b);
+}
+
+// Listens on all addresses, IPv6 and IPv4 if the kernel supports both.
+Result<FileDescriptor> listen_on_port(int port) {
+  const int on = 1;
+  const int off = 0;
+  for (const int family : {AF_INET6, AF_INET}) {
+    FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket.open()) continue;
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_storage address{};
+    socklen_t length = sizeof(sockaddr_in);
+    if (family == AF_INET6) {
+      ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+      auto& six = reinterpret_cast<sockaddr_in6&>(address);
+      six.sin6_family = AF_INET6;
+      six.sin6_port = htons(static_cast<uint16_t>(port));
+      length = sizeof six;
+    } else {
+      auto& four = reinterpret_cast<sockaddr_in&>(address);
+      four.sin_family = AF_INET;
+      four.sin_port = htons(static_cast<uint16_t>(port));
+    }
+    if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 &&
+        ::listen(socket.get(), SOMAXCONN) == 0) {
+      return socket;
+    }
+    if (errno == EADDRINUSE) break;
+  }
+  return fail(ExitCode::kUnavailable,
+              fmt::format("the coordinator of restarts cannot listen on port {} (MASTER_PORT + {}): {}; choose another "
+                          "--master-port on all nodes",
+                          port, kRegroupPortOffset, std::generic_category().message(errno)));
+}
+
+// Resolves and begins to connect. Name resolution blocks; the names are those of the job's own pods.
+FileDescriptor begin_connect(const std::string& host, int port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return {};
+  FileDescriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int on = 1;
+  if (socket.open()) ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (socket.open() && ::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS)
+    socket.close();
+  ::freeaddrinfo(found);
+  return socket;
+}
+
+std::string hello_line(const std::string& token) { return nlohmann::json{{"regroup", 1}, {"token", token}}.dump(); }
+
+// Returns whether the first line of a connection proves that the peer knows the token.
+bool is_valid_hello(const std::string& line, const std::string& token) {
+  if (json_depth(line) > 2) return false;
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  const auto it = json.is_object() ? json.find("token") : json.end();
+  return json.is_object() && it != json.end() && it->is_string() && !token.empty() &&
+         recovery::is_equal_secret(it->get_ref<const std::string&>(), token);
+}
+
+}  // namespace
+
+Recovery::Recovery(RecoveryOptions options)
+    : options_(std::move(options)), agent_(options_.agent), ranks_(static_cast<size_t>(options_.agent.ranks)) {
+  if (options_.agent.node == 0) coordinator_.emplace(options_.coordinator, options_.agent.launcher);
+}
+
+Recovery::~Recovery() = default;
+
+Result<std::unique_ptr<Recovery>> Recovery::make(RecoveryOptions options) {
+  std::unique_ptr<Recovery> recovery(new Recovery(std::move(options)));
+  if (recovery->has_other_nodes() && recovery->coordinator_) {
+    ASSIGN_OR_RETURN(recovery->listener_, listen_on_port(recovery->options_.coordinator_port));
+  }
+  return recovery;
+}
+
+RecoveryRequests Recovery::start(SteadyTime now) {
+  RecoveryRequests requests;
+  if (is_remote()) {
+    give_up_at_ = now + options_.coordinator.form_timeout;
+    connect(now);
+  } else {
+    act(agent_.received(coordinator_->order()), now, requests);
+  }
+  act(agent_.start(), now, requests);
+  return requests;
+}
+
+void Recovery::act(NodeAgent::Actions actions, SteadyTime now, RecoveryRequests& requests) {
+  append(requests.kill, actions.kill);
+  append(requests.stop, actions.stop);
+  append(requests.spawn, actions.spawn);
+  for (const NodeAgent::Actions::Send& send : actions.send) {
+    std::optional<recovery::LineChannel>& channel = ranks_[static_cast<size_t>(send.rank)];
+    if (channel) channel->send(to_json(send.command));
+  }
+  if (actions.ended && !requests.ended) {
+    requests.ended = actions.ended;
+    is_active_ = false;
+    RankCommand end;
+    end.kind = RankCommand::Kind::kEnd;
+    end.reason = actions.ended->reason;
+    for (auto& channel : ranks_) {
+      if (channel) channel->send(to_json(end));
+    }
+  }
+  if (actions.report) report(now, requests);
+}
+
+void Recovery::report(SteadyTime now, RecoveryRequests& requests) {
+  const recovery::NodeReport report = agent_.report();
+  if (!coordinator_) {
+    if (upstream_ && !is_connecting_) upstream_->send(to_json(report));
+  } else if (coordinator_->received(report, now)) {
+    publish(now, requests);
+  }
+}
+
+void Recovery::publish(SteadyTime now, RecoveryRequests& requests) {
+  const Order order = coordinator_->order();
+  const std::string line = to_json(order);
+  for (Peer& peer : peers_) {
+    if (peer.is_authenticated) peer.channel.send(line);
+  }
+  if (order.kind == OrderKind::kForm && order.generation > 0 && order.generation > announced_) {
+    announced_ = order.generation;
+    requests.messages.push_back(fmt::format("{}; restart {} of {}{}", order.reason, order.generation,
+                                            options_.coordinator.max_restarts, order.respawn ? "" : ", after a delay"));
+  }
+  act(agent_.received(order), now, requests);
+}
+
+RecoveryRequests Recovery::exited(int member, int exit_code, SteadyTime now) {
+  RecoveryRequests requests;
+  read_rank(member, now, requests);  // a request that it sent before its end
+  ranks_[static_cast<size_t>(member)].reset();
+  if (is_active_) act(agent_.exited(member, exit_code), now, requests);
+  return requests;
+}
+
+RecoveryRequests Recovery::time_passed(SteadyTime now) {
+  RecoveryRequests requests;
+  if (!is_active_) return requests;
+  if (coordinator_ && coordinator_->time_passed(now)) publish(now, requests);
+  peers_.remove_if([now](const Peer& peer) { return !peer.is_authenticated && peer.deadline <= now; });
+  if (connect_at_ && *connect_at_ <= now) connect(now);
+  if (is_remote() && give_up_at_ && *give_up_at_ <= now) {
+    Order lost;
+    lost.coordinator = agent_.state().coordinator;
+    lost.sequence = agent_.state().order_sequence + 1;
+    lost.kind = OrderKind::kEnd;
+    lost.reason = fmt::format("no connection to the launcher of node rank 0 at {}",
+                              endpoint(options_.coordinator_host, options_.coordinator_port));
+    const bool has_finished = std::ranges::all_of(agent_.state().slots, [](const NodeAgent::Slot& slot) {
+      return slot.report.phase == recovery::RankPhase::kFinished;
+    });
+    lost.success = has_finished;
+    act(agent_.received(lost), now, requests);
+  }
+  return requests;
+}
+
+RecoveryRequests Recovery::handle(const std::vector<pollfd>& ready, SteadyTime now) {
+  RecoveryRequests requests;
+  const auto is_ready = [&](int fd) {
+    return fd >= 0 && std::ranges::any_of(ready, [fd](const pollfd& entry) { return entry.fd == fd && entry.revents; });
+  };
+  for (int member = 0; member < options_.agent.ranks; ++member) {
+    const auto& channel = ranks_[static_cast<size_t>(member)];
+    if (channel && is_ready(channel->fd())) read_rank(member, now, requests);
+  }
+  if (upstream_ && is_ready(upstream_->fd())) read_coordinator(now, requests);
+  for (Peer& peer : peers_) {
+    if (!is_ready(peer.channel.fd())) continue;
+    peer.channel.flush();
+    read_peer(peer, now, requests);
+  }
+  if (is_ready(listener_.get())) accept_peers(now);
+  for (const Peer& peer : peers_) {
+    if (!peer.channel.is_open() && peer.launcher != 0) coordinator_->disconnected(peer.node, peer.launcher);
+  }
+  peers_.remove_if([](const Peer& peer) { return !peer.channel.is_open(); });
+  return requests;
+}
+
+void Recovery::read_rank(int member, SteadyTime now, RecoveryRequests& requests) {
+  std::optional<recovery::LineChannel>& channel = ranks_[static_cast<size_t>(member)];
+  if (!channel) return;
+  channel->flush();
+  for (bool is_more = true; is_more;) {
+    const std::vector<std::string> lines = channel->read();
+    is_more = !lines.empty();
+    for (const std::string& line : lines) {
+      const auto request = recovery::join_request_from_json(line);
+      if (!request) {
+        requests.messages.push_back(
+            fmt::format("rank {}: {}", options_.agent.first_rank + member, request.error().message));
+      } else if (is_active_) {
+        act(agent_.joined(member, *request), now, requests);
+      }
+    }
+  }
+  if (!channel->is_open()) channel.reset();
+}
+
+void Recovery::accept_peers(SteadyTime now) {
+  for (;;) {
+    FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.open()) return;
+    const auto unknown = std::ranges::count_if(peers_, [](const Peer& peer) { return !peer.is_authenticated; });
+    if (static_cast<size_t>(unknown) >= kMaxUnknownPeers) continue;  // closes it
+    const int on = 1;
+    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    Peer& peer = peers_.emplace_back(Peer{.channel = {std::move(socket), kMaxHelloLine}, .deadline = {}});
+    peer.deadline = now + kHelloTimeout;
+  }
+}
+
+void Recovery::read_peer(Peer& peer, SteadyTime now, RecoveryRequests& requests) {
+  for (;;) {
+    const std::vector<std::string> lines = peer.channel.read();
+    if (lines.empty()) return;
+    for (const std::string& line : lines) {
+      if (!peer.is_authenticated) {
+        if (!is_valid_hello(line, options_.token)) return peer.channel.close();
+        peer.is_authenticated = true;
+        peer.channel.set_max_line(recovery::kMaxLineLength);
+        peer.channel.send(to_json(coordinator_->order()));
+        continue;
+      }
+      const auto report = recovery::node_report_from_json(line);
+      if (!report || report->node == 0 || (peer.launcher != 0 && report->launcher != peer.launcher))
+        return peer.channel.close();
+      peer.node = report->node;
+      peer.launcher = report->launcher;
+      if (coordinator_->received(*report, now)) publish(now, requests);
+    }
+  }
+}
+
+void Recovery::connect(SteadyTime now) {
+  connect_at_ = now + kReconnectDelay;
+  FileDescriptor socket = begin_connect(options_.coordinator_host, options_.coordinator_port);
+  if (!socket.open()) return;
+  connect_at_.reset();
+  upstream_.emplace(std::move(socket), recovery::kMaxLineLength);
+  is_connecting_ = true;
+}
+
+void Recovery::disconnect(SteadyTime now) {
+  upstream_.reset();
+  is_connecting_ = false;
+  connect_at_ = now + kReconnectDelay;
+  if (!give_up_at_) give_up_at_ = now + options_.reconnect_timeout;
+}
+
+void Recovery::read_coordinator(SteadyTime now, RecoveryRequests& requests) {
+  if (is_connecting_) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    ::getsockopt(upstream_->fd(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) return disconnect(now);
+    is_connecting_ = false;
+    upstream_->send(hello_line(options_.token));
+    report(now, requests);
+  }
+  upstream_->flush();
+  for (bool is_more = true; is_more;) {
+    const std::vector<std::string> lines = upstream_->read();
+    is_more = !lines.empty();
+    for (const std::string& line : lines) {
+      const auto order = recovery::order_from_json(line);
+      if (!order) {
+        requests.messages.push_back(order.error().message);
+        return disconnect(now);
+      }
+      give_up_at_.reset();  // the coordinator has accepted the token
+      if (order->kind == OrderKind::kForm && order->generation > 0 && order->generation > announced_) {
+        announced_ = order->generation;
+        requests.messages.push_back(fmt::format("{}; restart {}", order->reason, order->generation));
+      }
+      act(agent_.received(*order), now, requests);
+    }
+  }
+  if (!upstream_->is_open()) disconnect(now);
+}
+
+void Recovery::stop() { is_active_ = false; }
+
+std::vector<pollfd> Recovery::descriptors() const {
+  std::vector<pollfd> fds;
+  const auto add = [&fds](const recovery::LineChannel& channel, bool is_connecting = false) {
+    const auto events =
+        static_cast<int16_t>((is_connecting ? 0 : POLLIN) | (is_connecting || channel.has_queued() ? POLLOUT : 0));
+    if (channel.is_open()) fds.push_back({channel.fd(), events, 0});
+  };
+  for (const auto& channel : ranks_) {
+    if (channel) add(*channel);
+  }
+  if (listener_.open()) fds.push_back({listener_.get(), POLLIN, 0});
+  for (const Peer& peer : peers_) add(peer.channel);
+  if (upstream_) add(*upstream_, is_connecting_);
+  return fds;
+}
+
+std::optional<SteadyTime> Recovery::deadline() const {
+  if (!is_active_) return std::nullopt;
+  std::optional<SteadyTime> earliest = coordinator_ ? coordinator_->deadline() : give_up_at_;
+  earliest = earlier(earliest, connect_at_);
+  for (const Peer& peer : peers_) {
+    if (!peer.is_authenticated) earliest = earlier(earliest, peer.deadline);
+  }
+  return earliest;
+}
+
+Result<std::map<std::string, std::string>> Recovery::prepare(int member, FileDescriptor& inherited) {
+  std::map<std::string, std::string> variables;
+  if (options_.agent.policy != recovery::RestartPolicy::kRank) return variables;
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return fail_errno(errno, "a socket pair cannot be created");
+  ranks_[static_cast<size_t>(member)].emplace(FileDescriptor(ends[0]), recovery::kMaxLineLength);
+  inherited = FileDescriptor(ends[1]);
+  variables[kEnvRegroupFd] = std::to_string(ends[1]);
+  return variables;
+}
+
+int64_t Recovery::restarts() const { return std::max<int64_t>({0, agent_.state().forming, agent_.state().generation}); }
+
+void Recovery::flush(const Clock& clock, SteadyTime deadline) {
+  for (;;) {
+    std::vector<pollfd> waiting;
+    for (Peer& peer : peers_) {
+      peer.channel.flush();
+      if (peer.channel.is_open() && peer.channel.has_queued()) waiting.push_back({peer.channel.fd(), POLLOUT, 0});
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock.steady()).count();
+    if (waiting.empty() || left <= 0) return;
+    ::poll(waiting.data(), waiting.size(), static_cast<int>(left));
+  }
+}
+
+}  // namespace oarlock::launch

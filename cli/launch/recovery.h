@@ -1,0 +1,108 @@
+// The launcher's part in the regroup protocol (docs/recovery.md): the I/O for recovery::NodeAgent, and on node rank 0
+// for recovery::Coordinator. Ranks are connected by socket pairs that they inherit, and the launchers of other nodes by
+// TCP to the coordinator's port, with a shared token.
+#pragma once
+
+#include <poll.h>
+
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/files.h"
+#include "common/recovery/coordinator.h"
+#include "common/recovery/line_channel.h"
+#include "common/recovery/node_agent.h"
+
+namespace oarlock::launch {
+
+struct RecoveryOptions {
+  recovery::NodeAgentOptions agent;
+  recovery::CoordinatorOptions coordinator;
+  // With several nodes: where the coordinator listens, and the token that all launchers of the job share.
+  std::string coordinator_host;
+  int coordinator_port = 0;
+  std::string token;
+  std::chrono::milliseconds reconnect_timeout{60'000};  // without a connection to the coordinator
+};
+
+// What the group must do. Members are local ranks.
+struct RecoveryRequests {
+  std::vector<int> kill;   // send SIGKILL to the process group
+  std::vector<int> stop;   // send SIGTERM, and SIGKILL after the grace period
+  std::vector<int> spawn;  // start the member again; add environment() to its environment
+  std::optional<recovery::Order> ended = {};
+  std::vector<std::string> messages;  // lines for the console
+};
+
+// Not thread-safe. All descriptors are non-blocking, and the caller's loop polls them.
+class Recovery {
+ public:
+  // Fails if the coordinator cannot listen on its port.
+  static Result<std::unique_ptr<Recovery>> make(RecoveryOptions options);
+  ~Recovery();
+  Recovery(const Recovery&) = delete;
+  Recovery& operator=(const Recovery&) = delete;
+
+  // ---- Events ----
+  RecoveryRequests start(SteadyTime now);
+  // The process of a member, and all processes that it left in its process group, have ended.
+  RecoveryRequests exited(int member, int exit_code, SteadyTime now);
+  RecoveryRequests time_passed(SteadyTime now);
+  // `ready` holds what poll(2) returned for descriptors().
+  RecoveryRequests handle(const std::vector<pollfd>& ready, SteadyTime now);
+  // The launcher was requested to stop: nothing starts again.
+  void stop();
+
+  std::vector<pollfd> descriptors() const;
+  std::optional<SteadyTime> deadline() const;
+  // Creates the connection of a process that is about to start, and returns its variables. `inherited` is the
+  // descriptor that the process inherits; the caller closes it after the start.
+  Result<std::map<std::string, std::string>> prepare(int member, FileDescriptor& inherited);
+  // The number of restarts before a process that starts now: the generation of its group.
+  int64_t restarts() const;
+  // Sends what is queued for the other nodes; returns when it is sent, or at the deadline.
+  void flush(const Clock& clock, SteadyTime deadline);
+
+ private:
+  struct Peer {  // a launcher that is connected to this coordinator
+    recovery::LineChannel channel;
+    bool is_authenticated = false;
+    int node = -1;
+    uint64_t launcher = 0;
+    SteadyTime deadline;  // of its authentication
+  };
+
+  explicit Recovery(RecoveryOptions options);
+  void act(recovery::NodeAgent::Actions actions, SteadyTime now, RecoveryRequests& requests);
+  void report(SteadyTime now, RecoveryRequests& requests);
+  void publish(SteadyTime now, RecoveryRequests& requests);  // the coordinator's order has changed
+  void read_rank(int member, SteadyTime now, RecoveryRequests& requests);
+  void accept_peers(SteadyTime now);
+  void read_peer(Peer& peer, SteadyTime now, RecoveryRequests& requests);
+  void read_coordinator(SteadyTime now, RecoveryRequests& requests);
+  void connect(SteadyTime now);
+  void disconnect(SteadyTime now);
+  bool is_remote() const { return !coordinator_; }
+  bool has_other_nodes() const { return options_.coordinator.nodes > 1; }
+
+  RecoveryOptions options_;
+  recovery::NodeAgent agent_;
+  std::optional<recovery::Coordinator> coordinator_;  // node rank 0 only
+  std::vector<std::optional<recovery::LineChannel>> ranks_;
+  FileDescriptor listener_;
+  std::list<Peer> peers_;
+  std::optional<recovery::LineChannel> upstream_;  // to the coordinator of another node
+  bool is_connecting_ = false;
+  std::optional<SteadyTime> connect_at_;  // when to connect again
+  std::optional<SteadyTime> give_up_at_;  // when a missing connection ends the group
+  int64_t announced_ = -1;                // generation
+  bool is_active_ = true;
+};
+
+}  // namespace oarlock::launch

@@ -1,0 +1,286 @@
+#include "common/recovery/coordinator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/text.h"
+
+namespace oarlock::recovery {
+
+bool is_recoverable_in_place(int exit_code) {
+  return exit_code != 0 && (exit_code < to_int(ExitCode::kUsage) || exit_code > to_int(ExitCode::kDeviceFailed)) &&
+         exit_code != 128 + 2 /* SIGINT */ && exit_code != 128 + 15 /* SIGTERM */;
+}
+
+Coordinator::Coordinator(const CoordinatorOptions& options, uint64_t id) : options_(options), id_(id) {
+  state_.ranks.resize(static_cast<size_t>(world_size()));
+  state_.nodes.resize(static_cast<size_t>(options.nodes));
+  state_.sequence = 1;
+  state_.form_sequence = 1;
+}
+
+Order Coordinator::order() const {
+  Order order;
+  order.coordinator = id_;
+  order.sequence = state_.sequence;
+  order.kind = state_.kind;
+  order.generation = state_.generation;
+  order.reason = state_.reason;
+  order.success = state_.success;
+  if (state_.kind == OrderKind::kForm) {
+    order.respawn = !state_.respawn_at;
+    order.kill = state_.kill;
+  }
+  if (state_.kind == OrderKind::kRun) {
+    order.members = state_.members;
+    order.donor = state_.donor;
+    order.step = state_.step;
+  }
+  return order;
+}
+
+std::optional<SteadyTime> Coordinator::deadline() const {
+  std::optional<SteadyTime> earliest;
+  for (const auto& at : {state_.leave_at, state_.form_at, state_.respawn_at}) {
+    if (at && (!earliest || *at < *earliest)) earliest = at;
+  }
+  return earliest;
+}
+
+bool Coordinator::received(const NodeReport& report, SteadyTime now) {
+  if (report.node < 0 || report.node >= options_.nodes ||
+      report.ranks.size() != static_cast<size_t>(options_.ranks_per_node) || report.launcher == 0) {
+    return false;
+  }
+  NodeSlot& node = state_.nodes[static_cast<size_t>(report.node)];
+  const bool is_retired = std::ranges::find(state_.retired, report.launcher) != state_.retired.end();
+  if (is_retired || (node.launcher == report.launcher && report.sequence <= node.sequence)) return false;
+  if (node.launcher != 0 && node.launcher != report.launcher) state_.retired.push_back(node.launcher);
+  node = {report.launcher, report.sequence, true,
+          report.coordinator == id_ && report.order_sequence >= state_.form_sequence};
+  const uint64_t before = state_.sequence;
+  for (int i = 0; i < options_.ranks_per_node; ++i) {
+    RankSlot& slot = state_.ranks[static_cast<size_t>(report.node * options_.ranks_per_node + i)];
+    const RankReport& next = report.ranks[static_cast<size_t>(i)];
+    const bool is_replaced = slot.report.process != 0 && slot.report.process != next.process;
+    if (state_.kind == OrderKind::kForm && is_replaced) ++slot.start_failures;
+    slot.report = next;
+  }
+  state_.newest_seen = std::max(state_.newest_seen, report.generation);
+  decide(now);
+  return state_.sequence != before;
+}
+
+void Coordinator::disconnected(int node, uint64_t launcher) {
+  NodeSlot& slot = state_.nodes[static_cast<size_t>(node)];
+  if (slot.launcher != launcher) return;
+  slot.connected = false;
+  if (state_.kind == OrderKind::kForm) forget_reports(node);
+}
+
+// Whether the ranks of a node that is not connected still exist is unknown. A group that forms waits until they are
+// reported again. A group that runs detects the loss of a rank itself.
+void Coordinator::forget_reports(int node) {
+  for (int i = 0; i < options_.ranks_per_node; ++i)
+    state_.ranks[static_cast<size_t>(node * options_.ranks_per_node + i)].report = {};
+}
+
+bool Coordinator::time_passed(SteadyTime now) {
+  const uint64_t before = state_.sequence;
+  if (state_.form_at && *state_.form_at <= now) {
+    std::string missing;
+    for (int rank = 0; rank < world_size(); ++rank) {
+      if (state_.ranks[static_cast<size_t>(rank)].report.phase == RankPhase::kJoined) continue;
+      if (missing.size() < 60) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+    }
+    end(fmt::format("ranks {} did not join in time", missing));
+    return true;
+  }
+  if (state_.leave_at && *state_.leave_at <= now) {
+    state_.leave_at = now + options_.leave_timeout;
+    for (const RankSlot& slot : state_.ranks) {
+      const bool is_known = std::ranges::find(state_.kill, slot.report.process) != state_.kill.end();
+      if (slot.report.phase != RankPhase::kRunning || is_known) continue;
+      state_.kill.push_back(slot.report.process);
+      state_.sequence += state_.sequence == before ? 1 : 0;
+    }
+  }
+  if (state_.respawn_at && *state_.respawn_at <= now) {
+    state_.respawn_at.reset();
+    state_.sequence += state_.sequence == before ? 1 : 0;
+  }
+  return state_.sequence != before;
+}
+
+// Returns whether the member of this rank is no longer in the group that runs.
+bool Coordinator::has_left(int rank) const {
+  const RankReport& report = state_.ranks[static_cast<size_t>(rank)].report;
+  if (report.process != state_.members[static_cast<size_t>(rank)]) return true;
+  switch (report.phase) {
+    case RankPhase::kExited:
+      return true;
+    case RankPhase::kJoined:
+      return report.generation >= state_.generation;  // otherwise, its assignment is on its way
+    case RankPhase::kRunning:
+      return report.generation != state_.generation;
+    case RankPhase::kStarting:
+    case RankPhase::kFinished:
+      return false;
+  }
+  return true;
+}
+
+// Sets the reason of the regroup to the first rank that ended by itself. Until one is known, it is a rank that left the
+// group, usually because it lost a connection to that one.
+void Coordinator::find_cause() {
+  for (int rank = 0; rank < world_size() && !state_.has_cause; ++rank) {
+    const RankReport& report = state_.ranks[static_cast<size_t>(rank)].report;
+    if (report.exit_code == 0) continue;
+    state_.has_cause = true;
+    state_.reason = fmt::format("rank {} ended with exit code {}", rank, report.exit_code);
+  }
+  for (int rank = 0; rank < world_size() && state_.reason.empty(); ++rank) {
+    if (!has_left(rank)) continue;
+    const RankReport& report = state_.ranks[static_cast<size_t>(rank)].report;
+    state_.reason = fmt::format("rank {} left the group: {}", rank,
+                                report.reason.empty() ? "its process was replaced" : report.reason);
+  }
+}
+
+void Coordinator::begin_forming(SteadyTime now) {
+  state_.reason.clear();
+  state_.has_cause = false;
+  find_cause();
+  state_.kind = OrderKind::kForm;
+  for (int node = 0; node < options_.nodes; ++node) {
+    if (!state_.nodes[static_cast<size_t>(node)].connected) forget_reports(node);
+  }
+  state_.kill.clear();
+  state_.leave_at = now + options_.leave_timeout;
+  state_.form_at = now + options_.form_timeout;
+  for (RankSlot& slot : state_.ranks) slot.start_failures = 0;
+  const bool was_short = state_.began_at && now - *state_.began_at < kRegroupBackoffResetAfter;
+  state_.short_generations = was_short ? state_.short_generations + 1 : 0;
+  if (state_.short_generations > 1 && options_.backoff.count() > 0) {
+    std::chrono::milliseconds delay = options_.backoff;
+    const auto longest = std::max<std::chrono::milliseconds>(kMaxRegroupBackoff, options_.backoff);
+    for (int i = 2; i < state_.short_generations && delay < longest; ++i) delay *= 2;
+    state_.respawn_at = now + std::min(delay, longest);
+    *state_.form_at += std::min(delay, longest);
+  }
+}
+
+// Returns why the group that forms can never be complete.
+std::optional<std::string> Coordinator::find_obstacle() const {
+  if (state_.generation > 0 && state_.generation > options_.max_restarts) {
+    return options_.max_restarts == 0
+               ? state_.reason
+               : fmt::format("{}; all {} restarts are used up", state_.reason, options_.max_restarts);
+  }
+  for (int rank = 0; rank < world_size(); ++rank) {
+    const RankSlot& slot = state_.ranks[static_cast<size_t>(rank)];
+    const RankReport& report = slot.report;
+    const bool has_failed = report.phase == RankPhase::kExited && report.exit_code != 0;
+    if (has_failed && !is_recoverable_in_place(report.exit_code)) {
+      return fmt::format("rank {} ended with exit code {}, after which it must not start again", rank,
+                         report.exit_code);
+    }
+    if (report.phase == RankPhase::kFinished && !options_.restarts_finished) {
+      return fmt::format("{}; rank {} had already finished", state_.reason, rank);
+    }
+    if (slot.start_failures > kMaxStartFailures) {
+      return fmt::format("rank {} failed {} times before it joined", rank, slot.start_failures);
+    }
+  }
+  const bool is_connected = std::ranges::all_of(state_.nodes, &NodeSlot::connected);
+  if (options_.is_replacement && is_connected && state_.newest_seen < 0)
+    return "all launchers that knew the group were replaced";
+  if (state_.lost_handovers >= 2) return "the donor of the state was lost twice before all ranks had its state";
+  return std::nullopt;
+}
+
+void Coordinator::decide(SteadyTime now) {
+  const auto in_phase = [this](RankPhase phase) {
+    return std::ranges::all_of(state_.ranks, [&](const RankSlot& slot) { return slot.report.phase == phase; });
+  };
+  if (state_.kind == OrderKind::kEnd) return;
+  if (in_phase(RankPhase::kFinished)) return end("all ranks finished", true);
+  if (state_.kind == OrderKind::kRun) {
+    bool is_complete = true;
+    for (int rank = 0; rank < world_size(); ++rank) is_complete = is_complete && !has_left(rank);
+    if (is_complete) return;
+    begin_forming(now);
+    state_.form_sequence = ++state_.sequence;
+    for (NodeSlot& node : state_.nodes) node.acknowledged = false;
+  }
+  if (state_.newest_seen >= 0 && !state_.members.empty()) find_cause();
+  if (!state_.form_at) state_.form_at = now + options_.form_timeout;
+  // A new coordinator learns here that a group existed before.
+  if (const int64_t next = state_.newest_seen + 1; next > state_.generation) {
+    state_.generation = next;
+    if (!state_.leave_at) state_.leave_at = now + options_.leave_timeout;
+    ++state_.sequence;
+  }
+  if (std::optional<std::string> obstacle = find_obstacle()) return end(std::move(*obstacle));
+  // Only a launcher that has received this order cannot assign a rank to an earlier group any more.
+  const bool is_acknowledged =
+      std::ranges::all_of(state_.nodes, [](const NodeSlot& node) { return node.connected && node.acknowledged; });
+  if (is_acknowledged && in_phase(RankPhase::kJoined)) complete(now);
+}
+
+// Counts groups whose donor was lost while a receiver had not yet taken over its state.
+void Coordinator::count_lost_handover() {
+  if (state_.donor < 0) {
+    state_.lost_handovers = 0;
+    return;
+  }
+  const auto donor = static_cast<size_t>(state_.donor);
+  const bool donor_lost = state_.ranks[donor].report.process != state_.members[donor];
+  const bool receiver_waits = std::ranges::any_of(state_.ranks, [this](const RankSlot& slot) {
+    return std::ranges::find(state_.receivers, slot.report.process) != state_.receivers.end() &&
+           slot.report.step < state_.step;
+  });
+  state_.lost_handovers = donor_lost && receiver_waits ? state_.lost_handovers + 1 : 0;
+}
+
+void Coordinator::complete(SteadyTime now) {
+  count_lost_handover();
+  if (std::optional<std::string> obstacle = find_obstacle()) return end(std::move(*obstacle));
+  const auto newest = std::ranges::max_element(state_.ranks, {}, [](const RankSlot& slot) { return slot.report.step; });
+  const int64_t step = newest->report.step;
+  const std::string digest = newest->report.digest;
+  state_.donor = step < 0 ? -1 : static_cast<int>(newest - state_.ranks.begin());
+  state_.step = step;
+  state_.members.clear();
+  state_.receivers.clear();
+  for (int rank = 0; rank < world_size(); ++rank) {
+    const RankReport& report = state_.ranks[static_cast<size_t>(rank)].report;
+    if (step >= 0 && report.step == step && !digest.empty() && !report.digest.empty() && report.digest != digest) {
+      return end(fmt::format("ranks {} and {} have different states after step {}", state_.donor, rank, step));
+    }
+    state_.members.push_back(report.process);
+    if (report.step < step) state_.receivers.push_back(report.process);
+  }
+  state_.kind = OrderKind::kRun;
+  state_.newest_seen = std::max(state_.newest_seen, state_.generation);
+  state_.began_at = now;
+  state_.leave_at.reset();
+  state_.form_at.reset();
+  state_.respawn_at.reset();
+  state_.kill.clear();
+  ++state_.sequence;
+}
+
+void Coordinator::end(std::string reason, bool success) {
+  state_.kind = OrderKind::kEnd;
+  state_.reason = shortened(reason, kMaxTextLength);
+  state_.success = success;
+  state_.leave_at.reset();
+  state_.form_at.reset();
+  state_.respawn_at.reset();
+  ++state_.sequence;
+}
+
+}  // namespace oarlock::recovery

@@ -1,0 +1,112 @@
+// The decisions of the coordinator of the regroup protocol (docs/recovery.md): when the group of the next generation is
+// complete, which rank is the donor, and when the group ends instead. It performs no I/O and reads no clock. The
+// launcher of node rank 0 runs it. A replacement needs no state of its predecessor: it learns the generation, and with
+// it the used part of the budget, from the reports.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/recovery/messages.h"
+
+namespace oarlock::recovery {
+
+struct CoordinatorOptions {
+  int nodes = 1;
+  int ranks_per_node = 1;
+  int max_restarts = 0;            // generations after the first one
+  bool is_replacement = false;     // of a lost coordinator; the generation must be known to one of the launchers
+  bool restarts_finished = false;  // ranks that finished start again with the others; otherwise a failure then is final
+  std::chrono::milliseconds leave_timeout{10'000};  // until a rank that does not leave its group is killed
+  std::chrono::milliseconds form_timeout{300'000};  // until an incomplete group ends the job
+  // Before the ranks start again after the second of several consecutive short generations; then doubled.
+  std::chrono::milliseconds backoff{10'000};
+};
+
+// A generation that ran for at least this long resets the back-off.
+inline constexpr std::chrono::minutes kRegroupBackoffResetAfter{10};
+inline constexpr std::chrono::minutes kMaxRegroupBackoff{5};
+// A rank whose process is replaced more often than this while one group forms ends the group.
+inline constexpr int kMaxStartFailures = 3;
+
+// Returns whether a new process of the rank may succeed where the one with this exit code failed: after a death by
+// signal, and after an exit code without a meaning in docs/exit-codes.md. A permanent failure would repeat; an
+// interrupted rank was requested to stop; a failed device needs another node; a rank that lost its peers has already
+// given up.
+bool is_recoverable_in_place(int exit_code);
+
+// Not thread-safe. A value: the model checker copies it.
+class Coordinator {
+ public:
+  struct RankSlot {
+    RankReport report;
+    int start_failures = 0;
+  };
+  struct NodeSlot {
+    uint64_t launcher = 0;  // the newest one; 0: none yet
+    uint64_t sequence = 0;  // of its last report
+    bool connected = false;
+    bool acknowledged = false;  // it has received the order to form the current group
+  };
+  // Everything that the decisions depend on.
+  struct State {
+    OrderKind kind = OrderKind::kForm;
+    int64_t generation = 0;            // of the group that runs or forms
+    int64_t newest_seen = -1;          // the newest generation that any rank was in
+    std::vector<RankSlot> ranks;       // by rank
+    std::vector<NodeSlot> nodes;       // by node rank
+    std::vector<uint64_t> retired;     // launchers that were replaced
+    std::vector<ProcessId> members;    // of the last complete group
+    std::vector<ProcessId> receivers;  // members that had no state, or an older one
+    int donor = -1;                    // of the last complete group
+    int64_t step = -1;                 // of that donor
+    std::vector<ProcessId> kill;
+    int lost_handovers = 0;                // consecutive groups whose donor was lost before all had its state
+    int short_generations = 0;             // consecutive ones
+    std::optional<SteadyTime> began_at;    // when the last group was complete
+    std::optional<SteadyTime> leave_at;    // when to kill ranks that have not left
+    std::optional<SteadyTime> form_at;     // when to end an incomplete group
+    std::optional<SteadyTime> respawn_at;  // end of the back-off
+    std::string reason;
+    bool has_cause = false;  // `reason` names a rank that ended, not one that lost a peer
+    bool success = false;
+    uint64_t sequence = 0;       // of the current order
+    uint64_t form_sequence = 0;  // of the first order to form the current group
+  };
+
+  // `id` is random. The initial order forms a group.
+  Coordinator(const CoordinatorOptions& options, uint64_t id);
+
+  // Events. Each returns true if order() has changed and must be sent to all launchers.
+  bool received(const NodeReport& report, SteadyTime now);
+  bool time_passed(SteadyTime now);
+  // The connection of a launcher was closed. Does not change the order.
+  void disconnected(int node, uint64_t launcher);
+
+  // The current order, for all launchers, and for each one that connects.
+  Order order() const;
+  std::optional<SteadyTime> deadline() const;  // when to call time_passed()
+  const State& state() const { return state_; }
+
+ private:
+  int world_size() const { return options_.nodes * options_.ranks_per_node; }
+  bool has_left(int rank) const;
+  void begin_forming(SteadyTime now);
+  void find_cause();
+  void forget_reports(int node);
+  void decide(SteadyTime now);
+  void complete(SteadyTime now);
+  void end(std::string reason, bool success = false);
+  std::optional<std::string> find_obstacle() const;
+  void count_lost_handover();
+
+  CoordinatorOptions options_;
+  uint64_t id_;
+  State state_;
+};
+
+}  // namespace oarlock::recovery

@@ -1,0 +1,130 @@
+// The messages of the regroup protocol (docs/recovery.md). Each message describes the complete state of its sender, so
+// that a lost, repeated or late message cannot change the outcome: a newer one replaces it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/error.h"
+
+namespace oarlock::recovery {
+
+// Identifies one process of a rank among all processes that the job has had. A launcher derives it from its own random
+// number and a counter. 0: none.
+using ProcessId = uint64_t;
+
+enum class RankPhase {
+  kStarting,  // the process runs, and has not yet joined
+  kJoined,    // left its group, if any, and waits for the next one with its state in memory
+  kRunning,   // received its position in a group
+  kExited,    // failed
+  kFinished   // exited with code 0
+};
+
+// What a launcher knows about one of its ranks.
+struct RankReport {
+  RankPhase phase = RankPhase::kStarting;
+  ProcessId process = 0;
+  int64_t generation = -1;  // of the group that the process is in, or was in last; -1: none
+  int64_t step = -1;        // completed optimizer steps of the state in memory; -1: none. With kJoined only
+  std::string digest;       // of that state; may be empty
+  std::string reason;       // why the process left its group
+  // As a shell reports it: of this process with kExited, otherwise of the process that it replaced. 0 with kExited: the
+  // launcher stopped the process for a restart. Reset when the process receives its position.
+  int exit_code = 0;
+
+  bool operator==(const RankReport&) const = default;
+};
+
+// From a launcher to the coordinator: all ranks of its node.
+struct NodeReport {
+  int node = 0;
+  uint64_t launcher = 0;    // random; distinguishes the launchers that a node has had
+  uint64_t sequence = 0;    // increases with each report of this launcher
+  int64_t generation = -1;  // the newest one that this launcher knows of
+  // The newest order that the launcher has received. It does not carry out older ones any more.
+  uint64_t coordinator = 0;
+  uint64_t order_sequence = 0;
+  std::vector<RankReport> ranks;
+
+  bool operator==(const NodeReport&) const = default;
+};
+
+enum class OrderKind {
+  kForm,  // all ranks leave their groups and join that of `generation`; failed ranks start again
+  kRun,   // the group of `generation` is complete; its members receive their assignments
+  kEnd    // the job ends here: all ranks finished, or the group cannot recover
+};
+
+// From the coordinator to all launchers.
+struct Order {
+  uint64_t coordinator = 0;  // random; distinguishes the coordinators that a job has had
+  uint64_t sequence = 0;     // increases with each order of this coordinator
+  OrderKind kind = OrderKind::kForm;
+  int64_t generation = 0;
+  bool respawn = true;             // kForm: failed ranks may start now; false during the back-off
+  std::vector<ProcessId> kill;     // kForm: processes that did not leave their group in time
+  std::vector<ProcessId> members;  // kRun: the process of each rank
+  int donor = -1;                  // kRun: the rank whose state all ranks take; -1: the newest checkpoint, if any
+  int64_t step = -1;               // kRun: completed optimizer steps of the donor's state
+  std::string reason;              // kForm and kEnd
+  bool success = false;            // kEnd: all ranks finished
+
+  bool operator==(const Order&) const = default;
+};
+
+// From a rank to its launcher: RegroupChannel::regroup() was called.
+struct JoinRequest {
+  int64_t generation = -1;
+  int64_t step = -1;
+  std::string digest;
+  std::string reason;
+
+  bool operator==(const JoinRequest&) const = default;
+};
+
+// From a launcher to a rank.
+struct RankCommand {
+  enum class Kind {
+    kLeave,   // leave the group of `generation`, and join the next one
+    kAssign,  // the group of `generation` is complete
+    kEnd      // the group cannot recover; exit with kPeerLost
+  };
+  Kind kind = Kind::kLeave;
+  int64_t generation = -1;
+  int rank = 0;
+  int world_size = 1;
+  int donor = -1;
+  int64_t step = -1;
+  std::string store_host;
+  int store_port = 0;
+  std::string store_prefix;
+  std::string reason;
+
+  bool operator==(const RankCommand&) const = default;
+};
+
+// ---- Encoding --------------------------------------------------------------------------------------------------
+// One JSON object per line. Parsers accept text from the network: every field has a type, a range and a maximum length,
+// and a violation fails with kDataErr.
+
+inline constexpr size_t kMaxTextLength = 300;              // bytes of `reason`; encoders truncate it
+inline constexpr size_t kMaxDigestLength = 128;            // bytes
+inline constexpr size_t kMaxRanksPerNode = 1024;           // in a report
+inline constexpr size_t kMaxWorldSize = 1'000'000;         // members of an order
+inline constexpr size_t kMaxLineLength = size_t{1} << 24;  // bytes of a line after authentication
+
+std::string to_json(const NodeReport& report);
+std::string to_json(const Order& order);
+std::string to_json(const JoinRequest& request);
+std::string to_json(const RankCommand& command);
+
+Result<NodeReport> node_report_from_json(std::string_view text);
+Result<Order> order_from_json(std::string_view text);
+Result<JoinRequest> join_request_from_json(std::string_view text);
+Result<RankCommand> rank_command_from_json(std::string_view text);
+
+}  // namespace oarlock::recovery

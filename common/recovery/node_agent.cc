@@ -1,0 +1,189 @@
+#include "common/recovery/node_agent.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/recovery/coordinator.h"
+
+namespace oarlock::recovery {
+namespace {
+
+constexpr int kBitsOfCounter = 20;
+
+}  // namespace
+
+NodeAgent::NodeAgent(const NodeAgentOptions& options) : options_(options) {
+  state_.slots.resize(static_cast<size_t>(options.ranks));
+}
+
+// The upper bits are those of the launcher, the lower ones a counter.
+ProcessId NodeAgent::next_process() { return (options_.launcher << kBitsOfCounter) + ++state_.processes; }
+
+NodeAgent::Actions NodeAgent::start() {
+  Actions actions;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    RankReport& report = state_.slots[static_cast<size_t>(rank)].report;
+    report.process = next_process();
+    if (options_.policy == RestartPolicy::kRank) {
+      actions.spawn.push_back(rank);
+    } else {
+      report.phase = RankPhase::kJoined;  // on behalf of a process that starts when the group is complete
+    }
+  }
+  actions.report = true;
+  return actions;
+}
+
+NodeAgent::Actions NodeAgent::joined(int rank, const JoinRequest& request) {
+  RankReport& report = state_.slots[static_cast<size_t>(rank)].report;
+  const bool is_alive = report.phase == RankPhase::kStarting || report.phase == RankPhase::kRunning;
+  // A request that does not name the group of the process was sent before its last assignment.
+  if (!is_alive || request.generation != report.generation) return {};
+  report.phase = RankPhase::kJoined;
+  report.step = request.step;
+  report.digest = request.digest;
+  report.reason = request.reason;
+  return {.kill = {}, .stop = {}, .spawn = {}, .send = {}, .report = true};
+}
+
+NodeAgent::Actions NodeAgent::exited(int rank, int exit_code) {
+  Slot& slot = state_.slots[static_cast<size_t>(rank)];
+  Actions actions;
+  actions.report = true;
+  slot.report = {.phase = exit_code == 0 ? RankPhase::kFinished : RankPhase::kExited,
+                 .process = slot.report.process,
+                 .generation = slot.report.generation,
+                 .step = -1,
+                 .digest = "",
+                 .reason = "",
+                 .exit_code = exit_code};
+  if (std::exchange(slot.is_stopping, false)) {  // the stop caused the exit
+    slot.report.phase = RankPhase::kExited;
+    slot.report.exit_code = 0;
+  }
+  if (state_.forming >= 0) {
+    Order again;
+    again.generation = state_.forming;
+    again.respawn = state_.respawns;
+    form(again, actions);
+  }
+  return actions;
+}
+
+// Starts failed ranks, and requests the others to leave their group.
+void NodeAgent::form(const Order& order, Actions& actions) {
+  state_.forming = order.generation;
+  state_.respawns = order.respawn;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    Slot& slot = state_.slots[static_cast<size_t>(rank)];
+    RankReport& report = slot.report;
+    const bool is_process = report.phase == RankPhase::kStarting || report.phase == RankPhase::kRunning ||
+                            (report.phase == RankPhase::kJoined && options_.policy == RestartPolicy::kRank);
+    if (is_process && std::ranges::find(order.kill, report.process) != order.kill.end()) actions.kill.push_back(rank);
+    if (report.phase == RankPhase::kRunning && report.generation < order.generation) {
+      if (options_.policy == RestartPolicy::kRank) {
+        RankCommand leave;
+        leave.kind = RankCommand::Kind::kLeave;
+        leave.generation = report.generation;
+        leave.reason = order.reason;
+        actions.send.push_back({rank, leave});
+      } else if (!slot.is_stopping) {
+        slot.is_stopping = true;
+        actions.stop.push_back(rank);
+      }
+    }
+    const bool restarts =
+        (report.phase == RankPhase::kExited && (report.exit_code == 0 || is_recoverable_in_place(report.exit_code))) ||
+        (report.phase == RankPhase::kFinished && options_.policy == RestartPolicy::kGroup);
+    if (!restarts || !order.respawn) continue;
+    const int exit_code = report.exit_code;
+    report = {};
+    report.exit_code = exit_code;
+    report.process = next_process();
+    actions.report = true;
+    if (options_.policy == RestartPolicy::kRank) {
+      actions.spawn.push_back(rank);
+    } else {
+      report.phase = RankPhase::kJoined;
+    }
+  }
+}
+
+RankCommand NodeAgent::assignment(const Order& order, int rank) const {
+  RankCommand command;
+  command.kind = RankCommand::Kind::kAssign;
+  command.generation = order.generation;
+  command.rank = options_.first_rank + rank;
+  command.world_size = options_.world_size;
+  command.donor = order.donor;
+  command.step = order.step;
+  command.store_host = options_.store_host;
+  command.store_port = options_.store_port;
+  command.store_prefix = fmt::format("oarlock/{}/{:x}", order.generation, order.coordinator);
+  return command;
+}
+
+// Assigns the members of a complete group to it. A process that is not a member, because it replaced one, is not
+// assigned; its report makes the coordinator form the next group.
+void NodeAgent::run(const Order& order, Actions& actions) {
+  state_.forming = -1;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    RankReport& report = state_.slots[static_cast<size_t>(rank)].report;
+    const auto member = static_cast<size_t>(options_.first_rank + rank);
+    if (member >= order.members.size() || report.phase != RankPhase::kJoined ||
+        report.process != order.members[member] || report.generation >= order.generation) {
+      continue;
+    }
+    report.phase = RankPhase::kRunning;
+    report.generation = order.generation;
+    report.exit_code = 0;
+    actions.report = true;
+    if (options_.policy == RestartPolicy::kRank) {
+      actions.send.push_back({rank, assignment(order, rank)});
+    } else {
+      actions.spawn.push_back(rank);
+    }
+  }
+}
+
+NodeAgent::Actions NodeAgent::received(const Order& order) {
+  Actions actions;
+  if (state_.has_ended || (order.coordinator == state_.coordinator && order.sequence <= state_.order_sequence))
+    return actions;
+  state_.coordinator = order.coordinator;
+  state_.order_sequence = order.sequence;
+  // A replaced launcher learns here which generations existed before.
+  state_.generation =
+      std::max(state_.generation, order.kind == OrderKind::kForm ? order.generation - 1 : order.generation);
+  switch (order.kind) {
+    case OrderKind::kForm:
+      form(order, actions);
+      actions.report = true;  // which acknowledges the order
+      break;
+    case OrderKind::kRun:
+      run(order, actions);
+      break;
+    case OrderKind::kEnd:
+      state_.has_ended = true;
+      state_.forming = -1;
+      actions.ended = order;
+      break;
+  }
+  return actions;
+}
+
+NodeReport NodeAgent::report() {
+  NodeReport report;
+  report.node = options_.node;
+  report.launcher = options_.launcher;
+  report.sequence = ++state_.reports;
+  report.generation = state_.generation;
+  report.coordinator = state_.coordinator;
+  report.order_sequence = state_.order_sequence;
+  for (const Slot& slot : state_.slots) report.ranks.push_back(slot.report);
+  return report;
+}
+
+}  // namespace oarlock::recovery

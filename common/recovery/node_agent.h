@@ -1,0 +1,86 @@
+// The decisions of a launcher in the regroup protocol (docs/recovery.md), for the ranks of its node. It performs no I/O
+// and reads no clock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/recovery/messages.h"
+
+namespace oarlock::recovery {
+
+enum class RestartPolicy {
+  kGroup,  // all ranks of the job start again; for any program
+  kRank    // failed ranks start again, and the others keep their state; the program must join (RegroupChannel)
+};
+
+struct NodeAgentOptions {
+  int node = 0;
+  int first_rank = 0;
+  int ranks = 1;
+  int world_size = 1;
+  RestartPolicy policy = RestartPolicy::kGroup;
+  uint64_t launcher = 1;  // random, not 0
+  std::string store_host;
+  int store_port = 0;
+};
+
+// Not thread-safe. A value: the model checker copies it. Ranks are local indices from 0.
+class NodeAgent {
+ public:
+  struct Slot {
+    RankReport report;
+    bool is_stopping = false;  // kGroup: the process was requested to end for a restart
+  };
+  // What the launcher must do after an event, in this order.
+  struct Actions {
+    std::vector<int> kill;   // send SIGKILL
+    std::vector<int> stop;   // send SIGTERM, and SIGKILL after the grace period
+    std::vector<int> spawn;  // start a process; the previous one and its descendants have ended
+    struct Send {
+      int rank;
+      RankCommand command;
+    };
+    std::vector<Send> send;           // to a rank
+    bool report = false;              // send report() to the coordinator
+    std::optional<Order> ended = {};  // the job has ended, by this order
+  };
+
+  // Everything that the decisions depend on.
+  struct State {
+    std::vector<Slot> slots;
+    uint64_t processes = 0;       // started by this launcher
+    uint64_t reports = 0;         // sent by this launcher
+    uint64_t coordinator = 0;     // of the last order
+    uint64_t order_sequence = 0;  // of that order
+    bool respawns = true;         // whether the last order permits failed ranks to start
+    int64_t generation = -1;      // the newest one that has existed
+    int64_t forming = -1;         // the generation that the last order forms; -1: none
+    bool has_ended = false;
+  };
+
+  explicit NodeAgent(const NodeAgentOptions& options);
+
+  // Events.
+  Actions start();                                       // once, first
+  Actions joined(int rank, const JoinRequest& request);  // kRank: a rank called RegroupChannel::regroup()
+  Actions exited(int rank, int exit_code);               // its process and all descendants have ended
+  Actions received(const Order& order);                  // over the current connection to a coordinator
+
+  // The report for the coordinator. Each call increases its sequence number.
+  NodeReport report();
+  const State& state() const { return state_; }
+
+ private:
+  ProcessId next_process();
+  void form(const Order& order, Actions& actions);
+  void run(const Order& order, Actions& actions);
+  RankCommand assignment(const Order& order, int rank) const;
+
+  NodeAgentOptions options_;
+  State state_;
+};
+
+}  // namespace oarlock::recovery

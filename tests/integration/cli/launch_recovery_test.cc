@@ -1,0 +1,227 @@
+// oarlock launch --max-restarts with real processes: restarts of the group and of single ranks, on one node and on two.
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+
+#include "common/port_reservation.h"
+#include "tests/support/program.h"
+
+namespace oarlock::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::UnorderedElementsAre;
+
+// A rank that regroups, as a program without LibTorch: it "trains" 5 steps in generation 0, and rank 1 fails there in
+// the way that the argument names. In generation 1, all report the donor and end.
+constexpr char kRank[] = R"(
+import json, os, signal, socket, sys, time
+rank, how = int(os.environ["RANK"]), sys.argv[1]
+channel = socket.socket(fileno=int(os.environ["OARLOCK_REGROUP_FD"]))
+lines = channel.makefile("r")
+def commands():
+    for line in lines:
+        yield json.loads(line)
+    sys.exit(1)
+def regroup(generation, step):
+    request = {"generation": generation, "step": step, "digest": "", "reason": "test"}
+    channel.sendall((json.dumps(request) + "\n").encode())
+    for command in commands():
+        if command["kind"] == "end":
+            sys.exit(76)
+        if command["kind"] == "assign" and command["generation"] > generation:
+            return command
+group = regroup(-1, -1)
+with open(f"pid.{rank}", "w") as file:
+    file.write(f"{os.getpid()}\n")
+while group["generation"] == 0:
+    if rank == 1:
+        if how == "kill": os.kill(os.getpid(), signal.SIGKILL)
+        if how == "stop": os.kill(os.getpid(), signal.SIGSTOP)
+        if how == "config": sys.exit(78)
+        if how == "fail": sys.exit(1)
+    if how == "stop":
+        group = regroup(0, 5)  # a collective timed out
+    for command in commands() if group["generation"] == 0 else []:
+        if command["kind"] == "leave" and command["generation"] == 0:
+            group = regroup(0, 5)
+            break
+        if command["kind"] == "end":
+            sys.exit(76)
+print(f"rank {group['rank']} of {group['worldSize']}, donor {group['donor']}, step {group['step']}", flush=True)
+)";
+
+std::vector<std::string> launch(std::vector<std::string> options, std::vector<std::string> command) {
+  std::vector<std::string> argv = {oarlock(), "launch"};
+  argv.insert(argv.end(), options.begin(), options.end());
+  argv.emplace_back("--");
+  argv.insert(argv.end(), command.begin(), command.end());
+  return argv;
+}
+
+std::vector<std::string> rank_program(const std::string& how) { return {"python3", "-c", kRank, how}; }
+const std::vector<std::string> kByRank = {"--nproc",          "3",    "--max-restarts", "2",
+                                          "--restart-policy", "rank", "--no-prefix"};
+
+TEST(LaunchRecovery, KilledRankRejoinsItsSurvivors) {
+  Program program(launch(kByRank, rank_program("kill")));
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_THAT(lines(program.out()), UnorderedElementsAre("rank 0 of 3, donor 0, step 5", "rank 1 of 3, donor 0, step 5",
+                                                         "rank 2 of 3, donor 0, step 5"));
+  EXPECT_THAT(program.err(), HasSubstr("restart 1 of 2"));
+}
+
+TEST(LaunchRecovery, StoppedRankIsKilledAndReplaced) {
+  std::vector<std::string> options = kByRank;
+  options.insert(options.end(), {"--regroup-timeout", "2"});
+  Program program(launch(options, rank_program("stop")));
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_THAT(program.out(), HasSubstr("rank 1 of 3, donor 0, step 5"));
+}
+
+TEST(LaunchRecovery, PermanentFailureEndsTheGroup) {
+  Program program(launch(kByRank, rank_program("config")));
+  EXPECT_EQ(program.wait(), 78) << program.err();
+  EXPECT_THAT(program.err(), HasSubstr("rank 1 ended with exit code 78, after which it must not start again"));
+}
+
+TEST(LaunchRecovery, SignalEndsTheGroupWithoutRestart) {
+  Program program(launch(kByRank, rank_program("none")));
+  for (const char* name : {"pid.0", "pid.1", "pid.2"}) ASSERT_GT(number_in(program.folder() / name), 0);
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 128 + SIGTERM);
+  EXPECT_THAT(program.err(), Not(HasSubstr("restart 1")));
+}
+
+TEST(LaunchRecovery, GroupRestartsProgramsThatCannotRegroup) {
+  Program program(
+      launch({"--nproc", "2", "--max-restarts", "3", "--no-prefix"},
+             {"/bin/bash", "-c",
+              "if [ $TORCHELASTIC_RESTART_COUNT = 2 ]; then echo $RANK of $TORCHELASTIC_MAX_RESTARTS; exit; "
+              "fi; [ $RANK = 0 ] && kill -KILL $$; sleep 1000 & wait"}));
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_THAT(lines(program.out()), UnorderedElementsAre("0 of 3", "1 of 3"));
+  EXPECT_THAT(program.err(),
+              AllOf(HasSubstr("rank 0 ended with exit code 137; restart 1 of 3"), HasSubstr("restart 2 of 3")));
+}
+
+TEST(LaunchRecovery, SpentBudgetHasTheExitCodeOfTheFailure) {
+  Program program(launch({"--nproc", "2", "--max-restarts", "1"},
+                         {"/bin/bash", "-c", "echo $$ >> starts.$RANK; [ $RANK = 0 ] && exit 3; sleep 1000 & wait"}));
+  EXPECT_EQ(program.wait(), 3) << program.err();
+  EXPECT_EQ(lines(content(program.folder() / "starts.0")).size(), 2u);
+  EXPECT_THAT(program.err(), HasSubstr("all 1 restarts are used up"));
+}
+
+TEST(LaunchRecovery, DescendantsOfFailedRankAreKilledFirst) {
+  Program program(
+      launch({"--nproc", "2", "--max-restarts", "1"},
+             {"/bin/bash", "-c",
+              "if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then kill -0 $(cat child) 2>/dev/null && echo alive; "
+              "exit 0; fi; [ $RANK = 1 ] && exec sleep 1000; (trap '' TERM; exec sleep 1000) & echo $! > "
+              "child; kill -KILL $$"}));
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_THAT(program.out(), Not(HasSubstr("alive")));
+}
+
+TEST(LaunchRecovery, ReasonComesFromTheErrorFile) {
+  const std::string script =
+      R"(echo '{"message": {"message": "ValueError: bad batch\nTraceback", "extraInfo": {}}}' > $TORCHELASTIC_ERROR_FILE; exit 1)";
+  Program program(launch({"--nproc", "2"}, {"/bin/bash", "-c", script}),
+                  {.environment = {{"OARLOCK_TERMINATION_LOG", "message.json"}}, .folder = {}});
+  EXPECT_EQ(program.wait(), 1);
+  EXPECT_THAT(content(program.folder() / "message.json"), HasSubstr("ended with exit code 1: ValueError: bad batch\""));
+}
+
+TEST(LaunchRecovery, LogFolderHasOneFilePerStreamAndRestart) {
+  Program program(launch({"--nproc", "2", "--max-restarts", "1", "--log-dir", "logs", "--redirects", "2"},
+                         {"/bin/bash", "-c", "echo out; echo err >&2; exit $((TORCHELASTIC_RESTART_COUNT == 0))"}));
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_EQ(content(program.folder() / "logs/attempt_1/rank_0/stdout.log"), "out\n");
+  EXPECT_EQ(content(program.folder() / "logs/attempt_1/rank_1/stderr.log"), "err\n");
+  EXPECT_THAT(program.out(), HasSubstr("[RANK 1] out\n"));
+  EXPECT_THAT(program.err(), Not(HasSubstr("] err")));
+}
+
+TEST(LaunchRecovery, AcceptsTorchrunsRendezvousOptions) {
+  Program endpoint(
+      launch({"--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:4711", "--rdzv-id=seven", "--nnodes=2", "--node-rank=1"},
+             {"/bin/sh", "-c", "echo $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID"}));
+  EXPECT_EQ(endpoint.wait(), 0) << endpoint.err();
+  EXPECT_EQ(endpoint.out(), "10.0.0.1:4711 seven\n");
+  Program standalone(launch({"--standalone"}, {"/bin/sh", "-c", "echo $MASTER_ADDR $WORLD_SIZE"}),
+                     {.environment = {{"WORLD_SIZE", "8"}, {"NODE_RANK", "3"}, {"MASTER_ADDR", "x"}}, .folder = {}});
+  EXPECT_EQ(standalone.wait(), 0) << standalone.err();
+  EXPECT_EQ(standalone.out(), "127.0.0.1 1\n");
+}
+
+// Two launchers on this machine, as two nodes. They share a working directory.
+class TwoNodes : public testing::Test {
+ protected:
+  Program start(int node, std::vector<std::string> options, const std::vector<std::string>& command,
+                const std::string& token) {
+    options.insert(options.end(), {"--nnodes", "2", "--node-rank", std::to_string(node), "--master-addr", "127.0.0.1",
+                                   "--master-port", std::to_string(ports_.first()), "--no-prefix"});
+    return Program(launch(options, command),
+                   {.environment = {{"OARLOCK_REGROUP_TOKEN", token}}, .folder = folder_.path()});
+  }
+
+  TemporaryFolder folder_;
+  PortReservation ports_ = PortReservation::make(2).value();  // of the store, and of the coordinator
+};
+
+TEST_F(TwoNodes, KilledRankRejoinsAcrossNodes) {
+  const std::vector<std::string> options = {"--nproc", "1", "--max-restarts", "1", "--restart-policy", "rank"};
+  Program second = start(1, options, rank_program("kill"), "secret");
+  Program first = start(0, options, rank_program("kill"), "secret");
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(second.wait(), 0) << second.err();
+  EXPECT_EQ(first.out(), "rank 0 of 2, donor 0, step 5\n");
+  EXPECT_EQ(second.out(), "rank 1 of 2, donor 0, step 5\n");
+}
+
+TEST_F(TwoNodes, GroupRestartsOnBothNodes) {
+  const std::vector<std::string> options = {"--nproc", "2", "--max-restarts", "1"};
+  const std::vector<std::string> command = {
+      "/bin/bash", "-c",
+      "if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then echo $RANK; exit; fi; [ $RANK = 3 ] && exit 1; sleep 1000 & wait"};
+  Program first = start(0, options, command, "secret");
+  Program second = start(1, options, command, "secret");
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(second.wait(), 0) << second.err();
+  EXPECT_THAT(lines(first.out()), UnorderedElementsAre("0", "1"));
+  EXPECT_THAT(lines(second.out()), UnorderedElementsAre("2", "3"));
+}
+
+TEST_F(TwoNodes, FailureOfTheOtherNodeIsCollateral) {
+  const std::vector<std::string> options = {"--nproc", "1", "--max-restarts", "1", "--grace", "5"};
+  const std::vector<std::string> command = {"/bin/bash", "-c", "[ $RANK = 1 ] && exit 65; sleep 1000 & wait"};
+  Program first = start(0, options, command, "secret");
+  Program second = start(1, options, command, "secret");
+  EXPECT_EQ(second.wait(), 65) << second.err();
+  EXPECT_EQ(first.wait(), 76) << first.err();
+}
+
+TEST_F(TwoNodes, WrongTokenIsRejected) {
+  const std::vector<std::string> options = {"--nproc", "1", "--max-restarts", "1", "--rejoin-timeout", "2"};
+  const std::vector<std::string> command = {"/bin/bash", "-c", "echo started"};
+  Program first = start(0, options, command, "secret");
+  Program second = start(1, options, command, "guess");
+  EXPECT_NE(second.wait(), 0);
+  EXPECT_THAT(second.err(), HasSubstr("no connection to the launcher of node rank 0"));
+  EXPECT_NE(first.wait(), 0);
+  EXPECT_EQ(first.out() + second.out(), "");
+}
+
+TEST_F(TwoNodes, MissingTokenIsReported) {
+  Program first = start(0, {"--max-restarts", "1"}, {"/bin/true"}, "");
+  EXPECT_EQ(first.wait(), 78);
+  EXPECT_THAT(first.err(), HasSubstr("OARLOCK_REGROUP_TOKEN"));
+}
+
+}  // namespace
+}  // namespace oarlock::test

@@ -1,0 +1,838 @@
+#include "tests/support/model/regroup_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "common/recovery/coordinator.h"
+#include "common/recovery/node_agent.h"
+
+namespace oarlock::test {
+namespace {
+
+using namespace recovery;  // NOLINT
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr SteadyTime kNow{};
+constexpr int64_t kTorn = -2;  // the step of a state that is partly overwritten
+constexpr int kSigkill = 137;
+
+enum class Activity {
+  kStarts,
+  kWaits,     // in RegroupChannel::regroup()
+  kMeets,     // received its assignment; waits at the store for the others
+  kReceives,  // takes over the donor's state
+  kTrains,
+  kReduces  // contributed the gradients of its next step
+};
+
+// One process of a rank.
+struct Process {
+  ProcessId id = 0;
+  int rank = 0;
+  bool is_alive = true;
+  bool is_stopped = false;  // SIGSTOP, or a hang
+  bool is_attached = true;  // its launcher exists; false after the node was cut off and replaced
+  bool has_finished = false;
+  Activity activity = Activity::kStarts;
+  int64_t generation = -1;
+  std::string group;  // the store prefix of its group; empty: none
+  int donor = -1;
+  int64_t group_step = -1;
+  int64_t step = -1;        // of the state that it holds
+  bool is_corrupt = false;  // it is the partly overwritten one
+  std::vector<RankCommand> inbox;
+};
+
+struct Node {
+  std::optional<NodeAgent> agent;  // empty: the launcher does not run
+  bool is_connected = false;
+  std::vector<NodeReport> reports;       // in flight
+  std::vector<Order> orders;             // in flight
+  std::optional<NodeReport> old_report;  // delivered; may arrive again
+  std::optional<Order> old_order;
+};
+
+struct World {
+  std::optional<Coordinator> coordinator;
+  uint64_t coordinators = 0;  // so far
+  uint64_t launchers = 0;     // so far
+  std::vector<Node> nodes;
+  std::vector<Process> processes;
+  // Contributions to the all-reduce of a step in a group, by rank: the step of the contributed state.
+  std::map<std::pair<std::string, int64_t>, std::map<int, int64_t>> contributions;
+  std::map<std::string, std::vector<ProcessId>> met;  // members that met at the store of a group
+  int64_t trained_generation = -1;                    // of the last completed step
+  std::string trained_group;
+  int64_t fence = -1;  // generation whose rank 0 may write checkpoints
+  ProcessId fence_owner = 0;
+  int64_t checkpoint = 0;  // step of the newest one; 0 is the initial state
+  int faults = 0;
+  int charged_faults = 0;  // those after which a group must form again
+  bool recovered = false;
+  bool has_succeeded = false;
+  bool has_ended = false;
+  std::string violation;
+};
+
+struct Move {
+  std::string name;
+  World world;
+  bool is_fault = false;
+};
+
+// Writes the parts of a world that its future depends on. Identifiers are numbered by their first appearance, and
+// sequence numbers are relative to the newest one.
+class WorldKey {
+ public:
+  std::string write(const World& world) {
+    if (world.coordinator) {
+      const Coordinator::State& state = world.coordinator->state();
+      put(static_cast<int64_t>(state.kind), state.generation, state.newest_seen, state.donor, state.step,
+          state.lost_handovers, state.short_generations, state.leave_at.has_value(), state.form_at.has_value(),
+          state.respawn_at.has_value(), state.began_at.has_value(), state.success,
+          static_cast<int64_t>(state.sequence - state.form_sequence));
+      for (const Coordinator::RankSlot& slot : state.ranks) {
+        put(slot.report);
+        put(slot.start_failures);
+      }
+      for (size_t node = 0; node < state.nodes.size(); ++node) {
+        const Coordinator::NodeSlot& slot = state.nodes[node];
+        put_id(slot.launcher);
+        put(age(world, node, slot.launcher, slot.sequence), slot.connected, slot.acknowledged);
+      }
+      for (const uint64_t launcher : state.retired) put_id(launcher);
+      for (const auto* list : {&state.members, &state.receivers, &state.kill}) put_list(*list);
+    }
+    for (size_t i = 0; i < world.nodes.size(); ++i) {
+      const Node& node = world.nodes[i];
+      put(node.agent.has_value(), node.is_connected);
+      if (node.agent) {
+        const NodeAgent::State& state = node.agent->state();
+        for (const NodeAgent::Slot& slot : state.slots) {
+          put(slot.report);
+          put(slot.is_stopping);
+        }
+        put_id(state.coordinator);
+        put(age(world, state.coordinator, state.order_sequence), state.respawns, state.generation, state.forming,
+            state.has_ended);
+      }
+      put(node.reports.size(), node.orders.size());
+      for (const NodeReport& report : node.reports) put(world, i, report);
+      for (const Order& order : node.orders) put(world, order);
+      put(node.old_report.has_value(), node.old_order.has_value());
+      if (node.old_report) put(world, i, *node.old_report);
+      if (node.old_order) put(world, *node.old_order);
+    }
+    for (const Process& process : world.processes) {
+      put_id(process.id);
+      put(process.rank, process.is_alive, process.is_stopped, process.is_attached, process.has_finished,
+          static_cast<int64_t>(process.activity), process.generation, process.donor, process.group_step, process.step,
+          process.is_corrupt, process.inbox.size());
+      put_text(process.group);
+      for (const RankCommand& command : process.inbox) {
+        put(static_cast<int64_t>(command.kind), command.generation, command.donor, command.step);
+        put_text(command.store_prefix);
+      }
+    }
+    for (const auto& [key, ranks] : world.contributions) {
+      put_text(key.first);
+      put(key.second);
+      for (const auto& [rank, step] : ranks) put(rank, step);
+    }
+    for (const auto& [group, members] : world.met) {
+      put_text(group);
+      put_list(members);
+    }
+    put_text(world.trained_group);
+    put(world.trained_generation, world.fence, world.checkpoint, world.faults, world.charged_faults, world.recovered,
+        world.has_succeeded, world.has_ended);
+    put_id(world.fence_owner);
+    return std::move(text_);
+  }
+
+ private:
+  template <typename... Values>
+    requires(std::is_arithmetic_v<Values> && ...)
+  void put(Values... values) {
+    (text_.push_back(static_cast<char>(values)), ...);
+  }
+  void put_id(uint64_t id) {
+    if (id == 0) return put(0);
+    put(ids_.try_emplace(id, ids_.size() + 1).first->second);
+  }
+  void put_text(const std::string& text) { put(texts_.try_emplace(text, texts_.size() + 1).first->second); }
+  void put_list(const std::vector<uint64_t>& list) {
+    put(list.size());
+    for (const uint64_t id : list) put_id(id);
+  }
+  void put(const RankReport& report) {
+    put(static_cast<int64_t>(report.phase), report.generation, report.step, report.exit_code);
+    put_id(report.process);
+  }
+  void put(const World& world, size_t node, const NodeReport& report) {
+    put_id(report.launcher);
+    put(age(world, node, report.launcher, report.sequence), report.generation);
+    put_id(report.coordinator);
+    put(age(world, report.coordinator, report.order_sequence));
+    for (const RankReport& rank : report.ranks) put(rank);
+  }
+  void put(const World& world, const Order& order) {
+    put_id(order.coordinator);
+    put(age(world, order.coordinator, order.sequence), static_cast<int64_t>(order.kind), order.generation,
+        order.respawn, order.donor, order.step, order.success);
+    put_list(order.kill);
+    put_list(order.members);
+  }
+  static int64_t age(const World& world, size_t node, uint64_t launcher, uint64_t sequence) {
+    const auto& agent = world.nodes[node].agent;
+    if (!agent || agent->state().processes == 0) return -1;
+    const bool is_current = agent->state().slots[0].report.process >> 20 == launcher;
+    return is_current ? static_cast<int64_t>(agent->state().reports - sequence) : -1;
+  }
+  static int64_t age(const World& world, uint64_t coordinator, uint64_t sequence) {
+    if (!world.coordinator || coordinator != world.coordinators) return -1;
+    return static_cast<int64_t>(world.coordinator->state().sequence - sequence);
+  }
+
+  std::string text_;
+  std::map<uint64_t, size_t> ids_;
+  std::map<std::string, size_t> texts_;
+};
+
+class Model {
+ public:
+  explicit Model(const RegroupModelOptions& options) : options_(options) {}
+
+  World initial() const {
+    World world;
+    world.nodes.resize(static_cast<size_t>(options_.nodes));
+    for (int node = 0; node < options_.nodes; ++node) start_launcher(world, node);
+    if (options_.from_start) return world;
+    // One of the orders in which the first group forms.
+    while (std::ranges::none_of(world.processes,
+                                [](const Process& process) { return process.activity == Activity::kTrains; })) {
+      world = moves(world).front().world;
+    }
+    return world;
+  }
+
+  std::vector<Move> moves(const World& world) const {
+    std::vector<Move> out;
+    if (world.has_succeeded || world.has_ended) return out;
+    // A command to a rank arrives before anything else happens except a fault: its order relative to the events of
+    // other ranks has no effect on them.
+    add_commands(world, out);
+    if (out.empty()) {
+      add_messages(world, out);
+      add_processes(world, out);
+      add_launchers(world, out);
+    }
+    if (out.empty()) add_timers(world, out, false);  // time-outs are long
+    if (out.empty()) add_stall(world, out);
+    if (world.faults < options_.faults) add_faults(world, out);
+    return out;
+  }
+
+  bool is_done(const World& world) const { return world.has_succeeded || world.has_ended; }
+
+ private:
+  int world_size() const { return options_.nodes * options_.ranks_per_node; }
+  int node_of(int rank) const { return rank / options_.ranks_per_node; }
+  int local(int rank) const { return rank % options_.ranks_per_node; }
+
+  // ---- Launchers ---------------------------------------------------------------------------------------------
+
+  void start_launcher(World& world, int node) const {
+    Node& target = world.nodes[static_cast<size_t>(node)];
+    target = {};
+    NodeAgentOptions agent;
+    agent.node = node;
+    agent.first_rank = node * options_.ranks_per_node;
+    agent.ranks = options_.ranks_per_node;
+    agent.world_size = world_size();
+    agent.policy = RestartPolicy::kRank;
+    agent.launcher = ++world.launchers;
+    target.agent.emplace(agent);
+    if (node == 0) {
+      CoordinatorOptions options;
+      options.nodes = options_.nodes;
+      options.ranks_per_node = options_.ranks_per_node;
+      options.max_restarts = options_.max_restarts;
+      options.leave_timeout = seconds(1);
+      options.form_timeout = hours(1);
+      options.backoff = milliseconds(options_.backoff ? 1 : 0);
+      options.is_replacement = world.coordinators > 0 && options_.bug != PlantedBug::kForgottenGroup;
+      world.coordinator.emplace(options, ++world.coordinators);
+    }
+    target.is_connected = node == 0;
+    if (node == 0) act(world, node, target.agent->received(world.coordinator->order()));
+    act(world, node, target.agent->start());
+  }
+
+  void kill_launcher(World& world, int node, bool cut_off) const {
+    world.nodes[static_cast<size_t>(node)] = {};
+    if (node == 0) {
+      world.coordinator.reset();
+      for (Node& other : world.nodes) disconnect(other);
+    } else if (world.coordinator) {
+      world.coordinator->disconnected(node, world.coordinator->state().nodes[static_cast<size_t>(node)].launcher);
+    }
+    for (Process& process : world.processes) {
+      if (node_of(process.rank) != node) continue;
+      process.is_attached = false;
+      if (!cut_off) process.is_alive = false;
+    }
+  }
+
+  static void disconnect(Node& node) {
+    node.is_connected = false;
+    node.reports.clear();
+    node.orders.clear();
+    node.old_report.reset();
+    node.old_order.reset();
+  }
+
+  static Process* find(World& world, ProcessId id) {
+    for (Process& process : world.processes) {
+      if (process.id == id) return &process;
+    }
+    return nullptr;
+  }
+
+  void act(World& world, int node, const NodeAgent::Actions& actions) const {
+    Node& self = world.nodes[static_cast<size_t>(node)];
+    const auto process_of = [&](int rank) {
+      return self.agent->state().slots[static_cast<size_t>(rank)].report.process;
+    };
+    for (const int rank : actions.kill) {
+      if (Process* process = find(world, process_of(rank))) process->is_alive = false;
+    }
+    for (const int rank : actions.spawn) {
+      // The launcher has waited for the predecessor.
+      std::erase_if(world.processes, [&](const Process& process) {
+        return process.is_attached && process.rank == node * options_.ranks_per_node + rank;
+      });
+      Process process;
+      process.id = process_of(rank);
+      process.rank = node * options_.ranks_per_node + rank;
+      world.processes.push_back(process);
+    }
+    for (const NodeAgent::Actions::Send& send : actions.send) {
+      if (Process* process = find(world, process_of(send.rank))) process->inbox.push_back(send.command);
+    }
+    if (actions.report && self.is_connected && node == 0) {
+      deliver_report(world, self.agent->report());  // in the same process
+    } else if (actions.report && self.is_connected) {
+      send_report(self);
+    }
+    if (actions.ended) {
+      (actions.ended->success ? world.has_succeeded : world.has_ended) = true;
+      check_end(world, *actions.ended);
+    }
+  }
+
+  static void send_report(Node& node) {
+    node.reports.push_back(node.agent->report());
+    if (node.reports.size() > 2) node.reports.erase(node.reports.begin());  // lost
+  }
+
+  void send_orders(World& world) const {
+    for (size_t node = 1; node < world.nodes.size(); ++node) {
+      if (world.nodes[node].is_connected) send_order(world, world.nodes[node]);
+    }
+    deliver_order(world, 0, current_order(world));
+  }
+
+  Order current_order(const World& world) const {
+    Order order = world.coordinator->order();
+    if (options_.bug == PlantedBug::kNoKill) order.kill.clear();
+    return order;
+  }
+
+  void send_order(const World& world, Node& node) const {
+    node.orders.push_back(current_order(world));
+    if (node.orders.size() > 2) node.orders.erase(node.orders.begin());
+  }
+
+  void add_launchers(const World& world, std::vector<Move>& out) const {
+    for (int i = 0; i < options_.nodes; ++i) {
+      const Node& node = world.nodes[static_cast<size_t>(i)];
+      if (!node.agent) {
+        Move& move = out.emplace_back(Move{fmt::format("node {} is replaced", i), world});
+        start_launcher(move.world, i);
+      } else if (!node.is_connected && world.coordinator) {
+        Move& move = out.emplace_back(Move{fmt::format("node {} connects", i), world});
+        Node& next = move.world.nodes[static_cast<size_t>(i)];
+        next.is_connected = true;
+        send_report(next);
+        send_order(move.world, next);
+      }
+    }
+  }
+
+  // ---- Messages ----------------------------------------------------------------------------------------------
+
+  void deliver_report(World& world, NodeReport report) const {
+    if (options_.bug == PlantedBug::kStaleReport)
+      report.sequence = world.coordinator->state().nodes[static_cast<size_t>(report.node)].sequence + 1;
+    if (options_.bug == PlantedBug::kNoAcknowledgement) {
+      report.coordinator = world.coordinators;
+      report.order_sequence = world.coordinator->state().sequence;
+    }
+    if (options_.bug == PlantedBug::kIncompleteGroup) {
+      for (RankReport& rank : report.ranks) {
+        if (rank.phase == RankPhase::kRunning && report.node == options_.nodes - 1 && rank.generation == 0 &&
+            world.coordinator->state().kind == OrderKind::kForm) {
+          rank.phase = RankPhase::kJoined;
+        }
+      }
+    }
+    const OrderKind before = world.coordinator->state().kind;
+    const bool changed = world.coordinator->received(report, kNow);
+    if (!changed) return;
+    if (before != OrderKind::kRun && world.coordinator->state().kind == OrderKind::kRun) check_completion(world);
+    send_orders(world);
+  }
+
+  void deliver_order(World& world, int node, Order order) const {
+    NodeAgent& agent = *world.nodes[static_cast<size_t>(node)].agent;
+    if (options_.bug == PlantedBug::kOldestDonor && order.donor >= 0) {
+      for (const Process& process : world.processes) {
+        if (process.is_attached && process.step >= 0 && process.step < order.step) {
+          order.donor = process.rank;
+          order.step = process.step;
+        }
+      }
+    }
+    if (options_.bug == PlantedBug::kReplacedMember && !order.members.empty()) {
+      for (int i = 0; i < options_.ranks_per_node; ++i) {
+        order.members[static_cast<size_t>(node * options_.ranks_per_node + i)] =
+            agent.state().slots[static_cast<size_t>(i)].report.process;
+      }
+    }
+    act(world, node, agent.received(order));
+  }
+
+  void add_messages(const World& world, std::vector<Move>& out) const {
+    for (int i = 0; i < options_.nodes; ++i) {
+      const Node& node = world.nodes[static_cast<size_t>(i)];
+      for (size_t k = 0; k < node.reports.size(); ++k) {
+        Move& move =
+            out.emplace_back(Move{fmt::format("a report of node {} arrives{}", i, k > 0 ? " early" : ""), world});
+        Node& next = move.world.nodes[static_cast<size_t>(i)];
+        next.old_report = next.reports[k];
+        next.reports.erase(next.reports.begin() + static_cast<std::ptrdiff_t>(k));
+        deliver_report(move.world, node.reports[k]);
+      }
+      for (size_t k = 0; k < node.orders.size(); ++k) {
+        Move& move =
+            out.emplace_back(Move{fmt::format("an order arrives at node {}{}", i, k > 0 ? " early" : ""), world});
+        Node& next = move.world.nodes[static_cast<size_t>(i)];
+        next.old_order = next.orders[k];
+        next.orders.erase(next.orders.begin() + static_cast<std::ptrdiff_t>(k));
+        deliver_order(move.world, i, node.orders[k]);
+      }
+    }
+  }
+
+  // ---- Processes ---------------------------------------------------------------------------------------------
+
+  bool acts(const Process& process) const { return process.is_alive && !process.is_stopped && !process.has_finished; }
+
+  static bool is_in_group(const Process& process) {
+    return process.activity == Activity::kMeets || process.activity == Activity::kReceives ||
+           process.activity == Activity::kTrains || process.activity == Activity::kReduces;
+  }
+
+  // Returns whether a member of the process's group is not reachable in it.
+  bool lost_peer(const World& world, const Process& process) const {
+    const auto met = world.met.find(process.group);
+    if (met == world.met.end()) return false;  // waits at the store
+    for (const ProcessId id : met->second) {
+      bool is_there = false;
+      for (const Process& other : world.processes)
+        is_there = is_there || (other.id == id && other.is_alive && !other.is_stopped && other.group == process.group &&
+                                is_in_group(other));
+      if (!is_there) return true;
+    }
+    return false;
+  }
+
+  void join(World& world, Process& process) const {
+    JoinRequest request;
+    request.generation = process.generation;
+    request.step = process.step == kTorn ? -1 : process.step;
+    if (options_.bug == PlantedBug::kTornStateReported && process.step == kTorn) {
+      request.step = process.step = process.group_step;
+      process.is_corrupt = true;
+    }
+    if (process.step == kTorn) process.step = -1;
+    const bool stays = options_.bug == PlantedBug::kStaysInGroup && process.activity == Activity::kReduces;
+    if (!stays) {
+      process.activity = Activity::kWaits;
+      process.group.clear();
+    }
+    if (!process.is_attached) return;
+    const int node = node_of(process.rank);
+    act(world, node, world.nodes[static_cast<size_t>(node)].agent->joined(local(process.rank), request));
+  }
+
+  void receive(World& world, Process& process, const RankCommand& command) const {
+    if (command.kind == RankCommand::Kind::kLeave) {
+      if (is_in_group(process) && process.generation == command.generation) join(world, process);
+      return;
+    }
+    if (command.kind != RankCommand::Kind::kAssign || command.generation <= process.generation) return;
+    process.activity = Activity::kMeets;
+    process.generation = command.generation;
+    process.group = command.store_prefix;
+    process.donor = command.donor;
+    process.group_step = command.step;
+  }
+
+  void meet(World& world, const std::string& group) const {
+    std::vector<ProcessId> members(static_cast<size_t>(world_size()), 0);
+    for (const Process& process : world.processes) {
+      if (acts(process) && process.activity == Activity::kMeets && process.group == group)
+        members[static_cast<size_t>(process.rank)] = process.id;
+    }
+    world.met[group] = members;
+    for (const ProcessId id : members) {
+      Process& process = *find(world, id);
+      if (process.donor >= 0 && process.rank == process.donor && process.step != process.group_step) {
+        world.violation =
+            fmt::format("the donor of {} holds step {} instead of {}", group, process.step, process.group_step);
+      }
+      if (process.step > process.group_step)
+        world.violation = fmt::format("{} begins after step {}, and rank {} loses step {}", group, process.group_step,
+                                      process.rank, process.step);
+      if (process.donor < 0) process.step = world.checkpoint;
+      process.activity =
+          process.donor < 0 || process.step == process.group_step ? Activity::kTrains : Activity::kReceives;
+      if (process.activity == Activity::kTrains) enter_training(world, process);
+    }
+  }
+
+  void enter_training(World& world, Process& process) const {
+    process.activity = Activity::kTrains;
+    if (process.rank != 0 || !options_.checkpoints) return;
+    if (world.fence > process.generation) {
+      world.violation =
+          fmt::format("rank 0 of generation {} is behind the fence of {}", process.generation, world.fence);
+    }
+    if (world.fence == process.generation && world.fence_owner != process.id) {
+      world.violation = fmt::format("two processes of rank 0 hold the checkpoint fence of generation {}", world.fence);
+    }
+    world.fence = process.generation;
+    world.fence_owner = process.id;
+  }
+
+  void add_commands(const World& world, std::vector<Move>& out) const {
+    for (size_t i = 0; i < world.processes.size() && out.empty(); ++i) {
+      const Process& process = world.processes[i];
+      if (!acts(process) || process.inbox.empty()) continue;
+      Move& move = out.emplace_back(Move{fmt::format("rank {} receives a command", process.rank), world});
+      Process& self = move.world.processes[i];
+      const RankCommand command = self.inbox.front();
+      self.inbox.erase(self.inbox.begin());
+      receive(move.world, self, command);
+    }
+  }
+
+  void add_processes(const World& world, std::vector<Move>& out) const {
+    std::map<std::string, int> waiting;  // processes at the store of a group
+    for (size_t i = 0; i < world.processes.size(); ++i) {
+      const Process& process = world.processes[i];
+      const auto add = [&](std::string name) -> std::pair<World&, Process&> {
+        Move& move = out.emplace_back(
+            Move{fmt::format("rank {}{} {}", process.rank, process.is_attached ? "" : " (cut off)", name), world});
+        return {move.world, move.world.processes[i]};
+      };
+      if (process.is_attached && (!process.is_alive || process.has_finished)) {
+        const int node = node_of(process.rank);
+        const NodeAgent& agent = *world.nodes[static_cast<size_t>(node)].agent;
+        const RankReport& report = agent.state().slots[static_cast<size_t>(local(process.rank))].report;
+        if (report.process == process.id && report.phase != RankPhase::kExited &&
+            report.phase != RankPhase::kFinished) {
+          auto [next, self] = add(process.has_finished ? "is reaped after it finished" : "is reaped");
+          act(next, node,
+              next.nodes[static_cast<size_t>(node)].agent->exited(local(process.rank),
+                                                                  process.has_finished ? 0 : kSigkill));
+        }
+      }
+      if (!acts(process)) continue;
+      if (process.activity == Activity::kStarts) {
+        auto [next, self] = add("joins");
+        join(next, self);
+      }
+      if (process.activity == Activity::kMeets) ++waiting[process.group];
+      if (!is_in_group(process)) continue;
+      if (lost_peer(world, process)) {
+        auto [next, self] = add("leaves, as it lost a peer");
+        join(next, self);
+      }
+      if (process.activity == Activity::kReceives) add_reception(world, process, add);
+      if (process.activity == Activity::kTrains && process.step < options_.steps) {
+        auto [next, self] = add(fmt::format("contributes to step {}", process.step + 1));
+        if (self.is_corrupt) next.violation = "a rank trains with a partly overwritten state";
+        self.activity = Activity::kReduces;
+        next.contributions[{self.group, self.step + 1}][self.rank] = self.step;
+      }
+      if (process.activity == Activity::kReduces) add_reduction(world, process, add);
+      if (process.activity == Activity::kTrains && process.step == options_.steps && is_everyone_done(world, process)) {
+        auto [next, self] = add("finishes");
+        self.has_finished = true;
+      }
+      const bool saves = options_.checkpoints && process.rank == 0 && process.activity == Activity::kTrains;
+      if (saves && process.step > world.checkpoint && world.fence == process.generation) {
+        auto [next, self] = add(fmt::format("saves step {}", process.step));
+        if (next.fence_owner != self.id) next.violation = "a process that does not own the fence writes a checkpoint";
+        next.checkpoint = self.step;
+      }
+    }
+    for (const auto& [group, count] : waiting) {
+      if (count != world_size()) continue;
+      Move& move = out.emplace_back(Move{"all ranks of " + group + " meet", world});
+      meet(move.world, group);
+    }
+  }
+
+  template <typename Add>
+  void add_reception(const World& world, const Process& process, const Add& add) const {
+    if (process.step != kTorn) {
+      auto [next, self] = add("begins to receive the state");
+      self.step = kTorn;
+      return;
+    }
+    for (const Process& donor : world.processes) {
+      if (donor.group != process.group || donor.rank != process.donor || !acts(donor) || !is_in_group(donor)) continue;
+      auto [next, self] = add("has received the state");
+      self.step = process.group_step;
+      self.is_corrupt = donor.is_corrupt;
+      next.recovered = true;
+      enter_training(next, self);
+    }
+  }
+
+  // The all-reduce of a step completes on each rank separately, after all members have contributed.
+  template <typename Add>
+  void add_reduction(const World& world, const Process& process, const Add& add) const {
+    const auto found = world.contributions.find({process.group, process.step + 1});
+    if (found == world.contributions.end() || found->second.size() != static_cast<size_t>(world_size())) return;
+    auto [next, self] = add(fmt::format("completes step {}", process.step + 1));
+    for (const auto& [rank, step] : found->second) {
+      if (step != process.step || step < 0)
+        next.violation = fmt::format("rank {} trains from step {}, and rank {} from step {}", process.rank,
+                                     process.step, rank, step);
+    }
+    if (process.is_attached) {
+      if (process.generation < world.trained_generation ||
+          (process.generation == world.trained_generation && process.group != world.trained_group)) {
+        next.violation = fmt::format("{} trains after {}", process.group, world.trained_group);
+      }
+      next.trained_generation = process.generation;
+      next.trained_group = process.group;
+    }
+    ++self.step;
+    self.activity = Activity::kTrains;
+  }
+
+  // A final barrier: all ranks of the group have completed the last step.
+  bool is_everyone_done(const World& world, const Process& process) const {
+    const auto members = world.met.find(process.group);
+    return members != world.met.end() && std::ranges::all_of(members->second, [&](ProcessId id) {
+             return std::ranges::any_of(world.processes, [&](const Process& other) {
+               return other.id == id && (other.has_finished || (other.is_alive && other.group == process.group &&
+                                                                other.step == options_.steps));
+             });
+           });
+  }
+
+  // ---- Time --------------------------------------------------------------------------------------------------
+
+  void add_timers(const World& world, std::vector<Move>& out, bool is_fault) const {
+    if (!world.coordinator) return;
+    const Coordinator::State& state = world.coordinator->state();
+    const auto add = [&](const char* name, SteadyTime now) {
+      Move move{name, world, is_fault};
+      if (!move.world.coordinator->time_passed(now)) return;
+      send_orders(move.world);
+      out.push_back(std::move(move));
+    };
+    if (state.respawn_at) return add("the back-off ends", *state.respawn_at);
+    if (state.leave_at) add("ranks that have not left are killed", *state.leave_at);
+    // Collectives and the store time out before the group that forms does.
+    if (!is_fault && out.empty()) add_time_outs(world, out);
+    if (!is_fault && out.empty() && state.form_at) add("the time to form the group is over", *state.form_at);
+  }
+
+  void add_time_outs(const World& world, std::vector<Move>& out) const {
+    for (size_t i = 0; i < world.processes.size(); ++i) {
+      const Process& process = world.processes[i];
+      if (!acts(process) || !process.is_attached || !is_in_group(process)) continue;
+      Move& move = out.emplace_back(Move{fmt::format("rank {} times out", process.rank), world});
+      join(move.world, move.world.processes[i]);
+    }
+  }
+
+  // A rank that hangs after the others have finished, or together with all others, has no peer that could detect it.
+  // The operator's stallPolicy ends such a job.
+  void add_stall(const World& world, std::vector<Move>& out) const {
+    const bool is_unnoticed = world.coordinator && world.coordinator->state().kind == OrderKind::kRun;
+    if (!is_unnoticed || std::ranges::none_of(world.processes, &Process::is_stopped)) return;
+    out.emplace_back(Move{"the job stalls", world}).world.has_ended = true;
+  }
+
+  // ---- Faults ------------------------------------------------------------------------------------------------
+
+  void add_faults(const World& world, std::vector<Move>& out) const {
+    const auto add = [&](std::string name, bool is_charged) -> World& {
+      Move& move = out.emplace_back(Move{"FAULT: " + std::move(name), world, true});
+      ++move.world.faults;
+      move.world.charged_faults += is_charged ? 1 : 0;
+      return move.world;
+    };
+    for (size_t i = 0; i < world.processes.size(); ++i) {
+      const Process& process = world.processes[i];
+      if (!acts(process) || !process.is_attached) continue;
+      add(fmt::format("rank {} is killed", process.rank), true).processes[i].is_alive = false;
+      if (is_in_group(process)) add(fmt::format("rank {} hangs", process.rank), true).processes[i].is_stopped = true;
+    }
+    for (int i = 0; i < options_.nodes; ++i) {
+      const Node& node = world.nodes[static_cast<size_t>(i)];
+      if (!node.agent) continue;
+      kill_launcher(add(fmt::format("the launcher of node {} is killed", i), true), i, false);
+      kill_launcher(add(fmt::format("node {} is cut off", i), true), i, true);
+      if (!node.is_connected || i == 0) continue;
+      World& broken = add(fmt::format("the connection of node {} breaks", i), true);
+      Node& self = broken.nodes[static_cast<size_t>(i)];
+      disconnect(self);
+      broken.coordinator->disconnected(i, broken.coordinator->state().nodes[static_cast<size_t>(i)].launcher);
+      if (node.old_report) {
+        World& next = add(fmt::format("an old report of node {} arrives again", i), false);
+        deliver_report(next, *node.old_report);
+      }
+      if (node.old_order) {
+        World& next = add(fmt::format("an old order arrives again at node {}", i), false);
+        deliver_order(next, i, *node.old_order);
+      }
+    }
+    const size_t before = out.size();
+    add_timers(world, out, true);
+    for (size_t i = before; i < out.size(); ++i) {
+      out[i].name = "FAULT: early: " + out[i].name;
+      ++out[i].world.faults;
+      ++out[i].world.charged_faults;
+    }
+  }
+
+  // ---- Invariants --------------------------------------------------------------------------------------------
+
+  // A group is complete: no member may hold a newer state than the one that the group continues from.
+  void check_completion(World& world) const {
+    const Coordinator::State& state = world.coordinator->state();
+    for (const ProcessId id : state.members) {
+      const Process* process = find(world, id);
+      if (process == nullptr || !process->is_attached) continue;
+      if (process->step > state.step) {
+        world.violation = fmt::format("generation {} continues after step {}, but rank {} has completed step {}",
+                                      state.generation, state.step, process->rank, process->step);
+      }
+    }
+  }
+
+  void check_end(World& world, const Order& order) const {
+    if (order.success) return;
+    const bool is_explained = order.reason.find("already finished") != std::string::npos ||
+                              order.reason.find("all launchers that knew the group") != std::string::npos ||
+                              order.reason.find("donor of the state was lost twice") != std::string::npos ||
+                              world.charged_faults > options_.max_restarts;
+    if (!is_explained)
+      world.violation = fmt::format("the job ends after {} faults: {}", world.charged_faults, order.reason);
+  }
+
+  RegroupModelOptions options_;
+};
+
+}  // namespace
+
+RegroupModelResult check_regroup(const RegroupModelOptions& options) {
+  struct Visited {
+    size_t parent;
+    std::string move;
+    bool is_done;
+  };
+  const Model model(options);
+  RegroupModelResult result;
+  std::unordered_map<std::string, size_t> index;
+  std::vector<Visited> visited;
+  std::vector<std::vector<size_t>> predecessors;  // by moves that are not faults
+  std::deque<std::pair<size_t, World>> queue;
+  const auto trace = [&](size_t state) {
+    std::vector<std::string> lines;
+    for (; state != 0; state = visited[state].parent) lines.push_back(visited[state].move);
+    std::string text;
+    for (auto line = lines.rbegin(); line != lines.rend(); ++line) text += "\n  " + *line;
+    return text;
+  };
+  const auto add = [&](World world, size_t parent, const std::string& move) -> size_t {
+    const auto [entry, is_new] = index.try_emplace(WorldKey().write(world), visited.size());
+    if (!is_new) return entry->second;
+    visited.push_back({parent, move, model.is_done(world)});
+    predecessors.emplace_back();
+    if (world.coordinator) {
+      result.most_generations =
+          std::max(result.most_generations, static_cast<size_t>(world.coordinator->state().generation) + 1);
+    }
+    result.saw_success = result.saw_success || world.has_succeeded;
+    result.saw_recovery = result.saw_recovery || (world.has_succeeded && world.recovered);
+    result.saw_fallback = result.saw_fallback || world.has_ended;
+    if (!world.violation.empty() && result.violation.empty())
+      result.violation = world.violation + trace(visited.size() - 1);
+    queue.emplace_back(visited.size() - 1, std::move(world));
+    return visited.size() - 1;
+  };
+  add(model.initial(), 0, "");
+  while (!queue.empty() && result.violation.empty() && visited.size() < options.max_states) {
+    const auto [state, world] = std::move(queue.front());
+    queue.pop_front();
+    for (Move& move : model.moves(world)) {
+      ++result.transitions;
+      const size_t next = add(std::move(move.world), state, move.name);
+      if (!move.is_fault) predecessors[next].push_back(state);
+      if (!result.violation.empty()) break;
+    }
+  }
+  result.states = visited.size();
+  result.is_complete = queue.empty();
+  if (!result.is_complete || !result.violation.empty()) return result;
+  // Progress: without further faults, every state can reach the end of the job.
+  std::vector<bool> can_finish(visited.size());
+  std::vector<size_t> pending;
+  for (size_t state = 0; state < visited.size(); ++state) {
+    if (visited[state].is_done) pending.push_back(state);
+  }
+  while (!pending.empty()) {
+    const size_t state = pending.back();
+    pending.pop_back();
+    if (can_finish[state]) continue;
+    can_finish[state] = true;
+    pending.insert(pending.end(), predecessors[state].begin(), predecessors[state].end());
+  }
+  for (size_t state = 0; state < visited.size() && result.violation.empty(); ++state) {
+    if (!can_finish[state]) result.violation = "the job can never finish" + trace(state);
+  }
+  return result;
+}
+
+}  // namespace oarlock::test

@@ -1,0 +1,255 @@
+// The coordinator of the regroup protocol, event by event.
+#include "common/recovery/coordinator.h"
+
+#include <gmock/gmock.h>
+
+namespace oarlock::recovery {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Two nodes with one rank each; the reports of launchers 101 and 102.
+class CoordinatorTest : public ::testing::Test {
+ protected:
+  static CoordinatorOptions options() {
+    CoordinatorOptions options;
+    options.nodes = 2;
+    options.max_restarts = 3;
+    options.backoff = milliseconds(0);
+    return options;
+  }
+
+  static RankReport joined(ProcessId process, int64_t generation, int64_t step, std::string digest = "") {
+    RankReport report;
+    report.phase = RankPhase::kJoined;
+    report.process = process;
+    report.generation = generation;
+    report.step = step;
+    report.digest = std::move(digest);
+    return report;
+  }
+  static RankReport running(ProcessId process, int64_t generation) {
+    RankReport report;
+    report.phase = RankPhase::kRunning;
+    report.process = process;
+    report.generation = generation;
+    return report;
+  }
+  static RankReport exited(ProcessId process, int exit_code) {
+    RankReport report;
+    report.phase = exit_code == 0 ? RankPhase::kFinished : RankPhase::kExited;
+    report.process = process;
+    report.exit_code = exit_code;
+    return report;
+  }
+
+  // A report that acknowledges the current order.
+  bool report(Coordinator& coordinator, int node, const RankReport& rank, bool acknowledges = true) {
+    NodeReport report;
+    report.node = node;
+    report.launcher = static_cast<uint64_t>(101 + node);
+    report.sequence = ++sequence_;
+    report.generation = std::max<int64_t>(rank.generation, -1);
+    report.coordinator = 9;
+    report.order_sequence = acknowledges ? coordinator.order().sequence : 0;
+    report.ranks = {rank};
+    return coordinator.received(report, now_);
+  }
+
+  // A group of generation 0 with the processes 1 and 2.
+  Coordinator running_group(const CoordinatorOptions& options) {
+    Coordinator coordinator(options, 9);
+    report(coordinator, 0, joined(1, -1, -1));
+    report(coordinator, 1, joined(2, -1, -1));
+    report(coordinator, 0, running(1, 0));
+    report(coordinator, 1, running(2, 0));
+    EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
+    return coordinator;
+  }
+
+  SteadyTime now_{};
+  uint64_t sequence_ = 0;
+};
+
+TEST_F(CoordinatorTest, FirstGroupStartsFromCheckpoint) {
+  Coordinator coordinator(options(), 9);
+  EXPECT_FALSE(report(coordinator, 0, joined(1, -1, -1)));
+  EXPECT_TRUE(report(coordinator, 1, joined(2, -1, -1)));
+  const Order order = coordinator.order();
+  EXPECT_EQ(order.kind, OrderKind::kRun);
+  EXPECT_EQ(order.generation, 0);
+  EXPECT_EQ(order.donor, -1);
+  EXPECT_THAT(order.members, ElementsAre(1, 2));
+}
+
+TEST_F(CoordinatorTest, SurvivorBecomesDonor) {
+  Coordinator coordinator = running_group(options());
+  EXPECT_TRUE(report(coordinator, 0, exited(1, 137)));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kForm);
+  EXPECT_EQ(coordinator.order().generation, 1);
+  EXPECT_EQ(coordinator.order().reason, "rank 0 ended with exit code 137");
+  report(coordinator, 1, joined(2, 0, 41));
+  EXPECT_TRUE(report(coordinator, 0, joined(3, -1, -1)));
+  const Order order = coordinator.order();
+  EXPECT_EQ(order.kind, OrderKind::kRun);
+  EXPECT_EQ(order.donor, 1);
+  EXPECT_EQ(order.step, 41);
+  EXPECT_THAT(order.members, ElementsAre(3, 2));
+}
+
+TEST_F(CoordinatorTest, NewestStepIsKept) {
+  Coordinator coordinator = running_group(options());
+  report(coordinator, 0, joined(1, 0, 7));
+  report(coordinator, 1, joined(2, 0, 8));
+  report(coordinator, 0, joined(1, 0, 7));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
+  EXPECT_EQ(coordinator.order().donor, 1);
+  EXPECT_EQ(coordinator.order().step, 8);
+}
+
+TEST_F(CoordinatorTest, WaitsForAcknowledgement) {
+  Coordinator coordinator = running_group(options());
+  report(coordinator, 1, joined(2, 0, 5));
+  report(coordinator, 0, joined(1, 0, 5), false);
+  report(coordinator, 1, joined(2, 0, 5));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kForm);
+  report(coordinator, 0, joined(1, 0, 5));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
+}
+
+TEST_F(CoordinatorTest, DifferentStatesEndTheJob) {
+  Coordinator coordinator = running_group(options());
+  report(coordinator, 0, joined(1, 0, 7, "aa"));
+  report(coordinator, 1, joined(2, 0, 7, "bb"));
+  report(coordinator, 0, joined(1, 0, 7, "aa"));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
+  EXPECT_THAT(coordinator.order().reason, HasSubstr("different states after step 7"));
+}
+
+TEST_F(CoordinatorTest, PermanentExitCodeEndsTheJob) {
+  for (const int code : {65, 72, 75, 76, 78, 79, 130, 143}) {
+    Coordinator coordinator = running_group(options());
+    report(coordinator, 1, exited(2, code));
+    EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd) << code;
+    EXPECT_FALSE(coordinator.order().success);
+  }
+  for (const int code : {1, 2, 134, 137, 139, 255}) EXPECT_TRUE(is_recoverable_in_place(code)) << code;
+}
+
+TEST_F(CoordinatorTest, BudgetEndsTheJob) {
+  CoordinatorOptions one = options();
+  one.max_restarts = 1;
+  Coordinator coordinator = running_group(one);
+  report(coordinator, 0, exited(1, 137));
+  report(coordinator, 1, joined(2, 0, 3));
+  report(coordinator, 0, joined(3, -1, -1));
+  ASSERT_EQ(coordinator.order().kind, OrderKind::kRun);
+  report(coordinator, 1, exited(2, 137));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
+  EXPECT_EQ(coordinator.order().reason, "rank 1 ended with exit code 137; all 1 restarts are used up");
+}
+
+TEST_F(CoordinatorTest, FailureAfterRankFinishedEndsTheJob) {
+  Coordinator coordinator = running_group(options());
+  EXPECT_FALSE(report(coordinator, 0, exited(1, 0)));
+  report(coordinator, 1, exited(2, 137));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
+  EXPECT_THAT(coordinator.order().reason, HasSubstr("rank 0 had already finished"));
+}
+
+TEST_F(CoordinatorTest, AllRanksFinish) {
+  Coordinator coordinator = running_group(options());
+  report(coordinator, 0, exited(1, 0));
+  report(coordinator, 1, exited(2, 0));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
+  EXPECT_TRUE(coordinator.order().success);
+}
+
+TEST_F(CoordinatorTest, RankThatDoesNotLeaveIsKilled) {
+  Coordinator coordinator = running_group(options());
+  report(coordinator, 0, joined(1, 0, 5));
+  ASSERT_EQ(coordinator.deadline(), now_ + options().leave_timeout);
+  EXPECT_FALSE(coordinator.time_passed(now_ + options().leave_timeout - milliseconds(1)));
+  EXPECT_TRUE(coordinator.time_passed(now_ + options().leave_timeout));
+  EXPECT_THAT(coordinator.order().kill, ElementsAre(2));
+}
+
+TEST_F(CoordinatorTest, IncompleteGroupEndsTheJobInTime) {
+  Coordinator coordinator = running_group(options());
+  report(coordinator, 0, joined(1, 0, 5));
+  EXPECT_TRUE(coordinator.time_passed(now_ + options().form_timeout));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
+  EXPECT_EQ(coordinator.order().reason, "ranks 1 did not join in time");
+}
+
+TEST_F(CoordinatorTest, QuickRestartsWait) {
+  CoordinatorOptions slow = options();
+  slow.backoff = seconds(10);
+  Coordinator coordinator = running_group(slow);
+  report(coordinator, 0, exited(1, 137));
+  EXPECT_TRUE(coordinator.order().respawn);
+  report(coordinator, 1, joined(2, 0, 3));
+  report(coordinator, 0, joined(3, -1, -1));
+  report(coordinator, 0, exited(3, 137));
+  EXPECT_FALSE(coordinator.order().respawn);
+  EXPECT_FALSE(coordinator.time_passed(now_ + seconds(9)));
+  EXPECT_TRUE(coordinator.time_passed(now_ + seconds(10)));
+  EXPECT_TRUE(coordinator.order().respawn);
+}
+
+TEST_F(CoordinatorTest, ReplacementContinuesTheGenerations) {
+  CoordinatorOptions again = options();
+  again.is_replacement = true;
+  Coordinator coordinator(again, 9);
+  report(coordinator, 1, running(2, 2));
+  EXPECT_EQ(coordinator.order().generation, 3);
+  report(coordinator, 0, joined(8, -1, -1));
+  report(coordinator, 1, joined(2, 2, 30));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
+  EXPECT_EQ(coordinator.order().step, 30);
+}
+
+TEST_F(CoordinatorTest, ReplacementOfAllLaunchersEndsTheJob) {
+  CoordinatorOptions again = options();
+  again.is_replacement = true;
+  Coordinator coordinator(again, 9);
+  report(coordinator, 0, joined(8, -1, -1));
+  report(coordinator, 1, joined(9, -1, -1));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
+}
+
+TEST_F(CoordinatorTest, RejectsReportsOfReplacedLaunchers) {
+  Coordinator coordinator = running_group(options());
+  NodeReport replaced;
+  replaced.node = 1;
+  replaced.launcher = 500;
+  replaced.sequence = 1;
+  replaced.ranks = {joined(7, -1, -1)};
+  EXPECT_TRUE(coordinator.received(replaced, now_));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kForm);
+  EXPECT_FALSE(report(coordinator, 1, running(2, 0)));
+  EXPECT_EQ(coordinator.state().ranks[1].report.process, 7u);
+}
+
+TEST_F(CoordinatorTest, CountsDonorLostDuringHandover) {
+  CoordinatorOptions many = options();
+  many.max_restarts = 10;
+  Coordinator coordinator = running_group(many);
+  // Rank 1 is the donor of step 5, and dies before rank 0 has received it.
+  report(coordinator, 0, exited(1, 137));
+  report(coordinator, 1, joined(2, 0, 5));
+  report(coordinator, 0, joined(3, -1, -1));
+  report(coordinator, 1, exited(2, 137));
+  report(coordinator, 1, joined(4, -1, -1));
+  report(coordinator, 0, joined(3, 1, -1));
+  report(coordinator, 1, joined(4, -1, -1));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
+  EXPECT_EQ(coordinator.order().donor, -1);
+  EXPECT_EQ(coordinator.state().lost_handovers, 1);
+}
+
+}  // namespace
+}  // namespace oarlock::recovery

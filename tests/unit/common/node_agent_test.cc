@@ -1,0 +1,161 @@
+// The agent of a launcher in the regroup protocol, event by event.
+#include "common/recovery/node_agent.h"
+
+#include <gmock/gmock.h>
+
+namespace oarlock::recovery {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+NodeAgent agent_of(RestartPolicy policy) {
+  NodeAgentOptions options;
+  options.node = 1;
+  options.first_rank = 2;
+  options.ranks = 2;
+  options.world_size = 4;
+  options.policy = policy;
+  options.launcher = 7;
+  options.store_host = "node0";
+  options.store_port = 29500;
+  return NodeAgent(options);
+}
+
+Order form(int64_t generation, uint64_t sequence) {
+  Order order;
+  order.coordinator = 9;
+  order.sequence = sequence;
+  order.kind = OrderKind::kForm;
+  order.generation = generation;
+  return order;
+}
+
+Order run(NodeAgent& agent, int64_t generation, uint64_t sequence) {
+  Order order = form(generation, sequence);
+  order.kind = OrderKind::kRun;
+  order.members = {1, 2};
+  for (const NodeAgent::Slot& slot : agent.state().slots) order.members.push_back(slot.report.process);
+  order.donor = generation > 0 ? 0 : -1;
+  return order;
+}
+
+JoinRequest join(int64_t generation, int64_t step) {
+  JoinRequest request;
+  request.generation = generation;
+  request.step = step;
+  return request;
+}
+
+TEST(NodeAgent, AssignsMembersOnce) {
+  NodeAgent agent = agent_of(RestartPolicy::kRank);
+  EXPECT_THAT(agent.start().spawn, ElementsAre(0, 1));
+  agent.received(form(0, 1));
+  agent.joined(0, join(-1, -1));
+  agent.joined(1, join(-1, -1));
+  const Order order = run(agent, 0, 2);
+  const NodeAgent::Actions actions = agent.received(order);
+  ASSERT_THAT(actions.send, SizeIs(2));
+  EXPECT_EQ(actions.send[1].command.kind, RankCommand::Kind::kAssign);
+  EXPECT_EQ(actions.send[1].command.rank, 3);
+  EXPECT_EQ(actions.send[1].command.world_size, 4);
+  EXPECT_EQ(actions.send[1].command.store_prefix, "oarlock/0/9");
+  EXPECT_THAT(agent.received(order).send, IsEmpty());
+}
+
+TEST(NodeAgent, IgnoresOlderOrders) {
+  NodeAgent agent = agent_of(RestartPolicy::kRank);
+  agent.start();
+  agent.joined(0, join(-1, -1));
+  agent.joined(1, join(-1, -1));
+  const Order older = run(agent, 0, 2);
+  agent.received(form(1, 3));
+  EXPECT_THAT(agent.received(older).send, IsEmpty());
+}
+
+TEST(NodeAgent, RespawnsFailedRankAndLetsTheOtherLeave) {
+  NodeAgent agent = agent_of(RestartPolicy::kRank);
+  agent.start();
+  agent.received(form(0, 1));
+  agent.joined(0, join(-1, -1));
+  agent.joined(1, join(-1, -1));
+  agent.received(run(agent, 0, 2));
+  const ProcessId before = agent.state().slots[0].report.process;
+  EXPECT_THAT(agent.exited(0, 137).spawn, IsEmpty());  // the coordinator decides
+  const NodeAgent::Actions actions = agent.received(form(1, 3));
+  EXPECT_THAT(actions.spawn, ElementsAre(0));
+  ASSERT_THAT(actions.send, SizeIs(1));
+  EXPECT_EQ(actions.send[0].rank, 1);
+  EXPECT_EQ(actions.send[0].command.kind, RankCommand::Kind::kLeave);
+  EXPECT_NE(agent.state().slots[0].report.process, before);
+  EXPECT_EQ(agent.report().ranks[0].exit_code, 137);
+}
+
+TEST(NodeAgent, ReplacedMemberIsNotAssigned) {
+  NodeAgent agent = agent_of(RestartPolicy::kRank);
+  agent.start();
+  agent.received(form(0, 1));
+  agent.joined(0, join(-1, -1));
+  agent.joined(1, join(-1, -1));
+  const Order order = run(agent, 0, 2);
+  agent.exited(0, 137);  // starts again, as the group forms
+  agent.joined(0, join(-1, -1));
+  const NodeAgent::Actions actions = agent.received(order);
+  ASSERT_THAT(actions.send, SizeIs(1));
+  EXPECT_EQ(actions.send[0].rank, 1);
+}
+
+TEST(NodeAgent, PermanentFailureIsNotRepeated) {
+  NodeAgent agent = agent_of(RestartPolicy::kRank);
+  agent.start();
+  agent.received(form(0, 1));
+  EXPECT_THAT(agent.exited(0, 78).spawn, IsEmpty());
+  EXPECT_EQ(agent.report().ranks[0].phase, RankPhase::kExited);
+}
+
+TEST(NodeAgent, KillsOnlyTheNamedProcess) {
+  NodeAgent agent = agent_of(RestartPolicy::kRank);
+  agent.start();
+  Order order = form(1, 2);
+  order.kill = {agent.state().slots[1].report.process, 12345};
+  EXPECT_THAT(agent.received(order).kill, ElementsAre(1));
+}
+
+TEST(NodeAgent, GroupPolicyStopsAllAndStartsAllTogether) {
+  NodeAgent agent = agent_of(RestartPolicy::kGroup);
+  EXPECT_THAT(agent.start().spawn, IsEmpty());
+  agent.received(form(0, 1));
+  EXPECT_THAT(agent.received(run(agent, 0, 2)).spawn, ElementsAre(0, 1));
+  agent.exited(0, 1);
+  const NodeAgent::Actions stop = agent.received(form(1, 3));
+  EXPECT_THAT(stop.stop, ElementsAre(1));
+  EXPECT_THAT(stop.spawn, IsEmpty());
+  agent.exited(1, 143);
+  for (const RankReport& rank : agent.report().ranks) EXPECT_EQ(rank.phase, RankPhase::kJoined);
+  EXPECT_THAT(agent.received(run(agent, 1, 4)).spawn, ElementsAre(0, 1));
+}
+
+TEST(NodeAgent, GroupPolicyRestartsFinishedRanks) {
+  NodeAgent agent = agent_of(RestartPolicy::kGroup);
+  agent.start();
+  agent.received(form(0, 1));
+  agent.received(run(agent, 0, 2));
+  agent.exited(0, 0);
+  agent.exited(1, 1);
+  agent.received(form(1, 3));
+  EXPECT_THAT(agent.received(run(agent, 1, 4)).spawn, ElementsAre(0, 1));
+}
+
+TEST(NodeAgent, EndStopsEverything) {
+  NodeAgent agent = agent_of(RestartPolicy::kRank);
+  agent.start();
+  Order order = form(1, 2);
+  order.kind = OrderKind::kEnd;
+  EXPECT_TRUE(agent.received(order).ended.has_value());
+  EXPECT_FALSE(agent.received(form(2, 3)).ended.has_value());
+  EXPECT_THAT(agent.exited(0, 137).spawn, IsEmpty());
+}
+
+}  // namespace
+}  // namespace oarlock::recovery

@@ -1,0 +1,53 @@
+// The channel of a rank to the launcher that started it (docs/recovery.md): one JSON message per line over a socket
+// that the rank inherits. LibTorch-free.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "common/files.h"
+#include "common/recovery/messages.h"
+#include "trainer/process/environment.h"
+#include "trainer/recovery/regroup.h"
+
+namespace oarlock {
+
+class LauncherChannel final : public RegroupChannel {
+ public:
+  // Takes the socket that OARLOCK_REGROUP_FD names. Returns null if the variable is not set: the launcher does not
+  // recover ranks in place. Fails with kConfig if the variable does not name a socket. Call it once per process,
+  // because the object owns the descriptor; programs that this process starts do not inherit it.
+  static Result<std::unique_ptr<LauncherChannel>> open(const EnvironmentLookup& lookup);
+
+  explicit LauncherChannel(FileDescriptor socket);
+  ~LauncherChannel() override;
+  LauncherChannel(const LauncherChannel&) = delete;
+  LauncherChannel& operator=(const LauncherChannel&) = delete;
+
+  Result<Assignment> regroup(int64_t generation, const RecoveryState& state, std::string_view reason,
+                             const StopFlag& stop) override;
+  bool regroup_requested(int64_t generation) const override {
+    return left_generation_.load(std::memory_order_relaxed) >= generation;
+  }
+
+ private:
+  void receive();
+  void handle(const recovery::RankCommand& command);
+
+  FileDescriptor socket_;
+  FileDescriptor wake_;                       // an eventfd that becomes readable in the destructor
+  std::atomic<int64_t> left_generation_{-2};  // groups up to this one must be left
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Assignment> assignment_;  // the newest one; guarded by mutex_
+  std::optional<std::string> end_;        // why the group cannot recover; guarded by mutex_
+  bool is_closed_ = false;                // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace oarlock
