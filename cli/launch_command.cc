@@ -41,7 +41,8 @@ constexpr char kFooter[] = R"(
 Each rank receives RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT and the PET_ names;
 with several ranks also OMP_NUM_THREADS=1, unless it is set; and torchrun's TORCHELASTIC_RESTART_COUNT,
 TORCHELASTIC_MAX_RESTARTS, TORCHELASTIC_RUN_ID and TORCHELASTIC_ERROR_FILE.
-Without --max-restarts, the first failure stops all ranks: SIGTERM, and SIGKILL after the grace. The exit code is that of the rank that failed
+Without --max-restarts, the first failure stops all ranks: SIGTERM, and SIGKILL after the grace.
+The exit code is that of the rank that failed
 first, 128+n after signal n. 66: the command does not exist; 77: it is not executable; 78: the environment is invalid.
 SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded; a second SIGINT kills the ranks.
 With several ranks, each line of output begins with [RANK r]; a single rank inherits stdin and stdout.
