@@ -88,7 +88,9 @@ TransportResult<std::string> BeastTransport::prepare_request(const Request& requ
                        .user_agent = route_.user_agent,
                        .token = std::move(credentials.token),
                        .token_scheme = target_.options.token_scheme,
-                       .proxy_authorization = ""};
+                       .proxy_authorization = "",
+                       .further = ""};
+  for (const auto& [name, value] : target_.options.headers) fields.further += name + ": " + value + "\r\n";
   if (route_.proxy && !route_.server.tls) fields.proxy_authorization = route_.proxy->authorization();
   return format_request(request, fields);
 }

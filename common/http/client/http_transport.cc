@@ -8,6 +8,7 @@
 
 #include "common/http/client/tls_context.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock::kube {
 namespace {
@@ -22,6 +23,14 @@ bool is_field_text(std::string_view text) {
                       [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; });
 }
 
+bool is_field_name(std::string_view name) {
+  constexpr std::string_view kPunctuation = "!#$%&'*+-.^_`|~";
+  return !name.empty() && std::all_of(name.begin(), name.end(), [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           kPunctuation.find(c) != std::string_view::npos;
+  });
+}
+
 }  // namespace
 
 Result<TransportTarget> check_options(TransportOptions options) {
@@ -31,6 +40,11 @@ Result<TransportTarget> check_options(TransportOptions options) {
     ASSIGN_OR_RETURN(target.proxy, parse_proxy_url(options.proxy));
   }
   RETURN_IF_ERROR(check_tls_material(options));
+  for (const auto& [name, value] : options.headers) {
+    if (!is_field_name(name) || !is_field_text(value))
+      return fail(ExitCode::kConfig,
+                  fmt::format("the header field '{}: {}' is not valid", printable(name), printable(value)));
+  }
   target.options = std::move(options);
   return target;
 }

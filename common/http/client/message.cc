@@ -124,6 +124,7 @@ TransportResult<std::string> format_request(const Request& request, const Reques
   if (!fields.token.empty()) out += fmt::format("Authorization: {} {}\r\n", fields.token_scheme, fields.token);
   if (!fields.proxy_authorization.empty())
     out += fmt::format("Proxy-Authorization: {}\r\n", fields.proxy_authorization);
+  out += fields.further;
   if (request.method != "GET") {
     out += fmt::format("Content-Type: {}\r\nContent-Length: {}\r\n", content_type_header(request), request.body.size());
   }

@@ -18,6 +18,7 @@ struct RequestFields {
   std::string token;  // empty: none
   std::string token_scheme = "Bearer";
   std::string proxy_authorization;  // empty: none
+  std::string further;              // complete header lines, each with its CRLF
 };
 
 // Returns the bytes of a request. Fails with kRefused if the target or the token could end a line of the head.

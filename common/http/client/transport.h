@@ -17,6 +17,7 @@
 #include <string_view>
 #include <tl/expected.hpp>
 #include <utility>
+#include <vector>
 
 #include "common/error.h"
 #include "common/http/client/credentials.h"
@@ -129,6 +130,8 @@ struct TransportOptions {
   // "http://user:password@proxy:3128" or https. Empty: no proxy. It is used for every server, whatever its address is.
   std::string proxy;
   std::string user_agent = "oarlock";
+  // Further header fields of each request, such as those of impersonation.
+  std::vector<std::pair<std::string, std::string>> headers;
   // Connections that have been idle for longer are closed. kube-apiserver closes them after 90 s.
   Milliseconds max_idle_time{10000};
 };

@@ -1,6 +1,7 @@
 #include "operator/kube/auth/kubeconfig.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -47,6 +48,21 @@ std::optional<Named> find_named(const std::vector<KubeconfigFile>& files, std::s
     }
   }
   return std::nullopt;
+}
+
+// Lists the names in a section for a message, truncated if there are many.
+std::vector<std::string> names_in(const std::vector<KubeconfigFile>& files, std::string_view section) {
+  constexpr size_t kMaxShown = 20;
+  std::vector<std::string> names;
+  for (const KubeconfigFile& file : files) {
+    const auto list = file.root.find(section);
+    if (!list || list->kind() != Node::Kind::kSequence) continue;
+    for (const Node& item : list->items()) {
+      if (names.size() > kMaxShown) return names;
+      names.push_back(names.size() == kMaxShown ? "..." : shortened(text_at(item, "name")));
+    }
+  }
+  return names;
 }
 
 // Reads KEY-data (base64) or KEY (a path, relative to the folder of the kubeconfig). As in client-go, KEY-data takes
@@ -128,14 +144,32 @@ Result<void> read_exec(const Named& at, const Node& exec, ClusterConfig& config)
   return {};
 }
 
+Result<void> read_impersonation(const Named& at, Impersonation& out) {
+  out.user = text_at(at.value, "as");
+  out.uid = text_at(at.value, "as-uid");
+  if (const auto groups = at.value.find("as-groups"); groups && groups->kind() == Node::Kind::kSequence) {
+    for (const Node& group : groups->items()) out.groups.push_back(group.text());
+  }
+  if (const auto extra = at.value.find("as-user-extra"); extra && extra->kind() == Node::Kind::kMap) {
+    for (const auto& [key, mark, values] : extra->entries()) {
+      if (values.kind() != Node::Kind::kSequence) continue;
+      for (const Node& value : values.items()) out.extra.emplace_back(key, value.text());
+    }
+  }
+  const bool is_incomplete = out.user.empty() && !(out.uid.empty() && out.groups.empty() && out.extra.empty());
+  if (is_incomplete)
+    return fail(
+        ExitCode::kConfig,
+        fmt::format("{}: as-uid, as-groups and as-user-extra need the user to impersonate in 'as'", at.file->path));
+  return {};
+}
+
 Result<void> read_user(const Named& at, ClusterConfig& config) {
   if (at.value.find("auth-provider"))
     return unsupported(at, "auth-provider", "use user.exec, a client certificate or a token");
   if (!text_at(at.value, "username").empty())
     return unsupported(at, "username", "API servers do not support basic authentication since 1.19");
-  for (const char* impersonation : {"as", "as-uid", "as-groups"}) {
-    if (at.value.find(impersonation)) return unsupported(at, impersonation, "use the user's own credentials");
-  }
+  RETURN_IF_ERROR(read_impersonation(at, config.impersonation));
   ASSIGN_OR_RETURN(config.client_certificate, pem_at(at, "client-certificate"));
   ASSIGN_OR_RETURN(config.client_key, pem_at(at, "client-key"));
   config.token = text_at(at.value, "token");
@@ -183,9 +217,9 @@ Environment process_environment() {
   };
 }
 
-Result<ClusterConfig> load_kubeconfig(const std::string& paths) {
+Result<ClusterConfig> load_kubeconfig(const std::string& paths, const std::string& context) {
   ASSIGN_OR_RETURN(const std::vector<KubeconfigFile> files, load_files(paths));
-  std::string context_name;
+  std::string context_name = context;
   for (const KubeconfigFile& file : files) {
     if (context_name.empty()) context_name = text_at(file.root, "current-context");
   }
@@ -196,16 +230,20 @@ Result<ClusterConfig> load_kubeconfig(const std::string& paths) {
   const auto missing = [&](const char* kind, const std::string& name) {
     return fail(ExitCode::kConfig, fmt::format("{}: no {} named '{}'", paths, kind, name));
   };
-  const auto context = find_named(files, "contexts", "context", context_name);
-  if (!context) return missing("context", context_name);
+  const auto chosen = find_named(files, "contexts", "context", context_name);
+  if (!chosen) {
+    const std::vector<std::string> names = names_in(files, "contexts");
+    return fail(ExitCode::kConfig, fmt::format("{}: no context named '{}'{}{}", paths, shortened(context_name),
+                                               names.empty() ? "" : "; the contexts are: ", fmt::join(names, ", ")));
+  }
 
   ClusterConfig config;
-  config.source = fmt::format("{}, context {}", context->file->path, context_name);
-  config.name_space = text_at(context->value, "namespace");
-  const std::string cluster_name = text_at(context->value, "cluster");
+  config.source = fmt::format("{}, context {}", chosen->file->path, context_name);
+  config.name_space = text_at(chosen->value, "namespace");
+  const std::string cluster_name = text_at(chosen->value, "cluster");
   const auto cluster = find_named(files, "clusters", "cluster", cluster_name);
   if (!cluster) return missing("cluster", cluster_name);
-  const std::string user_name = text_at(context->value, "user");
+  const std::string user_name = text_at(chosen->value, "user");
   const auto user = find_named(files, "users", "user", user_name);
   if (!user && !user_name.empty()) return missing("user", user_name);
 
@@ -258,6 +296,10 @@ Result<ClusterConfig> add_proxy(ClusterConfig config, const Environment& environ
   return config;
 }
 
+tl::unexpected<Error> no_cluster() {
+  return fail(ExitCode::kConfig, "no cluster is configured: pass --kubeconfig FILE, set KUBECONFIG, or run in a pod");
+}
+
 Result<ClusterConfig> find_cluster(const std::string& kubeconfig_flag, const Environment& environment,
                                    const std::string& service_account_folder) {
   if (!kubeconfig_flag.empty()) return load_kubeconfig(kubeconfig_flag);
@@ -268,7 +310,24 @@ Result<ClusterConfig> find_cluster(const std::string& kubeconfig_flag, const Env
       !home.empty() && std::filesystem::exists(home + "/.kube/config", ignored)) {
     return load_kubeconfig(home + "/.kube/config");
   }
-  return fail(ExitCode::kConfig, "no cluster is configured: pass --kubeconfig FILE, set KUBECONFIG, or run in a pod");
+  return no_cluster();
+}
+
+Result<ClusterConfig> find_user_cluster(const std::string& kubeconfig_flag, const std::string& context,
+                                        const Environment& environment, const std::string& service_account_folder) {
+  if (!kubeconfig_flag.empty()) return load_kubeconfig(kubeconfig_flag, context);
+  if (const std::string paths = environment("KUBECONFIG"); !paths.empty()) return load_kubeconfig(paths, context);
+  const std::string home = environment("HOME");
+  std::error_code ignored;
+  if (!home.empty() && std::filesystem::exists(home + "/.kube/config", ignored))
+    return load_kubeconfig(home + "/.kube/config", context);
+  if (!context.empty()) {
+    return fail(ExitCode::kConfig, fmt::format("there is no kubeconfig that could have the context '{}': pass "
+                                               "--kubeconfig FILE, or set KUBECONFIG",
+                                               shortened(context)));
+  }
+  if (!environment("KUBERNETES_SERVICE_HOST").empty()) return in_cluster_config(environment, service_account_folder);
+  return no_cluster();
 }
 
 }  // namespace
@@ -278,6 +337,26 @@ Result<ClusterConfig> find_cluster_config(const std::string& kubeconfig_flag, co
   ASSIGN_OR_RETURN(ClusterConfig config, find_cluster(kubeconfig_flag, environment, service_account_folder));
   return add_proxy(std::move(config), environment);
 }
+
+Result<ClusterConfig> find_user_cluster_config(const std::string& kubeconfig_flag, const std::string& context,
+                                               const Environment& environment,
+                                               const std::string& service_account_folder) {
+  ASSIGN_OR_RETURN(ClusterConfig config,
+                   find_user_cluster(kubeconfig_flag, context, environment, service_account_folder));
+  return add_proxy(std::move(config), environment);
+}
+
+namespace {
+
+void add_impersonation(const Impersonation& who, TransportOptions& options) {
+  if (who.user.empty()) return;
+  options.headers.emplace_back("Impersonate-User", who.user);
+  if (!who.uid.empty()) options.headers.emplace_back("Impersonate-Uid", who.uid);
+  for (const std::string& group : who.groups) options.headers.emplace_back("Impersonate-Group", group);
+  for (const auto& [key, value] : who.extra) options.headers.emplace_back("Impersonate-Extra-" + key, value);
+}
+
+}  // namespace
 
 TransportOptions transport_options(const ClusterConfig& config, const std::string& user_agent,
                                    std::shared_ptr<const Clock> clock) {
@@ -290,6 +369,7 @@ TransportOptions transport_options(const ClusterConfig& config, const std::strin
   options.client_key = config.client_key;
   options.proxy = config.proxy;
   options.user_agent = user_agent;
+  add_impersonation(config.impersonation, options);
   // As in client-go, the file takes precedence, because the token next to it may be outdated.
   if (!config.token_file.empty()) {
     options.token = std::make_shared<FileToken>(config.token_file, std::move(clock));

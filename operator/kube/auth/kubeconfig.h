@@ -5,6 +5,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -12,6 +14,16 @@
 #include "operator/kube/auth/exec_plugin.h"
 
 namespace oarlock::kube {
+
+// The identity under which the API server handles the requests of a client that may impersonate it.
+struct Impersonation {
+  std::string user;  // empty: no impersonation
+  std::string uid;
+  std::vector<std::string> groups;
+  std::vector<std::pair<std::string, std::string>> extra;  // a key occurs once for each of its values
+
+  bool operator==(const Impersonation&) const = default;
+};
 
 struct ClusterConfig {
   std::string source;  // origin of the configuration for messages: "~/.kube/config, context kind"
@@ -25,7 +37,8 @@ struct ClusterConfig {
   std::string token;               // constant token; empty: none
   std::string token_file;          // file that is read again periodically; empty: none
   std::optional<ExecConfig> exec;  // credential plugin
-  std::string name_space;          // namespace of the context or of the pod; may be empty
+  Impersonation impersonation;
+  std::string name_space;  // namespace of the context or of the pod; may be empty
 
   bool operator==(const ClusterConfig&) const = default;
 };
@@ -43,9 +56,16 @@ inline constexpr char kServiceAccountFolder[] = "/var/run/secrets/kubernetes.io/
 Result<ClusterConfig> find_cluster_config(const std::string& kubeconfig_flag, const Environment& environment,
                                           const std::string& service_account_folder = kServiceAccountFolder);
 
-// Loads the current context of one file, or of several with ':' between their paths, as in $KUBECONFIG. If several
-// files define a name, the first definition applies.
-Result<ClusterConfig> load_kubeconfig(const std::string& paths);
+// Finds the cluster for a command of a user, as kubectl does: `kubeconfig_flag`, $KUBECONFIG, ~/.kube/config, and the
+// pod's service account. `context` selects a context of the kubeconfig; empty: its current-context. Otherwise like
+// find_cluster_config(), which a service in a pod calls.
+Result<ClusterConfig> find_user_cluster_config(const std::string& kubeconfig_flag, const std::string& context,
+                                               const Environment& environment,
+                                               const std::string& service_account_folder = kServiceAccountFolder);
+
+// Loads a context of one file, or of several with ':' between their paths, as in $KUBECONFIG. If several files define a
+// name, the first definition applies. `context` is empty for the current-context.
+Result<ClusterConfig> load_kubeconfig(const std::string& paths, const std::string& context = "");
 
 // Loads the service account of the pod.
 Result<ClusterConfig> in_cluster_config(const Environment& environment, const std::string& service_account_folder);

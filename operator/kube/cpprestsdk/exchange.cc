@@ -157,6 +157,12 @@ TransportResult<web::http::http_request> make_request(const Request& request, co
   out.headers().add("User-Agent", headers.user_agent);
   out.headers().add("Accept", accept_header(request));
   if (!headers.token.empty()) out.headers().add("Authorization", headers.token_scheme + " " + headers.token);
+  for (const auto& [name, value] : headers.further) {
+    // The library would send one field with both values.
+    if (out.headers().has(name))
+      return failed(TransportErrorKind::kRefused, "cpprestsdk cannot send several header fields " + name);
+    out.headers().add(name, value);
+  }
   const concurrency::streams::streambuf<uint8_t> body(std::make_shared<ResponseBuffer>(exchange));
   out.set_response_stream(body.create_ostream());
   return out;

@@ -100,6 +100,7 @@ struct RequestHeaders {
   std::string user_agent;
   std::string token;  // empty: none
   std::string token_scheme = "Bearer";
+  std::vector<std::pair<std::string, std::string>> further;
 };
 
 // Fails with kRefused if the target or the token could end a line of the head.

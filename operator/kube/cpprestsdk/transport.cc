@@ -140,7 +140,8 @@ TransportResult<Response> CpprestTransport::call(const Request& request, ByteSin
   const RequestHeaders headers{.host = target_.server.header,
                                .user_agent = target_.options.user_agent,
                                .token = std::move(credentials.token),
-                               .token_scheme = target_.options.token_scheme};
+                               .token_scheme = target_.options.token_scheme,
+                               .further = target_.options.headers};
   for (;;) {
     ASSIGN_OR_RETURN(std::optional<Response> response, attempt(request, headers, sink, limits));
     if (response) return std::move(*response);

@@ -182,6 +182,57 @@ TEST_F(ConfigTest, PrefersFlagThenVariableThenPodThenHome) {
   EXPECT_EQ(server_of(file("flag")), "https://flag");
 }
 
+TEST_F(ConfigTest, SelectsContextByName) {
+  const std::string path = write("config", kKubeconfig);
+  const auto config = load_kubeconfig(path, "prod");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->server, "https://two:6443");
+  EXPECT_EQ(config->source, path + ", context prod");
+  const auto missing = load_kubeconfig(path, "staging");
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, ExitCode::kConfig);
+  EXPECT_THAT(missing.error().message, HasSubstr("no context named 'staging'; the contexts are: dev, prod"));
+}
+
+TEST_F(ConfigTest, UserPrefersHomeToServiceAccount) {
+  write("sa/ca.crt", "CA");
+  write("sa/token", "t");
+  variables_ = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}};
+  const auto server_of = [&](const std::string& context) {
+    const auto config = find_user_cluster_config("", context, environment(), (folder_.path() / "sa").string());
+    return config ? config->server : config.error().message;
+  };
+  EXPECT_EQ(server_of(""), "https://10.0.0.1:443");
+  EXPECT_THAT(server_of("dev"), HasSubstr("no kubeconfig that could have the context 'dev'"));
+  write(".kube/config", kKubeconfig);
+  variables_["HOME"] = folder_.path().string();
+  EXPECT_EQ(server_of(""), "https://one:6443");
+  EXPECT_EQ(server_of("prod"), "https://two:6443");
+  variables_["KUBECONFIG"] = "/no/such/file";
+  EXPECT_THAT(server_of(""), HasSubstr("/no/such/file"));
+}
+
+TEST_F(ConfigTest, SendsImpersonationHeaders) {
+  const auto with_user = [&](const std::string& user) {
+    return load_kubeconfig(write(
+        "impersonation",
+        "current-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: "
+        "{server: 'https://h'}}]\nusers: [{name: u, user: {" +
+            user + "}}]\n"));
+  };
+  const auto config = with_user("as: jane, as-uid: '7', as-groups: [dev, ops], as-user-extra: {reason: [drill]}");
+  ASSERT_TRUE(config) << config.error().message;
+  using Headers = std::vector<std::pair<std::string, std::string>>;
+  EXPECT_EQ(transport_options(*config, "test", nullptr).headers, (Headers{{"Impersonate-User", "jane"},
+                                                                          {"Impersonate-Uid", "7"},
+                                                                          {"Impersonate-Group", "dev"},
+                                                                          {"Impersonate-Group", "ops"},
+                                                                          {"Impersonate-Extra-reason", "drill"}}));
+  const auto incomplete = with_user("as-groups: [dev]");
+  ASSERT_FALSE(incomplete);
+  EXPECT_THAT(incomplete.error().message, HasSubstr("need the user to impersonate in 'as'"));
+}
+
 TEST_F(ConfigTest, PrefersProxyUrlOverTheEnvironment) {
   const auto with_cluster = [](const std::string& cluster) {
     return "current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: "
