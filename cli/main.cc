@@ -12,6 +12,7 @@
 #include <sstream>
 #include <string>
 
+#include "cli/cluster/commands.h"
 #include "cli/command.h"
 #include "common/standard_streams.h"
 #include "common/text.h"
@@ -51,7 +52,8 @@ int run_main(Words words) {
   app.set_version_flag("--version", "oarlock " OARLOCK_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "\nexamples:\n  oarlock run -f trainingjob.yaml\n  oarlock validate -f trainingjob.yaml\n  oarlock launch "
+      "\nexamples:\n  oarlock run -f trainingjob.yaml\n  oarlock submit -f trainingjob.yaml\n  oarlock status my-job\n "
+      " oarlock launch "
       "--nproc 2 -- python3 train.py\n\nSee docs/exit-codes.md "
       "for the exit codes.");
   Chosen chosen;
@@ -62,6 +64,7 @@ int run_main(Words words) {
   add_convert(app, after_marker, chosen);
   add_doctor(app, chosen);
   add_help(app, chosen);
+  add_cluster_commands(app, chosen);
 
   std::string command = "oarlock";
   if (!words.empty() && !words.front().starts_with('-') && !has_subcommand(app, words.front())) {

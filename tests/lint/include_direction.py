@@ -55,6 +55,7 @@ ALLOWED = {
     "trainer/tasks": ["common", "trainer/config", "trainer/formats", "trainer/data", "trainer/nn", "trainer/engine"],
     "trainer": ["common", "trainer/engine", "trainer/tasks"],
     "cli": ["common", "operator/api", "operator/core"],
+    "cli/cluster": ["common", "cli", "operator/api", "operator/core", "operator/kube"],
 }
 # Libraries that are restricted to some folders: the operator must never include LibTorch, and only HTTP code may include
 # Boost. The trainer includes the public headers of common/http, so these must be free of Boost.

@@ -1,0 +1,318 @@
+#include "cli/cluster/cluster.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "cli/cluster/output.h"
+#include "common/json_access.h"
+#include "common/status_macros.h"
+#include "common/text.h"
+#include "operator/core/text.h"
+
+namespace oarlock::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kPageSize = 200;       // objects
+constexpr int kMaxJsonDepth = 200;   // of a response
+constexpr size_t kMaxMessage = 600;  // bytes of a message of the API server
+constexpr char kInstallRemedy[] =
+    "install Oarlock's operator (docs/install.md), or choose another cluster with --context";
+
+// The files in which distributions keep the trusted certificate authorities; the order is that of Go's crypto/x509.
+constexpr const char* kAuthorityFiles[] = {"/etc/ssl/certs/ca-certificates.crt",
+                                           "/etc/pki/tls/certs/ca-bundle.crt",
+                                           "/etc/ssl/ca-bundle.pem",
+                                           "/etc/pki/tls/cacert.pem",
+                                           "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+                                           "/etc/ssl/cert.pem"};
+
+// The OpenSSL in a portable program knows the folders of the distribution that built it only.
+void find_system_authorities() {
+  if (std::getenv("SSL_CERT_FILE") != nullptr || std::getenv("SSL_CERT_DIR") != nullptr) return;
+  std::error_code ignored;
+  for (const char* file : kAuthorityFiles) {
+    if (!std::filesystem::exists(file, ignored)) continue;
+    ::setenv("SSL_CERT_FILE", file, 0);
+    return;
+  }
+}
+
+std::string place_of(const kube::ClusterConfig& config) {
+  return config.source.empty() ? config.server : fmt::format("{} ({})", config.server, config.source);
+}
+
+std::string message_of(const kube::ApiError& error) { return control::sanitize_line(error.message, kMaxMessage); }
+
+// The API server reports an unknown resource without the name of an object.
+bool is_unknown_resource(const kube::ApiError& error) {
+  return error.kind == kube::ApiErrorKind::kNotFound &&
+         error.message.find("could not find the requested resource") != std::string::npos;
+}
+
+Error transport_error(const kube::ApiError& error, const kube::ClusterConfig& config) {
+  const std::string what = fmt::format("{}: {}", config.source, message_of(error));
+  switch (error.transport.value_or(kube::TransportErrorKind::kBroken)) {
+    case kube::TransportErrorKind::kConnect:
+      return {ExitCode::kUnavailable,
+              what + "; check that the cluster runs and that this machine reaches it, or choose another --context"};
+    case kube::TransportErrorKind::kTls:
+      return {ExitCode::kUnavailable,
+              what + "; check certificate-authority and server in the kubeconfig, and the clocks of both machines"};
+    case kube::TransportErrorKind::kDeadline:
+    case kube::TransportErrorKind::kIdle:
+      return {ExitCode::kUnavailable, what + "; try again, or raise --request-timeout"};
+    case kube::TransportErrorKind::kRefused:
+      if (error.message.find("larger than allowed") != std::string::npos) return {ExitCode::kDataErr, what};
+      return {ExitCode::kNoPermission, what + "; check the credentials in the kubeconfig"};
+    case kube::TransportErrorKind::kBroken:
+    case kube::TransportErrorKind::kCancelled:
+      break;
+  }
+  return {ExitCode::kUnavailable, what + "; try again"};
+}
+
+class BoundedSink final : public kube::ByteSink {
+ public:
+  explicit BoundedSink(size_t limit) : limit_(limit) {}
+  bool write(std::string_view bytes) override {
+    if (bytes.size() > limit_ - text_.size()) return false;
+    text_ += bytes;
+    return true;
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  const size_t limit_;
+  std::string text_;
+};
+
+}  // namespace
+
+void add_cluster_options(CLI::App& app, ClusterFlags& flags, bool all_namespaces) {
+  constexpr char kGroupName[] = "cluster";
+  app.add_option("-n,--namespace", flags.name_space, "namespace (default: that of the context)")
+      ->type_name("NAMESPACE")
+      ->group(kGroupName);
+  if (all_namespaces) app.add_flag("-A,--all-namespaces", flags.all_namespaces, "all namespaces")->group(kGroupName);
+  app.add_option("--context", flags.context, "context of the kubeconfig (default: its current-context)")
+      ->type_name("NAME")
+      ->group(kGroupName);
+  app.add_option("--kubeconfig", flags.kubeconfig, "kubeconfig file (default: $KUBECONFIG, or ~/.kube/config)")
+      ->type_name("FILE")
+      ->group(kGroupName);
+  app.add_option("--as", flags.as, "user to impersonate")->type_name("USER")->group(kGroupName);
+  app.add_option("--as-group", flags.as_groups, "group to impersonate; may be given several times")
+      ->type_name("GROUP")
+      ->allow_extra_args(false)
+      ->group(kGroupName);
+  app.add_option("--as-uid", flags.as_uid, "UID to impersonate")->type_name("UID")->group(kGroupName);
+  app.add_option_function<std::string>(
+         "--request-timeout",
+         [&flags](const std::string& text) {
+           const auto duration = parse_duration(text);
+           if (!duration)
+             throw CLI::ValidationError("--request-timeout",
+                                        fmt::format("'{}' is not a duration such as 30s or 2m", printable(text)));
+           constexpr std::chrono::milliseconds kUnlimited = std::chrono::hours(24 * 365);
+           flags.request_timeout = duration->count() == 0 ? kUnlimited : *duration;
+         },
+         "longest time of one request; 0: unlimited (default: 30s)")
+      ->type_name("DURATION")
+      ->group(kGroupName);
+}
+
+std::string Subject::to_string() const {
+  std::string what = resource.to_string();
+  if (!subresource.empty()) what = resource.plural + "/" + subresource;
+  std::string out = fmt::format("{} {}", verb, what);
+  if (!key.name.empty()) out += fmt::format(" '{}'", shortened(key.name));
+  if (!key.name_space.empty()) out += fmt::format(" in namespace {}", shortened(key.name_space));
+  return out;
+}
+
+Error to_user_error(const kube::ApiError& error, const Subject& subject, const kube::ClusterConfig& config) {
+  using Kind = kube::ApiErrorKind;
+  const auto with = [&](ExitCode code, std::string_view remedy) {
+    return Error{code, fmt::format("cannot {}: {}; {}", subject.to_string(), message_of(error), remedy)};
+  };
+  switch (error.kind) {
+    case Kind::kTransport:
+      return transport_error(error, config);
+    case Kind::kUnauthorized:
+      return {ExitCode::kNoPermission,
+              fmt::format("{} does not accept the credentials (status 401): log in again, or choose another --context",
+                          place_of(config))};
+    case Kind::kForbidden:
+      return with(ExitCode::kNoPermission,
+                  fmt::format("this needs a role with the verb {} for {}{}", subject.verb, subject.resource.to_string(),
+                              subject.subresource.empty() ? "" : "/" + subject.subresource));
+    case Kind::kNotFound:
+      if (is_unknown_resource(error) && subject.resource == training_jobs()) {
+        return {ExitCode::kUnavailable,
+                fmt::format("{} does not serve {} ({}): {}", place_of(config), kPlural, kApiVersion, kInstallRemedy)};
+      }
+      return {ExitCode::kNoInput, fmt::format("cannot {}: {}", subject.to_string(), message_of(error))};
+    case Kind::kAlreadyExists:
+      return {ExitCode::kCantCreate, fmt::format("cannot {}: it exists already", subject.to_string())};
+    case Kind::kInvalid:
+      return {ExitCode::kConfig, fmt::format("cannot {}: {}", subject.to_string(), message_of(error))};
+    case Kind::kConflict:
+      return with(ExitCode::kTempFail, "the object has changed in between; try again");
+    case Kind::kTooManyRequests:
+    case Kind::kServer:
+    case Kind::kExpired:
+      return with(ExitCode::kTempFail, "the API server is overloaded or starting; try again");
+    case Kind::kOther:
+      break;
+  }
+  return {ExitCode::kFailure, fmt::format("cannot {}: {}", subject.to_string(), message_of(error))};
+}
+
+Result<Json> parse_response(const std::string& text) {
+  if (json_depth(text) > kMaxJsonDepth)
+    return fail(ExitCode::kDataErr,
+                fmt::format("the response of the API server is nested deeper than {} levels", kMaxJsonDepth));
+  Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return fail(ExitCode::kDataErr, "the response of the API server is not a JSON object");
+  return json;
+}
+
+// ---- Cluster -------------------------------------------------------------------------------------------------------
+
+Result<Cluster> Cluster::connect(const ClusterFlags& flags) {
+  ASSIGN_OR_RETURN(kube::ClusterConfig config,
+                   kube::find_user_cluster_config(flags.kubeconfig, flags.context, kube::process_environment()));
+  if (!flags.as.empty()) {
+    config.impersonation = {.user = flags.as, .uid = flags.as_uid, .groups = flags.as_groups, .extra = {}};
+  } else if (!flags.as_groups.empty() || !flags.as_uid.empty()) {
+    return fail(ExitCode::kUsage, "--as-group and --as-uid need the user to impersonate: add --as USER");
+  }
+  find_system_authorities();
+  auto transport = kube::create_transport(
+      kube::transport_options(config, "oarlock/" OARLOCK_VERSION, std::make_shared<RealClock>()));
+  if (!transport) {
+    return fail(transport.error().code, fmt::format("{}: {}", config.source, transport.error().message));
+  }
+  return Cluster(std::move(config), std::move(*transport), flags);
+}
+
+Cluster::Cluster(kube::ClusterConfig config, std::shared_ptr<kube::Transport> transport, const ClusterFlags& flags)
+    : config_(std::move(config)), transport_(std::move(transport)), timeout_(flags.request_timeout) {
+  if (flags.all_namespaces) return;
+  name_space_ = !flags.name_space.empty() ? flags.name_space : config_.name_space;
+  if (name_space_.empty()) name_space_ = "default";
+}
+
+kube::ApiResult<std::string> Cluster::call(const kube::Request& request) const {
+  kube::TransportResult<kube::Response> response = transport_->send(request, timeout_, {});
+  if (!response) return tl::make_unexpected(kube::to_api_error(response.error()));
+  if (!response->ok()) return tl::make_unexpected(kube::to_api_error(*response));
+  return std::move(response->body);
+}
+
+kube::ApiResult<Json> Cluster::try_get(const kube::Resource& resource, const kube::ObjectKey& key) const {
+  ASSIGN_OR_RETURN(const std::string text, call(kube::get_request(resource, key)));
+  Result<Json> json = parse_response(text);
+  if (!json) return tl::make_unexpected(kube::to_api_error(0, "", json.error().message));
+  return std::move(*json);
+}
+
+Result<Json> Cluster::get(const kube::Resource& resource, const kube::ObjectKey& key) const {
+  return try_get(resource, key).map_error([&](const kube::ApiError& error) {
+    return to_user_error(error, {.verb = "get", .resource = resource, .key = key, .subresource = ""}, config_);
+  });
+}
+
+Result<Json> Cluster::send(const kube::Request& request, const Subject& subject) const {
+  const kube::ApiResult<std::string> text = call(request);
+  if (!text) return tl::make_unexpected(to_user_error(text.error(), subject, config_));
+  return parse_response(*text);
+}
+
+Result<void> Cluster::list(const kube::Resource& resource, const kube::Selection& selection,
+                           const Visitor& visit) const {
+  const Subject subject{
+      .verb = "list", .resource = resource, .key = {.name_space = selection.name_space, .name = ""}, .subresource = ""};
+  kube::ListOptions options{.resource_version = "", .limit = kPageSize, .continue_token = ""};
+  while (true) {
+    const kube::ApiResult<std::string> text = call(kube::list_request(resource, selection, options));
+    if (!text) {
+      // Objects of 1 MiB exceed the limit of a response in smaller numbers.
+      if (text.error().transport == kube::TransportErrorKind::kRefused && options.limit > 10) {
+        options.limit = 10;
+        continue;
+      }
+      return tl::make_unexpected(to_user_error(text.error(), subject, config_));
+    }
+    ASSIGN_OR_RETURN(Json page, parse_response(*text));
+    const std::string item_kind = [&] {
+      const std::string kind = text_at(page, "kind");
+      return kind.ends_with("List") ? kind.substr(0, kind.size() - 4) : "";
+    }();
+    for (Json& item : page["items"]) {
+      // Items of a list of a built-in resource have neither kind nor apiVersion.
+      if (item.is_object() && !item.contains("kind") && !item_kind.empty()) {
+        item["kind"] = item_kind;
+        item["apiVersion"] = text_at(page, "apiVersion");
+      }
+      if (!visit(std::move(item))) return {};
+    }
+    options.continue_token = text_at(member(page, "metadata"), "continue");
+    if (options.continue_token.empty()) return {};
+  }
+}
+
+kube::ApiResult<std::string> Cluster::read_limited(const std::string& target, size_t limit,
+                                                   std::chrono::milliseconds timeout) const {
+  BoundedSink sink(limit);
+  const kube::TransportResult<kube::Response> response =
+      transport_->stream({.method = "GET", .target = target, .body = "", .content_type = ""}, sink,
+                         {.idle = timeout, .total = timeout}, {});
+  if (!response) return tl::make_unexpected(kube::to_api_error(response.error()));
+  if (!response->ok()) return tl::make_unexpected(kube::to_api_error(*response));
+  return sink.take();
+}
+
+Result<Json> Cluster::training_job(const std::string& name) const {
+  const kube::ApiResult<Json> job = try_get(training_jobs(), {.name_space = name_space_, .name = name});
+  if (job) return *job;
+  if (job.error().kind == kube::ApiErrorKind::kNotFound && !is_unknown_resource(job.error()))
+    return tl::make_unexpected(not_found(name));
+  return tl::make_unexpected(to_user_error(
+      job.error(),
+      {.verb = "get", .resource = training_jobs(), .key = {.name_space = name_space_, .name = name}, .subresource = ""},
+      config_));
+}
+
+Error Cluster::not_found(const std::string& name) const {
+  constexpr size_t kMaxNames = 1000;
+  std::string message = fmt::format("{} '{}' does not exist in namespace {}", kKind, shortened(name), name_space_);
+  std::vector<std::string> names;
+  const Result<void> listed = list(
+      training_jobs(), {.name_space = name_space_, .label_selector = "", .field_selector = ""}, [&](const Json& job) {
+        names.push_back(text_at(member(job, "metadata"), "name"));
+        return names.size() < kMaxNames;
+      });
+  if (!listed) return {ExitCode::kNoInput, message};
+  if (const std::string nearest = suggest(name, names); !nearest.empty())
+    return {ExitCode::kNoInput, fmt::format("{}; did you mean '{}'?", message, printable(nearest))};
+  std::vector<std::string> places;
+  (void)list(training_jobs(), {.name_space = "", .label_selector = "", .field_selector = "metadata.name=" + name},
+             [&](const Json& job) {
+               places.push_back(printable(text_at(member(job, "metadata"), "namespace")));
+               return places.size() < 5;
+             });
+  if (!places.empty())
+    return {ExitCode::kNoInput,
+            fmt::format("{}; there is one in namespace {}: add -n", message, fmt::join(places, ", "))};
+  return {ExitCode::kNoInput,
+          message + (names.empty() ? "; it has no TrainingJobs" : "; list them with: oarlock list -n " + name_space_)};
+}
+
+}  // namespace oarlock::cli

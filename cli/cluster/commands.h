@@ -1,0 +1,62 @@
+// The commands that work on a cluster, and what they share.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/cluster/cluster.h"
+#include "cli/cluster/objects.h"
+#include "cli/cluster/output.h"
+#include "cli/command.h"
+#include "operator/api/types.h"
+
+namespace oarlock::cli {
+
+// Adds all commands of this folder.
+void add_cluster_commands(CLI::App& app, Chosen& chosen);
+
+void add_list(CLI::App& app, Chosen& chosen);
+void add_status(CLI::App& app, Chosen& chosen);
+void add_why(CLI::App& app, Chosen& chosen);
+void add_top(CLI::App& app, Chosen& chosen);
+void add_logs(CLI::App& app, Chosen& chosen);
+void add_submit(CLI::App& app, Chosen& chosen);
+void add_suspend(CLI::App& app, Chosen& chosen);
+void add_resume(CLI::App& app, Chosen& chosen);
+void add_delete(CLI::App& app, Chosen& chosen);
+void add_wait(CLI::App& app, Chosen& chosen);
+
+// Adds -o with the formats of this list, such as "table, wide, json". `format` must outlive the parsing.
+void add_output_option(CLI::App& app, OutputFormat& format, const std::vector<std::string>& names);
+
+// Adds the positional argument NAME. A prefix such as "trainingjob/" is removed, as kubectl does it.
+void add_name_argument(CLI::App& app, std::string& name);
+void add_names_argument(CLI::App& app, std::vector<std::string>& names);
+
+// "trainingjob.oarlock.dev/NAME", as kubectl prints it.
+std::string qualified_name(const std::string& name);
+
+// Reads the job and its JSON. Fails as Cluster::training_job() does.
+struct LoadedJob {
+  nlohmann::json object;
+  api::TrainingJob job;
+};
+Result<LoadedJob> load_job(const Cluster& cluster, const std::string& name);
+
+// Returns the pods that belong to this job, not to an earlier one of the same name, in the order of attempt and node
+// rank.
+Result<std::vector<PodView>> list_pods(const Cluster& cluster, const api::TrainingJob& job);
+
+// Returns at most 200 events about one object, or a note for the user if they cannot be read.
+struct ListedEvents {
+  std::vector<EventView> events;
+  std::string note;
+};
+ListedEvents list_events(const Cluster& cluster, const std::string& name_space, const std::string& kind,
+                         const std::string& name, const std::string& uid);
+
+}  // namespace oarlock::cli

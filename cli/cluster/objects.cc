@@ -1,0 +1,168 @@
+#include "cli/cluster/objects.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "common/json_access.h"
+#include "operator/core/text.h"
+
+namespace oarlock::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMaxWord = 100;
+constexpr size_t kMaxContainers = 64;
+
+std::string word_at(const Json& json, const char* key) { return control::sanitize_line(text_at(json, key), kMaxWord); }
+std::string line_at(const Json& json, const char* key) { return control::sanitize_line(text_at(json, key)); }
+std::string name_at(const Json& json, const char* key) {
+  constexpr size_t kMaxName = 253;
+  return control::sanitize_line(text_at(json, key), kMaxName);
+}
+
+std::optional<SystemTime> time_at(const Json& json, const char* key) {
+  SystemTime time;
+  if (!from_rfc3339(text_at(json, key), time)) return std::nullopt;
+  return time;
+}
+
+std::optional<int> number_of(const std::string& text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
+  return number;
+}
+
+ContainerEnd container_end(const Json& terminated) {
+  ContainerEnd end;
+  end.exit_code = integer_at(terminated, "exitCode", 0);
+  end.reason = word_at(terminated, "reason");
+  end.started_at = time_at(terminated, "startedAt");
+  end.finished_at = time_at(terminated, "finishedAt");
+  const std::string text = text_at(terminated, "message").substr(0, kTerminationMessageLimit);
+  end.message = termination_message_from_json(text);
+  if (end.message) {
+    end.message->reason = control::to_reason(end.message->reason);
+    end.message->message = control::sanitize_line(end.message->message);
+  }
+  end.text = end.message ? end.message->message : control::sanitize_line(control::last_line(text));
+  return end;
+}
+
+ContainerView container_view(const Json& status, bool is_init) {
+  ContainerView out;
+  out.name = name_at(status, "name");
+  out.is_init = is_init;
+  const Json& state = member(status, "state");
+  out.running = member(state, "running").is_object();
+  const Json& waiting = member(state, "waiting");
+  out.waiting_reason = word_at(waiting, "reason");
+  out.waiting_message = line_at(waiting, "message");
+  if (const Json& terminated = member(state, "terminated"); terminated.is_object()) out.end = container_end(terminated);
+  return out;
+}
+
+void read_pod_conditions(const Json& status, PodView& pod) {
+  for (const Json& condition : elements(status, "conditions")) {
+    const std::string type = text_at(condition, "type");
+    const bool is_true = text_at(condition, "status") == "True";
+    if (type == "Ready") pod.ready = is_true;
+    if (type == "PodScheduled") {
+      pod.scheduled = is_true;
+      if (!is_true) pod.unscheduled_message = line_at(condition, "message");
+    }
+    if (type == "DisruptionTarget" && is_true) {
+      pod.disruption = word_at(condition, "reason");
+      pod.disruption_message = line_at(condition, "message");
+    }
+  }
+}
+
+}  // namespace
+
+const ContainerView* PodView::container(std::string_view wanted) const {
+  const auto found = std::find_if(containers.begin(), containers.end(),
+                                  [&](const ContainerView& one) { return !one.is_init && one.name == wanted; });
+  return found == containers.end() ? nullptr : &*found;
+}
+
+std::optional<PodView> pod_view(const Json& json) {
+  const Json& metadata = member(json, "metadata");
+  const Json& labels = member(metadata, "labels");
+  const std::optional<int> attempt = number_of(text_at(labels, kLabelAttempt));
+  const std::optional<int> node_rank = number_of(text_at(labels, kLabelNodeRank));
+  if (!attempt || !node_rank) return std::nullopt;
+  PodView pod;
+  pod.name = name_at(metadata, "name");
+  pod.uid = name_at(metadata, "uid");
+  pod.attempt = *attempt;
+  pod.node_rank = *node_rank;
+  pod.created = time_at(metadata, "creationTimestamp");
+  pod.deleting = member(metadata, "deletionTimestamp").is_string();
+  pod.node = name_at(member(json, "spec"), "nodeName");
+  const Json& status = member(json, "status");
+  pod.phase = word_at(status, "phase");
+  pod.reason = word_at(status, "reason");
+  pod.message = line_at(status, "message");
+  read_pod_conditions(status, pod);
+  for (const char* list : {"initContainerStatuses", "containerStatuses"}) {
+    for (const Json& container : elements(status, list)) {
+      if (pod.containers.size() == kMaxContainers) break;
+      pod.containers.push_back(container_view(container, std::string_view(list) == "initContainerStatuses"));
+    }
+  }
+  return pod;
+}
+
+EventView event_view(const Json& json) {
+  EventView out;
+  const Json& object = member(json, "involvedObject");
+  out.kind = word_at(object, "kind");
+  out.name = name_at(object, "name");
+  out.type = word_at(json, "type");
+  out.reason = word_at(json, "reason");
+  out.message = line_at(json, "message");
+  const Json& series = member(json, "series");
+  out.count = std::max<int64_t>({integer_at<int64_t>(json, "count", 1), integer_at<int64_t>(series, "count", 1), 1});
+  out.last_time = time_at(series, "lastObservedTime");
+  if (!out.last_time) out.last_time = time_at(json, "lastTimestamp");
+  if (!out.last_time) out.last_time = time_at(json, "eventTime");
+  if (!out.last_time) out.last_time = time_at(member(json, "metadata"), "creationTimestamp");
+  return out;
+}
+
+NodeView node_view(const Json& json) {
+  NodeView out;
+  out.name = name_at(member(json, "metadata"), "name");
+  out.cordoned = true_at(member(json, "spec"), "unschedulable");
+  for (const Json& condition : elements(member(json, "status"), "conditions")) {
+    const std::string type = word_at(condition, "type");
+    const bool is_true = text_at(condition, "status") == "True";
+    if (type == "Ready") {
+      out.ready = is_true;
+      if (!is_true) out.not_ready_message = line_at(condition, "message");
+    } else if (is_true && type.ends_with("Pressure") && out.pressures.size() < 8) {
+      out.pressures.push_back(type);
+    }
+  }
+  return out;
+}
+
+std::string pod_state(const PodView& pod) {
+  if (!pod.reason.empty()) return pod.reason;
+  for (const ContainerView& container : pod.containers) {
+    if (container.is_init && container.end && container.end->exit_code != 0) return "Init:" + container.end->reason;
+    if (!container.waiting_reason.empty() && container.waiting_reason != "PodInitializing")
+      return (container.is_init ? "Init:" : "") + container.waiting_reason;
+  }
+  const ContainerView* trainer = pod.trainer();
+  if (trainer != nullptr && trainer->end) return trainer->end->reason.empty() ? "Ended" : trainer->end->reason;
+  if (pod.deleting) return "Terminating";
+  if (pod.phase == "Pending" && !pod.scheduled && !pod.unscheduled_message.empty()) return "Unschedulable";
+  return pod.phase.empty() ? "Pending" : pod.phase;
+}
+
+}  // namespace oarlock::cli

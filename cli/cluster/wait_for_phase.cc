@@ -1,0 +1,119 @@
+#include "cli/cluster/wait_for_phase.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "cli/cluster/job_view.h"
+#include "cli/cluster/output.h"
+#include "common/clock.h"
+#include "common/standard_streams.h"
+#include "operator/api/codec.h"
+
+namespace oarlock::cli {
+namespace {
+
+using api::Phase;
+
+constexpr std::pair<WaitGoal, std::string_view> kGoals[] = {{WaitGoal::kRunning, "running"},
+                                                            {WaitGoal::kComplete, "complete"},
+                                                            {WaitGoal::kFailed, "failed"},
+                                                            {WaitGoal::kSuspended, "suspended"},
+                                                            {WaitGoal::kDeleted, "deleted"}};
+constexpr std::chrono::milliseconds kPollInterval{1000};
+
+std::string state_text(const api::Status& status) {
+  const api::Condition* condition = current_condition(status);
+  const std::string phase = api::to_string(status.phase);
+  if (condition == nullptr) return phase.empty() ? "not seen by an operator yet" : phase;
+  return fmt::format("{}: {}: {}", phase, condition->reason, condition->message);
+}
+
+bool is_temporary(const kube::ApiError& error) {
+  using Kind = kube::ApiErrorKind;
+  if (error.kind == Kind::kTransport) return error.transport != kube::TransportErrorKind::kRefused;
+  return error.kind == Kind::kTooManyRequests || error.kind == Kind::kServer;
+}
+
+}  // namespace
+
+std::optional<WaitGoal> parse_wait_goal(std::string_view name) {
+  for (const auto& [goal, known] : kGoals) {
+    if (known == name) return goal;
+  }
+  return std::nullopt;
+}
+
+std::string_view to_string(WaitGoal goal) {
+  for (const auto& [known, name] : kGoals) {
+    if (known == goal) return name;
+  }
+  return "";
+}
+
+WaitOutcome judge_wait(WaitGoal goal, const api::Status& status) {
+  const auto reached_if = [](bool condition) { return condition ? WaitOutcome::kReached : WaitOutcome::kContinue; };
+  const Phase phase = status.phase;
+  switch (goal) {
+    case WaitGoal::kRunning:
+      if (phase == Phase::kFailed) return WaitOutcome::kMissed;
+      return reached_if(api::is_running(phase) || phase == Phase::kComplete);
+    case WaitGoal::kComplete:
+      return phase == Phase::kFailed ? WaitOutcome::kMissed : reached_if(phase == Phase::kComplete);
+    case WaitGoal::kFailed:
+      return phase == Phase::kComplete ? WaitOutcome::kMissed : reached_if(phase == Phase::kFailed);
+    case WaitGoal::kSuspended:
+      return api::is_terminal(phase) ? WaitOutcome::kMissed : reached_if(phase == Phase::kSuspended);
+    case WaitGoal::kDeleted:
+      break;
+  }
+  return WaitOutcome::kContinue;
+}
+
+Result<int> wait_for_goal(const Cluster& cluster, const std::string& name, WaitGoal goal,
+                          std::optional<std::chrono::milliseconds> timeout, std::string_view program) {
+  const RealClock clock;
+  const SteadyTime begin = clock.steady();
+  const kube::ObjectKey key{.name_space = cluster.name_space(), .name = name};
+  std::string last = "its state could not be read";
+  bool has_seen = false;
+  while (true) {
+    const kube::ApiResult<nlohmann::json> object = cluster.try_get(training_jobs(), key);
+    if (object) {
+      has_seen = true;
+      const api::TrainingJob job = api::read_training_job(*object);
+      last = state_text(job.status);
+      const WaitOutcome outcome = judge_wait(goal, job.status);
+      if (outcome == WaitOutcome::kReached) return 0;
+      if (outcome == WaitOutcome::kMissed) {
+        print_error(
+            fmt::format("{}: {} is not {}: {}; see oarlock why {}\n", program, name, to_string(goal), last, name));
+        return 1;
+      }
+    } else if (object.error().kind == kube::ApiErrorKind::kNotFound && (has_seen || goal == WaitGoal::kDeleted)) {
+      if (goal == WaitGoal::kDeleted) return 0;
+      return fail(ExitCode::kNoInput, fmt::format("{} was deleted", name));
+    } else if (object.error().kind == kube::ApiErrorKind::kNotFound) {
+      // This reports a missing CRD, and suggests a name.
+      if (auto again = cluster.training_job(name); !again) return tl::make_unexpected(again.error());
+    } else if (!is_temporary(object.error()) || !has_seen) {
+      return tl::make_unexpected(
+          to_user_error(object.error(), {.verb = "get", .resource = training_jobs(), .key = key, .subresource = ""},
+                        cluster.config()));
+    }
+    auto pause = kPollInterval;
+    if (timeout) {
+      const auto left = *timeout - std::chrono::duration_cast<std::chrono::milliseconds>(clock.steady() - begin);
+      if (left.count() <= 0) {
+        return fail(ExitCode::kTempFail,
+                    fmt::format("{} is not {} after {}; it is {}", name, to_string(goal),
+                                duration_text(std::chrono::duration_cast<std::chrono::seconds>(*timeout)), last));
+      }
+      pause = std::min(pause, left);
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+}  // namespace oarlock::cli

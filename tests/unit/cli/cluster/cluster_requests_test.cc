@@ -1,0 +1,142 @@
+#include "cli/cluster/cluster.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/scripted_transport.h"
+
+namespace oarlock::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+Json status_body(int code, const std::string& reason, const std::string& message) {
+  return {{"kind", "Status"}, {"code", code}, {"reason", reason}, {"message", message}};
+}
+
+Json job_named(const std::string& name, const std::string& name_space = "team") {
+  return {{"metadata", {{"name", name}, {"namespace", name_space}}}};
+}
+
+class ClusterRequests : public ::testing::Test {
+ protected:
+  void answer(int status, const Json& body) { transport_->script({.status = status, .pieces = {body.dump()}}); }
+  Error error_of(const std::string& name) {
+    const auto job = cluster().training_job(name);
+    EXPECT_FALSE(job);
+    return job ? Error{} : job.error();
+  }
+  Cluster cluster() const {
+    kube::ClusterConfig config;
+    config.source = "~/.kube/config, context prod";
+    config.server = "https://api:6443";
+    config.name_space = "team";
+    return {config, transport_, {}};
+  }
+  std::shared_ptr<test::ScriptedTransport> transport_ =
+      std::make_shared<test::ScriptedTransport>(std::make_shared<test::FakeClock>());
+};
+
+TEST_F(ClusterRequests, SuggestsSimilarName) {
+  answer(404, status_body(404, "NotFound", "trainingjobs.oarlock.dev \"brt\" not found"));
+  answer(200, {{"kind", "TrainingJobList"}, {"items", Json::array({job_named("vit"), job_named("bert")})}});
+  const Error error = error_of("brt");
+  EXPECT_EQ(error.code, ExitCode::kNoInput);
+  EXPECT_EQ(error.message, "TrainingJob 'brt' does not exist in namespace team; did you mean 'bert'?");
+}
+
+TEST_F(ClusterRequests, NamesNamespaceThatHasTheJob) {
+  answer(404, status_body(404, "NotFound", "trainingjobs.oarlock.dev \"bert\" not found"));
+  answer(200, {{"items", Json::array()}});
+  answer(200, {{"items", Json::array({job_named("bert", "research")})}});
+  EXPECT_EQ(error_of("bert").message,
+            "TrainingJob 'bert' does not exist in namespace team; there is one in namespace research: add -n");
+  EXPECT_EQ(transport_->requests().back().target,
+            "/apis/oarlock.dev/v1alpha1/trainingjobs?fieldSelector=metadata.name%3Dbert&limit=200");
+}
+
+TEST_F(ClusterRequests, ReportsMissingCrd) {
+  answer(404, status_body(404, "NotFound", "the server could not find the requested resource"));
+  const Error error = error_of("bert");
+  EXPECT_EQ(error.code, ExitCode::kUnavailable);
+  EXPECT_THAT(error.message,
+              AllOf(HasSubstr("https://api:6443 (~/.kube/config, context prod) does not serve trainingjobs"),
+                    HasSubstr("docs/install.md")));
+}
+
+TEST_F(ClusterRequests, NamesForbiddenVerbAndResource) {
+  answer(403, status_body(403, "Forbidden", "User \"jane\" cannot get resource"));
+  const Error error = error_of("bert");
+  EXPECT_EQ(error.code, ExitCode::kNoPermission);
+  EXPECT_EQ(error.message,
+            "cannot get trainingjobs.oarlock.dev 'bert' in namespace team: User \"jane\" cannot get resource; this "
+            "needs a role "
+            "with the verb get for trainingjobs.oarlock.dev");
+}
+
+TEST_F(ClusterRequests, ExplainsOtherErrors) {
+  answer(401, status_body(401, "Unauthorized", "Unauthorized"));
+  EXPECT_THAT(error_of("bert").message, HasSubstr("does not accept the credentials (status 401)"));
+  answer(500, status_body(500, "InternalError", "etcdserver: leader changed"));
+  EXPECT_EQ(error_of("bert").code, ExitCode::kTempFail);
+  transport_->script({.status = 200, .pieces = {}, .failure = kube::TransportErrorKind::kConnect});
+  const Error unreachable = error_of("bert");
+  EXPECT_EQ(unreachable.code, ExitCode::kUnavailable);
+  EXPECT_THAT(unreachable.message, AllOf(HasSubstr("context prod"), HasSubstr("choose another --context")));
+}
+
+TEST_F(ClusterRequests, MessagesOfServerCannotControlTerminal) {
+  answer(422, status_body(422, "Invalid", "spec.nodes: \x1b[2J invalid\nvalue"));
+  EXPECT_EQ(error_of("bert").message.find('\x1b'), std::string::npos);
+}
+
+TEST_F(ClusterRequests, RejectsDeepOrOtherDocuments) {
+  EXPECT_EQ(parse_response(std::string(100'000, '[')).error().code, ExitCode::kDataErr);
+  EXPECT_EQ(parse_response("[]").error().code, ExitCode::kDataErr);
+  EXPECT_EQ(parse_response("<html>").error().code, ExitCode::kDataErr);
+  EXPECT_TRUE(parse_response("{}"));
+}
+
+TEST_F(ClusterRequests, ListsPageByPage) {
+  answer(200, {{"kind", "PodList"},
+               {"apiVersion", "v1"},
+               {"metadata", {{"continue", "more"}}},
+               {"items", Json::array({job_named("a")})}});
+  answer(200, {{"kind", "PodList"},
+               {"apiVersion", "v1"},
+               {"metadata", Json::object()},
+               {"items", Json::array({job_named("b")})}});
+  std::vector<std::string> names;
+  const auto listed = cluster().list(
+      kube::pods(), {.name_space = "team", .label_selector = "a=b", .field_selector = ""}, [&](const Json& pod) {
+        EXPECT_EQ(pod["kind"], "Pod");
+        names.push_back(pod["metadata"]["name"]);
+        return true;
+      });
+  ASSERT_TRUE(listed) << listed.error().message;
+  EXPECT_THAT(names, ::testing::ElementsAre("a", "b"));
+  EXPECT_THAT(transport_->requests().back().target, HasSubstr("&continue=more"));
+}
+
+TEST_F(ClusterRequests, RequestsSmallerPagesOfLargeObjects) {
+  transport_->script({.status = 200, .pieces = {}, .failure = kube::TransportErrorKind::kRefused});
+  answer(200, {{"items", Json::array({job_named("a")})}});
+  int seen = 0;
+  const auto listed = cluster().list(kube::pods(), {.name_space = "team", .label_selector = "", .field_selector = ""},
+                                     [&](const Json&) { return ++seen > 0; });
+  ASSERT_TRUE(listed) << listed.error().message;
+  EXPECT_EQ(seen, 1);
+  EXPECT_EQ(transport_->requests().back().target, "/api/v1/namespaces/team/pods?limit=10");
+}
+
+TEST_F(ClusterRequests, BoundsDocumentsOfPods) {
+  transport_->script({.status = 200, .pieces = {std::string(600, 'x'), std::string(600, 'x')}});
+  const auto read = cluster().read_limited("/x", 1000, std::chrono::seconds(1));
+  EXPECT_FALSE(read);
+  transport_->script({.status = 200, .pieces = {"short"}});
+  EXPECT_EQ(cluster().read_limited("/x", 1000, std::chrono::seconds(1)), "short");
+}
+
+}  // namespace
+}  // namespace oarlock::cli
