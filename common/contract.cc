@@ -76,6 +76,12 @@ std::string to_json(const RankStatus& status) {
                {"collectiveSequence", status.collective_sequence},
                {"updatedAt", status.updated_at}};
   if (status.loss && std::isfinite(*status.loss)) json["loss"] = *status.loss;
+  if (status.recoveries > 0) {
+    json["recoveries"] = status.recoveries;
+    json["recoverySeconds"] = status.recovery_seconds;
+    json["recoveredRanks"] = status.recovered_ranks;
+    json["recoveryReason"] = status.recovery_reason;
+  }
   return dump(json);
 }
 
@@ -93,6 +99,10 @@ std::optional<RankStatus> rank_status_from_json(std::string_view text) {
   read(json, "lastStepSeconds", status.last_step_seconds);
   read(json, "samplesPerSecond", status.samples_per_second);
   read(json, "collectiveSequence", status.collective_sequence);
+  read(json, "recoveries", status.recoveries);
+  read(json, "recoverySeconds", status.recovery_seconds);
+  read(json, "recoveredRanks", status.recovered_ranks);
+  read(json, "recoveryReason", status.recovery_reason);
   read(json, "updatedAt", status.updated_at);
   if (const auto it = json.find("loss"); it != json.end() && it->is_number()) status.loss = it->get<double>();
   return status;

@@ -109,6 +109,11 @@ struct RankStatus {
   double samples_per_second = 0;    // of the whole job
   int64_t collective_sequence = 0;  // collectives that this rank has started
   std::string updated_at;           // RFC 3339
+  // Recoveries from the loss of a rank in which the other ranks kept their state and no step was lost.
+  int64_t recoveries = 0;
+  double recovery_seconds = 0;    // from the detection of a loss until training continued; the sum of all
+  std::string recovered_ranks{};  // the ranks that were replaced in the last one, such as "2" or "0,3"
+  std::string recovery_reason{};  // of the last one
 
   bool operator==(const RankStatus&) const = default;
 };

@@ -231,4 +231,9 @@ Result<void> copy_tensors(const TensorMap& from, const TensorMap& to, const std:
   return {};
 }
 
+Result<CheckpointState> read_checkpoint_state(const std::filesystem::path& folder) {
+  ASSIGN_OR_RETURN(const Manifest manifest, read_manifest(folder));
+  return read_state(folder, manifest);
+}
+
 }  // namespace oarlock

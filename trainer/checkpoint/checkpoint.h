@@ -58,6 +58,9 @@ Result<int64_t> verify_checkpoint(const std::filesystem::path& folder);
 // codes of read_manifest().
 Result<Checkpoint> read_checkpoint(const std::filesystem::path& folder);
 
+// Reads and verifies state.json only. Returns the codes of read_manifest().
+Result<CheckpointState> read_checkpoint_state(const std::filesystem::path& folder);
+
 // A part of a run (optimizer, gradient scaler, moving average, ...) that has state in a checkpoint.
 //
 // The state is identical on all ranks. A save uses the state of rank 0. A restore copies into the live tensors of rank

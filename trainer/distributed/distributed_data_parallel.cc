@@ -125,13 +125,17 @@ Result<std::unique_ptr<DistributedDataParallel>> DistributedDataParallel::create
   if (config.sync_batch_norm) RETURN_IF_ERROR(convert_sync_batch_norm(*module, group));
   std::unique_ptr<DistributedDataParallel> model(
       new DistributedDataParallel(std::move(module), group, config, std::move(on_wait)));
-  if (group.world_size() == 1) return model;
+  if (group.world_size() == 1 || !group.is_connected()) return model;
   RETURN_IF_ERROR(model->verify_against_rank_0());
   model->broadcast_state();
-  if (config.shared_memory && config.comm_hook == CommHook::kNone && !group.device().is_cuda())
-    model->hook_state_.shared_memory = SharedMemoryState::open(group);
+  model->open_shared_memory();
   model->build_reducer();
   return model;
+}
+
+void DistributedDataParallel::open_shared_memory() {
+  if (config_.shared_memory && config_.comm_hook == CommHook::kNone && !group_.device().is_cuda())
+    hook_state_.shared_memory = SharedMemoryState::open(group_);
 }
 
 Result<void> DistributedDataParallel::verify_against_rank_0() const {
@@ -229,7 +233,7 @@ at::Tensor DistributedDataParallel::forward(const std::function<at::Tensor()>& c
     reducer_->prepare_for_forward();
   }
   rebuild_buckets();
-  if (sync_buffers_in_forward_ && config_.broadcast_buffers) broadcast_buffers();
+  if (sync_buffers_in_forward_ && config_.broadcast_buffers && !buffers_after_backward_) broadcast_buffers();
   at::Tensor loss = compute_loss();
   sync_buffers_in_forward_ = synchronize;
   if (!synchronize) return loss;
@@ -284,10 +288,10 @@ void DistributedDataParallel::check_all_reduced() const {
   }
 }
 
-void DistributedDataParallel::broadcast_state() {
+void DistributedDataParallel::broadcast_state(int source) {
   const at::NoGradGuard no_grad;
-  group_.broadcast(tensors_of(parameters_));
-  group_.broadcast(tensors_of(buffers()));
+  group_.broadcast(tensors_of(parameters_), source);
+  group_.broadcast(tensors_of(buffers()), source);
 }
 
 void DistributedDataParallel::broadcast_buffers() {
@@ -309,6 +313,50 @@ void DistributedDataParallel::finish_step(const at::Tensor& skipped) {
   if (hook_state_.powersgd) hook_state_.powersgd->finish_step(skipped);
 }
 
+// ---- recovery without a checkpoint ----
+
+void DistributedDataParallel::synchronize_buffers() {
+  if (buffers_after_backward_ && config_.broadcast_buffers) broadcast_buffers();
+}
+
+std::string DistributedDataParallel::recovery_obstacle() const {
+  if (config_.comm_hook == CommHook::kPowerSgd) return "ddp.comm_hook: powersgd keeps an error on each rank";
+  if (config_.static_graph) return "ddp.static_graph: each rank records its own graph";
+  if (!config_.broadcast_buffers && !config_.sync_batch_norm && !buffers().empty())
+    return "ddp.broadcast_buffers: false: the model's buffers differ between the ranks";
+  return "";
+}
+
+void DistributedDataParallel::leave(bool steps_completed) {
+  zero_grad();
+  if (reducer_ && steps_completed) left_ = std::make_unique<ReducerState>(reducer_->state());
+  logger_.reset();
+  reducer_.reset();
+  hook_state_.shared_memory.reset();
+}
+
+std::string DistributedDataParallel::state_for_joining() const {
+  if (!left_) return "";
+  return nlohmann::json{{"buckets", left_->buckets}, {"rebuilt", left_->rebuilt}, {"ready_order", left_->ready_order}}
+      .dump();
+}
+
+Result<void> DistributedDataParallel::join(const std::string& state) {
+  RETURN_IF_ERROR(verify_against_rank_0());
+  open_shared_memory();
+  left_.reset();
+  if (!state.empty()) {
+    const nlohmann::json values = nlohmann::json::parse(state);
+    left_ = std::make_unique<ReducerState>();
+    left_->buckets = values.at("buckets").get<std::vector<std::vector<size_t>>>();
+    left_->rebuilt = values.at("rebuilt").get<bool>();
+    left_->ready_order = values.at("ready_order").get<std::vector<int64_t>>();
+  }
+  build_reducer(left_.get());
+  sync_buffers_in_forward_ = true;
+  return {};
+}
+
 // ---- checkpoints ----
 
 void DistributedDataParallel::synchronize_reduction_state() {
@@ -318,7 +366,7 @@ void DistributedDataParallel::synchronize_reduction_state() {
   const ReducerState own = reducer_->state();
   for (const std::string& text : group_.all_gather(nlohmann::json{own.uses, own.used}.dump())) {
     const nlohmann::json lists = nlohmann::json::parse(text);
-    rank_states_.push_back({.buckets = {}, .rebuilt = false, .uses = lists[0], .used = lists[1]});
+    rank_states_.push_back({.buckets = {}, .rebuilt = false, .ready_order = {}, .uses = lists[0], .used = lists[1]});
   }
 }
 
@@ -371,6 +419,7 @@ void DistributedDataParallel::load_reduction_state(const ReductionState& saved) 
                                                                     config_, group_.rank(), group_.world_size());
   if (!state) return;
   build_reducer(&*state);
+  left_ = std::make_unique<ReducerState>(*state);
   delayed_reduction_queued_ = !state->uses.empty();
   if (!hook_state_.powersgd || !saved.values.contains(kPowerSgdValues)) return;
   std::vector<at::TensorOptions> like;

@@ -36,6 +36,7 @@ class DistributedDataParallel {
   // Called by all ranks of the group, which must outlive the object. The module must be on its device. Afterwards
   // parameters and buffers have the values of rank 0. Fails with kConfig on all ranks if a parameter or buffer differs
   // from rank 0's in name, shape or type; the message names it. Fails as convert_sync_batch_norm().
+  // In a group that is not connected, join() must follow before the first forward().
   // `on_wait` is called in every synchronized backward pass when this rank's gradients are complete and only those of
   // the other ranks are missing (on a CUDA device: when the host has enqueued the whole backward pass).
   static Result<std::unique_ptr<DistributedDataParallel>> create(std::shared_ptr<torch::nn::Module> module,
@@ -69,8 +70,9 @@ class DistributedDataParallel {
     bool previous_;
   };
 
-  // Broadcasts rank 0's parameters and buffers; or its buffers alone (running statistics), before an evaluation.
-  void broadcast_state();
+  // Broadcasts the parameters and buffers of the rank `source`; or rank 0's buffers alone (running statistics), before
+  // an evaluation.
+  void broadcast_state(int source = 0);
   void broadcast_buffers();
 
   void zero_grad();
@@ -80,6 +82,26 @@ class DistributedDataParallel {
   // reset to its value before the step.
   void enable_skipped_steps();
   void finish_step(const at::Tensor& skipped);
+
+  // ---- recovery without a checkpoint (docs/recovery-engine.md) ----
+
+  // From now on all ranks have the same buffers after every synchronized backward pass: synchronize_buffers(), which
+  // follows it, replaces the broadcast before the next forward pass. The values and the number of collectives are the
+  // same.
+  void broadcast_buffers_after_backward() { buffers_after_backward_ = true; }
+  void synchronize_buffers();
+
+  // Why a rank that replaces a lost one cannot have its state; empty if it can.
+  std::string recovery_obstacle() const;
+
+  // Releases everything that uses the group: the reducer with its buckets, the gradients, and the shared memory. Called
+  // before the group is destroyed. `steps_completed` states whether the reducer has completed a backward pass since
+  // create() or join().
+  void leave(bool steps_completed);
+  // The state with which another rank can call join(), as JSON. Called after leave().
+  std::string state_for_joining() const;
+  // Called by all ranks of a new group, when they have the same parameters and buffers, with the same state.
+  Result<void> join(const std::string& state);
 
   // ---- the checkpoint's section on gradient reduction (reduction_state.h) ----
 
@@ -109,6 +131,7 @@ class DistributedDataParallel {
   Result<void> verify_against_rank_0() const;
   std::vector<NamedTensor> trainable_parameters() const;
   std::vector<std::vector<size_t>> initial_buckets(const std::vector<at::Tensor>& trainable) const;
+  void open_shared_memory();
   void build_reducer(const ReducerState* saved = nullptr);
   void rebuild_buckets();
   void on_local_gradients_ready();
@@ -125,6 +148,8 @@ class DistributedDataParallel {
   std::vector<ReducerState> rank_states_;  // of each rank, for a static graph once it is known
   GradientTraffic traffic_;
   bool skipping_enabled_ = false;
+  bool buffers_after_backward_ = false;
+  std::unique_ptr<ReducerState> left_;  // with which the next reducer must begin; null: like that of a new run
   bool synchronize_ = true;
   bool sync_buffers_in_forward_ = true;    // require_forward_param_sync of distributed.py
   bool delayed_reduction_queued_ = false;  // static graph: set in the first synchronized backward pass

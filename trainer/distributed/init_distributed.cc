@@ -50,6 +50,17 @@ Result<std::unique_ptr<PeerMonitor>> start_peer_monitor(const ProcessGroup& grou
   return monitor;
 }
 
+Watchdog::Check leave_when_peer_lost(Watchdog::Check check, std::function<bool()> should_leave,
+                                     const ProcessGroup& group) {
+  return [check = std::move(check), should_leave = std::move(should_leave), group]() -> std::optional<Error> {
+    if (group.has_left()) return std::nullopt;
+    const std::optional<Error> error = check ? check() : std::nullopt;
+    if (error && error->code != ExitCode::kPeerLost) return error;
+    if (error || should_leave()) group.leave();
+    return std::nullopt;
+  };
+}
+
 }  // namespace
 
 Result<BackendChoice> choose_backend(const DistributedConfig& config, bool cuda_device, bool nccl_in_build) {
@@ -80,7 +91,9 @@ Result<DistributedContext> init_distributed(const DistributedOptions& options, P
   RendezvousOptions rendezvous_options = options.rendezvous;
   rendezvous_options.device = options.device.is_cuda() ? "cuda" : "cpu";
   rendezvous_options.timeout = to_milliseconds(options.config.rendezvous_timeout_seconds);
-  ASSIGN_OR_RETURN(const RendezvousResult met, rendezvous(rendezvous_options, stop, clock, logger));
+  ASSIGN_OR_RETURN(const RendezvousResult met,
+                   rendezvous(rendezvous_options, options.rendezvous_stop != nullptr ? *options.rendezvous_stop : stop,
+                              clock, logger));
   out.store = met.store;
 
   const ProcessGroupOptions group_options = {.rank = rendezvous_options.rank,
@@ -90,11 +103,19 @@ Result<DistributedContext> init_distributed(const DistributedOptions& options, P
                                              .connect_timeout = rendezvous_options.timeout,
                                              .address = met.address};
   ASSIGN_OR_RETURN(out.group, make_process_group(backend.nccl, out.store, group_options, stop, clock));
-  ASSIGN_OR_RETURN(out.peers, start_peer_monitor(out.group, met.address, std::move(activity)));
-  if (backend.nccl) {
-    out.collective_watchdog = std::make_unique<Watchdog>(
-        collective_check([group = out.group] { return nccl_group_state(group); }, group_options.timeout, device_error));
+  try {
+    ASSIGN_OR_RETURN(out.peers, start_peer_monitor(out.group, met.address, std::move(activity)));
+  } catch (...) {
+    out.group.leave();  // its threads may still wait for the rank that was lost
+    throw;
   }
+  Watchdog::Check check;
+  if (backend.nccl) {
+    check =
+        collective_check([group = out.group] { return nccl_group_state(group); }, group_options.timeout, device_error);
+  }
+  if (options.should_leave) check = leave_when_peer_lost(std::move(check), options.should_leave, out.group);
+  if (check) out.collective_watchdog = std::make_unique<Watchdog>(std::move(check));
   return out;
 }
 

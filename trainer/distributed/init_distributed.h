@@ -1,6 +1,7 @@
 // Connects the ranks of the job: rendezvous, process group, peer monitor and watchdog.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,13 +27,19 @@ struct DistributedContext {
   c10::intrusive_ptr<c10d::Store> store;
   ProcessGroup group;
   std::unique_ptr<PeerMonitor> peers;
-  std::unique_ptr<Watchdog> collective_watchdog;  // null unless the backend is NCCL
+  // Null unless the backend is NCCL or DistributedOptions::should_leave is set.
+  std::unique_ptr<Watchdog> collective_watchdog;
 };
 
 struct DistributedOptions {
   RendezvousOptions rendezvous;  // `device` and `timeout` are overwritten
   DistributedConfig config;
   at::Device device = at::kCPU;
+  // If set, the watchdog calls ProcessGroup::leave() when this returns true or when it detects that a rank was lost, so
+  // that the training thread returns from its wait with an error. Otherwise, the loss of a rank ends the process.
+  // Called on the watchdog thread ten times a second.
+  std::function<bool()> should_leave{};
+  const StopFlag* rendezvous_stop = nullptr;  // ends the rendezvous only; null: the `stop` of init_distributed()
 };
 
 // Called by all ranks; returns when they are connected. Fails as rendezvous() and choose_backend() do, and throws what

@@ -7,14 +7,19 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace oarlock {
 namespace {
@@ -75,19 +80,21 @@ std::vector<std::string> ProcessGroup::all_gather(const std::string& text) const
   return out;
 }
 
-std::string ProcessGroup::broadcast(const std::string& text) const {
+std::string ProcessGroup::broadcast(const std::string& text, int source) const {
   if (!group_) return text;
+  c10d::BroadcastOptions options;
+  options.rootRank = source;
   std::vector<at::Tensor> length = {at::tensor({static_cast<int64_t>(text.size())}, at::kLong).to(device_)};
-  wait(group_->broadcast(length));
+  wait(group_->broadcast(length, options));
   const int64_t size = length[0].item<int64_t>();
   if (size == 0) return "";
-  std::vector<at::Tensor> bytes = {(rank() == 0 ? to_tensor(text) : at::empty({size}, at::kByte)).to(device_)};
-  wait(group_->broadcast(bytes));
+  std::vector<at::Tensor> bytes = {(rank() == source ? to_tensor(text) : at::empty({size}, at::kByte)).to(device_)};
+  wait(group_->broadcast(bytes, options));
   return to_text(bytes[0]);
 }
 
-void ProcessGroup::broadcast(const std::vector<at::Tensor>& tensors) const {
-  if (group_ && !tensors.empty()) c10d::broadcast_coalesced(group_, tensors, kBroadcastBufferBytes, 0);
+void ProcessGroup::broadcast(const std::vector<at::Tensor>& tensors, int source) const {
+  if (group_ && !tensors.empty()) c10d::broadcast_coalesced(group_, tensors, kBroadcastBufferBytes, source);
 }
 
 Result<std::string> ProcessGroup::broadcast(const Result<std::string>& result) const {
@@ -144,18 +151,69 @@ int64_t ProcessGroup::sequence_number() const {
   return in_backend + *collectives_outside_backend_;
 }
 
+namespace {
+
+// A socket of this process.
+struct OpenSocket {
+  int descriptor = -1;
+  uint64_t inode = 0;
+
+  bool operator==(const OpenSocket&) const = default;
+};
+
+std::optional<uint64_t> socket_inode(int descriptor) {
+  struct stat status{};
+  if (::fstat(descriptor, &status) != 0 || !S_ISSOCK(status.st_mode)) return std::nullopt;
+  return status.st_ino;
+}
+
+bool is_listening(int descriptor) {
+  int listening = 0;
+  socklen_t size = sizeof listening;
+  return ::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) == 0 && listening != 0;
+}
+
+// The sockets of this process that are not listening.
+std::vector<OpenSocket> open_sockets() {
+  std::vector<OpenSocket> out;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const int descriptor = std::atoi(entry->path().filename().c_str());
+    const std::optional<uint64_t> inode = socket_inode(descriptor);
+    if (inode && !is_listening(descriptor)) out.push_back({descriptor, *inode});
+  }
+  return out;
+}
+
+// Gloo has no call that fails the operations in progress: closing a context leaves them blocked until their timeout.
+// After a shutdown of the sockets, Gloo's event loops on both sides read the end of the stream and fail them. Sockets
+// of other parts of the process that were opened while the group was connected, such as connections of the metrics
+// server, are shut down, too, which is harmless.
+void shut_down(const std::vector<OpenSocket>& sockets) {
+  for (const OpenSocket& socket : sockets) {
+    if (socket_inode(socket.descriptor) == socket.inode) ::shutdown(socket.descriptor, SHUT_RDWR);
+  }
+}
+
+}  // namespace
+
 ProcessGroup make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupOptions& options) {
   const auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.connect_timeout);
   gloo_options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
   const auto prefix = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
+  const std::vector<OpenSocket> before = open_sockets();
   const auto backend =
       c10::make_intrusive<c10d::ProcessGroupGloo>(prefix, options.rank, options.world_size, gloo_options);
+  std::vector<OpenSocket> connections = open_sockets();
+  std::erase_if(connections,
+                [&](const OpenSocket& socket) { return std::ranges::find(before, socket) != before.end(); });
   backend->setTimeout(options.timeout);
   auto group = c10::make_intrusive<c10d::ProcessGroup>(prefix, options.rank, options.world_size);
   group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, backend);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
   group->setGroupName("ranks");
-  return ProcessGroup(std::move(group), at::kCPU);
+  return ProcessGroup(std::move(group), at::kCPU, [connections = std::move(connections)] { shut_down(connections); });
 }
 
 namespace {
@@ -197,6 +255,11 @@ std::vector<int> minority(const std::vector<int64_t>& values) {
     if (values[rank] != majority) out.push_back(static_cast<int>(rank));
   }
   return out;
+}
+
+std::string digest_of(const std::vector<NamedTensor>& tensors) {
+  const std::vector<int64_t> hashes = hash_each(tensors);
+  return fmt::format("{:016x}", XXH3_64bits(hashes.data(), hashes.size() * sizeof(int64_t)));
 }
 
 bool equal_on_all_ranks(const std::vector<NamedTensor>& tensors, const ProcessGroup& group) {

@@ -28,12 +28,36 @@ class ProcessGroup {
  public:
   // A group of one rank on the CPU.
   ProcessGroup() = default;
-  // A null `group` stands for a group of one rank. `device` is where the backend requires its tensors.
-  ProcessGroup(c10::intrusive_ptr<c10d::ProcessGroup> group, at::Device device)
-      : group_(std::move(group)), device_(device) {}
+  // A null `group` stands for a group of one rank. `device` is where the backend requires its tensors. `leave`
+  // implements leave(); it may be empty.
+  ProcessGroup(c10::intrusive_ptr<c10d::ProcessGroup> group, at::Device device, std::function<void()> leave = {})
+      : group_(std::move(group)),
+        device_(device),
+        leave_(std::move(leave)),
+        rank_(group_ ? group_->getRank() : 0),
+        world_size_(group_ ? group_->getSize() : 1) {}
 
-  int rank() const { return group_ ? group_->getRank() : 0; }
-  int world_size() const { return group_ ? group_->getSize() : 1; }
+  // A rank of a group that is not connected: every collective is the identity, as in a group of one rank. A rank that
+  // replaces a lost one prepares its data and its model as such, while the others wait for it.
+  static ProcessGroup unconnected(int rank, int world_size, at::Device device) {
+    ProcessGroup out(nullptr, device);
+    out.rank_ = rank;
+    out.world_size_ = world_size;
+    return out;
+  }
+
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+  bool is_connected() const { return group_ != nullptr; }
+
+  // Breaks the connections to all other ranks. Collectives in progress, of this rank and of the others, fail as if this
+  // process had exited, so that no thread stays blocked and the group can be destroyed. Any thread may call this. The
+  // group must not be used for other collectives afterwards.
+  void leave() const {
+    if (!left_->exchange(true) && leave_) leave_();
+  }
+  // Whether leave() was called. Any thread may call this.
+  bool has_left() const { return *left_; }
 
   // Reduces element-wise over the ranks, in place. The result is the same on all ranks.
   void all_reduce_sum(std::span<double> values) const;
@@ -43,10 +67,10 @@ class ProcessGroup {
   std::vector<int64_t> all_gather(int64_t value) const;
   std::vector<std::string> all_gather(const std::string& text) const;
 
-  // Distributes rank 0's value; the values of the other ranks are ignored. A result includes its error. Tensors are
-  // overwritten on the other ranks.
-  std::string broadcast(const std::string& text) const;
-  void broadcast(const std::vector<at::Tensor>& tensors) const;
+  // Distributes the value of the rank `source`; the values of the other ranks are ignored. A result, always of rank 0,
+  // includes its error. Tensors are overwritten on the other ranks.
+  std::string broadcast(const std::string& text, int source = 0) const;
+  void broadcast(const std::vector<at::Tensor>& tensors, int source = 0) const;
   Result<std::string> broadcast(const Result<std::string>& result) const;
 
   // Returns each rank's tensor, indexed by rank, on rank 0 and an empty vector on the others. All tensors must have the
@@ -75,6 +99,10 @@ class ProcessGroup {
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   at::Device device_ = at::kCPU;
+  std::function<void()> leave_;
+  std::shared_ptr<std::atomic<bool>> left_ = std::make_shared<std::atomic<bool>>(false);
+  int rank_ = 0;
+  int world_size_ = 1;
   std::shared_ptr<std::atomic<int64_t>> collectives_outside_backend_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 
@@ -107,6 +135,9 @@ std::string device_error();
 
 // ---- Verification ----------------------------------------------------------------------------------------------
 // DDP guarantees that parameters have the same bits on all ranks.
+
+// A hash of the tensors' bits, as text. Tensors on a CUDA device are copied to the host.
+std::string digest_of(const std::vector<NamedTensor>& tensors);
 
 // Whether the tensors are equal on all ranks, by comparing hashes. Called by all ranks, with tensors of the same names.
 bool equal_on_all_ranks(const std::vector<NamedTensor>& tensors, const ProcessGroup& group);

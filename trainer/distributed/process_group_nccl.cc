@@ -3,23 +3,31 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include <atomic>
+#include <memory>
+
 #include "trainer/distributed/library_errors.h"
 #include "trainer/distributed/process_group.h"
 
 namespace oarlock {
 namespace {
 
-// Shuts down as torch.distributed.destroy_process_group() does. The destructor of ProcessGroupNCCL alone would abort,
-// with a warning.
+// Shuts down as torch.distributed.destroy_process_group() does, unless the ranks have left the group. The destructor of
+// ProcessGroupNCCL alone would abort, with a warning.
 class NcclProcessGroup final : public c10d::ProcessGroup {
  public:
   using ProcessGroup::ProcessGroup;
   ~NcclProcessGroup() override {
     try {
-      shutdown();
+      if (!*aborted_) shutdown();
     } catch (const std::exception&) {  // the ranks no longer need the group, and the process exits
     }
   }
+
+  const std::shared_ptr<std::atomic<bool>>& aborted() const { return aborted_; }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> aborted_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace
@@ -49,7 +57,12 @@ Result<ProcessGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& stor
                                  options.device.str(), reason.message);
     return tl::make_unexpected(std::move(reason));
   }
-  return ProcessGroup(std::move(group), options.device);
+  // Aborts the communicators: their kernels end, and calls that wait for the device return.
+  const auto abort = [backend, aborted = group->aborted()] {
+    *aborted = true;
+    backend->abort();
+  };
+  return ProcessGroup(std::move(group), options.device, abort);
 }
 
 // Every CUDA call returns an error that has corrupted the device's context.

@@ -6,6 +6,7 @@ ReducerState ResumableReducer::state() const {
   ReducerState out;
   for (const Bucket& bucket : buckets_) out.buckets.push_back(bucket.variable_indices);
   out.rebuilt = has_rebuilt_bucket_;
+  out.ready_order = rebuilt_param_indices_;
   if (!static_graph_ || num_bwd_calls_ == 0) return out;
   for (size_t i = 0; i < params_.size(); ++i) {
     out.uses.push_back(numGradHooksTriggeredMap_.at(i));
@@ -16,6 +17,10 @@ ReducerState ResumableReducer::state() const {
 
 void ResumableReducer::load_state(const ReducerState& state) {
   has_rebuilt_bucket_ = state.rebuilt;
+  for (const int64_t index : state.ready_order) {
+    rebuilt_params_.push_back(params_.at(static_cast<size_t>(index)));
+    rebuilt_param_indices_.push_back(index);
+  }
   if (state.uses.empty()) return;
   for (size_t i = 0; i < params_.size(); ++i) {
     numGradHooksTriggeredMap_[i] = static_cast<int>(state.uses.at(i));

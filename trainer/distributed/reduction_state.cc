@@ -58,6 +58,7 @@ std::optional<ReducerState> reducer_state_from_json(const Json& values, const st
   const Json& own = values["ranks"].at(static_cast<size_t>(rank));
   ReducerState out{.buckets = std::move(*buckets),
                    .rebuilt = values.at("rebuilt").get<bool>(),
+                   .ready_order = {},
                    .uses = own.at("uses").get<std::vector<int64_t>>(),
                    .used = own.at("used").get<std::vector<int64_t>>()};
   const auto fits = [&](const std::vector<int64_t>& list) { return list.empty() || list.size() == names.size(); };

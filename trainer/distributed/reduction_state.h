@@ -21,6 +21,9 @@ namespace oarlock {
 struct ReducerState {
   std::vector<std::vector<size_t>> buckets;  // indices of parameters, in the order in which buckets are reduced
   bool rebuilt = false;  // whether buckets have been rebuilt in the order in which gradients become ready
+  // The order in which gradients became ready in the first backward pass, as indices of parameters, until the buckets
+  // are rebuilt. Not in checkpoints, which are saved after that.
+  std::vector<int64_t> ready_order;
   // For a static graph, indexed by parameter; empty until the graph is known.
   std::vector<int64_t> uses;  // uses of a parameter on this rank in one backward pass
   std::vector<int64_t> used;  // 0 if no rank uses the parameter

@@ -17,6 +17,7 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "trainer/distributed/library_errors.h"
 
@@ -123,7 +124,7 @@ std::unique_ptr<SharedMemory> SharedMemory::open(const ProcessGroup& group, size
   if (group.rank() != 0) mapping = open_mapping(location, bytes);
 
   std::unique_ptr<SharedMemory> out;
-  if (!mapping.empty()) out.reset(new SharedMemory(mapping, group.rank(), world_size, slot_bytes, timeout));
+  if (!mapping.empty()) out.reset(new SharedMemory(mapping, group, slot_bytes, timeout));
   std::vector<FileDescriptor> peers;
   for (const int64_t pid : group.all_gather(int64_t{::getpid()})) peers.push_back(open_pidfd(pid));
   const bool reached = out && std::ranges::all_of(peers, [](const FileDescriptor& peer) { return peer.open(); });
@@ -133,9 +134,13 @@ std::unique_ptr<SharedMemory> SharedMemory::open(const ProcessGroup& group, size
   return out;
 }
 
-SharedMemory::SharedMemory(std::span<std::byte> mapping, int rank, int world_size, size_t slot_bytes,
-                           milliseconds timeout)
-    : mapping_(mapping), rank_(rank), world_size_(world_size), slot_bytes_(slot_bytes), timeout_(timeout) {}
+SharedMemory::SharedMemory(std::span<std::byte> mapping, ProcessGroup group, size_t slot_bytes, milliseconds timeout)
+    : mapping_(mapping),
+      group_(std::move(group)),
+      rank_(group_.rank()),
+      world_size_(group_.world_size()),
+      slot_bytes_(slot_bytes),
+      timeout_(timeout) {}
 
 SharedMemory::~SharedMemory() {
   control().exited[static_cast<size_t>(rank_)] = true;
@@ -168,6 +173,7 @@ void SharedMemory::wait_for(int peer) const {
     const bool exited = has_exited(peer);  // checked first: a rank may signal just before it exits
     if (::sem_clockwait(&signal, CLOCK_MONOTONIC, &until) == 0) return;
     if (errno != ETIMEDOUT) continue;
+    if (group_.has_left()) throw ErrorException(peer_lost_error("this rank has left the group"));
     if (exited) throw ErrorException(peer_lost_error(fmt::format("rank {} has exited", peer)));
     if (steady_clock::now() - begin >= timeout_) {
       throw ErrorException(peer_timeout_error(

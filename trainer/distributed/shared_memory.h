@@ -36,7 +36,8 @@ class SharedMemory {
   std::span<std::byte> slot(int rank, int index) const;
 
   // Returns when all ranks have called it. Writes before the barrier are visible to all ranks after it. Throws a
-  // ErrorException (common/error.h) with kPeerLost if a rank exits or does not arrive in time.
+  // ErrorException (common/error.h) with kPeerLost if a rank exits or does not arrive in time, or if this rank has
+  // left the group (ProcessGroup::leave()).
   void barrier();
 
  private:
@@ -45,13 +46,13 @@ class SharedMemory {
 
   static std::span<std::byte> create_mapping(size_t bytes, FileDescriptor& descriptor, Location& location);
   static std::span<std::byte> open_mapping(const Location& location, size_t bytes);
-  SharedMemory(std::span<std::byte> mapping, int rank, int world_size, size_t slot_bytes,
-               std::chrono::milliseconds timeout);
+  SharedMemory(std::span<std::byte> mapping, ProcessGroup group, size_t slot_bytes, std::chrono::milliseconds timeout);
   Control& control() const;
   void wait_for(int peer) const;
   bool has_exited(int peer) const;
 
   std::span<std::byte> mapping_;  // owned
+  ProcessGroup group_;
   int rank_;
   int world_size_;
   size_t slot_bytes_;

@@ -151,7 +151,8 @@ Result<std::string> Checkpointer::load_newest(const LatestCheckpoint& latest, Di
   RETURN_IF_ERROR(set_aside(search.skipped));
   warn_of_sections(checkpoint, parts);
   keep_reduction(checkpoint, model);
-  restore_marks(checkpoint, search);
+  last_save_ = Position{state.step, state.epoch, state.epoch_samples};
+  restore_marks(state, *search.folder);
   return for_other_ranks(state, reduction_.values);
 }
 
@@ -240,11 +241,9 @@ void Checkpointer::keep_reduction(const Checkpoint& checkpoint, const Distribute
                              {{"reason", why}, {"step", checkpoint.state.step}});
 }
 
-void Checkpointer::restore_marks(const Checkpoint& checkpoint, const CheckpointSearch& search) {
-  const CheckpointState& state = checkpoint.state;
-  folder_ = search.folder->string();
+void Checkpointer::restore_marks(const CheckpointState& state, const std::filesystem::path& folder) {
+  folder_ = folder.string();
   known_step_ = state.step;
-  last_save_ = Position{state.step, state.epoch, state.epoch_samples};
   high_water_step_ = std::max({high_water_step_, state.high_water_step, state.step});
   const Json best = state.extra.value(kBest, Json());
   if (!options_.best || !best.is_object()) return;
@@ -328,10 +327,12 @@ Result<bool> Checkpointer::evaluated(int64_t step, const Metrics& metrics) {
     const bool better =
         std::isfinite(value) &&
         (!before || (options_.best->mode == MetricMode::kMin ? value < before->value : value > before->value));
-    if (better) candidate_ = Best{.step = step, .value = value};
     own = better ? "better" : "";
   }
-  return group_.broadcast(own).map([](const std::string& answer) { return !answer.empty(); });
+  ASSIGN_OR_RETURN(const std::string answer, group_.broadcast(own));
+  const bool is_best = !answer.empty();
+  if (is_best) candidate_ = Best{.step = step, .value = metric->second};
+  return is_best;
 }
 
 bool Checkpointer::is_saved(const Position& position) const {
@@ -412,6 +413,7 @@ Result<void> Checkpointer::save(const Position& position, DistributedDataParalle
                                 const std::vector<Stateful*>& parts, SaveUntil until) {
   telemetry_.enter(Phase::kCheckpoint);
   model.synchronize_reduction_state();
+  requested_step_ = position.step;
   Result<void> own;
   bool due = false;
   if (group_.rank() == 0) {
@@ -427,6 +429,39 @@ Result<void> Checkpointer::save(const Position& position, DistributedDataParalle
     high_water_->raise(position.step);
   }
   return share_result(own);
+}
+
+// ---- recovery without a checkpoint -----------------------------------------------------------------------------
+
+Json Checkpointer::state_for_joining() const {
+  Json out = {{"known_step", known_step_}, {"requested_step", requested_step_}};
+  if (candidate_) out["candidate"] = {{"step", candidate_->step}, {"value", candidate_->value}};
+  return out;
+}
+
+void Checkpointer::undo_evaluation(const Json& state) {
+  candidate_.reset();
+  if (state.contains("candidate"))
+    candidate_ = Best{.step = state["candidate"].at("step"), .value = state["candidate"].at("value")};
+}
+
+Result<bool> Checkpointer::join(const Json& state, bool is_new, DistributedDataParallel& model,
+                                const std::vector<Stateful*>& parts) {
+  undo_evaluation(state);
+  requested_step_ = state.at("requested_step");
+  if (!is_new || group_.rank() != 0) {
+    known_step_ = std::max(known_step_, state.at("known_step").get<int64_t>());
+    if (is_new && known_step_ >= 0) telemetry_.record_known_checkpoint(known_step_);
+    return false;
+  }
+  copy_.reserve(live_tensors(model, parts));
+  high_water_step_ = read_high_water(options_.store.root);
+  if (const std::optional<std::string> name = link_target(options_.store.root, kLastLink)) {
+    ASSIGN_OR_RETURN(const CheckpointState newest, read_checkpoint_state(options_.store.root / *name));
+    restore_marks(newest, options_.store.root / *name);
+    telemetry_.record_known_checkpoint(known_step_);
+  }
+  return requested_step_ > known_step_;
 }
 
 bool Checkpointer::poll(int64_t step) {

@@ -99,6 +99,18 @@ class Checkpointer {
   // `call` is called before each save is committed, by the thread that writes it.
   void before_commit(std::function<void()> call) { before_commit_ = std::move(call); }
 
+  // ---- recovery without a checkpoint (docs/recovery-engine.md) ----
+
+  // What this rank knows about checkpoints and a rank that replaces a lost one does not.
+  nlohmann::json state_for_joining() const;
+  // Called by every rank but the donor with the donor's state. `is_new` is true on a rank that replaces a lost one; as
+  // rank 0 it also reads the marks of the newest checkpoint on disk, and allocates the memory of a save. Returns
+  // whether the last save that the donor took part in is not on disk, because rank 0 was lost meanwhile.
+  Result<bool> join(const nlohmann::json& state, bool is_new, DistributedDataParallel& model,
+                    const std::vector<Stateful*>& parts);
+  // Takes back what evaluated() has changed since state_for_joining() returned `state`.
+  void undo_evaluation(const nlohmann::json& state);
+
   // Called before the process ends otherwise: waits at most this long for the save in flight.
   void settle(std::chrono::milliseconds patience);
 
@@ -122,7 +134,7 @@ class Checkpointer {
   std::optional<std::filesystem::path> best_folder() const;
   Result<void> load(const Checkpoint& checkpoint, DistributedDataParallel& model, const std::vector<Stateful*>& parts);
   void keep_reduction(const Checkpoint& checkpoint, const DistributedDataParallel& model);
-  void restore_marks(const Checkpoint& checkpoint, const CheckpointSearch& search);
+  void restore_marks(const CheckpointState& state, const std::filesystem::path& folder);
   Result<void> restart_from_nothing(const CheckpointSearch& search);
   Result<void> set_aside(const std::vector<SkippedCheckpoint>& damaged);
   void warn_of_sections(const Checkpoint& checkpoint, const std::vector<Stateful*>& parts);
@@ -151,12 +163,13 @@ class Checkpointer {
   int64_t high_water_step_ = 0;
   std::optional<Position> last_save_;  // of the save that was started last; none after it has failed
   std::optional<Best> best_;           // on disk
-  std::optional<Best> candidate_;      // better than best_, not on disk yet
   std::optional<Error> failure_;       // a failed save that ends the run
   std::string folder_;
   ReductionState reduction_;  // to resume with, during restore()
 
-  int64_t known_step_ = -1;  // of the newest checkpoint on disk, as known to this rank
+  std::optional<Best> candidate_;  // better than best_, not on disk yet as far as this rank knows
+  int64_t requested_step_ = -1;    // of the last save()
+  int64_t known_step_ = -1;        // of the newest checkpoint on disk, as known to this rank
 };
 
 }  // namespace oarlock

@@ -76,7 +76,8 @@ Result<void> choose_metrics_port(const std::string& flag, const RankEnvironment&
   return {};
 }
 
-int train(const CommandLine& command, const RankEnvironment& environment, const TaskTable& tasks) {
+int train(const CommandLine& command, const RankEnvironment& environment, const TaskTable& tasks,
+          const RegroupChannelFactory& open_channel) {
   static StopFlag stop;  // signal handlers use it until the process ends
   static const RealClock clock;
   raise_on_termination_signals(stop);
@@ -89,6 +90,7 @@ int train(const CommandLine& command, const RankEnvironment& environment, const 
   options.version = OARLOCK_VERSION;
   options.revision = OARLOCK_REVISION;
   if (!command.checkpoint_dir.empty()) options.checkpoint_dir = command.checkpoint_dir;
+  if (open_channel) options.open_channel = [open_channel, environment] { return open_channel(environment); };
   const Result<void> port = choose_metrics_port(command.metrics_port, environment, options);
   const auto process = std::make_unique<RankProcess>(options, environment, tasks, stop, clock, logger);
   // The watch over NCCL's collectives throws on its own thread.
@@ -128,7 +130,7 @@ int print(const CommandLine& command, const TaskTable& tasks) {
   return 0;
 }
 
-int run(int argc, char** argv, const TaskTable& tasks) {
+int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFactory& open_channel) {
   CommandLine command;
   CLI::App app{"Trains one rank of a TrainingJob.", "oarlock-trainer"};
   app.footer(kExamples);
@@ -176,15 +178,15 @@ int run(int argc, char** argv, const TaskTable& tasks) {
     }
     return complain(environment.error());
   }
-  return train(command, *environment, tasks);
+  return train(command, *environment, tasks, open_channel);
 }
 
 }  // namespace
 
-int trainer_main(int argc, char** argv, const TaskTable& tasks) {
+int trainer_main(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFactory& open_channel) {
   if (const Result<void> opened = open_standard_streams(); !opened) return to_int(opened.error().code);
   try {
-    return exit_code_after_flush("oarlock-trainer", run(argc, argv, tasks));
+    return exit_code_after_flush("oarlock-trainer", run(argc, argv, tasks, open_channel));
   } catch (const std::exception& error) {  // a bug: no code should throw here
     return complain(ExitCode::kSoftware, error.what());
   }

@@ -1,12 +1,24 @@
 // The command line of a trainer program: oarlock-trainer, or a program with other tasks.
 #pragma once
 
+#include <functional>
+#include <memory>
+
+#include "common/error.h"
 #include "trainer/engine/task.h"
 
 namespace oarlock {
 
+struct RankEnvironment;  // trainer/process/environment.h
+class RegroupChannel;    // trainer/recovery/regroup.h
+
+// Opens the channel over which the ranks meet again after the loss of a rank. Returns null if the environment has none;
+// then the loss of a rank ends the process.
+using RegroupChannelFactory =
+    std::function<Result<std::unique_ptr<RegroupChannel>>(const RankEnvironment& environment)>;
+
 // Parses the arguments, trains one rank, and returns the exit code of the process (common/error.h). Ends the process
 // with _Exit() after a failure.
-int trainer_main(int argc, char** argv, const TaskTable& tasks);
+int trainer_main(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFactory& open_channel = {});
 
 }  // namespace oarlock

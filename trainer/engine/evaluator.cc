@@ -1,6 +1,8 @@
 #include "trainer/engine/evaluator.h"
 
 #include <algorithm>
+#include <bit>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "common/status_macros.h"
@@ -65,6 +67,24 @@ void Evaluator::track(const EvalPass& pass, const Evaluation& evaluation, int64_
   model.train();
 }
 
+nlohmann::json Evaluator::state_for_joining() const {
+  nlohmann::json bits = nlohmann::json::object();  // preserves infinities and NaN
+  for (const auto& [name, value] : metrics_) bits[name] = std::bit_cast<uint64_t>(value);
+  return {{"metrics", bits},
+          {"evaluated", {evaluated_.in_run, evaluated_.in_process}},
+          {"passed", {passed_.in_run, passed_.in_process}}};
+}
+
+void Evaluator::join(const nlohmann::json& state) {
+  metrics_.clear();
+  for (const auto& [name, value] : state.at("metrics").items())
+    metrics_[name] = std::bit_cast<double>(value.get<uint64_t>());
+  evaluated_.in_run = state.at("evaluated").at(0);
+  evaluated_.in_process = state.at("evaluated").at(1);
+  passed_.in_run = state.at("passed").at(0);
+  passed_.in_process = state.at("passed").at(1);
+}
+
 // ---- evaluations ---------------------------------------------------------------------------------------------------
 
 bool Evaluator::is_due_after_step(int64_t step) const {
@@ -122,8 +142,10 @@ Result<void> Evaluator::run_final_passes(int64_t step) {
   return {};
 }
 
+bool Evaluator::has_best_passes() const { return !std::all_of(passes_.begin(), passes_.end(), uses_current_weights); }
+
 Result<void> Evaluator::run_best_passes(int64_t step) {
-  if (std::all_of(passes_.begin(), passes_.end(), uses_current_weights)) return {};
+  if (!has_best_passes()) return {};
   ASSIGN_OR_RETURN(const int64_t best_step, load_best_weights(step));
   for (const EvalPass& pass : passes_) {
     if (uses_current_weights(pass)) continue;

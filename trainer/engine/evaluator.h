@@ -46,6 +46,16 @@ class Evaluator {
   // After the last save: runs the passes with the best weights, which the model then keeps.
   Result<void> run_best_passes(int64_t step);
 
+  // Whether all passes that are due after this step have run, as far as checkpoints record it.
+  bool has_run_passes(int64_t step) const { return passed_.in_run == step; }
+  // Whether run_best_passes() replaces the weights.
+  bool has_best_passes() const;
+
+  // What this process has completed and the last metrics, which checkpoints do not contain, for a rank that replaces a
+  // lost one. join() restores it.
+  nlohmann::json state_for_joining() const;
+  void join(const nlohmann::json& state);
+
   // The parts of the state that a checkpoint must contain. Valid as long as the evaluator is not moved.
   std::vector<Stateful*> stateful();
 

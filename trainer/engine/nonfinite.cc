@@ -98,7 +98,7 @@ NonfiniteSteps::Reading NonfiniteSteps::read(const double* values) {
 }
 
 Result<void> NonfiniteSteps::restored(const nlohmann::json& values) {
-  before_ = values.value("skipped", int64_t{0});
+  before_ = values.value("skipped", int64_t{0}) - skipped_;
   return {};
 }
 
@@ -123,6 +123,12 @@ void BufferRollback::end(const at::Tensor& skipped) {
   }
   const at::Tensor undo = skipped.ne(0);
   for (size_t i = 0; i < buffers_.size(); ++i) at::where_out(buffers_[i], undo, copies_[i], buffers_[i]);
+}
+
+void BufferRollback::restore() {
+  if (copies_.empty()) return;
+  const at::NoGradGuard no_grad;
+  at::_foreach_copy_(buffers_, copies_);
 }
 
 // ---- policy --------------------------------------------------------------------------------------------------------

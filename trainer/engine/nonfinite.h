@@ -85,6 +85,9 @@ class BufferRollback {
   // values of begin(). Does not wait for a CUDA device.
   void end(const at::Tensor& skipped);
 
+  // Gives the buffers their values of the last begin().
+  void restore();
+
  private:
   std::vector<at::Tensor> buffers_;
   std::vector<at::Tensor> copies_;

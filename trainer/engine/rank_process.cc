@@ -2,7 +2,14 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/version.h>
+
+#include <algorithm>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
 
 #include "common/cpu_count.h"
 #include "common/status_macros.h"
@@ -24,6 +31,8 @@ namespace {
 // Limits the wait for a save in flight when the run fails: it may be the newest checkpoint, but the disk may hang.
 constexpr std::chrono::milliseconds kSettlePatience{5000};
 constexpr std::chrono::milliseconds kStopGrace{500};  // until reading the configuration is abandoned
+constexpr double kRegroupConnectSeconds = 20;         // until ranks that regroup are connected
+constexpr std::chrono::milliseconds kRegroupPollInterval{20};
 
 // Whether a new start would fail again (docs/exit-codes.md).
 bool is_permanent(ExitCode code) {
@@ -39,6 +48,11 @@ std::string precision_of(const AmpConfig& amp) {
 MatmulPrecision matmul_precision(const TrainerConfig& config) {
   if (config.amp.enabled) return MatmulPrecision::kHalf;
   return config.cuda.tf32 ? MatmulPrecision::kTf32 : MatmulPrecision::kFloat32;
+}
+
+// Messages of exceptions may contain bytes that are not UTF-8.
+std::string dump_text(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace
@@ -104,7 +118,7 @@ Result<TrainSummary> RankProcess::train() {
   log_plan();
   if (!checkpointer_ && environment_.rank == 0)
     telemetry_->logger().warn("checkpoint.dir is not set: nothing will be saved");
-  return loop_->run();
+  return run_loop();
 }
 
 // Reads on another thread, because a file server may not respond.
@@ -181,6 +195,47 @@ void RankProcess::serve_metrics() {
 Result<void> RankProcess::connect() {
   telemetry_->enter(Phase::kRendezvous);
   const SteadyTime begin = clock_.steady();
+  if (options_.open_channel && environment_.world_size > 1) {
+    ASSIGN_OR_RETURN(channel_, options_.open_channel());
+    if (channel_) RETURN_IF_ERROR(regroup({}, "started"));
+  }
+  if (is_replacement()) {  // the other ranks wait until its model is built
+    ASSIGN_OR_RETURN(joining_, connect_as_replacement());
+    group_ = ProcessGroup::unconnected(environment_.rank, environment_.world_size, device_);
+  } else {
+    ASSIGN_OR_RETURN(DistributedContext connection, connect_ranks());
+    adopt(std::move(connection));
+  }
+  stops_.emplace(stop_, group_, clock_);
+  if (environment_.world_size == 1) return {};
+  const double seconds = std::chrono::duration<double>(clock_.steady() - begin).count();
+  telemetry_->record_rendezvous(seconds);
+  telemetry_->logger().info("all ranks are connected", {{"world_size", environment_.world_size}, {"seconds", seconds}});
+  return {};
+}
+
+bool RankProcess::is_loss(const Error& error) const {
+  const bool is_lost = error.code == ExitCode::kPeerLost || error.code == ExitCode::kTempFail;
+  return is_lost && !stop_.is_raised();
+}
+
+// Regroups again if another rank is lost meanwhile.
+Result<DistributedContext> RankProcess::connect_as_replacement() {
+  for (;;) {
+    Result<DistributedContext> connection = catch_errors([&] { return connect_ranks(); });
+    if (connection || !is_loss(connection.error())) return connection;
+    RETURN_IF_ERROR(regroup({}, connection.error().message));
+  }
+}
+
+void RankProcess::adopt(DistributedContext connection) {
+  store_ = std::move(connection.store);
+  group_ = std::move(connection.group);
+  peers_ = std::move(connection.peers);
+  collective_watchdog_ = std::move(connection.collective_watchdog);
+}
+
+Result<DistributedContext> RankProcess::connect_ranks() {
   DistributedOptions options;
   options.rendezvous.rank = environment_.rank;
   options.rendezvous.world_size = environment_.world_size;
@@ -191,17 +246,119 @@ Result<void> RankProcess::connect() {
   options.rendezvous.attempt = environment_.attempt;
   options.config = config_.distributed;
   options.device = device_;
-  ASSIGN_OR_RETURN(DistributedContext connection,
-                   init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_));
-  store_ = std::move(connection.store);
-  group_ = std::move(connection.group);
-  peers_ = std::move(connection.peers);
-  collective_watchdog_ = std::move(connection.collective_watchdog);
-  stops_.emplace(stop_, group_, clock_);
-  if (environment_.world_size == 1) return {};
-  const double seconds = std::chrono::duration<double>(clock_.steady() - begin).count();
-  telemetry_->record_rendezvous(seconds);
-  telemetry_->logger().info("all ranks are connected", {{"world_size", environment_.world_size}, {"seconds", seconds}});
+  if (!channel_) return init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
+
+  options.rendezvous.master_addr = assignment_.store_host;
+  options.rendezvous.master_port = assignment_.store_port;
+  options.rendezvous.master_fallback.clear();
+  options.rendezvous.uid += "/" + assignment_.store_prefix;  // a store of an older generation is another job's
+  options.should_leave = [this, generation = assignment_.generation] {
+    return channel_->regroup_requested(generation);
+  };
+  if (assignment_.donor < 0) return init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
+  // All ranks of the assignment were alive a moment ago. If one is lost meanwhile, the others regroup again.
+  options.config.rendezvous_timeout_seconds =
+      std::min(options.config.rendezvous_timeout_seconds, kRegroupConnectSeconds);
+  StopFlag& abandon = rendezvous_stops_.emplace_back();
+  options.rendezvous_stop = &abandon;
+  const std::jthread watch([&](const std::stop_token& done) {
+    while (!done.stop_requested() && !abandon.is_raised()) {
+      if (stop_.is_raised()) abandon.raise(stop_.signal_number());
+      if (channel_->regroup_requested(assignment_.generation)) abandon.raise(SIGTERM);
+      std::this_thread::sleep_for(kRegroupPollInterval);
+    }
+  });
+  return init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
+}
+
+// ---- recovery without a checkpoint -----------------------------------------------------------------------------
+
+Result<void> RankProcess::regroup(const RecoveryState& state, const std::string& reason) {
+  const bool is_first = assignment_.generation < 0;
+  ASSIGN_OR_RETURN(assignment_, channel_->regroup(assignment_.generation, state, reason, stop_));
+  if (assignment_.rank != environment_.rank || assignment_.world_size != environment_.world_size) {
+    return fail(
+        ExitCode::kPeerLost,
+        fmt::format("this process is rank {} of {}, but the group of generation {} has it as rank {} of {}; the "
+                    "number of ranks cannot change without a restart",
+                    environment_.rank, environment_.world_size, assignment_.generation, assignment_.rank,
+                    assignment_.world_size));
+  }
+  if (is_first || assignment_.donor >= 0) return {};
+  return fail(ExitCode::kPeerLost, "no rank has a consistent state; restarting from the newest checkpoint");
+}
+
+// Without a channel nothing below has an effect.
+void RankProcess::enable_recovery() {
+  if (!channel_) return;
+  const std::string obstacle = step_->recovery_obstacle();
+  can_recover_ = obstacle.empty();
+  if (can_recover_) {
+    step_->enable_undo();
+  } else if (environment_.rank == 0) {
+    telemetry_->logger().warn("after the loss of a rank, all ranks restart from the newest checkpoint",
+                              {{"reason", obstacle}});
+  }
+}
+
+Result<TrainSummary> RankProcess::run_loop() {
+  Result<TrainSummary> summary = catch_errors([&]() -> Result<TrainSummary> {
+    if (!is_replacement()) return loop_->run();
+    RETURN_IF_ERROR(join({clock_.steady(), ""}));
+    return loop_->resume();
+  });
+  while (!summary && can_recover(summary.error())) {
+    RETURN_IF_ERROR(recover(summary.error()));
+    summary = catch_errors([&] { return loop_->resume(); });
+  }
+  return summary;
+}
+
+bool RankProcess::can_recover(const Error& error) const {
+  return can_recover_ && error.code == ExitCode::kPeerLost && loop_->can_recover() && !stop_.is_raised();
+}
+
+Result<void> RankProcess::recover(Error error) {
+  const SteadyTime begin = clock_.steady();
+  telemetry_->record_peer_lost();
+  for (;;) {
+    telemetry_->enter(Phase::kRendezvous);
+    group_.leave();  // first, so that no other rank waits for this one
+    const Error diagnosed = with_peer_diagnosis(error, peers_.get());
+    leave_group();
+    const Result<void> assigned = regroup(loop_->recovery_state(), diagnosed.message);
+    peers_.reset();  // it answered the other ranks until they had left, too
+    store_.reset();
+    if (!assigned) {
+      if (assigned.error().code != ExitCode::kPeerLost) return assigned;
+      return fail(diagnosed.code, fmt::format("{}; {}", diagnosed.message, assigned.error().message));
+    }
+    const Result<void> joined = catch_errors([&] { return join({begin, diagnosed.message}); });
+    if (joined || !is_loss(joined.error())) return joined;
+    error = joined.error();
+  }
+}
+
+// Afterwards no thread of this rank uses the group.
+void RankProcess::leave_group() {
+  loop_->leave();
+  collective_watchdog_.reset();
+  joining_.reset();
+  group_ = ProcessGroup::unconnected(environment_.rank, environment_.world_size, device_);
+}
+
+// A replacement is connected already and does not know of the loss.
+Result<void> RankProcess::join(const Loss& loss) {
+  if (!joining_) {
+    ASSIGN_OR_RETURN(joining_, connect_ranks());
+  }
+  adopt(*std::exchange(joining_, std::nullopt));
+  ASSIGN_OR_RETURN(const std::vector<int> replaced, loop_->join(assignment_.donor));
+  const double seconds = std::chrono::duration<double>(clock_.steady() - loss.detected).count();
+  const auto shared = nlohmann::json::parse(
+      group_.broadcast(dump_text(nlohmann::json{{"seconds", seconds}, {"reason", loss.reason}}), assignment_.donor));
+  telemetry_->record_recovery(fmt::format("{}", fmt::join(replaced, ",")), shared.at("reason").get<std::string>(),
+                              shared.at("seconds").get<double>(), environment_.rank == assignment_.donor);
   return {};
 }
 
@@ -234,6 +391,7 @@ Result<void> RankProcess::build() {
     ASSIGN_OR_RETURN(std::unique_ptr<StepGraph> graph, make_step_graph(device_, telemetry_->logger()));
     step_->replay_with(std::move(graph));
   }
+  enable_recovery();
   return {};
 }
 

@@ -1,7 +1,9 @@
 // The composition root of one rank: from its environment to its exit code and termination message.
 #pragma once
 
+#include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +16,7 @@
 #include "trainer/engine/train_loop.h"
 #include "trainer/process/environment.h"
 #include "trainer/process/termination.h"
+#include "trainer/recovery/regroup.h"
 
 namespace oarlock {
 
@@ -22,6 +25,9 @@ struct RunOptions {
   std::optional<std::string> checkpoint_dir;  // overrides checkpoint.dir
   int metrics_port = 0;                       // of this rank; 0: metrics are not served
   bool any_metrics_port = false;              // use a free one
+  // Opens the channel over which the ranks meet again after the loss of a rank. Empty: the loss of a rank ends the
+  // process.
+  std::function<Result<std::unique_ptr<RegroupChannel>>()> open_channel{};
   std::string version;
   std::string revision;
 };
@@ -55,7 +61,27 @@ class RankProcess {
   Result<void> start_telemetry();
   void serve_metrics();
   Result<void> connect();
+  void adopt(DistributedContext connection);
+  Result<DistributedContext> connect_ranks();
+  Result<DistributedContext> connect_as_replacement();
   Result<void> build();
+
+  // Recovery without a checkpoint (docs/recovery-engine.md). regroup() sets assignment_; join() connects the ranks of
+  // the assignment and gives them the donor's state; recover() repeats both until the ranks are connected, after a
+  // failure that can_recover() accepts.
+  struct Loss {  // of a rank
+    SteadyTime detected;
+    std::string reason;
+  };
+  Result<void> regroup(const RecoveryState& state, const std::string& reason);
+  bool is_replacement() const { return channel_ && assignment_.donor >= 0; }
+  bool is_loss(const Error& error) const;
+  bool can_recover(const Error& error) const;
+  Result<void> recover(Error error);
+  void leave_group();
+  Result<void> join(const Loss& loss);
+  void enable_recovery();
+  Result<TrainSummary> run_loop();
   Result<void> fit_batches();
   Result<void> load_pretrained_weights(const torch::nn::Module& module);
   Result<void> open_checkpoints();
@@ -84,6 +110,12 @@ class RankProcess {
   std::unique_ptr<Task> task_;
   at::Device device_ = at::kCPU;
   std::unique_ptr<Telemetry> telemetry_;
+  std::unique_ptr<RegroupChannel> channel_;  // null: without recovery
+  // With a channel: of the current group. Before the first one, its generation is -1.
+  Assignment assignment_{.generation = -1, .store_host = {}, .store_prefix = {}};
+  std::deque<StopFlag> rendezvous_stops_;      // of each regrouped rendezvous, whose thread may outlive it
+  std::optional<DistributedContext> joining_;  // of a replacement, until its model is built
+  bool can_recover_ = false;
   c10::intrusive_ptr<c10d::Store> store_;
   ProcessGroup group_;
   std::optional<StopAgreement> stops_;             // set once the ranks are connected

@@ -33,6 +33,9 @@ class StopAgreement {
   // Whether agree() has returned true. All ranks have the same value between two calls of agree().
   bool agreed() const { return agreed_; }
 
+  // Called by all ranks of a new group after a recovery. A signal that a rank has received still counts.
+  void restart() { agreed_ = false; }
+
   const ProcessGroup& group() const { return group_; }
   const Clock& clock() const { return clock_; }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 
 #include "common/status_macros.h"
 #include "trainer/device/device.h"
@@ -59,23 +60,38 @@ TrainLoop::TrainLoop(const TrainParts& parts, DistributedSampler sampler)
 Result<TrainSummary> TrainLoop::run() {
   RETURN_IF_ERROR(restore());
   summary_.was_complete = is_finished();
-  RETURN_IF_ERROR(catch_up());
-  while (!is_finished() && !summary_.interrupted) {
-    RETURN_IF_ERROR(train_epoch());
+  has_state_ = has_joined_ = true;
+  return resume();
+}
+
+Result<TrainSummary> TrainLoop::resume() {
+  if (due_ == Due::kCatchUp) {
+    RETURN_IF_ERROR(catch_up());
+    due_ = Due::kNothing;
+  }
+  while (!summary_.interrupted && (due_ != Due::kNothing || !is_finished())) {
+    if (due_ == Due::kNothing || due_ == Due::kAfterStep) RETURN_IF_ERROR(train_epoch());
     if (!summary_.interrupted) RETURN_IF_ERROR(end_epoch());
   }
-  if (!summary_.interrupted) RETURN_IF_ERROR(complete());
+  if (!summary_.interrupted && !completed_) {
+    RETURN_IF_ERROR(complete());
+    completed_ = true;
+  }
   RETURN_IF_ERROR(finish());
   return summary_;
 }
 
 // ---- the run -------------------------------------------------------------------------------------------------------
 
-Result<void> TrainLoop::restore() {
+void TrainLoop::collect_stateful() {
   stateful_ = parts_.step.stateful();
   if (scheduler_.has_state()) stateful_.push_back(&scheduler_);
   for (Stateful* part : evaluator_.stateful()) stateful_.push_back(part);
   if (report_.is_enabled()) stateful_.push_back(&report_);
+}
+
+Result<void> TrainLoop::restore() {
+  collect_stateful();
   if (parts_.checkpointer != nullptr) {
     ASSIGN_OR_RETURN(const std::optional<Position> restored, parts_.checkpointer->restore(parts_.model, stateful_));
     position_ = restored.value_or(Position{});
@@ -103,18 +119,22 @@ void TrainLoop::start_tracking() {
 
 // Repeats the evaluation and the passes of the restored step if the earlier process was stopped before they completed.
 Result<void> TrainLoop::catch_up() {
-  bool is_best = false;
   if (evaluator_.is_due_after_step(position_.step)) {
-    ASSIGN_OR_RETURN(is_best, evaluate());
+    ASSIGN_OR_RETURN(is_best_, evaluate());
   }
   if (!parts_.stop.agreed() && evaluator_.is_pass_due_after_step(position_.step)) {
     RETURN_IF_ERROR(evaluator_.run_due_passes(position_.step));
   }
   if (parts_.stop.agreed()) return stop();
-  return is_best ? save(SaveUntil::kStarted) : Result<void>();
+  if (is_best_) RETURN_IF_ERROR(save(SaveUntil::kStarted));
+  is_best_ = false;
+  return {};
 }
 
+// Begins with the rest of after_step() if a rank was lost meanwhile.
 Result<void> TrainLoop::train_epoch() {
+  if (due_ == Due::kAfterStep) RETURN_IF_ERROR(after_step());
+  if (summary_.interrupted) return {};
   begin_epoch();
   const std::unique_ptr<DevicePrefetcher> feed =
       make_device_prefetcher([this] { return loader_->next(); }, parts_.group.device(),
@@ -123,6 +143,7 @@ Result<void> TrainLoop::train_epoch() {
     RETURN_IF_ERROR(after_step());
   }
   parts_.telemetry.enter(Phase::kOther);
+  if (!summary_.interrupted) due_ = Due::kEpochEnd;
   return {};
 }
 
@@ -188,6 +209,8 @@ void TrainLoop::step_done(int64_t samples, SteadyTime begin, StepReport report) 
   const int64_t global_samples = samples * parts_.group.world_size();  // the sampler gives all ranks the same number
   position_.step += 1;
   position_.epoch_samples += global_samples;
+  due_ = Due::kAfterStep;
+  has_stepped_ = true;
   report_.add_step(parts_.step.loss(), samples, learning_rate);
   const double seconds = std::chrono::duration<double>(parts_.clock.steady() - begin).count();
   summary_.samples += global_samples;
@@ -208,35 +231,45 @@ void TrainLoop::step_done(int64_t samples, SteadyTime begin, StepReport report) 
     parts_.tracking->add_histograms(position_.step, "parameters", parts_.model.parameters());
 }
 
+// May be called again for the same step: a recovery repeats the parts that the donor did not complete.
 Result<void> TrainLoop::after_step() {
   if (position_.step % parts_.config.log_every_steps == 0) RETURN_IF_ERROR(sync_loss());
   const int64_t check = parts_.config.distributed.check_parameters_every;
   if (check > 0 && position_.step % check == 0) RETURN_IF_ERROR(check_parameters());
   const bool save_failed = parts_.checkpointer != nullptr && parts_.checkpointer->poll(position_.step);
   if (pace_.after_unit(save_failed)) return stop();
-  bool is_best = false;
   if (evaluator_.is_due_after_step(position_.step)) {
-    ASSIGN_OR_RETURN(is_best, evaluate());
+    ASSIGN_OR_RETURN(is_best_, evaluate());
     if (parts_.stop.agreed()) return stop();
   }
-  RETURN_IF_ERROR(evaluator_.run_due_passes(position_.step));
+  if (!evaluator_.has_run_passes(position_.step)) RETURN_IF_ERROR(evaluator_.run_due_passes(position_.step));
   if (parts_.stop.agreed()) return stop();
   const int64_t every = parts_.config.checkpoint.every_steps;
-  if (is_best || (every > 0 && position_.step % every == 0)) return save(SaveUntil::kStarted);
+  if (is_best_ || save_due_ || (every > 0 && position_.step % every == 0)) RETURN_IF_ERROR(save(SaveUntil::kStarted));
+  is_best_ = save_due_ = false;
+  due_ = Due::kNothing;
   return {};
 }
 
+// As after_step().
 Result<void> TrainLoop::end_epoch() {
-  if (steps_in_epoch(position_.epoch_samples) > 0) return {};  // the run ends inside the epoch
-  const int64_t epochs_completed = position_.epoch + 1;
-  bool is_best = false;
-  if (evaluator_.is_due_after_epoch(epochs_completed, position_.step)) {
-    ASSIGN_OR_RETURN(is_best, evaluate());
-    if (parts_.stop.agreed()) return stop();  // the position remains before the end of the epoch
+  if (due_ == Due::kEpochEnd) {
+    if (steps_in_epoch(position_.epoch_samples) > 0) {  // the run ends inside the epoch
+      due_ = Due::kNothing;
+      return {};
+    }
+    const int64_t epochs_completed = position_.epoch + 1;
+    if (evaluator_.is_due_after_epoch(epochs_completed, position_.step)) {
+      ASSIGN_OR_RETURN(is_best_, evaluate());
+      if (parts_.stop.agreed()) return stop();  // the position remains before the end of the epoch
+    }
+    position_ = {position_.step, epochs_completed, 0};
+    due_ = Due::kEpochSave;
   }
-  position_ = {position_.step, epochs_completed, 0};
   const int64_t every = parts_.config.checkpoint.every_epochs;
-  if (is_best || (every > 0 && epochs_completed % every == 0)) return save(SaveUntil::kStarted);
+  if (is_best_ || (every > 0 && position_.epoch % every == 0)) RETURN_IF_ERROR(save(SaveUntil::kStarted));
+  is_best_ = false;
+  due_ = Due::kNothing;
   return {};
 }
 
@@ -253,6 +286,7 @@ Result<void> TrainLoop::complete() {
   RETURN_IF_ERROR(evaluator_.run_final_passes(position_.step));
   if (parts_.stop.agreed()) return stop();
   RETURN_IF_ERROR(save(SaveUntil::kOnDisk));
+  is_final_ = evaluator_.has_best_passes();
   RETURN_IF_ERROR(evaluator_.run_best_passes(position_.step));
   summary_.interrupted = parts_.stop.agreed();  // the model may have the best weights now, so nothing is saved
   return {};
@@ -275,15 +309,19 @@ Result<void> TrainLoop::finish() {
 // Reads the results of the last steps from the device and reports them. A NaN of one rank reaches all ranks through the
 // averaged gradient and the averaged loss, so all ranks fail together.
 Result<void> TrainLoop::sync_loss() {
-  if (!parts_.step.loss().defined() || synced_step_ == position_.step) return {};
-  synced_step_ = position_.step;
-  StepReading reading = parts_.step.read();
-  std::array<double, 2> sums = {reading.loss / parts_.group.world_size(),
-                                static_cast<double>(reading.nonfinite_losses - nonfinite_losses_seen_)};
-  nonfinite_losses_seen_ = reading.nonfinite_losses;
+  if (!has_stepped_ || synced_step_ == position_.step) return {};
+  const bool has_loss = parts_.step.loss().defined();  // not on a rank that was replaced after its last step
+  StepReading reading = has_loss ? parts_.step.read() : StepReading{};
+  std::array<double, 3> sums = {reading.loss / parts_.group.world_size(),
+                                static_cast<double>(reading.nonfinite_losses - nonfinite_losses_seen_),
+                                has_loss ? 1.0 : 0.0};
   const double own_losses = sums[1];
   parts_.group.all_reduce_sum(sums);
+  synced_step_ = position_.step;
+  nonfinite_losses_seen_ = reading.nonfinite_losses;
+  if (sums[2] == 0) return {};
   double loss = sums[0];
+  if (sums[2] < parts_.group.world_size()) loss *= parts_.group.world_size() / sums[2];
   if (std::isnan(loss)) loss = std::abs(loss);  // the sign of a NaN has no meaning, but would be printed
   parts_.telemetry.record_loss(loss);
   // Only at steps that do not depend on when the run is interrupted.
@@ -360,10 +398,13 @@ Result<void> TrainLoop::check_parameters() {
 // Returns whether the model is the best so far. The ranks may have agreed to stop before the end (parts_.stop).
 Result<bool> TrainLoop::evaluate() {
   RETURN_IF_ERROR(sync_loss());
+  if (parts_.step.can_undo()) before_evaluation_ = host_state();
   ASSIGN_OR_RETURN(const bool is_best, evaluator_.evaluate(position_.step));
-  if (parts_.stop.agreed()) return is_best;
-  RETURN_IF_ERROR(scheduler_.observe(evaluator_.metrics()));
-  report_.add_evaluation(position_.step, epochs_done(), evaluator_.metrics());
+  if (!parts_.stop.agreed()) {
+    RETURN_IF_ERROR(scheduler_.observe(evaluator_.metrics()));
+    report_.add_evaluation(position_.step, epochs_done(), evaluator_.metrics());
+  }
+  before_evaluation_ = nullptr;
   return is_best;
 }
 
@@ -385,6 +426,119 @@ Result<void> TrainLoop::stop() {
   if (saved || !may_be_unsaved || saved.error().code == ExitCode::kTempFail || !nonfinite_reason_.empty()) return saved;
   summary_.save_error = saved.error().message;  // a new process resumes from an older checkpoint
   return {};
+}
+
+// ---- recovery without a checkpoint ---------------------------------------------------------------------------------
+
+// The state that an evaluation changes.
+nlohmann::json TrainLoop::host_state() const {
+  nlohmann::json sections = nlohmann::json::object();
+  for (const Stateful* part : stateful_) sections[std::string(part->section())] = part->values();
+  nlohmann::json out = {{"sections", std::move(sections)}, {"evaluator", evaluator_.state_for_joining()}};
+  if (parts_.checkpointer != nullptr) out["checkpoints"] = parts_.checkpointer->state_for_joining();
+  return out;
+}
+
+Result<void> TrainLoop::restore_host_state(const nlohmann::json& state) {
+  for (Stateful* part : stateful_)
+    RETURN_IF_ERROR(part->restored(state.at("sections").at(std::string(part->section()))));
+  evaluator_.join(state.at("evaluator"));
+  return {};
+}
+
+void TrainLoop::leave() {
+  parts_.step.undo();
+  parts_.model.leave(parts_.step.steps_completed() > steps_before_join_);
+  if (before_evaluation_.is_null()) return;
+  const nlohmann::json before = std::exchange(before_evaluation_, nullptr);
+  if (!restore_host_state(before)) has_state_ = false;
+  if (parts_.checkpointer != nullptr) parts_.checkpointer->undo_evaluation(before.at("checkpoints"));
+}
+
+RecoveryState TrainLoop::recovery_state() const {
+  if (!has_state_) return {};
+  // Copying the parameters from a device would take longer than it is worth.
+  const bool on_cpu = parts_.group.device().is_cpu();
+  return {position_.step, on_cpu ? digest_of(parts_.model.parameters()) : ""};
+}
+
+nlohmann::json TrainLoop::state_for_joining() const {
+  const RankStatus status = parts_.telemetry.status();
+  nlohmann::json out = host_state();
+  out["position"] = {position_.step, position_.epoch, position_.epoch_samples};
+  out["target_steps"] = summary_.target_steps;
+  out["was_complete"] = summary_.was_complete;
+  out["due"] = static_cast<int>(due_);
+  out["is_best"] = is_best_;
+  out["save_due"] = save_due_;
+  out["completed"] = completed_;
+  out["has_stepped"] = has_stepped_;
+  out["synced_step"] = synced_step_;
+  out["reduction"] = parts_.model.state_for_joining();
+  out["recoveries"] = status.recoveries;
+  out["recovery_seconds"] = status.recovery_seconds;
+  return out;
+}
+
+Result<void> TrainLoop::take_state(const nlohmann::json& state) {
+  RETURN_IF_ERROR(restore_host_state(state));
+  const nlohmann::json& position = state.at("position");
+  position_ = Position{position.at(0).get<int64_t>(), position.at(1).get<int64_t>(), position.at(2).get<int64_t>()};
+  summary_.target_steps = state.at("target_steps");
+  summary_.was_complete = state.at("was_complete");
+  due_ = static_cast<Due>(state.at("due").get<int>());
+  is_best_ = state.at("is_best");
+  save_due_ = state.at("save_due");
+  completed_ = state.at("completed");
+  has_stepped_ = state.at("has_stepped");
+  synced_step_ = state.at("synced_step");
+  return {};
+}
+
+Result<void> TrainLoop::receive_tensors(int donor) {
+  if (parts_.checkpointer != nullptr) parts_.checkpointer->wait_for_copy();
+  parts_.model.broadcast_state(donor);
+  for (const Stateful* part : stateful_) {
+    std::vector<at::Tensor> tensors;
+    for (const auto& [name, tensor] : part->tensors()) tensors.push_back(tensor);
+    parts_.group.broadcast(tensors, donor);
+  }
+  return {};
+}
+
+Result<std::vector<int>> TrainLoop::join(int donor) {
+  parts_.telemetry.enter(Phase::kRestore);
+  const bool is_donor = parts_.group.rank() == donor;
+  const bool is_new = !has_joined_;
+  if (stateful_.empty()) collect_stateful();
+  const std::vector<int64_t> steps = parts_.group.all_gather(has_state_ ? position_.step : -1);
+  const nlohmann::json state =
+      nlohmann::json::parse(parts_.group.broadcast(is_donor ? state_for_joining().dump() : std::string(), donor));
+  // The tensors of the donor have the same bits on the ranks that completed the same step, so that a transfer that
+  // fails in the middle leaves the state of these ranks consistent.
+  has_state_ = has_state_ && position_.step == state.at("position").at(0).get<int64_t>();
+  RETURN_IF_ERROR(receive_tensors(donor));
+  if (!is_donor) RETURN_IF_ERROR(take_state(state));
+  has_state_ = true;
+  RETURN_IF_ERROR(parts_.model.join(state.at("reduction").get<std::string>()));
+  bool save_lost = false;
+  if (!is_donor && parts_.checkpointer != nullptr) {
+    ASSIGN_OR_RETURN(save_lost, parts_.checkpointer->join(state.at("checkpoints"), is_new, parts_.model, stateful_));
+  }
+  for (const int64_t lost : parts_.group.all_gather(int64_t{save_lost})) save_due_ |= lost != 0;
+  has_joined_ = true;
+  steps_before_join_ = parts_.step.steps_completed();
+  summary_.interrupted = false;
+  parts_.stop.restart();
+  pace_ = StopPace(parts_.stop);
+  parts_.telemetry.begin(position_.step, summary_.target_steps, position_.epoch, parts_.config.epochs.value_or(0));
+  if (is_new)
+    parts_.telemetry.set_earlier_recoveries(state.at("recoveries").get<int64_t>(),
+                                            state.at("recovery_seconds").get<double>());
+  std::vector<int> replaced;
+  for (size_t rank = 0; rank < steps.size(); ++rank)
+    if (steps[rank] < 0) replaced.push_back(static_cast<int>(rank));
+  return replaced;
 }
 
 // ---- positions -----------------------------------------------------------------------------------------------------

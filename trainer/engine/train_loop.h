@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "trainer/engine/nonfinite.h"
 #include "trainer/engine/train_parts.h"
 #include "trainer/optim/lr_scheduler.h"
+#include "trainer/recovery/regroup.h"
 #include "trainer/report/run_report.h"
 
 namespace oarlock {
@@ -42,6 +44,28 @@ class TrainLoop {
   // checkpointer does. Throws what the task and the group throw.
   Result<TrainSummary> run();
 
+  // ---- recovery without a checkpoint (docs/recovery-engine.md) ----
+  // After run() or resume() has failed because a rank was lost: leave(), then a new group, in which all ranks call
+  // join() and then resume(). If join() fails because another rank was lost, leave() and a further group follow. A rank
+  // that replaces a lost one begins with join().
+
+  // Whether this rank's state, or that of another rank, can take the place of a checkpoint.
+  bool can_recover() const { return !is_final_; }
+
+  // Undoes what a step or an evaluation that did not complete has changed, and releases everything that uses the group.
+  void leave();
+
+  // The number of steps that this rank has completed, or -1 if it has no consistent state, and a digest of the
+  // parameters. Called after leave().
+  RecoveryState recovery_state() const;
+
+  // Called by all ranks of the new group: gives them the state of the rank `donor`. The ranks that had no state are
+  // returned in ascending order.
+  Result<std::vector<int>> join(int donor);
+
+  // Continues where the donor was, as run().
+  Result<TrainSummary> resume();
+
   // "NonFiniteLoss" or "NonFiniteGradient" if the section "nonfinite" has ended the run; otherwise empty.
   const std::string& nonfinite_reason() const { return nonfinite_reason_; }
 
@@ -49,8 +73,19 @@ class TrainLoop {
   bool diverged() const { return diverged_; }
 
  private:
+  // What the run must do before the next step. The values of an interrupted process are in checkpoints (Evaluator), so
+  // this is for a recovery within a process.
+  enum class Due {
+    kNothing,
+    kCatchUp,    // catch_up(), after a restore
+    kAfterStep,  // after_step()
+    kEpochEnd,   // the evaluation of the epoch
+    kEpochSave   // the save after the epoch
+  };
+
   TrainLoop(const TrainParts& parts, DistributedSampler sampler);
 
+  void collect_stateful();
   Result<void> restore();
   void start_tracking();
   Result<void> catch_up();
@@ -75,6 +110,12 @@ class TrainLoop {
   Result<void> save(SaveUntil until);
   Result<void> stop();
 
+  nlohmann::json host_state() const;
+  Result<void> restore_host_state(const nlohmann::json& state);
+  nlohmann::json state_for_joining() const;
+  Result<void> take_state(const nlohmann::json& state);
+  Result<void> receive_tensors(int donor);
+
   bool has_reached_length() const;
   bool is_finished() const { return has_reached_length() || evaluator_.has_stopped_early(); }
   int64_t steps_in_epoch(int64_t samples_done) const;
@@ -91,6 +132,16 @@ class TrainLoop {
   std::unique_ptr<DataLoader> loader_;
   std::vector<Stateful*> stateful_;  // the parts of a checkpoint in addition to the model
   Position position_;
+  Due due_ = Due::kCatchUp;
+  bool is_best_ = false;               // the model must be saved, because the last evaluation was the best
+  bool save_due_ = false;              // the model must be saved, because an earlier save was lost
+  bool completed_ = false;             // complete() has returned
+  bool has_state_ = false;             // whether the state is that of position_
+  bool has_joined_ = false;            // run() has restored the state, or join() has succeeded once
+  bool is_final_ = false;              // the model has the best weights instead of the current ones
+  bool has_stepped_ = false;           // a rank has completed a step in this process or in that of the donor
+  int64_t steps_before_join_ = 0;      // TrainStep::steps_completed() when the group was formed
+  nlohmann::json before_evaluation_;   // host_state() while an evaluation is in progress, otherwise null
   int64_t synced_step_ = -1;           // of the last sync_loss()
   int64_t skipped_seen_ = 0;           // StepReading::skipped, as of the last sync_loss()
   int64_t nonfinite_losses_seen_ = 0;  // the same of StepReading::nonfinite_losses

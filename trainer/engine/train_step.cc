@@ -9,12 +9,23 @@
 
 #include "common/status_macros.h"
 #include "trainer/device/device.h"
+#include "trainer/distributed/library_errors.h"
 #include "trainer/engine/flop_counter.h"
 #include "trainer/engine/randomness.h"
 #include "trainer/engine/train_parts.h"
 #include "trainer/optim/amp.h"
 
 namespace oarlock {
+namespace {
+
+std::vector<at::Tensor> buffer_tensors(const std::vector<NamedTensor>& named) {
+  std::vector<at::Tensor> out;
+  out.reserve(named.size());
+  for (const NamedTensor& item : named) out.push_back(item.tensor);
+  return out;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<TrainStep>> TrainStep::create(const TrainerConfig& config, Task& task,
                                                      DistributedDataParallel& model, const ProcessGroup& group,
@@ -38,10 +49,27 @@ TrainStep::TrainStep(const TrainerConfig& config, Task& task, DistributedDataPar
   if (!scaler_ && !config.nonfinite.checks_gradients()) return;
   found_inf_ = at::zeros({}, scalar);
   one_ = at::ones({}, scalar);
-  std::vector<at::Tensor> buffers;
-  for (const NamedTensor& item : model.buffers()) buffers.push_back(item.tensor);
-  buffers_.emplace(std::move(buffers));
+  buffers_.emplace(buffer_tensors(model.buffers()));
   model.enable_skipped_steps();
+}
+
+void TrainStep::enable_undo() {
+  can_undo_ = true;
+  if (!buffers_) buffers_.emplace(buffer_tensors(model_.buffers()));
+  model_.broadcast_buffers_after_backward();
+}
+
+std::string TrainStep::recovery_obstacle() const {
+  if (graph_) return "cuda.graphs: a replayed step cannot be stopped before its update";
+  return model_.recovery_obstacle();
+}
+
+void TrainStep::undo() {
+  if (buffers_kept_) buffers_->restore();
+  buffers_kept_ = false;
+  samples_left_ = 0;
+  loss_ = completed_loss_;
+  context_ = completed_context_;
 }
 
 std::vector<Stateful*> TrainStep::stateful() {
@@ -86,19 +114,35 @@ void TrainStep::add(const Batch& batch) {
     finish(batch, weight);
   }
   if (average_) average_->update();
+  ++steps_completed_;
+  buffers_kept_ = false;
+  completed_loss_ = loss_;
+  completed_context_ = context_;
   enter(Phase::kOther);
 }
 
 void TrainStep::keep_buffers() {
-  if (buffers_) buffers_->begin();
+  if (!buffers_) return;
+  buffers_->begin();
+  buffers_kept_ = true;
 }
 
 void TrainStep::finish(const Batch& batch, double weight) {
   forward_backward(batch, weight);
+  if (can_undo_) prepare_update();
   if (before_update_) before_update_();
   enter(Phase::kOptimizer);
   update();
   model_.zero_grad();
+}
+
+// The last collective of the step. After it, no failure of another rank can affect this rank's step.
+void TrainStep::prepare_update() {
+  enter(Phase::kComm);
+  model_.synchronize_buffers();
+  if (group_.device().is_cpu()) return;
+  synchronize_device(group_.device(), feed_options(config_, group_.world_size()).timeout);
+  if (group_.has_left()) throw ErrorException(peer_lost_error("the communicator was aborted"));
 }
 
 void TrainStep::forward_backward(const Batch& batch, double weight) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "trainer/config/config.h"
@@ -41,6 +42,26 @@ class TrainStep {
   // `call` is called on each step that is not recorded, when the gradients are averaged over the ranks and unscaled,
   // and before they are clipped.
   void on_gradients(std::function<void()> call) { on_gradients_ = std::move(call); }
+
+  // ---- recovery without a checkpoint (docs/recovery-engine.md) ----
+
+  // From now on a step that did not complete can be undone: each step keeps a copy of the model's buffers, and makes
+  // them equal on all ranks before the update. On a CUDA device, each step then waits for the averaged gradients, so
+  // that a collective that failed is detected before the update. Must precede the first step.
+  void enable_undo();
+
+  bool can_undo() const { return can_undo_; }
+
+  // Why a step cannot be undone or its state cannot be given to another rank; empty if it can.
+  std::string recovery_obstacle() const;
+
+  // Called when a collective of a step has failed: gives the model's buffers and the loss their values of the last
+  // completed step. Parameters, optimizer, scaler and moving average have them already, because they change only after
+  // the last collective of a step. Does nothing if no step is in progress.
+  void undo();
+
+  // Number of steps that this object has completed.
+  int64_t steps_completed() const { return steps_completed_; }
 
   // For the learning rates and the momentum of the next step.
   Optimizer& optimizer() { return *optimizer_; }
@@ -85,6 +106,7 @@ class TrainStep {
   at::Tensor forward(const Batch& batch);
   at::Tensor scaled(const at::Tensor& loss, double weight) const;
   void keep_buffers();
+  void prepare_update();
   void update();
   void enter(Phase phase) const {
     if (enter_) enter_(phase);
@@ -113,6 +135,12 @@ class TrainStep {
   at::Tensor found_inf_;  // float32 scalar on the device, 1 if the last step was skipped
   at::Tensor one_;        // float32 scalar on the device
   std::optional<BufferRollback> buffers_;
+
+  bool can_undo_ = false;
+  bool buffers_kept_ = false;  // in the step in progress
+  int64_t steps_completed_ = 0;
+  at::Tensor completed_loss_;  // of the last completed step
+  StepContext completed_context_;
 };
 
 }  // namespace oarlock

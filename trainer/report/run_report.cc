@@ -51,9 +51,9 @@ void RunReport::reduce_losses() {
   if (sums_.defined()) {
     const at::Tensor host = sums_.cpu();
     sums = {host[0].item<double>(), host[1].item<double>()};
-    sums_.zero_();
   }
   group_.all_reduce_sum(sums);
+  if (sums_.defined()) sums_.zero_();  // after the collective, which throws if a rank was lost
   loss_sum_ += sums[0];
   samples_ += sums[1];
 }

@@ -97,6 +97,7 @@ struct TrainerMetrics::Series {
 
   // ---- communication ----
   Histogram& rendezvous_duration = histograms("trainer_rendezvous_duration_seconds", "Duration of the rendezvous of all ranks in seconds.").Add({}, kLongBuckets);
+  Histogram& recovery_duration = histograms("trainer_recovery_duration_seconds", "Duration of a recovery from the loss of a rank without a checkpoint in seconds, from its detection until training continued.").Add({}, kLongBuckets);
   Counter& all_reduce_operations = counter("trainer_collective_operations_total", "Number of gradient buckets averaged over the ranks.", kAllReduce);
   Counter& all_reduce_bytes = counter("trainer_collective_bytes_total", "Size of this rank's gradients in collectives in bytes.", kAllReduce);
   Counter& all_reduce_seconds = counter("trainer_collective_seconds_total", "Time blocked on collectives in seconds, excluding overlap with the backward pass.", kAllReduce);
@@ -172,6 +173,8 @@ void TrainerMetrics::set_phases(const std::array<double, kPhaseNames.size()>& se
 }
 
 void TrainerMetrics::record_rendezvous(double seconds) { series_->rendezvous_duration.Observe(seconds); }
+
+void TrainerMetrics::record_recovery(double seconds) { series_->recovery_duration.Observe(seconds); }
 
 void TrainerMetrics::record_gradient_reduction(int64_t buckets, int64_t bytes) {
   series_->all_reduce_operations.Increment(static_cast<double>(buckets));

@@ -181,6 +181,26 @@ void Telemetry::warn_of_nonfinite(const char* message, int64_t steps, int64_t fi
 
 void Telemetry::record_peer_lost() { metrics_.record_communication_error(); }
 
+void Telemetry::set_earlier_recoveries(int64_t recoveries, double seconds) {
+  status_.update([&](RankStatus& status) {
+    status.recoveries = recoveries;
+    status.recovery_seconds = seconds;
+  });
+}
+
+void Telemetry::record_recovery(const std::string& ranks, const std::string& reason, double seconds, bool log) {
+  metrics_.record_recovery(seconds);
+  status_.update([&](RankStatus& status) {
+    ++status.recoveries;
+    status.recovery_seconds += seconds;
+    status.recovered_ranks = ranks;
+    status.recovery_reason = reason;
+  });
+  if (!log) return;
+  logger().warn("recovered from the loss of a rank without a checkpoint",
+                {{"ranks", ranks}, {"step", view_.step}, {"steps_lost", 0}, {"seconds", seconds}, {"reason", reason}});
+}
+
 void Telemetry::finish(bool success) {
   progress_.clear();
   status_.update([&](RankStatus& status) { status.phase = success ? "done" : "failed"; });

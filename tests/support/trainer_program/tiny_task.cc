@@ -8,10 +8,12 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -34,11 +36,26 @@ constexpr std::chrono::milliseconds kSlowBatch(500);
 struct Fault {
   std::string kind;
   int64_t rank = 0;
-  int64_t step = 0;  // counted from 0, of this process
+  int64_t step = 0;   // counted from 0, of this process; of the run for the faults that kill
+  std::string once;   // file that the first process with the fault creates; if it exists, there is no fault
+  int64_t delay = 0;  // microseconds, of kill_later
 
   bool here(const std::string& wanted) const {
     const char* own = std::getenv("RANK");
     return kind == wanted && rank == (own != nullptr ? std::atoll(own) : 0);
+  }
+
+  // Kills this process.
+  void kill_if(const std::string& wanted, int64_t now) const {
+    if (now < step || !here(wanted)) return;
+    const int file = ::open(once.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    if (file < 0) return;
+    ::close(file);
+    if (delay == 0) ::kill(::getpid(), SIGKILL);
+    std::thread([microseconds = delay] {
+      std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+      ::kill(::getpid(), SIGKILL);
+    }).detach();
   }
 
   // Writes a line to stderr, and never returns.
@@ -166,7 +183,9 @@ class TinyTask final : public ModelTask<TinyNet> {
     return std::make_shared<TinyNet>(fault_.here("shape") ? hidden_ + 1 : hidden_, dropout_, batch_norm_);
   }
 
-  at::Tensor training_loss(TinyNet& model, const Batch& batch, const StepContext&) override {
+  at::Tensor training_loss(TinyNet& model, const Batch& batch, const StepContext& context) override {
+    run_step_ = context.step;
+    fault_.kill_if("kill_later", context.step);
     if (fault_.step == step_ && fault_.here("throw")) throw std::runtime_error("the fault 'throw'");
     if (fault_.step == step_ && fault_.here("diverge")) {
       const at::NoGradGuard no_grad;
@@ -174,6 +193,9 @@ class TinyTask final : public ModelTask<TinyNet> {
     }
     if (fault_.here("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     at::Tensor loss = loss_of(model, batch);
+    fault_.kill_if("kill_forward", context.step);
+    if (fault_.here("kill_backward") && context.step >= fault_.step)
+      loss.register_hook([this](const at::Tensor&) { fault_.kill_if("kill_backward", run_step_); });
     if (fault_.step == step_ && fault_.here("nan")) loss = loss * std::numeric_limits<double>::quiet_NaN();
     if (fault_.step <= step_ && fault_.here("nan_from")) loss = loss * std::numeric_limits<double>::quiet_NaN();
     if (fault_.step == step_ && fault_.here("inf")) loss = loss + std::numeric_limits<double>::infinity();
@@ -183,6 +205,7 @@ class TinyTask final : public ModelTask<TinyNet> {
 
   EvalOutput evaluate(TinyNet& model, const Batch& batch) override {
     fault_.stall_if("stall_eval");
+    fault_.kill_if("kill_eval", run_step_);
     fault_.slow_if("slow_eval", kSlowBatch);
     const at::Tensor logits = model.forward(batch["features"]);
     const at::Tensor loss = torch::nn::functional::cross_entropy(logits, batch["labels"]);
@@ -223,7 +246,10 @@ class TinyTask final : public ModelTask<TinyNet> {
   void describe_fault(Fields& fault) {
     fault.field("kind", fault_.kind,
                 "throw, nan, shape, prepare, prepare_data, stall_data, stall_eval, diverge, slow, slow_prepare_data, "
+                "kill_forward, kill_backward, kill_eval, kill_later, "
                 "or, on every rank, long_prepare_data, long_prepare, slow_eval or slow_pass");
+    fault.field("once", fault_.once, "of the faults that kill: created by the process that is killed");
+    fault.field("delay", fault_.delay, at_least(0), "of kill_later, in microseconds");
     fault.field("rank", fault_.rank, at_least(0), "of the rank that fails");
     fault.field("step", fault_.step, at_least(0), "of this process, from 0");
   }
@@ -265,6 +291,7 @@ class TinyTask final : public ModelTask<TinyNet> {
   bool batch_norm_ = true;
   Fault fault_;
   int64_t step_ = 0;
+  int64_t run_step_ = 0;  // of the run, from 0
   std::unique_ptr<RandomData> train_;
   std::unique_ptr<RandomData> eval_;
 };

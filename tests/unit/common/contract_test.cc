@@ -56,6 +56,16 @@ TEST(RankStatus, RoundTrip) {
   EXPECT_EQ(rank_status_from_json(to_json(status)), status);
 }
 
+TEST(RankStatus, RoundTripWithRecoveries) {
+  RankStatus status;
+  EXPECT_FALSE(nlohmann::json::parse(to_json(status)).contains("recoveries"));
+  status.recoveries = 2;
+  status.recovery_seconds = 1.25;
+  status.recovered_ranks = "0,3";
+  status.recovery_reason = "rank 3 has exited";
+  EXPECT_EQ(rank_status_from_json(to_json(status)), status);
+}
+
 TEST(RankStatus, IgnoresNumbersOutOfRange) {
   const auto status = rank_status_from_json(
       R"({"rank":4294967296,"worldSize":-2147483649,"attempt":9223372036854775807,"step":18446744073709551615,

@@ -179,6 +179,7 @@ TEST(TrainerMetrics, ExportsDocumentedSeriesWithRank) {
   metrics.set_phases({1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
   metrics.set_phases({1, 2, 3, 4, 5.5, 6, 7, 8, 9, 10});
   metrics.record_rendezvous(0.2);
+  metrics.record_recovery(0.5);
   metrics.record_gradient_reduction(2, 4096);
   metrics.record_checkpoint(true, true, 1000, 0.1);
   metrics.record_checkpoint(true, false, 0, 0);
@@ -214,6 +215,7 @@ TEST(TrainerMetrics, ExportsDocumentedSeriesWithRank) {
         "trainer_phase_seconds_total{rank=\"1\",phase=\"forward\"} 5.5\n",
         "trainer_step_duration_seconds_count{rank=\"1\"} 1\n",
         "trainer_rendezvous_duration_seconds_count{rank=\"1\"} 1\n",
+        "trainer_recovery_duration_seconds_count{rank=\"1\"} 1\n",
         "trainer_collective_operations_total{rank=\"1\",group=\"dp\",op=\"all_reduce\"} 2\n",
         "trainer_collective_bytes_total{rank=\"1\",group=\"dp\",op=\"all_reduce\"} 4096\n",
         "trainer_checkpoint_operations_total{rank=\"1\",operation=\"save\",result=\"success\"} 1\n",

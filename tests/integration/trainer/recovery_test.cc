@@ -1,0 +1,384 @@
+// Recovery without a checkpoint: a rank is killed, the others keep their state, and the run with its replacement ends
+// with the bits of one that nobody disturbed.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "common/files.h"
+#include "tests/integration/trainer/run_support.h"
+#include "tests/support/trainer_program/file_channel.h"
+
+namespace oarlock {
+namespace {
+
+using test::bits_of;
+using test::lines;
+using test::Program;
+using test::ProgramOptions;
+using test::TemporaryFolder;
+
+namespace fs = std::filesystem;
+
+constexpr auto kLimit = std::chrono::seconds(120);  // of one run
+
+// Dropout, BatchNorm, AdamW, moving average, two micro-batches per step, clipping, a schedule with state, evaluations
+// that choose the best checkpoint, and saves: everything that has state.
+constexpr char kConfig[] =
+    "task: tiny\nsteps: 60\nbatch: {size: 16}\ndata: {samples: 208, eval_samples: 33}\n"
+    "optimizer: {name: adamw, lr: 0.003}\nema: {enabled: true, decay: 0.9}\n"
+    "gradient: {accumulation_steps: 2, clip_norm: 1.0}\n"
+    "schedule: {name: plateau, plateau: {patience: 1}}\n"
+    "eval: {every_steps: 7}\ncheckpoint: {every_steps: 10, keep: 0}\nlog: {every_steps: 5}\nseed: 3\nthreads: 1\n";
+
+// Starts the ranks, replaces those that are killed, and answers their requests, as a launcher does.
+class Job {
+ public:
+  Job(int world_size, const std::string& config, const std::string& overrides = "", bool with_channel = true)
+      : world_size_(world_size), with_channel_(with_channel), pending_(static_cast<size_t>(world_size)) {
+    std::ofstream(folder_.path() / "trainer.yaml") << config << overrides;
+    fs::create_directory(channel());
+    for (int rank = 0; rank < world_size; ++rank) ranks_.push_back(start(rank));
+  }
+
+  fs::path checkpoints() const { return folder_.path() / "checkpoints"; }
+  fs::path once() const { return folder_.path() / "once"; }
+  int recoveries() const { return static_cast<int>(generation_); }
+  int starts() const { return starts_; }
+  Program& rank(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
+  std::vector<double> outages() const { return outages_; }
+
+  // Returns whether all ranks succeeded. Calls `disturb` about every five milliseconds.
+  bool run(const std::function<void(Job&)>& disturb = {}) {
+    const auto end = std::chrono::steady_clock::now() + kLimit;
+    for (;;) {
+      if (disturb) disturb(*this);
+      replace_killed();
+      answer();
+      if (std::none_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return test::alive(rank->pid()); })) break;
+      if (std::chrono::steady_clock::now() > end) {
+        ADD_FAILURE() << "the run has not ended\n" << all_logs();
+        return false;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    bool succeeded = true;
+    for (const auto& rank : ranks_) succeeded = rank->wait() == 0 && succeeded;
+    return succeeded;
+  }
+
+  // Whether a checkpoint is being written, or the second one is complete, if the writing was missed.
+  bool is_saving() const {
+    int saved = 0;
+    std::error_code ignored;
+    for (fs::directory_iterator entry(checkpoints(), ignored), end; !ignored && entry != end;
+         entry.increment(ignored)) {
+      const std::string name = entry->path().filename().string();
+      if (name.starts_with(".writing-")) return true;
+      if (name.starts_with("step-")) ++saved;
+    }
+    return saved >= 2;
+  }
+
+  // Whether all ranks but this one have left the group.
+  bool others_have_left(int rank) const {
+    for (int other = 0; other < world_size_; ++other)
+      if (other != rank && !pending_[static_cast<size_t>(other)]) return false;
+    return true;
+  }
+
+  std::string bits() const { return bits_of(checkpoints() / "last"); }
+
+  std::string all_logs() const {
+    std::string out;
+    for (const std::string& text : old_logs_) out += text + "--- replaced ---\n";
+    for (int rank = 0; rank < world_size_; ++rank)
+      out += fmt::format("--- rank {} ---\n{}", rank, ranks_[static_cast<size_t>(rank)]->err());
+    return out;
+  }
+
+  // The log lines of all recoveries.
+  std::vector<nlohmann::json> recovery_lines() const {
+    std::vector<nlohmann::json> out;
+    for (const std::string& line : lines(all_logs())) {
+      const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+      if (json.is_object() && json.value("msg", "") == "recovered from the loss of a rank without a checkpoint")
+        out.push_back(json);
+    }
+    return out;
+  }
+
+ private:
+  struct Request {
+    std::string id;
+    int64_t step = -1;
+    std::string digest;
+  };
+
+  fs::path channel() const { return folder_.path() / "channel"; }
+
+  std::unique_ptr<Program> start(int rank) {
+    ++starts_;
+    ProgramOptions options;
+    options.environment = {{kEnvRank, std::to_string(rank)},
+                           {kEnvLocalRank, std::to_string(rank)},
+                           {kEnvWorldSize, std::to_string(world_size_)},
+                           {kEnvLocalWorldSize, std::to_string(world_size_)},
+                           {kEnvMasterAddr, "127.0.0.1"},
+                           {kEnvMasterPort, std::to_string(port_.first())},
+                           {"OARLOCK_UID", "job"},
+                           {kEnvTerminationLog, (folder_.path() / fmt::format("termination-{}", rank)).string()}};
+    if (with_channel_) options.environment[test::kEnvRegroupFolder] = channel().string();
+    return std::make_unique<Program>(
+        std::vector<std::string>{test::test_trainer(), "--config", (folder_.path() / "trainer.yaml").string(),
+                                 "--checkpoint-dir", checkpoints().string(), "--metrics-port", "auto",
+                                 fmt::format("model.fault.once={}", once().string())},
+        options);
+  }
+
+  void replace_killed() {
+    for (int rank = 0; rank < world_size_; ++rank) {
+      auto& program = ranks_[static_cast<size_t>(rank)];
+      if (test::alive(program->pid()) || done_.contains(rank)) continue;
+      if (program->wait() != 128 + SIGKILL) {
+        done_.insert(rank);
+        continue;
+      }
+      if (!lost_since_) lost_since_ = std::chrono::steady_clock::now();
+      old_logs_.push_back(program->err());
+      pending_[static_cast<size_t>(rank)].reset();
+      if (generation_ >= 0) std::ofstream(channel() / fmt::format("left-{}", generation_));
+      program = start(rank);
+    }
+  }
+
+  void answer() {
+    for (const auto& entry : fs::directory_iterator(channel())) {
+      const std::string name = entry.path().filename().string();
+      if (!name.starts_with("request-") || name.find(".tmp") != std::string::npos || !seen_.insert(name).second)
+        continue;
+      const nlohmann::json json = nlohmann::json::parse(test::content(entry.path()));
+      const int rank = json.at("rank");
+      const std::string id = name.substr(std::string("request-").size());
+      const std::string pid = std::to_string(ranks_[static_cast<size_t>(rank)]->pid());
+      if (id.find("-" + pid + "-") == std::string::npos) continue;  // of a process that was killed
+      pending_[static_cast<size_t>(rank)] = Request{id, json.at("step"), json.at("digest")};
+      if (json.at("generation") >= 0)
+        std::ofstream(channel() / fmt::format("left-{}", json.at("generation").get<int64_t>()));
+    }
+    if (std::any_of(pending_.begin(), pending_.end(), [](const auto& request) { return !request; })) return;
+    ++generation_;
+    int donor = -1;
+    int64_t step = -1;
+    for (int rank = 0; rank < world_size_; ++rank) {
+      if (pending_[static_cast<size_t>(rank)]->step <= step) continue;
+      donor = rank;
+      step = pending_[static_cast<size_t>(rank)]->step;
+    }
+    for (const auto& request : pending_) {
+      if (step < 0 || request->step != step) continue;
+      EXPECT_EQ(request->digest, pending_[static_cast<size_t>(donor)]->digest) << "at step " << step;
+    }
+    store_ports_.push_back(test::reserve_ports());
+    for (int rank = 0; rank < world_size_; ++rank) {
+      const nlohmann::json json = {{"generation", generation_},
+                                   {"rank", rank},
+                                   {"world_size", world_size_},
+                                   {"donor", donor},
+                                   {"step", step},
+                                   {"port", store_ports_.back().first()}};
+      EXPECT_TRUE(
+          write_file_atomically(channel() / ("answer-" + pending_[static_cast<size_t>(rank)]->id), json.dump()));
+      pending_[static_cast<size_t>(rank)].reset();
+    }
+    if (lost_since_)
+      outages_.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - *lost_since_).count());
+    lost_since_.reset();
+  }
+
+  TemporaryFolder folder_;
+  PortReservation port_ = test::reserve_ports();
+  std::vector<PortReservation> store_ports_;
+  int world_size_;
+  bool with_channel_;
+  int starts_ = 0;
+  int64_t generation_ = -1;
+  std::vector<std::unique_ptr<Program>> ranks_;
+  std::vector<std::optional<Request>> pending_;  // by rank
+  std::set<std::string> seen_;
+  std::set<int> done_;
+  std::vector<std::string> old_logs_;
+  std::optional<std::chrono::steady_clock::time_point> lost_since_;
+  std::vector<double> outages_;
+};
+
+const std::string& undisturbed(int world_size, const std::string& config = kConfig) {
+  static std::map<std::pair<int, std::string>, std::string> bits;
+  std::string& out = bits[{world_size, config}];
+  if (out.empty()) {
+    Job job(world_size, config, "", /*with_channel=*/false);
+    EXPECT_TRUE(job.run()) << job.all_logs();
+    out = job.bits();
+  }
+  return out;
+}
+
+void print_times(const Job& job) {
+  for (const nlohmann::json& line : job.recovery_lines())
+    std::printf("step %ld: ranks %s replaced, %.3f s\n", line["step"].get<long>(),
+                line["ranks"].get<std::string>().c_str(), line["seconds"].get<double>());
+}
+
+TEST(Recovery, AChannelChangesNoBit) {
+  for (const int world_size : {2, 4}) {
+    Job job(world_size, kConfig);
+    EXPECT_TRUE(job.run()) << job.all_logs();
+    EXPECT_EQ(job.bits(), undisturbed(world_size));
+    EXPECT_EQ(job.recoveries(), 0);
+  }
+}
+
+struct Kill {
+  std::string kind;
+  int world_size = 2;
+  int rank = 0;
+  int step = 0;
+  std::string more = "";
+};
+
+class KilledRank : public testing::TestWithParam<Kill> {};
+
+TEST_P(KilledRank, ChangesNoBitAndLosesNoStep) {
+  const Kill& kill = GetParam();
+  Job job(kill.world_size, kConfig,
+          fmt::format("{}model: {{fault: {{kind: {}, rank: {}, step: {}}}}}\n", kill.more, kill.kind, kill.rank,
+                      kill.step));
+  ASSERT_TRUE(job.run()) << job.all_logs();
+  EXPECT_EQ(job.recoveries(), 1);
+  EXPECT_EQ(job.starts(), kill.world_size + 1);
+  EXPECT_EQ(job.bits(), undisturbed(kill.world_size));
+  const std::vector<nlohmann::json> recovered = job.recovery_lines();
+  ASSERT_EQ(recovered.size(), 1U) << job.all_logs();
+  EXPECT_EQ(recovered[0]["ranks"], std::to_string(kill.rank));
+  EXPECT_EQ(recovered[0]["steps_lost"], 0);
+  EXPECT_GE(recovered[0]["step"], kill.step);
+  EXPECT_LE(recovered[0]["step"], kill.step + 7) << "the evaluation after the step is the latest point of these kills";
+  print_times(job);
+}
+
+constexpr char kOverGloo[] = "ddp: {shared_memory: false}\n";
+
+INSTANTIATE_TEST_SUITE_P(
+    EachPhase, KilledRank,
+    testing::Values(Kill{.kind = "kill_forward", .world_size = 2, .rank = 0, .step = 0},
+                    Kill{.kind = "kill_forward", .world_size = 2, .rank = 1, .step = 23},
+                    Kill{.kind = "kill_forward", .world_size = 4, .rank = 0, .step = 13, .more = kOverGloo},
+                    Kill{.kind = "kill_backward", .world_size = 2, .rank = 0, .step = 17},
+                    Kill{.kind = "kill_backward", .world_size = 4, .rank = 2, .step = 1, .more = kOverGloo},
+                    Kill{.kind = "kill_backward", .world_size = 4, .rank = 3, .step = 31},
+                    Kill{.kind = "kill_eval", .world_size = 2, .rank = 1, .step = 20},
+                    Kill{.kind = "kill_eval", .world_size = 4, .rank = 0, .step = 27}),
+    [](const testing::TestParamInfo<Kill>& test_case) {
+      const Kill& kill = test_case.param;
+      return fmt::format("{}_of_rank_{}_of_{}_in_step_{}{}", kill.kind, kill.rank, kill.world_size, kill.step,
+                         kill.more.empty() ? "" : "_over_gloo");
+    });
+
+TEST(Recovery, RankZeroInASave) {
+  Job job(2, kConfig);
+  bool killed = false;
+  EXPECT_TRUE(job.run([&](Job& running) {
+    if (killed || !running.is_saving()) return;
+    killed = true;
+    running.rank(0).signal(SIGKILL);
+  })) << job.all_logs();
+  EXPECT_TRUE(killed);
+  EXPECT_EQ(job.bits(), undisturbed(2));
+  print_times(job);
+}
+
+class HungRank : public testing::TestWithParam<const char*> {};
+
+TEST_P(HungRank, IsReplacedAfterTheTimeout) {
+  Job job(2, kConfig, fmt::format("distributed: {{timeout_seconds: 1.5}}\n{}", GetParam()));
+  bool stopped = false;
+  EXPECT_TRUE(job.run([&](Job& running) {
+    if (!stopped && running.is_saving()) {
+      running.rank(1).signal(SIGSTOP);
+      stopped = true;
+    }
+    // As a launcher does with a rank that has not left when the others have.
+    if (stopped && running.others_have_left(1) && running.starts() == 2) running.rank(1).signal(SIGKILL);
+  })) << job.all_logs();
+  EXPECT_EQ(job.bits(), undisturbed(2));
+  const std::vector<nlohmann::json> recovered = job.recovery_lines();
+  ASSERT_EQ(recovered.size(), 1U) << job.all_logs();
+  EXPECT_EQ(recovered[0]["ranks"], "1");
+  EXPECT_THAT(recovered[0]["reason"].get<std::string>(), testing::HasSubstr("rank 1 does not answer"));
+  print_times(job);
+}
+
+INSTANTIATE_TEST_SUITE_P(EachTransport, HungRank, testing::Values("", kOverGloo), [](const auto& test_case) {
+  return std::string(*test_case.param == '\0' ? "shared_memory" : "gloo");
+});
+
+// Kills also hit ranks that start, wait for the others, or send or receive state; sometimes no state is left.
+TEST(Recovery, RepeatedKillsChangeNoBit) {
+  const std::string config =
+      "task: tiny\nsteps: 400\nbatch: {size: 16}\ndata: {samples: 208, eval_samples: 33}\n"
+      "optimizer: {name: adamw, lr: 0.003}\nema: {enabled: true, decay: 0.9}\neval: {every_steps: 25}\n"
+      "checkpoint: {every_steps: 20, keep: 2}\nseed: 3\nthreads: 1\n";
+  constexpr int kKills = 8;
+  std::mt19937 random(7);
+  Job job(3, config);
+  int kills = 0;
+  auto next = std::chrono::steady_clock::time_point::max();
+  EXPECT_TRUE(job.run([&](Job& running) {
+    if (kills == 0 && running.is_saving()) next = std::chrono::steady_clock::now();
+    if (kills == kKills || std::chrono::steady_clock::now() < next) return;
+    const int victim = static_cast<int>(random() % 3);
+    if (!test::alive(running.rank(victim).pid())) return;
+    running.rank(victim).signal(SIGKILL);
+    ++kills;
+    next = std::chrono::steady_clock::now() + std::chrono::milliseconds(random() % 700);
+  })) << job.all_logs();
+  EXPECT_GE(kills, 1);
+  EXPECT_EQ(job.bits(), undisturbed(3, config)) << job.all_logs();
+  std::printf("%d kills, %d groups\n", kills, job.recoveries() + 1);
+  print_times(job);
+}
+
+// The instants fall into the forward and backward pass, the all-reduce, the optimizer, and between steps.
+TEST(Recovery, KillsAtRandomTimesChangeNoBit) {
+  std::mt19937 random(20261123);
+  for (const int world_size : {2, 4}) {
+    for (int round = 0; round < 4; ++round) {
+      const int rank = static_cast<int>(random() % static_cast<unsigned>(world_size));
+      const int step = static_cast<int>(random() % 55);
+      const int delay = 1 + static_cast<int>(random() % 4000);
+      Job job(world_size, kConfig,
+              fmt::format("{}model: {{fault: {{kind: kill_later, rank: {}, step: {}, delay: {}}}}}\n",
+                          round % 2 == 0 ? "" : kOverGloo, rank, step, delay));
+      EXPECT_TRUE(job.run()) << job.all_logs();
+      EXPECT_EQ(job.bits(), undisturbed(world_size))
+          << "rank " << rank << " of " << world_size << ", step " << step << ", " << delay << " us\n"
+          << job.all_logs();
+      print_times(job);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace oarlock
