@@ -199,11 +199,11 @@ Result<void> RankProcess::connect() {
     ASSIGN_OR_RETURN(channel_, options_.open_channel());
     if (channel_) RETURN_IF_ERROR(regroup({}, "started"));
   }
+  ASSIGN_OR_RETURN(DistributedContext connection, channel_ ? connect_through_channel() : connect_ranks());
   if (is_replacement()) {  // the other ranks wait until its model is built
-    ASSIGN_OR_RETURN(joining_, connect_as_replacement());
+    joining_ = std::move(connection);
     group_ = ProcessGroup::unconnected(environment_.rank, environment_.world_size, device_);
   } else {
-    ASSIGN_OR_RETURN(DistributedContext connection, connect_ranks());
     adopt(std::move(connection));
   }
   stops_.emplace(stop_, group_, clock_);
@@ -220,7 +220,7 @@ bool RankProcess::is_loss(const Error& error) const {
 }
 
 // Regroups again if another rank is lost meanwhile.
-Result<DistributedContext> RankProcess::connect_as_replacement() {
+Result<DistributedContext> RankProcess::connect_through_channel() {
   for (;;) {
     Result<DistributedContext> connection = catch_errors([&] { return connect_ranks(); });
     if (connection || !is_loss(connection.error())) return connection;
@@ -255,10 +255,11 @@ Result<DistributedContext> RankProcess::connect_ranks() {
   options.should_leave = [this, generation = assignment_.generation] {
     return channel_->regroup_requested(generation);
   };
-  if (assignment_.donor < 0) return init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
   // All ranks of the assignment were alive a moment ago. If one is lost meanwhile, the others regroup again.
-  options.config.rendezvous_timeout_seconds =
-      std::min(options.config.rendezvous_timeout_seconds, kRegroupConnectSeconds);
+  if (assignment_.donor >= 0) {
+    options.config.rendezvous_timeout_seconds =
+        std::min(options.config.rendezvous_timeout_seconds, kRegroupConnectSeconds);
+  }
   StopFlag& abandon = rendezvous_stops_.emplace_back();
   options.rendezvous_stop = &abandon;
   const std::jthread watch([&](const std::stop_token& done) {
@@ -274,7 +275,6 @@ Result<DistributedContext> RankProcess::connect_ranks() {
 // ---- recovery without a checkpoint -----------------------------------------------------------------------------
 
 Result<void> RankProcess::regroup(const RecoveryState& state, const std::string& reason) {
-  const bool is_first = assignment_.generation < 0;
   ASSIGN_OR_RETURN(assignment_, channel_->regroup(assignment_.generation, state, reason, stop_));
   if (assignment_.rank != environment_.rank || assignment_.world_size != environment_.world_size) {
     return fail(
@@ -284,7 +284,7 @@ Result<void> RankProcess::regroup(const RecoveryState& state, const std::string&
                     environment_.rank, environment_.world_size, assignment_.generation, assignment_.rank,
                     assignment_.world_size));
   }
-  if (is_first || assignment_.donor >= 0) return {};
+  if (assignment_.donor >= 0 || !loop_) return {};  // a new process can start from the checkpoint
   return fail(ExitCode::kPeerLost, "no rank has a consistent state; restarting from the newest checkpoint");
 }
 

@@ -63,7 +63,7 @@ class RankProcess {
   Result<void> connect();
   void adopt(DistributedContext connection);
   Result<DistributedContext> connect_ranks();
-  Result<DistributedContext> connect_as_replacement();
+  Result<DistributedContext> connect_through_channel();
   Result<void> build();
 
   // Recovery without a checkpoint (docs/recovery-engine.md). regroup() sets assignment_; join() connects the ranks of
