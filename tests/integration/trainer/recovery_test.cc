@@ -335,7 +335,8 @@ INSTANTIATE_TEST_SUITE_P(EachTransport, HungRank, testing::Values("", kOverGloo)
   return std::string(*test_case.param == '\0' ? "shared_memory" : "gloo");
 });
 
-// Kills also hit ranks that start, wait for the others, or send or receive state. Two per group leave one rank's state.
+// Kills also hit ranks that start, wait for the others, or send or receive state. If no rank has state left, the new
+// processes start from the newest checkpoint.
 TEST(Recovery, RepeatedKillsChangeNoBit) {
   const std::string config =
       "task: tiny\nsteps: 400\nbatch: {size: 16}\ndata: {samples: 208, eval_samples: 33}\n"
@@ -359,7 +360,6 @@ TEST(Recovery, RepeatedKillsChangeNoBit) {
     next = std::chrono::steady_clock::now() + std::chrono::milliseconds(random() % 700);
   })) << job.all_logs();
   EXPECT_GE(kills, 1);
-  EXPECT_FALSE(job.recovery_lines().empty());
   EXPECT_EQ(job.bits(), undisturbed(3, config)) << job.all_logs();
   std::printf("%d kills, %d groups\n", kills, job.recoveries() + 1);
   print_times(job);
