@@ -13,10 +13,10 @@
 
 #include "common/contract.h"
 #include "common/error.h"
+#include "common/http/client/transport.h"
 #include "operator/kube/auth/kubeconfig.h"
 #include "operator/kube/client/client.h"
 #include "operator/kube/client/request.h"
-#include "operator/kube/http/transport.h"
 
 namespace oarlock::cli {
 

@@ -10,12 +10,14 @@
 
 #include "common/contract.h"
 #include "common/standard_streams.h"
+#include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/config/load.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/engine/rank_process.h"
 #include "trainer/engine/task_setup.h"
 #include "trainer/process/termination.h"
+#include "trainer/recovery/launcher_channel.h"
 
 namespace oarlock {
 namespace {
@@ -182,6 +184,11 @@ int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFacto
 }
 
 }  // namespace
+
+Result<std::unique_ptr<RegroupChannel>> open_launcher_channel(const RankEnvironment&) {
+  ASSIGN_OR_RETURN(std::unique_ptr<RegroupChannel> channel, LauncherChannel::open(process_environment()));
+  return channel;
+}
 
 int trainer_main(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFactory& open_channel) {
   if (const Result<void> opened = open_standard_streams(); !opened) return to_int(opened.error().code);
