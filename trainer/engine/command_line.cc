@@ -185,9 +185,10 @@ int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFacto
 
 }  // namespace
 
-Result<std::unique_ptr<RegroupChannel>> open_launcher_channel(const RankEnvironment&) {
-  ASSIGN_OR_RETURN(std::unique_ptr<RegroupChannel> channel, LauncherChannel::open(process_environment()));
-  return channel;
+int trainer_main(int argc, char** argv, const TaskTable& tasks) {
+  return trainer_main(argc, argv, tasks, [](const RankEnvironment&) -> Result<std::unique_ptr<RegroupChannel>> {
+    return LauncherChannel::open(process_environment());
+  });
 }
 
 int trainer_main(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFactory& open_channel) {

@@ -17,12 +17,12 @@ class RegroupChannel;    // trainer/recovery/regroup.h
 using RegroupChannelFactory =
     std::function<Result<std::unique_ptr<RegroupChannel>>(const RankEnvironment& environment)>;
 
-// Opens the channel to the launcher (docs/recovery.md); null if it does not recover ranks in place.
-Result<std::unique_ptr<RegroupChannel>> open_launcher_channel(const RankEnvironment& environment);
-
 // Parses the arguments, trains one rank, and returns the exit code of the process (common/error.h). Ends the process
-// with _Exit() after a failure.
-int trainer_main(int argc, char** argv, const TaskTable& tasks,
-                 const RegroupChannelFactory& open_channel = open_launcher_channel);
+// with _Exit() after a failure. The channel is the one to the launcher, if it recovers ranks in place
+// (docs/recovery.md).
+int trainer_main(int argc, char** argv, const TaskTable& tasks);
+
+// The same with another channel.
+int trainer_main(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFactory& open_channel);
 
 }  // namespace oarlock
