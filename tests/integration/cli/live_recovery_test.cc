@@ -1,0 +1,183 @@
+// oarlock launch --restart-policy rank with oarlock-trainer: ranks that are killed are replaced while the others keep
+// their state, no step is lost, and the run ends with the bits of an undisturbed one.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <sstream>
+
+#include "common/port_reservation.h"
+#include "tests/support/cifar_folder.h"
+#include "tests/support/program.h"
+
+namespace oarlock::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+constexpr int kSteps = 300;
+
+// Batch norm, momentum, an average of the weights and augmentation: all that a replacement must receive.
+std::string config_of(const CifarFolder& data, const fs::path& checkpoints) {
+  return fmt::format(
+      "task: image_classification\nseed: 3\nsteps: {}\ndata: {{path: {}, augment: {{crop_padding: 4, flip: true}}}}\n"
+      "model: {{name: resnet_like, width: 4}}\nbatch: {{size: 8}}\noptimizer: {{name: adamw, lr: 0.002}}\n"
+      "ema: {{enabled: true, decay: 0.99}}\nlog: {{every_steps: 1}}\ncheckpoint: {{dir: {}, every_steps: 70}}\n",
+      kSteps, data.path().string(), checkpoints.string());
+}
+
+// The launchers of `nodes` nodes on this machine, with two ranks each.
+class Launchers {
+ public:
+  Launchers(int nodes, const CifarFolder& data, const std::vector<std::string>& options) {
+    const std::string config = (folder_.path() / "trainer.yaml").string();
+    std::ofstream(config) << config_of(data, folder_.path() / "checkpoints");
+    for (int node = 0; node < nodes; ++node) {
+      std::vector<std::string> argv = {oarlock(), "launch", "--nproc", "2", "--no-prefix"};
+      if (nodes > 1) {
+        for (const std::string& word : {std::string("--nnodes"), std::to_string(nodes), std::string("--node-rank"),
+                                        std::to_string(node), std::string("--master-addr"), std::string("127.0.0.1"),
+                                        std::string("--master-port"), std::to_string(port_.first())})
+          argv.push_back(word);
+      }
+      argv.insert(argv.end(), options.begin(), options.end());
+      for (const char* word : {"--", "oarlock-trainer", "--log-format", "json", "--config", config.c_str()})
+        argv.emplace_back(word);
+      ProgramOptions program;
+      const fs::path bin = fs::path(oarlock()).parent_path();
+      program.environment = {{"PATH", bin.string() + ":/usr/bin:/bin"},
+                             {"OARLOCK_REGROUP_TOKEN", "a token of this test"}};
+      programs_.push_back(std::make_unique<Program>(argv, program));
+    }
+  }
+
+  // Waits until a rank logs this step or a later one of the run. False if it never does.
+  bool wait_for_step(int step) const {
+    return eventually([&] { return last_step() >= step; });
+  }
+
+  // The process of a rank of this node; the newest one if it was replaced.
+  std::optional<pid_t> rank_process(int node, int rank) const {
+    const pid_t launcher = programs_[static_cast<size_t>(node)]->pid();
+    std::istringstream children(content(fmt::format("/proc/{0}/task/{0}/children", launcher)));
+    std::optional<pid_t> newest;
+    for (pid_t pid = 0; children >> pid;) {
+      std::istringstream environment(content(fmt::format("/proc/{}/environ", pid)));
+      for (std::string variable; std::getline(environment, variable, '\0');) {
+        if (variable == fmt::format("RANK={}", rank)) newest = pid;
+      }
+    }
+    return newest;
+  }
+
+  // Kills the process of a rank, once it has logged `step`, and waits until the others have recovered.
+  void kill_at(int step, int node, int rank) {
+    ASSERT_TRUE(wait_for_step(step)) << log();
+    const int before = recoveries();
+    const auto pid = rank_process(node, rank);
+    ASSERT_TRUE(pid) << log();
+    ::kill(*pid, SIGKILL);
+    ASSERT_TRUE(eventually([&] { return recoveries() > before || has_ended(); })) << log();
+    ASSERT_GT(recoveries(), before) << log();
+  }
+
+  std::vector<int> wait() {
+    std::vector<int> codes;
+    for (const auto& program : programs_) codes.push_back(program->wait());
+    return codes;
+  }
+
+  std::string log() const {
+    std::string out;
+    for (const auto& program : programs_) out += program->err();
+    return out;
+  }
+
+  // The tensors of the last checkpoint.
+  std::string bits() const {
+    const fs::path last = folder_.path() / "checkpoints" / "last";
+    std::string out;
+    for (const char* file : {"model.safetensors", "optimizer.safetensors", "ema.safetensors"}) {
+      EXPECT_FALSE(content(last / file).empty()) << file;
+      out += content(last / file);
+    }
+    return out;
+  }
+
+  int recoveries() const {
+    int count = 0;
+    for (const std::string& line : lines(log())) count += line.find("\"steps_lost\":0") != std::string::npos ? 1 : 0;
+    return count;
+  }
+
+ private:
+  int last_step() const {
+    int step = 0;
+    const std::string key = "\"step\":";
+    for (const std::string& line : lines(log())) {
+      const size_t at = line.find("\"msg\":\"step\"") == std::string::npos ? std::string::npos : line.find(key);
+      if (at != std::string::npos) step = std::stoi(line.substr(at + key.size()));
+    }
+    return step;
+  }
+  bool has_ended() const {
+    return std::ranges::none_of(programs_, [](const auto& program) { return alive(program->pid()); });
+  }
+
+  const PortReservation port_ = *PortReservation::make(2);  // the rendezvous, and the launchers (docs/recovery.md)
+  TemporaryFolder folder_;
+  std::vector<std::unique_ptr<Program>> programs_;
+};
+
+const std::vector<std::string> kByRank = {"--max-restarts", "10", "--restart-policy", "rank"};
+
+class LiveRecovery : public testing::Test {
+ protected:
+  // What a run ends with if nothing happens to it.
+  std::string undisturbed(int nodes) {
+    Launchers run(nodes, data_, kByRank);
+    EXPECT_THAT(run.wait(), testing::Each(0)) << run.log();
+    EXPECT_EQ(run.recoveries(), 0);
+    return run.bits();
+  }
+
+  const CifarFolder data_{48};
+};
+
+TEST_F(LiveRecovery, KilledRanksCostNoStepAndNoBit) {
+  Launchers run(1, data_, kByRank);
+  run.kill_at(20, 0, 1);
+  run.kill_at(60, 0, 0);
+  run.kill_at(100, 0, 0);
+  EXPECT_THAT(run.wait(), testing::Each(0)) << run.log();
+  EXPECT_EQ(run.recoveries(), 3) << run.log();
+  EXPECT_TRUE(run.bits() == undisturbed(1));
+}
+
+TEST_F(LiveRecovery, KilledRanksOfTwoNodesCostNoStepAndNoBit) {
+  Launchers run(2, data_, kByRank);
+  run.kill_at(20, 1, 3);
+  run.kill_at(60, 0, 0);
+  EXPECT_THAT(run.wait(), testing::Each(0)) << run.log();
+  EXPECT_EQ(run.recoveries(), 2) << run.log();
+  EXPECT_TRUE(run.bits() == undisturbed(2));
+}
+
+// The default is as before: the loss of a rank ends the group.
+TEST_F(LiveRecovery, WithoutRestartsTheGroupEnds) {
+  Launchers run(1, data_, {});
+  ASSERT_TRUE(run.wait_for_step(10)) << run.log();
+  const auto pid = run.rank_process(0, 1);
+  ASSERT_TRUE(pid);
+  ::kill(*pid, SIGKILL);
+  EXPECT_THAT(run.wait(), testing::Each(128 + SIGKILL)) << run.log();
+  EXPECT_EQ(run.recoveries(), 0);
+}
+
+}  // namespace
+}  // namespace oarlock::test
