@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/files.h"
 #include "common/yaml/reader.h"
 
 namespace oarlock::cli {
@@ -35,14 +36,17 @@ Result<std::string> read_standard_input() {
 }  // namespace
 
 Result<InputFile> InputFile::open(const std::string& given) {
-  if (given != "-") return InputFile(given, given);
-  const Result<std::string> text = read_standard_input();
+  std::error_code ignored;
+  const bool is_pipe = given != "-" && std::filesystem::is_fifo(given, ignored);
+  if (given != "-" && !is_pipe) return InputFile(given, given);
+  const Result<std::string> text = is_pipe ? read_file(given, yaml::limits::kFileBytes + 1) : read_standard_input();
   if (!text) return tl::make_unexpected(text.error());
   std::error_code error;
   std::string folder = (std::filesystem::temp_directory_path(error) / "oarlock-XXXXXX").string();
   if (error || ::mkdtemp(folder.data()) == nullptr)
-    return fail_errno(error ? error.value() : errno, fmt::format("a copy of standard input: {}", folder));
-  InputFile input((std::filesystem::path(folder) / "stdin.yaml").string(), "stdin");
+    return fail_errno(error ? error.value() : errno,
+                      fmt::format("a copy of {}: {}", is_pipe ? given : "standard input", folder));
+  InputFile input((std::filesystem::path(folder) / "stdin.yaml").string(), is_pipe ? given : "stdin");
   input.temporary_ = folder;
   std::ofstream file(input.path_, std::ios::binary);
   file << *text;

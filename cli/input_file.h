@@ -8,12 +8,13 @@
 
 namespace oarlock::cli {
 
-// A file that can be read several times and by other programs. Standard input is copied to a temporary file, which
-// exists as long as this object.
+// A file that can be read several times and by other programs. Standard input and pipes, such as /dev/stdin or <(...)
+// of a shell, are copied to a temporary file, which exists as long as this object.
 class InputFile {
  public:
   // Fails with kUsage if `given` is "-" and standard input is a terminal, with kConfig if standard input is larger than
-  // the largest YAML file (yaml::limits::kFileBytes), and with kIoErr or kCantCreate if it cannot be copied.
+  // the largest YAML file (yaml::limits::kFileBytes), and with kIoErr or kCantCreate if it cannot be copied. A longer
+  // pipe is cut behind that size, so that its readers report it.
   static Result<InputFile> open(const std::string& given);
 
   ~InputFile();
@@ -21,7 +22,7 @@ class InputFile {
   InputFile& operator=(InputFile&&) = delete;
 
   const std::string& path() const { return path_; }
-  // The name for messages: the path, or "stdin".
+  // The name for messages: the given path, or "stdin".
   const std::string& name() const { return name_; }
 
  private:

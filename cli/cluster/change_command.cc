@@ -1,6 +1,7 @@
 // oarlock suspend, resume and delete.
 #include <fmt/format.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "cli/cluster/commands.h"
@@ -42,11 +43,34 @@ struct ChangeFlags {
   std::optional<std::chrono::milliseconds> timeout;
 };
 
-// Waits for all jobs in turn. Returns the first exit code that is not 0.
-Result<int> wait_for_all(const Cluster& cluster, const ChangeFlags& flags, WaitGoal goal, std::string_view program) {
-  int exit_code = 0;
+struct ChangedJobs {
+  std::vector<std::string> names;
+  int exit_code = 0;  // that of the first error
+};
+
+// Changes all jobs, as kubectl does: an error of one job is printed, and does not keep the others from their change.
+ChangedJobs change_all(const std::vector<std::string>& names, std::string_view program,
+                       const std::function<Result<void>(const std::string&)>& change) {
+  ChangedJobs out;
+  for (const std::string& name : names) {
+    const Result<void> done = change(name);
+    if (done) {
+      out.names.push_back(name);
+      continue;
+    }
+    print_error(fmt::format("{}: error: {}\n", program, done.error().message));
+    if (out.exit_code == 0) out.exit_code = to_int(done.error().code);
+    if (done.error().code == ExitCode::kUnavailable) break;
+  }
+  return out;
+}
+
+// Waits for all changed jobs in turn. Returns the first exit code that is not 0.
+Result<int> wait_for_all(const Cluster& cluster, const ChangeFlags& flags, const ChangedJobs& changed, WaitGoal goal,
+                         std::string_view program) {
+  int exit_code = changed.exit_code;
   if (!flags.waits) return exit_code;
-  for (const std::string& name : flags.names) {
+  for (const std::string& name : changed.names) {
     ASSIGN_OR_RETURN(const int code, wait_for_goal(cluster, name, goal, flags.timeout, program));
     if (exit_code == 0) exit_code = code;
   }
@@ -86,28 +110,36 @@ Result<void> set_suspend_with_retries(const Cluster& cluster, const std::string&
 
 Result<int> suspend_jobs(const ChangeFlags& flags) {
   ASSIGN_OR_RETURN(const Cluster cluster, Cluster::connect(flags.cluster));
-  for (const std::string& name : flags.names) RETURN_IF_ERROR(set_suspend_with_retries(cluster, name, true));
-  return wait_for_all(cluster, flags, WaitGoal::kSuspended, "oarlock suspend");
+  constexpr char kProgram[] = "oarlock suspend";
+  const ChangedJobs changed = change_all(
+      flags.names, kProgram, [&](const std::string& name) { return set_suspend_with_retries(cluster, name, true); });
+  return wait_for_all(cluster, flags, changed, WaitGoal::kSuspended, kProgram);
 }
 
 Result<int> resume_jobs(const ChangeFlags& flags) {
   ASSIGN_OR_RETURN(const Cluster cluster, Cluster::connect(flags.cluster));
-  for (const std::string& name : flags.names) RETURN_IF_ERROR(set_suspend_with_retries(cluster, name, false));
-  return wait_for_all(cluster, flags, WaitGoal::kRunning, "oarlock resume");
+  constexpr char kProgram[] = "oarlock resume";
+  const ChangedJobs changed = change_all(
+      flags.names, kProgram, [&](const std::string& name) { return set_suspend_with_retries(cluster, name, false); });
+  return wait_for_all(cluster, flags, changed, WaitGoal::kRunning, kProgram);
+}
+
+Result<void> delete_job(const Cluster& cluster, const std::string& name) {
+  ASSIGN_OR_RETURN(const LoadedJob loaded, load_job(cluster, name));
+  const kube::ObjectKey key{.name_space = cluster.name_space(), .name = name};
+  // The uid keeps a job of the same name that was created in between.
+  RETURN_IF_ERROR(
+      cluster.send(kube::delete_request(training_jobs(), key, {.uid = loaded.job.metadata.uid, .resource_version = ""}),
+                   {.verb = "delete", .resource = training_jobs(), .key = key, .subresource = ""}));
+  return write_standard_output(fmt::format("{} deleted\n", qualified_name(name)));
 }
 
 Result<int> delete_jobs(const ChangeFlags& flags) {
   ASSIGN_OR_RETURN(const Cluster cluster, Cluster::connect(flags.cluster));
-  for (const std::string& name : flags.names) {
-    ASSIGN_OR_RETURN(const LoadedJob loaded, load_job(cluster, name));
-    const kube::ObjectKey key{.name_space = cluster.name_space(), .name = name};
-    // The uid keeps a job of the same name that was created in between.
-    RETURN_IF_ERROR(cluster.send(
-        kube::delete_request(training_jobs(), key, {.uid = loaded.job.metadata.uid, .resource_version = ""}),
-        {.verb = "delete", .resource = training_jobs(), .key = key, .subresource = ""}));
-    RETURN_IF_ERROR(write_standard_output(fmt::format("{} deleted\n", qualified_name(name))));
-  }
-  return wait_for_all(cluster, flags, WaitGoal::kDeleted, "oarlock delete");
+  constexpr char kProgram[] = "oarlock delete";
+  const ChangedJobs changed =
+      change_all(flags.names, kProgram, [&](const std::string& name) { return delete_job(cluster, name); });
+  return wait_for_all(cluster, flags, changed, WaitGoal::kDeleted, kProgram);
 }
 
 struct ChangeCommand {

@@ -17,7 +17,7 @@ namespace oarlock::cli {
 namespace {
 
 constexpr size_t kMostPods = 20'000;
-constexpr size_t kMostEvents = 200;
+constexpr size_t kMostEvents = 2000;
 
 std::string without_kind(const std::string& text) {
   const size_t slash = text.find('/');

@@ -51,7 +51,7 @@ Result<LoadedJob> load_job(const Cluster& cluster, const std::string& name);
 // rank.
 Result<std::vector<PodView>> list_pods(const Cluster& cluster, const api::TrainingJob& job);
 
-// Returns at most 200 events about one object, or a note for the user if they cannot be read.
+// Returns the events about one object, at most 2000, or a note for the user if they cannot be read.
 struct ListedEvents {
   std::vector<EventView> events;
   std::string note;

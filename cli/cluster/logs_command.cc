@@ -200,10 +200,10 @@ Result<int> print_logs(const Cluster& cluster, const LogsFlags& flags, const api
 class LogFollower {
  public:
   LogFollower(const Cluster& cluster, const LogsFlags& flags, const api::TrainingJob& job, const PodView& pod,
-              const Style& style, SharedOutput& output)
+              std::optional<int> tail, const Style& style, SharedOutput& output)
       : cluster_(cluster),
         container_(flags.container),
-        tail_(flags.tail),
+        tail_(tail),
         name_space_(job.metadata.name_space),
         pod_(pod.name),
         lines_(make_log_format(flags, job.spec, pod.node_rank, style)),
@@ -246,7 +246,12 @@ class LogFollower {
     if (!pod) return pod.error().kind == kube::ApiErrorKind::kNotFound;
     const std::optional<PodView> view = pod_view(*pod);
     // A stream that broke may lack the last lines, so that only a complete one ends the log.
-    return !view || (has_ended(*view, container_) && (read || read.error().kind != kube::ApiErrorKind::kTransport));
+    if (view && !has_ended(*view, container_)) return false;
+    if (read) return true;
+    const kube::ApiErrorKind kind = read.error().kind;
+    if (kind == kube::ApiErrorKind::kTransport || kind == kube::ApiErrorKind::kTooManyRequests) return !view;
+    print_error(fmt::format("oarlock logs: note: {}\n", log_error(cluster_, read.error(), name_space_, pod_).message));
+    return true;
   }
 
   const Cluster& cluster_;
@@ -267,6 +272,8 @@ Result<int> follow_logs(const Cluster& cluster, const LogsFlags& flags, api::Tra
   std::set<std::string> seen;  // uids of pods
   int announced = first_attempt;
   bool is_limited = false;
+  // --tail is about the past: the logs of pods that start later are followed from their first line.
+  std::optional<int> tail = flags.tail;
   while (!output.is_closed()) {
     // The job is read before its pods, so that no pod of a finished job is missed.
     const Result<LoadedJob> loaded = load_job(cluster, flags.name);
@@ -291,8 +298,9 @@ Result<int> follow_logs(const Cluster& cluster, const LogsFlags& flags, api::Tra
           print_error(fmt::format("oarlock logs: attempt {} has started\n", announced));
         }
         seen.insert(pod.uid);
-        followers.emplace_back(cluster, flags, job, pod, style, output);
+        followers.emplace_back(cluster, flags, job, pod, tail, style, output);
       }
+      if (!is_limited) tail.reset();
     } else if (pods.error().code == ExitCode::kNoPermission) {
       return tl::make_unexpected(pods.error());
     }

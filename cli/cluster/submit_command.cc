@@ -1,12 +1,15 @@
 // oarlock submit: validates TrainingJobs and creates them in the cluster.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/cluster/commands.h"
 #include "cli/cluster/wait_for_phase.h"
+#include "cli/input_file.h"
 #include "cli/job_file.h"
 #include "cli/pod_schema/pod_schema.h"
+#include "common/files.h"
 #include "common/json_access.h"
 #include "common/standard_streams.h"
 #include "common/status_macros.h"
@@ -27,6 +30,7 @@ examples:
   oarlock submit -f trainingjob.yaml --wait --timeout 2h
   oarlock submit -f trainingjob.yaml --dry-run=server
   oarlock submit -f trainingjob.yaml --apply
+  oarlock convert -f pytorchjob.yaml | oarlock submit -f -
 )";
 
 constexpr char kFieldManager[] = "oarlock-cli";
@@ -55,9 +59,11 @@ bool is_training_job(const nlohmann::json& object) {
 }
 
 // REQUIRES: load_jobs() accepts the file.
-Result<void> add_documents(const std::string& file, const Cluster& cluster, const std::string& namespace_flag,
+Result<void> add_documents(const InputFile& input, const Cluster& cluster, const std::string& namespace_flag,
                            std::vector<Document>& out) {
-  ASSIGN_OR_RETURN(const std::vector<yaml::Node> nodes, yaml::load_all(file));
+  const std::string& file = input.name();
+  ASSIGN_OR_RETURN(const std::string text, read_file(input.path(), yaml::limits::kFileBytes + 1));
+  ASSIGN_OR_RETURN(const std::vector<yaml::Node> nodes, yaml::parse_all(text, file));
   for (const yaml::Node& node : nodes) {
     nlohmann::json object = node.to_json();
     const std::string name = text_at(member(object, "metadata"), "name");
@@ -121,11 +127,16 @@ Error with_remedy(Error error, const Document& document) {
 Result<int> submit(const SubmitFlags& flags) {
   if (flags.waits && !flags.dry_run.empty())
     return fail(ExitCode::kUsage, "--wait has no effect with --dry-run; leave one of them out");
+  if (std::ranges::count(flags.files, "-") > 1) return fail(ExitCode::kUsage, "standard input (-) is given twice");
   // This precedes the connection, so that a file is checked completely without a cluster.
+  const TemplateCheck check = flags.any_pod_fields ? TemplateCheck::kNone : TemplateCheck::kPodSchema;
   std::string problems;
   ExitCode code = ExitCode::kOk;
+  std::vector<InputFile> inputs;
   for (const std::string& file : flags.files) {
-    const auto jobs = load_jobs(file, flags.any_pod_fields ? TemplateCheck::kNone : TemplateCheck::kPodSchema);
+    ASSIGN_OR_RETURN(InputFile input, InputFile::open(file));
+    const auto jobs = load_jobs(input.path(), check, input.name());
+    inputs.push_back(std::move(input));
     if (jobs) continue;
     problems += (problems.empty() ? "" : "\n") + jobs.error().message;
     if (code == ExitCode::kOk) code = jobs.error().code;
@@ -133,8 +144,8 @@ Result<int> submit(const SubmitFlags& flags) {
   if (code != ExitCode::kOk) return fail(code, problems);
   ASSIGN_OR_RETURN(const Cluster cluster, Cluster::connect(flags.cluster));
   std::vector<Document> documents;
-  for (const std::string& file : flags.files)
-    RETURN_IF_ERROR(add_documents(file, cluster, flags.cluster.name_space, documents));
+  for (const InputFile& input : inputs)
+    RETURN_IF_ERROR(add_documents(input, cluster, flags.cluster.name_space, documents));
 
   nlohmann::json created = nlohmann::json::array();
   for (const Document& document : documents) {
@@ -182,7 +193,7 @@ void add_submit(CLI::App& app, Chosen& chosen) {
       app.add_subcommand("submit", "Check TrainingJobs as 'oarlock validate' does, and create them in a cluster.");
   set_usage(*submit_app, "oarlock submit -f FILE... [OPTIONS]");
   submit_app->footer(kSubmitFooter);
-  submit_app->add_option("-f,--file", flags->files, "files with TrainingJobs, YAML or JSON")
+  submit_app->add_option("-f,--file", flags->files, "files with TrainingJobs, YAML or JSON; - is standard input")
       ->type_name("FILE")
       ->required();
   submit_app->add_option("--dry-run", flags->dry_run, "server: let the API server check the jobs, but store nothing")

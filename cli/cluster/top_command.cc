@@ -56,7 +56,7 @@ std::string proxy_target(const std::string& name_space, const RankAddress& addre
                      kube::percent_encode(address.pod->name), address.port, path);
 }
 
-// Reads the documents of one rank. A forbidden request is stored in `forbidden`, since it concerns all ranks.
+// Reads the documents of one rank. The error of a forbidden request is stored in `forbidden`.
 RankView read_rank(const Cluster& cluster, const std::string& name_space, const RankAddress& address,
                    std::optional<kube::ApiError>& forbidden) {
   RankView view;
@@ -116,7 +116,10 @@ Result<std::vector<RankView>> read_ranks(const Cluster& cluster, const api::Trai
       });
     }
   }
-  if (forbidden) {
+  // A missing right concerns all ranks; a single response of status 403 comes from the program in the pod.
+  const bool has_status =
+      std::any_of(views.begin(), views.end(), [](const RankView& view) { return view.status.has_value(); });
+  if (forbidden && !has_status) {
     return tl::make_unexpected(to_user_error(*forbidden,
                                              {.verb = "get",
                                               .resource = kube::pods(),
@@ -160,7 +163,7 @@ std::string top_text(const api::TrainingJob& job, const std::vector<RankView>& r
 
 Result<int> show_top(const TopFlags& flags) {
   ASSIGN_OR_RETURN(const Cluster cluster, Cluster::connect(flags.cluster));
-  const Style style = detect_style();
+  Style style = detect_style();
   const bool is_document = flags.format == OutputFormat::kJson || flags.format == OutputFormat::kYaml;
   const bool is_live = style.width > 0 && !flags.is_once && !is_document;
   std::vector<RankView> before;
@@ -188,6 +191,7 @@ Result<int> show_top(const TopFlags& flags) {
     if (api::is_terminal(loaded.job.status.phase)) return 0;
     before = std::move(ranks);
     std::this_thread::sleep_for(flags.interval);
+    style = detect_style();  // the size of the terminal may have changed
   }
 }
 

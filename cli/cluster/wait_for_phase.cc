@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "cli/cluster/commands.h"
 #include "cli/cluster/job_view.h"
 #include "cli/cluster/output.h"
 #include "common/clock.h"
@@ -34,6 +35,22 @@ bool is_temporary(const kube::ApiError& error) {
   using Kind = kube::ApiErrorKind;
   if (error.kind == Kind::kTransport) return error.transport != kube::TransportErrorKind::kRefused;
   return error.kind == Kind::kTooManyRequests || error.kind == Kind::kServer;
+}
+
+// The phase is Suspended as soon as the operator begins to stop the pods, whose ranks then save a checkpoint. Returns
+// false if the user may not read pods.
+bool has_live_pods(const Cluster& cluster, const api::TrainingJob& job) {
+  const Result<std::vector<PodView>> pods = list_pods(cluster, job);
+  if (!pods) return pods.error().code != ExitCode::kNoPermission;
+  return std::any_of(pods->begin(), pods->end(),
+                     [](const PodView& pod) { return pod.phase != "Succeeded" && pod.phase != "Failed"; });
+}
+
+// Whether a status with the phase Suspended is about an earlier suspension, or about one whose pods still end.
+bool is_suspending(const Cluster& cluster, const api::TrainingJob& job) {
+  const bool is_outdated =
+      job.status.observed_generation != 0 && job.status.observed_generation < job.metadata.generation;
+  return is_outdated || has_live_pods(cluster, job);
 }
 
 }  // namespace
@@ -78,14 +95,21 @@ Result<int> wait_for_goal(const Cluster& cluster, const std::string& name, WaitG
   const kube::ObjectKey key{.name_space = cluster.name_space(), .name = name};
   std::string last = "its state could not be read";
   bool has_seen = false;
+  std::string first_uid;
   while (true) {
     const kube::ApiResult<nlohmann::json> object = cluster.try_get(training_jobs(), key);
     if (object) {
-      has_seen = true;
       const api::TrainingJob job = api::read_training_job(*object);
+      if (!has_seen) first_uid = job.metadata.uid;
+      has_seen = true;
+      // The job was deleted, and another one of its name created.
+      if (goal == WaitGoal::kDeleted && job.metadata.uid != first_uid) return 0;
       last = state_text(job.status);
       const WaitOutcome outcome = judge_wait(goal, job.status);
-      if (outcome == WaitOutcome::kReached) return 0;
+      if (outcome == WaitOutcome::kReached) {
+        if (goal != WaitGoal::kSuspended || !is_suspending(cluster, job)) return 0;
+        last += "; its pods are still ending";
+      }
       if (outcome == WaitOutcome::kMissed) {
         print_error(
             fmt::format("{}: {} is not {}: {}; see oarlock why {}\n", program, name, to_string(goal), last, name));

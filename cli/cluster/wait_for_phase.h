@@ -23,8 +23,9 @@ enum class WaitOutcome { kContinue, kReached, kMissed };
 // completed has also run. Pure.
 WaitOutcome judge_wait(WaitGoal goal, const api::Status& status);
 
-// Polls the job until the goal is reached: exit code 0. Returns 1 if the job has ended in another way, with a message
-// on standard error, and fails with kTempFail after the time-out. Errors of the connection do not end the wait.
+// Polls the job until the goal is reached: exit code 0. A suspended job has no running pods, as far as the user may
+// read them; a deleted one may have a successor of its name. Returns 1 if the job has ended in another way, with a
+// message on standard error, and fails with kTempFail after the time-out. Errors of the connection do not end the wait.
 Result<int> wait_for_goal(const Cluster& cluster, const std::string& name, WaitGoal goal,
                           std::optional<std::chrono::milliseconds> timeout, std::string_view program);
 

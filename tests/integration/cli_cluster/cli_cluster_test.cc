@@ -180,6 +180,20 @@ TEST_F(CliCluster, SubmitLeavesOtherKindsToKubectl) {
   EXPECT_THAT(mixed.err, HasSubstr("ConfigMap 'c' is not created"));
 }
 
+TEST_F(CliCluster, SubmitReadsPipes) {
+  const std::string file = write("job.yaml", kJob);
+  const auto submit = [&](const std::string& script) {
+    Program program({"/bin/bash", "-c",
+                     fmt::format("oarlock() {{ '{}' \"$@\" --kubeconfig '{}' -n '{}'; }}\n{}", oarlock(),
+                                 server_->kubeconfig(), world_.name_space(), script)});
+    EXPECT_EQ(program.wait(), 0) << program.err();
+    return program.out();
+  };
+  EXPECT_EQ(submit(fmt::format("oarlock submit -f <(cat '{}')", file)), "trainingjob.oarlock.dev/bert created\n");
+  EXPECT_EQ(submit(fmt::format("cat '{}' | oarlock submit -f - --apply", file)),
+            "trainingjob.oarlock.dev/bert applied\n");
+}
+
 TEST_F(CliCluster, ShowsStatus) {
   world_.create_job("bert");
   set_status("bert", running_status());
@@ -244,9 +258,10 @@ TEST_F(CliCluster, SuspendsResumesAndDeletes) {
   const Ended ended = in_namespace({"suspend", "bert"});
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.err, HasSubstr("has ended (Complete)"));
-  const Ended deleted = in_namespace({"delete", "bert", "--wait", "--timeout", "30s"});
-  EXPECT_EQ(deleted.code, 0) << deleted.err;
-  EXPECT_FALSE(world_.exists(world_.jobs() + "/bert"));
+  const Ended deleted = in_namespace({"delete", "missing", "bert", "--wait", "--timeout", "30s"});
+  EXPECT_EQ(deleted.code, 66) << deleted.err;
+  EXPECT_THAT(deleted.err, HasSubstr("oarlock delete: error: TrainingJob 'missing' does not exist"));
+  EXPECT_FALSE(world_.exists(world_.jobs() + "/bert")) << "an error of one job must not keep the others";
   EXPECT_EQ(in_namespace({"delete", "bert"}).code, 66);
 }
 

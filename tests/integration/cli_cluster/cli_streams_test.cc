@@ -204,6 +204,29 @@ TEST(CliLogs, FollowsAcrossLostConnectionsAndAttempts) {
   EXPECT_THAT(logs->err(), HasSubstr("attempt 1 has started"));
 }
 
+TEST(CliLogs, TailDoesNotCutLaterAttempts) {
+  PlayedJob job;
+  job.set_pod(0, 0, kEnded);
+  std::atomic<bool> was_read = false;
+  job.set_log("bert-0-0", [&](HostileServer::Connection& connection, const HostileServer::Received& request) {
+    EXPECT_THAT(request.target, HasSubstr("tailLines=1"));
+    connection.answer(200, "2026-11-23T06:00:00Z one\n");
+    was_read = true;
+    return true;
+  });
+  job.set_log("bert-1-0", [](HostileServer::Connection& connection, const HostileServer::Received& request) {
+    EXPECT_THAT(request.target, Not(HasSubstr("tailLines")));
+    connection.answer(200, "2026-11-23T06:10:00Z two\n2026-11-23T06:10:01Z three\n");
+    return true;
+  });
+  const auto logs = job.start({"logs", "bert", "-f", "--tail", "1"});
+  ASSERT_TRUE(eventually([&] { return was_read.load(); })) << logs->err();
+  job.set_pod(1, 0, kEnded);
+  job.set_job("Complete", 1);
+  EXPECT_EQ(logs->wait(), 0) << logs->err();
+  EXPECT_EQ(logs->out(), "[rank 0] one\n[rank 0] two\n[rank 0] three\n");
+}
+
 // A line of 128 MiB, with 64 MiB of memory for the data of the program.
 TEST(CliLogs, EndlessLineNeedsLittleMemory) {
 #if defined(OARLOCK_SANITIZED)
@@ -249,6 +272,26 @@ TEST(CliTop, ShowsRanksThroughProxy) {
   const Json parsed = Json::parse(document->out());
   ASSERT_EQ(parsed["ranks"].size(), 4u);
   EXPECT_EQ(parsed["ranks"][0]["status"]["step"], 100);
+}
+
+TEST(CliTop, PodThatForbidsRequestsIsShown) {
+  PlayedJob job;
+  job.set_pod(0, 0, kRunning);
+  job.set_pod(0, 1, kRunning);
+  RankStatus status;
+  status.phase = "train";
+  status.step = 100;
+  const auto statusz = [](int node) {
+    return fmt::format("/api/v1/namespaces/default/pods/bert-0-{}:9400/proxy/statusz", node);
+  };
+  job.set_document(statusz(0), text(to_json(status)));
+  job.set_document(statusz(1), [](HostileServer::Connection& connection, const HostileServer::Received&) {
+    connection.answer(403, "log in first");
+    return true;
+  });
+  const auto top = job.start({"top", "bert"});
+  EXPECT_EQ(top->wait(), 0) << top->err();
+  EXPECT_THAT(top->out(), AllOf(HasSubstr("0      train"), HasSubstr("no response")));
 }
 
 TEST(CliLogs, DocumentedCommandsWork) {

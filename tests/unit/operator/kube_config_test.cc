@@ -220,14 +220,16 @@ TEST_F(ConfigTest, SendsImpersonationHeaders) {
         "{server: 'https://h'}}]\nusers: [{name: u, user: {" +
             user + "}}]\n"));
   };
-  const auto config = with_user("as: jane, as-uid: '7', as-groups: [dev, ops], as-user-extra: {reason: [drill]}");
+  const auto config =
+      with_user("as: jane, as-uid: '7', as-groups: [dev, ops], as-user-extra: {reason: [drill], x.io/team: [a]}");
   ASSERT_TRUE(config) << config.error().message;
   using Headers = std::vector<std::pair<std::string, std::string>>;
   EXPECT_EQ(transport_options(*config, "test", nullptr).headers, (Headers{{"Impersonate-User", "jane"},
                                                                           {"Impersonate-Uid", "7"},
                                                                           {"Impersonate-Group", "dev"},
                                                                           {"Impersonate-Group", "ops"},
-                                                                          {"Impersonate-Extra-reason", "drill"}}));
+                                                                          {"Impersonate-Extra-reason", "drill"},
+                                                                          {"Impersonate-Extra-x.io%2Fteam", "a"}}));
   const auto incomplete = with_user("as-groups: [dev]");
   ASSERT_FALSE(incomplete);
   EXPECT_THAT(incomplete.error().message, HasSubstr("need the user to impersonate in 'as'"));
