@@ -70,7 +70,8 @@ void Report::note(const std::string& path, const std::string& message) {
 }
 
 void Report::problem(const std::string& path, const std::string& message) {
-  problems_.add(mark_on_path(root_, path), path, message);
+  // The search takes as long as the lists on the path, so that it is not made for problems that are only counted.
+  problems_.add(problems_.is_full() ? yaml::Mark{} : mark_on_path(root_, path), path, message);
 }
 
 std::vector<std::string> Report::notes() const {
