@@ -821,7 +821,8 @@ Diagnosis diagnose_stalled(const DiagnosisInput& input) {
     out.cost.push_back(fmt::format("{} without a step, with {} ranks", age_text(progress->last_step_time, input.now),
                                    input.job.spec.world_size()));
   }
-  out.remedies.push_back(fmt::format("oarlock top {} shows which rank is behind", input.job.metadata.name));
+  out.remedies.push_back(fmt::format("oarlock top {} -n {} shows which rank is behind", input.job.metadata.name,
+                                     input.job.metadata.name_space));
   add_history(input.job.status, std::nullopt, out);
   return out;
 }
@@ -960,7 +961,8 @@ Diagnosis diagnose(const DiagnosisInput& input) {
   out.remedies.insert(out.remedies.end(), remedies.begin(), remedies.end());
   const bool has_log = out.cause != Cause::kNone && !out.pod.empty() && (out.exit_code || out.cause == Cause::kHang);
   if (has_log && out.attempt) {
-    out.remedies.push_back(fmt::format("oarlock logs {} --attempt {}{}", input.job.metadata.name, *out.attempt,
+    out.remedies.push_back(fmt::format("oarlock logs {} -n {} --attempt {}{}", input.job.metadata.name,
+                                       input.job.metadata.name_space, *out.attempt,
                                        out.rank ? fmt::format(" --rank {}", *out.rank) : ""));
   }
   return out;

@@ -111,8 +111,8 @@ Result<int> wait_for_goal(const Cluster& cluster, const std::string& name, WaitG
         last += "; its pods are still ending";
       }
       if (outcome == WaitOutcome::kMissed) {
-        print_error(
-            fmt::format("{}: {} is not {}: {}; see oarlock why {}\n", program, name, to_string(goal), last, name));
+        print_error(fmt::format("{}: {} is not {}: {}; see oarlock why {} -n {}\n", program, name, to_string(goal),
+                                last, name, cluster.name_space()));
         return 1;
       }
     } else if (object.error().kind == kube::ApiErrorKind::kNotFound && (has_seen || goal == WaitGoal::kDeleted)) {

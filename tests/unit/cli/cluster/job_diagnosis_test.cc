@@ -289,7 +289,7 @@ std::vector<FailureCase> failure_cases() {
                        job_object(status_in("Stalled", "NoStep", "no step since 06:20:00; rank 0 is in phase train"))},
        .cause = DiagnosedCause::kHang,
        .headline = "bert is stalled",
-       .remedy = "oarlock top bert",
+       .remedy = "oarlock top bert -n team",
        .has_place = false},
       {.name = "NonFinite",
        .objects = {.job = job_object(failed_with(record(
