@@ -32,6 +32,7 @@ constexpr char kOmpThreads[] = "OMP_NUM_THREADS";
 constexpr char kElasticRunId[] = "TORCHELASTIC_RUN_ID";
 constexpr char kElasticMaxRestarts[] = "TORCHELASTIC_MAX_RESTARTS";
 constexpr char kElasticErrorFile[] = "TORCHELASTIC_ERROR_FILE";
+constexpr int kMaxPort = 65535;
 
 constexpr char kDescription[] =
     "Start and supervise the ranks of one node. Missing options default to the environment (LOCAL_WORLD_SIZE,\n"
@@ -81,7 +82,7 @@ Result<TopologyFlags> with_rendezvous(TopologyFlags topology, const LaunchFlags&
       return fail(ExitCode::kUsage, "--standalone is for one node; remove it, or --nnodes");
     topology.nnodes = 1;
     topology.node_rank = 0;
-    topology.master_addr = "127.0.0.1";
+    topology.master_addr.clear();  // this host, on a free port unless one is given
     return topology;
   }
   if (flags.rdzv_endpoint.empty()) return topology;
@@ -128,13 +129,14 @@ Result<std::unique_ptr<Recovery>> make_recovery(const LaunchFlags& flags, const 
     const auto it = environment.find(name);
     return it == environment.end() ? std::string() : it->second;
   };
+  // A single rank has no survivors, and does not join: it needs no group.
+  const bool by_rank = flags.restart_policy == "rank" && topology.world_size() > 1;
   RecoveryOptions options;
   options.agent.node = topology.node_rank;
   options.agent.first_rank = topology.rank(0);
   options.agent.ranks = topology.nproc;
   options.agent.world_size = topology.world_size();
-  options.agent.policy =
-      flags.restart_policy == "rank" ? recovery::RestartPolicy::kRank : recovery::RestartPolicy::kGroup;
+  options.agent.policy = by_rank ? recovery::RestartPolicy::kRank : recovery::RestartPolicy::kGroup;
   options.agent.launcher = random_id();
   options.agent.store_host = topology.master_addr;
   options.agent.store_port = topology.master_port;
@@ -151,6 +153,11 @@ Result<std::unique_ptr<Recovery>> make_recovery(const LaunchFlags& flags, const 
     options.coordinator.leave_timeout += milliseconds(flags.grace);
   options.coordinator_host = topology.master_addr;
   options.coordinator_port = topology.master_port + kRegroupPortOffset;
+  if (topology.nnodes > 1 && options.coordinator_port > kMaxPort) {
+    return fail(ExitCode::kUsage,
+                fmt::format("--max-restarts with several nodes needs the port after --master-port, too: {} is above {}",
+                            options.coordinator_port, kMaxPort));
+  }
   options.token = variable(kEnvRegroupToken);
   if (topology.nnodes > 1 && options.token.empty()) {
     return fail(

@@ -188,6 +188,8 @@ class Group {
     std::error_code ignored;
     if (groups_[index] > 0) {
       for (const std::filesystem::path& file : member.stale_files) std::filesystem::remove(file, ignored);
+      // The terminal still belongs to the earlier process, and spawn() gives it to a child only if it is this one's.
+      if (options_.stdio == Stdio::kForeground && ::tcgetpgrp(STDIN_FILENO) == groups_[index]) take_back_terminal();
     }
     if (options_.recovery != nullptr) {
       ASSIGN_OR_RETURN(const Environment variables, options_.recovery->prepare(static_cast<int>(index), inherited));
@@ -227,9 +229,7 @@ class Group {
 
   // Ends what has started. For a member that cannot be started.
   tl::unexpected<Error> give_up(const Error& error) {
-    for (const pid_t group : groups_) {
-      if (group > 0) ::kill(-group, SIGKILL);
-    }
+    for (size_t i = 0; i < members_.size(); ++i) signal_member(static_cast<int>(i), SIGKILL);
     end_strays();
     return tl::make_unexpected(error);
   }

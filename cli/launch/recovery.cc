@@ -28,7 +28,8 @@ using recovery::RankCommand;
 constexpr size_t kMaxHelloLine = 1024;  // bytes, before the peer is authenticated
 constexpr auto kHelloTimeout = std::chrono::seconds(5);
 constexpr auto kReconnectDelay = std::chrono::milliseconds(200);
-constexpr size_t kMaxUnknownPeers = 64;  // connections that are not authenticated
+constexpr size_t kMaxUnknownPeers = 64;              // connections that are not authenticated
+constexpr unsigned kUnacknowledgedTimeout = 60'000;  // ms, until a connection to a node without power is closed
 
 void append(std::vector<int>& to, const std::vector<int>& from) { to.insert(to.end(), from.begin(), from.end()); }
 
@@ -70,6 +71,14 @@ Result<FileDescriptor> listen_on_port(int port) {
                           port, kRegroupPortOffset, std::generic_category().message(errno)));
 }
 
+// Of a connection between launchers. The other node may disappear without closing it.
+void set_options(const FileDescriptor& socket) {
+  const int on = 1;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnacknowledgedTimeout, sizeof kUnacknowledgedTimeout);
+}
+
 // Resolves and begins to connect. Name resolution blocks; the names are those of the job's own pods.
 FileDescriptor begin_connect(const std::string& host, int port) {
   addrinfo hints{};
@@ -77,8 +86,7 @@ FileDescriptor begin_connect(const std::string& host, int port) {
   addrinfo* found = nullptr;
   if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return {};
   FileDescriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int on = 1;
-  if (socket.open()) ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (socket.open()) set_options(socket);
   if (socket.open() && ::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS)
     socket.close();
   ::freeaddrinfo(found);
@@ -248,9 +256,7 @@ void Recovery::accept_peers(SteadyTime now) {
     if (!socket.open()) return;
     const auto unknown = std::ranges::count_if(peers_, [](const Peer& peer) { return !peer.is_authenticated; });
     if (static_cast<size_t>(unknown) >= kMaxUnknownPeers) continue;  // closes it
-    const int on = 1;
-    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    set_options(socket);
     Peer& peer = peers_.emplace_back(Peer{.channel = {std::move(socket), kMaxHelloLine}, .deadline = {}});
     peer.deadline = now + kHelloTimeout;
   }

@@ -10,6 +10,7 @@
 namespace oarlock::recovery {
 
 bool is_recoverable_in_place(int exit_code) {
+  if (exit_code == to_int(ExitCode::kPeerLost)) return true;
   return exit_code != 0 && (exit_code < to_int(ExitCode::kUsage) || exit_code > to_int(ExitCode::kDeviceFailed)) &&
          exit_code != 128 + 2 /* SIGINT */ && exit_code != 128 + 15 /* SIGTERM */;
 }
@@ -74,6 +75,7 @@ bool Coordinator::received(const NodeReport& report, SteadyTime now) {
 }
 
 void Coordinator::disconnected(int node, uint64_t launcher) {
+  if (node < 0 || node >= options_.nodes) return;  // a launcher with other options; received() has ignored it, too
   NodeSlot& slot = state_.nodes[static_cast<size_t>(node)];
   if (slot.launcher != launcher) return;
   slot.connected = false;
@@ -137,15 +139,16 @@ bool Coordinator::has_left(int rank) const {
 void Coordinator::find_cause() {
   for (int rank = 0; rank < world_size() && !state_.has_cause; ++rank) {
     const RankReport& report = state_.ranks[static_cast<size_t>(rank)].report;
-    if (report.exit_code == 0) continue;
+    if (report.exit_code == 0 || report.exit_code == to_int(ExitCode::kPeerLost)) continue;
     state_.has_cause = true;
     state_.reason = fmt::format("rank {} ended with exit code {}", rank, report.exit_code);
   }
   for (int rank = 0; rank < world_size() && state_.reason.empty(); ++rank) {
     if (!has_left(rank)) continue;
     const RankReport& report = state_.ranks[static_cast<size_t>(rank)].report;
-    state_.reason = fmt::format("rank {} left the group: {}", rank,
-                                report.reason.empty() ? "its process was replaced" : report.reason);
+    std::string why = report.reason.empty() ? "its process was replaced" : report.reason;
+    if (report.exit_code == to_int(ExitCode::kPeerLost)) why = "it ended, because another rank was lost";
+    state_.reason = fmt::format("rank {} left the group: {}", rank, why);
   }
 }
 

@@ -34,9 +34,9 @@ inline constexpr std::chrono::minutes kMaxRegroupBackoff{5};
 inline constexpr int kMaxStartFailures = 3;
 
 // Returns whether a new process of the rank may succeed where the one with this exit code failed: after a death by
-// signal, and after an exit code without a meaning in docs/exit-codes.md. A permanent failure would repeat; an
-// interrupted rank was requested to stop; a failed device needs another node; a rank that lost its peers has already
-// given up.
+// signal, after an exit code without a meaning in docs/exit-codes.md, and after the loss of another rank (76), which
+// may reach a rank that cannot keep its state. A permanent failure would repeat; an interrupted rank was requested to
+// stop; a failed device needs another node.
 bool is_recoverable_in_place(int exit_code);
 
 // Not thread-safe. A value: the model checker copies it.

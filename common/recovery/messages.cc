@@ -42,12 +42,14 @@ std::string name_of(const std::array<EnumName<Enum>, n>& names, Enum value) {
 
 std::string to_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-// Truncates to `limit` bytes at the boundary of a character.
+// Truncates to `limit` bytes at the boundary of a character. Bytes that are not UTF-8 are replaced first, because each
+// of them becomes three bytes.
 std::string limited(const std::string& text, size_t limit) {
-  if (text.size() <= limit) return text;
+  std::string valid = Json::parse(to_line(text)).get<std::string>();
+  if (valid.size() <= limit) return valid;
   size_t size = limit;
-  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) --size;
-  return text.substr(0, size);
+  while (size > 0 && (static_cast<unsigned char>(valid[size]) & 0xC0) == 0x80) --size;
+  return valid.substr(0, size);
 }
 
 // Reads members of an object, and keeps the first error.

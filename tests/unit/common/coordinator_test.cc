@@ -130,13 +130,34 @@ TEST_F(CoordinatorTest, DifferentStatesEndTheJob) {
 }
 
 TEST_F(CoordinatorTest, PermanentExitCodeEndsTheJob) {
-  for (const int code : {65, 72, 75, 76, 78, 79, 130, 143}) {
+  for (const int code : {65, 72, 75, 78, 79, 130, 143}) {
     Coordinator coordinator = running_group(options());
     report(coordinator, 1, exited(2, code));
     EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd) << code;
     EXPECT_FALSE(coordinator.order().success);
   }
-  for (const int code : {1, 2, 134, 137, 139, 255}) EXPECT_TRUE(is_recoverable_in_place(code)) << code;
+  for (const int code : {1, 2, 76, 134, 137, 139, 255}) EXPECT_TRUE(is_recoverable_in_place(code)) << code;
+}
+
+// As a rank that loses another one before it can keep its state does.
+TEST_F(CoordinatorTest, LossOfAnotherRankIsNotTheCause) {
+  Coordinator coordinator = running_group(options());
+  report(coordinator, 0, exited(1, 76));
+  ASSERT_EQ(coordinator.order().kind, OrderKind::kForm);
+  EXPECT_EQ(coordinator.order().reason, "rank 0 left the group: it ended, because another rank was lost");
+  report(coordinator, 1, exited(2, 137));
+  EXPECT_EQ(coordinator.order().reason, "rank 1 ended with exit code 137");
+  report(coordinator, 0, joined(3, -1, -1));
+  report(coordinator, 1, joined(4, -1, -1));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
+  EXPECT_EQ(coordinator.order().donor, -1);
+}
+
+TEST_F(CoordinatorTest, ConnectionOfUnknownNodeIsIgnored) {
+  Coordinator coordinator = running_group(options());
+  coordinator.disconnected(2, 103);
+  coordinator.disconnected(-1, 103);
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
 }
 
 TEST_F(CoordinatorTest, BudgetEndsTheJob) {

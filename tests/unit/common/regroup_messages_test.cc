@@ -55,6 +55,14 @@ TEST(RegroupMessages, ReasonIsTruncatedAtCharacter) {
   EXPECT_EQ(parsed->reason.size() % 2, 0u);
 }
 
+TEST(RegroupMessages, ReasonWithBytesThatAreNotUtf8IsAccepted) {
+  JoinRequest request;
+  request.reason.assign(kMaxTextLength, '\xff');
+  const auto parsed = join_request_from_json(to_json(request));
+  ASSERT_TRUE(parsed);
+  EXPECT_EQ(parsed->reason.size(), kMaxTextLength);
+}
+
 TEST(RegroupMessages, RejectsInvalidInput) {
   const std::string valid = to_json(sample_report());
   const auto with = [&](std::string from, std::string to) {
