@@ -64,7 +64,7 @@ struct LaunchFlags {
   std::string module;
   int max_restarts = 0;
   std::string restart_policy = "group";
-  double regroup_timeout = 10;
+  double regroup_timeout = 60;
   double rejoin_timeout = 300;
   double backoff = 0;
   std::string log_dir;
