@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -63,7 +64,13 @@ void Evaluator::track(const EvalPass& pass, const Evaluation& evaluation, int64_
   const at::NoGradGuard no_gradients;
   torch::nn::Module& model = parts_.model.module();
   model.eval();
-  parts_.tracking->add_media(step, name, pass.show(model, evaluation.rows));
+  try {
+    parts_.tracking->add_media(step, name, pass.show(model, evaluation.rows));
+  } catch (const std::exception& error) {  // a failed device fails the next step, too
+    const std::string what = error.what();
+    parts_.telemetry.logger().warn("tracking: the pass could not be shown; training continues",
+                                   {{"pass", name}, {"step", step}, {"reason", what.substr(0, what.find('\n'))}});
+  }
   model.train();
 }
 

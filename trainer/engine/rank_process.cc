@@ -109,8 +109,8 @@ Result<TrainSummary> RankProcess::train() {
   RETURN_IF_ERROR(start_telemetry());
   RETURN_IF_ERROR(connect());
   RETURN_IF_ERROR(build());
-  RETURN_IF_ERROR(open_tracking());
   RETURN_IF_ERROR(open_checkpoints());
+  RETURN_IF_ERROR(open_tracking());  // its files are in the checkpoint folder, which now belongs to this attempt
   const TrainParts parts{config_,     plan_,   group_, *task_,          *model_,        *step_, checkpointer_.get(),
                          *telemetry_, *stops_, clock_, tracking_.get(), profiler_.get()};
   ASSIGN_OR_RETURN(TrainLoop loop, TrainLoop::create(parts));
@@ -439,7 +439,6 @@ Result<void> RankProcess::open_checkpoints() {
                                                            {config_.task, config_.seed}, task_->monitor()),
                                       group_, *stops_, *telemetry_, clock_));
   step_->before_update([this] { checkpointer_->wait_for_copy(); });
-  if (tracking_) checkpointer_->before_commit([this] { tracking_->persist(); });
   return {};
 }
 
@@ -473,6 +472,7 @@ Result<void> RankProcess::open_tracking() {
         RunTracking::open({config_.tracking, config_.checkpoint.dir, run}, telemetry_->logger(), clock_);
     if (tracking) {
       tracking_ = std::move(*tracking);
+      if (tracking_ && checkpointer_) checkpointer_->before_commit([this] { tracking_->persist(); });
     } else {
       opened = tl::make_unexpected(tracking.error());
     }
@@ -494,7 +494,7 @@ void RankProcess::finish_tracking(const Outcome& outcome, const Result<TrainSumm
   for (const auto& [name, seconds] : table.rows) finished.summary["time/" + std::string(name) + "_seconds"] = seconds;
   finished.summary["time/total_seconds"] = table.total;
   finished.time_table = to_markdown(table);
-  tracking_->finish(telemetry_->status().step, std::move(finished), /*is_hurried=*/!finished.success);
+  tracking_->finish(telemetry_->status().step, std::move(finished), /*is_hurried=*/!finished.success, stop_);
 }
 
 // Logs where the time of this rank was spent. The rows are those of the metric trainer_phase_seconds_total.

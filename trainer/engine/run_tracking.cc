@@ -1,9 +1,12 @@
 #include "trainer/engine/run_tracking.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/histc.h>
 #include <ATen/ops/isfinite.h>
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
 #include <utility>
 
 #include "common/status_macros.h"
@@ -17,8 +20,10 @@ namespace oarlock {
 namespace {
 
 constexpr int64_t kHistogramBuckets = 64;
-constexpr std::chrono::seconds kPersistLimit{10};
+constexpr std::chrono::milliseconds kPersistLimit{10000};
+constexpr std::chrono::milliseconds kLateLimit{100};
 constexpr std::chrono::milliseconds kHurriedLimit{5000};  // within the grace period of a pod
+constexpr std::chrono::milliseconds kStopInterval{100};   // until a signal is noticed
 
 std::filesystem::path tracking_folder(const std::string& checkpoint_dir) {
   return checkpoint_dir.empty() ? std::filesystem::path() : std::filesystem::path(checkpoint_dir) / "tracking";
@@ -68,6 +73,7 @@ void RunTracking::add(int64_t step, Content content) {
 
 void RunTracking::start(int64_t restart_step) {
   options_.run.restart_step = restart_step;
+  is_started_ = true;
   add(restart_step, options_.run);
 }
 
@@ -90,21 +96,38 @@ bool RunTracking::are_histograms_due(int64_t step) const {
 }
 
 void RunTracking::add_histograms(int64_t step, const std::string& prefix, const std::vector<NamedTensor>& tensors) {
-  for (const NamedTensor& item : tensors) {
-    if (item.tensor.defined() && item.tensor.numel() > 0)
-      add(step, histogram_of(prefix + "/" + item.name, item.tensor));
+  try {
+    for (const NamedTensor& item : tensors) {
+      if (item.tensor.defined() && item.tensor.numel() > 0)
+        add(step, histogram_of(prefix + "/" + item.name, item.tensor));
+    }
+  } catch (const std::exception& error) {  // such as a lack of memory; a failed device fails the next step, too
+    if (std::exchange(has_lost_histograms_, true)) return;
+    const std::string what = error.what();
+    logger_.warn("tracking: histograms could not be computed; training continues",
+                 {{"step", step}, {"reason", what.substr(0, what.find('\n'))}});
   }
 }
 
+// After a time-out, files that do not respond delay no further checkpoint.
 void RunTracking::persist() {
-  if (!tracker_.persist(kPersistLimit))
+  const bool was_late = is_late_;
+  is_late_ = !tracker_.persist(was_late ? kLateLimit : kPersistLimit);
+  if (is_late_ && !was_late)
     logger_.warn("tracking: points before a checkpoint are not on the disk yet, and may be missing after a restart");
 }
 
-void RunTracking::finish(int64_t step, RunFinished finished, bool is_hurried) {
-  add(step, std::move(finished));
+void RunTracking::finish(int64_t step, RunFinished finished, bool is_hurried, const StopFlag& stop) {
+  // Without its start, the end would be taken for that of the attempt before.
+  if (is_started_) add(step, std::move(finished));
   const std::chrono::milliseconds limit(static_cast<int64_t>(options_.config.finish_timeout_seconds * 1000));
-  tracker_.finish(is_hurried ? std::min(limit, kHurriedLimit) : limit);
+  auto end = std::chrono::steady_clock::now() + (is_hurried ? std::min(limit, kHurriedLimit) : limit);
+  while (std::chrono::steady_clock::now() < end && !tracker_.wait_for_delivery(kStopInterval)) {
+    if (is_hurried || !stop.is_raised()) continue;
+    is_hurried = true;
+    end = std::min(end, std::chrono::steady_clock::now() + kHurriedLimit);
+  }
+  tracker_.finish(std::chrono::milliseconds(0));
 }
 
 Histogram histogram_of(const std::string& name, const at::Tensor& values) {
@@ -124,7 +147,9 @@ Histogram histogram_of(const std::string& name, const at::Tensor& values) {
     out.counts = {out.count};
     return out;
   }
-  const at::Tensor counts = at::histc(finite, kHistogramBuckets, out.min, out.max).to(at::kCPU, at::kDouble);
+  // On CUDA devices histc has no deterministic kernel, and throws if only these are allowed.
+  const at::Tensor counted = at::globalContext().deterministicAlgorithms() ? finite.cpu() : finite;
+  const at::Tensor counts = at::histc(counted, kHistogramBuckets, out.min, out.max).to(at::kCPU, at::kDouble);
   const double width = (out.max - out.min) / static_cast<double>(kHistogramBuckets);
   for (int64_t i = 0; i < kHistogramBuckets; ++i) {
     out.limits.push_back(i + 1 == kHistogramBuckets ? out.max : out.min + width * static_cast<double>(i + 1));

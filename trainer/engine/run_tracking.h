@@ -2,6 +2,7 @@
 // sink.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "trainer/config/tracking.h"
 #include "trainer/engine/task.h"
 #include "trainer/nn/module_tensors.h"
+#include "trainer/process/signals.h"
 #include "trainer/tracking/tracker.h"
 
 namespace oarlock {
@@ -42,15 +44,16 @@ class RunTracking {
   void add_media(int64_t step, const std::string& pass, const PassMedia& media);
 
   bool are_histograms_due(int64_t step) const;
-  // Histograms of tensors on any device, for which the call waits.
+  // Histograms of tensors on any device, for which the call waits. A failure is logged, once.
   void add_histograms(int64_t step, const std::string& prefix, const std::vector<NamedTensor>& tensors);
 
   // Called before a checkpoint is committed, by any thread: waits a limited time until all points so far would survive
   // the process, since a run that resumes from the checkpoint will not repeat them.
   void persist();
 
-  // Must be the last call.
-  void finish(int64_t step, RunFinished finished, bool is_hurried);
+  // Must be the last call. The end of a run without a start() is not reported. Waits for deliveries, for a shorter time
+  // if `is_hurried` is set, or as soon as the flag is raised.
+  void finish(int64_t step, RunFinished finished, bool is_hurried, const StopFlag& stop);
 
  private:
   RunTracking(RunTrackingOptions options, std::vector<std::unique_ptr<Sink>> sinks, const std::filesystem::path& folder,
@@ -62,6 +65,9 @@ class RunTracking {
   RunTrackingOptions options_;
   Logger logger_;
   const Clock& clock_;
+  bool is_started_ = false;
+  bool has_lost_histograms_ = false;   // which was logged
+  std::atomic<bool> is_late_ = false;  // the last persist() has timed out
   Tracker tracker_;
 };
 

@@ -100,12 +100,13 @@ Result<void> TrainLoop::restore() {
   parts_.telemetry.begin(position_.step, summary_.target_steps, position_.epoch, parts_.config.epochs.value_or(0));
   parts_.telemetry.enter(Phase::kOther);
   start_tracking();
-  tracked_step_ = position_.step;
-  tracked_phases_ = parts_.telemetry.phase_seconds();
   return {};
 }
 
+// Called once by each process, when its position is known.
 void TrainLoop::start_tracking() {
+  tracked_step_ = position_.step;
+  tracked_phases_ = parts_.telemetry.phase_seconds();
   if (parts_.tracking == nullptr) return;
   parts_.tracking->start(position_.step);
   parts_.step.on_gradients([this] {
@@ -324,8 +325,10 @@ Result<void> TrainLoop::sync_loss() {
   if (sums[2] < parts_.group.world_size()) loss *= parts_.group.world_size() / sums[2];
   if (std::isnan(loss)) loss = std::abs(loss);  // the sign of a NaN has no meaning, but would be printed
   parts_.telemetry.record_loss(loss);
-  // Only at steps that do not depend on when the run is interrupted.
-  if (parts_.tracking != nullptr && (position_.step % parts_.config.log_every_steps == 0 || is_finished()))
+  // Only at steps that do not depend on when the run is interrupted. In the last evaluation the epoch has not ended
+  // yet.
+  const bool is_last = position_.step == summary_.target_steps || is_finished();
+  if (parts_.tracking != nullptr && (position_.step % parts_.config.log_every_steps == 0 || is_last))
     track_step(loss, reading);
   if (sums[1] > 0) report_nonfinite_losses(own_losses, reading);
   report_device_memory();
@@ -532,6 +535,7 @@ Result<std::vector<int>> TrainLoop::join(int donor) {
   parts_.stop.restart();
   pace_ = StopPace(parts_.stop);
   parts_.telemetry.begin(position_.step, summary_.target_steps, position_.epoch, parts_.config.epochs.value_or(0));
+  if (is_new) start_tracking();  // a rank 0 that replaces a lost one reports from here on
   if (is_new)
     parts_.telemetry.set_earlier_recoveries(state.at("recoveries").get<int64_t>(),
                                             state.at("recovery_seconds").get<double>());

@@ -365,11 +365,17 @@ class MlflowSink final : public Sink {
     return update(run_id_, "RUNNING", std::nullopt);
   }
 
+  // A process may continue an attempt: one that replaces a lost rank 0, and each start without an operator, where all
+  // have the same number. The server rejects a parameter that changes, so those of the first process remain.
   Result<void> describe_attempt(const std::string& id) {
     std::map<std::string, std::string> params = changed_;
     params["attempt"] = fmt::format("{}", started_->attempt);
     params["restart_step"] = fmt::format("{}", started_->restart_step);
-    return log_params(id, params);
+    ASSIGN_OR_RETURN(const json known, get("runs/get", "run_id", id));
+    for (const json& param : list_member(member_of(member_of(known, "run"), "data"), "params"))
+      params.erase(text_member(param, "key"));
+    RETURN_IF_ERROR(log_params(id, params));
+    return update(id, "RUNNING", std::nullopt);
   }
 
   Result<void> log_params(const std::string& id, const std::map<std::string, std::string>& params) {
@@ -399,15 +405,18 @@ class MlflowSink final : public Sink {
     for (const json& param : list_member(data, "params"))
       params_[text_member(param, "key")] = text_member(param, "value");
     for (const json& metric : list_member(data, "metrics")) {
-      // A step is a number or, as protocol buffers' JSON has it, a text.
-      const json& step = member_of(metric, "step");
-      const int64_t number =
-          step.is_number() ? step.get<int64_t>() : std::strtoll(text_member(metric, "step").c_str(), nullptr, 10);
-      const auto [known, is_new] = newest_steps_.try_emplace(text_member(metric, "key"), number);
-      if (!is_new) known->second = std::max(known->second, number);
+      const int64_t step = step_of(metric);
+      const auto [known, is_new] = newest_steps_.try_emplace(text_member(metric, "key"), step);
+      if (!is_new) known->second = std::max(known->second, step);
     }
     has_uncertain_points_ = false;
     return {};
+  }
+
+  // A step is a number or, as protocol buffers' JSON has it, a text.
+  static int64_t step_of(const json& metric) {
+    const json& step = member_of(metric, "step");
+    return step.is_number() ? step.get<int64_t>() : std::strtoll(text_member(metric, "step").c_str(), nullptr, 10);
   }
 
   static const json& list_member(const json& object, std::string_view key) {
@@ -483,11 +492,12 @@ class MlflowSink final : public Sink {
     if (!finished.time_table.empty())
       RETURN_IF_ERROR(
           put_artifact(artifact_name("text", "time", event.step, "md"), finished.time_table, "text/markdown"));
-    // The summary is at one step, so a metric that the attempt has is from an earlier delivery.
+    // The summary is at one step, so a metric that the attempt has there is from an earlier delivery.
     ASSIGN_OR_RETURN(const json known, get("runs/get", "run_id", attempt_id_));
     std::set<std::string> known_names;
-    for (const json& metric : list_member(member_of(member_of(known, "run"), "data"), "metrics"))
-      known_names.insert(text_member(metric, "key"));
+    for (const json& metric : list_member(member_of(member_of(known, "run"), "data"), "metrics")) {
+      if (step_of(metric) >= event.step) known_names.insert(text_member(metric, "key"));
+    }
     json metrics = json::array();
     for (const auto& [name, value] : finished.summary) {
       if (metrics.size() == kMaxMlflowMetrics || known_names.contains(mlflow_key(name))) continue;
@@ -576,6 +586,10 @@ Result<std::unique_ptr<Sink>> make_mlflow_sink(const MlflowConfig& config, const
   options.server = choose(config.uri, "MLFLOW_TRACKING_URI");
   if (options.server.empty())
     return fail(ExitCode::kConfig, "tracking.mlflow: set 'uri' or MLFLOW_TRACKING_URI to the server's address");
+  if (options.server.find('@') != std::string::npos)  // the message must not contain it
+    return fail(ExitCode::kConfig,
+                "tracking.mlflow.uri: must not contain a user name or password; set MLFLOW_TRACKING_USERNAME and "
+                "MLFLOW_TRACKING_PASSWORD");
   if (!options.server.starts_with("http://") && !options.server.starts_with("https://"))
     return fail(ExitCode::kConfig, fmt::format("tracking.mlflow.uri: '{}' must begin with http:// or https://",
                                                shortened(options.server)));

@@ -128,8 +128,7 @@ class TensorboardSink final : public Sink {
 
   void record(const std::string& event) { pending_ += frame_record(event); }
 
-  // Appends the pending records with one call, so that a process that is killed leaves whole records. After a failure
-  // the file may end with a part of a record, where readers stop, so the next records go to a new file.
+  // Appends the pending records with one call, so that a process that is killed leaves whole records.
   Result<void> append() {
     if (pending_.empty()) return {};
     std::string bytes = std::exchange(pending_, {});
@@ -140,12 +139,21 @@ class TensorboardSink final : public Sink {
       if (written < 0 && errno == EINTR) continue;
       if (written <= 0) {
         const int error = written < 0 ? errno : ENOSPC;
-        file_.close();
+        remove_partial_record();
         return fail_errno(error, fmt::format("{}: write", path_.string()));
       }
       left.remove_prefix(static_cast<size_t>(written));
     }
+    size_ += bytes.size();
     return {};
+  }
+
+  // After a failure the file may end with a part of a record, where readers stop. If it cannot be removed, the next
+  // records go to a new file. A full disk must not leave a new file for each failure.
+  void remove_partial_record() {
+    if (size_ > 0 && ::ftruncate(file_.get(), static_cast<off_t>(size_)) == 0) return;
+    if (size_ == 0) ::unlink(path_.c_str());
+    file_.close();
   }
 
   Result<void> open_file(std::string& bytes) {
@@ -155,6 +163,7 @@ class TensorboardSink final : public Sink {
     path_ = folder_ / fmt::format("{}{}.{}.{}.oarlock", kFilePrefix, time, own_host_name(), getpid());
     file_ = FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666));
     if (!file_.open()) return fail_errno(errno, fmt::format("{}: open", path_.string()));
+    size_ = 0;
     bytes.insert(0, frame_record(file_version_event(seconds_of(now))));
     return {};
   }
@@ -162,6 +171,7 @@ class TensorboardSink final : public Sink {
   std::filesystem::path folder_;
   std::filesystem::path path_;
   FileDescriptor file_;
+  size_t size_ = 0;  // of the file: complete records
   std::string pending_;
   std::map<std::string, int64_t> steps_;  // the highest step of each tag in the files
 };

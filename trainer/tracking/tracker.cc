@@ -48,6 +48,7 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
     bool has_recovered = false;  // the same for the first success after it
     bool has_dropped = false;    // the same for events that the journal did not take
     uint64_t appended = 0;       // incremented with each append
+    bool has_rejected = false;   // the same for an event that the sink rejected; used by its thread only
   };
   // A sink that writes files.
   struct Local {
@@ -119,16 +120,22 @@ bool Tracker::persist(std::chrono::milliseconds limit) {
       lock, limit, [&, goal = state_->added] { return state_->persisted >= goal || state_->queue_ended; });
 }
 
-void Tracker::finish(std::chrono::milliseconds limit) {
-  finished_ = true;
+bool Tracker::wait_for_delivery(std::chrono::milliseconds limit) {
   State& state = *state_;
   std::unique_lock lock(state.mutex);
   state.is_finishing = true;
   state.changed.notify_all();
-  const bool complete = state.changed.wait_for(lock, limit, [&state] {
+  return state.changed.wait_for(lock, limit, [&state] {
     return state.persisted == state.added &&
            std::all_of(state.remotes.begin(), state.remotes.end(), [](const auto& remote) { return remote->is_idle; });
   });
+}
+
+void Tracker::finish(std::chrono::milliseconds limit) {
+  finished_ = true;
+  const bool complete = wait_for_delivery(limit);
+  State& state = *state_;
+  std::unique_lock lock(state.mutex);
   state.is_stopping = true;
   state.changed.notify_all();
   if (!complete) {
@@ -269,9 +276,11 @@ Result<bool> Tracker::State::deliver_some(Remote& remote) {
   if (batch.events.empty()) return false;
   Result<size_t> written = write_to(*remote.sink, batch.events);
   if (!written && written.error().code == ExitCode::kDataErr) {
-    logger.warn("tracking: a point was rejected and is dropped", {{"sink", std::string(remote.sink->name())},
-                                                                  {"step", batch.events.front().step},
-                                                                  {"reason", written.error().message}});
+    if (!std::exchange(remote.has_rejected, true))
+      logger.warn("tracking: a point was rejected and is dropped, as are others that are rejected later",
+                  {{"sink", std::string(remote.sink->name())},
+                   {"step", batch.events.front().step},
+                   {"reason", written.error().message}});
     written = 1;
   }
   if (!written) return tl::make_unexpected(written.error());

@@ -41,8 +41,12 @@ class Tracker {
   // that they survive the process. Returns false if that takes longer than the limit.
   bool persist(std::chrono::milliseconds limit);
 
-  // Waits until all events are delivered, at most as long as the limit, and ends the threads. Logs a warning if events
-  // are not delivered. Must be the last call.
+  // Waits until all events are delivered, at most as long as the limit. Returns whether they are. Events must not be
+  // added afterwards.
+  bool wait_for_delivery(std::chrono::milliseconds limit);
+
+  // Waits as wait_for_delivery(), and ends the threads. Logs a warning if events are not delivered. Must be the last
+  // call.
   void finish(std::chrono::milliseconds limit);
 
  private:

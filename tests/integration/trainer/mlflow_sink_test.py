@@ -285,7 +285,7 @@ class MlflowSinkTest(unittest.TestCase):
         self.proxy.faults.append(("reject", None))  # of several events: which of them is the cause is not known
         self.assertEqual(driver.deliver(self.losses(range(last + 1, last + 21))), [])
         last += 20
-        for lost in range(7):  # each request of the start of an attempt loses its response once
+        for lost in range(9):  # each request of the start of an attempt loses its response once
             self.proxy.faults.extend([(None, None)] * lost + [("lose", None)])
             driver.deliver([self.started(lost + 1, last), *self.losses(range(last + 1, last + 3), 1)])
             self.proxy.faults.clear()
@@ -328,6 +328,25 @@ class MlflowSinkTest(unittest.TestCase):
         self.assertEqual(self.run_of("job")["info"]["status"], "FAILED")
         params = {p["key"]: p["value"] for p in self.run_of(1)["data"]["params"]}
         self.assertEqual((params["optimizer.lr"], params["restart_step"]), ("0.2", "20"))
+
+    def test_continues_an_attempt_with_the_same_number(self):
+        """As without an operator, and by a process that replaces a lost rank 0."""
+        driver = self.driver()
+        self.assertEqual(driver.deliver([
+            self.started(), *self.losses(range(1, 11)),
+            {"time": 1.7e9 + 11, "step": 10, "finished": {"success": False, "resumes": True, "summary": {"eval/mse": 1}}}]), [])
+        self.assertEqual(driver.end(), 0)
+        driver = self.driver()
+        self.assertEqual(driver.deliver([self.started(0, 10, {"optimizer": {"lr": 0.2}}), *self.losses(range(11, 21))]), [])
+        self.assertEqual(self.run_of(0)["info"]["status"], "RUNNING")
+        self.assertEqual(driver.deliver([{"time": 1.7e9 + 21, "step": 20, "finished": {"summary": {"eval/mse": 0.5}}}]), [])
+        self.assertEqual(driver.end(), 0)
+        self.check_points(20)
+        attempt = self.run_of(0)
+        self.assertEqual(attempt["info"]["status"], "FINISHED")
+        self.assertEqual({m["key"]: m["value"] for m in attempt["data"]["metrics"]}, {"eval/mse": 0.5})
+        params = {p["key"]: p["value"] for p in attempt["data"]["params"]}
+        self.assertEqual((params["restart_step"], params["optimizer.lr"]), ("0", "0.2"))
 
 
 if __name__ == "__main__":

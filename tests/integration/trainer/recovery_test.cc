@@ -20,6 +20,8 @@
 #include "common/files.h"
 #include "tests/integration/trainer/run_support.h"
 #include "tests/support/trainer_program/file_channel.h"
+#include "trainer/tracking/event_file.h"
+#include "trainer/tracking/wandb_file.h"
 
 namespace oarlock {
 namespace {
@@ -308,6 +310,42 @@ TEST(Recovery, RankZeroInASave) {
   EXPECT_TRUE(killed);
   EXPECT_EQ(job.bits(), undisturbed(2));
   print_times(job);
+}
+
+// The destinations get each point once, from the rank 0 that was killed or from the one that replaced it.
+TEST(Recovery, AReplacedRankZeroReportsTheRun) {
+  Job job(2, kConfig,
+          "tracking: {histograms_every_steps: 20, tensorboard: {enabled: true}, wandb: {enabled: true}}\n"
+          "model: {fault: {kind: kill_forward, rank: 0, step: 29}}\n");
+  ASSERT_TRUE(job.run()) << job.all_logs();
+  EXPECT_EQ(job.recoveries(), 1);
+  EXPECT_EQ(job.bits(), undisturbed(2));
+  std::set<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(job.checkpoints() / "tensorboard")) files.insert(entry.path());
+  std::map<std::string, std::vector<int64_t>> steps;
+  for (const fs::path& file : files) {
+    const std::string content = *read_file(file);
+    std::string_view left = content;
+    while (const auto record = next_record(left)) {
+      const auto points = read_points(*record);
+      ASSERT_TRUE(points);
+      for (const std::string& tag : points->tags) steps[tag].push_back(points->step);
+    }
+  }
+  EXPECT_THAT(steps["loss"], testing::ElementsAre(5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60));
+  int histograms = 0;
+  for (const auto& [tag, at] : steps) {
+    if (!tag.starts_with("gradients/")) continue;
+    ++histograms;
+    EXPECT_THAT(at, testing::ElementsAre(20, 40, 60)) << tag;
+  }
+  EXPECT_GT(histograms, 0);
+  WandbContents contents;
+  for (const auto& entry : fs::recursive_directory_iterator(job.checkpoints() / "wandb")) {
+    if (entry.path().extension() == ".wandb") read_wandb_contents(*read_file(entry.path()), contents);
+  }
+  ASSERT_TRUE(contents.newest.contains("loss"));
+  EXPECT_EQ(contents.newest["loss"].step, 60);
 }
 
 class HungRank : public testing::TestWithParam<const char*> {};

@@ -1,12 +1,14 @@
 // What a run reports: event files, the journal of undelivered events, and the tracker between them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
+#include <csignal>
 #include <fstream>
 #include <mutex>
 #include <set>
@@ -410,6 +412,29 @@ TEST_F(TensorboardSinkTest, WritesARepeatedPointOnce) {
   attempt({started(0), scalar_at(10), scalar_at(10), scalar_at(5), scalar_at(10, 1, "other")});
   EXPECT_THAT(steps_by_file("loss"), ElementsAre(ElementsAre(10)));
   EXPECT_THAT(steps_by_file("other"), ElementsAre(ElementsAre(10)));
+}
+
+TEST_F(TensorboardSinkTest, ContinuesTheFileAfterAFullDisk) {
+  const SinkContext context{.folder = folder_.path() / "tracking", .logger = Logger::silent(), .clock = clock_};
+  const std::unique_ptr<Sink> sink = make_tensorboard_sink({}, context);
+  ASSERT_TRUE(sink->write(std::vector<Event>{started(0), scalar_at(10)}));
+  Event large = scalar_at(20);
+  large.content = Text{"text", std::string(1 << 16, 'x')};
+  // Stands for a full disk: a write beyond the limit is partial, and the next one fails.
+  rlimit unlimited{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  rlimit limited = unlimited;
+  limited.rlim_cur = fs::file_size(fs::directory_iterator(board())->path()) + 100;
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limited), 0);
+  const bool first = sink->write(std::vector<Event>{large}).has_value();
+  const bool second = sink->write(std::vector<Event>{large, scalar_at(30, 1, "lost")}).has_value();
+  setrlimit(RLIMIT_FSIZE, &unlimited);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_FALSE(first);
+  EXPECT_TRUE(second);  // the text of this step is taken for a repeated one, and the rest fits
+  ASSERT_TRUE(sink->write(std::vector<Event>{scalar_at(40)}));
+  EXPECT_THAT(steps_by_file("loss"), ElementsAre(ElementsAre(10, 40)));
 }
 
 TEST_F(TensorboardSinkTest, FailsIfTheFolderCannotBeCreated) {
