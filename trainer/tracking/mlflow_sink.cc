@@ -147,6 +147,7 @@ class MlflowSink final : public Sink {
 
   std::string_view name() const override { return "mlflow"; }
   bool is_remote() const override { return true; }
+  bool takes(const Event& event) const override { return !std::holds_alternative<Histogram>(event.content); }
   void cancel() override { stop_.request_stop(); }
 
   Result<size_t> write(std::span<const Event> events) override {

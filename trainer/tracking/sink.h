@@ -41,6 +41,9 @@ class Sink {
   // the kernel before write() returns: the tracker has no other copy of them.
   virtual bool is_remote() const = 0;
 
+  // Whether a remote sink delivers such an event. Others take no space in its journal. Thread-safe.
+  virtual bool takes(const Event& /*event*/) const { return true; }
+
   // Delivers events, or the first of them: returns the number of delivered events, in 1 .. events.size(). Never called
   // without events. Failures:
   //  - kDataErr: the first event cannot be delivered at all, and repeating it is of no use. It is dropped, with a

@@ -220,7 +220,12 @@ void Tracker::State::write_local(Local& local, std::span<const Event> events) {
 // be delivered.
 void Tracker::State::append(Remote& remote, std::span<const Event> events, const std::vector<std::string>& encoded) {
   if (!remote.journal) return;
-  Result<void> appended = remote.journal->append(encoded);
+  std::vector<std::string> taken;
+  for (size_t i = 0; i < events.size(); ++i) {
+    if (remote.sink->takes(events[i])) taken.push_back(encoded[i]);
+  }
+  if (taken.empty()) return;
+  Result<void> appended = remote.journal->append(taken);
   if (!appended && appended.error().code == ExitCode::kUnavailable) {
     std::vector<std::string> ends_of_attempts;
     for (size_t i = 0; i < events.size(); ++i) {
