@@ -33,11 +33,12 @@ ARG VARIANT
 # One layer for all that seldom changes. The CPU variant takes the libraries that libtorch_cpu.so loads (five on amd64; on arm64
 # also those of Arm's and NVIDIA's kernels), the other all but Python's. The trainer names libcudart itself, so that one must be
 # found without LibTorch's search path.
-# dataset-fashion-mnist is real data, so that the first job needs neither a volume nor a download.
+# dataset-fashion-mnist is real data, so that the first job needs neither a volume nor a download. An MLflow server with https
+# needs the authorities of ca-certificates.
 RUN --mount=type=bind,from=libtorch,target=/wheels \
     apt-get update && apt-get install -y --no-install-recommends \
       libprometheus-cpp-core1.0 libssl3 libfmt9 libyaml-cpp0.7 libxxhash0 libhdf5-103-1 libblosc1 libzstd1 zlib1g libtcmalloc-minimal4 \
-      dataset-fashion-mnist \
+      ca-certificates dataset-fashion-mnist \
  && rm -rf /var/lib/apt/lists/* /var/cache/* /var/log/* \
  && mkdir -p /opt/libtorch && cd /wheels \
  && if [ "$VARIANT" = cuda ]; then cp --parents $(find torch/lib nvidia/*/lib -name '*.so*' ! -name libtorch_python.so) /opt/libtorch; \
