@@ -36,6 +36,8 @@ constexpr size_t kMaxMlflowKey = 250;
 constexpr size_t kMaxMlflowParamValue = 6000;
 constexpr size_t kMaxMlflowTagValue = 5000;
 
+constexpr int kMaxArtifactFailures = 3;
+
 constexpr char kRunTag[] = "oarlock.run";          // the same for all runs of a job
 constexpr char kAttemptTag[] = "oarlock.attempt";  // of nested runs; "job" of their parent
 constexpr char kAttemptOfJob[] = "job";
@@ -471,7 +473,8 @@ class MlflowSink final : public Sink {
     return put_artifact(artifact_name("images", image.name, event.step, "png"), image.png, "image/png");
   }
 
-  // A repeated upload replaces the file.
+  // A repeated upload replaces the file. A server that works, but whose store of artifacts fails, must not hold up the
+  // points that follow, so the artifact is dropped.
   Result<void> put_artifact(const std::string& name, const std::string& content, const char* type) {
     RETURN_IF_ERROR(ensure_attempt());
     const std::optional<std::string> folder = proxied_path(artifact_uri_);
@@ -481,18 +484,25 @@ class MlflowSink final : public Sink {
                      {{"artifact_uri", artifact_uri_}});
       return {};
     }
-    RETURN_IF_ERROR(call({.method = "PUT",
-                          .target = "/api/2.0/mlflow-artifacts/artifacts/" + percent_encoded_path(*folder + "/" + name),
-                          .body = content,
-                          .content_type = type}));
-    return {};
+    const Result<json> put =
+        call({.method = "PUT",
+              .target = "/api/2.0/mlflow-artifacts/artifacts/" + percent_encoded_path(*folder + "/" + name),
+              .body = content,
+              .content_type = type});
+    artifact_failures_ = put ? 0 : artifact_failures_ + 1;
+    if (put) return {};
+    if (artifact_failures_ < kMaxArtifactFailures || !read_job_run()) return tl::make_unexpected(put.error());
+    artifact_failures_ = 0;
+    return fail(ExitCode::kDataErr, put.error().message);
   }
 
   Result<void> add(const Event& event, const RunFinished& finished) {
     RETURN_IF_ERROR(ensure_attempt());
-    if (!finished.time_table.empty())
-      RETURN_IF_ERROR(
-          put_artifact(artifact_name("text", "time", event.step, "md"), finished.time_table, "text/markdown"));
+    if (!finished.time_table.empty()) {
+      const Result<void> put =
+          put_artifact(artifact_name("text", "time", event.step, "md"), finished.time_table, "text/markdown");
+      if (!put && put.error().code != ExitCode::kDataErr) return put;
+    }
     // The summary is at one step, so a metric that the attempt has there is from an earlier delivery.
     ASSIGN_OR_RETURN(const json known, get("runs/get", "run_id", attempt_id_));
     std::set<std::string> known_names;
@@ -572,6 +582,7 @@ class MlflowSink final : public Sink {
   std::map<std::string, int64_t> newest_steps_;  // of each metric on the server
   bool has_uncertain_points_ = false;            // a request may have succeeded although it failed here
   bool has_reported_artifacts_ = false;
+  int artifact_failures_ = 0;  // of the uploads since the last one that succeeded
 };
 
 bool is_true(const std::optional<std::string>& value) { return value == "true" || value == "True" || value == "1"; }

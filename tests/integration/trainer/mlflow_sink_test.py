@@ -91,6 +91,7 @@ class Proxy(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), ProxyHandler)
         self.port = port
         self.faults = collections.deque()
+        self.fails_artifacts = False
         self.seen = []
         self.authorization = set()
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -121,6 +122,8 @@ class ProxyHandler(http.server.BaseHTTPRequestHandler):
             fault, argument = None, None
         self.server.seen.append((fault, self.path))
         self.server.authorization.add(self.headers.get("Authorization"))
+        if self.server.fails_artifacts and self.command == "PUT":
+            return self.answer(500, b"the bucket does not exist")
         if fault == "status":
             return self.answer(argument, b"<html>fault</html>", [("Retry-After", "1")] if argument == 429 else [])
         if fault == "reject":
@@ -174,10 +177,10 @@ class Driver:
             self.process.stdin.write(json.dumps(line) + "\n")
         self.process.stdin.flush()
 
-    def deliver(self, events):
-        """Returns the messages of the failures before all events were delivered."""
+    def deliver(self, events, dropped=0):
+        """Returns the messages of the failures before all events were delivered, but those that the sink drops."""
         self.write(events)
-        failures, left = [], len(events)
+        failures, left = [], len(events) - dropped
         while left:
             line = self.lines.get(timeout=TIMEOUT)
             if line.startswith("delivered "):
@@ -347,6 +350,18 @@ class MlflowSinkTest(unittest.TestCase):
         self.assertEqual({m["key"]: m["value"] for m in attempt["data"]["metrics"]}, {"eval/mse": 0.5})
         params = {p["key"]: p["value"] for p in attempt["data"]["params"]}
         self.assertEqual((params["restart_step"], params["optimizer.lr"]), ("0", "0.2"))
+
+    def test_artifact_that_cannot_be_stored_does_not_hold_up_points(self):
+        driver = self.driver()
+        self.assertEqual(driver.deliver([self.started(), *self.losses(range(1, 3))]), [])
+        self.proxy.fails_artifacts = True
+        failures = driver.deliver([
+            {"time": 1.7e9 + 2, "step": 2, "text": {"name": "samples/sequences", "text": "MKV"}}, *self.losses(range(3, 11)),
+            {"time": 1.7e9 + 11, "step": 10, "finished": {"summary": {}, "time_table": "|t|"}}], dropped=1)
+        self.assertTrue(failures)
+        self.assertEqual(driver.end(), 0)
+        self.check_points(10)
+        self.assertEqual(self.run_of("job")["info"]["status"], "FINISHED")
 
 
 if __name__ == "__main__":
