@@ -6,6 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source scripts/lib/common.sh
 source scripts/lib/cluster/versions.sh
 use_cluster
+rounds=${OARLOCK_FIRST_JOB_ROUNDS:-1} # for each kind of storage; a round takes a minute or more
 helm() { "$(program helm)" "$@"; }
 work=$(mktemp -d)
 finish() {
@@ -77,7 +78,7 @@ mapfile -t folders < <(jq -r '.items[] | .spec.hostPath.path // empty' "$work/al
 [[ ${#folders[@]} == 2 ]] || broken "scripts/cluster has no two volumes left"
 jq '.items |= map(select(.spec.hostPath.path as $path | $ARGS.positional | index($path) | not))' --args "${folders[@]}" <"$work/all" >"$work/storage"
 kubectl delete storageclass,pv --all --wait >/dev/null
-for round in 1 2; do
+for ((round = 1; round <= rounds; ++round)); do
   first_job "no StorageClass" $round
   remove_oarlock
 done
@@ -104,9 +105,11 @@ spec:
     required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node$node]}]}]}
 MANIFEST
 done
-first_job "default StorageClass" 1
-remove_oarlock
-first_job "default StorageClass" 2
+for ((round = 1; round < rounds; ++round)); do
+  first_job "default StorageClass" $round
+  remove_oarlock
+done
+first_job "default StorageClass" "$rounds"
 
 step "docs/first-job.md: the checkpoints are kept"
 run_blocks first-job 2
