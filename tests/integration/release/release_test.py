@@ -42,10 +42,12 @@ def sha256(path):
 
 def make_arm64_build(folder):
     """A copy of what scripts/release reads of a build folder, whose program claims to be for arm64."""
-    for name in ("bin/oarlock", "build.ninja", ".ninja_deps", ".ninja_log", "CMakeCache.txt", "cmake_install.cmake", "cli/cmake_install.cmake"):
+    for name in ("bin/oarlock", "build.ninja", ".ninja_deps", ".ninja_log", "CMakeCache.txt", "cmake_install.cmake", "cli/cmake_install.cmake",
+                 "cli/cluster/cmake_install.cmake"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(BUILD / name, folder / name)
-    for name in ("cmake_install.cmake", "cli/cmake_install.cmake"):
+    (folder / "bin/kubectl-oarlock").symlink_to("oarlock")
+    for name in ("cmake_install.cmake", "cli/cmake_install.cmake", "cli/cluster/cmake_install.cmake"):
         file = folder / name
         file.write_text(file.read_text().replace(f"{BUILD}/bin", f"{folder}/bin").replace(f"{BUILD}/cli", f"{folder}/cli"))
     # Only the components of this folder exist.
