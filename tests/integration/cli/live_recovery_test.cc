@@ -46,19 +46,18 @@ class Launchers {
           argv.push_back(word);
       }
       argv.insert(argv.end(), options.begin(), options.end());
-      for (const char* word : {"--", "oarlock-trainer", "--log-format", "json", "--config", config.c_str()})
+      for (const char* word :
+           {"--", OARLOCK_BIN "/oarlock-trainer", "--log-format", "json", "--config", config.c_str()})
         argv.emplace_back(word);
       ProgramOptions program;
-      const fs::path bin = fs::path(oarlock()).parent_path();
-      program.environment = {{"PATH", bin.string() + ":/usr/bin:/bin"},
-                             {"OARLOCK_REGROUP_TOKEN", "a token of this test"}};
+      program.environment = {{"OARLOCK_REGROUP_TOKEN", "a token of this test"}};
       programs_.push_back(std::make_unique<Program>(argv, program));
     }
   }
 
   // Waits until a rank logs this step or a later one of the run. False if it never does.
   bool wait_for_step(int step) const {
-    return eventually([&] { return last_step() >= step; });
+    return eventually([&] { return last_step() >= step || has_ended(); }) && last_step() >= step;
   }
 
   // The process of a rank of this node; the newest one if it was replaced.
