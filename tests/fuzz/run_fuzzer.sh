@@ -14,7 +14,7 @@ program=$1 corpus=$2 max_len=$3 seconds=10 seed=1
 folder=$(mktemp -d)
 mkdir "$folder/new"
 # Libraries without instrumentation fill containers that ASan then reports as overflowed.
-export ASAN_OPTIONS=detect_container_overflow=0:allocator_may_return_null=1:handle_abort=1
+export ASAN_OPTIONS=detect_container_overflow=0:allocator_may_return_null=1:handle_abort=1:${FUZZER_ASAN_OPTIONS:-}
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 LSAN_OPTIONS=suppressions=$(dirname "${BASH_SOURCE[0]}")/leaks.txt:print_suppressions=0
 export LSAN_OPTIONS
