@@ -13,6 +13,7 @@
 #include "cli/cluster/commands.h"
 #include "cli/cluster/log_lines.h"
 #include "common/clock.h"
+#include "common/http/client/address.h"
 #include "common/json_access.h"
 #include "common/standard_streams.h"
 #include "common/status_macros.h"

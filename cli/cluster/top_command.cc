@@ -14,6 +14,7 @@
 #include "cli/cluster/job_view.h"
 #include "cli/cluster/rank_view.h"
 #include "common/clock.h"
+#include "common/http/client/address.h"
 #include "common/standard_streams.h"
 #include "common/status_macros.h"
 #include "common/text.h"

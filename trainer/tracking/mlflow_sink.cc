@@ -74,16 +74,6 @@ void flatten_params(const json& value, const std::string& path, std::map<std::st
   }
 }
 
-std::string percent_encoded_path(std::string_view path) {
-  std::string out;
-  for (const char c : path) {
-    const bool is_plain = (std::isalnum(static_cast<unsigned char>(c)) != 0) ||
-                          std::string_view("-._~/").find(c) != std::string_view::npos;
-    out += is_plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
-  }
-  return out;
-}
-
 // A relative path of an artifact: components that could leave the folder of the run lose their dots.
 std::string artifact_name(const char* folder, const std::string& name, int64_t step, const char* extension) {
   std::string safe = mlflow_key(name);
@@ -209,10 +199,8 @@ class MlflowSink final : public Sink {
   }
 
   Result<json> get(const char* method, const std::string& key, const std::string& value) {
-    std::string encoded = percent_encoded_path(value);
-    for (size_t at = 0; (at = encoded.find('/', at)) != std::string::npos;) encoded.replace(at, 1, "%2F");
     kube::Request request;
-    request.target = fmt::format("/api/2.0/mlflow/{}?{}={}", method, key, encoded);
+    request.target = fmt::format("/api/2.0/mlflow/{}?{}={}", method, key, kube::percent_encode(value));
     return call(std::move(request));
   }
 
@@ -486,7 +474,7 @@ class MlflowSink final : public Sink {
     }
     const Result<json> put =
         call({.method = "PUT",
-              .target = "/api/2.0/mlflow-artifacts/artifacts/" + percent_encoded_path(*folder + "/" + name),
+              .target = "/api/2.0/mlflow-artifacts/artifacts/" + kube::percent_encode(*folder + "/" + name, "/"),
               .body = content,
               .content_type = type});
     artifact_failures_ = put ? 0 : artifact_failures_ + 1;

@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
@@ -148,6 +149,20 @@ bool is_direct(const ServerAddress& server, const std::string& no_proxy) {
 }
 
 }  // namespace
+
+std::string percent_encode(std::string_view text, std::string_view also_plain) {
+  std::string out;
+  for (const char c : text) {
+    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+                          c == '.' || c == '_' || c == '~' || also_plain.find(c) != std::string_view::npos;
+    if (is_plain) {
+      out += c;
+    } else {
+      fmt::format_to(std::back_inserter(out), "%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  return out;
+}
 
 bool is_ip_address(const std::string& host) {
   in6_addr address{};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "common/error.h"
 
@@ -41,6 +42,9 @@ struct ProxyAddress {
   std::string authorization() const;
   bool operator==(const ProxyAddress&) const = default;
 };
+
+// Encodes a path segment or a query value: all but the unreserved characters of RFC 3986 and those in `also_plain`.
+std::string percent_encode(std::string_view text, std::string_view also_plain = "");
 
 // Parses "http://user:password@proxy:3128", "https://proxy" or "proxy:3128" (http). User name and password are
 // percent-decoded. Fails with kConfig and a message without credentials. SOCKS proxies are not supported.

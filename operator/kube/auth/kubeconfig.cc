@@ -348,17 +348,9 @@ Result<ClusterConfig> find_user_cluster_config(const std::string& kubeconfig_fla
 
 namespace {
 
-// Encodes a key of as-user-extra for the name of a header field, as client-go does: "example.com/team" has a '/'.
-std::string field_name_text(std::string_view key) {
-  constexpr std::string_view kPunctuation = "!#$&'*+-.^_`|~";
-  std::string out;
-  for (const char c : key) {
-    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                          kPunctuation.find(c) != std::string_view::npos;
-    out += is_plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
-  }
-  return out;
-}
+// The characters of the names of header fields (RFC 9110) that percent_encode() would encode. client-go encodes the
+// keys of as-user-extra in the same way: "example.com/team" has a '/'.
+constexpr std::string_view kFieldNamePunctuation = "!#$&'*+^`|";
 
 void add_impersonation(const Impersonation& who, TransportOptions& options) {
   if (who.user.empty()) return;
@@ -366,7 +358,7 @@ void add_impersonation(const Impersonation& who, TransportOptions& options) {
   if (!who.uid.empty()) options.headers.emplace_back("Impersonate-Uid", who.uid);
   for (const std::string& group : who.groups) options.headers.emplace_back("Impersonate-Group", group);
   for (const auto& [key, value] : who.extra)
-    options.headers.emplace_back("Impersonate-Extra-" + field_name_text(key), value);
+    options.headers.emplace_back("Impersonate-Extra-" + percent_encode(key, kFieldNamePunctuation), value);
 }
 
 }  // namespace

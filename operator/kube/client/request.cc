@@ -1,8 +1,8 @@
 #include "operator/kube/client/request.h"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
+
+#include "common/http/client/address.h"
 
 namespace oarlock::kube {
 namespace {
@@ -49,20 +49,6 @@ bool digits_of(std::string_view text, std::string_view& digits) {
 }
 
 }  // namespace
-
-std::string percent_encode(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const bool is_unreserved = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-                               c == '.' || c == '_' || c == '~';
-    if (is_unreserved) {
-      out += c;
-    } else {
-      fmt::format_to(std::back_inserter(out), "%{:02X}", static_cast<unsigned char>(c));
-    }
-  }
-  return out;
-}
 
 Request list_request(const Resource& resource, const Selection& selection, const ListOptions& options) {
   Query query;

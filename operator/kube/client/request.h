@@ -91,9 +91,6 @@ Request delete_request(const Resource& resource, const ObjectKey& key, const Pre
 // JSON merge patch of the status subresource. A metadata.resourceVersion in the body is a precondition.
 Request status_patch_request(const Resource& resource, const ObjectKey& key, std::string body);
 
-// Encodes a path segment or query value: all but the unreserved characters of RFC 3986.
-std::string percent_encode(std::string_view text);
-
 // Compares two resource versions of one resource as decimal numbers of any length (KEP-5504). Returns a negative
 // number, 0 or a positive number. A text that is not a number is older than every number.
 int compare_resource_versions(std::string_view a, std::string_view b);

@@ -1,5 +1,5 @@
 // Recovery without a checkpoint: a rank is killed, the others keep their state, and the run with its replacement ends
-// with the bits of one that nobody disturbed.
+// with the bits of an undisturbed one.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
