@@ -20,6 +20,7 @@
 #include "common/http/client/address.h"
 #include "common/http/client/credentials.h"
 #include "common/http/client/transport.h"
+#include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -94,19 +95,6 @@ std::optional<std::string> proxied_path(std::string_view uri) {
   return std::string(uri);
 }
 
-std::string text_member(const json& object, std::string_view key) {
-  if (!object.is_object()) return "";
-  const auto member = object.find(key);
-  return member != object.end() && member->is_string() ? member->get<std::string>() : "";
-}
-
-const json& member_of(const json& object, std::string_view key) {
-  static const json kNull;
-  if (!object.is_object()) return kNull;
-  const auto member = object.find(key);
-  return member == object.end() ? kNull : *member;
-}
-
 std::string random_run_key() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}{:08x}", random(), random(), random());
@@ -175,8 +163,8 @@ class MlflowSink final : public Sink {
       return body;
     }
     if (response->retry_after) not_before_ = clock_.steady() + *response->retry_after;
-    const std::string code = text_member(body, "error_code");
-    const std::string text = text_member(body, "message");
+    const std::string code = text_at(body, "error_code");
+    const std::string text = text_at(body, "message");
     const std::string message =
         fmt::format("MLflow: {}: {} {}: HTTP status {}{}{}", server_, request.method,
                     request.target.substr(0, request.target.find('?')), response->status,
@@ -260,7 +248,7 @@ class MlflowSink final : public Sink {
     if (!found && last_code_ == "RESOURCE_DOES_NOT_EXIST") {
       const Result<json> created = post("experiments/create", {{"name", name}});
       if (created) {
-        experiment_id_ = text_member(*created, "experiment_id");
+        experiment_id_ = text_at(*created, "experiment_id");
       } else if (last_code_ != "RESOURCE_ALREADY_EXISTS") {  // created meanwhile by another run
         return tl::make_unexpected(created.error());
       }
@@ -268,12 +256,12 @@ class MlflowSink final : public Sink {
       found = find();
     }
     RETURN_IF_ERROR(found);
-    const json& experiment = member_of(*found, "experiment");
-    if (text_member(experiment, "lifecycle_stage") == "deleted")
+    const json& experiment = member(*found, "experiment");
+    if (text_at(experiment, "lifecycle_stage") == "deleted")
       return fail(
           ExitCode::kUnavailable,
           fmt::format("MLflow: {}: the experiment '{}' is deleted; restore it or choose another one", server_, name));
-    experiment_id_ = text_member(experiment, "experiment_id");
+    experiment_id_ = text_at(experiment, "experiment_id");
     if (experiment_id_.empty())
       return fail(ExitCode::kUnavailable, fmt::format("MLflow: {}: the response has no experiment_id", server_));
     return {};
@@ -301,8 +289,8 @@ class MlflowSink final : public Sink {
         {"order_by", {"attributes.start_time ASC"}},
         {"max_results", 1}};
     ASSIGN_OR_RETURN(const json response, post("runs/search", body));
-    const json& runs = member_of(response, "runs");
-    return runs.is_array() && !runs.empty() ? text_member(member_of(runs[0], "info"), "run_id") : std::string();
+    const json& runs = member(response, "runs");
+    return runs.is_array() && !runs.empty() ? text_at(member(runs[0], "info"), "run_id") : std::string();
   }
 
   Result<std::string> create_run(const std::string& name, const json& tags) {
@@ -310,7 +298,7 @@ class MlflowSink final : public Sink {
                                                                {"run_name", name},
                                                                {"start_time", mlflow_milliseconds(start_time_)},
                                                                {"tags", tags}}));
-    std::string id = text_member(member_of(member_of(response, "run"), "info"), "run_id");
+    std::string id = text_at(member(member(response, "run"), "info"), "run_id");
     if (id.empty()) return fail(ExitCode::kUnavailable, fmt::format("MLflow: {}: the response has no run_id", server_));
     return id;
   }
@@ -363,8 +351,8 @@ class MlflowSink final : public Sink {
     params["attempt"] = fmt::format("{}", started_->attempt);
     params["restart_step"] = fmt::format("{}", started_->restart_step);
     ASSIGN_OR_RETURN(const json known, get("runs/get", "run_id", id));
-    for (const json& param : list_member(member_of(member_of(known, "run"), "data"), "params"))
-      params.erase(text_member(param, "key"));
+    for (const json& param : elements(member(member(known, "run"), "data"), "params"))
+      params.erase(text_at(param, "key"));
     RETURN_IF_ERROR(log_params(id, params));
     return update(id, "RUNNING", std::nullopt);
   }
@@ -389,15 +377,14 @@ class MlflowSink final : public Sink {
   // Reads the parameters, the newest points and the place of the artifacts.
   Result<void> read_job_run() {
     ASSIGN_OR_RETURN(const json response, get("runs/get", "run_id", run_id_));
-    const json& run = member_of(response, "run");
-    artifact_uri_ = text_member(member_of(run, "info"), "artifact_uri");
-    const json& data = member_of(run, "data");
+    const json& run = member(response, "run");
+    artifact_uri_ = text_at(member(run, "info"), "artifact_uri");
+    const json& data = member(run, "data");
     params_.clear();
-    for (const json& param : list_member(data, "params"))
-      params_[text_member(param, "key")] = text_member(param, "value");
-    for (const json& metric : list_member(data, "metrics")) {
+    for (const json& param : elements(data, "params")) params_[text_at(param, "key")] = text_at(param, "value");
+    for (const json& metric : elements(data, "metrics")) {
       const int64_t step = step_of(metric);
-      const auto [known, is_new] = newest_steps_.try_emplace(text_member(metric, "key"), step);
+      const auto [known, is_new] = newest_steps_.try_emplace(text_at(metric, "key"), step);
       if (!is_new) known->second = std::max(known->second, step);
     }
     has_uncertain_points_ = false;
@@ -406,14 +393,8 @@ class MlflowSink final : public Sink {
 
   // A step is a number or, as protocol buffers' JSON has it, a text.
   static int64_t step_of(const json& metric) {
-    const json& step = member_of(metric, "step");
-    return step.is_number() ? step.get<int64_t>() : std::strtoll(text_member(metric, "step").c_str(), nullptr, 10);
-  }
-
-  static const json& list_member(const json& object, std::string_view key) {
-    static const json kEmpty = json::array();
-    const json& list = member_of(object, key);
-    return list.is_array() ? list : kEmpty;
+    const json& step = member(metric, "step");
+    return step.is_number() ? step.get<int64_t>() : std::strtoll(text_at(metric, "step").c_str(), nullptr, 10);
   }
 
   // ---- points ------------------------------------------------------------------------------------------------------
@@ -494,8 +475,8 @@ class MlflowSink final : public Sink {
     // The summary is at one step, so a metric that the attempt has there is from an earlier delivery.
     ASSIGN_OR_RETURN(const json known, get("runs/get", "run_id", attempt_id_));
     std::set<std::string> known_names;
-    for (const json& metric : list_member(member_of(member_of(known, "run"), "data"), "metrics")) {
-      if (step_of(metric) >= event.step) known_names.insert(text_member(metric, "key"));
+    for (const json& metric : elements(member(member(known, "run"), "data"), "metrics")) {
+      if (step_of(metric) >= event.step) known_names.insert(text_at(metric, "key"));
     }
     json metrics = json::array();
     for (const auto& [name, value] : finished.summary) {
@@ -525,13 +506,13 @@ class MlflowSink final : public Sink {
     const Result<std::string> text = read_file(state_path(), 1u << 20);
     if (!text) return false;
     const json state = json::parse(*text, nullptr, false);
-    const std::string key = text_member(state, "key");
+    const std::string key = text_at(state, "key");
     if (!is_run_key(key)) return false;
     key_ = key;
-    if (text_member(state, "server") != server_) return true;
-    experiment_id_ = text_member(state, "experiment_id");
-    run_id_ = text_member(state, "run_id");
-    saved_attempt_id_ = text_member(state, "attempt_id");
+    if (text_at(state, "server") != server_) return true;
+    experiment_id_ = text_at(state, "experiment_id");
+    run_id_ = text_at(state, "run_id");
+    saved_attempt_id_ = text_at(state, "attempt_id");
     return true;
   }
 
