@@ -1,8 +1,7 @@
 // The interface between main() and the subcommands of `oarlock`.
 #pragma once
 
-#include <CLI/App.hpp>
-#include <CLI/Formatter.hpp>
+#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <optional>

@@ -2,7 +2,7 @@
 // completions, man pages and the help of all commands.
 #pragma once
 
-#include <CLI/App.hpp>
+#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // oarlock convert: converts jobs of other systems to TrainingJobs.
 #include <fmt/format.h>
 
-#include <CLI/Config.hpp>
 #include <algorithm>
 #include <memory>
 

@@ -1,7 +1,6 @@
 // oarlock doctor: checks whether this machine, pod or Slurm job can train.
 #include <fmt/format.h>
 
-#include <CLI/Config.hpp>
 #include <algorithm>
 #include <memory>
 

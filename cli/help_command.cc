@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/Config.hpp>
 #include <algorithm>
 #include <memory>
 

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/Config.hpp>
 #include <algorithm>
 #include <charconv>
 #include <chrono>

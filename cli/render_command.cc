@@ -1,7 +1,6 @@
 // oarlock render: the objects that the operator would create, without a cluster.
 #include <fmt/format.h>
 
-#include <CLI/Config.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 

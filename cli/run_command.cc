@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/Config.hpp>
 #include <filesystem>
 #include <memory>
 

@@ -1,7 +1,6 @@
 // oarlock validate: reports all problems of TrainingJobs in files, without a cluster.
 #include <fmt/format.h>
 
-#include <CLI/Config.hpp>
 #include <algorithm>
 #include <memory>
 

@@ -2,7 +2,7 @@
 // users.
 #pragma once
 
-#include <CLI/App.hpp>
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <functional>
 #include <memory>

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/Config.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <tuple>

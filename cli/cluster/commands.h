@@ -1,7 +1,7 @@
 // The commands that work on a cluster, and what they share.
 #pragma once
 
-#include <CLI/App.hpp>
+#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>

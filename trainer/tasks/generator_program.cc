@@ -1,8 +1,6 @@
 #include "trainer/tasks/generator_program.h"
 
 #include <fmt/format.h>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 
 #include <cstdio>
 #include <exception>

@@ -2,7 +2,7 @@
 // failure with one line and a documented exit code.
 #pragma once
 
-#include <CLI/App.hpp>
+#include <CLI/CLI.hpp>
 
 #include <functional>
 
