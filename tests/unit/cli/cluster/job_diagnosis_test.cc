@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/cluster/advice.h"
+#include "cli/cluster/diagnosis_text.h"
 #include "operator/api/codec.h"
 
 namespace oarlock::cli {

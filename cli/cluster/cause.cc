@@ -1,0 +1,287 @@
+#include "cli/cluster/cause.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <csignal>
+#include <optional>
+#include <vector>
+
+#include "common/error.h"
+
+namespace oarlock::cli {
+namespace {
+
+using Cause = DiagnosedCause;
+
+constexpr std::pair<Cause, std::string_view> kCauseNames[] = {
+    {Cause::kNone, "None"},
+    {Cause::kOutOfMemory, "OutOfMemory"},
+    {Cause::kDeviceOutOfMemory, "DeviceOutOfMemory"},
+    {Cause::kDiskFull, "DiskFull"},
+    {Cause::kIoError, "IoError"},
+    {Cause::kEvicted, "Evicted"},
+    {Cause::kPreempted, "Preempted"},
+    {Cause::kNodeLost, "NodeLost"},
+    {Cause::kPodDeleted, "PodDeleted"},
+    {Cause::kTerminated, "Terminated"},
+    {Cause::kImagePull, "ImagePull"},
+    {Cause::kContainerStart, "ContainerStart"},
+    {Cause::kInitContainer, "InitContainer"},
+    {Cause::kVolume, "Volume"},
+    {Cause::kUnschedulable, "Unschedulable"},
+    {Cause::kQuota, "Quota"},
+    {Cause::kPodRefused, "PodRefused"},
+    {Cause::kTemplateInvalid, "TemplateInvalid"},
+    {Cause::kSpecInvalid, "SpecInvalid"},
+    {Cause::kNameTaken, "NameTaken"},
+    {Cause::kConfigInvalid, "ConfigInvalid"},
+    {Cause::kInputMissing, "InputMissing"},
+    {Cause::kMasterUnreachable, "MasterUnreachable"},
+    {Cause::kHang, "Hang"},
+    {Cause::kNonFinite, "NonFinite"},
+    {Cause::kCheckpointUnreadable, "CheckpointUnreadable"},
+    {Cause::kDeviceFailed, "DeviceFailed"},
+    {Cause::kDeadline, "Deadline"},
+    {Cause::kPeerLost, "PeerLost"},
+    {Cause::kSignal, "Signal"},
+    {Cause::kSoftware, "Software"},
+    {Cause::kExit, "Exit"},
+    {Cause::kSuspended, "Suspended"},
+    {Cause::kNotManaged, "NotManaged"},
+};
+
+// ---- Words in messages ---------------------------------------------------------------------------------------------
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return out;
+}
+
+// REQUIRES: the words are in lower case.
+bool mentions(std::string_view text, std::initializer_list<std::string_view> words) {
+  const std::string lower = lower_case(text);
+  return std::any_of(words.begin(), words.end(),
+                     [&](std::string_view word) { return lower.find(word) != std::string::npos; });
+}
+
+bool mentions_full_disk(std::string_view text) {
+  return mentions(text, {"no space left", "disk full", "disk is full", "disk quota exceeded", "ephemeral",
+                         "diskpressure", "nodefs", "imagefs", "emptydir volume", "enospc"});
+}
+bool mentions_device_memory(std::string_view text) {
+  return mentions(text, {"cuda out of memory", "cuda error: out of memory", "hip out of memory", "outofmemoryerror",
+                         "cublas_status_alloc_failed", "device memory"});
+}
+bool mentions_device(std::string_view text) {
+  return mentions(text, {"nvrm: xid", "xid (", "nvlink error", "uncorrectable ecc", "fallen off the bus",
+                         "unspecified launch failure", "device-side hardware", "gpu is lost"});
+}
+bool mentions_unreachable_master(std::string_view text) {
+  return mentions(text, {"rendezvous", "master_addr", "tcpstore", "client socket has timed out", "distnetworkerror",
+                         "connection to the store"});
+}
+bool mentions_hang(std::string_view text) {
+  return mentions(text, {"collective timed out", "watchdog caught collective", "another rank hangs"});
+}
+bool mentions_non_finite(std::string_view text) {
+  return mentions(text, {"not finite", "non-finite", "nonfinite", "loss is nan", "nan loss", "loss: nan"});
+}
+
+// ---- Cause of a failed pod -----------------------------------------------------------------------------------------
+
+bool is_node_gone(const Incident& incident) {
+  return incident.node != nullptr && (!incident.node->exists || !incident.node->ready);
+}
+
+// The cause of a removal from outside: eviction, preemption, deletion.
+std::optional<Cause> removal_cause(const DiagnosisInput& input, const Incident& incident) {
+  const std::string& reason = incident.record.reason;
+  const std::string disruption = incident.pod == nullptr ? "" : incident.pod->disruption;
+  const auto is = [&](std::string_view name) { return reason == name || disruption == name; };
+  if (is("PreemptionByScheduler") || mentions(reason, {"preempt"}) ||
+      (!incident.record.pod.empty() && has_event(input, incident.record.pod, {"Preempted"})))
+    return Cause::kPreempted;
+  if (is("DeletionByPodGC") || is("NodeLost") || is("NodeShutdown") || is("NodeAffinity")) return Cause::kNodeLost;
+  if (is("DeletionByTaintManager"))
+    return incident.node == nullptr || is_node_gone(incident) ? Cause::kNodeLost : Cause::kEvicted;
+  const bool is_eviction =
+      is("Evicted") || is("EvictionByEvictionAPI") || is("TerminationByKubelet") || is("Terminated");
+  if (is_eviction) {
+    if (mentions(incident.text, {"node shutdown", "imminent node"})) return Cause::kNodeLost;
+    return mentions_full_disk(incident.text) ? Cause::kDiskFull : Cause::kEvicted;
+  }
+  if (reason == "PodDeleted" || reason == "PodLost") {
+    if (is_node_gone(incident) || has_event(input, incident.record.pod, {"NodeNotReady", "TaintManagerEviction"}))
+      return Cause::kNodeLost;
+    return Cause::kPodDeleted;
+  }
+  return std::nullopt;
+}
+
+// Exit codes whose meaning is more specific than words in the message, which may quote anything.
+bool is_specific(std::optional<int> exit_code) {
+  constexpr ExitCode kSpecific[] = {ExitCode::kUsage, ExitCode::kConfig, ExitCode::kCheckpoint,
+                                    ExitCode::kNoPermission};
+  return std::any_of(std::begin(kSpecific), std::end(kSpecific),
+                     [&](ExitCode code) { return exit_code == to_int(code); });
+}
+
+std::optional<Cause> cause_by_text(const Incident& incident) {
+  const std::string& text = incident.text;
+  const std::string& reason = incident.record.reason;
+  if (mentions_device_memory(text)) return Cause::kDeviceOutOfMemory;
+  if (mentions_hang(text)) return Cause::kHang;
+  if (reason == "DeviceFailed" || mentions_device(text)) return Cause::kDeviceFailed;
+  if (mentions_non_finite(text)) return Cause::kNonFinite;
+  if (mentions(text, {"no space left", "disk full", "disk is full", "disk quota exceeded", "enospc"}))
+    return Cause::kDiskFull;
+  if (reason == "HostUnknown" || mentions_unreachable_master(text)) return Cause::kMasterUnreachable;
+  return std::nullopt;
+}
+
+// By docs/exit-codes.md.
+Cause cause_by_exit_code(int code, const Incident& incident) {
+  switch (static_cast<ExitCode>(code)) {
+    case ExitCode::kUsage:
+    case ExitCode::kConfig:
+      return Cause::kConfigInvalid;
+    case ExitCode::kDataErr:
+    case ExitCode::kNoInput:
+    case ExitCode::kNoPermission:
+      return Cause::kInputMissing;
+    case ExitCode::kNoHost:
+      return Cause::kMasterUnreachable;
+    case ExitCode::kSoftware:
+      return Cause::kSoftware;
+    case ExitCode::kOsErr:
+      return mentions(incident.text, {"memory"}) ? Cause::kOutOfMemory : Cause::kExit;
+    case ExitCode::kCheckpoint:
+      return Cause::kCheckpointUnreadable;
+    case ExitCode::kCantCreate:
+    case ExitCode::kIoErr:
+      return Cause::kIoError;
+    case ExitCode::kTempFail:
+      return Cause::kTerminated;
+    case ExitCode::kPeerLost:
+      return Cause::kPeerLost;
+    case ExitCode::kDeviceFailed:
+      return Cause::kDeviceFailed;
+    default:
+      break;
+  }
+  if (code == 126 || code == 127) return Cause::kContainerStart;
+  if (code == 128 + SIGTERM || code == 128 + SIGINT) return Cause::kTerminated;
+  return code > 128 && code < 128 + 65 ? Cause::kSignal : Cause::kExit;
+}
+
+// ---- Cause of a job that does not start ----------------------------------------------------------------------------
+
+std::optional<Cause> cause_of_waiting(const std::string& reason) {
+  constexpr std::string_view kPullReasons[] = {"ImagePullBackOff",         "ErrImagePull",        "InvalidImageName",
+                                               "ErrImageNeverPull",        "RegistryUnavailable", "ImageInspectError",
+                                               "SignatureValidationFailed"};
+  if (std::find(std::begin(kPullReasons), std::end(kPullReasons), reason) != std::end(kPullReasons))
+    return Cause::kImagePull;
+  const bool is_ordinary = reason.empty() || reason == "ContainerCreating" || reason == "PodInitializing";
+  if (is_ordinary) return std::nullopt;
+  return Cause::kContainerStart;
+}
+
+StartProblem problem_of_pod(const DiagnosisInput& input, const PodView& pod) {
+  for (const ContainerView& container : pod.containers) {
+    if (const auto cause = cause_of_waiting(container.waiting_reason)) {
+      const EventView* event =
+          find_event(input, pod.name, {"Failed", "FailedToRetrieveImagePullSecret", "InspectFailed"});
+      const bool event_says_more = event != nullptr && event->message.size() > container.waiting_message.size();
+      return {*cause, &pod,
+              event_says_more ? event->message
+                              : fmt::format("{}: {}", container.waiting_reason, container.waiting_message)};
+    }
+  }
+  if (const ContainerView* init = failed_init_container(pod); init != nullptr)
+    return {Cause::kInitContainer, &pod,
+            fmt::format("init container {} ended with exit code {}{}{}", init->name, init->end->exit_code,
+                        init->end->text.empty() ? "" : ": ", init->end->text)};
+  if (const EventView* event = find_event(input, pod.name, {"FailedMount", "FailedAttachVolume", "FailedMapVolume"}))
+    return {Cause::kVolume, &pod, event->message};
+  if (const EventView* event = find_event(input, pod.name, {"FailedCreatePodSandBox"}))
+    return {Cause::kContainerStart, &pod, event->message};
+  if (!pod.scheduled && !pod.unscheduled_message.empty()) return {Cause::kUnschedulable, &pod, pod.unscheduled_message};
+  return {};
+}
+
+std::optional<Cause> cause_of_condition(const api::Condition& condition) {
+  if (condition.reason == "CreateRefused")
+    return mentions(condition.message, {"exceeded quota", "quota"}) ? Cause::kQuota : Cause::kPodRefused;
+  if (condition.reason == "NameTaken" || condition.reason == "WaitingForNames") return Cause::kNameTaken;
+  if (condition.reason == "InvalidSpec") return Cause::kSpecInvalid;
+  if (condition.reason == "InvalidTemplate") return Cause::kTemplateInvalid;
+  if (condition.reason == "Unschedulable") return Cause::kUnschedulable;
+  if (condition.reason == "PodsStarting") return std::nullopt;
+  return cause_of_waiting(condition.reason);
+}
+
+}  // namespace
+
+std::string_view to_string(DiagnosedCause cause) {
+  for (const auto& [known, name] : kCauseNames) {
+    if (known == cause) return name;
+  }
+  return "";
+}
+
+Cause cause_of_incident(const DiagnosisInput& input, const Incident& incident) {
+  const ContainerView* trainer = incident.pod == nullptr ? nullptr : incident.pod->trainer();
+  const std::string container_reason = trainer != nullptr && trainer->end ? trainer->end->reason : "";
+  const bool was_oom_killed = incident.record.reason == "OOMKilled" || container_reason == "OOMKilled" ||
+                              mentions(incident.record.message, {"(oomkilled)"}) ||
+                              (incident.record.exit_code == 128 + SIGKILL &&
+                               (has_event(input, incident.record.node, {"SystemOOM", "OOMKilling"}) ||
+                                has_event(input, incident.record.pod, {"OOMKilling", "OOMKilled"})));
+  if (was_oom_killed) return Cause::kOutOfMemory;
+  if (const auto removal = removal_cause(input, incident)) return *removal;
+  if (incident.pod != nullptr && (trainer == nullptr || !trainer->end) &&
+      failed_init_container(*incident.pod) != nullptr)
+    return Cause::kInitContainer;
+  if (container_reason == "ContainerCannotRun" || container_reason == "StartError" ||
+      mentions(incident.record.message, {"(containercannotrun)", "(starterror)"}))
+    return Cause::kContainerStart;
+  if (!is_specific(incident.record.exit_code)) {
+    if (const auto cause = cause_by_text(incident)) return *cause;
+  }
+  if (incident.record.exit_code) return cause_by_exit_code(*incident.record.exit_code, incident);
+  if (incident.record.reason == "PeerLost") return Cause::kPeerLost;
+  if (incident.record.reason == "Interrupted") return Cause::kTerminated;
+  return incident.node != nullptr && is_node_gone(incident) ? Cause::kNodeLost : Cause::kExit;
+}
+
+StartProblem find_start_problem(const DiagnosisInput& input, const api::Condition* condition) {
+  std::vector<const PodView*> pods;
+  for (const PodView& pod : input.pods) {
+    if (pod.attempt == input.job.status.attempt && pod.phase == "Pending") pods.push_back(&pod);
+  }
+  std::sort(pods.begin(), pods.end(), [](const PodView* a, const PodView* b) { return a->node_rank < b->node_rank; });
+  StartProblem unscheduled;
+  for (const PodView* pod : pods) {
+    StartProblem problem = problem_of_pod(input, *pod);
+    if (problem.cause == Cause::kNone) continue;
+    if (problem.cause != Cause::kUnschedulable) return problem;
+    // Another pod may have a more specific problem.
+    if (unscheduled.cause == Cause::kNone) unscheduled = problem;
+  }
+  if (condition != nullptr) {
+    // A refused pod does not exist, so that only the condition names the problem.
+    if (const auto cause = cause_of_condition(*condition); cause && *cause != Cause::kUnschedulable)
+      return {*cause, nullptr, condition->message};
+  }
+  if (unscheduled.cause != Cause::kNone) return unscheduled;
+  if (condition != nullptr) {
+    if (const auto cause = cause_of_condition(*condition)) return {*cause, nullptr, condition->message};
+  }
+  return {};
+}
+
+}  // namespace oarlock::cli

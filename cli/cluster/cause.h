@@ -1,0 +1,65 @@
+// The cause of a failure, or of a job that does not start. Pure functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "cli/cluster/incident.h"
+
+namespace oarlock::cli {
+
+// What the cause is, as one word for scripts (to_string()).
+enum class DiagnosedCause {
+  kNone,               // no failure is known
+  kOutOfMemory,        // the kernel killed the container because of its memory limit or the node's memory
+  kDeviceOutOfMemory,  // the memory of a GPU
+  kDiskFull,           // a volume, or the ephemeral storage of the node
+  kIoError,            // reading or writing failed for another reason
+  kEvicted,            // by the kubelet, or by the eviction API (kubectl drain)
+  kPreempted,          // by a pod of higher priority
+  kNodeLost,           // the node does not respond or does not exist any more
+  kPodDeleted,         // by a user or a controller
+  kTerminated,         // by SIGTERM from outside
+  kImagePull,
+  kContainerStart,  // the container cannot be created or started
+  kInitContainer,   // an init container failed
+  kVolume,          // a volume cannot be attached or mounted
+  kUnschedulable,
+  kQuota,
+  kPodRefused,       // the API server refuses the pods for another reason
+  kTemplateInvalid,  // spec.template
+  kSpecInvalid,      // the job cannot be read or run as it is
+  kNameTaken,
+  kConfigInvalid,      // of the trainer or of the command line
+  kInputMissing,       // an input file is missing, damaged or not readable
+  kMasterUnreachable,  // the ranks did not find each other
+  kHang,               // a rank hangs; the group made no progress
+  kNonFinite,          // the loss or a gradient is not finite
+  kCheckpointUnreadable,
+  kDeviceFailed,  // a GPU, its driver or its link
+  kDeadline,      // spec.activeDeadlineSeconds
+  kPeerLost,      // only collateral failures are known
+  kSignal,        // another signal
+  kSoftware,      // a bug that the program reported itself
+  kExit,          // another exit code
+  kSuspended,     // not a failure: the job is suspended
+  kNotManaged,    // no operator has seen the job
+};
+std::string_view to_string(DiagnosedCause cause);
+
+// Returns the cause of a failure: a removal from outside before what the program reported, and specific exit codes
+// before words in messages.
+DiagnosedCause cause_of_incident(const DiagnosisInput& input, const Incident& incident);
+
+// Why a job does not start.
+struct StartProblem {
+  DiagnosedCause cause = DiagnosedCause::kNone;
+  const PodView* pod = nullptr;  // the pod that has the problem; null if it is that of the job
+  std::string message;
+};
+
+// Returns the problem of the first pending pod of the current attempt that has one, or else that of the condition,
+// which may be null. The cause is kNone if no problem is known.
+StartProblem find_start_problem(const DiagnosisInput& input, const api::Condition* condition);
+
+}  // namespace oarlock::cli
