@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/convert/command_line.h"
 #include "cli/convert/kubernetes.h"
 #include "cli/convert/quantumgrav.h"
 #include "cli/convert/sbatch.h"

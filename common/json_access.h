@@ -1,50 +1,56 @@
 // Tolerant access to JSON that another program wrote: a member that is missing or has another type reads as empty.
+// `Json` is nlohmann::json or nlohmann::ordered_json. References are valid as long as `json` is not changed.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace oarlock {
 
 // Returns the member of an object; null if there is none or `json` is not an object.
-inline const nlohmann::json& member(const nlohmann::json& json, const char* key) {
-  static const nlohmann::json kNull;
+template <typename Json>
+const Json& member(const Json& json, std::string_view key) {
+  static const Json kNull;
   if (!json.is_object()) return kNull;
   const auto it = json.find(key);
   return it != json.end() ? *it : kNull;
 }
 
 // Returns a string member; "" for any other.
-inline std::string text_at(const nlohmann::json& json, const char* key) {
-  const nlohmann::json& value = member(json, key);
-  return value.is_string() ? value.get<std::string>() : "";
+template <typename Json>
+std::string text_at(const Json& json, std::string_view key) {
+  const Json& value = member(json, key);
+  return value.is_string() ? value.template get<std::string>() : "";
 }
 
 // Returns an integer member that fits; `fallback` for any other.
-template <typename Integer>
-Integer integer_at(const nlohmann::json& json, const char* key, Integer fallback) {
-  const nlohmann::json& value = member(json, key);
+template <typename Integer, typename Json>
+Integer integer_at(const Json& json, std::string_view key, Integer fallback) {
+  const Json& value = member(json, key);
   if (value.is_number_unsigned()) {
-    const auto number = value.get<uint64_t>();
+    const auto number = value.template get<uint64_t>();
     return std::in_range<Integer>(number) ? static_cast<Integer>(number) : fallback;
   }
   if (!value.is_number_integer()) return fallback;
-  const auto number = value.get<int64_t>();
+  const auto number = value.template get<int64_t>();
   return std::in_range<Integer>(number) ? static_cast<Integer>(number) : fallback;
 }
 
 // Whether the member is true.
-inline bool true_at(const nlohmann::json& json, const char* key) {
-  const nlohmann::json& value = member(json, key);
-  return value.is_boolean() && value.get<bool>();
+template <typename Json>
+bool true_at(const Json& json, std::string_view key) {
+  const Json& value = member(json, key);
+  return value.is_boolean() && value.template get<bool>();
 }
 
 // Returns an array member; an empty array for any other.
-inline const nlohmann::json& elements(const nlohmann::json& json, const char* key) {
-  static const nlohmann::json kEmpty = nlohmann::json::array();
-  const nlohmann::json& value = member(json, key);
+template <typename Json>
+const Json& elements(const Json& json, std::string_view key) {
+  static const Json kEmpty = Json::array();
+  const Json& value = member(json, key);
   return value.is_array() ? value : kEmpty;
 }
 

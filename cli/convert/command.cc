@@ -228,13 +228,6 @@ std::string name_of(LauncherKind kind) {
   return kind == LauncherKind::kAccelerate ? "accelerate launch" : "mpirun";
 }
 
-std::optional<int64_t> whole_number(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
-  return value;
-}
-
 // Converts the options of one launcher.
 class LauncherConversion {
  public:
@@ -457,6 +450,13 @@ class LauncherConversion {
 }  // namespace
 
 LauncherKind launcher_of(const std::vector<std::string>& words) { return find_launcher(words).kind; }
+
+std::optional<int64_t> whole_number(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return value;
+}
 
 std::vector<std::string> with_torchrun(const std::vector<std::string>& words) {
   std::vector<std::string> out = {"torchrun"};

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/convert/report.h"
@@ -22,6 +23,9 @@ bool mentions_launcher(const std::vector<std::string>& words);
 
 // Returns a command in which torchrun starts `words`, a Python script with its interpreter or any other program.
 std::vector<std::string> with_torchrun(const std::vector<std::string>& words);
+
+// Parses a decimal integer, which may be negative; nullopt for any other text.
+std::optional<int64_t> whole_number(std::string_view text);
 
 // A command line in the terms of a TrainingJob.
 struct LaunchCommand {

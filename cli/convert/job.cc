@@ -8,6 +8,7 @@
 
 #include "cli/pod_schema/pod_schema.h"
 #include "common/contract.h"
+#include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/yaml/writer.h"
 #include "operator/api/validate.h"
@@ -15,8 +16,6 @@
 
 namespace oarlock::convert {
 namespace {
-
-constexpr char kGpu[] = "nvidia.com/gpu";
 
 // Keeps the strings of a map of labels or annotations that people wrote.
 Json own_entries(const Json& map) {
@@ -40,12 +39,12 @@ size_t main_container(const Json& containers, const std::vector<std::string>& na
                       Report& report) {
   for (const std::string& name : names) {
     for (size_t i = 0; i < containers.size(); ++i) {
-      if (json_text(containers[i], "name") == name) return i;
+      if (text_at(containers[i], "name") == name) return i;
     }
   }
   if (containers.size() > 1)
     report.note(path, fmt::format("container '{}' becomes 'trainer', because it is the first one",
-                                  json_text(containers[0], "name")));
+                                  text_at(containers[0], "name")));
   return 0;
 }
 
@@ -56,12 +55,12 @@ void convert_environment(Json& container, const std::string& path, Report& repor
   Json kept = Json::array();
   for (size_t i = 0; i < list->size(); ++i) {
     const Json& variable = (*list)[i];
-    const std::string name = json_text(variable, "name");
+    const std::string name = text_at(variable, "name");
     if (!control::is_contract_variable(name)) {
       kept.push_back(variable);
       continue;
     }
-    const std::string value = json_text(variable, "value");
+    const std::string value = text_at(variable, "value");
     int64_t port = 0;
     if (name == kEnvMasterPort && value.size() < 6 && value.find_first_not_of("0123456789") == std::string::npos &&
         !value.empty()) {
@@ -78,19 +77,19 @@ void convert_environment(Json& container, const std::string& path, Report& repor
 }
 
 void convert_resources(Json& container, const ConvertOptions& options) {
-  if (options.gpus) object_member(object_member(container, "resources"), "limits")[kGpu] = *options.gpus;
+  if (options.gpus) object_member(object_member(container, "resources"), "limits")[kGpuResource] = *options.gpus;
 }
 
 int64_t gpus_of(const Json& container) {
-  const Json& limits = json_member(json_member(container, "resources"), "limits");
-  const Json& number = json_member(limits, kGpu);
+  const Json& limits = member(member(container, "resources"), "limits");
+  const Json& number = member(limits, kGpuResource);
   if (number.is_number_integer()) return number.get<int64_t>();
   return number.is_string() && number != "0" ? 2 : 0;  // the exact number does not matter to the callers
 }
 
 std::vector<std::string> command_of(const Json& container) {
-  std::vector<std::string> words = json_words(json_member(container, "command"));
-  const std::vector<std::string> arguments = json_words(json_member(container, "args"));
+  std::vector<std::string> words = json_words(member(container, "command"));
+  const std::vector<std::string> arguments = json_words(member(container, "args"));
   words.insert(words.end(), arguments.begin(), arguments.end());
   return words;
 }
@@ -135,12 +134,32 @@ Json& object_member(Json& parent, const char* key) {
   return member;
 }
 
+std::string object_name(const std::string& text) {
+  std::string name;
+  for (const char c : text) {
+    const char lower = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const bool is_plain = (lower >= 'a' && lower <= 'z') || (lower >= '0' && lower <= '9');
+    if (is_plain) name += lower;
+    if (!is_plain && !name.empty() && !name.ends_with('-')) name += '-';
+  }
+  name.resize(std::min<size_t>(name.size(), 50));
+  while (name.ends_with('-')) name.pop_back();
+  if (name.empty() || name.front() < 'a') name.insert(0, "job-");
+  while (name.ends_with('-')) name.pop_back();
+  return name;
+}
+
+std::string stem_of(const std::string& path) {
+  const std::string file = path.substr(path.rfind('/') + 1);
+  return file.substr(0, file.find('.'));
+}
+
 Json& trainer_of(JobDraft& draft) {
   if (!draft.pod.is_object()) draft.pod = Json::object();
   Json& containers = object_member(draft.pod, "spec")["containers"];
   if (!containers.is_array()) containers = Json::array();
   for (Json& container : containers) {
-    if (json_text(container, "name") == kTrainerContainer) return container;
+    if (text_at(container, "name") == kTrainerContainer) return container;
   }
   containers.push_back({{"name", kTrainerContainer}});
   return containers.back();
@@ -155,7 +174,7 @@ void merge_environment(Json& container, const Json& variables) {
   if (!list.is_array()) list = Json::array();
   for (const Json& variable : variables) {
     const auto same = std::ranges::find_if(
-        list, [&](const Json& item) { return json_text(item, "name") == json_text(variable, "name"); });
+        list, [&](const Json& item) { return text_at(item, "name") == text_at(variable, "name"); });
     if (same != list.end()) {
       *same = variable;
     } else {
@@ -200,14 +219,13 @@ std::string convert_pod(const Json& pod, const std::string& path, const std::vec
   draft.pod = Json::object();
   Json metadata = Json::object();
   for (const char* key : {"labels", "annotations"}) {
-    if (Json kept = own_entries(json_member(json_member(pod, "metadata"), key)); !kept.empty())
-      metadata[key] = std::move(kept);
+    if (Json kept = own_entries(member(member(pod, "metadata"), key)); !kept.empty()) metadata[key] = std::move(kept);
   }
   if (!metadata.empty()) draft.pod["metadata"] = std::move(metadata);
 
-  Json spec = json_member(pod, "spec").is_object() ? json_member(pod, "spec") : Json::object();
+  Json spec = member(pod, "spec").is_object() ? member(pod, "spec") : Json::object();
   const std::string spec_path = path + ".spec";
-  if (json_text(spec, "restartPolicy") == "Never") spec.erase("restartPolicy");
+  if (text_at(spec, "restartPolicy") == "Never") spec.erase("restartPolicy");
   erase_with_note(spec, "restartPolicy", spec_path,
                   "a failed container is not restarted in place; the operator restarts the whole group", report);
   for (const char* key : {"hostname", "subdomain", "setHostnameAsFQDN"})
@@ -223,7 +241,7 @@ std::string convert_pod(const Json& pod, const std::string& path, const std::vec
   }
   const size_t main = main_container(*containers, main_names, spec_path + ".containers", report);
   for (size_t i = 0; i < containers->size(); ++i) {
-    if (i != main && json_text((*containers)[i], "name") == kTrainerContainer)
+    if (i != main && text_at((*containers)[i], "name") == kTrainerContainer)
       report.problem(fmt::format("{}.containers[{}].name", spec_path, i),
                      "'trainer' is the name of the main container of a TrainingJob; rename this one");
   }
@@ -243,7 +261,7 @@ std::string convert_pod(const Json& pod, const std::string& path, const std::vec
 
 void convert_container_command(const std::string& path, Report& report, JobDraft& draft) {
   Json& trainer = trainer_of(draft);
-  const bool has_command = json_member(trainer, "command").is_array() && !json_member(trainer, "command").empty();
+  const bool has_command = member(trainer, "command").is_array() && !member(trainer, "command").empty();
   const std::vector<std::string> words = command_of(trainer);
   const bool is_mpi = launcher_of(words) == LauncherKind::kMpirun;
   if (has_command && launcher_of(words) != LauncherKind::kNone) {

@@ -13,13 +13,15 @@
 
 namespace oarlock::convert {
 
+inline constexpr char kGpuResource[] = "nvidia.com/gpu";
+
 struct ConvertOptions {
   std::string name{};         // of the TrainingJob; empty: the name of the source
   std::string image{};        // of the container 'trainer'; empty: the image of the source
   std::optional<int> gpus{};  // on each node; absent: those of the source
 };
 
-// A TrainingJob in the making. Empty and absent members are left out of the output.
+// The members of a TrainingJob that a converter has read so far. Empty and absent ones are left out of the output.
 struct JobDraft {
   Json metadata = Json::object();
   int64_t nodes = 1;
@@ -53,6 +55,11 @@ std::string convert_pod(const Json& pod, const std::string& path, const std::vec
 // Converts the command of container 'trainer' after draft.nodes and draft.processes were read. `processes` of the
 // source is kept only if the command starts several ranks. REQUIRES: convert_pod() was called.
 void convert_container_command(const std::string& path, Report& report, JobDraft& draft);
+
+// Returns a name that Kubernetes accepts, made from a file name or the name of a Slurm job.
+std::string object_name(const std::string& text);
+// Returns the name of a file without its folder and without what follows the first period.
+std::string stem_of(const std::string& path);
 
 // Returns the container 'trainer' of a draft, which is created if there is none.
 Json& trainer_of(JobDraft& draft);

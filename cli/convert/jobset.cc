@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cli/convert/kinds.h"
+#include "common/json_access.h"
 
 namespace oarlock::convert {
 namespace {
@@ -29,11 +30,11 @@ void convert_pod_failure_rule(ObjectReader rule, JobDraft& draft) {
   } else if (const Json* conditions = rule.take("onPodConditions"); conditions != nullptr && conditions->is_array()) {
     Json kept = Json::array();
     for (const Json& condition : *conditions) {
-      if (json_text(condition, "type") == "DisruptionTarget") {
+      if (text_at(condition, "type") == "DisruptionTarget") {
         kept.push_back({{"type", "DisruptionTarget"}});
       } else {
         rule.note("onPodConditions",
-                  fmt::format("{} has no counterpart; DisruptionTarget has", json_text(condition, "type")));
+                  fmt::format("{} has no counterpart; DisruptionTarget has", text_at(condition, "type")));
       }
     }
     if (kept.empty()) return;
@@ -78,7 +79,7 @@ std::string convert_job_spec(ObjectReader& job, const std::vector<std::string>& 
 }
 
 void convert_jobset(ObjectReader& root, const ConvertOptions& options, JobDraft& draft) {
-  const Json annotations = json_member(draft.metadata, "annotations");
+  const Json annotations = member(draft.metadata, "annotations");
   if (annotations.is_object()) {
     for (const auto& [key, value] : annotations.items()) {
       if (!key.starts_with("alpha.jobset.sigs.k8s.io/")) continue;

@@ -9,6 +9,7 @@
 
 #include "cli/convert/kinds.h"
 #include "common/contract.h"
+#include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -21,9 +22,9 @@ struct OpenDocument {
   std::unique_ptr<Report> report;
   std::string file;
 
-  std::string kind() const { return json_text(json, "kind"); }
+  std::string kind() const { return text_at(json, "kind"); }
   std::string group() const {
-    const std::string version = json_text(json, "apiVersion");
+    const std::string version = text_at(json, "apiVersion");
     return version.substr(0, version.find('/'));
   }
 };
@@ -71,12 +72,12 @@ void add_document(const SourceDocument& source, std::vector<OpenDocument>& docum
 }
 
 OpenDocument* find_runtime(std::vector<OpenDocument>& documents, const OpenDocument& job) {
-  const Json& reference = json_member(json_member(job.json, "spec"), "runtimeRef");
-  std::string kind = json_text(reference, "kind");
+  const Json& reference = member(member(job.json, "spec"), "runtimeRef");
+  std::string kind = text_at(reference, "kind");
   if (kind.empty()) kind = "ClusterTrainingRuntime";
   for (OpenDocument& document : documents) {
     if (is_runtime(document) && document.kind() == kind &&
-        json_text(json_member(document.json, "metadata"), "name") == json_text(reference, "name"))
+        text_at(member(document.json, "metadata"), "name") == text_at(reference, "name"))
       return &document;
   }
   return nullptr;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cli/convert/kinds.h"
+#include "common/json_access.h"
 
 namespace oarlock::convert {
 namespace {
@@ -14,7 +15,7 @@ void find_differences(const Json& a, const Json& b, const std::string& path, siz
   if (found.size() >= most || a == b) return;
   if (a.is_object() && b.is_object()) {
     for (const auto& [key, value] : a.items())
-      find_differences(value, json_member(b, key), path.empty() ? key : path + "." + key, most, found);
+      find_differences(value, member(b, key), path.empty() ? key : path + "." + key, most, found);
     for (const auto& [key, value] : b.items()) {
       if (!a.contains(key)) find_differences(Json(), value, path.empty() ? key : path + "." + key, most, found);
     }
@@ -100,7 +101,7 @@ void remove_rendezvous_port(JobDraft& draft) {
   if (ports == trainer.end() || !ports->is_array()) return;
   Json kept = Json::array();
   for (const Json& port : *ports) {
-    if (json_text(port, "name") != "pytorchjob-port") kept.push_back(port);
+    if (text_at(port, "name") != "pytorchjob-port") kept.push_back(port);
   }
   if (kept.empty()) {
     trainer.erase("ports");
@@ -180,18 +181,18 @@ void convert_mpijob(ObjectReader& root, const ConvertOptions& options, JobDraft&
   if (root.report().has_problems()) return;
 
   const std::string launcher_path = launcher.path_of("template.spec.containers[0]");
-  const Json& containers = json_member(json_member(launcher_pod, "spec"), "containers");
+  const Json& containers = member(member(launcher_pod, "spec"), "containers");
   if (!containers.is_array() || containers.empty())
     return root.report().problem(launcher.path_of("template.spec.containers"), "the launcher has no container");
   const Json& source = containers.front();
-  std::vector<std::string> words = json_words(json_member(source, "command"));
-  for (const std::string& word : json_words(json_member(source, "args"))) words.push_back(word);
+  std::vector<std::string> words = json_words(member(source, "command"));
+  for (const std::string& word : json_words(member(source, "args"))) words.push_back(word);
   if (launcher_of(words) != LauncherKind::kMpirun)
     return root.report().problem(launcher_path + ".command",
                                  "the launcher does not run mpirun directly, so its ranks are not known; a TrainingJob "
                                  "has no launcher pod");
   const auto is_horovod = [](const std::string& text) { return text.find("horovod") != std::string::npos; };
-  if (is_horovod(json_text(source, "image")) || std::ranges::any_of(words, is_horovod))
+  if (is_horovod(text_at(source, "image")) || std::ranges::any_of(words, is_horovod))
     return root.report().problem(launcher_path,
                                  "Horovod needs mpirun and SSH between the pods, which a TrainingJob does "
                                  "not have; keep it with the MPI operator");
@@ -199,9 +200,9 @@ void convert_mpijob(ObjectReader& root, const ConvertOptions& options, JobDraft&
   trainer["command"] = words;  // the workers ran sshd
   trainer.erase("args");
   trainer.erase("readinessProbe");
-  if (json_member(source, "env").is_array()) {
-    const Json own = json_member(trainer, "env");
-    merge_environment(trainer, json_member(source, "env"));
+  if (member(source, "env").is_array()) {
+    const Json own = member(trainer, "env");
+    merge_environment(trainer, member(source, "env"));
     if (own.is_array()) merge_environment(trainer, own);
   }
   const std::string slots = draft.processes;

@@ -85,6 +85,15 @@ std::string to_note(std::string_view what, std::string_view message) {
   return fmt::format("note: {}: {}", shortened(what, 200), printable(message));
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = first_utf8_character(text).length;
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 ObjectReader::ObjectReader(const Json& object, std::string path, Report& report)
     : object_(&object), path_(std::move(path)), report_(report) {
   if (!object.is_object()) {
@@ -156,18 +165,6 @@ void ObjectReader::finish() {
   for (const auto& [key, value] : object_->items()) {
     if (!taken_.contains(key) && !value.is_null()) note(key, "is not a known field; not carried over");
   }
-}
-
-const Json& json_member(const Json& json, const std::string& key) {
-  static const Json kNull;
-  if (!json.is_object()) return kNull;
-  const auto found = json.find(key);
-  return found == json.end() ? kNull : *found;
-}
-
-std::string json_text(const Json& json, const std::string& key) {
-  const Json& value = json_member(json, key);
-  return value.is_string() ? value.get<std::string>() : "";
 }
 
 std::vector<std::string> json_words(const Json& list) {

@@ -1,5 +1,4 @@
-// The result of a conversion, the notes and problems on the way to it, and tolerant access to the objects of other
-// APIs.
+// The result of a conversion, the notes and problems on the way to it, and a reader of the objects of other APIs.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +59,9 @@ class Report {
 // Formats a note without a position in a file: "note: what: message".
 std::string to_note(std::string_view what, std::string_view message);
 
+// Returns whether a text is well-formed UTF-8, as JSON requires.
+bool is_utf8(std::string_view text);
+
 // Reads the members of an object of another API. A null member counts as absent, and an object that is null as empty.
 // A member of the wrong type is a problem. Not thread-safe; `object` and `report` must outlive the reader.
 class ObjectReader {
@@ -100,10 +102,6 @@ class ObjectReader {
   std::set<std::string> taken_;
 };
 
-// Returns a member of an object; null if it is absent or `json` is not an object.
-const Json& json_member(const Json& json, const std::string& key);
-// Returns a string member; "" for any other.
-std::string json_text(const Json& json, const std::string& key);
 // Returns the strings of a list; other elements are skipped.
 std::vector<std::string> json_words(const Json& list);
 

@@ -17,8 +17,4 @@ bool is_job_script(const std::string& text);
 // several of them, or one that the script computes; and for an option that a TrainingJob cannot satisfy.
 Result<Converted> convert_sbatch(const std::string& script, const std::string& file, const ConvertOptions& options);
 
-// Converts a command line of torchrun or accelerate. Fails with kUsage if it is none.
-Result<Converted> convert_command_line(const std::vector<std::string>& words, LauncherKind kind,
-                                       const ConvertOptions& options);
-
 }  // namespace oarlock::convert

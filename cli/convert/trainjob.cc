@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/convert/kinds.h"
+#include "common/json_access.h"
 
 namespace oarlock::convert {
 namespace {
@@ -13,8 +14,8 @@ constexpr char kStepLabel[] = "trainer.kubeflow.org/trainjob-ancestor-step";
 constexpr char kDefaultNode[] = "node";
 
 bool is_trainer_step(const Json& role) {
-  const Json& labels = json_member(json_member(json_member(role, "template"), "metadata"), "labels");
-  return json_text(labels, kStepLabel) == "trainer";
+  const Json& labels = member(member(member(role, "template"), "metadata"), "labels");
+  return text_at(labels, kStepLabel) == "trainer";
 }
 
 // Returns the role of a runtime whose pods train: the one with the label of the step, else the one named "node".
@@ -22,7 +23,7 @@ const Json* trainer_role(const Json& roles) {
   const Json* named = nullptr;
   for (const Json& role : roles) {
     if (is_trainer_step(role)) return &role;
-    if (json_text(role, "name") == kDefaultNode) named = &role;
+    if (text_at(role, "name") == kDefaultNode) named = &role;
   }
   return named;
 }
@@ -41,9 +42,9 @@ bool merge_patch(Json& base, const Json& patch) {
     }
   } else if (base.is_array() && patch.is_array()) {
     for (const Json& item : patch) {
-      const std::string name = json_text(item, "name");
+      const std::string name = text_at(item, "name");
       const auto same = std::ranges::find_if(
-          base, [&](const Json& other) { return !name.empty() && json_text(other, "name") == name; });
+          base, [&](const Json& other) { return !name.empty() && text_at(other, "name") == name; });
       if (same == base.end()) {
         base.push_back(item);
       } else {
@@ -125,7 +126,7 @@ RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, 
   jobset.drop_silently("managedBy");
   std::vector<ObjectReader> roles = jobset.objects("replicatedJobs");
   jobset.finish();
-  const Json* chosen = trainer_role(json_member(jobset.json(), "replicatedJobs"));
+  const Json* chosen = trainer_role(member(jobset.json(), "replicatedJobs"));
   for (ObjectReader& role : roles) {
     const std::string name = role.text("name");
     if (&role.json() != chosen) {
@@ -156,18 +157,18 @@ RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, 
 }
 
 bool is_target(const ObjectReader& override, const std::string& role) {
-  const Json& targets = json_member(override.json(), "targetJobs");
+  const Json& targets = member(override.json(), "targetJobs");
   if (!targets.is_array() || targets.empty()) return true;
-  return std::ranges::any_of(targets, [&](const Json& target) { return json_text(target, "name") == role; });
+  return std::ranges::any_of(targets, [&](const Json& target) { return text_at(target, "name") == role; });
 }
 
 // The containers of a patch have the names of the runtime.
 Json with_trainer_name(Json pod) {
-  if (!pod.is_object() || !json_member(pod, "spec").is_object()) return pod;
+  if (!pod.is_object() || !member(pod, "spec").is_object()) return pod;
   const auto containers = pod["spec"].find("containers");
   if (containers == pod["spec"].end() || !containers->is_array()) return pod;
   for (Json& container : *containers) {
-    if (json_text(container, "name") == kDefaultNode) container["name"] = "trainer";
+    if (text_at(container, "name") == kDefaultNode) container["name"] = "trainer";
   }
   return pod;
 }
@@ -196,8 +197,8 @@ void apply_patches(ObjectReader& spec, const std::string& role, JobDraft& draft)
     ObjectReader jobset = runtime.object("template");
     runtime.finish();
     if (const Json* metadata = jobset.take("metadata"))
-      merge_patch(draft.metadata, {{"labels", json_member(*metadata, "labels")},
-                                   {"annotations", json_member(*metadata, "annotations")}});
+      merge_patch(draft.metadata,
+                  {{"labels", member(*metadata, "labels")}, {"annotations", member(*metadata, "annotations")}});
     ObjectReader jobset_spec = jobset.object("spec");
     jobset.finish();
     for (ObjectReader& replicated : jobset_spec.objects("replicatedJobs")) {
@@ -207,7 +208,7 @@ void apply_patches(ObjectReader& spec, const std::string& role, JobDraft& draft)
       }
       ObjectReader job = replicated.object("template");
       job.drop_silently("metadata");
-      const Json& pod = json_member(json_member(job.json(), "spec"), "template");
+      const Json& pod = member(member(job.json(), "spec"), "template");
       if (!merge_patch(draft.pod, with_trainer_name(pod))) replicated.note("", kOtherType);
     }
     jobset_spec.finish();
@@ -241,7 +242,7 @@ void apply_trainer(ObjectReader trainer, const ConvertOptions& options, JobDraft
   if (const auto nodes = trainer.integer("numNodes")) draft.nodes = *nodes;
   if (const std::string processes = read_processes(trainer); !processes.empty()) draft.processes = processes;
   if (const Json* resources = trainer.take("resourcesPerNode")) container["resources"] = *resources;
-  if (options.gpus) object_member(object_member(container, "resources"), "limits")["nvidia.com/gpu"] = *options.gpus;
+  if (options.gpus) object_member(object_member(container, "resources"), "limits")[kGpuResource] = *options.gpus;
   trainer.finish();
 }
 
@@ -250,7 +251,7 @@ void note_initializer(ObjectReader& spec) {
   for (const char* key : {"dataset", "model"}) {
     const Json* part = initializer.take(key);
     if (part == nullptr) continue;
-    const std::string uri = json_text(*part, "storageUri");
+    const std::string uri = text_at(*part, "storageUri");
     initializer.note(key, fmt::format("the download{} is not carried over: use an init container, a Job before, or "
                                       "a volume that has the data",
                                       uri.empty() ? "" : fmt::format(" of {}", uri)));

@@ -6,7 +6,7 @@
 
 #include <sstream>
 
-#include "cli/convert/sbatch.h"
+#include "cli/convert/command_line.h"
 
 namespace oarlock::convert {
 namespace {
