@@ -4,12 +4,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <system_error>
 #include <utility>
 
-#include "common/files.h"
 #include "common/yaml/reader.h"
 
 namespace oarlock::cli {
@@ -42,27 +41,19 @@ Result<InputFile> InputFile::open(const std::string& given) {
   const Result<std::string> text = is_pipe ? read_file(given, yaml::limits::kFileBytes + 1) : read_standard_input();
   if (!text) return tl::make_unexpected(text.error());
   std::error_code error;
-  std::string folder = (std::filesystem::temp_directory_path(error) / "oarlock-XXXXXX").string();
-  if (error || ::mkdtemp(folder.data()) == nullptr)
-    return fail_errno(error ? error.value() : errno,
-                      fmt::format("a copy of {}: {}", is_pipe ? given : "standard input", folder));
-  InputFile input((std::filesystem::path(folder) / "stdin.yaml").string(), is_pipe ? given : "stdin");
-  input.temporary_ = folder;
+  const std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
+  if (error) return fail_errno(error.value(), fmt::format("a copy of {}", is_pipe ? given : "standard input"));
+  Result<ScratchFolder> folder = ScratchFolder::create(temporary, "oarlock-");
+  if (!folder)
+    return fail(folder.error().code,
+                fmt::format("a copy of {}: {}", is_pipe ? given : "standard input", folder.error().message));
+  InputFile input((folder->path() / "stdin.yaml").string(), is_pipe ? given : "stdin");
+  input.copy_.emplace(*std::move(folder));
   std::ofstream file(input.path_, std::ios::binary);
   file << *text;
   file.close();
   if (!file) return fail(ExitCode::kCantCreate, fmt::format("{}: cannot be written", input.path_));
   return input;
-}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      name_(std::move(other.name_)),
-      temporary_(std::exchange(other.temporary_, std::filesystem::path())) {}
-
-InputFile::~InputFile() {
-  std::error_code ignored;
-  if (!temporary_.empty()) std::filesystem::remove_all(temporary_, ignored);
 }
 
 }  // namespace oarlock::cli

@@ -1,10 +1,12 @@
 // Files of users on the command line: a path, or "-" for standard input.
 #pragma once
 
-#include <filesystem>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "common/error.h"
+#include "common/files.h"
 
 namespace oarlock::cli {
 
@@ -17,10 +19,6 @@ class InputFile {
   // pipe is cut behind that size, so that its readers report it.
   static Result<InputFile> open(const std::string& given);
 
-  ~InputFile();
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&&) = delete;
-
   const std::string& path() const { return path_; }
   // The name for messages: the given path, or "stdin".
   const std::string& name() const { return name_; }
@@ -30,7 +28,7 @@ class InputFile {
 
   std::string path_;
   std::string name_;
-  std::filesystem::path temporary_;  // the folder to remove; empty if there is none
+  std::optional<ScratchFolder> copy_;  // of standard input or a pipe
 };
 
 }  // namespace oarlock::cli

@@ -9,9 +9,20 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <vector>
 
 namespace oarlock {
+
+int write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(fd, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return put < 0 ? errno : ENOSPC;
+    bytes.remove_prefix(static_cast<size_t>(put));
+  }
+  return 0;
+}
 
 Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -33,15 +44,7 @@ Result<void> write_file_atomically(const std::filesystem::path& path, std::strin
   {
     const FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (file.get() < 0) return fail_errno(errno, fmt::format("{}: cannot be created", temporary.string()));
-    int error = 0;
-    while (!content.empty() && error == 0) {
-      const ssize_t put = ::write(file.get(), content.data(), content.size());
-      if (put >= 0) {
-        content.remove_prefix(static_cast<size_t>(put));
-      } else if (errno != EINTR) {
-        error = errno;
-      }
-    }
+    int error = write_all(file.get(), content);
     if (error == 0 && ::fsync(file.get()) != 0) error = errno;
     if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
     if (error != 0) {
@@ -76,6 +79,17 @@ Result<void> make_writable_folder(const std::filesystem::path& path) {
     if (!synced && synced.error().code != ExitCode::kNoPermission) return synced;
   }
   return {};
+}
+
+Result<ScratchFolder> ScratchFolder::create(const std::filesystem::path& parent, std::string_view prefix) {
+  std::string path = (parent / fmt::format("{}XXXXXX", prefix)).string();
+  if (::mkdtemp(path.data()) == nullptr) return fail_errno(errno, fmt::format("{}: cannot be created", path));
+  return ScratchFolder(path);
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
 }
 
 Result<void> sync_file(const std::filesystem::path& path) {

@@ -1,5 +1,5 @@
-// Files: a descriptor with unique ownership, functions on whole files, and a memory-mapped file. Errors name the path;
-// their exit code depends on errno (fail_errno()).
+// Files: a descriptor with unique ownership, functions on whole files, a temporary folder, and a memory-mapped file.
+// Errors name the path; their exit code depends on errno (fail_errno()).
 #pragma once
 
 #include <unistd.h>
@@ -43,6 +43,10 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
+// Writes all bytes to a descriptor, also if the kernel takes them in parts. Returns 0, or the errno of the failure,
+// after which a part of the bytes may have been written.
+[[nodiscard]] int write_all(int fd, std::string_view bytes);
+
 // Returns the content of a file, or its first `max_bytes` bytes.
 Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes = SIZE_MAX);
 
@@ -53,6 +57,25 @@ Result<void> write_file_atomically(const std::filesystem::path& path, std::strin
 // Creates a folder with its parents, durably. Fails with kCantCreate if the folder cannot be created, or exists and is
 // not writable.
 Result<void> make_writable_folder(const std::filesystem::path& path);
+
+// A new folder that only this user can access. The destructor removes it with its content; files of it that are mapped
+// into memory remain valid. Not thread-safe.
+class ScratchFolder {
+ public:
+  // Creates a folder in `parent`. Its name is `prefix` and six random characters.
+  static Result<ScratchFolder> create(const std::filesystem::path& parent, std::string_view prefix);
+
+  ~ScratchFolder();
+  ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  ScratchFolder& operator=(ScratchFolder&&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  explicit ScratchFolder(std::filesystem::path path) : path_(std::move(path)) {}
+
+  std::filesystem::path path_;  // empty after a move
+};
 
 // Calls fsync(2) on a closed file.
 Result<void> sync_file(const std::filesystem::path& path);

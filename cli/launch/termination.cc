@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "common/contract.h"
@@ -64,20 +63,15 @@ Result<MessageFiles> MessageFiles::make(const Environment& environment) {
   if (const auto it = environment.find("TMPDIR"); it != environment.end() && !it->second.empty())
     places.insert(places.begin(), it->second);
   for (const std::string& place : places) {
-    std::string folder = place + "/oarlock-launch.XXXXXX";
-    if (::mkdtemp(folder.data()) != nullptr) return MessageFiles(folder);
+    if (Result<ScratchFolder> folder = ScratchFolder::create(place, "oarlock-launch."))
+      return MessageFiles(*std::move(folder));
   }
   return fail(ExitCode::kCantCreate,
               fmt::format("no temporary folder can be created in {}; mount an emptyDir there, or set TMPDIR",
                           fmt::join(places, ", ")));
 }
 
-MessageFiles::~MessageFiles() {
-  std::error_code ignored;
-  if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
-}
-
-std::filesystem::path MessageFiles::path(int member) const { return folder_ / fmt::format("{}.json", member); }
+std::filesystem::path MessageFiles::path(int member) const { return folder_.path() / fmt::format("{}.json", member); }
 
 std::string MessageFiles::text(int member) const { return read_file(path(member)).value_or(""); }
 

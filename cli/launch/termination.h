@@ -5,11 +5,13 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/launch/process.h"
 #include "cli/launch/supervisor.h"
 #include "common/error.h"
+#include "common/files.h"
 
 namespace oarlock::launch {
 
@@ -28,20 +30,17 @@ std::string reason_of_error_file(const std::string& text);
 // writable.
 std::optional<std::string> termination_log(const Environment& environment);
 
-// A temporary folder with a file for each member. The destructor removes it.
+// A temporary folder with a file for each member, which exists as long as this object.
 class MessageFiles {
  public:
   static Result<MessageFiles> make(const Environment& environment);  // in $TMPDIR, /tmp or /dev/shm
-  ~MessageFiles();
-  MessageFiles(MessageFiles&& other) noexcept : folder_(std::move(other.folder_)) { other.folder_.clear(); }
-  MessageFiles& operator=(MessageFiles&&) = delete;
 
   std::filesystem::path path(int member) const;
   std::string text(int member) const;  // empty if the member wrote nothing
 
  private:
-  explicit MessageFiles(std::filesystem::path folder) : folder_(std::move(folder)) {}
-  std::filesystem::path folder_;
+  explicit MessageFiles(ScratchFolder folder) : folder_(std::move(folder)) {}
+  ScratchFolder folder_;
 };
 
 // Overwrites a file in place, since the kubelet bind-mounts the file of a termination message.

@@ -82,12 +82,8 @@ Result<DigestWriter> DigestWriter::create(const std::filesystem::path& path) {
 
 Result<void> DigestWriter::write(std::span<const std::byte> bytes) {
   impl_->hash.add(bytes);
-  while (!bytes.empty()) {
-    const ssize_t put = ::write(impl_->file.get(), bytes.data(), bytes.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return impl_->failed(errno);
-    bytes = bytes.subspan(static_cast<size_t>(put));
-  }
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (const int error = write_all(impl_->file.get(), text); error != 0) return impl_->failed(error);
   return {};
 }
 

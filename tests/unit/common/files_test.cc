@@ -1,9 +1,15 @@
 #include "common/files.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <optional>
+#include <thread>
 
 #include "tests/support/system_calls.h"
 #include "tests/support/temporary_folder.h"
@@ -122,6 +128,58 @@ TEST(Files, RejectsFolderUnderFile) {
   EXPECT_EQ(result.error().code, ExitCode::kCantCreate);
   EXPECT_TRUE(make_writable_folder(folder.path() / "c" / "d"));
   EXPECT_TRUE(make_writable_folder(folder.path() / "c" / "d"));
+}
+
+// A pipe takes fewer bytes than these in one call.
+TEST(Files, WritesAllInParts) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const FileDescriptor reader(ends[0]);
+  FileDescriptor writer(ends[1]);
+  const std::string bytes(size_t{1} << 20, 'x');
+  int error = -1;
+  std::jthread thread([&] {
+    error = write_all(writer.get(), bytes);
+    writer.close();
+  });
+  std::string got;
+  char buffer[4096];
+  for (ssize_t size = 1; size > 0;) {
+    size = ::read(reader.get(), buffer, sizeof buffer);
+    if (size > 0) got.append(buffer, static_cast<size_t>(size));
+  }
+  thread.join();
+  EXPECT_EQ(error, 0);
+  EXPECT_EQ(got, bytes);
+}
+
+TEST(Files, WriteAllReturnsErrno) {
+  const FileDescriptor full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  ASSERT_TRUE(full.open());
+  EXPECT_EQ(write_all(full.get(), "x"), ENOSPC);
+  EXPECT_EQ(write_all(full.get(), ""), 0);
+}
+
+TEST(Files, ScratchFolderIsRemovedWithItsContent) {
+  const test::TemporaryFolder folder;
+  std::filesystem::path path;
+  {
+    Result<ScratchFolder> made = ScratchFolder::create(folder.path(), "part-");
+    ASSERT_TRUE(made) << made.error().message;
+    std::optional<ScratchFolder> first(*std::move(made));
+    const ScratchFolder moved = *std::move(first);
+    first.reset();  // the object from which it was moved removes nothing
+    path = moved.path();
+    EXPECT_EQ(path.parent_path(), folder.path());
+    EXPECT_TRUE(path.filename().string().starts_with("part-"));
+    EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms::owner_all);
+    std::ofstream(path / "file") << "content";
+    EXPECT_TRUE(std::filesystem::exists(path / "file"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  const Result<ScratchFolder> failed = ScratchFolder::create(folder.path() / "missing", "part-");
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code, ExitCode::kNoInput);
 }
 
 TEST(Errors, MapsErrnoToExitCode) {

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <optional>
 #include <span>
 #include <string>
@@ -183,27 +182,6 @@ Result<void> make_link(const fs::path& link, const fs::path& target) {
   return sync_folder(link.parent_path());
 }
 
-// A private temporary folder. The destructor removes it; mapped files remain valid.
-class ScratchFolder {
- public:
-  ScratchFolder() : path_((fs::temp_directory_path() / "oarlock-graphs-XXXXXX").string()) {
-    made_ = ::mkdtemp(path_.data()) != nullptr;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    if (made_) fs::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-
-  bool made() const { return made_; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-  bool made_;
-};
-
 Result<GraphCollation> open_archive(const fs::path& folder) {
   return open_graph_archive(folder).and_then(
       [](GraphArrays arrays) { return GraphCollation::create(std::move(arrays)); });
@@ -229,8 +207,7 @@ Result<GraphCollation> open_crystal_graphs(const CrystalDataConfig& config, int6
   if (config.cache_graphs) {
     return link_of(config, targets).and_then(open_archive);
   }
-  const ScratchFolder folder;
-  if (!folder.made()) return fail_errno(errno, fmt::format("{}: cannot be created", folder.path()));
+  ASSIGN_OR_RETURN(const ScratchFolder folder, ScratchFolder::create(fs::temp_directory_path(), "oarlock-graphs-"));
   return build(config, targets, folder.path(), log).and_then([&] { return open_archive(folder.path()); });
 }
 
