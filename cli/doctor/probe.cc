@@ -6,20 +6,16 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <poll.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <sys/sysinfo.h>
 #include <sys/timex.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -30,6 +26,7 @@
 #include <system_error>
 #include <utility>
 
+#include "cli/doctor/child.h"
 #include "cli/run/local_job.h"
 #include "common/contract.h"
 #include "common/cpu_count.h"
@@ -62,81 +59,6 @@ std::string system_name() {
     if (line.starts_with("PRETTY_NAME=")) return std::string(trim(std::string_view(line).substr(12), "\""));
   }
   return "Linux";
-}
-
-// Kills a child and gives it a moment to end; a child in uninterruptible sleep is left to init.
-void stop_child(pid_t pid) {
-  ::kill(pid, SIGKILL);
-  for (int i = 0; i < 20; ++i) {
-    if (::waitpid(pid, nullptr, WNOHANG) != 0) return;
-    ::usleep(5000);
-  }
-}
-
-// Reads a pipe until its end or the deadline. Returns whether the end was reached.
-bool read_until_end(int fd, std::string& text, std::chrono::steady_clock::time_point deadline) {
-  constexpr size_t kMost = size_t{1} << 20;
-  char buffer[4096];
-  while (true) {
-    const auto left = std::chrono::duration_cast<Milliseconds>(deadline - std::chrono::steady_clock::now()).count();
-    if (left <= 0) return false;
-    pollfd waiting{fd, POLLIN, 0};
-    const int ready = ::poll(&waiting, 1, static_cast<int>(left));
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return false;
-    const ssize_t size = ::read(fd, buffer, sizeof buffer);
-    if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) return size == 0;
-    if (text.size() < kMost) text.append(buffer, static_cast<size_t>(size));
-  }
-}
-
-// Waits for a child that has closed its pipe. Returns its status, or an empty value after the deadline.
-std::optional<int> wait_until(pid_t pid, std::chrono::steady_clock::time_point deadline) {
-  while (true) {
-    int status = 0;
-    const pid_t ended = ::waitpid(pid, &status, WNOHANG);
-    if (ended == pid) return status;
-    if ((ended < 0 && errno != EINTR) || std::chrono::steady_clock::now() > deadline) return std::nullopt;
-    ::usleep(1000);
-  }
-}
-
-// Runs `child` in a new process whose pipe it may write to.
-template <typename Child>
-std::optional<std::string> run_child(Child child, Milliseconds limit, int& status) {
-  int pipe_ends[2];
-  status = -1;
-  if (::pipe2(pipe_ends, O_CLOEXEC) != 0) return std::nullopt;
-  FileDescriptor reader(pipe_ends[0]);
-  FileDescriptor writer(pipe_ends[1]);
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  const pid_t pid = ::fork();
-  if (pid < 0) return std::nullopt;
-  if (pid == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    child(writer.get());
-    ::_exit(0);
-  }
-  writer.close();
-  std::string text;
-  const bool ended = read_until_end(reader.get(), text, deadline);
-  const std::optional<int> result = ended ? wait_until(pid, deadline) : std::nullopt;
-  if (!result) {
-    stop_child(pid);
-    return std::nullopt;
-  }
-  status = *result;
-  return text;
-}
-
-void write_all(int fd, const std::string& text) {
-  size_t written = 0;
-  while (written < text.size()) {
-    const ssize_t size = ::write(fd, text.data() + written, text.size() - written);
-    if (size <= 0) return;
-    written += static_cast<size_t>(size);
-  }
 }
 
 // ---- Devices ---------------------------------------------------------------------------------------------------
@@ -464,29 +386,6 @@ std::string exercise_folder(const fs::path& parent) {
 }
 
 }  // namespace
-
-std::optional<std::string> run_with_limit(const std::function<std::string()>& function, Milliseconds limit) {
-  int status = 0;
-  std::optional<std::string> text = run_child([&](int fd) { write_all(fd, function()); }, limit, status);
-  return status == 0 ? text : std::nullopt;
-}
-
-std::string program_output(const std::vector<std::string>& argv, Milliseconds limit, int& exit_code) {
-  std::vector<char*> words;
-  for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));  // execvp() changes nothing
-  words.push_back(nullptr);
-  int status = 0;
-  const std::optional<std::string> text = run_child(
-      [&](int fd) {
-        ::dup2(fd, STDOUT_FILENO);
-        ::dup2(fd, STDERR_FILENO);
-        ::execvp(words.front(), words.data());
-        ::_exit(127);
-      },
-      limit, status);
-  exit_code = !text ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return text.value_or("");
-}
 
 FolderFact probe_folder(const std::string& path, bool is_given, Milliseconds limit) {
   FolderFact fact{.path = path, .is_given = is_given};

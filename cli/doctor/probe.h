@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,15 +22,6 @@ struct ProbeOptions {
 // Measures everything. Takes at most a few multiples of the limit, whatever hangs. Call it from a process with one
 // thread, because it forks.
 Facts probe(const ProbeOptions& options);
-
-// Runs a function in a child process and returns the text that it returned. Returns an empty value if the child did not
-// end within the limit, in which case it is killed, or if it crashed.
-std::optional<std::string> run_with_limit(const std::function<std::string()>& function,
-                                          std::chrono::milliseconds limit);
-
-// Runs a program with its standard output and error in a pipe, like run_with_limit(). The text is the output.
-// `exit_code` is -1 if it did not end in time.
-std::string program_output(const std::vector<std::string>& argv, std::chrono::milliseconds limit, int& exit_code);
 
 // Checks the operations of a save in a folder, and removes what it created. `limit` is for all of them together.
 FolderFact probe_folder(const std::string& path, bool is_given, std::chrono::milliseconds limit);

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/doctor/assess.h"
+#include "cli/doctor/child.h"
 #include "cli/doctor/probe.h"
 #include "common/port_reservation.h"
 #include "tests/support/temporary_folder.h"
