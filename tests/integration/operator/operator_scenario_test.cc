@@ -1,5 +1,4 @@
-// The operator as a process against a real kube-apiserver with the real controllers. There are no nodes: the test acts
-// as the kubelets and writes the pods' status.
+// The life of a job: the operator as a process against a real kube-apiserver with the real controllers.
 #include <gmock/gmock.h>
 
 #include <csignal>
@@ -7,8 +6,7 @@
 #include <set>
 
 #include "common/contract.h"
-#include "common/http/server.h"
-#include "tests/support/job_world.h"
+#include "tests/support/job_scenario.h"
 
 namespace oarlock::test {
 namespace {
@@ -25,64 +23,6 @@ std::map<std::string, std::string> environment(const Json& pod) {
   for (const Json& variable : pod["spec"]["containers"][0]["env"]) out[variable["name"]] = variable.value("value", "");
   return out;
 }
-
-class Scenario : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() { server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers); }
-  static void TearDownTestSuite() { server_.reset(); }
-
-  void TearDown() override {
-    if (HasFailure() && operator_) std::cerr << "---- the operator's log\n" << operator_->log();
-    operator_.reset();
-  }
-
-  void start_operator() {
-    operator_.reset();
-    operator_ = std::make_unique<OperatorProcess>(
-        std::vector<std::string>{"--kubeconfig", server_->kubeconfig(), "--namespace", world_.name_space(),
-                                 "--progress-interval", "0.2", "--log-level", "debug"});
-  }
-  void kill_operator() {
-    operator_->program().signal(SIGKILL);
-    EXPECT_EQ(operator_->program().wait(), 128 + SIGKILL);
-  }
-
-  // Waits until the pod exists.
-  void set_pod(const std::string& name, const Json& pod_status) {
-    world_.wait("pod " + name, [&] { return world_.exists(world_.pods() + "/" + name); });
-    world_.set_pod(name, pod_status);
-  }
-  void set_group(const std::string& name, int attempt, const Json& pod_status) {
-    for (int rank = 0; rank < 2; ++rank)
-      set_pod(name + "-" + std::to_string(attempt) + "-" + std::to_string(rank), pod_status);
-  }
-  void expect_phase(const std::string& name, const std::string& wanted) {
-    EXPECT_TRUE(eventually([&] { return world_.phase(name) == wanted; }))
-        << "phase " << world_.phase(name) << " instead of " << wanted << ": " << world_.status(name).dump(1);
-  }
-  void expect_attempt(const std::string& name, int attempt) {
-    EXPECT_TRUE(eventually([&] { return world_.status(name).value("attempt", -1) == attempt; }))
-        << world_.status(name).dump(1);
-  }
-  // The operator writes events after the status.
-  void expect_events(const std::string& name, const std::vector<std::string>& reasons) {
-    const auto all_exist = [&] {
-      const std::vector<std::string> existing = world_.event_reasons(name);
-      return std::ranges::all_of(reasons,
-                                 [&](const std::string& reason) { return std::ranges::count(existing, reason) > 0; });
-    };
-    EXPECT_TRUE(eventually(all_exist)) << testing::PrintToString(world_.event_reasons(name));
-  }
-  static Json restarts(int total, const char* reason = "PodFailed") {
-    Json out = {{"total", total}, {"charged", total}, {"reasons", Json::array()}};
-    if (total > 0) out["reasons"] = {{{"reason", reason}, {"count", total}}};
-    return out;
-  }
-
-  static inline std::unique_ptr<ApiServer> server_;
-  JobWorld world_{*server_, server_->make_namespace()};
-  std::unique_ptr<OperatorProcess> operator_;
-};
 
 TEST_F(Scenario, CreatesServiceAndPodsWithEnvironment) {
   start_operator();
@@ -435,105 +375,6 @@ TEST_F(Scenario, WritesNothingAtRest) {
     quiet = writes() == before ? quiet + 1 : 0;
   }
   EXPECT_EQ(quiet, 5) << "the operator writes at rest";
-}
-
-// Every address of 127/8 is local, so a pod can have one that no other test uses.
-std::string own_address() {
-  return "127.77." + std::to_string(::getpid() / 250 % 250) + "." + std::to_string(1 + ::getpid() % 250);
-}
-
-Result<std::unique_ptr<HttpServer>> serve_rank_0(const std::string& ip, const std::atomic<int64_t>& step) {
-  return HttpServer::start(ip, kDefaultMetricsPort, {{kStatusPath, [&step](const std::string&) {
-                                                        RankStatus rank_status;
-                                                        rank_status.world_size = 2;
-                                                        rank_status.phase = "train";
-                                                        rank_status.step = step;
-                                                        rank_status.target_steps = 200;
-                                                        rank_status.checkpoint_step = 30;
-                                                        rank_status.loss = 0.5;
-                                                        rank_status.samples_per_second = 100;
-                                                        return HttpResponse{200, "application/json",
-                                                                            to_json(rank_status)};
-                                                      }}});
-}
-
-TEST_F(Scenario, ProgressComesFromRankZero) {
-  const std::string ip = own_address();
-  std::atomic<int64_t> step = 40;
-  const auto rank = serve_rank_0(ip, step);
-  ASSERT_TRUE(rank) << rank.error().message;
-  start_operator();
-  world_.create_job("j");
-  set_pod("j-0-1", pod_running());
-  set_pod("j-0-0", pod_running(ip));
-  EXPECT_TRUE(eventually([&] {
-    return world_.status("j").contains("progress") && world_.status("j")["progress"]["step"] == 40;
-  })) << world_.status("j").dump(1);
-  EXPECT_EQ(world_.status("j")["progress"]["targetSteps"], 200);
-  EXPECT_EQ(world_.status("j")["progress"]["checkpointStep"], 30);
-  EXPECT_EQ(world_.status("j")["progress"]["completed"], "20%");
-  step = 100;
-  EXPECT_TRUE(eventually([&] { return world_.status("j")["progress"]["step"] == 100; }));
-  EXPECT_TRUE(eventually([&] { return operator_->metric("trainingjob_progress_ratio") == 0.5; }));
-}
-
-TEST_F(Scenario, StalledUntilStepAdvances) {
-  const std::string ip = own_address();
-  std::atomic<int64_t> step = 40;
-  auto rank = serve_rank_0(ip, step);
-  ASSERT_TRUE(rank) << rank.error().message;
-  start_operator();
-  world_.create_job("j", {{"stallPolicy", {{"timeoutSeconds", 2}}}});
-  world_.create_job("silent", {{"stallPolicy", {{"timeoutSeconds", 1}}}});  // its image has no /statusz
-  set_group("silent", 0, pod_running());
-  set_pod("j-0-1", pod_running());
-  set_pod("j-0-0", pod_running(ip));
-  expect_phase("j", "Stalled");
-  const auto stalled_since = [&] {
-    const Json all = world_.status("j")["conditions"];
-    for (const Json& condition : all) {
-      if (condition["type"] == "Stalled") return condition["lastTransitionTime"].get<std::string>();
-    }
-    return std::string();
-  };
-  EXPECT_TRUE(world_.has_condition("j", "Stalled", "True", "NoStep"));
-  EXPECT_TRUE(world_.has_condition("j", "Running", "False"));
-  EXPECT_EQ(world_.status("j")["progress"]["step"], 40);
-  const auto events = [&](const char* reason) {
-    const std::vector<std::string> all = world_.event_reasons("j");
-    return std::count(all.begin(), all.end(), reason);
-  };
-  EXPECT_TRUE(eventually([&] { return events("Stalled") == 1; }));
-  EXPECT_TRUE(eventually([&] { return operator_->metric("trainingjob_status_phase", {R"(phase="Stalled")"}) == 1; }));
-  const std::string since = stalled_since();
-
-  // Another operator, which knows the status only, keeps the job stalled, and detects that it progresses.
-  kill_operator();
-  start_operator();
-  EXPECT_TRUE(eventually([&] { return operator_->logged("nothing to do in phase Stalled"); }));
-  EXPECT_EQ(stalled_since(), since);
-  EXPECT_EQ(events("Stalled"), 1);
-  step = 41;
-  EXPECT_TRUE(eventually([&] { return world_.has_condition("j", "Running", "True", "Progressing"); }))
-      << world_.status("j").dump(1);
-  EXPECT_TRUE(world_.has_condition("j", "Stalled", "False"));
-  EXPECT_TRUE(eventually([&] { return events("Progressing") == 1; }));
-  EXPECT_EQ(operator_->metric("trainingjob_recovery_seconds_count"), 0) << "a stall is not a recovery";
-
-  // The job stalls again while no operator runs: the next operator polls rank 0, which does not respond anymore.
-  kill_operator();
-  rank->reset();
-  start_operator();
-  expect_phase("j", "Stalled");
-  EXPECT_EQ(world_.status("j")["progress"]["step"], 41);
-  EXPECT_EQ(world_.status("j")["restarts"]["total"], 0);
-
-  // The timeout may be raised while the job runs; and a job that reports no progress is never stalled.
-  ASSERT_TRUE(
-      server_->call("PATCH", world_.jobs() + "/j", {{"spec", {{"stallPolicy", {{"timeoutSeconds", 3600}}}}}}).ok());
-  expect_phase("j", "Running");
-  EXPECT_EQ(world_.phase("silent"), "Running");
-  EXPECT_FALSE(world_.has_condition("silent", "Stalled", "True"));
 }
 
 TEST_F(Scenario, IgnoresOtherNamespaces) {
