@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "common/error.h"
-#include "trainer/config/tracking_servers.h"
+#include "trainer/config/tracking.h"
 #include "trainer/tracking/sink.h"
 #include "trainer/tracking/variables.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "trainer/config/tracking_servers.h"
+#include "trainer/config/tracking.h"
 #include "trainer/tracking/sink.h"
 #include "trainer/tracking/variables.h"
 

@@ -1,6 +1,8 @@
 #include "trainer/tasks/registry.h"
 
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
@@ -13,7 +15,6 @@
 #include "trainer/nn/script_model.h"
 #include "trainer/tasks/image_classification/data.h"
 #include "trainer/tasks/image_classification/model.h"
-#include "trainer/tasks/image_classification/prediction_grid.h"
 
 namespace oarlock::image_classification {
 
@@ -31,6 +32,39 @@ double count_top_k(const at::Tensor& logits, const at::Tensor& labels, int64_t k
 std::string last_line(std::string text) {
   text.erase(text.find_last_not_of('\n') + 1);
   return text.substr(text.rfind('\n') + 1);
+}
+
+// Returns a grid of images [n, channels, height, width] in rows of eight, as RGB values from 0 to 255 [height, width,
+// 3]. The contrast of each image is stretched. The frame of an image is green if `right` [n] is true, otherwise red.
+at::Tensor prediction_grid(const at::Tensor& images, const at::Tensor& right) {
+  constexpr int64_t kColumns = 8;
+  constexpr int64_t kFrame = 2;  // pixels
+  const at::Tensor first = images.size(1) == 3 ? images : images.narrow(1, 0, 1).expand({-1, 3, -1, -1});
+  const int64_t n = first.size(0);
+  const at::Tensor low = first.amin({1, 2, 3}, true);
+  const at::Tensor range = (first.amax({1, 2, 3}, true) - low).clamp_min(1e-6);
+  const at::Tensor pixels = (first - low) / range * 255;
+  const int64_t height = pixels.size(2) + 2 * kFrame;
+  const int64_t width = pixels.size(3) + 2 * kFrame;
+  const int64_t columns = std::min(n, kColumns);
+  const int64_t rows = (n + columns - 1) / columns;
+  const at::Tensor green = at::tensor({0.0F, 160.0F, 60.0F});
+  const at::Tensor red = at::tensor({220.0F, 30.0F, 30.0F});
+  const at::Tensor grid = at::full({3, rows * height, columns * width}, 255.0F);
+  for (int64_t i = 0; i < n; ++i) {
+    const at::Tensor tile = grid.narrow(1, i / columns * height, height).narrow(2, i % columns * width, width);
+    tile.copy_((right[i].item<bool>() ? green : red).view({3, 1, 1}).expand_as(tile));
+    tile.narrow(1, kFrame, pixels.size(2)).narrow(2, kFrame, pixels.size(3)).copy_(pixels[i]);
+  }
+  return grid.permute({1, 2, 0});
+}
+
+// Returns a table in Markdown with the predicted class and the label of each image, both int64 [n].
+std::string prediction_table(const at::Tensor& predicted, const at::Tensor& labels) {
+  std::string out = "| image | predicted | label |\n|---:|---:|---:|\n";
+  for (int64_t i = 0; i < predicted.size(0); ++i)
+    out += fmt::format("| {} | {} | {} |\n", i, predicted[i].item<int64_t>(), labels[i].item<int64_t>());
+  return out;
 }
 
 class ImageClassification final : public Task {
