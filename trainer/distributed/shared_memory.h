@@ -17,6 +17,7 @@
 
 namespace oarlock {
 
+// Not thread-safe. Each rank uses its own object.
 class SharedMemory {
  public:
   static constexpr int kMaxRanks = 16;
@@ -35,7 +36,7 @@ class SharedMemory {
   // following barrier(); by alternating between two slots, a rank never waits for readers.
   std::span<std::byte> slot(int rank, int index) const;
 
-  // Returns when all ranks have called it. Writes before the barrier are visible to all ranks after it. Throws a
+  // Returns when all ranks have called it. Writes before the barrier are visible to all ranks after it. Throws an
   // ErrorException (common/error.h) with kPeerLost if a rank exits or does not arrive in time, or if this rank has
   // left the group (ProcessGroup::leave()).
   void barrier();

@@ -1,4 +1,4 @@
-// Addresses of the API server and of an HTTP proxy, and the choice of a proxy by the environment variables HTTP_PROXY,
+// Addresses of an HTTP server and of an HTTP proxy, and the choice of a proxy by the environment variables HTTP_PROXY,
 // HTTPS_PROXY and NO_PROXY. The rules are those of Go's golang.org/x/net/http/httpproxy, which kubectl and client-go
 // follow. All functions are pure.
 #pragma once

@@ -11,9 +11,11 @@
 
 namespace oarlock {
 
-// Every failure throws std::runtime_error.
+// A new file, which the destructor closes. Paths are those of the objects in the file; the parent of an object must
+// exist. Every failure throws std::runtime_error. Not thread-safe.
 class Hdf5Writer {
  public:
+  // Replaces an existing file.
   explicit Hdf5Writer(const std::filesystem::path& path)
       : file_(check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT))) {}
   ~Hdf5Writer() { H5Fclose(file_); }
@@ -22,6 +24,7 @@ class Hdf5Writer {
 
   hid_t file() const { return file_; }
 
+  // Creates an empty group.
   void group(const std::string& path) {
     H5Gclose(check(H5Gcreate2(file_, path.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)));
   }
@@ -50,6 +53,7 @@ class Hdf5Writer {
     return set;
   }
 
+  // Writes a dataset of UTF-8 strings of variable length, with one dimension.
   void strings(const std::string& path, const std::vector<std::string>& values) {
     const hid_t type = variable_string();
     const hid_t set = dataset(path, type, {values.size()}, 0);
@@ -59,6 +63,7 @@ class Hdf5Writer {
     H5Tclose(type);
   }
 
+  // Writes an attribute of an existing object: a string, or a list of strings or of numbers.
   void attribute(const std::string& object, const std::string& name, const std::string& value) {
     const hid_t type = variable_string();
     const char* pointer = value.c_str();
@@ -80,6 +85,7 @@ class Hdf5Writer {
     write_attribute(object, name, H5T_NATIVE_INT64, check(H5Screate_simple(1, &size, nullptr)), values.data());
   }
 
+  // Returns the type in the file and in memory of a C++ type. The library owns it.
   template <typename T>
   static hid_t native() {
     if constexpr (std::is_same_v<T, int8_t>) return H5T_NATIVE_INT8;

@@ -17,9 +17,10 @@ namespace oarlock::comformer {
 
 constexpr int64_t kAtomFeatures = 92;
 
+// The common part of both models: pooling over the atoms of a crystal, and the head. Not thread-safe.
 class Comformer : public torch::nn::Module {
  public:
-  // Returns [g, output features].
+  // Returns the predictions of a batch of g crystals, [g, output features].
   at::Tensor forward(const CrystalBatch& batch);
 
  protected:
@@ -37,6 +38,7 @@ class Comformer : public torch::nn::Module {
   torch::nn::Linear out_{nullptr};
 };
 
+// Creates the model that `config` selects, with new parameters from LibTorch's default generator.
 std::shared_ptr<Comformer> make_comformer(const ComformerConfig& config);
 
 }  // namespace oarlock::comformer
