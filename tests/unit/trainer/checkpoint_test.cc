@@ -70,6 +70,34 @@ TEST(Checkpoint, RoundTrips) {
   EXPECT_TRUE(at::equal(read->tensors.at("noise").at("rank0.cpu"), at::arange(256).to(at::kByte)));
 }
 
+// tests/data/older_checkpoints was written by the sources of 2026-11-22 (7a58ea1): test::checkpoint_of() of the steps
+// 10 and 20 with 8 elements, by attempt 2, and the first one is the best.
+TEST(Checkpoint, ReadsFolderOfAnEarlierVersion) {
+  const test::TemporaryFolder folder;
+  const fs::path root = folder.path() / "root";
+  fs::copy(OARLOCK_TEST_DATA "/older_checkpoints", root, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  const LatestCheckpoint latest = must(read_latest_checkpoint(root));
+  EXPECT_TRUE(latest.search.skipped.empty());
+  ASSERT_TRUE(latest.checkpoint);
+  const Checkpoint expected = checkpoint_of(20, 8);
+  expect_is(*latest.checkpoint, 20);
+  EXPECT_EQ(latest.checkpoint->state.epoch_samples, expected.state.epoch_samples);
+  EXPECT_EQ(latest.checkpoint->state.high_water_step, expected.state.high_water_step);
+  EXPECT_EQ(latest.checkpoint->state.owner, (CheckpointOwner{.uid = "job-uid-1", .attempt = 2}));
+  EXPECT_EQ(latest.checkpoint->state.sections, expected.state.sections);
+  EXPECT_EQ(latest.checkpoint->state.extra, expected.state.extra);
+  expect_is(must(read_checkpoint(root / kBestLink)), 10);
+
+  // Its fence holds: an earlier attempt may not write, and the next one continues the folder.
+  EXPECT_EQ(
+      error_of(CheckpointStore::open({.root = root, .owner = {.uid = "job-uid-1", .attempt = 1}}, Logger::silent()))
+          .code,
+      ExitCode::kTempFail);
+  must(open_store(root, {.uid = "job-uid-1", .attempt = 3}, 2)->save(checkpoint_of(30), 10));
+  EXPECT_THAT(names_in(root), testing::IsSupersetOf({"step-00000010", "step-00000020", "step-00000030"}));
+  expect_is(must(read_checkpoint(root / kLastLink)), 30);
+}
+
 void take(HostCopy& copy, const TensorSections& live) {
   copy.begin(live, {});
   copy.finish();
