@@ -32,6 +32,7 @@ constexpr char kElasticRunId[] = "TORCHELASTIC_RUN_ID";
 constexpr char kElasticMaxRestarts[] = "TORCHELASTIC_MAX_RESTARTS";
 constexpr char kElasticErrorFile[] = "TORCHELASTIC_ERROR_FILE";
 constexpr int kMaxPort = 65535;
+constexpr int kMaxRestarts = 1'000'000;
 
 constexpr char kDescription[] =
     "Start and supervise the ranks of one node. Missing options default to the environment (LOCAL_WORLD_SIZE,\n"
@@ -42,6 +43,8 @@ Each rank receives RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MA
 with several ranks also OMP_NUM_THREADS=1, unless it is set; and torchrun's TORCHELASTIC_RESTART_COUNT,
 TORCHELASTIC_MAX_RESTARTS, TORCHELASTIC_RUN_ID and TORCHELASTIC_ERROR_FILE.
 Without --max-restarts, the first failure stops all ranks: SIGTERM, and SIGKILL after the grace.
+--max-restarts, --restart-policy and --restart-backoff default to OARLOCK_MAX_RESTARTS, OARLOCK_RESTART_POLICY and
+OARLOCK_RESTART_BACKOFF, which the operator sets for jobs with failurePolicy.restartScope Rank.
 The exit code is that of the rank that failed
 first, 128+n after signal n. 66: the command does not exist; 77: it is not executable; 78: the environment is invalid.
 SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded; a second SIGINT kills the ranks.
@@ -63,6 +66,7 @@ struct LaunchFlags {
   std::string module;
   int max_restarts = 0;
   std::string restart_policy = "group";
+  bool has_restart_options = false;  // one of --max-restarts, --restart-policy and --restart-backoff was given
   double regroup_timeout = 60;
   double rejoin_timeout = 300;
   double backoff = 0;
@@ -115,6 +119,37 @@ std::string run_id(const LaunchFlags& flags, const Environment& environment) {
   if (!flags.rdzv_id.empty()) return flags.rdzv_id;
   const auto job = environment.find(kEnvJob);
   return job == environment.end() || job->second.empty() ? "none" : job->second;
+}
+
+// Reads a number of at least 0 that the operator set. Nothing if the variable is not set, or empty.
+Result<std::optional<int>> read_count(const Environment& environment, const char* name) {
+  const auto it = environment.find(name);
+  if (it == environment.end() || it->second.empty()) return std::nullopt;
+  const std::string& text = it->second;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > kMaxRestarts) {
+    return fail(ExitCode::kConfig,
+                fmt::format("environment variable {}='{}' is not a number from 0 to {}", name, text, kMaxRestarts));
+  }
+  return value;
+}
+
+// Applies the variables with which the operator sets restarts. Options on the command line replace all of them.
+Result<void> apply_restart_variables(const Environment& environment, LaunchFlags& flags) {
+  if (flags.has_restart_options || flags.standalone) return {};
+  ASSIGN_OR_RETURN(const std::optional<int> count, read_count(environment, kEnvMaxRestarts));
+  ASSIGN_OR_RETURN(const std::optional<int> backoff, read_count(environment, kEnvRestartBackoff));
+  if (const auto it = environment.find(kEnvRestartPolicy); it != environment.end() && !it->second.empty()) {
+    if (it->second != "rank" && it->second != "group") {
+      return fail(ExitCode::kConfig,
+                  fmt::format("environment variable {}='{}' is neither rank nor group", kEnvRestartPolicy, it->second));
+    }
+    flags.restart_policy = it->second;
+  }
+  flags.max_restarts = count.value_or(0);
+  flags.backoff = backoff.value_or(0);
+  return {};
 }
 
 // Returns the recovery of this node; null without --max-restarts.
@@ -202,8 +237,9 @@ std::vector<std::string> with_text_log(std::vector<std::string> argv) {
 
 std::string log_text(const std::optional<std::string>& path) { return path ? read_file(*path).value_or("") : ""; }
 
-Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string>& argv) {
+Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv) {
   Environment environment = environment_of(environ);
+  RETURN_IF_ERROR(apply_restart_variables(environment, flags));
   if (flags.standalone) {
     for (const char* name : {kEnvWorldSize, kEnvNodeRank, kEnvMasterAddr, kEnvMasterPort, kEnvPetNnodes,
                              kEnvPetNodeRank, kEnvPetMasterAddr, kEnvPetMasterPort}) {
@@ -222,8 +258,10 @@ Result<int> launch_ranks(const LaunchFlags& flags, const std::vector<std::string
   };
   ASSIGN_OR_RETURN(const Topology topology, resolve_topology(given, environment, reserve_port));
   ASSIGN_OR_RETURN(const std::unique_ptr<Recovery> recovery, make_recovery(flags, topology, environment));
-  environment.erase(kEnvRegroupToken);  // the ranks do not need it
-  environment.erase(kEnvRegroupFd);     // of a launcher that this one runs in
+  // The ranks do not need these variables, and a launcher that one of them runs must not use them.
+  for (const char* name :
+       {kEnvRegroupToken, kEnvRegroupFd, kEnvReplacement, kEnvMaxRestarts, kEnvRestartPolicy, kEnvRestartBackoff})
+    environment.erase(name);
   ASSIGN_OR_RETURN(const SignalSource signals, SignalSource::take());
 
   const int count = topology.nproc;
@@ -327,7 +365,7 @@ void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen&
   launch->add_option("--max-restarts,--max_restarts", flags->max_restarts, "restarts after failures of ranks")
       ->type_name("N")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1'000'000));
+      ->check(CLI::Range(0, kMaxRestarts));
   launch
       ->add_option("--restart-policy", flags->restart_policy,
                    "group: all ranks start again; rank: failed ranks only, for programs that regroup "
@@ -382,6 +420,8 @@ void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen&
       std::vector<std::string> words = launch->remaining();
       if (!flags->module.empty()) words.insert(words.begin(), {"python3", "-u", "-m", flags->module});
       ASSIGN_OR_RETURN(const std::vector<std::string> argv, command_of(std::move(words), after_marker, *launch));
+      for (const char* name : {"--max-restarts", "--restart-policy", "--restart-backoff"})
+        flags->has_restart_options = flags->has_restart_options || launch->count(name) > 0;
       return launch_ranks(*flags, argv);
     };
   });

@@ -43,6 +43,11 @@ inline constexpr char kEnvRegroupFd[] = "OARLOCK_REGROUP_FD";
 inline constexpr char kEnvRegroupToken[] = "OARLOCK_REGROUP_TOKEN";
 // Set for a pod that replaces another one of the same attempt.
 inline constexpr char kEnvReplacement[] = "OARLOCK_REPLACEMENT";
+// Defaults of oarlock launch's --max-restarts, --restart-policy and --restart-backoff, for jobs whose
+// failurePolicy.restartScope is Rank. The launcher does not pass them on to the ranks.
+inline constexpr char kEnvMaxRestarts[] = "OARLOCK_MAX_RESTARTS";
+inline constexpr char kEnvRestartPolicy[] = "OARLOCK_RESTART_POLICY";
+inline constexpr char kEnvRestartBackoff[] = "OARLOCK_RESTART_BACKOFF";
 
 inline constexpr int kDefaultMasterPort = 29500;
 inline constexpr int kRegroupPortOffset = 1;  // the coordinator listens on MASTER_PORT plus this
@@ -61,6 +66,8 @@ inline constexpr char kLabelAttempt[] = "oarlock.dev/attempt";     // on Pods
 inline constexpr char kLabelNodeRank[] = "oarlock.dev/node-rank";  // on Pods
 inline constexpr char kLabelManagedBy[] = "app.kubernetes.io/managed-by";
 inline constexpr char kManagedByOarlock[] = "oarlock-operator";
+// On Services: the random number from which the operator derives OARLOCK_REGROUP_TOKEN of each attempt.
+inline constexpr char kAnnotationRegroupKey[] = "oarlock.dev/regroup-key";
 inline constexpr char kAnnotationConfig[] =
     "oarlock.dev/trainer-config";  // JSON of spec.trainer, mounted by the downward API
 

@@ -69,6 +69,12 @@ std::string restarts_text(const api::TrainingJob& job) {
                      job.spec.failure_policy.max_restarts, fmt::join(reasons, ", "));
 }
 
+std::string recoveries_text(const api::Recoveries& recoveries) {
+  return fmt::format("{} without a restart and without a lost step, {:.3g} s in all; the last one of ranks {}: {}",
+                     recoveries.total, recoveries.seconds, printable(recoveries.last_ranks),
+                     printable(recoveries.last_reason));
+}
+
 std::string conditions_text(const api::Status& status, const Style& style, SystemTime now) {
   Table table({"TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"});
   for (const api::Condition& condition : status.conditions) {
@@ -245,6 +251,7 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
                       ? fmt::format("{}, started {} ago", status.attempt, age_text(status.attempt_start_time, now))
                       : std::to_string(status.attempt));
   add("Restarts:", restarts_text(job));
+  if (status.recoveries) add("Recoveries:", recoveries_text(*status.recoveries));
   add("Age:", age_text(job.metadata.creation_timestamp, now));
   if (status.completion_time) add("Ended:", age_text(status.completion_time, now) + " ago");
   out += attempts_text(status, style, now);

@@ -76,6 +76,12 @@ void describe_failure_policy(FailurePolicy& policy, Fields& fields) {
               {.max_items = rules::kMaxRules, .list_type = "atomic", .drops_unknown = true},
               "The effect of a pod's failure, as in podFailurePolicy of a Job: the first rule that matches the pod "
               "applies. Exit code 76 (a peer was lost) is matched only if In names it.");
+  fields.choice("restartScope", policy.restart_scope, {{"Group", RestartScope::kGroup}, {"Rank", RestartScope::kRank}},
+                "What starts again after a failure. Group: all pods, from the newest checkpoint. Rank: oarlock launch "
+                "starts failed ranks again in their pods, at most maxRestarts times in an attempt, while the other "
+                "ranks keep their state and no step is lost; if that fails, the group restarts. Rank is for "
+                "oarlock-trainer and other programs that regroup, and needs the port after rendezvous.port. It "
+                "applies to pods that are created afterwards.");
 }
 
 void describe_resources(Resources& resources, Fields& fields) {
@@ -141,6 +147,18 @@ void describe_restarts(Restarts& restarts, Fields& fields) {
   fields.field("charged", restarts.charged, "Those that count against failurePolicy.maxRestarts.");
   fields.list("reasons", restarts.reasons, describe_restart_count, {.list_type = "map", .map_key = "reason"},
               "The total by the reason of the restart.");
+}
+
+void describe_recoveries(Recoveries& recoveries, Fields& fields) {
+  fields.field("total", recoveries.total, "Number of recoveries, over all attempts.");
+  fields.field("seconds", recoveries.seconds,
+               "Time that they took, from the detection of a loss until training continued.");
+  fields.field("attempt", recoveries.attempt, "The attempt of attemptTotal and attemptSeconds.");
+  fields.field("attemptTotal", recoveries.attempt_total, "Number of recoveries that rank 0 of this attempt reported.");
+  fields.field("attemptSeconds", recoveries.attempt_seconds, "Time that those took.");
+  fields.field("lastRanks", recoveries.last_ranks, "Ranks that were replaced in the last recovery, as 0,3.");
+  fields.field("lastReason", recoveries.last_reason, "Why these ranks were lost.");
+  fields.field("lastTime", recoveries.last_time, "When the operator first observed the last recovery.");
 }
 
 void describe_progress(Progress& progress, Fields& fields) {
@@ -270,6 +288,9 @@ void describe(Status& status, Fields& fields) {
   fields.section(
       "restarts", [&](Fields& restarts) { describe_restarts(status.restarts, restarts); },
       "Restarts of the whole group.");
+  fields.section("recoveries", status.recoveries, describe_recoveries,
+                 "Recoveries from the loss of ranks without a restart of the group, if failurePolicy.restartScope is "
+                 "Rank. No step is lost in them.");
   fields.section("progress", status.progress, describe_progress,
                  "The last report of rank 0, if the image is oarlock-trainer.");
   fields.field("startTime", status.start_time, "When pods were first created.");

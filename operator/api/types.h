@@ -65,10 +65,17 @@ struct FailureRule {
   bool operator==(const FailureRule&) const = default;
 };
 
+// What starts again after a failure from which the group can recover.
+enum class RestartScope {
+  kGroup,  // all pods
+  kRank,   // the failed ranks; the others keep their state (docs/recovery.md)
+};
+
 struct FailurePolicy {
   int max_restarts = 3;            // charged restarts before the job fails
   int backoff_seconds = 10;        // delay before the second of several consecutive quick restarts; then doubles
   std::vector<FailureRule> rules;  // the first rule that matches a pod applies
+  RestartScope restart_scope = RestartScope::kGroup;
 
   bool operator==(const FailurePolicy&) const = default;
 };
@@ -214,6 +221,22 @@ struct Restarts {
   bool operator==(const Restarts&) const = default;
 };
 
+// Recoveries from the loss of a rank in which the other ranks kept their state, as rank 0 reports them. They lose no
+// step.
+struct Recoveries {
+  int64_t total = 0;   // of all attempts
+  double seconds = 0;  // that they took, from the detection of the loss until training continued
+  // The part of the current attempt: rank 0 reports the sums since the start of its attempt.
+  int attempt = 0;
+  int64_t attempt_total = 0;
+  double attempt_seconds = 0;
+  std::string last_ranks;  // that were replaced in the last one, such as "0,3"
+  std::string last_reason;
+  std::optional<SystemTime> last_time;  // when the operator first observed the last one
+
+  bool operator==(const Recoveries&) const = default;
+};
+
 // The training progress that rank 0 last reported.
 struct Progress {
   int64_t step = 0;
@@ -260,6 +283,7 @@ struct Status {
   NodeCounts nodes;
   std::optional<FinishedRanks> finished_ranks;  // absent if no rank of the attempt is done
   Restarts restarts;
+  std::optional<Recoveries> recoveries;  // absent before the first one
   std::optional<Progress> progress;
   std::optional<SystemTime> start_time;          // when pods were first created
   std::optional<SystemTime> attempt_start_time;  // when the pods of `attempt` were first created

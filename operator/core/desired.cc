@@ -193,6 +193,11 @@ Json owner_reference(const Job& job) {
           {"uid", job.metadata.uid},   {"controller", true}, {"blockOwnerDeletion", true}};
 }
 
+bool regroups(const Job& job) {
+  const api::FailurePolicy& policy = job.spec.failure_policy;
+  return policy.restart_scope == api::RestartScope::kRank && policy.max_restarts > 0 && job.spec.world_size() > 1;
+}
+
 int metrics_port(const Job&) { return kDefaultMetricsPort; }
 
 Json desired_service(const Job& job) {
@@ -257,7 +262,7 @@ Result<std::string> parse_metrics_peers(std::string_view json) {
   return text_of(peers);
 }
 
-PodFactory::PodFactory(const Job& job, int attempt, const PodDefaults& defaults)
+PodFactory::PodFactory(const Job& job, int attempt, const PodDefaults& defaults, const std::string& regroup_token)
     : name_prefix_(fmt::format("{}-{}-", job.metadata.name, attempt)) {
   Json pod = make_pod_template(job, defaults);
   pod["apiVersion"] = "v1";
@@ -270,6 +275,11 @@ PodFactory::PodFactory(const Job& job, int attempt, const PodDefaults& defaults)
   const size_t index = trainer_index(list_in(pod_spec, "containers"));
   Json& trainer = pod_spec["containers"][index];
   group_ = rank_group(job, attempt, trainer);
+  if (regroups(job)) {
+    group_.regroup_token = regroup_token;
+    group_.max_restarts = job.spec.failure_policy.max_restarts;
+    group_.restart_backoff = job.spec.failure_policy.backoff_seconds;
+  }
   // For images that write no termination message, the end of the log explains the failure.
   if (!trainer.contains("terminationMessagePolicy")) trainer["terminationMessagePolicy"] = "FallbackToLogsOnError";
   add_ports(trainer, job);
@@ -297,7 +307,8 @@ void PodFactory::select_variables(Json& trainer) {
 }
 
 // Inserts a null at the place of the contract's variables, which set_frame() replaces by a placeholder. Init containers
-// and sidecars receive the same variables as the trainer, except for the paths of files that they do not have.
+// and sidecars receive the same variables as the trainer, except for the paths of files that they do not have, and for
+// the launcher's token.
 void PodFactory::add_environment(Json& container, bool is_trainer) {
   if (!container.is_object() || (container.contains("env") && !container["env"].is_array())) return;
   ContainerEnvironment environment{group_, user_set_};
@@ -307,6 +318,7 @@ void PodFactory::add_environment(Json& container, bool is_trainer) {
     for (const Json& variable : env) environment.from_template.push_back(string_of(variable, "name"));
     environment.group.config_file.clear();
     environment.group.termination_log.clear();
+    environment.group.regroup_token.clear();
     environment.group.checkpoint_dir = checkpoint_dir(mount_path_of(container, kCheckpointVolume), group_.job);
   }
   if (variables(environment, 0).empty()) return;  // the names are the same for each node rank

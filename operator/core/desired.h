@@ -22,6 +22,10 @@ std::string master_address(const Job& job, int attempt);           // <pod of no
 // Returns the port on which local rank 0 of each pod serves /metrics and /statusz; local rank n uses this port + n.
 int metrics_port(const Job& job);
 
+// Returns whether the launchers of the job's pods restart failed ranks while the others keep their state: with
+// failurePolicy.restartScope Rank, unless there are no restarts or no other ranks.
+bool regroups(const Job& job);
+
 // Returns an owner reference that makes the job the controller of an object, so that the garbage collector deletes the
 // object with the job.
 nlohmann::json owner_reference(const Job& job);
@@ -52,7 +56,8 @@ Result<std::string> parse_metrics_peers(std::string_view json);
 // REQUIRES: api::validate(job) is empty.
 class PodFactory {
  public:
-  PodFactory(const Job& job, int attempt, const PodDefaults& defaults = {});
+  // The launchers of the pods share the token if regroups(job). Without one, they do not restart ranks.
+  PodFactory(const Job& job, int attempt, const PodDefaults& defaults = {}, const std::string& regroup_token = "");
 
   // Returns the pod as JSON text: the body of the request that creates it.
   std::string text(int node_rank) const;

@@ -10,9 +10,11 @@ constexpr std::string_view kContractVariables[] = {
     kEnvRank,          kEnvLocalRank,     kEnvWorldSize,     kEnvLocalWorldSize,  kEnvNodeRank,
     kEnvMasterAddr,    kEnvMasterPort,    kEnvPetNnodes,     kEnvPetNprocPerNode, kEnvPetNodeRank,
     kEnvPetMasterAddr, kEnvPetMasterPort, kEnvJob,           kEnvNamespace,       kEnvUid,
-    kEnvAttempt,       kEnvConfig,        kEnvCheckpointDir, kEnvMetricsPort,     kEnvTerminationLog};
+    kEnvAttempt,       kEnvConfig,        kEnvCheckpointDir, kEnvMetricsPort,     kEnvTerminationLog,
+    kEnvRegroupToken,  kEnvMaxRestarts,   kEnvRestartPolicy, kEnvRestartBackoff};
 
-constexpr std::string_view kUserSettable[] = {kEnvConfig, kEnvCheckpointDir, kEnvTerminationLog};
+constexpr std::string_view kUserSettable[] = {kEnvConfig,      kEnvCheckpointDir, kEnvTerminationLog, kEnvRegroupToken,
+                                              kEnvMaxRestarts, kEnvRestartPolicy, kEnvRestartBackoff};
 
 bool contains(const auto& names, std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
@@ -43,6 +45,12 @@ std::vector<EnvVar> environment(const RankGroup& group, int node_rank, std::opti
   if (!group.config_file.empty()) out.push_back({kEnvConfig, group.config_file});
   if (!group.checkpoint_dir.empty()) out.push_back({kEnvCheckpointDir, group.checkpoint_dir});
   if (!group.termination_log.empty()) out.push_back({kEnvTerminationLog, group.termination_log});
+  if (!group.regroup_token.empty()) {
+    out.push_back({kEnvRegroupToken, group.regroup_token});
+    out.push_back({kEnvMaxRestarts, text(group.max_restarts)});
+    out.push_back({kEnvRestartPolicy, "rank"});
+    out.push_back({kEnvRestartBackoff, text(group.restart_backoff)});
+  }
   return out;
 }
 

@@ -32,6 +32,10 @@ struct RankGroup {
   std::string config_file;                               // empty: OARLOCK_CONFIG is not set
   std::string checkpoint_dir;                            // empty: OARLOCK_CHECKPOINT_DIR is not set
   std::string termination_log = kDefaultTerminationLog;  // empty: OARLOCK_TERMINATION_LOG is not set
+  // Of the launchers, for restarts of single ranks. Without a token, none of these variables is set.
+  std::string regroup_token{};
+  int max_restarts = 0;
+  int restart_backoff = 0;  // seconds
 
   int world_size() const { return nodes * processes_per_node; }
 };
@@ -49,7 +53,8 @@ std::vector<EnvVar> rank_environment(const RankGroup& group, int node_rank, int 
 bool is_contract_variable(std::string_view name);
 
 // Returns whether a user's value of a contract variable takes precedence over the operator's. True for variables whose
-// values cannot contradict the other ranks: OARLOCK_CONFIG, OARLOCK_CHECKPOINT_DIR, OARLOCK_TERMINATION_LOG.
+// values cannot contradict the other ranks: OARLOCK_CONFIG, OARLOCK_CHECKPOINT_DIR, OARLOCK_TERMINATION_LOG, and the
+// variables of the launcher's restarts, which are the same for all pods.
 bool is_user_settable(std::string_view name);
 
 }  // namespace oarlock::control

@@ -312,6 +312,19 @@ std::vector<Action> running_events(Phase before, const api::Status& next) {
                      find_condition(next, next.phase)->message)};
 }
 
+// The event of recoveries that rank 0 has reported since the last status.
+std::vector<Action> recovery_events(const api::Status& before, const api::Status& next) {
+  const api::Recoveries was = before.recoveries.value_or(api::Recoveries{});
+  if (!next.recoveries || next.recoveries->total <= was.total) return {};
+  const api::Recoveries& is = *next.recoveries;
+  const int64_t count = is.total - was.total;
+  return {
+      make_event(EmitEvent::Type::kWarning, "Recovered", "RestartRanks",
+                 fmt::format("ranks {} were replaced while the others kept their state; {}0 steps lost, {:.3g} s: {}",
+                             is.last_ranks, count > 1 ? fmt::format("{} recoveries, ", count) : "",
+                             is.seconds - was.seconds, is.last_reason))};
+}
+
 }  // namespace
 
 // Brings a job that has neither failed nor ended to the state that its spec describes.
@@ -341,6 +354,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   append(plan.actions, std::move(missing.actions));
   if (job.status.phase == Phase::kNone) append(plan.actions, start_events(job));
   append(plan.actions, running_events(job.status.phase, next));
+  append(plan.actions, recovery_events(job.status, next));
   return plan;
 }
 

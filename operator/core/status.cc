@@ -19,6 +19,9 @@ using api::Phase;
 // SystemTime.
 constexpr double kMaxRemainingSeconds = 100.0 * 365 * 24 * 3600;
 
+// A pod can report any number. Sums of numbers below this one do not overflow.
+constexpr int64_t kMaxRecoveries = 1'000'000'000;
+
 SystemTime whole_seconds(SystemTime time) { return std::chrono::floor<std::chrono::seconds>(time); }
 
 // Returns the creation time of the pods of an attempt whose start the status does not contain yet. The pods of a new
@@ -157,6 +160,30 @@ void refresh_progress(const Observed& observed, api::Status& status) {
     status.progress->last_step_time = whole_seconds(observed.now);
 }
 
+// Adds the recoveries that rank 0 of this attempt has reported since the last time. Its counts are handed over to the
+// process that replaces it. They begin again if the group started from a checkpoint; then all of them are new.
+void refresh_recoveries(const Observed& observed, api::Status& status) {
+  if (!observed.progress || observed.progress->attempt != status.attempt) return;
+  const RankStatus& rank = *observed.progress;
+  if (rank.recoveries <= 0 || rank.recoveries > kMaxRecoveries) return;
+  const double seconds =
+      std::isfinite(rank.recovery_seconds) && rank.recovery_seconds > 0 ? round_to_digits(rank.recovery_seconds, 6) : 0;
+  api::Recoveries next = status.recoveries.value_or(api::Recoveries{});
+  const bool is_same =
+      next.attempt == status.attempt && next.attempt_total >= 0 && next.attempt_total <= rank.recoveries;
+  const int64_t added = rank.recoveries - (is_same ? next.attempt_total : 0);
+  if (added == 0) return;
+  next.total = std::clamp<int64_t>(next.total, 0, kMaxRecoveries) + added;
+  next.seconds = round_to_digits(next.seconds + std::max(0.0, seconds - (is_same ? next.attempt_seconds : 0)), 6);
+  next.attempt = status.attempt;
+  next.attempt_total = rank.recoveries;
+  next.attempt_seconds = seconds;
+  next.last_ranks = sanitize_line(rank.recovered_ranks, 60);
+  next.last_reason = sanitize_line(rank.recovery_reason);
+  next.last_time = whole_seconds(observed.now);
+  status.recoveries = std::move(next);
+}
+
 void refresh_phase(const Observed& observed, const Membership& members, api::Status& status) {
   if (status.phase == Phase::kNone) enter_phase(status, Phase::kPending, "PodsStarting", "", observed.now);
   if (status.phase != Phase::kPending && status.phase != Phase::kRestarting) return;
@@ -206,6 +233,7 @@ api::Status refresh_status(const Observed& observed, const Membership& members) 
   status.nodes = count_nodes(members, job.spec.nodes);
   status.finished_ranks = find_finished_ranks(job, members);
   refresh_progress(observed, status);
+  refresh_recoveries(observed, status);
   if (status.phase != Phase::kSuspended) {
     const SystemTime created = creation_time(observed, members);
     if (!status.start_time) status.start_time = created;

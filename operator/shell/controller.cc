@@ -43,10 +43,14 @@ bool is_rejection(const kube::ApiError& error) {
 
 // Whether the plan only updates status.progress. Such a write can be delayed, and is not worth a line in the log.
 bool is_progress_update(const Plan& plan, const api::Status& present) {
-  const auto* patch = plan.actions.size() == 1 ? std::get_if<PatchStatus>(&plan.actions.front()) : nullptr;
-  if (patch == nullptr || patch->status.progress == present.progress) return false;
+  const auto* patch = plan.actions.empty() ? nullptr : std::get_if<PatchStatus>(&plan.actions.front());
+  if (patch == nullptr || patch->status == present) return false;
+  const bool has_others = std::any_of(plan.actions.begin() + 1, plan.actions.end(),
+                                      [](const Action& action) { return !std::holds_alternative<EmitEvent>(action); });
+  if (has_others) return false;
   api::Status next = patch->status;
   next.progress = present.progress;
+  next.recoveries = present.recoveries;
   return next == present;
 }
 

@@ -1,13 +1,19 @@
 #include "operator/shell/executor.h"
 
 #include <fmt/format.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <sys/random.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
+#include "common/json_access.h"
 #include "operator/api/codec.h"
 #include "operator/kube/client/request.h"
 
@@ -93,7 +99,33 @@ bool is_same_batch(const Action& first, const Action& next) {
   return std::holds_alternative<DeletePod>(first) && std::holds_alternative<DeletePod>(next);
 }
 
+std::string to_hex(std::span<const unsigned char> bytes) {
+  std::string out;
+  for (const unsigned char byte : bytes) out += fmt::format("{:02x}", byte);
+  return out;
+}
+
+// Adds the random key to the body of a Service. A Service that exists keeps its key: the operator never updates one.
+std::string with_regroup_key(const std::string& body) {
+  auto service = nlohmann::json::parse(body, nullptr, false);
+  if (!service.is_object()) return body;
+  std::array<unsigned char, 32> key{};
+  if (::getentropy(key.data(), key.size()) != 0) throw std::runtime_error("the kernel has no random numbers");
+  service["metadata"]["annotations"][kAnnotationRegroupKey] = to_hex(key);
+  return service.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 }  // namespace
+
+std::string derive_regroup_token(const std::string& key, const std::string& job_uid, int attempt) {
+  const std::string text = fmt::format("{}/{}", job_uid, attempt);
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(text.data()),
+           text.size(), digest.data(), &size) == nullptr)
+    throw std::runtime_error("SHA-256 is not available");
+  return to_hex({digest.data(), size});
+}
 
 size_t run_slow_start_batches(size_t count, const std::function<bool(size_t)>& call) {
   std::atomic<size_t> next = 0;
@@ -127,7 +159,9 @@ std::optional<Interruption> Executor::execute(const Job& job, const std::vector<
     const std::span<const Action> batch(it, end);
     Outcome outcome;
     if (const auto* first = std::get_if<CreatePod>(&*it)) {
-      const PodFactory factory = make_factory(job, first->attempt);
+      std::string token;
+      if (Outcome failed = read_regroup_token(job, first->attempt, token)) return failed;
+      const PodFactory factory = make_factory(job, first->attempt, token);
       outcome = run_batch(
           batch,
           [&](const Action& one) {
@@ -221,7 +255,7 @@ Executor::Outcome Executor::create(const Job& job, ResourceKind kind, const std:
 }
 
 Executor::Outcome Executor::run(const Job& job, const CreateService& action) const {
-  return create(job, ResourceKind::kService, action.name, action.body);
+  return create(job, ResourceKind::kService, action.name, with_regroup_key(action.body));
 }
 
 Executor::Outcome Executor::run(const Job& job, const CreateClaim& action) const {
@@ -268,9 +302,26 @@ std::unique_lock<std::mutex> Executor::lock_if_large(const api::Spec& spec) cons
   return std::unique_lock(large_mutex_);
 }
 
-PodFactory Executor::make_factory(const Job& job, int attempt) const {
+PodFactory Executor::make_factory(const Job& job, int attempt, const std::string& regroup_token) const {
   const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
-  return PodFactory(job, attempt, pod_defaults_);
+  return PodFactory(job, attempt, pod_defaults_, regroup_token);
+}
+
+Executor::Outcome Executor::read_regroup_token(const Job& job, int attempt, std::string& token) const {
+  if (!regroups(job)) return std::nullopt;
+  const kube::ObjectKey key{job.metadata.name_space, service_name(job)};
+  const std::string name = action_name("get", ResourceKind::kService, key);
+  const auto response = client_.get(resource_of(ResourceKind::kService), key, {});
+  if (!response) {
+    const bool is_stale = response.error().kind == ErrorKind::kNotFound;
+    return interruption(is_stale ? Reason::kStaleCache : Reason::kApiError, name, response.error());
+  }
+  if (read_object_metadata(*response).owner_uid != job.metadata.uid)
+    return name_conflict(name, ResourceKind::kService, key);
+  const auto object = nlohmann::json::parse(*response, nullptr, false);
+  const std::string regroup_key = text_at(member(member(object, "metadata"), "annotations"), kAnnotationRegroupKey);
+  if (!regroup_key.empty()) token = derive_regroup_token(regroup_key, job.metadata.uid, attempt);
+  return std::nullopt;
 }
 
 Executor::Outcome Executor::create_pod(const Job& job, const PodFactory& factory, const CreatePod& action) const {
@@ -282,7 +333,7 @@ Executor::Outcome Executor::create_pod(const Job& job, const PodFactory& factory
 Executor::Outcome Executor::try_pod(const Job& job, int attempt) const {
   constexpr size_t kCopies = 4;                                       // as in create_pod()
   constexpr std::string_view kNoDryRun = "does not support dry run";  // an admission webhook with side effects
-  const PodFactory factory = make_factory(job, attempt);
+  const PodFactory factory = make_factory(job, attempt, "");
   const ByteBudget::Reservation reservation = in_flight_.acquire(factory.text_size() * kCopies);
   const auto response = client_.create(kube::pods(), job.metadata.name_space, factory.text(0), {},
                                        {.validation = kube::FieldValidation::kStrict, .dry_run = true});
@@ -294,7 +345,9 @@ Executor::Outcome Executor::try_pod(const Job& job, int attempt) const {
 }
 
 Executor::Outcome Executor::run(const Job& job, const CreatePod& action) const {
-  return create_pod(job, make_factory(job, action.attempt), action);
+  std::string token;
+  if (Outcome failed = read_regroup_token(job, action.attempt, token)) return failed;
+  return create_pod(job, make_factory(job, action.attempt, token), action);
 }
 
 Executor::Outcome Executor::remove(const Job& job, ResourceKind kind, const std::string& name,

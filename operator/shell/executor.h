@@ -80,6 +80,10 @@ inline constexpr size_t kMaxParallelCalls = 16;
 // not throw: an exception terminates the program.
 size_t run_slow_start_batches(size_t count, const std::function<bool(size_t)>& call);
 
+// Returns OARLOCK_REGROUP_TOKEN of an attempt: an HMAC of the job's uid and the attempt with the key in the annotation
+// of the job's Service. The token of one attempt does not reveal that of another, nor the key.
+std::string derive_regroup_token(const std::string& key, const std::string& job_uid, int attempt);
+
 // Thread-safe.
 class Executor {
  public:
@@ -135,7 +139,11 @@ class Executor {
   Outcome run(const Job& job, const DeleteJob& action) const;
   Outcome run(const Job& job, const PatchStatus& action) const;
   Outcome run(const Job& job, const EmitEvent& action) const;
-  PodFactory make_factory(const Job& job, int attempt) const;
+  PodFactory make_factory(const Job& job, int attempt, const std::string& regroup_token) const;
+  // Sets `token` to that of the attempt, which follows from the annotation of the Service, so that all pods of the
+  // attempt receive the same one from every process of the operator. Empty for jobs that need none, and for a Service
+  // without the annotation, which an earlier version of the operator created.
+  Outcome read_regroup_token(const Job& job, int attempt, std::string& token) const;
   // Creates the pod of node rank 0 in a dry run. Returns nothing if the API server accepts or already has it, or if an
   // admission webhook permits no dry run.
   Outcome try_pod(const Job& job, int attempt) const;

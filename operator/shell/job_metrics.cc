@@ -57,6 +57,13 @@ struct JobFamilies {
   FamilyBuilder replicas{"trainingjob_status_replicas", "Number of pods of the current attempt by state."};
   FamilyBuilder restarts{"trainingjob_restarts_total", "Total number of group restarts of a job by reason.",
                          MetricType::Counter};
+  FamilyBuilder recoveries{"trainingjob_rank_recoveries_total",
+                           "Total number of recoveries of a job from the loss of ranks without a restart of the group.",
+                           MetricType::Counter};
+  FamilyBuilder recovery_seconds{
+      "trainingjob_rank_recovery_seconds_total",
+      "Total time from the loss of ranks until training continued without a restart of the group, in seconds.",
+      MetricType::Counter};
   FamilyBuilder progress{"trainingjob_progress_ratio", "Ratio of completed to targeted optimizer steps of a job."};
 
   void add(const CachedJob& cached);
@@ -98,6 +105,10 @@ void JobFamilies::add_status(const api::Status& status, const Labels& labels) {
     // A reason that the operator does not use was written by another client.
     if (std::find(known_reasons.begin(), known_reasons.end(), restart.reason) == known_reasons.end()) continue;
     restarts.add(with(labels, "reason", restart.reason), restart.count);
+  }
+  if (status.recoveries) {
+    recoveries.add(labels, static_cast<double>(status.recoveries->total));
+    recovery_seconds.add(labels, status.recoveries->seconds);
   }
   if (status.progress && status.progress->target_steps && *status.progress->target_steps > 0) {
     progress.add(labels,
@@ -151,7 +162,7 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
   for (FamilyBuilder* family :
        {&unfinished, &longest, &families.info, &families.phase, &families.condition, &families.created, &families.start,
         &families.completion, &families.spec_replicas, &families.accelerators, &families.replicas, &families.restarts,
-        &families.progress, &dropped}) {
+        &families.recoveries, &families.recovery_seconds, &families.progress, &dropped}) {
     family->move_to(out);
   }
   return out;

@@ -151,6 +151,8 @@ ProgressPoller::PollResult ProgressPoller::poll(const std::string& url, const st
   if (out.status) {
     out.status->phase = sanitize_line(out.status->phase, kMaxPhase);
     out.status->updated_at = sanitize_line(out.status->updated_at, kMaxTime);
+    out.status->recovered_ranks = sanitize_line(out.status->recovered_ranks, kMaxPhase);
+    out.status->recovery_reason = sanitize_line(out.status->recovery_reason);
   }
   return out;
 }

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 
 #include "common/port_reservation.h"
 #include "tests/support/program.h"
@@ -164,10 +165,14 @@ class TwoNodes : public testing::Test {
  protected:
   Program start(int node, std::vector<std::string> options, const std::vector<std::string>& command,
                 const std::string& token) {
+    return start(node, std::move(options), command,
+                 std::map<std::string, std::string>{{"OARLOCK_REGROUP_TOKEN", token}});
+  }
+  Program start(int node, std::vector<std::string> options, const std::vector<std::string>& command,
+                const std::map<std::string, std::string>& environment) {
     options.insert(options.end(), {"--nnodes", "2", "--node-rank", std::to_string(node), "--master-addr", "127.0.0.1",
                                    "--master-port", std::to_string(ports_.first()), "--no-prefix"});
-    return Program(launch(options, command),
-                   {.environment = {{"OARLOCK_REGROUP_TOKEN", token}}, .folder = folder_.path()});
+    return Program(launch(options, command), {.environment = environment, .folder = folder_.path()});
   }
 
   TemporaryFolder folder_;
@@ -182,6 +187,32 @@ TEST_F(TwoNodes, KilledRankRejoinsAcrossNodes) {
   EXPECT_EQ(second.wait(), 0) << second.err();
   EXPECT_EQ(first.out(), "rank 0 of 2, donor 0, step 5\n");
   EXPECT_EQ(second.out(), "rank 1 of 2, donor 0, step 5\n");
+}
+
+// As in pods of a job with failurePolicy.restartScope Rank.
+TEST_F(TwoNodes, OperatorsVariablesSetTheRestarts) {
+  const std::map<std::string, std::string> variables = {{"OARLOCK_REGROUP_TOKEN", "secret"},
+                                                        {"OARLOCK_MAX_RESTARTS", "1"},
+                                                        {"OARLOCK_RESTART_POLICY", "rank"},
+                                                        {"OARLOCK_RESTART_BACKOFF", "10"}};
+  Program second = start(1, {"--nproc", "1"}, rank_program("kill"), variables);
+  Program first = start(0, {"--nproc", "1"}, rank_program("kill"), variables);
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(second.wait(), 0) << second.err();
+  EXPECT_EQ(second.out(), "rank 1 of 2, donor 0, step 5\n");
+
+  const std::vector<std::string> print = {"/bin/bash", "-c", "env | grep -c '^OARLOCK_R[E]' || true"};
+  Program alone(launch({"--nproc", "1", "--no-prefix"}, print), {.environment = variables, .folder = {}});
+  EXPECT_EQ(alone.wait(), 0) << alone.err();
+  EXPECT_EQ(alone.out(), "0\n") << "the ranks do not receive them";
+
+  for (const auto& [name, value] : {std::pair("OARLOCK_MAX_RESTARTS", "-1"), {"OARLOCK_RESTART_POLICY", "pod"}}) {
+    std::map<std::string, std::string> invalid = variables;
+    invalid[name] = value;
+    Program refused(launch({"--nproc", "2"}, {"/bin/true"}), {.environment = invalid, .folder = {}});
+    EXPECT_EQ(refused.wait(), 78);
+    EXPECT_THAT(refused.err(), HasSubstr(name));
+  }
 }
 
 TEST_F(TwoNodes, GroupRestartsOnBothNodes) {

@@ -81,6 +81,20 @@ TEST(Environment, OmitsEmptyValues) {
     EXPECT_FALSE(variables.contains(name)) << name;
 }
 
+TEST(Environment, SetsRestartsOfTheLauncherWithAToken) {
+  RankGroup of = group(2, 2);
+  of.max_restarts = 5;
+  of.restart_backoff = 10;
+  for (const char* name : {"OARLOCK_MAX_RESTARTS", "OARLOCK_RESTART_POLICY", "OARLOCK_RESTART_BACKOFF"})
+    EXPECT_FALSE(as_map(node_environment(of, 0)).contains(name)) << name;
+  of.regroup_token = "secret";
+  auto variables = as_map(node_environment(of, 1));
+  EXPECT_EQ(variables["OARLOCK_REGROUP_TOKEN"], "secret");
+  EXPECT_EQ(variables["OARLOCK_MAX_RESTARTS"], "5");
+  EXPECT_EQ(variables["OARLOCK_RESTART_POLICY"], "rank");
+  EXPECT_EQ(variables["OARLOCK_RESTART_BACKOFF"], "10");
+}
+
 TEST(Environment, UserSettableVariablesCannotContradictOtherRanks) {
   for (const char* name : {"OARLOCK_CONFIG", "OARLOCK_CHECKPOINT_DIR", "OARLOCK_TERMINATION_LOG"}) {
     EXPECT_TRUE(is_contract_variable(name) && is_user_settable(name)) << name;

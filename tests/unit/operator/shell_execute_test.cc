@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "operator/core/desired.h"
 #include "operator/shell/executor.h"
@@ -123,6 +124,58 @@ TEST_F(ExecuteTest, PerformsActionsInOrderAndRecordsWrites) {
   EXPECT_TRUE(waits_for(ResourceKind::kJob, "11"));
   EXPECT_TRUE(waits_for(ResourceKind::kService, "12"));
   EXPECT_TRUE(waits_for(ResourceKind::kPod, "14"));
+}
+
+TEST_F(ExecuteTest, GivesEachServiceARandomKey) {
+  std::set<std::string> keys;
+  for (const char* version : {"11", "12"}) {
+    transport_->script({.pieces = {object(version)}});
+    EXPECT_FALSE(run({CreateService{"j", R"({"metadata":{"name":"j"}})"}}));
+    const Json body = Json::parse(transport_->requests().back().body);
+    EXPECT_EQ(body["metadata"]["name"], "j");
+    const std::string key = body["metadata"]["annotations"]["oarlock.dev/regroup-key"];
+    EXPECT_EQ(key.size(), 64u);
+    keys.insert(key);
+  }
+  EXPECT_EQ(keys.size(), 2u);
+}
+
+Json service_with_key(const std::string& key, const std::string& owner = "job-uid") {
+  Json service = Json::parse(object("30", owner));
+  service["metadata"]["annotations"] = {{"oarlock.dev/regroup-key", key}};
+  return service;
+}
+
+TEST_F(ExecuteTest, DerivesTheTokenFromTheServicesKey) {
+  job_.spec.nodes = 2;
+  job_.spec.failure_policy.restart_scope = api::RestartScope::kRank;
+  const std::string service = "GET /api/v1/namespaces/ns/services/j";
+  transport_->script({.pieces = {service_with_key("k").dump()}});
+  for (const char* version : {"31", "32"}) transport_->script({.pieces = {object(version)}});
+  EXPECT_FALSE(run({CreatePod{"j-3-0", 3, 0}, CreatePod{"j-3-1", 3, 1}}));
+  EXPECT_THAT(requests(), ElementsAre(service, std::string("POST ") + kPods, std::string("POST ") + kPods));
+  const std::string token = derive_regroup_token("k", "job-uid", 3);
+  EXPECT_EQ(transport_->requests()[1].body, PodFactory(job_, 3, {}, token).text(0));
+  EXPECT_EQ(transport_->requests()[2].body, PodFactory(job_, 3, {}, token).text(1));
+  EXPECT_EQ(token.size(), 64u);
+  EXPECT_NE(token, derive_regroup_token("k", "job-uid", 2));
+  EXPECT_NE(token, derive_regroup_token("l", "job-uid", 3));
+  EXPECT_NE(token, derive_regroup_token("k", "another", 3));
+}
+
+TEST_F(ExecuteTest, CreatesNoPodWithoutTheJobsService) {
+  job_.spec.nodes = 2;
+  job_.spec.failure_policy.restart_scope = api::RestartScope::kRank;
+  transport_->script(failure(404, "NotFound"));
+  EXPECT_EQ(run({CreatePod{"j-0-0", 0, 0}})->reason, Interruption::Reason::kStaleCache);
+  transport_->script({.pieces = {service_with_key("k", "another").dump()}});
+  EXPECT_EQ(run({CreatePod{"j-0-0", 0, 0}})->reason, Interruption::Reason::kNameConflict);
+  EXPECT_EQ(requests().size(), 2u);
+  // An earlier version of the operator created this Service. The group restarts as a whole.
+  transport_->script({.pieces = {object("30")}});
+  transport_->script({.pieces = {object("31")}});
+  EXPECT_FALSE(run({CreatePod{"j-0-0", 0, 0}}));
+  EXPECT_EQ(transport_->requests().back().body, PodFactory(job_, 0).text(0));
 }
 
 TEST_F(ExecuteTest, CreatesReplacesAndDeletesANetworkPolicy) {

@@ -104,12 +104,16 @@ TEST_F(MetricsTest, JobMetricsFollowTheCache) {
   job.status.progress->step = 25;
   job.status.progress->target_steps = 100;
   job.status.nodes.ready = 2;
+  job.status.recoveries =
+      api::Recoveries{.total = 3, .seconds = 1.5, .last_ranks = "", .last_reason = "", .last_time = {}};
   add(job);
   const std::string labels = R"({namespace=")" + job.metadata.name_space + R"(",trainingjob="bert")";
   const std::string all = text();
   EXPECT_THAT(all, HasSubstr("trainingjob_status_phase{namespace=\"" + job.metadata.name_space +
                              R"(",phase="Running",trainingjob="bert"} 1)"));
   EXPECT_THAT(all, HasSubstr("trainingjob_progress_ratio" + labels + "} 0.25"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_rank_recoveries_total" + labels + "} 3"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_rank_recovery_seconds_total" + labels + "} 1.5"));
   EXPECT_THAT(all, HasSubstr("trainingjob_spec_replicas" + labels + "} 2"));
   EXPECT_THAT(all, HasSubstr("trainingjob_restarts_total{namespace=\"" + job.metadata.name_space +
                              R"(",reason="PodFailed",trainingjob="bert"} 1)"));
@@ -283,6 +287,7 @@ TEST_F(MetricsTest, ReferencePageMatchesExportedMetrics) {
   job.status.progress = api::Progress{};
   job.status.progress->step = 1;
   job.status.progress->target_steps = 2;
+  job.status.recoveries = api::Recoveries{.total = 1, .last_ranks = "", .last_reason = "", .last_time = {}};
   job.status.conditions = {condition("Running", false, 2)};
   api::Status done = job.status;
   done.phase = api::Phase::kComplete;

@@ -1,0 +1,75 @@
+// The recoveries that rank 0 reports in /statusz, in the status and in events.
+#include <limits>
+
+#include "tests/unit/operator/reconcile_support.h"
+
+namespace oarlock::test {
+namespace {
+
+using namespace control;  // NOLINT
+using api::Phase;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+JobBuilder training() { return JobBuilder().nodes(2).phase(Phase::kRunning); }
+
+Observed reporting(const Job& job, int64_t recoveries, double in_seconds) {
+  Observed observed = seen(job, {pod(0, 0).running(), pod(0, 1).running()});
+  observed.progress = RankStatus{.attempt = 0,
+                                 .phase = "train",
+                                 .step = 7,
+                                 .loss = {},
+                                 .updated_at = "",
+                                 .recoveries = recoveries,
+                                 .recovery_seconds = in_seconds,
+                                 .recovered_ranks = "1",
+                                 .recovery_reason = "rank 1 ended with exit code 137"};
+  return observed;
+}
+
+TEST(ReconcileRecoveries, ReportsRecoveriesOfRankZero) {
+  Observed observed = reporting(training(), 2, 0.75);
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Running 0", "EmitEvent Recovered"));
+  EXPECT_EQ(only<EmitEvent>(plan).at(0).message,
+            "ranks 1 were replaced while the others kept their state; 2 recoveries, 0 steps lost, 0.75 s: rank 1 ended "
+            "with exit code 137");
+  observed = after(observed, plan);
+  EXPECT_EQ(observed.job.status.recoveries->total, 2);
+  EXPECT_EQ(observed.job.status.recoveries->seconds, 0.75);
+  EXPECT_THAT(reconcile(observed).actions, IsEmpty());
+
+  const Observed third = reporting(observed.job, 3, 1.25);
+  const api::Status next = status_after(third, reconcile(third));
+  EXPECT_EQ(next.recoveries->total, 3);
+  EXPECT_EQ(next.recoveries->seconds, 1.25);
+}
+
+TEST(ReconcileRecoveries, AddsTheRecoveriesOfTheNextAttempt) {
+  Job job = training();
+  job.status.recoveries = api::Recoveries{.total = 4,
+                                          .seconds = 2,
+                                          .attempt = 0,
+                                          .attempt_total = 4,
+                                          .attempt_seconds = 2,
+                                          .last_ranks = "0",
+                                          .last_reason = "x",
+                                          .last_time = {}};
+  Observed observed = reporting(job, 1, 0.5);
+  observed.job.status.attempt = 1;
+  observed.progress->attempt = 1;
+  observed.pods = {pod(1, 0).running(), pod(1, 1).running()};
+  const api::Status next = status_after(observed, reconcile(observed));
+  EXPECT_EQ(next.recoveries->total, 5);
+  EXPECT_EQ(next.recoveries->seconds, 2.5);
+}
+
+TEST(ReconcileRecoveries, BoundsNumbersOfPods) {
+  for (const int64_t count : {int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
+    const Observed observed = reporting(training(), count, 1);
+    EXPECT_FALSE(status_after(observed, reconcile(observed)).recoveries) << count;
+  }
+}
+
+}  // namespace
+}  // namespace oarlock::test
