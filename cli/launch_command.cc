@@ -185,6 +185,8 @@ Result<std::unique_ptr<Recovery>> make_recovery(const LaunchFlags& flags, const 
   // Members that are stopped for a restart have the grace period.
   if (options.agent.policy == recovery::RestartPolicy::kGroup)
     options.coordinator.leave_timeout += milliseconds(flags.grace);
+  // The node of the coordinator may be replaced, which takes as long as the return of any other rank.
+  if (by_rank) options.reconnect_timeout = options.coordinator.form_timeout;
   options.coordinator_host = topology.master_addr;
   options.coordinator_port = topology.master_port + kRegroupPortOffset;
   if (topology.nnodes > 1 && options.coordinator_port > kMaxPort) {

@@ -86,9 +86,14 @@ void add_cost(const DiagnosisInput& input, const Incident& incident, Diagnosis& 
     const auto down = std::chrono::duration_cast<seconds>(*job.status.attempt_start_time - record.end_time);
     out.cost.push_back(fmt::format("{} until the pods of the next attempt were created", duration_text(down)));
   }
+  if (job.status.recoveries && job.status.recoveries->total > 0) {
+    out.cost.push_back(fmt::format("{} recoveries without a restart before, which took {:.3g} s and lost no step",
+                                   job.status.recoveries->total, job.status.recoveries->seconds));
+  }
+  const int replaced = job.status.recoveries ? job.status.recoveries->charged : 0;
   if (job.status.restarts.total > 0) {
     out.cost.push_back(fmt::format("{} restarts so far; {} of {} that failurePolicy.maxRestarts allows are used",
-                                   job.status.restarts.total, job.status.restarts.charged,
+                                   job.status.restarts.total, job.status.restarts.charged + replaced,
                                    job.spec.failure_policy.max_restarts));
   }
 }

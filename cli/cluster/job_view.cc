@@ -62,17 +62,26 @@ std::vector<Cell> job_row(const api::TrainingJob& job, bool is_wide, bool has_na
 
 std::string restarts_text(const api::TrainingJob& job) {
   const api::Restarts& restarts = job.status.restarts;
+  const int replaced = job.status.recoveries ? job.status.recoveries->charged : 0;
   if (restarts.total == 0) return "none";
   std::vector<std::string> reasons;
   for (const api::RestartCount& one : restarts.reasons) reasons.push_back(fmt::format("{} {}", one.count, one.reason));
-  return fmt::format("{} ({} of {} that count are used): {}", restarts.total, restarts.charged,
+  return fmt::format("{} ({} of {} that count are used): {}", restarts.total, restarts.charged + replaced,
                      job.spec.failure_policy.max_restarts, fmt::join(reasons, ", "));
 }
 
 std::string recoveries_text(const api::Recoveries& recoveries) {
-  return fmt::format("{} without a restart and without a lost step, {:.3g} s in all; the last one of ranks {}: {}",
-                     recoveries.total, recoveries.seconds, printable(recoveries.last_ranks),
-                     printable(recoveries.last_reason));
+  std::string out;
+  if (recoveries.total > 0) {
+    out = fmt::format("{} without a restart and without a lost step, {:.3g} s in all; the last one of ranks {}: {}",
+                      recoveries.total, recoveries.seconds, printable(recoveries.last_ranks),
+                      printable(recoveries.last_reason));
+  }
+  if (recoveries.pods > 0) {
+    out += fmt::format("{}{} replaced pods, of which {} count as restarts", out.empty() ? "" : "; ", recoveries.pods,
+                       recoveries.charged);
+  }
+  return out;
 }
 
 std::string conditions_text(const api::Status& status, const Style& style, SystemTime now) {

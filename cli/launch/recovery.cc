@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -28,6 +29,7 @@ using recovery::RankCommand;
 constexpr size_t kMaxHelloLine = 1024;  // bytes, before the peer is authenticated
 constexpr auto kHelloTimeout = std::chrono::seconds(5);
 constexpr auto kReconnectDelay = std::chrono::milliseconds(200);
+constexpr auto kConnectTimeout = std::chrono::seconds(2);
 constexpr size_t kMaxUnknownPeers = 64;              // connections that are not authenticated
 constexpr unsigned kUnacknowledgedTimeout = 60'000;  // ms, until a connection to a node without power is closed
 
@@ -93,6 +95,17 @@ FileDescriptor begin_connect(const std::string& host, int port) {
   return socket;
 }
 
+// Returns the numeric address of the other end of a connected socket; empty if it is not known.
+std::string peer_address(int socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  std::array<char, NI_MAXHOST> text{};
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return "";
+  const int failed = ::getnameinfo(reinterpret_cast<sockaddr*>(&address), length, text.data(), text.size(), nullptr, 0,
+                                   NI_NUMERICHOST);
+  return failed != 0 ? "" : text.data();
+}
+
 std::string hello_line(const std::string& token) { return nlohmann::json{{"regroup", 1}, {"token", token}}.dump(); }
 
 // Returns whether the first line of a connection proves that the peer knows the token.
@@ -139,7 +152,14 @@ void Recovery::act(NodeAgent::Actions actions, SteadyTime now, RecoveryRequests&
   append(requests.spawn, actions.spawn);
   for (const NodeAgent::Actions::Send& send : actions.send) {
     std::optional<recovery::LineChannel>& channel = ranks_[static_cast<size_t>(send.rank)];
-    if (channel) channel->send(to_json(send.command));
+    if (!channel) continue;
+    RankCommand command = send.command;
+    // The name may still have the address of a pod that was replaced, in the caches of the cluster's DNS.
+    if (command.kind == RankCommand::Kind::kAssign && upstream_ && !is_connecting_) {
+      if (std::string address = peer_address(upstream_->fd()); !address.empty())
+        command.store_host = std::move(address);
+    }
+    channel->send(to_json(command));
   }
   if (actions.ended && !requests.ended) {
     requests.ended = actions.ended;
@@ -190,6 +210,7 @@ RecoveryRequests Recovery::time_passed(SteadyTime now) {
   if (!is_active_) return requests;
   if (coordinator_ && coordinator_->time_passed(now)) publish(now, requests);
   peers_.remove_if([now](const Peer& peer) { return !peer.is_authenticated && peer.deadline <= now; });
+  if (connected_by_ && *connected_by_ <= now) disconnect(now);
   if (connect_at_ && *connect_at_ <= now) connect(now);
   if (is_remote() && give_up_at_ && *give_up_at_ <= now) {
     Order lost;
@@ -289,6 +310,7 @@ void Recovery::connect(SteadyTime now) {
   FileDescriptor socket = begin_connect(options_.coordinator_host, options_.coordinator_port);
   if (!socket.open()) return;
   connect_at_.reset();
+  connected_by_ = now + kConnectTimeout;
   upstream_.emplace(std::move(socket), recovery::kMaxLineLength);
   is_connecting_ = true;
 }
@@ -296,6 +318,7 @@ void Recovery::connect(SteadyTime now) {
 void Recovery::disconnect(SteadyTime now) {
   upstream_.reset();
   is_connecting_ = false;
+  connected_by_.reset();
   connect_at_ = now + kReconnectDelay;
   if (!give_up_at_) give_up_at_ = now + options_.reconnect_timeout;
 }
@@ -307,6 +330,7 @@ void Recovery::read_coordinator(SteadyTime now, RecoveryRequests& requests) {
     ::getsockopt(upstream_->fd(), SOL_SOCKET, SO_ERROR, &error, &size);
     if (error != 0) return disconnect(now);
     is_connecting_ = false;
+    connected_by_.reset();
     upstream_->send(hello_line(options_.token));
     report(now, requests);
   }
@@ -352,7 +376,7 @@ std::vector<pollfd> Recovery::descriptors() const {
 std::optional<SteadyTime> Recovery::deadline() const {
   if (!is_active_) return std::nullopt;
   std::optional<SteadyTime> earliest = coordinator_ ? coordinator_->deadline() : give_up_at_;
-  earliest = earlier(earliest, connect_at_);
+  earliest = earlier(earlier(earliest, connect_at_), connected_by_);
   for (const Peer& peer : peers_) {
     if (!peer.is_authenticated) earliest = earlier(earliest, peer.deadline);
   }

@@ -99,9 +99,10 @@ class Recovery {
   std::list<Peer> peers_;
   std::optional<recovery::LineChannel> upstream_;  // to the coordinator of another node
   bool is_connecting_ = false;
-  std::optional<SteadyTime> connect_at_;  // when to connect again
-  std::optional<SteadyTime> give_up_at_;  // when a missing connection ends the group
-  int64_t announced_ = -1;                // generation
+  std::optional<SteadyTime> connect_at_;    // when to connect again
+  std::optional<SteadyTime> connected_by_;  // when a connection attempt ends, since the name may have a new address
+  std::optional<SteadyTime> give_up_at_;    // when a missing connection ends the group
+  int64_t announced_ = -1;                  // generation
   bool is_active_ = true;
 };
 

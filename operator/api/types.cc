@@ -78,8 +78,9 @@ void describe_failure_policy(FailurePolicy& policy, Fields& fields) {
               "applies. Exit code 76 (a peer was lost) is matched only if In names it.");
   fields.choice("restartScope", policy.restart_scope, {{"Group", RestartScope::kGroup}, {"Rank", RestartScope::kRank}},
                 "What starts again after a failure. Group: all pods, from the newest checkpoint. Rank: oarlock launch "
-                "starts failed ranks again in their pods, at most maxRestarts times in an attempt, while the other "
-                "ranks keep their state and no step is lost; if that fails, the group restarts. Rank is for "
+                "starts failed ranks again in their pods, and the operator replaces lost pods, while the other "
+                "ranks keep their state and no step is lost; if that fails, the group restarts. An attempt recovers at "
+                "most maxRestarts times, and each replaced pod counts as a restart. Rank is for "
                 "oarlock-trainer and other programs that regroup, and needs the port after rendezvous.port. It "
                 "applies to pods that are created afterwards.");
 }
@@ -159,6 +160,21 @@ void describe_recoveries(Recoveries& recoveries, Fields& fields) {
   fields.field("lastRanks", recoveries.last_ranks, "Ranks that were replaced in the last recovery, as 0,3.");
   fields.field("lastReason", recoveries.last_reason, "Why these ranks were lost.");
   fields.field("lastTime", recoveries.last_time, "When the operator first observed the last recovery.");
+  fields.field("pods", recoveries.pods, "Pods that were replaced while the other pods continued.");
+  fields.field("charged", recoveries.charged,
+               "Replacements of pods that count against failurePolicy.maxRestarts, in addition to restarts.charged.");
+}
+
+void describe_replacement(Replacement& replacement, Fields& fields) {
+  fields.field("nodeRank", replacement.node_rank, "Node rank of the pod.");
+  fields.field("attempt", replacement.attempt,
+               "The attempt of the pod; a record of an earlier attempt has no meaning.");
+  fields.field("podUID", replacement.pod_uid, "UID of the lost pod; absent if it did not exist any more.");
+  fields.field("time", replacement.time, "When the replacement was decided.");
+  fields.field("reason", replacement.reason, "One word for programs.");
+  fields.field("message", replacement.message, "One line for people.");
+  fields.require("nodeRank");
+  fields.unknown_members(replacement.unknown_members);
 }
 
 void describe_progress(Progress& progress, Fields& fields) {
@@ -291,6 +307,8 @@ void describe(Status& status, Fields& fields) {
   fields.section("recoveries", status.recoveries, describe_recoveries,
                  "Recoveries from the loss of ranks without a restart of the group, if failurePolicy.restartScope is "
                  "Rank. No step is lost in them.");
+  fields.list("replacements", status.replacements, describe_replacement, {.list_type = "map", .map_key = "nodeRank"},
+              "Lost pods whose replacements have not started yet, while the other pods of the attempt continue.");
   fields.section("progress", status.progress, describe_progress,
                  "The last report of rank 0, if the image is oarlock-trainer.");
   fields.field("startTime", status.start_time, "When pods were first created.");

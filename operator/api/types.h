@@ -233,8 +233,24 @@ struct Recoveries {
   std::string last_ranks;  // that were replaced in the last one, such as "0,3"
   std::string last_reason;
   std::optional<SystemTime> last_time;  // when the operator first observed the last one
+  int pods = 0;                         // that were replaced while the attempt continued
+  int charged = 0;                      // replacements that count against failurePolicy.maxRestarts
 
   bool operator==(const Recoveries&) const = default;
+};
+
+// A lost pod that a new one of the same name replaces, while the other pods of the attempt continue. The record exists
+// until the new pod has started.
+struct Replacement {
+  int node_rank = 0;
+  int attempt = 0;      // the record is ignored if this is not status.attempt
+  std::string pod_uid;  // of the lost pod; empty if it did not exist any more
+  SystemTime time{};    // when the replacement was decided
+  std::string reason;   // as in AttemptRecord
+  std::string message;
+  std::string unknown_members{};  // as in Condition
+
+  bool operator==(const Replacement&) const = default;
 };
 
 // The training progress that rank 0 last reported.
@@ -283,7 +299,8 @@ struct Status {
   NodeCounts nodes;
   std::optional<FinishedRanks> finished_ranks;  // absent if no rank of the attempt is done
   Restarts restarts;
-  std::optional<Recoveries> recoveries;  // absent before the first one
+  std::optional<Recoveries> recoveries;   // absent before the first one
+  std::vector<Replacement> replacements;  // by node rank
   std::optional<Progress> progress;
   std::optional<SystemTime> start_time;          // when pods were first created
   std::optional<SystemTime> attempt_start_time;  // when the pods of `attempt` were first created

@@ -321,7 +321,7 @@ void PodFactory::add_environment(Json& container, bool is_trainer) {
     environment.group.regroup_token.clear();
     environment.group.checkpoint_dir = checkpoint_dir(mount_path_of(container, kCheckpointVolume), group_.job);
   }
-  if (variables(environment, 0).empty()) return;  // the names are the same for each node rank
+  if (variables(environment, 0, false).empty()) return;  // the names are the same for each node rank
   env.insert(env.begin(), nullptr);
   environments_.push_back(std::move(environment));
 }
@@ -361,33 +361,36 @@ void PodFactory::set_frame(Json pod) {
   std::ranges::sort(placeholders_, {}, &Placeholder::begin);
 }
 
-std::string PodFactory::part_text(const Placeholder& placeholder, int node_rank) const {
+std::string PodFactory::part_text(const Placeholder& placeholder, int node_rank, bool is_replacement) const {
   if (placeholder.part == Part::kRankLabel) return fmt::format("\"{}\"", node_rank);
   if (placeholder.part != Part::kEnvironment) return fmt::format("\"{}{}\"", name_prefix_, node_rank);
-  const std::string list = text_of(to_json(variables(environments_[placeholder.environment], node_rank)));
+  const std::string list =
+      text_of(to_json(variables(environments_[placeholder.environment], node_rank, is_replacement)));
   return list.substr(1, list.size() - 2);  // never empty, see add_environment()
 }
 
-std::vector<EnvVar> PodFactory::variables(const ContainerEnvironment& environment, int node_rank) {
-  std::vector<EnvVar> out = node_environment(environment.group, node_rank);
+std::vector<EnvVar> PodFactory::variables(const ContainerEnvironment& environment, int node_rank, bool is_replacement) {
+  RankGroup group = environment.group;
+  group.is_replacement = is_replacement;
+  std::vector<EnvVar> out = node_environment(group, node_rank);
   const std::vector<std::string>& given = environment.from_template;
   std::erase_if(out, [&](const EnvVar& variable) { return std::ranges::find(given, variable.name) != given.end(); });
   return out;
 }
 
-std::string PodFactory::text(int node_rank) const {
+std::string PodFactory::text(int node_rank, bool is_replacement) const {
   constexpr size_t kPartsSize = 4096;
   std::string out;
   out.reserve(frame_.size() + kPartsSize * std::max<size_t>(environments_.size(), 1));
   size_t done = 0;
   for (const Placeholder& placeholder : placeholders_) {
     out.append(frame_, done, placeholder.begin - done);
-    out += part_text(placeholder, node_rank);
+    out += part_text(placeholder, node_rank, is_replacement);
     done = placeholder.begin + placeholder.size;
   }
   return out.append(frame_, done);
 }
 
-Json PodFactory::pod(int node_rank) const { return Json::parse(text(node_rank)); }
+Json PodFactory::pod(int node_rank, bool is_replacement) const { return Json::parse(text(node_rank, is_replacement)); }
 
 }  // namespace oarlock::control

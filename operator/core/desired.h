@@ -60,11 +60,11 @@ class PodFactory {
   PodFactory(const Job& job, int attempt, const PodDefaults& defaults = {}, const std::string& regroup_token = "");
 
   // Returns the pod as JSON text: the body of the request that creates it.
-  std::string text(int node_rank) const;
+  std::string text(int node_rank, bool is_replacement = false) const;
   // Returns the approximate length of one such text.
   size_t text_size() const { return frame_.size(); }
   // Returns the same pod as a JSON tree.
-  nlohmann::json pod(int node_rank) const;
+  nlohmann::json pod(int node_rank, bool is_replacement = false) const;
 
   // Values of the contract's variables. config_file is the mounted spec.trainer, or empty without spec.trainer.
   // checkpoint_dir is <mountPath>/<job> of the trainer container's volume mount `checkpoints`, or empty without one.
@@ -91,8 +91,8 @@ class PodFactory {
   void select_variables(nlohmann::json& trainer);
   void add_environment(nlohmann::json& container, bool is_trainer);
   void set_frame(nlohmann::json pod);
-  std::string part_text(const Placeholder& placeholder, int node_rank) const;
-  static std::vector<EnvVar> variables(const ContainerEnvironment& environment, int node_rank);
+  std::string part_text(const Placeholder& placeholder, int node_rank, bool is_replacement) const;
+  static std::vector<EnvVar> variables(const ContainerEnvironment& environment, int node_rank, bool is_replacement);
 
   RankGroup group_;
   std::string name_prefix_;

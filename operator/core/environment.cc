@@ -11,7 +11,7 @@ constexpr std::string_view kContractVariables[] = {
     kEnvMasterAddr,    kEnvMasterPort,    kEnvPetNnodes,     kEnvPetNprocPerNode, kEnvPetNodeRank,
     kEnvPetMasterAddr, kEnvPetMasterPort, kEnvJob,           kEnvNamespace,       kEnvUid,
     kEnvAttempt,       kEnvConfig,        kEnvCheckpointDir, kEnvMetricsPort,     kEnvTerminationLog,
-    kEnvRegroupToken,  kEnvMaxRestarts,   kEnvRestartPolicy, kEnvRestartBackoff};
+    kEnvRegroupToken,  kEnvMaxRestarts,   kEnvRestartPolicy, kEnvRestartBackoff,  kEnvReplacement};
 
 constexpr std::string_view kUserSettable[] = {kEnvConfig,      kEnvCheckpointDir, kEnvTerminationLog, kEnvRegroupToken,
                                               kEnvMaxRestarts, kEnvRestartPolicy, kEnvRestartBackoff};
@@ -50,6 +50,7 @@ std::vector<EnvVar> environment(const RankGroup& group, int node_rank, std::opti
     out.push_back({kEnvMaxRestarts, text(group.max_restarts)});
     out.push_back({kEnvRestartPolicy, "rank"});
     out.push_back({kEnvRestartBackoff, text(group.restart_backoff)});
+    if (group.is_replacement) out.push_back({kEnvReplacement, "1"});
   }
   return out;
 }

@@ -35,7 +35,8 @@ struct RankGroup {
   // Of the launchers, for restarts of single ranks. Without a token, none of these variables is set.
   std::string regroup_token{};
   int max_restarts = 0;
-  int restart_backoff = 0;  // seconds
+  int restart_backoff = 0;      // seconds
+  bool is_replacement = false;  // of a lost pod of the attempt
 
   int world_size() const { return nodes * processes_per_node; }
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "operator/core/desired.h"
@@ -23,6 +24,7 @@ constexpr std::string_view kPodDeleted = "PodDeleted";
 constexpr std::string_view kPodLost = "PodLost";
 constexpr std::string_view kPeerLost = "PeerLost";
 constexpr std::string_view kInterrupted = "Interrupted";
+constexpr int kKilledExitCode = 128 + 9;  // SIGKILL, also of the kernel when memory runs out
 constexpr std::string_view kRestartReasons[] = {kPodFailed,  kDeviceFailed, kOomKilled, kEvicted,    kDisrupted,
                                                 kPodDeleted, kPodLost,      kPeerLost,  kInterrupted};
 
@@ -254,6 +256,79 @@ void set_permanent_failure(const PodFailure& root_cause, GroupFailure& out) {
   }
 }
 
+// ---- Replacement of single pods -------------------------------------------------------------------------------------
+
+// Returns whether the other pods continue without this one. A launcher that ends by itself has ended the group, and
+// leaves the message of a rank; one that was killed with its container leaves none.
+bool is_replaceable(const PodFailure& failure) {
+  if (failure.action == FailureAction::kFail) return false;
+  if (failure.cause == FailureCause::kRemoved || failure.cause == FailureCause::kLost) return true;
+  if (failure.cause != FailureCause::kExit) return false;
+  return failure.pod->trainer->exit_code == kKilledExitCode &&
+         !termination_message_from_json(failure.pod->trainer->message);
+}
+
+bool is_survivor(const Membership& members, size_t node_rank) {
+  const Pod* pod = members.current[node_rank];
+  return pod != nullptr && pod->phase == PodPhase::kRunning && !pod->deleting && !has_ended(*pod) &&
+         members.replacements[node_rank] == nullptr;
+}
+
+int used_restarts(const api::Status& status) {
+  const int64_t replaced = status.recoveries ? status.recoveries->charged : 0;
+  return static_cast<int>(std::min<int64_t>(replaced + status.restarts.charged, std::numeric_limits<int>::max()));
+}
+
+bool can_replace(const Job& job, const Membership& members, const std::vector<PodFailure>& failures) {
+  if (!regroups(job) || !is_running(job.status.phase) || !std::ranges::all_of(failures, is_replaceable)) return false;
+  if (!members.conflicting_pods.empty()) return false;  // the names of the new pods may be taken
+  bool has_survivor = false;
+  for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    if (is_rank_done(job, members, rank)) return false;  // a finished rank does not join the next group
+    has_survivor = has_survivor || is_survivor(members, rank);
+  }
+  const auto charged = std::ranges::count_if(
+      failures, [](const PodFailure& failure) { return failure.action != FailureAction::kRestartFree; });
+  return has_survivor && used_restarts(job.status) + charged <= job.spec.failure_policy.max_restarts;
+}
+
+// Returns when the group restarts because the pod of this node rank has not been replaced; absent if it has been.
+std::optional<SystemTime> deadline_of(const Job& job, const Membership& members, size_t node_rank) {
+  const api::Replacement* replacement = members.replacements[node_rank];
+  if (replacement == nullptr || !is_running(job.status.phase)) return std::nullopt;
+  const Pod* pod = members.current[node_rank];
+  const bool has_started = pod != nullptr && (pod->phase == PodPhase::kRunning || has_ended(*pod));
+  if (has_started && pod->uid != replacement->pod_uid) return std::nullopt;  // the record is about to be removed
+  return replacement->time + seconds(job.spec.stall_policy.timeout_seconds);
+}
+
+// A replacement that is late restarts the group.
+GroupFailure evaluate_late_replacements(const Job& job, const Membership& members, SystemTime now) {
+  GroupFailure out;
+  for (size_t rank = 0; rank < members.replacements.size(); ++rank) {
+    const std::optional<SystemTime> deadline = deadline_of(job, members, rank);
+    if (!deadline || *deadline > now) continue;
+    const api::Replacement* late = members.replacements[rank];
+    out.decision = GroupFailure::Decision::kRestart;
+    out.record.attempt = job.status.attempt;
+    out.record.node_rank = late->node_rank;
+    out.record.pod = pod_name(job, job.status.attempt, late->node_rank);
+    out.record.reason = late->reason;
+    out.record.message = fmt::format("{}; its replacement did not start within {} s", late->message,
+                                     job.spec.stall_policy.timeout_seconds);
+    out.reason = out.record.reason;
+    out.message = out.record.message;
+    out.is_charged = false;  // the replacement was
+    out.restart_reason = kPodLost;
+    if (is_replacement_due(members, rank)) {
+      out.confirm_absent = out.record.pod;
+      out.except_uid = late->pod_uid;
+    }
+    return out;
+  }
+  return out;
+}
+
 bool was_short(const api::AttemptRecord& record) {
   return !record.start_time || record.end_time - *record.start_time < kBackoffResetAfter;
 }
@@ -263,7 +338,7 @@ bool was_short(const api::AttemptRecord& record) {
 std::vector<PodFailure> find_pod_failures(const Job& job, const Membership& members) {
   std::vector<PodFailure> out;
   for (size_t rank = 0; rank < members.current.size(); ++rank) {
-    if (is_recorded_finished(members, rank)) continue;
+    if (is_recorded_finished(members, rank) || is_replacement_due(members, rank)) continue;
     const Pod* pod = members.current[rank];
     PodFailure failure;
     failure.node_rank = static_cast<int>(rank);
@@ -305,7 +380,13 @@ bool is_rank_done(const Job& job, const Membership& members, size_t node_rank) {
 
 GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, SystemTime now) {
   const std::vector<PodFailure> all = find_pod_failures(job, members);
-  if (all.empty()) return {};
+  if (all.empty()) return evaluate_late_replacements(job, members, now);
+  if (can_replace(job, members, all)) {
+    GroupFailure out;
+    out.decision = GroupFailure::Decision::kReplace;
+    out.replaced = all;
+    return out;
+  }
   const PodFailure& root_cause = *std::min_element(all.begin(), all.end(), has_higher_priority);
   GroupFailure out;
   if (root_cause.cause == FailureCause::kCollateral) {
@@ -321,12 +402,16 @@ GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, 
   const bool replaced = std::any_of(members.conflicting_pods.begin(), members.conflicting_pods.end(),
                                     [&](const Pod* pod) { return pod->name == out.record.pod; });
   if (root_cause.cause == FailureCause::kLost && !replaced) out.confirm_absent = out.record.pod;
+  if (root_cause.pod != nullptr && regroups(job)) {
+    out.confirm_absent = root_cause.pod->name;
+    out.except_uid = root_cause.pod->uid;
+  }
   if (root_cause.action == FailureAction::kFail) {
     set_permanent_failure(root_cause, out);
     return out;
   }
   out.is_charged = root_cause.action != FailureAction::kRestartFree;
-  const int used = job.status.restarts.charged;
+  const int used = used_restarts(job.status);
   const int allowed = job.spec.failure_policy.max_restarts;
   if (out.is_charged && used >= allowed) {
     out.decision = GroupFailure::Decision::kFail;
@@ -339,6 +424,15 @@ GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, 
   out.message = out.record.message;
   out.restart_reason = restart_reason(root_cause);
   return out;
+}
+
+std::optional<SystemTime> replacement_deadline(const Job& job, const Membership& members) {
+  std::optional<SystemTime> first;
+  for (size_t rank = 0; rank < members.replacements.size(); ++rank) {
+    const std::optional<SystemTime> deadline = deadline_of(job, members, rank);
+    if (deadline && (!first || *deadline < *first)) first = deadline;
+  }
+  return first;
 }
 
 std::span<const std::string_view> restart_reasons() { return kRestartReasons; }

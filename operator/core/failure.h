@@ -55,6 +55,7 @@ struct GroupFailure {
   enum class Decision {
     kNone,     // no pod has failed
     kWait,     // only collateral failures so far; evaluate again after `wait`
+    kReplace,  // replace the pods in `replaced`; the others continue
     kRestart,  // restart all pods as the next attempt
     kFail,     // fail the job
   };
@@ -66,15 +67,27 @@ struct GroupFailure {
   // Name of a missing pod on which the decision rests. The caller must confirm that it does not exist
   // (ConfirmPodAbsent) before it acts. Empty if the decision does not rest on a missing pod.
   std::string confirm_absent;
-  bool is_charged = true;           // the restart counts against failurePolicy.maxRestarts
-  std::string_view restart_reason;  // one of restart_reasons()
+  // In a job whose pods are replaced, a pod that was observed may be the predecessor of the one that has the name now.
+  // confirm_absent is then always set, and the plan continues if the pod has this uid.
+  std::string except_uid;
+  std::vector<PodFailure> replaced;  // for kReplace
+  bool is_charged = true;            // the restart counts against failurePolicy.maxRestarts
+  std::string_view restart_reason;   // one of restart_reasons()
 };
 
 // Decides about the failures of the current attempt by their root cause, which is, in this order: a pod whose failure
 // fails the job; a pod that was deleted, evicted or disrupted; the earliest of the other exits; an interrupted rank
 // (75); a lost pod; a collateral failure (76). The action of the root cause applies to the whole group, but a charged
 // restart fails the job if failurePolicy.maxRestarts are used up.
+//
+// With failurePolicy.restartScope Rank, pods that were removed, lost or killed are replaced instead, while a running
+// pod holds the state, within the same budget. The group restarts if pods ended in any other way: then their launchers
+// have ended the group, because it cannot recover. It also restarts if a replacement has not started after the time in
+// which a job without steps is Stalled; that restart is not charged, since the replacement was.
 GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, SystemTime now);
+
+// Returns when the group restarts because the first of the pending replacements has not started; absent without one.
+std::optional<SystemTime> replacement_deadline(const Job& job, const Membership& members);
 
 // All values of GroupFailure::restart_reason, for status.restarts.reasons and the metric's label.
 std::span<const std::string_view> restart_reasons();

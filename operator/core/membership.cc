@@ -54,6 +54,12 @@ Membership classify_objects(const Observed& observed) {
   const std::optional<api::FinishedRanks>& recorded = job.status.finished_ranks;
   const bool is_present = recorded && recorded->attempt == job.status.attempt;
   out.finished = parse_rank_set(is_present ? recorded->node_ranks : "", out.current.size());
+  out.replacements.resize(out.current.size());
+  for (const api::Replacement& replacement : job.status.replacements) {
+    const auto rank = static_cast<size_t>(replacement.node_rank);
+    if (replacement.attempt == job.status.attempt && replacement.node_rank >= 0 && rank < out.current.size())
+      out.replacements[rank] = &replacement;
+  }
   std::vector<const Pod*> pods;
   pods.reserve(observed.pods.size());
   for (const Pod& pod : observed.pods) pods.push_back(&pod);
@@ -91,6 +97,14 @@ bool has_pods(const Membership& members) {
 
 bool is_recorded_finished(const Membership& members, size_t node_rank) {
   return node_rank < members.finished.size() && members.finished[node_rank];
+}
+
+bool is_replacement_due(const Membership& members, size_t node_rank) {
+  const api::Replacement* replacement =
+      node_rank < members.replacements.size() ? members.replacements[node_rank] : nullptr;
+  if (replacement == nullptr) return false;
+  const Pod* pod = members.current[node_rank];
+  return pod == nullptr || pod->uid == replacement->pod_uid;
 }
 
 bool has_missing_pods(const Membership& members) {

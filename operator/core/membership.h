@@ -26,8 +26,9 @@ std::optional<PodIdentity> parse_pod_name(const Job& job, std::string_view name)
 struct Membership {
   std::vector<const Pod*> current;  // pods of status.attempt by node rank; size spec.nodes; null if there is no pod
   std::vector<bool> finished;       // by node rank: recorded in status.finishedRanks, with or without a pod
-  std::vector<const Pod*> old;      // pods of earlier attempts, and of node ranks beyond spec.nodes
-  std::vector<const Pod*> newer;    // pods of attempts after status.attempt: the cached job is older than its pods
+  std::vector<const api::Replacement*> replacements;  // by node rank, of status.attempt; null if there is none
+  std::vector<const Pod*> old;                        // pods of earlier attempts, and of node ranks beyond spec.nodes
+  std::vector<const Pod*> newer;  // pods of attempts after status.attempt: the cached job is older than its pods
   std::vector<const Pod*> conflicting_pods;  // have the name of a pod of status.attempt, but another owner
   const Service* service = nullptr;
   const Service* conflicting_service = nullptr;
@@ -44,6 +45,9 @@ bool has_pods(const Membership& members);
 
 // Returns whether status.finishedRanks of the current attempt contains the node rank.
 bool is_recorded_finished(const Membership& members, size_t node_rank);
+
+// Returns whether the pod of this node rank is lost, and its replacement was decided but has not been created.
+bool is_replacement_due(const Membership& members, size_t node_rank);
 
 // Returns whether the current attempt lacks a pod of a node rank that is not recorded as finished.
 bool has_missing_pods(const Membership& members);

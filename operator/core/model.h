@@ -131,9 +131,11 @@ struct ConfirmJobUnchanged {
   bool operator==(const ConfirmJobUnchanged&) const = default;
 };
 
-// Live GET of a pod. Continues on 404; otherwise the cache was stale, and the plan stops.
+// Live GET of a pod. Continues on 404, and if the pod has the uid `except_uid`; otherwise the cache was stale, and the
+// plan stops.
 struct ConfirmPodAbsent {
   std::string name;
+  std::string except_uid{};  // of a pod that is known to be lost; empty: none
 
   bool operator==(const ConfirmPodAbsent&) const = default;
 };
@@ -176,12 +178,13 @@ struct ReplaceNetworkPolicy {
 };
 
 // POST of a pod. AlreadyExists is handled as in CreateService. The body is PodFactory(job, attempt,
-// defaults).text(node_rank). The shell builds it when it sends the request, because a plan for thousands of nodes would
-// otherwise contain the template and spec.trainer as many times.
+// defaults).text(node_rank, is_replacement). The shell builds it when it sends the request, because a plan for
+// thousands of nodes would otherwise contain the template and spec.trainer as many times.
 struct CreatePod {
   std::string name;
   int attempt = 0;
   int node_rank = 0;
+  bool is_replacement = false;  // of a lost pod, while the other pods of the attempt continue
 
   bool operator==(const CreatePod&) const = default;
 };

@@ -34,6 +34,23 @@ std::vector<Action> network_policy_actions(const Observed& observed, const Membe
   return {ReplaceNetworkPolicy{present->name, text_of(desired)}};
 }
 
+// Deletes the lost pods that remain, and creates their replacements once they are gone. A new pod has the name of the
+// lost one, so the API server cannot have both.
+std::vector<Action> replacement_actions(const Job& job, const Membership& members) {
+  std::vector<Action> out;
+  for (size_t i = 0; i < members.current.size(); ++i) {
+    if (!is_replacement_due(members, i)) continue;
+    const Pod* lost = members.current[i];
+    const int node_rank = static_cast<int>(i);
+    if (lost == nullptr) {
+      out.emplace_back(CreatePod{pod_name(job, job.status.attempt, node_rank), job.status.attempt, node_rank, true});
+    } else if (!lost->deleting) {
+      out.emplace_back(DeletePod{lost->name, lost->uid, "", "a new pod replaces it"});
+    }
+  }
+  return out;
+}
+
 bool is_live(const Pod& pod) { return pod.phase != PodPhase::kSucceeded && pod.phase != PodPhase::kFailed; }
 
 // With `exact`, the resourceVersion is a precondition: the pod must not have changed since it was observed.
@@ -86,6 +103,7 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
   append(out.actions, network_policy_actions(observed, members));
   if (members.service == nullptr)
     out.actions.emplace_back(CreateService{service_name(job), text_of(desired_service(job))});
+  if (is_running(job.status.phase)) append(out.actions, replacement_actions(job, members));
   if (!can_create_pods(job.status.phase) || !has_missing_pods(members)) return out;
   out.requeue_after = time_until(restart_time(job.spec.failure_policy, job.status), observed.now);
   if (out.requeue_after) return out;

@@ -14,7 +14,7 @@ namespace oarlock::control {
 // ---- Creation ------------------------------------------------------------------------------------------------------
 
 // Returns whether missing pods of an attempt are created in this phase: before there is a status, in Pending and in
-// Restarting. In the other phases a missing pod is a failure.
+// Restarting. In the other phases a missing pod is a failure, after which it may be replaced (is_replacement_due()).
 bool can_create_pods(api::Phase phase);
 
 // Returns whether the Service, the NetworkPolicy or a pod of status.attempt must be created now or later.
@@ -28,8 +28,9 @@ struct Creations {
   std::optional<std::chrono::seconds> requeue_after;  // present if the restart backoff delays the pods
 };
 
-// Creates the missing NetworkPolicy, Service, PersistentVolumeClaim and pods of status.attempt, and replaces the job's
-// NetworkPolicy if it differs from the desired one. Leaves a NetworkPolicy of another owner alone.
+// Creates the missing NetworkPolicy, Service, PersistentVolumeClaim and pods of status.attempt, replaces the job's
+// NetworkPolicy if it differs from the desired one, and deletes lost pods that are to be replaced. Leaves a
+// NetworkPolicy of another owner alone.
 //
 // REQUIRES: the spec is valid, and no required name of a Service or pod belongs to another owner's object.
 Creations create_missing_objects(const Observed& observed, const Membership& members);

@@ -153,16 +153,52 @@ std::string restart_message(const Job& job, const api::Status& next, const Group
   return fmt::format("{} as attempt {}: {}", count, next.attempt, failure.message);
 }
 
+// Records the replacement of lost pods, which converge() then deletes and creates. The record precedes both, so that
+// each loss is counted once, whatever happens in between.
+Plan replace_pods(const Observed& observed, const Membership& members, const GroupFailure& failure) {
+  const Job& job = observed.job;
+  api::Status next = refresh_status(observed, members);
+  api::Recoveries counts = next.recoveries.value_or(api::Recoveries{});
+  Plan plan = make_plan(PlanState::kProgress, fmt::format("{} pods are lost", failure.replaced.size()));
+  std::vector<Action> events;
+  for (const PodFailure& lost : failure.replaced) {
+    const std::string name = pod_name(job, job.status.attempt, lost.node_rank);
+    const std::string uid = lost.pod == nullptr ? "" : lost.pod->uid;
+    plan.actions.emplace_back(ConfirmPodAbsent{name, uid});
+    std::erase_if(next.replacements, [&](const api::Replacement& one) { return one.node_rank == lost.node_rank; });
+    next.replacements.push_back({.node_rank = lost.node_rank,
+                                 .attempt = job.status.attempt,
+                                 .pod_uid = uid,
+                                 .time = std::chrono::floor<seconds>(observed.now),
+                                 .reason = lost.record.reason,
+                                 .message = lost.record.message});
+    const bool is_charged = lost.action != api::FailureAction::kRestartFree;
+    increment(counts.pods);
+    if (is_charged) increment(counts.charged);
+    events.emplace_back(make_event(EmitEvent::Type::kWarning, "ReplacingPod", "ReplacePod",
+                                   fmt::format("{}; the other pods keep their state{}", lost.record.message,
+                                               is_charged ? "" : "; this does not count as a restart"),
+                                   name));
+  }
+  std::ranges::sort(next.replacements, {}, &api::Replacement::node_rank);
+  next.recoveries = std::move(counts);
+  plan.actions.emplace_back(PatchStatus{std::move(next)});
+  append(plan.actions, std::move(events));
+  return plan;
+}
+
 }  // namespace
 
-// After a failure, restarts the whole group as the next attempt, or fails the job.
+// After a failure, replaces single pods, restarts the whole group as the next attempt, or fails the job.
 std::optional<Plan> recover(const Observed& observed, const Membership& members) {
   const GroupFailure failure = evaluate_failure_policy(observed.job, members, observed.now);
   if (failure.decision == GroupFailure::Decision::kNone) return std::nullopt;
   if (failure.decision == GroupFailure::Decision::kWait)
     return make_plan(PlanState::kWait, failure.message, failure.wait);
+  if (failure.decision == GroupFailure::Decision::kReplace) return replace_pods(observed, members, failure);
   std::vector<Action> guards;
-  if (!failure.confirm_absent.empty()) guards.emplace_back(ConfirmPodAbsent{failure.confirm_absent});
+  if (!failure.confirm_absent.empty())
+    guards.emplace_back(ConfirmPodAbsent{failure.confirm_absent, failure.except_uid});
   api::Status next = refresh_status(observed, members);
   apply_termination_message(members, next, observed.now);
   record_attempt(next, failure.record, observed.now);
@@ -338,6 +374,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   Creations missing = create_missing_objects(observed, members);
   Plan plan = make_plan(PlanState::kWait, "nothing to do in phase " + to_string(next.phase),
                         earliest(earliest(old.requeue_after, missing.requeue_after), next_stall_check(observed, next)));
+  plan.requeue_after = earliest(plan.requeue_after, time_until(replacement_deadline(job, members), observed.now));
   if (members.wants_network_policy && members.conflicting_network_policy != nullptr)
     plan.requeue_after = earliest(plan.requeue_after, kForeignPolicyRequeue);
   if (next != job.status || !missing.actions.empty()) {

@@ -184,6 +184,17 @@ void refresh_recoveries(const Observed& observed, api::Status& status) {
   status.recoveries = std::move(next);
 }
 
+// Removes the records of replacements that have started, and of earlier attempts.
+void refresh_replacements(const Membership& members, api::Status& status) {
+  std::erase_if(status.replacements, [&](const api::Replacement& replacement) {
+    const auto rank = static_cast<size_t>(replacement.node_rank);
+    if (replacement.attempt != status.attempt || replacement.node_rank < 0 || rank >= members.current.size())
+      return true;
+    const Pod* pod = members.current[rank];
+    return has_started(pod) && pod->uid != replacement.pod_uid;
+  });
+}
+
 void refresh_phase(const Observed& observed, const Membership& members, api::Status& status) {
   if (status.phase == Phase::kNone) enter_phase(status, Phase::kPending, "PodsStarting", "", observed.now);
   if (status.phase != Phase::kPending && status.phase != Phase::kRestarting) return;
@@ -234,6 +245,7 @@ api::Status refresh_status(const Observed& observed, const Membership& members) 
   status.finished_ranks = find_finished_ranks(job, members);
   refresh_progress(observed, status);
   refresh_recoveries(observed, status);
+  refresh_replacements(members, status);
   if (status.phase != Phase::kSuspended) {
     const SystemTime created = creation_time(observed, members);
     if (!status.start_time) status.start_time = created;
@@ -261,6 +273,7 @@ void enter_phase(api::Status& status, Phase phase, const std::string& reason, co
   }
   if (!found) status.conditions.push_back({to_string(phase), true, reason, message, now});
   if (is_terminal(phase)) status.completion_time = now;
+  if (is_terminal(phase) || phase == Phase::kSuspended) status.replacements.clear();
 }
 
 const api::Condition* find_condition(const api::Status& status, Phase phase) {

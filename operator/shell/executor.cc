@@ -231,7 +231,9 @@ Executor::Outcome Executor::run(const Job& job, const ConfirmPodAbsent& action) 
     if (response.error().kind == ErrorKind::kNotFound) return std::nullopt;
     return interruption(Reason::kApiError, name, response.error());
   }
-  own_writes_->record(job.metadata.uid, ResourceKind::kPod, read_object_metadata(*response).resource_version);
+  const ObjectMetadata live = read_object_metadata(*response);
+  if (!action.except_uid.empty() && live.uid == action.except_uid) return std::nullopt;
+  own_writes_->record(job.metadata.uid, ResourceKind::kPod, live.resource_version);
   return interruption(Reason::kStaleCache, name);
 }
 
@@ -327,7 +329,7 @@ Executor::Outcome Executor::read_regroup_token(const Job& job, int attempt, std:
 Executor::Outcome Executor::create_pod(const Job& job, const PodFactory& factory, const CreatePod& action) const {
   constexpr size_t kCopies = 4;  // the body, the request, and the response with its parser
   const ByteBudget::Reservation reservation = in_flight_.acquire(factory.text_size() * kCopies);
-  return create(job, ResourceKind::kPod, action.name, factory.text(action.node_rank));
+  return create(job, ResourceKind::kPod, action.name, factory.text(action.node_rank, action.is_replacement));
 }
 
 Executor::Outcome Executor::try_pod(const Job& job, int attempt) const {

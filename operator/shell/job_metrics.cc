@@ -64,6 +64,9 @@ struct JobFamilies {
       "trainingjob_rank_recovery_seconds_total",
       "Total time from the loss of ranks until training continued without a restart of the group, in seconds.",
       MetricType::Counter};
+  FamilyBuilder replaced{"trainingjob_replaced_pods_total",
+                         "Total number of pods of a job that were replaced without a restart of the group.",
+                         MetricType::Counter};
   FamilyBuilder progress{"trainingjob_progress_ratio", "Ratio of completed to targeted optimizer steps of a job."};
 
   void add(const CachedJob& cached);
@@ -109,6 +112,7 @@ void JobFamilies::add_status(const api::Status& status, const Labels& labels) {
   if (status.recoveries) {
     recoveries.add(labels, static_cast<double>(status.recoveries->total));
     recovery_seconds.add(labels, status.recoveries->seconds);
+    replaced.add(labels, status.recoveries->pods);
   }
   if (status.progress && status.progress->target_steps && *status.progress->target_steps > 0) {
     progress.add(labels,
@@ -162,7 +166,7 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
   for (FamilyBuilder* family :
        {&unfinished, &longest, &families.info, &families.phase, &families.condition, &families.created, &families.start,
         &families.completion, &families.spec_replicas, &families.accelerators, &families.replicas, &families.restarts,
-        &families.recoveries, &families.recovery_seconds, &families.progress, &dropped}) {
+        &families.recoveries, &families.recovery_seconds, &families.replaced, &families.progress, &dropped}) {
     family->move_to(out);
   }
   return out;

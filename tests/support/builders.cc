@@ -44,6 +44,10 @@ JobBuilder& JobBuilder::rule(api::FailureRule rule) {
   job_.spec.failure_policy.rules.push_back(std::move(rule));
   return *this;
 }
+JobBuilder& JobBuilder::restart_scope(api::RestartScope scope) {
+  job_.spec.failure_policy.restart_scope = scope;
+  return *this;
+}
 JobBuilder& JobBuilder::backoff_seconds(int seconds) {
   job_.spec.failure_policy.backoff_seconds = seconds;
   return *this;

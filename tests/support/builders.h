@@ -26,6 +26,7 @@ class JobBuilder {
   JobBuilder& max_restarts(int count);
   JobBuilder& rule(api::FailureRule rule);
   JobBuilder& backoff_seconds(int seconds);
+  JobBuilder& restart_scope(api::RestartScope scope);
   JobBuilder& success_policy(api::SuccessPolicy policy);
   JobBuilder& clean_pod_policy(api::CleanPodPolicy policy);
   JobBuilder& deadline_seconds(int seconds);

@@ -40,7 +40,8 @@ Outcome SimCluster::apply(const Action& action, const Job& job) {
 }
 
 Outcome SimCluster::confirm_absent(const ConfirmPodAbsent& action) {
-  return find(action.name) == nullptr ? Outcome::kDone : Outcome::kStopped;
+  const Pod* pod = find(action.name);
+  return pod == nullptr || pod->uid == action.except_uid ? Outcome::kDone : Outcome::kStopped;
 }
 
 Outcome SimCluster::create_service(const CreateService& action) {

@@ -295,6 +295,7 @@ void RankProcess::enable_recovery() {
   can_recover_ = obstacle.empty();
   if (can_recover_) {
     step_->enable_undo();
+    stops_->set_quorum(StopQuorum::kAll);
   } else if (environment_.rank == 0) {
     telemetry_->logger().warn("after the loss of a rank, all ranks restart from the newest checkpoint",
                               {{"reason", obstacle}});

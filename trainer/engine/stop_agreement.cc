@@ -17,10 +17,11 @@ constexpr double kLongestInterval = 200;  // units
 }  // namespace
 
 bool StopAgreement::agree(bool wish, double& seconds) {
-  std::array<double, 2> values = {wish || requested() ? 1.0 : 0.0, seconds};
+  // The largest of the last values is 0 only if all ranks have received a signal.
+  std::array<double, 3> values = {wish || requested() ? 1.0 : 0.0, seconds, stop_.is_raised() ? 0.0 : 1.0};
   group_.all_reduce_max(values);
   seconds = values[1];
-  agreed_ = agreed_ || values[0] > 0;
+  agreed_ = agreed_ || values[0] > 0 || values[2] == 0;
   return agreed_;
 }
 

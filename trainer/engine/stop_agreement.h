@@ -14,6 +14,12 @@
 
 namespace oarlock {
 
+// Which ranks must have received a signal for all ranks to stop.
+enum class StopQuorum {
+  kAny,
+  kAll,  // a rank that alone receives one is lost when its launcher kills it; the others recover from that
+};
+
 class StopAgreement {
  public:
   // The references must outlive the agreement.
@@ -22,11 +28,14 @@ class StopAgreement {
   StopAgreement(const StopAgreement&) = delete;
   StopAgreement& operator=(const StopAgreement&) = delete;
 
-  // Whether this rank has received a signal. Other ranks may not have received it.
-  bool requested() const { return stop_.is_raised(); }
+  // kAny until this is called. All ranks call it with the same value.
+  void set_quorum(StopQuorum quorum) { quorum_ = quorum; }
 
-  // A collective, called by all ranks at the same point: whether any rank has received a signal or has the `wish` to
-  // stop for another reason. `seconds` is replaced by the largest value of all ranks.
+  // Whether this rank has received a signal that stops all ranks. Other ranks may not have received it.
+  bool requested() const { return quorum_ == StopQuorum::kAny && stop_.is_raised(); }
+
+  // A collective, called by all ranks at the same point: whether the quorum of the ranks has received a signal, or any
+  // rank has the `wish` to stop for another reason. `seconds` is replaced by the largest value of all ranks.
   bool agree(bool wish, double& seconds);
   bool agree(bool wish = false);
 
@@ -43,6 +52,7 @@ class StopAgreement {
   const StopFlag& stop_;
   const ProcessGroup& group_;
   const Clock& clock_;
+  StopQuorum quorum_ = StopQuorum::kAny;
   bool agreed_ = false;
 };
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <memory>
 
 #include "common/port_reservation.h"
 #include "tests/support/program.h"
@@ -214,6 +215,34 @@ TEST_F(TwoNodes, OperatorsVariablesSetTheRestarts) {
     EXPECT_THAT(refused.err(), HasSubstr(name));
   }
 }
+
+// The launcher of a node is killed with its ranks, as a pod is, and the operator's replacement takes its place.
+class ReplacedNode : public TwoNodes, public testing::WithParamInterface<int> {};
+
+TEST_P(ReplacedNode, JoinsTheSurvivors) {
+  const int lost = GetParam();
+  std::map<std::string, std::string> variables = {
+      {"OARLOCK_REGROUP_TOKEN", "secret"}, {"OARLOCK_MAX_RESTARTS", "1"}, {"OARLOCK_RESTART_POLICY", "rank"}};
+  const auto start_node = [&](int node) {
+    return std::unique_ptr<Program>(new Program(start(node, {"--nproc", "1"}, rank_program("none"), variables)));
+  };
+  const std::unique_ptr<Program> survivor = start_node(1 - lost);
+  const std::unique_ptr<Program> first = start_node(lost);
+  ASSERT_GT(number_in(folder_.path() / "pid.0"), 0) << survivor->err() << first->err();
+  ASSERT_GT(number_in(folder_.path() / "pid.1"), 0) << survivor->err() << first->err();
+  const int rank = number_in(folder_.path() / ("pid." + std::to_string(lost)));
+  first->signal(SIGKILL);
+  ASSERT_TRUE(eventually([&] { return !alive(rank); }));
+  variables["OARLOCK_REPLACEMENT"] = "1";
+  const std::unique_ptr<Program> second = start_node(lost);
+  EXPECT_EQ(second->wait(), 0) << second->err();
+  EXPECT_EQ(survivor->wait(), 0) << survivor->err();
+  const std::string donor = " of 2, donor " + std::to_string(1 - lost) + ", step 5\n";
+  EXPECT_EQ(second->out(), "rank " + std::to_string(lost) + donor);
+  EXPECT_EQ(survivor->out(), "rank " + std::to_string(1 - lost) + donor);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ReplacedNode, testing::Values(0, 1));
 
 TEST_F(TwoNodes, GroupRestartsOnBothNodes) {
   const std::vector<std::string> options = {"--nproc", "2", "--max-restarts", "1"};

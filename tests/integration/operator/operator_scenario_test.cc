@@ -115,6 +115,52 @@ TEST_F(Scenario, OneDeadRankRestartsGroupOnce) {
   EXPECT_THAT(world_.event_reasons("j"), Contains("Restarting").Times(1));
 }
 
+// One of two pods is lost twice: first its object is removed, then it is killed. The other pod is the same throughout.
+TEST_F(Scenario, ReplacesALostPodAlone) {
+  start_operator();
+  world_.create_job("j", {{"nodes", 2}, {"failurePolicy", {{"restartScope", "Rank"}, {"maxRestarts", 2}}}});
+  set_group("j", 0, pod_running());
+  expect_phase("j", "Running");
+  const Json survivor = world_.pod("j-0-0");
+  std::map<std::string, std::string> first = environment(world_.pod("j-0-1"));
+  EXPECT_EQ(first["OARLOCK_RESTART_POLICY"], "rank");
+  EXPECT_EQ(first["OARLOCK_REGROUP_TOKEN"].size(), 64u);
+  EXPECT_EQ(first["OARLOCK_REGROUP_TOKEN"], environment(survivor)["OARLOCK_REGROUP_TOKEN"]);
+  EXPECT_FALSE(first.contains("OARLOCK_REPLACEMENT"));
+
+  const auto uid_of_second = [&] {
+    const Json pod = world_.pod("j-0-1");
+    return pod.contains("metadata") ? pod["metadata"].value("uid", "") : "";
+  };
+  for (int lost = 1; lost <= 2; ++lost) {
+    const std::string uid = uid_of_second();
+    if (lost == 1) {
+      ASSERT_TRUE(server_->call("DELETE", world_.pods() + "/j-0-1").ok());
+    } else {
+      world_.set_pod("j-0-1", pod_ended(137));
+    }
+    ASSERT_TRUE(eventually([&] { return !uid_of_second().empty() && uid_of_second() != uid; }))
+        << world_.status("j").dump(1);
+    std::map<std::string, std::string> second = environment(world_.pod("j-0-1"));
+    EXPECT_EQ(second["OARLOCK_REPLACEMENT"], "1");
+    EXPECT_EQ(second["OARLOCK_REGROUP_TOKEN"], first["OARLOCK_REGROUP_TOKEN"]);
+    EXPECT_EQ(world_.status("j")["replacements"].size(), 1u);
+    world_.set_pod("j-0-1", pod_running());
+    ASSERT_TRUE(eventually([&] { return world_.status("j")["replacements"].empty(); })) << world_.status("j").dump(1);
+    EXPECT_EQ(world_.status("j")["recoveries"]["pods"], lost);
+    EXPECT_EQ(world_.status("j")["recoveries"]["charged"], lost);
+  }
+  expect_phase("j", "Running");
+  EXPECT_EQ(world_.pod("j-0-0")["metadata"]["uid"], survivor["metadata"]["uid"]);
+  EXPECT_EQ(world_.status("j")["attempt"], 0);
+  EXPECT_EQ(world_.status("j")["restarts"], restarts(0));
+  expect_events("j", {"ReplacingPod"});
+
+  ASSERT_TRUE(server_->call("DELETE", world_.pods() + "/j-0-1").ok());
+  expect_phase("j", "Failed");
+  EXPECT_TRUE(world_.has_condition("j", "Failed", "True", "MaxRestartsExceeded"));
+}
+
 TEST_F(Scenario, FailsAfterMaxRestarts) {
   start_operator();
   world_.create_job("j", {{"failurePolicy", {{"maxRestarts", 1}}}});

@@ -258,5 +258,33 @@ TEST(StopPace, AnotherReasonOfOneRankStopsAll) {
   });
 }
 
+// Ranks that recover from the loss of one do not stop because of a pod that is deleted.
+TEST(StopAgreement, QuorumOfAllWaitsForEverySignal) {
+  run_ranks(3, [](const ProcessGroup& group) {
+    StopFlag flag;
+    const RealClock clock;
+    StopAgreement agreement(flag, group, clock);
+    agreement.set_quorum(StopQuorum::kAll);
+    EXPECT_FALSE(agreement.agree());
+    if (group.rank() == 1) flag.raise(SIGTERM);
+    EXPECT_FALSE(agreement.requested());
+    EXPECT_FALSE(agreement.agree());
+    if (group.rank() != 1) flag.raise(SIGTERM);
+    EXPECT_TRUE(agreement.agree());
+    agreement.restart();
+    EXPECT_FALSE(agreement.agreed());
+  });
+}
+
+TEST(StopAgreement, QuorumOfAllStopsAtTheWishOfOneRank) {
+  run_ranks(2, [](const ProcessGroup& group) {
+    const StopFlag flag;
+    const RealClock clock;
+    StopAgreement agreement(flag, group, clock);
+    agreement.set_quorum(StopQuorum::kAll);
+    EXPECT_TRUE(agreement.agree(/*wish=*/group.rank() == 0));
+  });
+}
+
 }  // namespace
 }  // namespace oarlock

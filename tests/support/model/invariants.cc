@@ -20,6 +20,35 @@ std::vector<bool> recorded_ranks(const Job& job) {
   return parse_rank_set(is_present ? recorded->node_ranks : "", static_cast<size_t>(job.spec.nodes));
 }
 
+// Returns the record of a lost pod of the current attempt; null if there is none.
+const api::Replacement* find_replacement(const Job& job, int node_rank) {
+  for (const api::Replacement& one : job.status.replacements) {
+    if (one.attempt == job.status.attempt && one.node_rank == node_rank) return &one;
+  }
+  return nullptr;
+}
+
+int used_restarts(const api::Status& status) {
+  return status.restarts.charged + (status.recoveries ? status.recoveries->charged : 0);
+}
+
+// Each pod that is lost is counted at most once: a record of the same pod is not written again.
+std::string check_replacements(const Job& before, const Job& after, const World& world) {
+  const auto pods = [](const Job& job) { return job.status.recoveries ? job.status.recoveries->pods : 0; };
+  const int counted = pods(after) - pods(before);
+  int added = 0;
+  for (const api::Replacement& one : after.status.replacements) {
+    if (one.attempt != after.status.attempt) return "a record of a replacement is of another attempt";
+    const api::Replacement* known = find_replacement(before, one.node_rank);
+    if (known == nullptr || known->pod_uid != one.pod_uid) ++added;
+  }
+  if (counted != added) return "a replacement is not counted once";
+  if (counted != 0 && !world.has_failed) return "a replacement without a failure";
+  if (counted != 0 && used_restarts(after.status) > after.spec.failure_policy.max_restarts)
+    return "more replacements than allowed";
+  return "";
+}
+
 std::string check_creation(const CreatePod& create, const SimCluster& before) {
   if (before.pods().contains(create.name)) return "";
   const Job& job = before.job();
@@ -31,6 +60,9 @@ std::string check_creation(const CreatePod& create, const SimCluster& before) {
   if (before.objects().metrics_peers && !before.objects().had_network_policy)
     return "a pod is created before the job's NetworkPolicy";
   if (recorded_ranks(job)[static_cast<size_t>(id->node_rank)]) return "a pod is created for a finished rank";
+  const bool is_recorded = find_replacement(job, id->node_rank) != nullptr;
+  if (is_running(job.status.phase) && !is_recorded) return "a pod is replaced without a record";
+  if (create.is_replacement != is_recorded) return "a pod has the wrong role";
   return "";
 }
 
@@ -39,8 +71,13 @@ std::string check_deletion(const DeletePod& remove, const SimCluster& before) {
   if (found == before.pods().end() || found->second.uid != remove.uid) return "";
   const Job& job = before.job();
   if (found->second.owner_uid != job.metadata.uid) return "a pod of another owner is deleted";
-  const bool is_current = parse_pod_name(job, remove.name)->attempt == job.status.attempt;
-  const bool may = !is_current || is_terminal(job.status.phase) || job.status.phase == Phase::kSuspended;
+  const PodIdentity id = *parse_pod_name(job, remove.name);
+  const api::Replacement* replacement = find_replacement(job, id.node_rank);
+  const bool is_replaced = replacement != nullptr && replacement->pod_uid == remove.uid;
+  if (is_replaced && !has_ended(found->second) && !found->second.deleting)
+    return "a pod is replaced that has not ended";
+  const bool is_current = id.attempt == job.status.attempt;
+  const bool may = !is_current || is_replaced || is_terminal(job.status.phase) || job.status.phase == Phase::kSuspended;
   return may ? "" : "a pod of the running attempt is deleted";
 }
 
@@ -58,7 +95,7 @@ std::string check_counts(const api::Status& was, const api::Status& is, const Jo
   if (counted != 0 && (counted != 1 || is.attempt != was.attempt + 1)) return "a restart is not counted once";
   if (counted != 0 && !world.has_failed) return "a restart without a failure";
   if (charged < 0 || charged > counted) return "restarts.charged is wrong";
-  if (charged > 0 && is.restarts.charged > job.spec.failure_policy.max_restarts) return "more restarts than allowed";
+  if (charged > 0 && used_restarts(is) > job.spec.failure_policy.max_restarts) return "more restarts than allowed";
   int by_reason = 0;
   for (const api::RestartCount& count : is.restarts.reasons) by_reason += count.count;
   return by_reason == is.restarts.total ? "" : "the sum of restarts.reasons is wrong";
@@ -72,7 +109,7 @@ std::string check_end(const api::Status& was, const api::Status& is, const Job& 
   }
   if (is.phase == Phase::kFailed && !is_by_deadline(is)) {
     if (!world.has_failed) return "failed without a failure";
-    if (!world.has_no_remedy && was.restarts.charged < job.spec.failure_policy.max_restarts) return "failed too early";
+    if (!world.has_no_remedy && used_restarts(was) < job.spec.failure_policy.max_restarts) return "failed too early";
   }
   if (is.phase == Phase::kComplete) {
     const unsigned wanted =
@@ -159,7 +196,8 @@ std::string check_action(const Action& action, const World& world, const SimClus
   const api::Status& is = after.job().status;
   for (const std::string& problem :
        {check_counts(was, is, after.job(), world), check_end(was, is, after.job(), world),
-        check_finished(before.job(), after.job(), world), check_conditions(is), check_stall(was, is)}) {
+        check_finished(before.job(), after.job(), world), check_replacements(before.job(), after.job(), world),
+        check_conditions(is), check_stall(was, is)}) {
     if (!problem.empty()) return problem;
   }
   return "";

@@ -44,6 +44,7 @@ void age(Job& job, seconds older) {
     if (!condition.status || is_running(status.phase)) condition.message.clear();
   }
   if (status.progress) age(status.progress->last_step_time, older, status.phase == api::Phase::kRunning);
+  for (api::Replacement& replacement : status.replacements) age(replacement.time, older, is_running(status.phase));
   for (api::AttemptRecord& record : status.attempts) {
     const bool waits = &record == &status.attempts.back() && restart_time(job.spec.failure_policy, status);
     age(record.end_time, older, waits);

@@ -77,6 +77,77 @@ TEST(ModelCheckItself, DetectsWrongRestartCountAndPrintsShortestTrace) {
   EXPECT_LT(std::count(violation.begin(), violation.end(), '\n'), 9) << violation;
 }
 
+// ---- Replacement of single pods
+
+ModelOptions by_rank(int faults) {
+  return with_exits(with(JobBuilder()
+                             .nodes(2)
+                             .max_restarts(1)
+                             .backoff_seconds(0)
+                             .restart_scope(api::RestartScope::kRank)
+                             .stall_seconds(20),
+                         faults, false),
+                    {137});
+}
+
+TEST(ModelCheckItself, DetectsReplacementThatIsCountedTwice) {
+  const Policy twice = [](const Observed& observed, const Membership& members) {
+    std::optional<Plan> plan = recover(observed, members);
+    if (!plan) return plan;
+    for (Action& action : plan->actions) {
+      auto* patch = std::get_if<PatchStatus>(&action);
+      if (patch != nullptr && !patch->status.replacements.empty()) ++patch->status.recoveries->pods;
+    }
+    return plan;
+  };
+  EXPECT_THAT(check_with(twice, recover, by_rank(1)).violation, HasSubstr("a replacement is not counted once"));
+}
+
+// Replacements do not count towards maxRestarts.
+TEST(ModelCheckItself, DetectsReplacementWithoutLimit) {
+  const Policy forgetful = [](const Observed& observed, const Membership&) {
+    Observed uncounted = observed;
+    if (uncounted.job.status.recoveries) uncounted.job.status.recoveries->charged = 0;
+    std::optional<Plan> plan = recover(uncounted, classify_objects(uncounted));
+    if (!plan || !observed.job.status.recoveries) return plan;
+    for (Action& action : plan->actions) {
+      auto* patch = std::get_if<PatchStatus>(&action);
+      if (patch != nullptr) patch->status.recoveries->charged += observed.job.status.recoveries->charged;
+    }
+    return plan;
+  };
+  EXPECT_THAT(check_with(forgetful, recover, by_rank(2)).violation,
+              ::testing::AnyOf(HasSubstr("more replacements than allowed"), HasSubstr("more restarts than allowed")));
+}
+
+TEST(ModelCheckItself, DetectsReplacementThatIsNotCreated) {
+  const Policy idle = [](const Observed& observed, const Membership& members) {
+    std::optional<Plan> plan = converge(observed, members);
+    if (!plan) return plan;
+    std::erase_if(plan->actions, [](const Action& action) {
+      const auto* create = std::get_if<CreatePod>(&action);
+      return create != nullptr && create->is_replacement;
+    });
+    plan->requeue_after.reset();
+    return plan;
+  };
+  EXPECT_THAT(check_with(idle, converge, by_rank(1)).violation, HasSubstr("the operator writes at a fixpoint"));
+}
+
+// Deletes the surviving pod as well.
+TEST(ModelCheckItself, DetectsDeletionOfTheSurvivor) {
+  const Policy eager = [](const Observed& observed, const Membership& members) {
+    std::optional<Plan> plan = converge(observed, members);
+    if (!plan || observed.job.status.replacements.empty()) return plan;
+    for (const Pod* pod : members.current) {
+      if (pod != nullptr && pod->phase == PodPhase::kRunning && !pod->deleting)
+        plan->actions.emplace_back(DeletePod{pod->name, pod->uid, "", "eager"});
+    }
+    return plan;
+  };
+  EXPECT_THAT(check_with(eager, converge, by_rank(1)).violation, HasSubstr("a pod of the running attempt is deleted"));
+}
+
 // Treats a finished rank whose pod was removed as lost.
 std::optional<Plan> recover_without_record(const Observed& observed, const Membership&) {
   Observed forgetful = observed;

@@ -21,11 +21,17 @@ std::ostream& operator<<(std::ostream& out, const Setup& setup) { return out << 
 std::vector<Setup> setups() {
   const JobBuilder plain = JobBuilder().backoff_seconds(0);
   const auto job = [&](int nodes, int restarts) { return JobBuilder(plain).nodes(nodes).max_restarts(restarts); };
+  // With a time after which a replacement that has not started counts as late.
+  const auto by_rank = [](JobBuilder of) { return of.restart_scope(api::RestartScope::kRank).stall_seconds(20); };
   return {
       {.name = "OnePod", .options = with_exits(with(job(1, 2), 2), {1, 78})},
       {.name = "OnePodWithRepeatedFailures", .options = bounded(with(job(1, 2), 4), 300000), .is_bounded = true},
       {.name = "TwoPods", .options = bounded(with_exits(with(job(2, 2), 3), {1, 76}), 500000), .is_bounded = true},
       {.name = "TwoPodsOneFault", .options = with(job(2, 1), 1)},
+      {.name = "ReplacedPod", .options = with_exits(with(by_rank(job(2, 1)), 1), {1, 137})},
+      {.name = "ReplacedPods",
+       .options = bounded(with_exits(with(by_rank(job(2, 2)), 2), {76, 137}), 400000),
+       .is_bounded = true},
       {.name = "ThreePods", .options = bounded(with(job(3, 2), 3), 500000), .is_bounded = true},
       {.name = "NameConflict", .options = with_foreign(with(job(1, 1), 2), "bert-1-0")},
       {.name = "Deadline", .options = with(job(1, 1).deadline_seconds(20), 1)},

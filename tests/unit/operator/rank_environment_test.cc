@@ -93,6 +93,9 @@ TEST(Environment, SetsRestartsOfTheLauncherWithAToken) {
   EXPECT_EQ(variables["OARLOCK_MAX_RESTARTS"], "5");
   EXPECT_EQ(variables["OARLOCK_RESTART_POLICY"], "rank");
   EXPECT_EQ(variables["OARLOCK_RESTART_BACKOFF"], "10");
+  EXPECT_FALSE(variables.contains("OARLOCK_REPLACEMENT"));
+  of.is_replacement = true;
+  EXPECT_EQ(as_map(node_environment(of, 1))["OARLOCK_REPLACEMENT"], "1");
 }
 
 TEST(Environment, UserSettableVariablesCannotContradictOtherRanks) {

@@ -373,6 +373,10 @@ TEST_F(ExecuteTest, ConfirmPodAbsentReadsLiveObject) {
   EXPECT_TRUE(waits_for(ResourceKind::kPod, "40"));
   transport_->script({.failure = kube::TransportErrorKind::kBroken});
   EXPECT_EQ(run({ConfirmPodAbsent{"j-0-0"}})->reason, Interruption::Reason::kApiError);
+  transport_->script({.pieces = {object("40")}});
+  EXPECT_FALSE(run({ConfirmPodAbsent{"j-0-0", "object-uid"}})) << "this pod is lost";
+  transport_->script({.pieces = {object("40")}});
+  EXPECT_EQ(run({ConfirmPodAbsent{"j-0-0", "another"}})->reason, Interruption::Reason::kStaleCache);
 }
 
 TEST_F(ExecuteTest, DoesNotPatchStatusOfStaleOrDeletedJob) {
