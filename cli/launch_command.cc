@@ -179,6 +179,7 @@ Result<std::unique_ptr<Recovery>> make_recovery(const LaunchFlags& flags, const 
   options.coordinator.max_restarts = flags.max_restarts;
   options.coordinator.is_replacement = !variable(kEnvReplacement).empty();
   options.coordinator.restarts_finished = options.agent.policy == recovery::RestartPolicy::kGroup;
+  options.coordinator.replaces_nodes = !variable(kEnvJob).empty();  // the operator decides about the pod
   options.coordinator.leave_timeout = milliseconds(flags.regroup_timeout);
   options.coordinator.form_timeout = milliseconds(flags.rejoin_timeout);
   options.coordinator.backoff = milliseconds(flags.backoff);

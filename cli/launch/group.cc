@@ -170,7 +170,7 @@ class Group {
     if (options_.stdio == Stdio::kForeground) take_back_terminal();
     GroupResult result = supervisor_.result();
     if (options_.recovery != nullptr) {
-      options_.recovery->flush(clock_, clock_.steady() + kFlushPatience);
+      options_.recovery->finish(clock_, clock_.steady() + kFlushPatience);
       if (failed_elsewhere_ && result.interrupted_by == 0) result.exit_code = to_int(ExitCode::kPeerLost);
     }
     const bool stopped = result.interrupted_by != 0;
@@ -327,7 +327,7 @@ class Group {
       const bool recovered = recovers();
       send(supervisor_.signalled(signal, clock_.steady()));
       if (recovered && supervisor_.stopping()) {
-        options_.recovery->stop();
+        options_.recovery->stop(clock_.steady());
         hand_over_exits({.code = 0, .signal = signal});
       }
       if (supervisor_.stopping() && (!was_stopping || members_.size() > 1)) {

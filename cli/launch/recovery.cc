@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <netdb.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
@@ -30,7 +29,8 @@ constexpr size_t kMaxHelloLine = 1024;  // bytes, before the peer is authenticat
 constexpr auto kHelloTimeout = std::chrono::seconds(5);
 constexpr auto kReconnectDelay = std::chrono::milliseconds(200);
 constexpr auto kConnectTimeout = std::chrono::seconds(2);
-constexpr size_t kMaxUnknownPeers = 64;              // connections that are not authenticated
+constexpr auto kAcceptDelay = std::chrono::milliseconds(200);  // after a lack of descriptors or memory
+constexpr size_t kMaxUnknownPeers = 64;                        // connections that are not authenticated
 constexpr unsigned kUnacknowledgedTimeout = 60'000;  // ms, until a connection to a node without power is closed
 
 void append(std::vector<int>& to, const std::vector<int>& from) { to.insert(to.end(), from.begin(), from.end()); }
@@ -81,17 +81,12 @@ void set_options(const FileDescriptor& socket) {
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnacknowledgedTimeout, sizeof kUnacknowledgedTimeout);
 }
 
-// Resolves and begins to connect. Name resolution blocks; the names are those of the job's own pods.
-FileDescriptor begin_connect(const std::string& host, int port) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return {};
-  FileDescriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (socket.open()) set_options(socket);
-  if (socket.open() && ::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS)
-    socket.close();
-  ::freeaddrinfo(found);
+FileDescriptor begin_connect(const SocketAddress& to) {
+  FileDescriptor socket(::socket(to.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.open()) return socket;
+  set_options(socket);
+  const auto* address = reinterpret_cast<const sockaddr*>(&to.address);
+  if (::connect(socket.get(), address, to.length) != 0 && errno != EINPROGRESS) socket.close();
   return socket;
 }
 
@@ -138,7 +133,7 @@ RecoveryRequests Recovery::start(SteadyTime now) {
   RecoveryRequests requests;
   if (is_remote()) {
     give_up_at_ = now + options_.coordinator.form_timeout;
-    connect(now);
+    look_up_coordinator(now);
   } else {
     act(agent_.received(coordinator_->order()), now, requests);
   }
@@ -183,17 +178,32 @@ void Recovery::report(SteadyTime now, RecoveryRequests& requests) {
   }
 }
 
-void Recovery::publish(SteadyTime now, RecoveryRequests& requests) {
-  const Order order = coordinator_->order();
-  const std::string line = to_json(order);
+void Recovery::announce_fallback(const Order& order, RecoveryRequests& requests) {
+  const bool is_fallback = order.kind == OrderKind::kRun && order.generation > 0 && order.donor < 0;
+  if (!is_fallback || options_.agent.policy != recovery::RestartPolicy::kRank || order.generation <= announced_run_)
+    return;
+  announced_run_ = order.generation;
+  requests.messages.push_back(
+      fmt::format("no rank has the complete state of a step; restart {} continues from the newest checkpoint, if any",
+                  order.generation));
+}
+
+void Recovery::send_order() {
+  const std::string line = to_json(coordinator_->order());
   for (Peer& peer : peers_) {
     if (peer.is_authenticated) peer.channel.send(line);
   }
+}
+
+void Recovery::publish(SteadyTime now, RecoveryRequests& requests) {
+  send_order();
+  const Order order = coordinator_->order();
   if (order.kind == OrderKind::kForm && order.generation > 0 && order.generation > announced_) {
     announced_ = order.generation;
     requests.messages.push_back(fmt::format("{}; restart {} of {}{}", order.reason, order.generation,
                                             options_.coordinator.max_restarts, order.respawn ? "" : ", after a delay"));
   }
+  announce_fallback(order, requests);
   act(agent_.received(order), now, requests);
 }
 
@@ -210,8 +220,9 @@ RecoveryRequests Recovery::time_passed(SteadyTime now) {
   if (!is_active_) return requests;
   if (coordinator_ && coordinator_->time_passed(now)) publish(now, requests);
   peers_.remove_if([now](const Peer& peer) { return !peer.is_authenticated && peer.deadline <= now; });
+  if (accept_at_ && *accept_at_ <= now) accept_peers(now);
   if (connected_by_ && *connected_by_ <= now) disconnect(now);
-  if (connect_at_ && *connect_at_ <= now) connect(now);
+  if (connect_at_ && *connect_at_ <= now) look_up_coordinator(now);
   if (is_remote() && give_up_at_ && *give_up_at_ <= now) {
     Order lost;
     lost.coordinator = agent_.state().coordinator;
@@ -238,15 +249,19 @@ RecoveryRequests Recovery::handle(const std::vector<pollfd>& ready, SteadyTime n
     if (channel && is_ready(channel->fd())) read_rank(member, now, requests);
   }
   if (upstream_ && is_ready(upstream_->fd())) read_coordinator(now, requests);
+  if (lookup_ && is_ready(lookup_->fd())) connect_if_found(now);
   for (Peer& peer : peers_) {
     if (!is_ready(peer.channel.fd())) continue;
     peer.channel.flush();
     read_peer(peer, now, requests);
   }
   if (is_ready(listener_.get())) accept_peers(now);
+  bool has_changed = false;
   for (const Peer& peer : peers_) {
-    if (!peer.channel.is_open() && peer.launcher != 0) coordinator_->disconnected(peer.node, peer.launcher);
+    const bool is_lost = !peer.channel.is_open() && peer.launcher != 0;
+    has_changed = (is_lost && coordinator_->disconnected(peer.node, peer.launcher)) || has_changed;
   }
+  if (has_changed) publish(now, requests);
   peers_.remove_if([](const Peer& peer) { return !peer.channel.is_open(); });
   return requests;
 }
@@ -272,9 +287,15 @@ void Recovery::read_rank(int member, SteadyTime now, RecoveryRequests& requests)
 }
 
 void Recovery::accept_peers(SteadyTime now) {
+  accept_at_.reset();
   for (;;) {
     FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.open()) return;
+    if (!socket.open()) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      // The connection stays in the queue, so that poll(2) would report it again immediately.
+      if (errno != EAGAIN) accept_at_ = now + kAcceptDelay;
+      return;
+    }
     const auto unknown = std::ranges::count_if(peers_, [](const Peer& peer) { return !peer.is_authenticated; });
     if (static_cast<size_t>(unknown) >= kMaxUnknownPeers) continue;  // closes it
     set_options(socket);
@@ -305,11 +326,22 @@ void Recovery::read_peer(Peer& peer, SteadyTime now, RecoveryRequests& requests)
   }
 }
 
-void Recovery::connect(SteadyTime now) {
-  connect_at_ = now + kReconnectDelay;
-  FileDescriptor socket = begin_connect(options_.coordinator_host, options_.coordinator_port);
-  if (!socket.open()) return;
+void Recovery::look_up_coordinator(SteadyTime now) {
   connect_at_.reset();
+  lookup_.emplace(options_.coordinator_host, options_.coordinator_port, options_.lookup);
+  connect_if_found(now);
+}
+
+void Recovery::connect_if_found(SteadyTime now) {
+  const std::optional<std::vector<SocketAddress>> addresses = lookup_->result();
+  if (!addresses) return;
+  lookup_.reset();
+  FileDescriptor socket;
+  if (!addresses->empty()) socket = begin_connect((*addresses)[connections_++ % addresses->size()]);
+  if (!socket.open()) {
+    connect_at_ = now + kReconnectDelay;
+    return;
+  }
   connected_by_ = now + kConnectTimeout;
   upstream_.emplace(std::move(socket), recovery::kMaxLineLength);
   is_connecting_ = true;
@@ -349,13 +381,21 @@ void Recovery::read_coordinator(SteadyTime now, RecoveryRequests& requests) {
         announced_ = order->generation;
         requests.messages.push_back(fmt::format("{}; restart {}", order->reason, order->generation));
       }
+      announce_fallback(*order, requests);
       act(agent_.received(*order), now, requests);
     }
   }
   if (!upstream_->is_open()) disconnect(now);
 }
 
-void Recovery::stop() { is_active_ = false; }
+void Recovery::stop(SteadyTime now) {
+  if (is_active_) {
+    RecoveryRequests ignored;  // the ranks end for another reason
+    act(agent_.stop(), now, ignored);
+  }
+  is_active_ = false;
+  is_stopping_ = true;
+}
 
 std::vector<pollfd> Recovery::descriptors() const {
   std::vector<pollfd> fds;
@@ -367,16 +407,17 @@ std::vector<pollfd> Recovery::descriptors() const {
   for (const auto& channel : ranks_) {
     if (channel) add(*channel);
   }
-  if (listener_.open()) fds.push_back({listener_.get(), POLLIN, 0});
+  if (listener_.open() && !accept_at_) fds.push_back({listener_.get(), POLLIN, 0});
   for (const Peer& peer : peers_) add(peer.channel);
   if (upstream_) add(*upstream_, is_connecting_);
+  if (lookup_) fds.push_back({lookup_->fd(), POLLIN, 0});
   return fds;
 }
 
 std::optional<SteadyTime> Recovery::deadline() const {
   if (!is_active_) return std::nullopt;
   std::optional<SteadyTime> earliest = coordinator_ ? coordinator_->deadline() : give_up_at_;
-  earliest = earlier(earlier(earliest, connect_at_), connected_by_);
+  earliest = earlier(earlier(earlier(earliest, connect_at_), connected_by_), accept_at_);
   for (const Peer& peer : peers_) {
     if (!peer.is_authenticated) earliest = earlier(earliest, peer.deadline);
   }
@@ -397,13 +438,16 @@ Result<std::map<std::string, std::string>> Recovery::prepare(int member, FileDes
 
 int64_t Recovery::restarts() const { return std::max<int64_t>({0, agent_.state().forming, agent_.state().generation}); }
 
-void Recovery::flush(const Clock& clock, SteadyTime deadline) {
+void Recovery::finish(const Clock& clock, SteadyTime deadline) {
+  if (is_stopping_ && coordinator_ && coordinator_->stop()) send_order();
   for (;;) {
     std::vector<pollfd> waiting;
-    for (Peer& peer : peers_) {
-      peer.channel.flush();
-      if (peer.channel.is_open() && peer.channel.has_queued()) waiting.push_back({peer.channel.fd(), POLLOUT, 0});
-    }
+    const auto add = [&waiting](recovery::LineChannel& channel) {
+      channel.flush();
+      if (channel.is_open() && channel.has_queued()) waiting.push_back({channel.fd(), POLLOUT, 0});
+    };
+    for (Peer& peer : peers_) add(peer.channel);
+    if (upstream_ && !is_connecting_) add(*upstream_);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock.steady()).count();
     if (waiting.empty() || left <= 0) return;
     ::poll(waiting.data(), waiting.size(), static_cast<int>(left));

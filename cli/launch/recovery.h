@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/launch/host_lookup.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/files.h"
@@ -29,6 +30,7 @@ struct RecoveryOptions {
   int coordinator_port = 0;
   std::string token;
   std::chrono::milliseconds reconnect_timeout{60'000};  // without a connection to the coordinator
+  HostLookup::Lookup lookup = HostLookup::lookup_with_system;
 };
 
 // What the group must do. Members are local ranks.
@@ -56,8 +58,8 @@ class Recovery {
   RecoveryRequests time_passed(SteadyTime now);
   // `ready` holds what poll(2) returned for descriptors().
   RecoveryRequests handle(const std::vector<pollfd>& ready, SteadyTime now);
-  // The launcher was requested to stop: nothing starts again.
-  void stop();
+  // The launcher was requested to stop: nothing starts again. The other launchers receive a report.
+  void stop(SteadyTime now);
 
   std::vector<pollfd> descriptors() const;
   std::optional<SteadyTime> deadline() const;
@@ -66,8 +68,8 @@ class Recovery {
   Result<std::map<std::string, std::string>> prepare(int member, FileDescriptor& inherited);
   // The number of restarts before a process that starts now: the generation of its group.
   int64_t restarts() const;
-  // Sends what is queued for the other nodes; returns when it is sent, or at the deadline.
-  void flush(const Clock& clock, SteadyTime deadline);
+  // All ranks have ended. Sends what is queued for the other nodes; returns when it is sent, or at the deadline.
+  void finish(const Clock& clock, SteadyTime deadline);
 
  private:
   struct Peer {  // a launcher that is connected to this coordinator
@@ -82,11 +84,14 @@ class Recovery {
   void act(recovery::NodeAgent::Actions actions, SteadyTime now, RecoveryRequests& requests);
   void report(SteadyTime now, RecoveryRequests& requests);
   void publish(SteadyTime now, RecoveryRequests& requests);  // the coordinator's order has changed
+  void announce_fallback(const recovery::Order& order, RecoveryRequests& requests);
+  void send_order();  // to the other launchers
   void read_rank(int member, SteadyTime now, RecoveryRequests& requests);
   void accept_peers(SteadyTime now);
   void read_peer(Peer& peer, SteadyTime now, RecoveryRequests& requests);
   void read_coordinator(SteadyTime now, RecoveryRequests& requests);
-  void connect(SteadyTime now);
+  void look_up_coordinator(SteadyTime now);
+  void connect_if_found(SteadyTime now);
   void disconnect(SteadyTime now);
   bool is_remote() const { return !coordinator_; }
   bool has_other_nodes() const { return options_.coordinator.nodes > 1; }
@@ -96,14 +101,19 @@ class Recovery {
   std::optional<recovery::Coordinator> coordinator_;  // node rank 0 only
   std::vector<std::optional<recovery::LineChannel>> ranks_;
   FileDescriptor listener_;
+  std::optional<SteadyTime> accept_at_;  // when to accept connections again, after a lack of descriptors or memory
   std::list<Peer> peers_;
   std::optional<recovery::LineChannel> upstream_;  // to the coordinator of another node
+  std::optional<HostLookup> lookup_;               // of the coordinator's host; in progress
+  size_t connections_ = 0;                         // that were begun; selects one of several addresses
   bool is_connecting_ = false;
   std::optional<SteadyTime> connect_at_;    // when to connect again
   std::optional<SteadyTime> connected_by_;  // when a connection attempt ends, since the name may have a new address
   std::optional<SteadyTime> give_up_at_;    // when a missing connection ends the group
   int64_t announced_ = -1;                  // generation
+  int64_t announced_run_ = -1;              // generation that began from a checkpoint
   bool is_active_ = true;
+  bool is_stopping_ = false;
 };
 
 }  // namespace oarlock::launch

@@ -8,6 +8,13 @@
 #include "common/text.h"
 
 namespace oarlock::recovery {
+namespace {
+
+std::string describe_stop(int node) {
+  return fmt::format("the launcher of node rank {} was requested to stop, and nothing replaces it", node);
+}
+
+}  // namespace
 
 bool is_recoverable_in_place(int exit_code) {
   if (exit_code == to_int(ExitCode::kPeerLost)) return true;
@@ -60,7 +67,7 @@ bool Coordinator::received(const NodeReport& report, SteadyTime now) {
   if (is_retired || (node.launcher == report.launcher && report.sequence <= node.sequence)) return false;
   if (node.launcher != 0 && node.launcher != report.launcher) state_.retired.push_back(node.launcher);
   node = {report.launcher, report.sequence, true,
-          report.coordinator == id_ && report.order_sequence >= state_.form_sequence};
+          report.coordinator == id_ && report.order_sequence >= state_.form_sequence, report.is_stopping};
   const uint64_t before = state_.sequence;
   for (int i = 0; i < options_.ranks_per_node; ++i) {
     RankSlot& slot = state_.ranks[static_cast<size_t>(report.node * options_.ranks_per_node + i)];
@@ -74,12 +81,24 @@ bool Coordinator::received(const NodeReport& report, SteadyTime now) {
   return state_.sequence != before;
 }
 
-void Coordinator::disconnected(int node, uint64_t launcher) {
-  if (node < 0 || node >= options_.nodes) return;  // a launcher with other options; received() has ignored it, too
+bool Coordinator::disconnected(int node, uint64_t launcher) {
+  if (node < 0 || node >= options_.nodes)
+    return false;  // a launcher with other options; received() has ignored it, too
   NodeSlot& slot = state_.nodes[static_cast<size_t>(node)];
-  if (slot.launcher != launcher) return;
+  if (slot.launcher != launcher) return false;
   slot.connected = false;
+  if (slot.is_stopping && !options_.replaces_nodes && state_.kind != OrderKind::kEnd) {
+    end(describe_stop(node));
+    return true;
+  }
   if (state_.kind == OrderKind::kForm) forget_reports(node);
+  return false;
+}
+
+bool Coordinator::stop() {
+  if (state_.kind == OrderKind::kEnd || options_.replaces_nodes) return false;
+  end(describe_stop(0));
+  return true;
 }
 
 // Whether the ranks of a node that is not connected still exist is unknown. A group that forms waits until they are
@@ -197,6 +216,9 @@ std::optional<std::string> Coordinator::find_obstacle() const {
       return fmt::format("rank {} failed {} times before it joined", rank, slot.start_failures);
     }
   }
+  for (int node = 0; node < options_.nodes; ++node) {
+    if (state_.nodes[static_cast<size_t>(node)].is_stopping && !options_.replaces_nodes) return describe_stop(node);
+  }
   const bool is_connected = std::ranges::all_of(state_.nodes, &NodeSlot::connected);
   if (options_.is_replacement && is_connected && state_.newest_seen < 0)
     return "all launchers that knew the group were replaced";
@@ -223,6 +245,7 @@ void Coordinator::decide(SteadyTime now) {
   // A new coordinator learns here that a group existed before.
   if (const int64_t next = state_.newest_seen + 1; next > state_.generation) {
     state_.generation = next;
+    if (state_.reason.empty()) state_.reason = "the launcher of node rank 0 was replaced";
     if (!state_.leave_at) state_.leave_at = now + options_.leave_timeout;
     ++state_.sequence;
   }

@@ -21,6 +21,7 @@ struct CoordinatorOptions {
   int max_restarts = 0;            // generations after the first one
   bool is_replacement = false;     // of a lost coordinator; the generation must be known to one of the launchers
   bool restarts_finished = false;  // ranks that finished start again with the others; otherwise a failure then is final
+  bool replaces_nodes = false;     // a launcher that was requested to stop will be replaced; otherwise the group ends
   std::chrono::milliseconds leave_timeout{10'000};  // until a rank that does not leave its group is killed
   std::chrono::milliseconds form_timeout{300'000};  // until an incomplete group ends the job
   // Before the ranks start again after the second of several consecutive short generations; then doubled.
@@ -51,6 +52,7 @@ class Coordinator {
     uint64_t sequence = 0;  // of its last report
     bool connected = false;
     bool acknowledged = false;  // it has received the order to form the current group
+    bool is_stopping = false;   // it was requested to stop
   };
   // Everything that the decisions depend on.
   struct State {
@@ -84,8 +86,10 @@ class Coordinator {
   // Events. Each returns true if order() has changed and must be sent to all launchers.
   bool received(const NodeReport& report, SteadyTime now);
   bool time_passed(SteadyTime now);
-  // The connection of a launcher was closed. Does not change the order.
-  void disconnected(int node, uint64_t launcher);
+  // The connection of a launcher was closed.
+  bool disconnected(int node, uint64_t launcher);
+  // The launcher of this coordinator was requested to stop, and its ranks have ended.
+  bool stop();
 
   // The current order, for all launchers, and for each one that connects.
   Order order() const;

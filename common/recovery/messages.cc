@@ -168,6 +168,7 @@ std::string to_json(const NodeReport& report) {
                   {"generation", report.generation},
                   {"coordinator", report.coordinator},
                   {"orderSequence", report.order_sequence},
+                  {"stopping", report.is_stopping},
                   {"ranks", std::move(ranks)}});
 }
 
@@ -181,6 +182,7 @@ Result<NodeReport> node_report_from_json(std::string_view text) {
   reader.generation("generation", report.generation);
   reader.id("coordinator", report.coordinator);
   reader.id("orderSequence", report.order_sequence);
+  reader.flag("stopping", report.is_stopping);
   const Json* ranks = reader.array("ranks", kMaxRanksPerNode);
   if (ranks == nullptr) return reader.finish(report);
   for (const Json& member : *ranks) {

@@ -48,6 +48,7 @@ struct NodeReport {
   // The newest order that the launcher has received. It does not carry out older ones any more.
   uint64_t coordinator = 0;
   uint64_t order_sequence = 0;
+  bool is_stopping = false;  // the launcher was requested to stop: its ranks end and do not start again
   std::vector<RankReport> ranks;
 
   bool operator==(const NodeReport&) const = default;

@@ -174,6 +174,11 @@ NodeAgent::Actions NodeAgent::received(const Order& order) {
   return actions;
 }
 
+NodeAgent::Actions NodeAgent::stop() {
+  state_.is_stopping = true;
+  return {.kill = {}, .stop = {}, .spawn = {}, .send = {}, .report = true};
+}
+
 NodeReport NodeAgent::report() {
   NodeReport report;
   report.node = options_.node;
@@ -182,6 +187,7 @@ NodeReport NodeAgent::report() {
   report.generation = state_.generation;
   report.coordinator = state_.coordinator;
   report.order_sequence = state_.order_sequence;
+  report.is_stopping = state_.is_stopping;
   for (const Slot& slot : state_.slots) report.ranks.push_back(slot.report);
   return report;
 }

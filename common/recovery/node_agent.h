@@ -59,6 +59,7 @@ class NodeAgent {
     int64_t generation = -1;      // the newest one that has existed
     int64_t forming = -1;         // the generation that the last order forms; -1: none
     bool has_ended = false;
+    bool is_stopping = false;
   };
 
   explicit NodeAgent(const NodeAgentOptions& options);
@@ -68,6 +69,8 @@ class NodeAgent {
   Actions joined(int rank, const JoinRequest& request);  // kRank: a rank called RegroupChannel::regroup()
   Actions exited(int rank, int exit_code);               // its process and all descendants have ended
   Actions received(const Order& order);                  // over the current connection to a coordinator
+  // The launcher was requested to stop. The later events of its ranks are not of interest to the group.
+  Actions stop();
 
   // The report for the coordinator. Each call increases its sequence number.
   NodeReport report();

@@ -1,8 +1,10 @@
 // oarlock launch --max-restarts with real processes: restarts of the group and of single ranks, on one node and on two.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -13,6 +15,7 @@
 namespace oarlock::test {
 namespace {
 
+namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -264,6 +267,23 @@ TEST_F(TwoNodes, FailureOfTheOtherNodeIsCollateral) {
   Program second = start(1, options, command, "secret");
   EXPECT_EQ(second.wait(), 65) << second.err();
   EXPECT_EQ(first.wait(), 76) << first.err();
+}
+
+// The other launcher does not wait for the time-out of a group that cannot be complete any more.
+TEST_F(TwoNodes, StoppedLauncherEndsTheOtherOne) {
+  const std::vector<std::string> options = {"--nproc", "1", "--max-restarts", "3"};
+  for (const int stopped : {0, 1}) {
+    for (const char* name : {"pid.0", "pid.1"}) fs::remove(folder_.path() / name);
+    const std::vector<std::string> command = {"/bin/bash", "-c", "echo $$ > pid.$RANK; exec sleep 1000"};
+    Program first = start(0, options, command, "secret");
+    Program second = start(1, options, command, "secret");
+    for (const char* name : {"pid.0", "pid.1"}) ASSERT_GT(number_in(folder_.path() / name), 0);
+    (stopped == 0 ? first : second).signal(SIGTERM);
+    EXPECT_EQ((stopped == 0 ? first : second).wait(), 128 + SIGTERM);
+    EXPECT_EQ((stopped == 0 ? second : first).wait(), 76);
+    EXPECT_THAT((stopped == 0 ? second : first).err(),
+                HasSubstr(fmt::format("node rank {} was requested to stop", stopped)));
+  }
 }
 
 TEST_F(TwoNodes, WrongTokenIsRejected) {

@@ -227,6 +227,7 @@ TEST_F(CoordinatorTest, ReplacementContinuesTheGenerations) {
   Coordinator coordinator(again, 9);
   report(coordinator, 1, running(2, 2));
   EXPECT_EQ(coordinator.order().generation, 3);
+  EXPECT_EQ(coordinator.order().reason, "the launcher of node rank 0 was replaced");
   report(coordinator, 0, joined(8, -1, -1));
   report(coordinator, 1, joined(2, 2, 30));
   EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
@@ -270,6 +271,61 @@ TEST_F(CoordinatorTest, CountsDonorLostDuringHandover) {
   EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
   EXPECT_EQ(coordinator.order().donor, -1);
   EXPECT_EQ(coordinator.state().lost_handovers, 1);
+}
+
+// The last report of a launcher that was requested to stop.
+NodeReport stopping(int node, const RankReport& rank) {
+  NodeReport report;
+  report.node = node;
+  report.launcher = static_cast<uint64_t>(101 + node);
+  report.sequence = 1000;
+  report.is_stopping = true;
+  report.ranks = {rank};
+  return report;
+}
+
+TEST_F(CoordinatorTest, LossOfStoppingLauncherEndsTheJob) {
+  Coordinator coordinator = running_group(options());
+  EXPECT_FALSE(coordinator.received(stopping(1, running(2, 0)), now_)) << "its ranks may still save";
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
+  EXPECT_TRUE(coordinator.disconnected(1, 102));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
+  EXPECT_FALSE(coordinator.order().success);
+  EXPECT_THAT(coordinator.order().reason, HasSubstr("node rank 1 was requested to stop"));
+}
+
+TEST_F(CoordinatorTest, GroupDoesNotWaitForStoppingLauncher) {
+  Coordinator coordinator = running_group(options());
+  coordinator.received(stopping(1, running(2, 0)), now_);
+  EXPECT_TRUE(report(coordinator, 0, joined(1, 0, 5)));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
+}
+
+TEST_F(CoordinatorTest, GroupWaitsForReplacementOfStoppingLauncher) {
+  CoordinatorOptions replaced = options();
+  replaced.replaces_nodes = true;
+  Coordinator coordinator = running_group(replaced);
+  coordinator.received(stopping(1, running(2, 0)), now_);
+  EXPECT_FALSE(coordinator.disconnected(1, 102));
+  report(coordinator, 0, joined(1, 0, 5));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kForm);
+  EXPECT_FALSE(coordinator.stop()) << "the other launchers wait for the replacement of this one";
+  NodeReport replacement = stopping(1, joined(7, -1, -1));
+  replacement.launcher = 500;
+  replacement.is_stopping = false;
+  replacement.coordinator = 9;
+  replacement.order_sequence = coordinator.order().sequence;
+  coordinator.received(replacement, now_);
+  report(coordinator, 0, joined(1, 0, 5));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
+  EXPECT_EQ(coordinator.order().donor, 0);
+}
+
+TEST_F(CoordinatorTest, StopOfItsOwnLauncherEndsTheJob) {
+  Coordinator coordinator = running_group(options());
+  EXPECT_TRUE(coordinator.stop());
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
+  EXPECT_FALSE(coordinator.stop());
 }
 
 }  // namespace

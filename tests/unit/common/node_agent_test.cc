@@ -157,5 +157,13 @@ TEST(NodeAgent, EndStopsEverything) {
   EXPECT_THAT(agent.exited(0, 137).spawn, IsEmpty());
 }
 
+TEST(NodeAgent, ReportsThatItIsStopping) {
+  NodeAgent agent = agent_of(RestartPolicy::kRank);
+  agent.start();
+  EXPECT_FALSE(agent.report().is_stopping);
+  EXPECT_TRUE(agent.stop().report);
+  EXPECT_TRUE(agent.report().is_stopping);
+}
+
 }  // namespace
 }  // namespace oarlock::recovery

@@ -22,6 +22,7 @@ NodeReport sample_report() {
           .generation = 4,
           .coordinator = 5,
           .order_sequence = 6,
+          .is_stopping = true,
           .ranks = {rank}};
 }
 
@@ -78,7 +79,7 @@ TEST(RegroupMessages, RejectsInvalidInput) {
         with("\"node\":2", "\"node\":\"2\""), with("\"exitCode\":137", "\"exitCode\":256"),
         with("\"phase\":\"exited\"", "\"phase\":\"gone\""), with("\"phase\":\"exited\"", "\"phase\":3"),
         with("\"generation\":4", "\"generation\":-2"), with("\"generation\":4", "\"generation\":1e30"),
-        with("\"launcher\":99", "\"launcher\":-1"),
+        with("\"launcher\":99", "\"launcher\":-1"), with("\"stopping\":true", "\"stopping\":1"),
         with("\"digest\":\"\"", "\"digest\":\"" + std::string(200, 'a') + "\""), with("\"ranks\":[", "\"ranks\":[1,"),
         with("\"ranks\":[", "\"ranks\":[[[[[[[]]]]]],")}) {
     const auto parsed = node_report_from_json(text);

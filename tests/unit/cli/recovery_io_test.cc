@@ -1,0 +1,151 @@
+// The connections between launchers: what happens when names, ports or descriptors are missing.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <memory>
+#include <mutex>
+
+#include "cli/launch/recovery.h"
+#include "common/port_reservation.h"
+
+namespace oarlock::launch {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+// Node rank `node` of two, with one rank each.
+RecoveryOptions options_of(int node, int port) {
+  RecoveryOptions options;
+  options.agent.node = node;
+  options.agent.first_rank = node;
+  options.agent.world_size = 2;
+  options.coordinator.nodes = 2;
+  options.coordinator.max_restarts = 1;
+  options.coordinator_host = "node0.test";
+  options.coordinator_port = port;
+  options.token = "secret";
+  return options;
+}
+
+SocketAddress loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  SocketAddress out;
+  std::memcpy(&out.address, &address, sizeof address);
+  out.length = sizeof address;
+  return out;
+}
+
+bool eventually(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + seconds(60);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+  }
+  return true;
+}
+
+// Waits for a descriptor or the deadline, as the launcher's loop does.
+RecoveryRequests wait_and_handle(Recovery& recovery) {
+  std::vector<pollfd> fds = recovery.descriptors();
+  ::poll(fds.data(), fds.size(), 20);
+  const SteadyTime now = std::chrono::steady_clock::now();
+  RecoveryRequests requests = recovery.handle(fds, now);
+  recovery.time_passed(now);
+  return requests;
+}
+
+TEST(RecoveryIo, BlockedLookupDoesNotBlockTheLauncher) {
+  struct Gate {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool is_open = false;
+    void open() {
+      const std::scoped_lock lock(mutex);
+      is_open = true;
+      changed.notify_all();
+    }
+  };
+  const auto gate = std::make_shared<Gate>();
+  RecoveryOptions options = options_of(1, 1);
+  options.lookup = [gate](const std::string&, int) {
+    std::unique_lock lock(gate->mutex);
+    gate->changed.wait_for(lock, seconds(60), [&] { return gate->is_open; });
+    return std::vector<SocketAddress>{};
+  };
+  const auto recovery = Recovery::make(std::move(options)).value();
+  const SteadyTime now{};
+  recovery->start(now);
+  EXPECT_THAT(recovery->descriptors(), SizeIs(1)) << "of the lookup, which must still be in progress";
+  ASSERT_TRUE(recovery->deadline());
+  const RecoveryRequests requests = recovery->time_passed(*recovery->deadline());
+  ASSERT_TRUE(requests.ended);
+  EXPECT_THAT(requests.ended->reason, HasSubstr("no connection to the launcher of node rank 0 at node0.test:1"));
+  gate->open();
+}
+
+TEST(RecoveryIo, TriesEachAddressOfTheCoordinator) {
+  const FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  SocketAddress bound = loopback(0);
+  auto* address = reinterpret_cast<sockaddr*>(&bound.address);
+  ASSERT_EQ(::bind(listener.get(), address, bound.length), 0);
+  ASSERT_EQ(::listen(listener.get(), 1), 0);
+  ASSERT_EQ(::getsockname(listener.get(), address, &bound.length), 0);
+  const PortReservation closed = PortReservation::make(1).value();
+  RecoveryOptions options = options_of(1, 1);
+  options.lookup = [&](const std::string& host, int) {
+    EXPECT_EQ(host, "node0.test");
+    return std::vector<SocketAddress>{loopback(closed.first()), bound};
+  };
+  const auto recovery = Recovery::make(std::move(options)).value();
+  recovery->start(std::chrono::steady_clock::now());
+  FileDescriptor peer;
+  EXPECT_TRUE(eventually([&] {
+    wait_and_handle(*recovery);
+    peer = FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    return peer.open();
+  }));
+}
+
+TEST(RecoveryIo, WaitsAfterLackOfDescriptors) {
+  const PortReservation port = PortReservation::make(1).value();
+  const auto recovery = Recovery::make(options_of(0, port.first())).value();
+  recovery->start(std::chrono::steady_clock::now());
+  ASSERT_THAT(recovery->descriptors(), SizeIs(1)) << "of the listener";
+  const FileDescriptor client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress address = loopback(port.first());
+  ASSERT_EQ(::connect(client.get(), reinterpret_cast<const sockaddr*>(&address.address), address.length), 0);
+
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int lowest_free = ::dup(client.get());
+  ::close(lowest_free);
+  const rlimit exhausted{static_cast<rlim_t>(lowest_free), before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &exhausted), 0);
+  const bool has_stopped = eventually([&] {
+    wait_and_handle(*recovery);
+    return recovery->descriptors().empty();
+  });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(has_stopped) << "the listener is ready, and must not be polled";
+  ASSERT_TRUE(recovery->deadline());
+  EXPECT_LE(*recovery->deadline(), std::chrono::steady_clock::now() + seconds(1));
+  EXPECT_TRUE(eventually([&] {
+    wait_and_handle(*recovery);
+    return recovery->descriptors().size() == 2;
+  })) << "the listener and the connection";
+}
+
+}  // namespace
+}  // namespace oarlock::launch
