@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 
+import recovery
 from figures import Figure, table, write_json
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -225,7 +226,29 @@ class Bench:
         return [step, cpu]
 
 
-NAMES = ["small", "mlp", "cnn", "resnet_like", "resnet", "sedd", "loader", "checkpoint", "telemetry", "tracking"]
+    def recovery(self):
+        """From the SIGKILL of a rank to the next new step, compared with torchrun elastic that has a snapshot of each step."""
+        case, samples = CASES["small"], 64 * CASES["small"].batch
+        figure = Figure("next new step after SIGKILL of a rank", "s", 0.1)
+        made = 0
+
+        def folder():
+            nonlocal made
+            made += 1
+            path = self.folder / f"recovery-{made}"
+            path.mkdir()
+            return path
+
+        for rank in range(RANKS):
+            ours = lambda: recovery.Ours(self.bin, environment(), folder(), case.model, case.batch, samples).seconds_to_new_step(rank)
+            theirs = lambda: recovery.Theirs(self.python, HERE / "rival" / "elastic.py", environment(), folder(), case.model, case.batch,
+                                             samples).seconds_to_new_step(rank)
+            for a, b in self.pairs_of(ours, theirs):
+                figure.add(a, b)
+        return [figure]
+
+
+NAMES = ["small", "mlp", "cnn", "resnet_like", "resnet", "sedd", "loader", "checkpoint", "telemetry", "tracking", "recovery"]
 
 
 def main():
@@ -263,5 +286,5 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except Failed as error:
+    except (Failed, recovery.Failed) as error:
         sys.exit(f"error: {error}")
