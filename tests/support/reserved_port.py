@@ -1,4 +1,4 @@
-"""A TCP port for a server of a test or a benchmark, reserved until the server has bound it and after.
+"""A TCP port, or several consecutive ones, for servers of a test or a benchmark, reserved until a server has bound it and after.
 
 As common/port_reservation.h: the socket is bound, has SO_REUSEADDR and does not listen. The kernel selects the port for
 no other process, and a server that sets SO_REUSEADDR can bind it. As a program it prints a port and keeps it until its
@@ -8,21 +8,47 @@ import socket
 import sys
 
 
-class ReservedPort:
-    def __init__(self):
-        self._socket = socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET)
-        if self._socket.family == socket.AF_INET6:
-            self._socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        self._socket.bind(("", 0))
+def _bound(number):
+    bound = socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET)
+    try:
+        if bound.family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        bound.bind(("", number))
         # Not before bind(): the port must not be that of a server about to listen.
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.number = self._socket.getsockname()[1]
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+class ReservedPort:
+    """`number` is the first of `count` consecutive ports."""
+
+    def __init__(self, count=1):
+        self._sockets = []
+        while len(self._sockets) < count:
+            try:
+                self._sockets.append(_bound(self.number + len(self._sockets) if self._sockets else 0))
+            except (OSError, OverflowError):  # the next port is in use, or above 65535
+                if not self._sockets:
+                    raise
+                self._close()
+
+    @property
+    def number(self):
+        return self._sockets[0].getsockname()[1]
+
+    def _close(self):
+        for bound in self._sockets:
+            bound.close()
+        self._sockets = []
 
     def __enter__(self):
         return self.number
 
     def __exit__(self, *_):
-        self._socket.close()
+        self._close()
 
 
 if __name__ == "__main__":

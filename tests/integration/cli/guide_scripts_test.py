@@ -77,7 +77,7 @@ class GuideScripts(unittest.TestCase):
 
     def test_two_nodes(self):
         for script in SCRIPTS:
-            with self.subTest(script), ReservedPort() as port:
+            with self.subTest(script), ReservedPort(2) as port:
                 nodes = [["--nproc", "1", "--nnodes", "2", "--node-rank", str(node), "--master-addr", "127.0.0.1", "--master-port", str(port)]
                          for node in range(2)]
                 self.require_restart_in_place(script, self.run_script(script, 0, nodes))

@@ -377,7 +377,7 @@ def main():
         write_images(folder / "data")
         jobs = []
         for name in ("calm", "killed"):
-            with ReservedPort() as port:  # and, most likely, the port after it
+            with ReservedPort(2) as port:  # of the store, and of the coordinator
                 job = Job(folder, name, steps, port)
                 jobs.append(job)
                 kills = 0
