@@ -1,6 +1,6 @@
-// Lines of the regroup protocol (docs/recovery.md): the messages, a coordinator that receives the reports, and a launcher
-// that receives the orders and the requests of its ranks. The first byte is the size of the pieces in which a channel
-// receives the lines.
+// Lines of the regroup protocol (docs/recovery.md): the messages, a coordinator that receives the reports, and a
+// launcher that receives the orders and the requests of its ranks. The first byte is the size of the pieces in which a
+// channel receives the lines.
 #include <sys/socket.h>
 
 #include <algorithm>
