@@ -30,6 +30,20 @@ Result<ProcessGroup> make_process_group(bool nccl, const c10::intrusive_ptr<c10d
   return make_gloo_group(store, options);
 }
 
+// Connects a Gloo group on a separate thread, which is abandoned when `abandon` is raised: Gloo waits for a rank that
+// was lost meanwhile until the time-out of the connection, and cannot be interrupted.
+Result<ProcessGroup> make_interruptible_gloo_group(const c10::intrusive_ptr<c10d::Store>& store,
+                                                   const ProcessGroupOptions& options, const StopFlag& stop,
+                                                   const StopFlag& abandon, const Clock& clock) {
+  const auto body = [store, options, &stop, &clock] {
+    return make_process_group(/*nccl=*/false, store, options, stop, clock);
+  };
+  std::optional<Result<ProcessGroup>> group = run_interruptibly<Result<ProcessGroup>>(
+      body, abandon, kRegroupStopGrace, options.connect_timeout + 2 * kConnectSlack);
+  if (group) return std::move(*group);
+  return fail(ExitCode::kPeerLost, "another rank was lost while the ranks connected");
+}
+
 // Starts the peer monitor and exchanges the addresses of all ranks.
 Result<std::unique_ptr<PeerMonitor>> start_peer_monitor(const ProcessGroup& group, const std::string& address,
                                                         PeerMonitor::ActivitySource activity) {
@@ -102,20 +116,26 @@ Result<DistributedContext> init_distributed(const DistributedOptions& options, P
                                              .timeout = to_milliseconds(options.config.timeout_seconds),
                                              .connect_timeout = rendezvous_options.timeout,
                                              .address = met.address};
-  ASSIGN_OR_RETURN(out.group, make_process_group(backend.nccl, out.store, group_options, stop, clock));
-  try {
-    ASSIGN_OR_RETURN(out.peers, start_peer_monitor(out.group, met.address, std::move(activity)));
-  } catch (...) {
-    out.group.leave();  // its threads may still wait for the rank that was lost
-    throw;
+  if (options.rendezvous_stop == nullptr || backend.nccl) {  // NCCL connects on the thread of its device
+    ASSIGN_OR_RETURN(out.group, make_process_group(backend.nccl, out.store, group_options, stop, clock));
+  } else {
+    ASSIGN_OR_RETURN(out.group,
+                     make_interruptible_gloo_group(out.store, group_options, stop, *options.rendezvous_stop, clock));
   }
   Watchdog::Check check;
   if (backend.nccl) {
     check =
         collective_check([group = out.group] { return nccl_group_state(group); }, group_options.timeout, device_error);
   }
+  // From here on, since a rank that has not connected all others may leave while this one waits for it.
   if (options.should_leave) check = leave_when_peer_lost(std::move(check), options.should_leave, out.group);
   if (check) out.collective_watchdog = std::make_unique<Watchdog>(std::move(check));
+  try {
+    ASSIGN_OR_RETURN(out.peers, start_peer_monitor(out.group, met.address, std::move(activity)));
+  } catch (...) {
+    out.group.leave();  // its threads may still wait for the rank that was lost
+    throw;
+  }
   return out;
 }
 

@@ -318,7 +318,7 @@ class Rendezvous {
   // The store ends with rank 0, so the other ranks, including those that have yet to arrive, must read the outcome
   // first.
   void linger() {
-    if (options_.rank != 0) return;
+    if (options_.rank != 0 || (options_.is_repeatable && stop_.is_raised())) return;
     const SteadyTime until = clock_.steady() + kLinger;
     while (clock_.steady() < until && store_->add(kOutcomesRead, 0) < options_.world_size) {
       std::this_thread::sleep_for(milliseconds(10));
@@ -328,9 +328,10 @@ class Rendezvous {
   Result<void> wait_for(const char* key) {
     for (;;) {
       try {
-        store_->wait({key}, std::clamp(remaining(), milliseconds(1), kStopCheckInterval));
+        const milliseconds interval = options_.is_repeatable ? kRegroupStopGrace / 2 : kStopCheckInterval;
+        store_->wait({key}, std::clamp(remaining(), milliseconds(1), interval));
         return {};
-      } catch (const c10::DistStoreError&) {  // kStopCheckInterval has passed
+      } catch (const c10::DistStoreError&) {  // the interval has passed
       }
       if (stop_.is_raised()) return stopped();
       if (remaining() == milliseconds(0)) {
@@ -392,8 +393,8 @@ Result<RendezvousResult> rendezvous(const RendezvousOptions& options, const Stop
                                     const Logger& logger) {
   const auto body = [options, &stop, &clock, logger] { return Rendezvous(options, stop, clock, logger).run(); };
   // Name resolution, and requests to a store whose process is stopped, block for longer than a pod's grace period.
-  const std::optional<Result<RendezvousResult>> met =
-      run_interruptibly<Result<RendezvousResult>>(body, stop, kStopGrace, options.timeout + 2 * kStopGrace);
+  const std::optional<Result<RendezvousResult>> met = run_interruptibly<Result<RendezvousResult>>(
+      body, stop, options.is_repeatable ? kRegroupStopGrace : kStopGrace, options.timeout + 2 * kStopGrace);
   if (met) return *met;
   if (stop.is_raised()) return interrupted(stop);
   return fail(

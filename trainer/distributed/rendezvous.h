@@ -29,15 +29,21 @@ struct RendezvousOptions {
   std::chrono::milliseconds timeout{300'000};
   std::string master_fallback;  // used if master_addr does not resolve; may be empty
   std::string device;           // "cpu" or "cuda"; must be the same on all ranks
+  // The ranks meet again after a stop, so that it must take effect quickly: blocking calls are abandoned after
+  // kRegroupStopGrace, and rank 0 does not wait until the others have read why it gave up.
+  bool is_repeatable = false;
 };
+
+inline constexpr std::chrono::milliseconds kRegroupStopGrace{150};
 
 struct RendezvousResult {
   c10::intrusive_ptr<c10d::Store> store;  // served by rank 0; unusable once rank 0 exits
   std::string address;                    // numeric address of this rank's interface that reaches the other ranks
 };
 
-// Blocks until all ranks have arrived, the deadline has passed, or about two seconds after `stop` was raised. `stop`
-// and `clock` must live as long as the process, because a call that still blocks at the end is abandoned on its thread.
+// Blocks until all ranks have arrived, the deadline has passed, or about two seconds (is_repeatable: 0.2 s) after
+// `stop` was raised. `stop` and `clock` must live as long as the process, because a call that still blocks at the end
+// is abandoned on its thread.
 //
 // kTempFail: the deadline has passed (the message names the missing ranks, or why the master cannot be reached), the
 // port was in use for a minute, or `stop` was raised. A port in use and a master of another job are retried until the

@@ -252,6 +252,7 @@ Result<DistributedContext> RankProcess::connect_ranks() {
   options.rendezvous.master_port = assignment_.store_port;
   options.rendezvous.master_fallback.clear();
   options.rendezvous.uid += "/" + assignment_.store_prefix;  // a store of an older generation is another job's
+  options.rendezvous.is_repeatable = true;
   options.should_leave = [this, generation = assignment_.generation] {
     return channel_->regroup_requested(generation);
   };

@@ -36,7 +36,7 @@ struct Attempt {
 class Rendezvous : public testing::Test {
  protected:
   RendezvousOptions options(int rank, int world_size = 2) const {
-    return {rank, world_size, "127.0.0.1", port_, "uid-1", 0, milliseconds(300'000), "", "cpu"};
+    return {rank, world_size, "127.0.0.1", port_, "uid-1", 0, milliseconds(300'000), "", "cpu", false};
   }
 
   // Runs each rank on its own thread.
@@ -311,6 +311,32 @@ class MuteListener {
   std::atomic<int> accepted_ = 0;
   std::thread thread_;
 };
+
+// Both wait for a port that never answers. Ranks that regroup must not wait for the end of a blocking call.
+TEST_F(Rendezvous, StopReleasesRepeatableCallFirst) {
+  const MuteListener mute;
+  RendezvousOptions once = options(1);
+  once.master_port = mute.port();
+  RendezvousOptions repeatable = once;
+  repeatable.is_repeatable = true;
+  Attempt first;
+  Attempt last;
+  std::atomic<bool> has_last_ended = false;
+  std::thread slow([&] {
+    last.result = rendezvous(once, stop_, clock_, Logger::silent());
+    has_last_ended = true;
+  });
+  std::thread quick([&] { first.result = rendezvous(repeatable, stop_, clock_, Logger::silent()); });
+  // Each probes the port, and then connects the store.
+  EXPECT_TRUE(test::eventually([&] { return mute.accepted() >= 4; }));
+  stop_.raise(SIGTERM);
+  quick.join();
+  EXPECT_FALSE(has_last_ended);
+  slow.join();
+  ASSERT_FALSE(*first.result);
+  EXPECT_EQ(first.error().code, ExitCode::kTempFail);
+  EXPECT_THAT(first.error().message, HasSubstr("interrupted by signal 15"));
+}
 
 // Runs a real rank process, because an abandoned call stays until the process exits.
 test::TrainerOptions rank_1_at(int port, const std::string& timeout_seconds) {
