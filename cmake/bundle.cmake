@@ -1,16 +1,5 @@
 # Support for programs that are copied to another machine (scripts/bench gpu bundle): libraries with a static version in
-# Debian are linked statically, and oarlock_bundle() copies the others next to the programs. Compile options do not change,
-# so that other builds share the objects.
-function(oarlock_link_statically target library)
-  find_library(OARLOCK_STATIC_${library} NAMES lib${library}.a REQUIRED)
-  get_target_property(type ${target} TYPE)
-  if(type STREQUAL INTERFACE_LIBRARY)
-    set_target_properties(${target} PROPERTIES INTERFACE_LINK_LIBRARIES "${OARLOCK_STATIC_${library}}")
-  else()
-    set_target_properties(${target} PROPERTIES IMPORTED_LOCATION "${OARLOCK_STATIC_${library}}"
-      IMPORTED_LOCATION_RELEASE "${OARLOCK_STATIC_${library}}")
-  endif()
-endfunction()
+# Debian are linked statically, and oarlock_bundle() copies the others next to the programs.
 oarlock_link_statically(PkgConfig::xxhash xxhash)
 oarlock_link_statically(PkgConfig::yaml_cpp yaml-cpp)
 oarlock_link_statically(PkgConfig::tcmalloc tcmalloc_minimal)

@@ -5,13 +5,9 @@
 # remain on the command line of the linker, are then not needed.
 set_target_properties(fmt::fmt PROPERTIES INTERFACE_COMPILE_DEFINITIONS FMT_HEADER_ONLY=1)
 set_target_properties(spdlog::spdlog PROPERTIES INTERFACE_COMPILE_DEFINITIONS SPDLOG_FMT_EXTERNAL)
-find_library(OARLOCK_STATIC_YAML_CPP NAMES libyaml-cpp.a REQUIRED)
-set_target_properties(PkgConfig::yaml_cpp PROPERTIES INTERFACE_LINK_LIBRARIES "${OARLOCK_STATIC_YAML_CPP}")
-
-find_library(OARLOCK_STATIC_SSL NAMES libssl.a REQUIRED)
-find_library(OARLOCK_STATIC_CRYPTO NAMES libcrypto.a REQUIRED)
-set_target_properties(OpenSSL::SSL PROPERTIES IMPORTED_LOCATION "${OARLOCK_STATIC_SSL}")
-set_target_properties(OpenSSL::Crypto PROPERTIES IMPORTED_LOCATION "${OARLOCK_STATIC_CRYPTO}")
+oarlock_link_statically(PkgConfig::yaml_cpp yaml-cpp)
+oarlock_link_statically(OpenSSL::SSL ssl)
+oarlock_link_statically(OpenSSL::Crypto crypto)
 
 # Without its unused functions, the static libstdc++ needs glibc 2.35 instead of 2.36. mold and gold keep the symbols that only
 # unused functions need, so GNU's linker is used; the last option takes precedence.

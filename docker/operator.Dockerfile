@@ -8,7 +8,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends \
       libspdlog-dev libcli11-dev libyaml-cpp-dev libxxhash-dev libboost-dev libsimdjson-dev prometheus-cpp-dev
 COPY . /source
 RUN cmake -S /source -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr \
-      -DOARLOCK_TRAINER=OFF -DOARLOCK_CLI=OFF -DOARLOCK_TESTS=OFF \
+      -DOARLOCK_TRAINER=OFF -DOARLOCK_CLI=OFF -DOARLOCK_TESTS=OFF -DOARLOCK_STATIC_LIBRARIES=ON \
  && cmake --build /build && cmake --install /build --component operator --strip
 
 # The image's whole content: the program, the libraries that it loads, and what a scanner and the C library look for. No
@@ -18,6 +18,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends \
       libssl3 libsimdjson14 libprometheus-cpp-core1.0 \
       libfmt9 libyaml-cpp0.7 zlib1g
 COPY --from=programs /usr/bin/oarlock-operator /usr/bin/
+COPY --from=programs /usr/share/oarlock/oarlock-operator.packages /usr/share/oarlock/
 COPY docker/copy_loaded.sh /
 RUN sh /copy_loaded.sh /root-of-image /usr/bin/oarlock-operator
 
