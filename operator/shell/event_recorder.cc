@@ -23,14 +23,14 @@ constexpr size_t kMaxInstance = 128;
 
 // Events with the same identity are occurrences of the same event. Unlike in client-go the message is part of the
 // identity; otherwise an event about attempt 2 would only increase the count of the one about attempt 1.
-std::string identity_of(const Job& job, const EmitEvent& event) {
-  std::string text;
+size_t identity_of(const Job& job, const EmitEvent& event) {
+  std::string text = job.metadata.uid;
   for (const std::string& part : {std::string(event.type == EmitEvent::Type::kWarning ? "W" : "N"), event.reason,
                                   event.action, event.pod, event.message}) {
     text += '\0';
     text += part;
   }
-  return fmt::format("{} {:x}", job.metadata.uid, std::hash<std::string>()(text));
+  return std::hash<std::string>()(text);
 }
 
 }  // namespace
@@ -75,11 +75,12 @@ void EventSeries::drop_full_buckets(SteadyTime steady) {
 }
 
 bool EventSeries::take_token(const std::string& job_uid, SteadyTime steady) {
-  if (buckets_.size() >= kMaxKnown && !buckets_.contains(job_uid)) {
+  const size_t job = std::hash<std::string>()(job_uid);
+  if (buckets_.size() >= kMaxKnown && !buckets_.contains(job)) {
     drop_full_buckets(steady);
     if (buckets_.size() >= kMaxKnown) buckets_.erase(buckets_.begin());
   }
-  Bucket& bucket = buckets_.try_emplace(job_uid, Bucket{.tokens = kBurst, .at = steady}).first->second;
+  Bucket& bucket = buckets_.try_emplace(job, Bucket{.tokens = kBurst, .at = steady}).first->second;
   const std::chrono::duration<double> elapsed = steady - bucket.at;
   bucket.tokens = std::min<double>(kBurst, bucket.tokens + elapsed / kRefill);
   bucket.at = steady;
@@ -100,7 +101,7 @@ EventSeries::Write EventSeries::series_write(const Entry& entry, SteadyTime stea
 
 std::optional<EventSeries::Write> EventSeries::add(const Job& job, const EmitEvent& event, SystemTime now,
                                                    SteadyTime steady) {
-  const std::string identity = identity_of(job, event);
+  const size_t identity = identity_of(job, event);
   if (const auto it = entries_.find(identity); it != entries_.end()) {
     Entry& entry = it->second;
     ++entry.count;

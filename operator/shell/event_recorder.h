@@ -94,8 +94,9 @@ class EventSeries {
 
   const EventSource source_;
   uint64_t rate_limited_ = 0;
-  std::unordered_map<std::string, Entry> entries_;   // by identity_of()
-  std::unordered_map<std::string, Bucket> buckets_;  // by the job's uid
+  // Thousands of jobs have an entry in each, so the keys are hashes of 64 bits, not texts.
+  std::unordered_map<size_t, Entry> entries_;   // by identity_of()
+  std::unordered_map<size_t, Bucket> buckets_;  // by the hash of the job's uid
 };
 
 // A write that gets no response, or 429 or 5xx, is repeated up to kMaxTries times, with pauses that grow to kMaxPause.

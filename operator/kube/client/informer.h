@@ -65,8 +65,11 @@ class Store {
   // Records are looked up by ObjectKey in a set of records.
   struct Hash {
     using is_transparent = void;
-    size_t operator()(const RecordPtr& record) const { return hash_key(record->key.name_space(), record->key.name()); }
-    size_t operator()(const ObjectKey& key) const { return hash_key(key.name_space, key.name); }
+    // noexcept, so that the nodes of the set do not also hold the hash: 16 bytes for each object.
+    size_t operator()(const RecordPtr& record) const noexcept {
+      return hash_key(record->key.name_space(), record->key.name());
+    }
+    size_t operator()(const ObjectKey& key) const noexcept { return hash_key(key.name_space, key.name); }
   };
   struct SameKey {
     using is_transparent = void;
@@ -163,7 +166,16 @@ class Store {
       if (change.before != nullptr) remove_from_index(change.before);
       if (change.after != nullptr) add_to_index(change.after);
     }
-    records_.swap(records);
+    if (records_.empty()) {
+      records_.swap(records);
+      return;
+    }
+    // In place: the nodes of `records` are the youngest of the heap, and when they are freed, their pages are free. The
+    // nodes of records_ are spread over the pages of the objects.
+    for (const Change& change : changes) {
+      if (change.before != nullptr) records_.erase(change.before);
+      if (change.after != nullptr) records_.insert(change.after);
+    }
   }
 
  private:

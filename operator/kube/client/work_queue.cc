@@ -16,9 +16,9 @@ void QueueState::add_after(const ObjectKey& key, std::chrono::milliseconds delay
   const SteadyTime due = now + delay;
   const auto [it, is_new] = due_.emplace(key, due);
   if (!is_new && it->second <= due) return;
-  if (!is_new) delayed_.erase({it->second, key});
+  if (!is_new) delayed_.erase({it->second, &it->first});
   it->second = due;
-  delayed_.insert({due, key});
+  delayed_.insert({due, &it->first});
 }
 
 void QueueState::add_rate_limited(const ObjectKey& key, SteadyTime now) {
@@ -36,9 +36,9 @@ int QueueState::failures(const ObjectKey& key) const {
 
 void QueueState::queue_due(SteadyTime now) {
   while (!delayed_.empty() && delayed_.begin()->due <= now) {
-    const ObjectKey key = std::move(delayed_.extract(delayed_.begin()).value().key);
-    due_.erase(key);
-    add(key, now);
+    const auto it = due_.find(*delayed_.begin()->key);
+    delayed_.erase(delayed_.begin());
+    add(due_.extract(it).key(), now);
   }
 }
 

@@ -117,8 +117,8 @@ class QueueState {
  private:
   struct Delayed {
     SteadyTime due;
-    ObjectKey key;
-    auto operator<=>(const Delayed&) const = default;
+    const ObjectKey* key;  // that of due_
+    bool operator<(const Delayed& other) const { return due != other.due ? due < other.due : *key < *other.key; }
   };
   struct Processing {
     SteadyTime since;
