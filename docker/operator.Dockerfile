@@ -31,6 +31,9 @@ LABEL org.opencontainers.image.title="oarlock-operator" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
+# Without the allocator's caches of each thread (32 KiB and more), which none of its threads needs to be fast. With them,
+# 2 MiB more are resident at 10,000 pods, as the blocks in the caches keep pages in use.
+ENV GLIBC_TUNABLES=glibc.malloc.tcache_count=0
 # No name, a number: Kubernetes can then check runAsNonRoot. It writes no file, so the root can be read-only.
 USER 65532:65532
 ENTRYPOINT ["/usr/bin/oarlock-operator"]

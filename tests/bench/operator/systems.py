@@ -11,7 +11,8 @@ import webhooks
 from processes import Failed, Process, wait_until
 from workload import PODS_PER_JOB, pod_spec
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from reserved_port import ReservedPort  # noqa: E402
 
@@ -92,6 +93,12 @@ class System:
             raise Failed(f"{error}: {refusal}") from refusal
 
 
+def image_environment():
+    """What the operator's image sets."""
+    lines = (ROOT / "docker" / "operator.Dockerfile").read_text(encoding="utf-8").splitlines()
+    return dict(line.removeprefix("ENV ").split("=", 1) for line in lines if line.startswith("ENV "))
+
+
 class Oarlock(System):
     name, user = "Oarlock", "bench-oarlock"
 
@@ -110,7 +117,7 @@ class Oarlock(System):
                    str(probe_port)]
         if self._election:
             command.append(f"{self._election.group(0)}=false")
-        return command, {}
+        return command, image_environment()
 
     def job(self, namespace, scheduler="default-scheduler"):
         return f"/apis/oarlock.dev/v1alpha1/namespaces/{namespace}/trainingjobs", {
