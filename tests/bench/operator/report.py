@@ -58,8 +58,8 @@ def running_rows(running):
         yield walls
     cpu = median(ours, "cpu")
     finished = [median(runs, "cpu") for runs in rivals.values() if median(runs, "running") is not None]
-    reached = cpu <= min(finished) / 5 if finished and cpu is not None else None
-    yield row(f"controller CPU for {jobs} jobs, s", "cpu", ".2f", "≤ 1/5 of each rival's", reached)
+    reached = cpu <= min(finished) / 4 if finished and cpu is not None else None
+    yield row(f"controller CPU for {jobs} jobs, s", "cpu", ".2f", "≤ 1/4 of each rival's", reached)
     requests = median(ours, "requests_per_job_helped")
     theirs = [median(runs, "requests_per_job_helped") for runs in rivals.values() if median(runs, "running") is not None]
     reached = requests <= min(theirs) if theirs and requests is not None else None
