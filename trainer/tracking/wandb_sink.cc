@@ -19,8 +19,10 @@
 
 #include "common/cpu_count.h"
 #include "common/files.h"
+#include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "trainer/tracking/event_file.h"
 #include "trainer/tracking/wandb_file.h"
 
 namespace oarlock {
@@ -30,6 +32,15 @@ using nlohmann::json;
 
 constexpr char kWandbFolderPrefix[] = "offline-run-";
 constexpr size_t kMaxWandbIdLength = 128;
+constexpr int64_t kNoWandbStep = -1;
+constexpr size_t kRowHeadSize = 30;  // of the file of the current row
+
+// The first line of the file of the current row: the size and the checksum of what follows.
+std::string row_head(const std::string& text) { return fmt::format("{:020} {:08x}\n", text.size(), masked_crc(text)); }
+
+int64_t to_microseconds(SystemTime time) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
+}
 
 double wandb_seconds(SystemTime time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
 
@@ -117,15 +128,15 @@ class WandbSink final : public Sink {
       Result<void> result = std::visit([&](const auto& content) { return add(event, content); }, event.content);
       if (!result && added) added = std::move(result);
     }
-    end_row();
     add_summary();
     RETURN_IF_ERROR(flush());
+    save_row();
     RETURN_IF_ERROR(added);
     return events.size();
   }
 
  private:
-  // A key of the history or summary whose value is written next.
+  // The values of one step, which are one row of the history.
   struct Row {
     int64_t step = 0;
     SystemTime time;
@@ -135,11 +146,13 @@ class WandbSink final : public Sink {
   // ---- start and end of an attempt ---------------------------------------------------------------------------------
 
   Result<void> add(const Event& event, const RunStarted& run) {
-    end_row();
     add_summary();
     RETURN_IF_ERROR(flush());
+    save_row();
     file_.close();
     records_.reset();
+    row_ = {};
+    last_row_step_ = kNoWandbStep;
     newest_.clear();
     written_summary_.clear();
     summary_.clear();
@@ -147,6 +160,7 @@ class WandbSink final : public Sink {
     load_state();
     run_id_ = choose_run_id(run);
     read_earlier_attempts();
+    load_row();
     RETURN_IF_ERROR(open_folder(event.time));
     save_state();
 
@@ -190,7 +204,8 @@ class WandbSink final : public Sink {
     for (const auto& [key, value] : finished.summary) summary_[key] = wandb_json(value);
     if (!finished.reason.empty()) summary_["exit_reason"] = dump_json(finished.reason);
     if (!finished.time_table.empty()) RETURN_IF_ERROR(add(event, Text{"time", finished.time_table}));
-    end_row();
+    // The next attempt may have further values of this step, such as an evaluation, and continues the row.
+    if (!finished.resumes || state_folder_.empty()) end_row();
     add_summary();
     write_summary_file();
     const auto seconds = static_cast<int64_t>(wandb_seconds(event.time) - wandb_seconds(start_time_));
@@ -273,6 +288,8 @@ class WandbSink final : public Sink {
     run_id_ = id;
     if (const auto start = state.find("start_time"); start != state.end() && start->is_number())
       first_start_ = std::min(first_start_, start->get<double>());
+    if (const auto row = state.find("last_row"); row != state.end() && row->is_number_integer())
+      last_row_step_ = row->get<int64_t>();
     const auto points = state.find("points");
     if (points == state.end() || !points->is_object()) return;
     for (const auto& [key, point] : points->items()) {
@@ -286,11 +303,63 @@ class WandbSink final : public Sink {
     if (state_folder_.empty()) return;
     json points = json::object();
     for (const auto& [key, point] : newest_) points[key] = {point.step, point.value_json};
-    const json state = {{"run_id", run_id_}, {"start_time", first_start_}, {"points", std::move(points)}};
+    const json state = {
+        {"run_id", run_id_}, {"start_time", first_start_}, {"last_row", last_row_step_}, {"points", std::move(points)}};
     const Result<void> saved = make_writable_folder(state_folder_).and_then([&]() -> Result<void> {
       return write_file_atomically(state_path(), dump_json(state));
     });
     if (!saved) logger_.warn("W&B: cannot save the state of the run", {{"error", saved.error().message}});
+  }
+
+  // ---- the row that is not in the history yet ----------------------------------------------------------------------
+  //
+  // `wandb sync` gives a row the next step if its own step is not above that of the row before. So a row is written
+  // when it is complete, which is when a later step follows, and is in a file until then.
+
+  std::filesystem::path row_path() const { return state_folder_ / "wandb-row.json"; }
+
+  // The file has a line with size and checksum, because it is overwritten in place, many times. The rest of a longer
+  // content remains behind it.
+  void save_row() {
+    if (state_folder_.empty() || !records_ || (row_.items.empty() && !is_row_saved_)) return;
+    is_row_saved_ = !row_.items.empty();
+    const json value = {{"run_id", run_id_},
+                        {"last_row", last_row_step_},
+                        {"step", row_.step},
+                        {"time_us", to_microseconds(row_.time)},
+                        {"items", row_.items}};
+    const std::string text = dump_json(value);
+    const std::string bytes = row_head(text) + text;
+    if (!row_file_.open()) row_file_ = FileDescriptor(::open(row_path().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+    if (::pwrite(row_file_.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size())) return;
+    if (!std::exchange(is_row_reported_, true))
+      logger_.warn("W&B: cannot save the points of the current step, which are lost if the process is killed",
+                   {{"file", row_path().string()}, {"error", std::generic_category().message(errno)}});
+  }
+
+  // Continues the row of the attempt before, unless the row is in the history.
+  void load_row() {
+    if (state_folder_.empty()) return;
+    const Result<std::string> content = read_file(row_path(), 64u << 20);
+    if (!content || content->size() < kRowHeadSize) return;
+    const std::string head = content->substr(0, kRowHeadSize);
+    const size_t size = std::strtoull(head.c_str(), nullptr, 10);
+    if (size > content->size() - kRowHeadSize) return;
+    const std::string text = content->substr(kRowHeadSize, size);
+    if (head != row_head(text)) return;
+    const json value = json::parse(text, nullptr, false);
+    if (text_at(value, "run_id") != run_id_) return;
+    last_row_step_ = std::max(last_row_step_, integer_at<int64_t>(value, "last_row", kNoWandbStep));
+    const auto step = integer_at<int64_t>(value, "step", kNoWandbStep);
+    if (step <= last_row_step_) return;
+    for (const json& item : elements(value, "items")) {
+      if (!item.is_array() || item.size() != 2 || !item[0].is_string() || !item[1].is_string()) continue;
+      const std::string key = item[0], point = item[1];
+      row_.items.emplace_back(key, point);
+      newest_[key] = {step, point};
+    }
+    row_.step = step;
+    row_.time = SystemTime(std::chrono::microseconds(integer_at<int64_t>(value, "time_us", 0)));
   }
 
   void read_earlier_attempts() {
@@ -306,6 +375,7 @@ class WandbSink final : public Sink {
       WandbContents contents;
       read_wandb_contents({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, contents);
       if (contents.run_id != run_id_) continue;
+      for (const auto& [key, point] : contents.newest) last_row_step_ = std::max(last_row_step_, point.step);
       if (contents.start_seconds > 0) first_start_ = std::min(first_start_, contents.start_seconds);
       for (auto& [key, point] : contents.newest) {
         const auto [known, is_new] = newest_.try_emplace(key, point);
@@ -366,12 +436,13 @@ class WandbSink final : public Sink {
     value["sha256"] = hash;
     value["size"] = content.size();
     add_value(event, name, [&] { return dump_json(value); });
-    end_row();
     append(records_->file(path, WandbFileType::kMedia));
     return {};
   }
 
+  // A value of a step before the current row cannot be added, as the history cannot be rewound.
   bool is_new(const std::string& key, int64_t step) const {
+    if (step <= last_row_step_ || (!row_.items.empty() && step < row_.step)) return false;
     const auto known = newest_.find(key);
     return known == newest_.end() || step > known->second.step;
   }
@@ -388,8 +459,7 @@ class WandbSink final : public Sink {
     row_.items.emplace_back(key, std::move(text));
   }
 
-  // Writes the values of one step as a row of the history. Values of a step that arrive in different calls are
-  // different rows with the same step.
+  // Writes the values of one step as a row of the history.
   void end_row() {
     if (row_.items.empty()) return;
     Row row = std::exchange(row_, {});
@@ -402,6 +472,7 @@ class WandbSink final : public Sink {
       summary_[item.first] = item.second;
     }
     append(records_->history(row.step, row.items));
+    last_row_step_ = row.step;
   }
 
   void add_summary() {
@@ -448,6 +519,10 @@ class WandbSink final : public Sink {
   SystemTime start_time_;   // of this attempt
   double first_start_ = 0;  // of the first attempt, in seconds since the epoch
   Row row_;
+  int64_t last_row_step_ = kNoWandbStep;  // of the history, in this and earlier attempts
+  FileDescriptor row_file_;
+  bool is_row_saved_ = false;  // the file has a row
+  bool is_row_reported_ = false;
   std::map<std::string, std::string> summary_;  // not written yet
   std::map<std::string, std::string> written_summary_;
   std::map<std::string, WandbPoint> newest_;  // of each key, in this and earlier attempts

@@ -5,155 +5,21 @@ servers and networks fail: nothing is lost, and each point is stored once.
 usage: mlflow_sink_test.py SINK_DRIVER
 """
 import base64
-import collections
-import http.client
-import http.server
 import json
 import os
 import pathlib
 import queue
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
 
-CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "oarlock"
-PYTHON = pathlib.Path(os.environ.get("MLFLOW_PYTHON") or CACHE / "mlflow-3.17.2" / "bin" / "python")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support" / "tracking"))
+
+from mlflow_server import PYTHON, TIMEOUT, MlflowServer, Proxy, wait_until  # noqa: E402
+
 DRIVER = sys.argv[1]
-TIMEOUT = 180
-
-
-def wait_until(condition, what):
-    deadline = time.monotonic() + TIMEOUT
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {TIMEOUT} s: {what}")
-        time.sleep(0.1)
-
-
-class MlflowServer:
-    """`mlflow server`, which can be killed and started again at the same port."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        with socket.socket() as reserved:
-            reserved.bind(("127.0.0.1", 0))
-            self.port = reserved.getsockname()[1]
-        self.process = None
-
-    def start(self):
-        environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-        for name in [n for n in environment if n.startswith("MLFLOW_TRACKING")]:
-            del environment[name]
-        with open(self.folder / "server.log", "ab") as log:
-            self.process = subprocess.Popen(
-                [PYTHON, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1", "--port", str(self.port),
-                 "--backend-store-uri", f"sqlite:///{self.folder}/store.db",
-                 "--artifacts-destination", str(self.folder / "artifacts")],
-                env=environment, cwd=self.folder, stdout=log, stderr=log, start_new_session=True)
-        wait_until(self.is_ready, "the MLflow server is ready")
-
-    def is_ready(self):
-        if self.process.poll() is not None:
-            raise AssertionError((self.folder / "server.log").read_text()[-3000:])
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-            connection.request("GET", "/health")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-
-    def kill(self):
-        if self.process is not None and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-
-    def call(self, method, path, body=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        text = response.read()
-        if response.status != 200:
-            raise AssertionError(f"{path}: {response.status}: {text}")
-        return json.loads(text)
-
-
-class Proxy(http.server.ThreadingHTTPServer):
-    """Forwards requests to the server. `faults` has what happens to the next requests; without any, nothing does."""
-
-    daemon_threads = True
-
-    def __init__(self, port):
-        super().__init__(("127.0.0.1", 0), ProxyHandler)
-        self.port = port
-        self.faults = collections.deque()
-        self.fails_artifacts = False
-        self.seen = []
-        self.authorization = set()
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    def handle_error(self, request, client_address):
-        pass  # clients that close their connection
-
-
-class ProxyHandler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *arguments):
-        pass
-
-    def answer(self, status, body=b"", headers=()):
-        self.send_response(status)
-        for name, value in headers:
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def forward(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        try:
-            fault, argument = self.server.faults.popleft()
-        except IndexError:
-            fault, argument = None, None
-        self.server.seen.append((fault, self.path))
-        self.server.authorization.add(self.headers.get("Authorization"))
-        if self.server.fails_artifacts and self.command == "PUT":
-            return self.answer(500, b"the bucket does not exist")
-        if fault == "status":
-            return self.answer(argument, b"<html>fault</html>", [("Retry-After", "1")] if argument == 429 else [])
-        if fault == "reject":
-            return self.answer(400, b'{"error_code": "INVALID_PARAMETER_VALUE", "message": "no"}')
-        if fault == "endless":
-            self.send_response(200)
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
-            while True:
-                self.wfile.write(chunk)
-        if fault == "close":
-            self.close_connection = True
-            return None
-        try:
-            upstream = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
-            upstream.request(self.command, self.path, body, {"Content-Type": self.headers.get("Content-Type", "")})
-            response = upstream.getresponse()
-            content = response.read()
-        except OSError:
-            self.close_connection = True
-            return None
-        if fault == "slow":
-            time.sleep(argument)
-        if fault == "lose":  # the request has succeeded, and its response is lost
-            self.close_connection = True
-            return None
-        return self.answer(response.status, content, [("Content-Type", "application/json")])
-
-    do_GET = do_POST = do_PUT = forward
 
 
 class Driver:

@@ -4,9 +4,6 @@ stub of W&B's server, which stores what arrives. The real server has not been tr
 
 usage: wandb_sync_test.py SINK_DRIVER
 """
-import collections
-import gzip
-import http.server
 import json
 import os
 import pathlib
@@ -15,107 +12,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import unittest
 
-CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "oarlock"
-PYTHON = pathlib.Path(os.environ.get("WANDB_PYTHON") or CACHE / "wandb-0.31.0" / "bin" / "python")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support" / "tracking"))
+
+from wandb_server import PYTHON, WandbServer  # noqa: E402
+
 DRIVER = sys.argv[1]
 TIMEOUT = 120
-
-
-class Server(http.server.ThreadingHTTPServer):
-    """The part of W&B's server that `wandb sync` uses."""
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.lock = threading.Lock()
-        self.runs = {}
-        self.uploads = {}
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    def handle_error(self, request, client_address):
-        pass  # wandb closes its connections without a notice
-
-    def run(self, project, name):
-        return self.runs.setdefault((project, name), {"history": {}, "summary": {}, "exit": [], "files": set(), "preempting": False})
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *arguments):
-        pass
-
-    def reply(self, value):
-        body = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def body(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        return gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
-
-    def do_GET(self):
-        self.reply({})
-
-    def do_PUT(self):
-        with self.server.lock:
-            self.server.uploads[self.path] = self.body()
-        self.reply({})
-
-    def do_POST(self):
-        request = json.loads(self.body())
-        with self.server.lock:
-            self.reply(self.graphql(request) if self.path == "/graphql" else self.file_stream(request))
-
-    def graphql(self, request):
-        name, variables = request.get("operationName"), request.get("variables", {})
-        if name == "RunResumeStatus":
-            run = self.server.runs.get((variables["project"], variables["name"]))
-            if run is None:
-                return {"data": {"model": None}}
-            lines = [run["history"][i] for i in sorted(run["history"])]
-            bucket = {
-                "id": "storage", "name": variables["name"], "summaryMetrics": json.dumps(run["summary"]),
-                "displayName": "", "logLineCount": 0, "historyLineCount": len(lines), "eventsLineCount": 0,
-                "historyTail": json.dumps(lines[-1:]), "eventsTail": "[]", "config": "{}", "tags": [], "notes": "",
-                "wandbConfig": "{}"}
-            return {"data": {"model": {"id": "p", "name": variables["project"], "entity": {"id": "e", "name": "me"},
-                                       "bucket": bucket}}}
-        if name == "UpsertBucket":
-            run = self.server.run(variables["project"], variables["name"])
-            run["upsert"] = {**run.get("upsert", {}), **{k: v for k, v in variables.items() if v is not None}}
-            bucket = {"id": "storage", "name": variables["name"], "displayName": variables.get("displayName"),
-                      "description": "", "config": "{}", "sweepName": None, "historyLineCount": len(run["history"]),
-                      "project": {"id": "p", "name": variables["project"], "entity": {"id": "e", "name": "me"}}}
-            return {"data": {"upsertBucket": {"bucket": bucket, "inserted": True}}}
-        if name == "CreateRunFiles":
-            run = self.server.run(variables["project"], variables["run"])
-            run["files"].update(variables["files"])
-            url = f"http://127.0.0.1:{self.server.server_port}/upload/{variables['run']}/"
-            files = [{"name": file, "uploadUrl": url + file} for file in variables["files"]]
-            return {"data": {"createRunFiles": {"runID": "storage", "uploadHeaders": [], "files": files}}}
-        return {"data": {}}
-
-    def file_stream(self, request):
-        project, name = self.path.split("/")[3:5]
-        run = self.server.run(project, name)
-        history = request.get("files", {}).get("wandb-history.jsonl")
-        if history:
-            for i, line in enumerate(history["content"]):
-                run["history"][history["offset"] + i] = line
-        summary = request.get("files", {}).get("wandb-summary.json")
-        if summary:
-            run["summary"].update(json.loads(summary["content"][-1]))
-        run["preempting"] |= request.get("preempting", False)
-        if request.get("complete"):
-            run["exit"].append((request.get("exitcode"), run["preempting"]))
-            run["preempting"] = False
-        return {"exitcode": None, "limits": {}}
 
 
 class WandbSyncTest(unittest.TestCase):
@@ -123,7 +27,7 @@ class WandbSyncTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        self.server = Server()
+        self.server = WandbServer()
         self.addCleanup(self.server.server_close)
         self.addCleanup(self.server.shutdown)
 
@@ -137,7 +41,8 @@ class WandbSyncTest(unittest.TestCase):
                 driver.stdin.write(json.dumps(line) + "\n")
             driver.stdin.flush()
             if kill:
-                self.assertTrue(driver.stdout.readline().startswith("delivered"))
+                for _ in range(1 + lines.count({"flush": True})):
+                    self.assertTrue(driver.stdout.readline().startswith("delivered"))
                 driver.send_signal(signal.SIGKILL)
             out, _ = driver.communicate(timeout=TIMEOUT)
             self.assertNotIn("failed", out)
@@ -148,30 +53,11 @@ class WandbSyncTest(unittest.TestCase):
     def folders(self):
         return sorted((self.folder / "wandb").glob("offline-run-*"))
 
-    def sync(self, *arguments):
-        url = f"http://127.0.0.1:{self.server.server_port}"
-        environment = {**os.environ, "WANDB_BASE_URL": url, "WANDB_API_KEY": "0" * 40, "WANDB_ERROR_REPORTING": "false",
-                       "HOME": str(self.folder), "NO_PROXY": "127.0.0.1"}
-        for name in ("WANDB_MODE", "WANDB_DIR", "WANDB_PROJECT"):
-            environment.pop(name, None)
-        result = subprocess.run([PYTHON, "-m", "wandb", "sync", *map(str, arguments)], env=environment, cwd=self.folder,
-                                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        for folder in arguments:
-            self.assertTrue(list(folder.glob("*.synced")), result.stdout + result.stderr)
-
-    def rows(self, name):
-        history = self.server.runs[("gears_ddp", name)]["history"]
-        self.assertEqual(sorted(history), list(range(len(history))))  # no gap and no overlap
-        return [json.loads(history[i]) for i in sorted(history)]
+    def sync(self, *folders):
+        self.server.sync(self.folder, folders)
 
     def points(self, name):
-        out = collections.defaultdict(list)
-        for row in self.rows(name):
-            for key, value in row.items():
-                if not key.startswith("_"):
-                    out[key].append((row["_step"], value))
-        return out
+        return self.server.points("gears_ddp", name)
 
     def started(self, attempt=0, restart_step=0):
         return {"time": 1.7e9 + 1000 * attempt, "step": restart_step, "started": {
@@ -226,6 +112,21 @@ class WandbSyncTest(unittest.TestCase):
         self.assertEqual(self.points("5f6a77")["loss"], [(s, s / 4) for s in range(1, 51)])
         self.assertEqual(self.server.runs[("gears_ddp", "5f6a77")]["exit"], [(1, False), (1, False), (0, False)])
 
+    def test_values_of_one_step_are_one_row(self):
+        """They are reported at different times, and the process is killed between them. `wandb sync` moves a second row
+        of a step to the next step."""
+        evaluation = {"time": 1.7e9 + 21, "step": 20, "scalars": {"eval/loss": 0.5}}
+        self.drive([self.started(), *self.losses(range(10, 21, 10))], kill=True)
+        self.drive([self.started(1, 20), *self.losses([20]), {"flush": True}, evaluation, {"flush": True},
+                    *self.losses([30], 1)], kill=True)
+        self.drive([self.started(2, 30), {"time": 1.7e9 + 2000, "step": 30, "scalars": {"eval/loss": 0.25}},
+                    {"time": 1.7e9 + 3000, "step": 30, "finished": {}}])
+        self.sync(*self.folders())
+        points = self.points("5f6a77")
+        self.assertEqual(points["loss"], [(10, 2.5), (20, 5), (30, 7.5)])
+        self.assertEqual(points["eval/loss"], [(20, 0.5), (30, 0.25)])
+        self.assertEqual(len(self.server.runs[("gears_ddp", "5f6a77")]["history"]), 3)
+
     def test_fifty_kills(self):
         """Each attempt is killed while it writes, and the next one resumes from a checkpoint before that."""
         chance = random.Random(7)
@@ -268,7 +169,7 @@ class WandbSyncTest(unittest.TestCase):
         os.truncate(file, file.stat().st_size - 3)  # the summary's record
         self.drive([self.started(1, 20), *self.losses(range(21, 41), 1), {"time": 1.7e9 + 2000, "step": 40, "finished": {}}])
         self.sync(self.folders()[1])
-        self.assertEqual([p[0] for p in self.points("5f6a77")["loss"]], list(range(31, 41)))
+        self.assertEqual([p[0] for p in self.points("5f6a77")["loss"]], list(range(30, 41)))
 
 
 if __name__ == "__main__":
