@@ -65,9 +65,10 @@ void describe(TrackingConfig& config, Fields& fields) {
   fields.field("finish_timeout_seconds", config.finish_timeout_seconds, at_least(0),
                "how long the end of a run waits for the delivery of its last points; at most 5 s after a signal or a "
                "failure. A sink with a server keeps undelivered points in checkpoint.dir for the next attempt");
-  fields.field("journal_limit_mib", config.journal_limit_mib, at_least(1),
-               "MiB of undelivered points that are kept for each sink with a server; later points are dropped, with a "
-               "warning");
+  fields.field(
+      "journal_limit_mib", config.journal_limit_mib, at_least(1),
+      "MiB of undelivered points that are kept for each sink with a server (without checkpoint.dir in memory, at "
+      "most 16); later points are dropped, with a warning");
   fields.section(
       "tensorboard", [&config](Fields& inner) { describe_tensorboard(config.tensorboard, inner); },
       "event files for TensorBoard");

@@ -63,7 +63,10 @@ RunTracking::RunTracking(RunTrackingOptions options, std::vector<std::unique_ptr
     : options_(std::move(options)),
       logger_(logger),
       clock_(clock),
-      tracker_({.folder = folder, .journal_bytes = static_cast<uint64_t>(options_.config.journal_limit_mib) << 20},
+      tracker_({.folder = folder,
+                .journal_bytes = static_cast<uint64_t>(options_.config.journal_limit_mib) << 20,
+                .uid = options_.run.uid,
+                .attempt = options_.run.attempt},
                std::move(sinks), logger) {}
 
 template <typename Content>

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
-#include <system_error>
 
 #include "common/status_macros.h"
 #include "trainer/tracking/event_codec.h"
@@ -20,9 +19,11 @@
 namespace oarlock {
 namespace {
 
-constexpr std::string_view kMagic = "oarlock\1";
-constexpr size_t kHeadSize = 16;       // magic number and position
-constexpr size_t kEventHeadSize = 12;  // length and checksum
+constexpr std::string_view kMagic = "oarlock\2";
+constexpr uint64_t kHeadSize = 20;            // magic number, position and checksum
+constexpr uint32_t kEventMagic = 0xfe2c9d81;  // its bytes are not UTF-8, so that text does not look like a head
+constexpr uint64_t kEventHeadSize = 16;       // magic number, length, checksum of the data, checksum of the head
+constexpr uint64_t kWindowBytes = 1 << 18;
 constexpr uint64_t kCompactBytes = 1 << 20;
 
 template <typename Number>
@@ -41,21 +42,46 @@ uint32_t checksum(std::string_view data) {
   return static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(data.data()), data.size()));
 }
 
-// Removes the first event from `bytes` and returns its data; nothing if it is incomplete or damaged.
-std::optional<std::string_view> next_event(std::string_view& bytes) {
-  if (bytes.size() < kEventHeadSize) return std::nullopt;
-  const auto length = number_at<uint64_t>(bytes, 0);
-  if (length > bytes.size() - kEventHeadSize) return std::nullopt;
-  const std::string_view data = bytes.substr(kEventHeadSize, length);
-  if (number_at<uint32_t>(bytes, sizeof length) != checksum(data)) return std::nullopt;
-  bytes.remove_prefix(kEventHeadSize + length);
-  return data;
-}
-
 std::string head_of(uint64_t base) {
   std::string out(kMagic);
   append_number(out, base);
+  append_number(out, checksum(out));
   return out;
+}
+
+std::optional<uint64_t> base_of(std::string_view head) {
+  if (head.size() < kHeadSize || !head.starts_with(kMagic)) return std::nullopt;
+  const auto base = number_at<uint64_t>(head, kMagic.size());
+  return head.substr(0, kHeadSize) == head_of(base) ? std::optional(base) : std::nullopt;
+}
+
+std::string event_head(std::string_view data) {
+  std::string out;
+  append_number(out, kEventMagic);
+  append_number(out, static_cast<uint32_t>(data.size()));
+  append_number(out, checksum(data));
+  append_number(out, checksum(out));
+  return out;
+}
+
+// The length of the data after a head; nothing if the bytes are not a head.
+std::optional<uint64_t> event_length(std::string_view head) {
+  constexpr size_t kChecked = kEventHeadSize - sizeof(uint32_t);
+  if (number_at<uint32_t>(head, 0) != kEventMagic) return std::nullopt;
+  if (number_at<uint32_t>(head, kChecked) != checksum(head.substr(0, kChecked))) return std::nullopt;
+  return number_at<uint32_t>(head, sizeof kEventMagic);
+}
+
+// The content of <name>.delivered.
+std::string delivered_text(uint64_t position) {
+  const std::string digits = fmt::format("{:020}", position);
+  return fmt::format("{} {:08x}\n", digits, checksum(digits));
+}
+
+std::optional<uint64_t> delivered_position(const std::string& text) {
+  uint64_t out = 0;
+  std::from_chars(text.data(), text.data() + text.size(), out);
+  return text == delivered_text(out) ? std::optional(out) : std::nullopt;
 }
 
 Result<void> write_at(int fd, std::string_view bytes, uint64_t offset, const std::string& name) {
@@ -80,7 +106,7 @@ Result<std::unique_ptr<Journal>> Journal::open(const std::filesystem::path& fold
   std::unique_ptr<Journal> out(
       new Journal(folder.empty() ? std::filesystem::path() : folder / (name + ".journal"), max_bytes));
   if (folder.empty()) {
-    RETURN_IF_ERROR(out->create(0, ""));
+    RETURN_IF_ERROR(out->replace(0, 0));
     return out;
   }
   RETURN_IF_ERROR(make_writable_folder(folder));
@@ -88,51 +114,94 @@ Result<std::unique_ptr<Journal>> Journal::open(const std::filesystem::path& fold
   return out;
 }
 
-// Replaces the file.
-Result<void> Journal::create(uint64_t base, const std::string& content) {
-  if (path_.empty()) {
-    file_ = FileDescriptor(memfd_create("oarlock-journal", MFD_CLOEXEC));
-    if (!file_.open()) return fail_errno(errno, "memfd_create");
-    RETURN_IF_ERROR(write_at(file_.get(), head_of(base) + content, 0, "journal in memory"));
-  } else {
-    RETURN_IF_ERROR(write_file_atomically(path_, head_of(base) + content));
-    file_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
-    if (!file_.open()) return fail_errno(errno, fmt::format("{}: open", path_.string()));
+// Replaces the file by one with the bytes between two positions, of which the first becomes its base.
+Result<void> Journal::replace(uint64_t begin, uint64_t end) {
+  const bool in_memory = path_.empty();
+  const std::filesystem::path temporary = in_memory ? "journal in memory" : path_.string() + ".new";
+  FileDescriptor file(in_memory ? memfd_create("oarlock-journal", MFD_CLOEXEC)
+                                : ::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file.open()) return fail_errno(errno, fmt::format("{}: open", temporary.string()));
+  RETURN_IF_ERROR(write_at(file.get(), head_of(begin), 0, temporary.string()));
+  for (uint64_t position = begin; position < end;) {
+    const uint64_t next = std::min(position + kWindowBytes, end);
+    ASSIGN_OR_RETURN(const std::string part, bytes(position, next));
+    RETURN_IF_ERROR(write_at(file.get(), part, kHeadSize + position - begin, temporary.string()));
+    position = next;
   }
-  base_ = base;
-  end_ = base + content.size();
+  if (!in_memory) {
+    if (::fsync(file.get()) != 0) return fail_errno(errno, fmt::format("{}: fsync", temporary.string()));
+    if (::rename(temporary.c_str(), path_.c_str()) != 0)
+      return fail_errno(errno, fmt::format("{}: rename", temporary.string()));
+    RETURN_IF_ERROR(sync_folder(path_.parent_path()));
+  }
+  file_ = std::move(file);
+  base_ = begin;
+  end_ = end;
   return {};
 }
 
 Result<void> Journal::load() {
   delivered_file_ = FileDescriptor(::open(delivered_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!delivered_file_.open()) return fail_errno(errno, fmt::format("{}: open", delivered_path().string()));
-  if (const Result<std::string> text = read_file(delivered_path(), 32); text)
-    std::from_chars(text->data(), text->data() + text->size(), delivered_);
-  const Result<std::string> content = read_file(path_);
-  if (!content && content.error().code != ExitCode::kNoInput) return tl::make_unexpected(content.error());
-  if (!content || content->size() < kHeadSize || !content->starts_with(kMagic)) return create(delivered_, "");
+  if (const Result<std::string> text = read_file(delivered_path(), 64); text)
+    delivered_ = delivered_position(*text).value_or(0);
   file_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file_.open() && errno == ENOENT) return replace(delivered_, delivered_);
   if (!file_.open()) return fail_errno(errno, fmt::format("{}: open", path_.string()));
-  base_ = number_at<uint64_t>(*content, kMagic.size());
-  std::string_view left = std::string_view(*content).substr(kHeadSize);
-  const size_t size = left.size();
-  bool is_at_event = false;  // a position inside of an event is that of another file
-  do {
-    end_ = base_ + size - left.size();
-    is_at_event = is_at_event || delivered_ == end_;
-  } while (next_event(left));
-  if (!is_at_event) delivered_ = base_;
+  const off_t size = ::lseek(file_.get(), 0, SEEK_END);
+  if (size < 0) return fail_errno(errno, fmt::format("{}: lseek", path_.string()));
+  if (static_cast<uint64_t>(size) < kHeadSize) return replace(delivered_, delivered_);
+
+  ASSIGN_OR_RETURN(const std::string head, read_file(path_, kHeadSize));
+  const std::optional<uint64_t> base = base_of(head);
+  base_ = base.value_or(0);
+  const uint64_t limit = base_ + static_cast<uint64_t>(size) - kHeadSize;
+  end_ = base_;
+  bool is_inside = false;  // a position inside of an event is that of another file
+  Window window;
+  while (true) {
+    ASSIGN_OR_RETURN(const std::optional<Record> record, next_record(window, end_, limit));
+    if (!record) break;
+    is_inside = is_inside || (delivered_ > record->begin && delivered_ < record->end);
+    end_ = record->end;
+  }
   if (::ftruncate(file_.get(), static_cast<off_t>(kHeadSize + end_ - base_)) != 0)
     return fail_errno(errno, fmt::format("{}: ftruncate", path_.string()));
-  return {};
+  if (!base) RETURN_IF_ERROR(write_at(file_.get(), head_of(base_), 0, path_.string()));
+  if (base && !is_inside && delivered_ >= base_ && delivered_ <= end_) return {};
+  delivered_ = base_;
+  return write_delivered();
+}
+
+// Returns `size` bytes of the file from the position on, of which the window may hold more.
+Result<std::string_view> Journal::view(Window& window, uint64_t position, uint64_t size, uint64_t limit) const {
+  if (position < window.begin || position + size > window.begin + window.bytes.size()) {
+    const uint64_t end = std::min(position + std::max(size, kWindowBytes), limit);
+    ASSIGN_OR_RETURN(window.bytes, bytes(position, end));
+    window.begin = position;
+  }
+  return std::string_view(window.bytes).substr(position - window.begin, size);
+}
+
+// Returns the first complete and undamaged event that begins at or after the position. Looks for its head at each byte,
+// because the length in a damaged head is not known.
+Result<std::optional<Journal::Record>> Journal::next_record(Window& window, uint64_t position, uint64_t limit) const {
+  for (; position + kEventHeadSize <= limit; ++position) {
+    ASSIGN_OR_RETURN(const std::string_view head, view(window, position, kEventHeadSize, limit));
+    const std::optional<uint64_t> length = event_length(head);
+    const uint64_t begin = position + kEventHeadSize;
+    if (!length || *length > kMaxEventBytes || *length > limit - begin) continue;
+    const auto expected = number_at<uint32_t>(head, 2 * sizeof(uint32_t));
+    ASSIGN_OR_RETURN(const std::string_view data, view(window, begin, *length, limit));
+    if (checksum(data) == expected) return Record{.data = data, .begin = position, .end = begin + *length};
+  }
+  return std::nullopt;
 }
 
 Result<void> Journal::append(const std::vector<std::string>& encoded, bool beyond_limit) {
   std::string bytes;
   for (const std::string& event : encoded) {
-    append_number(bytes, static_cast<uint64_t>(event.size()));
-    append_number(bytes, checksum(event));
+    bytes += event_head(event);
     bytes += event;
   }
   const std::lock_guard lock(mutex_);
@@ -164,14 +233,12 @@ Result<std::string> Journal::bytes(uint64_t begin, uint64_t end) const {
 Result<Journal::Batch> Journal::read(size_t max_events, uint64_t max_bytes) {
   const std::lock_guard lock(mutex_);
   Batch out;
+  Window window;
   uint64_t position = delivered_;
   while (out.events.size() < max_events && position < end_ && position - delivered_ < max_bytes) {
-    ASSIGN_OR_RETURN(const std::string head, bytes(position, position + kEventHeadSize));
-    const uint64_t next = position + kEventHeadSize + number_at<uint64_t>(head, 0);
-    if (next > end_ || next <= position) return fail(ExitCode::kIoErr, fmt::format("{}: is damaged", path_.string()));
-    ASSIGN_OR_RETURN(const std::string data, bytes(position + kEventHeadSize, next));
-    position = next;
-    std::optional<Event> event = decode_event(data);
+    ASSIGN_OR_RETURN(const std::optional<Record> record, next_record(window, position, end_));
+    position = record ? record->end : end_;
+    std::optional<Event> event = record ? decode_event(record->data) : std::nullopt;
     if (event) {
       out.events.push_back(std::move(*event));
       out.ends.push_back(position);
@@ -188,18 +255,13 @@ Result<void> Journal::discard(uint64_t end) {
   const std::lock_guard lock(mutex_);
   delivered_ = std::clamp(end, delivered_, end_);
   RETURN_IF_ERROR(write_delivered());
-  return delivered_ - base_ >= std::max(kCompactBytes, end_ - delivered_) ? compact() : Result<void>();
+  // The position in <name>.delivered is valid for the old and the new file.
+  return delivered_ - base_ >= std::max(kCompactBytes, end_ - delivered_) ? replace(delivered_, end_) : Result<void>();
 }
 
 Result<void> Journal::write_delivered() {
   if (!delivered_file_.open()) return {};
-  return write_at(delivered_file_.get(), fmt::format("{:<20}\n", delivered_), 0, delivered_path().string());
-}
-
-// The position in <name>.delivered is valid for the old and the new file.
-Result<void> Journal::compact() {
-  ASSIGN_OR_RETURN(const std::string left, bytes(delivered_, end_));
-  return create(delivered_, left);
+  return write_at(delivered_file_.get(), delivered_text(delivered_), 0, delivered_path().string());
 }
 
 bool Journal::is_empty() const {

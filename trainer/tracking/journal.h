@@ -1,16 +1,20 @@
 // Events on the disk that a server has not received yet. Survives the process: the next attempt continues to deliver.
 //
-// The file <name>.journal starts with a magic number and the position of its first event; then come the events, each
-// with its length and checksum. A position counts the bytes of all events since the journal was created, and
-// <name>.delivered holds the position of the first undelivered one. Delivered events are removed from the beginning of
-// the file from time to time, by a new file that replaces it.
+// The file <name>.journal starts with a magic number, the position of its first event, and a checksum of both. Then
+// come the events. Each has a head with a magic number, its length, and checksums of its data and of the head, so that
+// a damaged event costs itself only: the next one is found by its head. A position counts the bytes of all events since
+// the journal was created, and <name>.delivered holds the position of the first undelivered one, with a checksum. If
+// that is damaged, all events in the file are delivered again. Delivered events are removed from the beginning of the
+// file from time to time, by a new file that replaces it.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/error.h"
@@ -19,22 +23,25 @@
 
 namespace oarlock {
 
-// Thread-safe.
+// Thread-safe. At most one process may have a journal open; see FolderClaim.
 class Journal {
  public:
-  // Opens or creates the journal <name> in the folder. Removes the rest of the file after a damaged event, which a
-  // process left that was killed during append(). With an empty folder the journal is in memory. Fails with kIoErr and
-  // similar codes.
+  // The largest encoded event, which is also about the most memory that a method takes.
+  static constexpr uint64_t kMaxEventBytes = uint64_t{32} << 20;
+
+  // Opens or creates the journal <name> in the folder. Removes the end of the file after the last undamaged event, such
+  // as an incomplete event of a process that was killed during append(). With an empty folder the journal is in memory.
+  // Fails with kIoErr and similar codes.
   static Result<std::unique_ptr<Journal>> open(const std::filesystem::path& folder, const std::string& name,
                                                uint64_t max_bytes);
 
-  // Appends events. They are in the kernel's cache when it returns, so that they survive the process. Fails with
-  // kUnavailable if more than max_bytes would be undelivered, unless `beyond_limit` is set, and with kIoErr and similar
-  // codes; then nothing was appended.
+  // Appends events of at most kMaxEventBytes each. They are in the kernel's cache when it returns, so that they survive
+  // the process. Fails with kUnavailable if more than max_bytes would be undelivered, unless `beyond_limit` is set, and
+  // with kIoErr and similar codes; then nothing was appended.
   Result<void> append(const std::vector<std::string>& encoded, bool beyond_limit = false);
 
   // Returns up to `max_events` undelivered events, and at least one if there are any, of at most about `max_bytes`
-  // together. Events that cannot be decoded are omitted. `end` is the position after the last one, for discard().
+  // together. Damaged events, and those that cannot be decoded, are omitted. `ends` are positions for discard().
   struct Batch {
     std::vector<Event> events;
     std::vector<uint64_t> ends;  // position after each event
@@ -48,12 +55,24 @@ class Journal {
   bool is_empty() const;
 
  private:
+  // A part of the file that was read ahead.
+  struct Window {
+    uint64_t begin = 0;
+    std::string bytes;
+  };
+  struct Record {
+    std::string_view data;  // in the window
+    uint64_t begin = 0;
+    uint64_t end = 0;
+  };
+
   Journal(std::filesystem::path path, uint64_t max_bytes) : path_(std::move(path)), max_bytes_(max_bytes) {}
 
-  Result<void> create(uint64_t base, const std::string& content);
+  Result<void> replace(uint64_t begin, uint64_t end);
   Result<void> load();
+  Result<std::optional<Record>> next_record(Window& window, uint64_t position, uint64_t limit) const;
+  Result<std::string_view> view(Window& window, uint64_t position, uint64_t size, uint64_t limit) const;
   Result<std::string> bytes(uint64_t begin, uint64_t end) const;
-  Result<void> compact();
   Result<void> write_delivered();
   std::filesystem::path delivered_path() const;
 

@@ -14,7 +14,9 @@
 #include <utility>
 
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "trainer/tracking/event_codec.h"
+#include "trainer/tracking/folder_claim.h"
 #include "trainer/tracking/journal.h"
 
 namespace oarlock {
@@ -31,6 +33,23 @@ Result<size_t> write_to(Sink& sink, std::span<const Event> events) {
   } catch (const std::exception& error) {
     return fail(ExitCode::kSoftware, error.what());
   }
+}
+
+// The bytes of an event whose size has no fixed limit.
+size_t media_bytes(const Event& event) {
+  if (const auto* text = std::get_if<Text>(&event.content)) return text->text.size();
+  if (const auto* image = std::get_if<Image>(&event.content)) return image->png.size();
+  return 0;
+}
+
+// Cuts a text that is too long between two characters.
+void limit_text(Text& text) {
+  const size_t size = text.text.size();
+  if (size <= kMaxTextBytes) return;
+  size_t end = kMaxTextBytes;
+  while (end > 0 && (static_cast<unsigned char>(text.text[end]) & 0xC0) == 0x80) --end;
+  text.text.resize(end);
+  text.text += fmt::format("\n... (the first {} of {} bytes)\n", end, size);
 }
 
 }  // namespace
@@ -57,9 +76,16 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   };
 
   State(TrackerOptions tracker_options, const Logger& tracker_logger)
-      : options(std::move(tracker_options)), logger(tracker_logger) {}
+      : options(std::move(tracker_options)),
+        logger(tracker_logger),
+        claim(options.folder, options.uid, options.attempt) {}
 
   void run_queue();
+  void claim_folder();
+  bool is_owner();
+  void stop_as_superseded();
+  void release_folder();
+  void write(std::span<const Event> events);
   void deliver(Remote& remote);
   void write_local(Local& local, std::span<const Event> events);
   void open_journals();
@@ -72,14 +98,21 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   std::vector<std::unique_ptr<Local>> locals;
   std::vector<std::unique_ptr<Remote>> remotes;
 
+  std::mutex claim_mutex;  // protects the following; not locked while `mutex` is
+  FolderClaim claim;
+  std::chrono::steady_clock::time_point claim_checked;
+
   std::mutex mutex;  // protects the following
   std::condition_variable changed;
   std::deque<Event> queue;
-  uint64_t added = 0;      // events
-  uint64_t persisted = 0;  // the first ones of them
+  uint64_t queue_bytes = 0;  // of its texts and images
+  uint64_t added = 0;        // events
+  uint64_t persisted = 0;    // the first ones of them
   bool has_dropped = false;
-  bool is_finishing = false;  // no more events are added; retries are quick
-  bool is_stopping = false;   // the threads end
+  bool has_large_image = false;  // which was logged
+  bool is_superseded = false;    // a later process has claimed the folder: nothing is written any more
+  bool is_finishing = false;     // no more events are added; retries are quick
+  bool is_stopping = false;      // the threads end
   bool queue_ended = false;
 };
 
@@ -102,14 +135,25 @@ Tracker::~Tracker() {
 }
 
 void Tracker::add(Event event) {
+  if (auto* text = std::get_if<Text>(&event.content)) limit_text(*text);
+  const size_t bytes = media_bytes(event);
   const std::lock_guard lock(state_->mutex);
-  if (state_->queue.size() >= state_->options.queue_events) {
+  if (state_->is_superseded) return;
+  if (bytes > kMaxImageBytes) {
+    if (!std::exchange(state_->has_large_image, true))
+      state_->logger.warn("tracking: an image is too large and is dropped, as are later ones",
+                          {{"step", event.step}, {"bytes", bytes}, {"limit", kMaxImageBytes}});
+    return;
+  }
+  if (state_->queue.size() >= state_->options.queue_events ||
+      (bytes > 0 && state_->queue_bytes + bytes > state_->options.queue_bytes)) {
     if (!std::exchange(state_->has_dropped, true))
       state_->logger.warn("tracking: points are dropped, because the disk does not respond",
                           {{"queued", state_->queue.size()}});
     return;
   }
   state_->queue.push_back(std::move(event));
+  state_->queue_bytes += bytes;
   state_->added += 1;
   state_->changed.notify_all();
 }
@@ -158,37 +202,132 @@ void Tracker::finish(std::chrono::milliseconds limit) {
 // ---- the queue's thread --------------------------------------------------------------------------------------------
 
 void Tracker::State::run_queue() {
+  claim_folder();
   open_journals();
   std::unique_lock lock(mutex);
   while (true) {
-    changed.wait(lock, [this] { return !queue.empty() || is_stopping; });
-    if (queue.empty()) break;
+    changed.wait_for(lock, options.claim_interval, [this] { return !queue.empty() || is_stopping || is_superseded; });
+    if (is_superseded || (queue.empty() && is_stopping)) break;
     const std::vector<Event> events(std::make_move_iterator(queue.begin()), std::make_move_iterator(queue.end()));
     queue.clear();
+    queue_bytes = 0;
     lock.unlock();
-    for (const auto& local : locals) write_local(*local, events);
-    if (!remotes.empty()) {
-      std::vector<std::string> encoded;
-      for (const Event& event : events) encoded.push_back(encode_event(event));
-      for (const auto& remote : remotes) append(*remote, events, encoded);
-    }
+    if (is_owner() && !events.empty()) write(events);
     lock.lock();
     persisted += events.size();
-    changed.notify_all();
+    if (!events.empty()) changed.notify_all();
   }
+  queue.clear();
+  persisted = added;
   queue_ended = true;
   changed.notify_all();
+  lock.unlock();
+  release_folder();
+}
+
+void Tracker::State::write(std::span<const Event> events) {
+  for (const auto& local : locals) write_local(*local, events);
+  if (remotes.empty()) return;
+  std::vector<std::string> encoded;
+  for (const Event& event : events) encoded.push_back(encode_event(event));
+  for (const auto& remote : remotes) append(*remote, events, encoded);
+}
+
+// ---- the folder's claim --------------------------------------------------------------------------------------------
+
+// Waits for an earlier process that still writes in the folder. Meanwhile, events are queued.
+void Tracker::State::claim_folder() {
+  if (options.folder.empty()) return;
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    const std::lock_guard lock(claim_mutex);
+    const Result<void> claimed = claim.claim();
+    claim_checked = claimed ? begin : begin - options.claim_interval;
+    // A folder that cannot be written to is reported by the journals and by the sinks.
+    if (!claimed && claimed.error().code != ExitCode::kTempFail) return;
+  }
+  bool is_reported = false;
+  while (is_owner()) {
+    {
+      const std::lock_guard lock(claim_mutex);
+      if (claim.try_lock()) return;
+    }
+    if (!std::exchange(is_reported, true))
+      logger.info("tracking: waiting for an earlier process of the run to end its report", {});
+    if (std::chrono::steady_clock::now() - begin > options.claim_patience) {
+      logger.warn(
+          "tracking: an earlier process of the run does not release its files; reporting without waiting longer",
+          {{"folder", options.folder.string()}});
+      return;
+    }
+    std::unique_lock lock(mutex);
+    changed.wait_for(lock, options.claim_interval / 4, [this] { return is_stopping; });
+    if (!is_stopping) continue;
+    lock.unlock();
+    logger.warn("tracking: points are dropped, because an earlier process of the run does not release its files",
+                {{"folder", options.folder.string()}});
+    stop_as_superseded();
+  }
+}
+
+// Whether this process may write: no later process of the run has claimed the folder.
+bool Tracker::State::is_owner() {
+  if (options.folder.empty()) return true;
+  {
+    const std::lock_guard lock(mutex);
+    if (is_superseded) return false;
+  }
+  {
+    const std::lock_guard lock(claim_mutex);
+    const auto now = std::chrono::steady_clock::now();
+    if (now - claim_checked < options.claim_interval) return true;
+    claim_checked = now;
+    if (!claim.is_superseded()) return true;
+  }
+  logger.warn("tracking: a later process of the run has claimed the folder; this one reports nothing more",
+              {{"folder", options.folder.string()}});
+  stop_as_superseded();
+  return false;
+}
+
+void Tracker::State::stop_as_superseded() {
+  const std::lock_guard lock(mutex);
+  if (std::exchange(is_superseded, true)) return;
+  for (const auto& remote : remotes) {
+    if (!remote->is_idle && !is_stopping) remote->sink->cancel();
+    remote->is_idle = true;
+  }
+  changed.notify_all();
+}
+
+// After the last thread that writes, a later process may begin.
+void Tracker::State::release_folder() {
+  {
+    const std::lock_guard lock(mutex);
+    const bool ended =
+        std::all_of(remotes.begin(), remotes.end(), [](const auto& remote) { return remote->has_ended; });
+    if (!ended || !queue_ended) return;
+  }
+  const std::lock_guard lock(claim_mutex);
+  claim.release();
 }
 
 // Called by the queue's thread, because a file system may not respond.
 void Tracker::State::open_journals() {
+  const uint64_t memory_limit = std::min(options.journal_bytes, kMaxMemoryJournalBytes);
   for (const auto& remote : remotes) {
+    if (!is_owner()) {
+      const std::lock_guard lock(mutex);
+      remote->is_idle = remote->has_ended = true;
+      continue;
+    }
     const std::string name(remote->sink->name());
-    Result<std::unique_ptr<Journal>> journal = Journal::open(options.folder, name, options.journal_bytes);
+    Result<std::unique_ptr<Journal>> journal =
+        Journal::open(options.folder, name, options.folder.empty() ? memory_limit : options.journal_bytes);
     if (!journal) {
       logger.warn("tracking: undelivered points are kept in memory only",
                   {{"sink", name}, {"reason", journal.error().message}});
-      journal = Journal::open("", name, options.journal_bytes);
+      journal = Journal::open("", name, memory_limit);
     }
     if (!journal) {
       logger.warn("tracking: nothing is reported", {{"sink", name}, {"reason", journal.error().message}});
@@ -236,6 +375,7 @@ void Tracker::State::append(Remote& remote, std::span<const Event> events, const
     static_cast<void>(remote.journal->append(ends_of_attempts, /*beyond_limit=*/true));
   }
   const std::lock_guard lock(mutex);
+  if (is_superseded) return;
   remote.appended += 1;
   remote.is_idle = false;
   changed.notify_all();
@@ -250,11 +390,12 @@ void Tracker::State::deliver(Remote& remote) {
   std::minstd_rand random{std::random_device{}()};
   std::chrono::milliseconds delay = options.first_retry;
   std::unique_lock lock(mutex);
-  while (!is_stopping) {
+  while (!is_stopping && !is_superseded) {
     const uint64_t appended = remote.appended;
     lock.unlock();
-    const Result<bool> delivered = deliver_some(remote);
+    const Result<bool> delivered = is_owner() ? deliver_some(remote) : false;
     lock.lock();
+    if (is_superseded) break;
     report(remote, delivered);
     if (!delivered) {
       // At the end of the run there is no time for long delays.
@@ -262,17 +403,20 @@ void Tracker::State::deliver(Remote& remote) {
       const auto jittered = std::chrono::milliseconds(
           std::uniform_int_distribution<int64_t>(longest.count() / 2, longest.count())(random));
       delay = std::min(delay * 2, options.max_retry);
-      changed.wait_for(lock, jittered, [this, was = is_finishing] { return is_stopping || is_finishing != was; });
+      changed.wait_for(lock, jittered,
+                       [this, was = is_finishing] { return is_stopping || is_superseded || is_finishing != was; });
       continue;
     }
     delay = options.first_retry;
     if (*delivered || remote.appended != appended) continue;
     remote.is_idle = true;
     changed.notify_all();
-    changed.wait(lock, [&] { return is_stopping || remote.appended != appended; });
+    changed.wait(lock, [&] { return is_stopping || is_superseded || remote.appended != appended; });
   }
   remote.has_ended = true;
   changed.notify_all();
+  lock.unlock();
+  release_folder();
 }
 
 // Returns false if the journal is empty.

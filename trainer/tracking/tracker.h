@@ -2,12 +2,16 @@
 //
 // One thread takes events from a bounded queue, writes them to the local sinks, and appends them to the journal of each
 // remote sink. Each remote sink has a thread that delivers from its journal, and tries again after failures.
+//
+// Of two processes with the same folder, the one that started later writes: the other one stops when it finds that, and
+// the later one waits for it (see FolderClaim).
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/clock.h"
@@ -18,12 +22,25 @@
 namespace oarlock {
 
 struct TrackerOptions {
-  std::filesystem::path folder;  // of the journals; empty: in memory
-  uint64_t journal_bytes = uint64_t{256} << 20;
+  std::filesystem::path folder;                  // of the journals; empty: in memory
+  uint64_t journal_bytes = uint64_t{256} << 20;  // of each; in memory at most kMaxMemoryJournalBytes
   size_t queue_events = 10000;
+  uint64_t queue_bytes = uint64_t{64} << 20;  // of texts and images in the queue
+  std::string uid{};                          // of the TrainingJob; may be empty
+  int attempt = 0;
   std::chrono::milliseconds first_retry{1000};  // the delay doubles with each failure
   std::chrono::milliseconds max_retry{60000};
+  std::chrono::milliseconds claim_interval{500};  // between two checks whether a later process has claimed the folder
+  // How long a new process waits for an earlier one that does not release the folder. A pod that is deleted ends
+  // earlier, and an NFS server takes the locks of a node that it cannot reach after 90 s.
+  std::chrono::milliseconds claim_patience{120000};
 };
+
+// A journal in memory counts toward the memory of the pod.
+inline constexpr uint64_t kMaxMemoryJournalBytes = uint64_t{16} << 20;
+// A longer text is cut, and a larger image is dropped.
+inline constexpr size_t kMaxTextBytes = size_t{1} << 20;
+inline constexpr size_t kMaxImageBytes = size_t{16} << 20;
 
 // All methods are thread-safe.
 class Tracker {
@@ -33,8 +50,9 @@ class Tracker {
   // finish() with a time limit of zero, unless it was called.
   ~Tracker();
 
-  // Queues an event. Never waits for a disk or a server. If the queue is full, which means that the disk does not
-  // respond, the event is dropped; the first time a warning is logged.
+  // Queues an event. Never waits for a disk or a server. An image that is too large is dropped, and so is every event
+  // while the queue is full, which means that the disk does not respond; each time for the first such event, a warning
+  // is logged.
   void add(Event event);
 
   // Waits until the events that were added before the call are in the files of the local sinks and in the journals, so

@@ -1,4 +1,5 @@
 // What a run reports: event files, the journal of undelivered events, and the tracker between them.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -17,6 +18,7 @@
 #include "tests/support/temporary_folder.h"
 #include "trainer/tracking/event_codec.h"
 #include "trainer/tracking/event_file.h"
+#include "trainer/tracking/folder_claim.h"
 #include "trainer/tracking/journal.h"
 #include "trainer/tracking/png.h"
 #include "trainer/tracking/tensorboard_sink.h"
@@ -198,6 +200,110 @@ TEST(Journal, DropsAnEventThatAKilledProcessLeftIncomplete) {
   }
 }
 
+std::vector<int64_t> undelivered_steps(const fs::path& folder) {
+  const std::unique_ptr<Journal> journal = open_journal(folder);
+  Result<Journal::Batch> batch = journal->read(100, 1 << 20);
+  EXPECT_TRUE(batch);
+  return steps_of(batch->events);
+}
+
+// Events 1 to 5, of which the first was delivered, and the position in the file at which each of them ends.
+struct JournalFiles {
+  std::string journal;
+  std::string delivered;
+  std::vector<size_t> ends;
+};
+
+JournalFiles write_journal(const fs::path& folder) {
+  JournalFiles out;
+  {
+    const std::unique_ptr<Journal> journal = open_journal(folder);
+    for (int64_t step = 1; step <= 5; ++step) {
+      EXPECT_TRUE(journal->append({encode_event(scalar_at(step))}));
+      out.ends.push_back(fs::file_size(folder / "sink.journal"));
+    }
+    const Result<Journal::Batch> batch = journal->read(1, 1);
+    EXPECT_TRUE(batch && journal->discard(batch->ends.at(0)));
+  }
+  out.journal = *read_file(folder / "sink.journal");
+  out.delivered = *read_file(folder / "sink.delivered");
+  return out;
+}
+
+void restore(const fs::path& folder, const std::string& journal, const std::string& delivered) {
+  std::ofstream(folder / "sink.journal", std::ios::binary | std::ios::trunc) << journal;
+  std::ofstream(folder / "sink.delivered", std::ios::binary | std::ios::trunc) << delivered;
+}
+
+TEST(Journal, ADamagedByteCostsItsEventOnly) {
+  const TemporaryFolder folder;
+  const JournalFiles files = write_journal(folder.path());
+  const size_t first_begin = files.ends[0] - (files.ends[1] - files.ends[0]);  // all events have the same size
+  for (size_t i = 0; i < files.journal.size(); ++i) {
+    for (const uint8_t change : {0x01, 0x80, 0xff}) {
+      std::string damaged = files.journal;
+      damaged[i] = static_cast<char>(damaged[i] ^ change);
+      restore(folder.path(), damaged, files.delivered);
+      std::vector<int64_t> expected = {2, 3, 4, 5};
+      if (i < first_begin) expected.insert(expected.begin(), 1);  // without a valid head, everything is delivered again
+      for (size_t event = 1; event < 5; ++event) {
+        if (i >= files.ends[event - 1] && i < files.ends[event]) std::erase(expected, static_cast<int64_t>(event) + 1);
+      }
+      ASSERT_EQ(undelivered_steps(folder.path()), expected) << "byte " << i;
+      ASSERT_EQ(undelivered_steps(folder.path()), expected) << "byte " << i << ", opened again";
+    }
+  }
+}
+
+TEST(Journal, DamageWhileItIsOpenCostsItsEventOnly) {
+  const TemporaryFolder folder;
+  const JournalFiles files = write_journal(folder.path());
+  const std::unique_ptr<Journal> journal = open_journal(folder.path());
+  std::fstream file(folder.path() / "sink.journal", std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(files.ends[2]) - 3);
+  file << "damage" << std::flush;  // the end of one event and the head of the next
+  ASSERT_TRUE(journal->append({encode_event(scalar_at(6))}));
+  const Result<Journal::Batch> batch = journal->read(100, 1 << 20);
+  ASSERT_TRUE(batch);
+  EXPECT_THAT(steps_of(batch->events), ElementsAre(2, 5, 6));
+  ASSERT_TRUE(journal->discard(batch->ends.back()));
+  EXPECT_TRUE(journal->is_empty());
+}
+
+TEST(Journal, KeepsTheEventsBeforeATornEnd) {
+  const TemporaryFolder folder;
+  const JournalFiles files = write_journal(folder.path());
+  for (size_t size = 0; size < files.journal.size(); ++size) {
+    for (const bool has_zeros : {false, true}) {  // some file systems extend a file before they write its data
+      std::string torn = files.journal.substr(0, size);
+      if (has_zeros) torn.resize(files.journal.size());
+      restore(folder.path(), torn, files.delivered);
+      const std::unique_ptr<Journal> journal = open_journal(folder.path());
+      ASSERT_TRUE(journal->append({encode_event(scalar_at(9))}));
+      Result<Journal::Batch> batch = journal->read(100, 1 << 20);
+      ASSERT_TRUE(batch);
+      std::vector<int64_t> expected;
+      for (size_t event = 1; event < 5 && files.ends[event] <= size; ++event)
+        expected.push_back(static_cast<int64_t>(event) + 1);
+      expected.push_back(9);
+      ASSERT_EQ(steps_of(batch->events), expected) << size;
+    }
+  }
+}
+
+TEST(Journal, DeliversAgainIfThePositionIsDamaged) {
+  const TemporaryFolder folder;
+  const JournalFiles files = write_journal(folder.path());
+  for (size_t i = 0; i < files.delivered.size(); ++i) {
+    std::string damaged = files.delivered;
+    damaged[i] = static_cast<char>(damaged[i] ^ 1);
+    restore(folder.path(), files.journal, damaged);
+    ASSERT_THAT(undelivered_steps(folder.path()), ElementsAre(1, 2, 3, 4, 5)) << i;
+    restore(folder.path(), files.journal, files.delivered.substr(0, i));
+    ASSERT_THAT(undelivered_steps(folder.path()), ElementsAre(1, 2, 3, 4, 5)) << i;
+  }
+}
+
 TEST(Journal, RemovesDeliveredEventsFromTheFile) {
   const TemporaryFolder folder;
   Event large = scalar_at(1);
@@ -242,6 +348,7 @@ class FakeServer {
     if (answer_ == Answer::kFails) return fail(ExitCode::kUnavailable, "connection refused");
     if (answer_ == Answer::kRejects && events.front().step == 2) return fail(ExitCode::kDataErr, "rejected");
     steps_.push_back(events.front().step);  // one event per call
+    if (const auto* text = std::get_if<Text>(&events.front().content)) text_ = text->text;
     changed_.notify_all();
     return size_t{1};
   }
@@ -267,6 +374,10 @@ class FakeServer {
     const std::lock_guard lock(mutex_);
     return steps_;
   }
+  std::string text() {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
 
  private:
   std::mutex mutex_;
@@ -275,6 +386,7 @@ class FakeServer {
   bool is_cancelled_ = false;
   int calls_ = 0;
   std::vector<int64_t> steps_;
+  std::string text_;  // the last one
 };
 
 class FakeSink final : public Sink {
@@ -292,8 +404,9 @@ class FakeSink final : public Sink {
 std::unique_ptr<Tracker> make_tracker(const fs::path& folder, const std::shared_ptr<FakeServer>& server) {
   std::vector<std::unique_ptr<Sink>> sinks;
   sinks.push_back(std::make_unique<FakeSink>(server));
-  return std::make_unique<Tracker>(TrackerOptions{.folder = folder, .first_retry = 5ms, .max_retry = 50ms},
-                                   std::move(sinks), Logger::silent());
+  return std::make_unique<Tracker>(
+      TrackerOptions{.folder = folder, .first_retry = 5ms, .max_retry = 50ms, .claim_interval = 20ms}, std::move(sinks),
+      Logger::silent());
 }
 
 TEST(Tracker, DeliversInOrder) {
@@ -364,6 +477,94 @@ TEST(Tracker, WorksWithoutAFolder) {
   tracker->add(scalar_at(1));
   tracker->finish(kPatience);
   EXPECT_THAT(server->steps(), ElementsAre(1));
+}
+
+TEST(Tracker, LaterProcessTakesOver) {
+  const TemporaryFolder folder;
+  const auto hangs = std::make_shared<FakeServer>();
+  hangs->set(FakeServer::Answer::kHangs);
+  const std::unique_ptr<Tracker> earlier = make_tracker(folder.path(), hangs);
+  earlier->add(scalar_at(1));
+  ASSERT_TRUE(hangs->wait_for_calls(1));
+  EXPECT_TRUE(earlier->persist(kPatience));
+  // Two processes at the same time: the earlier one cancels its request, and the later one delivers from the journal.
+  const auto up = std::make_shared<FakeServer>();
+  const std::unique_ptr<Tracker> later = make_tracker(folder.path(), up);
+  later->add(scalar_at(2));
+  ASSERT_TRUE(up->wait_for_steps(2));
+  earlier->add(scalar_at(3));
+  EXPECT_TRUE(earlier->persist(kPatience));  // discards the point
+  later->finish(kPatience);
+  earlier->finish(kPatience);
+  EXPECT_THAT(up->steps(), ElementsAre(1, 2));
+  EXPECT_THAT(hangs->steps(), IsEmpty());
+}
+
+TEST(Tracker, CutsLongTextsAndDropsLargeImages) {
+  const TemporaryFolder folder;
+  const auto server = std::make_shared<FakeServer>();
+  const std::unique_ptr<Tracker> tracker = make_tracker(folder.path(), server);
+  Event text = scalar_at(1);
+  std::string content = "a";
+  while (content.size() <= kMaxTextBytes) content += "\u00e9";  // its last character would be cut in the middle
+  text.content = Text{"samples", content};
+  tracker->add(text);
+  Event image = scalar_at(2);
+  image.content = Image{"images", 1, 1, std::string(kMaxImageBytes + 1, 'x')};
+  tracker->add(image);
+  tracker->add(scalar_at(3));
+  tracker->finish(kPatience);
+  EXPECT_THAT(server->steps(), ElementsAre(1, 3));
+  const std::string delivered = server->text();
+  EXPECT_EQ(delivered.substr(0, kMaxTextBytes - 1), content.substr(0, kMaxTextBytes - 1));
+  EXPECT_THAT(delivered.substr(kMaxTextBytes - 1),
+              testing::HasSubstr(fmt::format("the first {} of {} bytes", kMaxTextBytes - 1, content.size())));
+}
+
+// ---- the folder's claim --------------------------------------------------------------------------------------------
+
+TEST(FolderClaim, LaterProcessWaitsForTheLock) {
+  const TemporaryFolder folder;
+  FolderClaim earlier(folder.path() / "tracking", "uid", 1);
+  ASSERT_TRUE(earlier.claim());
+  EXPECT_TRUE(earlier.try_lock());
+  EXPECT_FALSE(earlier.is_superseded());
+  FolderClaim later(folder.path() / "tracking", "uid", 2);
+  ASSERT_TRUE(later.claim());
+  EXPECT_FALSE(later.try_lock());
+  EXPECT_TRUE(earlier.is_superseded());
+  earlier.release();
+  EXPECT_TRUE(later.try_lock());
+  EXPECT_FALSE(later.is_superseded());
+}
+
+TEST(FolderClaim, EarlierAttemptThatStartsLateIsRejected) {
+  const TemporaryFolder folder;
+  FolderClaim later(folder.path(), "uid", 2);
+  ASSERT_TRUE(later.claim());
+  FolderClaim earlier(folder.path(), "uid", 1);
+  const Result<void> claimed = earlier.claim();
+  ASSERT_FALSE(claimed);
+  EXPECT_EQ(claimed.error().code, ExitCode::kTempFail);
+  EXPECT_FALSE(later.is_superseded());
+  EXPECT_TRUE(FolderClaim(folder.path(), "uid", 2).claim());  // a replaced process of the same attempt
+  EXPECT_TRUE(later.is_superseded());
+}
+
+TEST(FolderClaim, TakesBackTheClaimOfAnEarlierAttempt) {
+  const TemporaryFolder folder;
+  FolderClaim earlier(folder.path(), "uid", 1);
+  ASSERT_TRUE(earlier.claim());
+  const std::string owner = *read_file(folder.path() / "owner.json");
+  FolderClaim later(folder.path(), "uid", 2);
+  ASSERT_TRUE(later.claim());
+  std::ofstream(folder.path() / "owner.json") << owner;  // both claimed at the same time
+  EXPECT_FALSE(later.is_superseded());
+  EXPECT_TRUE(earlier.is_superseded());
+  std::ofstream(folder.path() / "owner.json") << "damaged";
+  EXPECT_FALSE(later.is_superseded());
+  EXPECT_TRUE(FolderClaim(folder.path(), "uid of another job", 0).claim());
+  EXPECT_TRUE(later.is_superseded());
 }
 
 // ---- TensorBoard's sink --------------------------------------------------------------------------------------------
