@@ -111,6 +111,7 @@ Result<CompleteConfig> read(const ConfigNode& found, const std::string& file_nam
   }
   ASSIGN_OR_RETURN(const Node node, yaml::with_overrides(found.node, with_one_length(found.node, overrides)));
   CompleteConfig out;
+  out.is_of_job = !found.path.empty();
   Problems problems(file_name);
   YamlFieldsReader reader(node, found.path, problems);
   FieldsWriter root(out.printed, EmptyFields::kWrite, reader);

@@ -21,6 +21,7 @@ struct ConfigSource {
 struct CompleteConfig {
   TrainerConfig config;
   nlohmann::ordered_json printed;  // with every default, and the task's own sections
+  bool is_of_job = false;          // spec.trainer of a TrainingJob
 };
 
 // Reads a bare trainer configuration, or spec.trainer of a TrainingJob in Kubernetes YAML, with the overrides. Of the

@@ -18,6 +18,7 @@
 #include "trainer/engine/task_setup.h"
 #include "trainer/process/termination.h"
 #include "trainer/recovery/launcher_channel.h"
+#include "trainer/tracking/check.h"
 
 namespace oarlock {
 namespace {
@@ -122,10 +123,15 @@ int print(const CommandLine& command, const TaskTable& tasks) {
   }
   const Result<std::string> printed = print_config(command.config, task_names(tasks));
   if (!printed) return complain(printed.error());
-  if (const Result<ConfiguredTask> whole = load_task(command.config, tasks); !whole) return complain(whole.error());
+  const Result<ConfiguredTask> whole = load_task(command.config, tasks);
+  if (!whole) return complain(whole.error());
   if (command.print_config) {
     std::fputs(printed->c_str(), stdout);
   } else {
+    const TrainerConfig& config = whole->config;
+    const std::string& folder = command.checkpoint_dir.empty() ? config.checkpoint.dir : command.checkpoint_dir;
+    const Result<void> tracking = check_tracking(config.tracking, folder, process_environment(), whole->is_of_job);
+    if (!tracking) return complain(tracking.error());
     const std::string& path = command.config.path;
     std::puts(fmt::format("{}: the configuration is valid", path.empty() ? "command line" : printable(path)).c_str());
   }

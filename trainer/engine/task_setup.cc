@@ -32,6 +32,7 @@ Result<ConfiguredTask> load_task(const ConfigSource& source, const TaskTable& ta
   ASSIGN_OR_RETURN(CompleteConfig complete, load_complete_config(source, names));
   out.config = std::move(complete.config);
   out.printed = nlohmann::json(complete.printed);
+  out.is_of_job = complete.is_of_job;
   if (const std::string obstacle = out.task->graph_obstacle(); out.config.cuda.graphs && !obstacle.empty()) {
     return fail(ExitCode::kConfig, fmt::format("cuda.graphs: a step of {} cannot be recorded, because {}; remove it",
                                                out.config.task, obstacle));

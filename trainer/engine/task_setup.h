@@ -15,6 +15,7 @@ struct ConfiguredTask {
   TrainerConfig config;
   nlohmann::json printed;      // the configuration with every default, for users
   std::unique_ptr<Task> task;  // not prepared
+  bool is_of_job = false;      // spec.trainer of a TrainingJob
 };
 
 // Reads the configuration and creates its task. Fails as load_config() does, and with kConfig if the task does not

@@ -1,0 +1,99 @@
+// The settings of the sinks as `oarlock-trainer --check` resolves them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+
+#include "tests/support/temporary_folder.h"
+#include "trainer/tracking/check.h"
+
+namespace oarlock {
+namespace {
+
+using testing::HasSubstr;
+
+class CheckTrackingTest : public testing::Test {
+ protected:
+  CheckTrackingTest() {
+    config_.mlflow.enabled = true;
+    config_.mlflow.uri = "https://mlflow.example.com";
+    config_.wandb.enabled = true;
+    config_.tensorboard.enabled = true;
+  }
+
+  // Returns the message; empty if the settings are valid.
+  std::string check(bool runs_in_pods = false) const {
+    const auto variables = [this](std::string_view name) {
+      const auto found = variables_.find(name);
+      return found == variables_.end() ? std::nullopt : std::optional<std::string>(found->second);
+    };
+    const Result<void> checked = check_tracking(config_, folder_.path() / "run", variables, runs_in_pods);
+    if (checked) return "";
+    EXPECT_EQ(checked.error().code, ExitCode::kConfig);
+    EXPECT_EQ(checked.error().message.find('\n'), std::string::npos) << checked.error().message;
+    return checked.error().message;
+  }
+
+  TrackingConfig config_;
+  std::map<std::string, std::string, std::less<>> variables_;
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(CheckTrackingTest, AcceptsValidSettings) {
+  EXPECT_EQ(check(), "");
+  config_.tensorboard.dir = folder_.path() / "new" / "board";
+  variables_ = {{"WANDB_DIR", folder_.path()}, {"MLFLOW_TRACKING_USERNAME", "u"}, {"MLFLOW_TRACKING_PASSWORD", "p"}};
+  EXPECT_EQ(check(), "");
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "new"));
+}
+
+TEST_F(CheckTrackingTest, NamesAFolderThatCannotBeUsed) {
+  std::ofstream(folder_.path() / "file") << "content";
+  config_.tensorboard.dir = folder_.path() / "file" / "board";
+  EXPECT_THAT(check(), HasSubstr("tracking.tensorboard.dir: "));
+  EXPECT_THAT(check(), HasSubstr("file is not a folder"));
+  config_.tensorboard.dir.clear();
+  variables_["WANDB_DIR"] = folder_.path() / "file";
+  EXPECT_THAT(check(), HasSubstr("WANDB_DIR: "));
+  config_.wandb.dir = folder_.path() / "file";
+  EXPECT_THAT(check(), HasSubstr("tracking.wandb.dir: "));
+  EXPECT_EQ(check(/*runs_in_pods=*/true), "");
+}
+
+TEST_F(CheckTrackingTest, NamesAnAddressThatIsInvalidOrMissing) {
+  for (const std::string uri : {"mlflow.example.com", "ftp://mlflow.example.com", "https://", "https://mlflow:99999"}) {
+    config_.mlflow.uri = uri;
+    EXPECT_NE(check(), "") << uri;
+    EXPECT_NE(check(/*runs_in_pods=*/true), "") << uri;
+  }
+  config_.mlflow.uri.clear();
+  EXPECT_THAT(check(), HasSubstr("MLFLOW_TRACKING_URI"));
+  EXPECT_EQ(check(/*runs_in_pods=*/true), "");  // the pods may have the variable
+  variables_["MLFLOW_TRACKING_URI"] = "http://localhost:5000";
+  EXPECT_EQ(check(), "");
+}
+
+TEST_F(CheckTrackingTest, NamesCredentialsThatAreMissing) {
+  config_.mlflow.token_file = folder_.path() / "token";
+  EXPECT_THAT(check(), HasSubstr("tracking.mlflow.token_file: "));
+  EXPECT_EQ(check(/*runs_in_pods=*/true), "");
+  std::ofstream(folder_.path() / "token") << " \n";
+  EXPECT_THAT(check(), HasSubstr("is empty"));
+  std::ofstream(folder_.path() / "token") << "secret\n";
+  EXPECT_EQ(check(), "");
+  config_.mlflow.token_file.clear();
+  variables_["MLFLOW_TRACKING_USERNAME"] = "u";
+  EXPECT_THAT(check(), HasSubstr("MLFLOW_TRACKING_PASSWORD"));
+  config_.mlflow.ca_file = folder_.path() / "absent.pem";
+  EXPECT_THAT(check(), HasSubstr("absent.pem"));
+}
+
+TEST_F(CheckTrackingTest, NamesAModeThatIsUnknown) {
+  variables_["WANDB_MODE"] = "sometimes";
+  EXPECT_THAT(check(), HasSubstr("WANDB_MODE=sometimes"));
+  EXPECT_EQ(check(/*runs_in_pods=*/true), "");
+}
+
+}  // namespace
+}  // namespace oarlock
