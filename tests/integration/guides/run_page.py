@@ -222,4 +222,5 @@ def main():
             page.run(block)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""The tables of docs/from-python that show what each of the five originals logs, next to its name in the experiment
+trackers: a short run of each system reports every one of these names, and TensorBoard's own library reads them.
+
+usage: tracking_names_test.py   (OARLOCK_SOURCE, and OARLOCK_BIN: the folder of the programs)
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+from run_page import BIN, PAGES, SOURCE, TIMEOUT
+
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "oarlock"
+PYTHON = CACHE / "tensorboard-2.20.0" / "bin" / "python"
+HEAD = "| the original logs | name in TensorBoard, W&B and MLflow |"
+
+READ = """
+import json, sys
+from tensorboard.backend.event_processing import plugin_event_accumulator
+from tensorboard.plugins.hparams import plugin_data_pb2
+from tensorboard.util import tensor_util
+everything = {plugin: 0 for plugin in ("scalars", "images", "text")}
+accumulator = plugin_event_accumulator.EventAccumulator(sys.argv[1], tensor_size_guidance=everything)
+accumulator.Reload()
+content = accumulator.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+start = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info
+texts = {}
+for tag in accumulator.PluginTagToContent("text"):
+    (event,) = accumulator.Tensors(tag)[-1:]
+    texts[tag] = tensor_util.make_ndarray(event.tensor_proto)[0].decode()
+print(json.dumps({"tags": accumulator.Tags()["tensors"], "hparams": sorted(start.hparams), "texts": texts}))
+"""
+
+
+def names_of(page):
+    lines = (SOURCE / "docs" / "from-python" / f"{page}.md").read_text().splitlines()
+    rows = lines[lines.index(HEAD) + 2:]
+    out = []
+    for row in rows:
+        if not row.startswith("|"):
+            break
+        out += re.findall(r"`([^`]+)`", row.split("|")[2])
+    return out
+
+
+class TrackingNames(unittest.TestCase):
+    def report(self, page):
+        """Trains shortly, and returns what TensorBoard reads."""
+        self.assertTrue(PYTHON.exists(), f"{PYTHON} does not exist: run scripts/setup tracking")
+        with tempfile.TemporaryDirectory() as work:
+            folder = pathlib.Path(work)
+            (folder / "examples").symlink_to(SOURCE / "examples")
+            PAGES[page]["data"](folder)
+            settings = [*PAGES[page]["overrides"].split(), "log.every_steps=1", "checkpoint.dir=run",
+                        "tracking.tensorboard.enabled=true"]
+            if page == "comformer":
+                settings.append("data.path=crystals.extxyz")
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            done = subprocess.run([BIN / "oarlock-trainer", "--config", PAGES[page]["config"], *settings], cwd=folder,
+                                  env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+            self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+            read = subprocess.run([PYTHON, "-c", READ, folder / "run" / "tensorboard"], capture_output=True, text=True,
+                                  timeout=TIMEOUT)
+            self.assertEqual(read.returncode, 0, read.stderr[-3000:])
+            return json.loads(read.stdout)
+
+    def check(self, page):
+        names = names_of(page)
+        self.assertGreater(len(names), 3)
+        report = self.report(page)
+        self.assertEqual([name for name in names if name not in report["tags"] + report["hparams"]], [])
+        return report
+
+    def test_comformer(self):
+        self.check("comformer")
+
+    def test_gears(self):
+        self.check("gears")
+
+    def test_quantumgrav(self):
+        self.check("quantumgrav")
+
+    def test_training_engine(self):
+        self.check("training-engine")
+
+    def test_uniref50_sedd(self):
+        sequences = self.check("uniref50-sedd")["texts"]["samples/sequences"]
+        # Two sampled sequences of at most 16 residues, which are letters.
+        sampled = re.findall(r"^\s*([A-Z]{1,16})\s*$", sequences, re.M)
+        self.assertEqual(len(sampled), 2, sequences)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""A run that reports to TensorBoard, W&B and MLflow at the same time is killed again and again, while the MLflow server
+is killed, started again, slowed to 10 s per response, and answers with 500 and 429. Each point is there once, at its
+step, and with the value of a run that was not killed, when the tools' own libraries read them back: TensorBoard's
+EventAccumulator, `wandb sync` (to a stub of W&B's server), and MLflow's client (from a real server).
+
+usage: tracking_kill_test.py   (OARLOCK_BIN: the folder of the programs; OARLOCK_KILLS: 50 for the long version;
+                                OARLOCK_SEED: of the kills and the faults)
+"""
+import json
+import os
+import pathlib
+import random
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support" / "tracking"))
+
+import mlflow_server  # noqa: E402
+import wandb_server  # noqa: E402
+
+TENSORBOARD_PYTHON = mlflow_server.CACHE / "tensorboard-2.20.0" / "bin" / "python"
+BIN = pathlib.Path(os.environ["OARLOCK_BIN"])
+KILLS = int(os.environ.get("OARLOCK_KILLS", "6"))
+SEED = int(os.environ.get("OARLOCK_SEED", "22"))
+STEPS = 40 * (KILLS + 2)
+PATIENCE = 600  # seconds for anything that takes a moment
+LOGGED = list(range(5, STEPS + 1, 5))
+EVALUATED = list(range(20, STEPS + 1, 20))
+# The metrics whose values depend on the seed only, and others, whose steps are known.
+EXACT = {"loss": LOGGED, "epoch": LOGGED, "learning_rate": LOGGED, "gradient_norm": LOGGED, "eval/loss": EVALUATED,
+         "eval/accuracy": EVALUATED}
+TIMED = {"samples_per_second": LOGGED, "time/forward": LOGGED, "time/backward": LOGGED}
+
+CONFIG = f"""
+task: tiny
+steps: {STEPS}
+seed: 3
+batch: {{size: 16}}
+data: {{samples: 192, eval_samples: 33}}
+optimizer: {{lr: 0.003}}
+gradient: {{clip_norm: 1}}
+log: {{every_steps: 5}}
+eval: {{every_epochs: 0, every_steps: 20}}
+checkpoint: {{every_steps: 7, every_epochs: 0, keep: 2}}
+tracking:
+  name: killed
+  finish_timeout_seconds: 120
+  tensorboard: {{enabled: true}}
+"""
+OTHER_SINKS = """
+  wandb: {enabled: true, project: killed}
+  mlflow: {enabled: true, uri: "URI", experiment: killed, timeout_seconds: 15}
+"""
+
+READ_EVENTS = """
+import json, sys
+from tensorboard.backend.event_processing import event_accumulator
+accumulator = event_accumulator.EventAccumulator(sys.argv[1], size_guidance={"scalars": 0})
+accumulator.Reload()
+print(json.dumps({tag: [(e.step, e.value) for e in accumulator.Scalars(tag)] for tag in accumulator.Tags()["scalars"]}))
+"""
+
+READ_MLFLOW = """
+import json, sys
+import mlflow
+client = mlflow.MlflowClient(sys.argv[1])
+experiment = client.get_experiment_by_name("killed")
+runs = client.search_runs([experiment.experiment_id])
+out = []
+for run in runs:
+    points = {key: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, key)] for key in run.data.metrics}
+    out.append({"status": run.info.status, "tags": run.data.tags, "points": points})
+print(json.dumps(out))
+"""
+
+
+def read_back(python, script, *arguments):
+    environment = {**os.environ, "NO_PROXY": "127.0.0.1", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    done = subprocess.run([python, "-c", script, *map(str, arguments)], env=environment, capture_output=True, text=True,
+                          timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def rounded(points):
+    """As TensorBoard stores values: float32."""
+    return [(step, struct.unpack("<f", struct.pack("<f", value))[0]) for step, value in points]
+
+
+class KilledRun(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        temporary = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(temporary.cleanup)
+        root = pathlib.Path(temporary.name)
+        cls.whole, cls.killed = root / "whole", root / "killed"
+        for folder in (cls.whole, cls.killed):
+            folder.mkdir()
+        cls.server = mlflow_server.MlflowServer(root)
+        cls.addClassCleanup(cls.server.kill)
+        cls.proxy = mlflow_server.Proxy(cls.server.port)
+        cls.addClassCleanup(cls.proxy.server_close)
+        cls.addClassCleanup(cls.proxy.shutdown)
+        cls.logs = []
+        (cls.whole / "config.yaml").write_text(CONFIG)
+        (cls.killed / "config.yaml").write_text(
+            CONFIG + OTHER_SINKS.replace("URI", f"http://127.0.0.1:{cls.proxy.server_port}"))
+        cls.train(cls.whole, 0)
+        cls.kill_many_times()
+        cls.read_all(root)
+
+    @classmethod
+    def kill_many_times(cls):
+        chance = random.Random(SEED)
+        begin = time.monotonic()
+        cls.kills = cls.server_kills = 0
+        restart = threading.Thread(target=cls.server.start)  # the first attempts do not find a server
+        restart.start()
+        for attempt in range(KILLS):
+            faults = [("status", 500), ("status", 429), ("close", None), ("lose", None), ("slow", 10), ("slow", 1), ("late", 3)]
+            cls.proxy.faults.extend(chance.choice(faults) for _ in range(chance.randrange(4)))
+            process = cls.start(cls.killed, attempt)
+            if chance.random() < 0.25:  # at any time, also before the first point
+                cls.wait(process, lambda end=time.monotonic() + chance.random() * 2: time.monotonic() > end)
+            else:
+                goal = STEPS * (attempt + 1) // (KILLS + 2)
+                cls.wait(process, lambda goal=goal: cls.newest_step() >= goal)
+                time.sleep(chance.random() * 0.1)
+            process.send_signal(signal.SIGKILL)
+            cls.logs.append(process.communicate(timeout=PATIENCE)[1])
+            if process.returncode != -signal.SIGKILL:
+                raise AssertionError(f"attempt {attempt} ended with {process.returncode}:\n{cls.logs[-1]}")
+            cls.kills += 1
+            if not restart.is_alive() and chance.random() < 0.2:
+                cls.server.kill()
+                cls.server_kills += 1
+                restart = threading.Thread(target=cls.server.start)
+                restart.start()
+        restart.join()
+        cls.proxy.faults.clear()
+        cls.faults = [fault for fault, _ in cls.proxy.seen if fault]
+        cls.train(cls.killed, KILLS)
+        print(f"{cls.kills} kills in {time.monotonic() - begin:.0f} s, seed {SEED}; {cls.server_kills} kills of the server; "
+              f"faults: {', '.join(f'{cls.faults.count(f)} {f}' for f in sorted(set(cls.faults)))}", flush=True)
+
+    @classmethod
+    def read_all(cls, root):
+        cls.expected = read_back(TENSORBOARD_PYTHON, READ_EVENTS, cls.whole / "run" / "tensorboard")
+        cls.expected = {tag: [tuple(point) for point in points] for tag, points in cls.expected.items()}
+        cls.tensorboard = read_back(TENSORBOARD_PYTHON, READ_EVENTS, cls.killed / "run" / "tensorboard")
+        stub = wandb_server.WandbServer()
+        cls.addClassCleanup(stub.server_close)
+        cls.addClassCleanup(stub.shutdown)
+        cls.folders = sorted((cls.killed / "run" / "wandb").glob("offline-run-*"))
+        stub.sync(root, cls.folders)
+        cls.wandb = stub.points("killed", "job")
+        cls.runs = read_back(mlflow_server.PYTHON, READ_MLFLOW, f"http://127.0.0.1:{cls.server.port}")
+
+    @staticmethod
+    def start(folder, attempt):
+        environment = {**os.environ, "OARLOCK_UID": "job", "OARLOCK_ATTEMPT": str(attempt), "OARLOCK_JOB": "the-job",
+                       "OMP_NUM_THREADS": "1", "NO_PROXY": "127.0.0.1"}
+        for name in [n for n in environment if n.startswith(("WANDB_", "MLFLOW_"))]:
+            del environment[name]
+        command = [BIN / "oarlock-test-trainer", "--config", folder / "config.yaml", "--checkpoint-dir", folder / "run",
+                   "--log-format", "json"]
+        return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+    @classmethod
+    def train(cls, folder, attempt):
+        process = cls.start(folder, attempt)
+        cls.logs.append(process.communicate(timeout=PATIENCE)[1])
+        assert process.returncode == 0, cls.logs[-1]
+
+    @classmethod
+    def newest_step(cls):
+        steps = [int(path.name[len("step-"):]) for path in (cls.killed / "run").glob("step-*") if path.name[5:].isdigit()]
+        return max(steps, default=0)
+
+    @staticmethod
+    def wait(process, condition):
+        end = time.monotonic() + PATIENCE
+        while not condition() and process.poll() is None:
+            assert time.monotonic() < end, "the condition was not met in time"
+            time.sleep(0.01)
+
+    def check(self, actual, float32):
+        for tag, steps in {**EXACT, **TIMED}.items():
+            points = sorted(tuple(point) for point in actual.get(tag, []))
+            self.assertEqual([step for step, _ in points], steps, tag)
+            if tag in EXACT:
+                self.assertEqual(points if float32 else rounded(points), self.expected[tag], tag)
+
+    def test_tensorboard(self):
+        self.check(self.tensorboard, float32=True)
+
+    def test_wandb(self):
+        self.check(self.wandb, float32=False)
+        for tag, points in self.wandb.items():  # W&B's steps cannot go back
+            steps = [step for step, _ in points]
+            self.assertEqual(steps, sorted(set(steps)), tag)
+
+    def test_mlflow(self):
+        (job,) = [run for run in self.runs if run["tags"]["oarlock.attempt"] == "job"]
+        self.check(job["points"], float32=False)
+        self.assertEqual(job["status"], "FINISHED")
+        # Attempts that were killed before they could report their start have no run; each other one has exactly one.
+        attempts = [int(run["tags"]["oarlock.attempt"]) for run in self.runs if run is not job]
+        self.assertEqual(len(attempts), len(set(attempts)))
+        self.assertIn(KILLS, attempts)
+
+    def test_reports_failures_once_per_process(self):
+        for log in self.logs:
+            warnings = [line for line in log.splitlines() if '"mlflow"' in line and "points are kept until" in line]
+            self.assertLessEqual(len(warnings), 1, log)
+
+
+if __name__ == "__main__":
+    for python in (TENSORBOARD_PYTHON, wandb_server.PYTHON, mlflow_server.PYTHON):
+        if not python.exists():
+            sys.exit(f"{python} does not exist: run scripts/setup tracking")
+    unittest.main()
