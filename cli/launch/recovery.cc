@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netdb.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
@@ -220,8 +221,8 @@ RecoveryRequests Recovery::time_passed(SteadyTime now) {
   if (!is_active_) return requests;
   if (coordinator_ && coordinator_->time_passed(now)) publish(now, requests);
   peers_.remove_if([now](const Peer& peer) { return !peer.is_authenticated && peer.deadline <= now; });
-  if (accept_at_ && *accept_at_ <= now) accept_peers(now);
   if (connected_by_ && *connected_by_ <= now) disconnect(now);
+  if (accept_at_ && *accept_at_ <= now) accept_peers(now);
   if (connect_at_ && *connect_at_ <= now) look_up_coordinator(now);
   if (is_remote() && give_up_at_ && *give_up_at_ <= now) {
     Order lost;
