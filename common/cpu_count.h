@@ -5,6 +5,10 @@
 
 namespace oarlock {
 
+// Set by a launcher that binds this rank to CPUs: the number of ranks that share them. Otherwise, all ranks of the node
+// do.
+inline constexpr char kEnvCpuSharers[] = "OARLOCK_CPU_SHARERS";
+
 // Returns the smaller of the process's CPU affinity and its container's CPU limit (cgroup v1 or v2), rounded up; at
 // least 1. std::thread::hardware_concurrency() returns all CPUs of the node, which would oversubscribe a pod with a
 // limit.

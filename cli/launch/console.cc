@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,9 +9,9 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
-#include <cstdlib>
 #include <system_error>
 
+#include "common/terminal.h"
 #include "common/text.h"
 
 namespace oarlock::launch {
@@ -86,34 +85,7 @@ void LinePrefixer::finish(std::string& out) {
   emit("", out);
 }
 
-std::string cut_to_width(std::string_view text, size_t columns) {
-  std::string out;
-  size_t used = 0;
-  while (!text.empty()) {
-    size_t length = std::max<size_t>(first_utf8_character(text).length, 1);
-    const bool is_sequence = text.starts_with("\x1b[");
-    if (is_sequence) {
-      length = 2;
-      while (length < text.size() && (text[length] < '@' || text[length] > '~')) ++length;
-      length = std::min(length + 1, text.size());
-    } else if (++used > columns) {
-      text.remove_prefix(length);
-      continue;
-    }
-    out += text.substr(0, length);
-    text.remove_prefix(length);
-  }
-  return out;
-}
-
-int OutputQueue::columns() const {
-  constexpr int kDefault = 80;
-  if (!terminal_) return 0;
-  const char* type = std::getenv("TERM");
-  if (type == nullptr || std::string_view(type) == "dumb") return 0;
-  winsize size{};
-  return ::ioctl(fd_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kDefault;
-}
+int OutputQueue::columns() const { return terminal_columns(fd_); }
 
 OutputQueue::OutputQueue(int fd) : fd_(fd), terminal_(::isatty(fd) == 1), largest_write_(largest_write(fd)) {}
 

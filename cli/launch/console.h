@@ -46,10 +46,6 @@ class LinePrefixer {
   std::string pending_;  // the beginning of an incomplete line
 };
 
-// Returns the beginning of `text` that takes at most `columns` columns of a terminal, counting one for each character
-// and none for escape sequences (CSI). Sequences behind the cut are kept, so that colors end.
-std::string cut_to_width(std::string_view text, size_t columns);
-
 // Buffers text for a descriptor that may be slow, such as a pipe to a pager or to the log of a container runtime. The
 // descriptor stays in blocking mode, because other programs may share it (a terminal). Instead, no write(2) is larger
 // than what a descriptor accepts without blocking after poll(2) has reported it writable.

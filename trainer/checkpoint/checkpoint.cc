@@ -11,6 +11,7 @@
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "common/work_progress.h"
 #include "trainer/checkpoint/digest_file.h"
 #include "trainer/checkpoint/manifest.h"
 
@@ -150,6 +151,11 @@ Result<int64_t> write_checkpoint(const Checkpoint& checkpoint, const std::filesy
     return fail(ExitCode::kSoftware,
                 fmt::format("{}: a checkpoint needs \"{}\" tensors", folder.string(), kModelTensors));
   }
+  int64_t total = 0;
+  for (const auto& [stem, tensors] : checkpoint.tensors) {
+    for (const auto& [name, tensor] : tensors) total += static_cast<int64_t>(tensor.nbytes());
+  }
+  report_work(LongWork::kSave, 0, total);
   Manifest manifest;
   manifest.step = checkpoint.state.step;
   for (const auto& [stem, tensors] : checkpoint.tensors) {

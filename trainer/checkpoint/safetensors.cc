@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "common/status_macros.h"
+#include "common/work_progress.h"
 
 namespace oarlock {
 namespace {
@@ -325,6 +326,7 @@ Result<FileDigest> write_safetensors(const std::filesystem::path& path, const Te
     if (item.tensor.nbytes() == 0) continue;
     const auto* bytes = static_cast<const std::byte*>(item.tensor.const_data_ptr());
     RETURN_IF_ERROR(file.write(std::span(bytes, item.tensor.nbytes())));
+    advance_work(LongWork::kSave, static_cast<int64_t>(item.tensor.nbytes()));
   }
   return file.finish();
 }

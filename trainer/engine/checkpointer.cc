@@ -335,6 +335,11 @@ Result<bool> Checkpointer::evaluated(int64_t step, const Metrics& metrics) {
   return is_best;
 }
 
+std::optional<BestEvaluation> Checkpointer::best() const {
+  if (!options_.best || !best_) return std::nullopt;
+  return BestEvaluation{.metric = options_.best->metric, .value = best_->value, .step = best_->step};
+}
+
 bool Checkpointer::is_saved(const Position& position) const {
   return last_save_ == position && !(candidate_ && candidate_->step == position.step);
 }

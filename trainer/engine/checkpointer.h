@@ -16,6 +16,7 @@
 #include "trainer/distributed/reduction_state.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task.h"
+#include "trainer/report/run_summary.h"
 #include "trainer/telemetry/telemetry.h"
 
 namespace oarlock {
@@ -116,6 +117,9 @@ class Checkpointer {
 
   // The folder of the newest checkpoint saved or restored; on rank 0 only.
   const std::string& folder() const { return folder_; }
+
+  // The best evaluation whose checkpoint is on disk; none if it is not tracked, and on other ranks than 0.
+  std::optional<BestEvaluation> best() const;
 
  private:
   struct Best {

@@ -9,8 +9,10 @@
 #include <cstdlib>
 
 #include "common/contract.h"
+#include "common/cpu_count.h"
 #include "common/standard_streams.h"
 #include "common/status_macros.h"
+#include "common/terminal.h"
 #include "common/text.h"
 #include "trainer/config/load.h"
 #include "trainer/distributed/library_errors.h"
@@ -58,7 +60,8 @@ std::string line_prefix(int rank) {
 }
 
 Logger make_logger(const std::string& format, int rank) {
-  const bool text = format == "text" || (format == "auto" && ::isatty(STDERR_FILENO) != 0);
+  const bool is_watched = ::isatty(STDERR_FILENO) != 0 || shows_progress_lines();
+  const bool text = format == "text" || (format == "auto" && is_watched);
   const LogLevel level = rank == 0 ? LogLevel::kInfo : LogLevel::kWarn;
   if (text) return Logger(LogFormat::kText, level, line_prefix(rank));
   return Logger(LogFormat::kJson, level).with({{"rank", rank}});
@@ -79,6 +82,13 @@ Result<void> choose_metrics_port(const std::string& flag, const RankEnvironment&
   return {};
 }
 
+// A graceful end is not an error, and the same on all ranks: rank 0, which logs at this level, reports it.
+void log_outcome(const Logger& logger, const Outcome& outcome) {
+  if (outcome.code == ExitCode::kOk) return;
+  logger.write(outcome.is_graceful ? LogLevel::kInfo : LogLevel::kError, outcome.message,
+               {{"exit_code", to_int(outcome.code)}, {"reason", outcome.reason}});
+}
+
 int train(const CommandLine& command, const RankEnvironment& environment, const TaskTable& tasks,
           const RegroupChannelFactory& open_channel) {
   static StopFlag stop;  // signal handlers use it until the process ends
@@ -92,6 +102,7 @@ int train(const CommandLine& command, const RankEnvironment& environment, const 
   options.config = command.config;
   options.version = OARLOCK_VERSION;
   options.revision = OARLOCK_REVISION;
+  options.cpu_sharers = std::atoi(process_environment()(kEnvCpuSharers).value_or("0").c_str());
   if (!command.checkpoint_dir.empty()) options.checkpoint_dir = command.checkpoint_dir;
   if (open_channel) options.open_channel = [open_channel, environment] { return open_channel(environment); };
   const Result<void> port = choose_metrics_port(command.metrics_port, environment, options);
@@ -101,9 +112,7 @@ int train(const CommandLine& command, const RankEnvironment& environment, const 
                             [&process](const std::exception_ptr& exception) { return process->explain(exception); });
   const Outcome outcome =
       port ? process->run() : Outcome{port.error().code, exit_reason(port.error().code), port.error().message};
-  if (outcome.code != ExitCode::kOk) {
-    logger.error(outcome.message, {{"exit_code", to_int(outcome.code)}, {"reason", outcome.reason}});
-  }
+  log_outcome(logger, outcome);
   if (termination_log) {
     const Result<void> written = write_termination_message(*termination_log, process->termination_message(outcome));
     if (!written) logger.warn(written.error().message);

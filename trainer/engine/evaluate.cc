@@ -16,6 +16,7 @@
 
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "common/work_progress.h"
 
 namespace oarlock {
 namespace {
@@ -205,6 +206,7 @@ std::optional<Shard> evaluate_shard(const EvalPass& pass, torch::nn::Module& mod
   const int64_t batches = batch_count(pass.data->size(), pass.batch_size, false);
   const int64_t rounds = (batches + group.world_size() - 1) / group.world_size();
   Shard out;
+  report_work(LongWork::kEvaluate, 0, rounds);
   for (int64_t round = 0; round < rounds; ++round) {
     const bool skip_batch = pace && options.stop->requested();
     const std::optional<Batch> batch = skip_batch ? std::nullopt : feed->next();
@@ -215,6 +217,7 @@ std::optional<Shard> evaluate_shard(const EvalPass& pass, torch::nn::Module& mod
       out.rows.add(batch->ids, given.rows);
     }
     const bool last = round + 1 == rounds;
+    report_work(LongWork::kEvaluate, round + 1, rounds);
     if (pace && (last ? options.stop->agree() : pace->after_unit())) return std::nullopt;
   }
   return out;

@@ -40,6 +40,9 @@ bool is_permanent(ExitCode code) {
          code != ExitCode::kTempFail && code != ExitCode::kPeerLost;
 }
 
+constexpr char kInterrupted[] = "Interrupted";
+constexpr size_t kMostMetrics = 16;  // in the last line of the log
+
 std::string precision_of(const AmpConfig& amp) {
   if (!amp.enabled) return "fp32";
   return amp.dtype == AmpType::kFp16 ? "fp16" : "bf16";
@@ -83,21 +86,23 @@ Outcome RankProcess::outcome_of(const Result<TrainSummary>& summary) {
   if (telemetry_) telemetry_->finish(success);
   if (!summary) {
     if (telemetry_ && error.code == ExitCode::kPeerLost) telemetry_->record_peer_lost();
-    return {error.code, reason_for(error), error.message};
+    const std::string reason = reason_for(error);
+    return {error.code, reason, error.message, reason == kInterrupted};
   }
   if (!summary->save_error.empty()) {
-    return {ExitCode::kTempFail, "Interrupted",
+    return {ExitCode::kTempFail, kInterrupted,
             fmt::format("interrupted by a signal at step {}; a new start resumes from an older checkpoint, as it could "
                         "not be saved: {}",
                         summary->position.step, summary->save_error)};
   }
   if (summary->interrupted) {
-    return {ExitCode::kTempFail, "Interrupted",
+    return {ExitCode::kTempFail, kInterrupted,
             checkpointer_
                 ? fmt::format("interrupted by a signal at step {}; saved, a new start resumes there",
                               summary->position.step)
                 : fmt::format("interrupted by a signal at step {}; nothing was saved, as checkpoint.dir is not set",
-                              summary->position.step)};
+                              summary->position.step),
+            /*is_graceful=*/true};
   }
   const std::string early = summary->stopped_early.empty() ? "" : "; stopped early: " + summary->stopped_early;
   return {ExitCode::kOk, exit_reason(ExitCode::kOk),
@@ -115,9 +120,13 @@ Result<TrainSummary> RankProcess::train() {
                          *telemetry_, *stops_, clock_, tracking_.get(), profiler_.get()};
   ASSIGN_OR_RETURN(TrainLoop loop, TrainLoop::create(parts));
   loop_.emplace(std::move(loop));
-  log_plan();
-  if (!checkpointer_ && environment_.rank == 0)
-    telemetry_->logger().warn("checkpoint.dir is not set: nothing will be saved");
+  if (telemetry_->is_watched()) {
+    loop_->on_start([this](int64_t step, int64_t target_steps) { show_header(step, target_steps); });
+  } else {
+    log_plan();
+    if (!checkpointer_ && environment_.rank == 0)
+      telemetry_->logger().warn("checkpoint.dir is not set: nothing will be saved");
+  }
   return run_loop();
 }
 
@@ -143,10 +152,10 @@ Result<void> RankProcess::configure() {
   }
   ASSIGN_OR_RETURN(plan_, plan_batches(config_, environment_.world_size));
   if (environment_.local_world_size < environment_.world_size) config_.ddp.shared_memory = false;  // several nodes
-  const int threads =
-      config_.threads > 0 ? config_.threads : std::max(1, usable_cpus() / environment_.local_world_size);
+  const int sharers = options_.cpu_sharers > 0 ? options_.cpu_sharers : environment_.local_world_size;
+  const int threads = config_.threads > 0 ? config_.threads : std::max(1, usable_cpus() / sharers);
   at::set_num_threads(threads);
-  config_.loader.threads = loader_threads(config_.loader, usable_cpus(), environment_.local_world_size);
+  config_.loader.threads = loader_threads(config_.loader, usable_cpus(), sharers);
   ASSIGN_OR_RETURN(
       const SelectedDevice selected,
       select_device({config_.device, config_.gpu_ids, config_.distributed.fallback},
@@ -167,7 +176,8 @@ Result<void> RankProcess::start_telemetry() {
   options.build = {options_.version, options_.revision, TORCH_VERSION, versions.cuda, versions.nccl};
   options.run = {environment_.uid.empty() ? environment_.job : environment_.uid, config_.task,
                  environment_.world_size > 1 ? "ddp" : "single", precision_of(config_.amp)};
-  if (environment_.rank == 0) options.progress = terminal_writer();
+  if (environment_.rank == 0) options.progress = progress_output();
+  options.monitor = monitored_metric();
   telemetry_ = std::make_unique<Telemetry>(std::move(options), logger_, clock_);
   if (const auto peak = peak_flops(device_name(device_), matmul_precision(config_))) telemetry_->set_peak_flops(*peak);
   serve_metrics();
@@ -461,8 +471,7 @@ Result<void> RankProcess::open_tracking() {
     run.job_namespace = environment_.job_namespace;
     run.uid = environment_.uid;
     run.attempt = environment_.attempt;
-    run.monitor =
-        "eval/" + (config_.checkpoint.best.metric.empty() ? task_->monitor().metric : config_.checkpoint.best.metric);
+    run.monitor = "eval/" + monitored_metric();
     run.config = printed_config_;
     run.derived = {{"ddp/world_size", environment_.world_size},
                    {"ddp/effective_batch_size", static_cast<double>(plan_.effective_batch)},
@@ -501,7 +510,7 @@ void RankProcess::finish_tracking(const Outcome& outcome, const Result<TrainSumm
 
 // Logs where the time of this rank was spent. The rows are those of the metric trainer_phase_seconds_total.
 void RankProcess::report_times() const {
-  if (environment_.rank != 0) return;
+  if (environment_.rank != 0 || telemetry_->is_watched()) return;  // a person reads them in the summary
   const TimeTable table = time_table(telemetry_->phase_seconds());
   telemetry_->logger().info(fmt::format("time of this process: {}", to_line(table)));
 }
@@ -515,19 +524,55 @@ Error RankProcess::located(Error error) const {
 std::string RankProcess::reason_for(const Error& error) const {
   if (is_fenced_off(error)) return "Replaced";
   const bool interrupted = stop_.is_raised() || (stops_ && stops_->agreed());
-  if (error.code == ExitCode::kTempFail && interrupted) return "Interrupted";
+  if (error.code == ExitCode::kTempFail && interrupted) return kInterrupted;
   if (error.code == ExitCode::kTempFail && !stops_) return "RendezvousTimeout";
   if (loop_ && loop_->diverged()) return "ParametersDiverged";
   if (loop_ && !loop_->nonfinite_reason().empty()) return loop_->nonfinite_reason();
   return exit_reason(error.code);
 }
 
+std::string RankProcess::monitored_metric() const {
+  return config_.checkpoint.best.metric.empty() ? task_->monitor().metric : config_.checkpoint.best.metric;
+}
+
+RunHeader RankProcess::header(int64_t step, int64_t target_steps) const {
+  RunHeader out;
+  out.task = config_.task;
+  out.world_size = environment_.world_size;
+  out.device = device_.is_cpu() ? fmt::format("CPU, {} threads per rank", at::get_num_threads()) : device_name(device_);
+  out.precision = precision_of(config_.amp);
+  for (const NamedTensor& item : model_->parameters()) {
+    out.parameters += item.tensor.numel();
+    if (item.tensor.requires_grad()) out.trainable_parameters += item.tensor.numel();
+  }
+  out.train_samples = task_->train_data().size();
+  out.eval_samples = task_->eval_data().size();
+  out.effective_batch = plan_.effective_batch;
+  out.batch_per_rank = plan_.micro_batch;
+  out.accumulation_steps = config_.gradient.accumulation_steps;
+  out.first_step = step;
+  out.target_steps = target_steps;
+  out.epochs = config_.epochs.value_or(0);
+  out.learning_rate = config_.optimizer.lr;
+  out.checkpoints = config_.checkpoint.dir;
+  return out;
+}
+
+void RankProcess::show_header(int64_t step, int64_t target_steps) {
+  telemetry_->print(header_lines(header(step, target_steps)));
+}
+
 // Logs the values that depend on the number of ranks.
 void RankProcess::log_plan() {
+  const RunHeader sizes = header(0, 0);
   telemetry_->logger().info("batches and learning rate", {{"effective_batch", plan_.effective_batch},
                                                           {"batch_per_rank", plan_.micro_batch},
                                                           {"accumulation_steps", config_.gradient.accumulation_steps},
                                                           {"world_size", environment_.world_size},
+                                                          {"device", device_.is_cpu() ? "cpu" : sizes.device},
+                                                          {"parameters", sizes.parameters},
+                                                          {"train_samples", sizes.train_samples},
+                                                          {"eval_samples", sizes.eval_samples},
                                                           {"learning_rate", config_.optimizer.lr},
                                                           {"learning_rate_factor", plan_.lr_factor},
                                                           {"warmup_steps", plan_.warmup_steps}});
@@ -535,8 +580,13 @@ void RankProcess::log_plan() {
 
 void RankProcess::report(const TrainSummary& summary, double seconds) {
   if (environment_.rank != 0) return;
+  if (telemetry_->is_watched()) return show_summary(summary, seconds);
   Logger with_metrics = telemetry_->logger();
-  for (const auto& [name, value] : summary.metrics) with_metrics = with_metrics.with({{name, value}});
+  if (summary.metrics.size() <= kMostMetrics) {
+    for (const auto& [name, value] : summary.metrics) with_metrics = with_metrics.with({{name, value}});
+  } else if (const auto found = summary.metrics.find(monitored_metric()); found != summary.metrics.end()) {
+    with_metrics = with_metrics.with({{found->first, found->second}});  // the line of the evaluation has all
+  }
   if (!summary.stopped_early.empty()) with_metrics = with_metrics.with({{"stopped_early", summary.stopped_early}});
   const double rate = summary.train_seconds > 0 ? static_cast<double>(summary.samples) / summary.train_seconds : 0;
   with_metrics.info(summary.was_complete
@@ -549,6 +599,26 @@ void RankProcess::report(const TrainSummary& summary, double seconds) {
                      {"world_size", environment_.world_size},
                      {"checkpoint", summary.checkpoint.empty() ? "none" : summary.checkpoint},
                      {"parameters_bitwise_equal", summary.parameters_equal}});
+}
+
+void RankProcess::show_summary(const TrainSummary& summary, double seconds) {
+  RunSummary out;
+  out.step = summary.position.step;
+  out.was_complete = summary.was_complete;
+  out.stopped_early = summary.stopped_early;
+  out.metrics = summary.metrics;
+  out.monitor = monitored_metric();
+  out.best = summary.best;
+  out.seconds = seconds;
+  const TimeTable table = time_table(telemetry_->phase_seconds());
+  for (const auto& [name, spent] : table.rows)
+    out.phase_shares.emplace_back(name, table.total > 0 ? spent / table.total : 0);
+  if (summary.train_seconds > 0) out.samples_per_second = static_cast<double>(summary.samples) / summary.train_seconds;
+  out.recoveries = telemetry_->status().recoveries;
+  out.world_size = environment_.world_size;
+  out.parameters_equal = summary.parameters_equal;
+  out.checkpoint = summary.checkpoint;
+  telemetry_->print(summary_lines(out));
 }
 
 TerminationMessage RankProcess::termination_message(const Outcome& outcome) const {

@@ -17,6 +17,7 @@
 #include "trainer/process/environment.h"
 #include "trainer/process/termination.h"
 #include "trainer/recovery/regroup.h"
+#include "trainer/report/run_summary.h"
 
 namespace oarlock {
 
@@ -28,14 +29,16 @@ struct RunOptions {
   // Opens the channel over which the ranks meet again after the loss of a rank. Empty: the loss of a rank ends the
   // process.
   std::function<Result<std::unique_ptr<RegroupChannel>>()> open_channel{};
+  int cpu_sharers = 0;  // ranks that share the CPUs of this process; 0: all of the node
   std::string version;
   std::string revision;
 };
 
 struct Outcome {
   ExitCode code = ExitCode::kOk;
-  std::string reason;   // for the termination message
-  std::string message;  // one line
+  std::string reason;        // for the termination message
+  std::string message;       // one line
+  bool is_graceful = false;  // interrupted by a signal, and not because of a failure
 };
 
 class RankProcess {
@@ -94,6 +97,10 @@ class RankProcess {
   // it.
   Error located(Error error) const;
   void log_plan();
+  std::string monitored_metric() const;
+  RunHeader header(int64_t step, int64_t target_steps) const;
+  void show_header(int64_t step, int64_t target_steps);
+  void show_summary(const TrainSummary& summary, double seconds);
   void report(const TrainSummary& summary, double seconds);
 
   RunOptions options_;

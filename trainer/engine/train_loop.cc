@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <stdexcept>
 #include <utility>
@@ -105,6 +106,7 @@ Result<void> TrainLoop::restore() {
 
 // Called once by each process, when its position is known.
 void TrainLoop::start_tracking() {
+  if (on_start_) on_start_(position_.step, summary_.target_steps);
   tracked_step_ = position_.step;
   tracked_phases_ = parts_.telemetry.phase_seconds();
   if (parts_.tracking == nullptr) return;
@@ -234,6 +236,7 @@ void TrainLoop::step_done(int64_t samples, SteadyTime begin, StepReport report) 
 
 // May be called again for the same step: a recovery repeats the parts that the donor did not complete.
 Result<void> TrainLoop::after_step() {
+  if (is_first_loss()) show_loss();
   if (position_.step % parts_.config.log_every_steps == 0) RETURN_IF_ERROR(sync_loss());
   const int64_t check = parts_.config.distributed.check_parameters_every;
   if (check > 0 && position_.step % check == 0) RETURN_IF_ERROR(check_parameters());
@@ -298,7 +301,10 @@ Result<void> TrainLoop::finish() {
   summary_.position = position_;
   summary_.metrics = evaluator_.metrics();
   if (evaluator_.has_stopped_early() && !has_reached_length()) summary_.stopped_early = evaluator_.stop_reason();
-  if (parts_.checkpointer != nullptr) summary_.checkpoint = parts_.checkpointer->folder();
+  if (parts_.checkpointer != nullptr) {
+    summary_.checkpoint = parts_.checkpointer->folder();
+    summary_.best = parts_.checkpointer->best();
+  }
   RETURN_IF_ERROR(check_parameters());
   summary_.parameters_equal = true;
   parts_.group.barrier();  // rank 0's store must outlive its last use
@@ -324,7 +330,8 @@ Result<void> TrainLoop::sync_loss() {
   double loss = sums[0];
   if (sums[2] < parts_.group.world_size()) loss *= parts_.group.world_size() / sums[2];
   if (std::isnan(loss)) loss = std::abs(loss);  // the sign of a NaN has no meaning, but would be printed
-  parts_.telemetry.record_loss(loss);
+  if (shown_step_ != position_.step) parts_.telemetry.record_loss(loss);
+  shown_step_ = position_.step;
   // Only at steps that do not depend on when the run is interrupted. In the last evaluation the epoch has not ended
   // yet.
   const bool is_last = position_.step == summary_.target_steps || is_finished();
@@ -343,12 +350,31 @@ Result<void> TrainLoop::sync_loss() {
   return end_by(stop);
 }
 
+// Whether the loss is reported between the steps of log.every_steps: after the first step of this process, and after
+// the steps 1, 2, 4 ... of the run, so that a person sees it soon.
+bool TrainLoop::is_first_loss() const {
+  const int64_t every = parts_.config.log_every_steps;
+  if (shown_step_ == position_.step || position_.step % every == 0) return false;
+  return shown_step_ < 0 || (position_.step < every && std::has_single_bit(static_cast<uint64_t>(position_.step)));
+}
+
+// Only reports the loss: the checks of sync_loss() count on the steps between its calls.
+void TrainLoop::show_loss() {
+  synchronize_device(parts_.group.device(), feed_options(parts_.config, parts_.group.world_size()).timeout);
+  const at::Tensor& loss = parts_.step.loss();
+  // A rank that was replaced after its last step has none.
+  std::array<double, 2> sums = {loss.defined() ? loss.item<double>() : 0, loss.defined() ? 1.0 : 0.0};
+  parts_.group.all_reduce_sum(sums);
+  shown_step_ = position_.step;
+  if (sums[1] > 0) parts_.telemetry.record_loss(sums[0] / sums[1]);
+}
+
 // Times are seconds per step since the last point.
 void TrainLoop::track_step(double loss, const StepReading& reading) {
   const std::array<double, kPhaseNames.size()> phases = parts_.telemetry.phase_seconds();
   const auto steps = static_cast<double>(std::max<int64_t>(position_.step - tracked_step_, 1));
   Scalars out{{{"loss", loss},
-               {"epoch", static_cast<double>(position_.epoch)},
+               {"epoch", epochs_done()},
                {"learning_rate", scheduler_.learning_rate(parts_.config.optimizer.lr)},
                {"samples_per_second", parts_.telemetry.samples_per_second()}}};
   if (reading.gradient_norm) out.values.emplace_back("gradient_norm", *reading.gradient_norm);
@@ -477,6 +503,7 @@ nlohmann::json TrainLoop::state_for_joining() const {
   out["completed"] = completed_;
   out["has_stepped"] = has_stepped_;
   out["synced_step"] = synced_step_;
+  out["shown_step"] = shown_step_;
   out["reduction"] = parts_.model.state_for_joining();
   out["recoveries"] = status.recoveries;
   out["recovery_seconds"] = status.recovery_seconds;
@@ -495,6 +522,7 @@ Result<void> TrainLoop::take_state(const nlohmann::json& state) {
   completed_ = state.at("completed");
   has_stepped_ = state.at("has_stepped");
   synced_step_ = state.at("synced_step");
+  shown_step_ = state.at("shown_step");
   return {};
 }
 

@@ -3,10 +3,12 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/data/data_loader.h"
@@ -24,15 +26,16 @@ namespace oarlock {
 struct TrainSummary {
   Position position;
   int64_t target_steps = 0;
-  bool interrupted = false;       // stopped by a signal; the position is saved unless save_error is set
-  std::string save_error;         // why the final save failed; empty on success
-  bool was_complete = false;      // the restored checkpoint was that of the completed run
-  std::string stopped_early;      // why the run ended before its configured length; empty if it did not
-  Metrics metrics;                // of the last evaluation
-  int64_t samples = 0;            // trained on by all ranks in this process
-  double train_seconds = 0;       // spent in steps by this process
-  std::string checkpoint;         // folder of the newest checkpoint; rank 0 only
-  bool parameters_equal = false;  // bitwise on all ranks
+  bool interrupted = false;            // stopped by a signal; the position is saved unless save_error is set
+  std::string save_error;              // why the final save failed; empty on success
+  bool was_complete = false;           // the restored checkpoint was that of the completed run
+  std::string stopped_early;           // why the run ended before its configured length; empty if it did not
+  Metrics metrics;                     // of the last evaluation
+  int64_t samples = 0;                 // trained on by all ranks in this process
+  double train_seconds = 0;            // spent in steps by this process
+  std::string checkpoint;              // folder of the newest checkpoint; rank 0 only
+  std::optional<BestEvaluation> best;  // rank 0 only
+  bool parameters_equal = false;       // bitwise on all ranks
 };
 
 class TrainLoop {
@@ -65,6 +68,10 @@ class TrainLoop {
 
   // Continues where the donor was, as run().
   Result<TrainSummary> resume();
+
+  // Where the run began or was resumed, and where it ends. Valid once run() or join() has restored the state.
+  // `call` is called then, before the first step.
+  void on_start(std::function<void(int64_t step, int64_t target_steps)> call) { on_start_ = std::move(call); }
 
   // "NonFiniteLoss" or "NonFiniteGradient" if the section "nonfinite" has ended the run; otherwise empty.
   const std::string& nonfinite_reason() const { return nonfinite_reason_; }
@@ -101,6 +108,8 @@ class TrainLoop {
   Result<void> finish();
 
   Result<void> sync_loss();
+  bool is_first_loss() const;
+  void show_loss();
   void track_step(double loss, const StepReading& reading);
   void report_nonfinite_losses(double own_losses, StepReading& reading);
   Result<void> end_by(const std::optional<NonfiniteStop>& stop);
@@ -143,10 +152,12 @@ class TrainLoop {
   int64_t steps_before_join_ = 0;      // TrainStep::steps_completed() when the group was formed
   nlohmann::json before_evaluation_;   // host_state() while an evaluation is in progress, otherwise null
   int64_t synced_step_ = -1;           // of the last sync_loss()
+  int64_t shown_step_ = -1;            // of the last loss that was reported
   int64_t skipped_seen_ = 0;           // StepReading::skipped, as of the last sync_loss()
   int64_t nonfinite_losses_seen_ = 0;  // the same of StepReading::nonfinite_losses
   bool diverged_ = false;
   std::string nonfinite_reason_;
+  std::function<void(int64_t, int64_t)> on_start_;
   TrainSummary summary_;
   int64_t tracked_step_ = 0;                                 // of the last track_step(), or where this process began
   std::array<double, kPhaseNames.size()> tracked_phases_{};  // as of then

@@ -1,11 +1,14 @@
 #include "trainer/telemetry/progress.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+
+#include "common/terminal.h"
 
 namespace oarlock {
 
@@ -60,6 +63,8 @@ std::string to_markdown(const TimeTable& table) {
 namespace {
 
 constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
+constexpr auto kQuietAfterOutput = std::chrono::milliseconds(500);
+constexpr int64_t kBarColumns = 20;
 constexpr double kThroughputWindowSeconds = 10;
 
 }  // namespace
@@ -81,12 +86,16 @@ std::string format_duration(double seconds) {
   return fmt::format("{}:{:02}", minutes, total % 60);
 }
 
+int64_t shown_epoch(const ProgressView& view) {
+  return view.epochs > 0 ? std::min(view.epoch + 1, view.epochs) : view.epoch + 1;
+}
+
 std::string progress_line(const ProgressView& view) {
   std::string line;
   const auto add = [&line](const std::string& part) { line += (line.empty() ? "" : "  ") + part; };
-  if (view.epochs > 0) add(fmt::format("epoch {}/{}", std::min(view.epoch + 1, view.epochs), view.epochs));
+  if (view.epochs > 0) add(fmt::format("epoch {}/{}", shown_epoch(view), view.epochs));
   if (view.target_steps > 0) {
-    add(fmt::format("step {}/{} ({}%)", view.step, view.target_steps, 100 * view.step / view.target_steps));
+    add(fmt::format("step {}/{} ({} %)", view.step, view.target_steps, 100 * view.step / view.target_steps));
   } else {
     add(fmt::format("step {}", view.step));
   }
@@ -99,29 +108,96 @@ std::string progress_line(const ProgressView& view) {
   return line;
 }
 
-void ProgressLine::show(const ProgressView& view) {
-  if (!write_) return;
+std::string activity_line(const ActivityView& view) {
+  std::string line(view.name);
+  if (view.total <= 0) return line + "  " + format_duration(view.seconds);
+  const int64_t done = std::clamp<int64_t>(view.done, 0, view.total);
+  const auto filled = static_cast<size_t>(kBarColumns * done / view.total);
+  line += fmt::format("  [{:<{}}]  {}/{} ({} %)", std::string(filled, '='), kBarColumns, done, view.total,
+                      100 * done / view.total);
+  if (done > 0) {
+    const double left = static_cast<double>(view.total - done) / static_cast<double>(done);
+    line += "  ETA " + format_duration(view.seconds * left);
+  }
+  return line;
+}
+
+std::string metrics_text(const std::map<std::string, double>& metrics, const std::string& first, size_t most) {
+  std::vector<std::string> parts;
+  const auto add = [&](const std::string& name, double value) {
+    if (parts.size() < most) parts.push_back(fmt::format("{} {:.6g}", name, value));
+  };
+  if (const auto found = metrics.find(first); found != metrics.end()) add(found->first, found->second);
+  for (const auto& [name, value] : metrics) {
+    if (name != first) add(name, value);
+  }
+  std::string text = fmt::format("{}", fmt::join(parts, "  "));
+  if (metrics.size() > parts.size()) text += fmt::format(" and {} more", metrics.size() - parts.size());
+  return text;
+}
+
+void ProgressLine::draw(const std::string& line) {
   const SteadyTime now = clock_.steady();
-  if (drawn_ && now - *drawn_ < kRedrawInterval) return;
+  if (closed_ || (drawn_ && now - *drawn_ < kRedrawInterval)) return;
   drawn_ = now;
   visible_ = true;
-  // The cursor returns to the start of the line, so that other output overwrites the line instead of extending it.
-  write_("\r" + progress_line(view) + "\x1b[K\r");
+  const int width = columns();
+  // A line that wraps cannot be replaced. Some terminals wrap when the last column is written.
+  const std::string cut = width > 0 ? cut_to_width(line, static_cast<size_t>(std::max(width - 1, 1))) : line;
+  // The cursor returns to the start of the line, so that other output overwrites the line instead of extending it. A
+  // launcher waits for the character after the first "\r", which might be "\n".
+  output_.write("\r" + cut + "\x1b[K\r\r");
+}
+
+void ProgressLine::show(const ProgressView& view) {
+  if (!is_enabled()) return;
+  const std::lock_guard lock(mutex_);
+  draw(progress_line(view));
+}
+
+void ProgressLine::show(const ActivityView& view) {
+  if (!is_enabled()) return;
+  const std::lock_guard lock(mutex_);
+  if (cleared_ && clock_.steady() - *cleared_ < kQuietAfterOutput) return;
+  draw(activity_line(view));
+}
+
+void ProgressLine::erase() {
+  cleared_ = clock_.steady();
+  if (!visible_) return;
+  visible_ = false;
+  drawn_.reset();
+  if (columns() > 0) output_.write("\r\x1b[K");
 }
 
 void ProgressLine::clear() {
-  if (!write_ || !visible_) return;
-  visible_ = false;
-  drawn_.reset();
-  write_("\r\x1b[K");
+  if (!is_enabled()) return;
+  const std::lock_guard lock(mutex_);
+  erase();
 }
 
-ProgressLine::Writer terminal_writer() {
-  if (::isatty(STDERR_FILENO) == 0) return {};
-  return [](std::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), stderr);
-    std::fflush(stderr);
-  };
+void ProgressLine::print(const std::vector<std::string>& lines) {
+  if (!is_enabled()) return;
+  const std::lock_guard lock(mutex_);
+  erase();
+  for (const std::string& line : lines) output_.write(line + "\n");
+}
+
+void ProgressLine::close() {
+  if (!is_enabled()) return;
+  const std::lock_guard lock(mutex_);
+  erase();
+  closed_ = true;
+}
+
+ProgressOutput progress_output() {
+  if (!shows_progress_lines()) return {};
+  return {.write =
+              [](std::string_view text) {
+                std::fwrite(text.data(), 1, text.size(), stderr);
+                std::fflush(stderr);
+              },
+          .columns = [] { return terminal_columns(STDERR_FILENO); }};
 }
 
 }  // namespace oarlock

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -86,41 +87,83 @@ class Throughput {
 struct ProgressView {
   int64_t step = 0;
   int64_t target_steps = 0;  // 0 if unknown
-  int64_t epoch = 0;         // from 0
+  int64_t epoch = 0;         // completed epochs
   int64_t epochs = 0;        // 0 if the length of the run is given in steps
-  std::optional<double> loss;
+  std::optional<double> loss{};
   double learning_rate = 0;
   double samples_per_second = 0;
   double seconds_per_step = 0;
 };
 
-// "epoch 1/3  step 120/1407 (8%)  loss 0.5123  lr 0.001  23012 samples/s  ETA 0:42". Pure.
+// Returns the number of the current epoch as people count, from 1. Pure.
+int64_t shown_epoch(const ProgressView& view);
+
+// "epoch 1/3  step 120/1407 (8 %)  loss 0.5123  lr 0.001  23012 samples/s  ETA 0:42". Pure.
 std::string progress_line(const ProgressView& view);
+
+// Long work that is not a training step.
+struct ActivityView {
+  std::string_view name;
+  int64_t done = 0;
+  int64_t total = 0;   // 0: unknown
+  double seconds = 0;  // since it began
+};
+
+// "evaluation  [=========           ]  12/27 (44 %)  ETA 0:03", or without a total "evaluation  0:04". Pure.
+std::string activity_line(const ActivityView& view);
+
+// Returns the metrics as "accuracy 0.9012  loss 0.2812 and 94 more": `first`, if there is one of this name, then the
+// others by name, at most `most`. Pure.
+std::string metrics_text(const std::map<std::string, double>& metrics, const std::string& first, size_t most);
 
 // "0:42", "1:02:03", "2d 03:04". Pure.
 std::string format_duration(double seconds);
 
+// Where progress lines are written to.
+struct ProgressOutput {
+  std::function<void(std::string_view)> write;  // empty: nowhere
+  // The width of the terminal. Empty, or 0: a launcher, which cuts and erases progress lines.
+  std::function<int()> columns;
+};
+
+// Returns standard error if it shows progress lines (common/terminal.h), otherwise an empty output.
+ProgressOutput progress_output();
+
+// Thread-safe.
 class ProgressLine {
  public:
-  using Writer = std::function<void(std::string_view)>;
+  // The clock must outlive the line.
+  ProgressLine(ProgressOutput output, const Clock& clock) : output_(std::move(output)), clock_(clock) {}
 
-  // An empty writer disables the line. The clock must outlive the line.
-  ProgressLine(Writer write, const Clock& clock) : write_(std::move(write)), clock_(clock) {}
+  bool is_enabled() const { return output_.write != nullptr; }
 
   // Draws the line at most ten times per second.
   void show(const ProgressView& view);
 
+  // As show(), but not within half a second after clear(): a log line may be in progress.
+  void show(const ActivityView& view);
+
   // Erases the line before other output.
   void clear();
 
- private:
-  Writer write_;
-  const Clock& clock_;
-  bool visible_ = false;
-  std::optional<SteadyTime> drawn_;
-};
+  // Writes lines that remain.
+  void print(const std::vector<std::string>& lines);
 
-// Returns a writer to stderr if that is a terminal, otherwise an empty writer.
-ProgressLine::Writer terminal_writer();
+  // Erases the line, and draws it no more.
+  void close();
+
+ private:
+  int columns() const { return output_.columns ? output_.columns() : 0; }
+  void draw(const std::string& line);
+  void erase();
+
+  ProgressOutput output_;
+  const Clock& clock_;
+  std::mutex mutex_;
+  bool visible_ = false;
+  bool closed_ = false;
+  std::optional<SteadyTime> drawn_;
+  std::optional<SteadyTime> cleared_;
+};
 
 }  // namespace oarlock

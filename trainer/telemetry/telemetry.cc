@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <condition_variable>
+#include <optional>
 
 #include "common/contract.h"
 #include "common/http/metrics.h"
+#include "common/work_progress.h"
 
 namespace oarlock {
 namespace {
@@ -32,6 +35,34 @@ std::string_view status_phase(Phase phase) {
   return "train";
 }
 
+constexpr auto kActivityInterval = std::chrono::milliseconds(250);
+constexpr auto kShortActivity = std::chrono::milliseconds(500);  // not worth a line
+constexpr size_t kMostMetrics = 6;                               // in a line for people
+
+// Returns what a person reads about a phase that is not part of a training step; empty if it is.
+std::string_view activity_name(Phase phase) {
+  switch (phase) {
+    case Phase::kStartup:
+      return "starting";
+    case Phase::kRendezvous:
+      return "connecting the ranks";
+    case Phase::kRestore:
+      return "preparing data and model";
+    case Phase::kEval:
+      return "evaluation";
+    case Phase::kCheckpoint:
+      return "saving the checkpoint";
+    default:
+      return "";
+  }
+}
+
+WorkProgress work_of(Phase phase) {
+  if (phase == Phase::kRestore) return work_progress(LongWork::kPrepareData);
+  if (phase == Phase::kEval) return work_progress(LongWork::kEvaluate);
+  return phase == Phase::kCheckpoint ? work_progress(LongWork::kSave) : WorkProgress{};
+}
+
 RankStatus initial_status(const TelemetryOptions& options) {
   RankStatus status;
   status.rank = options.rank;
@@ -51,7 +82,9 @@ Telemetry::Telemetry(TelemetryOptions options, const Logger& logger, const Clock
       metrics_(options_.rank, options_.world_size, options_.build, options_.run),
       status_(initial_status(options_), clock),
       progress_(options_.progress, clock),
-      status_phase_("rendezvous") {}
+      status_phase_("rendezvous") {
+  if (is_watched()) activity_ = std::jthread([this](const std::stop_token& stop) { show_activity(stop); });
+}
 
 Telemetry::~Telemetry() = default;
 
@@ -84,6 +117,32 @@ void Telemetry::enter(Phase phase) {
   status_.update([&](RankStatus& status) { status.phase = name; });
 }
 
+// Runs on a separate thread, because the training thread waits during such work.
+void Telemetry::show_activity(const std::stop_token& stop) {
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::condition_variable_any wake;
+  std::optional<Phase> shown;
+  SteadyTime begin = clock_.steady();
+  while (!stop.stop_requested()) {
+    const Phase phase = phases_.phase();
+    const SteadyTime now = clock_.steady();
+    if (phase != shown) begin = now;
+    shown = phase;
+    const std::string_view name = activity_name(phase);
+    if (!name.empty() && now - begin >= kShortActivity) {
+      const WorkProgress work = work_of(phase);
+      // Work that is complete is that of an earlier phase, or the rest has no measure.
+      const bool is_measured = work.done < work.total;
+      progress_.show(ActivityView{.name = name,
+                                  .done = is_measured ? work.done : 0,
+                                  .total = is_measured ? work.total : 0,
+                                  .seconds = std::chrono::duration<double>(now - begin).count()});
+    }
+    wake.wait_for(lock, stop, kActivityInterval, [] { return false; });
+  }
+}
+
 void Telemetry::record_rendezvous(double seconds) { metrics_.record_rendezvous(seconds); }
 
 void Telemetry::begin(int64_t step, int64_t target_steps, int64_t epoch, int64_t epochs) {
@@ -113,7 +172,7 @@ void Telemetry::record_step(const StepReport& report) {
   view_.learning_rate = report.learning_rate;
   view_.samples_per_second = throughput_.samples_per_second();
   view_.seconds_per_step = throughput_.seconds_per_step();
-  if (options_.progress) progress_.show(view_);
+  if (is_watched()) progress_.show(view_);
 }
 
 void Telemetry::record_loss(double loss) {
@@ -121,10 +180,10 @@ void Telemetry::record_loss(double loss) {
   metrics_.set_loss(loss);
   status_.update(
       [&](RankStatus& status) { status.loss = std::isfinite(loss) ? std::optional<double>(loss) : std::nullopt; });
-  if (options_.progress) return;  // the progress line shows the loss
+  if (is_watched()) return;  // the progress line shows the loss
   logger_.info("step", {{"step", view_.step},
                         {"target_steps", view_.target_steps},
-                        {"epoch", view_.epoch},
+                        {"epoch", shown_epoch(view_)},
                         {"loss", loss},
                         {"learning_rate", view_.learning_rate},
                         {"samples_per_second", view_.samples_per_second}});
@@ -136,9 +195,14 @@ void Telemetry::record_evaluation(const std::map<std::string, double>& metrics) 
 }
 
 void Telemetry::record_pass(const std::string& name, const std::map<std::string, double>& metrics) {
+  if (is_watched()) {
+    logger().info(
+        fmt::format("{} after step {}: {}", name, view_.step, metrics_text(metrics, options_.monitor, kMostMetrics)));
+    return;
+  }
   Logger with_metrics = logger();
   for (const auto& [metric, value] : metrics) with_metrics = with_metrics.with({{metric, value}});
-  with_metrics.info(name, {{"epoch", view_.epoch}, {"step", view_.step}});
+  with_metrics.info(name, {{"epoch", shown_epoch(view_)}, {"step", view_.step}});
 }
 
 void Telemetry::record_checkpoint_saved(int64_t step, const std::string& folder, int64_t bytes, double seconds) {
@@ -202,7 +266,8 @@ void Telemetry::record_recovery(const std::string& ranks, const std::string& rea
 }
 
 void Telemetry::finish(bool success) {
-  progress_.clear();
+  activity_.request_stop();
+  progress_.close();
   status_.update([&](RankStatus& status) { status.phase = success ? "done" : "failed"; });
 }
 

@@ -7,7 +7,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "common/contract.h"
 #include "common/http/server.h"
@@ -56,10 +58,11 @@ struct TelemetryOptions {
   int64_t log_every_steps = 50;
   BuildInfo build;
   RunInfo run;
-  ProgressLine::Writer progress;  // empty for no progress line
+  ProgressOutput progress;  // empty: no progress line, and all results go to the log
+  std::string monitor;      // the metric that is shown first; may be empty
 };
 
-// All methods except phase() and status() must be called on the training thread.
+// All methods except phase(), status() and print() must be called on the training thread.
 class Telemetry {
  public:
   // The clock must outlive the telemetry.
@@ -111,6 +114,12 @@ class Telemetry {
   void set_peak_flops(double peak_flops) { metrics_.set_peak_flops(peak_flops); }  // per second
   void set_device_memory(const DeviceMemoryReport& memory) { metrics_.set_device_memory(memory); }
 
+  // ---- terminal ----
+  // Whether a person watches the run: results are then printed as text that is easy to read, otherwise logged.
+  bool is_watched() const { return progress_.is_enabled(); }
+  // Prints lines above the progress line. Does nothing unless is_watched().
+  void print(const std::vector<std::string>& lines) { progress_.print(lines); }
+
   // Erases the progress line before the caller logs.
   const Logger& logger() {
     progress_.clear();
@@ -123,6 +132,7 @@ class Telemetry {
   double samples_per_second() const { return throughput_.samples_per_second(); }
 
  private:
+  void show_activity(const std::stop_token& stop);
   void warn_of_nonfinite(const char* message, int64_t steps, int64_t first_step);
 
   TelemetryOptions options_;
@@ -136,6 +146,7 @@ class Telemetry {
   ProgressView view_;
   std::string_view status_phase_;
   std::unique_ptr<HttpServer> server_;
+  std::jthread activity_;  // last member: joined before the others are destroyed
 };
 
 }  // namespace oarlock

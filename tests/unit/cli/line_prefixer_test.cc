@@ -46,16 +46,6 @@ TEST(LinePrefixer, LeavesOutProgressLinesOfOtherRanks) {
   EXPECT_EQ(prefixed("1%\r2%\rdone\n", 80, LinePrefixer::ProgressLines::kLeaveOut), "\x1b[K> done\n");
 }
 
-TEST(CutToWidth, CountsCharactersAndKeepsEscapeSequences) {
-  EXPECT_EQ(cut_to_width("abcdef", 4), "abcd");
-  EXPECT_EQ(cut_to_width("abc", 4), "abc");
-  EXPECT_EQ(cut_to_width("\x1b[31mabcdef\x1b[0m", 4), "\x1b[31mabcd\x1b[0m");
-  EXPECT_EQ(cut_to_width("äöüß█", 3), "äöü");
-  EXPECT_EQ(cut_to_width("\xff\xff\xff", 2), "\xff\xff");
-  EXPECT_EQ(cut_to_width("ab\x1b[", 9), "ab\x1b[");
-  EXPECT_EQ(cut_to_width("", 9), "");
-}
-
 TEST(LinePrefixer, BuffersIncompleteLine) {
   LinePrefixer prefixer("> ");
   std::string out;

@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <mutex>
 #include <numeric>
 #include <regex>
+#include <thread>
 
 #include "common/contract.h"
 #include "common/http/metrics.h"
+#include "common/work_progress.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/metrics_page.h"
 
@@ -73,10 +76,61 @@ TEST(ProgressLine, ShowsPositionAndSpeed) {
   view.learning_rate = 0.001;
   view.samples_per_second = 23012.4;
   view.seconds_per_step = 0.0326;
-  EXPECT_EQ(progress_line(view), "epoch 1/3  step 120/1407 (8%)  loss 0.5123  lr 0.001  23012 samples/s  ETA 0:42");
+  EXPECT_EQ(progress_line(view), "epoch 1/3  step 120/1407 (8 %)  loss 0.5123  lr 0.001  23012 samples/s  ETA 0:42");
   view = {};
   view.step = 7;
   EXPECT_EQ(progress_line(view), "step 7  lr 0  0 samples/s");
+}
+
+TEST(ProgressLine, ShowsLongWork) {
+  EXPECT_EQ(activity_line({.name = "evaluation", .done = 12, .total = 27, .seconds = 12}),
+            "evaluation  [========            ]  12/27 (44 %)  ETA 0:15");
+  EXPECT_EQ(activity_line({.name = "evaluation", .done = 0, .total = 27, .seconds = 2}),
+            "evaluation  [                    ]  0/27 (0 %)");
+  EXPECT_EQ(activity_line({.name = "evaluation", .done = 27, .total = 27, .seconds = 2}),
+            "evaluation  [====================]  27/27 (100 %)  ETA 0:00");
+  EXPECT_EQ(activity_line({.name = "saving the checkpoint", .seconds = 61}), "saving the checkpoint  1:01");
+}
+
+TEST(ProgressLine, ShortensMetrics) {
+  const std::map<std::string, double> metrics = {{"accuracy", 0.91}, {"loss", 0.25}, {"top5", 0.99}};
+  EXPECT_EQ(metrics_text(metrics, "loss", 6), "loss 0.25  accuracy 0.91  top5 0.99");
+  EXPECT_EQ(metrics_text(metrics, "", 1), "accuracy 0.91 and 2 more");
+  EXPECT_EQ(metrics_text({}, "loss", 3), "");
+}
+
+TEST(ProgressLine, CountsEpochsFromOne) {
+  EXPECT_EQ(shown_epoch({.epoch = 0, .epochs = 3}), 1);
+  EXPECT_EQ(shown_epoch({.epoch = 3, .epochs = 3}), 3) << "after the last one";
+  EXPECT_EQ(shown_epoch({.epoch = 3}), 4);
+}
+
+// A line that wraps cannot be replaced.
+TEST(ProgressLine, IsCutToTheTerminal) {
+  FakeClock clock;
+  std::string written;
+  ProgressLine line({.write = [&](std::string_view text) { written = text; }, .columns = [] { return 9; }}, clock);
+  line.show(ActivityView{.name = "evaluation"});
+  EXPECT_EQ(written, "\revaluati\x1b[K\r\r");
+}
+
+TEST(ProgressLine, LongWorkWaitsAfterOtherOutput) {
+  FakeClock clock;
+  std::vector<std::string> written;
+  ProgressLine line({.write = [&](std::string_view text) { written.emplace_back(text); }, .columns = [] { return 80; }},
+                    clock);
+  line.print({"above"});
+  EXPECT_EQ(written, std::vector<std::string>{"above\n"});
+  line.show(ActivityView{.name = "evaluation"});
+  EXPECT_EQ(written.size(), 1U) << "a line of the log may be in progress";
+  clock.advance(milliseconds(500));
+  line.show(ActivityView{.name = "evaluation"});
+  EXPECT_EQ(written.size(), 2U);
+  line.close();
+  EXPECT_EQ(written.back(), "\r\x1b[K");
+  clock.advance(seconds(9));
+  line.show(ActivityView{.name = "evaluation"});
+  EXPECT_EQ(written.size(), 3U);
 }
 
 TEST(ProgressLine, FormatsDurations) {
@@ -89,15 +143,16 @@ TEST(ProgressLine, FormatsDurations) {
 TEST(ProgressLine, RedrawsAtMostTenTimesPerSecond) {
   FakeClock clock;
   std::vector<std::string> written;
-  ProgressLine line([&](std::string_view text) { written.emplace_back(text); }, clock);
+  ProgressLine line({.write = [&](std::string_view text) { written.emplace_back(text); }, .columns = [] { return 80; }},
+                    clock);
   line.clear();
   EXPECT_TRUE(written.empty()) << "nothing to clear";
-  line.show({});
-  line.show({});
+  line.show(ProgressView{});
+  line.show(ProgressView{});
   ASSERT_EQ(written.size(), 1U);
-  EXPECT_THAT(written[0], testing::AllOf(testing::StartsWith("\r"), testing::EndsWith("\x1b[K\r")));
+  EXPECT_THAT(written[0], testing::AllOf(testing::StartsWith("\r"), testing::EndsWith("\x1b[K\r\r")));
   clock.advance(milliseconds(100));
-  line.show({});
+  line.show(ProgressView{});
   EXPECT_EQ(written.size(), 2U);
   line.clear();
   EXPECT_EQ(written.back(), "\r\x1b[K");
@@ -148,6 +203,31 @@ TEST(Telemetry, UpdatesStatus) {
   EXPECT_FALSE(telemetry.status().loss);
   telemetry.finish(false);
   EXPECT_EQ(telemetry.status().phase, "failed");
+}
+
+// The thread of the telemetry shows what the training thread does, which may wait for a long time.
+TEST(Telemetry, ShowsLongWorkWhileItLasts) {
+  const RealClock clock;
+  std::mutex mutex;
+  std::string written;
+  TelemetryOptions options = rank_1_of_2();
+  options.progress.write = [&](std::string_view text) {
+    const std::lock_guard lock(mutex);
+    written += text;
+  };
+  Telemetry telemetry(options, Logger::silent(), clock);
+  report_work(LongWork::kEvaluate, 1, 4);
+  telemetry.enter(Phase::kEval);
+  const auto has = [&](const std::string& text) {
+    const std::lock_guard lock(mutex);
+    return written.find(text) != std::string::npos;
+  };
+  const SteadyTime limit = clock.steady() + seconds(60);
+  while (!has("evaluation  [=====               ]  1/4 (25 %)") && clock.steady() < limit)
+    std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_TRUE(has("evaluation  [=====               ]  1/4 (25 %)"));
+  EXPECT_TRUE(telemetry.is_watched());
+  telemetry.finish(true);
 }
 
 TEST(TrainerMetrics, ExportsDocumentedSeriesWithRank) {

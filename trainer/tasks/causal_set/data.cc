@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "common/status_macros.h"
+#include "common/work_progress.h"
 #include "trainer/data/cache_folder.h"
 #include "trainer/data/graph_archive.h"
 #include "trainer/tasks/causal_set/array_store.h"
@@ -91,6 +92,7 @@ Result<void> convert_store(SampleReader& reader, GraphArchiveWriter& writer, con
   for (int64_t i = 0; i < reader.size(); ++i) {
     ASSIGN_OR_RETURN(const CausalSample sample, reader.sample(i));
     add(sample, writer);
+    report_work(LongWork::kPrepareData, i + 1, reader.size());
     if ((i + 1) % kProgressEvery == 0)
       log.info("converting causal sets", {{"store", path}, {"samples", i + 1}, {"of", reader.size()}});
   }

@@ -17,6 +17,7 @@
 #include "common/cpu_count.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "common/work_progress.h"
 #include "trainer/data/cache_folder.h"
 #include "trainer/data/graph_archive.h"
 #include "trainer/data/index_slice.h"
@@ -112,6 +113,7 @@ Result<void> convert_crystals(const CrystalSource& source, const std::vector<int
     for (size_t i = 0; i < chunk.size(); ++i) {
       if (!graphs[i]) return tl::make_unexpected(graphs[i].error());
       write(*graphs[i], chunk[i], writer);
+      report_work(LongWork::kPrepareData, writer.graphs(), static_cast<int64_t>(structures.size()));
       if (writer.graphs() % kLogEvery == 0)
         log.info("building crystal graphs", {{"done", writer.graphs()}, {"of", structures.size()}});
     }

@@ -13,6 +13,7 @@
 
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "common/work_progress.h"
 #include "trainer/tasks/gears/anndata.h"
 #include "trainer/tasks/gears/cell_store.h"
 #include "trainer/tasks/gears/splits.h"
@@ -284,6 +285,7 @@ Result<void> convert_anndata(const fs::path& h5ad, const fs::path& folder, const
   CellWriter writer(folder, cells.group_of, std::ssize(cells.groups), matrix.columns());
   const Result<void> read = matrix.for_each_block([&](const SparseRows& block) -> Result<void> {
     writer.add(block);
+    report_work(LongWork::kPrepareData, block.first + block.rows(), matrix.rows());
     return {};
   });
   if (!read) return read;

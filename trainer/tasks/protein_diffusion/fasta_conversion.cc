@@ -13,6 +13,7 @@
 
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "common/work_progress.h"
 #include "trainer/data/cache_folder.h"
 #include "trainer/formats/fasta.h"
 #include "trainer/formats/packed_records.h"
@@ -94,6 +95,7 @@ Result<void> convert_all(const std::filesystem::path& fasta, Converter& converte
     ASSIGN_OR_RETURN(std::optional<FastaRecord> record, reader.next());
     if (!record.has_value()) break;
     converter.add(record->sequence);
+    report_work(LongWork::kPrepareData, reader.bytes_read(), static_cast<int64_t>(size));
     if (converter.counts().records % kProgressEvery == 0) {
       log.info("converting sequences",
                {{"file", fasta.string()},
