@@ -1,5 +1,6 @@
 // oarlock launch: supervises the ranks of one node.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,14 +12,18 @@
 
 #include "cli/command.h"
 #include "cli/launch/console.h"
+#include "cli/launch/cpu_binding.h"
 #include "cli/launch/group.h"
+#include "cli/launch/log_options.h"
 #include "cli/launch/recovery.h"
 #include "cli/launch/termination.h"
 #include "cli/launch/topology.h"
 #include "common/contract.h"
+#include "common/cpu_count.h"
 #include "common/files.h"
 #include "common/port_reservation.h"
 #include "common/status_macros.h"
+#include "common/terminal.h"
 #include "common/text.h"
 
 namespace oarlock::cli {
@@ -73,6 +78,8 @@ struct LaunchFlags {
   std::string log_dir;
   std::string redirects;
   std::string tee;
+  std::string shown;  // local ranks
+  std::string cpu_binding;
   std::string rdzv_backend;
   std::string rdzv_endpoint;
   std::string rdzv_id;
@@ -104,16 +111,48 @@ Result<TopologyFlags> with_rendezvous(TopologyFlags topology, const LaunchFlags&
   return topology;
 }
 
-// Returns whether a value of torchrun's --redirects or --tee selects the stream: 1 is stdout, 2 is stderr, 3 is both.
-bool selects(const std::string& value, int stream) { return !value.empty() && ((value[0] - '0') & stream) != 0; }
-
 uint64_t random_id() {
   std::random_device random;
   return (uint64_t{random()} << 8 ^ random()) % ((uint64_t{1} << 40) - 1) + 1;
 }
 
 // Variables of a launcher that this one runs in do not describe its ranks.
-bool is_elastic(const std::string& name) { return name.starts_with("TORCHELASTIC_"); }
+bool is_of_launcher(const std::string& name) {
+  return name.starts_with("TORCHELASTIC_") || name == kEnvProgressLines || name == kEnvCpuSharers;
+}
+
+// Where the output of the ranks goes, by local rank.
+struct RankOutput {
+  std::vector<int> redirects;
+  std::vector<int> tee;
+  std::vector<bool> shown;
+
+  LogMode mode(int rank, int stream) const {
+    const auto i = static_cast<size_t>(rank);
+    return (redirects[i] & stream) != 0 && (tee[i] & stream) == 0 ? LogMode::kFiles : LogMode::kConsoleAndFiles;
+  }
+};
+
+Result<RankOutput> output_of_ranks(const LaunchFlags& flags, int ranks) {
+  RankOutput out;
+  ASSIGN_OR_RETURN(out.redirects, streams_by_rank("--redirects", flags.redirects, ranks));
+  ASSIGN_OR_RETURN(out.tee, streams_by_rank("--tee", flags.tee, ranks));
+  ASSIGN_OR_RETURN(out.shown, shown_ranks(flags.shown, ranks));
+  return out;
+}
+
+// Returns the CPUs of each local rank; without --numa-binding, empty lists, which means all.
+Result<std::vector<std::vector<int>>> cpus_of_ranks(const LaunchFlags& flags, const Environment& environment, int ranks,
+                                                    Console& console) {
+  if (flags.cpu_binding.empty()) return std::vector<std::vector<int>>(static_cast<size_t>(ranks));
+  ASSIGN_OR_RETURN(const CpuBinding binding, cpu_binding_from(flags.cpu_binding));
+  ASSIGN_OR_RETURN(std::vector<std::vector<int>> cpus,
+                   bind_ranks(binding, read_cpu_topology(usable_cores(), environment), ranks));
+  std::vector<std::string> texts;
+  for (int i = 0; i < ranks; ++i) texts.push_back(fmt::format("{}: {}", i, cpu_list(cpus[static_cast<size_t>(i)])));
+  console.print_line(fmt::format("CPUs of the local ranks: {}", fmt::join(texts, ", ")));
+  return cpus;
+}
 
 std::string run_id(const LaunchFlags& flags, const Environment& environment) {
   if (!flags.rdzv_id.empty()) return flags.rdzv_id;
@@ -280,6 +319,12 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   std::optional<MessageFiles> error_files;  // of Python programs; without a writable folder, none
   if (Result<MessageFiles> made = MessageFiles::make(environment)) error_files.emplace(std::move(*made));
   const std::optional<rlim_t> descriptor_limit = raise_descriptor_limit();
+  Console console("oarlock launch");
+  ASSIGN_OR_RETURN(const RankOutput output, output_of_ranks(flags, count));
+  ASSIGN_OR_RETURN(const auto cpus, cpus_of_ranks(flags, environment, count, console));
+  const bool uses_pipes = count > 1 || !flags.log_dir.empty() || !flags.shown.empty();
+  // Progress lines would fill the files.
+  const bool shows_progress = uses_pipes && flags.log_dir.empty() && console.err().columns() > 0;
   const bool limit_threads = count > 1 && !environment.contains(kOmpThreads);
   std::vector<Member> members;
   std::vector<int> ranks;
@@ -288,31 +333,35 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
     if (limit_threads) of_rank[kOmpThreads] = "1";  // otherwise every rank would use all cores
     if (files) of_rank[kEnvTerminationLog] = files->path(i).string();
     if (count > 1 && !flags.no_prefix) of_rank[kEnvLinesPrefixed] = "1";
+    if (shows_progress) of_rank[kEnvProgressLines] = "1";
+    if (const auto& bound = cpus[static_cast<size_t>(i)]; !bound.empty())
+      of_rank[kEnvCpuSharers] = std::to_string(std::ranges::count(cpus, bound));
     of_rank[kElasticRunId] = run_id(flags, environment);
     of_rank[kElasticMaxRestarts] = std::to_string(flags.max_restarts);
     of_rank.merge(restart_environment(0));
     if (error_files) of_rank[kElasticErrorFile] = error_files->path(i).string();
     for (const auto& [name, value] : environment) {  // keeps existing entries
-      if (!is_elastic(name)) of_rank.emplace(name, value);
+      if (!is_of_launcher(name)) of_rank.emplace(name, value);
     }
     const int rank = topology.rank(i);
     ranks.push_back(rank);
-    members.push_back({{count > 1 ? with_text_log(argv) : argv, std::move(of_rank), {}, descriptor_limit},
-                       fmt::format("rank {}", rank),
-                       flags.no_prefix ? "" : fmt::format("[RANK {}] ", rank)});
+    members.push_back(
+        {{count > 1 ? with_text_log(argv) : argv, std::move(of_rank), cpus[static_cast<size_t>(i)], descriptor_limit},
+         fmt::format("rank {}", rank),
+         flags.no_prefix ? "" : fmt::format("[RANK {}] ", rank)});
     if (files) members.back().stale_files.push_back(files->path(i));
     if (error_files) members.back().stale_files.push_back(error_files->path(i));
     members.back().log_folder = flags.log_dir;
+    members.back().out = output.mode(i, kStdoutStream);
+    members.back().err = output.mode(i, kStderrStream);
+    members.back().on_console = output.shown[static_cast<size_t>(i)];
   }
 
   const RealClock clock;
-  Console console("oarlock launch");
   if (limit_threads) console.print_line("OMP_NUM_THREADS is not set: 1 for each rank, as torchrun does");
   const auto grace = std::chrono::duration_cast<Supervisor::Duration>(std::chrono::duration<double>(flags.grace));
   GroupOptions options{.grace = grace};
-  options.stdio = count > 1 || !flags.log_dir.empty() ? Stdio::kPipes : Stdio::kForeground;
-  options.out = selects(flags.redirects, 1) && !selects(flags.tee, 1) ? LogMode::kFiles : LogMode::kConsoleAndFiles;
-  options.err = selects(flags.redirects, 2) && !selects(flags.tee, 2) ? LogMode::kFiles : LogMode::kConsoleAndFiles;
+  options.stdio = uses_pipes ? Stdio::kPipes : Stdio::kForeground;
   options.recovery = recovery.get();
   ASSIGN_OR_RETURN(const GroupResult result, run_group(members, options, signals, clock, console));
 
@@ -401,13 +450,22 @@ void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen&
                    "also write the output to DIR/attempt_N/rank_R/stdout.log and stderr.log")
       ->type_name("DIR");
   launch
-      ->add_option("-r,--redirects", flags->redirects,
-                   "with --log-dir: streams that go to files only; 1: stdout, 2: stderr, 3: both")
-      ->type_name("N")
-      ->check(CLI::IsMember({"0", "1", "2", "3"}));
+      ->add_option(
+          "-r,--redirects", flags->redirects,
+          "with --log-dir: streams that go to files only; 1: stdout, 2: stderr, 3: both; also by rank: 0:3,1:1")
+      ->type_name("N");
   launch->add_option("-t,--tee", flags->tee, "with --log-dir: streams that go to files and the console, as by default")
-      ->type_name("N")
-      ->check(CLI::IsMember({"0", "1", "2", "3"}));
+      ->type_name("N");
+  launch
+      ->add_option("--local-ranks-filter,--local_ranks_filter", flags->shown,
+                   "local ranks whose output the console shows, such as 0,1; default: all")
+      ->type_name("LIST");
+  launch
+      ->add_option("--numa-binding,--numa_binding", flags->cpu_binding,
+                   "bind each rank to CPUs near its GPU: those of its NUMA node or socket, an exclusive part of the "
+                   "node's cores, or cores with a common cache")
+      ->type_name("MODE")
+      ->check(CLI::IsMember({"node", "socket", "exclusive", "core-complex"}));
   launch
       ->add_option("--rdzv-backend,--rdzv_backend", flags->rdzv_backend, "accepted for torchrun's sake; has no effect")
       ->type_name("NAME")

@@ -10,6 +10,7 @@
 #include "cli/job_file.h"
 #include "cli/launch/console.h"
 #include "cli/launch/group.h"
+#include "cli/run/config_maps.h"
 #include "cli/run/local_job.h"
 #include "cli/run/local_run.h"
 #include "cli/run/run_folder.h"
@@ -34,8 +35,9 @@ constexpr char kDescription[] =
 
 constexpr char kFooter[] = R"(
 Every rank of every node is a process here; MASTER_ADDR is 127.0.0.1. Checkpoints go to WORKDIR/NAME/checkpoints, and a
-second run resumes from them. Container images and volumes are not used: the command of the container 'trainer' is
-run from this machine's PATH, by default oarlock-trainer. Ctrl-C stops the ranks gracefully; a second Ctrl-C kills them.
+second run resumes from them. A volume of a ConfigMap in the same file is written to WORKDIR/NAME/volumes, and paths on it
+are replaced. Container images and other volumes are not used: the command of the container 'trainer' is run from this
+machine's PATH, by default oarlock-trainer. Ctrl-C stops the ranks gracefully; a second Ctrl-C kills them.
 
 exit codes: 0: the job is complete; 78: the file is invalid; otherwise that of the rank that failed first (128+n:
 signal n).
@@ -55,6 +57,7 @@ struct RunFlags {
   std::optional<int> nodes;
   std::optional<int> nproc;
   bool fresh = false;
+  bool no_prefix = false;
   run::LocalRunOptions options;
 };
 
@@ -124,7 +127,13 @@ Result<RunFlags> with_file(RunFlags flags) {
   if (flags.file.empty())
     return fail(ExitCode::kUsage, "missing file; give it as oarlock run FILE (- for standard input), or with -f FILE");
   flags.options.settings = std::move(settings);
-  flags.options.is_fresh = flags.fresh;
+  flags.options.has_prefixes = !flags.no_prefix;
+  flags.options.command = {.file = flags.file,
+                           .name = flags.name,
+                           .workdir = flags.workdir == RunFlags().workdir ? "" : flags.workdir,
+                           .nodes = flags.nodes,
+                           .nproc = flags.nproc,
+                           .settings = flags.options.settings};
   return flags;
 }
 
@@ -145,6 +154,9 @@ Result<int> run_job(const RunFlags& given) {
   if (!refused || *refused != 0) return refused;
   ASSIGN_OR_RETURN(run::RunFolder folder, run::RunFolder::open(flags.workdir, job.metadata.name, flags.fresh, clock));
   ASSIGN_OR_RETURN(const std::string config, config_file(job, jobs_in_file, flags.file, folder.path()));
+  ASSIGN_OR_RETURN(const run::ConfigMaps config_maps, run::load_config_maps(input.path()));
+  flags.options.volumes = run::local_volumes(job, config_maps, folder.path() / "volumes");
+  RETURN_IF_ERROR(run::write_volumes(flags.options.volumes));
   if (folder.moved_to()) console.print_line(fmt::format("the earlier run is now in {}", folder.moved_to()->string()));
   Result<int> exit_code =
       run::run_locally(std::move(job), flags.options, std::move(folder), config, signals, clock, console);
@@ -183,6 +195,10 @@ void add_run(CLI::App& app, Chosen& chosen) {
       ->type_name("FORMAT")
       ->capture_default_str()
       ->check(CLI::IsMember({"text", "json", "auto"}));
+  run->add_flag("--no-prefix", flags->no_prefix, "do not prefix lines with [RANK r]");
+  run->add_option("--log-dir", flags->options.log_folder,
+                  "also write the output to DIR/attempt_N/rank_R/stdout.log and stderr.log")
+      ->type_name("DIR");
   run->add_flag("--fresh", flags->fresh, "start over; the folder of an earlier run is renamed, not deleted");
   run->callback([flags, &chosen] { chosen = [flags] { return run_job(*flags); }; });
 }

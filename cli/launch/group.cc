@@ -208,8 +208,8 @@ class Group {
     if (options_.stdio == Stdio::kPipes) {
       ASSIGN_OR_RETURN(FileDescriptor out, open_log(member, "stdout.log"));
       ASSIGN_OR_RETURN(FileDescriptor err, open_log(member, "stderr.log"));
-      add_stream(std::move(child.out), console_.out(), index, std::move(out), options_.out);
-      add_stream(std::move(child.err), console_.err(), index, std::move(err), options_.err);
+      add_stream(std::move(child.out), console_.out(), index, std::move(out), member.out);
+      add_stream(std::move(child.err), console_.err(), index, std::move(err), member.err);
     }
     return {};
   }
@@ -219,7 +219,7 @@ class Group {
     if (member.log_folder.empty()) return FileDescriptor();
     std::string folder = member.name;
     std::ranges::replace(folder, ' ', '_');
-    const int64_t restarts = options_.recovery == nullptr ? 0 : options_.recovery->restarts();
+    const int64_t restarts = options_.recovery == nullptr ? options_.attempt : options_.recovery->restarts();
     const std::filesystem::path path = member.log_folder / fmt::format("attempt_{}", restarts) / folder / name;
     RETURN_IF_ERROR(make_writable_folder(path.parent_path()));
     FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
@@ -283,7 +283,7 @@ class Group {
     // Of the ranks of a node, the first one shows its progress.
     const auto progress_lines =
         member == 0 ? LinePrefixer::ProgressLines::kShow : LinePrefixer::ProgressLines::kLeaveOut;
-    const bool on_console = !file.open() || mode == LogMode::kConsoleAndFiles;
+    const bool on_console = members_[member].on_console && (!file.open() || mode == LogMode::kConsoleAndFiles);
     streams_.push_back({std::move(from), &to, LinePrefixer(members_[member].prefix, to.columns(), progress_lines),
                         std::move(file), on_console});
   }

@@ -14,27 +14,29 @@
 
 namespace oarlock::launch {
 
-struct Member {
-  Command command;
-  std::string name;    // for messages, such as "rank 3"
-  std::string prefix;  // "[RANK 3] ", before each line; used with Stdio::kPipes only
-  // Files of an earlier start of this member, which a restart removes first.
-  std::vector<std::filesystem::path> stale_files = {};
-  // With Stdio::kPipes: the folder of attempt_<restarts>/<name>/stdout.log and stderr.log; empty: none.
-  std::filesystem::path log_folder = {};
-};
-
 // Where the output of members goes, as torchrun's --redirects and --tee.
 enum class LogMode {
   kConsoleAndFiles,
   kFiles  // only
 };
 
+struct Member {
+  Command command;
+  std::string name;    // for messages, such as "rank 3"
+  std::string prefix;  // "[RANK 3] ", before each line; used with Stdio::kPipes only
+  // Files of an earlier start of this member, which a restart removes first.
+  std::vector<std::filesystem::path> stale_files = {};
+  // With Stdio::kPipes: the folder of attempt_<attempt or restarts>/<name>/stdout.log and stderr.log; empty: none.
+  std::filesystem::path log_folder = {};
+  LogMode out = LogMode::kConsoleAndFiles;  // with a log_folder
+  LogMode err = LogMode::kConsoleAndFiles;
+  bool on_console = true;  // with Stdio::kPipes; false: its output goes to files only, or nowhere
+};
+
 struct GroupOptions {
   Supervisor::Duration grace;
   Stdio stdio = Stdio::kPipes;
-  LogMode out = LogMode::kConsoleAndFiles;  // for members with a log_folder
-  LogMode err = LogMode::kConsoleAndFiles;
+  int attempt = 0;  // in the names of log folders, without a recovery
   // If set, it decides when members start, and members that fail start again. Not owned.
   Recovery* recovery = nullptr;
 };

@@ -54,7 +54,7 @@ Lookup lookup_in(const Environment& environment) {
 // Combines, in ascending order of precedence, `base`, the variables of the contract, and the list of the template with
 // $(NAME) expanded.
 Environment local_environment(const Json& template_list, const std::vector<control::EnvVar>& contract,
-                              const Environment& base) {
+                              const Environment& base, const std::vector<LocalVolume>& volumes) {
   Environment out = base;
   std::erase_if(out, [](const auto& variable) { return control::is_contract_variable(variable.first); });
   Environment known;  // $(NAME) refers to the list of the container, not to the image
@@ -64,7 +64,8 @@ Environment local_environment(const Json& template_list, const std::vector<contr
     // A checkpoint folder in the template is a path in the pod, so only the configuration file may be overridden.
     const bool users = !control::is_contract_variable(name) || name == kEnvConfig;
     if (!users || variable.contains("valueFrom")) continue;
-    out[name] = known[name] = expand(string_of(variable, "value"), lookup_in(known));
+    known[name] = expand(string_of(variable, "value"), lookup_in(known));
+    out[name] = localize(known[name], volumes);
   }
   return out;
 }
@@ -132,8 +133,8 @@ std::vector<LocalProcess> local_processes(const api::TrainingJob& job, const Hos
   for (int node = 0; node < job.spec.nodes; ++node) {
     const control::RankGroup group = local_group(factory.group(), settings, node);
     const auto add = [&](std::vector<std::string> argv, const std::vector<control::EnvVar>& contract, int rank) {
-      Environment environment = local_environment(list, contract, settings.base);
-      for (std::string& word : argv) word = expand(word, lookup_in(environment));
+      Environment environment = local_environment(list, contract, settings.base, settings.volumes);
+      for (std::string& word : argv) word = localize(expand(word, lookup_in(environment)), settings.volumes);
       processes.push_back({std::move(argv), std::move(environment), node, rank});
     };
     std::vector<std::string> argv = words_of(trainer, "command");
@@ -160,8 +161,13 @@ bool saves_checkpoints(const api::TrainingJob& job) {
   return !control::PodFactory(job, 0).group().checkpoint_dir.empty();
 }
 
-std::vector<std::string> describe_differences(const api::TrainingJob& job, const Environment& base) {
+std::vector<std::string> describe_differences(const api::TrainingJob& job, const Environment& base,
+                                              const std::vector<LocalVolume>& volumes) {
   std::vector<std::string> notes;
+  for (const LocalVolume& volume : volumes) {
+    notes.push_back(fmt::format("the volume '{}' ({}) is {} here, with the files of the ConfigMap '{}'", volume.name,
+                                volume.mount_path, volume.target.string(), volume.config_map));
+  }
   const Json pod = control::make_pod_template(job, {});
   const Json& trainer = trainer_of(pod);
   const auto note_paths = [&](const Json& value, const std::string& where) {
@@ -169,6 +175,9 @@ std::vector<std::string> describe_differences(const api::TrainingJob& job, const
       for (const Json& mount : list_of(trainer, "volumeMounts")) {
         const std::string folder = string_of(mount, "mountPath");
         if (folder.empty() || !is_within(text, folder)) continue;
+        const bool is_provided =
+            std::ranges::any_of(volumes, [&](const LocalVolume& volume) { return is_within(text, volume.mount_path); });
+        if (is_provided && !path.starts_with("spec.trainer")) continue;
         notes.push_back(fmt::format(
             "{} is '{}', on the volume '{}' of the pod; volumes are not mounted here, so it is a path of this machine",
             path, text, string_of(mount, "name")));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/launch/process.h"
+#include "cli/run/config_maps.h"
 #include "common/error.h"
 #include "operator/api/types.h"
 
@@ -21,10 +22,11 @@ using launch::Environment;
 struct HostSettings {
   int attempt = 0;
   int master_port = 0;
-  std::vector<int> metrics_ports;  // by node: port of its local rank 0
-  std::string config_file;         // configuration of the trainer; used if the job has spec.trainer
-  std::string checkpoint_dir;      // used if the pod mounts a volume `checkpoints`
-  Environment base;                // environment of this program, in place of that of an image
+  std::vector<int> metrics_ports;      // by node: port of its local rank 0
+  std::string config_file;             // configuration of the trainer; used if the job has spec.trainer
+  std::string checkpoint_dir;          // used if the pod mounts a volume `checkpoints`
+  Environment base;                    // environment of this program, in place of that of an image
+  std::vector<LocalVolume> volumes{};  // paths on them are replaced
 };
 
 // One process to start.
@@ -48,8 +50,10 @@ bool runs_default_command(const api::TrainingJob& job);
 bool saves_checkpoints(const api::TrainingJob& job);
 
 // Returns one line for each relevant feature of the pod that this machine does not provide: paths on volumes,
-// variables from Secrets, init containers and sidecars. `base` is the environment of this program.
-std::vector<std::string> describe_differences(const api::TrainingJob& job, const Environment& base);
+// variables from Secrets, init containers and sidecars. `base` is the environment of this program, and `volumes` are
+// those that it provides.
+std::vector<std::string> describe_differences(const api::TrainingJob& job, const Environment& base,
+                                              const std::vector<LocalVolume>& volumes = {});
 
 // Looks up the value of a variable by name.
 using Lookup = std::function<std::optional<std::string>(const std::string& name)>;

@@ -1,6 +1,7 @@
 #include "cli/run/local_run.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "common/contract.h"
 #include "common/port_reservation.h"
 #include "common/status_macros.h"
+#include "common/terminal.h"
 #include "operator/core/desired.h"
 
 namespace oarlock::run {
@@ -43,6 +45,12 @@ double grace_of(const api::TrainingJob& job) {
   return it != spec.end() && it->is_number() ? it->get<double>() : 30;
 }
 
+Environment own_environment() {
+  Environment out = launch::environment_of(environ);
+  out.erase(kEnvProgressLines);  // of a launcher that this program runs in
+  return out;
+}
+
 class LocalRun {
  public:
   LocalRun(api::TrainingJob job, const LocalRunOptions& options, RunFolder folder, std::string config,
@@ -51,7 +59,7 @@ class LocalRun {
         options_(options),
         folder_(std::move(folder)),
         config_(std::move(config)),
-        environment_(launch::environment_of(environ)),
+        environment_(own_environment()),
         descriptor_limit_(launch::raise_descriptor_limit()),
         grace_(std::chrono::duration_cast<launch::Supervisor::Duration>(
             std::chrono::duration<double>(options.grace.value_or(grace_of(job_))))),
@@ -61,7 +69,8 @@ class LocalRun {
 
   Result<int> run() {
     const SteadyTime begin = clock_.steady();
-    for (const std::string& note : describe_differences(job_, environment_)) console_.print_line("note: " + note);
+    for (const std::string& note : describe_differences(job_, environment_, options_.volumes))
+      console_.print_line("note: " + note);
     if (!folder_.is_first_attempt()) {
       console_.print_line(
           fmt::format("{} has earlier runs; this one resumes from their checkpoints (--fresh starts over)",
@@ -69,7 +78,9 @@ class LocalRun {
     }
     int charged = 0;
     for (int restarts = 0;; ++restarts) {
+      const SteadyTime attempt_begin = clock_.steady();
       ASSIGN_OR_RETURN(const Ended ended, run_attempt());
+      durations_.push_back(clock_.steady() - attempt_begin);
       if (const Result<void> written = console_.written(); !written) {  // a restart would lose its output as well
         console_.print_line(written.error().message);
         Ended lost = ended;
@@ -87,10 +98,12 @@ class LocalRun {
         return finish("Failed", ended, restarts, begin);
       }
       if (failure.is_charged) ++charged;
+      const std::chrono::seconds delay = delay_after(job_, durations_);
       console_.print_line(fmt::format(
-          "{}; all ranks start again, {}", what,
+          "{}; all ranks start again{}, {}", what, delay.count() > 0 ? fmt::format(" in {} s", delay.count()) : "",
           failure.is_charged ? fmt::format("restart {} of {}", charged, job_.spec.failure_policy.max_restarts)
                              : "not counted"));
+      if (!wait(delay)) return finish("Interrupted", ended, restarts, begin);
     }
   }
 
@@ -112,6 +125,20 @@ class LocalRun {
     return fmt::format("the restarts ({}) are used up", plural(charged, "restart"));
   }
 
+  // Returns false if a signal to end arrives meanwhile.
+  bool wait(std::chrono::seconds delay) {
+    const SteadyTime end = clock_.steady() + delay;
+    while (clock_.steady() < end) {
+      if (const auto arrived = console_.flush(signals_, clock_, end)) return *arrived == SIGUSR1 || *arrived == SIGUSR2;
+      pollfd signal{signals_.fd(), POLLIN, 0};
+      if (::poll(&signal, 1, launch::poll_timeout(end, clock_.steady())) <= 0) continue;
+      for (const int arrived : signals_.read()) {
+        if (arrived != SIGUSR1 && arrived != SIGUSR2) return false;
+      }
+    }
+    return true;
+  }
+
   Result<Ended> run_attempt() {
     ASSIGN_OR_RETURN(const int attempt, folder_.begin_attempt());
     std::vector<PortReservation> reserved;  // for the duration of the attempt
@@ -120,12 +147,16 @@ class LocalRun {
     settings.config_file = config_;
     settings.checkpoint_dir = folder_.checkpoints().string();
     settings.base = environment_;
+    settings.volumes = options_.volumes;
     job_.metadata.uid = folder_.uid();
     ASSIGN_OR_RETURN(launch::MessageFiles messages, launch::MessageFiles::make(environment_));
 
     const std::vector<LocalProcess> processes = local_processes(job_, settings);
     const auto cores = share_cores(launch::usable_cores(), job_.spec.nodes);
     const std::string path = environment_.contains("PATH") ? environment_["PATH"] : "";
+    const bool uses_pipes = processes.size() > 1 || !options_.log_folder.empty();
+    // Progress lines would fill the files.
+    const bool shows_progress = uses_pipes && options_.log_folder.empty() && console_.err().columns() > 0;
     std::vector<launch::Member> members;
     std::vector<int> ranks;
     for (const LocalProcess& process : processes) {
@@ -135,18 +166,24 @@ class LocalRun {
       const bool is_rank = process.rank >= 0;
       const int number = is_rank ? process.rank : process.node;
       argv.insert(argv.end(), options_.settings.begin(), options_.settings.end());
-      const std::string prefix = fmt::format("[{} {}] ", is_rank ? "RANK" : "NODE", number);
-      if (processes.size() > 1 && is_rank) environment.insert_or_assign(kEnvLinesPrefixed, std::string(1, '1'));
+      const std::string prefix =
+          options_.has_prefixes ? fmt::format("[{} {}] ", is_rank ? "RANK" : "NODE", number) : "";
+      const auto set = [&environment](const char* name) { environment.insert_or_assign(name, std::string(1, '1')); };
+      if (uses_pipes && is_rank && options_.has_prefixes) set(kEnvLinesPrefixed);
+      if (shows_progress && is_rank) set(kEnvProgressLines);
       if (text_logs() && runs_default_command(job_)) argv.insert(argv.end(), {"--log-format", "text"});
       ranks.push_back(is_rank ? number : number * job_.spec.processes_per_node);
       members.push_back(
           {{std::move(argv), std::move(environment), cores[static_cast<size_t>(process.node)], descriptor_limit_},
            fmt::format("{} {}", is_rank ? "rank" : "node", number),
            prefix});
+      members.back().log_folder = options_.log_folder;
     }
     announce(settings);
-    const launch::Stdio stdio = members.size() > 1 ? launch::Stdio::kPipes : launch::Stdio::kOutput;
-    ASSIGN_OR_RETURN(const GroupResult result, launch::run_group(members, {grace_, stdio}, signals_, clock_, console_));
+    launch::GroupOptions group{.grace = grace_};
+    group.stdio = uses_pipes ? launch::Stdio::kPipes : launch::Stdio::kOutput;
+    group.attempt = attempt;
+    ASSIGN_OR_RETURN(const GroupResult result, launch::run_group(members, group, signals_, clock_, console_));
 
     std::vector<std::string> texts;
     for (size_t i = 0; i < members.size(); ++i) texts.push_back(messages.text(static_cast<int>(i)));
@@ -212,18 +249,30 @@ class LocalRun {
         line += fmt::format(", newest checkpoint at step {}", message->checkpoint_step);
       console_.err().push(line + "\n");
     }
+    std::error_code ignored;
+    const bool some = saves_checkpoints(job_) && fs::is_directory(folder_.checkpoints(), ignored) &&
+                      !fs::is_empty(folder_.checkpoints(), ignored);
     if (saves_checkpoints(job_)) {
-      std::error_code ignored;
-      const bool some =
-          fs::is_directory(folder_.checkpoints(), ignored) && !fs::is_empty(folder_.checkpoints(), ignored);
       console_.err().push(
           fmt::format("{}checkpoints: {}{}\n", indent, folder_.checkpoints().string(), some ? "" : " (none)"));
     }
-    if (state == "Interrupted")
-      console_.err().push(fmt::format("{}the same command{} resumes from there\n", indent,
-                                      options_.is_fresh ? " without --fresh" : ""));
+    if (const std::string next = next_command(state, some); !next.empty())
+      console_.err().push(fmt::format("{}{}\n", indent, next));
     console_.flush(signals_, clock_, clock_.steady() + grace_);
     return ended.result.exit_code;
+  }
+
+  // Returns what a user may do next, with the command; empty if there is nothing to suggest.
+  std::string next_command(const std::string& state, bool has_checkpoints) const {
+    if (state == "Complete") {
+      const auto longer = runs_default_command(job_) && has_checkpoints
+                              ? longer_command(options_.command, job_.spec.trainer)
+                              : std::nullopt;
+      return longer ? fmt::format("to train longer: {}", *longer) : "";
+    }
+    const char* purpose = has_checkpoints ? "to resume from there" : "to start again";
+    return fmt::format("{}{}: {}", purpose, state == "Failed" ? ", after the error is fixed" : "",
+                       command_line(options_.command));
   }
 
   static constexpr int kMostUrls = 8;
@@ -239,6 +288,7 @@ class LocalRun {
   const SignalSource& signals_;
   const Clock& clock_;
   Console& console_;
+  std::vector<SteadyTime::duration> durations_;  // of the attempts
 };
 
 }  // namespace
@@ -246,6 +296,17 @@ class LocalRun {
 Result<int> run_locally(api::TrainingJob job, const LocalRunOptions& options, RunFolder folder, std::string config,
                         const SignalSource& signals, const Clock& clock, Console& console) {
   return LocalRun(std::move(job), options, std::move(folder), std::move(config), signals, clock, console).run();
+}
+
+std::chrono::seconds delay_after(const api::TrainingJob& job, const std::vector<SteadyTime::duration>& attempts) {
+  api::Status status;
+  for (const SteadyTime::duration duration : attempts) {
+    api::AttemptRecord record;
+    record.start_time = SystemTime{};
+    record.end_time = SystemTime{} + std::chrono::duration_cast<SystemTime::duration>(duration);
+    status.attempts.push_back(std::move(record));
+  }
+  return control::restart_delay(job.spec.failure_policy, status);
 }
 
 control::GroupFailure decide_after_exit(const api::TrainingJob& job, int restarts, int node, int exit_code,

@@ -1,12 +1,15 @@
 // Runs a TrainingJob on this machine: attempts, group restarts by the rules of the operator, and the final report.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/launch/console.h"
 #include "cli/launch/process.h"
+#include "cli/run/config_maps.h"
+#include "cli/run/continue_command.h"
 #include "cli/run/run_folder.h"
 #include "common/clock.h"
 #include "common/error.h"
@@ -20,13 +23,19 @@ struct LocalRunOptions {
   std::optional<double> grace;        // seconds between SIGTERM and SIGKILL; empty: that of the pod template
   std::string log_format = "auto";    // of oarlock-trainer: text, json, or auto, which is text on a terminal
   std::vector<std::string> settings;  // key=value arguments for oarlock-trainer
-  bool is_fresh = false;              // the run was started with --fresh, so the same command would start over
+  RunCommand command;                 // that continues this run
+  bool has_prefixes = true;           // of the lines of the ranks
+  std::string log_folder;             // also receives the output of the ranks; empty: none
+  std::vector<LocalVolume> volumes;   // already written
 };
 
 // Runs the job until it completes, fails for good, or is interrupted by a signal, and returns its exit code. `config`
 // is the file with the configuration of the trainer. REQUIRES: api::validate(job) is empty.
 Result<int> run_locally(api::TrainingJob job, const LocalRunOptions& options, RunFolder folder, std::string config,
                         const launch::SignalSource& signals, const Clock& clock, launch::Console& console);
+
+// Returns the delay before the next attempt: that of the operator, given the duration of each attempt that has failed.
+std::chrono::seconds delay_after(const api::TrainingJob& job, const std::vector<SteadyTime::duration>& attempts);
 
 // Applies the operator's failure policy to the exit of a node. `restarts` is the number of charged restarts so far, and
 // `message` the termination message.

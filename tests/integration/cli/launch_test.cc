@@ -414,6 +414,39 @@ TEST(Launch, SingleRankWritesItsMessageItself) {
   EXPECT_THAT(content(log), HasSubstr("KilledBySignal"));
 }
 
+// The kernel confirms what the launcher reports.
+TEST(Launch, BindsRanksToTheCpusThatItReports) {
+  Program program(
+      launch({"--nproc", "2", "--no-prefix", "--numa-binding", "node"},
+             "echo $LOCAL_RANK: $(grep Cpus_allowed_list /proc/self/status | cut -f 2) $OARLOCK_CPU_SHARERS"));
+  ASSERT_EQ(program.wait(), 0) << program.err();
+  const std::vector<std::string> bound = lines(program.out());
+  ASSERT_EQ(bound.size(), 2u);
+  for (const std::string& line : bound) {
+    const std::string cpus = line.substr(line.find(' ') + 1);  // "0: 0-3 2"
+    EXPECT_THAT(program.err(), HasSubstr(cpus.substr(0, cpus.rfind(' ')))) << line;
+    EXPECT_THAT(cpus.substr(cpus.rfind(' ') + 1), testing::AnyOf("1", "2"));
+  }
+  Program wrong(launch({"--nproc", "2", "--numa-binding", "numa"}, "exit 0"));
+  EXPECT_EQ(wrong.wait(), 64);
+}
+
+TEST(Launch, ShowsTheRanksOfTheFilter) {
+  Program program(launch({"--nproc", "3", "--local-ranks-filter", "0,2"}, "echo $RANK"));
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_THAT(lines(program.out()), UnorderedElementsAre("[RANK 0] 0", "[RANK 2] 2"));
+}
+
+TEST(Launch, RedirectsStreamsOfSingleRanks) {
+  Program program(launch({"--nproc", "2", "--log-dir", "logs", "--redirects", "0:3,1:1", "--tee", "0:1"},
+                         "echo out $RANK; echo err $RANK >&2"));
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_THAT(lines(program.out()), ElementsAre("[RANK 0] out 0")) << "--tee wins";
+  EXPECT_THAT(program.err(), AllOf(HasSubstr("[RANK 1] err 1"), Not(HasSubstr("err 0"))));
+  EXPECT_EQ(content(program.folder() / "logs/attempt_0/rank_1/stdout.log"), "out 1\n");
+  EXPECT_EQ(content(program.folder() / "logs/attempt_0/rank_0/stderr.log"), "err 0\n");
+}
+
 TEST(Launch, HelpHasExamples) {
   Program program({oarlock(), "launch", "--help"});
   EXPECT_EQ(program.wait(), 0);

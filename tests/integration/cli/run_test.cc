@@ -26,6 +26,7 @@ struct Job {
   int nodes = 2;
   int per_node = 1;
   int max_restarts = 3;
+  int backoff = 0;     // seconds
   std::string script;  // of the container's command
   std::string trainer = "{task: x}";
 };
@@ -41,7 +42,7 @@ metadata: {{name: j}}
 spec:
   nodes: {}
   processesPerNode: {}
-  failurePolicy: {{maxRestarts: {}}}
+  failurePolicy: {{maxRestarts: {}, backoffSeconds: {}}}
   trainer: {}
   template:
     spec:
@@ -54,7 +55,7 @@ spec:
             - -c
             - |
 {})",
-                     job.nodes, job.per_node, job.max_restarts, job.trainer, indented);
+                     job.nodes, job.per_node, job.max_restarts, job.backoff, job.trainer, indented);
 }
 
 // A folder with job.yaml in it, and the program that runs it.
@@ -108,6 +109,51 @@ TEST_F(RunTest, GivesUpAfterMaxRestarts) {
   EXPECT_THAT(run->err(), AllOf(HasSubstr("the restarts (2 restarts) are used up"), HasSubstr("j: Failed after")));
 }
 
+TEST_F(RunTest, WaitsBeforeTheSecondQuickRestart) {
+  job({.nodes = 1, .max_restarts = 2, .backoff = 1, .script = "exit 9"});
+  const auto run = start();
+  EXPECT_EQ(run->wait(), 9);
+  EXPECT_THAT(run->err(), AllOf(HasSubstr("all ranks start again, restart 1 of 2"),
+                                HasSubstr("all ranks start again in 1 s, restart 2 of 2")));
+  EXPECT_THAT(run->err(), HasSubstr("to start again, after the error is fixed: oarlock run job.yaml\n"));
+}
+
+TEST_F(RunTest, InterruptEndsTheWaitForARestart) {
+  job({.nodes = 1, .max_restarts = 9, .backoff = 600, .script = "echo x >> starts; exit 9"});
+  const auto run = start();
+  ASSERT_TRUE(eventually([&] { return run->err().find("in 600 s") != std::string::npos; })) << run->err();
+  run->signal(SIGINT);
+  EXPECT_EQ(run->wait(), 9);
+  EXPECT_THAT(run->err(), HasSubstr("j: Interrupted after"));
+  EXPECT_EQ(text("starts"), "x\nx\n");
+}
+
+TEST_F(RunTest, WritesFilesOfConfigMaps) {
+  job({.nodes = 1, .script = "cat /script/greeting; cat $GREETING"});
+  std::string with_volume = text("job.yaml");
+  const std::string mount = "volumeMounts: [{name: checkpoints, mountPath: /ckpt}";
+  with_volume.replace(with_volume.find(mount), mount.size(),
+                      "env: [{name: GREETING, value: /script/greeting}]\n"
+                      "          volumeMounts: [{name: checkpoints, mountPath: /ckpt}, {name: s, mountPath: /script}");
+  write(file("job.yaml"), with_volume +
+                              "      volumes: [{name: s, configMap: {name: scripts}}]\n---\napiVersion: v1\n"
+                              "kind: ConfigMap\nmetadata: {name: scripts}\ndata: {greeting: \"hello\\n\"}\n");
+  const auto run = start();
+  EXPECT_EQ(run->wait(), 0) << run->err();
+  EXPECT_EQ(run->out(), "hello\nhello\n");
+  EXPECT_THAT(run->err(),
+              HasSubstr("the volume 's' (/script) is " + file("oarlock-runs/j/volumes/s").string() + " here"));
+}
+
+TEST_F(RunTest, PrefixesAndLogFilesFollowTheOptions) {
+  job({.nodes = 2, .script = "echo out $RANK; echo err $RANK >&2"});
+  const auto run = start({"--no-prefix", "--log-dir", "logs"});
+  EXPECT_EQ(run->wait(), 0) << run->err();
+  EXPECT_THAT(lines(run->out()), testing::UnorderedElementsAre("out 0", "out 1"));
+  EXPECT_EQ(text("logs/attempt_0/rank_1/stdout.log"), "out 1\n");
+  EXPECT_EQ(text("logs/attempt_0/rank_0/stderr.log"), "err 0\n");
+}
+
 TEST_F(RunTest, PermanentCodesFailWithMessageOfTheRank) {
   job({.nodes = 2,
        .script = "echo $OARLOCK_ATTEMPT >> attempts\n[ $RANK = 0 ] && until [ -e ready ]; do :; done && exit 76\n"
@@ -142,17 +188,20 @@ TEST_F(RunTest, InterruptStopsGracefullyAndDoesNotRestart) {
   EXPECT_FALSE(alive(first));
   EXPECT_FALSE(alive(second));
   EXPECT_EQ(lines(text("starts")).size(), 2u);
-  EXPECT_THAT(run->err(), AllOf(HasSubstr("j: Interrupted after"), HasSubstr("the same command resumes from there")));
+  EXPECT_THAT(run->err(),
+              AllOf(HasSubstr("j: Interrupted after"), HasSubstr("to start again: oarlock run job.yaml\n")));
 }
 
 // With --fresh, the same command would start over.
 TEST_F(RunTest, InterruptOfFreshRunNamesCommandThatResumes) {
-  job({.nodes = 1, .script = "trap 'kill $!; exit 75' INT\nsleep 1000 &\necho $BASHPID > ready.$NODE_RANK\nwait"});
-  const auto run = start({"--fresh"});
+  job({.nodes = 1,
+       .script = "mkdir -p \"$OARLOCK_CHECKPOINT_DIR/step-3\"\ntrap 'kill $!; exit 75' INT\nsleep 1000 &\n"
+                 "echo $BASHPID > ready.$NODE_RANK\nwait"});
+  const auto run = start({"--fresh", "--nproc", "1", "--workdir", "my runs"});
   number_in(file("ready.0"));
   run->signal(SIGINT);
   EXPECT_EQ(run->wait(), 75) << run->err();
-  EXPECT_THAT(run->err(), HasSubstr("the same command without --fresh resumes from there"));
+  EXPECT_THAT(run->err(), HasSubstr("to resume from there: oarlock run job.yaml --workdir 'my runs' --nproc 1\n"));
 }
 
 TEST_F(RunTest, SecondRunContinuesAttemptsAndFreshStartsOver) {

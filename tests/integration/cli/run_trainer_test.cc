@@ -1,17 +1,20 @@
 // oarlock run with the real trainer: two ranks, DDP, a killed rank, a second run.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/program.h"
+#include "tests/support/terminal_program.h"
 
 namespace oarlock::test {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing::Not;
 using Json = nlohmann::json;
 
 class RunTrainerTest : public testing::Test {
@@ -118,6 +121,72 @@ TEST_F(RunTrainerTest, LinesHaveOnePrefix) {
   ASSERT_EQ(launch.wait(), 0) << launch.err();
   EXPECT_THAT(launch.err(), HasSubstr("training is complete"));
   expect_one_prefix(launch.err());
+}
+
+// On a terminal: one line of progress that is replaced, a header, a table, and neither JSON nor two prefixes.
+void expect_for_people(const std::string& output, int columns) {
+  EXPECT_THAT(output, Not(HasSubstr("{\"ts\":"))) << "JSON is for programs";
+  EXPECT_THAT(output, HasSubstr("\x1b[K\r")) << "a line of progress";
+  EXPECT_THAT(output, HasSubstr("loss ")) << "in the line of progress";
+  const std::vector<std::string> shown = screen(output);
+  const auto count = [&](const std::string& text) {
+    return std::ranges::count_if(shown, [&](const std::string& line) { return line.find(text) != std::string::npos; });
+  };
+  EXPECT_EQ(count("image_classification on 2 ranks"), 1) << output;
+  EXPECT_EQ(count(" parameters"), 2) << "in the header, and whether they are equal";
+  EXPECT_EQ(count("4,000 samples for training, 200 for evaluation"), 1);
+  EXPECT_EQ(count("the training is complete: step"), 1);
+  EXPECT_EQ(count("samples/s"), 1) << "in the table; no line of progress remains";
+  EXPECT_EQ(count("[RANK 1]"), 0) << "the other ranks have nothing to add";
+  for (const std::string& line : shown) EXPECT_EQ(line.find("[RANK "), line.rfind("[RANK ")) << line;
+  // Lines of progress end with "\r". They fit, so that the terminal does not wrap them.
+  size_t begin = 0;
+  for (size_t end; (end = output.find_first_of("\r\n", begin)) != std::string::npos; begin = end + 1) {
+    const bool is_progress = output[end] == '\r' && output[end + 1] != '\n';
+    const std::string shown_line = is_progress ? screen(output.substr(begin, end - begin))[0] : "";
+    EXPECT_LT(shown_line.size(), static_cast<size_t>(columns));
+  }
+}
+
+TEST_F(RunTrainerTest, ShowsProgressOnATerminal) {
+  job(60);
+  constexpr int kColumns = 70;
+  TerminalProgram run({oarlock(), "run", "job.yaml"}, folder_.path(), kColumns);
+  EXPECT_EQ(run.wait(), 0) << run.output();
+  expect_for_people(run.output(), kColumns);
+  EXPECT_THAT(run.output(), HasSubstr("to train longer: oarlock run job.yaml steps=120"));
+  TerminalProgram launch(
+      {oarlock(), "launch", "--nproc", "2", "--", OARLOCK_BIN "/oarlock-trainer", "--config", "job.yaml"},
+      folder_.path(), kColumns);
+  EXPECT_EQ(launch.wait(), 0) << launch.output();
+  expect_for_people(launch.output(), kColumns);
+}
+
+TEST_F(RunTrainerTest, InterruptOnATerminalIsNoError) {
+  job(100'000);
+  TerminalProgram run({oarlock(), "run", "job.yaml", "--fresh"}, folder_.path(), 100);
+  ASSERT_TRUE(eventually([&] { return run.output().find("checkpoint saved") != std::string::npos; })) << run.output();
+  run.type("\x03");
+  EXPECT_EQ(run.wait(), 75) << run.output();
+  EXPECT_THAT(run.output(), Not(HasSubstr("ERROR"))) << "nothing has failed";
+  EXPECT_THAT(run.output(), HasSubstr("interrupted by a signal at step "));
+  EXPECT_THAT(run.output(), HasSubstr("to resume from there: oarlock run job.yaml\r\n"));
+}
+
+TEST_F(RunTrainerTest, PipedOutputWithoutPrefixesIsJson) {
+  job(8);
+  const auto run = start({"--no-prefix", "--log-format", "json"});
+  ASSERT_EQ(run->wait(), 0) << run->err();
+  int steps = 0;
+  for (const std::string& line : lines(run->err())) {
+    if (line.starts_with("oarlock run: ") || line.starts_with(" ")) continue;
+    const Json json = Json::parse(line, nullptr, false);
+    ASSERT_TRUE(json.is_object()) << line;
+    if (json["msg"] != "step") continue;
+    ++steps;
+    EXPECT_EQ(json["epoch"], 1) << "epochs count from 1";
+  }
+  EXPECT_EQ(steps, 4) << "the steps 1, 2, 4 and 8, although log.every_steps is 10";
 }
 
 TEST_F(RunTrainerTest, RejectsSettingsBeforeFreshRenames) {

@@ -138,5 +138,17 @@ TEST(ShareCores, DividesEquallyAmongNodes) {
   EXPECT_THAT(share_cores({0, 1}, 1), ElementsAre(IsEmpty()));
 }
 
+// The first restart is immediate; an attempt that ran for long resets the delay.
+TEST(LocalRun, DelaysQuickRestarts) {
+  using std::chrono::minutes;
+  using std::chrono::seconds;
+  api::TrainingJob job;
+  job.spec.failure_policy.backoff_seconds = 10;
+  EXPECT_EQ(delay_after(job, {seconds(5)}), seconds(0));
+  EXPECT_EQ(delay_after(job, {seconds(5), seconds(5)}), seconds(10));
+  EXPECT_EQ(delay_after(job, {seconds(5), seconds(5), seconds(5)}), seconds(20));
+  EXPECT_EQ(delay_after(job, {seconds(5), minutes(11), seconds(5)}), seconds(0));
+}
+
 }  // namespace
 }  // namespace oarlock::run

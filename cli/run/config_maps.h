@@ -1,0 +1,43 @@
+// ConfigMaps next to a TrainingJob in its file: the volumes of the pod that they fill become folders of this machine.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "operator/api/types.h"
+
+namespace oarlock::run {
+
+// By name: the files of a ConfigMap, by key.
+using ConfigMaps = std::map<std::string, std::map<std::string, std::string>>;
+
+// Returns the ConfigMaps of a file with Kubernetes objects. Of binaryData nothing is read.
+Result<ConfigMaps> load_config_maps(const std::string& path);
+
+// A mounted volume of the trainer container, as a folder.
+struct LocalVolume {
+  std::string name;
+  std::string config_map;
+  std::string mount_path;                    // in the pod, without "/" at the end
+  std::filesystem::path target;              // what is at mount_path
+  std::filesystem::path folder;              // of the files below
+  std::map<std::string, std::string> files;  // by path in the folder
+
+  bool operator==(const LocalVolume&) const = default;
+};
+
+// Returns the mounted volumes of the job that its ConfigMaps fill, as folders in `parent`. Pure.
+std::vector<LocalVolume> local_volumes(const api::TrainingJob& job, const ConfigMaps& config_maps,
+                                       const std::filesystem::path& parent);
+
+// Writes the files of the volumes, in place of those of an earlier run.
+Result<void> write_volumes(const std::vector<LocalVolume>& volumes);
+
+// Replaces each path on a volume in `text` by the path of this machine. A path begins where no letter, digit, ".", "_",
+// "-" or "/" precedes it. Pure.
+std::string localize(std::string text, const std::vector<LocalVolume>& volumes);
+
+}  // namespace oarlock::run
