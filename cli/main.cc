@@ -38,6 +38,15 @@ Error unknown_subcommand(const std::string& typed, const CLI::App& app) {
                       nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest), fmt::join(known, ", "))};
 }
 
+// CLI11's own message lists the arguments in reverse order.
+Error unexpected_arguments(const CLI::App& app, const std::string& command) {
+  std::string hint = fmt::format("see {} --help", command);
+  if (command == "oarlock convert")
+    hint = "write the command line after '--': oarlock convert torchrun -- torchrun train.py";
+  return {ExitCode::kUsage, fmt::format("unexpected arguments: {}; {}",
+                                        shortened(fmt::format("{}", fmt::join(app.remaining(true), " "))), hint)};
+}
+
 int run_main(Words words) {
   std::optional<Words> after_marker;
   if (const auto marker = std::find(words.begin(), words.end(), "--");
@@ -72,6 +81,9 @@ int run_main(Words words) {
     app.parse(std::move(words));
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
+  } catch (const CLI::ExtrasError&) {
+    for (const CLI::App* sub : app.get_subcommands()) command += " " + sub->get_name();
+    return report(command, unexpected_arguments(app, command));
   } catch (const CLI::ParseError& error) {
     for (const CLI::App* sub : app.get_subcommands()) command += " " + sub->get_name();
     return report(command, {ExitCode::kUsage, fmt::format("{}; see {} --help", error.what(), command)});

@@ -11,7 +11,9 @@ int run_generator(CLI::App& app, int argc, char** argv, const std::function<Resu
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? to_int(ExitCode::kOk) : to_int(ExitCode::kUsage);
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    fmt::print(stderr, "{0}: error: {1}; see {0} --help\n", app.get_name(), error.what());
+    return to_int(ExitCode::kUsage);
   }
   try {
     const Result<void> written = write();

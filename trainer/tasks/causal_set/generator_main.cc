@@ -34,6 +34,9 @@ int main(int argc, char** argv) {
       return oarlock::fail(oarlock::ExitCode::kUsage, fmt::format("--min-elements {} is above --max-elements {}",
                                                                   store.min_elements, store.max_elements));
     }
-    return oarlock::causal_set::write_generated_store(output, store);
+    return oarlock::causal_set::write_generated_store(output, store).map([&] {
+      fmt::print("{}: {} causal sets of {} to {} elements\n", output, store.samples, store.min_elements,
+                 store.max_elements);
+    });
   });
 }

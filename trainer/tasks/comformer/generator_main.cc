@@ -1,4 +1,6 @@
 // oarlock-crystals: writes synthetic crystals with a known property as an extended XYZ file.
+#include <fmt/format.h>
+
 #include <fstream>
 #include <map>
 
@@ -15,7 +17,7 @@ int main(int argc, char** argv) {
   int64_t count = 1000;
   uint64_t seed = 42;
   app.add_option("file", path, "file to write")->required();
-  app.add_option("--count", count, "crystals")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--count", count, "crystals")->check(CLI::Range(1, 100'000'000))->capture_default_str();
   app.add_option("--seed", seed, "random seed")->capture_default_str();
   app.add_option("--target-property", target, "key of the property")->capture_default_str();
   app.add_option("--family", family, "triclinic: without noise; cubic: with the noise of ComFormer's own example")
@@ -28,6 +30,7 @@ int main(int argc, char** argv) {
       out << oarlock::comformer::extxyz_frame(oarlock::comformer::generated_crystal(family, i, seed), target);
     out.close();
     if (!out) return oarlock::fail(oarlock::ExitCode::kIoErr, path + ": cannot be written");
+    fmt::print("{}: {} crystals with the property {}\n", path, count, target);
     return {};
   });
 }
