@@ -18,7 +18,7 @@ PYTHON = CACHE / "playwright-1.65.2" / "bin" / "python"
 if pathlib.Path(sys.prefix) != PYTHON.parent.parent:
     for program in (PYTHON, TENSORBOARD_PYTHON, pathlib.Path("/usr/bin/chromium")):
         if not program.exists():
-            sys.exit(f"{program} does not exist: run scripts/setup tracking")
+            sys.exit(f"{program} does not exist: run scripts/setup tracking browser")
     os.execv(PYTHON, [str(PYTHON), *sys.argv])
 
 from playwright.sync_api import sync_playwright
