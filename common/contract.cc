@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/json_access.h"
+
 namespace oarlock {
 namespace {
 
@@ -52,7 +54,7 @@ std::string to_json(const TerminationMessage& message) {
 }
 
 std::optional<TerminationMessage> termination_message_from_json(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = parse_untrusted_json(text);
   if (!json.is_object() || !json.contains("reason")) return std::nullopt;
   TerminationMessage message;
   read(json, "rank", message.rank);
@@ -86,7 +88,7 @@ std::string to_json(const RankStatus& status) {
 }
 
 std::optional<RankStatus> rank_status_from_json(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = parse_untrusted_json(text);
   if (!json.is_object() || !json.contains("rank") || !json.contains("step")) return std::nullopt;
   RankStatus status;
   read(json, "rank", status.rank);

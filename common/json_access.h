@@ -8,7 +8,18 @@
 #include <string_view>
 #include <utility>
 
+#include "common/text.h"
+
 namespace oarlock {
+
+// Parses JSON that another process sent. The result is_discarded() if the text is not JSON, is larger than `max_bytes`,
+// or is nested more deeply than 64 levels: a parsed text may take a hundred times its size.
+inline nlohmann::json parse_untrusted_json(std::string_view text, size_t max_bytes = 1 << 20) {
+  constexpr int kMaxDepth = 64;
+  if (text.size() > max_bytes || json_depth(text) > kMaxDepth)
+    return nlohmann::json(nlohmann::json::value_t::discarded);
+  return nlohmann::json::parse(text, nullptr, false);
+}
 
 // Returns the member of an object; null if there is none or `json` is not an object.
 template <typename Json>

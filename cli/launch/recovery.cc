@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "common/contract.h"
+#include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -107,7 +108,7 @@ std::string hello_line(const std::string& token) { return nlohmann::json{{"regro
 // Returns whether the first line of a connection proves that the peer knows the token.
 bool is_valid_hello(const std::string& line, const std::string& token) {
   if (json_depth(line) > 2) return false;
-  const auto json = nlohmann::json::parse(line, nullptr, false);
+  const nlohmann::json json = parse_untrusted_json(line);
   const auto it = json.is_object() ? json.find("token") : json.end();
   return json.is_object() && it != json.end() && it->is_string() && !token.empty() &&
          recovery::is_equal_secret(it->get_ref<const std::string&>(), token);

@@ -13,6 +13,9 @@
 namespace oarlock {
 namespace {
 
+// For keys that are encrypted. Without it, OpenSSL would ask for a pass phrase on the terminal, and wait.
+int no_pass_phrase(char*, int, int, void*) { return 0; }
+
 std::shared_ptr<SSL_CTX> read_context(const std::string& file) {
   std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
   if (!context) return nullptr;
@@ -21,6 +24,7 @@ std::shared_ptr<SSL_CTX> read_context(const std::string& file) {
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET);
   SSL_CTX_set_num_tickets(context.get(), 0);
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_default_passwd_cb(context.get(), no_pass_phrase);
   const bool is_usable = SSL_CTX_use_certificate_chain_file(context.get(), file.c_str()) == 1 &&
                          SSL_CTX_use_PrivateKey_file(context.get(), file.c_str(), SSL_FILETYPE_PEM) == 1 &&
                          SSL_CTX_check_private_key(context.get()) == 1;

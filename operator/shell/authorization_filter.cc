@@ -147,7 +147,7 @@ int AuthorizationFilter::review(const std::string& path, const std::string& toke
       {"apiVersion", "authentication.k8s.io/v1"}, {"kind", "TokenReview"}, {"spec", {{"token", token}}}};
   const auto authentication = client_.create(token_reviews(), "", review.dump(), {});
   if (!authentication) return 503;
-  const Json reviewed = Json::parse(*authentication, nullptr, false);
+  const Json reviewed = parse_untrusted_json(*authentication);
   const Json& status = member(reviewed, "status");
   if (!true_at(status, "authenticated")) return 401;
 
@@ -160,7 +160,7 @@ int AuthorizationFilter::review(const std::string& path, const std::string& toke
       {"apiVersion", "authorization.k8s.io/v1"}, {"kind", "SubjectAccessReview"}, {"spec", std::move(spec)}};
   const auto authorization = client_.create(access_reviews(), "", access.dump(), {});
   if (!authorization) return 503;
-  return true_at(member(Json::parse(*authorization, nullptr, false), "status"), "allowed") ? 200 : 403;
+  return true_at(member(parse_untrusted_json(*authorization), "status"), "allowed") ? 200 : 403;
 }
 
 }  // namespace oarlock::control

@@ -320,7 +320,7 @@ Executor::Outcome Executor::read_regroup_token(const Job& job, int attempt, std:
   }
   if (read_object_metadata(*response).owner_uid != job.metadata.uid)
     return name_conflict(name, ResourceKind::kService, key);
-  const auto object = nlohmann::json::parse(*response, nullptr, false);
+  const nlohmann::json object = parse_untrusted_json(*response, 4 << 20);
   const std::string regroup_key = text_at(member(member(object, "metadata"), "annotations"), kAnnotationRegroupKey);
   if (!regroup_key.empty()) token = derive_regroup_token(regroup_key, job.metadata.uid, attempt);
   return std::nullopt;

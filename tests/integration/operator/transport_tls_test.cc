@@ -102,6 +102,19 @@ TEST_F(TransportTls, IgnoresTheCommonName) {
       << "an address is compared with addresses only";
 }
 
+TEST_F(TransportTls, RefusesNamesThatOpenSslWouldNotCompare) {
+  HostileServer server(hello, {.identity = authority_.issue("other", "DNS:a.example")});
+  TransportOptions options = trusting(server, authority_);
+  for (const std::string& name : {std::string(".example"), std::string("zzz\0x", 5)}) {
+    options.tls_server_name = name;
+    const TransportError error = error_of(options);
+    EXPECT_EQ(error.kind, TransportErrorKind::kTls);
+    EXPECT_THAT(error.message, HasSubstr("is not a host name that a certificate of the server can have"));
+  }
+  options.tls_server_name = "a.example";
+  EXPECT_TRUE(transport_with(options)->send(get(), 20s, {}));
+}
+
 TEST_F(TransportTls, ReloadsRotatedAuthority) {
   HostileServer server(
       [](auto& connection, const auto& request) {

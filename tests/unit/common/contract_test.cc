@@ -82,6 +82,12 @@ TEST(RankStatus, IgnoresNumbersOutOfRange) {
   EXPECT_EQ(status->loss, -1e308);
 }
 
+TEST(RankStatus, DeepNestingIsRefused) {
+  const std::string deep = "{\"rank\":1,\"step\":2,\"x\":" + std::string(60'000, '[') + std::string(60'000, ']') + "}";
+  EXPECT_FALSE(rank_status_from_json(deep));
+  EXPECT_FALSE(termination_message_from_json(deep));
+}
+
 TEST(RankStatus, OmitsNonFiniteLoss) {
   RankStatus status;
   status.loss = std::nan("");

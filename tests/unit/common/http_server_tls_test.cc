@@ -1,7 +1,11 @@
 // The server's side of TLS: deadlines, limits, and a certificate that is renewed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/ec.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -107,6 +111,46 @@ TEST_F(HttpServerTls, RenewedCertificateIsUsedForNewConnections) {
   write_identity("three");
   EXPECT_EQ(TlsClient(port).common_name(), "three");
   EXPECT_THAT(before.get("/nothing"), StartsWith("HTTP/1.1 404"));
+}
+
+// Standard input is a pipe to which nobody writes, while this object exists.
+class SilentStandardInput {
+ public:
+  SilentStandardInput() : previous_(::dup(0)) {
+    if (::pipe(pipe_) != 0 || ::dup2(pipe_[0], 0) != 0) throw std::runtime_error("no pipe");
+  }
+  ~SilentStandardInput() {
+    ::dup2(previous_, 0);
+    for (const int fd : {previous_, pipe_[0], pipe_[1]}) ::close(fd);
+  }
+  SilentStandardInput(const SilentStandardInput&) = delete;
+  SilentStandardInput& operator=(const SilentStandardInput&) = delete;
+
+ private:
+  int previous_;
+  int pipe_[2] = {-1, -1};
+};
+
+std::string encrypted_key() {
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_EC_gen("P-256"), EVP_PKEY_free);
+  const std::unique_ptr<BIO, decltype(&BIO_free)> bio(BIO_new(BIO_s_mem()), BIO_free);
+  const unsigned char phrase[] = {'p', 'a', 's', 's'};
+  PEM_write_bio_PrivateKey(bio.get(), key.get(), EVP_aes_128_cbc(), phrase, sizeof phrase, nullptr, nullptr);
+  std::string text(BIO_ctrl_pending(bio.get()), '\0');
+  BIO_read(bio.get(), text.data(), static_cast<int>(text.size()));
+  return text;
+}
+
+TEST_F(HttpServerTls, NobodyIsAskedForThePassPhraseOfAKey) {
+  write_identity("one");
+  const int port = serve();
+  const SilentStandardInput input;
+  const std::string key = encrypted_key();
+  ASSERT_THAT(key, testing::HasSubstr("ENCRYPTED"));
+  write(authority_.issue("two", "IP:127.0.0.1").certificate + key);
+  EXPECT_EQ(TlsClient(port).common_name(), "one") << "the previous one is kept";
+  write_identity("three");
+  EXPECT_EQ(TlsClient(port).common_name(), "three");
 }
 
 TEST_F(HttpServerTls, HandshakeHasADeadline) {

@@ -55,6 +55,15 @@ TEST(ApiError, DescribesBodyThatIsNotAStatus) {
   EXPECT_EQ(error.message, "the server returned status 404: 404 page not found");
 }
 
+TEST(ApiError, HostileBodyIsNotParsed) {
+  for (const std::string& body :
+       {std::string(1 << 20, '['), std::string(1000, '['), "{\"a\":" + std::string(1000, '[')}) {
+    const ApiError error = to_api_error(Response{.status = 403, .body = body, .retry_after = {}});
+    EXPECT_EQ(error.status, 403);
+    EXPECT_LT(error.message.size(), 1000U);
+  }
+}
+
 TEST(ApiError, ResourceVersionOfTheFutureIsExpired) {
   EXPECT_EQ(to_api_error(504, "Timeout", "Too large resource version: 9, current: 5").kind, ApiErrorKind::kExpired);
 }
