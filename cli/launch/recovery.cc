@@ -222,7 +222,8 @@ RecoveryRequests Recovery::time_passed(SteadyTime now) {
   if (!is_active_) return requests;
   if (coordinator_ && coordinator_->time_passed(now)) publish(now, requests);
   peers_.remove_if([now](const Peer& peer) { return !peer.is_authenticated && peer.deadline <= now; });
-  if (connected_by_ && *connected_by_ <= now) disconnect(now);
+  const bool is_closed = upstream_ && !upstream_->is_open();  // a report could not be sent
+  if (is_closed || (connected_by_ && *connected_by_ <= now)) disconnect(now);
   if (accept_at_ && *accept_at_ <= now) accept_peers(now);
   if (connect_at_ && *connect_at_ <= now) look_up_coordinator(now);
   if (is_remote() && give_up_at_ && *give_up_at_ <= now) {
@@ -246,11 +247,12 @@ RecoveryRequests Recovery::handle(const std::vector<pollfd>& ready, SteadyTime n
   const auto is_ready = [&](int fd) {
     return fd >= 0 && std::ranges::any_of(ready, [fd](const pollfd& entry) { return entry.fd == fd && entry.revents; });
   };
+  // First: a report that cannot be sent closes the connection together with the orders that have arrived.
+  if (upstream_ && is_ready(upstream_->fd())) read_coordinator(now, requests);
   for (int member = 0; member < options_.agent.ranks; ++member) {
     const auto& channel = ranks_[static_cast<size_t>(member)];
     if (channel && is_ready(channel->fd())) read_rank(member, now, requests);
   }
-  if (upstream_ && is_ready(upstream_->fd())) read_coordinator(now, requests);
   if (lookup_ && is_ready(lookup_->fd())) connect_if_found(now);
   for (Peer& peer : peers_) {
     if (!is_ready(peer.channel.fd())) continue;
@@ -260,7 +262,11 @@ RecoveryRequests Recovery::handle(const std::vector<pollfd>& ready, SteadyTime n
   if (is_ready(listener_.get())) accept_peers(now);
   bool has_changed = false;
   for (const Peer& peer : peers_) {
-    const bool is_lost = !peer.channel.is_open() && peer.launcher != 0;
+    // A launcher that has connected again is not lost with its earlier connection.
+    const bool is_lost =
+        !peer.channel.is_open() && peer.launcher != 0 && std::ranges::none_of(peers_, [&peer](const Peer& other) {
+          return other.channel.is_open() && other.launcher == peer.launcher;
+        });
     has_changed = (is_lost && coordinator_->disconnected(peer.node, peer.launcher)) || has_changed;
   }
   if (has_changed) publish(now, requests);
@@ -446,6 +452,8 @@ void Recovery::finish(const Clock& clock, SteadyTime deadline) {
     std::vector<pollfd> waiting;
     const auto add = [&waiting](recovery::LineChannel& channel) {
       channel.flush();
+      while (channel.is_open() && !channel.read().empty()) {  // unread bytes would turn the close into a reset
+      }
       if (channel.is_open() && channel.has_queued()) waiting.push_back({channel.fd(), POLLOUT, 0});
     };
     for (Peer& peer : peers_) add(peer.channel);

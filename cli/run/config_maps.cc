@@ -106,6 +106,7 @@ std::vector<LocalVolume> local_volumes(const api::TrainingJob& job, const Config
         std::string mount_path = member_of(mount, "mountPath");
         while (mount_path.size() > 1 && mount_path.back() == '/') mount_path.pop_back();
         if (data == config_maps.end() || mount_path.empty()) continue;
+        if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos) continue;
         LocalVolume local;
         local.name = name;
         local.config_map = data->first;

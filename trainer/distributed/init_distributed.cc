@@ -34,13 +34,20 @@ Result<ProcessGroup> make_process_group(bool nccl, const c10::intrusive_ptr<c10d
 // was lost meanwhile until the time-out of the connection, and cannot be interrupted.
 Result<ProcessGroup> make_interruptible_gloo_group(const c10::intrusive_ptr<c10d::Store>& store,
                                                    const ProcessGroupOptions& options, const StopFlag& stop,
-                                                   const StopFlag& abandon, const Clock& clock) {
-  const auto body = [store, options, &stop, &clock] {
-    return make_process_group(/*nccl=*/false, store, options, stop, clock);
+                                                   const StopFlag& abandon) {
+  // No watchdog: a signal after the thread was abandoned must not end the process. And a client of its own: the thread
+  // must not keep rank 0's server, and with it the port. When that server ends, the thread ends, too.
+  const auto body = [store = store, options]() mutable -> Result<ProcessGroup> {
+    const c10::intrusive_ptr<c10d::Store> client = store->clone();
+    store.reset();
+    return make_gloo_group(client, options);
   };
   std::optional<Result<ProcessGroup>> group = run_interruptibly<Result<ProcessGroup>>(
       body, abandon, kRegroupStopGrace, options.connect_timeout + 2 * kConnectSlack);
   if (group) return std::move(*group);
+  if (stop.is_raised())
+    return fail(ExitCode::kTempFail,
+                fmt::format("interrupted by signal {} while the ranks were connecting", stop.signal_number()));
   return fail(ExitCode::kPeerLost, "another rank was lost while the ranks connected");
 }
 
@@ -120,7 +127,7 @@ Result<DistributedContext> init_distributed(const DistributedOptions& options, P
     ASSIGN_OR_RETURN(out.group, make_process_group(backend.nccl, out.store, group_options, stop, clock));
   } else {
     ASSIGN_OR_RETURN(out.group,
-                     make_interruptible_gloo_group(out.store, group_options, stop, *options.rendezvous_stop, clock));
+                     make_interruptible_gloo_group(out.store, group_options, stop, *options.rendezvous_stop));
   }
   Watchdog::Check check;
   if (backend.nccl) {

@@ -306,7 +306,8 @@ void RankProcess::enable_recovery() {
   can_recover_ = obstacle.empty();
   if (can_recover_) {
     step_->enable_undo();
-    stops_->set_quorum(StopQuorum::kAll);
+    // Without an operator, nothing replaces the ranks that receive a signal, so that all of them stop and save.
+    if (!environment_.job.empty()) stops_->set_quorum(StopQuorum::kAll);
   } else if (environment_.rank == 0) {
     telemetry_->logger().warn("after the loss of a rank, all ranks restart from the newest checkpoint",
                               {{"reason", obstacle}});

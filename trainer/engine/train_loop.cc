@@ -366,7 +366,8 @@ void TrainLoop::show_loss() {
   std::array<double, 2> sums = {loss.defined() ? loss.item<double>() : 0, loss.defined() ? 1.0 : 0.0};
   parts_.group.all_reduce_sum(sums);
   shown_step_ = position_.step;
-  if (sums[1] > 0) parts_.telemetry.record_loss(sums[0] / sums[1]);
+  const double loss_of_all = sums[0] / sums[1];
+  if (sums[1] > 0) parts_.telemetry.record_loss(std::isnan(loss_of_all) ? std::abs(loss_of_all) : loss_of_all);
 }
 
 // Times are seconds per step since the last point.

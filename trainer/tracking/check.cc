@@ -71,8 +71,9 @@ Result<void> check_tracking(const TrackingConfig& config, const std::filesystem:
     mlflow.ca_file.clear();
     mlflow.token_file.clear();
   }
+  RETURN_IF_ERROR(check_credentials(mlflow, known));
   RETURN_IF_ERROR(make_mlflow_sink(mlflow, known, context));
-  return check_credentials(mlflow, known);
+  return {};
 }
 
 }  // namespace oarlock

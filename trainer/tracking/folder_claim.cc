@@ -49,7 +49,9 @@ Result<void> FolderClaim::claim() {
     return fail(ExitCode::kTempFail,
                 fmt::format("{}: attempt {} of the job has claimed the folder", folder_.string(), owner->attempt));
   const nlohmann::json value = {{"process", process_}, {"uid", uid_}, {"attempt", attempt_}};
-  return write_file_atomically(owner_path(), value.dump() + "\n");
+  RETURN_IF_ERROR(write_file_atomically(owner_path(), value.dump() + "\n"));
+  has_claimed_ = true;
+  return {};
 }
 
 bool FolderClaim::try_lock() {
@@ -66,7 +68,8 @@ bool FolderClaim::try_lock() {
 bool FolderClaim::is_superseded() {
   const std::optional<FolderOwner> owner = read_owner(owner_path());
   if (!owner || owner->process == process_) return false;
-  if (owner->uid != uid_ || owner->attempt >= attempt_) return true;
+  // Before its own claim, this process is the later one; claim() knows the exception.
+  if (has_claimed_ && (owner->uid != uid_ || owner->attempt >= attempt_)) return true;
   const Result<void> claimed = claim();
   return !claimed && claimed.error().code == ExitCode::kTempFail;
 }

@@ -41,6 +41,7 @@ class FolderClaim {
   const std::string uid_;
   const int attempt_;
   const std::string process_;  // a random name
+  bool has_claimed_ = false;
   FileDescriptor lock_file_;
 };
 

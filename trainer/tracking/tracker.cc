@@ -264,6 +264,12 @@ void Tracker::State::claim_folder() {
     changed.wait_for(lock, options.claim_interval / 4, [this] { return is_stopping; });
     if (!is_stopping) continue;
     lock.unlock();
+    if (std::chrono::steady_clock::now() - begin > 4 * options.claim_interval) {
+      logger.warn(
+          "tracking: an earlier process of the run does not release its files; reporting at the end of this one",
+          {{"folder", options.folder.string()}});
+      return;  // an earlier process that runs has read the claim
+    }
     logger.warn("tracking: points are dropped, because an earlier process of the run does not release its files",
                 {{"folder", options.folder.string()}});
     stop_as_superseded();

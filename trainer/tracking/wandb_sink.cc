@@ -318,8 +318,8 @@ class WandbSink final : public Sink {
 
   std::filesystem::path row_path() const { return state_folder_ / "wandb-row.json"; }
 
-  // The file has a line with size and checksum, because it is overwritten in place, many times. The rest of a longer
-  // content remains behind it.
+  // The file is replaced by a rename without fsync, which is atomic for a process that is killed; its line with size
+  // and checksum finds what a node lost.
   void save_row() {
     if (state_folder_.empty() || !records_ || (row_.items.empty() && !is_row_saved_)) return;
     is_row_saved_ = !row_.items.empty();
@@ -330,11 +330,14 @@ class WandbSink final : public Sink {
                         {"items", row_.items}};
     const std::string text = dump_json(value);
     const std::string bytes = row_head(text) + text;
-    if (!row_file_.open()) row_file_ = FileDescriptor(::open(row_path().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
-    if (::pwrite(row_file_.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size())) return;
+    const std::string temporary = row_path().string() + ".new";
+    const FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    int error = file.open() ? write_all(file.get(), bytes) : errno;
+    if (error == 0 && ::rename(temporary.c_str(), row_path().c_str()) != 0) error = errno;
+    if (error == 0) return;
     if (!std::exchange(is_row_reported_, true))
       logger_.warn("W&B: cannot save the points of the current step, which are lost if the process is killed",
-                   {{"file", row_path().string()}, {"error", std::generic_category().message(errno)}});
+                   {{"file", row_path().string()}, {"error", std::generic_category().message(error)}});
   }
 
   // Continues the row of the attempt before, unless the row is in the history.
@@ -440,9 +443,7 @@ class WandbSink final : public Sink {
     return {};
   }
 
-  // A value of a step before the current row cannot be added, as the history cannot be rewound.
   bool is_new(const std::string& key, int64_t step) const {
-    if (step <= last_row_step_ || (!row_.items.empty() && step < row_.step)) return false;
     const auto known = newest_.find(key);
     return known == newest_.end() || step > known->second.step;
   }
@@ -450,6 +451,14 @@ class WandbSink final : public Sink {
   template <typename Value>
   void add_value(const Event& event, const std::string& key, Value value) {
     if (!records_ || !is_new(key, event.step)) return;
+    // The history cannot be rewound: a value of an earlier step, such as that of a pass with the best weights, is in
+    // the summary only.
+    if (event.step <= last_row_step_ || (!row_.items.empty() && event.step < row_.step)) {
+      std::string late = value();
+      summary_[key] = late;
+      newest_[key] = {event.step, std::move(late)};
+      return;
+    }
     if (!row_.items.empty() && row_.step != event.step) end_row();
     row_.step = event.step;
     row_.time = event.time;
@@ -520,8 +529,7 @@ class WandbSink final : public Sink {
   double first_start_ = 0;  // of the first attempt, in seconds since the epoch
   Row row_;
   int64_t last_row_step_ = kNoWandbStep;  // of the history, in this and earlier attempts
-  FileDescriptor row_file_;
-  bool is_row_saved_ = false;  // the file has a row
+  bool is_row_saved_ = false;             // the file has a row
   bool is_row_reported_ = false;
   std::map<std::string, std::string> summary_;  // not written yet
   std::map<std::string, std::string> written_summary_;

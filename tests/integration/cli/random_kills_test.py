@@ -42,7 +42,7 @@ RANKS_PER_NODE = 2
 WORLD = NODES * RANKS_PER_NODE
 STEPS_PER_KILL = 30
 HANG_LIMIT = 150  # seconds until a missing step is a hang; longer than each time-out of the launchers
-END_LIMIT = 90  # seconds until the other launcher of a failed job has to end
+END_LIMIT = 120  # seconds until the other launcher of a failed job has to end
 WEIGHTS = {"single": 40, "double": 15, "handover": 15, "stop": 8, "launcher": 10, "node": 7, "storm": 5}
 
 CONFIG = """\
@@ -56,7 +56,7 @@ optimizer: {{name: adamw, lr: 0.002}}
 ema: {{enabled: true, decay: 0.99}}
 log: {{every_steps: 1}}
 checkpoint: {{dir: {folder}/{name}}}
-distributed: {{timeout_seconds: 4}}
+distributed: {{timeout_seconds: 10}}
 """
 
 
@@ -95,7 +95,7 @@ class Launcher:
             environment["OARLOCK_REPLACEMENT"] = "1"
         command = [BIN / "oarlock", "launch", "--nproc", str(RANKS_PER_NODE), "--nnodes", str(NODES), "--node-rank", str(node),
                    "--master-addr", "127.0.0.1", "--master-port", str(job.port), "--max-restarts", "1000000", "--restart-policy", "rank",
-                   "--regroup-timeout", "4", "--rejoin-timeout", "45", "--no-prefix", "--",
+                   "--regroup-timeout", "15", "--rejoin-timeout", "60", "--no-prefix", "--",
                    BIN / "oarlock-trainer", "--log-format", "json", "--config", job.config]
         with open(path, "wb") as log:
             self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -137,7 +137,8 @@ void expect_for_people(const std::string& output, int columns) {
   EXPECT_EQ(count("4,000 samples for training, 200 for evaluation"), 1);
   EXPECT_EQ(count("the training is complete: step"), 1);
   EXPECT_EQ(count("samples/s"), 1) << "in the table; no line of progress remains";
-  EXPECT_EQ(count("[RANK 1]"), 0) << "the other ranks have nothing to add";
+  // Except for a warning that rank 0 starts slowly, on a loaded machine.
+  EXPECT_EQ(count("[RANK 1]"), count("rendezvous: ")) << "the other ranks have nothing to add";
   for (const std::string& line : shown) EXPECT_EQ(line.find("[RANK "), line.rfind("[RANK ")) << line;
   // Lines of progress end with "\r". They fit, so that the terminal does not wrap them.
   size_t begin = 0;

@@ -29,7 +29,7 @@ TENSORBOARD_PYTHON = mlflow_server.CACHE / "tensorboard-2.20.0" / "bin" / "pytho
 BIN = pathlib.Path(os.environ["OARLOCK_BIN"])
 KILLS = int(os.environ.get("OARLOCK_KILLS", "6"))
 SEED = int(os.environ.get("OARLOCK_SEED", "22"))
-STEPS = 40 * (KILLS + 2)
+STEPS = 40 * (KILLS + 8)  # the last kill is far from the end
 PATIENCE = 600  # seconds for anything that takes a moment
 LOGGED = list(range(5, STEPS + 1, 5))
 EVALUATED = list(range(20, STEPS + 1, 20))
@@ -127,23 +127,23 @@ class KilledRun(unittest.TestCase):
             faults = [("status", 500), ("status", 429), ("close", None), ("lose", None), ("slow", 10), ("slow", 1), ("late", 3)]
             cls.proxy.faults.extend(chance.choice(faults) for _ in range(chance.randrange(4)))
             process = cls.start(cls.killed, attempt)
-            if chance.random() < 0.25:  # at any time, also before the first point
-                cls.wait(process, lambda end=time.monotonic() + chance.random() * 2: time.monotonic() > end)
-            else:
-                goal = STEPS * (attempt + 1) // (KILLS + 2)
-                cls.wait(process, lambda goal=goal: cls.newest_step() >= goal)
-                time.sleep(chance.random() * 0.1)
+            goal = 40 * (attempt + 1)
+            limit = 2 * chance.random() if chance.random() < 0.25 else PATIENCE  # also before the first point
+            end = time.monotonic() + limit
+            cls.wait(process, lambda goal=goal, end=end: cls.newest_step() >= goal or time.monotonic() > end)
+            time.sleep(chance.random() * 0.02)
             process.send_signal(signal.SIGKILL)
-            cls.logs.append(process.communicate(timeout=PATIENCE)[1])
-            if process.returncode != -signal.SIGKILL:
+            cls.logs.append(cls.log_of(process))
+            if process.returncode not in (-signal.SIGKILL, 0):  # 0: the training had ended before the signal
                 raise AssertionError(f"attempt {attempt} ended with {process.returncode}:\n{cls.logs[-1]}")
-            cls.kills += 1
+            cls.kills += process.returncode == -signal.SIGKILL
             if not restart.is_alive() and chance.random() < 0.2:
                 cls.server.kill()
                 cls.server_kills += 1
                 restart = threading.Thread(target=cls.server.start)
                 restart.start()
         restart.join()
+        assert cls.server.is_ready(), "the MLflow server did not start"
         cls.proxy.faults.clear()
         cls.faults = [fault for fault, _ in cls.proxy.seen if fault]
         cls.train(cls.killed, KILLS)
@@ -158,7 +158,9 @@ class KilledRun(unittest.TestCase):
         stub = wandb_server.WandbServer()
         cls.addClassCleanup(stub.server_close)
         cls.addClassCleanup(stub.shutdown)
-        cls.folders = sorted((cls.killed / "run" / "wandb").glob("offline-run-*"))
+        # An attempt that was killed before its first record has an empty file, or none.
+        files = (cls.killed / "run" / "wandb").glob("offline-run-*/run-*.wandb")
+        cls.folders = sorted(file.parent for file in files if file.stat().st_size)
         stub.sync(root, cls.folders)
         cls.wandb = stub.points("killed", "job")
         cls.runs = read_back(mlflow_server.PYTHON, READ_MLFLOW, f"http://127.0.0.1:{cls.server.port}")
@@ -171,12 +173,19 @@ class KilledRun(unittest.TestCase):
             del environment[name]
         command = [BIN / "oarlock-test-trainer", "--config", folder / "config.yaml", "--checkpoint-dir", folder / "run",
                    "--log-format", "json"]
-        return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, env=environment, stderr=open(folder / f"log-{attempt}", "w", encoding="utf-8"))
+        process.log = folder / f"log-{attempt}"  # not a pipe, which would be full while nobody reads it
+        return process
+
+    @staticmethod
+    def log_of(process):
+        process.wait(timeout=PATIENCE)
+        return process.log.read_text(encoding="utf-8", errors="replace")
 
     @classmethod
     def train(cls, folder, attempt):
         process = cls.start(folder, attempt)
-        cls.logs.append(process.communicate(timeout=PATIENCE)[1])
+        cls.logs.append(cls.log_of(process))
         assert process.returncode == 0, cls.logs[-1]
 
     @classmethod

@@ -127,6 +127,15 @@ class WandbSyncTest(unittest.TestCase):
         self.assertEqual(points["eval/loss"], [(20, 0.5), (30, 0.25)])
         self.assertEqual(len(self.server.runs[("gears_ddp", "5f6a77")]["history"]), 3)
 
+    def test_value_of_an_earlier_step_is_in_the_summary(self):
+        """Such as that of a pass with the best weights, which are older than the last step."""
+        self.drive([self.started(), *self.losses([10, 20, 30]),
+                    {"time": 1.7e9 + 40, "step": 20, "scalars": {"test/mae": 0.125}},
+                    {"time": 1.7e9 + 41, "step": 30, "finished": {}}])
+        self.sync(*self.folders())
+        self.assertEqual(self.points("5f6a77")["loss"], [(10, 2.5), (20, 5), (30, 7.5)])
+        self.assertEqual(self.server.runs[("gears_ddp", "5f6a77")]["summary"]["test/mae"], 0.125)
+
     def test_fifty_kills(self):
         """Each attempt is killed while it writes, and the next one resumes from a checkpoint before that."""
         chance = random.Random(7)

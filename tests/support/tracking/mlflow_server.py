@@ -8,10 +8,13 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
+import sys
 import threading
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from reserved_port import ReservedPort
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "oarlock"
 PYTHON = pathlib.Path(os.environ.get("MLFLOW_PYTHON") or CACHE / "mlflow-3.17.2" / "bin" / "python")
@@ -31,9 +34,8 @@ class MlflowServer:
 
     def __init__(self, folder):
         self.folder = folder
-        with socket.socket() as reserved:
-            reserved.bind(("127.0.0.1", 0))
-            self.port = reserved.getsockname()[1]
+        self.reserved = ReservedPort()  # until the end of the test
+        self.port = self.reserved.number
         self.process = None
 
     def start(self):

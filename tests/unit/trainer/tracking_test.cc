@@ -283,7 +283,11 @@ TEST(Journal, KeepsTheEventsBeforeATornEnd) {
       Result<Journal::Batch> batch = journal->read(100, 1 << 20);
       ASSERT_TRUE(batch);
       std::vector<int64_t> expected;
-      for (size_t event = 1; event < 5 && files.ends[event] <= size; ++event)
+      // An event whose missing bytes are zeros, too, is complete.
+      const auto is_complete = [&](size_t event) {
+        return torn.starts_with(files.journal.substr(0, files.ends[event]));
+      };
+      for (size_t event = 1; event < 5 && is_complete(event); ++event)
         expected.push_back(static_cast<int64_t>(event) + 1);
       expected.push_back(9);
       ASSERT_EQ(steps_of(batch->events), expected) << size;
