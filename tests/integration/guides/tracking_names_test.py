@@ -90,7 +90,7 @@ class TrackingNames(unittest.TestCase):
     def test_uniref50_sedd(self):
         sequences = self.check("uniref50-sedd")["texts"]["samples/sequences"]
         # Two sampled sequences of at most 16 residues, which are letters.
-        sampled = re.findall(r"^\s*([A-Z]{1,16})\s*$", sequences, re.M)
+        sampled = re.findall(r"^- `([A-Z]{1,16})`$", sequences, re.M)
         self.assertEqual(len(sampled), 2, sequences)
 
 
