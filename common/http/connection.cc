@@ -13,7 +13,7 @@
 namespace oarlock {
 namespace {
 
-// For keys that are encrypted. Without it, OpenSSL would ask for a pass phrase on the terminal, and wait.
+// For keys that are encrypted. Without it, OpenSSL would prompt for a pass phrase on the terminal, and wait.
 int no_pass_phrase(char*, int, int, void*) { return 0; }
 
 std::shared_ptr<SSL_CTX> read_context(const std::string& file) {

@@ -35,7 +35,7 @@ Result<ProcessGroup> make_process_group(bool nccl, const c10::intrusive_ptr<c10d
 Result<ProcessGroup> make_interruptible_gloo_group(const c10::intrusive_ptr<c10d::Store>& store,
                                                    const ProcessGroupOptions& options, const StopFlag& stop,
                                                    const StopFlag& abandon) {
-  // No watchdog: a signal after the thread was abandoned must not end the process. And a client of its own: the thread
+  // No watchdog: a signal after the thread was abandoned must not end the process. And a separate client: the thread
   // must not keep rank 0's server, and with it the port. When that server ends, the thread ends, too.
   const auto body = [store = store, options]() mutable -> Result<ProcessGroup> {
     const c10::intrusive_ptr<c10d::Store> client = store->clone();

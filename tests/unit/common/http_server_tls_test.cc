@@ -113,7 +113,7 @@ TEST_F(HttpServerTls, RenewedCertificateIsUsedForNewConnections) {
   EXPECT_THAT(before.get("/nothing"), StartsWith("HTTP/1.1 404"));
 }
 
-// Standard input is a pipe to which nobody writes, while this object exists.
+// Standard input is a pipe without a writer, while this object exists.
 class SilentStandardInput {
  public:
   SilentStandardInput() : previous_(::dup(0)) {
@@ -141,7 +141,7 @@ std::string encrypted_key() {
   return text;
 }
 
-TEST_F(HttpServerTls, NobodyIsAskedForThePassPhraseOfAKey) {
+TEST_F(HttpServerTls, DoesNotPromptForThePassPhraseOfAKey) {
   write_identity("one");
   const int port = serve();
   const SilentStandardInput input;
