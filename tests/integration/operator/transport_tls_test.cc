@@ -107,9 +107,7 @@ TEST_F(TransportTls, RefusesNamesThatOpenSslWouldNotCompare) {
   TransportOptions options = trusting(server, authority_);
   for (const std::string& name : {std::string(".example"), std::string("zzz\0x", 5)}) {
     options.tls_server_name = name;
-    const TransportError error = error_of(options);
-    EXPECT_EQ(error.kind, TransportErrorKind::kTls);
-    EXPECT_THAT(error.message, HasSubstr("is not a host name that a certificate of the server can have"));
+    EXPECT_EQ(error_of(options).kind, TransportErrorKind::kTls) << name;
   }
   options.tls_server_name = "a.example";
   EXPECT_TRUE(transport_with(options)->send(get(), 20s, {}));
