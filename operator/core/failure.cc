@@ -292,41 +292,74 @@ bool can_replace(const Job& job, const Membership& members, const std::vector<Po
   return has_survivor && used_restarts(job.status) + charged <= job.spec.failure_policy.max_restarts;
 }
 
-// Returns when the group restarts because the pod of this node rank has not been replaced; absent if it has been.
-std::optional<SystemTime> deadline_of(const Job& job, const Membership& members, size_t node_rank) {
+// Returns the replacement of this node rank if its pod has not started; null otherwise.
+const api::Replacement* pending_replacement(const Job& job, const Membership& members, size_t node_rank) {
   const api::Replacement* replacement = members.replacements[node_rank];
-  if (replacement == nullptr || !is_running(job.status.phase)) return std::nullopt;
+  if (replacement == nullptr || !is_running(job.status.phase)) return nullptr;
   const Pod* pod = members.current[node_rank];
   const bool has_started = pod != nullptr && (pod->phase == PodPhase::kRunning || has_ended(*pod));
-  if (has_started && pod->uid != replacement->pod_uid) return std::nullopt;  // the record is about to be removed
-  return replacement->time + seconds(job.spec.stall_policy.timeout_seconds);
+  if (has_started && pod->uid != replacement->pod_uid) return nullptr;  // the record is about to be removed
+  return replacement;
+}
+
+// Returns when the group restarts because the pod of this node rank has not been replaced; absent if it has been.
+std::optional<SystemTime> deadline_of(const Job& job, const Membership& members, size_t node_rank) {
+  const api::Replacement* pending = pending_replacement(job, members, node_rank);
+  if (pending == nullptr) return std::nullopt;
+  return pending->time + seconds(job.spec.stall_policy.timeout_seconds);
+}
+
+bool is_name_taken(const Membership& members, const std::string& pod) {
+  return std::ranges::any_of(members.conflicting_pods, [&](const Pod* other) { return other->name == pod; });
+}
+
+// A restart because of a lost pod whose replacement is pending.
+GroupFailure restart_for(const Job& job, const Membership& members, size_t node_rank, const std::string& why) {
+  const api::Replacement& lost = *members.replacements[node_rank];
+  GroupFailure out;
+  out.decision = GroupFailure::Decision::kRestart;
+  out.record.attempt = job.status.attempt;
+  out.record.node_rank = lost.node_rank;
+  out.record.pod = pod_name(job, job.status.attempt, lost.node_rank);
+  out.record.reason = lost.reason;
+  out.record.message = fmt::format("{}; {}", lost.message, why);
+  out.reason = out.record.reason;
+  out.message = out.record.message;
+  out.is_charged = false;  // the replacement was, unless the loss was free
+  out.restart_reason = kPodLost;
+  if (is_replacement_due(members, node_rank) && !is_name_taken(members, out.record.pod)) {
+    out.confirm_absent = out.record.pod;
+    out.except_uid = lost.pod_uid;
+  }
+  return out;
 }
 
 // A replacement that is late restarts the group.
 GroupFailure evaluate_late_replacements(const Job& job, const Membership& members, SystemTime now) {
-  GroupFailure out;
   for (size_t rank = 0; rank < members.replacements.size(); ++rank) {
     const std::optional<SystemTime> deadline = deadline_of(job, members, rank);
     if (!deadline || *deadline > now) continue;
-    const api::Replacement* late = members.replacements[rank];
-    out.decision = GroupFailure::Decision::kRestart;
-    out.record.attempt = job.status.attempt;
-    out.record.node_rank = late->node_rank;
-    out.record.pod = pod_name(job, job.status.attempt, late->node_rank);
-    out.record.reason = late->reason;
-    out.record.message = fmt::format("{}; its replacement did not start within {} s", late->message,
-                                     job.spec.stall_policy.timeout_seconds);
-    out.reason = out.record.reason;
-    out.message = out.record.message;
-    out.is_charged = false;  // the replacement was
-    out.restart_reason = kPodLost;
-    if (is_replacement_due(members, rank)) {
-      out.confirm_absent = out.record.pod;
-      out.except_uid = late->pod_uid;
-    }
+    return restart_for(job, members, rank,
+                       fmt::format("its replacement did not start within {} s", job.spec.stall_policy.timeout_seconds));
+  }
+  return {};
+}
+
+// The pods of a group end with these causes also when they give up waiting for the replacement of a lost pod. The loss
+// is then the root cause. The pod that ended is the one whose identity is confirmed: the restart rests on its end.
+std::optional<GroupFailure> evaluate_end_before_replacement(const Job& job, const Membership& members,
+                                                            const PodFailure& root_cause) {
+  const bool may_give_up =
+      root_cause.cause == FailureCause::kCollateral || root_cause.cause == FailureCause::kInterrupted;
+  if (!may_give_up || root_cause.action == FailureAction::kFail) return std::nullopt;
+  for (size_t rank = 0; rank < members.replacements.size(); ++rank) {
+    if (pending_replacement(job, members, rank) == nullptr) continue;
+    GroupFailure out = restart_for(job, members, rank, "the other pods ended before its replacement started");
+    out.confirm_absent = root_cause.pod->name;
+    out.except_uid = root_cause.pod->uid;
     return out;
   }
-  return out;
+  return std::nullopt;
 }
 
 bool was_short(const api::AttemptRecord& record) {
@@ -398,9 +431,10 @@ GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, 
       return out;
     }
   }
+  if (std::optional<GroupFailure> restart = evaluate_end_before_replacement(job, members, root_cause))
+    return std::move(*restart);
   out.record = root_cause.record;
-  const bool replaced = std::any_of(members.conflicting_pods.begin(), members.conflicting_pods.end(),
-                                    [&](const Pod* pod) { return pod->name == out.record.pod; });
+  const bool replaced = is_name_taken(members, out.record.pod);
   if (root_cause.cause == FailureCause::kLost && !replaced) out.confirm_absent = out.record.pod;
   if (root_cause.pod != nullptr && regroups(job)) {
     out.confirm_absent = root_cause.pod->name;

@@ -83,7 +83,8 @@ struct GroupFailure {
 // With failurePolicy.restartScope Rank, pods that were removed, lost or killed are replaced instead, while a running
 // pod holds the state, within the same budget. The group restarts if pods ended in any other way: then their launchers
 // have ended the group, because it cannot recover. It also restarts if a replacement has not started after the time in
-// which a job without steps is Stalled; that restart is not charged, since the replacement was.
+// which a job without steps is Stalled. A restart because of that, or because the other pods ended before (75 or 76),
+// is not charged: the loss of the pod was, unless it was free.
 GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, SystemTime now);
 
 // Returns when the group restarts because the first of the pending replacements has not started; absent without one.

@@ -165,6 +165,47 @@ TEST(ReconcileReplace, RestartsTheGroupIfTheNewPodIsLate) {
   }
 }
 
+// A pod of another owner has the name.
+TEST(ReconcileReplace, RestartsTheGroupIfTheNameIsTaken) {
+  Job job = replacing(replacement("uid-of-bert-0-1"));
+  job.spec.stall_policy.timeout_seconds = 20;
+  Observed observed = seen(job, {pod(0, 0).running(), pod(0, 1).uid("another").owner("other")});
+  observed.now = at_second(70);
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(status_after(observed, plan).phase, Phase::kRestarting);
+  EXPECT_THAT(only<ConfirmPodAbsent>(plan), IsEmpty()) << "the pod of the other owner remains";
+}
+
+TEST(ReconcileReplace, GivingUpWhileAReplacementIsPendingIsNotChargedAgain) {
+  for (const Pod& second : {pod(0, 1).uid("another").build(), pod(0, 1).running().deleting().build()}) {
+    for (const int exit_code : {75, 76}) {
+      Observed observed = seen(replacing(replacement("uid-of-bert-0-1")), {pod(0, 0).ended(exit_code), second});
+      observed.job.spec.failure_policy.max_restarts = 1;
+      observed.now = at_second(69);  // no other cause was reported within the grace period
+      const Plan plan = reconcile(observed);
+      const api::Status next = status_after(observed, plan);
+      EXPECT_EQ(next.phase, Phase::kRestarting);
+      EXPECT_EQ(next.restarts.charged, 0);
+      EXPECT_EQ(next.restarts.reasons.at(0).reason, "PodLost");
+      EXPECT_EQ(next.attempts.at(0).pod, "bert-0-1");
+      EXPECT_THAT(next.attempts.at(0).message,
+                  HasSubstr("was deleted; the other pods ended before its replacement started"));
+      EXPECT_EQ(only<ConfirmPodAbsent>(plan).at(0).except_uid, "uid-of-bert-0-0");
+    }
+  }
+}
+
+TEST(ReconcileReplace, OtherFailuresWhileAReplacementIsPendingAreCharged) {
+  const Pod pending = pod(0, 1).uid("another");
+  Observed observed = seen(replacing(replacement("uid-of-bert-0-1")), {pod(0, 0).ended(1), pending});
+  EXPECT_EQ(status_after(observed, reconcile(observed)).restarts.charged, 1);
+  observed = seen(replacing(replacement("uid-of-bert-0-1")), {pod(0, 0).ended(78), pending});
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kFailed);
+  observed = seen(replacing(replacement("uid-of-bert-0-1")), {pod(0, 0).ended(76), pod(0, 1).uid("another").running()});
+  observed.now = at_second(100'000);
+  EXPECT_EQ(status_after(observed, reconcile(observed)).restarts.charged, 1) << "the new pod has started";
+}
+
 // No operator ran for a long time.
 TEST(ReconcileReplace, PodThatHasStartedIsNotLate) {
   Observed observed =
