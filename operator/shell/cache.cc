@@ -1,5 +1,6 @@
 #include "operator/shell/cache.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/contract.h"
@@ -9,11 +10,15 @@
 namespace oarlock::control {
 namespace {
 
-// Whether the status does not record yet that the pod was done.
+// Whether the status records neither that the pod was done nor that another one replaces it.
 bool is_needed(const Job& job, const Pod& pod) {
   const std::optional<PodIdentity> id = parse_pod_name(job, pod.name);
   if (!id || pod.owner_uid != job.metadata.uid || is_terminal(job.status.phase)) return false;
   if (id->attempt < job.status.attempt || id->node_rank >= job.spec.nodes) return false;
+  const bool is_replaced = std::ranges::any_of(job.status.replacements, [&](const api::Replacement& replacement) {
+    return replacement.attempt == id->attempt && replacement.pod_uid == pod.uid;
+  });
+  if (is_replaced) return false;
   const std::optional<api::FinishedRanks>& recorded = job.status.finished_ranks;
   if (!recorded || recorded->attempt != id->attempt) return true;
   const auto rank = static_cast<size_t>(id->node_rank);

@@ -85,6 +85,26 @@ TEST_F(RemovedPodsTest, KeepsTerminatedPodsOfTrimmedJob) {
   EXPECT_EQ(names(), std::vector<std::string>{"bert-0-1"});
 }
 
+// The operator deletes a lost pod after it has recorded the replacement. The new pod has the same name.
+TEST_F(RemovedPodsTest, ForgetsPodsThatAreReplaced) {
+  Job trimmed = JobBuilder().phase(Phase::kRunning);
+  trimmed.report.is_trimmed = true;
+  const Pod lost = PodBuilder("bert", 0, 1).ended(137);
+  Job replacing = trimmed;
+  replacing.status.replacements = {
+      {.node_rank = 1, .attempt = 0, .pod_uid = lost.uid, .time = {}, .reason = "", .message = ""}};
+  remove(lost, replacing);
+  EXPECT_TRUE(names().empty());
+  remove(lost, trimmed);
+  ASSERT_EQ(names().size(), 1U);
+  replacing.status.replacements[0].pod_uid = "another";
+  removed_.forget_recorded(key_, &replacing);
+  EXPECT_EQ(names().size(), 1U);
+  replacing.status.replacements[0].pod_uid = lost.uid;
+  removed_.forget_recorded(key_, &replacing);
+  EXPECT_TRUE(names().empty());
+}
+
 // The API server first marks a pod as being deleted, and this is how it may be seen next.
 TEST_F(RemovedPodsTest, PodDoneBeforeDeletionRemainsDone) {
   const Job running = JobBuilder().phase(Phase::kRunning);
