@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string_view>
 #include <utility>
 
@@ -21,16 +22,9 @@ constexpr size_t kMaxNote = 1024;
 constexpr size_t kMaxReason = 128;  // of reason and action
 constexpr size_t kMaxInstance = 128;
 
-// Events with the same identity are occurrences of the same event. Unlike in client-go the message is part of the
-// identity; otherwise an event about attempt 2 would only increase the count of the one about attempt 1.
-size_t identity_of(const Job& job, const EmitEvent& event) {
-  std::string text = job.metadata.uid;
-  for (const std::string& part : {std::string(event.type == EmitEvent::Type::kWarning ? "W" : "N"), event.reason,
-                                  event.action, event.pod, event.message}) {
-    text += '\0';
-    text += part;
-  }
-  return std::hash<std::string>()(text);
+std::string random_salt() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
 }  // namespace
@@ -64,6 +58,20 @@ std::string event_body(const Job& job, const EmitEvent& event, const EventSource
         {"apiVersion", "v1"}, {"kind", "Pod"}, {"namespace", job.metadata.name_space}, {"name", event.pod}};
   }
   return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+EventSeries::EventSeries(EventSource source) : source_(std::move(source)), salt_(random_salt()) {}
+
+// Events with the same identity are occurrences of the same event. Unlike in client-go the message is part of the
+// identity; otherwise an event about attempt 2 would only increase the count of the one about attempt 1.
+size_t EventSeries::identity_of(const Job& job, const EmitEvent& event) const {
+  std::string text = salt_ + job.metadata.uid;
+  for (const std::string& part : {std::string(event.type == EmitEvent::Type::kWarning ? "W" : "N"), event.reason,
+                                  event.action, event.pod, event.message}) {
+    text += '\0';
+    text += part;
+  }
+  return std::hash<std::string>()(text);
 }
 
 // A full bucket is equivalent to no bucket.

@@ -55,7 +55,7 @@ class EventSeries {
     std::string patch;   // body of the PATCH; empty: this is a create
   };
 
-  explicit EventSeries(EventSource source) : source_(std::move(source)) {}
+  explicit EventSeries(EventSource source);
 
   // Returns nothing if the event needs no call, or if it was discarded by the spam filter.
   std::optional<Write> add(const Job& job, const EmitEvent& event, SystemTime now, SteadyTime steady);
@@ -88,11 +88,13 @@ class EventSeries {
     SteadyTime at{};
   };
 
+  size_t identity_of(const Job& job, const EmitEvent& event) const;
   bool take_token(const std::string& job_uid, SteadyTime steady);
   void drop_full_buckets(SteadyTime steady);
   static Write series_write(const Entry& entry, SteadyTime steady);
 
   const EventSource source_;
+  const std::string salt_;  // random: messages contain text from pods, which must not be able to forge an identity
   uint64_t rate_limited_ = 0;
   // Thousands of jobs have an entry in each, so the keys are hashes of 64 bits, not texts.
   std::unordered_map<size_t, Entry> entries_;   // by identity_of()

@@ -89,6 +89,14 @@ TEST_F(EventSeriesTest, OtherWordsAreAnotherEvent) {
   EXPECT_EQ(series_.size(), 3u);
 }
 
+// Messages contain text from the pods. Without a salt, std::hash of these two events is the same in libstdc++.
+TEST_F(EventSeriesTest, ForgedHashCollisionIsAnotherEvent) {
+  add("m1234567");
+  job_.metadata.uid = "v";
+  EXPECT_THAT(add("Wt(D\x99\xbci\xc2")->patch, IsEmpty());
+  EXPECT_EQ(series_.size(), 2u);
+}
+
 TEST_F(EventSeriesTest, SpamFilterIsPerJob) {
   int written = 0;
   for (int i = 0; i < 100; ++i) written += add("m" + std::to_string(i)) ? 1 : 0;
