@@ -56,6 +56,9 @@ Result<std::string> parse_metrics_peers(std::string_view json);
 // REQUIRES: api::validate(job) is empty.
 class PodFactory {
  public:
+  // For pods that are not created. It gives them the form of those that are.
+  static constexpr char kPlaceholderToken[] = "token";
+
   // The launchers of the pods share the token if regroups(job). Without one, they do not restart ranks.
   PodFactory(const Job& job, int attempt, const PodDefaults& defaults = {}, const std::string& regroup_token = "");
 

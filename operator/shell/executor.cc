@@ -335,7 +335,7 @@ Executor::Outcome Executor::create_pod(const Job& job, const PodFactory& factory
 Executor::Outcome Executor::try_pod(const Job& job, int attempt) const {
   constexpr size_t kCopies = 4;                                       // as in create_pod()
   constexpr std::string_view kNoDryRun = "does not support dry run";  // an admission webhook with side effects
-  const PodFactory factory = make_factory(job, attempt, "");
+  const PodFactory factory = make_factory(job, attempt, PodFactory::kPlaceholderToken);
   const ByteBudget::Reservation reservation = in_flight_.acquire(factory.text_size() * kCopies);
   const auto response = client_.create(kube::pods(), job.metadata.name_space, factory.text(0), {},
                                        {.validation = kube::FieldValidation::kStrict, .dry_run = true});

@@ -218,6 +218,19 @@ TEST_F(ExecuteTest, CreatesAClaimAfterADryRunOfThePod) {
   EXPECT_EQ(sent[2].body, "claim");
 }
 
+// explain_invalid_pod() converts the paths of its errors.
+TEST_F(ExecuteTest, DryRunIsOfAPodWithARegroupToken) {
+  job_.spec.nodes = 2;
+  job_.spec.failure_policy.restart_scope = api::RestartScope::kRank;
+  transport_->script(failure(404, "NotFound"));
+  transport_->script({.status = 201, .pieces = {object("11")}});
+  transport_->script({.status = 201, .pieces = {object("12")}});
+  EXPECT_FALSE(run({CreateClaim{"j-checkpoints", 2, "claim"}}));
+  const std::string body = transport_->requests().at(1).body;
+  EXPECT_THAT(body, HasSubstr("OARLOCK_REGROUP_TOKEN"));
+  EXPECT_EQ(body, PodFactory(job_, 2, {}, PodFactory::kPlaceholderToken).text(0));
+}
+
 TEST_F(ExecuteTest, RejectedPodGetsNoClaim) {
   for (const auto& [status, reason] : {std::pair(400, "BadRequest"), std::pair(403, "Forbidden")}) {
     transport_->script(failure(404, "NotFound"));
