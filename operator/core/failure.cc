@@ -274,11 +274,6 @@ bool is_survivor(const Membership& members, size_t node_rank) {
          members.replacements[node_rank] == nullptr;
 }
 
-int used_restarts(const api::Status& status) {
-  const int64_t replaced = status.recoveries ? status.recoveries->charged : 0;
-  return static_cast<int>(std::min<int64_t>(replaced + status.restarts.charged, std::numeric_limits<int>::max()));
-}
-
 bool can_replace(const Job& job, const Membership& members, const std::vector<PodFailure>& failures) {
   if (!regroups(job) || !is_running(job.status.phase) || !std::ranges::all_of(failures, is_replaceable)) return false;
   if (!members.conflicting_pods.empty()) return false;  // the names of the new pods may be taken
@@ -467,6 +462,11 @@ std::optional<SystemTime> replacement_deadline(const Job& job, const Membership&
     if (deadline && (!first || *deadline < *first)) first = deadline;
   }
   return first;
+}
+
+int used_restarts(const api::Status& status) {
+  const int64_t replaced = status.recoveries ? status.recoveries->charged : 0;
+  return static_cast<int>(std::min<int64_t>(replaced + status.restarts.charged, std::numeric_limits<int>::max()));
 }
 
 std::span<const std::string_view> restart_reasons() { return kRestartReasons; }

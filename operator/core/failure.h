@@ -90,6 +90,9 @@ GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, 
 // Returns when the group restarts because the first of the pending replacements has not started; absent without one.
 std::optional<SystemTime> replacement_deadline(const Job& job, const Membership& members);
 
+// Returns the restarts and replacements that count against failurePolicy.maxRestarts.
+int used_restarts(const api::Status& status);
+
 // All values of GroupFailure::restart_reason, for status.restarts.reasons and the metric's label.
 std::span<const std::string_view> restart_reasons();
 

@@ -148,7 +148,7 @@ void count_restart(const GroupFailure& failure, api::Restarts& restarts) {
 
 std::string restart_message(const Job& job, const api::Status& next, const GroupFailure& failure) {
   const std::string count =
-      failure.is_charged ? fmt::format("restart {} of {}", next.restarts.charged, job.spec.failure_policy.max_restarts)
+      failure.is_charged ? fmt::format("restart {} of {}", used_restarts(next), job.spec.failure_policy.max_restarts)
                          : "a restart that does not count";
   return fmt::format("{} as attempt {}: {}", count, next.attempt, failure.message);
 }

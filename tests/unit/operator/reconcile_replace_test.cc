@@ -116,6 +116,12 @@ TEST(ReconcileReplace, CountsTowardsMaxRestarts) {
   EXPECT_EQ(status_after(seen(job, pods), reconcile(seen(job, pods))).recoveries->charged, 2);
 }
 
+TEST(ReconcileReplace, MessageOfARestartCountsReplacements) {
+  const Observed observed = seen(replacing(replacement("uid-of-bert-0-1")), {pod(0, 0).running(), pod(0, 1).ended(1)});
+  const Plan plan = reconcile(seen(observed.job, {pod(0, 0).running(), pod(0, 1).uid("another").ended(1)}));
+  EXPECT_THAT(only<EmitEvent>(plan).at(0).message, HasSubstr("restart 2 of 3 as attempt 1"));
+}
+
 TEST(ReconcileReplace, DeletesWhatRemainsAndCreatesThePodOnce) {
   const Job job = replacing(replacement("uid-of-bert-0-1"));
   const Pod survivor = pod(0, 0).running();
