@@ -153,6 +153,19 @@ std::string restart_message(const Job& job, const api::Status& next, const Group
   return fmt::format("{} as attempt {}: {}", count, next.attempt, failure.message);
 }
 
+// The event of recoveries that rank 0 has reported since the last status.
+std::vector<Action> recovery_events(const api::Status& before, const api::Status& next) {
+  const api::Recoveries was = before.recoveries.value_or(api::Recoveries{});
+  if (!next.recoveries || next.recoveries->total <= was.total) return {};
+  const api::Recoveries& is = *next.recoveries;
+  const int64_t count = is.total - was.total;
+  return {
+      make_event(EmitEvent::Type::kWarning, "Recovered", "RestartRanks",
+                 fmt::format("ranks {} were replaced while the others kept their state; {}0 steps lost, {:.3g} s: {}",
+                             is.last_ranks, count > 1 ? fmt::format("{} recoveries, ", count) : "",
+                             is.seconds - was.seconds, is.last_reason))};
+}
+
 // Records the replacement of lost pods, which converge() then deletes and creates. The record precedes both, so that
 // each loss is counted once, whatever happens in between.
 Plan replace_pods(const Observed& observed, const Membership& members, const GroupFailure& failure) {
@@ -160,7 +173,7 @@ Plan replace_pods(const Observed& observed, const Membership& members, const Gro
   api::Status next = refresh_status(observed, members);
   api::Recoveries counts = next.recoveries.value_or(api::Recoveries{});
   Plan plan = make_plan(PlanState::kProgress, fmt::format("{} pods are lost", failure.replaced.size()));
-  std::vector<Action> events;
+  std::vector<Action> events = recovery_events(job.status, next);
   for (const PodFailure& lost : failure.replaced) {
     const std::string name = pod_name(job, job.status.attempt, lost.node_rank);
     const std::string uid = lost.pod == nullptr ? "" : lost.pod->uid;
@@ -202,20 +215,22 @@ std::optional<Plan> recover(const Observed& observed, const Membership& members)
   api::Status next = refresh_status(observed, members);
   apply_termination_message(members, next, observed.now);
   record_attempt(next, failure.record, observed.now);
+  std::vector<Action> events = recovery_events(observed.job.status, next);
   if (failure.decision == GroupFailure::Decision::kFail) {
     enter_phase(next, Phase::kFailed, failure.reason, failure.message, observed.now);
-    return finish_job(observed, members, next, std::move(guards),
-                      make_event(EmitEvent::Type::kWarning, "Failed", "Fail",
-                                 fmt::format("{}: {}", failure.reason, failure.message), failure.record.pod));
+    Plan plan = finish_job(observed, members, next, std::move(guards),
+                           make_event(EmitEvent::Type::kWarning, "Failed", "Fail",
+                                      fmt::format("{}: {}", failure.reason, failure.message), failure.record.pod));
+    append(plan.actions, std::move(events));
+    return plan;
   }
   ++next.attempt;
   count_restart(failure, next.restarts);
   next.attempt_start_time.reset();
   enter_phase(next, Phase::kRestarting, failure.reason, failure.message, observed.now);
   const std::string message = restart_message(observed.job, next, failure);
-  return start_attempt(
-      observed, next, std::move(guards),
-      {make_event(EmitEvent::Type::kWarning, "Restarting", "RestartGroup", message, failure.record.pod)}, message);
+  events.emplace_back(make_event(EmitEvent::Type::kWarning, "Restarting", "RestartGroup", message, failure.record.pod));
+  return start_attempt(observed, next, std::move(guards), std::move(events), message);
 }
 
 // ---- handle_name_conflict, reject_invalid_spec, fail_invalid_template ----------------------------------------------
@@ -346,19 +361,6 @@ std::vector<Action> running_events(Phase before, const api::Status& next) {
   const char* reason = is_stalled ? "Stalled" : before == Phase::kStalled ? "Progressing" : "Running";
   return {make_event(is_stalled ? EmitEvent::Type::kWarning : EmitEvent::Type::kNormal, reason, "None",
                      find_condition(next, next.phase)->message)};
-}
-
-// The event of recoveries that rank 0 has reported since the last status.
-std::vector<Action> recovery_events(const api::Status& before, const api::Status& next) {
-  const api::Recoveries was = before.recoveries.value_or(api::Recoveries{});
-  if (!next.recoveries || next.recoveries->total <= was.total) return {};
-  const api::Recoveries& is = *next.recoveries;
-  const int64_t count = is.total - was.total;
-  return {
-      make_event(EmitEvent::Type::kWarning, "Recovered", "RestartRanks",
-                 fmt::format("ranks {} were replaced while the others kept their state; {}0 steps lost, {:.3g} s: {}",
-                             is.last_ranks, count > 1 ? fmt::format("{} recoveries, ", count) : "",
-                             is.seconds - was.seconds, is.last_reason))};
 }
 
 }  // namespace

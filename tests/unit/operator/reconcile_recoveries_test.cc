@@ -45,6 +45,20 @@ TEST(ReconcileRecoveries, ReportsRecoveriesOfRankZero) {
   EXPECT_EQ(next.recoveries->seconds, 1.25);
 }
 
+TEST(ReconcileRecoveries, ReportsRecoveriesBeforeAFailure) {
+  const auto events = [](const Job& job, const Pod& second) {
+    Observed observed = reporting(job, 1, 0.5);
+    observed.pods[1] = second;
+    std::vector<std::string> reasons;
+    for (const EmitEvent& event : only<EmitEvent>(reconcile(observed))) reasons.push_back(event.reason);
+    return reasons;
+  };
+  const Job by_rank = training().restart_scope(api::RestartScope::kRank);
+  EXPECT_THAT(events(by_rank, pod(0, 1).running().deleting()), ElementsAre("Recovered", "ReplacingPod"));
+  EXPECT_THAT(events(by_rank, pod(0, 1).ended(1)), ElementsAre("Recovered", "Restarting"));
+  EXPECT_THAT(events(by_rank, pod(0, 1).ended(78)), ElementsAre("Failed", "Recovered"));
+}
+
 TEST(ReconcileRecoveries, AddsTheRecoveriesOfTheNextAttempt) {
   Job job = training();
   job.status.recoveries = api::Recoveries{.total = 4,
