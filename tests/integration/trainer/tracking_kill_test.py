@@ -173,8 +173,10 @@ class KilledRun(unittest.TestCase):
             del environment[name]
         command = [BIN / "oarlock-test-trainer", "--config", folder / "config.yaml", "--checkpoint-dir", folder / "run",
                    "--log-format", "json"]
-        process = subprocess.Popen(command, env=environment, stderr=open(folder / f"log-{attempt}", "w", encoding="utf-8"))
-        process.log = folder / f"log-{attempt}"  # not a pipe, which would be full while nobody reads it
+        log = folder / f"log-{attempt}"  # not a pipe, which would fill while it is not read
+        with open(log, "w", encoding="utf-8") as file:
+            process = subprocess.Popen(command, env=environment, stderr=file)
+        process.log = log
         return process
 
     @staticmethod
