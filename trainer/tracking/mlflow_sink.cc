@@ -157,7 +157,7 @@ class MlflowSink final : public Sink {
       has_uncertain_points_ = true;
       return fail(ExitCode::kUnavailable, "MLflow: " + response.error().message);
     }
-    json body = json_depth(response->body) > 64 ? json() : json::parse(response->body, nullptr, false);
+    json body = parse_untrusted_json(response->body, response->body.size());
     if (response->ok()) {
       if (body.is_discarded()) body = json();
       return body;

@@ -133,16 +133,9 @@ class TensorboardSink final : public Sink {
     if (pending_.empty()) return {};
     std::string bytes = std::exchange(pending_, {});
     if (!file_.open()) RETURN_IF_ERROR(open_file(bytes));
-    std::string_view left = bytes;
-    while (!left.empty()) {
-      const ssize_t written = ::write(file_.get(), left.data(), left.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) {
-        const int error = written < 0 ? errno : ENOSPC;
-        remove_partial_record();
-        return fail_errno(error, fmt::format("{}: write", path_.string()));
-      }
-      left.remove_prefix(static_cast<size_t>(written));
+    if (const int error = write_all(file_.get(), bytes); error != 0) {
+      remove_partial_record();
+      return fail_errno(error, fmt::format("{}: write", path_.string()));
     }
     size_ += bytes.size();
     return {};

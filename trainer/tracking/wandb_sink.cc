@@ -500,16 +500,9 @@ class WandbSink final : public Sink {
     const std::string bytes = std::exchange(pending_, {});
     if (bytes.empty()) return {};
     if (!file_.open()) return fail(ExitCode::kIoErr, fmt::format("{}: closed after an error", folder_.string()));
-    std::string_view left = bytes;
-    while (!left.empty()) {
-      const ssize_t written = ::write(file_.get(), left.data(), left.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) {
-        const int error = written < 0 ? errno : ENOSPC;
-        file_.close();
-        return fail_errno(error, fmt::format("{}: write", (folder_ / fmt::format("run-{}.wandb", run_id_)).string()));
-      }
-      left.remove_prefix(static_cast<size_t>(written));
+    if (const int error = write_all(file_.get(), bytes); error != 0) {
+      file_.close();
+      return fail_errno(error, fmt::format("{}: write", (folder_ / fmt::format("run-{}.wandb", run_id_)).string()));
     }
     return {};
   }

@@ -169,6 +169,10 @@ bool is_ip_address(const std::string& host) {
   return ::inet_pton(AF_INET, host.c_str(), &address) == 1 || ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
+bool is_verifiable_host_name(const std::string& name) {
+  return !name.empty() && name.front() != '.' && name.find('\0') == std::string::npos;
+}
+
 Result<ServerAddress> parse_server_address(const std::string& url) {
   const auto invalid = [&](std::string_view why) {
     return fail(ExitCode::kConfig, fmt::format("the server address '{}' {}", url, why));

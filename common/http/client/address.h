@@ -27,6 +27,10 @@ Result<ServerAddress> parse_server_address(const std::string& url);
 // Whether the text is an IPv4 or IPv6 address, as opposed to a host name.
 bool is_ip_address(const std::string& host);
 
+// Whether OpenSSL can compare the host name with a certificate: it accepts any subdomain for a name that begins with a
+// dot, and any certificate for an empty name.
+bool is_verifiable_host_name(const std::string& name);
+
 // Address of an HTTP proxy. A request for an http server is sent to the proxy with the server's URL as its target
 // (absolute form); for an https server, CONNECT opens a tunnel to the server.
 struct ProxyAddress {

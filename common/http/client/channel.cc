@@ -105,14 +105,13 @@ ssl::context share(SSL_CTX* context) {
 }
 
 // Makes OpenSSL compare the name while it verifies the certificate. Asio's host_name_verification is not used: in Boost
-// 1.74 it accepts the common name of a certificate that has no DNS name. Returns false if the name cannot be one:
-// OpenSSL accepts any subdomain for a name that begins with a dot, and any certificate after a name that it has
-// refused.
+// 1.74 it accepts the common name of a certificate that has no DNS name. Returns false if the name is refused; OpenSSL
+// would then accept any certificate.
 [[nodiscard]] bool set_expected_name(SSL* session, const std::string& name) {
   X509_VERIFY_PARAM* param = SSL_get0_param(session);
   X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
   if (is_ip_address(name)) return X509_VERIFY_PARAM_set1_ip_asc(param, name.c_str()) == 1;
-  if (name.empty() || name.front() == '.' || name.find('\0') != std::string::npos) return false;
+  if (!is_verifiable_host_name(name)) return false;
   // SSL_set_tlsext_host_name without the C cast of that macro.
   SSL_ctrl(session, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, const_cast<char*>(name.c_str()));
   return X509_VERIFY_PARAM_set1_host(param, name.c_str(), name.size()) == 1;

@@ -68,11 +68,11 @@ int TlsSettings::check_certificate(X509_STORE_CTX* store, void* settings) {
   X509_STORE_CTX_set_verify_cb(store, [](int ok, X509_STORE_CTX*) { return ok; });
   X509_VERIFY_PARAM* param = X509_STORE_CTX_get0_param(store);
   X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-  const bool is_domain = self->name_.starts_with('.');  // OpenSSL would accept each name below it
-  const int is_set = is_domain           ? 0
-                     : self->is_address_ ? X509_VERIFY_PARAM_set1_ip_asc(param, self->name_.c_str())
-                                         : X509_VERIFY_PARAM_set1_host(param, self->name_.data(), self->name_.size());
-  if (is_set == 1 && X509_verify_cert(store) == 1) return 1;
+  const std::string& name = self->name_;
+  const bool is_set = self->is_address_ ? X509_VERIFY_PARAM_set1_ip_asc(param, name.c_str()) == 1
+                                        : is_verifiable_host_name(name) &&
+                                              X509_VERIFY_PARAM_set1_host(param, name.data(), name.size()) == 1;
+  if (is_set && X509_verify_cert(store) == 1) return 1;
   self->record_rejection(X509_STORE_CTX_get_error(store));
   return 0;
 }
