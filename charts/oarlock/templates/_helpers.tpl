@@ -33,8 +33,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
 {{- define "oarlock.selector" -}}
-app.kubernetes.io/name: {{ include "oarlock.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "oarlock.name" . | toYaml }}
+app.kubernetes.io/instance: {{ toYaml .Release.Name }}
 {{- end -}}
 
 {{- define "oarlock.operatorSelector" -}}
@@ -47,12 +47,10 @@ Metadata of an object. dict: root; name; optionally namespace, component, labels
 Labels of the chart precede those of the object, and these precede commonLabels.
 */ -}}
 {{- define "oarlock.metadata" -}}
-{{- if not (hasKey .root.Values "replicaCount") -}}
-{{- fail "replicaCount: is missing, as in the values of an earlier chart; upgrade with --reset-then-reuse-values instead of --reuse-values" -}}
-{{- end -}}
-name: {{ .name }}
+{{- include "oarlock.checkRemoved" .root -}}
+name: {{ toYaml .name }}
 {{- with .namespace }}
-namespace: {{ . }}
+namespace: {{ toYaml . }}
 {{- end }}
 {{- $labels := include "oarlock.labels" .root | fromYaml }}
 {{- with .component }}
@@ -107,7 +105,7 @@ registry and tag: their defaults. A repository may name its registry itself.
 
 {{- define "oarlock.kubectlImage" -}}
 {{- $image := .Values.tests.kubectl.image -}}
-{{- $reference := include "oarlock.imageReference" (dict "root" . "image" $image "value" "tests.kubectl.image" "registry" "registry.k8s.io" "tag" "") -}}
+{{- $reference := include "oarlock.imageReference" (dict "root" . "image" $image "value" "tests.kubectl.image" "registry" "registry.k8s.io" "tag" "v1.35.4") -}}
 {{- $default := include "oarlock.imageReference" (dict "root" . "image" (dict "repository" "kubectl" "tag" "v1.35.4") "registry" "registry.k8s.io") -}}
 {{- (include "oarlock.renamed" (dict "root" . "old" "tests.kubectlImage" "new" "tests.kubectl.image" "value" $reference "default" $default) | fromJson).value -}}
 {{- end -}}
@@ -116,7 +114,7 @@ registry and tag: their defaults. A repository may name its registry itself.
 {{- define "oarlock.imagePullSecrets" -}}
 {{- $own := (include "oarlock.renamed" (dict "root" . "old" "image.pullSecrets" "new" "imagePullSecrets" "value" .Values.imagePullSecrets "default" list) | fromJson).value -}}
 {{- $secrets := list -}}
-{{- range concat (dig "imagePullSecrets" list (.Values.global | default dict)) $own -}}
+{{- range concat (dig "imagePullSecrets" list (.Values.global | default dict) | default list) ($own | default list) -}}
 {{- $secrets = append $secrets (ternary . (dict "name" .) (kindIs "map" .)) -}}
 {{- end -}}
 {{- with uniq $secrets -}}
@@ -221,8 +219,31 @@ true
 {{- toJson (concat (list $operator) .Values.networkPolicy.jobs.metricsFrom) -}}
 {{- end -}}
 
+{{- /* Rejects values without which the objects would be invalid. Helm removes a value that is null before it applies the schema. */ -}}
+{{- define "oarlock.checkRemoved" -}}
+{{- if not (hasKey .Values "replicaCount") -}}
+{{- fail "replicaCount: is missing, as in the values of an earlier chart; upgrade with --reset-then-reuse-values instead of --reuse-values" -}}
+{{- end -}}
+{{- $root := . -}}
+{{- range list "image.repository" "trainerImage.repository" "trainerUser" "leaderElection.leaseDurationSeconds" "leaderElection.renewDeadlineSeconds" "leaderElection.retryPeriodSeconds"
+      "operator.workers" "operator.progressIntervalSeconds" "operator.logLevel" "operator.logFormat" "rbac.scope" "serviceAccount" "crds"
+      "metrics.port" "metrics.tls.key" "metrics.tls.ca.key" "metrics.service" "metrics.serviceMonitor.interval" "metrics.serviceMonitor.credentials.key"
+      "metrics.podMonitor.interval" "metrics.podMonitor.sampleLimit" "metrics.prometheusRule.runbookBaseUrl" "dashboards" "networkPolicy.jobs"
+      "admissionPolicy.excludedNamespaces" "podDisruptionBudget.minAvailable" "healthPort" "tests.kubectl.image.repository" "tests.timeoutSeconds" -}}
+{{- $value := $root.Values.AsMap -}}
+{{- range splitList "." . -}}
+{{- $value = ternary $value dict (kindIs "map" $value) -}}
+{{- $value = index $value . -}}
+{{- end -}}
+{{- if kindIs "invalid" $value -}}
+{{- fail (printf "%s: null removes its default, and the chart needs a value; set one, or leave it out" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* Rules between values, which values.schema.json cannot express. */ -}}
 {{- define "oarlock.check" -}}
+{{- include "oarlock.checkRemoved" . -}}
 {{- if and (gt (int (include "oarlock.replicaCount" .)) 1) (not .Values.leaderElection.enabled) -}}
 {{- fail "replicaCount: two operators without leaderElection.enabled would both work; enable it, or set replicaCount: 1" -}}
 {{- end -}}
@@ -237,6 +258,19 @@ true
 {{- end -}}
 {{- if and .Values.networkPolicy.jobs.metricsFrom (not .Values.networkPolicy.jobs.enabled) -}}
 {{- fail "networkPolicy.jobs.metricsFrom: has no effect without networkPolicy.jobs.enabled; set that, or remove the list" -}}
+{{- end -}}
+{{- if not (regexMatch "^[A-Za-z]" (include "oarlock.fullname" .)) -}}
+{{- fail (printf "the name of the Service would be '%s-metrics', which must start with a letter; use another name of the release, or set fullnameOverride" (include "oarlock.operator" .)) -}}
+{{- end -}}
+{{- if eq (int .Values.metrics.port) (int .Values.healthPort) -}}
+{{- fail "healthPort: must differ from metrics.port, because the operator listens on both" -}}
+{{- end -}}
+{{- if .Values.metrics.tls.secretName -}}
+{{- range .Values.extraVolumes -}}
+{{- if eq .name "tls" -}}
+{{- fail "extraVolumes: the volume 'tls' contains the Secret of metrics.tls; choose another name" -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- with .Values.leaderElection -}}
 {{- if not (and (gt (int .leaseDurationSeconds) (int .renewDeadlineSeconds)) (gt (int .renewDeadlineSeconds) (int .retryPeriodSeconds))) -}}
