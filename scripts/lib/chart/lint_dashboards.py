@@ -36,8 +36,14 @@ OWN_VARIABLES = {"__rate_interval", "__interval", "__range", "__data", "__url_ti
 TARGET_LABELS = {"cluster", "namespace", "pod", "job", "instance", "trainingjob"}  # of Prometheus, docs/operate.md
 RENAMED_LABELS = {"exported_namespace", "exported_pod", "exported_container"}  # without honorLabels
 PROCESS_METRICS = {"process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds"}
-# Counters that a panel shows as they are: what an attempt repeated, and restarts, which the job's status counts.
-SHOWN_COUNTERS = {"trainer_recomputed_steps_total", "trainingjob_restarts_total"}
+# Counters that a panel shows as they are: what an attempt repeated, and those of the job's status.
+SHOWN_COUNTERS = {
+    "trainer_recomputed_steps_total",
+    "trainingjob_rank_recoveries_total",
+    "trainingjob_rank_recovery_seconds_total",
+    "trainingjob_replaced_pods_total",
+    "trainingjob_restarts_total",
+}
 # What precedes a metric of the operator about a job, because each replica exports it.
 DEDUPLICATED = re.compile(r"max by \([^()]*\) \((?:max_over_time\()?$")
 RATED = re.compile(r"\b(?:rate|increase)\((\w+)\{")

@@ -4,7 +4,7 @@
 usage: sample_series.py OUTPUT [CLUSTER]
 
 The series have the names and labels of the real ones, which lint_dashboards.py compares with docs/metrics-*.md and with
-dcgm_exporter.prom. Their values are invented: a GPU job that restarts after an Xid error, a job with a straggler, a job
+dcgm_exporter.prom. Their values are invented: a GPU job that recovers twice and restarts after an Xid error, a job with a straggler, a job
 that completes, one that fails, one that waits for nodes, and an operator with a standby. They serve to evaluate every
 query without a cluster or a GPU, and to draw the previews in docs/dashboards. With CLUSTER, all series have the label
 "cluster" of this value, and those of GPUs are as scraped with honorLabels.
@@ -64,7 +64,10 @@ class Series:
 
 
 class Job:
-    """A job's ranks over the hour. Times are seconds since START; each attempt is (begin, first step, end)."""
+    """A job's ranks over the hour.
+
+    Times are seconds since START; each attempt is (begin, first step, end), and each recovery (end, duration, replaced pods).
+    """
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class Job:
         memory: float = 0,
         slow_rank: int | None = None,
         checkpoint_every: float = 600,
+        recoveries: tuple[tuple[float, float, int], ...] = (),
         loss: Callable[[float], float],
         seed: int,
     ) -> None:
@@ -91,6 +95,7 @@ class Job:
         self.attempts, self.step_seconds, self.target, self.first_step = attempts, step_seconds, target, first_step
         self.batch, self.tokens, self.flops, self.peak, self.memory = batch, tokens, flops, peak, memory
         self.slow_rank, self.checkpoint_every, self.loss = slow_rank, checkpoint_every, loss
+        self.recoveries = recoveries
         self.random = random.Random(seed)
         # The step at the begin of each attempt: that of the last checkpoint before it.
         self.resumed = [first_step]
@@ -188,6 +193,9 @@ class Job:
         put("process_resident_memory_bytes", (3.1e9 if self.memory else 7.5e8) * noise(0.99, 1.01))
         put("process_cpu_seconds_total", 0.9 * (time - begin))
         out.histogram("trainer_step_duration_seconds", labels, now, STEP_BUCKETS, self.step_seconds, done)
+        recent = [seconds for ended, seconds, _ in self.recoveries if begin <= ended <= time]
+        mean = sum(recent) / len(recent) if recent else 1
+        out.histogram("trainer_recovery_duration_seconds", labels, now, WAIT_BUCKETS, mean, len(recent))
         if done:
             put("trainer_loss", self.loss(step) * noise(0.985, 1.015))
             put("trainer_validation_loss", self.loss(step - step % 500) * 1.04)
@@ -308,6 +316,11 @@ def write_jobs_of_operator(out: Series, jobs: dict[tuple[str, str], Job | None],
                 restarts = sum(1 for begin, _, _ in job.attempts[1:] if time >= begin - 30)
                 if restarts:
                     out.add("trainingjob_restarts_total", {**labels, "reason": "DeviceFailed"}, now, restarts)
+                ended = [recovery for recovery in job.recoveries if recovery[0] <= time]
+                if ended:
+                    out.add("trainingjob_rank_recoveries_total", labels, now, len(ended))
+                    out.add("trainingjob_rank_recovery_seconds_total", labels, now, sum(one for _, one, _ in ended))
+                    out.add("trainingjob_replaced_pods_total", labels, now, sum(pods for _, _, pods in ended))
             if phase in ("Complete", "Failed"):
                 finished[namespace, phase, "Completed" if phase == "Complete" else "MaxRestartsExceeded"] += 1
         if pod != OPERATORS[0][0]:
@@ -437,6 +450,7 @@ def sample_jobs() -> dict[tuple[str, str], Job | None]:
             flops=0.62 * 0.41 * 989e12,
             peak=989e12,
             memory=5.9e10,
+            recoveries=((480, 3.4, 0), (1320, 27, 1)),
             loss=lambda step: 2.1 + 30 / math.sqrt(step + 20),
             seed=1,
         ),

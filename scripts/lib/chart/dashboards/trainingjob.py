@@ -346,11 +346,12 @@ def add_ranks(board: Board) -> None:
 def add_checkpoints(board: Board) -> None:
     operation = f"{JOB_LEGEND} {{{{operation}}}}"
     seconds = "trainer_checkpoint_duration_seconds"
+    recovery = "trainer_recovery_duration_seconds"
     board.row(
-        "Checkpoints and restarts",
+        "Checkpoints, restarts and recoveries",
         timeline(
             "State over time",
-            "The colors are those of the states in all dashboards. Annotations in the other panels mark restarts and"
+            "The colors are those of the states in all dashboards. Annotations in the other panels mark restarts, recoveries and"
             " checkpoints.",
             Query(state_query(JOB), JOB_LEGEND),
             mappings=style.state_numbers(),
@@ -393,6 +394,35 @@ def add_checkpoints(board: Board) -> None:
             ),
             width=8,
         ),
+        graph(
+            "Recoveries and replaced pods",
+            "A job with the restart scope Rank recovers from the loss of ranks without a restart of the group. Both are counted"
+            " since the job was created.",
+            "none",
+            Query(of_operator("trainingjob_rank_recoveries_total", JOB), f"{JOB_LEGEND} recoveries"),
+            Query(of_operator("trainingjob_replaced_pods_total", JOB), f"{JOB_LEGEND} replaced pods"),
+            width=8,
+            decimals=0,
+        ),
+        graph(
+            "Time lost in recoveries",
+            "The time from the loss of ranks until training continued without a restart of the group is summed since the job"
+            " was created.",
+            "s",
+            Query(of_operator("trainingjob_rank_recovery_seconds_total", JOB), JOB_LEGEND),
+            width=8,
+        ),
+        graph(
+            "Recovery duration",
+            "The duration runs from the detection of a lost rank until the rank with the longest wait continued to train. Each"
+            " point is the mean of the hour before it.",
+            "s",
+            Query(
+                f"max by ({BY_JOB}) ({rate(recovery + '_sum', JOB, '1h')} / ({rate(recovery + '_count', JOB, '1h')} > 0))",
+                JOB_LEGEND,
+            ),
+            width=8,
+        ),
     )
 
 
@@ -401,13 +431,28 @@ def annotations() -> list[PrometheusAnnotation]:
         """The value before this step. The window bridges the time in which an operator replaces another one."""
         return f"max by ({', '.join((BY_JOB, *labels))}) (max_over_time({metric}{{{JOB}}}[10m] offset $__interval))"
 
-    # The series of a reason begins at 1. It counts as 0 before that if the job had series before: otherwise, as in a new
-    # Prometheus, the restart may be an old one.
-    now = of_operator("trainingjob_restarts_total", JOB, "reason")
-    before = f"{newest('trainingjob_restarts_total', 'reason')} or 0 * ({now} and on ({BY_JOB}) {newest('trainingjob_info')})"
+    # A series begins at 1. It counts as 0 before that if the job had series before: otherwise, as in a new Prometheus, the
+    # restart or recovery may be an old one.
+    def increases(metric: str, *labels: str) -> str:
+        now = of_operator(metric, JOB, *labels)
+        return f"{now} > ({newest(metric, *labels)} or 0 * ({now} and on ({BY_JOB}) {newest('trainingjob_info')}))"
+
     return [
         PrometheusAnnotation(
-            "Restarts", style.RED, f"{now} > ({before})", f"Restart of {JOB_LEGEND}", "{{reason}}", value_is_time=False
+            "Restarts",
+            style.RED,
+            increases("trainingjob_restarts_total", "reason"),
+            f"Restart of {JOB_LEGEND}",
+            "{{reason}}",
+            value_is_time=False,
+        ),
+        PrometheusAnnotation(
+            "Recoveries",
+            style.ORANGE,
+            increases("trainingjob_rank_recoveries_total"),
+            f"Recovery of {JOB_LEGEND} without a restart",
+            "",
+            value_is_time=False,
         ),
         PrometheusAnnotation(
             "Checkpoints",
