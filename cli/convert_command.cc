@@ -19,7 +19,7 @@
 namespace oarlock::cli {
 namespace {
 
-constexpr char kDescription[] =
+constexpr char kConvertDescription[] =
     "Convert a job of another system to a TrainingJob, and print it. Reads PyTorchJob, TrainJob with its runtime, "
     "MPIJob\n"
     "and JobSet from YAML, and job scripts of Slurm; the subcommands read command lines. Notes on standard error list\n"
@@ -31,7 +31,7 @@ constexpr char kQuantumGrav[] =
     "The YAML of QuantumGrav's DDP trainer (train_ddp.yaml). Notes on standard error list the keys that\n"
     "need no counterpart. A key without a counterpart is a problem: file:line:column: key: message.";
 
-constexpr char kFooter[] = R"(
+constexpr char kConvertFooter[] = R"(
 exit codes: 0; 64: a command line is invalid; 66: a file cannot be read; 78: a file is invalid, or a job cannot be
 converted.
 
@@ -111,7 +111,7 @@ void add_command_line(CLI::App& parent, const char* name, const char* descriptio
   auto options = std::make_shared<convert::ConvertOptions>();
   CLI::App* app = parent.add_subcommand(name, description);
   set_usage(*app, fmt::format("oarlock convert {} [OPTIONS] -- COMMAND [ARGUMENTS...]", name));
-  app->footer(kFooter);
+  app->footer(kConvertFooter);
   add_options(*app, *options);
   app->callback([options, kind, &after_marker, &chosen] {
     chosen = [options, kind, &after_marker]() -> Result<int> {
@@ -126,12 +126,12 @@ void add_command_line(CLI::App& parent, const char* name, const char* descriptio
 
 void add_convert(CLI::App& app, const std::optional<Words>& after_marker, Chosen& chosen) {
   auto flags = std::make_shared<ConvertFlags>();
-  CLI::App* convert_app = app.add_subcommand("convert", kDescription);
+  CLI::App* convert_app = app.add_subcommand("convert", kConvertDescription);
   set_usage(*convert_app,
             "oarlock convert -f FILE... [OPTIONS]\n       oarlock convert torchrun|accelerate [OPTIONS] -- COMMAND\n"
             "       oarlock convert quantumgrav FILE [OPTIONS]");
   convert_app->require_subcommand(0, 1);
-  convert_app->footer(kFooter);
+  convert_app->footer(kConvertFooter);
   convert_app
       ->add_option("-f,--file", flags->files,
                    "Kubernetes objects in YAML or JSON, or a job script; - is standard input")
@@ -145,7 +145,7 @@ void add_convert(CLI::App& app, const std::optional<Words>& after_marker, Chosen
   auto quantumgrav_flags = std::make_shared<QuantumGravFlags>();
   CLI::App* quantumgrav = convert_app->add_subcommand("quantumgrav", kQuantumGrav);
   set_usage(*quantumgrav, "oarlock convert quantumgrav FILE [OPTIONS]");
-  quantumgrav->footer(kFooter);
+  quantumgrav->footer(kConvertFooter);
   quantumgrav->add_option("file", quantumgrav_flags->file, "QuantumGrav's configuration")
       ->type_name("FILE")
       ->required();

@@ -12,13 +12,13 @@
 namespace oarlock::cli {
 namespace {
 
-constexpr char kDescription[] =
+constexpr char kDoctorDescription[] =
     "Check this machine, pod or Slurm job: GPUs and driver, NCCL, oarlock-trainer, ports, names, shared memory, "
     "clock,\n"
     "checkpoint folder, limits, memory and CPUs. Prints a report for an issue, with a remedy for each finding. The\n"
     "report contains host names, addresses and paths; read it before you publish it.";
 
-constexpr char kFooter[] = R"(
+constexpr char kDoctorFooter[] = R"(
 It measures from within this process: run it in the pod (kubectl exec POD -- oarlock doctor) or in the job (srun oarlock
 doctor) that has the problem. Each measurement ends after 3 seconds, even if a name server or a file system hangs.
 The clock is compared with that of the API server in a pod, or of --server, if curl is installed.
@@ -51,9 +51,9 @@ Result<int> check_machine(const DoctorFlags& flags) {
 void add_doctor(CLI::App& app, Chosen& chosen) {
   auto flags = std::make_shared<DoctorFlags>();
   flags->probe.version = OARLOCK_VERSION;
-  CLI::App* doctor_app = app.add_subcommand("doctor", kDescription);
+  CLI::App* doctor_app = app.add_subcommand("doctor", kDoctorDescription);
   set_usage(*doctor_app, "oarlock doctor [OPTIONS]");
-  doctor_app->footer(kFooter);
+  doctor_app->footer(kDoctorFooter);
   doctor_app
       ->add_option("--checkpoint-dir", flags->probe.checkpoint_dir,
                    "folder for checkpoints; default: OARLOCK_CHECKPOINT_DIR, else the current folder")

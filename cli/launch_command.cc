@@ -39,11 +39,11 @@ constexpr char kElasticErrorFile[] = "TORCHELASTIC_ERROR_FILE";
 constexpr int kMaxPort = 65535;
 constexpr int kMaxRestarts = 1'000'000;
 
-constexpr char kDescription[] =
+constexpr char kLaunchDescription[] =
     "Start and supervise the ranks of one node. Missing options default to the environment (LOCAL_WORLD_SIZE,\n"
     "NODE_RANK, MASTER_ADDR, MASTER_PORT and torchrun's PET_ names), else to one rank on one node.";
 
-constexpr char kFooter[] = R"(
+constexpr char kLaunchFooter[] = R"(
 Each rank receives RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT and the PET_ names;
 with several ranks also OMP_NUM_THREADS=1, unless it is set; and torchrun's TORCHELASTIC_RESTART_COUNT,
 TORCHELASTIC_MAX_RESTARTS, TORCHELASTIC_RUN_ID and TORCHELASTIC_ERROR_FILE.
@@ -394,8 +394,8 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
 
 void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen& chosen) {
   auto flags = std::make_shared<LaunchFlags>();
-  CLI::App* launch = app.add_subcommand("launch", kDescription);
-  launch->footer(kFooter);
+  CLI::App* launch = app.add_subcommand("launch", kLaunchDescription);
+  launch->footer(kLaunchFooter);
   set_usage(*launch, "oarlock launch [OPTIONS] [--] COMMAND [ARGUMENTS...]");
   launch
       ->add_option("--nproc,--nproc-per-node,--nproc_per_node", flags->nproc,

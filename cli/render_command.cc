@@ -18,14 +18,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr char kDescription[] =
+constexpr char kRenderDescription[] =
     "Print the Service, the PersistentVolumeClaim (for spec.checkpoints.size) and the pods that the operator would\n"
     "create for a TrainingJob. The uid is shown as zeros unless the file has one, since the API server assigns it.";
 
 // Shown for OARLOCK_REGROUP_TOKEN, since the operator derives it from a random number of the cluster.
 constexpr char kNoToken[] = "0000000000000000";
 
-constexpr char kFooter[] = R"(
+constexpr char kRenderFooter[] = R"(
 exit codes: 0; 66: the file cannot be read; 78: the file is invalid.
 
 examples:
@@ -78,9 +78,9 @@ Result<int> render(const RenderFlags& flags) {
 
 void add_render(CLI::App& app, Chosen& chosen) {
   auto flags = std::make_shared<RenderFlags>();
-  CLI::App* render_app = app.add_subcommand("render", kDescription);
+  CLI::App* render_app = app.add_subcommand("render", kRenderDescription);
   set_usage(*render_app, "oarlock render FILE [OPTIONS]");
-  render_app->footer(kFooter);
+  render_app->footer(kRenderFooter);
   render_app->add_option("-f,--file", flags->file, "the TrainingJobs, YAML or JSON; - is standard input")
       ->type_name("FILE");
   render_app->add_option("argument", flags->argument, "the same")->type_name("FILE");

@@ -29,11 +29,11 @@ using launch::Console;
 using launch::Environment;
 using launch::GroupResult;
 
-constexpr char kDescription[] =
+constexpr char kRunDescription[] =
     "Run a TrainingJob as processes on this machine: the same file, the same environment of the ranks,\n"
     "group restarts by the same rules, no cluster.";
 
-constexpr char kFooter[] = R"(
+constexpr char kRunFooter[] = R"(
 Every rank of every node is a process here; MASTER_ADDR is 127.0.0.1. Checkpoints go to WORKDIR/NAME/checkpoints, and a
 second run resumes from them. A volume of a ConfigMap in the same file is written to WORKDIR/NAME/volumes, and paths on it
 are replaced. Container images and other volumes are not used: the command of the container 'trainer' is run from this
@@ -168,9 +168,9 @@ Result<int> run_job(const RunFlags& given) {
 
 void add_run(CLI::App& app, Chosen& chosen) {
   auto flags = std::make_shared<RunFlags>();
-  CLI::App* run = app.add_subcommand("run", kDescription);
+  CLI::App* run = app.add_subcommand("run", kRunDescription);
   set_usage(*run, "oarlock run FILE [OPTIONS] [KEY=VALUE...]");
-  run->footer(kFooter);
+  run->footer(kRunFooter);
   run->add_option("-f,--file", flags->file, "the TrainingJob, YAML or JSON; - is standard input")->type_name("FILE");
   run->add_option("arguments", flags->options.settings,
                   "the file, unless -f gives it, and overrides of spec.trainer for oarlock-trainer, such as "

@@ -24,7 +24,7 @@ std::string description() {
       pod_schema_version());
 }
 
-constexpr char kFooter[] = R"(
+constexpr char kValidateFooter[] = R"(
 exit codes: 0: all are valid; 66: a file cannot be read; 78: there are problems.
 
 examples:
@@ -107,7 +107,7 @@ void add_validate(CLI::App& app, Chosen& chosen) {
   auto flags = std::make_shared<ValidateFlags>();
   CLI::App* validate_app = app.add_subcommand("validate", description());
   set_usage(*validate_app, "oarlock validate FILE... [OPTIONS]");
-  validate_app->footer(kFooter);
+  validate_app->footer(kValidateFooter);
   validate_app->add_option("-f,--file", flags->files, "files with TrainingJobs, YAML or JSON; - is standard input")
       ->type_name("FILE");
   validate_app->add_option("arguments", flags->arguments, "more files")->type_name("FILE");

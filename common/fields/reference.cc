@@ -9,12 +9,10 @@
 namespace oarlock {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 // "at least 1", "above 0", "in [0, 1)"; "" if any number is valid.
 std::string format_bounds(const Limits& limits) {
   if (!limits.is_bounded()) return "";
-  if (limits.high < kInfinity) return "in " + limits.interval();
+  if (!std::isinf(limits.high)) return "in " + limits.interval();
   return limits.low_is_open ? fmt::format("above {}", limits.low) : fmt::format("at least {}", limits.low);
 }
 

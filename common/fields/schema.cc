@@ -5,39 +5,41 @@
 namespace oarlock {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Overloads for each type of field: its schema, and its default, which is null if the field is then absent.
-Json schema_of(const bool*) { return {{"type", "boolean"}}; }
-Json schema_of(const int*) { return {{"type", "integer"}, {"format", "int32"}}; }
-Json schema_of(const int64_t*) { return {{"type", "integer"}, {"format", "int64"}}; }
-Json schema_of(const double*) { return {{"type", "number"}}; }
-Json schema_of(const std::string*) { return {{"type", "string"}}; }
-Json schema_of(const SystemTime*) { return {{"type", "string"}, {"format", "date-time"}}; }
+OrderedJson schema_of(const bool*) { return {{"type", "boolean"}}; }
+OrderedJson schema_of(const int*) { return {{"type", "integer"}, {"format", "int32"}}; }
+OrderedJson schema_of(const int64_t*) { return {{"type", "integer"}, {"format", "int64"}}; }
+OrderedJson schema_of(const double*) { return {{"type", "number"}}; }
+OrderedJson schema_of(const std::string*) { return {{"type", "string"}}; }
+OrderedJson schema_of(const SystemTime*) { return {{"type", "string"}, {"format", "date-time"}}; }
 template <typename Value>
-Json schema_of(const std::optional<Value>*) {
+OrderedJson schema_of(const std::optional<Value>*) {
   return schema_of(static_cast<const Value*>(nullptr));
 }
 
 template <typename Value>
-Json default_of(const Value& value) {
+OrderedJson default_of(const Value& value) {
   return value;
 }
-Json default_of(const std::string& value) { return value.empty() ? Json() : Json(value); }
-Json default_of(SystemTime) { return {}; }
+OrderedJson default_of(const std::string& value) { return value.empty() ? OrderedJson() : OrderedJson(value); }
+OrderedJson default_of(SystemTime) { return {}; }
 template <typename Value>
-Json default_of(const std::optional<Value>& value) {
-  return value ? default_of(*value) : Json();
+OrderedJson default_of(const std::optional<Value>& value) {
+  return value ? default_of(*value) : OrderedJson();
 }
 template <typename Value>
-Json default_of(const std::vector<Value>& values) {
-  return values.empty() ? Json() : Json(values);
+OrderedJson default_of(const std::vector<Value>& values) {
+  return values.empty() ? OrderedJson() : OrderedJson(values);
 }
 
-Json bound(double value, bool is_integer) { return is_integer ? Json(static_cast<int64_t>(value)) : Json(value); }
+OrderedJson bound(double value, bool is_integer) {
+  return is_integer ? OrderedJson(static_cast<int64_t>(value)) : OrderedJson(value);
+}
 
 // Adds the limits of a number or a string.
-void limit_value(Json& schema, const Limits& limits) {
+void limit_value(OrderedJson& schema, const Limits& limits) {
   const bool is_integer = schema["type"] == "integer";
   if (limits.is_bounded()) schema["minimum"] = bound(limits.low, is_integer);
   if (limits.low_is_open) schema["exclusiveMinimum"] = true;
@@ -46,37 +48,38 @@ void limit_value(Json& schema, const Limits& limits) {
   if (limits.min_length > 0) schema["minLength"] = limits.min_length;
   if (limits.max_length > 0) schema["maxLength"] = limits.max_length;
   if (*limits.pattern != '\0') schema["pattern"] = limits.pattern;
-  if (*limits.only != '\0') schema["enum"] = Json::array({limits.only});
+  if (*limits.only != '\0') schema["enum"] = OrderedJson::array({limits.only});
 }
 
-Json array_of(Json items, const Limits& limits) {
-  Json schema = {{"type", "array"}};
+OrderedJson array_of(OrderedJson items, const Limits& limits) {
+  OrderedJson schema = {{"type", "array"}};
   if (limits.min_items > 0) schema["minItems"] = limits.min_items;
   if (limits.max_items > 0) schema["maxItems"] = limits.max_items;
   if (*limits.list_type != '\0') schema["x-kubernetes-list-type"] = limits.list_type;
-  if (*limits.map_key != '\0') schema["x-kubernetes-list-map-keys"] = Json::array({limits.map_key});
+  if (*limits.map_key != '\0') schema["x-kubernetes-list-map-keys"] = OrderedJson::array({limits.map_key});
   schema["items"] = std::move(items);
   return schema;
 }
 
 template <typename Value>
-Json limited_schema_of(const Value* value, const Limits& limits) {
-  Json schema = schema_of(value);
+OrderedJson limited_schema_of(const Value* value, const Limits& limits) {
+  OrderedJson schema = schema_of(value);
   limit_value(schema, limits);
   return schema;
 }
 template <typename Value>
-Json limited_schema_of(const std::vector<Value>*, const Limits& limits) {
+OrderedJson limited_schema_of(const std::vector<Value>*, const Limits& limits) {
   return array_of(limited_schema_of(static_cast<const Value*>(nullptr), limits), limits);
 }
 
 }  // namespace
 
-void FieldsSchema::add(std::string_view key, Json schema, const Json& default_value, std::string_view help) {
+void FieldsSchema::add(std::string_view key, OrderedJson schema, const OrderedJson& default_value,
+                       std::string_view help) {
   if (defaults_ == Defaults::kYes && !default_value.is_null()) schema["default"] = default_value;
   schema["description"] = help;
   if (schema.contains("items")) {  // the description of a list is easier to find before its items
-    Json items = std::move(schema["items"]);
+    OrderedJson items = std::move(schema["items"]);
     schema.erase("items");
     schema["items"] = std::move(items);
   }
@@ -84,7 +87,7 @@ void FieldsSchema::add(std::string_view key, Json schema, const Json& default_va
 }
 
 FieldsSchema::Json FieldsSchema::schema(std::string_view description) const {
-  Json out = {{"type", "object"}};
+  OrderedJson out = {{"type", "object"}};
   if (!description.empty()) out["description"] = description;
   if (!required_.empty()) out["required"] = required_;
   out["properties"] = properties_;
@@ -98,16 +101,17 @@ void FieldsSchema::visit(std::string_view key, FieldValue value, const Limits& l
 
 bool FieldsSchema::visit_choice(std::string_view key, size_t& chosen, const std::vector<std::string_view>& choices,
                                 std::string_view help) {
-  add(key, {{"type", "string"}, {"enum", choices}}, chosen < choices.size() ? Json(choices[chosen]) : Json(), help);
+  add(key, {{"type", "string"}, {"enum", choices}},
+      chosen < choices.size() ? OrderedJson(choices[chosen]) : OrderedJson(), help);
   return false;
 }
 
 void FieldsSchema::section(std::string_view key, const Describe& describe, std::string_view help) {
   FieldsSchema inner(defaults_);
   describe(inner);
-  Json schema = inner.schema(help);
+  OrderedJson schema = inner.schema(help);
   // The API server sets the defaults of the members only if the map exists.
-  if (defaults_ == Defaults::kYes) schema["default"] = Json::object();
+  if (defaults_ == Defaults::kYes) schema["default"] = OrderedJson::object();
   properties_[std::string(key)] = std::move(schema);
 }
 
@@ -119,8 +123,8 @@ void FieldsSchema::visit_optional(std::string_view key, bool, const Describe& de
 
 void FieldsSchema::number_or_name(std::string_view key, int& number, NumberForm&, std::string_view name,
                                   const Limits& limits, std::string_view help) {
-  Json schema = {{"x-kubernetes-int-or-string", true}};
-  const Json integer = limited_schema_of(&number, limits);
+  OrderedJson schema = {{"x-kubernetes-int-or-string", true}};
+  const OrderedJson integer = limited_schema_of(&number, limits);
   for (const char* bound : {"minimum", "maximum"}) {
     if (integer.contains(bound)) schema[bound] = integer[bound];
   }

@@ -10,10 +10,10 @@ namespace oarlock {
 namespace {
 
 template <typename Value>
-std::string quoted(const Value& value) {
+std::string in_quotes(const Value& value) {
   return fmt::format("{}", value);
 }
-std::string quoted(const std::string& value) { return fmt::format("'{}'", shortened(value)); }
+std::string in_quotes(const std::string& value) { return fmt::format("'{}'", shortened(value)); }
 
 }  // namespace
 
@@ -56,7 +56,7 @@ void FieldsValidator::check(std::string_view key, const Limits& limits, const st
   std::vector<Value> sorted = values;
   std::sort(sorted.begin(), sorted.end());
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-  if (twice != sorted.end()) add(key, fmt::format("{} is there twice", quoted(*twice)));
+  if (twice != sorted.end()) add(key, fmt::format("{} is there twice", in_quotes(*twice)));
 }
 
 void FieldsValidator::check_size(std::string_view key, size_t size, const Limits& limits) {

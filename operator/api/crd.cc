@@ -11,7 +11,7 @@
 namespace oarlock::api {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // ---- rules ---------------------------------------------------------------------------------------------------------
 
@@ -126,8 +126,8 @@ constexpr CelRule kRules[] = {
 };
 
 // Returns the schema of a field below `schema`: "spec.failurePolicy.rules[]".
-Json& schema_at(Json& schema, std::string_view path) {
-  Json* node = &schema;
+OrderedJson& schema_at(OrderedJson& schema, std::string_view path) {
+  OrderedJson* node = &schema;
   while (!path.empty()) {
     std::string key(path.substr(0, path.find('.')));
     path.remove_prefix(std::min(key.size() + 1, path.size()));
@@ -144,31 +144,31 @@ Json& schema_at(Json& schema, std::string_view path) {
 // The schema contains only the fields that the rules need. Every other field of a PodTemplateSpec is accepted.
 
 // A map of which only some members are described.
-Json open_map(const char* description, Json properties) {
-  Json schema = {{"type", "object"}};
+OrderedJson open_map(const char* description, OrderedJson properties) {
+  OrderedJson schema = {{"type", "object"}};
   if (*description != '\0') schema["description"] = description;
   schema["x-kubernetes-preserve-unknown-fields"] = true;
   schema["properties"] = std::move(properties);
   return schema;
 }
 
-Json text(const char* description, int max_length) {
+OrderedJson text(const char* description, int max_length) {
   return {{"type", "string"}, {"maxLength", max_length}, {"description", description}};
 }
 
-Json map_of_strings(const char* description) {
+OrderedJson map_of_strings(const char* description) {
   return {{"type", "object"}, {"description", description}, {"additionalProperties", {{"type", "string"}}}};
 }
 
-Json list(const char* description, int max_items, Json properties) {
+OrderedJson list(const char* description, int max_items, OrderedJson properties) {
   return {{"type", "array"},
           {"maxItems", max_items},
           {"description", description},
           {"items", open_map("", std::move(properties))}};
 }
 
-Json container_properties() {
-  const Json port = {{"type", "integer"}, {"format", "int32"}, {"description", "Number of the port."}};
+OrderedJson container_properties() {
+  const OrderedJson port = {{"type", "integer"}, {"format", "int32"}, {"description", "Number of the port."}};
   return {{"name", text("Name of the container.", 63)},
           {"image", text("Image of the container.", rules::kMaxImage)},
           {"ports", list("Ports that the container declares.", rules::kMaxPorts, {{"containerPort", port}})},
@@ -178,14 +178,14 @@ Json container_properties() {
 }
 
 // Adds the members of a PodTemplateSpec.
-void describe_template(Json& schema) {
-  Json containers =
+void describe_template(OrderedJson& schema) {
+  OrderedJson containers =
       list("Containers of the pod; one is named 'trainer'.", rules::kMaxContainers, container_properties());
   containers["minItems"] = 1;
-  const Json metadata = {
+  const OrderedJson metadata = {
       {"labels", map_of_strings("Labels of the pods; those under oarlock.dev/ are set by the operator.")},
       {"annotations", map_of_strings("Annotations of the pods; those under oarlock.dev/ are set by the operator.")}};
-  const Json spec = {
+  const OrderedJson spec = {
       {"restartPolicy", text("Never, or absent.", 16)},
       {"hostname", text("Set by the operator; must be absent.", 63)},
       {"subdomain", text("Set by the operator; must be absent.", 63)},
@@ -199,7 +199,7 @@ void describe_template(Json& schema) {
 }
 
 // Replaces the schema of arbitrary members by that of a map of quantities.
-void describe_quantities(Json& schema) {
+void describe_quantities(OrderedJson& schema) {
   schema.erase("x-kubernetes-preserve-unknown-fields");
   schema["maxProperties"] = rules::kMaxResources;
   schema["additionalProperties"] = {
@@ -209,14 +209,14 @@ void describe_quantities(Json& schema) {
 
 // ---- the whole object ----------------------------------------------------------------------------------------------
 
-Json column(const char* name, const char* type, const char* path, const char* description, int priority = 0) {
-  Json out = {{"name", name}, {"type", type}, {"jsonPath", path}, {"description", description}};
+OrderedJson column(const char* name, const char* type, const char* path, const char* description, int priority = 0) {
+  OrderedJson out = {{"name", name}, {"type", type}, {"jsonPath", path}, {"description", description}};
   if (priority > 0) out["priority"] = priority;
   return out;
 }
 
-Json columns() {
-  return Json::array(
+OrderedJson columns() {
+  return OrderedJson::array(
       {column("State", "string", ".status.phase", "Phase of the job"),
        column("Ready", "string", ".status.nodes.summary", "Pods that are ready"),
        column("Step", "integer", ".status.progress.step", "Optimizer steps done"),
@@ -227,28 +227,29 @@ Json columns() {
        {{"name", "Age"}, {"type", "date"}, {"jsonPath", ".metadata.creationTimestamp"}}});
 }
 
-Json schema() {
+OrderedJson schema() {
   Spec spec;
   FieldsSchema spec_schema(FieldsSchema::Defaults::kYes);
   describe(spec, spec_schema);
   Status status;
   FieldsSchema status_schema(FieldsSchema::Defaults::kNo);
   describe(status, status_schema);
-  Json out = {{"type", "object"},
-              {"description",
-               "TrainingJob runs one distributed training as a group of pods that start, fail and restart together."},
-              {"required", Json::array({"spec"})},
-              {"properties",
-               {{"apiVersion", {{"type", "string"}, {"description", "Version of this schema, oarlock.dev/v1alpha1."}}},
-                {"kind", {{"type", "string"}, {"description", "TrainingJob."}}},
-                {"metadata", {{"type", "object"}}},
-                {"spec", spec_schema.schema("What to run.")},
-                {"status", status_schema.schema("The state that the operator observed and its decisions.")}}}};
+  OrderedJson out = {
+      {"type", "object"},
+      {"description",
+       "TrainingJob runs one distributed training as a group of pods that start, fail and restart together."},
+      {"required", OrderedJson::array({"spec"})},
+      {"properties",
+       {{"apiVersion", {{"type", "string"}, {"description", "Version of this schema, oarlock.dev/v1alpha1."}}},
+        {"kind", {{"type", "string"}, {"description", "TrainingJob."}}},
+        {"metadata", {{"type", "object"}}},
+        {"spec", spec_schema.schema("What to run.")},
+        {"status", status_schema.schema("The state that the operator observed and its decisions.")}}}};
   describe_template(schema_at(out, "spec.template"));
   describe_quantities(schema_at(out, "spec.resourcesPerNode.requests"));
   describe_quantities(schema_at(out, "spec.resourcesPerNode.limits"));
   for (const CelRule& rule : kRules) {
-    Json entry = {{"rule", rule.rule}, {"message", rule.message}};
+    OrderedJson entry = {{"rule", rule.rule}, {"message", rule.message}};
     if (*rule.field_path != '\0') entry["fieldPath"] = rule.field_path;
     schema_at(out, rule.at)["x-kubernetes-validations"].push_back(std::move(entry));
   }
@@ -257,13 +258,13 @@ Json schema() {
 
 }  // namespace
 
-Json custom_resource_definition() {
-  const Json version = {
+OrderedJson custom_resource_definition() {
+  const OrderedJson version = {
       {"name", "v1alpha1"},
       {"served", true},
       {"storage", true},
       {"subresources",
-       {{"status", Json::object()},
+       {{"status", OrderedJson::object()},
         {"scale", {{"specReplicasPath", ".spec.nodes"}, {"statusReplicasPath", ".status.nodes.desired"}}}}},
       {"additionalPrinterColumns", columns()},
       {"schema", {{"openAPIV3Schema", schema()}}}};
@@ -278,9 +279,9 @@ Json custom_resource_definition() {
               {"listKind", "TrainingJobList"},
               {"plural", "trainingjobs"},
               {"singular", "trainingjob"},
-              {"shortNames", Json::array({"tj"})},
-              {"categories", Json::array({"all"})}}},
-            {"versions", Json::array({version})}}}};
+              {"shortNames", OrderedJson::array({"tj"})},
+              {"categories", OrderedJson::array({"all"})}}},
+            {"versions", OrderedJson::array({version})}}}};
 }
 
 }  // namespace oarlock::api

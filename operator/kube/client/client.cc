@@ -50,7 +50,7 @@ ApiError to_api_error(int code, const std::string& reason, const std::string& me
 ApiError to_api_error(const Response& response) {
   constexpr size_t kMaxStatusBytes = 64 << 10;
   const nlohmann::json body = parse_untrusted_json(response.body, kMaxStatusBytes);
-  ApiError error = to_api_error(response.status, text_at(body, "reason"), text_at(body, "message"));
+  ApiError error = to_api_error(response.status, oarlock::text_at(body, "reason"), oarlock::text_at(body, "message"));
   if (!body.is_object())
     error.message = fmt::format("the server returned status {}: {}", response.status, first_line(response.body));
   error.retry_after = response.retry_after;
