@@ -2,5 +2,5 @@
 // trainer/CMakeLists.txt).
 #pragma once
 
-#include <torch/nn.h>
+#include <torch/nn/module.h>
 #include <torch/types.h>
