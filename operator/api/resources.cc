@@ -29,20 +29,22 @@ double factor_of(std::string_view suffix) {
   return std::pow(suffix.ends_with('i') ? 1024.0 : 1000.0, static_cast<double>(large) + 1);
 }
 
+// Returns the value of a quantity, and 0 for a text that is none.
+double value_of(const Json& quantity) {
+  if (quantity.is_number()) return quantity.get<double>();
+  double value = 0;
+  std::string_view text = quantity.get_ref<const std::string&>();
+  if (text.starts_with('+')) text.remove_prefix(1);  // from_chars() reads no '+'
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return 0;
+  return value * factor_of(text.substr(static_cast<size_t>(end - text.data())));
+}
+
 // Returns the value of a quantity, between 0 and kMaxGpus. A value that is not whole, which the API server rejects for
 // extended resources, counts as 0.
 int64_t whole_number(const Json& quantity) {
   if (!is_quantity(quantity)) return 0;
-  double value = 0;
-  if (quantity.is_number()) {
-    value = quantity.get<double>();
-  } else {
-    std::string_view text = quantity.get_ref<const std::string&>();
-    if (text.starts_with('+')) text.remove_prefix(1);  // from_chars() reads no '+'
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc()) return 0;
-    value *= factor_of(text.substr(static_cast<size_t>(end - text.data())));
-  }
+  const double value = value_of(quantity);
   const double whole = std::round(value);
   if (std::abs(value - whole) > 1e-6) return 0;
   return static_cast<int64_t>(std::clamp(whole, 0.0, static_cast<double>(kMaxGpus)));
@@ -74,6 +76,11 @@ Json limits_of_trainer(const Spec& spec) {
   return limits;
 }
 
+bool follows_gpus(const Spec& spec) {
+  return spec.processes_from == NumberForm::kName ||
+         (spec.processes_from == NumberForm::kAbsent && spec.resources_per_node);
+}
+
 }  // namespace
 
 // The expression is the one in the schemas that Kubernetes generates for Quantity, without a negative sign and with
@@ -91,6 +98,11 @@ bool is_extended_resource(std::string_view name) {
   return name.find('/') != std::string_view::npos && !name.starts_with("kubernetes.io/");
 }
 
+bool is_whole_quantity(const Json& quantity) {
+  const double thousandths = std::ceil(value_of(quantity) * 1000 - 1e-6);
+  return std::fmod(thousandths, 1000) == 0;
+}
+
 int64_t count_gpus(const Json& limits) {
   int64_t count = 0;
   if (!limits.is_object()) return count;
@@ -101,9 +113,13 @@ int64_t count_gpus(const Json& limits) {
 }
 
 void resolve_processes_per_node(Spec& spec) {
-  const bool is_auto = spec.processes_from == NumberForm::kName ||
-                       (spec.processes_from == NumberForm::kAbsent && spec.resources_per_node);
-  if (is_auto) spec.processes_per_node = static_cast<int>(std::max<int64_t>(count_gpus(limits_of_trainer(spec)), 1));
+  if (!follows_gpus(spec)) return;
+  const int64_t gpus = count_gpus(limits_of_trainer(spec));
+  spec.processes_per_node = static_cast<int>(std::clamp<int64_t>(gpus, 1, rules::kMaxProcessesPerNode));
+}
+
+bool has_too_many_gpus(const Spec& spec) {
+  return follows_gpus(spec) && count_gpus(limits_of_trainer(spec)) > rules::kMaxProcessesPerNode;
 }
 
 }  // namespace oarlock::api

@@ -21,9 +21,16 @@ bool is_extended_resource(std::string_view name);
 // plugins, with MIG partitions and shared GPUs. Memory and other shares of a GPU are not counted.
 int64_t count_gpus(const nlohmann::json& limits);
 
+// Returns whether the API server accepts the quantity as the amount of an extended resource, which cannot be divided.
+// It rounds up to thousandths first. The value must be a quantity.
+bool is_whole_quantity(const nlohmann::json& quantity);
+
 // Sets the number of processes of a spec whose field is "auto", or is absent while spec.resourcesPerNode is present:
 // the GPUs in the limits of the container "trainer", in which the template's entries replace those of
-// spec.resourcesPerNode; 1 without GPUs. A spec with a number is left unchanged.
+// spec.resourcesPerNode; 1 without GPUs, and at most kMaxProcessesPerNode. A spec with a number is left unchanged.
 void resolve_processes_per_node(Spec& spec);
+
+// Returns whether a spec whose number of processes follows from its GPUs has more of them than a pod can have ranks.
+bool has_too_many_gpus(const Spec& spec);
 
 }  // namespace oarlock::api

@@ -46,6 +46,11 @@ inline constexpr char kQuantityTooLong[] = "a quantity has at most 64 characters
 
 // An extended resource cannot be overcommitted, so the API server requires a limit.
 inline constexpr char kLimitRequired[] = "needs a limit of the same amount: set it in limits, and leave it out here";
+inline constexpr char kNotWhole[] = "is not a whole number, and this resource cannot be divided";
+inline constexpr char kTooManyGpus[] =
+    "more than 128 GPUs: one rank would start on each, and a pod has at most 128 ranks; correct the number, or set "
+    "spec.processesPerNode";
+static_assert(kMaxProcessesPerNode == 128, "kTooManyGpus names the limit");
 
 // <name>-<attempt>-<node rank> is a hostname of at most 63 characters; 4 digits are kept for the attempt.
 inline constexpr int kNameRoom = 57;

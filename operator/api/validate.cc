@@ -132,8 +132,13 @@ QuantityPlace quantity_place(std::string_view key) {
   return std::ranges::find(kMaps, key) != std::end(kMaps) ? QuantityPlace::kMap : QuantityPlace::kNone;
 }
 
-// Reports the quantities of a template that the API server would calculate for minutes. Templates are nested at most
-// kMaxTemplateDepth levels, see read_training_job().
+void check_is_whole(const std::string& path, std::string_view resource, const Json& quantity, Found& found) {
+  if (is_extended_resource(resource) && is_quantity(quantity) && !is_whole_quantity(quantity))
+    found.push_back({path, fmt::format("{} {}", shortened(quantity.dump()), rules::kNotWhole)});
+}
+
+// Reports the quantities of a template that cannot be divided, or that the API server would calculate for minutes.
+// Templates are nested at most kMaxTemplateDepth levels, see read_training_job().
 void check_template_quantities(const Json& value, QuantityPlace place, const std::string& path, Found& found) {
   if (value.is_string() && place == QuantityPlace::kValue) {
     const auto& text = value.get_ref<const std::string&>();
@@ -148,6 +153,7 @@ void check_template_quantities(const Json& value, QuantityPlace place, const std
   if (!value.is_object()) return;
   for (const auto& [key, item] : value.items()) {
     const auto inner = place == QuantityPlace::kMap ? QuantityPlace::kValue : quantity_place(key);
+    if (place == QuantityPlace::kMap) check_is_whole(fmt::format("{}.{}", path, key), key, item, found);
     if (item.is_structured() || inner == QuantityPlace::kValue)
       check_template_quantities(item, inner, fmt::format("{}.{}", path, key), found);
   }
@@ -240,17 +246,26 @@ void check_quantities(const std::string& path, const Json& resources, Found& fou
       found.push_back({path + "." + name,
                        fmt::format("{} is not a quantity, such as 4, 500m or 16Gi", shortened(quantity.dump()))});
     }
+    check_is_whole(path + "." + name, name, quantity, found);
   }
 }
 
 void check_resources(const Spec& spec, Found& found) {
-  if (!spec.resources_per_node) return;
+  const bool too_many_gpus = has_too_many_gpus(spec);
+  if (!spec.resources_per_node) {
+    if (too_many_gpus) found.push_back({"spec.template.spec.containers", rules::kTooManyGpus});
+    return;
+  }
   const std::string path = "spec.resourcesPerNode";
   const auto parsed = [](const std::string& text) {
     return text.empty() ? Json::object() : Json::parse(text, nullptr, false);
   };
   const Json requests = parsed(spec.resources_per_node->requests);
   const Json limits = parsed(spec.resources_per_node->limits);
+  if (too_many_gpus) {
+    const bool is_in_template = count_gpus(limits) <= rules::kMaxProcessesPerNode;
+    found.push_back({is_in_template ? "spec.template.spec.containers" : path + ".limits", rules::kTooManyGpus});
+  }
   check_quantities(path + ".requests", requests, found);
   check_quantities(path + ".limits", limits, found);
   for (const auto& [name, quantity] : requests.items()) {

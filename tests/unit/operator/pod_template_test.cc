@@ -8,6 +8,7 @@
 
 #include "common/json_access.h"
 #include "operator/api/codec.h"
+#include "operator/api/rules.h"
 #include "operator/api/validate.h"
 #include "operator/core/desired.h"
 #include "operator/core/reconcile.h"
@@ -251,6 +252,36 @@ TEST(ProcessesPerNode, FollowsTheGpus) {
               HasSubstr("spec.processesPerNode"));
 }
 
+// The user has not written processesPerNode, so the message names the field with the GPUs, and nothing that follows.
+TEST(ProcessesPerNode, TooManyGpusAreReportedOnce) {
+  struct TooManyGpus {
+    const char* spec;
+    const char* path;
+  };
+  constexpr char kFirst[] = "spec.resourcesPerNode.limits";
+  constexpr char kSecond[] = "spec.template.spec.containers";
+  const TooManyGpus rows[] = {
+      {.spec = R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 129}}})", .path = kFirst},
+      {.spec = R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": "1000k"}}})", .path = kFirst},
+      {.spec = R"({"processesPerNode": "auto", "resourcesPerNode": {"limits": {"a.com/gpu": 64, "b.com/gpu": 65}}})",
+       .path = kFirst},
+      {.spec = R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 4}}, "template": {"spec": {"containers": [
+         {"name": "trainer", "resources": {"limits": {"nvidia.com/gpu": 129}}}]}}})",
+       .path = kSecond},
+      {.spec = R"({"processesPerNode": "auto", "template": {"spec": {"containers": [
+         {"name": "trainer", "resources": {"limits": {"nvidia.com/gpu": 129}}}]}}})",
+       .path = kSecond}};
+  for (const TooManyGpus& row : rows) {
+    const Job job = job_of(row.spec);
+    EXPECT_EQ(job.report.problem, "") << row.spec;
+    EXPECT_EQ(api::validate(job), (std::vector<api::FieldProblem>{{row.path, api::rules::kTooManyGpus}})) << row.spec;
+  }
+  EXPECT_TRUE(api::validate(job_of(R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 128}}})")).empty());
+  EXPECT_TRUE(
+      api::validate(job_of(R"({"processesPerNode": 1, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 256}}})"))
+          .empty());
+}
+
 TEST(ProcessesPerNode, OfGpusReachTheEnvironment) {
   const Json trainer =
       pod_of(job_of(R"({"nodes": 2, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 4}}})"))["spec"]["containers"][0];
@@ -380,6 +411,8 @@ TEST(Validate, ReportsContradictoryFields) {
        "is not a quantity"},
       {R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": -4}}})", "spec.resourcesPerNode.limits.nvidia.com/gpu",
        "-4 is not a quantity"},
+      {R"({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 1.5}}})", "spec.resourcesPerNode.limits.nvidia.com/gpu",
+       "1.5 is not a whole number"},
       {R"({"resourcesPerNode": {"limits": {"memory": "-1Gi"}}})", "spec.resourcesPerNode.limits.memory",
        "is not a quantity"},
       {R"({"resourcesPerNode": {"limits": {"memory": "16 GB"}}})", "spec.resourcesPerNode.limits.memory",
