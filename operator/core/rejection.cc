@@ -1,6 +1,7 @@
 #include "operator/core/rejection.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "common/json_access.h"
+#include "operator/api/resources.h"
 #include "operator/core/desired.h"
 #include "operator/core/text.h"
 
@@ -106,6 +108,93 @@ std::string replace_paths(const std::string& text, const std::regex& form, const
   return out;
 }
 
+// ---- Values of a wrong type: the API server names a type of Go, and the field without the indices ----------------
+
+// A value of a wrong type in the template.
+struct WrongType {
+  std::string kind;                // JSON type as Go names it
+  std::vector<std::string> field;  // members from the root; items of lists have no name
+};
+
+bool has_kind(const Json& value, std::string_view kind) {
+  if (kind == "bool") return value.is_boolean();
+  return kind == value.type_name();
+}
+
+// Returns the path of the first value of the wrong type, and the field without indices if there is none.
+std::optional<std::string> find_wrong_type(const Json& value, const WrongType& wrong, size_t depth,
+                                           const std::string& path) {
+  const bool is_end = depth == wrong.field.size();
+  if (is_end && has_kind(value, wrong.kind)) return path;
+  if (value.is_array()) {
+    for (size_t i = 0; i < value.size(); ++i) {
+      auto found = find_wrong_type(value[i], wrong, depth, fmt::format("{}[{}]", path, i));
+      if (found) return found;
+    }
+  } else if (value.is_object() && is_end) {  // a map whose values have one type, such as nodeSelector
+    for (const auto& [key, item] : value.items()) {
+      if (has_kind(item, wrong.kind)) return fmt::format("{}.{}", path, key);
+    }
+  } else if (value.is_object()) {
+    const auto next = value.find(wrong.field[depth]);
+    if (next != value.end())
+      return find_wrong_type(*next, wrong, depth + 1, fmt::format("{}.{}", path, wrong.field[depth]));
+  }
+  return std::nullopt;
+}
+
+std::string expected_type(std::string_view go_type) {
+  if (go_type == "string") return "a string; put it in quotes";
+  if (go_type == "bool") return "true or false";
+  if (go_type.starts_with("int")) return "an integer";
+  return go_type.starts_with("[]") ? "a list" : "a map";
+}
+
+std::string kind_text(const std::string& kind) {
+  if (kind == "object") return "a map";
+  if (kind == "bool") return "true or false";
+  return kind == "array" ? "a list" : "a " + kind;
+}
+
+// Returns the message with the path of the value, or nothing if it is not about a value of a wrong type.
+std::optional<std::string> explain_wrong_type(const std::string& problem, const Json& given) {
+  static const std::regex kForm(
+      R"re(^json: cannot unmarshal (\w+)(?: \S+)? into Go struct field \w+\.([A-Za-z0-9_.]+) of type (\S+))re");
+  std::smatch match;
+  if (!std::regex_search(problem, match, kForm)) return std::nullopt;
+  WrongType wrong{.kind = match[1], .field = {}};
+  for (const Step& step : split(match[2].str())) {
+    const bool is_embedded =
+        step.key.front() >= 'A' && step.key.front() <= 'Z';  // a struct of Go, such as ProbeHandler
+    if (!is_embedded) wrong.field.push_back(step.key);
+  }
+  const std::string path = find_wrong_type(given, wrong, 0, "spec.template")
+                               .value_or(fmt::format("spec.template.{}", fmt::join(wrong.field, ".")));
+  return fmt::format("{}: expected {}, got {}", path, expected_type(match[3].str()), kind_text(wrong.kind));
+}
+
+// Returns the path of the first entry of limits, requests or overhead that is not a quantity.
+std::optional<std::string> find_invalid_quantity(const Json& value, bool are_quantities, const std::string& path) {
+  if (are_quantities && !value.is_structured() && !value.is_null() && !api::is_quantity(value))
+    return fmt::format("{}: {}", path, value.dump());
+  if (!value.is_structured()) return std::nullopt;
+  for (const auto& [key, item] : value.items()) {
+    const bool are_next = value.is_object() && (key == "limits" || key == "requests" || key == "overhead");
+    auto found = find_invalid_quantity(item, are_quantities || are_next,
+                                       value.is_array() ? fmt::format("{}[{}]", path, key) : path + "." + key);
+    if (found) return found;
+  }
+  return std::nullopt;
+}
+
+// Explains the messages of the API server's decoder that contain no path of the template.
+std::optional<std::string> explain_unreadable_value(const std::string& problem, const Json& given) {
+  if (!problem.starts_with("quantities must match the regular expression")) return explain_wrong_type(problem, given);
+  const auto found = find_invalid_quantity(given, false, "spec.template");
+  if (!found) return std::nullopt;
+  return *found + " is not a quantity, such as 4, 500m or 16Gi";
+}
+
 }  // namespace
 
 std::optional<std::string> explain_invalid_pod(const Job& job, int status, const std::string& message) {
@@ -121,6 +210,9 @@ std::optional<std::string> explain_invalid_pod(const Job& job, int status, const
   const Json pod = PodFactory(job, job.status.attempt, {}, PodFactory::kPlaceholderToken).pod(0);
   Json given = Json::parse(job.spec.pod_template.empty() ? "{}" : job.spec.pod_template, nullptr, false);
   const std::string problem = match.suffix();
+  if (is_unreadable) {
+    if (const auto explained = explain_unreadable_value(problem, given)) return sanitize_line(*explained);
+  }
   return sanitize_line(is_unreadable ? replace_paths(problem, kUnknown, "{}: unknown field", pod, given)
                                      : replace_paths(problem, kField, "{}", pod, given));
 }

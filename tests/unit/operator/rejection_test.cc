@@ -66,10 +66,50 @@ TEST(Rejection, SeveralFieldsAndInvalidValues) {
   EXPECT_EQ(
       explain_invalid_pod(
           job, 400, R"(Pod in version "v1" cannot be handled as a Pod: quantities must match the regular expression)"),
-      "quantities must match the regular expression");
+      "spec.template.spec.containers[0].resources.limits.cpu: \"x\" is not a quantity, such as 4, 500m or 16Gi");
   EXPECT_EQ(explain_invalid_pod(
                 job, 422, R"(Pod "bert-0-0" is invalid: spec.containers[0].resources.limits[cpu]: Invalid value)"),
             "spec.template.spec.containers[0].resources.limits[cpu]: Invalid value");
+}
+
+// The messages of kube-apiserver 1.35, which name the types of Go, and fields without indices.
+TEST(Rejection, ValuesOfWrongTypesHaveThePathInTheJob) {
+  struct WrongValue {
+    const char* problem;
+    const char* expected;
+  };
+  const Job job = JobBuilder().pod_template(R"({"spec": {
+    "hostNetwork": "true", "nodeSelector": {"disk": "ssd", "gpu": true}, "terminationGracePeriodSeconds": 1.5,
+    "tolerations": {"key": "a"}, "initContainers": [{"name": "a", "args": ["b", 3]}],
+    "containers": [{"name": "side"}, {"name": "trainer", "image": "i", "command": "python3 train.py",
+      "env": [{"name": "A", "value": "1"}, {"name": "B", "value": 3}], "livenessProbe": {"httpGet": {"port": 80.5}}}]}})");
+  const WrongValue rows[] = {
+      {.problem = "string into Go struct field Container.spec.containers.command of type []string",
+       .expected = "spec.containers[1].command: expected a list, got a string"},
+      {.problem = "number into Go struct field EnvVar.spec.containers.env.value of type string",
+       .expected = "spec.containers[1].env[1].value: expected a string; put it in quotes, got a number"},
+      {.problem = "number into Go struct field Container.spec.initContainers.args of type string",
+       .expected = "spec.initContainers[0].args[1]: expected a string; put it in quotes, got a number"},
+      {.problem = "bool into Go struct field PodSpec.spec.nodeSelector of type string",
+       .expected = "spec.nodeSelector.gpu: expected a string; put it in quotes, got true or false"},
+      {.problem = "string into Go struct field PodSpec.spec.hostNetwork of type bool",
+       .expected = "spec.hostNetwork: expected true or false, got a string"},
+      {.problem = "object into Go struct field PodSpec.spec.tolerations of type []v1.Toleration",
+       .expected = "spec.tolerations: expected a list, got a map"},
+      {.problem = "number 1.5 into Go struct field PodSpec.spec.terminationGracePeriodSeconds of type int64",
+       .expected = "spec.terminationGracePeriodSeconds: expected an integer, got a number"},
+      {.problem = "number 80.5 into Go struct field "
+                  "HTTPGetAction.spec.containers.livenessProbe.ProbeHandler.httpGet.port of type int32",
+       .expected = "spec.containers[1].livenessProbe.httpGet.port: expected an integer, got a number"},
+      {.problem = "string into Go struct field PodSpec.spec.absent.field of type v1.Absent",
+       .expected = "spec.absent.field: expected a map, got a string"}};
+  for (const WrongValue& row : rows) {
+    EXPECT_EQ(
+        explain_invalid_pod(
+            job, 400,
+            fmt::format(R"(Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal {})", row.problem)),
+        fmt::format("spec.template.{}", row.expected));
+  }
 }
 
 TEST(Rejection, PartsOfTheOperatorAreNamedByTheirFieldOrAsThePods) {
