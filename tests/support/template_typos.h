@@ -38,7 +38,18 @@ inline const std::vector<TemplateTypo>& template_typos() {
       {"/spec/volumes/0/persistentVolumeClaim", "persistentVolumeclaim"},
       {"/spec/volumes/1/emptyDir/sizeLimit", "sizelimit"},
       {"/spec/topologySpreadConstraints/0/whenUnsatisfiable", "whenUnsatisfiabel"},
-      {"/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution", "required", false}};
+      {"/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution", "required", false},
+      {"/spec/serviceAccountName", "serviceAccountname"},
+      {"/spec/imagePullSecrets", "imagePullSecret"},
+      {"/spec/dnsConfig/nameservers", "nameserver"},
+      {"/spec/volumes/2/projected/sources/0/serviceAccountToken/expirationSeconds", "expirationSecond"},
+      {"/spec/volumes/3/ephemeral/volumeClaimTemplate/spec/accessModes", "accessMode"},
+      {"/spec/initContainers/0/restartPolicy", "restartpolicy"},
+      {"/spec/initContainers/0/envFrom/0/configMapRef", "configMapref"},
+      {"/spec/containers/0/workingDir", "workDir", false},
+      {"/spec/containers/0/startupProbe/failureThreshold", "failureTreshold"},
+      {"/spec/containers/0/lifecycle/preStop", "prestop"},
+      {"/spec/containers/0/securityContext/seccompProfile", "seccomp", false}};
   return kTypos;
 }
 
@@ -47,22 +58,30 @@ inline nlohmann::json full_template() {
     "metadata": {"labels": {"team": "vision"}},
     "spec": {
       "nodeSelector": {"disk": "ssd"}, "terminationGracePeriodSeconds": 60, "priorityClassName": "high",
+      "serviceAccountName": "trainer", "imagePullSecrets": [{"name": "registry"}], "dnsConfig": {"nameservers": ["192.0.2.1"]},
       "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
       "securityContext": {"fsGroup": 1000},
       "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
         {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]}}},
       "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
       "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
-                  {"name": "cache", "emptyDir": {"sizeLimit": "1Gi"}}],
-      "initContainers": [{"name": "fetch", "image": "example.invalid/fetch",
+                  {"name": "cache", "emptyDir": {"sizeLimit": "1Gi"}},
+                  {"name": "token", "projected": {"sources": [
+                    {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}]}},
+                  {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {
+                    "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}}}],
+      "initContainers": [{"name": "fetch", "image": "example.invalid/fetch", "restartPolicy": "Always",
+                          "envFrom": [{"configMapRef": {"name": "settings"}}],
                           "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
       "containers": [{
         "name": "trainer", "image": "example.invalid/trainer", "imagePullPolicy": "Always",
-        "command": ["python3"], "args": ["train.py"],
+        "command": ["python3"], "args": ["train.py"], "workingDir": "/work",
+        "startupProbe": {"tcpSocket": {"port": 8000}, "failureThreshold": 30},
+        "lifecycle": {"preStop": {"exec": {"command": ["sync"]}}},
         "env": [{"name": "NCCL_DEBUG", "value": "INFO"},
                 {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "token", "key": "token"}}}],
         "resources": {"limits": {"nvidia.com/gpu": 1}},
-        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}, "seccompProfile": {"type": "RuntimeDefault"}},
         "ports": [{"containerPort": 8000}],
         "livenessProbe": {"httpGet": {"path": "/", "port": 8000}},
         "volumeMounts": [{"name": "data", "mountPath": "/data"}]}]}})");
