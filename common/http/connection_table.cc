@@ -1,28 +1,45 @@
 #include "common/http/connection_table.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <algorithm>
-#include <tuple>
+#include <array>
 
 namespace oarlock {
 
-std::optional<ConnectionTable::Admission> ConnectionTable::admit(const std::string& peer) {
+std::string network_of(const std::string& address) {
+  in6_addr parsed{};
+  // A link-local address may end in "%eth0".
+  if (::inet_pton(AF_INET6, address.substr(0, address.find('%')).c_str(), &parsed) != 1) return address;
+  char text[INET6_ADDRSTRLEN] = "";
+  if (IN6_IS_ADDR_V4MAPPED(&parsed)) return ::inet_ntop(AF_INET, &parsed.s6_addr[12], text, sizeof text);
+  std::fill(&parsed.s6_addr[8], &parsed.s6_addr[16], uint8_t{0});
+  return std::string(::inet_ntop(AF_INET6, &parsed, text, sizeof text)) + "/64";
+}
+
+std::optional<ConnectionTable::Admission> ConnectionTable::admit(const std::string& address, SteadyTime now) {
   Admission admission{.id = next_, .replaced = {}};
-  const auto known = peers_.find(peer);
-  const bool peer_is_full = known != peers_.end() && known->second.connections >= per_peer_;
+  const std::string network = network_of(address);
+  const auto known = networks_.find(network);
+  const bool peer_is_full = known != networks_.end() && known->second.connections >= per_peer_;
   if (peer_is_full || entries_.size() >= connections_) {
-    const auto replaced_entry = find_replaceable(peer_is_full ? &peer : nullptr);
+    const auto replaced_entry = find_replaceable(peer_is_full ? &network : nullptr, now);
     if (replaced_entry == entries_.end()) return std::nullopt;
     admission.replaced = replaced_entry->first;
     erase(replaced_entry);
   }
-  Peers::value_type& counted = *peers_.try_emplace(peer).first;
-  ++counted.second.connections;
-  entries_.emplace(next_++, Entry{.peer = &counted});
+  const Entry entry{.network = &*networks_.try_emplace(network).first,
+                    .address = &*addresses_.try_emplace(address).first,
+                    .since = now};
+  ++entry.network->second.connections;
+  ++entry.address->second.connections;
+  entries_.emplace(next_++, entry);
   return admission;
 }
 
-std::optional<ConnectionTable::Id> ConnectionTable::replace_one() {
-  const auto replaced_entry = find_replaceable(nullptr);
+std::optional<ConnectionTable::Id> ConnectionTable::replace_one(SteadyTime now) {
+  const auto replaced_entry = find_replaceable(nullptr, now);
   if (replaced_entry == entries_.end()) return std::nullopt;
   const Id id = replaced_entry->first;
   erase(replaced_entry);
@@ -33,54 +50,87 @@ void ConnectionTable::remove(Id id) {
   if (const auto it = entries_.find(id); it != entries_.end()) erase(it);
 }
 
-bool ConnectionTable::begin_review(Id id) {
+bool ConnectionTable::begin_review(Id id, SteadyTime now) {
   const auto it = entries_.find(id);
   if (it == entries_.end()) return false;
-  size_t& of_peer = it->second.peer->second.reviews;
+  size_t& of_peer = it->second.network->second.reviews;
   if (reviews_ >= limits_.reviews || of_peer >= limits_.reviews_per_peer) return false;
   ++reviews_;
   ++of_peer;
   it->second.state = State::kReviewing;
+  it->second.since = now;
   return true;
 }
 
-void ConnectionTable::begin_wait(Id id) { change_state(id, State::kWaiting); }
-void ConnectionTable::begin_response(Id id) { change_state(id, State::kResponding); }
-void ConnectionTable::end_response(Id id) { change_state(id, State::kClosing); }
+void ConnectionTable::begin_wait(Id id, SteadyTime now) { change_state(id, State::kWaiting, now); }
+void ConnectionTable::begin_response(Id id, SteadyTime now) { change_state(id, State::kResponding, now); }
+void ConnectionTable::end_response(Id id, SteadyTime now) { change_state(id, State::kClosing, now); }
 
-void ConnectionTable::change_state(Id id, State state) {
+void ConnectionTable::change_state(Id id, State state, SteadyTime now) {
   const auto it = entries_.find(id);
   if (it == entries_.end()) return;
   leave_state(it->second);
   it->second.state = state;
+  it->second.since = now;
 }
 
-ConnectionTable::Entries::iterator ConnectionTable::find_replaceable(const std::string* of_peer) {
-  // The connection with the smallest rank is replaced.
-  const auto rank = [&](const Entries::value_type& candidate) {
-    const auto& [id, entry] = candidate;
-    const bool is_replaceable =
-        entry.state != State::kReviewing && (of_peer == nullptr || entry.peer->first == *of_peer);
-    const size_t others = entries_.size() - entry.peer->second.connections;
-    const int progress = entry.state == State::kWaiting ? 2 : entry.state == State::kResponding ? 1 : 0;
-    return std::tuple(!is_replaceable, progress, others, id);
+void ConnectionTable::prefer(Id id, SteadyTime now) {
+  const auto it = entries_.find(id);
+  if (it == entries_.end()) return;
+  const std::string& address = it->second.address->first;
+  std::erase_if(authorized_, [&](const Authorized& entry) { return entry.address == address || entry.until <= now; });
+  authorized_.push_back({.address = address, .until = now + kAuthorizedTime});
+  if (authorized_.size() > kAuthorizedAddresses) authorized_.pop_front();
+}
+
+std::vector<const ConnectionTable::Peers::value_type*> ConnectionTable::preferred_peers(SteadyTime now) const {
+  std::vector<const Peers::value_type*> preferred;
+  for (const Authorized& known : authorized_) {
+    const auto peer = addresses_.find(known.address);
+    if (known.until > now && peer != addresses_.end() && peer->second.connections <= kPreferredConnections)
+      preferred.push_back(&*peer);
+  }
+  return preferred;
+}
+
+ConnectionTable::Entries::iterator ConnectionTable::find_replaceable(const std::string* of_network, SteadyTime now) {
+  Candidates candidates;
+  for (auto it = entries_.begin(); it != entries_.end(); ++it) {
+    const bool is_of_network = of_network == nullptr || it->second.network->first == *of_network;
+    if (it->second.state != State::kReviewing && is_of_network) candidates.push_back(it);
+  }
+  if (candidates.empty()) return entries_.end();
+  const auto preferred = preferred_peers(now);
+  const auto is_preferred = [&](const auto& it) { return std::ranges::count(preferred, it->second.address) > 0; };
+  if (!std::ranges::all_of(candidates, is_preferred)) std::erase_if(candidates, is_preferred);
+  // Keeps the candidates for which the count is largest.
+  const auto keep_most = [&](const auto& count) {
+    const size_t most = count(*std::ranges::max_element(candidates, {}, count));
+    std::erase_if(candidates, [&](const auto& it) { return count(it) < most; });
   };
-  const auto first = std::min_element(entries_.begin(), entries_.end(),
-                                      [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
-  return first == entries_.end() || std::get<0>(rank(*first)) ? entries_.end() : first;
+  keep_most([](const auto& it) { return it->second.network->second.connections; });
+  keep_most([](const auto& it) { return it->second.address->second.connections; });
+  std::array<size_t, 5> in_state{};
+  for (const auto& it : candidates) ++in_state.at(static_cast<size_t>(it->second.state));
+  keep_most([&](const auto& it) { return in_state.at(static_cast<size_t>(it->second.state)); });
+  return *std::ranges::min_element(candidates, {}, [](const auto& it) { return it->second.since; });
 }
 
 void ConnectionTable::leave_state(const Entry& entry) {
   if (entry.state != State::kReviewing) return;
   --reviews_;
-  --entry.peer->second.reviews;
+  --entry.network->second.reviews;
 }
 
 void ConnectionTable::erase(Entries::iterator it) {
   leave_state(it->second);
-  Peers::value_type& peer = *it->second.peer;
+  const Entry entry = it->second;
   entries_.erase(it);
-  if (--peer.second.connections == 0) peers_.erase(peers_.find(peer.first));
+  const auto release = [](Peers& peers, Peers::value_type& peer) {
+    if (--peer.second.connections == 0) peers.erase(peers.find(peer.first));
+  };
+  release(networks_, *entry.network);
+  release(addresses_, *entry.address);
 }
 
 }  // namespace oarlock

@@ -2,20 +2,34 @@
 // connections, but no sockets, and performs no I/O. Not thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
+#include "common/clock.h"
 #include "common/http/server.h"
 
 namespace oarlock {
 
+// Returns the network that the limits per peer apply to: "2001:db8:0:1::/64" for an IPv6 address, because one machine
+// commonly has all addresses of such a network; otherwise the address itself, for an IPv4-mapped one the IPv4 address.
+std::string network_of(const std::string& address);
+
 class ConnectionTable {
  public:
   using Id = uint64_t;  // in the order of admission
+
+  // The addresses whose requests were authorized last, and for how long they are preferred. A preferred address may
+  // hold a few connections, so that a hostile client behind the same address gains little.
+  static constexpr size_t kAuthorizedAddresses = 32;
+  static constexpr std::chrono::minutes kAuthorizedTime{10};
+  static constexpr size_t kPreferredConnections = 4;
 
   ConnectionTable(const HttpLimits& limits, bool is_tls)
       : limits_(limits),
@@ -26,26 +40,32 @@ class ConnectionTable {
     Id id;
     std::optional<Id> replaced;  // removed from the table; the caller closes it
   };
-  // Admits a connection of this peer. At a limit, it replaces another connection: of this peer if the peer has reached
-  // its limit, otherwise of the peer with the most connections. Connections without a complete request or with a
-  // complete response are replaced first, then connections whose response is being written, then connections that wait
-  // for a response; among equals, the oldest. Returns an empty value, and admits nothing, if all candidates are being
-  // authorized.
-  std::optional<Admission> admit(const std::string& peer);
+  // Admits a connection from this address. At a limit, it replaces another connection: of this peer if the peer has
+  // reached its limit, otherwise of any peer. Returns an empty value, and admits nothing, if all candidates are being
+  // authorized. The candidates are narrowed down in this order:
+  //   1. addresses without an authorized request in the last kAuthorizedTime;
+  //   2. the network with the most connections, and in it the address with the most;
+  //   3. the state that most of these connections are in: clients that hold connections of one kind, such as readers
+  //      that do not read, replace each other and not a client that sends a request or waits for its response;
+  //   4. the connection that is in its state for the longest time.
+  std::optional<Admission> admit(const std::string& address, SteadyTime now);
 
   // Removes the connection that admit() would replace at the total limit, and returns its id. For a process that has
   // run out of descriptors.
-  std::optional<Id> replace_one();
+  std::optional<Id> replace_one(SteadyTime now);
 
   void remove(Id id);  // no effect for an unknown id
   size_t size() const { return entries_.size(); }
 
   // State changes. begin_review(): the request is complete and is being authorized; returns false, and changes nothing,
   // if a limit on reviews is reached.
-  bool begin_review(Id id);
-  void begin_wait(Id id);      // the request waits for a shared response
-  void begin_response(Id id);  // the response is being written
-  void end_response(Id id);    // the response is written; the peer has yet to close
+  bool begin_review(Id id, SteadyTime now);
+  void begin_wait(Id id, SteadyTime now);      // the request waits for a shared response
+  void begin_response(Id id, SteadyTime now);  // the response is being written
+  void end_response(Id id, SteadyTime now);    // the response is written; the peer has yet to close
+
+  // The request of this connection was authorized: its address is preferred for kAuthorizedTime.
+  void prefer(Id id, SteadyTime now);
 
  private:
   enum class State { kReceiving, kReviewing, kWaiting, kResponding, kClosing };
@@ -53,15 +73,19 @@ class ConnectionTable {
     size_t connections = 0;
     size_t reviews = 0;
   };
-  using Peers = std::unordered_map<std::string, Peer>;  // by address
+  using Peers = std::unordered_map<std::string, Peer>;
   struct Entry {
-    Peers::value_type* peer;  // of peers_
+    Peers::value_type* network;  // of networks_
+    Peers::value_type* address;  // of addresses_
+    SteadyTime since;            // of the state
     State state = State::kReceiving;
   };
   using Entries = std::map<Id, Entry>;
+  using Candidates = std::vector<Entries::iterator>;
 
-  Entries::iterator find_replaceable(const std::string* of_peer);  // null: of any peer
-  void change_state(Id id, State state);
+  Entries::iterator find_replaceable(const std::string* of_network, SteadyTime now);  // null: of any peer
+  std::vector<const Peers::value_type*> preferred_peers(SteadyTime now) const;        // of addresses_
+  void change_state(Id id, State state, SteadyTime now);
   void leave_state(const Entry& entry);  // updates the number of reviews
   void erase(Entries::iterator it);
 
@@ -69,7 +93,13 @@ class ConnectionTable {
   const size_t connections_;
   const size_t per_peer_;
   Entries entries_;
-  Peers peers_;
+  Peers networks_;
+  Peers addresses_;
+  struct Authorized {
+    std::string address;
+    SteadyTime until;
+  };
+  std::deque<Authorized> authorized_;  // the most recent last
   size_t reviews_ = 0;
   Id next_ = 0;
 };

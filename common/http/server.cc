@@ -47,12 +47,7 @@ HttpResponse run(const HttpHandler& handler, const std::string& query) {
 
 HttpResponse unavailable() { return text_response(503, "too many requests at the same time; try again\n"); }
 
-// Formats an address; an IPv4-mapped IPv6 address is formatted as IPv4.
-std::string peer_name(const net::ip::address& address) {
-  if (address.is_v6() && address.to_v6().is_v4_mapped())
-    return net::ip::make_address_v4(net::ip::v4_mapped, address.to_v6()).to_string();
-  return address.to_string();
-}
+SteadyTime now() { return SteadyTime::clock::now(); }
 
 template <typename Socket>
 void close_on_exec(Socket& socket) {
@@ -155,7 +150,7 @@ class HttpServer::Impl final : public ConnectionOwner {
     pollfd pending{.fd = acceptor_.native_handle(), .events = POLLIN, .revents = 0};
     if (::poll(&pending, 1, 0) == 0) return acceptor_.async_wait(tcp::acceptor::wait_read, again);
     if (error == net::error::no_descriptors) {
-      if (const auto replaced = table_.replace_one()) {
+      if (const auto replaced = table_.replace_one(now())) {
         close(*replaced);
         return accept();
       }
@@ -169,7 +164,7 @@ class HttpServer::Impl final : public ConnectionOwner {
     close_on_exec(socket);
     const tcp::endpoint peer = socket.remote_endpoint(error);
     if (error) return;  // the peer has closed it already
-    const auto admission = table_.admit(peer_name(peer.address()));
+    const auto admission = table_.admit(peer.address().to_string(), now());
     if (!admission) return;
     if (admission->replaced) close(*admission->replaced);
     const auto connection = open_connection(admission->id, std::move(socket));
@@ -202,14 +197,17 @@ class HttpServer::Impl final : public ConnectionOwner {
     const HttpRoute& route = found->second;
     if (route.kind == HandlerKind::kImmediate) return connection->respond(run(route.handler, request.query));
     if (!options_.refuse) return wait(std::move(connection), request.path);
-    if (!table_.begin_review(connection->id())) return connection->respond(unavailable());
+    if (!table_.begin_review(connection->id(), now())) return connection->respond(unavailable());
     net::post(*workers_, [this, connection = std::move(connection), request = std::move(request)]() mutable {
       auto refusal = review(request);
       // The I/O thread owns the connection and releases it.
       net::post(io_, [this, connection = std::move(connection), path = std::move(request.path),
                       refusal = std::move(refusal)]() mutable {
-        if (!refusal) return wait(std::move(connection), path);
-        table_.begin_response(connection->id());
+        if (!refusal) {
+          table_.prefer(connection->id(), now());
+          return wait(std::move(connection), path);
+        }
+        table_.begin_response(connection->id(), now());
         connection->respond(*std::move(refusal));
       });
     });
@@ -242,7 +240,7 @@ class HttpServer::Impl final : public ConnectionOwner {
   };
 
   void wait(std::shared_ptr<Connection> connection, const std::string& path) {
-    table_.begin_wait(connection->id());
+    table_.begin_wait(connection->id(), now());
     Batch& batch = batches_.try_emplace(path, io_, routes_.at(path).handler).first->second;
     batch.waiting.push_back(std::move(connection));
     run_if_due(batch);
@@ -250,17 +248,17 @@ class HttpServer::Impl final : public ConnectionOwner {
 
   void run_if_due(Batch& batch) {
     if (batch.is_running || batch.waiting.empty()) return;
-    const SteadyTime now = SteadyTime::clock::now();
+    const SteadyTime present = now();
     const SteadyTime due = batch.began + options_.limits.response_period;
     std::erase_if(bodies_, [](const BodyInFlight& body) { return body.response.expired(); });
-    if (!bodies_.empty() && now < due) {
+    if (!bodies_.empty() && present < due) {
       batch.timer.expires_at(due);
       return batch.timer.async_wait([this, &batch](error_code error) {
         if (!error) run_if_due(batch);
       });
     }
     batch.is_running = true;
-    batch.began = now;
+    batch.began = present;
     net::post(*workers_, [this, &batch, readers = std::exchange(batch.waiting, {})]() mutable {
       HttpResponse response = run(batch.handler, "");
       net::post(io_, [this, &batch, readers = std::move(readers), response = std::move(response)]() mutable {
@@ -276,7 +274,7 @@ class HttpServer::Impl final : public ConnectionOwner {
     for (const auto& reader : readers) body.readers.push_back(reader->id());
     limit_bodies();
     for (const auto& reader : readers) {
-      table_.begin_response(reader->id());
+      table_.begin_response(reader->id(), now());
       reader->respond(response);
     }
   }
@@ -297,7 +295,7 @@ class HttpServer::Impl final : public ConnectionOwner {
   }
 
   void on_response_sent(ConnectionTable::Id id) override {
-    table_.end_response(id);
+    table_.end_response(id, now());
     for (auto& [path, batch] : batches_) run_if_due(batch);
   }
 

@@ -8,11 +8,11 @@
 //
 // Liveness. A route of kind kImmediate is answered by the I/O thread as soon as its request is read: it is not
 // authorized, does not wait for a worker, and is exempt from the limits on reviews and responses. The remaining ways to
-// delay it are closed as follows. When the connections are used up, the new connection replaces the one whose request
-// is incomplete for the longest time, of the peer that holds the most connections, so a kubelet, which sends its
-// request immediately, is always served. Each event costs the I/O thread microseconds (for TLS one handshake,
-// milliseconds), and at most HttpLimits::connections of them can be pending. Where a peer may fill the I/O thread
-// with TLS handshakes, serve the probes from a second server, without TLS: its I/O thread waits for no other client.
+// delay it are closed as follows. When the connections are used up, the new connection replaces one of the peer that
+// holds the most connections (ConnectionTable::admit()), so a kubelet, which holds one, is served. Each event costs the
+// I/O thread microseconds (for TLS one handshake, milliseconds), and at most HttpLimits::connections of them can be
+// pending. Where a peer may fill the I/O thread with TLS handshakes, serve the probes from a second server, without
+// TLS: its I/O thread waits for no other client.
 //
 // Shared responses. One call of a handler of kind kShared serves all requests that arrived before it began; they share
 // its body. Any number of scrapers thus costs one body, and readers of old bodies yield when the bodies together
@@ -73,7 +73,8 @@ struct HttpLimits {
   std::chrono::milliseconds response_time{10000};  // for writing the whole response
   std::chrono::milliseconds close_time{1000};      // from the end of the response until the peer closes
 
-  // A peer is an IP address. A TLS connection needs about 100 KiB, hence the second pair.
+  // A peer is an IPv4 address, or an IPv6 network of 64 bits. A TLS connection needs about 100 KiB, hence the second
+  // pair.
   size_t connections = 256;
   size_t connections_per_peer = 64;
   size_t tls_connections = 32;

@@ -1,23 +1,27 @@
 #include "common/http/connection_table.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace oarlock {
 namespace {
 
+using namespace std::chrono_literals;
 using Id = ConnectionTable::Id;
+
+constexpr SteadyTime kNow{};
 
 ConnectionTable table_of(const HttpLimits& limits) { return ConnectionTable(limits, false); }
 
 Id admit(ConnectionTable& table, const std::string& peer) {
-  const auto admission = table.admit(peer);
+  const auto admission = table.admit(peer, kNow);
   EXPECT_TRUE(admission);
   return admission ? admission->id : 0;
 }
 
 std::optional<Id> replaced_by(ConnectionTable& table, const std::string& peer) {
-  const auto admission = table.admit(peer);
+  const auto admission = table.admit(peer, kNow);
   EXPECT_TRUE(admission);
   return admission ? admission->replaced : std::nullopt;
 }
@@ -42,55 +46,172 @@ TEST(ConnectionTable, PeerAtItsLimitReplacesOwnConnection) {
   EXPECT_EQ(replaced_by(table, "a"), std::nullopt);
 }
 
-TEST(ConnectionTable, CompleteRequestsAreReplacedLast) {
-  ConnectionTable table = table_of({.connections = 4, .connections_per_peer = 4});
-  const Id reviewing = admit(table, "a");
-  const Id waiting = admit(table, "a");
-  const Id responding = admit(table, "a");
-  const Id receiving = admit(table, "a");
-  ASSERT_TRUE(table.begin_review(reviewing));
-  table.begin_wait(waiting);
-  table.begin_response(responding);
-  for (const Id expected : {receiving, responding, waiting}) {
-    const auto next = table.admit("b");
-    ASSERT_TRUE(next);
-    EXPECT_EQ(next->replaced, expected);
-    ASSERT_TRUE(table.begin_review(next->id));
-  }
-  EXPECT_FALSE(table.admit("c")) << "all of them are being authorized";
-  table.remove(reviewing);
-  EXPECT_TRUE(table.admit("c"));
+TEST(ConnectionTable, ReviewedConnectionsAreNotReplaced) {
+  ConnectionTable table = table_of({.connections = 2, .connections_per_peer = 2});
+  const Id reviewed = admit(table, "a");
+  ASSERT_TRUE(table.begin_review(reviewed, kNow));
+  const Id other = admit(table, "a");
+  EXPECT_EQ(replaced_by(table, "b"), other);
+  ASSERT_TRUE(table.begin_review(other + 1, kNow));
+  EXPECT_FALSE(table.admit("c", kNow)) << "all of them are being authorized";
+  table.remove(reviewed);
+  EXPECT_TRUE(table.admit("c", kNow));
 }
 
-TEST(ConnectionTable, ReplacesClosingConnectionsLikeIncompleteOnes) {
+// Clients with an address each hold most connections in one state; a client in another state keeps its connection.
+TEST(ConnectionTable, ReplacesInTheMostCommonState) {
+  struct Row {
+    const char* name;
+    void (*enter)(ConnectionTable&, Id);
+  };
+  const std::vector<Row> states = {
+      {"receiving", [](ConnectionTable&, Id) {}},
+      {"waiting", [](ConnectionTable& table, Id id) { table.begin_wait(id, kNow); }},
+      {"responding", [](ConnectionTable& table, Id id) { table.begin_response(id, kNow); }},
+      {"closing",
+       [](ConnectionTable& table, Id id) {
+         table.begin_response(id, kNow);
+         table.end_response(id, kNow);
+       }},
+  };
+  for (const Row& of_attackers : states) {
+    for (const Row& of_client : states) {
+      if (&of_attackers == &of_client) continue;
+      SCOPED_TRACE(fmt::format("{} among {}", of_client.name, of_attackers.name));
+      ConnectionTable table = table_of({.connections = 8});
+      const Id client = admit(table, "client");
+      of_client.enter(table, client);
+      std::vector<Id> attackers;
+      for (int i = 0; i < 100; ++i) {
+        const auto admission = table.admit(fmt::format("attacker {}", i), kNow);
+        ASSERT_TRUE(admission);
+        ASSERT_NE(admission->replaced, client);
+        of_attackers.enter(table, admission->id);
+      }
+    }
+  }
+}
+
+TEST(ConnectionTable, ReplacesLongestInItsState) {
   ConnectionTable table = table_of({.connections = 2});
-  const Id closing = admit(table, "a");
-  admit(table, "b");
-  table.begin_response(closing);
-  table.end_response(closing);
-  EXPECT_EQ(replaced_by(table, "c"), closing);
+  const Id older = admit(table, "a");
+  const Id newer = admit(table, "b");
+  table.begin_wait(newer, kNow + 1ms);
+  table.begin_wait(older, kNow + 2ms);
+  EXPECT_EQ(replaced_by(table, "c"), newer);
+}
+
+// Readers that do not read, from few addresses, against a client that opens one connection.
+void expect_client_is_kept(const HttpLimits& limits, bool is_tls, int addresses, int readers) {
+  ConnectionTable table(limits, is_tls);
+  SteadyTime now = kNow;
+  int next = 0;
+  const auto attack = [&] {
+    const auto admission = table.admit(fmt::format("192.0.2.{}", next++ % addresses), now += 1us);
+    if (admission) table.begin_response(admission->id, now);
+    return admission ? admission->replaced : std::nullopt;
+  };
+  for (int i = 0; i < readers; ++i) attack();
+  const Id client = table.admit("198.51.100.1", now)->id;
+  const auto expect_kept = [&](const char* state) {
+    for (int i = 0; i < 2 * readers; ++i) ASSERT_NE(attack(), client) << state;
+  };
+  expect_kept("receiving");
+  table.begin_wait(client, now);
+  expect_kept("waiting");
+  table.begin_response(client, now);
+  expect_kept("responding");
+  table.end_response(client, now);
+  expect_kept("closing");
+}
+
+TEST(ConnectionTable, SlowReadersDoNotDisplaceAClient) {
+  expect_client_is_kept({}, false, 5, 320);
+  expect_client_is_kept({}, false, 20, 1000);
+  expect_client_is_kept({}, true, 2, 32);
+}
+
+TEST(ConnectionTable, NetworkOfAnAddress) {
+  EXPECT_EQ(network_of("192.0.2.1"), "192.0.2.1");
+  EXPECT_EQ(network_of("::ffff:192.0.2.1"), "192.0.2.1");
+  EXPECT_EQ(network_of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+  EXPECT_EQ(network_of("::1"), "::/64");
+  EXPECT_EQ(network_of("fe80::1%eth0"), "fe80::/64");
+  EXPECT_EQ(network_of("no address"), "no address");
+}
+
+TEST(ConnectionTable, Ipv6NetworkIsOnePeer) {
+  ConnectionTable table = table_of({.connections = 10, .connections_per_peer = 2});
+  const Id first = admit(table, "2001:db8::1");
+  admit(table, "2001:db8::2");
+  EXPECT_EQ(replaced_by(table, "2001:db8::3"), first);
+  EXPECT_EQ(replaced_by(table, "2001:db8:0:1::3"), std::nullopt);
+}
+
+TEST(ConnectionTable, HeaviestAddressOfANetworkIsReplaced) {
+  ConnectionTable table = table_of({.connections = 10, .connections_per_peer = 4});
+  admit(table, "2001:db8::1");
+  const Id first = admit(table, "2001:db8::2");
+  admit(table, "2001:db8::2");
+  admit(table, "2001:db8::3");
+  EXPECT_EQ(replaced_by(table, "2001:db8::3"), first);
+}
+
+TEST(ConnectionTable, AuthorizedAddressesAreReplacedLast) {
+  ConnectionTable table = table_of({.connections = 8});
+  table.prefer(admit(table, "scraper"), kNow);
+  for (int i = 0; i < 100; ++i) EXPECT_NE(replaced_by(table, fmt::format("attacker {}", i)), Id{0});
+  // After that time it is the oldest of equals.
+  const auto late = table.admit("other", kNow + ConnectionTable::kAuthorizedTime);
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->replaced, Id{0});
+}
+
+TEST(ConnectionTable, PreferenceIsLimited) {
+  constexpr size_t kFew = ConnectionTable::kPreferredConnections;
+  ConnectionTable table = table_of({.connections = kFew + 2});
+  const Id first = admit(table, "scraper");
+  table.prefer(first, kNow);
+  for (size_t i = 1; i < kFew; ++i) admit(table, "scraper");
+  const Id other = admit(table, "a");
+  const Id another = admit(table, "b");
+  EXPECT_EQ(replaced_by(table, "c"), other) << "the scraper has more connections and is preferred";
+  EXPECT_EQ(replaced_by(table, "scraper"), another);
+  EXPECT_EQ(replaced_by(table, "d"), first) << "it has more than a few";
+}
+
+TEST(ConnectionTable, RemembersTheLastAuthorizedAddresses) {
+  constexpr size_t kCount = ConnectionTable::kAuthorizedAddresses;
+  ConnectionTable table = table_of({.connections = kCount + 1});
+  std::vector<Id> ids;
+  for (size_t i = 0; i <= kCount; ++i) {
+    ids.push_back(admit(table, fmt::format("scraper {}", i)));
+    table.prefer(ids.back(), kNow);
+  }
+  EXPECT_EQ(replaced_by(table, "a"), ids[0]) << "it has been forgotten";
+  EXPECT_EQ(replaced_by(table, "b"), ids.back() + 1) << "the others have not";
 }
 
 TEST(ConnectionTable, LimitsReviewsPerPeerAndInTotal) {
   ConnectionTable table = table_of({.reviews = 3, .reviews_per_peer = 2});
   const Id first = admit(table, "a");
-  EXPECT_TRUE(table.begin_review(first));
-  EXPECT_TRUE(table.begin_review(admit(table, "a")));
-  EXPECT_FALSE(table.begin_review(admit(table, "a")));
-  EXPECT_TRUE(table.begin_review(admit(table, "b")));
-  EXPECT_FALSE(table.begin_review(admit(table, "c")));
-  table.begin_wait(first);
-  EXPECT_TRUE(table.begin_review(admit(table, "c")));
+  EXPECT_TRUE(table.begin_review(first, kNow));
+  EXPECT_TRUE(table.begin_review(admit(table, "a"), kNow));
+  EXPECT_FALSE(table.begin_review(admit(table, "a"), kNow));
+  EXPECT_TRUE(table.begin_review(admit(table, "b"), kNow));
+  EXPECT_FALSE(table.begin_review(admit(table, "c"), kNow));
+  table.begin_wait(first, kNow);
+  EXPECT_TRUE(table.begin_review(admit(table, "c"), kNow));
 }
 
 TEST(ConnectionTable, IgnoresReplacedAndRemovedConnections) {
   ConnectionTable table = table_of({.connections = 1});
   const Id gone = admit(table, "a");
   EXPECT_EQ(replaced_by(table, "b"), gone);
-  EXPECT_FALSE(table.begin_review(gone));
-  table.begin_wait(gone);
-  table.begin_response(gone);
-  table.end_response(gone);
+  EXPECT_FALSE(table.begin_review(gone, kNow));
+  table.begin_wait(gone, kNow);
+  table.begin_response(gone, kNow);
+  table.end_response(gone, kNow);
   table.remove(gone);
   EXPECT_EQ(table.size(), 1u);
 }

@@ -1,0 +1,37 @@
+// Limits the CPU time of a thread to a share of the time that passes, with a burst. It reads no clock. Not thread-safe.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "common/clock.h"
+
+namespace oarlock {
+
+class CpuBudget {
+ public:
+  using Nanoseconds = std::chrono::nanoseconds;
+
+  // CPU time that may be used at once, after the thread has been idle. The shortest and the longest pause.
+  static constexpr std::chrono::milliseconds kBurst{100};
+  static constexpr std::chrono::milliseconds kShortestPause{1};
+  static constexpr std::chrono::milliseconds kLongestPause{50};
+
+  // `share` is the share of one core, such as 0.04; 0 is no limit.
+  explicit CpuBudget(double share) : share_(share) {}
+
+  // Returns how long the thread should start no further work, given the CPU time that it has used in total; 0 if it may
+  // continue. After a pause, the caller does one piece of work and calls again.
+  Nanoseconds pause(SteadyTime now, Nanoseconds used);
+
+ private:
+  struct Reading {
+    SteadyTime now;
+    Nanoseconds used;
+  };
+  const double share_;
+  std::optional<Reading> last_;
+  double balance_ = Nanoseconds(kBurst).count();  // nanoseconds of CPU time; negative after too much work
+};
+
+}  // namespace oarlock
