@@ -4,11 +4,14 @@
 #include <openssl/ssl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/write.hpp>
-#include <boost/beast/core/stream_traits.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
-#include <type_traits>
+#include <optional>
+
+#include "common/http/client_hello.h"
 
 namespace oarlock {
 namespace {
@@ -16,7 +19,7 @@ namespace {
 // For keys that are encrypted. Without it, OpenSSL would prompt for a pass phrase on the terminal, and wait.
 int no_pass_phrase(char*, int, int, void*) { return 0; }
 
-std::shared_ptr<SSL_CTX> read_context(const std::string& file) {
+std::shared_ptr<SSL_CTX> read_context(const std::string& file, std::string& reason) {
   std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
   if (!context) return nullptr;
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
@@ -25,11 +28,15 @@ std::shared_ptr<SSL_CTX> read_context(const std::string& file) {
   SSL_CTX_set_num_tickets(context.get(), 0);
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_default_passwd_cb(context.get(), no_pass_phrase);
+  ERR_clear_error();
   const bool is_usable = SSL_CTX_use_certificate_chain_file(context.get(), file.c_str()) == 1 &&
                          SSL_CTX_use_PrivateKey_file(context.get(), file.c_str(), SSL_FILETYPE_PEM) == 1 &&
                          SSL_CTX_check_private_key(context.get()) == 1;
+  if (is_usable) return context;
+  const char* text = ERR_reason_error_string(ERR_peek_last_error());
+  reason = text == nullptr ? "no certificate and key" : text;
   ERR_clear_error();
-  return is_usable ? context : nullptr;
+  return nullptr;
 }
 
 }  // namespace
@@ -43,7 +50,12 @@ TlsCertificate::Version TlsCertificate::version() const {
 std::shared_ptr<SSL_CTX> TlsCertificate::context() {
   if (const Version present = version(); present != read_version_) {
     read_version_ = present;
-    if (auto context = read_context(file_)) context_ = std::move(context);
+    std::string reason;
+    if (auto context = read_context(file_, reason)) {
+      context_ = std::move(context);
+    } else if (report_) {
+      report_(reason);
+    }
   }
   return context_;
 }
@@ -54,26 +66,26 @@ namespace net = boost::asio;
 namespace beast = boost::beast;
 using boost::system::error_code;
 using net::ip::tcp;
-using TlsStream = net::ssl::stream<beast::tcp_stream>;
-
 // Bytes that are discarded after a response, so that the peer can read it before the connection is reset.
 constexpr size_t kMaxDiscarded = 64 << 10;
 
-template <typename Stream>
+// A peer may send so much over a TLS connection, including handshake messages, key updates and alerts, and a record
+// counts as at least kMinTlsRecord, because it costs the time to decrypt it. A client needs four records for a request.
+constexpr size_t kMaxTlsBytes = 32 << 10;
+constexpr size_t kMinTlsRecord = 256;
+constexpr int kRecordHeader = 5;
+
+template <bool kIsTls>
 class StreamConnection final : public Connection {
  public:
-  template <typename... StreamArguments>
-  StreamConnection(ConnectionTable::Id id, ConnectionOwner& owner, const HttpLimits& limits,
-                   StreamArguments&&... arguments)
-      : Connection(id, owner, limits), stream_(std::forward<StreamArguments>(arguments)...) {}
+  StreamConnection(ConnectionTable::Id id, ConnectionOwner& owner, const HttpLimits& limits, tcp::socket socket)
+      : Connection(id, owner, limits), tcp_(std::move(socket)) {}
 
   void start() override {
     set_reset_on_close(true);
-    tcp_layer().expires_after(limits_.request_time);
-    if constexpr (std::is_same_v<Stream, TlsStream>) {
-      stream_.async_handshake(net::ssl::stream_base::server, [self = self()](error_code error) {
-        if (!error) self->read();
-      });
+    tcp_.expires_after(limits_.request_time);
+    if constexpr (kIsTls) {
+      read_hello();
     } else {
       read();
     }
@@ -83,22 +95,68 @@ class StreamConnection final : public Connection {
   void respond(SharedResponse response) override {
     response_head_ = response_head(*response);
     response_ = std::move(response);
-    tcp_layer().expires_after(limits_.response_time);
+    tcp_.expires_after(limits_.response_time);
     const net::const_buffer body = is_head_ ? net::const_buffer() : net::buffer(response_->body);
     const std::array<net::const_buffer, 2> buffers{net::buffer(response_head_), body};
-    net::async_write(stream_, buffers, [self = self()](error_code error, size_t) {
+    net::async_write(stream(), buffers, [self = self()](error_code error, size_t) {
       if (!error) self->finish();
     });
   }
 
-  void close() override { tcp_layer().close(); }
+  void close() override { tcp_.close(); }
 
  private:
   std::shared_ptr<StreamConnection> self() { return std::static_pointer_cast<StreamConnection>(shared_from_this()); }
-  beast::tcp_stream& tcp_layer() { return beast::get_lowest_layer(stream_); }
+  auto& stream() {
+    if constexpr (kIsTls) {
+      return *tls_;
+    } else {
+      return tcp_;
+    }
+  }
+
+  void read_hello() {
+    tcp_.async_read_some(net::buffer(chunk_), [self = self()](error_code error, size_t bytes) {
+      if (!error) self->on_hello_bytes(bytes);
+    });
+  }
+
+  void on_hello_bytes(size_t bytes) {
+    append(hello_, {chunk_.data(), bytes}, limits_.head_bytes + kPieceBytes);
+    const ClientHelloState state = inspect_client_hello(hello_, limits_.head_bytes);
+    if (state == ClientHelloState::kIncomplete) return read_hello();
+    if (state == ClientHelloState::kComplete) handshake();
+  }
+
+  void handshake() {
+    const std::shared_ptr<SSL_CTX> settings = owner_.on_client_hello(id_);
+    if (!settings) return;
+    SSL_CTX_up_ref(settings.get());
+    net::ssl::context context(settings.get());  // owns one reference
+    tls_.emplace(tcp_, context);
+    SSL_set_msg_callback(tls_->native_handle(), &count_record);
+    SSL_set_msg_callback_arg(tls_->native_handle(), this);
+    tls_->async_handshake(net::ssl::stream_base::server, net::buffer(hello_),
+                          [self = self()](error_code error, size_t) {
+                            self->hello_ = {};
+                            if (!error) self->read();
+                          });
+  }
+
+  // Called by OpenSSL for each message; for the header of each record with the type SSL3_RT_HEADER.
+  static void count_record(int is_sent, int, int type, const void* bytes, size_t size, SSL*, void* connection) {
+    if (is_sent != 0 || type != SSL3_RT_HEADER || size < kRecordHeader) return;
+    const auto* header = static_cast<const unsigned char*>(bytes);
+    static_cast<StreamConnection*>(connection)->add_record(kRecordHeader + header[3] * 256u + header[4]);
+  }
+
+  void add_record(size_t bytes) {
+    tls_bytes_ += std::max(bytes, kMinTlsRecord);
+    if (tls_bytes_ > kMaxTlsBytes) tcp_.close();
+  }
 
   void read() {
-    stream_.async_read_some(net::buffer(chunk_), [self = self()](error_code error, size_t bytes) {
+    stream().async_read_some(net::buffer(chunk_), [self = self()](error_code error, size_t bytes) {
       if (!error) self->on_read(bytes);
     });
   }
@@ -114,16 +172,16 @@ class StreamConnection final : public Connection {
   // A reset drops the bytes that the kernel has buffered for a peer that does not read them.
   void set_reset_on_close(bool value) {
     error_code ignored;
-    tcp_layer().socket().set_option(net::socket_base::linger(value, 0), ignored);
+    tcp_.socket().set_option(net::socket_base::linger(value, 0), ignored);
   }
 
   void finish() {
     response_.reset();
     set_reset_on_close(false);
     owner_.on_response_sent(id_);
-    tcp_layer().expires_after(limits_.close_time);
-    if constexpr (std::is_same_v<Stream, TlsStream>) {
-      stream_.async_shutdown([self = self()](error_code) { self->shut_down(); });
+    tcp_.expires_after(limits_.close_time);
+    if constexpr (kIsTls) {
+      tls_->async_shutdown([self = self()](error_code) { self->shut_down(); });
     } else {
       shut_down();
     }
@@ -132,31 +190,35 @@ class StreamConnection final : public Connection {
   // Closing a socket with unread bytes would reset the connection, and the peer could lose the response.
   void shut_down() {
     error_code ignored;
-    tcp_layer().socket().shutdown(tcp::socket::shutdown_send, ignored);
+    tcp_.socket().shutdown(tcp::socket::shutdown_send, ignored);
     discard();
   }
 
   void discard() {
-    tcp_layer().async_read_some(net::buffer(chunk_), [self = self()](error_code error, size_t bytes) {
+    // The content is not used, so the connections share the memory.
+    thread_local std::array<char, 16 << 10> discarded;
+    tcp_.async_read_some(net::buffer(discarded), [self = self()](error_code error, size_t bytes) {
       self->discarded_ += bytes;
       if (!error && self->discarded_ < kMaxDiscarded) self->discard();
     });
   }
 
-  Stream stream_;
+  beast::tcp_stream tcp_;
+  std::string hello_;                                          // the bytes before the session
+  std::optional<net::ssl::stream<beast::tcp_stream&>> tls_{};  // from the ClientHello on
+  size_t tls_bytes_ = 0;
 };
 
 }  // namespace
 
 std::shared_ptr<Connection> make_connection(ConnectionTable::Id id, ConnectionOwner& owner, const HttpLimits& limits,
                                             tcp::socket socket) {
-  return std::make_shared<StreamConnection<beast::tcp_stream>>(id, owner, limits, std::move(socket));
+  return std::make_shared<StreamConnection<false>>(id, owner, limits, std::move(socket));
 }
 
 std::shared_ptr<Connection> make_tls_connection(ConnectionTable::Id id, ConnectionOwner& owner,
-                                                const HttpLimits& limits, tcp::socket socket,
-                                                net::ssl::context& context) {
-  return std::make_shared<StreamConnection<TlsStream>>(id, owner, limits, std::move(socket), context);
+                                                const HttpLimits& limits, tcp::socket socket) {
+  return std::make_shared<StreamConnection<true>>(id, owner, limits, std::move(socket));
 }
 
 }  // namespace oarlock

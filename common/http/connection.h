@@ -6,9 +6,9 @@
 
 #include <array>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ssl/context.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -23,8 +23,11 @@ namespace oarlock {
 // The certificate of a TLS server, read from a file that may be replaced while the server runs. Not thread-safe.
 class TlsCertificate {
  public:
-  // `file` is a PEM file with the certificate, its chain and its unencrypted key.
-  explicit TlsCertificate(std::string file) : file_(std::move(file)) {}
+  using Report = std::function<void(const std::string& reason)>;
+
+  // `file` is a PEM file with the certificate, its chain and its unencrypted key. `report`, which may be empty, is
+  // called once for each content of the file that cannot be used.
+  TlsCertificate(std::string file, Report report) : file_(std::move(file)), report_(std::move(report)) {}
 
   // Returns the settings for a new connection, with the current content of the file. If that is invalid, returns the
   // settings of the previous content, or null if there are none. Reads the file only if stat(2) reports a change.
@@ -36,6 +39,7 @@ class TlsCertificate {
   Version version() const;
 
   const std::string file_;
+  const Report report_;
   Version read_version_{};  // of the content that was last read, whether valid or not
   std::shared_ptr<SSL_CTX> context_;
 };
@@ -47,6 +51,8 @@ class Connection;
 // Receives the events of connections. All calls are made on the I/O thread.
 class ConnectionOwner {
  public:
+  // The ClientHello of a TLS connection is complete. Returns the settings of its session; null to end the connection.
+  virtual std::shared_ptr<SSL_CTX> on_client_hello(ConnectionTable::Id id) = 0;
   // The request is complete. The owner calls Connection::respond() exactly once, immediately or later.
   virtual void on_request(std::shared_ptr<Connection> connection, HttpRequest request) = 0;
   // The response has been written; the peer has yet to close the connection.
@@ -89,14 +95,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string response_head_;
   SharedResponse response_;
   size_t discarded_ = 0;
-  std::array<char, 512> chunk_;
+  std::array<char, kPieceBytes> chunk_;
 };
 
 // Both take the socket of an accepted connection; `owner` and `limits` must outlive the connection.
 std::shared_ptr<Connection> make_connection(ConnectionTable::Id id, ConnectionOwner& owner, const HttpLimits& limits,
                                             boost::asio::ip::tcp::socket socket);
 std::shared_ptr<Connection> make_tls_connection(ConnectionTable::Id id, ConnectionOwner& owner,
-                                                const HttpLimits& limits, boost::asio::ip::tcp::socket socket,
-                                                boost::asio::ssl::context& context);
+                                                const HttpLimits& limits, boost::asio::ip::tcp::socket socket);
 
 }  // namespace oarlock

@@ -22,9 +22,9 @@ std::optional<ConnectionTable::Admission> ConnectionTable::admit(const std::stri
   Admission admission{.id = next_, .replaced = {}};
   const std::string network = network_of(address);
   const auto known = networks_.find(network);
-  const bool peer_is_full = known != networks_.end() && known->second.connections >= per_peer_;
-  if (peer_is_full || entries_.size() >= connections_) {
-    const auto replaced_entry = find_replaceable(peer_is_full ? &network : nullptr, now);
+  const bool peer_is_full = known != networks_.end() && known->second.connections >= limits_.connections_per_peer;
+  if (peer_is_full || entries_.size() >= limits_.connections) {
+    const auto replaced_entry = find_replaceable(peer_is_full ? &network : nullptr, false, now);
     if (replaced_entry == entries_.end()) return std::nullopt;
     admission.replaced = replaced_entry->first;
     erase(replaced_entry);
@@ -38,8 +38,27 @@ std::optional<ConnectionTable::Admission> ConnectionTable::admit(const std::stri
   return admission;
 }
 
+std::optional<ConnectionTable::Admission> ConnectionTable::begin_session(Id id, SteadyTime now) {
+  const auto it = entries_.find(id);
+  if (it == entries_.end()) return std::nullopt;
+  const auto& [network, peer] = *it->second.network;
+  Admission admission{.id = id, .replaced = {}};
+  const bool peer_is_full = peer.sessions >= limits_.tls_sessions_per_peer;
+  if (peer_is_full || sessions_ >= limits_.tls_sessions) {
+    const auto replaced_entry = find_replaceable(peer_is_full ? &network : nullptr, true, now);
+    if (replaced_entry == entries_.end()) return std::nullopt;
+    admission.replaced = replaced_entry->first;
+    erase(replaced_entry);
+  }
+  it->second.has_session = true;
+  it->second.since = now;
+  ++it->second.network->second.sessions;
+  ++sessions_;
+  return admission;
+}
+
 std::optional<ConnectionTable::Id> ConnectionTable::replace_one(SteadyTime now) {
-  const auto replaced_entry = find_replaceable(nullptr, now);
+  const auto replaced_entry = find_replaceable(nullptr, false, now);
   if (replaced_entry == entries_.end()) return std::nullopt;
   const Id id = replaced_entry->first;
   erase(replaced_entry);
@@ -93,11 +112,20 @@ std::vector<const ConnectionTable::Peers::value_type*> ConnectionTable::preferre
   return preferred;
 }
 
-ConnectionTable::Entries::iterator ConnectionTable::find_replaceable(const std::string* of_network, SteadyTime now) {
+std::optional<size_t> ConnectionTable::weight(Id id, SteadyTime now) const {
+  const auto it = entries_.find(id);
+  if (it == entries_.end()) return std::nullopt;
+  const bool is_preferred = std::ranges::count(preferred_peers(now), it->second.address) > 0;
+  return is_preferred ? 0 : it->second.network->second.connections;
+}
+
+ConnectionTable::Entries::iterator ConnectionTable::find_replaceable(const std::string* of_network, bool with_session,
+                                                                     SteadyTime now) {
   Candidates candidates;
   for (auto it = entries_.begin(); it != entries_.end(); ++it) {
-    const bool is_of_network = of_network == nullptr || it->second.network->first == *of_network;
-    if (it->second.state != State::kReviewing && is_of_network) candidates.push_back(it);
+    const Entry& entry = it->second;
+    if (entry.state == State::kReviewing || (with_session && !entry.has_session)) continue;
+    if (of_network == nullptr || entry.network->first == *of_network) candidates.push_back(it);
   }
   if (candidates.empty()) return entries_.end();
   const auto preferred = preferred_peers(now);
@@ -125,6 +153,10 @@ void ConnectionTable::leave_state(const Entry& entry) {
 void ConnectionTable::erase(Entries::iterator it) {
   leave_state(it->second);
   const Entry entry = it->second;
+  if (entry.has_session) {
+    --sessions_;
+    --entry.network->second.sessions;
+  }
   entries_.erase(it);
   const auto release = [](Peers& peers, Peers::value_type& peer) {
     if (--peer.second.connections == 0) peers.erase(peers.find(peer.first));

@@ -31,10 +31,7 @@ class ConnectionTable {
   static constexpr std::chrono::minutes kAuthorizedTime{10};
   static constexpr size_t kPreferredConnections = 4;
 
-  ConnectionTable(const HttpLimits& limits, bool is_tls)
-      : limits_(limits),
-        connections_(is_tls ? limits.tls_connections : limits.connections),
-        per_peer_(is_tls ? limits.tls_connections_per_peer : limits.connections_per_peer) {}
+  explicit ConnectionTable(const HttpLimits& limits) : limits_(limits) {}
 
   struct Admission {
     Id id;
@@ -49,6 +46,10 @@ class ConnectionTable {
   //      that do not read, replace each other and not a client that sends a request or waits for its response;
   //   4. the connection that is in its state for the longest time.
   std::optional<Admission> admit(const std::string& address, SteadyTime now);
+
+  // The connection needs a TLS session. Like admit(), with the limits on sessions, and the connections that have one.
+  // An unknown id is refused.
+  std::optional<Admission> begin_session(Id id, SteadyTime now);
 
   // Removes the connection that admit() would replace at the total limit, and returns its id. For a process that has
   // run out of descriptors.
@@ -67,10 +68,15 @@ class ConnectionTable {
   // The request of this connection was authorized: its address is preferred for kAuthorizedTime.
   void prefer(Id id, SteadyTime now);
 
+  // Returns how many connections the peer has, 0 for a preferred address; an empty value for an unknown id. Of several
+  // readers of bodies, the one with the largest weight yields first.
+  std::optional<size_t> weight(Id id, SteadyTime now) const;
+
  private:
   enum class State { kReceiving, kReviewing, kWaiting, kResponding, kClosing };
   struct Peer {
     size_t connections = 0;
+    size_t sessions = 0;
     size_t reviews = 0;
   };
   using Peers = std::unordered_map<std::string, Peer>;
@@ -79,19 +85,19 @@ class ConnectionTable {
     Peers::value_type* address;  // of addresses_
     SteadyTime since;            // of the state
     State state = State::kReceiving;
+    bool has_session = false;
   };
   using Entries = std::map<Id, Entry>;
   using Candidates = std::vector<Entries::iterator>;
 
-  Entries::iterator find_replaceable(const std::string* of_network, SteadyTime now);  // null: of any peer
-  std::vector<const Peers::value_type*> preferred_peers(SteadyTime now) const;        // of addresses_
+  // `of_network` is null for connections of any peer.
+  Entries::iterator find_replaceable(const std::string* of_network, bool with_session, SteadyTime now);
+  std::vector<const Peers::value_type*> preferred_peers(SteadyTime now) const;  // of addresses_
   void change_state(Id id, State state, SteadyTime now);
   void leave_state(const Entry& entry);  // updates the number of reviews
   void erase(Entries::iterator it);
 
   const HttpLimits limits_;
-  const size_t connections_;
-  const size_t per_peer_;
   Entries entries_;
   Peers networks_;
   Peers addresses_;
@@ -100,6 +106,7 @@ class ConnectionTable {
     SteadyTime until;
   };
   std::deque<Authorized> authorized_;  // the most recent last
+  size_t sessions_ = 0;
   size_t reviews_ = 0;
   Id next_ = 0;
 };

@@ -12,16 +12,16 @@ class CpuBudget {
  public:
   using Nanoseconds = std::chrono::nanoseconds;
 
-  // CPU time that may be used at once, after the thread has been idle. The shortest and the longest pause.
+  // CPU time that an idle thread may use without a pause; the shortest and the longest pause.
   static constexpr std::chrono::milliseconds kBurst{100};
   static constexpr std::chrono::milliseconds kShortestPause{1};
   static constexpr std::chrono::milliseconds kLongestPause{50};
 
-  // `share` is the share of one core, such as 0.04; 0 is no limit.
+  // `share` is the share of one core, such as 0.04; 0 disables the limit.
   explicit CpuBudget(double share) : share_(share) {}
 
-  // Returns how long the thread should start no further work, given the CPU time that it has used in total; 0 if it may
-  // continue. After a pause, the caller does one piece of work and calls again.
+  // Returns how long the thread should wait, and then call again, before it starts further work; 0 if it may start it.
+  // `used` is the CPU time that it has used in total.
   Nanoseconds pause(SteadyTime now, Nanoseconds used);
 
  private:

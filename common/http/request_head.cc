@@ -67,9 +67,16 @@ Outcome parse(const std::string& head, const HttpLimits& limits) {
 
 }  // namespace
 
+void append(std::string& text, std::string_view bytes, size_t limit) {
+  const size_t size = text.size() + bytes.size();
+  // reserve() at least doubles the capacity, so a text that needs a quarter of the limit gets all of it.
+  if (size > text.capacity() && size > limit / 4) text.reserve(limit);
+  text += bytes;
+}
+
 std::optional<Outcome> RequestHeadReader::add(std::string_view bytes) {
   size_t from = head_.size();
-  head_ += bytes;
+  append(head_, bytes, limits_.head_bytes + kPieceBytes);
   for (size_t end = 0; (end = head_.find('\n', from)) != std::string::npos;) {
     const size_t length = end - line_start_ - (end > line_start_ && head_[end - 1] == '\r' ? 1 : 0);
     from = line_start_ = end + 1;

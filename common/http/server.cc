@@ -4,22 +4,25 @@
 #include <fmt/format.h>
 #include <openssl/ssl.h>
 #include <poll.h>
+#include <time.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <deque>
 #include <exception>
+#include <functional>
+#include <limits>
 #include <thread>
 #include <unordered_map>
 
 #include "common/clock.h"
 #include "common/http/connection.h"
 #include "common/http/connection_table.h"
+#include "common/http/cpu_budget.h"
 #include "common/http/request_head.h"
 #include "common/status_macros.h"
 #include "common/text.h"
@@ -49,6 +52,12 @@ HttpResponse unavailable() { return text_response(503, "too many requests at the
 
 SteadyTime now() { return SteadyTime::clock::now(); }
 
+std::chrono::nanoseconds thread_cpu_time() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
 template <typename Socket>
 void close_on_exec(Socket& socket) {
   ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
@@ -61,8 +70,9 @@ class HttpServer::Impl final : public ConnectionOwner {
   Impl(HttpRoutes routes, HttpServerOptions options)
       : routes_(std::move(routes)),
         options_(std::move(options)),
-        certificate_(options_.certificate),
-        table_(options_.limits, is_tls()) {
+        certificate_(options_.certificate, options_.on_unusable_certificate),
+        table_(options_.limits),
+        budget_(options_.limits.io_cpu_share) {
     const auto needs_worker = [](const auto& route) { return route.second.kind == HandlerKind::kShared; };
     if (std::ranges::any_of(routes_, needs_worker)) workers_.emplace(kWorkers);
   }
@@ -135,11 +145,17 @@ class HttpServer::Impl final : public ConnectionOwner {
   }
 
   void accept() {
+    if (const auto pause = budget_.pause(now(), thread_cpu_time()); pause.count() > 0) return accept_later(pause);
     acceptor_.async_accept([this](error_code error, tcp::socket socket) {
       if (error) return recover_from(error);
       accept();
       admit(std::move(socket));
     });
+  }
+
+  void accept_later(std::chrono::nanoseconds delay) {
+    accept_timer_.expires_after(delay);
+    accept_timer_.async_wait([this](error_code) { accept(); });
   }
 
   // The process has run out of descriptors (accept(2) then fails even if no connection is pending), or the kernel out
@@ -155,8 +171,7 @@ class HttpServer::Impl final : public ConnectionOwner {
         return accept();
       }
     }
-    accept_timer_.expires_after(kAcceptPause);
-    accept_timer_.async_wait(again);
+    accept_later(kAcceptPause);
   }
 
   void admit(tcp::socket socket) {
@@ -173,11 +188,15 @@ class HttpServer::Impl final : public ConnectionOwner {
   }
 
   std::shared_ptr<Connection> open_connection(ConnectionTable::Id id, tcp::socket socket) {
-    if (!is_tls()) return make_connection(id, *this, options_.limits, std::move(socket));
-    const std::shared_ptr<SSL_CTX> settings = certificate_.context();
-    SSL_CTX_up_ref(settings.get());
-    net::ssl::context context(settings.get());  // owns one reference
-    return make_tls_connection(id, *this, options_.limits, std::move(socket), context);
+    const auto make = is_tls() ? make_tls_connection : make_connection;
+    return make(id, *this, options_.limits, std::move(socket));
+  }
+
+  std::shared_ptr<SSL_CTX> on_client_hello(ConnectionTable::Id id) override {
+    const auto admission = table_.begin_session(id, now());
+    if (!admission) return nullptr;
+    if (admission->replaced) close(*admission->replaced);
+    return certificate_.context();
   }
 
   // REQUIRES: the connection is no longer in the table.
@@ -228,7 +247,8 @@ class HttpServer::Impl final : public ConnectionOwner {
     const HttpHandler& handler;
     std::vector<std::shared_ptr<Connection>> waiting;
     bool is_running = false;  // the handler is computing the response to earlier requests
-    SteadyTime began{};       // start of the last call of the handler
+    SteadyTime ended{};       // end of the last call of the handler
+    size_t bytes = 0;         // size of its body, and thus of the next one, roughly
     net::steady_timer timer;
   };
 
@@ -248,55 +268,73 @@ class HttpServer::Impl final : public ConnectionOwner {
 
   void run_if_due(Batch& batch) {
     if (batch.is_running || batch.waiting.empty()) return;
-    const SteadyTime present = now();
-    const SteadyTime due = batch.began + options_.limits.response_period;
-    std::erase_if(bodies_, [](const BodyInFlight& body) { return body.response.expired(); });
-    if (!bodies_.empty() && present < due) {
-      batch.timer.expires_at(due);
-      return batch.timer.async_wait([this, &batch](error_code error) {
-        if (!error) run_if_due(batch);
-      });
-    }
+    const std::chrono::nanoseconds period = options_.limits.response_period;
+    const auto left = batch.ended + period - now();
+    if (left.count() > 0) return run_later(batch, left);
+    if (!make_room(batch)) return run_later(batch, period);
     batch.is_running = true;
-    batch.began = present;
     net::post(*workers_, [this, &batch, readers = std::exchange(batch.waiting, {})]() mutable {
       HttpResponse response = run(batch.handler, "");
       net::post(io_, [this, &batch, readers = std::move(readers), response = std::move(response)]() mutable {
         batch.is_running = false;
+        batch.ended = now();
+        batch.bytes = response.body.size();
         respond(std::move(readers), std::make_shared<const HttpResponse>(std::move(response)));
         run_if_due(batch);
       });
     });
   }
 
+  void run_later(Batch& batch, std::chrono::nanoseconds delay) {
+    batch.timer.expires_after(delay);
+    batch.timer.async_wait([this, &batch](error_code error) {
+      if (!error) run_if_due(batch);
+    });
+  }
+
   void respond(std::vector<std::shared_ptr<Connection>> readers, const SharedResponse& response) {
     BodyInFlight& body = bodies_.emplace_back(BodyInFlight{response, response->body.size(), {}});
     for (const auto& reader : readers) body.readers.push_back(reader->id());
-    limit_bodies();
     for (const auto& reader : readers) {
       table_.begin_response(reader->id(), now());
       reader->respond(response);
     }
   }
 
-  // Closes the connections that write the oldest bodies until the limit on their total size holds.
-  void limit_bodies() {
+  // Makes room for the next body of this batch: closes the readers of the bodies whose peers have most connections,
+  // among equals the oldest. Returns false, and leaves the rest, if these peers all have fewer connections than the
+  // peers that wait. One body is exempt, so that bodies of any size can be served.
+  bool make_room(const Batch& batch) {
     std::erase_if(bodies_, [](const BodyInFlight& body) { return body.response.expired(); });
-    size_t bytes = 0;
+    size_t bytes = batch.bytes;
     for (const BodyInFlight& body : bodies_) bytes += body.bytes;
-    while (bytes > options_.limits.response_bytes && bodies_.size() > 2) {
-      for (const ConnectionTable::Id id : bodies_.front().readers) {
+    const size_t weight_of_waiting = weight(batch.waiting, [](const auto& connection) { return connection->id(); });
+    while (bytes > options_.limits.response_bytes && bodies_.size() > 1) {
+      const auto weight_of_body = [this](const BodyInFlight& body) { return weight(body.readers, std::identity()); };
+      const auto heaviest = std::ranges::max_element(bodies_, {}, weight_of_body);
+      if (weight_of_body(*heaviest) < weight_of_waiting) return false;
+      for (const ConnectionTable::Id id : heaviest->readers) {
         table_.remove(id);
         close(id);
       }
-      bytes -= bodies_.front().bytes;
-      bodies_.pop_front();
+      bytes -= heaviest->bytes;
+      bodies_.erase(heaviest);
     }
+    return true;
+  }
+
+  // Returns the smallest weight of these connections.
+  template <typename Connections, typename IdOf>
+  size_t weight(const Connections& connections, IdOf id_of) const {
+    size_t smallest = std::numeric_limits<size_t>::max();
+    for (const auto& connection : connections)
+      smallest = std::min(smallest, table_.weight(id_of(connection), now()).value_or(smallest));
+    return smallest;
   }
 
   void on_response_sent(ConnectionTable::Id id) override {
     table_.end_response(id, now());
-    for (auto& [path, batch] : batches_) run_if_due(batch);
+    for (BodyInFlight& body : bodies_) std::erase(body.readers, id);
   }
 
   void on_end(ConnectionTable::Id id) override {
@@ -309,6 +347,7 @@ class HttpServer::Impl final : public ConnectionOwner {
   // Used by the I/O thread only.
   TlsCertificate certificate_;
   ConnectionTable table_;
+  CpuBudget budget_;
   std::unordered_map<ConnectionTable::Id, Connection*> connections_;
 
   // These are destroyed before the members above, because their queues hold connections.

@@ -15,8 +15,9 @@
 // TLS: its I/O thread waits for no other client.
 //
 // Shared responses. One call of a handler of kind kShared serves all requests that arrived before it began; they share
-// its body. Any number of scrapers thus costs one body, and readers of old bodies yield when the bodies together
-// exceed HttpLimits::response_bytes: neither a high request rate nor a slow reader can starve another client.
+// its body. The calls are at least HttpLimits::response_period apart, so any number of scrapers, however fast, costs a
+// few bodies per second. When the bodies together would exceed HttpLimits::response_bytes, readers yield, those of the
+// peer with the most connections first: neither a high request rate nor a slow reader can starve another client.
 //
 // Connections. One request per connection: each response carries "Connection: close", and bytes after the request are
 // discarded. Every idle connection therefore has an incomplete request, which request_time limits.
@@ -73,28 +74,37 @@ struct HttpLimits {
   std::chrono::milliseconds response_time{10000};  // for writing the whole response
   std::chrono::milliseconds close_time{1000};      // from the end of the response until the peer closes
 
-  // A peer is an IPv4 address, or an IPv6 network of 64 bits. A TLS connection needs about 100 KiB, hence the second
-  // pair.
+  // A peer is an IPv4 address, or an IPv6 network of 64 bits.
   size_t connections = 256;
   size_t connections_per_peer = 64;
-  size_t tls_connections = 32;
-  size_t tls_connections_per_peer = 16;
+  // A TLS connection needs a session from its ClientHello on, which takes about 100 KiB. Its ClientHello may have
+  // head_bytes.
+  size_t tls_sessions = 32;
+  size_t tls_sessions_per_peer = 16;
 
   // Requests that are being authorized at the same time. Further requests receive 503 and Retry-After.
   size_t reviews = 32;
   size_t reviews_per_peer = 8;
 
-  // Total size of the shared bodies that are being written. The two newest are exempt.
+  // Total size of the shared bodies that are being written, and of the one that is being rendered. One of those that
+  // are being written is exempt.
   size_t response_bytes = size_t{3} << 20;
-  // Minimum time between two calls of a shared handler while a response is still being written.
+  // Minimum time from the end of a call of a shared handler to the next one. Requests wait for it.
   std::chrono::milliseconds response_period{250};
+
+  // Share of one core that the I/O thread may use in the long run; above it, new connections wait in the kernel's
+  // queue. 0: no limit. For a process whose own work is more important than its clients.
+  double io_cpu_share = 0;
 };
 
 struct HttpServerOptions {
   // PEM file with the certificate (and its chain) and its key: enables TLS 1.2 and 1.3. A connection is served with
-  // the content that the file has when the connection is accepted; if that cannot be used, with the previous content.
+  // the content that the file has when its session begins; if that cannot be used, with the previous content.
   // Empty: plain HTTP.
   std::string certificate{};
+  // Called on the I/O thread, once for each content of the file that cannot be used, with the reason. It must not
+  // block.
+  std::function<void(const std::string& reason)> on_unusable_certificate{};
   // Called on a worker for each request of a route of kind kShared, with the Authorization header or "". A value is
   // sent instead of the handler's response. It may block.
   std::function<std::optional<HttpResponse>(const std::string& path, const std::string& authorization)> refuse{};

@@ -218,6 +218,10 @@ Result<void> Operator::start_server() {
   if (!options_.server_certificate.empty()) {
     const kube::Pem file{.text = "", .file = options_.server_certificate};
     RETURN_IF_ERROR(kube::check_key_pair(file, file));
+    server_options.on_unusable_certificate = [this](const std::string& reason) {
+      log_.warn("the renewed certificate cannot be used; the previous one is kept",
+                {{"file", options_.server_certificate}, {"reason", reason}});
+    };
   }
   if (options_.protect_metrics) {
     if (options_.server_certificate.empty())

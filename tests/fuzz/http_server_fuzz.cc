@@ -51,8 +51,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto server = HttpServer::start(
       "127.0.0.1", 0,
       {{"/metrics", HttpRoute([](const std::string&) { return HttpResponse{.body = "metrics"}; })},
-       {"/healthz",
-        HttpRoute([](const std::string&) { return HttpResponse{.body = "ok"}; }, HandlerKind::kImmediate)}});
+       {"/healthz", HttpRoute([](const std::string&) { return HttpResponse{.body = "ok"}; }, HandlerKind::kImmediate)}},
+      {.limits = {.response_period = std::chrono::milliseconds(0)}});
   fuzz::require(server.has_value());
   const std::string answer = exchange((*server)->port(), fuzz::text_of(data, size));
   fuzz::require(answer.empty() || answer.starts_with("HTTP/1.1 "));

@@ -29,6 +29,7 @@ struct Attack {
   std::string repeated{};  // sent again after each period
   std::chrono::milliseconds period{10};
   int receive_buffer = 0;  // of the clients; nothing is read but the end of the connection
+  size_t addresses = 20;   // at most 240
 };
 
 inline std::vector<Attack> attacks_on_http() {
@@ -53,10 +54,26 @@ inline std::vector<Attack> attacks_on_http() {
        .first = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
        .repeated = "",
        .receive_buffer = 4096},
+      {.name = "320 slow readers with 5 addresses",
+       .clients = 320,
+       .first = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+       .receive_buffer = 4096,
+       .addresses = 5},
+      {.name = "HEAD /metrics without pause",
+       .clients = 4,
+       .first = "HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+       .period = milliseconds(1),
+       .addresses = 1},
+      {.name = "GET /healthz without pause",
+       .clients = 4,
+       .first = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+       .period = milliseconds(1),
+       .addresses = 1},
+      {.name = "connections with 240 addresses", .clients = 480, .first = "G", .addresses = 240},
   };
 }
 
-// Runs one attack from 20 addresses until its end. A connection that the server closes is opened again after a period.
+// Runs one attack until its end. A connection that the server closes is opened again after a period.
 class HostileClients {
  public:
   HostileClients(int port, Attack attack) : port_(port), attack_(std::move(attack)) {
@@ -79,7 +96,7 @@ class HostileClients {
       return;
     }
     try {
-      client.emplace(port_, RawClient::Options{.from = fmt::format("127.0.0.{}", 10 + i % 20),
+      client.emplace(port_, RawClient::Options{.from = fmt::format("127.0.0.{}", 10 + i % attack_.addresses),
                                                .receive_buffer = attack_.receive_buffer});
       client->try_send(attack_.first);
       ++connections_;

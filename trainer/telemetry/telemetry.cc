@@ -37,6 +37,7 @@ std::string_view status_phase(Phase phase) {
 
 constexpr auto kActivityInterval = std::chrono::milliseconds(250);
 constexpr auto kShortActivity = std::chrono::milliseconds(500);  // not worth a line
+constexpr double kServerCpuShare = 0.03;                         // of a core, so that clients do not slow down training
 constexpr size_t kMostMetrics = 6;                               // in a line for people
 
 // Returns what a person reads about a phase that is not part of a training step; empty if it is.
@@ -103,7 +104,8 @@ Result<int> Telemetry::serve(int port) {
   const HttpHandler health = [](const std::string&) { return HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}; };
   routes.emplace(kStatusPath, HttpRoute(status, HandlerKind::kImmediate));
   routes.emplace("/healthz", HttpRoute(health, HandlerKind::kImmediate));
-  return HttpServer::start("::", port, routes).map([this](std::unique_ptr<HttpServer> server) {
+  const HttpServerOptions server_options{.limits = {.io_cpu_share = kServerCpuShare}};
+  return HttpServer::start("::", port, routes, server_options).map([this](std::unique_ptr<HttpServer> server) {
     server_ = std::move(server);
     return server_->port();
   });

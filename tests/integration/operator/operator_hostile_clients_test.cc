@@ -80,12 +80,21 @@ TEST_F(OperatorHostileClients, TlsServerStaysWithinItsLimits) {
     }
   };
   const std::string client_hello("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);  // its first bytes
+  const std::string large_hello("\x16\x03\x01\x40\x00\x01\x02\x00\x00", 9);            // it announces 128 KiB
   for (const Attack& attack : {Attack{.name = "TLS handshakes without end", .clients = 500, .first = client_hello},
                                Attack{.name = "TLS handshakes that trickle",
                                       .clients = 500,
                                       .first = client_hello,
                                       .repeated = "x",
-                                      .period = 1000ms}}) {
+                                      .period = 1000ms},
+                               Attack{.name = "TLS handshakes without end, with 240 addresses",
+                                      .clients = 480,
+                                      .first = client_hello,
+                                      .addresses = 240},
+                               Attack{.name = "ClientHellos of 128 KiB",
+                                      .clients = 40,
+                                      .first = large_hello + std::string(16 << 10, 'x'),
+                                      .addresses = 40}}) {
     SCOPED_TRACE(attack.name);
     expect_unharmed(measure_attack(process.program().pid(), process.port(), attack, get));
   }

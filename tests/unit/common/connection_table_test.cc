@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace oarlock {
 namespace {
 
@@ -12,7 +14,7 @@ using Id = ConnectionTable::Id;
 
 constexpr SteadyTime kNow{};
 
-ConnectionTable table_of(const HttpLimits& limits) { return ConnectionTable(limits, false); }
+ConnectionTable table_of(const HttpLimits& limits) { return ConnectionTable(limits); }
 
 Id admit(ConnectionTable& table, const std::string& peer) {
   const auto admission = table.admit(peer, kNow);
@@ -102,33 +104,80 @@ TEST(ConnectionTable, ReplacesLongestInItsState) {
 }
 
 // Readers that do not read, from few addresses, against a client that opens one connection.
-void expect_client_is_kept(const HttpLimits& limits, bool is_tls, int addresses, int readers) {
-  ConnectionTable table(limits, is_tls);
+void expect_client_is_kept(bool is_tls, int addresses, int readers) {
+  ConnectionTable table({});
   SteadyTime now = kNow;
   int next = 0;
-  const auto attack = [&] {
-    const auto admission = table.admit(fmt::format("192.0.2.{}", next++ % addresses), now += 1us);
-    if (admission) table.begin_response(admission->id, now);
-    return admission ? admission->replaced : std::nullopt;
+  std::set<Id> replaced;
+  const auto note = [&](const std::optional<ConnectionTable::Admission>& admission) {
+    if (admission && admission->replaced) replaced.insert(*admission->replaced);
   };
-  for (int i = 0; i < readers; ++i) attack();
+  const auto attack = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      const auto admission = table.admit(fmt::format("192.0.2.{}", next++ % addresses), now += 1us);
+      ASSERT_TRUE(admission);
+      note(admission);
+      if (is_tls) note(table.begin_session(admission->id, now));
+      table.begin_response(admission->id, now);
+    }
+  };
+  attack(readers);
   const Id client = table.admit("198.51.100.1", now)->id;
-  const auto expect_kept = [&](const char* state) {
-    for (int i = 0; i < 2 * readers; ++i) ASSERT_NE(attack(), client) << state;
-  };
-  expect_kept("receiving");
+  attack(readers);
+  if (is_tls) note(table.begin_session(client, now));
+  attack(readers);
   table.begin_wait(client, now);
-  expect_kept("waiting");
+  attack(readers);
   table.begin_response(client, now);
-  expect_kept("responding");
+  attack(readers);
   table.end_response(client, now);
-  expect_kept("closing");
+  attack(readers);
+  EXPECT_FALSE(replaced.contains(client)) << addresses << " addresses, " << readers << " readers";
+  EXPECT_FALSE(replaced.empty());
 }
 
 TEST(ConnectionTable, SlowReadersDoNotDisplaceAClient) {
-  expect_client_is_kept({}, false, 5, 320);
-  expect_client_is_kept({}, false, 20, 1000);
-  expect_client_is_kept({}, true, 2, 32);
+  expect_client_is_kept(false, 5, 320);
+  expect_client_is_kept(false, 20, 1000);
+  expect_client_is_kept(true, 2, 33);
+  expect_client_is_kept(true, 4, 64);
+}
+
+TEST(ConnectionTable, NewSessionReplacesSessionOfHeaviestPeer) {
+  ConnectionTable table = table_of({.tls_sessions = 2, .tls_sessions_per_peer = 2});
+  const Id silent = admit(table, "a");
+  const Id first = admit(table, "a");
+  const Id second = admit(table, "b");
+  EXPECT_EQ(table.begin_session(first, kNow)->replaced, std::nullopt);
+  EXPECT_EQ(table.begin_session(second, kNow)->replaced, std::nullopt);
+  const Id third = admit(table, "c");
+  EXPECT_EQ(table.begin_session(third, kNow)->replaced, first) << "the silent connection needs no session";
+  table.remove(second);
+  EXPECT_EQ(table.begin_session(silent, kNow)->replaced, std::nullopt);
+  EXPECT_FALSE(table.begin_session(first, kNow)) << "it has been replaced";
+}
+
+TEST(ConnectionTable, PeerAtItsLimitReplacesOwnSession) {
+  ConnectionTable table = table_of({.tls_sessions = 10, .tls_sessions_per_peer = 1});
+  const Id other = admit(table, "a");
+  const Id first = admit(table, "b");
+  const Id second = admit(table, "b");
+  for (const Id id : {other, first}) EXPECT_EQ(table.begin_session(id, kNow)->replaced, std::nullopt);
+  ASSERT_TRUE(table.begin_review(first, kNow));
+  EXPECT_FALSE(table.begin_session(second, kNow)) << "its only session is being authorized";
+  table.begin_wait(first, kNow);
+  EXPECT_EQ(table.begin_session(second, kNow)->replaced, first);
+}
+
+TEST(ConnectionTable, WeightIsTheNumberOfConnections) {
+  ConnectionTable table = table_of({});
+  const Id id = admit(table, "a");
+  admit(table, "a");
+  EXPECT_EQ(table.weight(id, kNow), 2u);
+  table.prefer(id, kNow);
+  EXPECT_EQ(table.weight(id, kNow), 0u);
+  table.remove(id);
+  EXPECT_EQ(table.weight(id, kNow), std::nullopt);
 }
 
 TEST(ConnectionTable, NetworkOfAnAddress) {

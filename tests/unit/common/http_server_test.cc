@@ -68,9 +68,10 @@ class BlockingHandler {
   std::shared_future<void> released_ = promise_.get_future();
 };
 
-double cpu_seconds() {
+// `who`: RUSAGE_SELF, or RUSAGE_THREAD for the calling thread.
+double cpu_seconds(int who = RUSAGE_SELF) {
   rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
+  ::getrusage(who, &usage);
   const auto seconds = [](const timeval& time) {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   };
@@ -372,28 +373,77 @@ TEST(HttpServer, ReadersOfOldBodiesYieldToNewOnes) {
   EXPECT_FALSE(readers.back().is_reset());
 }
 
-// Each response is still being read when the next request comes, so the calls of the handler are spaced out.
-TEST(HttpServer, UnreadResponsesSlowDownTheHandler) {
+// A reader of an old body, from an address with one connection, keeps it although another address requests body after
+// body and does not read them.
+TEST(HttpServer, ReadersOfTheHeaviestPeerYieldFirst) {
+  const std::string body(8 << 20, 'x');
+  const auto server = serve({{"/large", constant(body)}},
+                            {.limits = {.response_time = 600s, .response_bytes = 20 << 20, .response_period = 10ms}});
+  const auto request_without_reading = [&](const char* from) {
+    RawClient client(server->port(), {.from = from, .receive_buffer = 4096});
+    client.send(std::string("GET /large") + kHead);
+    pollfd begun{.fd = client.fd(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&begun, 1, 20000), 1);
+    return client;
+  };
+  const RawClient client = request_without_reading("127.0.0.2");
+  std::vector<RawClient> attackers;
+  for (int i = 0; i < 8; ++i) attackers.push_back(request_without_reading("127.0.0.3"));
+  EXPECT_TRUE(attackers.front().is_closed_within());
+  EXPECT_GT(client.receive().size(), body.size());
+}
+
+// A client that repeats a request without pause; the response is small, or not sent at all.
+TEST(HttpServer, CallsOfASharedHandlerAreSpacedOut) {
+  constexpr auto kPeriod = 100ms;
+  for (const char* method : {"GET", "HEAD"}) {
+    std::atomic<int> calls = 0;
+    const auto server = serve({{"/x",
+                                [&](const std::string&) {
+                                  ++calls;
+                                  return HttpResponse{.body = "here"};
+                                }}},
+                              {.limits = {.response_period = kPeriod}});
+    const auto began = std::chrono::steady_clock::now();
+    for (int i = 0; i < 4; ++i)
+      EXPECT_THAT(request(server->port(), std::string(method) + " /x"), StartsWith("HTTP/1.1 200"));
+    EXPECT_EQ(calls, 4);
+    EXPECT_GE(std::chrono::steady_clock::now() - began, 3 * kPeriod) << method;
+  }
+}
+
+TEST(HttpServer, RequestsOfAPeriodShareOneCall) {
   std::atomic<int> calls = 0;
-  const std::string body(1 << 20, 'x');
-  const auto server = serve({{"/large",
+  const auto server = serve({{"/x",
                               [&](const std::string&) {
                                 ++calls;
-                                return HttpResponse{.body = body};
+                                return HttpResponse{.body = "here"};
                               }}},
-                            {.limits = {.response_period = std::chrono::seconds(60)}});
-  EXPECT_GT(raw_get(server->port(), "/large").size(), body.size());
-  EXPECT_GT(raw_get(server->port(), "/large").size(), body.size()) << "no wait after a response that was read";
-  const RawClient slow(server->port(), {.receive_buffer = 4096});
-  slow.send(std::string("GET /large") + kHead);
-  pollfd begun{.fd = slow.fd(), .events = POLLIN, .revents = 0};
-  ASSERT_EQ(::poll(&begun, 1, 20000), 1);
-  const RawClient next(server->port());
-  next.send(std::string("GET /large") + kHead);
-  EXPECT_EQ(next.receive(50ms), "");
-  EXPECT_EQ(calls, 3);
-  EXPECT_GT(slow.receive().size(), body.size());
-  EXPECT_GT(next.receive().size(), body.size());
+                            {.limits = {.response_period = 1s}});
+  EXPECT_THAT(request(server->port(), "GET /x"), HasSubstr("here"));
+  const auto began = std::chrono::steady_clock::now();
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 20; ++i) {
+    clients.emplace_back(server->port());
+    clients.back().send(std::string("GET /x") + kHead);
+  }
+  for (const RawClient& client : clients) EXPECT_THAT(client.receive(), HasSubstr("here"));
+  EXPECT_LE(calls - 1, 1 + (std::chrono::steady_clock::now() - began) / 1s);
+}
+
+// A thousand connections cost the I/O thread no more than its share of the time; a process that computes keeps the
+// rest.
+TEST(HttpServer, IoThreadUsesItsShareOfACore) {
+  constexpr double kShare = 0.02;
+  const auto server =
+      serve({{"/x", {constant("here"), HandlerKind::kImmediate}}}, {.limits = {.io_cpu_share = kShare}});
+  const auto began = std::chrono::steady_clock::now();
+  const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
+  const auto cpu_of_server = [] { return cpu_seconds() - cpu_seconds(RUSAGE_THREAD); };
+  const double before = cpu_of_server();
+  for (int i = 0; i < 1000 || elapsed() < 3; ++i)
+    ASSERT_THAT(request(server->port(), "GET /x"), testing::EndsWith("here"));
+  EXPECT_LT(cpu_of_server() - before, 0.1 + kShare * elapsed() + 0.05) << "a burst, the share, and a tolerance";
 }
 
 // accept(2) fails while the process has no descriptors left.

@@ -1,4 +1,5 @@
 // The server's side of TLS: deadlines, limits, and a certificate that is renewed.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <openssl/ec.h>
@@ -7,7 +8,9 @@
 #include <openssl/ssl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <fstream>
+#include <mutex>
 
 #include "common/http/server.h"
 #include "tests/support/certificates.h"
@@ -42,10 +45,21 @@ class TlsClient {
     return name;
   }
 
-  // The response, and "close_notify" after it if the server has sent that.
-  std::string get(const std::string& target) {
+  // Sends up to `count` KeyUpdate messages, and returns how many were sent before the connection was closed.
+  int update_keys(int count) {
+    for (int i = 0; i < count; ++i) {
+      if (SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1 || SSL_do_handshake(ssl_.get()) != 1) return i;
+    }
+    return count;
+  }
+
+  // The response, and "close_notify" after it if the server has sent that. The request is sent in records of this size.
+  std::string get(const std::string& target, size_t record = 4096) {
     const std::string request = "GET " + target + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    if (SSL_write(ssl_.get(), request.data(), static_cast<int>(request.size())) <= 0) return "";
+    for (size_t at = 0; at < request.size(); at += record) {
+      const std::string piece = request.substr(at, record);
+      if (SSL_write(ssl_.get(), piece.data(), static_cast<int>(piece.size())) <= 0) return "";
+    }
     std::string out;
     char buffer[4096];
     int got = 0;
@@ -63,6 +77,7 @@ class TlsClient {
 
 class HttpServerTls : public testing::Test {
  protected:
+  HttpServerTls() { std::signal(SIGPIPE, SIG_IGN); }  // OpenSSL writes to closed connections
   // A new file, as a kubelet makes it: two writes within a tick of the kernel's clock give a file the same times.
   void write(const std::string& text) {
     std::ofstream(file_ + ".new") << text;
@@ -176,10 +191,89 @@ TEST_F(HttpServerTls, HangingHandshakesYieldToNewConnections) {
   write_identity("one");
   const int port = serve();
   std::vector<RawClient> hanging;
-  for (size_t i = 0; i < 2 * HttpLimits{}.tls_connections_per_peer; ++i) hanging.emplace_back(port);
+  for (size_t i = 0; i <= HttpLimits{}.connections_per_peer; ++i) hanging.emplace_back(port);
   EXPECT_THAT(TlsClient(port).get("/nothing"), HasSubstr("404"));
   EXPECT_TRUE(hanging.front().is_closed_within());
   EXPECT_FALSE(hanging.back().is_closed());
+}
+
+// More addresses than there may be sessions; none of them ever completes its ClientHello.
+TEST_F(HttpServerTls, IncompleteHellosNeedNoSession) {
+  write_identity("one");
+  const int port = serve({.connections = 128, .tls_sessions = 4, .tls_sessions_per_peer = 2});
+  const TlsClient idle(port);
+  ASSERT_TRUE(idle.is_connected());
+  std::vector<RawClient> hanging;
+  for (int i = 0; i < 100; ++i) {
+    hanging.emplace_back(port, RawClient::Options{.from = fmt::format("127.0.1.{}", 1 + i)});
+    hanging.back().send(std::string("\x16\x03\x01\x02\x00\x01\x00", 7));
+  }
+  EXPECT_THAT(TlsClient(port).get("/nothing"), HasSubstr("404"));
+  EXPECT_FALSE(idle.is_closed_within(0s));
+  EXPECT_FALSE(hanging.front().is_closed());
+}
+
+TEST_F(HttpServerTls, SessionsOfOneClientYieldToAnother) {
+  write_identity("one");
+  const int port = serve({.tls_sessions = 4, .tls_sessions_per_peer = 4});
+  std::vector<std::unique_ptr<TlsClient>> idle;
+  for (int i = 0; i < 4; ++i) idle.push_back(std::make_unique<TlsClient>(port));
+  EXPECT_THAT(TlsClient(port).get("/nothing"), HasSubstr("404"));
+  EXPECT_TRUE(idle.front()->is_closed_within(20s));
+  EXPECT_FALSE(idle.back()->is_closed_within(0s));
+}
+
+TEST_F(HttpServerTls, LargeHellosAreRejected) {
+  write_identity("one");
+  const RawClient client(serve());
+  client.send(std::string("\x16\x03\x01\x40\x00\x01\x01\x00\x00", 9));  // it announces 64 KiB
+  EXPECT_TRUE(client.is_closed_within());
+}
+
+TEST_F(HttpServerTls, EndlessKeyUpdatesEndTheConnection) {
+  write_identity("one");
+  const int port = serve({.request_time = 600s});
+  TlsClient client(port);
+  ASSERT_TRUE(client.is_connected());
+  EXPECT_LT(client.update_keys(10000), 10000);
+  EXPECT_TRUE(client.is_closed_within(20s));
+  TlsClient other(port);
+  EXPECT_EQ(other.update_keys(3), 3);
+  EXPECT_THAT(other.get("/nothing"), HasSubstr("404"));
+}
+
+TEST_F(HttpServerTls, RequestInManySmallRecordsIsRead) {
+  write_identity("one");
+  const int port = serve();
+  EXPECT_THAT(TlsClient(port).get("/nothing", 4), HasSubstr("404"));
+}
+
+TEST_F(HttpServerTls, UnusableCertificateIsReportedOnce) {
+  write_identity("one");
+  std::mutex mutex;
+  std::vector<std::string> reasons;
+  auto server = HttpServer::start("127.0.0.1", 0, routes_,
+                                  {.certificate = file_, .on_unusable_certificate = [&](const std::string& reason) {
+                                     const std::lock_guard lock(mutex);
+                                     reasons.push_back(reason);
+                                   }});
+  ASSERT_TRUE(server) << server.error().message;
+  const int port = (*server)->port();
+  const auto reported = [&] {
+    const std::lock_guard lock(mutex);
+    return reasons;
+  };
+  EXPECT_THAT(reported(), testing::IsEmpty());
+  write("no certificate");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(TlsClient(port).common_name(), "one");
+  EXPECT_THAT(reported(), testing::SizeIs(1));
+  write(authority_.issue("two", "IP:127.0.0.1").certificate + encrypted_key());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(TlsClient(port).common_name(), "one");
+  EXPECT_THAT(reported(), testing::SizeIs(2));
+  EXPECT_THAT(reported(), testing::Each(testing::Not(testing::IsEmpty())));
+  write_identity("three");
+  EXPECT_EQ(TlsClient(port).common_name(), "three");
+  EXPECT_THAT(reported(), testing::SizeIs(2));
 }
 
 }  // namespace
