@@ -21,8 +21,8 @@ struct HttpRequest {
 // The bytes that a connection reads at a time.
 constexpr size_t kPieceBytes = 512;
 
-// Appends to a text that will not exceed `limit`. Its capacity does not exceed the limit
-// either, as that of std::string::append() would.
+// Appends to a text that will not exceed `limit`. Its capacity does not exceed the limit either, as that of
+// std::string::append() would.
 void append(std::string& text, std::string_view bytes, size_t limit);
 
 // Collects the bytes of one head. `limits` must outlive the reader.

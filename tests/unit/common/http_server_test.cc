@@ -1,6 +1,7 @@
 // A real server on loopback, and clients that send exactly the bytes of a test.
 #include "common/http/server.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <prometheus/counter.h>
@@ -335,6 +336,30 @@ TEST(HttpServer, NewConnectionReplacesIdleOne) {
   EXPECT_TRUE(idle[1].is_closed_within());
   EXPECT_FALSE(idle[2].is_closed());
   EXPECT_FALSE(other.is_closed());
+}
+
+// After an authorized request, connections of that address are replaced last.
+TEST(HttpServer, AuthorizedAddressKeepsItsConnection) {
+  const auto server = serve({{"/x", constant("here")}},
+                            {.refuse = [](const std::string&, const std::string& token) -> std::optional<HttpResponse> {
+                               if (token == "Bearer x") return std::nullopt;
+                               return HttpResponse{.status = 401, .body = "token needed"};
+                             },
+                             .limits = {.request_time = 600s, .connections = 4}});
+  const auto connect = [&](int address, const std::string& bytes) {
+    RawClient client(server->port(), {.from = fmt::format("127.0.2.{}", address)});
+    client.send(bytes);
+    return client;
+  };
+  EXPECT_THAT(connect(1, "GET /x HTTP/1.1\r\nAuthorization: Bearer x\r\n\r\n").receive(), HasSubstr("here"));
+  EXPECT_THAT(connect(2, "GET /x HTTP/1.1\r\nAuthorization: Bearer y\r\n\r\n").receive(), StartsWith("HTTP/1.1 401"));
+  const RawClient authorized = connect(1, "GET");
+  const RawClient refused = connect(2, "GET");
+  std::vector<RawClient> others;
+  for (int i = 0; i < 20; ++i) others.push_back(connect(10 + i, "GET"));
+  EXPECT_TRUE(refused.is_closed_within());
+  EXPECT_TRUE(others[15].is_closed_within());
+  EXPECT_FALSE(authorized.is_closed());
 }
 
 TEST(HttpServer, LivenessIsServedAmongThousandsOfConnections) {
