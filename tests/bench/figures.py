@@ -1,6 +1,7 @@
 """What all benchmarks share: ratios of interleaved pairs, the table, the JSON."""
 import dataclasses
 import json
+import math
 import os
 import platform
 import statistics
@@ -25,6 +26,15 @@ class Figure:
     def ratios(self):
         return [a / b for a, b in zip(self.ours, self.theirs)]
 
+    def interval(self):
+        """The 95 % confidence interval of the median ratio, which assumes nothing about the distribution: between two of the
+        sorted ratios. None if there are too few pairs (below 6)."""
+        ratios = sorted(self.ratios())
+        outside, tail = -1, 0.0  # so many of the lowest ratios, and of the highest, are outside
+        while tail + (probability := math.comb(len(ratios), outside + 1) / 2 ** len(ratios)) <= 0.025:
+            outside, tail = outside + 1, tail + probability
+        return None if outside < 0 else (ratios[outside], ratios[-1 - outside])
+
     def reached(self):
         ratio = statistics.median(self.ratios())
         return ratio >= self.goal if self.at_least else ratio <= self.goal
@@ -37,7 +47,7 @@ class Figure:
             "goal": self.goal,
             "goal_is": "at least" if self.at_least else "at most",
             "reached": self.reached(),
-            "ratio": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},
+            "ratio": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios), "interval_95": self.interval()},
             "pairs": [{"ours": a, "theirs": b} for a, b in zip(self.ours, self.theirs)],
         }
 
@@ -45,10 +55,10 @@ class Figure:
 def number(value):
     if value == 0 or abs(value) >= 100:
         return f"{value:,.0f}"
-    return f"{value:.3g}"
+    return f"{value:.4g}" if 0.9 <= value < 1.1 else f"{value:.3g}"  # a ratio near 1
 
 
-COLUMNS = ("figure", "ours", "theirs", "ratio", "min-max", "goal", "")
+COLUMNS = ("figure", "ours", "theirs", "ratio", "min-max", "95 %", "goal", "")
 
 
 def row(figure):
@@ -59,6 +69,7 @@ def row(figure):
         f"{number(statistics.median(figure.theirs))} {figure.unit}",
         number(statistics.median(ratios)),
         f"{number(min(ratios))}-{number(max(ratios))}",
+        "-".join(map(number, figure.interval() or ())),
         f"{'>=' if figure.at_least else '<='} {figure.goal:g}",
         "reached" if figure.reached() else "missed",
     )

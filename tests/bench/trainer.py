@@ -16,6 +16,7 @@ import tempfile
 import time
 
 import recovery
+import slow_mlflow
 from figures import Figure, table, write_json
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -129,9 +130,9 @@ class Bench:
         run(command, env=environment())
         return Result(started, json.loads(record.read_text()))
 
-    def pairs_of(self, ours, theirs):
+    def pairs_of(self, ours, theirs, pairs=None):
         """Ours and theirs in turn, the first of a pair changing from pair to pair."""
-        for pair in range(self.pairs):
+        for pair in range(pairs or self.pairs):
             if pair % 2:
                 b = theirs()
                 a = ours()
@@ -210,21 +211,30 @@ class Bench:
         return [figure]
 
     def tracking(self):
-        """The small step with a point for TensorBoard after every step, compared with the same run without."""
-        case, log = CASES["small"], "log: {every_steps: 1}\n"
-        tracked = f"{log}tracking: {{tensorboard: {{enabled: true, dir: {self.folder / 'board'}}}}}\n"
-        step = Figure("small step, tracked / not tracked", "ms", 1.01)
-        cpu = Figure("small step, tracked / not tracked, processor time", "ms", 1.01)
+        """The small step with a point after every step, for TensorBoard and for all destinations, compared with the same run
+        without. MLflow's server takes 10 s per answer. A ratio so close to 1 needs more pairs than the others."""
+        case, log, folder = CASES["small"], "log: {every_steps: 1}\n", self.folder / "tracked"
+        pairs = 1 if self.quick else max(self.pairs, 25)
 
-        def run_tracked():
-            run(["rm", "-rf", self.folder / "board"])
-            return self.ours(case, tracked)
+        def run_with(sections):
+            run(["rm", "-rf", folder])
+            return self.ours(case, f"{log}checkpoint: {{dir: {folder}, every_epochs: 0}}\n{sections}")
 
-        for a, b in self.pairs_of(run_tracked, lambda: self.ours(case, log)):
-            step.add(a.undisturbed_step * 1e3, b.undisturbed_step * 1e3)
-            cpu.add(a.step_cpu * 1e3, b.step_cpu * 1e3)
-        return [step, cpu]
-
+        figures = []
+        with slow_mlflow.SlowServer(seconds=10) as server:
+            board = "tensorboard: {enabled: true}"
+            everything = f"{board}, wandb: {{enabled: true}}, mlflow: {{enabled: true, uri: 'http://127.0.0.1:{server.server_port}'}}"
+            for name, sinks in (("TensorBoard", board), ("all, MLflow takes 10 s per answer", everything)):
+                step = Figure(f"small step, tracked ({name}) / not tracked", "ms", 1.01)
+                cpu = Figure(f"small step, tracked ({name}) / not tracked, processor time", "ms", 1.01)
+                tracked = f"tracking: {{finish_timeout_seconds: 0, {sinks}}}\n"
+                for a, b in self.pairs_of(lambda: run_with(tracked), lambda: run_with(""), pairs):
+                    step.add(a.undisturbed_step * 1e3, b.undisturbed_step * 1e3)
+                    cpu.add(a.step_cpu * 1e3, b.step_cpu * 1e3)
+                figures += [step, cpu]
+            if server.requests == 0:
+                raise Failed("nothing was reported to the MLflow server")
+        return figures
 
     def recovery(self):
         """From the SIGKILL of a rank to the next new step, compared with torchrun elastic that has a snapshot of each step."""

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import random
-import signal
 import struct
 import subprocess
 import sys
@@ -28,57 +27,18 @@ from tensorboard.backend.event_processing import event_accumulator, plugin_event
 from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.util import tensor_util
 
-BIN = pathlib.Path(os.environ["OARLOCK_BIN"])
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support" / "tracking"))
+
+from killed_run import PATIENCE, Run, tiny, wait_until  # noqa: E402
+
 STEPS = 300
+CONFIG = tiny(STEPS, "  histograms_every_steps: 50\n")
 KILLS = int(os.environ.get("OARLOCK_KILLS", "8"))
-PATIENCE = 300  # seconds for anything that takes a moment
 
-CONFIG = f"""
-task: tiny
-steps: {STEPS}
-seed: 3
-batch: {{size: 16}}
-data: {{samples: 192, eval_samples: 33}}
-optimizer: {{lr: 0.003}}
-gradient: {{clip_norm: 1}}
-log: {{every_steps: 5}}
-eval: {{every_epochs: 0, every_steps: 20}}
-checkpoint: {{every_steps: 7, every_epochs: 0, keep: 2}}
-tracking: {{name: killed, histograms_every_steps: 50, tensorboard: {{enabled: true}}}}
-"""
-
-
-def start(program, folder, config, attempt=0):
-    path = folder / "config.yaml"
-    path.write_text(config)
-    environment = {**os.environ, "OARLOCK_UID": "job", "OARLOCK_ATTEMPT": str(attempt), "OARLOCK_JOB": "the-job", "OMP_NUM_THREADS": "1"}
-    command = [BIN / program, "--config", path, "--checkpoint-dir", folder / "run", "--log-format", "json"]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-
-
-def train(program, folder, config, attempt=0):
-    process = start(program, folder, config, attempt)
-    log = process.communicate(timeout=PATIENCE)[1]
-    assert process.returncode == 0, log
-    return log
-
-
-def newest_step(folder):
-    steps = [int(path.name[len("step-"):]) for path in (folder / "run").glob("step-*")]
-    return max(steps, default=0)
-
-
-def wait_until(condition):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "the condition was not met in time"
-        time.sleep(0.005)
-
-
-def read(folder):
+def read(run):
     """As TensorBoard's own plugins read it."""
     everything = {plugin: 0 for plugin in ("scalars", "histograms", "images", "text")}
-    accumulator = plugin_event_accumulator.EventAccumulator(str(folder / "run" / "tensorboard"), tensor_size_guidance=everything)
+    accumulator = plugin_event_accumulator.EventAccumulator(str(run.checkpoints / "tensorboard"), tensor_size_guidance=everything)
     accumulator.Reload()
     return accumulator
 
@@ -101,21 +61,13 @@ class KilledRun(unittest.TestCase):
     def setUpClass(cls):
         cls.temporary = tempfile.TemporaryDirectory()
         root = pathlib.Path(cls.temporary.name)
-        cls.whole, cls.killed = root / "whole", root / "killed"
-        cls.whole.mkdir()
-        cls.killed.mkdir()
-        train("oarlock-test-trainer", cls.whole, CONFIG)
+        cls.whole, cls.killed = Run(root / "whole", CONFIG), Run(root / "killed", CONFIG)
+        cls.whole.train(0)
         chance = random.Random(7)
         cls.kills = 0
         for attempt in range(KILLS):
-            process = start("oarlock-test-trainer", cls.killed, CONFIG, attempt)
-            goal = STEPS * (attempt + 1) // (KILLS + 2)
-            wait_until(lambda: newest_step(cls.killed) >= goal or process.poll() is not None)
-            time.sleep(chance.random() * 0.05)
-            process.send_signal(signal.SIGKILL)
-            process.communicate(timeout=PATIENCE)
-            cls.kills += process.returncode == -signal.SIGKILL
-        train("oarlock-test-trainer", cls.killed, CONFIG, KILLS)
+            cls.kills += cls.killed.kill(attempt, STEPS * (attempt + 1) // (KILLS + 2), chance.random() * 0.05)[1]
+        cls.killed.train(KILLS)
         cls.expected, cls.actual = read(cls.whole), read(cls.killed)
 
     @classmethod
@@ -135,7 +87,7 @@ class KilledRun(unittest.TestCase):
                 self.assertEqual([step for step, _ in scalars(accumulator, tag)], steps, tag)
 
     def test_scripts_read_the_same(self):
-        accumulator = event_accumulator.EventAccumulator(str(self.killed / "run" / "tensorboard"), size_guidance={"scalars": 0})
+        accumulator = event_accumulator.EventAccumulator(str(self.killed.checkpoints / "tensorboard"), size_guidance={"scalars": 0})
         accumulator.Reload()
         self.assertEqual([(event.step, event.value) for event in accumulator.Scalars("loss")], scalars(self.expected, "loss"))
 
@@ -180,12 +132,12 @@ class KilledRun(unittest.TestCase):
 
     def test_a_completed_run_adds_nothing(self):
         before = {tag: [step for step, _ in points(self.actual, tag)] for tag in self.actual.Tags()["tensors"]}
-        train("oarlock-test-trainer", self.killed, CONFIG, KILLS + 1)
+        self.killed.train(KILLS + 1)
         again = read(self.killed)
         self.assertEqual({tag: [step for step, _ in points(again, tag)] for tag in again.Tags()["tensors"]}, before)
 
     def test_tensorboard_shows_the_run(self):
-        command = [PYTHON, "-m", "tensorboard.main", "--logdir", self.killed / "run", "--host", "127.0.0.1", "--port", "0"]
+        command = [PYTHON, "-m", "tensorboard.main", "--logdir", self.killed.checkpoints, "--host", "127.0.0.1", "--port", "0"]
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
             url = ""
@@ -198,10 +150,10 @@ class KilledRun(unittest.TestCase):
             def has_loaded():
                 tags.update(get(f"{url}/data/plugin/scalars/tags"))
                 return "tensorboard" in tags and "eval/loss" in tags["tensorboard"]
-            wait_until(has_loaded)
+            self.assertTrue(wait_until(has_loaded))
             def shown():
                 return [point[1] for point in get(f"{url}/data/plugin/scalars/scalars?run=tensorboard&tag=loss")]
-            wait_until(lambda: len(shown()) >= STEPS // 5)
+            self.assertTrue(wait_until(lambda: len(shown()) >= STEPS // 5))
             self.assertEqual(shown(), list(range(5, STEPS + 1, 5)))
             self.assertIn("config", get(f"{url}/data/plugin/text/tags")["tensorboard"])
         finally:
@@ -221,9 +173,9 @@ tracking: {tensorboard: {enabled: true}}
 profile: {first_step: 2, steps: 2}
 """
         with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(name)
-            log = [json.loads(line) for line in train("oarlock-trainer", folder, config).splitlines() if line.startswith("{")]
-            accumulator = read(folder)
+            run = Run(pathlib.Path(name) / "images", config, "oarlock-trainer")
+            log = [json.loads(line) for line in run.train(0).splitlines() if line.startswith("{")]
+            accumulator = read(run)
             (step, image), = points(accumulator, "eval/images")
             self.assertEqual(step, 6)
             width, height, png = image.tolist()
@@ -237,12 +189,12 @@ profile: {first_step: 2, steps: 2}
             self.assertEqual(len(zlib.decompress(png[at + 8:at + 8 + size])), int(height) * (1 + 3 * int(width)))
             (_, table), = points(accumulator, "eval/predictions")
             self.assertEqual(len(table[0].decode().splitlines()), 2 + 32)
-            self.check_trace(folder)
+            self.check_trace(run)
             times, = [line["msg"] for line in log if line["msg"].startswith("time of this process")]
             self.assertIn("forward", times)
 
-    def check_trace(self, folder):
-        trace, = (folder / "run" / "tensorboard" / "plugins" / "profile").glob("*/*.pt.trace.json")
+    def check_trace(self, run):
+        trace, = (run.checkpoints / "tensorboard" / "plugins" / "profile").glob("*/*.pt.trace.json")
         self.assertEqual(trace.parent.name, "attempt-0-step-2")
         events = json.loads(trace.read_text())["traceEvents"]
         names = {event.get("name", "") for event in events}

@@ -11,7 +11,6 @@ import json
 import os
 import pathlib
 import random
-import signal
 import struct
 import subprocess
 import sys
@@ -24,13 +23,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support" /
 
 import mlflow_server  # noqa: E402
 import wandb_server  # noqa: E402
+from killed_run import PATIENCE, Run, tiny  # noqa: E402
 
 TENSORBOARD_PYTHON = mlflow_server.CACHE / "tensorboard-2.20.0" / "bin" / "python"
-BIN = pathlib.Path(os.environ["OARLOCK_BIN"])
 KILLS = int(os.environ.get("OARLOCK_KILLS", "6"))
 SEED = int(os.environ.get("OARLOCK_SEED", "22"))
 STEPS = 40 * (KILLS + 8)  # the last kill is far from the end
-PATIENCE = 600  # seconds for anything that takes a moment
 LOGGED = list(range(5, STEPS + 1, 5))
 EVALUATED = list(range(20, STEPS + 1, 20))
 # The metrics whose values depend on the seed only, and others, whose steps are known.
@@ -38,23 +36,8 @@ EXACT = {"loss": LOGGED, "epoch": LOGGED, "learning_rate": LOGGED, "gradient_nor
          "eval/accuracy": EVALUATED}
 TIMED = {"samples_per_second": LOGGED, "time/forward": LOGGED, "time/backward": LOGGED}
 
-CONFIG = f"""
-task: tiny
-steps: {STEPS}
-seed: 3
-batch: {{size: 16}}
-data: {{samples: 192, eval_samples: 33}}
-optimizer: {{lr: 0.003}}
-gradient: {{clip_norm: 1}}
-log: {{every_steps: 5}}
-eval: {{every_epochs: 0, every_steps: 20}}
-checkpoint: {{every_steps: 7, every_epochs: 0, keep: 2}}
-tracking:
-  name: killed
+OTHER_SINKS = """\
   finish_timeout_seconds: 120
-  tensorboard: {{enabled: true}}
-"""
-OTHER_SINKS = """
   wandb: {enabled: true, project: killed}
   mlflow: {enabled: true, uri: "URI", experiment: killed, timeout_seconds: 15}
 """
@@ -100,19 +83,16 @@ class KilledRun(unittest.TestCase):
         temporary = tempfile.TemporaryDirectory()
         cls.addClassCleanup(temporary.cleanup)
         root = pathlib.Path(temporary.name)
-        cls.whole, cls.killed = root / "whole", root / "killed"
-        for folder in (cls.whole, cls.killed):
-            folder.mkdir()
         cls.server = mlflow_server.MlflowServer(root)
         cls.addClassCleanup(cls.server.kill)
         cls.proxy = mlflow_server.Proxy(cls.server.port)
         cls.addClassCleanup(cls.proxy.server_close)
         cls.addClassCleanup(cls.proxy.shutdown)
         cls.logs = []
-        (cls.whole / "config.yaml").write_text(CONFIG)
-        (cls.killed / "config.yaml").write_text(
-            CONFIG + OTHER_SINKS.replace("URI", f"http://127.0.0.1:{cls.proxy.server_port}"))
-        cls.train(cls.whole, 0)
+        cls.whole = Run(root / "whole", tiny(STEPS))
+        others = OTHER_SINKS.replace("URI", f"http://127.0.0.1:{cls.proxy.server_port}")
+        cls.killed = Run(root / "killed", tiny(STEPS, others))
+        cls.logs.append(cls.whole.train(0))
         cls.kill_many_times()
         cls.read_all(root)
 
@@ -126,17 +106,10 @@ class KilledRun(unittest.TestCase):
         for attempt in range(KILLS):
             faults = [("status", 500), ("status", 429), ("close", None), ("lose", None), ("slow", 10), ("slow", 1), ("late", 3)]
             cls.proxy.faults.extend(chance.choice(faults) for _ in range(chance.randrange(4)))
-            process = cls.start(cls.killed, attempt)
-            goal = 40 * (attempt + 1)
-            limit = 2 * chance.random() if chance.random() < 0.25 else PATIENCE  # also before the first point
-            end = time.monotonic() + limit
-            cls.wait(process, lambda goal=goal, end=end: cls.newest_step() >= goal or time.monotonic() > end)
-            time.sleep(chance.random() * 0.02)
-            process.send_signal(signal.SIGKILL)
-            cls.logs.append(cls.log_of(process))
-            if process.returncode not in (-signal.SIGKILL, 0):  # 0: the training had ended before the signal
-                raise AssertionError(f"attempt {attempt} ended with {process.returncode}:\n{cls.logs[-1]}")
-            cls.kills += process.returncode == -signal.SIGKILL
+            limit = 2 * chance.random() if chance.random() < 0.25 else None  # also before the first point
+            log, was_killed = cls.killed.kill(attempt, 40 * (attempt + 1), chance.random() * 0.02, limit)
+            cls.logs.append(log)
+            cls.kills += was_killed  # otherwise the training had ended before the signal
             if not restart.is_alive() and chance.random() < 0.2:
                 cls.server.kill()
                 cls.server_kills += 1
@@ -146,61 +119,24 @@ class KilledRun(unittest.TestCase):
         assert cls.server.is_ready(), "the MLflow server did not start"
         cls.proxy.faults.clear()
         cls.faults = [fault for fault, _ in cls.proxy.seen if fault]
-        cls.train(cls.killed, KILLS)
+        cls.logs.append(cls.killed.train(KILLS))
         print(f"{cls.kills} kills in {time.monotonic() - begin:.0f} s, seed {SEED}; {cls.server_kills} kills of the server; "
               f"faults: {', '.join(f'{cls.faults.count(f)} {f}' for f in sorted(set(cls.faults)))}", flush=True)
 
     @classmethod
     def read_all(cls, root):
-        cls.expected = read_back(TENSORBOARD_PYTHON, READ_EVENTS, cls.whole / "run" / "tensorboard")
+        cls.expected = read_back(TENSORBOARD_PYTHON, READ_EVENTS, cls.whole.checkpoints / "tensorboard")
         cls.expected = {tag: [tuple(point) for point in points] for tag, points in cls.expected.items()}
-        cls.tensorboard = read_back(TENSORBOARD_PYTHON, READ_EVENTS, cls.killed / "run" / "tensorboard")
+        cls.tensorboard = read_back(TENSORBOARD_PYTHON, READ_EVENTS, cls.killed.checkpoints / "tensorboard")
         stub = wandb_server.WandbServer()
         cls.addClassCleanup(stub.server_close)
         cls.addClassCleanup(stub.shutdown)
         # An attempt that was killed before its first record has an empty file, or none.
-        files = (cls.killed / "run" / "wandb").glob("offline-run-*/run-*.wandb")
+        files = (cls.killed.checkpoints / "wandb").glob("offline-run-*/run-*.wandb")
         cls.folders = sorted(file.parent for file in files if file.stat().st_size)
         stub.sync(root, cls.folders)
         cls.wandb = stub.points("killed", "job")
         cls.runs = read_back(mlflow_server.PYTHON, READ_MLFLOW, f"http://127.0.0.1:{cls.server.port}")
-
-    @staticmethod
-    def start(folder, attempt):
-        environment = {**os.environ, "OARLOCK_UID": "job", "OARLOCK_ATTEMPT": str(attempt), "OARLOCK_JOB": "the-job",
-                       "OMP_NUM_THREADS": "1", "NO_PROXY": "127.0.0.1"}
-        for name in [n for n in environment if n.startswith(("WANDB_", "MLFLOW_"))]:
-            del environment[name]
-        command = [BIN / "oarlock-test-trainer", "--config", folder / "config.yaml", "--checkpoint-dir", folder / "run",
-                   "--log-format", "json"]
-        log = folder / f"log-{attempt}"  # not a pipe, which would fill while it is not read
-        with open(log, "w", encoding="utf-8") as file:
-            process = subprocess.Popen(command, env=environment, stderr=file)
-        process.log = log
-        return process
-
-    @staticmethod
-    def log_of(process):
-        process.wait(timeout=PATIENCE)
-        return process.log.read_text(encoding="utf-8", errors="replace")
-
-    @classmethod
-    def train(cls, folder, attempt):
-        process = cls.start(folder, attempt)
-        cls.logs.append(cls.log_of(process))
-        assert process.returncode == 0, cls.logs[-1]
-
-    @classmethod
-    def newest_step(cls):
-        steps = [int(path.name[len("step-"):]) for path in (cls.killed / "run").glob("step-*") if path.name[5:].isdigit()]
-        return max(steps, default=0)
-
-    @staticmethod
-    def wait(process, condition):
-        end = time.monotonic() + PATIENCE
-        while not condition() and process.poll() is None:
-            assert time.monotonic() < end, "the condition was not met in time"
-            time.sleep(0.01)
 
     def check(self, actual, float32):
         for tag, steps in {**EXACT, **TIMED}.items():
