@@ -12,23 +12,29 @@
 
 #include "common/json_access.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock {
 namespace {
 
+constexpr size_t kMaxOwnerBytes = 4096;
+
 struct FolderOwner {
   std::string process;
+  std::string machine;
   std::string uid;
   int attempt = 0;
 };
 
 // Returns nothing if the file does not exist, cannot be read or is damaged.
 std::optional<FolderOwner> read_owner(const std::filesystem::path& path) {
-  const Result<std::string> text = read_file(path, 4096);
+  const Result<std::string> text = read_file(path, kMaxOwnerBytes);
   if (!text) return std::nullopt;
-  const nlohmann::json value = nlohmann::json::parse(*text, nullptr, false);
-  FolderOwner out{
-      .process = text_at(value, "process"), .uid = text_at(value, "uid"), .attempt = integer_at(value, "attempt", 0)};
+  const nlohmann::json value = parse_untrusted_json(*text, kMaxOwnerBytes);
+  FolderOwner out{.process = text_at(value, "process"),
+                  .machine = text_at(value, "machine"),
+                  .uid = text_at(value, "uid"),
+                  .attempt = integer_at(value, "attempt", 0)};
   return out.process.empty() ? std::nullopt : std::optional(std::move(out));
 }
 
@@ -37,10 +43,20 @@ std::string random_process_name() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
+// The containers of a machine have the same.
+std::string boot_id() {
+  const Result<std::string> text = read_file("/proc/sys/kernel/random/boot_id", 64);
+  return text ? std::string(trim(*text)) : "";
+}
+
 }  // namespace
 
 FolderClaim::FolderClaim(std::filesystem::path folder, std::string uid, int attempt)
-    : folder_(std::move(folder)), uid_(std::move(uid)), attempt_(attempt), process_(random_process_name()) {}
+    : folder_(std::move(folder)),
+      uid_(std::move(uid)),
+      attempt_(attempt),
+      process_(random_process_name()),
+      machine_(boot_id()) {}
 
 Result<void> FolderClaim::claim() {
   RETURN_IF_ERROR(make_writable_folder(folder_));
@@ -48,9 +64,10 @@ Result<void> FolderClaim::claim() {
   if (owner && owner->uid == uid_ && owner->attempt > attempt_)
     return fail(ExitCode::kTempFail,
                 fmt::format("{}: attempt {} of the job has claimed the folder", folder_.string(), owner->attempt));
-  const nlohmann::json value = {{"process", process_}, {"uid", uid_}, {"attempt", attempt_}};
+  const nlohmann::json value = {{"process", process_}, {"machine", machine_}, {"uid", uid_}, {"attempt", attempt_}};
   RETURN_IF_ERROR(write_file_atomically(owner_path(), value.dump() + "\n"));
-  has_claimed_ = true;
+  const bool is_elsewhere = owner && (machine_.empty() || owner->machine != machine_);
+  if (!std::exchange(has_claimed_, true) && is_elsewhere) hidden_writer_ = owner->process;
   return {};
 }
 
@@ -63,6 +80,22 @@ bool FolderClaim::try_lock() {
     if (errno != EINTR) return true;  // such as ENOLCK
   }
   return true;
+}
+
+bool FolderClaim::may_have_hidden_writer() const {
+  if (hidden_writer_.empty()) return false;
+  const std::optional<FolderOwner> released = read_owner(released_path());
+  return !released || released->process != hidden_writer_;
+}
+
+// A process that has not begun to write does not know whether the one before it has ended.
+void FolderClaim::release() {
+  if (std::exchange(has_begun_, false)) {
+    const nlohmann::json value = {{"process", process_}};
+    // Without the file, another machine waits longer.
+    static_cast<void>(write_file_atomically(released_path(), value.dump() + "\n"));
+  }
+  lock_file_.close();
 }
 
 bool FolderClaim::is_superseded() {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <system_error>
 
 #include "common/status_macros.h"
 #include "trainer/tracking/event_codec.h"
@@ -141,36 +142,58 @@ Result<void> Journal::replace(uint64_t begin, uint64_t end) {
 }
 
 Result<void> Journal::load() {
-  delivered_file_ = FileDescriptor(::open(delivered_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!delivered_file_.open()) return fail_errno(errno, fmt::format("{}: open", delivered_path().string()));
   if (const Result<std::string> text = read_file(delivered_path(), 64); text)
     delivered_ = delivered_position(*text).value_or(0);
-  file_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
-  if (!file_.open() && errno == ENOENT) return replace(delivered_, delivered_);
+  file_ = FileDescriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file_.open() && errno == ENOENT) return replace_both();
   if (!file_.open()) return fail_errno(errno, fmt::format("{}: open", path_.string()));
   const off_t size = ::lseek(file_.get(), 0, SEEK_END);
   if (size < 0) return fail_errno(errno, fmt::format("{}: lseek", path_.string()));
-  if (static_cast<uint64_t>(size) < kHeadSize) return replace(delivered_, delivered_);
+  base_ = end_ = delivered_;
+  if (static_cast<uint64_t>(size) < kHeadSize) return replace_both();
 
   ASSIGN_OR_RETURN(const std::string head, read_file(path_, kHeadSize));
   const std::optional<uint64_t> base = base_of(head);
-  base_ = base.value_or(0);
+  base_ = end_ = base.value_or(0);
   const uint64_t limit = base_ + static_cast<uint64_t>(size) - kHeadSize;
-  end_ = base_;
+  uint64_t known_bytes = 0;
   bool is_inside = false;  // a position inside of an event is that of another file
   Window window;
   while (true) {
     ASSIGN_OR_RETURN(const std::optional<Record> record, next_record(window, end_, limit));
     if (!record) break;
     is_inside = is_inside || (delivered_ > record->begin && delivered_ < record->end);
+    known_bytes += record->end - record->begin;
     end_ = record->end;
   }
-  if (::ftruncate(file_.get(), static_cast<off_t>(kHeadSize + end_ - base_)) != 0)
-    return fail_errno(errno, fmt::format("{}: ftruncate", path_.string()));
-  if (!base) RETURN_IF_ERROR(write_at(file_.get(), head_of(base_), 0, path_.string()));
-  if (base && !is_inside && delivered_ >= base_ && delivered_ <= end_) return {};
-  delivered_ = base_;
-  return write_delivered();
+  if (const uint64_t lost = limit - base_ - known_bytes; lost > 0)
+    warning_ = fmt::format("{}: {} bytes are damaged or incomplete", path_.string(), lost);
+  if (!base && known_bytes == 0 && limit > base_) RETURN_IF_ERROR(set_aside());
+  if (!base || is_inside || delivered_ < base_ || delivered_ > end_) delivered_ = base_;
+  return replace_both();
+}
+
+// Renames the file, which has another format or is damaged everywhere.
+Result<void> Journal::set_aside() {
+  const std::string name = path_.string() + ".unreadable";
+  std::string kept = name;
+  std::error_code error;
+  for (int i = 1; std::filesystem::exists(kept, error); ++i) kept = fmt::format("{}.{}", name, i);
+  if (::rename(path_.c_str(), kept.c_str()) != 0) return fail_errno(errno, fmt::format("{}: rename", path_.string()));
+  warning_ = fmt::format("{}: the file has an unknown format, and was renamed to {}", path_.string(), kept);
+  return {};
+}
+
+// Replaces the files by new ones with the undelivered events. The position is written first: it is valid in the old and
+// the new journal. It is not synced, because without it events are repeated only.
+Result<void> Journal::replace_both() {
+  const std::string temporary = delivered_path().string() + ".new";
+  delivered_file_ = FileDescriptor(::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!delivered_file_.open()) return fail_errno(errno, fmt::format("{}: open", temporary));
+  RETURN_IF_ERROR(write_delivered());
+  if (::rename(temporary.c_str(), delivered_path().c_str()) != 0)
+    return fail_errno(errno, fmt::format("{}: rename", temporary));
+  return replace(delivered_, std::max(delivered_, end_));
 }
 
 // Returns `size` bytes of the file from the position on, of which the window may hold more.
@@ -237,8 +260,10 @@ Result<Journal::Batch> Journal::read(size_t max_events, uint64_t max_bytes) {
   uint64_t position = delivered_;
   while (out.events.size() < max_events && position < end_ && position - delivered_ < max_bytes) {
     ASSIGN_OR_RETURN(const std::optional<Record> record, next_record(window, position, end_));
+    if (!record || record->begin != position) out.is_incomplete = true;
     position = record ? record->end : end_;
     std::optional<Event> event = record ? decode_event(record->data) : std::nullopt;
+    if (!event) out.is_incomplete = true;
     if (event) {
       out.events.push_back(std::move(*event));
       out.ends.push_back(position);

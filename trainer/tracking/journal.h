@@ -5,7 +5,8 @@
 // a damaged event costs itself only: the next one is found by its head. A position counts the bytes of all events since
 // the journal was created, and <name>.delivered holds the position of the first undelivered one, with a checksum. If
 // that is damaged, all events in the file are delivered again. Delivered events are removed from the beginning of the
-// file from time to time, by a new file that replaces it.
+// file from time to time, by a new file that replaces it. Both files are also replaced when they are opened, so that
+// what an earlier process still writes is without effect.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +24,21 @@
 
 namespace oarlock {
 
-// Thread-safe. At most one process may have a journal open; see FolderClaim.
+// Thread-safe. At most one process may use a journal; see FolderClaim.
 class Journal {
  public:
   // The largest encoded event, which is also about the most memory that a method takes.
   static constexpr uint64_t kMaxEventBytes = uint64_t{32} << 20;
 
   // Opens or creates the journal <name> in the folder. Removes the end of the file after the last undamaged event, such
-  // as an incomplete event of a process that was killed during append(). With an empty folder the journal is in memory.
-  // Fails with kIoErr and similar codes.
+  // as an incomplete event of a process that was killed during append(). A file without any event that this version
+  // knows is kept as <name>.journal.unreadable. With an empty folder the journal is in memory. Fails with kIoErr and
+  // similar codes.
   static Result<std::unique_ptr<Journal>> open(const std::filesystem::path& folder, const std::string& name,
                                                uint64_t max_bytes);
+
+  // What was lost when the journal was opened; empty: nothing.
+  const std::string& warning() const { return warning_; }
 
   // Appends events of at most kMaxEventBytes each. They are in the kernel's cache when it returns, so that they survive
   // the process. Fails with kUnavailable if more than max_bytes would be undelivered, unless `beyond_limit` is set, and
@@ -45,6 +50,7 @@ class Journal {
   struct Batch {
     std::vector<Event> events;
     std::vector<uint64_t> ends;  // position after each event
+    bool is_incomplete = false;  // events were omitted
   };
   Result<Batch> read(size_t max_events, uint64_t max_bytes);
 
@@ -70,6 +76,8 @@ class Journal {
 
   Result<void> replace(uint64_t begin, uint64_t end);
   Result<void> load();
+  Result<void> set_aside();
+  Result<void> replace_both();
   Result<std::optional<Record>> next_record(Window& window, uint64_t position, uint64_t limit) const;
   Result<std::string_view> view(Window& window, uint64_t position, uint64_t size, uint64_t limit) const;
   Result<std::string> bytes(uint64_t begin, uint64_t end) const;
@@ -79,6 +87,7 @@ class Journal {
   mutable std::mutex mutex_;
   std::filesystem::path path_;  // empty: in memory
   const uint64_t max_bytes_;
+  std::string warning_;
   FileDescriptor file_;
   FileDescriptor delivered_file_;
   uint64_t base_ = 0;       // position of the first byte after the head of the file

@@ -25,6 +25,8 @@ namespace {
 constexpr size_t kBatchEvents = 500;
 constexpr uint64_t kBatchBytes = 1 << 20;
 constexpr std::chrono::milliseconds kCancelPatience{2000};  // for a request that was cancelled
+// After so many intervals, an earlier process that runs has read a claim.
+constexpr int kClaimIntervals = 4;
 
 // Calls sink.write(). An exception is a bug of the sink, or a lack of memory.
 Result<size_t> write_to(Sink& sink, std::span<const Event> events) {
@@ -61,13 +63,14 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
     std::unique_ptr<Sink> sink;
     std::unique_ptr<Journal> journal;
     // Protected by State::mutex.
-    bool is_idle = false;        // everything in the journal is delivered
-    bool has_ended = false;      // its thread
-    bool has_failed = false;     // a failure was logged
-    bool has_recovered = false;  // the same for the first success after it
-    bool has_dropped = false;    // the same for events that the journal did not take
-    uint64_t appended = 0;       // incremented with each append
-    bool has_rejected = false;   // the same for an event that the sink rejected; used by its thread only
+    bool is_idle = false;         // everything in the journal is delivered
+    bool has_ended = false;       // its thread
+    bool has_failed = false;      // a failure was logged
+    bool has_recovered = false;   // the same for the first success after it
+    bool has_dropped = false;     // the same for events that the journal did not take
+    uint64_t appended = 0;        // incremented with each append
+    bool has_rejected = false;    // the same for an event that the sink rejected; used by its thread only
+    bool has_unreadable = false;  // the same for an event of the journal that cannot be read
   };
   // A sink that writes files.
   struct Local {
@@ -81,6 +84,7 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
         claim(options.folder, options.uid, options.attempt) {}
 
   void run_queue();
+  bool must_write() const;
   void claim_folder();
   bool is_owner();
   void stop_as_superseded();
@@ -100,7 +104,6 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
 
   std::mutex claim_mutex;  // protects the following; not locked while `mutex` is
   FolderClaim claim;
-  std::chrono::steady_clock::time_point claim_checked;
 
   std::mutex mutex;  // protects the following
   std::condition_variable changed;
@@ -108,12 +111,14 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   uint64_t queue_bytes = 0;  // of its texts and images
   uint64_t added = 0;        // events
   uint64_t persisted = 0;    // the first ones of them
+  uint64_t requested = 0;    // as many are to be written without a delay
   bool has_dropped = false;
   bool has_large_image = false;  // which was logged
   bool is_superseded = false;    // a later process has claimed the folder: nothing is written any more
   bool is_finishing = false;     // no more events are added; retries are quick
   bool is_stopping = false;      // the threads end
   bool queue_ended = false;
+  bool is_released = false;  // after the last thread has ended
 };
 
 Tracker::Tracker(const TrackerOptions& options, std::vector<std::unique_ptr<Sink>> sinks, const Logger& logger)
@@ -155,13 +160,14 @@ void Tracker::add(Event event) {
   state_->queue.push_back(std::move(event));
   state_->queue_bytes += bytes;
   state_->added += 1;
-  state_->changed.notify_all();
+  if (state_->queue.size() == 1 || state_->must_write()) state_->changed.notify_all();
 }
 
 bool Tracker::persist(std::chrono::milliseconds limit) {
   std::unique_lock lock(state_->mutex);
-  return state_->changed.wait_for(
-      lock, limit, [&, goal = state_->added] { return state_->persisted >= goal || state_->queue_ended; });
+  const uint64_t goal = state_->requested = state_->added;
+  state_->changed.notify_all();
+  return state_->changed.wait_for(lock, limit, [&] { return state_->persisted >= goal || state_->queue_ended; });
 }
 
 bool Tracker::wait_for_delivery(std::chrono::milliseconds limit) {
@@ -193,10 +199,7 @@ void Tracker::finish(std::chrono::milliseconds limit) {
       remote->sink->cancel();
     }
   }
-  state.changed.wait_for(lock, kCancelPatience, [&state] {
-    return state.queue_ended && std::all_of(state.remotes.begin(), state.remotes.end(),
-                                            [](const auto& remote) { return remote->has_ended; });
-  });
+  state.changed.wait_for(lock, kCancelPatience, [&state] { return state.is_released; });
 }
 
 // ---- the queue's thread --------------------------------------------------------------------------------------------
@@ -207,6 +210,7 @@ void Tracker::State::run_queue() {
   std::unique_lock lock(mutex);
   while (true) {
     changed.wait_for(lock, options.claim_interval, [this] { return !queue.empty() || is_stopping || is_superseded; });
+    if (!queue.empty()) changed.wait_for(lock, options.batch_interval, [this] { return must_write(); });
     if (is_superseded || (queue.empty() && is_stopping)) break;
     const std::vector<Event> events(std::make_move_iterator(queue.begin()), std::make_move_iterator(queue.end()));
     queue.clear();
@@ -223,6 +227,12 @@ void Tracker::State::run_queue() {
   changed.notify_all();
   lock.unlock();
   release_folder();
+}
+
+// Whether the events in the queue are written now, and not together with later ones. Called under the lock.
+bool Tracker::State::must_write() const {
+  return requested > persisted || is_finishing || is_stopping || is_superseded ||
+         queue.size() >= options.queue_events / 2 || queue_bytes >= options.queue_bytes / 2;
 }
 
 void Tracker::State::write(std::span<const Event> events) {
@@ -242,15 +252,16 @@ void Tracker::State::claim_folder() {
   {
     const std::lock_guard lock(claim_mutex);
     const Result<void> claimed = claim.claim();
-    claim_checked = claimed ? begin : begin - options.claim_interval;
     // A folder that cannot be written to is reported by the journals and by the sinks.
     if (!claimed && claimed.error().code != ExitCode::kTempFail) return;
   }
   bool is_reported = false;
-  while (is_owner()) {
+  while (true) {
+    if (!is_owner()) return;
     {
       const std::lock_guard lock(claim_mutex);
-      if (claim.try_lock()) return;
+      const bool has_read_claim = std::chrono::steady_clock::now() - begin > kClaimIntervals * options.claim_interval;
+      if (claim.try_lock() && (has_read_claim || !claim.may_have_hidden_writer())) return claim.begin();
     }
     if (!std::exchange(is_reported, true))
       logger.info("tracking: waiting for an earlier process of the run to end its report", {});
@@ -258,22 +269,24 @@ void Tracker::State::claim_folder() {
       logger.warn(
           "tracking: an earlier process of the run does not release its files; reporting without waiting longer",
           {{"folder", options.folder.string()}});
-      return;
+      break;
     }
     std::unique_lock lock(mutex);
     changed.wait_for(lock, options.claim_interval / 4, [this] { return is_stopping; });
     if (!is_stopping) continue;
     lock.unlock();
-    if (std::chrono::steady_clock::now() - begin > 4 * options.claim_interval) {
+    if (std::chrono::steady_clock::now() - begin > kClaimIntervals * options.claim_interval) {
       logger.warn(
           "tracking: an earlier process of the run does not release its files; reporting at the end of this one",
           {{"folder", options.folder.string()}});
-      return;  // an earlier process that runs has read the claim
+      break;
     }
     logger.warn("tracking: points are dropped, because an earlier process of the run does not release its files",
                 {{"folder", options.folder.string()}});
     stop_as_superseded();
   }
+  const std::lock_guard lock(claim_mutex);
+  claim.begin();
 }
 
 // Whether this process may write: no later process of the run has claimed the folder.
@@ -285,9 +298,6 @@ bool Tracker::State::is_owner() {
   }
   {
     const std::lock_guard lock(claim_mutex);
-    const auto now = std::chrono::steady_clock::now();
-    if (now - claim_checked < options.claim_interval) return true;
-    claim_checked = now;
     if (!claim.is_superseded()) return true;
   }
   logger.warn("tracking: a later process of the run has claimed the folder; this one reports nothing more",
@@ -314,8 +324,13 @@ void Tracker::State::release_folder() {
         std::all_of(remotes.begin(), remotes.end(), [](const auto& remote) { return remote->has_ended; });
     if (!ended || !queue_ended) return;
   }
-  const std::lock_guard lock(claim_mutex);
-  claim.release();
+  {
+    const std::lock_guard lock(claim_mutex);
+    claim.release();
+  }
+  const std::lock_guard lock(mutex);
+  is_released = true;
+  changed.notify_all();
 }
 
 // Called by the queue's thread, because a file system may not respond.
@@ -341,6 +356,8 @@ void Tracker::State::open_journals() {
       remote->is_idle = remote->has_ended = true;
       continue;
     }
+    if (!(*journal)->warning().empty())
+      logger.warn("tracking: undelivered points were lost", {{"sink", name}, {"reason", (*journal)->warning()}});
     remote->journal = std::move(*journal);
     std::thread([state = shared_from_this(), &remote = *remote] { state->deliver(remote); }).detach();
   }
@@ -428,6 +445,9 @@ void Tracker::State::deliver(Remote& remote) {
 // Returns false if the journal is empty.
 Result<bool> Tracker::State::deliver_some(Remote& remote) {
   ASSIGN_OR_RETURN(const Journal::Batch batch, remote.journal->read(kBatchEvents, kBatchBytes));
+  if (batch.is_incomplete && !std::exchange(remote.has_unreadable, true))
+    logger.warn("tracking: undelivered points are damaged, or those of another version, and are dropped",
+                {{"sink", std::string(remote.sink->name())}});
   if (batch.events.empty()) return false;
   Result<size_t> written = write_to(*remote.sink, batch.events);
   if (!written && written.error().code == ExitCode::kDataErr) {
@@ -439,6 +459,7 @@ Result<bool> Tracker::State::deliver_some(Remote& remote) {
     written = 1;
   }
   if (!written) return tl::make_unexpected(written.error());
+  if (!is_owner()) return false;  // a later process has the journal
   RETURN_IF_ERROR(remote.journal->discard(batch.ends[std::clamp<size_t>(*written, 1, batch.ends.size()) - 1]));
   return true;
 }

@@ -4,7 +4,7 @@
 // remote sink. Each remote sink has a thread that delivers from its journal, and tries again after failures.
 //
 // Of two processes with the same folder, the one that started later writes: the other one stops when it finds that, and
-// the later one waits for it (see FolderClaim).
+// the later one waits for it (see FolderClaim). What the other one writes nevertheless goes to files that are replaced.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,10 @@ struct TrackerOptions {
   int attempt = 0;
   std::chrono::milliseconds first_retry{1000};  // the delay doubles with each failure
   std::chrono::milliseconds max_retry{60000};
-  std::chrono::milliseconds claim_interval{500};  // between two checks whether a later process has claimed the folder
+  // How long points are collected before they are written together: each batch costs a wake-up and system calls.
+  std::chrono::milliseconds batch_interval{250};
+  // Between two checks whether a later process has claimed the folder. Each write is preceded by one, too.
+  std::chrono::milliseconds claim_interval{500};
   // How long a new process waits for an earlier one that does not release the folder. A pod that is deleted ends
   // earlier, and an NFS server takes the locks of a node that it cannot reach after 90 s.
   std::chrono::milliseconds claim_patience{120000};

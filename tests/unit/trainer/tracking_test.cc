@@ -36,6 +36,7 @@ using testing::Pair;
 using testing::UnorderedElementsAre;
 
 constexpr auto kPatience = 120s;
+constexpr auto kClaimInterval = 20ms;
 
 Event scalar_at(int64_t step, double value = 0.5, const std::string& name = "loss") {
   return {.time = SystemTime(std::chrono::seconds(1700000000)), .step = step, .content = Scalars{{{name, value}}}};
@@ -240,18 +241,16 @@ TEST(Journal, ADamagedByteCostsItsEventOnly) {
   const JournalFiles files = write_journal(folder.path());
   const size_t first_begin = files.ends[0] - (files.ends[1] - files.ends[0]);  // all events have the same size
   for (size_t i = 0; i < files.journal.size(); ++i) {
-    for (const uint8_t change : {0x01, 0x80, 0xff}) {
-      std::string damaged = files.journal;
-      damaged[i] = static_cast<char>(damaged[i] ^ change);
-      restore(folder.path(), damaged, files.delivered);
-      std::vector<int64_t> expected = {2, 3, 4, 5};
-      if (i < first_begin) expected.insert(expected.begin(), 1);  // without a valid head, everything is delivered again
-      for (size_t event = 1; event < 5; ++event) {
-        if (i >= files.ends[event - 1] && i < files.ends[event]) std::erase(expected, static_cast<int64_t>(event) + 1);
-      }
-      ASSERT_EQ(undelivered_steps(folder.path()), expected) << "byte " << i;
-      ASSERT_EQ(undelivered_steps(folder.path()), expected) << "byte " << i << ", opened again";
+    std::string damaged = files.journal;
+    damaged[i] = static_cast<char>(damaged[i] ^ (i % 2 == 0 ? 0x01 : 0xff));
+    restore(folder.path(), damaged, files.delivered);
+    std::vector<int64_t> expected = {2, 3, 4, 5};
+    if (i < first_begin) expected.insert(expected.begin(), 1);  // without a valid head, everything is delivered again
+    for (size_t event = 1; event < 5; ++event) {
+      if (i >= files.ends[event - 1] && i < files.ends[event]) std::erase(expected, static_cast<int64_t>(event) + 1);
     }
+    ASSERT_EQ(undelivered_steps(folder.path()), expected) << "byte " << i;
+    ASSERT_EQ(undelivered_steps(folder.path()), expected) << "byte " << i << ", opened again";
   }
 }
 
@@ -260,7 +259,8 @@ TEST(Journal, DamageWhileItIsOpenCostsItsEventOnly) {
   const JournalFiles files = write_journal(folder.path());
   const std::unique_ptr<Journal> journal = open_journal(folder.path());
   std::fstream file(folder.path() / "sink.journal", std::ios::binary | std::ios::in | std::ios::out);
-  file.seekp(static_cast<std::streamoff>(files.ends[2]) - 3);
+  const size_t first_size = files.ends[1] - files.ends[0];  // of the event that was removed when the journal was opened
+  file.seekp(static_cast<std::streamoff>(files.ends[2] - first_size) - 3);
   file << "damage" << std::flush;  // the end of one event and the head of the next
   ASSERT_TRUE(journal->append({encode_event(scalar_at(6))}));
   const Result<Journal::Batch> batch = journal->read(100, 1 << 20);
@@ -336,6 +336,48 @@ TEST(Journal, HasALimit) {
   EXPECT_TRUE(journal->append({event, event, event, event}, /*beyond_limit=*/true));
 }
 
+TEST(Journal, KeepsAFileOfAnotherFormatAside) {
+  const TemporaryFolder folder;
+  const std::string other = "oarlock\1" + std::string(100, 'x');
+  for (const char* kept : {"sink.journal.unreadable", "sink.journal.unreadable.1"}) {
+    std::ofstream(folder.path() / "sink.journal", std::ios::binary | std::ios::trunc) << other;
+    const std::unique_ptr<Journal> journal = open_journal(folder.path());
+    EXPECT_THAT(journal->warning(), testing::HasSubstr(kept));
+    EXPECT_EQ(*read_file(folder.path() / kept), other);
+    EXPECT_TRUE(journal->is_empty());
+    ASSERT_TRUE(journal->append({encode_event(scalar_at(1))}));
+  }
+  EXPECT_THAT(undelivered_steps(folder.path()), ElementsAre(1));
+  EXPECT_THAT(open_journal(folder.path())->warning(), IsEmpty());
+}
+
+TEST(Journal, ReportsWhatIsDamaged) {
+  const TemporaryFolder folder;
+  const JournalFiles files = write_journal(folder.path());
+  std::string damaged = files.journal;
+  damaged[files.ends[2] - 1] ^= 1;
+  restore(folder.path(), damaged, files.delivered);
+  const std::unique_ptr<Journal> journal = open_journal(folder.path());
+  EXPECT_THAT(journal->warning(), testing::HasSubstr(fmt::format("{} bytes", files.ends[2] - files.ends[1])));
+  const Result<Journal::Batch> batch = journal->read(100, 1 << 20);
+  ASSERT_TRUE(batch);
+  EXPECT_TRUE(batch->is_incomplete);
+  EXPECT_THAT(steps_of(batch->events), ElementsAre(2, 4, 5));
+}
+
+TEST(Journal, AnEarlierProcessCannotChangeIt) {
+  const TemporaryFolder folder;
+  const std::unique_ptr<Journal> earlier = open_journal(folder.path());
+  ASSERT_TRUE(earlier->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
+  const Result<Journal::Batch> batch = earlier->read(1, 1);
+  ASSERT_TRUE(batch);
+  const std::unique_ptr<Journal> later = open_journal(folder.path());
+  static_cast<void>(earlier->append({encode_event(scalar_at(3))}));
+  static_cast<void>(earlier->discard(batch->ends.at(0)));
+  ASSERT_TRUE(later->append({encode_event(scalar_at(4))}));
+  EXPECT_THAT(undelivered_steps(folder.path()), ElementsAre(1, 2, 4));
+}
+
 // ---- the tracker ---------------------------------------------------------------------------------------------------
 
 // A server that the test controls.
@@ -393,7 +435,7 @@ class FakeServer {
   std::string text_;  // the last one
 };
 
-class FakeSink final : public Sink {
+class FakeSink : public Sink {
  public:
   explicit FakeSink(std::shared_ptr<FakeServer> server) : server_(std::move(server)) {}
   std::string_view name() const override { return "fake"; }
@@ -401,16 +443,17 @@ class FakeSink final : public Sink {
   Result<size_t> write(std::span<const Event> events) override { return server_->receive(events); }
   void cancel() override { server_->cancel(); }
 
- private:
+ protected:
   std::shared_ptr<FakeServer> server_;
 };
 
+template <typename SinkType = FakeSink>
 std::unique_ptr<Tracker> make_tracker(const fs::path& folder, const std::shared_ptr<FakeServer>& server) {
   std::vector<std::unique_ptr<Sink>> sinks;
-  sinks.push_back(std::make_unique<FakeSink>(server));
+  sinks.push_back(std::make_unique<SinkType>(server));
   return std::make_unique<Tracker>(
-      TrackerOptions{.folder = folder, .first_retry = 5ms, .max_retry = 50ms, .claim_interval = 20ms}, std::move(sinks),
-      Logger::silent());
+      TrackerOptions{.folder = folder, .first_retry = 5ms, .max_retry = 50ms, .claim_interval = kClaimInterval},
+      std::move(sinks), Logger::silent());
 }
 
 TEST(Tracker, DeliversInOrder) {
@@ -504,6 +547,95 @@ TEST(Tracker, LaterProcessTakesOver) {
   EXPECT_THAT(hangs->steps(), IsEmpty());
 }
 
+// A sink that writes files, of which the number of writes is of interest.
+class CountingSink final : public Sink {
+ public:
+  explicit CountingSink(std::shared_ptr<std::vector<size_t>> sizes) : sizes_(std::move(sizes)) {}
+  std::string_view name() const override { return "counting"; }
+  bool is_remote() const override { return false; }
+  Result<size_t> write(std::span<const Event> events) override {
+    sizes_->push_back(events.size());
+    return events.size();
+  }
+
+ private:
+  std::shared_ptr<std::vector<size_t>> sizes_;
+};
+
+TEST(Tracker, WritesThePointsOfAnIntervalTogether) {
+  const auto sizes = std::make_shared<std::vector<size_t>>();
+  std::vector<std::unique_ptr<Sink>> sinks;
+  sinks.push_back(std::make_unique<CountingSink>(sizes));
+  Tracker tracker({.folder = "", .batch_interval = 1h}, std::move(sinks), Logger::silent());
+  for (int64_t step = 1; step <= 3; ++step) tracker.add(scalar_at(step));
+  EXPECT_TRUE(tracker.persist(kPatience));
+  tracker.add(scalar_at(4));
+  tracker.finish(kPatience);
+  EXPECT_THAT(*sizes, ElementsAre(3, 1));
+}
+
+// As if an earlier process were on another machine, on a file system with locks that are valid on one machine only.
+void hide_owner(const fs::path& folder) {
+  nlohmann::json owner = nlohmann::json::parse(*read_file(folder / "owner.json"));
+  owner["machine"] = "another";
+  ASSERT_TRUE(write_file_atomically(folder / "owner.json", owner.dump()));
+  fs::remove(folder / ".lock");
+}
+
+// One of two processes that share a server.
+class SharingSink final : public FakeSink {
+ public:
+  using FakeSink::FakeSink;
+  void cancel() override {}
+};
+
+TEST(Tracker, EarlierProcessWithoutSharedLocksStops) {
+  const TemporaryFolder folder;
+  const auto server = std::make_shared<FakeServer>();
+  const std::unique_ptr<Tracker> earlier = make_tracker<SharingSink>(folder.path(), server);
+  earlier->add(scalar_at(1));
+  ASSERT_TRUE(server->wait_for_steps(1));
+  hide_owner(folder.path());
+  const std::unique_ptr<Tracker> later = make_tracker<SharingSink>(folder.path(), server);
+  later->add(scalar_at(1000));
+  for (int64_t step = 2; step < 1000 && server->steps().back() < 1000; ++step) {
+    earlier->add(scalar_at(step));
+    EXPECT_TRUE(earlier->persist(kPatience));
+  }
+  EXPECT_TRUE(later->wait_for_delivery(kPatience));
+  for (int64_t step = 1000; step < 1010; ++step) earlier->add(scalar_at(step));
+  earlier->finish(kPatience);
+  later->finish(kPatience);
+  const std::vector<int64_t> steps = server->steps();
+  EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end()));
+  // An event whose delivery the earlier process had not recorded yet is repeated.
+  EXPECT_GE(std::set<int64_t>(steps.begin(), steps.end()).size() + 1, steps.size());
+  EXPECT_EQ(steps.back(), 1000);
+}
+
+TEST(Tracker, WaitsUntilAProcessOfAnotherMachineHasReadTheClaim) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "owner.json") << R"({"process": "killed", "machine": "another"})";
+  const auto server = std::make_shared<FakeServer>();
+  const auto begin = std::chrono::steady_clock::now();
+  const std::unique_ptr<Tracker> tracker = make_tracker(folder.path(), server);
+  tracker->add(scalar_at(1));
+  ASSERT_TRUE(server->wait_for_steps(1));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, 4 * kClaimInterval);
+}
+
+TEST(Tracker, BeginsImmediatelyAfterAProcessOfAnotherMachineHasEnded) {
+  const TemporaryFolder folder;
+  make_tracker(folder.path(), std::make_shared<FakeServer>())->finish(kPatience);
+  hide_owner(folder.path());
+  std::vector<std::unique_ptr<Sink>> sinks;
+  const auto server = std::make_shared<FakeServer>();
+  sinks.push_back(std::make_unique<FakeSink>(server));
+  Tracker tracker({.folder = folder.path(), .claim_interval = 1h}, std::move(sinks), Logger::silent());
+  tracker.add(scalar_at(1));
+  EXPECT_TRUE(server->wait_for_steps(1));
+}
+
 TEST(Tracker, CutsLongTextsAndDropsLargeImages) {
   const TemporaryFolder folder;
   const auto server = std::make_shared<FakeServer>();
@@ -569,6 +701,25 @@ TEST(FolderClaim, TakesBackTheClaimOfAnEarlierAttempt) {
   EXPECT_FALSE(later.is_superseded());
   EXPECT_TRUE(FolderClaim(folder.path(), "uid of another job", 0).claim());
   EXPECT_TRUE(later.is_superseded());
+}
+
+TEST(FolderClaim, KnowsAWriterOfAnotherMachine) {
+  const TemporaryFolder folder;
+  FolderClaim first(folder.path(), "uid", 1);
+  ASSERT_TRUE(first.claim());
+  EXPECT_FALSE(first.may_have_hidden_writer());
+  first.begin();
+  FolderClaim neighbor(folder.path(), "uid", 2);
+  ASSERT_TRUE(neighbor.claim());
+  EXPECT_FALSE(neighbor.may_have_hidden_writer());  // the lock shows it
+  std::ofstream(folder.path() / "owner.json") << R"({"process": "other", "machine": "another", "uid": "uid"})";
+  FolderClaim later(folder.path(), "uid", 3);
+  ASSERT_TRUE(later.claim());
+  EXPECT_TRUE(later.may_have_hidden_writer());
+  first.release();
+  EXPECT_TRUE(later.may_have_hidden_writer());
+  std::ofstream(folder.path() / "released.json") << R"({"process": "other"})";
+  EXPECT_FALSE(later.may_have_hidden_writer());
 }
 
 // ---- TensorBoard's sink --------------------------------------------------------------------------------------------
