@@ -12,7 +12,7 @@
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/tracking/mlflow_sink.h"
-#include "trainer/tracking/wandb_sink.h"
+#include "trainer/tracking/wandb_settings.h"
 
 namespace oarlock {
 namespace {

@@ -54,7 +54,7 @@ class FolderClaim {
   const std::string uid_;
   const int attempt_;
   const std::string process_;  // a random name
-  const std::string machine_;  // which has started since then only once; may be empty: not known
+  const std::string machine_;  // its boot id; empty: not known
   std::string hidden_writer_;  // the process that owned the folder before, on another machine; may be empty
   bool has_claimed_ = false;
   bool has_begun_ = false;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -11,18 +10,16 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
-#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/files.h"
 #include "common/http/client/address.h"
-#include "common/http/client/credentials.h"
-#include "common/http/client/transport.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "trainer/tracking/mlflow_client.h"
 
 namespace oarlock {
 namespace {
@@ -111,27 +108,24 @@ struct MlflowSettings {
   std::string experiment_id;
   std::string run_name;
   std::string run_id;
-  std::chrono::milliseconds timeout{30000};
 };
 
 class MlflowSink final : public Sink {
  public:
-  MlflowSink(MlflowSettings settings, std::unique_ptr<kube::Transport> transport, std::string server,
-             const SinkContext& context)
+  MlflowSink(MlflowSettings settings, std::unique_ptr<MlflowClient> client, const SinkContext& context)
       : settings_(std::move(settings)),
-        transport_(std::move(transport)),
-        server_(std::move(server)),
+        client_(std::move(client)),
+        server_(client_->server()),
         folder_(context.folder),
-        logger_(context.logger),
-        clock_(context.clock) {}
+        logger_(context.logger) {}
 
   std::string_view name() const override { return "mlflow"; }
   bool is_remote() const override { return true; }
   bool takes(const Event& event) const override { return !std::holds_alternative<Histogram>(event.content); }
-  void cancel() override { stop_.request_stop(); }
+  void cancel() override { client_->cancel(); }
 
   Result<size_t> write(std::span<const Event> events) override {
-    if (clock_.steady() < not_before_)
+    if (client_->is_paused())
       return fail(ExitCode::kUnavailable, fmt::format("{}: the server requested a pause", server_));
     const Event& first = events.front();
     Result<size_t> delivered = size_t{1};
@@ -147,51 +141,6 @@ class MlflowSink final : public Sink {
   }
 
  private:
-  // ---- requests ----------------------------------------------------------------------------------------------------
-
-  Result<json> call(kube::Request request) {
-    last_code_.clear();
-    const kube::TransportResult<kube::Response> response =
-        transport_->send(request, settings_.timeout, stop_.get_token());
-    if (!response) {
-      has_uncertain_points_ = true;
-      return fail(ExitCode::kUnavailable, "MLflow: " + response.error().message);
-    }
-    json body = parse_untrusted_json(response->body, response->body.size());
-    if (response->ok()) {
-      if (body.is_discarded()) body = json();
-      return body;
-    }
-    if (response->retry_after) not_before_ = clock_.steady() + *response->retry_after;
-    const std::string code = text_at(body, "error_code");
-    const std::string text = text_at(body, "message");
-    const std::string message =
-        fmt::format("MLflow: {}: {} {}: HTTP status {}{}{}", server_, request.method,
-                    request.target.substr(0, request.target.find('?')), response->status,
-                    code.empty() ? "" : ", " + code, text.empty() ? "" : ": " + printable(shortened(text, 200)));
-    if (response->status >= 500) has_uncertain_points_ = true;
-    if (response->status == 401 || response->status == 403) return fail(ExitCode::kNoPermission, message);
-    // Only MLflow itself, and not a proxy in front of it, can reject an event for good.
-    const bool is_final = code == "INVALID_PARAMETER_VALUE" || code == "BAD_REQUEST" ||
-                          code == "RESOURCE_DOES_NOT_EXIST" || code == "MALFORMED_REQUEST" || code == "INVALID_STATE" ||
-                          response->status == 413;
-    last_code_ = code;
-    return fail(response->status < 500 && is_final ? ExitCode::kDataErr : ExitCode::kUnavailable, message);
-  }
-
-  Result<json> post(const char* method, const json& body) {
-    return call({.method = "POST",
-                 .target = fmt::format("/api/2.0/mlflow/{}", method),
-                 .body = body.dump(-1, ' ', false, json::error_handler_t::replace),
-                 .content_type = "application/json"});
-  }
-
-  Result<json> get(const char* method, const std::string& key, const std::string& value) {
-    kube::Request request;
-    request.target = fmt::format("/api/2.0/mlflow/{}?{}={}", method, key, kube::percent_encode(value));
-    return call(std::move(request));
-  }
-
   // ---- experiment and runs -----------------------------------------------------------------------------------------
 
   Result<void> add(const Event& event, const RunStarted& run) {
@@ -243,13 +192,13 @@ class MlflowSink final : public Sink {
     if (!settings_.experiment_id.empty()) experiment_id_ = settings_.experiment_id;
     if (!experiment_id_.empty()) return {};
     const std::string name = settings_.experiment.empty() ? started_->task : settings_.experiment;
-    const auto find = [&]() { return get("experiments/get-by-name", "experiment_name", name); };
+    const auto find = [&]() { return client_->get("experiments/get-by-name", "experiment_name", name); };
     Result<json> found = find();
-    if (!found && last_code_ == "RESOURCE_DOES_NOT_EXIST") {
-      const Result<json> created = post("experiments/create", {{"name", name}});
+    if (!found && client_->last_code() == "RESOURCE_DOES_NOT_EXIST") {
+      const Result<json> created = client_->post("experiments/create", {{"name", name}});
       if (created) {
         experiment_id_ = text_at(*created, "experiment_id");
-      } else if (last_code_ != "RESOURCE_ALREADY_EXISTS") {  // created meanwhile by another run
+      } else if (client_->last_code() != "RESOURCE_ALREADY_EXISTS") {  // created meanwhile by another run
         return tl::make_unexpected(created.error());
       }
       if (!experiment_id_.empty()) return {};
@@ -288,16 +237,17 @@ class MlflowSink final : public Sink {
         {"filter", fmt::format("tags.`{}` = '{}' and tags.`{}` = '{}'", kRunTag, key_, kAttemptTag, attempt)},
         {"order_by", {"attributes.start_time ASC"}},
         {"max_results", 1}};
-    ASSIGN_OR_RETURN(const json response, post("runs/search", body));
+    ASSIGN_OR_RETURN(const json response, client_->post("runs/search", body));
     const json& runs = member(response, "runs");
     return runs.is_array() && !runs.empty() ? text_at(member(runs[0], "info"), "run_id") : std::string();
   }
 
   Result<std::string> create_run(const std::string& name, const json& tags) {
-    ASSIGN_OR_RETURN(const json response, post("runs/create", {{"experiment_id", experiment_id_},
-                                                               {"run_name", name},
-                                                               {"start_time", mlflow_milliseconds(start_time_)},
-                                                               {"tags", tags}}));
+    ASSIGN_OR_RETURN(const json response,
+                     client_->post("runs/create", {{"experiment_id", experiment_id_},
+                                                   {"run_name", name},
+                                                   {"start_time", mlflow_milliseconds(start_time_)},
+                                                   {"tags", tags}}));
     std::string id = text_at(member(member(response, "run"), "info"), "run_id");
     if (id.empty()) return fail(ExitCode::kUnavailable, fmt::format("MLflow: {}: the response has no run_id", server_));
     return id;
@@ -350,7 +300,7 @@ class MlflowSink final : public Sink {
     std::map<std::string, std::string> params = changed_;
     params["attempt"] = fmt::format("{}", started_->attempt);
     params["restart_step"] = fmt::format("{}", started_->restart_step);
-    ASSIGN_OR_RETURN(const json known, get("runs/get", "run_id", id));
+    ASSIGN_OR_RETURN(const json known, client_->get("runs/get", "run_id", id));
     for (const json& param : elements(member(member(known, "run"), "data"), "params"))
       params.erase(text_at(param, "key"));
     RETURN_IF_ERROR(log_params(id, params));
@@ -362,7 +312,8 @@ class MlflowSink final : public Sink {
     for (auto param = params.begin(); param != params.end();) {
       batch.push_back({{"key", param->first}, {"value", param->second}});
       if (++param == params.end() || batch.size() == kMaxMlflowParams)
-        RETURN_IF_ERROR(post("runs/log-batch", {{"run_id", id}, {"params", std::exchange(batch, json::array())}}));
+        RETURN_IF_ERROR(
+            client_->post("runs/log-batch", {{"run_id", id}, {"params", std::exchange(batch, json::array())}}));
     }
     return {};
   }
@@ -370,13 +321,13 @@ class MlflowSink final : public Sink {
   Result<void> update(const std::string& id, const char* status, std::optional<SystemTime> end) {
     json body = {{"run_id", id}, {"status", status}};
     if (end) body["end_time"] = mlflow_milliseconds(*end);
-    RETURN_IF_ERROR(post("runs/update", body));
+    RETURN_IF_ERROR(client_->post("runs/update", body));
     return {};
   }
 
   // Reads the parameters, the newest points and the place of the artifacts.
   Result<void> read_job_run() {
-    ASSIGN_OR_RETURN(const json response, get("runs/get", "run_id", run_id_));
+    ASSIGN_OR_RETURN(const json response, client_->get("runs/get", "run_id", run_id_));
     const json& run = member(response, "run");
     artifact_uri_ = text_at(member(run, "info"), "artifact_uri");
     const json& data = member(run, "data");
@@ -387,7 +338,7 @@ class MlflowSink final : public Sink {
       const auto [known, is_new] = newest_steps_.try_emplace(text_at(metric, "key"), step);
       if (!is_new) known->second = std::max(known->second, step);
     }
-    has_uncertain_points_ = false;
+    client_->forget_uncertain_requests();
     return {};
   }
 
@@ -402,7 +353,7 @@ class MlflowSink final : public Sink {
   // Sends the points of the first events that have only points. Returns the number of events.
   Result<size_t> log_points(std::span<const Event> events) {
     RETURN_IF_ERROR(ensure_attempt());
-    if (has_uncertain_points_) RETURN_IF_ERROR(read_job_run());
+    if (client_->has_uncertain_requests()) RETURN_IF_ERROR(read_job_run());
     json batch = json::array();
     std::map<std::string, int64_t> steps = newest_steps_;
     size_t count = 0;
@@ -425,7 +376,7 @@ class MlflowSink final : public Sink {
       const size_t end = std::min(begin + kMaxMlflowMetrics, batch.size());
       const json part(std::vector<json>(batch.begin() + static_cast<std::ptrdiff_t>(begin),
                                         batch.begin() + static_cast<std::ptrdiff_t>(end)));
-      RETURN_IF_ERROR(post("runs/log-batch", {{"run_id", run_id_}, {"metrics", part}}));
+      RETURN_IF_ERROR(client_->post("runs/log-batch", {{"run_id", run_id_}, {"metrics", part}}));
       for (const json& point : part) newest_steps_[point["key"].get<std::string>()] = point["step"].get<int64_t>();
     }
     return count;
@@ -453,11 +404,11 @@ class MlflowSink final : public Sink {
                      {{"artifact_uri", artifact_uri_}});
       return {};
     }
-    const Result<json> put =
-        call({.method = "PUT",
-              .target = "/api/2.0/mlflow-artifacts/artifacts/" + kube::percent_encode(*folder + "/" + name, "/"),
-              .body = content,
-              .content_type = type});
+    const Result<json> put = client_->call(
+        {.method = "PUT",
+         .target = "/api/2.0/mlflow-artifacts/artifacts/" + kube::percent_encode(*folder + "/" + name, "/"),
+         .body = content,
+         .content_type = type});
     artifact_failures_ = put ? 0 : artifact_failures_ + 1;
     if (put) return {};
     if (artifact_failures_ < kMaxArtifactFailures || !read_job_run()) return tl::make_unexpected(put.error());
@@ -473,7 +424,7 @@ class MlflowSink final : public Sink {
       if (!put && put.error().code != ExitCode::kDataErr) return put;
     }
     // The summary is at one step, so a metric that the attempt has there is from an earlier delivery.
-    ASSIGN_OR_RETURN(const json known, get("runs/get", "run_id", attempt_id_));
+    ASSIGN_OR_RETURN(const json known, client_->get("runs/get", "run_id", attempt_id_));
     std::set<std::string> known_names;
     for (const json& metric : elements(member(member(known, "run"), "data"), "metrics")) {
       if (step_of(metric) >= event.step) known_names.insert(text_at(metric, "key"));
@@ -487,8 +438,8 @@ class MlflowSink final : public Sink {
                          {"step", event.step}});
     }
     const json tags = json::array({tag("oarlock.reason", finished.reason), tag("oarlock.message", finished.message)});
-    RETURN_IF_ERROR(post("runs/log-batch", {{"run_id", attempt_id_}, {"metrics", metrics}, {"tags", tags}}));
-    RETURN_IF_ERROR(post("runs/log-batch", {{"run_id", run_id_}, {"tags", tags}}));
+    RETURN_IF_ERROR(client_->post("runs/log-batch", {{"run_id", attempt_id_}, {"metrics", metrics}, {"tags", tags}}));
+    RETURN_IF_ERROR(client_->post("runs/log-batch", {{"run_id", run_id_}, {"tags", tags}}));
     const char* status = finished.success ? "FINISHED" : finished.resumes ? "KILLED" : "FAILED";
     RETURN_IF_ERROR(update(attempt_id_, status, event.time));
     // The next attempt continues the job's run.
@@ -505,7 +456,7 @@ class MlflowSink final : public Sink {
     if (folder_.empty()) return false;
     const Result<std::string> text = read_file(state_path(), 1u << 20);
     if (!text) return false;
-    const json state = json::parse(*text, nullptr, false);
+    const json state = parse_untrusted_json(*text);
     const std::string key = text_at(state, "key");
     if (!is_run_key(key)) return false;
     key_ = key;
@@ -529,14 +480,10 @@ class MlflowSink final : public Sink {
   }
 
   const MlflowSettings settings_;
-  const std::unique_ptr<kube::Transport> transport_;
-  const std::string server_;  // for messages: without credentials
+  const std::unique_ptr<MlflowClient> client_;
+  const std::string server_;
   const std::filesystem::path folder_;
   const Logger logger_;
-  const Clock& clock_;
-  std::stop_source stop_;
-  SteadyTime not_before_{};  // the end of a pause that the server requested
-  std::string last_code_;    // error_code of the last response that was an error
 
   std::optional<RunStarted> started_;  // of the current attempt
   SystemTime start_time_;
@@ -549,12 +496,9 @@ class MlflowSink final : public Sink {
   std::map<std::string, std::string> params_;    // of the job's run
   std::map<std::string, std::string> changed_;   // parameters that this attempt changed
   std::map<std::string, int64_t> newest_steps_;  // of each metric on the server
-  bool has_uncertain_points_ = false;            // a request may have succeeded although it failed here
   bool has_reported_artifacts_ = false;
   int artifact_failures_ = 0;  // of the uploads since the last one that succeeded
 };
-
-bool is_true(const std::optional<std::string>& value) { return value == "true" || value == "True" || value == "1"; }
 
 }  // namespace
 
@@ -563,48 +507,13 @@ Result<std::unique_ptr<Sink>> make_mlflow_sink(const MlflowConfig& config, const
   const auto choose = [&](const std::string& configured, const char* variable) {
     return configured.empty() ? variables(variable).value_or("") : configured;
   };
-  kube::TransportOptions options;
-  options.server = choose(config.uri, "MLFLOW_TRACKING_URI");
-  if (options.server.empty())
-    return fail(ExitCode::kConfig, "tracking.mlflow: set 'uri' or MLFLOW_TRACKING_URI to the server's address");
-  if (options.server.find('@') != std::string::npos)  // the message must not contain it
-    return fail(ExitCode::kConfig,
-                "tracking.mlflow.uri: must not contain a user name or password; set MLFLOW_TRACKING_USERNAME and "
-                "MLFLOW_TRACKING_PASSWORD");
-  if (!options.server.starts_with("http://") && !options.server.starts_with("https://"))
-    return fail(ExitCode::kConfig, fmt::format("tracking.mlflow.uri: '{}' must begin with http:// or https://",
-                                               shortened(options.server)));
-  options.user_agent = "oarlock-trainer";
-  options.ca.file = choose(config.ca_file, "MLFLOW_TRACKING_SERVER_CERT_PATH");
-  options.verify = !is_true(variables("MLFLOW_TRACKING_INSECURE_TLS"));
-  const std::string user = variables("MLFLOW_TRACKING_USERNAME").value_or("");
-  const std::string password = variables("MLFLOW_TRACKING_PASSWORD").value_or("");
-  // A variable that was filled from a file may end with a line break.
-  const std::string token(trim(variables("MLFLOW_TRACKING_TOKEN").value_or("")));
-  if (!config.token_file.empty()) {
-    options.token = std::make_shared<kube::FileToken>(config.token_file, std::make_shared<RealClock>());
-  } else if (!user.empty() && !password.empty()) {
-    options.token = std::make_shared<kube::ConstantToken>(kube::base64_encode(user + ":" + password));
-    options.token_scheme = "Basic";
-  } else if (!token.empty()) {
-    options.token = std::make_shared<kube::ConstantToken>(token);
-  }
-  ASSIGN_OR_RETURN(const kube::ServerAddress address, kube::parse_server_address(options.server));
-  const auto proxy_variable = [&](const char* lower, const char* upper) {
-    return variables(lower).value_or(variables(upper).value_or(""));
-  };
-  options.proxy = kube::choose_proxy(address, {.http_proxy = proxy_variable("http_proxy", "HTTP_PROXY"),
-                                               .https_proxy = proxy_variable("https_proxy", "HTTPS_PROXY"),
-                                               .no_proxy = proxy_variable("no_proxy", "NO_PROXY")});
-  const std::string server = fmt::format("{}://{}{}", address.tls ? "https" : "http", address.header, address.prefix);
-  ASSIGN_OR_RETURN(std::unique_ptr<kube::Transport> transport, kube::create_transport(std::move(options)));
+  ASSIGN_OR_RETURN(std::unique_ptr<MlflowClient> client, MlflowClient::create(config, variables, context.clock));
   MlflowSettings settings{.experiment = choose(config.experiment, "MLFLOW_EXPERIMENT_NAME"),
                           .experiment_id = "",
                           .run_name = config.run_name,
-                          .run_id = choose(config.run_id, "MLFLOW_RUN_ID"),
-                          .timeout = std::chrono::milliseconds(static_cast<int64_t>(config.timeout_seconds * 1000))};
+                          .run_id = choose(config.run_id, "MLFLOW_RUN_ID")};
   if (settings.experiment.empty()) settings.experiment_id = variables("MLFLOW_EXPERIMENT_ID").value_or("");
-  return std::make_unique<MlflowSink>(std::move(settings), std::move(transport), server, context);
+  return std::make_unique<MlflowSink>(std::move(settings), std::move(client), context);
 }
 
 }  // namespace oarlock

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <openssl/evp.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cmath>
 #include <ctime>
 #include <map>
 #include <set>
@@ -21,9 +19,9 @@
 #include "common/files.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
-#include "common/text.h"
 #include "trainer/tracking/event_file.h"
 #include "trainer/tracking/wandb_file.h"
+#include "trainer/tracking/wandb_values.h"
 
 namespace oarlock {
 namespace {
@@ -31,7 +29,7 @@ namespace {
 using nlohmann::json;
 
 constexpr char kWandbFolderPrefix[] = "offline-run-";
-constexpr size_t kMaxWandbIdLength = 128;
+constexpr size_t kMaxStateBytes = size_t{64} << 20;  // of each file with the state of the run
 constexpr int64_t kNoWandbStep = -1;
 constexpr size_t kRowHeadSize = 30;  // of the file of the current row
 
@@ -49,12 +47,6 @@ std::string wandb_host() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-bool is_wandb_id(const std::string& id) {
-  return !id.empty() && id.size() <= kMaxWandbIdLength && std::all_of(id.begin(), id.end(), [](unsigned char c) {
-    return (std::isalnum(c) != 0 && c < 0x80) || c == '_' || c == '-' || c == '.';
-  });
-}
-
 // Eight letters and digits, as wandb generates them.
 std::string random_wandb_id() {
   std::array<uint8_t, 8> bytes{};
@@ -65,47 +57,6 @@ std::string random_wandb_id() {
   std::string id;
   for (const uint8_t byte : bytes) id += "abcdefghijklmnopqrstuvwxyz0123456789"[byte % 36];
   return id;
-}
-
-std::string hex_sha256(std::string_view content) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int size = 0;
-  if (EVP_Digest(content.data(), content.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) return "";
-  std::string out;
-  for (unsigned int i = 0; i < size; ++i) out += fmt::format("{:02x}", digest[i]);
-  return out;
-}
-
-// A path of a media file from the name of a value, of which only slashes and harmless characters remain.
-std::string media_path(const char* folder, const std::string& name, int64_t step, const std::string& hash,
-                       const char* extension) {
-  std::string safe;
-  for (const char c : name) {
-    const bool is_plain = (std::isalnum(static_cast<unsigned char>(c)) != 0) || c == '_' || c == '-' || c == '/';
-    safe += is_plain ? c : '_';
-  }
-  while (safe.starts_with('/')) safe.erase(0, 1);
-  return fmt::format("media/{}/{}_{}_{}.{}", folder, safe, step, hash.substr(0, 20), extension);
-}
-
-std::string as_html(const std::string& text) {
-  std::string out = "<!DOCTYPE html><meta charset=\"utf-8\"><pre style=\"white-space: pre-wrap\">";
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out + "</pre>\n";
 }
 
 // JSON of a value of the configuration. Text that is not UTF-8 is replaced.
@@ -264,10 +215,9 @@ class WandbSink final : public Sink {
     std::map<std::string, std::string> values = written_summary_;
     for (const auto& [key, point] : newest_) values.try_emplace(key, point.value_json);
     for (const auto& [key, value] : values)
-      text += fmt::format("{}{}: {}", text.empty() ? "{" : ", ", dump_json(key), value);
-    if (text.empty()) text = "{";
+      text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", dump_json(key), value);
     // The run does not depend on this file.
-    (void)write_file_atomically(folder_ / "files/wandb-summary.json", text + "}\n");
+    (void)write_file_atomically(folder_ / "files/wandb-summary.json", fmt::format("{{{}}}\n", text));
   }
 
   // ---- earlier attempts --------------------------------------------------------------------------------------------
@@ -278,9 +228,9 @@ class WandbSink final : public Sink {
     run_id_.clear();
     first_start_ = wandb_seconds(start_time_);
     if (state_folder_.empty()) return;
-    const Result<std::string> text = read_file(state_path(), 64u << 20);
+    const Result<std::string> text = read_file(state_path(), kMaxStateBytes);
     if (!text) return;
-    const json state = json::parse(*text, nullptr, false);
+    const json state = parse_untrusted_json(*text, kMaxStateBytes);
     if (!state.is_object()) return;
     // A run that is configured explicitly may be another one than the last.
     const std::string id = state.value("run_id", json()).is_string() ? state["run_id"].get<std::string>() : "";
@@ -343,14 +293,14 @@ class WandbSink final : public Sink {
   // Continues the row of the attempt before, unless the row is in the history.
   void load_row() {
     if (state_folder_.empty()) return;
-    const Result<std::string> content = read_file(row_path(), 64u << 20);
+    const Result<std::string> content = read_file(row_path(), kMaxStateBytes);
     if (!content || content->size() < kRowHeadSize) return;
     const std::string head = content->substr(0, kRowHeadSize);
     const size_t size = std::strtoull(head.c_str(), nullptr, 10);
     if (size > content->size() - kRowHeadSize) return;
     const std::string text = content->substr(kRowHeadSize, size);
     if (head != row_head(text)) return;
-    const json value = json::parse(text, nullptr, false);
+    const json value = parse_untrusted_json(text, kMaxStateBytes);
     if (text_at(value, "run_id") != run_id_) return;
     last_row_step_ = std::max(last_row_step_, integer_at<int64_t>(value, "last_row", kNoWandbStep));
     const auto step = integer_at<int64_t>(value, "step", kNoWandbStep);
@@ -419,7 +369,7 @@ class WandbSink final : public Sink {
   }
 
   Result<void> add(const Event& event, const Text& text) {
-    return add_media(event, text.name, "html", "html", as_html(text.text), {{"_type", "html-file"}});
+    return add_media(event, text.name, "html", "html", wandb_html(text.text), {{"_type", "html-file"}});
   }
 
   Result<void> add(const Event& event, const Image& image) {
@@ -431,7 +381,7 @@ class WandbSink final : public Sink {
                          const std::string& content, json value) {
     if (!records_ || !is_new(name, event.step)) return {};
     const std::string hash = hex_sha256(content);
-    const std::string path = media_path(folder, name, event.step, hash, extension);
+    const std::string path = wandb_media_path(folder, name, event.step, hash, extension);
     const std::filesystem::path file = folder_ / "files" / path;
     RETURN_IF_ERROR(make_writable_folder(file.parent_path()));
     RETURN_IF_ERROR(write_file_atomically(file, content));
@@ -530,71 +480,6 @@ class WandbSink final : public Sink {
 };
 
 }  // namespace
-
-Result<WandbSettings> resolve_wandb_settings(const WandbConfig& config, const TrackingVariables& variables) {
-  const auto choose = [&](const std::string& configured, const char* variable) {
-    return configured.empty() ? variables(variable).value_or("") : configured;
-  };
-  WandbSettings out;
-  out.mode = config.mode;
-  if (out.mode == WandbMode::kDefault) {
-    const std::string mode = variables("WANDB_MODE").value_or("");
-    if (mode.empty() || mode == "offline" || mode == "dryrun") {
-      out.mode = WandbMode::kOffline;
-    } else if (mode == "online" || mode == "run" || mode == "shared") {
-      out.mode = WandbMode::kOnline;
-    } else if (mode == "disabled") {
-      out.mode = WandbMode::kDisabled;
-    } else {
-      return fail(ExitCode::kConfig,
-                  fmt::format("WANDB_MODE={}: must be online, offline or disabled", shortened(mode)));
-    }
-  }
-  out.dir = choose(config.dir, "WANDB_DIR");
-  out.project = choose(config.project, "WANDB_PROJECT");
-  out.entity = choose(config.entity, "WANDB_ENTITY");
-  out.name = choose(config.name, "WANDB_NAME");
-  out.run_id = choose(config.run_id, "WANDB_RUN_ID");
-  if (!out.run_id.empty() && !is_wandb_id(out.run_id))
-    return fail(ExitCode::kConfig, fmt::format("WANDB_RUN_ID={}: must consist of letters, digits, '_', '-' and '.', at "
-                                               "most {} of them",
-                                               shortened(out.run_id), kMaxWandbIdLength));
-  out.group = choose(config.group, "WANDB_RUN_GROUP");
-  out.job_type = choose(config.job_type, "WANDB_JOB_TYPE");
-  out.notes = choose(config.notes, "WANDB_NOTES");
-  out.tags = config.tags;
-  if (out.tags.empty()) {
-    std::string list = variables("WANDB_TAGS").value_or("");
-    for (std::string_view rest = list; !rest.empty();) {
-      const size_t comma = std::min(rest.find(','), rest.size());
-      if (const std::string_view tag = trim(rest.substr(0, comma)); !tag.empty()) out.tags.emplace_back(tag);
-      rest.remove_prefix(std::min(comma + 1, rest.size()));
-    }
-  }
-  return out;
-}
-
-std::string wandb_histogram(const Histogram& histogram, size_t max_bins) {
-  // Empty buckets at both ends are not part of the range.
-  size_t first = 0, last = std::min(histogram.limits.size(), histogram.counts.size());
-  while (first < last && histogram.counts[first] == 0) ++first;
-  while (last > first && histogram.counts[last - 1] == 0) --last;
-  const size_t width = std::max<size_t>(1, (last - first + max_bins - 1) / max_bins);  // buckets per bin
-  std::string bins = wandb_json(histogram.min);
-  std::string values;
-  for (size_t begin = first; begin < last; begin += width) {
-    const size_t end = std::min(begin + width, last);
-    double count = 0;
-    for (size_t i = begin; i < end; ++i) count += histogram.counts[i];
-    bins += "," + wandb_json(std::min(histogram.limits[end - 1], histogram.max));
-    values += (values.empty() ? "" : ",") + wandb_json(count);
-  }
-  if (values.empty()) {
-    bins += "," + wandb_json(histogram.max);
-    values = "0";
-  }
-  return fmt::format(R"({{"_type":"histogram","bins":[{}],"values":[{}]}})", bins, values);
-}
 
 std::unique_ptr<Sink> make_wandb_sink(const WandbSettings& settings, const SinkContext& context) {
   return std::make_unique<WandbSink>(settings, context);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trainer/tracking/wandb_file.h"
+#include "trainer/tracking/wandb_values.h"
 
 namespace oarlock {
 namespace {

@@ -1,0 +1,107 @@
+#include "trainer/tracking/mlflow_client.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "common/http/client/address.h"
+#include "common/http/client/credentials.h"
+#include "common/json_access.h"
+#include "common/status_macros.h"
+#include "common/text.h"
+
+namespace oarlock {
+namespace {
+
+bool is_true(const std::optional<std::string>& value) { return value == "true" || value == "True" || value == "1"; }
+
+}  // namespace
+
+Result<std::unique_ptr<MlflowClient>> MlflowClient::create(const MlflowConfig& config,
+                                                           const TrackingVariables& variables, const Clock& clock) {
+  const auto choose = [&](const std::string& configured, const char* variable) {
+    return configured.empty() ? variables(variable).value_or("") : configured;
+  };
+  kube::TransportOptions options;
+  options.server = choose(config.uri, "MLFLOW_TRACKING_URI");
+  if (options.server.empty())
+    return fail(ExitCode::kConfig, "tracking.mlflow: set 'uri' or MLFLOW_TRACKING_URI to the server's address");
+  if (options.server.find('@') != std::string::npos)  // the message must not contain it
+    return fail(ExitCode::kConfig,
+                "tracking.mlflow.uri: must not contain a user name or password; set MLFLOW_TRACKING_USERNAME and "
+                "MLFLOW_TRACKING_PASSWORD");
+  if (!options.server.starts_with("http://") && !options.server.starts_with("https://"))
+    return fail(ExitCode::kConfig, fmt::format("tracking.mlflow.uri: '{}' must begin with http:// or https://",
+                                               shortened(options.server)));
+  options.user_agent = "oarlock-trainer";
+  options.ca.file = choose(config.ca_file, "MLFLOW_TRACKING_SERVER_CERT_PATH");
+  options.verify = !is_true(variables("MLFLOW_TRACKING_INSECURE_TLS"));
+  const std::string user = variables("MLFLOW_TRACKING_USERNAME").value_or("");
+  const std::string password = variables("MLFLOW_TRACKING_PASSWORD").value_or("");
+  // A variable that was filled from a file may end with a line break.
+  const std::string token(trim(variables("MLFLOW_TRACKING_TOKEN").value_or("")));
+  if (!config.token_file.empty()) {
+    options.token = std::make_shared<kube::FileToken>(config.token_file, std::make_shared<RealClock>());
+  } else if (!user.empty() && !password.empty()) {
+    options.token = std::make_shared<kube::ConstantToken>(kube::base64_encode(user + ":" + password));
+    options.token_scheme = "Basic";
+  } else if (!token.empty()) {
+    options.token = std::make_shared<kube::ConstantToken>(token);
+  }
+  ASSIGN_OR_RETURN(const kube::ServerAddress address, kube::parse_server_address(options.server));
+  const auto proxy_variable = [&](const char* lower, const char* upper) {
+    return variables(lower).value_or(variables(upper).value_or(""));
+  };
+  options.proxy = kube::choose_proxy(address, {.http_proxy = proxy_variable("http_proxy", "HTTP_PROXY"),
+                                               .https_proxy = proxy_variable("https_proxy", "HTTPS_PROXY"),
+                                               .no_proxy = proxy_variable("no_proxy", "NO_PROXY")});
+  const std::string server = fmt::format("{}://{}{}", address.tls ? "https" : "http", address.header, address.prefix);
+  ASSIGN_OR_RETURN(std::unique_ptr<kube::Transport> transport, kube::create_transport(std::move(options)));
+  const std::chrono::milliseconds timeout(static_cast<int64_t>(config.timeout_seconds * 1000));
+  return std::unique_ptr<MlflowClient>(new MlflowClient(std::move(transport), server, timeout, clock));
+}
+
+Result<nlohmann::json> MlflowClient::call(kube::Request request) {
+  last_code_.clear();
+  const kube::TransportResult<kube::Response> response = transport_->send(request, timeout_, stop_.get_token());
+  if (!response) {
+    has_uncertain_requests_ = true;
+    return fail(ExitCode::kUnavailable, "MLflow: " + response.error().message);
+  }
+  nlohmann::json body = parse_untrusted_json(response->body, response->body.size());
+  if (response->ok()) {
+    if (body.is_discarded()) body = nlohmann::json();
+    return body;
+  }
+  if (response->retry_after) not_before_ = clock_.steady() + *response->retry_after;
+  const std::string code = text_at(body, "error_code");
+  const std::string text = text_at(body, "message");
+  const std::string message =
+      fmt::format("MLflow: {}: {} {}: HTTP status {}{}{}", server_, request.method,
+                  request.target.substr(0, request.target.find('?')), response->status, code.empty() ? "" : ", " + code,
+                  text.empty() ? "" : ": " + printable(shortened(text, 200)));
+  if (response->status >= 500) has_uncertain_requests_ = true;
+  if (response->status == 401 || response->status == 403) return fail(ExitCode::kNoPermission, message);
+  // Only MLflow itself, and not a proxy in front of it, can reject an event for good.
+  const bool is_final = code == "INVALID_PARAMETER_VALUE" || code == "BAD_REQUEST" ||
+                        code == "RESOURCE_DOES_NOT_EXIST" || code == "MALFORMED_REQUEST" || code == "INVALID_STATE" ||
+                        response->status == 413;
+  last_code_ = code;
+  return fail(response->status < 500 && is_final ? ExitCode::kDataErr : ExitCode::kUnavailable, message);
+}
+
+Result<nlohmann::json> MlflowClient::post(const char* method, const nlohmann::json& body) {
+  return call({.method = "POST",
+               .target = fmt::format("/api/2.0/mlflow/{}", method),
+               .body = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
+               .content_type = "application/json"});
+}
+
+Result<nlohmann::json> MlflowClient::get(const char* method, const std::string& key, const std::string& value) {
+  kube::Request request;
+  request.target = fmt::format("/api/2.0/mlflow/{}?{}={}", method, key, kube::percent_encode(value));
+  return call(std::move(request));
+}
+
+}  // namespace oarlock

@@ -1,0 +1,67 @@
+// Requests to the REST API of an MLflow tracking server.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stop_token>
+#include <string>
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/http/client/transport.h"
+#include "trainer/config/tracking.h"
+#include "trainer/tracking/variables.h"
+
+namespace oarlock {
+
+// Thread-compatible, except that cancel() may be called by any thread. A request is sent once; the caller repeats it.
+class MlflowClient {
+ public:
+  // Resolves the address, credentials, certificates and proxy. Does not connect. Fails with kConfig and a message
+  // without credentials. The clock must outlive the client.
+  static Result<std::unique_ptr<MlflowClient>> create(const MlflowConfig& config, const TrackingVariables& variables,
+                                                      const Clock& clock);
+
+  // Returns the body of the response; null if it is not JSON. Failures:
+  //  - kDataErr: MLflow rejects the request, and will do so again.
+  //  - kNoPermission: the credentials.
+  //  - kUnavailable: anything else, such as a server that is down or overloaded.
+  Result<nlohmann::json> call(kube::Request request);
+
+  // Calls a method of the API, such as "runs/log-batch".
+  Result<nlohmann::json> post(const char* method, const nlohmann::json& body);
+  Result<nlohmann::json> get(const char* method, const std::string& key, const std::string& value);
+
+  // The member error_code of the last response, if that was an error of MLflow; otherwise empty.
+  const std::string& last_code() const { return last_code_; }
+
+  // Whether the server has requested a pause that has not ended.
+  bool is_paused() const { return clock_.steady() < not_before_; }
+
+  // Whether a request may have succeeded although it failed here, since the last call of the other method.
+  bool has_uncertain_requests() const { return has_uncertain_requests_; }
+  void forget_uncertain_requests() { has_uncertain_requests_ = false; }
+
+  // Ends the current request and all later ones with a failure.
+  void cancel() { stop_.request_stop(); }
+
+  // The address, for messages: without credentials.
+  const std::string& server() const { return server_; }
+
+ private:
+  MlflowClient(std::unique_ptr<kube::Transport> transport, std::string server, std::chrono::milliseconds timeout,
+               const Clock& clock)
+      : transport_(std::move(transport)), server_(std::move(server)), timeout_(timeout), clock_(clock) {}
+
+  const std::unique_ptr<kube::Transport> transport_;
+  const std::string server_;
+  const std::chrono::milliseconds timeout_;  // of one request
+  const Clock& clock_;
+  std::stop_source stop_;
+  SteadyTime not_before_{};
+  std::string last_code_;
+  bool has_uncertain_requests_ = false;
+};
+
+}  // namespace oarlock
