@@ -79,7 +79,7 @@ void add_cost(const DiagnosisInput& input, const Incident& incident, Diagnosis& 
   add_steps_lost(input, incident, out);
   if (record.start_time && record.end_time > *record.start_time) {
     const auto ran = std::chrono::duration_cast<seconds>(record.end_time - *record.start_time);
-    out.cost.push_back(fmt::format("the attempt ran for {} with {} ranks", duration_text(ran), job.spec.world_size()));
+    out.cost.push_back(fmt::format("the attempt ran for {} with {} ranks", duration_text(ran), job.world_size()));
   }
   if (job.status.attempt == record.attempt + 1 && job.status.attempt_start_time &&
       *job.status.attempt_start_time >= record.end_time) {
@@ -238,7 +238,7 @@ Diagnosis diagnose_stalled(const DiagnosisInput& input) {
   if (const auto& progress = input.job.status.progress; progress && progress->last_step_time) {
     out.time = progress->last_step_time;
     out.cost.push_back(fmt::format("{} without a step, with {} ranks", age_text(progress->last_step_time, input.now),
-                                   input.job.spec.world_size()));
+                                   input.job.world_size()));
   }
   out.remedies.push_back(fmt::format("oarlock top {} -n {} shows which rank is behind", input.job.metadata.name,
                                      input.job.metadata.name_space));

@@ -55,7 +55,7 @@ std::vector<Cell> job_row(const api::TrainingJob& job, bool is_wide, bool has_na
                        ? number_text(*status.progress->samples_per_second) + "/s"
                        : "");
   row.emplace_back(eta_text(status, now));
-  row.emplace_back(fmt::format("{}x{}", job.spec.nodes, job.spec.processes_per_node));
+  row.emplace_back(fmt::format("{}x{}", job.group_nodes(), job.spec.processes_per_node));
   row.emplace_back(condition == nullptr ? "" : condition->reason);
   return row;
 }
@@ -253,7 +253,7 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
       phase_color(status.phase));
   if (condition != nullptr) add("", condition->message);
   add("Nodes:", fmt::format("{} ready; {} x {} = {} ranks", ready_text(status).empty() ? "none" : ready_text(status),
-                            job.spec.nodes, job.spec.processes_per_node, job.spec.world_size()));
+                            job.group_nodes(), job.spec.processes_per_node, job.world_size()));
   add("Progress:", progress_text(status, now));
   add("Checkpoint:", checkpoint_text(job));
   add("Attempt:", status.attempt_start_time

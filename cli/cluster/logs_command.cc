@@ -319,9 +319,9 @@ Result<int> show_logs(const LogsFlags& flags) {
   ASSIGN_OR_RETURN(const Cluster cluster, Cluster::connect(flags.cluster));
   ASSIGN_OR_RETURN(const LoadedJob loaded, load_job(cluster, flags.name));
   const api::TrainingJob& job = loaded.job;
-  if (flags.rank && *flags.rank >= job.spec.world_size()) {
+  if (flags.rank && *flags.rank >= job.world_size()) {
     return fail(ExitCode::kUsage, fmt::format("--rank is {}, and {} has the ranks 0 to {}", *flags.rank, flags.name,
-                                              job.spec.world_size() - 1));
+                                              job.world_size() - 1));
   }
   int attempt = flags.attempt.value_or(job.status.attempt);
   if (flags.is_previous) {

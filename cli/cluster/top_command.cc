@@ -157,8 +157,8 @@ std::string top_text(const api::TrainingJob& job, const std::vector<RankView>& r
   std::string out = fmt::format("{}  {}  {}\n", style.paint(Color::kBold, name),
                                 style.paint(phase_color(job.status.phase), phase), fit(progress, left));
   out += rank_table(ranks, before, is_wide).to_text(style);
-  if (ranks.size() == kMaxRanks && job.spec.world_size() > static_cast<int>(kMaxRanks))
-    out += fmt::format("the first {} of {} ranks are shown\n", kMaxRanks, job.spec.world_size());
+  if (ranks.size() == kMaxRanks && job.world_size() > static_cast<int>(kMaxRanks))
+    out += fmt::format("the first {} of {} ranks are shown\n", kMaxRanks, job.world_size());
   return out;
 }
 

@@ -218,7 +218,7 @@ class LocalRun {
   void announce(const HostSettings& settings) {
     const int per_node = job_.spec.processes_per_node;
     std::string urls;
-    for (int rank = 0; rank < job_.spec.world_size(); ++rank) {
+    for (int rank = 0; rank < job_.world_size(); ++rank) {
       const int port = settings.metrics_ports[static_cast<size_t>(rank / per_node)] + rank % per_node;
       if (rank == kMostUrls) {
         urls += " ...";

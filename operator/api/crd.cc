@@ -32,7 +32,9 @@ constexpr CelRule kRules[] = {
      .message = rules::kNameLength},
     {.at = "",
      .rule = "(has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase == 'Suspended') || "
-             "(self.spec.nodes == oldSelf.spec.nodes && self.spec.rendezvous == oldSelf.spec.rendezvous && "
+             "(has(self.spec.elastic) == has(oldSelf.spec.elastic) && "
+             "(has(self.spec.elastic) || self.spec.nodes == oldSelf.spec.nodes) && self.spec.rendezvous == "
+             "oldSelf.spec.rendezvous && "
              "has(self.spec.processesPerNode) == has(oldSelf.spec.processesPerNode) && "
              "(!has(self.spec.processesPerNode) || self.spec.processesPerNode == oldSelf.spec.processesPerNode) && "
              "has(self.spec.image) == has(oldSelf.spec.image) && "
@@ -47,6 +49,11 @@ constexpr CelRule kRules[] = {
              "(!has(self.spec.trainer) || self.spec.trainer == oldSelf.spec.trainer))",
      .message = rules::kImmutable,
      .field_path = ".spec"},
+    {.at = "spec",
+     .rule = "!has(self.elastic) || (self.nodes >= self.elastic.minNodes && "
+             "(!has(self.elastic.maxNodes) || self.nodes <= self.elastic.maxNodes))",
+     .message = rules::kElasticBounds,
+     .field_path = ".nodes"},
     {.at = "spec",
      .rule = "has(self.managedBy) == has(oldSelf.managedBy) && "
              "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",

@@ -62,8 +62,10 @@ inline constexpr char kNameLength[] =
     "use at most 57 characters less the digits of the last node rank";
 inline constexpr char kImmutable[] =
     "nodes, processesPerNode, image, resourcesPerNode, checkpoints, template, trainer and rendezvous shape the ranks "
-    "and cannot change while the job runs or after it ended; set suspend: true and wait for phase Suspended, or create "
-    "a new job";
+    "and cannot change while the job runs or after it ended, except for nodes of a job with elastic, which cannot be "
+    "added or removed; set suspend: true and wait for phase Suspended, or create a new job";
+inline constexpr char kElasticBounds[] =
+    "nodes is the wanted number of nodes: it must be at least elastic.minNodes and at most elastic.maxNodes";
 inline constexpr char kPortIsMetrics[] =
     "rendezvous.port is one of the metrics ports (9400 and, with more processes per node, those after it); choose "
     "another, such as 29500";

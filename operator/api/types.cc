@@ -85,6 +85,19 @@ void describe_failure_policy(FailurePolicy& policy, Fields& fields) {
                 "applies to pods that are created afterwards.");
 }
 
+void describe_elastic(Elastic& elastic, Fields& fields) {
+  fields.field("minNodes", elastic.min_nodes, from_to(1, rules::kMaxNodes), "Smallest number of nodes of the group.");
+  fields.field("maxNodes", elastic.max_nodes, from_to(1, rules::kMaxNodes),
+               "Largest value of spec.nodes. Default: no limit but that of spec.nodes.");
+  fields.field("shrinkAfterSeconds", elastic.shrink_after_seconds, from_to(1, rules::kMaxSeconds),
+               "A group of which pods wait for a node, or for quota, for this time restarts with the pods that fit, if "
+               "they are at least minNodes. The restart does not count against maxRestarts.");
+  fields.field("growAfterSeconds", elastic.grow_after_seconds, from_to(0, rules::kMaxSeconds),
+               "A group that has run with fewer nodes than spec.nodes for this time restarts with spec.nodes. If the "
+               "nodes are still missing after a minute, it shrinks again, and the next attempt waits twice as long, "
+               "up to a day or this value if it is longer. 0: it never grows by itself.");
+}
+
 void describe_resources(Resources& resources, Fields& fields) {
   fields.raw_object("requests", resources.requests, "Requested quantities by resource, such as cpu and memory.");
   fields.raw_object("limits", resources.limits, "Maximum quantities by resource, such as memory and nvidia.com/gpu.");
@@ -120,7 +133,8 @@ void describe_condition(Condition& condition, Fields& fields) {
 }
 
 void describe_nodes(NodeCounts& nodes, Fields& fields) {
-  fields.field("desired", nodes.desired, "Pods that the spec requests.");
+  fields.field("desired", nodes.desired,
+               "Pods of the attempt: spec.nodes, or those of the present size of an elastic job.");
   fields.field("scheduled", nodes.scheduled, "Pods that have a node.");
   fields.field("ready", nodes.ready, "Pods that are ready and have not ended.");
   fields.field("succeeded", nodes.succeeded,
@@ -135,9 +149,22 @@ void describe_finished_ranks(FinishedRanks& finished, Fields& fields) {
   fields.field("nodeRanks", finished.node_ranks, "The node ranks, as 0-2,5.");
 }
 
+void describe_group_size(GroupSize& size, Fields& fields) {
+  fields.field("attempt", size.attempt, "The attempt of this size; a record of an earlier attempt has no meaning.");
+  fields.field("nodes", size.nodes, "Nodes of the group in this attempt.");
+  fields.field("wanted", size.wanted, "spec.nodes when the operator last considered it.");
+  fields.field("lastReason", size.last_reason, "Why the number of nodes last changed: Shrunk, Grown or Scaled.");
+  fields.field("lastTime", size.last_time, "When it last changed.");
+  fields.field("waitingSince", size.waiting_since,
+               "Since when pods of the group wait for nodes; elastic.shrinkAfterSeconds counts from here.");
+  fields.field("failedGrowths", size.failed_growths,
+               "Consecutive growths that did not last; each doubles the time before the next.");
+}
+
 void describe_restart_count(RestartCount& count, Fields& fields) {
   fields.field("reason", count.reason,
-               "PodFailed, DeviceFailed, OOMKilled, Evicted, Disrupted, PodDeleted, PodLost, PeerLost or Interrupted.");
+               "PodFailed, DeviceFailed, OOMKilled, Evicted, Disrupted, PodDeleted, PodLost, PeerLost, Interrupted, or "
+               "Shrunk, Grown or Scaled of an elastic job.");
   fields.field("count", count.count, "Number of restarts for this reason.");
   fields.require("reason");
   fields.unknown_members(count.unknown_members);
@@ -220,7 +247,11 @@ void describe(Metadata& metadata, Fields& fields) {
 
 void describe(Spec& spec, Fields& fields) {
   fields.field("nodes", spec.nodes, from_to(1, rules::kMaxNodes),
-               "Pods in the group. Each gets its rank as NODE_RANK.");
+               "Pods in the group. Each gets its rank as NODE_RANK. It may change while an elastic job runs, also with "
+               "kubectl scale: the group then restarts with the new number, which does not count as a restart.");
+  fields.section("elastic", spec.elastic, describe_elastic,
+                 "The group may run with another number of nodes than spec.nodes: with fewer while the cluster lacks "
+                 "capacity. It restarts from the newest checkpoint each time.");
   fields.number_or_name("processesPerNode", spec.processes_per_node, spec.processes_from, kAuto,
                         from_to(1, rules::kMaxProcessesPerNode),
                         "Ranks in each pod: a number, or auto for one on each GPU in the limits of container "
@@ -299,6 +330,7 @@ void describe(Status& status, Fields& fields) {
   fields.field("attempt", status.attempt,
                "Number of the current attempt, from 0; each restart and each resume starts a new one.");
   fields.section("nodes", [&](Fields& nodes) { describe_nodes(status.nodes, nodes); }, "Pods of the current attempt.");
+  fields.section("elastic", status.elastic, describe_group_size, "The size of an elastic job's group.");
   fields.section("finishedRanks", status.finished_ranks, describe_finished_ranks,
                  "Node ranks whose pods are done. They stay done when their pods are removed.");
   fields.section(
@@ -316,7 +348,13 @@ void describe(Status& status, Fields& fields) {
                "When the pods of the current attempt were first created.");
   fields.field("completionTime", status.completion_time, "When the job became Complete or Failed.");
   fields.list("attempts", status.attempts, describe_attempt, {.max_items = kMaxAttemptRecords, .list_type = "atomic"},
-              "Why attempts failed, oldest first; the last ten.");
+              "Why attempts ended, oldest first; the last ten.");
+}
+
+int TrainingJob::group_nodes() const {
+  const bool is_recorded = status.elastic && status.elastic->attempt == status.attempt && status.elastic->nodes >= 1 &&
+                           status.elastic->nodes <= rules::kMaxNodes;
+  return is_recorded ? status.elastic->nodes : spec.nodes;
 }
 
 // ---- phases --------------------------------------------------------------------------------------------------------

@@ -92,6 +92,16 @@ enum class CleanPodPolicy { kRunning, kAll, kNone };
 // Which ranks must succeed for the job to be Complete.
 enum class SuccessPolicy { kAllRanks, kRank0 };
 
+// Bounds of spec.nodes, and when a group runs with another number of nodes than spec.nodes.
+struct Elastic {
+  int min_nodes = 1;
+  std::optional<int> max_nodes;    // absent: the limit of spec.nodes
+  int shrink_after_seconds = 240;  // that the group waits for nodes before it continues with fewer
+  int grow_after_seconds = 1800;   // with fewer nodes before the group restarts with spec.nodes; 0: never
+
+  bool operator==(const Elastic&) const = default;
+};
+
 struct Rendezvous {
   int port = kDefaultMasterPort;  // MASTER_PORT
 
@@ -122,7 +132,8 @@ struct Checkpoints {
 inline constexpr char kManagedBy[] = "oarlock.dev/operator";
 
 struct Spec {
-  int nodes = 1;               // pods in the group
+  int nodes = 1;  // pods in the group; of an elastic job the wanted number
+  std::optional<Elastic> elastic;
   int processes_per_node = 1;  // ranks in each pod; for auto, the number that resolve_processes_per_node() computed
   NumberForm processes_from = NumberForm::kNumber;  // how processesPerNode is given; kName: auto
   std::string image;  // of the container "trainer" if the template does not name one; empty: the operator's default
@@ -141,7 +152,6 @@ struct Spec {
   std::optional<int> ttl_seconds_after_finished;
   std::string managed_by;  // empty or kManagedBy if this operator manages the job
 
-  int world_size() const { return nodes * processes_per_node; }
   bool is_managed_elsewhere() const { return !managed_by.empty() && managed_by != kManagedBy; }
 
   bool operator==(const Spec&) const = default;
@@ -253,6 +263,20 @@ struct Replacement {
   bool operator==(const Replacement&) const = default;
 };
 
+// The size of an elastic job's group. All pods of an attempt are created with the same size, so it changes with the
+// attempt only.
+struct GroupSize {
+  int attempt = 0;          // the record is ignored if this is not status.attempt
+  int nodes = 0;            // of the attempt
+  int wanted = 0;           // spec.nodes when it was last considered; another value there is a request to scale
+  std::string last_reason;  // of the last change of the size: Shrunk, Grown or Scaled
+  std::optional<SystemTime> last_time;      // of the last change of the size
+  std::optional<SystemTime> waiting_since;  // since when pods of the group wait for nodes; absent while none does
+  int failed_growths = 0;                   // consecutive growths that did not last; each doubles the next interval
+
+  bool operator==(const GroupSize&) const = default;
+};
+
 // The training progress that rank 0 last reported.
 struct Progress {
   int64_t step = 0;
@@ -297,6 +321,7 @@ struct Status {
   int world_size = 0;
   int attempt = 0;  // the current attempt; each restart and each resume increments it
   NodeCounts nodes;
+  std::optional<GroupSize> elastic;             // of elastic jobs, once the first attempt has a status
   std::optional<FinishedRanks> finished_ranks;  // absent if no rank of the attempt is done
   Restarts restarts;
   std::optional<Recoveries> recoveries;   // absent before the first one
@@ -327,6 +352,11 @@ struct TrainingJob {
   Spec spec;
   Status status;
   ReadReport report{};
+
+  // Returns the nodes of the current attempt: spec.nodes, or the recorded size of an elastic job's group.
+  int group_nodes() const;
+  // Returns the ranks of the current attempt.
+  int world_size() const { return group_nodes() * spec.processes_per_node; }
 
   bool operator==(const TrainingJob&) const = default;
 };

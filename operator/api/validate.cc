@@ -371,6 +371,9 @@ std::vector<FieldProblem> validate(const TrainingJob& job) {
   }
   FieldsValidator limits({.key = "spec"}, found);
   describe(const_cast<Spec&>(spec), limits);  // a validator changes nothing
+  if (spec.elastic &&
+      (spec.nodes < spec.elastic->min_nodes || spec.nodes > spec.elastic->max_nodes.value_or(spec.nodes)))
+    found.push_back({"spec.nodes", rules::kElasticBounds});
   check_policies(spec, found);
   if (is_metrics_port(spec.rendezvous.port, spec)) found.push_back({"spec.rendezvous.port", rules::kPortIsMetrics});
   check_resources(spec, found);

@@ -115,13 +115,13 @@ std::string checkpoint_dir(const std::string& mount_path, const std::string& job
   return mount_path.empty() ? "" : fmt::format("{}/{}", mount_path == "/" ? "" : mount_path, job);
 }
 
-RankGroup rank_group(const Job& job, int attempt, const Json& trainer) {
+RankGroup rank_group(const Job& job, int attempt, int nodes, const Json& trainer) {
   const std::string termination_log = string_of(trainer, "terminationMessagePath");
   return {.job = job.metadata.name,
           .name_space = job.metadata.name_space,
           .uid = job.metadata.uid,
           .attempt = attempt,
-          .nodes = job.spec.nodes,
+          .nodes = nodes,
           .processes_per_node = job.spec.processes_per_node,
           .master_addr = master_address(job, attempt),
           .master_port = job.spec.rendezvous.port,
@@ -193,10 +193,13 @@ Json owner_reference(const Job& job) {
           {"uid", job.metadata.uid},   {"controller", true}, {"blockOwnerDeletion", true}};
 }
 
-bool regroups(const Job& job) {
+bool regroups(const Job& job, int nodes) {
   const api::FailurePolicy& policy = job.spec.failure_policy;
-  return policy.restart_scope == api::RestartScope::kRank && policy.max_restarts > 0 && job.spec.world_size() > 1;
+  return policy.restart_scope == api::RestartScope::kRank && policy.max_restarts > 0 &&
+         nodes * job.spec.processes_per_node > 1;
 }
+
+bool regroups(const Job& job) { return regroups(job, job.group_nodes()); }
 
 int metrics_port(const Job&) { return kDefaultMetricsPort; }
 
@@ -262,7 +265,8 @@ Result<std::string> parse_metrics_peers(std::string_view json) {
   return text_of(peers);
 }
 
-PodFactory::PodFactory(const Job& job, int attempt, const PodDefaults& defaults, const std::string& regroup_token)
+PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults,
+                       const std::string& regroup_token)
     : name_prefix_(fmt::format("{}-{}-", job.metadata.name, attempt)) {
   Json pod = make_pod_template(job, defaults);
   pod["apiVersion"] = "v1";
@@ -274,8 +278,8 @@ PodFactory::PodFactory(const Job& job, int attempt, const PodDefaults& defaults,
   if (!pod_spec.contains("automountServiceAccountToken")) pod_spec["automountServiceAccountToken"] = false;
   const size_t index = trainer_index(list_in(pod_spec, "containers"));
   Json& trainer = pod_spec["containers"][index];
-  group_ = rank_group(job, attempt, trainer);
-  if (regroups(job)) {
+  group_ = rank_group(job, attempt, nodes, trainer);
+  if (regroups(job, nodes)) {
     group_.regroup_token = regroup_token;
     group_.max_restarts = job.spec.failure_policy.max_restarts;
     group_.restart_backoff = job.spec.failure_policy.backoff_seconds;

@@ -22,9 +22,10 @@ std::string master_address(const Job& job, int attempt);           // <pod of no
 // Returns the port on which local rank 0 of each pod serves /metrics and /statusz; local rank n uses this port + n.
 int metrics_port(const Job& job);
 
-// Returns whether the launchers of the job's pods restart failed ranks while the others keep their state: with
-// failurePolicy.restartScope Rank, unless there are no restarts or no other ranks.
-bool regroups(const Job& job);
+// Returns whether the launchers of the job's pods restart failed ranks while the others keep their state, in a
+// group of this number of nodes: with failurePolicy.restartScope Rank, unless there are no restarts or no other ranks.
+bool regroups(const Job& job, int nodes);
+bool regroups(const Job& job);  // for a group of the current size
 
 // Returns an owner reference that makes the job the controller of an object, so that the garbage collector deletes the
 // object with the job.
@@ -59,8 +60,12 @@ class PodFactory {
   // For pods that are not created. It gives them the form of those that are.
   static constexpr char kPlaceholderToken[] = "token";
 
-  // The launchers of the pods share the token if regroups(job). Without one, they do not restart ranks.
-  PodFactory(const Job& job, int attempt, const PodDefaults& defaults = {}, const std::string& regroup_token = "");
+  // `nodes` is the size of the attempt's group. The launchers of the pods share the token if regroups(job, nodes).
+  // Without one, they do not restart ranks.
+  PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults, const std::string& regroup_token);
+  // For a group of the current size.
+  PodFactory(const Job& job, int attempt, const PodDefaults& defaults = {}, const std::string& regroup_token = "")
+      : PodFactory(job, attempt, job.group_nodes(), defaults, regroup_token) {}
 
   // Returns the pod as JSON text: the body of the request that creates it.
   std::string text(int node_rank, bool is_replacement = false) const;

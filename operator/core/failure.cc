@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <tuple>
 
 #include "operator/core/desired.h"
+#include "operator/core/elastic.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -25,8 +27,9 @@ constexpr std::string_view kPodLost = "PodLost";
 constexpr std::string_view kPeerLost = "PeerLost";
 constexpr std::string_view kInterrupted = "Interrupted";
 constexpr int kKilledExitCode = 128 + 9;  // SIGKILL, also of the kernel when memory runs out
-constexpr std::string_view kRestartReasons[] = {kPodFailed,  kDeviceFailed, kOomKilled, kEvicted,    kDisrupted,
-                                                kPodDeleted, kPodLost,      kPeerLost,  kInterrupted};
+constexpr std::string_view kRestartReasons[] = {kPodFailed,   kDeviceFailed, kOomKilled, kEvicted,
+                                                kDisrupted,   kPodDeleted,   kPodLost,   kPeerLost,
+                                                kInterrupted, kShrunk,       kGrown,     kScaled};
 
 // ---- Cause of one failure ------------------------------------------------------------------------------------------
 
@@ -297,11 +300,20 @@ const api::Replacement* pending_replacement(const Job& job, const Membership& me
   return replacement;
 }
 
+// Returns whether the group can continue without the pods that have no node.
+bool can_shrink(const Job& job, const Membership& members, const Pod* replacement) {
+  const int placed = count_placed(members);
+  return job.spec.elastic && (replacement == nullptr || !replacement->scheduled) &&
+         placed >= job.spec.elastic->min_nodes && placed < job.group_nodes();
+}
+
 // Returns when the group restarts because the pod of this node rank has not been replaced; absent if it has been.
 std::optional<SystemTime> deadline_of(const Job& job, const Membership& members, size_t node_rank) {
   const api::Replacement* pending = pending_replacement(job, members, node_rank);
   if (pending == nullptr) return std::nullopt;
-  return pending->time + seconds(job.spec.stall_policy.timeout_seconds);
+  const SystemTime late = pending->time + seconds(job.spec.stall_policy.timeout_seconds);
+  const std::optional<SystemTime> shrink = shrink_time(job, pending->time);
+  return shrink && can_shrink(job, members, members.current[node_rank]) ? std::min(*shrink, late) : late;
 }
 
 bool is_name_taken(const Membership& members, const std::string& pod) {
@@ -334,8 +346,19 @@ GroupFailure evaluate_late_replacements(const Job& job, const Membership& member
   for (size_t rank = 0; rank < members.replacements.size(); ++rank) {
     const std::optional<SystemTime> deadline = deadline_of(job, members, rank);
     if (!deadline || *deadline > now) continue;
-    return restart_for(job, members, rank,
-                       fmt::format("its replacement did not start within {} s", job.spec.stall_policy.timeout_seconds));
+    const auto waited = std::chrono::floor<seconds>(*deadline - members.replacements[rank]->time);
+    GroupFailure out =
+        restart_for(job, members, rank, fmt::format("its replacement did not start within {} s", waited.count()));
+    if (can_shrink(job, members, members.current[rank])) {
+      out.nodes = count_placed(members);
+      out.restart_reason = kShrunk;
+      out.reason = out.record.reason = kShrunk;
+      out.message = out.record.message =
+          fmt::format("{} nodes instead of {}: {}", *out.nodes, job.group_nodes(), out.record.message);
+      out.record.pod.clear();
+      out.record.node_rank.reset();
+    }
+    return out;
   }
   return {};
 }
@@ -473,9 +496,9 @@ std::span<const std::string_view> restart_reasons() { return kRestartReasons; }
 
 seconds restart_delay(const api::FailurePolicy& policy, const api::Status& status) {
   const auto& attempts = status.attempts;
-  const auto steady =
-      std::find_if(attempts.rbegin(), attempts.rend(), [](const auto& record) { return !was_short(record); });
-  const auto quick = std::distance(attempts.rbegin(), steady);
+  const auto steady = std::find_if(attempts.rbegin(), attempts.rend(),
+                                   [](const auto& record) { return !was_short(record) && !ended_by_resize(record); });
+  const auto quick = std::count_if(attempts.rbegin(), steady, std::not_fn(ended_by_resize));
   if (quick < 2) return seconds(0);
   const seconds first(policy.backoff_seconds);
   // Twelve doublings exceed the maximum. A status with more records was not written by the operator.
@@ -485,6 +508,7 @@ seconds restart_delay(const api::FailurePolicy& policy, const api::Status& statu
 
 std::optional<SystemTime> restart_time(const api::FailurePolicy& policy, const api::Status& status) {
   if (status.phase != api::Phase::kRestarting || status.attempts.empty()) return std::nullopt;
+  if (ended_by_resize(status.attempts.back())) return std::nullopt;
   const seconds delay = restart_delay(policy, status);
   if (delay.count() <= 0) return std::nullopt;
   return status.attempts.back().end_time + delay;

@@ -71,6 +71,7 @@ struct GroupFailure {
   // confirm_absent is then always set, and the plan continues if the pod has this uid.
   std::string except_uid;
   std::vector<PodFailure> replaced;  // for kReplace
+  std::optional<int> nodes;          // of the next attempt, if it differs from the group's present size
   bool is_charged = true;            // the restart counts against failurePolicy.maxRestarts
   std::string_view restart_reason;   // one of restart_reasons()
 };
@@ -83,7 +84,8 @@ struct GroupFailure {
 // With failurePolicy.restartScope Rank, pods that were removed, lost or killed are replaced instead, while a running
 // pod holds the state, within the same budget. The group restarts if pods ended in any other way: then their launchers
 // have ended the group, because it cannot recover. It also restarts if a replacement has not started after the time in
-// which a job without steps is Stalled. A restart because of that, or because the other pods ended before (75 or 76),
+// which a job without steps is Stalled, or, with the other pods only, if it has no node after
+// elastic.shrinkAfterSeconds. A restart because of that, or because the other pods ended before (75 or 76),
 // is not charged: the loss of the pod was, unless it was free.
 GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, SystemTime now);
 

@@ -28,6 +28,7 @@ void enter_suspended(const Job& job, bool started, SystemTime now, api::Status& 
   if (!started) next.start_time.reset();
   if (!job.status.attempt_start_time) next.attempt_start_time.reset();
   next.nodes = {.desired = job.spec.nodes, .summary = fmt::format("0/{}", job.spec.nodes)};
+  if (next.elastic) next.elastic->waiting_since.reset();
 }
 
 }  // namespace
@@ -114,6 +115,7 @@ std::optional<Plan> resume(const Observed& observed, const Membership&) {
   if (job.status.phase != Phase::kSuspended) return std::nullopt;
   api::Status next = job.status;
   if (next.start_time) ++next.attempt;  // pods of the previous attempt may still exist under its names
+  next.elastic.reset();                 // the spec may have changed meanwhile; the attempt begins with all nodes
   next.attempt_start_time.reset();
   enter_phase(next, Phase::kPending, "PodsStarting", "", observed.now);
   update_checkpoint_condition(job, next, observed.now);  // the spec may have changed meanwhile

@@ -50,7 +50,7 @@ std::optional<PodIdentity> parse_pod_name(const Job& job, std::string_view name)
 Membership classify_objects(const Observed& observed) {
   const Job& job = observed.job;
   Membership out;
-  out.current.resize(static_cast<size_t>(std::max(job.spec.nodes, 0)));
+  out.current.resize(static_cast<size_t>(std::max(job.group_nodes(), 0)));
   const std::optional<api::FinishedRanks>& recorded = job.status.finished_ranks;
   const bool is_present = recorded && recorded->attempt == job.status.attempt;
   out.finished = parse_rank_set(is_present ? recorded->node_ranks : "", out.current.size());
@@ -68,7 +68,7 @@ Membership classify_objects(const Observed& observed) {
     const std::optional<PodIdentity> id = parse_pod_name(job, pod->name);
     if (!id) continue;  // not created by the operator
     const bool ours = !job.metadata.uid.empty() && pod->owner_uid == job.metadata.uid;
-    const bool in_range = id->node_rank < job.spec.nodes;
+    const bool in_range = id->node_rank < job.group_nodes();
     if (!ours) {
       if (id->attempt == job.status.attempt && in_range) out.conflicting_pods.push_back(pod);
     } else if (id->attempt > job.status.attempt) {

@@ -24,10 +24,10 @@ std::optional<PodIdentity> parse_pod_name(const Job& job, std::string_view name)
 
 // Holds pointers into the Observed from which it was made, which must outlive it.
 struct Membership {
-  std::vector<const Pod*> current;  // pods of status.attempt by node rank; size spec.nodes; null if there is no pod
+  std::vector<const Pod*> current;  // pods of status.attempt by node rank; size group_nodes(); null if there is no pod
   std::vector<bool> finished;       // by node rank: recorded in status.finishedRanks, with or without a pod
   std::vector<const api::Replacement*> replacements;  // by node rank, of status.attempt; null if there is none
-  std::vector<const Pod*> old;                        // pods of earlier attempts, and of node ranks beyond spec.nodes
+  std::vector<const Pod*> old;                        // pods of earlier attempts, and of node ranks beyond the group
   std::vector<const Pod*> newer;  // pods of attempts after status.attempt: the cached job is older than its pods
   std::vector<const Pod*> conflicting_pods;  // have the name of a pod of status.attempt, but another owner
   const Service* service = nullptr;

@@ -177,7 +177,7 @@ struct ReplaceNetworkPolicy {
   bool operator==(const ReplaceNetworkPolicy&) const = default;
 };
 
-// POST of a pod. AlreadyExists is handled as in CreateService. The body is PodFactory(job, attempt,
+// POST of a pod. AlreadyExists is handled as in CreateService. The body is PodFactory(job, attempt, nodes,
 // defaults).text(node_rank, is_replacement). The shell builds it when it sends the request, because a plan for
 // thousands of nodes would otherwise contain the template and spec.trainer as many times.
 struct CreatePod {
@@ -185,6 +185,7 @@ struct CreatePod {
   int attempt = 0;
   int node_rank = 0;
   bool is_replacement = false;  // of a lost pod, while the other pods of the attempt continue
+  int nodes = 1;                // of the attempt's group
 
   bool operator==(const CreatePod&) const = default;
 };

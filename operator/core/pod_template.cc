@@ -128,6 +128,12 @@ Json checkpoint_volume(const Job& job) {
   return volume;
 }
 
+// Whether an attempt of the job can have more than one pod.
+bool has_several_nodes(const Job& job) {
+  const std::optional<api::Elastic>& elastic = job.spec.elastic;
+  return job.spec.nodes > 1 || (elastic && elastic->max_nodes.value_or(2) > 1);
+}
+
 Json mount(const char* volume, const char* path) { return {{"name", volume}, {"mountPath", path}}; }
 
 // The parts of the spec that apply to each template.
@@ -165,7 +171,7 @@ Json default_pod(const Job& job, const PodDefaults& defaults) {
   Json out = explicit_parts(job);
   Json& spec = out["spec"];
   spec["securityContext"] = pod_security_context(defaults);
-  if (job.spec.nodes > 1) spec["topologySpreadConstraints"] = Json::array({spread(job)});
+  if (has_several_nodes(job)) spec["topologySpreadConstraints"] = Json::array({spread(job)});
   spec["volumes"] = Json::array({checkpoint_volume(job), {{"name", kTemporaryVolume}, {"emptyDir", Json::object()}}});
   Json& trainer = spec["containers"].front();
   trainer["image"] = job.spec.image.empty() ? defaults.image : job.spec.image;
@@ -208,7 +214,7 @@ std::string claim_name(const Job& job) { return fmt::format("{}-checkpoints", jo
 
 Json desired_claim(const Job& job) {
   const api::Checkpoints checkpoints = job.spec.checkpoints.value_or(api::Checkpoints{});
-  Json spec = {{"accessModes", Json::array({job.spec.nodes == 1 ? "ReadWriteOnce" : "ReadWriteMany"})},
+  Json spec = {{"accessModes", Json::array({has_several_nodes(job) ? "ReadWriteMany" : "ReadWriteOnce"})},
                {"resources", {{"requests", {{"storage", checkpoints.size}}}}}};
   if (checkpoints.storage_class_name) spec["storageClassName"] = *checkpoints.storage_class_name;
   return {{"apiVersion", "v1"},

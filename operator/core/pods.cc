@@ -7,6 +7,7 @@
 
 #include "operator/api/validate.h"
 #include "operator/core/desired.h"
+#include "operator/core/elastic.h"
 #include "operator/core/failure.h"
 #include "operator/core/status.h"
 
@@ -43,7 +44,8 @@ std::vector<Action> replacement_actions(const Job& job, const Membership& member
     const Pod* lost = members.current[i];
     const int node_rank = static_cast<int>(i);
     if (lost == nullptr) {
-      out.emplace_back(CreatePod{pod_name(job, job.status.attempt, node_rank), job.status.attempt, node_rank, true});
+      out.emplace_back(CreatePod{pod_name(job, job.status.attempt, node_rank), job.status.attempt, node_rank, true,
+                                 job.group_nodes()});
     } else if (!lost->deleting) {
       out.emplace_back(DeletePod{lost->name, lost->uid, "", "a new pod replaces it"});
     }
@@ -106,6 +108,7 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
   if (is_running(job.status.phase)) append(out.actions, replacement_actions(job, members));
   if (!can_create_pods(job.status.phase) || !has_missing_pods(members)) return out;
   out.requeue_after = time_until(restart_time(job.spec.failure_policy, job.status), observed.now);
+  if (!out.requeue_after) out.requeue_after = handover_wait(observed, members);
   if (out.requeue_after) return out;
   const int attempt = job.status.attempt;
   // There is no informer of claims: the request is repeated for each attempt, which costs little.
@@ -113,7 +116,8 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
   for (size_t i = 0; i < members.current.size(); ++i) {
     if (members.current[i] != nullptr || is_recorded_finished(members, i)) continue;
     const int node_rank = static_cast<int>(i);
-    out.actions.emplace_back(CreatePod{pod_name(job, attempt, node_rank), attempt, node_rank});
+    out.actions.emplace_back(
+        CreatePod{pod_name(job, attempt, node_rank), attempt, node_rank, false, job.group_nodes()});
   }
   return out;
 }

@@ -25,7 +25,7 @@ std::string conflicting_names(const Membership& members);
 
 struct Creations {
   std::vector<Action> actions;
-  std::optional<std::chrono::seconds> requeue_after;  // present if the restart backoff delays the pods
+  std::optional<std::chrono::seconds> requeue_after;  // present if the restart backoff or a handover delays the pods
 };
 
 // Creates the missing NetworkPolicy, Service, PersistentVolumeClaim and pods of status.attempt, replaces the job's

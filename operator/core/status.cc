@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
+#include "operator/core/elastic.h"
 #include "operator/core/failure.h"
 #include "operator/core/pod_template.h"
 #include "operator/core/text.h"
@@ -123,7 +125,7 @@ bool is_ordinary_wait(const std::string& reason) {
 
 // Explains why the attempt does not run yet, by the most severe of the possible causes.
 ConditionText waiting_text(const Observed& observed, const Membership& members) {
-  const std::string so_far = fmt::format("{} of {} pods have started", count_started(members), observed.job.spec.nodes);
+  const std::string so_far = fmt::format("{} of {} pods have started", count_started(members), members.current.size());
   if (!observed.last_error.empty() && (has_missing_pods(members) || members.service == nullptr)) {
     return {"CreateRefused", fmt::format("{}; the API server refused: {}", so_far, sanitize_line(observed.last_error))};
   }
@@ -240,8 +242,8 @@ api::Status refresh_status(const Observed& observed, const Membership& members) 
   const Job& job = observed.job;
   api::Status status = job.status;
   status.observed_generation = job.metadata.generation;
-  status.world_size = job.spec.world_size();
-  status.nodes = count_nodes(members, job.spec.nodes);
+  status.world_size = job.world_size();
+  status.nodes = count_nodes(members, job.group_nodes());
   status.finished_ranks = find_finished_ranks(job, members);
   refresh_progress(observed, status);
   refresh_recoveries(observed, status);
@@ -252,6 +254,7 @@ api::Status refresh_status(const Observed& observed, const Membership& members) 
     if (!status.attempt_start_time) status.attempt_start_time = created;
     refresh_phase(observed, members, status);
   }
+  refresh_group_size(observed, members, status);
   return status;
 }
 
@@ -322,6 +325,18 @@ void apply_termination_message(const Membership& members, api::Status& status, S
   progress.completed = completed_percentage(progress);
   if (first->trainer->finished_at) progress.updated_at = whole_seconds(*first->trainer->finished_at);
   status.progress = progress;
+}
+
+void count_restart(api::Restarts& restarts, std::string_view reason, bool is_charged) {
+  // Does not overflow: a stored count may be any number.
+  const auto increment = [](int& count) {
+    if (count < std::numeric_limits<int>::max()) ++count;
+  };
+  increment(restarts.total);
+  if (is_charged) increment(restarts.charged);
+  auto same = std::ranges::find(restarts.reasons, reason, &api::RestartCount::reason);
+  if (same == restarts.reasons.end()) same = restarts.reasons.insert(same, {std::string(reason), 0});
+  increment(same->count);
 }
 
 void record_attempt(api::Status& status, api::AttemptRecord record, SystemTime now) {

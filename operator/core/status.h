@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "operator/core/membership.h"
@@ -45,6 +46,9 @@ inline constexpr char kCheckpointsNotKept[] =
 
 // Updates the progress from the termination message of rank 0, because the last poll may precede the end.
 void apply_termination_message(const Membership& members, api::Status& status, SystemTime now);
+
+// Counts one group restart.
+void count_restart(api::Restarts& restarts, std::string_view reason, bool is_charged);
 
 // Appends a record of the attempt that ends now, and removes the oldest record beyond api::kMaxAttemptRecords.
 void record_attempt(api::Status& status, api::AttemptRecord record, SystemTime now);

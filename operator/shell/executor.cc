@@ -94,7 +94,7 @@ bool is_same_batch(const Action& first, const Action& next) {
   if (&first == &next) return true;
   if (const auto* create = std::get_if<CreatePod>(&first)) {
     const auto* other = std::get_if<CreatePod>(&next);
-    return other != nullptr && other->attempt == create->attempt;
+    return other != nullptr && other->attempt == create->attempt && other->nodes == create->nodes;
   }
   return std::holds_alternative<DeletePod>(first) && std::holds_alternative<DeletePod>(next);
 }
@@ -160,8 +160,8 @@ std::optional<Interruption> Executor::execute(const Job& job, const std::vector<
     Outcome outcome;
     if (const auto* first = std::get_if<CreatePod>(&*it)) {
       std::string token;
-      if (Outcome failed = read_regroup_token(job, first->attempt, token)) return failed;
-      const PodFactory factory = make_factory(job, first->attempt, token);
+      if (Outcome failed = read_regroup_token(job, *first, token)) return failed;
+      const PodFactory factory = make_factory(job, first->attempt, first->nodes, token);
       outcome = run_batch(
           batch,
           [&](const Action& one) {
@@ -304,13 +304,13 @@ std::unique_lock<std::mutex> Executor::lock_if_large(const api::Spec& spec) cons
   return std::unique_lock(large_mutex_);
 }
 
-PodFactory Executor::make_factory(const Job& job, int attempt, const std::string& regroup_token) const {
+PodFactory Executor::make_factory(const Job& job, int attempt, int nodes, const std::string& regroup_token) const {
   const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
-  return PodFactory(job, attempt, pod_defaults_, regroup_token);
+  return PodFactory(job, attempt, nodes, pod_defaults_, regroup_token);
 }
 
-Executor::Outcome Executor::read_regroup_token(const Job& job, int attempt, std::string& token) const {
-  if (!regroups(job)) return std::nullopt;
+Executor::Outcome Executor::read_regroup_token(const Job& job, const CreatePod& pod, std::string& token) const {
+  if (!regroups(job, pod.nodes)) return std::nullopt;
   const kube::ObjectKey key{job.metadata.name_space, service_name(job)};
   const std::string name = action_name("get", ResourceKind::kService, key);
   const auto response = client_.get(resource_of(ResourceKind::kService), key, {});
@@ -322,7 +322,7 @@ Executor::Outcome Executor::read_regroup_token(const Job& job, int attempt, std:
     return name_conflict(name, ResourceKind::kService, key);
   const nlohmann::json object = parse_untrusted_json(*response, 4 << 20);
   const std::string regroup_key = text_at(member(member(object, "metadata"), "annotations"), kAnnotationRegroupKey);
-  if (!regroup_key.empty()) token = derive_regroup_token(regroup_key, job.metadata.uid, attempt);
+  if (!regroup_key.empty()) token = derive_regroup_token(regroup_key, job.metadata.uid, pod.attempt);
   return std::nullopt;
 }
 
@@ -335,7 +335,7 @@ Executor::Outcome Executor::create_pod(const Job& job, const PodFactory& factory
 Executor::Outcome Executor::try_pod(const Job& job, int attempt) const {
   constexpr size_t kCopies = 4;                                       // as in create_pod()
   constexpr std::string_view kNoDryRun = "does not support dry run";  // an admission webhook with side effects
-  const PodFactory factory = make_factory(job, attempt, PodFactory::kPlaceholderToken);
+  const PodFactory factory = make_factory(job, attempt, job.group_nodes(), PodFactory::kPlaceholderToken);
   const ByteBudget::Reservation reservation = in_flight_.acquire(factory.text_size() * kCopies);
   const auto response = client_.create(kube::pods(), job.metadata.name_space, factory.text(0), {},
                                        {.validation = kube::FieldValidation::kStrict, .dry_run = true});
@@ -348,8 +348,8 @@ Executor::Outcome Executor::try_pod(const Job& job, int attempt) const {
 
 Executor::Outcome Executor::run(const Job& job, const CreatePod& action) const {
   std::string token;
-  if (Outcome failed = read_regroup_token(job, action.attempt, token)) return failed;
-  return create_pod(job, make_factory(job, action.attempt, token), action);
+  if (Outcome failed = read_regroup_token(job, action, token)) return failed;
+  return create_pod(job, make_factory(job, action.attempt, action.nodes, token), action);
 }
 
 Executor::Outcome Executor::remove(const Job& job, ResourceKind kind, const std::string& name,

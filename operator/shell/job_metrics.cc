@@ -85,7 +85,7 @@ void JobFamilies::add(const CachedJob& cached) {
   if (job.metadata.creation_timestamp) created.add(labels, unix_seconds(*job.metadata.creation_timestamp));
   spec_replicas.add(labels, job.spec.nodes);
   for (const auto& [resource, per_pod] : cached.accelerators)
-    accelerators.add(with(labels, "resource", resource), static_cast<double>(per_pod * job.spec.nodes));
+    accelerators.add(with(labels, "resource", resource), static_cast<double>(per_pod * job.group_nodes()));
   add_status(job.status, labels);
 }
 

@@ -24,6 +24,13 @@ JobBuilder& JobBuilder::nodes(int count) {
   job_.spec.nodes = count;
   return *this;
 }
+JobBuilder& JobBuilder::elastic(int min_nodes, int shrink_after, int grow_after) {
+  job_.spec.elastic.emplace();
+  job_.spec.elastic->min_nodes = min_nodes;
+  job_.spec.elastic->shrink_after_seconds = shrink_after;
+  job_.spec.elastic->grow_after_seconds = grow_after;
+  return *this;
+}
 JobBuilder& JobBuilder::processes_per_node(int count) {
   job_.spec.processes_per_node = count;
   return *this;
@@ -88,7 +95,7 @@ JobBuilder& JobBuilder::phase(api::Phase phase, int attempt) {
   job_.status.phase = phase;
   job_.status.attempt = attempt;
   job_.status.observed_generation = job_.metadata.generation;
-  job_.status.world_size = job_.spec.world_size();
+  job_.status.world_size = job_.world_size();
   job_.status.start_time = at_second(1);
   job_.status.attempt_start_time = at_second(1);
   job_.status.conditions = {{to_string(phase), true, "Set", "by the test", at_second(1)}};

@@ -20,6 +20,8 @@ class JobBuilder {
   explicit JobBuilder(const std::string& name = "bert");
 
   JobBuilder& nodes(int count);
+  // The group may have at least `min_nodes`; both times are given in seconds.
+  JobBuilder& elastic(int min_nodes, int shrink_after = 300, int grow_after = 1800);
   JobBuilder& processes_per_node(int count);
   JobBuilder& pod_template(const std::string& json);
   JobBuilder& trainer(const std::string& json);

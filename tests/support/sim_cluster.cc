@@ -239,6 +239,13 @@ void SimCluster::set_max_restarts(int count) {
   job_.metadata.resource_version = next_version();
 }
 
+void SimCluster::set_nodes(int count) {
+  if (job_.spec.nodes == count) return;
+  job_.spec.nodes = count;
+  ++job_.metadata.generation;
+  job_.metadata.resource_version = next_version();
+}
+
 void SimCluster::delete_job() {
   job_.metadata.deletion_timestamp = now_;
   job_.metadata.resource_version = next_version();

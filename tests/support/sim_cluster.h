@@ -66,6 +66,7 @@ class SimCluster {
   bool step();
   void set_suspend(bool value);
   void set_max_restarts(int count);
+  void set_nodes(int count);  // kubectl scale
   void delete_job();
   void delete_service();
   void set_metrics_peers(const std::string& peers) { objects_.metrics_peers = peers; }

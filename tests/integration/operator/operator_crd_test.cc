@@ -56,6 +56,9 @@ TEST_F(Crd, RefusesWhatCannotWorkWithAReason) {
       {"/metadata/name", "dotted.name", kName},
       {"/metadata/name", std::string(57, 'a'), kNameLength},
       {"/spec/nodes", 0, "spec.nodes"},
+      {"/spec/elastic", {{"minNodes", 3}}, kElasticBounds},
+      {"/spec/elastic", {{"maxNodes", 1}}, kElasticBounds},
+      {"/spec/elastic", {{"minNodes", 0}}, "spec.elastic.minNodes"},
       {"/spec/nodes", 5000, "spec.nodes"},
       {"/spec/nodes", "two", "spec.nodes"},
       {"/spec/processesPerNode", 0, "spec.processesPerNode"},
@@ -126,6 +129,7 @@ TEST_F(Crd, RankFieldsAreImmutableUnlessSuspended) {
                           {{"trainer", {{"seed", 1}}}},
                           {{"resourcesPerNode", {{"limits", {{"cpu", 2}}}}}},
                           {{"checkpoints", {{"claimName", "c"}}}},
+                          {{"elastic", {{"minNodes", 1}}}},
                           {{"template", {{"metadata", {{"labels", {{"a", "b"}}}}}}}}};
   for (const Json& change : changes) {
     const Reply reply = patch("/j", {{"spec", change}});
@@ -163,6 +167,31 @@ TEST_F(Crd, AScaleIsAnEditOfNodes) {
   ASSERT_TRUE(patch("/j/status", {{"status", {{"phase", "Suspended"}}}}).ok());
   EXPECT_TRUE(patch("/j/scale", {{"spec", {{"replicas", 4}}}}).ok());
   EXPECT_EQ(server_->call("GET", jobs() + "/j").body["spec"]["nodes"], 4);
+}
+
+TEST_F(Crd, ElasticJobScalesWhileItRuns) {
+  Json job = valid();
+  job["spec"]["elastic"] = {{"minNodes", 2}, {"maxNodes", 4}};
+  ASSERT_EQ(create(job).status, 201);
+  const Json made = server_->call("GET", jobs() + "/j").body;
+  EXPECT_EQ(made["spec"]["elastic"]["shrinkAfterSeconds"], 240);
+  EXPECT_EQ(made["spec"]["elastic"]["growAfterSeconds"], 1800);
+  ASSERT_TRUE(patch("/j/status", {{"status", {{"phase", "Running"}, {"nodes", {{"desired", 3}}}}}}).ok());
+  EXPECT_TRUE(patch("/j/scale", {{"spec", {{"replicas", 4}}}}).ok());
+  const Json scale = server_->call("GET", jobs() + "/j/scale").body;
+  EXPECT_EQ(scale["spec"]["replicas"], 4);
+  EXPECT_EQ(scale["status"]["replicas"], 3) << "the nodes of the attempt";
+  for (const int nodes : {1, 5}) {
+    const Reply reply = patch("/j/scale", {{"spec", {{"replicas", nodes}}}});
+    EXPECT_EQ(reply.status, 422) << nodes;
+    EXPECT_THAT(reply.message(), HasSubstr(api::rules::kElasticBounds));
+  }
+  EXPECT_TRUE(patch("/j", {{"spec", {{"elastic", {{"shrinkAfterSeconds", 600}, {"maxNodes", nullptr}}}}}}).ok());
+  EXPECT_TRUE(patch("/j", {{"spec", {{"nodes", 5}}}}).ok());
+  const Reply removed = patch("/j", {{"spec", {{"elastic", nullptr}}}});
+  EXPECT_EQ(removed.status, 422);
+  EXPECT_THAT(removed.message(), HasSubstr("cannot be added or removed"));
+  EXPECT_EQ(patch("/j", {{"spec", {{"processesPerNode", 2}}}}).status, 422);
 }
 
 TEST_F(Crd, StatusIsWrittenThroughSubresourceOnly) {

@@ -298,6 +298,54 @@ TEST_F(Scenario, ExitCodeZeroDuringSuspensionOrDrainIsNotSuccess) {
             Json::parse(R"({"total": 1, "charged": 0, "reasons": [{"reason": "Disrupted", "count": 1}]})"));
 }
 
+// One pod gets no node: the group shrinks, grows back, is scaled, and completes with the size that it has then.
+TEST_F(Scenario, ElasticGroupShrinksGrowsAndScales) {
+  const auto world_size = [&](const char* pod) { return environment(world_.pod(pod))["WORLD_SIZE"]; };
+  const auto set_elastic = [&](int shrink_after, int grow_after) {
+    world_.patch_job(
+        "j", {{"spec", {{"elastic", {{"shrinkAfterSeconds", shrink_after}, {"growAfterSeconds", grow_after}}}}}});
+  };
+  start_operator();
+  world_.create_job("j",
+                    {{"nodes", 2}, {"elastic", {{"minNodes", 1}, {"shrinkAfterSeconds", 1}, {"growAfterSeconds", 0}}}});
+  set_pod("j-0-0", pod_running());
+  expect_attempt("j", 1);
+  set_elastic(600, 0);
+  EXPECT_TRUE(eventually([&] { return world_.live_pods() == std::set<std::string>{"j-1-0"}; }));
+  EXPECT_EQ(world_size("j-1-0"), "1");
+  set_pod("j-1-0", pod_running());
+  expect_phase("j", "Running");
+  const Json shrunk = world_.status("j");
+  EXPECT_EQ(shrunk["worldSize"], 1);
+  EXPECT_EQ(shrunk["nodes"]["summary"], "1/1");
+  EXPECT_EQ(shrunk["restarts"],
+            Json::parse(R"({"total": 1, "charged": 0, "reasons": [{"reason": "Shrunk", "count": 1}]})"));
+  EXPECT_EQ(shrunk["attempts"][0]["reason"], "Shrunk");
+  EXPECT_TRUE(eventually([&] { return operator_->metric("trainingjob_restarts_total", {"reason=\"Shrunk\""}) == 1; }));
+
+  // The size survives the operator.
+  kill_operator();
+  start_operator();
+  set_elastic(600, 1);
+  expect_attempt("j", 2);
+  EXPECT_TRUE(eventually([&] { return world_.live_pods() == std::set<std::string>{"j-2-0", "j-2-1"}; }));
+  EXPECT_EQ(world_size("j-2-1"), "2");
+  set_group("j", 2, pod_running());
+  expect_phase("j", "Running");
+
+  ASSERT_TRUE(server_->call("PATCH", world_.jobs() + "/j/scale", {{"spec", {{"replicas", 1}}}}).ok());
+  expect_attempt("j", 3);
+  EXPECT_TRUE(eventually([&] { return world_.live_pods() == std::set<std::string>{"j-3-0"}; }));
+  EXPECT_EQ(server_->call("GET", world_.jobs() + "/j/scale").body["status"]["replicas"], 1);
+  set_pod("j-3-0", pod_running());
+  expect_phase("j", "Running");
+  set_pod("j-3-0", pod_ended(0));
+  expect_phase("j", "Complete");
+  EXPECT_EQ(world_.status("j")["restarts"]["charged"], 0);
+  EXPECT_EQ(world_.status("j")["restarts"]["total"], 3);
+  expect_events("j", {"Shrunk", "Grown", "Scaled"});
+}
+
 TEST_F(Scenario, SucceededJobCompletesEvenIfSuspended) {
   start_operator();
   world_.create_job("j");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "operator/core/elastic.h"
 #include "operator/core/membership.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
@@ -17,7 +18,7 @@ using api::Phase;
 std::vector<bool> recorded_ranks(const Job& job) {
   const std::optional<api::FinishedRanks>& recorded = job.status.finished_ranks;
   const bool is_present = recorded && recorded->attempt == job.status.attempt;
-  return parse_rank_set(is_present ? recorded->node_ranks : "", static_cast<size_t>(job.spec.nodes));
+  return parse_rank_set(is_present ? recorded->node_ranks : "", static_cast<size_t>(job.group_nodes()));
 }
 
 // Returns the record of a lost pod of the current attempt; null if there is none.
@@ -54,7 +55,8 @@ std::string check_creation(const CreatePod& create, const SimCluster& before) {
   const Job& job = before.job();
   const std::optional<PodIdentity> id = parse_pod_name(job, create.name);
   if (!id || id->attempt != job.status.attempt) return "a pod is created for an attempt that is not the current one";
-  if (id->node_rank >= job.spec.nodes) return "a pod is created for a rank that does not exist";
+  if (id->node_rank >= job.group_nodes()) return "a pod is created for a rank that does not exist";
+  if (create.nodes != job.group_nodes()) return "a pod is created with another size than its attempt";
   if (is_terminal(job.status.phase)) return "a pod is created for a finished job";
   if (job.status.phase == Phase::kSuspended) return "a pod is created for a suspended job";
   if (before.objects().metrics_peers && !before.objects().had_network_policy)
@@ -93,7 +95,9 @@ std::string check_counts(const api::Status& was, const api::Status& is, const Jo
   if (counted == 0 && is.attempt != was.attempt && was.phase != Phase::kSuspended)
     return "a new attempt without a restart or resume";
   if (counted != 0 && (counted != 1 || is.attempt != was.attempt + 1)) return "a restart is not counted once";
-  if (counted != 0 && !world.has_failed) return "a restart without a failure";
+  const bool is_resized = !is.attempts.empty() && ended_by_resize(is.attempts.back());
+  if (counted != 0 && !world.has_failed && !is_resized) return "a restart without a failure";
+  if (charged != 0 && is_resized) return "a change of the size counts as a restart";
   if (charged < 0 || charged > counted) return "restarts.charged is wrong";
   if (charged > 0 && used_restarts(is) > job.spec.failure_policy.max_restarts) return "more restarts than allowed";
   int by_reason = 0;
@@ -112,8 +116,9 @@ std::string check_end(const api::Status& was, const api::Status& is, const Job& 
     if (!world.has_no_remedy && used_restarts(was) < job.spec.failure_policy.max_restarts) return "failed too early";
   }
   if (is.phase == Phase::kComplete) {
-    const unsigned wanted =
-        job.spec.success_policy == api::SuccessPolicy::kRank0 ? 1U : (1U << static_cast<unsigned>(job.spec.nodes)) - 1;
+    const unsigned wanted = job.spec.success_policy == api::SuccessPolicy::kRank0
+                                ? 1U
+                                : (1U << static_cast<unsigned>(job.group_nodes())) - 1;
     if ((world.done & wanted) != wanted) return "complete before the ranks succeeded";
   }
   return "";
@@ -130,6 +135,40 @@ std::string check_finished(const Job& before, const Job& after, const World& wor
     if (is[rank] && (world.done >> rank & 1U) == 0) return "a rank that has not succeeded is recorded as finished";
   }
   return "";
+}
+
+// Why and when the group may change its size, given the job at the time of the decision.
+std::string check_resize(const Job& before, const api::AttemptRecord& record, int nodes, SystemTime now) {
+  const api::Elastic& elastic = *before.spec.elastic;
+  const api::GroupSize& was = *before.status.elastic;
+  if (record.reason == kScaled) return nodes == before.spec.nodes ? "" : "the group is not scaled to spec.nodes";
+  if (record.reason == kGrown) {
+    if (nodes <= was.nodes || nodes != before.spec.nodes) return "the group does not grow to spec.nodes";
+    const std::chrono::seconds wait(elastic.grow_after_seconds << was.failed_growths);
+    return was.last_time && now - *was.last_time >= wait ? "" : "the group grows too early";
+  }
+  const std::chrono::seconds limit(elastic.shrink_after_seconds);
+  const bool is_replaced = std::ranges::any_of(before.status.replacements,
+                                               [&](const api::Replacement& lost) { return now - lost.time >= limit; });
+  const bool has_waited = was.waiting_since && now - *was.waiting_since >= limit;
+  if (nodes >= was.nodes) return "the group does not shrink";
+  return has_waited || is_replaced ? "" : "the group shrinks too early";
+}
+
+// All pods of an attempt have one size, within the bounds, which changes with the attempt and for a reason only.
+std::string check_size(const Job& before, const Job& after, SystemTime now) {
+  const api::Status& was = before.status;
+  const api::Status& is = after.status;
+  if (!after.spec.elastic || is.phase == Phase::kNone) return "";
+  if (!is.elastic || is.elastic->attempt != is.attempt) return "an elastic job has no size";
+  const int nodes = is.elastic->nodes;
+  if (nodes < after.spec.elastic->min_nodes || nodes > after.spec.elastic->max_nodes.value_or(nodes))
+    return "the size is outside its bounds";
+  if (was.phase == Phase::kNone || was.phase == Phase::kSuspended) return "";
+  if (is.attempt == was.attempt) return nodes == before.group_nodes() ? "" : "the size changes within an attempt";
+  if (!is.attempts.empty() && ended_by_resize(is.attempts.back()))
+    return check_resize(before, is.attempts.back(), nodes, now);
+  return nodes == before.group_nodes() || requests_scale(before) ? "" : "the size changes without a reason";
 }
 
 std::string check_conditions(const api::Status& is) {
@@ -170,6 +209,10 @@ std::string check_policy(const SimCluster& cluster) {
 std::string check_at_rest(const World& world, const SimCluster& cluster) {
   if (std::string problem = check_policy(cluster); !problem.empty()) return problem;
   const api::Status& status = cluster.job().status;
+  const bool has_done_rank = world.done != 0 || status.finished_ranks;
+  if (!is_terminal(status.phase) && !cluster.job().metadata.deletion_timestamp && !has_done_rank &&
+      status.phase != Phase::kSuspended && requests_scale(cluster.job()))
+    return "a request to scale is ignored";
   if (!is_running(status.phase) || cluster.job().metadata.deletion_timestamp) return "";
   const std::optional<RankStatus>& reported = cluster.objects().reported;
   if (reported && reported->attempt == status.attempt && (!status.progress || status.progress->step != reported->step))
@@ -197,7 +240,7 @@ std::string check_action(const Action& action, const World& world, const SimClus
   for (const std::string& problem :
        {check_counts(was, is, after.job(), world), check_end(was, is, after.job(), world),
         check_finished(before.job(), after.job(), world), check_replacements(before.job(), after.job(), world),
-        check_conditions(is), check_stall(was, is)}) {
+        check_conditions(is), check_stall(was, is), check_size(before.job(), after.job(), before.now())}) {
     if (!problem.empty()) return problem;
   }
   return "";

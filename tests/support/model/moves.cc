@@ -40,6 +40,8 @@ std::string to_string(const Move& move) {
       return "spec.suspend: true";
     case Kind::kEdit:
       return "spec.failurePolicy.maxRestarts is increased";
+    case Kind::kScale:
+      return "a user scales the job";
     case Kind::kDeleteJob:
       return "a user deletes the job";
     case Kind::kDeleteService:
@@ -60,6 +62,7 @@ std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& ex
   if (job.metadata.deletion_timestamp) return {};
   out.push_back({job.spec.suspend ? Kind::kResume : Kind::kSuspend, "", 0});
   for (const Kind kind : {Kind::kEdit, Kind::kDeleteJob}) out.push_back({kind, "", 0});
+  if (job.spec.elastic) out.push_back({Kind::kScale, "", 0});
   if (steps) out.push_back({Kind::kStep, "", 0});
   if (cluster.has_service()) out.push_back({Kind::kDeleteService, "", 0});
   if (cluster.objects().network_policy) {
@@ -85,7 +88,7 @@ std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& ex
     }
     if (pod.deleting) continue;
     // In larger groups, scheduled and unscheduled pods are not distinguished, which keeps the search short.
-    out.push_back({pod.scheduled || job.spec.nodes > 1 ? Kind::kStart : Kind::kSchedule, name, 0});
+    out.push_back({pod.scheduled || job.spec.nodes > 1 || job.spec.elastic ? Kind::kStart : Kind::kSchedule, name, 0});
     for (const Kind kind : {Kind::kEvict, Kind::kDelete, Kind::kDisrupt}) out.push_back({kind, name, 0});
   }
   if (has_foreign) out.push_back({Kind::kFreeNames, "", 0});
@@ -124,6 +127,10 @@ bool apply(const Move& move, SimCluster& cluster) {
     case Kind::kEdit:
       if (cluster.job().spec.failure_policy.max_restarts >= 2) return false;
       cluster.set_max_restarts(cluster.job().spec.failure_policy.max_restarts + 1);
+      return true;
+    case Kind::kScale:
+      // Between the largest and the smallest size.
+      cluster.set_nodes(cluster.job().spec.nodes > 1 ? 1 : cluster.job().spec.elastic->max_nodes.value_or(2));
       return true;
     case Kind::kDeleteJob:
       cluster.delete_job();

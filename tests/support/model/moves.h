@@ -26,6 +26,7 @@ struct Move {
     kVanish,  // PodGC, an autoscaler or kubectl removes a terminated pod
     kSuspend,
     kEdit,
+    kScale,  // kubectl scale of an elastic job
     kDeleteJob,
     kDeleteService,
     kDeletePolicy,

@@ -36,12 +36,16 @@ void age(Job& job, seconds older) {
   const std::string before = start_text(job);
   age(job.metadata.deletion_timestamp, older, false);
   age(status.start_time, older, has_deadline);
-  age(status.attempt_start_time, older, false);
+  age(status.attempt_start_time, older, job.spec.elastic && !is_running(status.phase));
   age(status.completion_time, older, job.spec.ttl_seconds_after_finished.has_value());
   for (api::Condition& condition : status.conditions) {
     age(condition.last_transition_time, older, has_deadline && condition.type == "Suspended");
     // The message contains a time, is written once and is never read again.
     if (!condition.status || is_running(status.phase)) condition.message.clear();
+  }
+  if (status.elastic) {
+    age(status.elastic->last_time, older, true);
+    age(status.elastic->waiting_since, older, true);
   }
   if (status.progress) age(status.progress->last_step_time, older, status.phase == api::Phase::kRunning);
   for (api::Replacement& replacement : status.replacements) age(replacement.time, older, is_running(status.phase));
@@ -76,7 +80,7 @@ std::string version_of(const std::string& key) { return fmt::format("v{:x}", std
 bool has_failure(const SimCluster& cluster) {
   const Job& job = cluster.job();
   const Membership recorded = classify_objects(cluster.observe({.job = job, .pods = {}, .services = {}}));
-  for (int rank = 0; rank < job.spec.nodes; ++rank) {
+  for (int rank = 0; rank < job.group_nodes(); ++rank) {
     if (is_recorded_finished(recorded, static_cast<size_t>(rank))) continue;
     const auto found = cluster.pods().find(fmt::format("{}-{}-{}", job.metadata.name, job.status.attempt, rank));
     if (found == cluster.pods().end()) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "operator/core/elastic.h"
 #include "operator/core/lifetime.h"
 #include "operator/core/reconcile.h"
 #include "tests/unit/operator/model_options.h"
@@ -146,6 +147,85 @@ TEST(ModelCheckItself, DetectsDeletionOfTheSurvivor) {
     return plan;
   };
   EXPECT_THAT(check_with(eager, converge, by_rank(1)).violation, HasSubstr("a pod of the running attempt is deleted"));
+}
+
+// ---- Elastic jobs
+
+ModelOptions elastic_small(int faults) {
+  return with(elastic_of(JobBuilder().nodes(2).max_restarts(1).backoff_seconds(0), 10), faults, false);
+}
+
+// Creates the pods of a group with spec.nodes.
+TEST(ModelCheckItself, DetectsTwoSizesInOneAttempt) {
+  const Policy forgetful = [](const Observed& observed, const Membership& members) {
+    std::optional<Plan> plan = converge(observed, members);
+    if (!plan) return plan;
+    for (Action& action : plan->actions) {
+      if (auto* create = std::get_if<CreatePod>(&action)) create->nodes = observed.job.spec.nodes;
+    }
+    return plan;
+  };
+  EXPECT_THAT(check_with(forgetful, converge, elastic_small(1)).violation,
+              HasSubstr("a pod is created with another size than its attempt"));
+}
+
+TEST(ModelCheckItself, DetectsGrowthWithoutInterval) {
+  const Policy hasty = [](const Observed& observed, const Membership& members) {
+    Observed later = observed;
+    if (later.job.status.elastic) later.job.status.elastic->failed_growths = 0;
+    if (later.job.status.elastic && later.job.status.elastic->last_time)
+      *later.job.status.elastic->last_time -= std::chrono::hours(1);
+    return resize(later, members);
+  };
+  EXPECT_THAT(check_with(hasty, resize, elastic_small(1)).violation, HasSubstr("the group grows too early"));
+}
+
+// Each growth waits as long as the first one, so that a group that never gets its nodes restarts for ever.
+TEST(ModelCheckItself, DetectsGrowthWithoutBackoff) {
+  const Policy steady = [](const Observed& observed, const Membership& members) {
+    Observed first = observed;
+    if (first.job.status.elastic) first.job.status.elastic->failed_growths = 0;
+    return resize(first, members);
+  };
+  EXPECT_THAT(check_with(steady, resize, elastic_small(1)).violation,
+              ::testing::AnyOf(HasSubstr("the group grows too early"), HasSubstr("forgets a growth")));
+}
+
+TEST(ModelCheckItself, DetectsShrinkWithoutWaiting) {
+  const Policy hasty = [](const Observed& observed, const Membership& members) {
+    Observed later = observed;
+    later.now += std::chrono::hours(1);
+    return resize(later, members);
+  };
+  EXPECT_THAT(check_with(hasty, resize, elastic_small(1)).violation, HasSubstr("the group shrinks too early"));
+}
+
+TEST(ModelCheckItself, DetectsGroupBelowMinNodes) {
+  const Policy eager = [](const Observed& observed, const Membership& members) {
+    Observed unbounded = observed;
+    if (unbounded.job.spec.elastic) unbounded.job.spec.elastic->min_nodes = 0;
+    return resize(unbounded, members);
+  };
+  EXPECT_THAT(check_with(eager, resize, elastic_small(1)).violation, HasSubstr("the size is outside its bounds"));
+}
+
+TEST(ModelCheckItself, DetectsIgnoredScale) {
+  EXPECT_THAT(check_without(resize, elastic_small(1)).violation, HasSubstr("a request to scale is ignored"));
+}
+
+// Starts with all nodes after each failure.
+TEST(ModelCheckItself, DetectsSizeThatAFailureChanges) {
+  const Policy forgetful = [](const Observed& observed, const Membership& members) {
+    std::optional<Plan> plan = recover(observed, members);
+    if (!plan) return plan;
+    for (Action& action : plan->actions) {
+      auto* patch = std::get_if<PatchStatus>(&action);
+      if (patch != nullptr && patch->status.elastic) patch->status.elastic->nodes = observed.job.spec.nodes;
+    }
+    return plan;
+  };
+  EXPECT_THAT(check_with(forgetful, recover, elastic_small(2)).violation,
+              ::testing::AnyOf(HasSubstr("the size changes without a reason"), HasSubstr("changes within an attempt")));
 }
 
 // Treats a finished rank whose pod was removed as lost.

@@ -23,6 +23,7 @@ std::vector<Setup> setups() {
   const auto job = [&](int nodes, int restarts) { return JobBuilder(plain).nodes(nodes).max_restarts(restarts); };
   // With a time after which a replacement that has not started counts as late.
   const auto by_rank = [](JobBuilder of) { return of.restart_scope(api::RestartScope::kRank).stall_seconds(20); };
+  const auto elastic = [](JobBuilder of) { return elastic_of(of, 10); };
   return {
       {.name = "OnePod", .options = with_exits(with(job(1, 2), 2), {1, 78})},
       {.name = "OnePodWithRepeatedFailures", .options = bounded(with(job(1, 2), 4), 300000), .is_bounded = true},
@@ -42,6 +43,11 @@ std::vector<Setup> setups() {
       {.name = "NetworkPolicies", .options = with_policies(with(job(1, 1), 2))},
       {.name = "NetworkPoliciesCleanAll",
        .options = with_policies(with(job(2, 0).clean_pod_policy(api::CleanPodPolicy::kAll), 1))},
+      {.name = "Elastic", .options = with(elastic(job(2, 1)), 1)},
+      {.name = "ElasticTwoFaults", .options = bounded(with(elastic(job(2, 1)), 2), 400000), .is_bounded = true},
+      {.name = "ElasticReplacedPod",
+       .options = bounded(with_exits(with(elastic(by_rank(job(2, 1))), 1), {137}), 400000),
+       .is_bounded = true},
       {.name = "Rank0", .options = with(job(2, 1).success_policy(api::SuccessPolicy::kRank0), 1)},
   };
 }

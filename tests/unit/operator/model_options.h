@@ -18,6 +18,12 @@ inline ModelOptions with(const control::Job& job, int faults, bool old_views = t
   return options;
 }
 
+// A job whose group has one or two nodes. The times are below a tick of the model.
+inline JobBuilder elastic_of(JobBuilder of, int grow_after) {
+  of.elastic(1, 10, grow_after);
+  return of;
+}
+
 inline ModelOptions with_steps(ModelOptions options) {
   options.steps = true;
   return options;

@@ -136,6 +136,16 @@ TEST(Validate, ReportsPolicyProblems) {
   EXPECT_THAT(rule("{action: Fail, onExitCode: {}}"), HasSubstr("did you mean 'onExitCodes'?"));
 }
 
+TEST(Validate, ChecksBoundsOfElasticJobs) {
+  const auto job =
+      read(with_spec("  elastic: {minNodes: 1, maxNodes: 4, shrinkAfterSeconds: 60, growAfterSeconds: 0}\n"));
+  ASSERT_TRUE(job) << job.error().message;
+  EXPECT_EQ(job->spec.elastic, (api::Elastic{1, 4, 60, 0}));
+  EXPECT_THAT(problem(with_spec("  elastic: {minNodes: 100}\n")), HasSubstr(api::rules::kElasticBounds));
+  EXPECT_THAT(problem(with_spec("  elastic: {maxNodes: 0}\n")), HasSubstr("spec.elastic.maxNodes: 0 is too small"));
+  EXPECT_THAT(problem(with_spec("  elastic: {minReplicas: 1}\n")), HasSubstr("spec.elastic.minReplicas: unknown key"));
+}
+
 TEST(Validate, ReportsPlaceAndRemedy) {
   EXPECT_THAT(problem(replaced("nodes: 2", "nodess: 2")),
               HasSubstr("job.yaml:6:3: spec.nodess: unknown key; did you mean 'nodes'?"));

@@ -1,0 +1,263 @@
+#include "operator/core/elastic.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "operator/api/rules.h"
+#include "operator/api/validate.h"
+#include "operator/core/failure.h"
+#include "operator/core/pod_template.h"
+#include "operator/core/pods.h"
+#include "operator/core/status.h"
+#include "operator/core/text.h"
+
+namespace oarlock::control {
+namespace {
+
+using api::Phase;
+using std::chrono::seconds;
+
+// More doublings of any interval exceed kMaxGrowthInterval.
+constexpr int kMaxDoublings = 17;
+
+// Limits a period of a stored job to the schema's range, so that sums of times do not overflow.
+seconds clamp_period(int value) { return seconds(std::clamp(value, 0, api::rules::kMaxSeconds)); }
+
+bool is_waiting(Phase phase) { return phase == Phase::kPending || phase == Phase::kRestarting; }
+
+// Returns the size of the current attempt; null if the job is not elastic or has no status yet.
+const api::GroupSize* find_size(const Job& job) {
+  const std::optional<api::GroupSize>& size = job.status.elastic;
+  return job.spec.elastic && size && size->attempt == job.status.attempt ? &*size : nullptr;
+}
+
+// Returns spec.nodes within the bounds, which a stored job may violate.
+int wanted_nodes(const Job& job) {
+  const api::Elastic& elastic = *job.spec.elastic;
+  const int most = std::max(elastic.max_nodes.value_or(api::rules::kMaxNodes), elastic.min_nodes);
+  return std::clamp(job.spec.nodes, elastic.min_nodes, most);
+}
+
+// Pods without a node, and pods that the API server did not accept.
+int count_unplaced(const Observed& observed, const Membership& members) {
+  int count = 0;
+  for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    const Pod* pod = members.current[rank];
+    if (pod == nullptr) {
+      if (!observed.last_error.empty() && !is_recorded_finished(members, rank)) ++count;
+    } else if (!pod->scheduled && !has_ended(*pod) && !pod->deleting && pod->phase == PodPhase::kPending) {
+      ++count;
+    }
+  }
+  return count;
+}
+
+bool has_done_rank(const Job& job, const Membership& members) {
+  for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    if (is_rank_done(job, members, rank)) return true;
+  }
+  return false;
+}
+
+// Whether the attempt is the first one after a growth.
+bool is_trial(const api::Status& status) {
+  return !status.attempts.empty() && ended_by_resize(status.attempts.back()) && status.attempts.back().reason == kGrown;
+}
+
+seconds growth_interval(const api::Elastic& elastic, int failed_growths) {
+  const seconds first = clamp_period(elastic.grow_after_seconds);
+  const int64_t factor = int64_t{1} << std::clamp(failed_growths, 0, kMaxDoublings);
+  return std::min(first * factor, std::max<seconds>(first, kMaxGrowthInterval));
+}
+
+// Returns how long pods may wait for nodes until the group shrinks.
+seconds waiting_limit(const Job& job) {
+  const seconds limit = clamp_period(job.spec.elastic->shrink_after_seconds);
+  return is_trial(job.status) ? std::min<seconds>(limit, kGrowthTrial) : limit;
+}
+
+// Returns when the group shrinks to the pods that have a node; absent if it need not, or cannot.
+std::optional<SystemTime> shrink_due(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  const api::GroupSize* size = find_size(job);
+  if (size == nullptr || !size->waiting_since || !is_waiting(job.status.phase)) return std::nullopt;
+  if (count_unplaced(observed, members) == 0) return std::nullopt;
+  const int placed = count_placed(members);
+  if (placed < job.spec.elastic->min_nodes || placed >= job.group_nodes()) return std::nullopt;
+  const seconds limit = waiting_limit(job);
+  // A restart after a failure does not begin the wait again, but its pods need time to get their nodes.
+  SystemTime created = job.status.attempt_start_time.value_or(*size->waiting_since);
+  if (const auto start = restart_time(job.spec.failure_policy, job.status)) created = std::max(created, *start);
+  return std::max(*size->waiting_since + limit, created + std::min<seconds>(limit, kPlacementTime));
+}
+
+// Returns when the group grows to spec.nodes; absent if it does not.
+std::optional<SystemTime> growth_due(const Job& job) {
+  const api::GroupSize* size = find_size(job);
+  if (size == nullptr || job.status.phase != Phase::kRunning || !job.status.replacements.empty()) return std::nullopt;
+  if (job.group_nodes() >= wanted_nodes(job) || !size->last_time || job.spec.elastic->grow_after_seconds <= 0)
+    return std::nullopt;
+  return *size->last_time + growth_interval(*job.spec.elastic, size->failed_growths);
+}
+
+std::string waiting_message(const Observed& observed, const Membership& members) {
+  for (const Pod* pod : members.current) {
+    if (pod != nullptr && !pod->scheduled && !pod->unscheduled_message.empty())
+      return fmt::format("pod {}: {}", pod->name, sanitize_line(pod->unscheduled_message));
+  }
+  return observed.last_error.empty() ? "they have no node"
+                                     : "the API server refused: " + sanitize_line(observed.last_error);
+}
+
+std::optional<Resize> find_scale(const Job& job) {
+  if (!requests_scale(job) || !api::validate(job).empty()) return std::nullopt;
+  return Resize{wanted_nodes(job), kScaled, fmt::format("spec.nodes is {} now", job.spec.nodes)};
+}
+
+std::optional<Resize> find_shrink(const Observed& observed, const Membership& members) {
+  const std::optional<SystemTime> due = shrink_due(observed, members);
+  if (!due || *due > observed.now) return std::nullopt;
+  return Resize{
+      count_placed(members), kShrunk,
+      fmt::format("{} of {} pods had no node for at least {} s; {}", count_unplaced(observed, members),
+                  observed.job.group_nodes(), waiting_limit(observed.job).count(), waiting_message(observed, members))};
+}
+
+std::optional<Resize> find_growth(const Observed& observed) {
+  const Job& job = observed.job;
+  const std::optional<SystemTime> due = growth_due(job);
+  // A group whose checkpoints are lost with its pods would begin from step 0.
+  if (!due || *due > observed.now || !keeps_checkpoints(job)) return std::nullopt;
+  return Resize{wanted_nodes(job), kGrown,
+                fmt::format("the group had fewer than spec.nodes for at least {} s",
+                            growth_interval(*job.spec.elastic, find_size(job)->failed_growths).count())};
+}
+
+}  // namespace
+
+std::optional<Resize> find_resize(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  if (find_size(job) == nullptr || !(is_waiting(job.status.phase) || is_running(job.status.phase)) ||
+      has_done_rank(job, members))
+    return std::nullopt;
+  if (std::optional<Resize> scale = find_scale(job)) return scale;
+  if (std::optional<Resize> shrink = find_shrink(observed, members)) return shrink;
+  return find_growth(observed);
+}
+
+std::optional<SystemTime> next_resize_time(const Observed& observed, const Membership& members) {
+  if (find_size(observed.job) == nullptr || has_done_rank(observed.job, members)) return std::nullopt;
+  const std::optional<SystemTime> shrink = shrink_due(observed, members);
+  return shrink ? shrink : growth_due(observed.job);
+}
+
+int count_placed(const Membership& members) {
+  return static_cast<int>(std::ranges::count_if(members.current, [](const Pod* pod) {
+    return pod != nullptr && pod->scheduled && !pod->deleting && !has_ended(*pod);
+  }));
+}
+
+bool requests_scale(const Job& job) {
+  const api::GroupSize* size = find_size(job);
+  if (size == nullptr) return false;
+  const int wanted = wanted_nodes(job);
+  const int nodes = job.group_nodes();
+  // A group that is shrunk below a reduced spec.nodes keeps its size and grows later.
+  return wanted != size->wanted && (wanted < nodes || (wanted > nodes && wanted > size->wanted));
+}
+
+void refresh_group_size(const Observed& observed, const Membership& members, api::Status& status) {
+  const Job& job = observed.job;
+  if (!job.spec.elastic) return;
+  if (!status.elastic || status.elastic->attempt != status.attempt) {
+    api::GroupSize fresh;
+    fresh.attempt = status.attempt;
+    fresh.nodes = static_cast<int>(members.current.size());
+    fresh.wanted = wanted_nodes(job);
+    status.elastic = std::move(fresh);
+  }
+  api::GroupSize& size = *status.elastic;
+  if (!requests_scale(job)) size.wanted = wanted_nodes(job);
+  if (!is_waiting(status.phase)) {
+    size.waiting_since.reset();
+  } else if (!size.waiting_since && count_unplaced(observed, members) > 0) {
+    size.waiting_since = std::chrono::floor<seconds>(observed.now);
+  }
+}
+
+void set_group_size(const Job& job, const Resize& resize, SystemTime now, api::Status& next) {
+  api::GroupSize size = next.elastic.value_or(api::GroupSize{});
+  if (resize.reason == kScaled) {
+    size.failed_growths = 0;
+  } else if (resize.reason == kShrunk && size.last_reason == kGrown && size.last_time) {
+    const bool has_lasted = now - *size.last_time >= growth_interval(*job.spec.elastic, size.failed_growths);
+    size.failed_growths = has_lasted ? 0 : std::clamp(size.failed_growths, 0, kMaxDoublings - 1) + 1;
+  }
+  size.attempt = next.attempt;
+  size.nodes = resize.nodes;
+  size.wanted = wanted_nodes(job);
+  size.last_reason = resize.reason;
+  size.last_time = std::chrono::floor<seconds>(now);
+  size.waiting_since.reset();
+  next.elastic = std::move(size);
+}
+
+void carry_group_size(const Job& job, SystemTime now, api::Status& next) {
+  if (!job.spec.elastic) {
+    next.elastic.reset();
+  } else if (const std::optional<Resize> scale = find_scale(job)) {
+    set_group_size(job, *scale, now, next);
+  } else if (next.elastic) {
+    next.elastic->attempt = next.attempt;
+  }
+}
+
+bool ended_by_resize(const api::AttemptRecord& record) {
+  // The record of a failure whose termination message has such a reason names the pod.
+  return record.pod.empty() && !record.exit_code &&
+         (record.reason == kShrunk || record.reason == kGrown || record.reason == kScaled);
+}
+
+std::optional<seconds> handover_wait(const Observed& observed, const Membership& members) {
+  const api::Status& status = observed.job.status;
+  if (!observed.job.spec.elastic || status.phase != Phase::kRestarting || status.attempts.empty() ||
+      !ended_by_resize(status.attempts.back()) || !status.attempt_start_time)
+    return std::nullopt;
+  const bool has_live_pods = std::ranges::any_of(members.old, [](const Pod* pod) {
+    return pod->phase != PodPhase::kSucceeded && pod->phase != PodPhase::kFailed;
+  });
+  if (!has_live_pods) return std::nullopt;
+  return time_until(*status.attempt_start_time + clamp_period(observed.job.spec.elastic->shrink_after_seconds),
+                    observed.now);
+}
+
+std::optional<SystemTime> shrink_time(const Job& job, SystemTime since) {
+  if (find_size(job) == nullptr) return std::nullopt;
+  return since + clamp_period(job.spec.elastic->shrink_after_seconds);
+}
+
+std::optional<Plan> resize(const Observed& observed, const Membership& members) {
+  const std::optional<Resize> found = find_resize(observed, members);
+  if (!found) return std::nullopt;
+  const int before = observed.job.group_nodes();
+  api::Status next = refresh_status(observed, members);
+  const std::string message = fmt::format("{} nodes instead of {}: {}", found->nodes, before, found->message);
+  api::AttemptRecord record;
+  record.attempt = next.attempt;
+  record.reason = found->reason;
+  record.message = message;
+  record_attempt(next, std::move(record), observed.now);
+  ++next.attempt;
+  count_restart(next.restarts, found->reason, false);
+  next.attempt_start_time.reset();
+  set_group_size(observed.job, *found, observed.now, next);
+  enter_phase(next, Phase::kRestarting, std::string(found->reason), message, observed.now);
+  const auto type = found->reason == kShrunk ? EmitEvent::Type::kWarning : EmitEvent::Type::kNormal;
+  const std::string summary =
+      fmt::format("restarting as attempt {} with {}; this does not count as a restart", next.attempt, message);
+  return start_attempt(observed, next, {},
+                       {make_event(type, std::string(found->reason).c_str(), "RestartGroup", summary)}, summary);
+}
+
+}  // namespace oarlock::control

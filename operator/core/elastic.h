@@ -1,0 +1,74 @@
+// The size of an elastic job's group: when the group shrinks because the cluster lacks capacity, when it grows back,
+// and when a user scales it. The decisions follow from the status and the pods alone, so that every operator process
+// reaches the same ones. Each change of the size is a group restart that does not count against
+// failurePolicy.maxRestarts.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "operator/core/membership.h"
+
+namespace oarlock::control {
+
+// Reasons of a restart with another size, in the status, the events and the metrics.
+inline constexpr std::string_view kShrunk = "Shrunk";
+inline constexpr std::string_view kGrown = "Grown";
+inline constexpr std::string_view kScaled = "Scaled";
+
+// A growth is a trial, because the operator does not know the free capacity of the cluster. If pods have no node after
+// this time, or after elastic.shrinkAfterSeconds if that is shorter, the group shrinks again.
+inline constexpr std::chrono::seconds kGrowthTrial{60};
+
+// The pods of each attempt have at least this time, or elastic.shrinkAfterSeconds if that is shorter, to get a node.
+inline constexpr std::chrono::seconds kPlacementTime{30};
+
+// Limit of the interval between growths, which doubles after each growth that did not last.
+inline constexpr std::chrono::hours kMaxGrowthInterval{24};
+
+struct Resize {
+  int nodes = 0;
+  std::string_view reason;  // kShrunk, kGrown or kScaled
+  std::string message;
+};
+
+// Returns the size with which the group must restart now; nothing if it keeps its size. A job of which a rank is done
+// keeps its size.
+std::optional<Resize> find_resize(const Observed& observed, const Membership& members);
+
+// Returns when find_resize() can have another result without a change of the observed state; absent if it cannot.
+std::optional<SystemTime> next_resize_time(const Observed& observed, const Membership& members);
+
+// Returns the number of pods of the current attempt that have a node and have not ended.
+int count_placed(const Membership& members);
+
+// Returns whether spec.nodes requests another size than the current one, and has changed since it was last considered.
+bool requests_scale(const Job& job);
+
+// Updates status.elastic of the current attempt: creates it, and updates the fields that do not start an attempt.
+void refresh_group_size(const Observed& observed, const Membership& members, api::Status& status);
+
+// Sets the size of the attempt that `next` begins, and records the change.
+void set_group_size(const Job& job, const Resize& resize, SystemTime now, api::Status& next);
+
+// Keeps the size for the attempt that `next` begins after a failure, unless spec.nodes requests another one.
+void carry_group_size(const Job& job, SystemTime now, api::Status& next);
+
+// Returns whether the attempt ended because the size of the group changed, and not because of a failure.
+bool ended_by_resize(const api::AttemptRecord& record);
+
+// Returns how long the pods of a group with a new size wait until those of the previous attempt have ended, which save
+// a checkpoint when they are stopped. At most elastic.shrinkAfterSeconds after the decision, because pods of a dead
+// node do not end. Absent if they need not wait.
+std::optional<std::chrono::seconds> handover_wait(const Observed& observed, const Membership& members);
+
+// Returns when a replacement of a lost pod that has no node yet is given up in favor of a smaller group; absent if the
+// job is not elastic. `since` is when the replacement was decided.
+std::optional<SystemTime> shrink_time(const Job& job, SystemTime since);
+
+// Policy: restarts the group with another size.
+std::optional<Plan> resize(const Observed& observed, const Membership& members);
+
+}  // namespace oarlock::control

@@ -1,0 +1,415 @@
+// The size of an elastic job's group: shrinking, growing back, and scaling.
+#include "operator/core/desired.h"
+#include "operator/core/elastic.h"
+#include "operator/core/failure.h"
+#include "tests/unit/operator/reconcile_support.h"
+
+namespace oarlock::test {
+namespace {
+
+using namespace control;  // NOLINT
+using api::Phase;
+using std::chrono::seconds;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr char kNoNode[] = "0/1 nodes are available: 1 node(s) were unschedulable";
+
+// The status of `attempt` with a group of `nodes` nodes, as the operator writes it.
+Job sized(JobBuilder builder, Phase phase, int nodes, int attempt = 1) {
+  Job job = builder.phase(phase, attempt);
+  api::GroupSize size;
+  size.attempt = attempt;
+  size.nodes = nodes;
+  size.wanted = job.spec.nodes;
+  job.status.elastic = size;
+  job.status.world_size = job.world_size();
+  job.status.nodes.desired = nodes;
+  return job;
+}
+
+JobBuilder elastic_job(int nodes = 2, int min_nodes = 1) { return JobBuilder().nodes(nodes).elastic(min_nodes); }
+
+Job waiting_job(int seconds_ago, int nodes = 2, int min_nodes = 1) {
+  Job job = sized(elastic_job(nodes, min_nodes), Phase::kRestarting, nodes);
+  job.status.elastic->waiting_since = at_second(60 - seconds_ago);
+  job.status.attempt_start_time = at_second(60 - seconds_ago);
+  return job;
+}
+
+api::AttemptRecord ended_to_grow(int attempt, SystemTime time) {
+  api::AttemptRecord record;
+  record.attempt = attempt;
+  record.end_time = time;
+  record.reason = kGrown;
+  return record;
+}
+
+api::GroupSize size_after(const Observed& observed) {
+  return status_after(observed, reconcile(observed)).elastic.value_or(api::GroupSize{});
+}
+
+TEST(Elastic, RecordsTheSizeBeforePodsExist) {
+  const Observed observed = seen(elastic_job());
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan),
+              ElementsAre("PatchStatus Pending 0", "CreatePod bert-0-0", "CreatePod bert-0-1", "EmitEvent Started"));
+  const api::Status next = status_after(observed, plan);
+  ASSERT_TRUE(next.elastic);
+  EXPECT_EQ(next.elastic->nodes, 2);
+  EXPECT_EQ(next.elastic->wanted, 2);
+  EXPECT_EQ(next.elastic->attempt, 0);
+  for (const CreatePod& pod : only<CreatePod>(plan)) EXPECT_EQ(pod.nodes, 2);
+}
+
+TEST(Elastic, OtherJobsHaveNoSize) {
+  const Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod(0, 0).running(), pod(0, 1)});
+  EXPECT_FALSE(status_after(observed, reconcile(observed)).elastic);
+}
+
+TEST(Elastic, RecordsSinceWhenPodsWait) {
+  const Observed observed = seen(sized(elastic_job(), Phase::kRestarting, 2), {pod(1, 0).running(), pod(1, 1)});
+  EXPECT_EQ(size_after(observed).waiting_since, at_second(60));
+  expect_settled(observed, reconcile(observed));
+  const Observed placed = seen(waiting_job(10), {pod(1, 0).running(), pod(1, 1).running()});
+  EXPECT_EQ(size_after(placed).waiting_since, std::nullopt) << "it runs again";
+}
+
+TEST(Elastic, ShrinksToThePodsThatHaveNodes) {
+  Observed observed =
+      seen(waiting_job(300, 3), {pod(1, 0).running(), pod(1, 1).scheduled(), pod(1, 2).unschedulable(kNoNode)});
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 2", "EmitEvent Shrunk", "DeletePod bert-1-0",
+                                       "DeletePod bert-1-1", "DeletePod bert-1-2"))
+      << "the new pods wait until the old ones have ended";
+  const api::Status next = status_after(observed, plan);
+  EXPECT_EQ(next.elastic->nodes, 2);
+  EXPECT_EQ(next.elastic->wanted, 3);
+  EXPECT_EQ(next.elastic->attempt, 2);
+  EXPECT_EQ(next.elastic->last_reason, kShrunk);
+  EXPECT_EQ(next.elastic->last_time, at_second(60));
+  EXPECT_EQ(next.world_size, 2);
+  EXPECT_EQ(next.nodes.desired, 2) << "status.replicas of kubectl scale";
+  EXPECT_EQ(next.restarts.total, 1);
+  EXPECT_EQ(next.restarts.charged, 0);
+  EXPECT_EQ(next.restarts.reasons.at(0).reason, kShrunk);
+  EXPECT_THAT(next.attempts.back().message,
+              AllOf(HasSubstr("2 nodes instead of 3: 1 of 3 pods had no node for at least 300 s"), HasSubstr(kNoNode)));
+  EXPECT_EQ(condition_of(next, Phase::kRestarting).reason, kShrunk);
+
+  // Once the old pods have ended, the new group is created with its own size.
+  Observed gone = after(observed, plan);
+  gone.pods.clear();
+  const Plan create = reconcile(gone);
+  EXPECT_THAT(names(create), ElementsAre("PatchStatus Restarting 2", "CreatePod bert-2-0", "CreatePod bert-2-1"));
+  for (const CreatePod& pod : only<CreatePod>(create)) EXPECT_EQ(pod.nodes, 2);
+}
+
+TEST(Elastic, DoesNotShrink) {
+  struct Row {
+    const char* name;
+    Job job;
+    std::vector<Pod> pods;
+  };
+  const Pod running = pod(1, 0).running();
+  const Pod waits = pod(1, 1).unschedulable(kNoNode);
+  Job new_attempt = waiting_job(400);
+  new_attempt.status.attempt_start_time = at_second(50);
+  Job not_elastic = waiting_job(400);
+  not_elastic.spec.elastic.reset();
+  const std::vector<Row> rows = {
+      {.name = "too early", .job = waiting_job(299), .pods = {running, waits}},
+      {.name = "fewer than minNodes", .job = waiting_job(400, 2, 2), .pods = {running, waits}},
+      {.name = "none has a node", .job = waiting_job(400), .pods = {pod(1, 0).unschedulable(kNoNode), waits}},
+      {.name = "the image is missing",
+       .job = waiting_job(400),
+       .pods = {running, pod(1, 1).scheduled().waiting("ImagePullBackOff")}},
+      {.name = "the pods of a new attempt had no time", .job = new_attempt, .pods = {running, waits}},
+      {.name = "the job is not elastic", .job = not_elastic, .pods = {running, waits}},
+      {.name = "a rank is done", .job = waiting_job(400), .pods = {pod(1, 0).ended(0), waits}},
+  };
+  for (const Row& row : rows) {
+    const Observed observed = seen(row.job, row.pods);
+    EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 1) << row.name;
+  }
+}
+
+TEST(Elastic, WaitsForTheExactTime) {
+  Observed observed = seen(waiting_job(299), {pod(1, 0).running(), pod(1, 1).unschedulable(kNoNode)});
+  observed = after(observed, reconcile(observed));
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(plan.actions, IsEmpty());
+  EXPECT_EQ(plan.requeue_after, seconds(1));
+}
+
+TEST(Elastic, CountsPodsThatQuotaRejects) {
+  Observed observed = seen(waiting_job(300), {pod(1, 0).running()});
+  EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 1);
+  observed.last_error = "pods \"bert\" is forbidden: exceeded quota";
+  EXPECT_EQ(size_after(observed).nodes, 1);
+}
+
+// The time that pods wait does not begin again with each failure of the ranks that wait for them.
+TEST(Elastic, WaitContinuesAfterAFailure) {
+  const Observed observed = seen(waiting_job(100), {pod(1, 0).ended(1), pod(1, 1).unschedulable(kNoNode)});
+  const api::Status next = status_after(observed, reconcile(observed));
+  EXPECT_EQ(next.attempt, 2);
+  EXPECT_EQ(next.elastic->attempt, 2);
+  EXPECT_EQ(next.elastic->nodes, 2);
+  EXPECT_EQ(next.elastic->waiting_since, at_second(-40));
+}
+
+// ---- Growth
+
+Job shrunk_job(int seconds_ago, int failed_growths = 0) {
+  Job job = sized(elastic_job(), Phase::kRunning, 1);
+  job.spec.elastic->grow_after_seconds = 40;
+  job.status.elastic->last_reason = kShrunk;
+  job.status.elastic->last_time = at_second(60 - seconds_ago);
+  job.status.elastic->failed_growths = failed_growths;
+  return job;
+}
+
+TEST(Elastic, GrowsBackAfterTheInterval) {
+  Observed observed = seen(shrunk_job(40), {pod(1, 0).running()});
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 2", "EmitEvent Grown", "DeletePod bert-1-0"));
+  const api::Status next = status_after(observed, plan);
+  EXPECT_EQ(next.elastic->nodes, 2);
+  EXPECT_EQ(next.restarts.charged, 0);
+  EXPECT_EQ(next.world_size, 2);
+}
+
+TEST(Elastic, DoesNotGrow) {
+  struct Row {
+    const char* name;
+    Job job;
+    std::vector<Pod> pods = {pod(1, 0).running()};
+  };
+  Job never = shrunk_job(400);
+  never.spec.elastic->grow_after_seconds = 0;
+  Job full = shrunk_job(400);
+  full.spec.nodes = full.status.elastic->wanted = 1;
+  Job lossy = shrunk_job(400);
+  lossy.spec.pod_template.clear();  // checkpoints are in an emptyDir
+  const std::vector<Row> rows = {
+      {.name = "too early", .job = shrunk_job(39)},
+      {.name = "after a growth that failed", .job = shrunk_job(79, 1)},
+      {.name = "after two growths that failed", .job = shrunk_job(159, 2)},
+      {.name = "growAfterSeconds is 0", .job = never},
+      {.name = "the group has all nodes", .job = full},
+      {.name = "the checkpoints would be lost", .job = lossy},
+      {.name = "the rank is done", .job = shrunk_job(400), .pods = {pod(1, 0).ended(0)}},
+  };
+  for (const Row& row : rows) {
+    const Observed observed = seen(row.job, row.pods);
+    EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 1) << row.name;
+  }
+  const Observed due = seen(shrunk_job(80, 1), {pod(1, 0).running()});
+  EXPECT_EQ(size_after(due).nodes, 2);
+}
+
+// A growth that finds no node shrinks after a minute, and the next one is later.
+TEST(Elastic, FailedGrowthDelaysTheNextOne) {
+  Job job = waiting_job(60);
+  job.status.elastic->last_reason = kGrown;
+  job.status.elastic->last_time = at_second(-10);
+  job.status.attempts = {ended_to_grow(0, at_second(-10))};
+  const Observed observed = seen(job, {pod(1, 0).running(), pod(1, 1).unschedulable(kNoNode)});
+  EXPECT_EQ(size_after(observed).nodes, 1);
+  EXPECT_EQ(size_after(observed).failed_growths, 1);
+
+  Observed lasted = observed;
+  lasted.job.status.elastic->last_time = at_second(60 - 1800);
+  EXPECT_EQ(size_after(lasted).failed_growths, 0) << "the group had its nodes for as long as it had waited for them";
+}
+
+TEST(Elastic, IntervalBetweenGrowthsIsBounded) {
+  Job job = shrunk_job(24 * 3600, 1000000);
+  const Observed observed = seen(job, {pod(1, 0).running()});
+  EXPECT_EQ(size_after(observed).nodes, 2) << "a day is the longest interval";
+  job.status.elastic->last_time = at_second(61 - 24 * 3600);
+  const Observed earlier = seen(job, {pod(1, 0).running()});
+  EXPECT_EQ(size_after(earlier).nodes, 1);
+}
+
+// A growth stops pods that save a checkpoint. The new ones are created after that, so that they read it.
+TEST(Elastic, NewPodsWaitForTheLastCheckpointOfTheOldOnes) {
+  Job job = sized(elastic_job(), Phase::kRestarting, 2, 2);
+  job.status.attempt_start_time = at_second(50);
+  job.status.attempts = {ended_to_grow(1, at_second(50))};
+  const Pod saves = pod(1, 0).running().deleting();
+  Observed observed = seen(job, {saves});
+  observed = after(observed, reconcile(observed));
+  const Plan waits = reconcile(observed);
+  EXPECT_THAT(waits.actions, IsEmpty());
+  EXPECT_EQ(waits.requeue_after, seconds(290));
+  observed.now = at_second(350);
+  EXPECT_THAT(only<CreatePod>(reconcile(observed)), ::testing::SizeIs(2)) << "a pod of a dead node does not end";
+  observed.now = at_second(61);
+  observed.pods = {pod(1, 0).ended(0).build()};
+  EXPECT_THAT(only<CreatePod>(reconcile(observed)), ::testing::SizeIs(2));
+}
+
+// ---- kubectl scale
+
+TEST(Elastic, ScalesTheRunningGroup) {
+  for (const int nodes : {1, 3}) {
+    Job job = sized(elastic_job(), Phase::kRunning, 2);
+    job.spec.nodes = nodes;
+    const Observed observed = seen(job, {pod(1, 0).running(), pod(1, 1).running()});
+    const Plan plan = reconcile(observed);
+    EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 2", "EmitEvent Scaled", "DeletePod bert-1-0",
+                                         "DeletePod bert-1-1"));
+    const api::Status next = status_after(observed, plan);
+    EXPECT_EQ(next.elastic->nodes, nodes);
+    EXPECT_EQ(next.elastic->wanted, nodes);
+    EXPECT_EQ(next.restarts.charged, 0);
+    EXPECT_EQ(next.restarts.total, 1);
+  }
+}
+
+TEST(Elastic, ScaleOfAShrunkGroup) {
+  struct Row {
+    int wanted_before;
+    int nodes;
+    int size;
+    int expected;
+  };
+  const std::vector<Row> rows = {
+      {.wanted_before = 4, .nodes = 2, .size = 2, .expected = 2},  // it has this size already
+      {.wanted_before = 4, .nodes = 3, .size = 2, .expected = 2},  // it grows later
+      {.wanted_before = 4, .nodes = 1, .size = 2, .expected = 1},
+      {.wanted_before = 4, .nodes = 5, .size = 2, .expected = 5},
+  };
+  for (const Row& row : rows) {
+    Job job = sized(elastic_job(row.nodes), Phase::kRunning, row.size);
+    job.status.elastic->wanted = row.wanted_before;
+    job.status.elastic->last_time = at_second(50);
+    const Observed observed = seen(job, {pod(1, 0).running(), pod(1, 1).running()});
+    EXPECT_EQ(size_after(observed).nodes, row.expected) << row.nodes;
+    EXPECT_EQ(size_after(observed).wanted, row.nodes);
+  }
+}
+
+// One restart for both.
+TEST(Elastic, ScaleAppliesWithTheRestartAfterAFailure) {
+  Job job = sized(elastic_job(), Phase::kRunning, 2);
+  job.spec.nodes = 3;
+  const Observed observed = seen(job, {pod(1, 0).running(), pod(1, 1).ended(1)});
+  const api::Status next = status_after(observed, reconcile(observed));
+  EXPECT_EQ(next.attempt, 2);
+  EXPECT_EQ(next.elastic->nodes, 3);
+  EXPECT_EQ(next.restarts.charged, 1);
+}
+
+TEST(Elastic, KeepsTheSizeAfterAFailure) {
+  const Observed observed = seen(shrunk_job(10), {pod(1, 0).ended(1)});
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(status_after(observed, plan).elastic->nodes, 1);
+  EXPECT_EQ(status_after(observed, plan).elastic->attempt, 2);
+  EXPECT_THAT(names(plan), Contains("CreatePod bert-2-0"));
+  EXPECT_THAT(names(plan), Not(Contains("CreatePod bert-2-1")));
+}
+
+TEST(Elastic, IgnoresAScaleThatMakesTheJobInvalid) {
+  Job job = sized(elastic_job(), Phase::kRunning, 2);
+  job.metadata.name = std::string(56, 'a');  // with two digits of the node rank it is too long
+  job.spec.nodes = 11;
+  ++job.metadata.generation;
+  Observed observed =
+      seen(job, {PodBuilder(job.metadata.name, 1, 0).running(), PodBuilder(job.metadata.name, 1, 1).running()});
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(status_after(observed, plan).attempt, 1);
+  ASSERT_THAT(names(plan), Contains("EmitEvent InvalidSpec"));
+  EXPECT_THAT(only<EmitEvent>(plan).back().message, HasSubstr("the group keeps its 2 nodes"));
+  observed = after(observed, plan);
+  EXPECT_THAT(names(reconcile(observed)), Not(Contains("EmitEvent InvalidSpec"))) << "once";
+  observed.job.spec.nodes = 2;
+  EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 1);
+}
+
+TEST(Elastic, ResumeStartsWithAllNodes) {
+  Job job = shrunk_job(10);
+  job.status.phase = Phase::kSuspended;
+  job.status.conditions = {{to_string(Phase::kSuspended), true, "Suspended", "by the test", at_second(1)}};
+  const Observed observed = seen(job);
+  const api::Status next = status_after(observed, reconcile(observed));
+  EXPECT_EQ(next.attempt, 2);
+  EXPECT_EQ(next.elastic->nodes, 2);
+  EXPECT_EQ(next.elastic->failed_growths, 0);
+}
+
+// ---- restartScope Rank
+
+TEST(Elastic, GivesUpAReplacementWithoutANode) {
+  Job job = sized(elastic_job().restart_scope(api::RestartScope::kRank), Phase::kRunning, 2);
+  job.status.replacements = {{.node_rank = 1,
+                              .attempt = 1,
+                              .pod_uid = "lost",
+                              .time = at_second(60 - 300),
+                              .reason = "PodDeleted",
+                              .message = "pod bert-1-1 was deleted"}};
+  const Observed observed = seen(job, {pod(1, 0).running(), pod(1, 1).unschedulable(kNoNode)});
+  const api::Status next = status_after(observed, reconcile(observed));
+  EXPECT_EQ(next.elastic->nodes, 1);
+  EXPECT_EQ(next.elastic->last_reason, kShrunk);
+  EXPECT_EQ(next.restarts.charged, 0);
+  EXPECT_EQ(next.restarts.reasons.at(0).reason, kShrunk);
+  EXPECT_THAT(next.attempts.back().message, HasSubstr("its replacement did not start within 300 s"));
+}
+
+// ---- Everything that depends on the size
+
+TEST(Elastic, PodsHaveTheSizeOfTheirAttempt) {
+  Job job = shrunk_job(10);
+  const auto variables = [](const nlohmann::json& pod) {
+    std::map<std::string, std::string> out;
+    for (const auto& one : pod["spec"]["containers"][0]["env"])
+      out[one["name"]] = one.contains("value") ? one["value"].get<std::string>() : "";
+    return out;
+  };
+  const auto env = variables(PodFactory(job, 1).pod(0));
+  EXPECT_EQ(env.at("WORLD_SIZE"), "1");
+  EXPECT_EQ(env.at("PET_NNODES"), "1");
+  const auto larger = variables(PodFactory(job, 2, 2, {}, "").pod(1));
+  EXPECT_EQ(larger.at("WORLD_SIZE"), "2");
+}
+
+TEST(Elastic, ShrunkGroupCompletesWithItsRanks) {
+  const Observed observed = seen(shrunk_job(10), {pod(1, 0).ended(0)});
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kComplete);
+}
+
+TEST(Elastic, RestartsForANewSizeDoNotDelayTheNextOne) {
+  api::Status status;
+  status.phase = Phase::kRestarting;
+  const auto record = [&](const char* reason, const char* pod, int end) {
+    api::AttemptRecord out;
+    out.reason = reason;
+    out.pod = pod;
+    out.start_time = at_second(end - 10);
+    out.end_time = at_second(end);
+    status.attempts.push_back(out);
+  };
+  for (int i = 0; i < 4; ++i) record("Shrunk", "", 10 * i);
+  EXPECT_EQ(restart_delay({}, status), seconds(0));
+  EXPECT_EQ(restart_time({}, status), std::nullopt);
+  record("PodFailed", "bert-0-0", 50);
+  record("Grown", "bert-1-0", 60);  // the reason of a termination message
+  EXPECT_EQ(restart_delay({}, status), seconds(10));
+}
+
+// The status of an attempt was lost, and with it the size of its pods.
+TEST(Elastic, DoesNotAdoptAnAttemptOfUnknownSize) {
+  const Observed observed = seen(sized(elastic_job(), Phase::kRunning, 2), {pod(3, 0).running()});
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(status_after(observed, plan).attempt, 4);
+  EXPECT_EQ(status_after(observed, plan).elastic->attempt, 4);
+}
+
+}  // namespace
+}  // namespace oarlock::test
