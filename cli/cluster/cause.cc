@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "operator/core/elastic.h"
 
 namespace oarlock::cli {
 namespace {
@@ -234,6 +235,7 @@ std::string_view to_string(DiagnosedCause cause) {
 }
 
 Cause cause_of_incident(const DiagnosisInput& input, const Incident& incident) {
+  if (control::ended_by_resize(incident.record)) return Cause::kUnschedulable;  // an elastic group that shrank
   const ContainerView* trainer = incident.pod == nullptr ? nullptr : incident.pod->trainer();
   const std::string container_reason = trainer != nullptr && trainer->end ? trainer->end->reason : "";
   const bool was_oom_killed = incident.record.reason == "OOMKilled" || container_reason == "OOMKilled" ||

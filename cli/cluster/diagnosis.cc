@@ -10,6 +10,7 @@
 #include "cli/cluster/job_view.h"
 #include "cli/cluster/output.h"
 #include "common/text.h"
+#include "operator/core/elastic.h"
 #include "operator/core/text.h"
 
 namespace oarlock::cli {
@@ -211,8 +212,11 @@ Diagnosis diagnose_failed(const DiagnosisInput& input) {
 
 Diagnosis diagnose_waiting(const DiagnosisInput& input) {
   const api::Status& status = input.job.status;
-  const bool is_restart = status.phase == Phase::kRestarting;
-  const StartProblem problem = find_start_problem(input, current_condition(status));
+  const api::Condition* present = current_condition(status);
+  const bool is_grown_or_scaled =
+      present != nullptr && (present->reason == control::kGrown || present->reason == control::kScaled);
+  const bool is_restart = status.phase == Phase::kRestarting && !is_grown_or_scaled;
+  const StartProblem problem = find_start_problem(input, present);
   if (is_restart && !status.attempts.empty()) {
     Diagnosis out = explain(input, make_incident(input, status.attempts.back()), "is restarting");
     if (problem.cause != Cause::kNone) {
@@ -335,7 +339,12 @@ std::vector<std::string> pods_of_interest(const api::TrainingJob& job, const std
   return out;
 }
 
-Diagnosis diagnose(const DiagnosisInput& input) {
+Diagnosis diagnose(const DiagnosisInput& given) {
+  DiagnosisInput input = given;
+  // The growth or scale of an elastic job is no failure.
+  std::erase_if(input.job.status.attempts, [](const api::AttemptRecord& record) {
+    return control::ended_by_resize(record) && record.reason != control::kShrunk;
+  });
   Diagnosis out = diagnose_phase(input);
   add_evidence(input, out);
   const std::vector<std::string> remedies = remedies_for(out.cause, input.job.metadata, out.pod, out.node);
