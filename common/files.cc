@@ -24,9 +24,9 @@ int write_all(int fd, std::string_view bytes) {
   return 0;
 }
 
-Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return fail_errno(errno, fmt::format("{}: cannot be opened", path.string()));
+namespace {
+
+Result<std::string> read_content(const FileDescriptor& file, const std::filesystem::path& path, size_t max_bytes) {
   std::string content;
   std::array<char, 65536> buffer;
   while (content.size() < max_bytes) {
@@ -36,6 +36,27 @@ Result<std::string> read_file(const std::filesystem::path& path, size_t max_byte
     if (got == 0) break;
     content.append(buffer.data(), static_cast<size_t>(got));
   }
+  return content;
+}
+
+}  // namespace
+
+Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be opened", path.string()));
+  return read_content(file, path, max_bytes);
+}
+
+Result<std::string> read_regular_file(const std::filesystem::path& path, size_t max_bytes) {
+  // Without O_NONBLOCK, open(2) of a named pipe waits for a writer.
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be opened", path.string()));
+  struct stat status{};
+  if (::fstat(file.get(), &status) != 0) return fail_errno(errno, fmt::format("{}: cannot be read", path.string()));
+  if (!S_ISREG(status.st_mode)) return fail(ExitCode::kNoInput, fmt::format("{}: not a regular file", path.string()));
+  Result<std::string> content = read_content(file, path, max_bytes + 1);
+  if (content && content->size() > max_bytes)
+    return fail(ExitCode::kDataErr, fmt::format("{}: longer than {} bytes", path.string(), max_bytes));
   return content;
 }
 

@@ -50,6 +50,11 @@ class FileDescriptor {
 // Returns the content of a file, or its first `max_bytes` bytes.
 Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes = SIZE_MAX);
 
+// Returns the content of a regular file; symbolic links are followed. Never blocks on a pipe or device: fails with
+// kNoInput if the file is not a regular one, and with kDataErr if it is longer than `max_bytes`. For paths that come
+// from a configuration file.
+Result<std::string> read_regular_file(const std::filesystem::path& path, size_t max_bytes);
+
 // Replaces the content of a file atomically and durably: writes a temporary file, syncs it, renames it, and syncs the
 // folder. After a crash the file has either the old or the new content.
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view content);

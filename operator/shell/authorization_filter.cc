@@ -145,7 +145,7 @@ int AuthorizationFilter::record(const std::string& key, const Admission& admissi
 int AuthorizationFilter::review(const std::string& path, const std::string& token) const {
   const Json review = {
       {"apiVersion", "authentication.k8s.io/v1"}, {"kind", "TokenReview"}, {"spec", {{"token", token}}}};
-  const auto authentication = client_.create(token_reviews(), "", review.dump(), {});
+  const auto authentication = client_.create(token_reviews(), "", review.dump(), stop_.get_token());
   if (!authentication) return 503;
   const Json reviewed = parse_untrusted_json(*authentication);
   const Json& status = member(reviewed, "status");
@@ -158,7 +158,7 @@ int AuthorizationFilter::review(const std::string& path, const std::string& toke
   if (const Json& extra = member(user, "extra"); extra.is_object()) spec["extra"] = extra;
   const Json access = {
       {"apiVersion", "authorization.k8s.io/v1"}, {"kind", "SubjectAccessReview"}, {"spec", std::move(spec)}};
-  const auto authorization = client_.create(access_reviews(), "", access.dump(), {});
+  const auto authorization = client_.create(access_reviews(), "", access.dump(), stop_.get_token());
   if (!authorization) return 503;
   return true_at(member(parse_untrusted_json(*authorization), "status"), "allowed") ? 200 : 403;
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -70,6 +71,9 @@ class AuthorizationFilter {
   // while it makes a review.
   std::optional<HttpResponse> check(const std::string& path, const std::string& authorization);
 
+  // Cancels running reviews and rejects all further ones with 503.
+  void stop() { stop_.request_stop(); }
+
  private:
   enum class Decision { kAllow, kDeny, kReview };
   struct Admission {
@@ -89,6 +93,7 @@ class AuthorizationFilter {
 
   const kube::Client client_;
   const std::shared_ptr<const Clock> clock_;
+  std::stop_source stop_;
   std::mutex mutex_;
   // With the mutex held.
   ReviewCache allowed_{kMaxAllowed};

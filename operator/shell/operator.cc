@@ -57,11 +57,12 @@ ProgressPoller::Connect connect_to_pods(const std::string& user_agent) {
 
 // Returns the current resource version of the jobs, read from the API server's store instead of its cache; empty if the
 // call fails.
-std::string current_version(const kube::Client& client, const std::vector<std::string>& namespaces) {
+std::string current_version(const kube::Client& client, const std::vector<std::string>& namespaces,
+                            const std::stop_token& stop) {
   const kube::Selection anywhere{
       .name_space = namespaces.empty() ? "" : namespaces.front(), .label_selector = "", .field_selector = ""};
   const auto jobs = client.list(resource_of(ResourceKind::kJob), anywhere,
-                                {.resource_version = "", .limit = 1, .continue_token = ""}, {});
+                                {.resource_version = "", .limit = 1, .continue_token = ""}, stop);
   return jobs ? read_object_metadata(*jobs).resource_version : "";
 }
 
@@ -278,7 +279,7 @@ bool Operator::lead(const std::stop_token& stop) {
   if (!election_.acquire(stop)) return true;
   poller_.start();
   events_->start();
-  controller_.start(options_.workers, current_version(reader_, options_.namespaces));
+  controller_.start(options_.workers, current_version(reader_, options_.namespaces, stop));
   return election_.hold(stop);
 }
 
@@ -292,6 +293,7 @@ void Operator::release_idle_memory(const std::stop_token& stop) {
 void Operator::shut_down() {
   is_ready_ = false;
   log_.info("stopping");
+  authorization_.stop();
   controller_.stop();
   poller_.stop();
   events_->stop();
@@ -304,7 +306,7 @@ void Operator::shut_down() {
 Result<void> run_operator(const OperatorOptions& options, const Logger& log, const std::stop_token& stop) {
   const auto clock = std::make_shared<const RealClock>();
   const std::string user_agent = "oarlock-operator/" + options.version;
-  auto network = kube::create_transport(kube::transport_options(options.cluster, user_agent, clock));
+  auto network = kube::create_transport(kube::transport_options(options.cluster, user_agent, clock, stop));
   if (!network) {
     return fail(network.error().code, fmt::format("{}: {}", options.cluster.source, network.error().message));
   }

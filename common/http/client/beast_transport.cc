@@ -81,7 +81,7 @@ TransportResult<Response> BeastTransport::call(const Request& request, ByteSink*
 }
 
 TransportResult<std::string> BeastTransport::prepare_request(const Request& request, const CallLimits& limits) {
-  ASSIGN_OR_RETURN(Credentials credentials, obtain_credentials(limits.end()));
+  ASSIGN_OR_RETURN(Credentials credentials, obtain_credentials(limits.end(), limits.cancel()));
   if (target_.options.certificate != nullptr) set_certificate(std::move(credentials.certificate));
   RequestFields fields{.target_prefix = target_prefix_,
                        .host = route_.server.header,

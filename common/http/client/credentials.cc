@@ -16,7 +16,7 @@ constexpr auto kReadInterval = std::chrono::minutes(1);
 Result<std::string> FileToken::token() {
   const std::lock_guard lock(mutex_);
   if (!token_.empty() && clock_->steady() < read_again_at_) return token_;
-  const Result<std::string> text = read_file(path_);
+  const Result<std::string> text = read_regular_file(path_, kMaxCredentialFileBytes);
   if (text) {
     if (const std::string_view token = trim(*text); !token.empty()) {
       token_ = token;

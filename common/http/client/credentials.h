@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,10 @@
 #include "common/error.h"
 
 namespace oarlock::kube {
+
+// Limit of a token file, a PEM file and a file of certificate authorities, in bytes. Kubernetes limits the Secrets and
+// ConfigMaps that contain them to 1 MiB.
+inline constexpr size_t kMaxCredentialFileBytes = 4u << 20;
 
 // PEM data, or the path of a PEM file. A file is read again for each new connection, so a rotated file takes effect
 // without a restart. If both are set, the file is used.
@@ -35,10 +40,10 @@ struct ClientCertificate {
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
-  // Waits, for at most `limit`, until token() can return without waiting. An error means that it cannot. The default
-  // implementation is for sources that never wait.
-  virtual Result<void> prepare(std::chrono::milliseconds /*limit*/) { return {}; }
-  // Returns the current token. If it is empty, the request has no Authorization header.
+  // Obtains the token. Waits for at most `limit`, and until `cancel` requests a stop. The default implementation is for
+  // sources that never wait.
+  virtual Result<void> prepare(std::chrono::milliseconds /*limit*/, const std::stop_token& /*cancel*/) { return {}; }
+  // Returns the current token, without waiting. If it is empty, the request has no Authorization header.
   virtual Result<std::string> token() = 0;
   // Reports that the server rejected the token with status 401. The next request uses a newly obtained one.
   virtual void invalidate() = 0;
@@ -49,9 +54,9 @@ class TokenSource {
 class CertificateSource {
  public:
   virtual ~CertificateSource() = default;
-  // Waits, for at most `limit`, until certificate() can return without waiting.
-  virtual Result<void> prepare(std::chrono::milliseconds limit) = 0;
-  // Returns the current certificate; an empty one if there is none.
+  // Obtains the certificate. Waits for at most `limit`, and until `cancel` requests a stop.
+  virtual Result<void> prepare(std::chrono::milliseconds limit, const std::stop_token& cancel) = 0;
+  // Returns the current certificate, without waiting; an empty one if there is none.
   virtual Result<ClientCertificate> certificate() = 0;
 };
 
@@ -67,7 +72,7 @@ class ConstantToken final : public TokenSource {
 
 // A token file such as the projected service account token, which the kubelet replaces about every hour. The file is
 // read again after one minute, or for the next request after invalidate(). If it cannot be read, the last token stays
-// in use, as in client-go.
+// in use, as in client-go. It must be a regular file or a symbolic link to one.
 class FileToken final : public TokenSource {
  public:
   FileToken(std::string path, std::shared_ptr<const Clock> clock) : path_(std::move(path)), clock_(std::move(clock)) {}

@@ -93,14 +93,14 @@ TransportResult<Response> HttpTransport::call_and_report(const Request& request,
 }
 
 TransportResult<HttpTransport::Credentials> HttpTransport::obtain_credentials(
-    std::chrono::steady_clock::time_point deadline) const {
+    std::chrono::steady_clock::time_point deadline, const std::stop_token& cancel) const {
   const TransportOptions& options = target_.options;
   const auto left = std::chrono::duration_cast<Milliseconds>(deadline - std::chrono::steady_clock::now());
   const auto obtain = [&]() -> Result<Credentials> {
     if (options.token != nullptr) {
-      RETURN_IF_ERROR(options.token->prepare(left));
+      RETURN_IF_ERROR(options.token->prepare(left, cancel));
     } else if (options.certificate != nullptr) {
-      RETURN_IF_ERROR(options.certificate->prepare(left));
+      RETURN_IF_ERROR(options.certificate->prepare(left, cancel));
     }
     Credentials credentials;
     if (options.token != nullptr) {
@@ -111,8 +111,10 @@ TransportResult<HttpTransport::Credentials> HttpTransport::obtain_credentials(
     }
     return credentials;
   };
-  return obtain().map_error(
-      [](const Error& error) { return TransportError{TransportErrorKind::kRefused, error.message}; });
+  return obtain().map_error([&](const Error& error) {
+    if (cancel.stop_requested()) return TransportError{TransportErrorKind::kCancelled, "cancelled"};
+    return TransportError{TransportErrorKind::kRefused, error.message};
+  });
 }
 
 }  // namespace oarlock::kube

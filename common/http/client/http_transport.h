@@ -64,8 +64,9 @@ class HttpTransport : public Transport {
   virtual TransportResult<Response> call(const Request& request, ByteSink* sink, StreamLimits limits,
                                          const std::stop_token& cancel) = 0;
 
-  // Waits for the credentials until `deadline`. Fails with kRefused.
-  TransportResult<Credentials> obtain_credentials(std::chrono::steady_clock::time_point deadline) const;
+  // Waits for the credentials until `deadline`. Fails with kCancelled or kRefused.
+  TransportResult<Credentials> obtain_credentials(std::chrono::steady_clock::time_point deadline,
+                                                  const std::stop_token& cancel) const;
 
   const TransportTarget target_;
 

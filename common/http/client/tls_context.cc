@@ -34,7 +34,7 @@ std::string source_name(const Pem& pem) { return pem.file.empty() ? "the inline 
 
 Result<std::string> read_pem(const Pem& pem) {
   if (pem.file.empty()) return pem.text;
-  return read_file(pem.file);
+  return read_regular_file(pem.file, kMaxCredentialFileBytes);
 }
 
 Result<Certificates> read_certificates(const Pem& pem) {

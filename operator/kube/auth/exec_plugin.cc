@@ -131,6 +131,7 @@ Result<ExecCredential> read_credential(const ExecConfig& config, const std::stri
 }  // namespace
 
 Result<ExecCredential> run_plugin(const ExecConfig& config, Milliseconds limit, const std::stop_token& stop) {
+  if (stop.stop_requested()) return failed(config, "was not started because this process stops");
   const FileDescriptor stopped(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stopped.open()) return fail_errno(errno, "cannot create an eventfd");
   int ends[2];
@@ -185,7 +186,10 @@ void ExecPlugin::start_refresh() {
 }
 
 void ExecPlugin::refresh(const std::stop_token& stop) {
-  Result<ExecCredential> fresh = run_plugin(config_, kRunLimit, stop);
+  std::stop_source either;
+  const std::stop_callback on_destruction(stop, [&either] { either.request_stop(); });
+  const std::stop_callback on_stop(stop_, [&either] { either.request_stop(); });
+  Result<ExecCredential> fresh = run_plugin(config_, kRunLimit, either.get_token());
   const std::lock_guard lock(mutex_);
   if (fresh) {
     credential_ = std::move(*fresh);
@@ -201,26 +205,26 @@ void ExecPlugin::refresh(const std::stop_token& stop) {
 }
 
 // A credential that was just obtained is used even if it seems to have expired, because the clocks may differ.
-Result<void> ExecPlugin::wait_for_refresh(Lock& lock, Milliseconds limit) {
-  const bool has_ended = changed_.wait_for(lock, limit, [this] { return !is_running_; });
+Result<void> ExecPlugin::wait_for_refresh(Lock& lock, Milliseconds limit, const std::stop_token& cancel) {
+  const bool has_ended = changed_.wait_for(lock, cancel, limit, [this] { return !is_running_; });
   if (is_usable() || (has_ended && !failure_)) return {};
+  if (!has_ended && cancel.stop_requested()) return failed(config_, "has not ended before the call was cancelled");
   if (!has_ended)
     return failed(config_, fmt::format("has not ended after {} ms and continues in the background", limit.count()));
   return tl::make_unexpected(*failure_);
 }
 
-Result<void> ExecPlugin::prepare(Milliseconds limit) {
+Result<void> ExecPlugin::prepare(Milliseconds limit, const std::stop_token& cancel) {
   Lock lock(mutex_);
   if (should_refresh()) start_refresh();
-  if (!is_usable()) return wait_for_refresh(lock, limit);
+  if (!is_usable()) return wait_for_refresh(lock, limit, cancel);
   if (!is_rejected_) return {};
-  return wait_for_refresh(lock, std::min(limit, kRejectedWait));
+  return wait_for_refresh(lock, std::min(limit, kRejectedWait), cancel);
 }
 
 Result<ExecCredential> ExecPlugin::credential() {
-  Lock lock(mutex_);
-  if (should_refresh()) start_refresh();
-  if (!is_usable()) RETURN_IF_ERROR(wait_for_refresh(lock, kRunLimit));
+  const std::lock_guard lock(mutex_);
+  if (!credential_) return failed(config_, "has not returned a credential yet");
   return *credential_;
 }
 

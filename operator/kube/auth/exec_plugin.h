@@ -37,6 +37,7 @@ struct ExecCredential {
 };
 
 // Runs the command and waits for its end, for at most `limit` and until a stop is requested; then it kills the command.
+// Does not start the command if a stop has been requested.
 // The command shares the stderr of this process. The message of an error names the command.
 Result<ExecCredential> run_plugin(const ExecConfig& config, std::chrono::milliseconds limit,
                                   const std::stop_token& stop = {});
@@ -47,8 +48,10 @@ Result<ExecCredential> run_plugin(const ExecConfig& config, std::chrono::millise
 // Thread-safe.
 class ExecPlugin final : public TokenSource, public CertificateSource {
  public:
-  ExecPlugin(ExecConfig config, std::shared_ptr<const Clock> clock)
-      : config_(std::move(config)), clock_(std::move(clock)) {}
+  // A stop kills a running command, and no other is started: a credential that is still valid remains usable for the
+  // last requests of the process, and calls without one fail.
+  ExecPlugin(ExecConfig config, std::shared_ptr<const Clock> clock, std::stop_token stop = {})
+      : config_(std::move(config)), clock_(std::move(clock)), stop_(std::move(stop)) {}
   // Kills a running command.
   ~ExecPlugin() override;
   ExecPlugin(const ExecPlugin&) = delete;
@@ -56,8 +59,7 @@ class ExecPlugin final : public TokenSource, public CertificateSource {
 
   // If the server has rejected a credential that has not expired, prepare() waits for a new one for at most
   // kRejectedWait, and then lets the old one be used: the rejection may have been temporary.
-  Result<void> prepare(std::chrono::milliseconds limit) override;
-  // Both wait if there is no credential or it has expired.
+  Result<void> prepare(std::chrono::milliseconds limit, const std::stop_token& cancel) override;
   Result<std::string> token() override;
   Result<ClientCertificate> certificate() override;
   void invalidate() override;
@@ -69,14 +71,15 @@ class ExecPlugin final : public TokenSource, public CertificateSource {
   bool is_usable() const;
   bool should_refresh() const;
   void start_refresh();
-  Result<void> wait_for_refresh(Lock& lock, std::chrono::milliseconds limit);
-  Result<ExecCredential> credential();
+  Result<void> wait_for_refresh(Lock& lock, std::chrono::milliseconds limit, const std::stop_token& cancel);
+  Result<ExecCredential> credential();  // that prepare() obtained
   void refresh(const std::stop_token& stop);
 
   const ExecConfig config_;
   const std::shared_ptr<const Clock> clock_;
+  const std::stop_token stop_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   std::optional<ExecCredential> credential_;
   SystemTime fetched_at_{};
   std::optional<Error> failure_;  // of the last run

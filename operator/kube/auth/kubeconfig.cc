@@ -106,7 +106,9 @@ Result<std::string> cluster_info(const ClusterConfig& config) {
   if (!config.tls_server_name.empty()) info["tls-server-name"] = config.tls_server_name;
   if (!config.proxy.empty()) info["proxy-url"] = config.proxy;
   if (!config.ca.empty()) {
-    ASSIGN_OR_RETURN(const std::string text, config.ca.file.empty() ? config.ca.text : read_file(config.ca.file));
+    ASSIGN_OR_RETURN(const std::string text, config.ca.file.empty()
+                                                 ? config.ca.text
+                                                 : read_regular_file(config.ca.file, kMaxCredentialFileBytes));
     info["certificate-authority-data"] = base64_encode(text);
   }
   return info.dump();
@@ -263,12 +265,13 @@ Result<ClusterConfig> in_cluster_config(const Environment& environment, const st
   config.token_file = service_account_folder + "/token";
   // Both must exist now. They are read again later, because the kubelet replaces them.
   for (const std::string& file : {config.ca.file, config.token_file}) {
-    if (const auto text = read_file(file); !text) {
+    if (const auto text = read_regular_file(file, kMaxCredentialFileBytes); !text) {
       return fail(text.error().code,
                   fmt::format("{}; is automountServiceAccountToken off for this pod?", text.error().message));
     }
   }
-  if (const auto name = read_file(service_account_folder + "/namespace")) config.name_space = trim(*name);
+  if (const auto name = read_regular_file(service_account_folder + "/namespace", kMaxCredentialFileBytes))
+    config.name_space = trim(*name);
   return config;
 }
 
@@ -364,7 +367,7 @@ void add_impersonation(const Impersonation& who, TransportOptions& options) {
 }  // namespace
 
 TransportOptions transport_options(const ClusterConfig& config, const std::string& user_agent,
-                                   std::shared_ptr<const Clock> clock) {
+                                   std::shared_ptr<const Clock> clock, const std::stop_token& stop) {
   TransportOptions options;
   options.server = config.server;
   options.ca = config.ca;
@@ -379,7 +382,7 @@ TransportOptions transport_options(const ClusterConfig& config, const std::strin
   if (!config.token_file.empty()) {
     options.token = std::make_shared<FileToken>(config.token_file, std::move(clock));
   } else if (config.exec) {
-    const auto plugin = std::make_shared<ExecPlugin>(*config.exec, std::move(clock));
+    const auto plugin = std::make_shared<ExecPlugin>(*config.exec, std::move(clock), stop);
     options.token = plugin;
     options.certificate = plugin;
   } else if (!config.token.empty()) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,8 +71,9 @@ Result<ClusterConfig> load_kubeconfig(const std::string& paths, const std::strin
 // Loads the service account of the pod.
 Result<ClusterConfig> in_cluster_config(const Environment& environment, const std::string& service_account_folder);
 
-// Converts the configuration to the options of a transport, including the sources of its credentials.
+// Converts the configuration to the options of a transport, including the sources of its credentials. A stop ends a
+// running credential plugin (see ExecPlugin).
 TransportOptions transport_options(const ClusterConfig& config, const std::string& user_agent,
-                                   std::shared_ptr<const Clock> clock);
+                                   std::shared_ptr<const Clock> clock, const std::stop_token& stop = {});
 
 }  // namespace oarlock::kube

@@ -135,7 +135,7 @@ class CpprestTransport final : public HttpTransport {
 TransportResult<Response> CpprestTransport::call(const Request& request, ByteSink* sink, StreamLimits stream_limits,
                                                  const std::stop_token& cancel) {
   const Limits limits{.end = SteadyClock::now() + stream_limits.total, .idle = stream_limits.idle, .cancel = cancel};
-  ASSIGN_OR_RETURN(Credentials credentials, obtain_credentials(limits.end));
+  ASSIGN_OR_RETURN(Credentials credentials, obtain_credentials(limits.end, cancel));
   if (target_.options.certificate != nullptr) tls_->set_certificate(credentials.certificate);
   const RequestHeaders headers{.host = target_.server.header,
                                .user_agent = target_.options.user_agent,

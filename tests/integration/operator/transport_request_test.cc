@@ -193,6 +193,39 @@ TEST(Transport, InvalidatesTheTokenOn401) {
   EXPECT_EQ(token->drops, 1);
 }
 
+// A credential plugin that hangs must not delay the end of the process.
+TEST(Transport, CancellationEndsTheWaitForCredentials) {
+  class Waiting final : public TokenSource {
+   public:
+    Result<void> prepare(std::chrono::milliseconds limit, const std::stop_token& cancel) override {
+      std::mutex mutex;
+      std::unique_lock lock(mutex);
+      std::condition_variable_any never;
+      is_waiting = true;
+      never.wait_for(lock, cancel, limit, [] { return false; });
+      return fail(ExitCode::kConfig, "no token");
+    }
+    Result<std::string> token() override { return fail(ExitCode::kConfig, "no token"); }
+    void invalidate() override {}
+    std::atomic<bool> is_waiting = false;
+  };
+  HostileServer server([](auto&, const auto&) { return false; });
+  const auto token = std::make_shared<Waiting>();
+  auto transport = transport_to(server.url(), token);
+  std::stop_source stop;
+  const std::jthread cancel([&] {
+    becomes_true([&] { return token->is_waiting.load(); });
+    stop.request_stop();
+  });
+  const auto response = transport->send(get(), 300s, stop.get_token());
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().kind, TransportErrorKind::kCancelled);
+  const auto late = transport->send(get(), 20ms, {});
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().kind, TransportErrorKind::kRefused);
+  EXPECT_THAT(server.received(), IsEmpty());
+}
+
 TEST(Transport, ServesManyThreadsDespiteFailures) {
   std::atomic<int> count = 0;
   HostileServer server([&](auto& connection, const auto& request) {

@@ -28,6 +28,24 @@ TEST(Files, AtomicWriteLeavesNoOtherFile) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
+TEST(Files, ReadsOnlyRegularFilesWithinTheLimit) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "a";
+  std::ofstream(path) << "12345";
+  std::filesystem::create_symlink(path, folder.path() / "link");
+  EXPECT_EQ(read_regular_file(folder.path() / "link", 5).value_or(""), "12345");
+  EXPECT_THAT(read_regular_file(path, 4).error().message, ::testing::HasSubstr("longer than 4 bytes"));
+  ASSERT_EQ(::mkfifo((folder.path() / "fifo").c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/zero", folder.path() / "endless");
+  for (const std::filesystem::path& other : {folder.path() / "fifo", folder.path() / "endless", folder.path()}) {
+    const auto content = read_regular_file(other, 5);
+    ASSERT_FALSE(content) << other;
+    EXPECT_EQ(content.error().code, ExitCode::kNoInput);
+    EXPECT_EQ(content.error().message, other.string() + ": not a regular file");
+  }
+  EXPECT_EQ(read_regular_file(folder.path() / "missing", 5).error().code, ExitCode::kNoInput);
+}
+
 // After a power failure the file has the old content or the new one, and the new one for good once the call has
 // returned.
 TEST(Files, AtomicWriteSyncsFileAndFolder) {

@@ -20,6 +20,11 @@ using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+// The token as a transport obtains it; empty on failure.
+std::string token_of(ExecPlugin& plugin) {
+  return plugin.prepare(60s, {}).and_then([&] { return plugin.token(); }).value_or("");
+}
+
 class ExecPluginTest : public ::testing::Test {
  protected:
   // Makes a plugin from a shell script.
@@ -69,21 +74,20 @@ TEST_F(ExecPluginTest, KeepsATokenUntilItExpiresOrIsRejected) {
   const auto clock = std::make_shared<test::FakeClock>();  // begins at 2023-11-14T22:13:20Z
   ExecPlugin token(plugin(count_runs() + credential(R"({"token":"t","expirationTimestamp":"2023-11-14T22:14:20Z"})")),
                    clock);
-  EXPECT_EQ(token.token().value_or(""), "t");
-  EXPECT_EQ(token.token().value_or(""), "t");
+  EXPECT_EQ(token_of(token), "t");
+  EXPECT_EQ(token_of(token), "t");
   EXPECT_EQ(runs(), 1);
   clock->advance(61s);
-  EXPECT_EQ(token.token().value_or(""), "t");
+  EXPECT_EQ(token_of(token), "t");
   EXPECT_EQ(runs(), 2);
 
   ExecPlugin forever(plugin(count_runs() + credential(R"({"token":"t"})")), clock);
-  EXPECT_TRUE(forever.token());
+  EXPECT_EQ(token_of(forever), "t");
   clock->advance(24h);
-  EXPECT_TRUE(forever.token());
+  EXPECT_EQ(token_of(forever), "t");
   EXPECT_EQ(runs(), 3);
   forever.invalidate();
-  EXPECT_TRUE(forever.prepare(20s));
-  EXPECT_TRUE(forever.token());
+  EXPECT_EQ(token_of(forever), "t");
   EXPECT_EQ(runs(), 4);
 }
 
@@ -115,47 +119,95 @@ class SlowPluginTest : public ExecPluginTest {
 // A leader that waits for the plugin would lose its lease.
 TEST_F(SlowPluginTest, RefreshesBeforeExpiryInTheBackground) {
   ExecPlugin plugin(slow_plugin(2, "2023-11-14T22:15:00Z"), clock_);  // in 100 s
-  EXPECT_EQ(plugin.token().value_or(""), "t1");
+  EXPECT_EQ(token_of(plugin), "t1");
   clock_->advance(74s);
-  EXPECT_EQ(plugin.token().value_or(""), "t1");
+  EXPECT_EQ(token_of(plugin), "t1");
   EXPECT_EQ(runs(), 1);
   clock_->advance(2s);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_TRUE(plugin.prepare(1h));
-    EXPECT_EQ(plugin.token().value_or(""), "t1");  // the plugin blocks
+    EXPECT_TRUE(plugin.prepare(1h, {}));
+    EXPECT_EQ(token_of(plugin), "t1");  // the plugin blocks
   }
   EXPECT_TRUE(becomes_true([&] { return runs() == 2; }));
   let_go();
-  EXPECT_TRUE(becomes_true([&] { return plugin.token().value_or("") == "t2"; }));
+  EXPECT_TRUE(becomes_true([&] { return token_of(plugin) == "t2"; }));
   EXPECT_EQ(runs(), 2);
 }
 
 TEST_F(SlowPluginTest, WaitsForTheFirstCredentialWithinTheLimit) {
   ExecPlugin plugin(slow_plugin(1, "2023-11-14T22:15:00Z"), clock_);
-  const auto waited = plugin.prepare(20ms);
+  const auto waited = plugin.prepare(20ms, {});
   ASSERT_FALSE(waited);
   EXPECT_THAT(waited.error().message, HasSubstr("has not ended after 20 ms"));
   let_go();
-  EXPECT_TRUE(plugin.prepare(60s));
-  EXPECT_EQ(plugin.token().value_or(""), "t1");
+  EXPECT_TRUE(plugin.prepare(60s, {}));
+  EXPECT_EQ(token_of(plugin), "t1");
   EXPECT_EQ(runs(), 1);
 }
 
 TEST_F(SlowPluginTest, KeepsARejectedCredentialUntilTheNext) {
   ExecPlugin plugin(slow_plugin(2, "2023-11-14T23:13:20Z"), clock_);
-  EXPECT_EQ(plugin.token().value_or(""), "t1");
+  EXPECT_EQ(token_of(plugin), "t1");
   plugin.invalidate();
-  EXPECT_TRUE(plugin.prepare(20ms));
-  EXPECT_EQ(plugin.token().value_or(""), "t1");
+  EXPECT_TRUE(plugin.prepare(20ms, {}));
+  EXPECT_EQ(token_of(plugin), "t1");
   let_go();
-  EXPECT_TRUE(becomes_true([&] { return plugin.token().value_or("") == "t2"; }));
+  EXPECT_TRUE(becomes_true([&] { return token_of(plugin) == "t2"; }));
   EXPECT_EQ(runs(), 2);
 }
 
 // The plugin blocks forever.
 TEST_F(SlowPluginTest, DestructorKillsTheCommand) {
   ExecPlugin plugin(slow_plugin(1, "2023-11-14T22:15:00Z"), clock_);
-  EXPECT_FALSE(plugin.prepare(20ms));
+  EXPECT_FALSE(plugin.prepare(20ms, {}));
+}
+
+TEST_F(SlowPluginTest, CancellationEndsOnlyTheWait) {
+  ExecPlugin plugin(slow_plugin(1, "2023-11-14T22:15:00Z"), clock_);
+  std::stop_source cancel;
+  const std::jthread canceller([&] {
+    becomes_true([&] { return runs() == 1; });
+    cancel.request_stop();
+  });
+  const auto waited = plugin.prepare(1h, cancel.get_token());
+  ASSERT_FALSE(waited);
+  EXPECT_THAT(waited.error().message, HasSubstr("before the call was cancelled"));
+  let_go();
+  EXPECT_EQ(token_of(plugin), "t1");
+  EXPECT_EQ(runs(), 1);
+}
+
+TEST_F(SlowPluginTest, StopOfTheProcessEndsTheCommand) {
+  std::stop_source stop;
+  ExecPlugin plugin(slow_plugin(1, "2023-11-14T22:15:00Z"), clock_, stop.get_token());
+  const std::jthread stopper([&] {
+    becomes_true([&] { return runs() == 1; });
+    stop.request_stop();
+  });
+  const auto waited = plugin.prepare(1h, {});
+  ASSERT_FALSE(waited);
+  EXPECT_THAT(waited.error().message, HasSubstr("was killed because this process stops"));
+  EXPECT_FALSE(plugin.prepare(1h, {}));  // starts no other
+  EXPECT_FALSE(plugin.token());
+  EXPECT_EQ(runs(), 1);
+}
+
+TEST_F(SlowPluginTest, ValidCredentialRemainsUsableAfterAStop) {
+  std::stop_source stop;
+  ExecPlugin plugin(slow_plugin(2, "2023-11-14T22:15:00Z"), clock_, stop.get_token());
+  EXPECT_EQ(token_of(plugin), "t1");
+  stop.request_stop();
+  clock_->advance(76s);  // time to refresh
+  EXPECT_EQ(token_of(plugin), "t1");
+  EXPECT_EQ(runs(), 1);
+}
+
+// The clocks of the plugin and of this machine may differ.
+TEST_F(ExecPluginTest, UsesANewCredentialThatSeemsExpired) {
+  ExecPlugin expired(plugin(count_runs() + credential(R"({"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"})")),
+                     std::make_shared<test::FakeClock>());
+  EXPECT_EQ(token_of(expired), "t");
+  EXPECT_EQ(runs(), 1);
 }
 
 TEST_F(ExecPluginTest, ErrorsNameTheCommand) {
