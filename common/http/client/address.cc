@@ -39,6 +39,21 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
+struct SchemeAndRest {
+  std::string_view scheme;  // empty: none
+  std::string_view rest;
+};
+SchemeAndRest split_scheme(std::string_view url) {
+  const size_t end = url.find("://");
+  const auto is_allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '+' || c == '-' ||
+           c == '.';
+  };
+  // A password can contain "://", too.
+  if (end == std::string_view::npos || !std::all_of(url.begin(), url.begin() + end, is_allowed)) return {"", url};
+  return {url.substr(0, end), url.substr(end + 3)};
+}
+
 // Invalid sequences are kept unchanged.
 std::string percent_decode(std::string_view text) {
   std::string out;
@@ -58,33 +73,33 @@ std::string percent_decode(std::string_view text) {
 // An IPv4 address is stored as an IPv4-mapped IPv6 address, so that both spellings compare equal.
 struct IpAddress {
   std::array<unsigned char, 16> bytes{};
-  bool v4 = false;
 
+  bool is_v4() const {
+    constexpr std::array<unsigned char, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    return std::equal(kMapped.begin(), kMapped.end(), bytes.begin());
+  }
   bool operator==(const IpAddress&) const = default;
 };
 
 std::optional<IpAddress> parse_ip(const std::string& text) {
-  constexpr std::array<unsigned char, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   IpAddress out;
-  if (::inet_pton(AF_INET6, text.c_str(), out.bytes.data()) == 1) {
-    out.v4 = std::equal(kMapped.begin(), kMapped.end(), out.bytes.begin());
-    return out;
-  }
-  if (::inet_pton(AF_INET, text.c_str(), out.bytes.data() + kMapped.size()) != 1) return std::nullopt;
-  std::copy(kMapped.begin(), kMapped.end(), out.bytes.begin());
-  out.v4 = true;
-  return out;
+  if (::inet_pton(AF_INET6, text.c_str(), out.bytes.data()) == 1) return out;
+  out.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  if (::inet_pton(AF_INET, text.c_str(), out.bytes.data() + 12) == 1) return out;
+  return std::nullopt;
 }
 
 bool is_loopback(const IpAddress& address) {
-  return address.v4 ? address.bytes[12] == 127 : address == parse_ip("::1");
+  return address.is_v4() ? address.bytes[12] == 127 : address == parse_ip("::1");
 }
 
-bool share_prefix(const IpAddress& a, const IpAddress& b, int bits) {
-  const auto whole = static_cast<size_t>(bits / 8);
-  if (!std::equal(a.bytes.begin(), a.bytes.begin() + whole, b.bytes.begin())) return false;
-  const int rest = bits % 8;
-  return rest == 0 || (a.bytes[whole] ^ b.bytes[whole]) >> (8 - rest) == 0;
+// Sets all bits after the first `bits` to zero.
+IpAddress masked(IpAddress address, int bits) {
+  for (int i = 0; i < 16; ++i) {
+    const int kept = std::clamp(bits - 8 * i, 0, 8);
+    address.bytes[static_cast<size_t>(i)] &= static_cast<unsigned char>(0xff00 >> kept);
+  }
+  return address;
 }
 
 // Whether a text is a CIDR block ("10.0.0.0/8"), and whether the block contains an address.
@@ -95,30 +110,40 @@ struct BlockMatch {
 BlockMatch match_block(std::string_view text, const std::optional<IpAddress>& address) {
   const size_t slash = text.find('/');
   if (slash == std::string_view::npos) return {};
-  const auto network = parse_ip(std::string(text.substr(0, slash)));
-  int bits = -1;
+  const std::string network_text(text.substr(0, slash));
   const std::string_view length = text.substr(slash + 1);
+  const auto network = parse_ip(network_text);
+  int bits = -1;
   const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), bits);
-  const bool is_number = error == std::errc() && end == length.data() + length.size();
-  if (!network || !is_number || bits < 0 || bits > (network->v4 ? 32 : 128)) return {};
-  if (!address || address->v4 != network->v4) return {.is_block = true};
-  return {.is_block = true, .contains = share_prefix(*address, *network, network->v4 ? bits + 96 : bits)};
+  const bool is_number = error == std::errc() && end == length.data() + length.size() && length.front() != '-';
+  const bool is_dotted = network_text.find(':') == std::string::npos;
+  if (!network || !is_number || bits > (is_dotted ? 32 : 128)) return {};
+  if (is_dotted) bits += 96;
+  const IpAddress first = masked(*network, bits);
+  const bool same_family = address && address->is_v4() == first.is_v4();  // an IPv6 block contains no IPv4 address
+  return {.is_block = true, .contains = same_family && masked(*address, bits) == first};
 }
 
 struct HostAndPort {
-  std::string host;  // without brackets
+  std::string host;  // without brackets if there is a port
   std::string port;  // empty: every port
 };
+// Splits as Go's net.SplitHostPort does. A text that is not of the form "host:port" or "[host]:port" is a host.
 HostAndPort split_port(std::string_view text) {
+  const HostAndPort whole{.host = std::string(text), .port = ""};
   const size_t colon = text.rfind(':');
-  const bool in_brackets = text.starts_with('[');
-  const bool is_literal = !in_brackets && std::count(text.begin(), text.end(), ':') > 1;  // an IPv6 address
-  HostAndPort out{.host = std::string(text), .port = ""};
-  if (colon != std::string_view::npos && !is_literal && (!in_brackets || text[colon - 1] == ']')) {
-    out = {.host = std::string(text.substr(0, colon)), .port = std::string(text.substr(colon + 1))};
+  if (colon == std::string_view::npos) return whole;
+  std::string_view host = text.substr(0, colon);
+  const std::string_view port = text.substr(colon + 1);
+  if (host.starts_with('[')) {
+    if (host.find(']') != host.size() - 1) return whole;
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    return whole;
   }
-  if (out.host.starts_with('[') && out.host.ends_with(']')) out.host = out.host.substr(1, out.host.size() - 2);
-  return out;
+  if (host.find_first_of("[]") != std::string_view::npos || port.find_first_of("[]") != std::string_view::npos)
+    return whole;
+  return {.host = std::string(host), .port = std::string(port)};
 }
 
 // Whether an entry of NO_PROXY matches the server. `host` is in lower case; `address` is the same as an IP address.
@@ -129,6 +154,7 @@ bool matches(std::string_view entry, const std::string& host, const std::string&
   auto [name, wanted_port] = split_port(entry);
   if (name.empty() || (!wanted_port.empty() && wanted_port != port)) return false;
   if (const auto ip = parse_ip(name)) return ip == address;
+  if (address) return false;  // a domain contains no address: ".1" does not match 10.0.0.1
   if (name.starts_with("*.")) name.erase(0, 1);
   if (name.starts_with('.')) return host.ends_with(name);
   return host == name || host.ends_with("." + name);
@@ -137,11 +163,11 @@ bool matches(std::string_view entry, const std::string& host, const std::string&
 bool is_direct(const ServerAddress& server, const std::string& no_proxy) {
   const std::string host = lower_case(server.host);
   const auto address = parse_ip(host);
-  if (host == "localhost" || (address && is_loopback(*address))) return true;
+  if (server.host == "localhost" || (address && is_loopback(*address))) return true;
   const std::string list = lower_case(no_proxy);
   for (size_t begin = 0; begin <= list.size();) {
     const size_t end = std::min(list.find(',', begin), list.size());
-    if (matches(trim(std::string_view(list).substr(begin, end - begin), " \t"), host, server.port, address))
+    if (matches(trim(std::string_view(list).substr(begin, end - begin), " \t\n\v\f\r"), host, server.port, address))
       return true;
     begin = end + 1;
   }
@@ -173,16 +199,25 @@ bool is_verifiable_host_name(const std::string& name) {
   return !name.empty() && name.front() != '.' && name.find('\0') == std::string::npos;
 }
 
+std::string without_credentials(std::string_view url) {
+  const size_t at = url.rfind('@');
+  if (at == std::string_view::npos) return std::string(url);
+  const std::string_view scheme = split_scheme(url).scheme;
+  return fmt::format("{}{}***{}", scheme, scheme.empty() ? "" : "://", url.substr(at));
+}
+
 Result<ServerAddress> parse_server_address(const std::string& url) {
   const auto invalid = [&](std::string_view why) {
-    return fail(ExitCode::kConfig, fmt::format("the server address '{}' {}", url, why));
+    return fail(ExitCode::kConfig, fmt::format("the server address '{}' {}", without_credentials(url), why));
   };
+  if (url.find('@') != std::string::npos)
+    return invalid("must not contain a user name or password: use a token or a client certificate");
   std::string_view rest = url;
   ServerAddress out;
   out.tls = rest.starts_with("https://");
   if (!out.tls && !rest.starts_with("http://")) return invalid("must begin with https:// or http://");
   rest.remove_prefix(out.tls ? 8 : 7);
-  if (!is_plain(rest) || rest.find_first_of("?#@") != std::string_view::npos)
+  if (!is_plain(rest) || rest.find_first_of("?#") != std::string_view::npos)
     return invalid("is not a server URL: it should look like https://host:6443");
 
   const std::string_view authority = rest.substr(0, rest.find('/'));
@@ -209,25 +244,27 @@ std::string ProxyAddress::authorization() const {
 }
 
 Result<ProxyAddress> parse_proxy_url(const std::string& url) {
-  const size_t scheme_end = url.find("://");
-  const std::string scheme = scheme_end == std::string::npos ? "http" : lower_case(url.substr(0, scheme_end));
-  std::string_view rest = std::string_view(url).substr(scheme_end == std::string::npos ? 0 : scheme_end + 3);
-  rest = rest.substr(0, rest.find_first_of("/?#"));
-  const size_t at = rest.rfind('@');
-  const std::string_view user = at == std::string_view::npos ? std::string_view() : rest.substr(0, at);
-  if (at != std::string_view::npos) rest.remove_prefix(at + 1);
+  const auto [scheme, rest] = split_scheme(url);
+  const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
+  const size_t at = authority.rfind('@');
+  const std::string_view user = at == std::string_view::npos ? std::string_view() : authority.substr(0, at);
 
   ProxyAddress out;
-  out.url = fmt::format("{}://{}", scheme, rest);
-  if (scheme.starts_with("socks")) {
+  out.url = fmt::format("{}://{}", scheme.empty() ? "http" : lower_case(scheme),
+                        at == std::string_view::npos ? authority : authority.substr(at + 1));
+  const auto invalid = [&](std::string_view why) {
+    return fail(ExitCode::kConfig,
+                fmt::format("the proxy address '{}' is not valid: {}", without_credentials(url), why));
+  };
+  // An '@' after the authority means that the password contains one of these characters.
+  if (rest.find('@', authority.size()) != std::string_view::npos)
+    return invalid("'/', '?' and '#' in user name and password must be encoded as %2F, %3F and %23");
+  if (out.url.starts_with("socks")) {
     return fail(ExitCode::kConfig,
                 fmt::format("the proxy '{}' is a SOCKS proxy, which is not supported: use an HTTP proxy", out.url));
   }
   const Result<ServerAddress> address = parse_server_address(out.url);
-  if (!address) {
-    return fail(ExitCode::kConfig,
-                fmt::format("the proxy address '{}' is not valid: it should look like http://proxy:3128", out.url));
-  }
+  if (!address) return invalid("it should look like http://proxy:3128");
   out.tls = address->tls;
   out.host = address->host;
   out.port = address->port;

@@ -6,6 +6,7 @@
 namespace oarlock::kube {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -37,6 +38,13 @@ TEST(ProxyUrl, RejectsInvalidUrlsWithoutShowingCredentials) {
     EXPECT_EQ(proxy.error().code, ExitCode::kConfig);
     EXPECT_THAT(proxy.error().message, HasSubstr("should look like http://proxy:3128"));
     EXPECT_THAT(proxy.error().message, Not(HasSubstr("secret")));
+  }
+  for (const char* url : {"http://user:se/secret@proxy", "http://user:12/secret@proxy:3128", "user:se#secret@proxy",
+                          "http://user:se?secret@proxy", "user:12://secret@proxy"}) {
+    const auto proxy = parse_proxy_url(url);
+    ASSERT_FALSE(proxy) << url;
+    EXPECT_THAT(proxy.error().message, AllOf(HasSubstr("***@proxy"), HasSubstr("must be encoded as %2F"),
+                                             Not(HasSubstr("se")), Not(HasSubstr("12"))));
   }
   for (const char* url : {"socks5://user:secret@proxy:1080", "socks5h://proxy", "SOCKS4://proxy"}) {
     const auto proxy = parse_proxy_url(url);
@@ -103,7 +111,24 @@ TEST(ChooseProxy, FollowsNoProxy) {
       {.server = "https://foobar.com", .no_proxy = "foobar.com:443", .is_proxied = false},
       {.server = "https://foobar.com:6443", .no_proxy = "foobar.com:443", .is_proxied = true},
       {.server = "https://kubernetes.default.svc", .no_proxy = " .SVC ", .is_proxied = false},
+      {.server = "https://LOCALHOST", .no_proxy = "", .is_proxied = true},
+      {.server = "https://LOCALHOST", .no_proxy = "localhost", .is_proxied = false},
+      {.server = "https://10.0.0.1", .no_proxy = ".1, 1, 0.0.1, *.0.1", .is_proxied = true},
+      {.server = "https://api.1", .no_proxy = ".1", .is_proxied = false},
+      // Brackets belong to an address with a port.
+      {.server = "https://10.0.0.1", .no_proxy = "[10.0.0.1]", .is_proxied = true},
+      {.server = "https://10.0.0.1", .no_proxy = "[10.0.0.1]:443", .is_proxied = false},
+      {.server = "https://[fd00::1]", .no_proxy = "[fd00::1]", .is_proxied = true},
+      {.server = "https://example.com", .no_proxy = "[example.com]", .is_proxied = true},
+      {.server = "https://example.com", .no_proxy = "[example.com]:443", .is_proxied = false},
+      // Blocks of IPv4-mapped addresses.
+      {.server = "https://10.1.2.3", .no_proxy = "::ffff:10.0.0.0/104", .is_proxied = false},
+      {.server = "https://11.1.2.3", .no_proxy = "::ffff:10.0.0.0/104", .is_proxied = true},
+      {.server = "https://10.1.2.3", .no_proxy = "::ffff:10.0.0.0/80", .is_proxied = true},
+      {.server = "https://[::ffff:10.1.2.3]", .no_proxy = "10.0.0.0/8", .is_proxied = false},
+      {.server = "https://10.1.2.3", .no_proxy = "10.0.0.0/-0", .is_proxied = true},
       // Lists.
+      {.server = "http://example.com", .no_proxy = "\v\fexample.com\r\n", .is_proxied = false},
       {.server = "http://example.com", .no_proxy = "*", .is_proxied = false},
       {.server = "http://example.com", .no_proxy = "a, *", .is_proxied = false},
       {.server = "http://example.com", .no_proxy = ", ,:80,", .is_proxied = true},

@@ -6,7 +6,9 @@
 namespace oarlock::kube {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(ServerAddress, IsParsed) {
   struct Row {
@@ -48,7 +50,6 @@ TEST(ServerAddress, RejectsInvalidAddressesWithTheReason) {
       {.url = "https://", .reason = "has no host"},
       {.url = "https:///path", .reason = "has no host"},
       {.url = "https://ho st", .reason = "should look like https://host:6443"},
-      {.url = "https://user@host", .reason = "should look like"},
       {.url = "https://host?x=1", .reason = "should look like"},
       {.url = "https://host\r\nX: y", .reason = "should look like"},
       {.url = "https://host:", .reason = "has no port from 1 to 65535"},
@@ -66,6 +67,17 @@ TEST(ServerAddress, RejectsInvalidAddressesWithTheReason) {
     EXPECT_EQ(address.error().code, ExitCode::kConfig);
     EXPECT_THAT(address.error().message, HasSubstr(reason));
     EXPECT_THAT(address.error().message, HasSubstr(std::string("'") + url + "'"));
+  }
+}
+
+TEST(ServerAddress, RejectsCredentialsWithoutShowingThem) {
+  for (const char* url : {"https://user:secret@host:6443", "https://user:sec/secret@host:6443", "https://secret@host",
+                          "user:secret@host:6443", "user:x://secret@host", "https://user:secret@secret@host"}) {
+    const auto address = parse_server_address(url);
+    ASSERT_FALSE(address) << url;
+    EXPECT_EQ(address.error().code, ExitCode::kConfig);
+    EXPECT_THAT(address.error().message, AllOf(HasSubstr("***@host"), HasSubstr("must not contain a user name"),
+                                               Not(HasSubstr("sec")), Not(HasSubstr("user:"))));
   }
 }
 
