@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -233,6 +234,7 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
   Informer(ReflectorOptions options, Hooks hooks, std::shared_ptr<Transport> transport,
            std::shared_ptr<const Clock> clock, std::shared_ptr<Sleeper> sleeper, Random random)
       : hooks_(std::move(hooks)),
+        max_objects_(options.max_objects),
         store_(hooks_.index_of),
         reflector_(with_key_fields(std::move(options)), std::move(transport), *this, *this, std::move(clock),
                    std::move(sleeper), std::move(random)) {}
@@ -343,6 +345,10 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     call(hooks_.on_change, change);
   }
   void bookmark(const std::string& resource_version) override { set_last_version(resource_version); }
+  std::optional<size_t> exceeded_limit() const override {
+    const bool is_exceeded = pending_.size() > max_objects_ || store_.size() > max_objects_;
+    return is_exceeded ? std::optional(max_objects_) : std::nullopt;
+  }
 
   void on_problem(const ApiError& error) override { hooks_.on_problem(error); }
   void on_watching() override { hooks_.on_watching(); }
@@ -353,6 +359,7 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
   }
 
   const Hooks hooks_;
+  const size_t max_objects_;
   Store<T> store_;
   typename Store<T>::Records pending_;
   std::atomic<bool> synced_ = false;

@@ -144,6 +144,8 @@ bool ends_initial_events(const Json& object) {
   return text_at(member(member(object, "metadata"), "annotations"), "k8s.io/initial-events-end") == "true";
 }
 
+std::string too_many_objects(size_t limit) { return fmt::format("the server sent more than {} objects", limit); }
+
 std::optional<ChangeType> change_of(const std::string& type) {
   if (type == "ADDED") return ChangeType::kAdded;
   if (type == "MODIFIED") return ChangeType::kModified;
@@ -183,7 +185,9 @@ bool ListSink::write(std::string_view bytes) {
   const int before = splitter_.skipped();
   const bool good = splitter_.feed(bytes, [this](std::string_view item) {
     if (std::optional<FilteredObject> object = reader_.read(item)) target_.replace_object(std::move(*object));
-    return true;
+    const std::optional<size_t> limit = target_.exceeded_limit();
+    if (limit) problem_ = too_many_objects(*limit);
+    return !limit;
   });
   if (splitter_.skipped() > before)
     reader_.report_skipped(fmt::format("an item of the list was ignored: it is longer than {} bytes", kMaxObjectBytes));
@@ -263,7 +267,12 @@ bool WatchSink::initial_event(const std::string& type, FilteredObject object, co
   } else {
     target_.replace_object(std::move(object));
   }
-  return true;
+  return check_limit();
+}
+
+bool WatchSink::check_limit() {
+  const std::optional<size_t> limit = target_.exceeded_limit();
+  return !limit || fail(decode_error(too_many_objects(*limit)));
 }
 
 bool WatchSink::live_event(const std::string& type, FilteredObject object, const std::string& version) {
@@ -279,6 +288,7 @@ bool WatchSink::live_event(const std::string& type, FilteredObject object, const
     target_.bookmark(version);
   } else if (const auto change = change_of(type)) {
     target_.change(*change, std::move(object), version);
+    if (!check_limit()) return false;
   } else {
     skip_unknown_type(type);
   }

@@ -138,6 +138,7 @@ class WatchSink final : public ByteSink {
   bool initial_event(const std::string& type, FilteredObject object, const std::string& version);
   bool live_event(const std::string& type, FilteredObject object, const std::string& version);
   void skip_unknown_type(const std::string& type);
+  bool check_limit();  // of the target's objects
   bool fail(ApiError error);
 
   ReflectorTarget& target_;

@@ -46,6 +46,9 @@ class ReflectorTarget {
   virtual void change(ChangeType type, FilteredObject object, const std::string& resource_version) = 0;
   // No object of the selection has changed up to this resource version.
   virtual void bookmark(const std::string& resource_version) = 0;
+
+  // Returns the maximum number of objects if it has been exceeded. The list or watch then ends with an error.
+  virtual std::optional<size_t> exceeded_limit() const { return std::nullopt; }
 };
 
 // Receives events for logs and metrics, on the thread that runs the reflector.
@@ -71,6 +74,9 @@ struct ReflectorOptions {
   FieldFilter salvage{"metadata.namespace", "metadata.name", "metadata.resourceVersion"};
   bool watch_list = true;  // disabled automatically if the server does not support it
   int page_size = 500;
+  // Bounds the memory that an API server can make the target use, however long its lists are. A Kubernetes cluster is
+  // designed for 150,000 pods.
+  size_t max_objects = 250'000;
   std::chrono::seconds watch_timeout{300};  // minimum; the actual value is random, up to twice as long
   // Bookmarks arrive every minute, so a watch without data for longer than this is broken.
   Milliseconds idle{90000};

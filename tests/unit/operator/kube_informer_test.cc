@@ -56,6 +56,7 @@ class InformerTest : public ::testing::Test {
     ReflectorOptions options{.resource = {"g", "v1", "things"}, .selection = {}, .fields = FieldFilter({"color"})};
     options.page_size = 2;
     options.watch_list = watch_list_;
+    options.max_objects = max_objects_;
     Informer<Thing>::Hooks hooks;
     hooks.project = [this](const nlohmann::json& json) -> Result<Thing> {
       ++projections_;
@@ -107,6 +108,7 @@ class InformerTest : public ::testing::Test {
   std::vector<size_t> synced_;
   int projections_ = 0;
   int watching_ = 0;
+  size_t max_objects_ = 1000;
   const bool watch_list_;
 };
 
@@ -361,6 +363,24 @@ TEST_F(InformerTest, SkipsTooLongObject) {
   EXPECT_THAT(problems_, IsEmpty());
 }
 
+// Pages without an end, and a watch that adds objects without an end.
+TEST_F(InformerTest, BoundsTheNumberOfObjects) {
+  max_objects_ = 3;
+  make_informer({});
+  transport_->script({.pieces = {list("10", {object("a", "1", "red"), object("b", "2", "red")}, "next")}});
+  transport_->script({.pieces = {list("10", {object("c", "3", "red"), object("d", "4", "red")}, "next")}});
+  transport_->script({.pieces = {list("20", {object("a", "1", "red"), object("b", "2", "red")})}});
+  transport_->script({.pieces = {event("ADDED", object("c", "21", "red")) + event("ADDED", object("d", "22", "red")) +
+                                 event("ADDED", object("e", "23", "red"))}});
+  transport_->script({.pieces = {list("30", {object("a", "1", "red")})}});
+  transport_->script({.pieces = {}});
+  run();
+  EXPECT_THAT(problems_, ElementsAre("the server sent more than 3 objects", "the server sent more than 3 objects"));
+  EXPECT_EQ(synced_, (std::vector<size_t>{2, 1}));
+  EXPECT_EQ(color_of("e"), "(none)");
+  EXPECT_EQ(informer_->store().size(), 1u);
+}
+
 TEST_F(InformerTest, ReportsAWorkingWatch) {
   transport_->script({.pieces = {list("10", {})}});
   transport_->script({.failure = Failure::kConnect});
@@ -426,6 +446,18 @@ TEST_F(WatchListTest, CommitsInitialEventsAndContinuesAsAWatch) {
   EXPECT_THAT(changes_, ::testing::UnorderedElementsAre("a:->green", "b:->blue", "d:->black"));
   EXPECT_TRUE(informer_->has_seen("60"));
   EXPECT_THAT(problems_, IsEmpty());
+}
+
+TEST_F(WatchListTest, BoundsTheNumberOfInitialObjects) {
+  max_objects_ = 1;
+  make_informer({});
+  transport_->script({.pieces = {event("ADDED", object("a", "3", "red")) + event("ADDED", object("b", "4", "red"))}});
+  transport_->script({.pieces = {}});
+  run();
+  ASSERT_FALSE(problems_.empty());
+  EXPECT_EQ(problems_.front(), "the server sent more than 1 objects");
+  EXPECT_EQ(informer_->store().size(), 0u);
+  EXPECT_THAT(synced_, IsEmpty());
 }
 
 TEST_F(WatchListTest, StreamThatBreaksEarlyChangesNothing) {
