@@ -73,11 +73,17 @@ TEST(Crd, HasTheDefaultsOfTheCode) {
       [&](const json& node, const json& values, const std::string& path) {
         for (const auto& [key, value] : node["properties"].items()) {
           const bool is_object = value.value("type", "") == "object" && value.contains("properties");
-          // An optional group without a default has no member with a default.
+          // The defaults of an optional group apply where it is given.
           const bool is_optional = is_object && !value.contains("default") && !values.contains(key);
           if (is_optional) {
-            for (const auto& [name, member] : value["properties"].items())
-              EXPECT_FALSE(member.contains("default")) << path << "." << key << "." << name;
+            ASSERT_EQ(path, "spec") << key;
+            json given = minimal;
+            given["spec"][key] = json::object();
+            const json set = api::to_json(api::training_job_from_json(given).value())["spec"];
+            for (const auto& [name, member] : value["properties"].items()) {
+              EXPECT_EQ(member.value("default", json()), set.value(key, json::object()).value(name, json()))
+                  << path << "." << key << "." << name;
+            }
           } else if (is_object && key != "template") {
             EXPECT_EQ(value["default"], json::object())
                 << path << "." << key << " needs default: {}, so that the defaults of its members apply";
@@ -140,13 +146,26 @@ TEST(Crd, HasTheMessagesOfOfflineValidation) {
   std::set<std::string> messages;
   collect_messages(crd(), messages);
   namespace rules = api::rules;
-  const std::set<std::string> code = {rules::kName,           rules::kNameLength,     rules::kImmutable,
-                                      rules::kPortIsMetrics,  rules::kPortTaken,      rules::kTrainer,
-                                      rules::kRestartPolicy,  rules::kHostname,       rules::kVolumeName,
-                                      rules::kConfigMount,    rules::kOneRequirement, rules::kIgnoreNeedsExit,
-                                      rules::kManagedByForm,  rules::kManagedByFixed, rules::kTwoImages,
-                                      rules::kClaimOrSize,    rules::kClassNeedsSize, rules::kTwoCheckpointVolumes,
-                                      rules::kCheckpointMount};
+  const std::set<std::string> code = {rules::kName,
+                                      rules::kNameLength,
+                                      rules::kImmutable,
+                                      rules::kPortIsMetrics,
+                                      rules::kPortTaken,
+                                      rules::kTrainer,
+                                      rules::kRestartPolicy,
+                                      rules::kHostname,
+                                      rules::kVolumeName,
+                                      rules::kConfigMount,
+                                      rules::kOneRequirement,
+                                      rules::kIgnoreNeedsExit,
+                                      rules::kManagedByForm,
+                                      rules::kManagedByFixed,
+                                      rules::kTwoImages,
+                                      rules::kClaimOrSize,
+                                      rules::kClassNeedsSize,
+                                      rules::kTwoCheckpointVolumes,
+                                      rules::kCheckpointMount,
+                                      rules::kElasticBounds};
   EXPECT_EQ(messages, code);
 }
 

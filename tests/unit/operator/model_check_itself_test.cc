@@ -165,7 +165,7 @@ TEST(ModelCheckItself, DetectsTwoSizesInOneAttempt) {
     }
     return plan;
   };
-  EXPECT_THAT(check_with(forgetful, converge, elastic_small(1)).violation,
+  EXPECT_THAT(check_with(forgetful, converge, elastic_small(0)).violation,
               HasSubstr("a pod is created with another size than its attempt"));
 }
 
@@ -177,7 +177,7 @@ TEST(ModelCheckItself, DetectsGrowthWithoutInterval) {
       *later.job.status.elastic->last_time -= std::chrono::hours(1);
     return resize(later, members);
   };
-  EXPECT_THAT(check_with(hasty, resize, elastic_small(1)).violation, HasSubstr("the group grows too early"));
+  EXPECT_THAT(check_with(hasty, resize, elastic_small(0)).violation, HasSubstr("the group grows too early"));
 }
 
 // Each growth waits as long as the first one, so that a group that never gets its nodes restarts for ever.
@@ -187,7 +187,7 @@ TEST(ModelCheckItself, DetectsGrowthWithoutBackoff) {
     if (first.job.status.elastic) first.job.status.elastic->failed_growths = 0;
     return resize(first, members);
   };
-  EXPECT_THAT(check_with(steady, resize, elastic_small(1)).violation,
+  EXPECT_THAT(check_with(steady, resize, elastic_small(0)).violation,
               ::testing::AnyOf(HasSubstr("the group grows too early"), HasSubstr("forgets a growth")));
 }
 
@@ -197,7 +197,7 @@ TEST(ModelCheckItself, DetectsShrinkWithoutWaiting) {
     later.now += std::chrono::hours(1);
     return resize(later, members);
   };
-  EXPECT_THAT(check_with(hasty, resize, elastic_small(1)).violation, HasSubstr("the group shrinks too early"));
+  EXPECT_THAT(check_with(hasty, resize, elastic_small(0)).violation, HasSubstr("the group shrinks too early"));
 }
 
 TEST(ModelCheckItself, DetectsGroupBelowMinNodes) {
@@ -206,7 +206,7 @@ TEST(ModelCheckItself, DetectsGroupBelowMinNodes) {
     if (unbounded.job.spec.elastic) unbounded.job.spec.elastic->min_nodes = 0;
     return resize(unbounded, members);
   };
-  EXPECT_THAT(check_with(eager, resize, elastic_small(1)).violation, HasSubstr("the size is outside its bounds"));
+  EXPECT_THAT(check_with(eager, resize, elastic_small(0)).violation, HasSubstr("the size is outside its bounds"));
 }
 
 TEST(ModelCheckItself, DetectsIgnoredScale) {
@@ -224,7 +224,7 @@ TEST(ModelCheckItself, DetectsSizeThatAFailureChanges) {
     }
     return plan;
   };
-  EXPECT_THAT(check_with(forgetful, recover, elastic_small(2)).violation,
+  EXPECT_THAT(check_with(forgetful, recover, elastic_small(1)).violation,
               ::testing::AnyOf(HasSubstr("the size changes without a reason"), HasSubstr("changes within an attempt")));
 }
 
