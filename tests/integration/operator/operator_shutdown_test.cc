@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <string>
 #include <thread>
 
 #include "tests/support/api_server.h"
@@ -73,8 +74,9 @@ TEST_F(OperatorShutdown, EndsAHungRefresh) {
                            kubeconfig_with_plugin("if mkdir '" + file("first") + "' 2> /dev/null; then " + first +
                                                   "; else echo $$ > '" + file("pid") + "'; exec sleep 1000; fi")},
                           false);
-  process.use_token("scraper");
-  const auto scrape = [&process] {
+  int scrapes = 0;
+  const auto scrape = [&] {
+    process.use_token("scraper-" + std::to_string(++scrapes));  // the result of a review is remembered
     try {
       process.get("/metrics");
     } catch (const std::exception&) {
