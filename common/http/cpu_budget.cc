@@ -11,7 +11,7 @@ CpuBudget::Nanoseconds CpuBudget::pause(SteadyTime now, Nanoseconds used) {
   last_ = reading;
   const auto nanoseconds = [](auto time) { return static_cast<double>(Nanoseconds(time).count()); };
   balance_ += share_ * nanoseconds(now - last.now) - nanoseconds(used - last.used);
-  balance_ = std::min(balance_, nanoseconds(kBurst));
+  balance_ = std::min(balance_, burst_);
   if (balance_ >= 0) return Nanoseconds(0);
   const double pause = std::clamp(-balance_ / share_, nanoseconds(kShortestPause), nanoseconds(kLongestPause));
   return Nanoseconds(static_cast<int64_t>(pause));

@@ -79,8 +79,8 @@ struct HttpLimits {
   size_t connections_per_peer = 64;
   // A TLS connection needs a session from its ClientHello on, which takes about 100 KiB. Its ClientHello may have
   // head_bytes.
-  size_t tls_sessions = 32;
-  size_t tls_sessions_per_peer = 16;
+  size_t tls_sessions = 16;
+  size_t tls_sessions_per_peer = 8;
 
   // Requests that are being authorized at the same time. Further requests receive 503 and Retry-After.
   size_t reviews = 32;

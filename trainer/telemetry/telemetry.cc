@@ -37,7 +37,7 @@ std::string_view status_phase(Phase phase) {
 
 constexpr auto kActivityInterval = std::chrono::milliseconds(250);
 constexpr auto kShortActivity = std::chrono::milliseconds(500);  // not worth a line
-constexpr double kServerCpuShare = 0.03;                         // of a core, so that clients do not slow down training
+constexpr double kServerCpuShare = 0.04;                         // of a core, so that clients do not slow down training
 constexpr size_t kMostMetrics = 6;                               // in a line for people
 
 // Returns what a person reads about a phase that is not part of a training step; empty if it is.

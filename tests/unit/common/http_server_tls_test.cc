@@ -189,7 +189,7 @@ TEST_F(HttpServerTls, GarbageEndsTheHandshake) {
 
 TEST_F(HttpServerTls, HangingHandshakesYieldToNewConnections) {
   write_identity("one");
-  const int port = serve();
+  const int port = serve({.request_time = 600s});
   std::vector<RawClient> hanging;
   for (size_t i = 0; i <= HttpLimits{}.connections_per_peer; ++i) hanging.emplace_back(port);
   EXPECT_THAT(TlsClient(port).get("/nothing"), HasSubstr("404"));
@@ -200,7 +200,7 @@ TEST_F(HttpServerTls, HangingHandshakesYieldToNewConnections) {
 // More addresses than there may be sessions; none of them ever completes its ClientHello.
 TEST_F(HttpServerTls, IncompleteHellosNeedNoSession) {
   write_identity("one");
-  const int port = serve({.connections = 128, .tls_sessions = 4, .tls_sessions_per_peer = 2});
+  const int port = serve({.request_time = 600s, .connections = 128, .tls_sessions = 4, .tls_sessions_per_peer = 2});
   const TlsClient idle(port);
   ASSERT_TRUE(idle.is_connected());
   std::vector<RawClient> hanging;
@@ -215,7 +215,7 @@ TEST_F(HttpServerTls, IncompleteHellosNeedNoSession) {
 
 TEST_F(HttpServerTls, SessionsOfOneClientYieldToAnother) {
   write_identity("one");
-  const int port = serve({.tls_sessions = 4, .tls_sessions_per_peer = 4});
+  const int port = serve({.request_time = 600s, .tls_sessions = 4, .tls_sessions_per_peer = 4});
   std::vector<std::unique_ptr<TlsClient>> idle;
   for (int i = 0; i < 4; ++i) idle.push_back(std::make_unique<TlsClient>(port));
   EXPECT_THAT(TlsClient(port).get("/nothing"), HasSubstr("404"));
@@ -235,7 +235,7 @@ TEST_F(HttpServerTls, EndlessKeyUpdatesEndTheConnection) {
   const int port = serve({.request_time = 600s});
   TlsClient client(port);
   ASSERT_TRUE(client.is_connected());
-  EXPECT_LT(client.update_keys(10000), 10000);
+  EXPECT_LT(client.update_keys(1'000'000), 1'000'000) << "more than all buffers hold";
   EXPECT_TRUE(client.is_closed_within(20s));
   TlsClient other(port);
   EXPECT_EQ(other.update_keys(3), 3);
