@@ -69,7 +69,7 @@ inline std::vector<Attack> attacks_on_http() {
        .first = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
        .period = milliseconds(1),
        .addresses = 1},
-      {.name = "connections with 240 addresses", .clients = 480, .first = "G", .addresses = 240},
+      {.name = "connections with 240 addresses", .clients = 300, .first = "G", .addresses = 240},
   };
 }
 
