@@ -73,7 +73,7 @@ constexpr size_t kMaxDiscarded = 64 << 10;
 // counts as at least kMinTlsRecord, because it costs the time to decrypt it. A client needs four records for a request.
 constexpr size_t kMaxTlsBytes = 32 << 10;
 constexpr size_t kMinTlsRecord = 256;
-constexpr int kRecordHeader = 5;
+constexpr int kRecordHeaderBytes = 5;
 
 template <bool kIsTls>
 class StreamConnection final : public Connection {
@@ -145,9 +145,9 @@ class StreamConnection final : public Connection {
 
   // Called by OpenSSL for each message; for the header of each record with the type SSL3_RT_HEADER.
   static void count_record(int is_sent, int, int type, const void* bytes, size_t size, SSL*, void* connection) {
-    if (is_sent != 0 || type != SSL3_RT_HEADER || size < kRecordHeader) return;
+    if (is_sent != 0 || type != SSL3_RT_HEADER || size < kRecordHeaderBytes) return;
     const auto* header = static_cast<const unsigned char*>(bytes);
-    static_cast<StreamConnection*>(connection)->add_record(kRecordHeader + header[3] * 256u + header[4]);
+    static_cast<StreamConnection*>(connection)->add_record(kRecordHeaderBytes + header[3] * 256u + header[4]);
   }
 
   void add_record(size_t bytes) {

@@ -11,7 +11,7 @@
 namespace oarlock {
 namespace {
 
-constexpr std::string_view kBlank = " \t\r\n\v\f";
+constexpr std::string_view kCommentBlank = " \t\r\n\v\f";
 constexpr std::string_view kSeparators = " \t\r\n,[]{}";
 
 class Scanner {
@@ -19,7 +19,7 @@ class Scanner {
   explicit Scanner(std::string_view text) : text_(text) {}
 
   bool skip_blanks() {
-    at_ = std::min(text_.find_first_not_of(kBlank, at_), text_.size());
+    at_ = std::min(text_.find_first_not_of(kCommentBlank, at_), text_.size());
     return at_ < text_.size();
   }
 
@@ -34,7 +34,7 @@ class Scanner {
     const char first = at_ < text_.size() ? text_[at_] : ' ';
     if (first == '"' || first == '\'') return quoted(first);
     if (!key && (first == '[' || first == '{')) return bracketed(first, first == '[' ? ']' : '}');
-    const size_t end = std::min(text_.find_first_of(key ? " \t\r\n\v\f=" : kBlank, at_), text_.size());
+    const size_t end = std::min(text_.find_first_of(key ? " \t\r\n\v\f=" : kCommentBlank, at_), text_.size());
     std::string bare(text_.substr(at_, end - at_));
     at_ = end;
     return bare;

@@ -13,7 +13,7 @@
 namespace oarlock {
 namespace {
 
-constexpr size_t kBuffer = 1 << 20;
+constexpr size_t kReadBytes = 1 << 20;
 
 enum CharacterClass : uint8_t { kInvalid = 0, kSpace = 1, kResidue = 2 };
 
@@ -64,8 +64,8 @@ Result<std::optional<std::string_view>> FastaReader::next_line() {
         ++line_;
         return invalid(fmt::format("a line has more than {} characters; this is not a FASTA file", kMaxLength));
       }
-      if (buffer_.size() < have + kBuffer) buffer_.resize(have + kBuffer);
-      Result<size_t> got = file_.read(std::span(buffer_).subspan(have, kBuffer));
+      if (buffer_.size() < have + kReadBytes) buffer_.resize(have + kReadBytes);
+      Result<size_t> got = file_.read(std::span(buffer_).subspan(have, kReadBytes));
       if (!got) return fail(got.error().code, fmt::format("{} (after line {})", got.error().message, line_));
       end_ += *got;
       if (*got > 0) continue;

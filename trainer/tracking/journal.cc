@@ -33,7 +33,7 @@ void append_number(std::string& out, Number value) {
 }
 
 template <typename Number>
-Number number_at(std::string_view bytes, size_t offset) {
+Number read_number(std::string_view bytes, size_t offset) {
   Number out{};
   std::memcpy(&out, bytes.data() + offset, sizeof out);
   return out;
@@ -52,7 +52,7 @@ std::string head_of(uint64_t base) {
 
 std::optional<uint64_t> base_of(std::string_view head) {
   if (head.size() < kHeadSize || !head.starts_with(kMagic)) return std::nullopt;
-  const auto base = number_at<uint64_t>(head, kMagic.size());
+  const auto base = read_number<uint64_t>(head, kMagic.size());
   return head.substr(0, kHeadSize) == head_of(base) ? std::optional(base) : std::nullopt;
 }
 
@@ -68,9 +68,9 @@ std::string event_head(std::string_view data) {
 // The length of the data after a head; nothing if the bytes are not a head.
 std::optional<uint64_t> event_length(std::string_view head) {
   constexpr size_t kChecked = kEventHeadSize - sizeof(uint32_t);
-  if (number_at<uint32_t>(head, 0) != kEventMagic) return std::nullopt;
-  if (number_at<uint32_t>(head, kChecked) != checksum(head.substr(0, kChecked))) return std::nullopt;
-  return number_at<uint32_t>(head, sizeof kEventMagic);
+  if (read_number<uint32_t>(head, 0) != kEventMagic) return std::nullopt;
+  if (read_number<uint32_t>(head, kChecked) != checksum(head.substr(0, kChecked))) return std::nullopt;
+  return read_number<uint32_t>(head, sizeof kEventMagic);
 }
 
 // The content of <name>.delivered.
@@ -214,7 +214,7 @@ Result<std::optional<Journal::Record>> Journal::next_record(Window& window, uint
     const std::optional<uint64_t> length = event_length(head);
     const uint64_t begin = position + kEventHeadSize;
     if (!length || *length > kMaxEventBytes || *length > limit - begin) continue;
-    const auto expected = number_at<uint32_t>(head, 2 * sizeof(uint32_t));
+    const auto expected = read_number<uint32_t>(head, 2 * sizeof(uint32_t));
     ASSIGN_OR_RETURN(const std::string_view data, view(window, begin, *length, limit));
     if (checksum(data) == expected) return Record{.data = data, .begin = position, .end = begin + *length};
   }

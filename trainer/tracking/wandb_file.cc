@@ -70,10 +70,10 @@ void add_time(pbf_writer& message, uint32_t field, SystemTime time) {
 }
 
 void add_items(pbf_writer& message, uint32_t field, const WandbItems& items) {
-  for (const auto& [key, json] : items) {
+  for (const auto& [key, value] : items) {
     pbf_writer item(message, field);
     item.add_string(kItemKey, key);
-    item.add_string(kItemJson, json);
+    item.add_string(kItemJson, value);
   }
 }
 
@@ -93,17 +93,17 @@ std::string wandb_record(int64_t number, const std::string& run_id, Content cont
 
 // HistoryItem: the key is either one text or a list of one.
 std::pair<std::string, std::string> read_item(pbf_reader item) {
-  std::string key, json;
+  std::string key, value;
   while (item.next()) {
     if (item.tag() == kItemKey || item.tag() == 2) {
       key = item.get_string();
     } else if (item.tag() == kItemJson) {
-      json = item.get_string();
+      value = item.get_string();
     } else {
       item.skip();
     }
   }
-  return {std::move(key), std::move(json)};
+  return {std::move(key), std::move(value)};
 }
 
 void read_history(pbf_reader history, WandbContents& contents) {
