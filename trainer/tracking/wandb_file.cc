@@ -119,9 +119,9 @@ void read_history(pbf_reader history, WandbContents& contents) {
       history.skip();
     }
   }
-  for (auto& [key, json] : items) {
-    const auto [entry, is_new] = contents.newest.try_emplace(key, WandbPoint{step, json});
-    if (!is_new && step >= entry->second.step) entry->second = {step, std::move(json)};
+  for (auto& [key, value] : items) {
+    const auto [entry, is_new] = contents.newest.try_emplace(key, WandbPoint{step, value});
+    if (!is_new && step >= entry->second.step) entry->second = {step, std::move(value)};
   }
 }
 
