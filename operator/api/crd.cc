@@ -66,9 +66,17 @@ constexpr CelRule kRules[] = {
      .message = rules::kPortIsMetrics,
      .field_path = ".rendezvous.port"},
     {.at = "spec",
+     .rule = "self.failurePolicy.restartScope != 'Rank' || self.failurePolicy.maxRestarts == 0 || self.nodes < 2 || "
+             "(self.rendezvous.port < 65535 && (self.rendezvous.port + 1 < 9400 || self.rendezvous.port + 1 >= 9400 + "
+             "(has(self.processesPerNode) && type(self.processesPerNode) == int ? int(self.processesPerNode) : 1)))",
+     .message = rules::kPortAfter,
+     .field_path = ".rendezvous.port"},
+    {.at = "spec",
      .rule = "!has(self.template) || !has(self.template.spec) || !has(self.template.spec.containers) || "
              "self.template.spec.containers.all(c, (has(c.name) && c.name == 'trainer') || !has(c.ports) || "
              "c.ports.all(p, !has(p.containerPort) || (p.containerPort != self.rendezvous.port && "
+             "(self.failurePolicy.restartScope != 'Rank' || self.failurePolicy.maxRestarts == 0 || self.nodes < 2 || "
+             "p.containerPort != self.rendezvous.port + 1) && "
              "(p.containerPort < 9400 || p.containerPort >= 9400 + (has(self.processesPerNode) && "
              "type(self.processesPerNode) == int ? int(self.processesPerNode) : 1)))))",
      .message = rules::kPortTaken,

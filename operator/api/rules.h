@@ -11,6 +11,7 @@ inline constexpr int kMaxNodes = 4096;
 inline constexpr int kMaxProcessesPerNode = 128;
 inline constexpr int kMaxRestarts = 1000;
 inline constexpr int kMaxContainers = 32;
+inline constexpr int kMaxPort = 65535;
 inline constexpr int kMaxPorts = 64;
 inline constexpr int kMaxVolumes = 128;
 inline constexpr int kMaxBackoffSeconds = 3600;
@@ -69,9 +70,12 @@ inline constexpr char kElasticBounds[] =
 inline constexpr char kPortIsMetrics[] =
     "rendezvous.port is one of the metrics ports (9400 and, with more processes per node, those after it); choose "
     "another, such as 29500";
+inline constexpr char kPortAfter[] =
+    "with restartScope Rank the launchers use the port after rendezvous.port; choose another, such as 29500";
 inline constexpr char kPortTaken[] =
-    "a container other than 'trainer' declares the rendezvous port or a metrics port of the ranks (9400 and those "
-    "after it); containers of one pod share their ports, so change one of them";
+    "a container other than 'trainer' declares the rendezvous port, the port after it with restartScope Rank, or a "
+    "metrics port of the ranks (9400 and those after it); containers of one pod share their ports, so change one of "
+    "them";
 inline constexpr char kTrainer[] =
     "there must be one container named 'trainer': it runs the ranks and gets their environment; leave containers out "
     "to get the default one";

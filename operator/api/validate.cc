@@ -29,6 +29,16 @@ bool is_metrics_port(int64_t port, const Spec& spec) {
   return port >= kDefaultMetricsPort && port < int64_t{kDefaultMetricsPort} + spec.processes_per_node;
 }
 
+// Whether the launchers of several nodes use the port after rendezvous.port.
+bool uses_port_after(const Spec& spec) {
+  const FailurePolicy& policy = spec.failure_policy;
+  return policy.restart_scope == RestartScope::kRank && policy.max_restarts > 0 && spec.nodes > 1;
+}
+
+bool is_rendezvous_port(int64_t port, const Spec& spec) {
+  return port == spec.rendezvous.port || (uses_port_after(spec) && port == int64_t{spec.rendezvous.port} + 1);
+}
+
 // Returns the member if it exists and has the type `kind`, and otherwise null. Reports a member of another type.
 const Json* member(const Json& object, const char* key, Json::value_t kind, const std::string& path, Found& found) {
   const auto it = object.find(key);
@@ -166,7 +176,7 @@ void check_container(const Spec& spec, const Json& container, const std::string&
     const auto number = port.find("containerPort");
     if (is_trainer || number == port.end() || !number->is_number_integer()) return;
     const auto value = number->get<int64_t>();
-    if (value == spec.rendezvous.port || is_metrics_port(value, spec))
+    if (is_rendezvous_port(value, spec) || is_metrics_port(value, spec))
       found.push_back({port_path + ".containerPort", rules::kPortTaken});
   });
   each(container, "volumeMounts", path, rules::kMaxVolumes, found,
@@ -376,6 +386,9 @@ std::vector<FieldProblem> validate(const TrainingJob& job) {
     found.push_back({"spec.nodes", rules::kElasticBounds});
   check_policies(spec, found);
   if (is_metrics_port(spec.rendezvous.port, spec)) found.push_back({"spec.rendezvous.port", rules::kPortIsMetrics});
+  const int64_t port_after = int64_t{spec.rendezvous.port} + 1;
+  if (uses_port_after(spec) && (port_after > rules::kMaxPort || is_metrics_port(port_after, spec)))
+    found.push_back({"spec.rendezvous.port", rules::kPortAfter});
   check_resources(spec, found);
   check_checkpoints(spec, found);
   check_template(spec, found);

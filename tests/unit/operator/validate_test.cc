@@ -310,6 +310,29 @@ TEST(Validate, NumbersDoNotOverflow) {
       << "every port after 9400 is a metrics port";
 }
 
+// The launchers of several nodes use the port after rendezvous.port.
+TEST(Validate, ReservesThePortAfterTheRendezvousPort) {
+  const auto problems = [](const JobBuilder& builder, int port) {
+    api::TrainingJob job = JobBuilder(builder).restart_scope(api::RestartScope::kRank);
+    job.spec.rendezvous.port = port;
+    return api::validate(job);
+  };
+  const JobBuilder two = JobBuilder().nodes(2);
+  for (const int port : {65535, 9399}) {
+    EXPECT_THAT(problems(two, port),
+                testing::ElementsAre(api::FieldProblem{"spec.rendezvous.port", api::rules::kPortAfter}));
+    EXPECT_THAT(problems(JobBuilder().nodes(1), port), testing::IsEmpty());
+    EXPECT_THAT(problems(JobBuilder(two).max_restarts(0), port), testing::IsEmpty());
+  }
+  EXPECT_THAT(problems(two, 29500), testing::IsEmpty());
+  json pod = json::parse(kMinimalTemplate);
+  pod["spec"]["containers"][1] = {{"name", "side"}, {"ports", json::array({{{"containerPort", 29501}}})}};
+  EXPECT_THAT(problems(JobBuilder(two).pod_template(pod.dump()), 29500),
+              testing::ElementsAre(api::FieldProblem{"spec.template.spec.containers[1].ports[0].containerPort",
+                                                     api::rules::kPortTaken}));
+  EXPECT_THAT(api::validate(JobBuilder(two).pod_template(pod.dump())), testing::IsEmpty()) << "restartScope Group";
+}
+
 TEST(Validate, AcceptsSimilarValidTemplate) {
   json pod = json::parse(kMinimalTemplate);
   pod["spec"]["restartPolicy"] = "Never";
