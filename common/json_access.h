@@ -13,10 +13,9 @@
 namespace oarlock {
 
 // Parses JSON that another process sent. The result is_discarded() if the text is not JSON, is larger than `max_bytes`,
-// or is nested more deeply than 64 levels: a parsed text may take a hundred times its size.
-inline nlohmann::json parse_untrusted_json(std::string_view text, size_t max_bytes = 1 << 20) {
-  constexpr int kMaxDepth = 64;
-  if (text.size() > max_bytes || json_depth(text) > kMaxDepth)
+// or is nested more deeply than `max_depth` levels: a parsed text may take a hundred times its size.
+inline nlohmann::json parse_untrusted_json(std::string_view text, size_t max_bytes = 1 << 20, int max_depth = 64) {
+  if (text.size() > max_bytes || json_depth(text) > max_depth)
     return nlohmann::json(nlohmann::json::value_t::discarded);
   return nlohmann::json::parse(text, nullptr, false);
 }

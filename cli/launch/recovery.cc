@@ -107,11 +107,9 @@ std::string hello_line(const std::string& token) { return nlohmann::json{{"regro
 
 // Returns whether the first line of a connection proves that the peer knows the token.
 bool is_valid_hello(const std::string& line, const std::string& token) {
-  if (json_depth(line) > 2) return false;
-  const nlohmann::json json = parse_untrusted_json(line);
-  const auto it = json.is_object() ? json.find("token") : json.end();
-  return json.is_object() && it != json.end() && it->is_string() && !token.empty() &&
-         recovery::is_equal_secret(it->get_ref<const std::string&>(), token);
+  constexpr int kMaxDepth = 2;
+  const nlohmann::json json = parse_untrusted_json(line, kMaxHelloLine, kMaxDepth);
+  return !token.empty() && recovery::is_equal_secret(text_at(json, "token"), token);
 }
 
 }  // namespace

@@ -11,19 +11,20 @@
 
 #include "common/contract.h"
 #include "common/files.h"
+#include "common/json_access.h"
 #include "common/text.h"
 
 namespace oarlock::launch {
 namespace {
 
+constexpr size_t kErrorFileBytes = size_t{16} << 20;  // the file has the traceback, too
 constexpr int kErrorFileDepth = 16;
 constexpr size_t kErrorReasonLength = 1000;
 
 }  // namespace
 
 std::string reason_of_error_file(const std::string& text) {
-  if (json_depth(text) > kErrorFileDepth) return "";
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const nlohmann::json json = parse_untrusted_json(text, kErrorFileBytes, kErrorFileDepth);
   if (!json.is_object() || !json.contains("message")) return "";
   const nlohmann::json* message = &json["message"];
   if (message->is_object() && message->contains("message")) message = &(*message)["message"];

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/json_access.h"
 #include "common/status_macros.h"
-#include "common/text.h"
 
 namespace oarlock::recovery {
 namespace {
@@ -140,10 +140,8 @@ class Reader {
 };
 
 Result<Json> parse(std::string_view text) {
-  if (text.size() > kMaxLineLength || json_depth(text) > kMaxDepth)
-    return fail(ExitCode::kDataErr, "regroup message: too long or too deeply nested");
-  Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) return fail(ExitCode::kDataErr, "regroup message: not JSON");
+  Json json = parse_untrusted_json(text, kMaxLineLength, kMaxDepth);
+  if (json.is_discarded()) return fail(ExitCode::kDataErr, "regroup message: not JSON, too long, or too deeply nested");
   return json;
 }
 

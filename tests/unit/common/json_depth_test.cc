@@ -24,6 +24,8 @@ TEST(ParseUntrustedJson, RefusesDeepAndLargeText) {
   EXPECT_TRUE(parse_untrusted_json(std::string(1 << 20, '[')).is_discarded());
   EXPECT_FALSE(parse_untrusted_json("\"12345678\"", 10).is_discarded());
   EXPECT_TRUE(parse_untrusted_json("\"123456789\"", 10).is_discarded());
+  EXPECT_FALSE(parse_untrusted_json("[[1]]", 10, 2).is_discarded());
+  EXPECT_TRUE(parse_untrusted_json("[[[1]]]", 10, 2).is_discarded());
   EXPECT_TRUE(parse_untrusted_json("no JSON").is_discarded());
 }
 
