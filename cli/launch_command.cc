@@ -350,6 +350,7 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
          fmt::format("rank {}", rank),
          flags.no_prefix ? "" : fmt::format("[RANK {}] ", rank)});
     if (files) members.back().stale_files.push_back(files->path(i));
+    if (!files && pod_log) members.back().pod_message = *pod_log;
     if (error_files) members.back().stale_files.push_back(error_files->path(i));
     members.back().log_folder = flags.log_dir;
     members.back().out = output.mode(i, kStdoutStream);

@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "cli/launch/console.h"
+#include "cli/launch/termination.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 
@@ -188,6 +189,7 @@ class Group {
     std::error_code ignored;
     if (groups_[index] > 0) {
       for (const std::filesystem::path& file : member.stale_files) std::filesystem::remove(file, ignored);
+      if (!member.pod_message.empty()) RETURN_IF_ERROR(write_in_place(member.pod_message, ""));
       // The terminal still belongs to the earlier process, and spawn() gives it to a child only if it is this one's.
       if (options_.stdio == Stdio::kForeground && ::tcgetpgrp(STDIN_FILENO) == groups_[index]) take_back_terminal();
     }

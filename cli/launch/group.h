@@ -26,6 +26,8 @@ struct Member {
   std::string prefix;  // "[RANK 3] ", before each line; used with Stdio::kPipes only
   // Files of an earlier start of this member, which a restart removes first.
   std::vector<std::filesystem::path> stale_files = {};
+  // The termination message of the pod, if the member writes it itself; a restart empties it. Empty: none.
+  std::filesystem::path pod_message = {};
   // With Stdio::kPipes: the folder of attempt_<attempt or restarts>/<name>/stdout.log and stderr.log; empty: none.
   std::filesystem::path log_folder = {};
   LogMode out = LogMode::kConsoleAndFiles;  // with a log_folder

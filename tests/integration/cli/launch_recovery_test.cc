@@ -142,6 +142,17 @@ TEST(LaunchRecovery, ReasonComesFromTheErrorFile) {
   EXPECT_THAT(content(program.folder() / "message.json"), HasSubstr("ended with exit code 1: ValueError: bad batch\""));
 }
 
+// The operator would read the message of a failure that was recovered from as that of the pod's end.
+TEST(LaunchRecovery, RestartOfASingleRankEmptiesItsMessage) {
+  const std::string script =
+      "if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then wc -c < message.json; exit 0; fi; "
+      "echo '{\"reason\": \"PeerLost\"}' > $OARLOCK_TERMINATION_LOG; exit 76";
+  Program program(launch({"--nproc", "1", "--max-restarts", "1"}, {"/bin/bash", "-c", script}),
+                  {.environment = {{"OARLOCK_TERMINATION_LOG", "message.json"}}, .folder = {}});
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_EQ(program.out(), "0\n");
+}
+
 TEST(LaunchRecovery, LogFolderHasOneFilePerStreamAndRestart) {
   Program program(launch({"--nproc", "2", "--max-restarts", "1", "--log-dir", "logs", "--redirects", "2"},
                          {"/bin/bash", "-c", "echo out; echo err >&2; exit $((TORCHELASTIC_RESTART_COUNT == 0))"}));
