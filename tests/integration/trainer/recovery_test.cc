@@ -278,6 +278,10 @@ TEST_P(KilledRank, ChangesNoBitAndLosesNoStep) {
   EXPECT_EQ(recovered[0]["steps_lost"], 0);
   EXPECT_GE(recovered[0]["step"], kill.step);
   EXPECT_LE(recovered[0]["step"], kill.step + 7) << "the evaluation after the step is the latest point of these kills";
+  if (kill.kind == "kill_update") {  // after the last collective of the step, which others may have completed, or not
+    EXPECT_LE(recovered[0]["step"], kill.step + 1);
+    EXPECT_EQ(test::content(job.once()), "in the update");
+  }
   print_times(job);
 }
 
@@ -291,6 +295,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Kill{.kind = "kill_backward", .world_size = 2, .rank = 0, .step = 17},
                     Kill{.kind = "kill_backward", .world_size = 4, .rank = 2, .step = 1, .more = kOverGloo},
                     Kill{.kind = "kill_backward", .world_size = 4, .rank = 3, .step = 31},
+                    Kill{.kind = "kill_update", .world_size = 2, .rank = 0, .step = 9},
+                    Kill{.kind = "kill_update", .world_size = 2, .rank = 1, .step = 26},
+                    Kill{.kind = "kill_update", .world_size = 4, .rank = 0, .step = 33, .more = kOverGloo},
+                    Kill{.kind = "kill_update", .world_size = 4, .rank = 1, .step = 0},
+                    Kill{.kind = "kill_update", .world_size = 4, .rank = 3, .step = 41, .more = kOverGloo},
                     Kill{.kind = "kill_eval", .world_size = 2, .rank = 1, .step = 20},
                     Kill{.kind = "kill_eval", .world_size = 4, .rank = 0, .step = 27}),
     [](const testing::TestParamInfo<Kill>& test_case) {

@@ -9,6 +9,7 @@
 #include <torch/types.h>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,6 +17,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -45,10 +47,15 @@ struct Fault {
     return kind == wanted && rank == (own != nullptr ? std::atoll(own) : 0);
   }
 
+  // Returns the new file `once`; -1 if there is no such fault now, or another process had it.
+  int begin(const std::string& wanted, int64_t now) const {
+    if (now < step || !here(wanted)) return -1;
+    return ::open(once.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+  }
+
   // Kills this process.
   void kill_if(const std::string& wanted, int64_t now) const {
-    if (now < step || !here(wanted)) return;
-    const int file = ::open(once.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    const int file = begin(wanted, now);
     if (file < 0) return;
     ::close(file);
     if (delay == 0) ::kill(::getpid(), SIGKILL);
@@ -71,6 +78,47 @@ struct Fault {
     std::fprintf(stderr, "the fault '%s' begins\n", wanted.c_str());
     std::this_thread::sleep_for(duration);
   }
+};
+
+// Kills this process when the optimizer has updated one parameter and is about to write to another one, whose memory is
+// read-only from then on. Writes "in the update" to `report` if the first one has changed.
+class HalfUpdate {
+ public:
+  static void arm(const at::Tensor& first, const at::Tensor& second, int report) {
+    const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+    size_ = (second.nbytes() + page - 1) / page * page;
+    memory_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory_ == MAP_FAILED) throw std::runtime_error("no memory for the fault 'kill_update'");
+    const at::NoGradGuard no_grad;
+    const at::Tensor copy = torch::from_blob(memory_, second.sizes(), second.options().requires_grad(false));
+    copy.copy_(second);
+    second.set_data(copy);
+    first_ = first.const_data_ptr();
+    before_.assign(static_cast<const char*>(first_), first.nbytes());
+    report_ = report;
+    struct sigaction action{};
+    action.sa_sigaction = on_write;
+    action.sa_flags = SA_SIGINFO;
+    ::sigaction(SIGSEGV, &action, nullptr);
+    ::mprotect(memory_, size_, PROT_READ);
+  }
+
+ private:
+  static void on_write(int, siginfo_t* info, void*) {
+    const char* const begin = static_cast<const char*>(memory_);
+    const char* const at = static_cast<const char*>(info->si_addr);
+    const bool is_update =
+        at >= begin && at < begin + size_ && std::memcmp(first_, before_.data(), before_.size()) != 0;
+    constexpr std::string_view kReport = "in the update";
+    if (is_update && ::write(report_, kReport.data(), kReport.size()) < 0) ::_exit(1);
+    ::kill(::getpid(), SIGKILL);
+  }
+
+  inline static void* memory_ = nullptr;
+  inline static size_t size_ = 0;
+  inline static const void* first_ = nullptr;
+  inline static std::string before_;
+  inline static int report_ = -1;
 };
 
 class RandomData final : public Dataset {
@@ -186,6 +234,10 @@ class TinyTask final : public ModelTask<TinyNet> {
   at::Tensor training_loss(TinyNet& model, const Batch& batch, const StepContext& context) override {
     run_step_ = context.step;
     fault_.kill_if("kill_later", context.step);
+    if (const int report = fault_.begin("kill_update", context.step); report >= 0) {
+      const std::vector<at::Tensor> parameters = model.parameters();
+      HalfUpdate::arm(parameters.front(), parameters[parameters.size() - 2], report);
+    }
     if (fault_.step == step_ && fault_.here("throw")) throw std::runtime_error("the fault 'throw'");
     if (fault_.step == step_ && fault_.here("diverge")) {
       const at::NoGradGuard no_grad;
@@ -246,7 +298,7 @@ class TinyTask final : public ModelTask<TinyNet> {
   void describe_fault(Fields& fault) {
     fault.field("kind", fault_.kind,
                 "throw, nan, shape, prepare, prepare_data, stall_data, stall_eval, diverge, slow, slow_prepare_data, "
-                "kill_forward, kill_backward, kill_eval, kill_later, "
+                "kill_forward, kill_backward, kill_update, kill_eval, kill_later, "
                 "or, on every rank, long_prepare_data, long_prepare, slow_eval or slow_pass");
     fault.field("once", fault_.once, "of the faults that kill: created by the process that is killed");
     fault.field("delay", fault_.delay, at_least(0), "of kill_later, in microseconds");
