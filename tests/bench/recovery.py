@@ -14,6 +14,7 @@ import time
 
 STEPS_BEFORE = 50
 LIMIT = 120  # seconds for each wait
+MAX_RESTARTS = 10  # torchrun's processes may fail to connect to each other after a restart, and restart again
 
 CONFIG = """\
 task: bench
@@ -54,6 +55,7 @@ class Run:
         return max((step for step, _ in self.steps()), default=0)
 
     def seconds_to_new_step(self, rank):
+        """Kills the rank, and ends the run after the next new step."""
         try:
             self.wait_for(lambda: self.newest() >= STEPS_BEFORE or None, "the run makes no steps")
             pid = self.process_of(rank)
@@ -83,7 +85,7 @@ class Ours(Run):
     def __init__(self, programs, environment, folder, model, batch, samples):
         config = folder / "trainer.yaml"
         config.write_text(CONFIG.format(model=model, batch=batch, samples=samples), encoding="utf-8")
-        super().__init__([programs / "oarlock", "launch", "--nproc", "2", "--max-restarts", "3", "--restart-policy", "rank", "--no-prefix", "--",
+        super().__init__([programs / "oarlock", "launch", "--nproc", "2", "--max-restarts", str(MAX_RESTARTS), "--restart-policy", "rank", "--no-prefix", "--",
                           programs / "oarlock-bench-trainer", "--config", config, "--log-format", "json"], environment, folder)
 
     def steps(self):
@@ -102,7 +104,7 @@ class Ours(Run):
 
 class Theirs(Run):
     def __init__(self, python, script, environment, folder, model, batch, samples):
-        super().__init__([python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "3", script,
+        super().__init__([python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", str(MAX_RESTARTS), script,
                           "--model", model, "--steps", "1000000", "--batch", str(batch), "--samples", str(samples), "--folder", folder],
                          environment, folder)
 

@@ -6,6 +6,7 @@ as between machines). Ours is the whole engine, started by `oarlock launch` with
 tests/bench/rival/ddp.py, started by torchrun. Both note when each step begins.
 """
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -249,11 +250,22 @@ class Bench:
             path.mkdir()
             return path
 
+        def ours(rank):
+            return recovery.Ours(self.bin, environment(), folder(), case.model, case.batch, samples).seconds_to_new_step(rank)
+
+        def theirs(rank):
+            script = HERE / "rival" / "elastic.py"
+            for is_last in (False, False, True):
+                try:
+                    return recovery.Theirs(self.python, script, environment(), folder(), case.model, case.batch, samples).seconds_to_new_step(rank)
+                except recovery.Failed:
+                    if is_last:
+                        raise
+                    print("torchrun did not recover; another run", file=sys.stderr, flush=True)
+
         for rank in range(RANKS):
-            ours = lambda: recovery.Ours(self.bin, environment(), folder(), case.model, case.batch, samples).seconds_to_new_step(rank)
-            theirs = lambda: recovery.Theirs(self.python, HERE / "rival" / "elastic.py", environment(), folder(), case.model, case.batch,
-                                             samples).seconds_to_new_step(rank)
-            for a, b in self.pairs_of(ours, theirs):
+            for a, b in self.pairs_of(functools.partial(ours, rank), functools.partial(theirs, rank)):
+                print(f"rank {rank}: ours {a:.2f} s, theirs {b:.2f} s", file=sys.stderr, flush=True)
                 figure.add(a, b)
         return [figure]
 
