@@ -22,9 +22,6 @@ constexpr char kRenderDescription[] =
     "Print the Service, the PersistentVolumeClaim (for spec.checkpoints.size) and the pods that the operator would\n"
     "create for a TrainingJob. The uid is shown as zeros unless the file has one, since the API server assigns it.";
 
-// Shown for OARLOCK_REGROUP_TOKEN, since the operator derives it from a random number of the cluster.
-constexpr char kNoToken[] = "0000000000000000";
-
 constexpr char kRenderFooter[] = R"(
 exit codes: 0; 66: the file cannot be read; 78: the file is invalid.
 
@@ -56,7 +53,7 @@ Result<int> render(const RenderFlags& flags) {
     if (job.metadata.uid.empty()) job.metadata.uid = "00000000-0000-0000-0000-000000000000";
     items.push_back(control::desired_service(job));
     if (control::wants_claim(job)) items.push_back(control::desired_claim(job));
-    const control::PodFactory factory(job, flags.attempt, flags.defaults, kNoToken);
+    const control::PodFactory factory(job, flags.attempt, flags.defaults, control::placeholder_secret());
     for (int node = 0; node < job.spec.nodes; ++node) items.push_back(factory.pod(node));
     for (const std::string& name : factory.overridden_variables()) {
       print_error(fmt::format("oarlock render: note: {}: the template's value of {} is replaced by the operator's\n",

@@ -110,6 +110,15 @@ void set_metadata(Json& metadata, const Job& job, int attempt) {
   if (!job.spec.trainer.empty()) map_in(metadata, "annotations")[kAnnotationConfig] = job.spec.trainer;
 }
 
+// An annotation of the template has no effect.
+void set_regroup_key(Json& metadata, const std::string& key_id) {
+  if (!key_id.empty()) {
+    map_in(metadata, "annotations")[kAnnotationRegroupKeyId] = key_id;
+  } else if (const auto it = metadata.find("annotations"); it != metadata.end() && it->is_object()) {
+    it->erase(kAnnotationRegroupKeyId);
+  }
+}
+
 // Returns the folder of a job's checkpoints in a container; empty if it does not mount them.
 std::string checkpoint_dir(const std::string& mount_path, const std::string& job) {
   return mount_path.empty() ? "" : fmt::format("{}/{}", mount_path == "/" ? "" : mount_path, job);
@@ -200,6 +209,12 @@ bool regroups(const Job& job, int nodes) {
 }
 
 bool regroups(const Job& job) { return regroups(job, job.group_nodes()); }
+std::string regroup_key_id(std::string_view key) {
+  constexpr size_t kLength = 12;
+  return std::string(key.substr(0, kLength));
+}
+
+RegroupSecret placeholder_secret() { return {.token = "token", .key_id = "key"}; }
 
 int metrics_port(const Job&) { return kDefaultMetricsPort; }
 
@@ -266,12 +281,13 @@ Result<std::string> parse_metrics_peers(std::string_view json) {
 }
 
 PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults,
-                       const std::string& regroup_token)
+                       const RegroupSecret& secret)
     : name_prefix_(fmt::format("{}-{}-", job.metadata.name, attempt)) {
   Json pod = make_pod_template(job, defaults);
   pod["apiVersion"] = "v1";
   pod["kind"] = "Pod";
   set_metadata(map_in(pod, "metadata"), job, attempt);
+  set_regroup_key(pod["metadata"], regroups(job) && !secret.token.empty() ? secret.key_id : "");
   Json& pod_spec = map_in(pod, "spec");
   pod_spec["subdomain"] = service_name(job);
   pod_spec["restartPolicy"] = "Never";
@@ -280,7 +296,7 @@ PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults
   Json& trainer = pod_spec["containers"][index];
   group_ = rank_group(job, attempt, nodes, trainer);
   if (regroups(job, nodes)) {
-    group_.regroup_token = regroup_token;
+    group_.regroup_token = secret.token;
     group_.max_restarts = job.spec.failure_policy.max_restarts;
     group_.restart_backoff = job.spec.failure_policy.backoff_seconds;
   }

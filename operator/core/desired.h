@@ -27,6 +27,22 @@ int metrics_port(const Job& job);
 bool regroups(const Job& job, int nodes);
 bool regroups(const Job& job);  // for a group of the current size
 
+// What the launchers of one attempt need to restart ranks together.
+struct RegroupSecret {
+  std::string token;   // OARLOCK_REGROUP_TOKEN, which all of them share; empty: the launchers restart no ranks
+  std::string key_id;  // regroup_key_id() of the key from which the token was derived
+};
+
+// The annotation of a pod with RegroupSecret::key_id. A pod with another value, or none, cannot join the others.
+inline constexpr char kAnnotationRegroupKeyId[] = "oarlock.dev/regroup-key-id";
+
+// Returns the part of a Service's key that identifies it: its first twelve characters. The key of a Service that was
+// deleted and created again is another one.
+std::string regroup_key_id(std::string_view key);
+
+// Returns the secret of pods that are not created, which gives them the form of those that are.
+RegroupSecret placeholder_secret();
+
 // Returns an owner reference that makes the job the controller of an object, so that the garbage collector deletes the
 // object with the job.
 nlohmann::json owner_reference(const Job& job);
@@ -57,15 +73,11 @@ Result<std::string> parse_metrics_peers(std::string_view json);
 // REQUIRES: api::validate(job) is empty.
 class PodFactory {
  public:
-  // For pods that are not created. It gives them the form of those that are.
-  static constexpr char kPlaceholderToken[] = "token";
-
-  // `nodes` is the size of the attempt's group. The launchers of the pods share the token if regroups(job, nodes).
-  // Without one, they do not restart ranks.
-  PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults, const std::string& regroup_token);
+  // `nodes` is the size of the attempt's group. The pods receive the secret if regroups(job, nodes).
+  PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults, const RegroupSecret& secret);
   // For a group of the current size.
-  PodFactory(const Job& job, int attempt, const PodDefaults& defaults = {}, const std::string& regroup_token = "")
-      : PodFactory(job, attempt, job.group_nodes(), defaults, regroup_token) {}
+  PodFactory(const Job& job, int attempt, const PodDefaults& defaults = {}, const RegroupSecret& secret = {})
+      : PodFactory(job, attempt, job.group_nodes(), defaults, secret) {}
 
   // Returns the pod as JSON text: the body of the request that creates it.
   std::string text(int node_rank, bool is_replacement = false) const;

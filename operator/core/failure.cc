@@ -277,7 +277,21 @@ bool is_survivor(const Membership& members, size_t node_rank) {
          members.replacements[node_rank] == nullptr;
 }
 
+// Whether the pods that exist were created with this key: one with another key, or none, cannot join the others.
+bool is_shared_key(const Membership& members, std::string_view key) {
+  return !key.empty() && std::ranges::all_of(members.current,
+                                             [&](const Pod* pod) { return pod == nullptr || pod->regroup_key == key; });
+}
+
+// Whether the replacement of a pod can join the others. A Service that was deleted and created again has another key.
+bool can_join(const Membership& members, size_t node_rank) {
+  if (members.replacements[node_rank] != nullptr && !is_replacement_due(members, node_rank))
+    return is_shared_key(members, members.current[node_rank]->regroup_key);
+  return members.service != nullptr && is_shared_key(members, members.service->regroup_key);
+}
+
 bool can_replace(const Job& job, const Membership& members, const std::vector<PodFailure>& failures) {
+  if (members.service == nullptr || !is_shared_key(members, members.service->regroup_key)) return false;
   if (!regroups(job) || !is_running(job.status.phase) || !std::ranges::all_of(failures, is_replaceable)) return false;
   if (!members.conflicting_pods.empty()) return false;  // the names of the new pods may be taken
   bool has_survivor = false;
@@ -341,11 +355,40 @@ GroupFailure restart_for(const Job& job, const Membership& members, size_t node_
   return out;
 }
 
-// A replacement that is late restarts the group.
-GroupFailure evaluate_late_replacements(const Job& job, const Membership& members, SystemTime now) {
+// Pods with different keys never form a group, and would only end after the launchers' time-outs. The Service was
+// deleted and created again while the pods of the attempt were created.
+GroupFailure evaluate_keys(const Job& job, const Membership& members) {
+  if (!regroups(job)) return {};
+  const Pod* first = nullptr;
+  for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    const Pod* pod = members.current[rank];
+    if (pod == nullptr || is_rank_done(job, members, rank)) continue;
+    if (first == nullptr) first = pod;
+    if (pod->regroup_key == first->regroup_key) continue;
+    GroupFailure out;
+    out.decision = GroupFailure::Decision::kRestart;
+    out.record.attempt = job.status.attempt;
+    out.record.reason = "ServiceReplaced";
+    out.record.message = fmt::format(
+        "pods {} and {} cannot connect to each other: the job's Service was replaced between their creations",
+        first->name, pod->name);
+    out.reason = out.record.reason;
+    out.message = out.record.message;
+    out.is_charged = false;
+    out.restart_reason = kPeerLost;
+    return out;
+  }
+  return {};
+}
+
+// A replacement that is late, or that could not join the others, restarts the group.
+GroupFailure evaluate_replacements(const Job& job, const Membership& members, SystemTime now) {
   for (size_t rank = 0; rank < members.replacements.size(); ++rank) {
     const std::optional<SystemTime> deadline = deadline_of(job, members, rank);
-    if (!deadline || *deadline > now) continue;
+    if (!deadline) continue;
+    if (!can_join(members, rank))
+      return restart_for(job, members, rank, "a new pod could not join the others: the job's Service was replaced");
+    if (*deadline > now) continue;
     const auto waited = std::chrono::floor<seconds>(*deadline - members.replacements[rank]->time);
     GroupFailure out =
         restart_for(job, members, rank, fmt::format("its replacement did not start within {} s", waited.count()));
@@ -360,7 +403,7 @@ GroupFailure evaluate_late_replacements(const Job& job, const Membership& member
     }
     return out;
   }
-  return {};
+  return evaluate_keys(job, members);
 }
 
 // The pods of a group end with these causes also when they give up waiting for the replacement of a lost pod. The loss
@@ -431,7 +474,7 @@ bool is_rank_done(const Job& job, const Membership& members, size_t node_rank) {
 
 GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, SystemTime now) {
   const std::vector<PodFailure> all = find_pod_failures(job, members);
-  if (all.empty()) return evaluate_late_replacements(job, members, now);
+  if (all.empty()) return evaluate_replacements(job, members, now);
   if (can_replace(job, members, all)) {
     GroupFailure out;
     out.decision = GroupFailure::Decision::kReplace;

@@ -207,7 +207,7 @@ std::optional<std::string> explain_invalid_pod(const Job& job, int status, const
   std::smatch match;
   const bool is_unreadable = status == 400 && std::regex_search(text, match, kUnreadable);
   if (!is_unreadable && !(status == 422 && std::regex_search(text, match, kInvalid))) return std::nullopt;
-  const Json pod = PodFactory(job, job.status.attempt, {}, PodFactory::kPlaceholderToken).pod(0);
+  const Json pod = PodFactory(job, job.status.attempt, {}, placeholder_secret()).pod(0);
   Json given = Json::parse(job.spec.pod_template.empty() ? "{}" : job.spec.pod_template, nullptr, false);
   const std::string problem = match.suffix();
   if (is_unreadable) {

@@ -159,9 +159,9 @@ std::optional<Interruption> Executor::execute(const Job& job, const std::vector<
     const std::span<const Action> batch(it, end);
     Outcome outcome;
     if (const auto* first = std::get_if<CreatePod>(&*it)) {
-      std::string token;
-      if (Outcome failed = read_regroup_token(job, *first, token)) return failed;
-      const PodFactory factory = make_factory(job, first->attempt, first->nodes, token);
+      RegroupSecret secret;
+      if (Outcome failed = read_regroup_secret(job, *first, secret)) return failed;
+      const PodFactory factory = make_factory(job, first->attempt, first->nodes, secret);
       outcome = run_batch(
           batch,
           [&](const Action& one) {
@@ -304,12 +304,12 @@ std::unique_lock<std::mutex> Executor::lock_if_large(const api::Spec& spec) cons
   return std::unique_lock(large_mutex_);
 }
 
-PodFactory Executor::make_factory(const Job& job, int attempt, int nodes, const std::string& regroup_token) const {
+PodFactory Executor::make_factory(const Job& job, int attempt, int nodes, const RegroupSecret& secret) const {
   const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
-  return PodFactory(job, attempt, nodes, pod_defaults_, regroup_token);
+  return PodFactory(job, attempt, nodes, pod_defaults_, secret);
 }
 
-Executor::Outcome Executor::read_regroup_token(const Job& job, const CreatePod& pod, std::string& token) const {
+Executor::Outcome Executor::read_regroup_secret(const Job& job, const CreatePod& pod, RegroupSecret& secret) const {
   if (!regroups(job, pod.nodes)) return std::nullopt;
   const kube::ObjectKey key{job.metadata.name_space, service_name(job)};
   const std::string name = action_name("get", ResourceKind::kService, key);
@@ -322,7 +322,8 @@ Executor::Outcome Executor::read_regroup_token(const Job& job, const CreatePod& 
     return name_conflict(name, ResourceKind::kService, key);
   const nlohmann::json object = parse_untrusted_json(*response, 4 << 20);
   const std::string regroup_key = text_at(member(member(object, "metadata"), "annotations"), kAnnotationRegroupKey);
-  if (!regroup_key.empty()) token = derive_regroup_token(regroup_key, job.metadata.uid, pod.attempt);
+  if (!regroup_key.empty())
+    secret = {derive_regroup_token(regroup_key, job.metadata.uid, pod.attempt), regroup_key_id(regroup_key)};
   return std::nullopt;
 }
 
@@ -335,7 +336,7 @@ Executor::Outcome Executor::create_pod(const Job& job, const PodFactory& factory
 Executor::Outcome Executor::try_pod(const Job& job, int attempt) const {
   constexpr size_t kCopies = 4;                                       // as in create_pod()
   constexpr std::string_view kNoDryRun = "does not support dry run";  // an admission webhook with side effects
-  const PodFactory factory = make_factory(job, attempt, job.group_nodes(), PodFactory::kPlaceholderToken);
+  const PodFactory factory = make_factory(job, attempt, job.group_nodes(), placeholder_secret());
   const ByteBudget::Reservation reservation = in_flight_.acquire(factory.text_size() * kCopies);
   const auto response = client_.create(kube::pods(), job.metadata.name_space, factory.text(0), {},
                                        {.validation = kube::FieldValidation::kStrict, .dry_run = true});
@@ -347,9 +348,9 @@ Executor::Outcome Executor::try_pod(const Job& job, int attempt) const {
 }
 
 Executor::Outcome Executor::run(const Job& job, const CreatePod& action) const {
-  std::string token;
-  if (Outcome failed = read_regroup_token(job, action, token)) return failed;
-  return create_pod(job, make_factory(job, action.attempt, action.nodes, token), action);
+  RegroupSecret secret;
+  if (Outcome failed = read_regroup_secret(job, action, secret)) return failed;
+  return create_pod(job, make_factory(job, action.attempt, action.nodes, secret), action);
 }
 
 Executor::Outcome Executor::remove(const Job& job, ResourceKind kind, const std::string& name,

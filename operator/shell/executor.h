@@ -139,11 +139,11 @@ class Executor {
   Outcome run(const Job& job, const DeleteJob& action) const;
   Outcome run(const Job& job, const PatchStatus& action) const;
   Outcome run(const Job& job, const EmitEvent& action) const;
-  PodFactory make_factory(const Job& job, int attempt, int nodes, const std::string& regroup_token) const;
-  // Sets `token` to that of the attempt, which follows from the annotation of the Service, so that all pods of the
-  // attempt receive the same one from every process of the operator. Empty for jobs that need none, and for a Service
-  // without the annotation, which an earlier version of the operator created.
-  Outcome read_regroup_token(const Job& job, const CreatePod& pod, std::string& token) const;
+  PodFactory make_factory(const Job& job, int attempt, int nodes, const RegroupSecret& secret) const;
+  // Sets `secret` to that of the attempt, which follows from the annotation of the Service, so that all pods of the
+  // attempt receive the same one from every process of the operator. Unchanged for jobs that need none, and for a
+  // Service without the annotation, which an earlier version of the operator created.
+  Outcome read_regroup_secret(const Job& job, const CreatePod& pod, RegroupSecret& secret) const;
   // Creates the pod of node rank 0 in a dry run. Returns nothing if the API server accepts or already has it, or if an
   // admission webhook permits no dry run.
   Outcome try_pod(const Job& job, int attempt) const;

@@ -211,15 +211,18 @@ kube::FieldFilter job_salvage_fields() {
 }
 
 kube::FieldFilter pod_fields() {
-  return owned_object_fields().with({"metadata.resourceVersion", "metadata.deletionGracePeriodSeconds", "spec.nodeName",
-                                     "status.phase", "status.reason", "status.message", "status.podIP",
-                                     "status.conditions.type", "status.conditions.status", "status.conditions.reason",
+  return owned_object_fields().with({"metadata.resourceVersion", R"(metadata.annotations.oarlock\.dev/regroup-key-id)",
+                                     "metadata.deletionGracePeriodSeconds", "spec.nodeName", "status.phase",
+                                     "status.reason", "status.message", "status.podIP", "status.conditions.type",
+                                     "status.conditions.status", "status.conditions.reason",
                                      "status.conditions.message", "status.conditions.lastTransitionTime",
                                      "status.initContainerStatuses.state.waiting", "status.containerStatuses.name",
                                      "status.containerStatuses.state"});
 }
 
-kube::FieldFilter service_fields() { return owned_object_fields().with({"metadata.creationTimestamp"}); }
+kube::FieldFilter service_fields() {
+  return owned_object_fields().with({"metadata.creationTimestamp", R"(metadata.annotations.oarlock\.dev/regroup-key)"});
+}
 
 kube::FieldFilter network_policy_fields() { return owned_object_fields().with({"spec"}); }
 
@@ -301,6 +304,7 @@ Result<CachedPod> project_pod(const Json& object) {
   const std::string owner = read_identity(metadata, pod);
   pod.owner_is_job = !owner.empty() && pod.name.starts_with(owner + "-");
   pod.resource_version = text_at(metadata, "resourceVersion");
+  pod.regroup_key = regroup_key_id(text_at(member(metadata, "annotations"), kAnnotationRegroupKeyId));
   pod.phase = phase_of(text_at(status, "phase"));
   pod.reason = reason_at(status, "reason");
   pod.message = message_at(status, "message");
@@ -321,6 +325,7 @@ Result<CachedService> project_service(const Json& object) {
   service.owner_is_job = !owner.empty() && service.name == owner;
   service.deleting = member(metadata, "deletionTimestamp").is_string();
   from_rfc3339(text_at(metadata, "creationTimestamp"), service.created);
+  service.regroup_key = regroup_key_id(text_at(member(metadata, "annotations"), kAnnotationRegroupKey));
   return out;
 }
 

@@ -123,6 +123,7 @@ PodBuilder::PodBuilder(const std::string& job, int attempt, int node_rank) {
   pod_.uid = "uid-of-" + pod_.name;
   pod_.resource_version = "200";
   pod_.owner_uid = kJobUid;
+  pod_.regroup_key = kRegroupKey;
 }
 
 PodBuilder& PodBuilder::name(const std::string& name) {
@@ -135,6 +136,10 @@ PodBuilder& PodBuilder::uid(const std::string& uid) {
 }
 PodBuilder& PodBuilder::owner(const std::string& uid) {
   pod_.owner_uid = uid;
+  return *this;
+}
+PodBuilder& PodBuilder::regroup_key(const std::string& key) {
+  pod_.regroup_key = key;
   return *this;
 }
 PodBuilder& PodBuilder::scheduled(const std::string& node) {
@@ -205,7 +210,7 @@ PodBuilder& PodBuilder::stop_requested(SystemTime time) {
 }
 
 Service service_of(const Job& job) {
-  return {service_name(job), "uid-of-service", job.metadata.uid, true, false, at_second(60)};
+  return {service_name(job), "uid-of-service", job.metadata.uid, true, false, at_second(60), kRegroupKey};
 }
 
 NetworkPolicy network_policy_of(const Job& job, const std::string& peers) {

@@ -9,6 +9,7 @@
 namespace oarlock::test {
 
 inline constexpr char kJobUid[] = "job-uid-1";
+inline constexpr char kRegroupKey[] = "key";  // of the pods and of the Service
 inline constexpr char kMinimalTemplate[] =
     R"({"spec":{"containers":[{"image":"example/trainer:1","name":"trainer"}]}})";
 
@@ -56,8 +57,9 @@ class PodBuilder {
 
   PodBuilder& name(const std::string& name);
   PodBuilder& uid(const std::string& uid);
-  PodBuilder& owner(const std::string& uid);      // another owner
-  PodBuilder& owner_job(const std::string& uid);  // another TrainingJob with the same name
+  PodBuilder& owner(const std::string& uid);        // another owner
+  PodBuilder& owner_job(const std::string& uid);    // another TrainingJob with the same name
+  PodBuilder& regroup_key(const std::string& key);  // instead of kRegroupKey
   PodBuilder& scheduled(const std::string& node = "node-1");
   PodBuilder& unschedulable(const std::string& message);
   PodBuilder& waiting(const std::string& reason, const std::string& message = "");

@@ -1,5 +1,6 @@
 #include "tests/support/sim_cluster.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -47,10 +48,23 @@ Outcome SimCluster::confirm_absent(const ConfirmPodAbsent& action) {
 Outcome SimCluster::create_service(const CreateService& action) {
   if (objects_.service) return Outcome::kDone;  // AlreadyExists; the simulation has no Services of other owners
   const auto body = nlohmann::json::parse(action.body);
-  objects_.service = Service{
-      body["metadata"]["name"], "uid-of-service", body["metadata"]["ownerReferences"][0]["uid"], true, false, now_};
+  objects_.service = Service{.name = body["metadata"]["name"],
+                             .uid = "uid-of-service",
+                             .owner_uid = body["metadata"]["ownerReferences"][0]["uid"],
+                             .owner_is_job = true,
+                             .deleting = false,
+                             .created = now_,
+                             .regroup_key = unused_key()};
   ++writes_;
   return Outcome::kDone;
+}
+
+// A random key in the real cluster. Here it is the first one that no pod has, so that equal states have equal keys.
+std::string SimCluster::unused_key() const {
+  std::string key = "a";
+  const auto is_used = [&](const auto& item) { return item.second.regroup_key == key; };
+  while (std::ranges::any_of(objects_.pods, is_used)) ++key.front();
+  return key;
 }
 
 Outcome SimCluster::create_network_policy(const CreateNetworkPolicy& action) {
@@ -91,9 +105,11 @@ Outcome SimCluster::create_pod(const CreatePod& action) {
   }
   if (action.name != pod_name(job_, action.attempt, action.node_rank))
     throw std::logic_error(action.name + " is not the name of its attempt and node rank");
+  if (regroups(job_) && !objects_.service) return Outcome::kStopped;  // the token depends on its key
   Pod pod;
   pod.name = action.name;
   pod.owner_uid = job_.metadata.uid;
+  if (regroups(job_)) pod.regroup_key = objects_.service->regroup_key;
   pod.uid = pod.name + "#" + std::to_string(++objects_.created[pod.name]);
   touch(pod);
   objects_.pods[pod.name] = pod;

@@ -93,6 +93,7 @@ class SimCluster {
  private:
   Outcome confirm_absent(const control::ConfirmPodAbsent& action);
   Outcome create_service(const control::CreateService& action);
+  std::string unused_key() const;
   Outcome create_network_policy(const control::CreateNetworkPolicy& action);
   Outcome replace_network_policy(const control::ReplaceNetworkPolicy& action);
   Outcome delete_network_policy(const control::DeleteNetworkPolicy& action);

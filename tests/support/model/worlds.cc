@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <stdexcept>
 
 #include "operator/core/failure.h"
 #include "operator/core/membership.h"
@@ -68,18 +70,21 @@ void age(Pod& pod, seconds older) {
 }
 
 std::string key_of(const Pod& pod) {
-  return fmt::format("{} {} {} {} {} {}{} {} {} {}|", pod.name, pod.uid, pod.owner_uid, static_cast<int>(pod.phase),
+  return fmt::format("{} {} {} {} {} {}{} {} {} {} {}|", pod.name, pod.uid, pod.owner_uid, static_cast<int>(pod.phase),
                      pod.reason, pod.deleting, pod.scheduled, pod.disruption, pod.trainer ? pod.trainer->exit_code : -1,
-                     pod.trainer && pod.trainer->finished_at ? (now() - *pod.trainer->finished_at).count() : 0);
+                     pod.trainer && pod.trainer->finished_at ? (now() - *pod.trainer->finished_at).count() : 0,
+                     pod.regroup_key);
 }
 
 std::string version_of(const std::string& key) { return fmt::format("v{:x}", std::hash<std::string>{}(key)); }
 
 // A rank that the status records as finished cannot fail any more. A pod that succeeded and vanished before it was
-// recorded is the window that api::FinishedRanks describes: it may count as lost.
+// recorded is the window that api::FinishedRanks describes: it may count as lost. Pods with different keys never form a
+// group.
 bool has_failure(const SimCluster& cluster) {
   const Job& job = cluster.job();
   const Membership recorded = classify_objects(cluster.observe({.job = job, .pods = {}, .services = {}}));
+  std::optional<std::string> key;
   for (int rank = 0; rank < job.group_nodes(); ++rank) {
     if (is_recorded_finished(recorded, static_cast<size_t>(rank))) continue;
     const auto found = cluster.pods().find(fmt::format("{}-{}-{}", job.metadata.name, job.status.attempt, rank));
@@ -89,6 +94,8 @@ bool has_failure(const SimCluster& cluster) {
     }
     const Pod& pod = found->second;
     if (pod.owner_uid != job.metadata.uid || pod.deleting || (has_ended(pod) && !has_succeeded(pod))) return true;
+    if (key.value_or(pod.regroup_key) != pod.regroup_key) return true;
+    key = pod.regroup_key;
   }
   return false;
 }
@@ -151,6 +158,7 @@ Observed Worlds::observe(uint32_t job, uint32_t pods, uint32_t services, PollVie
   if (objects_[services].service) {
     out.services.push_back(service_of(out.job));
     out.services.back().created = now();
+    out.services.back().regroup_key = objects_[services].service->regroup_key;
   }
   out.metrics_peers = seen.metrics_peers;
   if (objects_[services].network_policy) out.network_policies.push_back(*objects_[services].network_policy);
@@ -162,7 +170,9 @@ Observed Worlds::observe(uint32_t job, uint32_t pods, uint32_t services, PollVie
 unsigned Worlds::service_state(uint32_t objects) const {
   const Objects& seen = objects_[objects];
   const unsigned policy = !seen.network_policy ? 0 : seen.network_policy->digest == kEditedDigest ? 2 : 1;
-  return policy * 2 + (seen.service ? 1 : 0);
+  const unsigned service = !seen.service ? 0 : 1 + static_cast<unsigned>(seen.service->regroup_key.front() - 'a');
+  if (service >= kServiceStates) throw std::logic_error("a Service has more keys than the checker distinguishes");
+  return policy * kServiceStates + service;
 }
 
 uint32_t Worlds::intern_job(Job job, seconds older) {
@@ -183,7 +193,7 @@ uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) 
   // Names of earlier attempts are never used again.
   std::erase_if(objects.created,
                 [&](const auto& item) { return parse_pod_name(job, item.first)->attempt < job.status.attempt; });
-  std::string key = objects.service ? "service|" : "|";
+  std::string key = objects.service ? "service " + objects.service->regroup_key + "|" : "|";
   for (auto& [name, pod] : objects.pods) {
     age(pod, older);
     const std::string text = key_of(pod);

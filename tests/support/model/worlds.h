@@ -35,6 +35,7 @@ class Worlds {
   static constexpr std::chrono::seconds kTick{11};    // longer than any grace period of the operator
   static constexpr std::chrono::seconds kOldest{33};  // longer ages are not distinguished
   static constexpr uint8_t kOldestTicks = 3;
+  static constexpr unsigned kServiceStates = 10;  // none, or its key
 
   explicit Worlds(const SimCluster& first);
 
@@ -49,7 +50,8 @@ class Worlds {
   // Returns what the operator observes. `pods` and `services` are indices of objects; `services` selects the state that
   // the watches of Services and NetworkPolicies show.
   control::Observed observe(uint32_t job, uint32_t pods, uint32_t services, PollView poll, bool untouched) const;
-  // Returns the state of the Service and the NetworkPolicy on which a plan depends: a number below 8.
+  // Returns the state of the Service and the NetworkPolicy on which a plan depends: a number below
+  // 3 * kServiceStates.
   unsigned service_state(uint32_t objects) const;
   bool is_untouched(uint32_t world) const {
     return test::is_untouched(jobs_[worlds_[world].job], objects_[worlds_[world].objects]);

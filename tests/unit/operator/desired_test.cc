@@ -120,14 +120,16 @@ TEST(Desired, KeepsUserSharedMemoryTokenPolicyAndPorts) {
 // Only the launcher of the ranks receives the token. A template that sets variables of the launcher keeps them.
 TEST(Desired, RanksRestartAloneWithRestartScopeRank) {
   const std::string with_sidecar =
-      R"({"spec":{"containers":[{"name":"trainer","image":"i","env":[{"name":"OARLOCK_RESTART_BACKOFF","value":"1"}]},
+      R"({"metadata":{"annotations":{"a":"b","oarlock.dev/regroup-key-id":"of the template"}},
+      "spec":{"containers":[{"name":"trainer","image":"i","env":[{"name":"OARLOCK_RESTART_BACKOFF","value":"1"}]},
       {"name":"sidecar","image":"i"}]}})";
   Job job = JobBuilder().nodes(2).max_restarts(4).pod_template(with_sidecar);
   EXPECT_FALSE(regroups(job));
-  EXPECT_TRUE(variable(PodFactory(job, 0, {}, "secret").pod(0), 0, "OARLOCK_REGROUP_TOKEN").is_null());
+  EXPECT_TRUE(variable(PodFactory(job, 0, {}, {"secret", "key"}).pod(0), 0, "OARLOCK_REGROUP_TOKEN").is_null());
   job.spec.failure_policy.restart_scope = api::RestartScope::kRank;
   EXPECT_TRUE(regroups(job));
-  const json pod = PodFactory(job, 0, {}, "secret").pod(1);
+  const json pod = PodFactory(job, 0, {}, {"secret", "key"}).pod(1);
+  EXPECT_EQ(pod["metadata"]["annotations"]["oarlock.dev/regroup-key-id"], "key");
   EXPECT_EQ(variable(pod, 0, "OARLOCK_REGROUP_TOKEN")["value"], "secret");
   EXPECT_EQ(variable(pod, 0, "OARLOCK_MAX_RESTARTS")["value"], "4");
   EXPECT_EQ(variable(pod, 0, "OARLOCK_RESTART_BACKOFF")["value"], "1");
@@ -135,6 +137,7 @@ TEST(Desired, RanksRestartAloneWithRestartScopeRank) {
   EXPECT_EQ(variable(pod, 1, "WORLD_SIZE")["value"], "2");
   const json without = PodFactory(job, 0).pod(1);
   EXPECT_TRUE(variable(without, 0, "OARLOCK_MAX_RESTARTS").is_null()) << "a launcher without a token fails";
+  EXPECT_FALSE(without["metadata"]["annotations"].contains("oarlock.dev/regroup-key-id"));
   job.spec.failure_policy.max_restarts = 0;
   EXPECT_FALSE(regroups(job));
   job.spec.failure_policy.max_restarts = 1;

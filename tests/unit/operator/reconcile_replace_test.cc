@@ -98,6 +98,67 @@ TEST(ReconcileReplace, RestartsTheGroupIfItCannotRecover) {
   }
 }
 
+// A new pod gets a token that depends on the Service's key. The others must have the same one.
+TEST(ReconcileReplace, RestartsTheGroupIfANewPodCouldNotJoin) {
+  struct Case {
+    const char* name;
+    std::string pods;                    // their key
+    std::optional<std::string> service;  // its key
+  };
+  const std::vector<Case> cases = {{.name = "an earlier version created the pods", .pods = "", .service = "key"},
+                                   {.name = "an earlier version created the Service", .pods = "", .service = ""},
+                                   {.name = "the Service was created again", .pods = "key", .service = "another"},
+                                   {.name = "the Service was deleted", .pods = "key", .service = std::nullopt}};
+  for (const Case& test_case : cases) {
+    Pod survivor = pod(0, 0).running().regroup_key(test_case.pods);
+    Pod lost = pod(0, 1).running().deleting().regroup_key(test_case.pods);
+    const auto with_service = [&](Observed observed) {
+      if (test_case.service) {
+        observed.services[0].regroup_key = *test_case.service;
+      } else {
+        observed.services.clear();
+      }
+      return observed;
+    };
+    const Observed observed = with_service(seen(by_rank(), {survivor, lost}));
+    const api::Status next = status_after(observed, reconcile(observed));
+    EXPECT_EQ(next.phase, Phase::kRestarting) << test_case.name;
+    EXPECT_EQ(next.restarts.charged, 1) << test_case.name;
+    // The loss has been counted when its replacement was recorded.
+    const Observed pending = with_service(seen(replacing(replacement(lost.uid)), {survivor}));
+    const Plan plan = reconcile(pending);
+    const api::Status later = status_after(pending, plan);
+    EXPECT_EQ(later.phase, Phase::kRestarting) << test_case.name;
+    EXPECT_EQ(later.restarts.charged, 0) << test_case.name;
+    EXPECT_THAT(later.attempts.at(0).message, HasSubstr("Service was replaced")) << test_case.name;
+    for (const CreatePod& created : only<CreatePod>(plan)) EXPECT_EQ(created.attempt, 1) << test_case.name;
+  }
+}
+
+TEST(ReconcileReplace, ANewPodThatHasTheKeyOfTheOthersJoins) {
+  Observed observed = seen(replacing(replacement("uid-of-bert-0-1")), {pod(0, 0).running(), pod(0, 1).uid("another")});
+  observed.services[0].regroup_key = "replaced since then";
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRunning);
+  observed.pods[1].regroup_key = "replaced before";
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRestarting);
+}
+
+TEST(ReconcileReplace, PodsWithDifferentKeysRestart) {
+  for (const Phase phase : {Phase::kPending, Phase::kRunning}) {
+    const std::vector<Pod> pods = {pod(0, 0).running(), pod(0, 1).running().regroup_key("another")};
+    const Observed observed = seen(by_rank(phase), pods);
+    const Plan plan = reconcile(observed);
+    const api::Status next = status_after(observed, plan);
+    EXPECT_EQ(next.phase, Phase::kRestarting);
+    EXPECT_EQ(next.restarts.total, 1);
+    EXPECT_EQ(next.restarts.charged, 0);
+    EXPECT_EQ(next.attempts.at(0).reason, "ServiceReplaced");
+    expect_settled(observed, plan);
+    const Observed group = seen(by_rank(phase).restart_scope(api::RestartScope::kGroup), pods);
+    EXPECT_EQ(status_after(group, reconcile(group)).phase, Phase::kRunning);
+  }
+}
+
 TEST(ReconcileReplace, FailsImmediatelyOnPermanentFailure) {
   const Observed observed = seen(by_rank(), {pod(0, 0).running(), pod(0, 1).ended(78)});
   EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kFailed);

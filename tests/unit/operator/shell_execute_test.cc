@@ -147,20 +147,22 @@ Json service_with_key(const std::string& key, const std::string& owner = "job-ui
 }
 
 TEST_F(ExecuteTest, DerivesTheTokenFromTheServicesKey) {
+  const std::string key = "0123456789abcdef";
   job_.spec.nodes = 2;
   job_.spec.failure_policy.restart_scope = api::RestartScope::kRank;
   const std::string service = "GET /api/v1/namespaces/ns/services/j";
-  transport_->script({.pieces = {service_with_key("k").dump()}});
+  transport_->script({.pieces = {service_with_key(key).dump()}});
   for (const char* version : {"31", "32"}) transport_->script({.pieces = {object(version)}});
   EXPECT_FALSE(run({CreatePod{"j-3-0", 3, 0}, CreatePod{"j-3-1", 3, 1}}));
   EXPECT_THAT(requests(), ElementsAre(service, std::string("POST ") + kPods, std::string("POST ") + kPods));
-  const std::string token = derive_regroup_token("k", "job-uid", 3);
-  EXPECT_EQ(transport_->requests()[1].body, PodFactory(job_, 3, {}, token).text(0));
-  EXPECT_EQ(transport_->requests()[2].body, PodFactory(job_, 3, {}, token).text(1));
+  const std::string token = derive_regroup_token(key, "job-uid", 3);
+  const RegroupSecret secret{token, "0123456789ab"};
+  EXPECT_EQ(transport_->requests()[1].body, PodFactory(job_, 3, {}, secret).text(0));
+  EXPECT_EQ(transport_->requests()[2].body, PodFactory(job_, 3, {}, secret).text(1));
   EXPECT_EQ(token.size(), 64u);
-  EXPECT_NE(token, derive_regroup_token("k", "job-uid", 2));
+  EXPECT_NE(token, derive_regroup_token(key, "job-uid", 2));
   EXPECT_NE(token, derive_regroup_token("l", "job-uid", 3));
-  EXPECT_NE(token, derive_regroup_token("k", "another", 3));
+  EXPECT_NE(token, derive_regroup_token(key, "another", 3));
 }
 
 TEST_F(ExecuteTest, CreatesNoPodWithoutTheJobsService) {
@@ -228,7 +230,7 @@ TEST_F(ExecuteTest, DryRunIsOfAPodWithARegroupToken) {
   EXPECT_FALSE(run({CreateClaim{"j-checkpoints", 2, "claim"}}));
   const std::string body = transport_->requests().at(1).body;
   EXPECT_THAT(body, HasSubstr("OARLOCK_REGROUP_TOKEN"));
-  EXPECT_EQ(body, PodFactory(job_, 2, {}, PodFactory::kPlaceholderToken).text(0));
+  EXPECT_EQ(body, PodFactory(job_, 2, {}, placeholder_secret()).text(0));
 }
 
 TEST_F(ExecuteTest, RejectedPodGetsNoClaim) {

@@ -17,7 +17,8 @@ TEST(Packed, RoundTripsTexts) {
                                       .owner_uid = text,
                                       .owner_is_job = true,
                                       .deleting = true,
-                                      .created = SystemTime(std::chrono::seconds(7))},
+                                      .created = SystemTime(std::chrono::seconds(7)),
+                                      .regroup_key = text},
                           .job = text};
     EXPECT_EQ(PackedService(service).unpack(), service) << text;
   }
@@ -45,6 +46,7 @@ TEST(Packed, RoundTripsFullPod) {
   pod.node_name = "node-7";
   pod.waiting_reason = "ImagePullBackOff";
   pod.waiting_message = "Back-off pulling image";
+  pod.regroup_key = "0123456789ab";
   for (const int exit_code : {0, 1, 137, -1, 2147483647, -2147483647}) {
     pod.trainer = Termination{.exit_code = exit_code,
                               .reason = "Error",

@@ -170,6 +170,7 @@ TEST(ProjectPod, CompactsTerminationMessage) {
 TEST(ProjectService, ReadsItsOwner) {
   const auto object =
       service_fields().parse(R"({"metadata": {"name": "j", "uid": "u", "labels": {"oarlock.dev/job-name": "j"},
+    "annotations": {"a": "b", "oarlock.dev/regroup-key": "0123456789abcdef"},
     "creationTimestamp": "1970-01-01T00:00:07Z", "ownerReferences": [{"uid": "b", "controller": true}]}, "spec": {"clusterIP": "None"}})");
   ASSERT_TRUE(object);
   const CachedService cached = *project_service(*object);
@@ -178,8 +179,24 @@ TEST(ProjectService, ReadsItsOwner) {
                                      .owner_uid = "b",
                                      .owner_is_job = false,
                                      .deleting = false,
-                                     .created = SystemTime(std::chrono::seconds(7))}));
+                                     .created = SystemTime(std::chrono::seconds(7)),
+                                     .regroup_key = "0123456789ab"}));
   EXPECT_EQ(cached.job, "j");
+}
+
+// The two annotations show which pods can form a group.
+TEST(ProjectPod, HasTheKeyOfTheServiceWithWhichItWasCreated) {
+  api::TrainingJob job;
+  job.metadata.name = "j";
+  job.metadata.name_space = "ns";
+  job.spec.nodes = 2;
+  job.spec.failure_policy.restart_scope = api::RestartScope::kRank;
+  const std::string key = "0123456789abcdef";
+  for (const RegroupSecret& secret : {RegroupSecret{"token", regroup_key_id(key)}, RegroupSecret{}}) {
+    const auto object = pod_fields().parse(PodFactory(job, 0, {}, secret).text(1));
+    ASSERT_TRUE(object);
+    EXPECT_EQ(project_pod(*object)->pod.regroup_key, secret.key_id);
+  }
 }
 
 TEST(ProjectNetworkPolicy, ReadsOwnerAndSpecDigest) {
