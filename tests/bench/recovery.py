@@ -13,7 +13,7 @@ import subprocess
 import time
 
 STEPS_BEFORE = 50
-LIMIT = 120  # seconds for each wait
+LIMIT = 60  # seconds for each wait
 MAX_RESTARTS = 10  # torchrun's processes may fail to connect to each other after a restart, and restart again
 
 CONFIG = """\
@@ -34,6 +34,10 @@ class Failed(Exception):
     pass
 
 
+class NotRecovered(Failed):
+    """No new step followed the kill."""
+
+
 class Run:
     """A job that is killed once. Subclasses name the command, and read its steps and processes."""
 
@@ -43,11 +47,11 @@ class Run:
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
-    def wait_for(self, condition, what):
+    def wait_for(self, condition, what, error=Failed):
         limit = time.monotonic() + LIMIT
         while (found := condition()) is None:
             if time.monotonic() > limit or self.process.poll() is not None:
-                raise Failed(f"{what}:\n{self.log.read_text(encoding='utf-8', errors='replace')[-3000:]}")
+                raise error(f"{what}:\n{self.log.read_text(encoding='utf-8', errors='replace')[-3000:]}")
             time.sleep(0.02)
         return found
 
@@ -63,7 +67,7 @@ class Run:
             os.kill(pid, signal.SIGKILL)
             time.sleep(0.05)  # steps in progress
             before = self.newest()
-            return self.wait_for(lambda: next((at for step, at in self.steps() if step > before), None), "no new step") - killed
+            return self.wait_for(lambda: next((at for step, at in self.steps() if step > before), None), "no new step", NotRecovered) - killed
         finally:
             self.stop()
 
