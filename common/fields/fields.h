@@ -137,9 +137,9 @@ class Fields {
   // A nested map. `describe` is called also if the input does not contain the key, except by a lenient reader.
   virtual void section(std::string_view key, const Describe& describe, std::string_view help) = 0;
 
-  // A nested map that may be absent.
-  template <typename Struct>
-  void section(std::string_view key, std::optional<Struct>& value,
+  // A nested map that may be absent: a std::optional or BoxedOptional.
+  template <template <typename> typename Optional, typename Struct>
+  void section(std::string_view key, Optional<Struct>& value,
                const std::type_identity_t<std::function<void(Struct&, Fields&)>>& describe, std::string_view help) {
     visit_optional(
         key, value.has_value(),

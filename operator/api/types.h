@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/boxed_optional.h"
 #include "common/clock.h"
 #include "common/contract.h"
 #include "common/fields/fields.h"
@@ -137,8 +138,8 @@ struct Spec {
   int processes_per_node = 1;  // ranks in each pod; for auto, the number that resolve_processes_per_node() computed
   NumberForm processes_from = NumberForm::kNumber;  // how processesPerNode is given; kName: auto
   std::string image;  // of the container "trainer" if the template does not name one; empty: the operator's default
-  std::optional<Resources> resources_per_node;
-  std::optional<Checkpoints> checkpoints;
+  BoxedOptional<Resources> resources_per_node;
+  BoxedOptional<Checkpoints> checkpoints;
   // A PodTemplateSpec as JSON text; empty if there is none. A JSON tree would use ten times the memory.
   std::string pod_template;
   std::string trainer;  // configuration of the trainer as JSON text; empty if there is none
@@ -324,9 +325,9 @@ struct Status {
   std::optional<GroupSize> elastic;             // of elastic jobs, once the first attempt has a status
   std::optional<FinishedRanks> finished_ranks;  // absent if no rank of the attempt is done
   Restarts restarts;
-  std::optional<Recoveries> recoveries;   // absent before the first one
+  BoxedOptional<Recoveries> recoveries;   // absent before the first one
   std::vector<Replacement> replacements;  // by node rank
-  std::optional<Progress> progress;
+  BoxedOptional<Progress> progress;
   std::optional<SystemTime> start_time;          // when pods were first created
   std::optional<SystemTime> attempt_start_time;  // when the pods of `attempt` were first created
   std::optional<SystemTime> completion_time;     // when the job became Complete or Failed

@@ -233,7 +233,7 @@ bool SimCluster::remove(const std::string& name) {
 bool SimCluster::step() {
   const Pod* first = find(pod_name(job_, job_.status.attempt, 0));
   if (first == nullptr || first->phase != PodPhase::kRunning || first->trainer) return false;
-  const std::optional<api::Progress>& known = job_.status.progress;
+  const auto& known = job_.status.progress;
   const bool has_reported = objects_.reported && objects_.reported->attempt == job_.status.attempt;
   if (has_reported && (!known || known->step != objects_.reported->step)) return false;
   objects_.reported.emplace().attempt = job_.status.attempt;

@@ -244,7 +244,7 @@ TEST(ModelCheckItself, DetectsRestartOfFinishedRank) {
 // Treats the steps of the previous attempt as those of the attempt that starts.
 std::optional<Plan> converge_with_old_steps(const Observed& observed, const Membership& members) {
   std::optional<Plan> plan = converge(observed, members);
-  const std::optional<api::Progress>& before = observed.job.status.progress;
+  const auto& before = observed.job.status.progress;
   if (!plan || !before || is_running(observed.job.status.phase)) return plan;
   for (Action& action : plan->actions) {
     auto* patch = std::get_if<PatchStatus>(&action);
