@@ -341,7 +341,7 @@ std::vector<std::string> pods_of_interest(const api::TrainingJob& job, const std
 
 Diagnosis diagnose(const DiagnosisInput& given) {
   DiagnosisInput input = given;
-  // The growth or scale of an elastic job is no failure.
+  // The growth or scale of an elastic job is not a failure.
   std::erase_if(input.job.status.attempts, [](const api::AttemptRecord& record) {
     return control::ended_by_resize(record) && record.reason != control::kShrunk;
   });

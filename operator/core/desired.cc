@@ -280,8 +280,7 @@ Result<std::string> parse_metrics_peers(std::string_view json) {
   return text_of(peers);
 }
 
-PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults,
-                       const RegroupSecret& secret)
+PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults, const RegroupSecret& secret)
     : name_prefix_(fmt::format("{}-{}-", job.metadata.name, attempt)) {
   Json pod = make_pod_template(job, defaults);
   pod["apiVersion"] = "v1";

@@ -165,8 +165,8 @@ TEST(Crd, HasTheMessagesOfOfflineValidation) {
                                       rules::kClassNeedsSize,
                                       rules::kTwoCheckpointVolumes,
                                       rules::kCheckpointMount,
-                                       rules::kElasticBounds,
-                                       rules::kPortAfter};
+                                      rules::kElasticBounds,
+                                      rules::kPortAfter};
   EXPECT_EQ(messages, code);
 }
 
