@@ -58,7 +58,7 @@ struct Pod {
   std::optional<Termination> trainer;  // set once the trainer container has terminated
   std::string waiting_reason;          // of the first waiting (init) container: ImagePullBackOff, ContainerCreating ...
   std::string waiting_message;
-  std::string regroup_key;  // RegroupSecret::key_id; empty if the pod's launcher restarts no ranks
+  std::string regroup_key{};  // RegroupSecret::key_id; empty if the pod's launcher restarts no ranks
 
   bool operator==(const Pod&) const = default;
 };
@@ -70,7 +70,7 @@ struct Service {
   bool owner_is_job = false;
   bool deleting = false;
   SystemTime created{};     // by the API server's clock
-  std::string regroup_key;  // RegroupSecret::key_id of the pods that are created now; empty: they get no token
+  std::string regroup_key{};  // RegroupSecret::key_id of the pods that are created now; empty: they get no token
 
   bool operator==(const Service&) const = default;
 };

@@ -375,7 +375,7 @@ TEST(Elastic, PodsHaveTheSizeOfTheirAttempt) {
   const auto env = variables(PodFactory(job, 1).pod(0));
   EXPECT_EQ(env.at("WORLD_SIZE"), "1");
   EXPECT_EQ(env.at("PET_NNODES"), "1");
-  const auto larger = variables(PodFactory(job, 2, 2, {}, "").pod(1));
+  const auto larger = variables(PodFactory(job, 2, 2, {}, {}).pod(1));
   EXPECT_EQ(larger.at("WORLD_SIZE"), "2");
 }
 

@@ -204,11 +204,11 @@ class Walk {
     if (is.phase == Phase::kStalled && was.phase != Phase::kStalled) {
       saw_stall_ = true;
       EXPECT_EQ(was.phase, Phase::kRunning);
-      EXPECT_GE(sim_.now() - is.progress.value().last_step_time.value(), std::chrono::seconds(kStallSeconds))
+      EXPECT_GE(sim_.now() - is.progress->last_step_time.value(), std::chrono::seconds(kStallSeconds))
           << "stalled too early";
     }
     if (is.phase == Phase::kRunning && was.phase == Phase::kStalled) {
-      EXPECT_NE(is.progress.value().step, was.progress.value().step) << "returned to Running without a step";
+      EXPECT_NE(is.progress->step, was.progress->step) << "returned to Running without a step";
     }
   }
 
