@@ -69,7 +69,7 @@ struct Service {
   std::string owner_uid;  // as in Pod
   bool owner_is_job = false;
   bool deleting = false;
-  SystemTime created{};     // by the API server's clock
+  SystemTime created{};       // by the API server's clock
   std::string regroup_key{};  // RegroupSecret::key_id of the pods that are created now; empty: they get no token
 
   bool operator==(const Service&) const = default;
