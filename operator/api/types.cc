@@ -352,8 +352,8 @@ void describe(Status& status, Fields& fields) {
 }
 
 int TrainingJob::group_nodes() const {
-  const bool is_recorded = status.elastic && status.elastic->attempt == status.attempt && status.elastic->nodes >= 1 &&
-                           status.elastic->nodes <= rules::kMaxNodes;
+  const bool is_recorded = spec.elastic && status.elastic && status.elastic->attempt == status.attempt &&
+                           status.elastic->nodes >= 1 && status.elastic->nodes <= rules::kMaxNodes;
   return is_recorded ? status.elastic->nodes : spec.nodes;
 }
 

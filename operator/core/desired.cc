@@ -209,6 +209,7 @@ bool regroups(const Job& job, int nodes) {
 }
 
 bool regroups(const Job& job) { return regroups(job, job.group_nodes()); }
+
 std::string regroup_key_id(std::string_view key) {
   constexpr size_t kLength = 12;
   return std::string(key.substr(0, kLength));
@@ -286,7 +287,7 @@ PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults
   pod["apiVersion"] = "v1";
   pod["kind"] = "Pod";
   set_metadata(map_in(pod, "metadata"), job, attempt);
-  set_regroup_key(pod["metadata"], regroups(job) && !secret.token.empty() ? secret.key_id : "");
+  set_regroup_key(pod["metadata"], regroups(job, nodes) && !secret.token.empty() ? secret.key_id : "");
   Json& pod_spec = map_in(pod, "spec");
   pod_spec["subdomain"] = service_name(job);
   pod_spec["restartPolicy"] = "Never";

@@ -53,13 +53,6 @@ int count_unplaced(const Observed& observed, const Membership& members) {
   return count;
 }
 
-bool has_done_rank(const Job& job, const Membership& members) {
-  for (size_t rank = 0; rank < members.current.size(); ++rank) {
-    if (is_rank_done(job, members, rank)) return true;
-  }
-  return false;
-}
-
 // Whether the attempt is the first one after a growth.
 bool is_trial(const api::Status& status) {
   return !status.attempts.empty() && ended_by_resize(status.attempts.back()) && status.attempts.back().reason == kGrown;
@@ -118,6 +111,7 @@ std::optional<Resize> find_scale(const Job& job) {
 std::optional<Resize> find_shrink(const Observed& observed, const Membership& members) {
   const std::optional<SystemTime> due = shrink_due(observed, members);
   if (!due || *due > observed.now) return std::nullopt;
+  if (!validate_group(observed.job, count_placed(members)).empty()) return std::nullopt;
   return Resize{
       count_placed(members), kShrunk,
       fmt::format("{} of {} pods had no node for at least {} s; {}", count_unplaced(observed, members),
@@ -129,12 +123,29 @@ std::optional<Resize> find_growth(const Observed& observed) {
   const std::optional<SystemTime> due = growth_due(job);
   // A group whose checkpoints are lost with its pods would begin from step 0.
   if (!due || *due > observed.now || !keeps_checkpoints(job)) return std::nullopt;
+  // spec.nodes may have become invalid since the group began, and a scale to it was ignored.
+  if (!validate_group(job, wanted_nodes(job)).empty()) return std::nullopt;
   return Resize{wanted_nodes(job), kGrown,
                 fmt::format("the group had fewer than spec.nodes for at least {} s",
                             growth_interval(*job.spec.elastic, find_size(job)->failed_growths).count())};
 }
 
 }  // namespace
+
+std::vector<api::FieldProblem> validate_group(const Job& job, int nodes) {
+  if (!job.spec.elastic || nodes == job.spec.nodes) return api::validate(job);
+  Job sized = job;
+  sized.spec.nodes = nodes;
+  sized.spec.elastic.reset();  // the bounds of spec.nodes are not those of the group
+  return api::validate(sized);
+}
+
+bool has_done_rank(const Job& job, const Membership& members) {
+  for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    if (is_rank_done(job, members, rank)) return true;
+  }
+  return false;
+}
 
 std::optional<Resize> find_resize(const Observed& observed, const Membership& members) {
   const Job& job = observed.job;
@@ -214,7 +225,7 @@ void carry_group_size(const Job& job, SystemTime now, api::Status& next) {
 }
 
 bool ended_by_resize(const api::AttemptRecord& record) {
-  // The record of a failure whose termination message has such a reason names the pod.
+  // A termination message cannot have these reasons (failure.cc).
   return record.pod.empty() && !record.exit_code &&
          (record.reason == kShrunk || record.reason == kGrown || record.reason == kScaled);
 }
@@ -224,8 +235,10 @@ std::optional<seconds> handover_wait(const Observed& observed, const Membership&
   if (!observed.job.spec.elastic || status.phase != Phase::kRestarting || status.attempts.empty() ||
       !ended_by_resize(status.attempts.back()) || !status.attempt_start_time)
     return std::nullopt;
-  const bool has_live_pods = std::ranges::any_of(members.old, [](const Pod* pod) {
-    return pod->phase != PodPhase::kSucceeded && pod->phase != PodPhase::kFailed;
+  const bool has_live_pods = std::ranges::any_of(members.old, [&](const Pod* pod) {
+    const std::optional<PodIdentity> id = parse_pod_name(observed.job, pod->name);
+    return id && id->attempt == status.attempt - 1 && pod->phase != PodPhase::kSucceeded &&
+           pod->phase != PodPhase::kFailed;
   });
   if (!has_live_pods) return std::nullopt;
   return time_until(*status.attempt_start_time + clamp_period(observed.job.spec.elastic->shrink_after_seconds),

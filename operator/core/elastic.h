@@ -8,7 +8,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "operator/api/validate.h"
 #include "operator/core/membership.h"
 
 namespace oarlock::control {
@@ -40,6 +42,13 @@ std::optional<Resize> find_resize(const Observed& observed, const Membership& me
 
 // Returns when find_resize() can have another result without a change of the observed state; absent if it cannot.
 std::optional<SystemTime> next_resize_time(const Observed& observed, const Membership& members);
+
+// Returns the problems of a job whose group has this number of nodes, which may differ from an elastic job's
+// spec.nodes.
+std::vector<api::FieldProblem> validate_group(const Job& job, int nodes);
+
+// Returns whether a rank of the current attempt has finished.
+bool has_done_rank(const Job& job, const Membership& members);
 
 // Returns the number of pods of the current attempt that have a node and have not ended.
 int count_placed(const Membership& members);

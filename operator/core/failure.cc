@@ -96,7 +96,8 @@ void record_exit(const PodFailure& failure, api::AttemptRecord& record) {
   record.message = fmt::format("pod {} {}{}", location_of(*failure.pod), exit_text(end),
                                summary.text.empty() ? "" : ": " + summary.text);
   record.reason = end.reason == kOomKilled ? std::string(kOomKilled) : summary.reason;
-  if (record.reason.empty()) record.reason = default_reason(failure.cause);
+  const bool is_of_operator = record.reason == kShrunk || record.reason == kGrown || record.reason == kScaled;
+  if (record.reason.empty() || is_of_operator) record.reason = default_reason(failure.cause);
 }
 
 void record_removal(const Pod& pod, api::AttemptRecord& record) {
@@ -277,21 +278,26 @@ bool is_survivor(const Membership& members, size_t node_rank) {
          members.replacements[node_rank] == nullptr;
 }
 
-// Whether the pods that exist were created with this key: one with another key, or none, cannot join the others.
-bool is_shared_key(const Membership& members, std::string_view key) {
-  return !key.empty() && std::ranges::all_of(members.current,
-                                             [&](const Pod* pod) { return pod == nullptr || pod->regroup_key == key; });
+// Whether the pods that exist were created with this key.
+bool have_key(const Membership& members, std::string_view key) {
+  return std::ranges::all_of(members.current,
+                             [&](const Pod* pod) { return pod == nullptr || pod->regroup_key == key; });
+}
+
+// Whether a pod that is created now can join the pods that exist. One with another key, or none, cannot.
+bool can_new_pod_join(const Membership& members) {
+  return members.service != nullptr && !members.service->regroup_key.empty() &&
+         have_key(members, members.service->regroup_key);
 }
 
 // Whether the replacement of a pod can join the others. A Service that was deleted and created again has another key.
 bool can_join(const Membership& members, size_t node_rank) {
-  if (members.replacements[node_rank] != nullptr && !is_replacement_due(members, node_rank))
-    return is_shared_key(members, members.current[node_rank]->regroup_key);
-  return members.service != nullptr && is_shared_key(members, members.service->regroup_key);
+  if (!is_replacement_due(members, node_rank)) return have_key(members, members.current[node_rank]->regroup_key);
+  return can_new_pod_join(members);
 }
 
 bool can_replace(const Job& job, const Membership& members, const std::vector<PodFailure>& failures) {
-  if (members.service == nullptr || !is_shared_key(members, members.service->regroup_key)) return false;
+  if (!can_new_pod_join(members)) return false;
   if (!regroups(job) || !is_running(job.status.phase) || !std::ranges::all_of(failures, is_replaceable)) return false;
   if (!members.conflicting_pods.empty()) return false;  // the names of the new pods may be taken
   bool has_survivor = false;
@@ -317,8 +323,9 @@ const api::Replacement* pending_replacement(const Job& job, const Membership& me
 // Returns whether the group can continue without the pods that have no node.
 bool can_shrink(const Job& job, const Membership& members, const Pod* replacement) {
   const int placed = count_placed(members);
-  return job.spec.elastic && (replacement == nullptr || !replacement->scheduled) &&
-         placed >= job.spec.elastic->min_nodes && placed < job.group_nodes();
+  const bool is_unplaced = replacement == nullptr || !replacement->scheduled || replacement->deleting;
+  return job.spec.elastic && !has_done_rank(job, members) && is_unplaced && placed >= job.spec.elastic->min_nodes &&
+         placed < job.group_nodes();
 }
 
 // Returns when the group restarts because the pod of this node rank has not been replaced; absent if it has been.
@@ -362,7 +369,8 @@ GroupFailure evaluate_keys(const Job& job, const Membership& members) {
   const Pod* first = nullptr;
   for (size_t rank = 0; rank < members.current.size(); ++rank) {
     const Pod* pod = members.current[rank];
-    if (pod == nullptr || is_rank_done(job, members, rank)) continue;
+    // A pod without the annotation may be of an earlier version of the operator, and have the same token.
+    if (pod == nullptr || pod->regroup_key.empty() || is_rank_done(job, members, rank)) continue;
     if (first == nullptr) first = pod;
     if (pod->regroup_key == first->regroup_key) continue;
     GroupFailure out;

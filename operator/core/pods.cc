@@ -183,7 +183,7 @@ Plan start_attempt(const Observed& observed, api::Status next, std::vector<Actio
   Deletions old = delete_old_pods(after, members);
   append(plan.actions, std::move(old.actions));
   plan.requeue_after = old.requeue_after;
-  if (conflicting_names(members).empty() && api::validate(after.job).empty()) {
+  if (conflicting_names(members).empty() && validate_group(after.job, after.job.group_nodes()).empty()) {
     Creations missing = create_missing_objects(after, members);
     append(plan.actions, std::move(missing.actions));
     plan.requeue_after = earliest(plan.requeue_after, missing.requeue_after);

@@ -295,9 +295,9 @@ std::optional<Plan> handle_name_conflict(const Observed& observed, const Members
 // Blocks a job whose spec violates a rule that the API server should have enforced.
 std::optional<Plan> reject_invalid_spec(const Observed& observed, const Membership& members) {
   if (!can_create_pods(observed.job.status.phase)) return std::nullopt;
-  // Existing objects were created from a valid spec, which is immutable while they exist.
+  // Existing objects were created from a valid spec.
   if (!has_missing_objects(observed.job, members)) return std::nullopt;
-  const std::vector<api::FieldProblem> problems = api::validate(observed.job);
+  const std::vector<api::FieldProblem> problems = validate_group(observed.job, observed.job.group_nodes());
   if (problems.empty()) return std::nullopt;
   return block_job(observed, members, kInvalidSpec,
                    fmt::format("{}: {}", problems.front().path, problems.front().message));

@@ -242,8 +242,10 @@ api::Status refresh_status(const Observed& observed, const Membership& members) 
   const Job& job = observed.job;
   api::Status status = job.status;
   status.observed_generation = job.metadata.generation;
-  status.world_size = job.world_size();
-  status.nodes = count_nodes(members, job.group_nodes());
+  // A resumed job has all nodes.
+  const int nodes = status.phase == Phase::kSuspended ? job.spec.nodes : job.group_nodes();
+  status.world_size = nodes * job.spec.processes_per_node;
+  status.nodes = count_nodes(members, nodes);
   status.finished_ranks = find_finished_ranks(job, members);
   refresh_progress(observed, status);
   refresh_recoveries(observed, status);

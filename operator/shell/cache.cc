@@ -14,7 +14,9 @@ namespace {
 bool is_needed(const Job& job, const Pod& pod) {
   const std::optional<PodIdentity> id = parse_pod_name(job, pod.name);
   if (!id || pod.owner_uid != job.metadata.uid || is_terminal(job.status.phase)) return false;
-  if (id->attempt < job.status.attempt || id->node_rank >= job.group_nodes()) return false;
+  if (id->attempt < job.status.attempt) return false;
+  // The group of a later attempt may be larger.
+  if (id->attempt == job.status.attempt && id->node_rank >= job.group_nodes()) return false;
   const bool is_replaced = std::ranges::any_of(job.status.replacements, [&](const api::Replacement& replacement) {
     return replacement.attempt == id->attempt && replacement.pod_uid == pod.uid;
   });

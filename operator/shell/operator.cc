@@ -244,7 +244,10 @@ Result<void> Operator::run(const std::stop_token& stop) {
   const SteadyTime started = clock_->steady();
   log_.info("connecting", {{"server", options_.cluster.server}, {"config", options_.cluster.source}});
   cache_.start();
-  RETURN_IF_ERROR(wait_for_cache_sync(stop));
+  if (auto synced = wait_for_cache_sync(stop); !synced) {
+    authorization_.stop();  // the server's destructor waits for a review
+    return synced;
+  }
   bool is_leader = true;
   if (!stop.stop_requested()) {
     is_ready_ = true;  // a standby is ready too, because its cache is complete

@@ -84,10 +84,9 @@ int spawn(const ExecConfig& config, int output, pid_t& pid) {
   return error;
 }
 
-// Reads until the end of the output. Returns false if it does not end within the limit, if it is too long, or if
-// `cancelled` becomes readable.
-bool read_all(int fd, int cancelled, Milliseconds limit, std::string& out) {
-  const auto end = std::chrono::steady_clock::now() + limit;
+// Reads until the end of the output. Returns false if it does not end in time, if it is too long, or if `cancelled`
+// becomes readable.
+bool read_all(int fd, int cancelled, std::chrono::steady_clock::time_point end, std::string& out) {
   for (;;) {
     const auto left = std::chrono::duration_cast<Milliseconds>(end - std::chrono::steady_clock::now());
     pollfd ready[] = {{fd, POLLIN, 0}, {cancelled, POLLIN, 0}};
@@ -100,6 +99,18 @@ bool read_all(int fd, int cancelled, Milliseconds limit, std::string& out) {
     if (size < 0 && errno != EINTR && errno != EAGAIN) return false;
     if (size > 0) out.append(buffer, static_cast<size_t>(size));
     if (out.size() > kMaxOutputBytes) return false;
+  }
+}
+
+// Waits for the end of the process, which may have closed its output before. Returns false if it does not end in time,
+// or if `cancelled` becomes readable. `status` is that of waitpid(2).
+bool wait_for_end(pid_t pid, int cancelled, std::chrono::steady_clock::time_point end, int& status) {
+  constexpr int kInterval = 5;  // milliseconds
+  for (;;) {
+    const pid_t ended = ::waitpid(pid, &status, WNOHANG);
+    if (ended == pid || (ended < 0 && errno != EINTR)) return true;
+    pollfd stopped{cancelled, POLLIN, 0};
+    if (std::chrono::steady_clock::now() >= end || ::poll(&stopped, 1, kInterval) > 0) return false;
   }
 }
 
@@ -146,10 +157,14 @@ Result<ExecCredential> run_plugin(const ExecConfig& config, Milliseconds limit, 
   writer.close();
   std::string output;
   const std::stop_callback on_stop(stop, [&stopped] { ::eventfd_write(stopped.get(), 1); });
-  const bool is_complete = read_all(reader.get(), stopped.get(), limit, output);
-  if (!is_complete) ::kill(pid, SIGKILL);
+  const auto end = std::chrono::steady_clock::now() + limit;
   int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  const bool is_complete =
+      read_all(reader.get(), stopped.get(), end, output) && wait_for_end(pid, stopped.get(), end, status);
+  if (!is_complete) {
+    ::kill(pid, SIGKILL);
+    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
   }
   if (stop.stop_requested()) return failed(config, "was killed because this process stops");
   if (!is_complete) return failed(config, fmt::format("did not end within {} s", limit.count() / 1000));

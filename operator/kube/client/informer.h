@@ -303,8 +303,14 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     last_version_ = version;
   }
 
-  void begin_replace() override { pending_.clear(); }
-  void abandon_replace() override { typename Store<T>::Records().swap(pending_); }
+  void begin_replace() override {
+    pending_.clear();
+    is_replacing_ = true;
+  }
+  void abandon_replace() override {
+    typename Store<T>::Records().swap(pending_);
+    is_replacing_ = false;
+  }
   void replace_object(FilteredObject object) override {
     const ObjectKey key = key_of(object.json);
     if (!has_name(key)) return;
@@ -322,6 +328,7 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     if (const auto it = pending_.find(key_of(object.json)); it != pending_.end()) pending_.erase(it);
   }
   void commit_replace(const std::string& resource_version) override {
+    is_replacing_ = false;
     const std::vector<Change> changes = store_.changes_to(pending_);
     for (const Change& change : changes) call(hooks_.before_change, change);
     store_.replace(std::exchange(pending_, {}), changes);
@@ -345,9 +352,11 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     call(hooks_.on_change, change);
   }
   void bookmark(const std::string& resource_version) override { set_last_version(resource_version); }
+  // Until a replacement is committed, the store keeps the objects of before, which are not counted: they may be too many
+  // themselves.
   std::optional<size_t> exceeded_limit() const override {
-    const bool is_exceeded = pending_.size() > max_objects_ || store_.size() > max_objects_;
-    return is_exceeded ? std::optional(max_objects_) : std::nullopt;
+    const size_t objects = is_replacing_ ? pending_.size() : store_.size();
+    return objects > max_objects_ ? std::optional(max_objects_) : std::nullopt;
   }
 
   void on_problem(const ApiError& error) override { hooks_.on_problem(error); }
@@ -362,6 +371,7 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
   const size_t max_objects_;
   Store<T> store_;
   typename Store<T>::Records pending_;
+  bool is_replacing_ = false;
   std::atomic<bool> synced_ = false;
   mutable std::mutex mutex_;
   std::string last_version_;

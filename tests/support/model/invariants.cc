@@ -166,8 +166,10 @@ std::string check_size(const Job& before, const Job& after, SystemTime now) {
     return "the size is outside its bounds";
   if (was.phase == Phase::kNone || was.phase == Phase::kSuspended) return "";
   if (is.attempt == was.attempt) return nodes == before.group_nodes() ? "" : "the size changes within an attempt";
-  if (!is.attempts.empty() && ended_by_resize(is.attempts.back()))
-    return check_resize(before, is.attempts.back(), nodes, now);
+  const bool is_resize = !is.attempts.empty() && ended_by_resize(is.attempts.back());
+  if (is_resize && was.finished_ranks && was.finished_ranks->attempt == was.attempt)
+    return "a group with a done rank changes its size";
+  if (is_resize) return check_resize(before, is.attempts.back(), nodes, now);
   return nodes == before.group_nodes() || requests_scale(before) ? "" : "the size changes without a reason";
 }
 

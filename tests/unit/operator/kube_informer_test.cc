@@ -460,6 +460,19 @@ TEST_F(WatchListTest, BoundsTheNumberOfInitialObjects) {
   EXPECT_THAT(synced_, IsEmpty());
 }
 
+TEST_F(WatchListTest, RecoversAfterTooManyObjects) {
+  max_objects_ = 2;
+  make_informer({});
+  transport_->script({.pieces = {event("ADDED", object("a", "3", "red")) + event("ADDED", object("b", "4", "red")) +
+                                 end_of_initial("10") + event("ADDED", object("c", "11", "red"))}});
+  transport_->script({.pieces = {event("ADDED", object("c", "11", "red")) + end_of_initial("20")}});
+  run();
+  EXPECT_THAT(problems_, ElementsAre("the server sent more than 2 objects"));
+  EXPECT_EQ(synced_, (std::vector<size_t>{2, 1}));
+  EXPECT_EQ(color_of("a"), "(none)");
+  EXPECT_EQ(color_of("c"), "red");
+}
+
 TEST_F(WatchListTest, StreamThatBreaksEarlyChangesNothing) {
   transport_->script({.pieces = {event("ADDED", object("a", "3", "red"))}, .failure = Failure::kBroken});
   transport_->script({.pieces = {event("ADDED", object("b", "4", "blue")), end_of_initial("9")}});

@@ -332,6 +332,30 @@ TEST(Elastic, IgnoresAScaleThatMakesTheJobInvalid) {
   EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 1);
 }
 
+TEST(Elastic, DoesNotGrowToAnInvalidSize) {
+  Job job = shrunk_job(3000);
+  job.metadata.name = std::string(56, 'a');  // with two digits of the node rank it is too long
+  job.spec.nodes = 11;
+  job.status.elastic->wanted = 11;
+  const Observed observed = seen(job, {PodBuilder(job.metadata.name, 1, 0).running()});
+  EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 1);
+  Observed lost = observed;
+  lost.pods.clear();
+  const api::Status next = status_after(lost, reconcile(lost));
+  EXPECT_EQ(next.attempt, 2) << "the group that fits restarts after a failure";
+  EXPECT_EQ(next.elastic->nodes, 1);
+}
+
+TEST(Elastic, DoesNotWaitForPodsOfAttemptsBeforeThePreviousOne) {
+  Observed observed =
+      seen(waiting_job(300, 3), {pod(1, 0).running(), pod(1, 1).scheduled(), pod(1, 2).unschedulable(kNoNode)});
+  observed = after(observed, reconcile(observed));
+  observed.pods = {pod(0, 2).running().deleting()};  // on a node that does not respond
+  EXPECT_EQ(only<CreatePod>(reconcile(observed)).size(), 2U);
+  observed.pods.push_back(pod(1, 1).running().deleting());
+  EXPECT_THAT(only<CreatePod>(reconcile(observed)), IsEmpty());
+}
+
 TEST(Elastic, ResumeStartsWithAllNodes) {
   Job job = shrunk_job(10);
   job.status.phase = Phase::kSuspended;
@@ -377,6 +401,19 @@ TEST(Elastic, PodsHaveTheSizeOfTheirAttempt) {
   EXPECT_EQ(env.at("PET_NNODES"), "1");
   const auto larger = variables(PodFactory(job, 2, 2, {}, {}).pod(1));
   EXPECT_EQ(larger.at("WORLD_SIZE"), "2");
+}
+
+TEST(Elastic, PodsOfAnAttemptHaveTheKeyOfItsSize) {
+  Job job = shrunk_job(10);
+  job.spec.failure_policy.restart_scope = api::RestartScope::kRank;
+  const RegroupSecret secret{"token", "key"};
+  const auto annotations = [&](int attempt, int nodes) {
+    return PodFactory(job, attempt, nodes, {}, secret)
+        .pod(0)["metadata"]
+        .value("annotations", nlohmann::json::object());
+  };
+  EXPECT_EQ(annotations(2, 2)[kAnnotationRegroupKeyId], "key");
+  EXPECT_FALSE(annotations(1, 1).contains(kAnnotationRegroupKeyId)) << "a single rank does not regroup";
 }
 
 TEST(Elastic, ShrunkGroupCompletesWithItsRanks) {

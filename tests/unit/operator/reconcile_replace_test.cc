@@ -159,6 +159,15 @@ TEST(ReconcileReplace, PodsWithDifferentKeysRestart) {
   }
 }
 
+// Pods that an earlier version of the operator created lack the annotation, and have the token of the others.
+TEST(ReconcileReplace, PodsWithoutAnAnnotationAreNotKnownToDiffer) {
+  const Observed one = seen(by_rank(), {pod(0, 0).running(), pod(0, 1).running().regroup_key("")});
+  EXPECT_EQ(status_after(one, reconcile(one)).phase, Phase::kRunning);
+  const Observed replaced = seen(replacing(replacement("uid-of-bert-0-1")),
+                                 {pod(0, 0).running().regroup_key(""), pod(0, 1).uid("another").regroup_key("")});
+  EXPECT_EQ(status_after(replaced, reconcile(replaced)).phase, Phase::kRunning);
+}
+
 TEST(ReconcileReplace, FailsImmediatelyOnPermanentFailure) {
   const Observed observed = seen(by_rank(), {pod(0, 0).running(), pod(0, 1).ended(78)});
   EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kFailed);

@@ -18,7 +18,7 @@ TEST(Reconcile, CreatesServiceAndPodsOfNewJob) {
   EXPECT_THAT(names(plan),
               ElementsAre("ConfirmJobUnchanged", "CreateService bert", "CreatePod bert-0-0", "CreatePod bert-0-1"))
       << "the pods precede the status";
-  EXPECT_EQ(only<CreatePod>(plan).at(1), (CreatePod{"bert-0-1", 0, 1}));
+  EXPECT_EQ(only<CreatePod>(plan).at(1), (CreatePod{"bert-0-1", 0, 1, false, 2}));
 }
 
 TEST(Reconcile, UntouchedJobNeedsNoFence) {

@@ -153,7 +153,7 @@ TEST_F(ExecuteTest, DerivesTheTokenFromTheServicesKey) {
   const std::string service = "GET /api/v1/namespaces/ns/services/j";
   transport_->script({.pieces = {service_with_key(key).dump()}});
   for (const char* version : {"31", "32"}) transport_->script({.pieces = {object(version)}});
-  EXPECT_FALSE(run({CreatePod{"j-3-0", 3, 0}, CreatePod{"j-3-1", 3, 1}}));
+  EXPECT_FALSE(run({CreatePod{"j-3-0", 3, 0, false, 2}, CreatePod{"j-3-1", 3, 1, false, 2}}));
   EXPECT_THAT(requests(), ElementsAre(service, std::string("POST ") + kPods, std::string("POST ") + kPods));
   const std::string token = derive_regroup_token(key, "job-uid", 3);
   const RegroupSecret secret{token, "0123456789ab"};
@@ -169,14 +169,14 @@ TEST_F(ExecuteTest, CreatesNoPodWithoutTheJobsService) {
   job_.spec.nodes = 2;
   job_.spec.failure_policy.restart_scope = api::RestartScope::kRank;
   transport_->script(failure(404, "NotFound"));
-  EXPECT_EQ(run({CreatePod{"j-0-0", 0, 0}})->reason, Interruption::Reason::kStaleCache);
+  EXPECT_EQ(run({CreatePod{"j-0-0", 0, 0, false, 2}})->reason, Interruption::Reason::kStaleCache);
   transport_->script({.pieces = {service_with_key("k", "another").dump()}});
-  EXPECT_EQ(run({CreatePod{"j-0-0", 0, 0}})->reason, Interruption::Reason::kNameConflict);
+  EXPECT_EQ(run({CreatePod{"j-0-0", 0, 0, false, 2}})->reason, Interruption::Reason::kNameConflict);
   EXPECT_EQ(requests().size(), 2u);
   // An earlier version of the operator created this Service. The group restarts as a whole.
   transport_->script({.pieces = {object("30")}});
   transport_->script({.pieces = {object("31")}});
-  EXPECT_FALSE(run({CreatePod{"j-0-0", 0, 0}}));
+  EXPECT_FALSE(run({CreatePod{"j-0-0", 0, 0, false, 2}}));
   EXPECT_EQ(transport_->requests().back().body, PodFactory(job_, 0).text(0));
 }
 
