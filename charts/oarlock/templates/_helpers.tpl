@@ -216,7 +216,7 @@ true
 {{- $operator := dict
       "namespaceSelector" (dict "matchLabels" (dict "kubernetes.io/metadata.name" .Release.Namespace))
       "podSelector" (dict "matchLabels" (include "oarlock.operatorSelector" . | fromYaml)) -}}
-{{- toJson (concat (list $operator) .Values.networkPolicy.jobs.metricsFrom) -}}
+{{- toJson (concat (list $operator) (.Values.networkPolicy.jobs.metricsFrom | default list)) -}}
 {{- end -}}
 
 {{- /* Rejects values without which the objects would be invalid. Helm removes a value that is null before it applies the schema. */ -}}
@@ -224,19 +224,34 @@ true
 {{- if not (hasKey .Values "replicaCount") -}}
 {{- fail "replicaCount: is missing, as in the values of an earlier chart; upgrade with --reset-then-reuse-values instead of --reuse-values" -}}
 {{- end -}}
-{{- $root := . -}}
-{{- range list "image.repository" "trainerImage.repository" "trainerUser" "leaderElection.leaseDurationSeconds" "leaderElection.renewDeadlineSeconds" "leaderElection.retryPeriodSeconds"
+{{- include "oarlock.requireValues" (dict "root" . "names" (list "image.repository" "trainerImage.repository" "leaderElection"
       "operator.workers" "operator.progressIntervalSeconds" "operator.logLevel" "operator.logFormat" "rbac.scope" "serviceAccount" "crds"
-      "metrics.port" "metrics.tls.key" "metrics.tls.ca.key" "metrics.service" "metrics.serviceMonitor.interval" "metrics.serviceMonitor.credentials.key"
-      "metrics.podMonitor.interval" "metrics.podMonitor.sampleLimit" "metrics.prometheusRule.runbookBaseUrl" "dashboards" "networkPolicy.jobs"
-      "admissionPolicy.excludedNamespaces" "podDisruptionBudget.minAvailable" "healthPort" "tests.kubectl.image.repository" "tests.timeoutSeconds" -}}
+      "metrics.port" "metrics.tls" "metrics.service" "metrics.serviceMonitor" "metrics.podMonitor" "dashboards" "networkPolicy.jobs" "healthPort" "tests.kubectl.image.repository")) -}}
+{{- if .Values.leaderElection.enabled -}}
+{{- include "oarlock.requireValues" (dict "root" . "names" (list "leaderElection.leaseDurationSeconds" "leaderElection.renewDeadlineSeconds" "leaderElection.retryPeriodSeconds")) -}}
+{{- end -}}
+{{- if ((.Values.metrics).tls).secretName -}}
+{{- include "oarlock.requireValues" (dict "root" . "names" (list "metrics.tls.key")) -}}
+{{- end -}}
+{{- if ((.Values.metrics).prometheusRule).enabled -}}
+{{- include "oarlock.requireValues" (dict "root" . "names" (list "metrics.prometheusRule.runbookBaseUrl")) -}}
+{{- end -}}
+{{- if include "oarlock.admissionPolicy" . -}}
+{{- include "oarlock.requireValues" (dict "root" . "names" (list "admissionPolicy.excludedNamespaces")) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Fails if one of the values `names` is missing. */ -}}
+{{- define "oarlock.requireValues" -}}
+{{- $root := .root -}}
+{{- range .names -}}
 {{- $value := $root.Values.AsMap -}}
 {{- range splitList "." . -}}
 {{- $value = ternary $value dict (kindIs "map" $value) -}}
 {{- $value = index $value . -}}
 {{- end -}}
 {{- if kindIs "invalid" $value -}}
-{{- fail (printf "%s: null removes its default, and the chart needs a value; set one, or leave it out" .) -}}
+{{- fail (printf "%s: has no value: null removes the default, and --reuse-values keeps the defaults of the old chart; set one, or upgrade with --reset-then-reuse-values" .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -259,8 +274,11 @@ true
 {{- if and .Values.networkPolicy.jobs.metricsFrom (not .Values.networkPolicy.jobs.enabled) -}}
 {{- fail "networkPolicy.jobs.metricsFrom: has no effect without networkPolicy.jobs.enabled; set that, or remove the list" -}}
 {{- end -}}
-{{- if not (regexMatch "^[A-Za-z]" (include "oarlock.fullname" .)) -}}
-{{- fail (printf "the name of the Service would be '%s-metrics', which must start with a letter; use another name of the release, or set fullnameOverride" (include "oarlock.operator" .)) -}}
+{{- if not (or .Values.fullnameOverride (regexMatch "^[-a-z0-9.]*$" (include "oarlock.name" .))) -}}
+{{- fail (printf "the name of the Deployment would be '%s', which must have a-z, 0-9, '-' and '.' only; set another nameOverride, or fullnameOverride" (include "oarlock.operator" .)) -}}
+{{- end -}}
+{{- if and (or .Values.metrics.service.enabled .Values.metrics.serviceMonitor.enabled) (not (regexMatch "^[A-Za-z][-A-Za-z0-9]{0,62}$" (printf "%s-metrics" (include "oarlock.operator" .)))) -}}
+{{- fail (printf "the name of the Service would be '%s-metrics', which must start with a letter, and have at most 63 of a-z, 0-9 and '-'; use another name of the release, or set fullnameOverride" (include "oarlock.operator" .)) -}}
 {{- end -}}
 {{- if eq (int .Values.metrics.port) (int .Values.healthPort) -}}
 {{- fail "healthPort: must differ from metrics.port, because the operator listens on both" -}}
@@ -273,7 +291,7 @@ true
 {{- end -}}
 {{- end -}}
 {{- with .Values.leaderElection -}}
-{{- if not (and (gt (int .leaseDurationSeconds) (int .renewDeadlineSeconds)) (gt (int .renewDeadlineSeconds) (int .retryPeriodSeconds))) -}}
+{{- if and .enabled (not (and (gt (int .leaseDurationSeconds) (int .renewDeadlineSeconds)) (gt (int .renewDeadlineSeconds) (int .retryPeriodSeconds)))) -}}
 {{- fail "leaderElection: leaseDurationSeconds must be more than renewDeadlineSeconds, and that more than retryPeriodSeconds" -}}
 {{- end -}}
 {{- end -}}
