@@ -189,7 +189,10 @@ class Group {
     std::error_code ignored;
     if (groups_[index] > 0) {
       for (const std::filesystem::path& file : member.stale_files) std::filesystem::remove(file, ignored);
-      if (!member.pod_message.empty()) RETURN_IF_ERROR(write_in_place(member.pod_message, ""));
+      // Otherwise the pod ends with the message of a failure from which it has recovered, which does not matter as much
+      // as the restart.
+      if (std::filesystem::exists(member.pod_message, ignored))
+        static_cast<void>(write_in_place(member.pod_message, ""));
       // The terminal still belongs to the earlier process, and spawn() gives it to a child only if it is this one's.
       if (options_.stdio == Stdio::kForeground && ::tcgetpgrp(STDIN_FILENO) == groups_[index]) take_back_terminal();
     }

@@ -1,4 +1,4 @@
-"""A server that takes MLflow's requests and answers each of them after a pause, without other work."""
+"""A server that takes MLflow's requests and answers each of them after a pause, or immediately, without other work."""
 import http.server
 import threading
 
@@ -12,6 +12,7 @@ class SlowServer(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.seconds = seconds
         self.requests = 0
+        self.batches = 0  # requests with points
         self.ending = threading.Event()
 
     def __enter__(self):
@@ -35,9 +36,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def answer(self):
         self.server.requests += 1
+        self.server.batches += self.path.endswith("/log-batch")
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.ending.wait(self.server.seconds)
-        body = b'{"experiment": {"experiment_id": "1", "lifecycle_stage": "active"}}'
+        body = (b'{"experiment": {"experiment_id": "1", "lifecycle_stage": "active"}, "experiment_id": "1", '
+                b'"run": {"info": {"run_id": "1", "experiment_id": "1", "lifecycle_stage": "active"}, "data": {}}}')
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

@@ -480,8 +480,8 @@ Result<void> RankProcess::open_tracking() {
     run.versions = {{"oarlock", options_.version}, {"revision", options_.revision}, {"libtorch", TORCH_VERSION}};
     if (!versions.cuda.empty()) run.versions["cuda"] = versions.cuda;
     if (!versions.nccl.empty()) run.versions["nccl"] = versions.nccl;
-    Result<std::unique_ptr<RunTracking>> tracking =
-        RunTracking::open({config_.tracking, config_.checkpoint.dir, run}, telemetry_->logger(), clock_);
+    Result<std::unique_ptr<RunTracking>> tracking = RunTracking::open(
+        {config_.tracking, config_.checkpoint.dir, run, channel_ != nullptr}, telemetry_->logger(), clock_);
     if (tracking) {
       tracking_ = std::move(*tracking);
       if (tracking_ && checkpointer_) checkpointer_->before_commit([this] { tracking_->persist(); });

@@ -23,6 +23,8 @@ struct RunTrackingOptions {
   TrackingConfig config;
   std::string checkpoint_dir;  // may be empty
   RunStarted run;              // without restart_step
+  // Another process may replace this one, which does not repeat the steps that were reported.
+  bool is_replaceable = false;
 };
 
 // No method waits for a disk or a server, except persist() and finish().

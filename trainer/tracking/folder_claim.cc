@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
@@ -43,7 +44,7 @@ std::string random_process_name() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-// The containers of a machine have the same.
+// The containers of a node have the same.
 std::string boot_id() {
   const Result<std::string> text = read_file("/proc/sys/kernel/random/boot_id", 64);
   return text ? std::string(trim(*text)) : "";
@@ -52,14 +53,14 @@ std::string boot_id() {
 }  // namespace
 
 FolderClaim::FolderClaim(std::filesystem::path folder, std::string uid, int attempt)
-    : folder_(std::move(folder)),
-      uid_(std::move(uid)),
-      attempt_(attempt),
-      process_(random_process_name()),
-      machine_(boot_id()) {}
+    : folder_(std::move(folder)), uid_(std::move(uid)), attempt_(attempt), process_(random_process_name()) {}
 
 Result<void> FolderClaim::claim() {
   RETURN_IF_ERROR(make_writable_folder(folder_));
+  machine_ = boot_id();
+  struct stat status = {};
+  // Two FUSE mounts of a volume on one node do not share their locks, and have different devices.
+  if (!machine_.empty() && ::stat(folder_.c_str(), &status) == 0) machine_ += fmt::format(":{}", status.st_dev);
   const std::optional<FolderOwner> owner = read_owner(owner_path());
   if (owner && owner->uid == uid_ && owner->attempt > attempt_)
     return fail(ExitCode::kTempFail,

@@ -3,11 +3,11 @@
 //
 // A new process writes its name to <folder>/owner.json. The older process reads the file from time to time, finds that
 // it was superseded, ends its deliveries, releases the lock that it holds on <folder>/.lock (flock(2), which Linux
-// passes on to an NFS server), and records that in <folder>/released.json. Only then the new process begins.
+// passes on to an NFS server), and records that in <folder>/released.json. Only then does the new process begin.
 //
 // On a file system whose locks are valid on one machine only (NFS with local_lock, some CSI drivers), or without locks,
 // a free lock proves nothing about a process of another machine. The new process then begins when that process has
-// recorded its end, or after a time in which it must have read the claim.
+// recorded its end, or after a time in which it must have read the claim, if the file system shows a new file by then.
 #pragma once
 
 #include <filesystem>
@@ -54,7 +54,7 @@ class FolderClaim {
   const std::string uid_;
   const int attempt_;
   const std::string process_;  // a random name
-  const std::string machine_;  // its boot id; empty: not known
+  std::string machine_;        // its boot id, and the device of the folder; empty: not known
   std::string hidden_writer_;  // the process that owned the folder before, on another machine; may be empty
   bool has_claimed_ = false;
   bool has_begun_ = false;

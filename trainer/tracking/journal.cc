@@ -26,6 +26,7 @@ constexpr uint32_t kEventMagic = 0xfe2c9d81;  // its bytes are not UTF-8, so tha
 constexpr uint64_t kEventHeadSize = 16;       // magic number, length, checksum of the data, checksum of the head
 constexpr uint64_t kWindowBytes = 1 << 18;
 constexpr uint64_t kCompactBytes = 1 << 20;
+constexpr uint64_t kMaxCopyBytes = 16 << 20;  // a file with more undelivered events is not replaced when it is opened
 
 template <typename Number>
 void append_number(std::string& out, Number value) {
@@ -119,6 +120,13 @@ Result<std::unique_ptr<Journal>> Journal::open(const std::filesystem::path& fold
 Result<void> Journal::replace(uint64_t begin, uint64_t end) {
   const bool in_memory = path_.empty();
   const std::filesystem::path temporary = in_memory ? "journal in memory" : path_.string() + ".new";
+  Result<void> replaced = write_replacement(begin, end, temporary);
+  if (!replaced && !in_memory) ::unlink(temporary.c_str());  // it takes space that the checkpoints need
+  return replaced;
+}
+
+Result<void> Journal::write_replacement(uint64_t begin, uint64_t end, const std::filesystem::path& temporary) {
+  const bool in_memory = path_.empty();
   FileDescriptor file(in_memory ? memfd_create("oarlock-journal", MFD_CLOEXEC)
                                 : ::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!file.open()) return fail_errno(errno, fmt::format("{}: open", temporary.string()));
@@ -166,11 +174,13 @@ Result<void> Journal::load() {
     known_bytes += record->end - record->begin;
     end_ = record->end;
   }
-  if (const uint64_t lost = limit - base_ - known_bytes; lost > 0)
-    warning_ = fmt::format("{}: {} bytes are damaged or incomplete", path_.string(), lost);
+  // What follows the last event was not persisted, and is written again by the attempt that resumes.
+  if (const uint64_t lost = end_ - base_ - known_bytes; lost > 0)
+    warning_ = fmt::format("{}: {} bytes are damaged", path_.string(), lost);
   if (!base && known_bytes == 0 && limit > base_) RETURN_IF_ERROR(set_aside());
   if (!base || is_inside || delivered_ < base_ || delivered_ > end_) delivered_ = base_;
-  return replace_both();
+  if (end_ - delivered_ <= kMaxCopyBytes && replace_both()) return {};
+  return open_in_place();
 }
 
 // Renames the file, which has another format or is damaged everywhere.
@@ -190,10 +200,25 @@ Result<void> Journal::replace_both() {
   const std::string temporary = delivered_path().string() + ".new";
   delivered_file_ = FileDescriptor(::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!delivered_file_.open()) return fail_errno(errno, fmt::format("{}: open", temporary));
-  RETURN_IF_ERROR(write_delivered());
-  if (::rename(temporary.c_str(), delivered_path().c_str()) != 0)
-    return fail_errno(errno, fmt::format("{}: rename", temporary));
+  Result<void> written = write_delivered();
+  if (written && ::rename(temporary.c_str(), delivered_path().c_str()) != 0)
+    written = fail_errno(errno, fmt::format("{}: rename", temporary));
+  if (!written) ::unlink(temporary.c_str());
+  RETURN_IF_ERROR(written);
   return replace(delivered_, std::max(delivered_, end_));
+}
+
+// Continues with the files of an earlier process, which are too large for a copy, or for which there is no space.
+Result<void> Journal::open_in_place() {
+  delivered_file_ = FileDescriptor(::open(delivered_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!delivered_file_.open()) return fail_errno(errno, fmt::format("{}: open", delivered_path().string()));
+  RETURN_IF_ERROR(write_delivered());
+  file_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file_.open()) return fail_errno(errno, fmt::format("{}: open", path_.string()));
+  RETURN_IF_ERROR(write_at(file_.get(), head_of(base_), 0, path_.string()));
+  if (::ftruncate(file_.get(), static_cast<off_t>(kHeadSize + end_ - base_)) != 0)
+    return fail_errno(errno, fmt::format("{}: truncate", path_.string()));
+  return {};
 }
 
 // Returns `size` bytes of the file from the position on, of which the window may hold more.

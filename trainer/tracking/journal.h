@@ -6,7 +6,7 @@
 // the journal was created, and <name>.delivered holds the position of the first undelivered one, with a checksum. If
 // that is damaged, all events in the file are delivered again. Delivered events are removed from the beginning of the
 // file from time to time, by a new file that replaces it. Both files are also replaced when they are opened, so that
-// what an earlier process still writes is without effect.
+// what an earlier process still writes is without effect, unless the copy would be large or there is no space for it.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class Journal {
   static Result<std::unique_ptr<Journal>> open(const std::filesystem::path& folder, const std::string& name,
                                                uint64_t max_bytes);
 
-  // What was lost when the journal was opened; empty: nothing.
+  // What was damaged when the journal was opened; empty: nothing. An incomplete event at the end is not damage.
   const std::string& warning() const { return warning_; }
 
   // Appends events of at most kMaxEventBytes each. They are in the kernel's cache when it returns, so that they survive
@@ -75,9 +75,11 @@ class Journal {
   Journal(std::filesystem::path path, uint64_t max_bytes) : path_(std::move(path)), max_bytes_(max_bytes) {}
 
   Result<void> replace(uint64_t begin, uint64_t end);
+  Result<void> write_replacement(uint64_t begin, uint64_t end, const std::filesystem::path& temporary);
   Result<void> load();
   Result<void> set_aside();
   Result<void> replace_both();
+  Result<void> open_in_place();
   Result<std::optional<Record>> next_record(Window& window, uint64_t position, uint64_t limit) const;
   Result<std::string_view> view(Window& window, uint64_t position, uint64_t size, uint64_t limit) const;
   Result<std::string> bytes(uint64_t begin, uint64_t end) const;

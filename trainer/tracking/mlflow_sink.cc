@@ -344,8 +344,8 @@ class MlflowSink final : public Sink {
 
   // A step is a number or, as protocol buffers' JSON has it, a text.
   static int64_t step_of(const json& metric) {
-    const json& step = member(metric, "step");
-    return step.is_number() ? step.get<int64_t>() : std::strtoll(text_at(metric, "step").c_str(), nullptr, 10);
+    const int64_t step = std::strtoll(text_at(metric, "step").c_str(), nullptr, 10);
+    return integer_at(metric, "step", step);
   }
 
   // ---- points ------------------------------------------------------------------------------------------------------

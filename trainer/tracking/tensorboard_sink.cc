@@ -80,6 +80,7 @@ class TensorboardSink final : public Sink {
     std::map<std::string, nlohmann::json> hparams;
     flatten(run.config, "", hparams);
     for (const auto& [name, value] : run.derived) hparams[name] = value;
+    for (const auto& [name, value] : run.versions) hparams["versions/" + name] = value;
     std::set<std::string> metrics = {"loss"};
     if (!run.monitor.empty()) metrics.insert(run.monitor);
     if (is_new("_hparams_/session_start_info", 0)) {
@@ -113,6 +114,8 @@ class TensorboardSink final : public Sink {
     const double time = seconds_of(event.time);
     if (!finished.time_table.empty() && is_new("time", event.step))
       record(text_event(time, event.step, {"time", finished.time_table}));
+    if (!finished.reason.empty() && is_new("exit_reason", event.step))
+      record(text_event(time, event.step, {"exit_reason", finished.reason}));
     if (!finished.resumes && is_new("_hparams_/session_end_info", 0))
       record(hparams_end_event(time, finished.success ? SessionStatus::kSuccess : SessionStatus::kFailure));
   }

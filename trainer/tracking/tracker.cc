@@ -24,9 +24,11 @@ namespace {
 
 constexpr size_t kBatchEvents = 500;
 constexpr uint64_t kBatchBytes = 1 << 20;
-constexpr std::chrono::milliseconds kCancelPatience{2000};  // for a request that was cancelled
 // After so many intervals, an earlier process that runs has read a claim.
 constexpr int kClaimIntervals = 4;
+// For the end of the threads: of a request that was cancelled, or after so many intervals.
+constexpr std::chrono::milliseconds kEndPatience =
+    kClaimIntervals * kDefaultClaimInterval + std::chrono::milliseconds(500);
 
 // Calls sink.write(). An exception is a bug of the sink, or a lack of memory.
 Result<size_t> write_to(Sink& sink, std::span<const Event> events) {
@@ -199,7 +201,7 @@ void Tracker::finish(std::chrono::milliseconds limit) {
       remote->sink->cancel();
     }
   }
-  state.changed.wait_for(lock, kCancelPatience, [&state] { return state.is_released; });
+  state.changed.wait_for(lock, kEndPatience, [&state] { return state.is_released; });
 }
 
 // ---- the queue's thread --------------------------------------------------------------------------------------------
@@ -258,10 +260,12 @@ void Tracker::State::claim_folder() {
   bool is_reported = false;
   while (true) {
     if (!is_owner()) return;
+    bool is_free = false;
     {
       const std::lock_guard lock(claim_mutex);
       const bool has_read_claim = std::chrono::steady_clock::now() - begin > kClaimIntervals * options.claim_interval;
-      if (claim.try_lock() && (has_read_claim || !claim.may_have_hidden_writer())) return claim.begin();
+      is_free = claim.try_lock();
+      if (is_free && (has_read_claim || !claim.may_have_hidden_writer())) return claim.begin();
     }
     if (!std::exchange(is_reported, true))
       logger.info("tracking: waiting for an earlier process of the run to end its report", {});
@@ -275,6 +279,10 @@ void Tracker::State::claim_folder() {
     changed.wait_for(lock, options.claim_interval / 4, [this] { return is_stopping; });
     if (!is_stopping) continue;
     lock.unlock();
+    if (is_free) {  // for a known time, for which finish() waits
+      std::this_thread::sleep_for(options.claim_interval / 4);
+      continue;
+    }
     if (std::chrono::steady_clock::now() - begin > kClaimIntervals * options.claim_interval) {
       logger.warn(
           "tracking: an earlier process of the run does not release its files; reporting at the end of this one",
@@ -357,7 +365,8 @@ void Tracker::State::open_journals() {
       continue;
     }
     if (!(*journal)->warning().empty())
-      logger.warn("tracking: undelivered points were lost", {{"sink", name}, {"reason", (*journal)->warning()}});
+      logger.warn("tracking: undelivered points could not be read",
+                  {{"sink", name}, {"reason", (*journal)->warning()}});
     remote->journal = std::move(*journal);
     std::thread([state = shared_from_this(), &remote = *remote] { state->deliver(remote); }).detach();
   }

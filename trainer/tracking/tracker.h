@@ -4,7 +4,8 @@
 // remote sink. Each remote sink has a thread that delivers from its journal, and tries again after failures.
 //
 // Of two processes with the same folder, the one that started later writes: the other one stops when it finds that, and
-// the later one waits for it (see FolderClaim). What the other one writes nevertheless goes to files that are replaced.
+// the later one waits for it (see FolderClaim). A batch that the other one has begun before may follow: in the journals
+// it goes to files that are replaced, and in the files of TensorBoard and W&B it may repeat points.
 #pragma once
 
 #include <chrono>
@@ -21,6 +22,8 @@
 
 namespace oarlock {
 
+inline constexpr std::chrono::milliseconds kDefaultClaimInterval{500};
+
 struct TrackerOptions {
   std::filesystem::path folder;                  // of the journals; empty: in memory
   uint64_t journal_bytes = uint64_t{256} << 20;  // of each; in memory at most kMaxMemoryJournalBytes
@@ -33,7 +36,7 @@ struct TrackerOptions {
   // How long points are collected before they are written together: each batch costs a wake-up and system calls.
   std::chrono::milliseconds batch_interval{250};
   // Between two checks whether a later process has claimed the folder. Each write is preceded by one, too.
-  std::chrono::milliseconds claim_interval{500};
+  std::chrono::milliseconds claim_interval = kDefaultClaimInterval;
   // How long a new process waits for an earlier one that does not release the folder. A pod that is deleted ends
   // earlier, and an NFS server takes the locks of a node that it cannot reach after 90 s.
   std::chrono::milliseconds claim_patience{120000};

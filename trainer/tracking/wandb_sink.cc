@@ -59,6 +59,13 @@ std::string random_wandb_id() {
   return id;
 }
 
+// The start of an attempt, by the name of its folder; 0 if the name has none.
+std::time_t wandb_folder_time(const std::string& name) {
+  std::tm time = {};
+  const char* const end = ::strptime(name.c_str() + sizeof kWandbFolderPrefix - 1, "%Y%m%d_%H%M%S", &time);
+  return end != nullptr && *end == '-' ? ::timegm(&time) : 0;
+}
+
 // JSON of a value of the configuration. Text that is not UTF-8 is replaced.
 std::string dump_json(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
@@ -317,10 +324,12 @@ class WandbSink final : public Sink {
 
   void read_earlier_attempts() {
     const std::string suffix = "-" + run_id_;
+    newest_folder_ = 0;
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(settings_.dir / "wandb", error)) {
       const std::string name = entry.path().filename().string();
       if (!name.starts_with(kWandbFolderPrefix) || !name.ends_with(suffix)) continue;
+      newest_folder_ = std::max(newest_folder_, wandb_folder_time(name));
       const Result<MappedFile> file =
           MappedFile::open(entry.path() / fmt::format("run-{}.wandb", run_id_), MappedFile::Access::kSequential);
       if (!file) continue;
@@ -341,7 +350,8 @@ class WandbSink final : public Sink {
     const std::filesystem::path parent = settings_.dir / "wandb";
     RETURN_IF_ERROR(make_writable_folder(parent));
     for (int attempt = 0;; ++attempt) {
-      const std::time_t seconds = std::chrono::system_clock::to_time_t(time) + attempt;
+      // The folders are uploaded in the order of their names, and the clocks of two machines may differ.
+      const std::time_t seconds = std::max(std::chrono::system_clock::to_time_t(time), newest_folder_ + 1) + attempt;
       folder_ = parent / fmt::format("{}{:%Y%m%d_%H%M%S}-{}", kWandbFolderPrefix, fmt::gmtime(seconds), run_id_);
       std::error_code error;
       if (std::filesystem::create_directory(folder_, error)) break;
@@ -463,7 +473,8 @@ class WandbSink final : public Sink {
   bool is_mode_reported_ = false;
 
   std::string run_id_;
-  std::filesystem::path folder_;  // of this attempt
+  std::filesystem::path folder_;   // of this attempt
+  std::time_t newest_folder_ = 0;  // start of the latest earlier attempt, by the name of its folder
   FileDescriptor file_;
   WandbLog log_;
   std::optional<WandbRecords> records_;  // none before RunStarted

@@ -113,6 +113,8 @@ class KilledRun(unittest.TestCase):
         start = content("_hparams_/session_start_info").session_start_info
         self.assertEqual(start.hparams["optimizer.lr"].number_value, 0.003)
         self.assertEqual(start.hparams["task"].string_value, "tiny")
+        for name in ("oarlock", "revision", "libtorch"):
+            self.assertIn(f"versions/{name}", start.hparams)
         self.assertEqual(start.hparams["ddp/effective_batch_size"].number_value, 16)
         self.assertEqual(start.group_name, "killed")
         self.assertEqual(content("_hparams_/session_end_info").session_end_info.status, 1)
@@ -123,6 +125,8 @@ class KilledRun(unittest.TestCase):
         (step, config), = points(self.actual, "config")
         self.assertEqual(step, 0)
         self.assertIn(b'"lr": 0.003', config[0])
+        (step, reason), = points(self.actual, "exit_reason")
+        self.assertEqual((step, reason[0]), (STEPS, b"Completed"))
         (step, table), = points(self.actual, "time")
         self.assertEqual(step, STEPS)
         rows = dict(line.split("|")[1:3] for line in table[0].decode().strip().splitlines()[2:])

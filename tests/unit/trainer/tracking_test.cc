@@ -13,6 +13,7 @@
 #include <fstream>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "common/files.h"
 #include "tests/support/temporary_folder.h"
@@ -365,6 +366,60 @@ TEST(Journal, ReportsWhatIsDamaged) {
   EXPECT_THAT(steps_of(batch->events), ElementsAre(2, 4, 5));
 }
 
+TEST(Journal, ATornEndIsNotDamage) {
+  const TemporaryFolder folder;
+  const JournalFiles files = write_journal(folder.path());
+  restore(folder.path(), files.journal.substr(0, files.journal.size() - 3), files.delivered);
+  EXPECT_THAT(open_journal(folder.path())->warning(), IsEmpty());
+}
+
+// Appends texts of one MiB, with the steps 1 to `count`, and adds a hard link to the file.
+void write_texts(const fs::path& folder, int64_t count) {
+  const std::unique_ptr<Journal> journal = open_journal(folder);
+  Event event = scalar_at(1);
+  event.content = Text{"text", std::string(1 << 20, 'x')};
+  for (event.step = 1; event.step <= count; ++event.step) ASSERT_TRUE(journal->append({encode_event(event)}));
+  fs::create_hard_link(folder / "sink.journal", folder / "link");
+}
+
+TEST(Journal, ContinuesALargeFileInPlace) {
+  const TemporaryFolder folder;
+  ASSERT_NO_FATAL_FAILURE(write_texts(folder.path(), 17));
+  std::unique_ptr<Journal> journal = open_journal(folder.path());
+  EXPECT_TRUE(fs::equivalent(folder.path() / "link", folder.path() / "sink.journal"));
+  Result<Journal::Batch> batch = journal->read(5, 100 << 20);
+  ASSERT_TRUE(batch);
+  EXPECT_THAT(steps_of(batch->events), ElementsAre(1, 2, 3, 4, 5));
+  ASSERT_TRUE(journal->discard(batch->ends.back()));
+  ASSERT_TRUE(journal->append({encode_event(scalar_at(18))}));
+  journal = open_journal(folder.path());  // what is left is small
+  EXPECT_FALSE(fs::equivalent(folder.path() / "link", folder.path() / "sink.journal"));
+  batch = journal->read(100, 100 << 20);
+  ASSERT_TRUE(batch);
+  EXPECT_THAT(steps_of(batch->events), ElementsAre(6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18));
+}
+
+TEST(Journal, TakesNoSpaceThatIsMissing) {
+  const TemporaryFolder folder;
+  ASSERT_NO_FATAL_FAILURE(write_texts(folder.path(), 3));
+  // Stands for a full disk.
+  rlimit unlimited{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  rlimit limited = unlimited;
+  limited.rlim_cur = 1 << 20;
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limited), 0);
+  Result<std::unique_ptr<Journal>> journal = Journal::open(folder.path(), "sink", 1 << 30);
+  setrlimit(RLIMIT_FSIZE, &unlimited);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_TRUE(journal) << journal.error().message;
+  EXPECT_FALSE(fs::exists(folder.path() / "sink.journal.new"));
+  ASSERT_TRUE((*journal)->append({encode_event(scalar_at(4))}));
+  const Result<Journal::Batch> batch = (*journal)->read(100, 100 << 20);
+  ASSERT_TRUE(batch);
+  EXPECT_THAT(steps_of(batch->events), ElementsAre(1, 2, 3, 4));
+}
+
 TEST(Journal, AnEarlierProcessCannotChangeIt) {
   const TemporaryFolder folder;
   const std::unique_ptr<Journal> earlier = open_journal(folder.path());
@@ -448,11 +503,12 @@ class FakeSink : public Sink {
 };
 
 template <typename SinkType = FakeSink>
-std::unique_ptr<Tracker> make_tracker(const fs::path& folder, const std::shared_ptr<FakeServer>& server) {
+std::unique_ptr<Tracker> make_tracker(const fs::path& folder, const std::shared_ptr<FakeServer>& server,
+                                      std::chrono::milliseconds claim_interval = kClaimInterval) {
   std::vector<std::unique_ptr<Sink>> sinks;
   sinks.push_back(std::make_unique<SinkType>(server));
   return std::make_unique<Tracker>(
-      TrackerOptions{.folder = folder, .first_retry = 5ms, .max_retry = 50ms, .claim_interval = kClaimInterval},
+      TrackerOptions{.folder = folder, .first_retry = 5ms, .max_retry = 50ms, .claim_interval = claim_interval},
       std::move(sinks), Logger::silent());
 }
 
@@ -582,6 +638,13 @@ void hide_owner(const fs::path& folder) {
   fs::remove(folder / ".lock");
 }
 
+// finish() does not wait longer than a few seconds for a disk.
+void wait_for_release(const fs::path& folder) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!fs::exists(folder / "released.json") && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(1ms);
+}
+
 // One of two processes that share a server.
 class SharingSink final : public FakeSink {
  public:
@@ -592,25 +655,28 @@ class SharingSink final : public FakeSink {
 TEST(Tracker, EarlierProcessWithoutSharedLocksStops) {
   const TemporaryFolder folder;
   const auto server = std::make_shared<FakeServer>();
-  const std::unique_ptr<Tracker> earlier = make_tracker<SharingSink>(folder.path(), server);
+  constexpr int64_t kLater = 10'000'000;
+  const std::unique_ptr<Tracker> earlier = make_tracker<SharingSink>(folder.path(), server, kDefaultClaimInterval);
   earlier->add(scalar_at(1));
   ASSERT_TRUE(server->wait_for_steps(1));
   hide_owner(folder.path());
-  const std::unique_ptr<Tracker> later = make_tracker<SharingSink>(folder.path(), server);
-  later->add(scalar_at(1000));
-  for (int64_t step = 2; step < 1000 && server->steps().back() < 1000; ++step) {
+  const std::unique_ptr<Tracker> later = make_tracker<SharingSink>(folder.path(), server, kDefaultClaimInterval);
+  later->add(scalar_at(kLater));
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  for (int64_t step = 2; server->steps().back() < kLater && std::chrono::steady_clock::now() < end; ++step) {
     earlier->add(scalar_at(step));
     EXPECT_TRUE(earlier->persist(kPatience));
+    std::this_thread::sleep_for(1ms);
   }
   EXPECT_TRUE(later->wait_for_delivery(kPatience));
-  for (int64_t step = 1000; step < 1010; ++step) earlier->add(scalar_at(step));
+  for (int64_t step = kLater; step < kLater + 10; ++step) earlier->add(scalar_at(step));
   earlier->finish(kPatience);
   later->finish(kPatience);
   const std::vector<int64_t> steps = server->steps();
   EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end()));
   // An event whose delivery the earlier process had not recorded yet is repeated.
   EXPECT_GE(std::set<int64_t>(steps.begin(), steps.end()).size() + 1, steps.size());
-  EXPECT_EQ(steps.back(), 1000);
+  EXPECT_EQ(steps.back(), kLater);
 }
 
 TEST(Tracker, WaitsUntilAProcessOfAnotherMachineHasReadTheClaim) {
@@ -624,9 +690,25 @@ TEST(Tracker, WaitsUntilAProcessOfAnotherMachineHasReadTheClaim) {
   EXPECT_GE(std::chrono::steady_clock::now() - begin, 4 * kClaimInterval);
 }
 
+TEST(Tracker, ReportsAShortRunAfterAProcessOfAnotherMachineWasKilled) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "owner.json") << R"({"process": "killed", "machine": "another"})";
+  const auto down = std::make_shared<FakeServer>();
+  down->set(FakeServer::Answer::kFails);
+  const std::unique_ptr<Tracker> tracker = make_tracker(folder.path(), down);
+  tracker->add(scalar_at(1));
+  tracker->finish(0ms);
+  wait_for_release(folder.path());
+  const auto server = std::make_shared<FakeServer>();
+  make_tracker(folder.path(), server)->finish(kPatience);
+  EXPECT_THAT(server->steps(), ElementsAre(1));
+}
+
 TEST(Tracker, BeginsImmediatelyAfterAProcessOfAnotherMachineHasEnded) {
   const TemporaryFolder folder;
-  make_tracker(folder.path(), std::make_shared<FakeServer>())->finish(kPatience);
+  const std::unique_ptr<Tracker> earlier = make_tracker(folder.path(), std::make_shared<FakeServer>());
+  earlier->finish(kPatience);
+  wait_for_release(folder.path());
   hide_owner(folder.path());
   std::vector<std::unique_ptr<Sink>> sinks;
   const auto server = std::make_shared<FakeServer>();

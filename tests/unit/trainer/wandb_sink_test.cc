@@ -1,12 +1,17 @@
 #include "trainer/tracking/wandb_sink.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "tests/support/temporary_folder.h"
 #include "trainer/tracking/wandb_file.h"
 #include "trainer/tracking/wandb_values.h"
 
@@ -126,6 +131,31 @@ TEST(WandbHistogram, HasAtMostTheBins) {
   EXPECT_EQ(sum, 1000);
   const nlohmann::json empty = nlohmann::json::parse(wandb_histogram({}));
   EXPECT_EQ(empty["bins"].size(), empty["values"].size() + 1);
+}
+
+TEST(WandbSink, FoldersHaveTheOrderOfTheAttempts) {
+  const test::TemporaryFolder folder;
+  const RealClock clock;
+  WandbSettings settings;
+  settings.run_id = "id-7";
+  std::set<std::string> names;  // as `wandb sync offline-run-*` sorts them
+  std::string last;
+  // The clocks of the later machines are behind that of the first one.
+  for (const int seconds : {1700000000, 1699999970, 1699999000, 1700000100}) {
+    const SinkContext context{.folder = folder.path() / "tracking", .logger = Logger::silent(), .clock = clock};
+    const std::unique_ptr<Sink> sink = make_wandb_sink(settings, context);
+    const Event event{.time = SystemTime(std::chrono::seconds(seconds)), .step = 0, .content = RunStarted{}};
+    const Result<size_t> written = sink->write(std::vector<Event>{event});
+    ASSERT_TRUE(written) << written.error().message;
+    const size_t before = names.size();
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "wandb"))
+      names.insert(entry.path().filename().string());
+    ASSERT_EQ(names.size(), before + 1);
+    EXPECT_GT(*names.rbegin(), last);
+    last = *names.rbegin();
+  }
+  EXPECT_THAT(names, testing::ElementsAre("offline-run-20231114_221320-id-7", "offline-run-20231114_221321-id-7",
+                                          "offline-run-20231114_221322-id-7", "offline-run-20231114_221500-id-7"));
 }
 
 }  // namespace
