@@ -7,8 +7,8 @@
 
 namespace oarlock {
 
-// Has the interface and the value semantics of std::optional<T>, but takes 8 bytes while it is empty. Copies copy the
-// value.
+// Has the parts of the interface of std::optional<T> that are used, and takes 8 bytes while it is empty. Copies copy
+// the value; a moved-from object is empty.
 template <typename T>
 class BoxedOptional {
  public:

@@ -68,6 +68,10 @@ using boost::system::error_code;
 using net::ip::tcp;
 // Bytes that are discarded after a response, so that the peer can read it before the connection is reset.
 constexpr size_t kMaxDiscarded = 64 << 10;
+// A peer may send its ClientHello, its request, and the bytes that are discarded, in so many pieces together, because
+// each costs the I/O thread an event. A client needs fewer than 20. After the ClientHello, the pieces of a TLS
+// connection are counted when they have been decrypted; kMaxTlsBytes limits those before.
+constexpr size_t kMaxReads = 256;
 
 // A peer may send so much over a TLS connection, including handshake messages, key updates and alerts, and a record
 // counts as at least kMinTlsRecord, because it costs the time to decrypt it. A client needs four records for a request.
@@ -122,6 +126,7 @@ class StreamConnection final : public Connection {
   }
 
   void on_hello_bytes(size_t bytes) {
+    if (++reads_ > kMaxReads) return;  // nothing is pending, so the connection is closed
     append(hello_, {chunk_.data(), bytes}, limits_.head_bytes + kPieceBytes);
     const ClientHelloState state = inspect_client_hello(hello_, limits_.head_bytes);
     if (state == ClientHelloState::kIncomplete) return read_hello();
@@ -162,6 +167,7 @@ class StreamConnection final : public Connection {
   }
 
   void on_read(size_t bytes) {
+    if (++reads_ > kMaxReads) return;
     auto outcome = reader_.add({chunk_.data(), bytes});
     if (!outcome) return read();
     if (!*outcome) return respond(std::move(outcome->error()));
@@ -195,11 +201,10 @@ class StreamConnection final : public Connection {
   }
 
   void discard() {
-    // The content is not used, so the connections share the memory.
-    thread_local std::array<char, 16 << 10> discarded;
-    tcp_.async_read_some(net::buffer(discarded), [self = self()](error_code error, size_t bytes) {
+    const std::span<char> buffer = owner_.discard_buffer();
+    tcp_.async_read_some(net::buffer(buffer.data(), buffer.size()), [self = self()](error_code error, size_t bytes) {
       self->discarded_ += bytes;
-      if (!error && self->discarded_ < kMaxDiscarded) self->discard();
+      if (!error && self->discarded_ < kMaxDiscarded && ++self->reads_ < kMaxReads) self->discard();
     });
   }
 
@@ -207,6 +212,7 @@ class StreamConnection final : public Connection {
   std::string hello_;                                          // the bytes before the session
   std::optional<net::ssl::stream<beast::tcp_stream&>> tls_{};  // from the ClientHello on
   size_t tls_bytes_ = 0;
+  size_t reads_ = 0;
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -59,6 +60,8 @@ class ConnectionOwner {
   virtual void on_response_sent(ConnectionTable::Id id) = 0;
   // The connection is being destroyed.
   virtual void on_end(ConnectionTable::Id id) = 0;
+  // Memory for bytes that connections read and do not use. All of them share it, because its content has no meaning.
+  virtual std::span<char> discard_buffer() = 0;
 
  protected:
   ~ConnectionOwner() = default;

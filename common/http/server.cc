@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <time.h>
 
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ip/v6_only.hpp>
@@ -16,6 +17,7 @@
 #include <exception>
 #include <functional>
 #include <limits>
+#include <span>
 #include <thread>
 #include <unordered_map>
 
@@ -105,7 +107,7 @@ class HttpServer::Impl final : public ConnectionOwner {
   }
 
   void start() {
-    accept();
+    net::post(io_, [this] { accept(); });  // not on this thread, whose CPU time is not the budget's
     thread_ = std::thread([this] { run_io(); });
   }
 
@@ -342,6 +344,8 @@ class HttpServer::Impl final : public ConnectionOwner {
     connections_.erase(id);
   }
 
+  std::span<char> discard_buffer() override { return discarded_; }
+
   const HttpRoutes routes_;
   const HttpServerOptions options_;
   // Used by the I/O thread only.
@@ -349,6 +353,7 @@ class HttpServer::Impl final : public ConnectionOwner {
   ConnectionTable table_;
   CpuBudget budget_;
   std::unordered_map<ConnectionTable::Id, Connection*> connections_;
+  std::array<char, 16 << 10> discarded_;
 
   // These are destroyed before the members above, because their queues hold connections.
   net::io_context io_{1};

@@ -12,7 +12,8 @@
 // holds the most connections (ConnectionTable::admit()), so a kubelet, which holds one, is served. Each event costs the
 // I/O thread microseconds (for TLS one handshake, milliseconds), and at most HttpLimits::connections of them can be
 // pending. Where a peer may fill the I/O thread with TLS handshakes, serve the probes from a second server, without
-// TLS: its I/O thread waits for no other client.
+// TLS: its I/O thread waits for no other client. With HttpLimits::io_cpu_share, a flood delays every new connection,
+// that of a probe too: the path is then no liveness probe.
 //
 // Shared responses. One call of a handler of kind kShared serves all requests that arrived before it began; they share
 // its body. The calls are at least HttpLimits::response_period apart, so any number of scrapers, however fast, costs a
@@ -20,7 +21,8 @@
 // peer with the most connections first: neither a high request rate nor a slow reader can starve another client.
 //
 // Connections. One request per connection: each response carries "Connection: close", and bytes after the request are
-// discarded. Every idle connection therefore has an incomplete request, which request_time limits.
+// discarded. Every idle connection therefore has an incomplete request, which request_time limits. A peer that sends
+// its bytes in more than a few hundred pieces is disconnected, because each piece costs the I/O thread time.
 #pragma once
 
 #include <chrono>
@@ -82,7 +84,9 @@ struct HttpLimits {
   size_t tls_sessions = 16;
   size_t tls_sessions_per_peer = 8;
 
-  // Requests that are being authorized at the same time. Further requests receive 503 and Retry-After.
+  // Requests that are being authorized at the same time. Further requests receive 503 and Retry-After. A connection is
+  // not replaced meanwhile. So with TLS and fewer sessions than reviews, peers can hold all sessions for as long as
+  // `refuse` takes: it should answer immediately where it cannot review a request soon.
   size_t reviews = 32;
   size_t reviews_per_peer = 8;
 

@@ -168,8 +168,8 @@ inline AttackResult measure_attack(pid_t pid, int port, const Attack& attack, co
   return result;
 }
 
-// Bounds in seconds for any machine: of 90 % of the responses of /healthz, and of the slowest one of /metrics. On an idle
-// machine, /healthz takes less than 100 ms.
+// Bounds in seconds for any machine: of 90 % of the responses of /healthz, and of the slowest one of /metrics. On an
+// idle machine, /healthz takes less than 100 ms.
 inline void expect_unharmed(const AttackResult& result, double health_limit = 1, double scrape_limit = 10) {
   EXPECT_EQ(result.failures, 0u);
   EXPECT_LT(result.grown, 8);

@@ -352,8 +352,8 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     call(hooks_.on_change, change);
   }
   void bookmark(const std::string& resource_version) override { set_last_version(resource_version); }
-  // Until a replacement is committed, the store keeps the objects of before, which are not counted: they may be too many
-  // themselves.
+  // Until a replacement is committed, the store keeps the objects of before, which are not counted: they may be too
+  // many themselves.
   std::optional<size_t> exceeded_limit() const override {
     const size_t objects = is_replacing_ ? pending_.size() : store_.size();
     return objects > max_objects_ ? std::optional(max_objects_) : std::nullopt;

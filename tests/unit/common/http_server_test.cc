@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
 #include <prometheus/counter.h>
 #include <sys/resource.h>
 
@@ -195,6 +196,20 @@ TEST(HttpServer, ClosesWhenTheRequestTakesTooLong) {
     std::this_thread::yield();
   EXPECT_LT(std::chrono::steady_clock::now(), deadline);
   EXPECT_TRUE(silent.is_closed_within());
+}
+
+TEST(HttpServer, ClosesAfterManySmallPieces) {
+  constexpr size_t kBytes = 1 << 20;
+  const auto server = serve({{"/x", constant("here")}},
+                            {.limits = {.request_line_bytes = kBytes, .head_bytes = kBytes, .request_time = 600s}});
+  const RawClient client(server->port());
+  const int yes = 1;
+  ASSERT_EQ(::setsockopt(client.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes), 0);
+  // Pauses, so that the server reads most of the bytes one by one; all of them would take more than 1000 s.
+  const auto deadline = std::chrono::steady_clock::now() + 120s;
+  while (client.send("G") && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(1ms);
+  EXPECT_LT(std::chrono::steady_clock::now(), deadline);
+  EXPECT_TRUE(client.is_closed_within(0s));
 }
 
 TEST(HttpServer, ClosesWhenTheResponseIsNotRead) {

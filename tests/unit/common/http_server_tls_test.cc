@@ -28,10 +28,14 @@ using testing::StartsWith;
 // A connection with a completed handshake; the certificate is not verified.
 class TlsClient {
  public:
-  explicit TlsClient(int port, int newest_version = TLS1_3_VERSION) : tcp_(port) {
+  // `alpn`: the protocols that the ClientHello offers, in its own format.
+  explicit TlsClient(int port, int newest_version = TLS1_3_VERSION, const std::string& alpn = "") : tcp_(port) {
     SSL_CTX_set_max_proto_version(context_.get(), newest_version);
     SSL_CTX_set_security_level(context_.get(), 0);  // permits TLS 1.1, which the server has to refuse
     ssl_.reset(SSL_new(context_.get()));
+    if (!alpn.empty())
+      SSL_set_alpn_protos(ssl_.get(), reinterpret_cast<const unsigned char*>(alpn.data()),
+                          static_cast<unsigned>(alpn.size()));
     SSL_set_fd(ssl_.get(), tcp_.fd());
     is_connected_ = SSL_connect(ssl_.get()) == 1;
   }
@@ -221,6 +225,16 @@ TEST_F(HttpServerTls, SessionsOfOneClientYieldToAnother) {
   EXPECT_THAT(TlsClient(port).get("/nothing"), HasSubstr("404"));
   EXPECT_TRUE(idle.front()->is_closed_within(20s));
   EXPECT_FALSE(idle.back()->is_closed_within(0s));
+}
+
+// A ClientHello of more than 5 KiB, which the server reads in several pieces.
+TEST_F(HttpServerTls, LongHelloWithinTheLimitIsAccepted) {
+  write_identity("one");
+  const int port = serve();
+  std::string protocols;
+  for (int i = 0; i < 80; ++i) protocols += "\x3f" + std::string(0x3f, 'x');
+  for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION})
+    EXPECT_THAT(TlsClient(port, version, protocols).get("/nothing"), HasSubstr("404"));
 }
 
 TEST_F(HttpServerTls, LargeHellosAreRejected) {

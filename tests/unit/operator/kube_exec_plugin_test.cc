@@ -192,6 +192,18 @@ TEST_F(SlowPluginTest, StopOfTheProcessEndsTheCommand) {
   EXPECT_EQ(runs(), 1);
 }
 
+TEST_F(SlowPluginTest, StopEndsACommandThatHasClosedItsOutput) {
+  std::stop_source stop;
+  ExecPlugin plugin(this->plugin("exec 1>&-\n" + count_runs() + "exec sleep 1000"), clock_, stop.get_token());
+  const std::jthread stopper([&] {
+    becomes_true([&] { return runs() == 1; });
+    stop.request_stop();
+  });
+  const auto waited = plugin.prepare(1h, {});
+  ASSERT_FALSE(waited);
+  EXPECT_THAT(waited.error().message, HasSubstr("was killed because this process stops"));
+}
+
 TEST_F(SlowPluginTest, ValidCredentialRemainsUsableAfterAStop) {
   std::stop_source stop;
   ExecPlugin plugin(slow_plugin(2, "2023-11-14T22:15:00Z"), clock_, stop.get_token());
@@ -229,6 +241,15 @@ TEST_F(ExecPluginTest, ErrorsNameTheCommand) {
   EXPECT_THAT(error_of(plugin(R"(echo '{"kind":"ExecCredential","apiVersion":"v9","status":{"token":"t"}}')")),
               HasSubstr("apiVersion 'v9'"));
   EXPECT_THAT(error_of(plugin("exec sleep 60"), 200ms), HasSubstr("did not end within"));
+}
+
+TEST_F(ExecPluginTest, WaitsForTheEndOfACommandThatClosesItsOutput) {
+  const std::string begin = credential(R"({"token":"t"})") + "\nexec 1>&-\n";
+  const auto result = run_plugin(plugin(begin + "sleep 0.1"), 60s);
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(result->token, "t");
+  EXPECT_THAT(error_of(plugin(begin + "sleep 0.1; exit 3"), 60s), HasSubstr("exit code 3"));
+  EXPECT_THAT(error_of(plugin(begin + "exec sleep 1000"), 200ms), HasSubstr("did not end within"));
 }
 
 }  // namespace

@@ -143,16 +143,20 @@ TEST(ReviewCache, KeysSeparatePathAndToken) {
   EXPECT_EQ(review_key("/metrics", std::string(16000, 'a')).size(), 32U);
 }
 
-// Holds each request until it is let go, and says yes to all.
+// Holds each request until it is let go or cancelled, and says yes to all.
 class HeldTransport final : public kube::Transport {
  public:
   kube::TransportResult<kube::Response> send(const kube::Request& request, kube::Milliseconds,
-                                             std::stop_token) override {
+                                             std::stop_token cancel) override {
     std::unique_lock lock(mutex_);
     ++waiting_;
     changed_.notify_all();
-    changed_.wait(lock, [this] { return is_open_; });
+    const bool is_let_go = changed_.wait(lock, cancel, [this] { return is_open_; });
     --waiting_;
+    if (!is_let_go) {
+      return tl::make_unexpected(
+          kube::TransportError{.kind = kube::TransportErrorKind::kCancelled, .message = "cancelled"});
+    }
     const bool is_token = request.target.find("tokenreviews") != std::string::npos;
     return kube::Response{.status = 201,
                           .body = Json{{"status", {{is_token ? "authenticated" : "allowed", true}}}}.dump(),
@@ -174,7 +178,7 @@ class HeldTransport final : public kube::Transport {
 
  private:
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   int waiting_ = 0;
   bool is_open_ = false;
 };
@@ -208,6 +212,22 @@ TEST(AuthorizationFilterThreads, RunsOneReviewAtATimeWithoutBlockingOthers) {
   transport->open();
   EXPECT_EQ(renewal.get(), 200);
   EXPECT_EQ(stranger.get(), 200);
+}
+
+TEST(AuthorizationFilterThreads, StopEndsARunningReviewAndRejectsFurtherOnes) {
+  const auto clock = std::make_shared<test::FakeClock>();
+  const auto transport = std::make_shared<HeldTransport>();
+  AuthorizationFilter filter(kube::Client(transport, 1h), clock);
+  const auto check = [&](const std::string& token) {
+    const auto no = filter.check("/metrics", "Bearer " + token);
+    return no ? no->status : 200;
+  };
+  std::future<int> held = std::async(std::launch::async, check, "a");
+  transport->wait_for(1);
+  filter.stop();
+  EXPECT_EQ(held.get(), 503);
+  clock->advance(AuthorizationFilter::kPauseAfterFailure + 1s);
+  EXPECT_EQ(check("b"), 503);
 }
 
 }  // namespace
