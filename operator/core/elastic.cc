@@ -202,7 +202,9 @@ void set_group_size(const Job& job, const Resize& resize, SystemTime now, api::S
   if (resize.reason == kScaled) {
     size.failed_growths = 0;
   } else if (resize.reason == kShrunk && size.last_reason == kGrown && size.last_time) {
-    const bool has_lasted = now - *size.last_time >= growth_interval(*job.spec.elastic, size.failed_growths);
+    // A trial whose pods never had nodes has failed, even if the interval between growths is short.
+    const bool has_run = !is_trial(job.status) || !is_waiting(job.status.phase);
+    const bool has_lasted = has_run && now - *size.last_time >= growth_interval(*job.spec.elastic, size.failed_growths);
     size.failed_growths = has_lasted ? 0 : std::clamp(size.failed_growths, 0, kMaxDoublings - 1) + 1;
   }
   size.attempt = next.attempt;

@@ -205,7 +205,8 @@ TEST(ModelCheckItself, DetectsGroupBelowMinNodes) {
     if (unbounded.job.spec.elastic) unbounded.job.spec.elastic->min_nodes = 0;
     return resize(unbounded, members);
   };
-  EXPECT_THAT(check_with(eager, resize, elastic_small(0)).violation, HasSubstr("the size is outside its bounds"));
+  const JobBuilder job = JobBuilder().nodes(3).max_restarts(1).backoff_seconds(0).elastic(2, 10, 10);
+  EXPECT_THAT(check_with(eager, resize, with(job, 0, false)).violation, HasSubstr("the size is outside its bounds"));
 }
 
 TEST(ModelCheckItself, DetectsIgnoredScale) {

@@ -223,7 +223,11 @@ TEST(Elastic, FailedGrowthDelaysTheNextOne) {
   EXPECT_EQ(size_after(observed).failed_growths, 1);
 
   Observed lasted = observed;
+  api::AttemptRecord failure = ended_to_grow(1, at_second(-240));
+  failure.reason = "PodLost";
+  lasted.job.status.attempts.push_back(failure);
   lasted.job.status.elastic->last_time = at_second(60 - 1800);
+  lasted.job.status.elastic->waiting_since = lasted.job.status.attempt_start_time = at_second(60 - 300);
   EXPECT_EQ(size_after(lasted).failed_growths, 0) << "the group had its nodes for as long as it had waited for them";
 }
 
