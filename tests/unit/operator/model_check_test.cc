@@ -43,7 +43,7 @@ std::vector<Setup> setups() {
       {.name = "NetworkPolicies", .options = with_policies(with(job(1, 1), 2))},
       {.name = "NetworkPoliciesCleanAll",
        .options = with_policies(with(job(2, 0).clean_pod_policy(api::CleanPodPolicy::kAll), 1))},
-      {.name = "Elastic", .options = with(elastic(job(2, 1)), 1)},
+      {.name = "Elastic", .options = bounded(with(elastic(job(2, 1)), 1), 800000), .is_bounded = true},
       {.name = "ElasticTwoFaults", .options = bounded(with(elastic(job(2, 1)), 2), 400000), .is_bounded = true},
       {.name = "ElasticReplacedPod",
        .options = bounded(with_exits(with(elastic(by_rank(job(2, 1))), 1), {137}), 400000),
