@@ -13,7 +13,7 @@ import subprocess
 import time
 
 STEPS_BEFORE = 50
-LIMIT = 60  # seconds for each wait
+LIMIT = 120  # seconds for each wait
 MAX_RESTARTS = 10  # torchrun's processes may fail to connect to each other after a restart, and restart again
 
 CONFIG = """\
