@@ -164,8 +164,9 @@ std::optional<SystemTime> next_resize_time(const Observed& observed, const Membe
 }
 
 int count_placed(const Membership& members) {
+  // A pod that runs has a node, whatever its conditions say.
   return static_cast<int>(std::ranges::count_if(members.current, [](const Pod* pod) {
-    return pod != nullptr && pod->scheduled && !pod->deleting && !has_ended(*pod);
+    return pod != nullptr && (pod->scheduled || pod->phase == PodPhase::kRunning) && !pod->deleting && !has_ended(*pod);
   }));
 }
 
