@@ -139,8 +139,11 @@ TEST_F(Scenario, ReplacesALostPodAlone) {
     } else {
       world_.set_pod("j-0-1", pod_ended(137));
     }
-    ASSERT_TRUE(eventually([&] { return !uid_of_second().empty() && uid_of_second() != uid; }))
-        << world_.status("j").dump(1);
+    const auto is_replaced = [&] {
+      const std::string present = uid_of_second();
+      return !present.empty() && present != uid;
+    };
+    ASSERT_TRUE(eventually(is_replaced)) << world_.status("j").dump(1);
     std::map<std::string, std::string> second = environment(world_.pod("j-0-1"));
     EXPECT_EQ(second["OARLOCK_REPLACEMENT"], "1");
     EXPECT_EQ(second["OARLOCK_REGROUP_TOKEN"], first["OARLOCK_REGROUP_TOKEN"]);
