@@ -71,8 +71,13 @@ Result<nlohmann::json> MlflowClient::call(kube::Request request) {
   }
   nlohmann::json body = parse_untrusted_json(response->body, response->body.size());
   if (response->ok()) {
-    if (body.is_discarded()) body = nlohmann::json();
-    return body;
+    if (response->body.empty()) return nlohmann::json();
+    if (body.is_object()) return body;
+    has_uncertain_requests_ = true;
+    return fail(
+        ExitCode::kUnavailable,
+        fmt::format("MLflow: {}: the answer is not MLflow's; is there a login or maintenance page in front of it?",
+                    server_));
   }
   if (response->retry_after) not_before_ = clock_.steady() + *response->retry_after;
   const std::string code = text_at(body, "error_code");

@@ -329,6 +329,8 @@ class MlflowSink final : public Sink {
   Result<void> read_job_run() {
     ASSIGN_OR_RETURN(const json response, client_->get("runs/get", "run_id", run_id_));
     const json& run = member(response, "run");
+    if (text_at(member(run, "info"), "run_id") != run_id_)
+      return fail(ExitCode::kUnavailable, "MLflow: runs/get: the answer is not the run " + run_id_);
     artifact_uri_ = text_at(member(run, "info"), "artifact_uri");
     const json& data = member(run, "data");
     params_.clear();

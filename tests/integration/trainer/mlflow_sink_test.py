@@ -142,7 +142,7 @@ class MlflowSinkTest(unittest.TestCase):
         driver = self.driver({"SINK_TIMEOUT": "6", "MLFLOW_TRACKING_TOKEN": "secret"})
         last = 0
         # The creation of the runs, and then batches of points, meet each fault. 9 s is longer than the timeout.
-        for fault in (("status", 500), ("status", 429), ("close", None), ("lose", None), ("slow", 9), ("endless", None)):
+        for fault in (("status", 500), ("status", 429), ("status", 200), ("close", None), ("lose", None), ("slow", 9), ("endless", None)):
             events = self.losses(range(last + 1, last + 21))
             if last == 0:
                 events.insert(0, self.started())
