@@ -78,6 +78,9 @@ struct FailurePolicy {
   std::vector<FailureRule> rules;  // the first rule that matches a pod applies
   RestartScope restart_scope = RestartScope::kGroup;
 
+  // Whether the launchers of several ranks restart those that fail.
+  bool restarts_ranks() const { return restart_scope == RestartScope::kRank && max_restarts > 0; }
+
   bool operator==(const FailurePolicy&) const = default;
 };
 

@@ -30,10 +30,7 @@ bool is_metrics_port(int64_t port, const Spec& spec) {
 }
 
 // Whether the launchers of several nodes use the port after rendezvous.port.
-bool uses_port_after(const Spec& spec) {
-  const FailurePolicy& policy = spec.failure_policy;
-  return policy.restart_scope == RestartScope::kRank && policy.max_restarts > 0 && spec.nodes > 1;
-}
+bool uses_port_after(const Spec& spec) { return spec.failure_policy.restarts_ranks() && spec.nodes > 1; }
 
 bool is_rendezvous_port(int64_t port, const Spec& spec) {
   return port == spec.rendezvous.port || (uses_port_after(spec) && port == int64_t{spec.rendezvous.port} + 1);

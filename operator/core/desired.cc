@@ -203,9 +203,7 @@ Json owner_reference(const Job& job) {
 }
 
 bool regroups(const Job& job, int nodes) {
-  const api::FailurePolicy& policy = job.spec.failure_policy;
-  return policy.restart_scope == api::RestartScope::kRank && policy.max_restarts > 0 &&
-         nodes * job.spec.processes_per_node > 1;
+  return job.spec.failure_policy.restarts_ranks() && nodes * job.spec.processes_per_node > 1;
 }
 
 bool regroups(const Job& job) { return regroups(job, job.group_nodes()); }

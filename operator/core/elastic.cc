@@ -21,9 +21,6 @@ using std::chrono::seconds;
 // More doublings of any interval exceed kMaxGrowthInterval.
 constexpr int kMaxDoublings = 17;
 
-// Limits a period of a stored job to the schema's range, so that sums of times do not overflow.
-seconds clamp_period(int value) { return seconds(std::clamp(value, 0, api::rules::kMaxSeconds)); }
-
 bool is_waiting(Phase phase) { return phase == Phase::kPending || phase == Phase::kRestarting; }
 
 // Returns the size of the current attempt; null if the job is not elastic or has no status yet.
@@ -227,10 +224,11 @@ void carry_group_size(const Job& job, SystemTime now, api::Status& next) {
   }
 }
 
+bool is_resize_reason(std::string_view reason) { return reason == kShrunk || reason == kGrown || reason == kScaled; }
+
 bool ended_by_resize(const api::AttemptRecord& record) {
   // A termination message cannot have these reasons (failure.cc).
-  return record.pod.empty() && !record.exit_code &&
-         (record.reason == kShrunk || record.reason == kGrown || record.reason == kScaled);
+  return record.pod.empty() && !record.exit_code && is_resize_reason(record.reason);
 }
 
 std::optional<seconds> handover_wait(const Observed& observed, const Membership& members) {

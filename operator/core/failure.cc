@@ -96,8 +96,7 @@ void record_exit(const PodFailure& failure, api::AttemptRecord& record) {
   record.message = fmt::format("pod {} {}{}", location_of(*failure.pod), exit_text(end),
                                summary.text.empty() ? "" : ": " + summary.text);
   record.reason = end.reason == kOomKilled ? std::string(kOomKilled) : summary.reason;
-  const bool is_of_operator = record.reason == kShrunk || record.reason == kGrown || record.reason == kScaled;
-  if (record.reason.empty() || is_of_operator) record.reason = default_reason(failure.cause);
+  if (record.reason.empty() || is_resize_reason(record.reason)) record.reason = default_reason(failure.cause);
 }
 
 void record_removal(const Pod& pod, api::AttemptRecord& record) {

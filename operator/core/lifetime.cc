@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "operator/api/rules.h"
 #include "operator/core/pods.h"
 #include "operator/core/status.h"
 
@@ -14,10 +13,6 @@ using api::Phase;
 using std::chrono::seconds;
 
 namespace {
-
-// Limits a period of a stored job to the schema's range. The job may violate the schema, and a longer period would
-// overflow SystemTime.
-seconds period(int64_t value) { return seconds(std::clamp<int64_t>(value, 0, api::rules::kMaxSeconds)); }
 
 // Whether pods of the job have existed. The first pods are created before there is a status.
 bool has_started(const Job& job, const Membership& members) { return job.status.start_time || has_pods(members); }
@@ -40,13 +35,13 @@ std::optional<SystemTime> deadline(const Job& job) {
   if (!job.spec.active_deadline_seconds || !is_active || !status.start_time) return std::nullopt;
   const api::Condition* suspended = find_condition(status, Phase::kSuspended);
   const SystemTime since = suspended == nullptr ? *status.start_time : suspended->last_transition_time;
-  return since + period(*job.spec.active_deadline_seconds);
+  return since + clamp_period(*job.spec.active_deadline_seconds);
 }
 
 std::optional<SystemTime> expiry(const Job& job) {
   if (!job.spec.ttl_seconds_after_finished || !is_terminal(job.status.phase) || !job.status.completion_time)
     return std::nullopt;
-  return *job.status.completion_time + period(*job.spec.ttl_seconds_after_finished);
+  return *job.status.completion_time + clamp_period(*job.spec.ttl_seconds_after_finished);
 }
 
 std::optional<Plan> skip_managed_elsewhere(const Observed& observed, const Membership&) {

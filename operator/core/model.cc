@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
+#include "operator/api/rules.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -49,6 +51,12 @@ std::optional<seconds> earliest(std::optional<seconds> a, std::optional<seconds>
 std::optional<seconds> time_until(std::optional<SystemTime> then, SystemTime now) {
   if (!then || *then <= now) return std::nullopt;
   return std::chrono::ceil<seconds>(*then - now);
+}
+
+seconds clamp_period(int64_t value) { return seconds(std::clamp<int64_t>(value, 0, api::rules::kMaxSeconds)); }
+
+void increment(int& count) {
+  if (count < std::numeric_limits<int>::max()) ++count;
 }
 
 }  // namespace oarlock::control

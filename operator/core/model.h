@@ -294,4 +294,11 @@ std::optional<std::chrono::seconds> earliest(std::optional<std::chrono::seconds>
 // Returns the time from `now` until `then` in whole seconds, rounded up; absent if `then` is absent or has passed.
 std::optional<std::chrono::seconds> time_until(std::optional<SystemTime> then, SystemTime now);
 
+// Limits a period of a stored job to the schema's range. The job may violate the schema, and a longer period would
+// overflow SystemTime.
+std::chrono::seconds clamp_period(int64_t value);
+
+// Increments a stored count, which may be any number, and does not overflow.
+void increment(int& count);
+
 }  // namespace oarlock::control

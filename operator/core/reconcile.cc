@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "operator/api/rules.h"
 #include "operator/api/validate.h"
@@ -137,11 +136,6 @@ std::optional<Plan> complete(const Observed& observed, const Membership& members
 // ---- recover -------------------------------------------------------------------------------------------------------
 
 namespace {
-
-// Does not overflow: a stored count may be any number.
-void increment(int& count) {
-  if (count < std::numeric_limits<int>::max()) ++count;
-}
 
 std::string restart_message(const Job& job, const api::Status& next, const GroupFailure& failure) {
   const std::string count =

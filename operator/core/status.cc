@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
 
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
@@ -330,10 +329,6 @@ void apply_termination_message(const Membership& members, api::Status& status, S
 }
 
 void count_restart(api::Restarts& restarts, std::string_view reason, bool is_charged) {
-  // Does not overflow: a stored count may be any number.
-  const auto increment = [](int& count) {
-    if (count < std::numeric_limits<int>::max()) ++count;
-  };
   increment(restarts.total);
   if (is_charged) increment(restarts.charged);
   auto same = std::ranges::find(restarts.reasons, reason, &api::RestartCount::reason);
