@@ -7,13 +7,10 @@
 #include <cerrno>
 
 namespace oarlock {
-namespace {
 
-tl::unexpected<Error> invalid_stream(const std::filesystem::path& path, const std::string& reason) {
+tl::unexpected<Error> invalid_file(const std::filesystem::path& path, const std::string& reason) {
   return fail(ExitCode::kDataErr, fmt::format("{}: {}; fetch the file again", path.string(), reason));
 }
-
-}  // namespace
 
 void GzipFile::Close::operator()(gzFile_s* file) const { gzclose(file); }
 
@@ -35,8 +32,8 @@ Result<size_t> GzipFile::read(std::span<uint8_t> buffer) {
     const char* text = gzerror(file_.get(), &code);
     if (got < 0 || (code != Z_OK && code != Z_STREAM_END)) {
       if (code == Z_ERRNO) return fail_errno(errno, fmt::format("{}: cannot be read", path_.string()));
-      if (code == Z_BUF_ERROR) return invalid_stream(path_, "the gzip stream is truncated");
-      return invalid_stream(path_, fmt::format("the gzip stream is damaged ({})", text));
+      if (code == Z_BUF_ERROR) return invalid_file(path_, "the gzip stream is truncated");
+      return invalid_file(path_, fmt::format("the gzip stream is damaged ({})", text));
     }
     if (got == 0) break;
     have += static_cast<size_t>(got);

@@ -13,6 +13,9 @@ struct gzFile_s;  // of zlib NOLINT(readability-identifier-naming)
 
 namespace oarlock {
 
+// Makes an error of kind kDataErr for a file of a data set that is damaged or incomplete.
+tl::unexpected<Error> invalid_file(const std::filesystem::path& path, const std::string& reason);
+
 // Reads a plain or gzip file from its beginning. The content decides which it is; a gzip file may have several members.
 class GzipFile {
  public:

@@ -17,10 +17,6 @@ namespace {
 constexpr uint8_t kUnsignedByte = 0x08;
 constexpr int64_t kMaxElements = int64_t{1} << 40;
 
-tl::unexpected<Error> invalid(const std::filesystem::path& path, const std::string& reason) {
-  return fail(ExitCode::kDataErr, fmt::format("{}: {}; fetch the file again", path.string(), reason));
-}
-
 uint32_t big_endian(const uint8_t* bytes) {
   return uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 | uint32_t{bytes[2]} << 8 | uint32_t{bytes[3]};
 }
@@ -30,16 +26,17 @@ Result<void> read_magic(GzipFile& file, int dimensions, const std::filesystem::p
   std::array<uint8_t, 4> magic{};
   ASSIGN_OR_RETURN(const size_t size, file.read(magic));
   const std::array<uint8_t, 4> expected{0, 0, kUnsignedByte, static_cast<uint8_t>(dimensions)};
-  if (size == 0) return invalid(path, "the file, or its gzip stream, is empty");
+  if (size == 0) return invalid_file(path, "the file, or its gzip stream, is empty");
   if (size < magic.size() || magic[0] != 0 || magic[1] != 0) {
-    return invalid(path, fmt::format("not an idx file: expected it to start with {:02x}, found {:02x}",
-                                     fmt::join(expected, " "), fmt::join(std::span(magic).first(size), " ")));
+    return invalid_file(path, fmt::format("not an idx file: expected it to start with {:02x}, found {:02x}",
+                                          fmt::join(expected, " "), fmt::join(std::span(magic).first(size), " ")));
   }
   if (magic[2] != kUnsignedByte) {
-    return invalid(path, fmt::format("expected elements of type 0x08 (unsigned byte), found type 0x{:02x}", magic[2]));
+    return invalid_file(path,
+                        fmt::format("expected elements of type 0x08 (unsigned byte), found type 0x{:02x}", magic[2]));
   }
   if (magic[3] != dimensions)
-    return invalid(path, fmt::format("expected {} dimension(s), found {}", dimensions, magic[3]));
+    return invalid_file(path, fmt::format("expected {} dimension(s), found {}", dimensions, magic[3]));
   return {};
 }
 
@@ -50,10 +47,10 @@ Result<std::vector<int64_t>> read_dimensions(GzipFile& file, int dimensions, con
     std::array<uint8_t, 4> raw{};
     ASSIGN_OR_RETURN(const size_t size, file.read(raw));
     if (size < raw.size())
-      return invalid(path, fmt::format("expected {} dimension(s), found the end of the file", dimensions));
+      return invalid_file(path, fmt::format("expected {} dimension(s), found the end of the file", dimensions));
     dims.push_back(big_endian(raw.data()));
     if (dims.back() == 0 || dims.back() > kMaxElements / count)
-      return invalid(path, fmt::format("invalid dimensions {}", fmt::join(dims, " x ")));
+      return invalid_file(path, fmt::format("invalid dimensions {}", fmt::join(dims, " x ")));
     count *= dims.back();
   }
   return dims;
@@ -68,7 +65,7 @@ Result<std::vector<uint8_t>> read_elements(GzipFile& file, int64_t count, const 
     bytes.resize(static_cast<size_t>(std::min<int64_t>(count, static_cast<int64_t>(before) + kChunk)));
     ASSIGN_OR_RETURN(const size_t size, file.read(std::span(bytes).subspan(before)));
     if (before + size < bytes.size()) {
-      return invalid(
+      return invalid_file(
           path, fmt::format("expected {} bytes of elements, found {}: the file is truncated", count, before + size));
     }
   }
@@ -90,8 +87,8 @@ Result<IdxFile> read_idx_file(const std::filesystem::path& path, int dimensions)
   std::array<uint8_t, 1> more{};
   ASSIGN_OR_RETURN(const size_t trailing, file.read(more));
   if (trailing > 0) {
-    return invalid(path, fmt::format("expected the end of the file after {} elements ({}), found more data", count,
-                                     fmt::join(idx.dims, " x ")));
+    return invalid_file(path, fmt::format("expected the end of the file after {} elements ({}), found more data", count,
+                                          fmt::join(idx.dims, " x ")));
   }
   return idx;
 }
@@ -103,11 +100,12 @@ Result<CifarFile> CifarFile::open(const std::filesystem::path& path, int64_t lab
   const int64_t record = labels + kPixels;
   const int64_t size = bytes / record;
   if (bytes % record != 0) {
-    return invalid(path, fmt::format("{} bytes are not a multiple of {}, the size of a record: record {} (from 0) ends "
-                                     "after {} bytes; the file is truncated or has another format",
-                                     bytes, record, size, bytes % record));
+    return invalid_file(path,
+                        fmt::format("{} bytes are not a multiple of {}, the size of a record: record {} (from 0) ends "
+                                    "after {} bytes; the file is truncated or has another format",
+                                    bytes, record, size, bytes % record));
   }
-  if (size == 0) return invalid(path, "has no records");
+  if (size == 0) return invalid_file(path, "has no records");
   return CifarFile(std::move(file), labels, size);
 }
 
