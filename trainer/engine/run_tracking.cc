@@ -20,7 +20,6 @@ namespace oarlock {
 namespace {
 
 constexpr int64_t kHistogramBuckets = 64;
-constexpr std::chrono::milliseconds kBatchInterval{250};  // between two writes of points
 constexpr std::chrono::milliseconds kPersistLimit{10000};
 constexpr std::chrono::milliseconds kLateLimit{100};
 constexpr std::chrono::milliseconds kHurriedLimit{5000};  // within the grace period of a pod
@@ -68,7 +67,7 @@ RunTracking::RunTracking(RunTrackingOptions options, std::vector<std::unique_ptr
                 .journal_bytes = static_cast<uint64_t>(options_.config.journal_limit_mib) << 20,
                 .uid = options_.run.uid,
                 .attempt = options_.run.attempt,
-                .batch_interval = options_.is_replaceable ? std::chrono::milliseconds(0) : kBatchInterval},
+                .batch_interval = options_.is_replaceable ? std::chrono::milliseconds(0) : kDefaultBatchInterval},
                std::move(sinks), logger) {}
 
 template <typename Content>

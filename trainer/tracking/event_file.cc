@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <boost/crc.hpp>
-#include <cstring>
 #include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 #include <system_error>
 
 #include "common/files.h"
+#include "trainer/tracking/little_endian.h"
 
 namespace oarlock {
 namespace {
@@ -18,7 +18,6 @@ using protozero::pbf_writer;
 
 constexpr size_t kLengthSize = 8;
 constexpr size_t kCrcSize = 4;
-static_assert(std::endian::native == std::endian::little, "records have little-endian numbers");
 
 // Numbers of the fields that are written, by message.
 namespace event_field {
@@ -37,20 +36,6 @@ constexpr uint32_t kExperiment = 2, kStart = 3, kEnd = 4;  // HParamsPluginData
 
 constexpr uint32_t kSummaryValue = 1;  // Summary.value
 constexpr int32_t kSessionStart = 1;   // SessionLog.START
-
-template <typename Number>
-std::string bytes_of(Number value) {
-  std::string out(sizeof value, '\0');
-  std::memcpy(out.data(), &value, sizeof value);
-  return out;
-}
-
-template <typename Number>
-Number number_at(std::string_view bytes, size_t offset) {
-  Number out{};
-  std::memcpy(&out, bytes.data() + offset, sizeof out);
-  return out;
-}
 
 pbf_writer begin_event(std::string& out, double time, int64_t step) {
   pbf_writer event(out);
@@ -137,21 +122,23 @@ uint32_t masked_crc(std::string_view data) {
 }
 
 std::string frame_record(std::string_view data) {
-  const std::string length = bytes_of<uint64_t>(data.size());
   std::string out;
   out.reserve(kLengthSize + data.size() + 2 * kCrcSize);
-  out.append(length).append(bytes_of(masked_crc(length))).append(data).append(bytes_of(masked_crc(data)));
+  append_little_endian(out, uint64_t{data.size()});
+  append_little_endian(out, masked_crc(out));
+  out.append(data);
+  append_little_endian(out, masked_crc(data));
   return out;
 }
 
 std::optional<std::string_view> next_record(std::string_view& bytes) {
   constexpr size_t kHeadSize = kLengthSize + kCrcSize;
   if (bytes.size() < kHeadSize + kCrcSize) return std::nullopt;
-  const auto length = number_at<uint64_t>(bytes, 0);
-  if (number_at<uint32_t>(bytes, kLengthSize) != masked_crc(bytes.substr(0, kLengthSize))) return std::nullopt;
+  const auto length = read_little_endian<uint64_t>(bytes, 0);
+  if (read_little_endian<uint32_t>(bytes, kLengthSize) != masked_crc(bytes.substr(0, kLengthSize))) return std::nullopt;
   if (length > bytes.size() - kHeadSize - kCrcSize) return std::nullopt;
   const std::string_view data = bytes.substr(kHeadSize, length);
-  if (number_at<uint32_t>(bytes, kHeadSize + length) != masked_crc(data)) return std::nullopt;
+  if (read_little_endian<uint32_t>(bytes, kHeadSize + length) != masked_crc(data)) return std::nullopt;
   bytes.remove_prefix(kHeadSize + length + kCrcSize);
   return data;
 }

@@ -9,13 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <optional>
 #include <string_view>
 #include <system_error>
 
 #include "common/status_macros.h"
 #include "trainer/tracking/event_codec.h"
+#include "trainer/tracking/little_endian.h"
 
 namespace oarlock {
 namespace {
@@ -28,50 +28,38 @@ constexpr uint64_t kWindowBytes = 1 << 18;
 constexpr uint64_t kCompactBytes = 1 << 20;
 constexpr uint64_t kMaxCopyBytes = 16 << 20;  // a file with more undelivered events is not replaced when it is opened
 
-template <typename Number>
-void append_number(std::string& out, Number value) {
-  out.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
-template <typename Number>
-Number read_number(std::string_view bytes, size_t offset) {
-  Number out{};
-  std::memcpy(&out, bytes.data() + offset, sizeof out);
-  return out;
-}
-
 uint32_t checksum(std::string_view data) {
   return static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(data.data()), data.size()));
 }
 
 std::string head_of(uint64_t base) {
   std::string out(kMagic);
-  append_number(out, base);
-  append_number(out, checksum(out));
+  append_little_endian(out, base);
+  append_little_endian(out, checksum(out));
   return out;
 }
 
 std::optional<uint64_t> base_of(std::string_view head) {
   if (head.size() < kHeadSize || !head.starts_with(kMagic)) return std::nullopt;
-  const auto base = read_number<uint64_t>(head, kMagic.size());
+  const auto base = read_little_endian<uint64_t>(head, kMagic.size());
   return head.substr(0, kHeadSize) == head_of(base) ? std::optional(base) : std::nullopt;
 }
 
 std::string event_head(std::string_view data) {
   std::string out;
-  append_number(out, kEventMagic);
-  append_number(out, static_cast<uint32_t>(data.size()));
-  append_number(out, checksum(data));
-  append_number(out, checksum(out));
+  append_little_endian(out, kEventMagic);
+  append_little_endian(out, static_cast<uint32_t>(data.size()));
+  append_little_endian(out, checksum(data));
+  append_little_endian(out, checksum(out));
   return out;
 }
 
 // The length of the data after a head; nothing if the bytes are not a head.
 std::optional<uint64_t> event_length(std::string_view head) {
   constexpr size_t kChecked = kEventHeadSize - sizeof(uint32_t);
-  if (read_number<uint32_t>(head, 0) != kEventMagic) return std::nullopt;
-  if (read_number<uint32_t>(head, kChecked) != checksum(head.substr(0, kChecked))) return std::nullopt;
-  return read_number<uint32_t>(head, sizeof kEventMagic);
+  if (read_little_endian<uint32_t>(head, 0) != kEventMagic) return std::nullopt;
+  if (read_little_endian<uint32_t>(head, kChecked) != checksum(head.substr(0, kChecked))) return std::nullopt;
+  return read_little_endian<uint32_t>(head, sizeof kEventMagic);
 }
 
 // The content of <name>.delivered.
@@ -239,7 +227,7 @@ Result<std::optional<Journal::Record>> Journal::next_record(Window& window, uint
     const std::optional<uint64_t> length = event_length(head);
     const uint64_t begin = position + kEventHeadSize;
     if (!length || *length > kMaxEventBytes || *length > limit - begin) continue;
-    const auto expected = read_number<uint32_t>(head, 2 * sizeof(uint32_t));
+    const auto expected = read_little_endian<uint32_t>(head, 2 * sizeof(uint32_t));
     ASSIGN_OR_RETURN(const std::string_view data, view(window, begin, *length, limit));
     if (checksum(data) == expected) return Record{.data = data, .begin = position, .end = begin + *length};
   }

@@ -23,6 +23,7 @@
 namespace oarlock {
 
 inline constexpr std::chrono::milliseconds kDefaultClaimInterval{500};
+inline constexpr std::chrono::milliseconds kDefaultBatchInterval{250};
 
 struct TrackerOptions {
   std::filesystem::path folder;                  // of the journals; empty: in memory
@@ -34,7 +35,7 @@ struct TrackerOptions {
   std::chrono::milliseconds first_retry{1000};  // the delay doubles with each failure
   std::chrono::milliseconds max_retry{60000};
   // How long points are collected before they are written together: each batch costs a wake-up and system calls.
-  std::chrono::milliseconds batch_interval{250};
+  std::chrono::milliseconds batch_interval = kDefaultBatchInterval;
   // Between two checks whether a later process has claimed the folder. Each write is preceded by one, too.
   std::chrono::milliseconds claim_interval = kDefaultClaimInterval;
   // How long a new process waits for an earlier one that does not release the folder. A pod that is deleted ends

@@ -9,6 +9,8 @@
 #include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 
+#include "trainer/tracking/little_endian.h"
+
 namespace oarlock {
 namespace {
 
@@ -46,16 +48,6 @@ uint32_t wandb_checksum(FragmentType type, std::string_view data) {
   if (data.empty()) return static_cast<uint32_t>(first);
   return static_cast<uint32_t>(
       crc32(first, reinterpret_cast<const Bytef*>(data.data()), static_cast<uInt>(data.size())));
-}
-
-void append_little_endian(std::string& out, uint32_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
-}
-
-uint32_t little_endian(std::string_view bytes) {
-  uint32_t out = 0;
-  for (size_t i = 0; i < bytes.size(); ++i) out |= uint32_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
-  return out;
 }
 
 void add_optional(pbf_writer& message, uint32_t field, const std::string& value) {
@@ -166,8 +158,8 @@ std::string WandbLog::frame(std::string_view record) {
     const bool is_last = record.empty();
     const FragmentType type = is_first ? (is_last ? FragmentType::kFull : FragmentType::kFirst)
                                        : (is_last ? FragmentType::kLast : FragmentType::kMiddle);
-    append_little_endian(out, wandb_checksum(type, data), 4);
-    append_little_endian(out, static_cast<uint32_t>(data.size()), 2);
+    append_little_endian(out, wandb_checksum(type, data));
+    append_little_endian(out, static_cast<uint16_t>(data.size()));
     out += static_cast<char>(type);
     out += data;
     offset_ += kFragmentHeaderSize + data.size();
@@ -184,8 +176,8 @@ bool read_wandb_log(std::string_view content, const std::function<void(std::stri
     const size_t room = kWandbBlockSize - offset % kWandbBlockSize;
     if (room < kFragmentHeaderSize) offset += room;
     if (content.size() < offset + kFragmentHeaderSize) return true;
-    const uint32_t checksum = little_endian(content.substr(offset, 4));
-    const size_t size = little_endian(content.substr(offset + 4, 2));
+    const auto checksum = read_little_endian<uint32_t>(content, offset);
+    const size_t size = read_little_endian<uint16_t>(content, offset + 4);
     const auto type = static_cast<FragmentType>(content[offset + 6]);
     offset += kFragmentHeaderSize;
     if (size > kWandbBlockSize - offset % kWandbBlockSize && size != 0) return true;
