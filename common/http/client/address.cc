@@ -190,10 +190,7 @@ std::string percent_encode(std::string_view text, std::string_view also_plain) {
   return out;
 }
 
-bool is_ip_address(const std::string& host) {
-  in6_addr address{};
-  return ::inet_pton(AF_INET, host.c_str(), &address) == 1 || ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
-}
+bool is_ip_address(const std::string& host) { return parse_ip(host).has_value(); }
 
 bool is_verifiable_host_name(const std::string& name) {
   return !name.empty() && name.front() != '.' && name.find('\0') == std::string::npos;

@@ -112,6 +112,16 @@ class SlowPluginTest : public ExecPluginTest {
     }
     return true;
   }
+  // Stops the process while the command runs, and expects that this ends the wait.
+  void expect_stopped(ExecPlugin& plugin, std::stop_source& stop) {
+    const std::jthread stopper([&] {
+      becomes_true([&] { return runs() == 1; });
+      stop.request_stop();
+    });
+    const auto waited = plugin.prepare(1h, {});
+    ASSERT_FALSE(waited);
+    EXPECT_THAT(waited.error().message, HasSubstr("was killed because this process stops"));
+  }
 
   std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();  // begins at 2023-11-14T22:13:20Z
 };
@@ -180,13 +190,7 @@ TEST_F(SlowPluginTest, CancellationEndsOnlyTheWait) {
 TEST_F(SlowPluginTest, StopOfTheProcessEndsTheCommand) {
   std::stop_source stop;
   ExecPlugin plugin(slow_plugin(1, "2023-11-14T22:15:00Z"), clock_, stop.get_token());
-  const std::jthread stopper([&] {
-    becomes_true([&] { return runs() == 1; });
-    stop.request_stop();
-  });
-  const auto waited = plugin.prepare(1h, {});
-  ASSERT_FALSE(waited);
-  EXPECT_THAT(waited.error().message, HasSubstr("was killed because this process stops"));
+  ASSERT_NO_FATAL_FAILURE(expect_stopped(plugin, stop));
   EXPECT_FALSE(plugin.prepare(1h, {}));  // starts no other
   EXPECT_FALSE(plugin.token());
   EXPECT_EQ(runs(), 1);
@@ -195,13 +199,7 @@ TEST_F(SlowPluginTest, StopOfTheProcessEndsTheCommand) {
 TEST_F(SlowPluginTest, StopEndsACommandThatHasClosedItsOutput) {
   std::stop_source stop;
   ExecPlugin plugin(this->plugin("exec 1>&-\n" + count_runs() + "exec sleep 1000"), clock_, stop.get_token());
-  const std::jthread stopper([&] {
-    becomes_true([&] { return runs() == 1; });
-    stop.request_stop();
-  });
-  const auto waited = plugin.prepare(1h, {});
-  ASSERT_FALSE(waited);
-  EXPECT_THAT(waited.error().message, HasSubstr("was killed because this process stops"));
+  ASSERT_NO_FATAL_FAILURE(expect_stopped(plugin, stop));
 }
 
 TEST_F(SlowPluginTest, ValidCredentialRemainsUsableAfterAStop) {
