@@ -213,35 +213,45 @@ class Bench:
         return [figure]
 
     def tracking(self):
-        """The small step with a point after every step, for TensorBoard and for all destinations, compared with the same run
-        without. The mean of a run, because a write every 250 ms is not in the median. A ratio so close to 1 needs more pairs
-        than the others."""
-        case, log, folder = CASES["small"], "log: {every_steps: 1}\n", self.folder / "tracked"
-        pairs = 1 if self.quick else max(self.pairs, 25)
-
-        def run_with(sections):
-            run(["rm", "-rf", folder])
-            return self.ours(case, f"{log}checkpoint: {{dir: {folder}, every_epochs: 0}}\n{sections}")
-
-        figures = []
+        """The cost of experiment tracking with a point after every step. First the processor time of one process, of all its
+        threads, per step: an upper bound of what tracking can delay a step by, which is precise on a busy machine, too.
+        Then the small step itself, tracked and not tracked: the mean of a run, because a write every 250 ms is not in the
+        median. A ratio so close to 1 needs more pairs than the others."""
         with slow_mlflow.SlowServer(seconds=10) as slow, slow_mlflow.SlowServer(seconds=0) as quick:
-            board = "tensorboard: {enabled: true}"
-
-            def everything(server):
-                return f"{board}, wandb: {{enabled: true}}, mlflow: {{enabled: true, uri: 'http://127.0.0.1:{server.server_port}'}}"
-
-            for name, sinks in (("TensorBoard", board), ("all, MLflow answers immediately", everything(quick)),
-                                ("all, MLflow takes 10 s per answer", everything(slow))):
-                step = Figure(f"small step, tracked ({name}) / not tracked", "ms", 1.01)
-                cpu = Figure(f"small step, tracked ({name}) / not tracked, processor time", "ms", 1.01)
-                tracked = f"tracking: {{finish_timeout_seconds: 0, {sinks}}}\n"
-                for a, b in self.pairs_of(lambda: run_with(tracked), lambda: run_with(""), pairs):
-                    step.add(a.mean_step * 1e3, b.mean_step * 1e3)
-                    cpu.add(a.step_cpu * 1e3, b.step_cpu * 1e3)
-                figures += [step, cpu]
+            destinations = {"TensorBoard": None, "all, MLflow answers immediately": quick, "all, MLflow takes 10 s per answer": slow}
+            figures = [self.tracking_processor_time(name, server) for name, server in destinations.items()]
+            figures += [self.tracked_step(name, server) for name, server in destinations.items()]
             if slow.requests == 0 or quick.requests == 0 or (quick.batches == 0 and not self.quick):
                 raise Failed("nothing was reported to the MLflow server")
         return figures
+
+    def tracking_processor_time(self, name, server):
+        case, folder = CASES["small"], self.folder / "tracked"
+        figure = Figure(f"processor time of tracking ({name}) / small step", "us", 0.01)
+        for _ in range(self.pairs):
+            run(["rm", "-rf", folder])
+            step = self.ours(case, "log: {every_steps: 1}\n").mean_step
+            cost = json.loads(run([self.bin / "oarlock-bench-tracking", "100" if self.quick else "4000", str(round(step * 1e6)), folder,
+                                   *([f"http://127.0.0.1:{server.server_port}"] if server else [])]))
+            figure.add((cost["training_thread_ns"] + cost["other_threads_ns"]) / 1e3, step * 1e6)
+        return figure
+
+    def tracked_step(self, name, server):
+        folder = self.folder / "tracked"
+        figure = Figure(f"small step, tracked ({name}) / not tracked", "ms", 1.01)
+        sinks = "tensorboard: {enabled: true}"
+        if server:
+            sinks += f", wandb: {{enabled: true}}, mlflow: {{enabled: true, uri: 'http://127.0.0.1:{server.server_port}'}}"
+
+        def run_with(sections):
+            run(["rm", "-rf", folder])
+            extra = f"log: {{every_steps: 1}}\ncheckpoint: {{dir: {folder}, every_epochs: 0}}\n{sections}"
+            return self.ours(CASES["small"], extra).mean_step * 1e3
+
+        tracked = f"tracking: {{finish_timeout_seconds: 0, {sinks}}}\n"
+        for a, b in self.pairs_of(lambda: run_with(tracked), lambda: run_with(""), 1 if self.quick else max(self.pairs, 25)):
+            figure.add(a, b)
+        return figure
 
     def recovery(self):
         """From the SIGKILL of a rank to the next new step, compared with torchrun elastic that has a snapshot of each step."""

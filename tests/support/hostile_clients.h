@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <mutex>
@@ -32,7 +33,7 @@ struct Attack {
   size_t addresses = 20;   // at most 240
 };
 
-inline std::vector<Attack> attacks_on_http() {
+inline std::vector<Attack> all_attacks_on_http() {
   const std::string block(16 << 10, 'x');
   std::string fields;
   for (int i = 0; i < 1000; ++i) fields += fmt::format("X-{}: y\r\n", i);
@@ -71,6 +72,14 @@ inline std::vector<Attack> attacks_on_http() {
        .addresses = 1},
       {.name = "connections with 240 addresses", .clients = 300, .first = "G", .addresses = 240},
   };
+}
+
+// With OARLOCK_HOSTILE_ATTACK, those whose name contains its value.
+inline std::vector<Attack> attacks_on_http() {
+  std::vector<Attack> attacks = all_attacks_on_http();
+  if (const char* part = std::getenv("OARLOCK_HOSTILE_ATTACK"))
+    std::erase_if(attacks, [&](const Attack& attack) { return attack.name.find(part) == std::string::npos; });
+  return attacks;
 }
 
 // Runs one attack until its end. A connection that the server closes is opened again after a period.

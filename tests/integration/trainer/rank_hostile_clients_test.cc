@@ -1,4 +1,5 @@
-// Hostile clients of a training rank's HTTP server. A minute for each attack: OARLOCK_HOSTILE_SECONDS=60.
+// Hostile clients of a training rank's HTTP server. A minute for each attack: OARLOCK_HOSTILE_SECONDS=60; only some of
+// them: OARLOCK_HOSTILE_ATTACK="slow readers".
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,13 +17,18 @@ namespace {
 constexpr double kHealthLimit = 10;
 constexpr double kScrapeLimit = 20;
 
+// More steps than any machine takes during the attacks.
+constexpr char kConfig[] =
+    "task: tiny\nsteps: 1000000000\nbatch: {size: 16}\neval: {every_epochs: 0}\nlog: {every_steps: 10}\n"
+    "model: {hidden: 2000}\n";
+
 int64_t step_of(int port) {
   const auto status = rank_status_from_json(http_get(port, kStatusPath));
   return status ? status->step : -1;
 }
 
 TEST(RankHostileClients, TrainingContinuesWithinTheLimits) {
-  TrainerRanks ranks(1, {.config = fmt::format("{}model: {{hidden: 2000}}\n", kLong),
+  TrainerRanks ranks(1, {.config = kConfig,
                          .arguments = {"--metrics-port", "auto"},
                          .environment = {},
                          .folder = {}});
