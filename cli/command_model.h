@@ -1,5 +1,5 @@
-// The commands of `oarlock` as plain values, read from the definitions of CLI11, and what is generated from them: shell
-// completions, man pages and the help of all commands.
+// The commands of `oarlock` as plain values, read from the definitions of CLI11, and the texts that are generated from
+// them: shell completions, man pages and the help of all commands.
 #pragma once
 
 #include <CLI/CLI.hpp>

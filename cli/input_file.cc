@@ -28,7 +28,7 @@ Result<std::string> read_standard_input() {
     text.append(buffer, static_cast<size_t>(size));
     if (text.size() > yaml::limits::kFileBytes)
       return fail(ExitCode::kConfig,
-                  fmt::format("stdin: has more than {} MiB, the most for a file", yaml::limits::kFileBytes >> 20));
+                  fmt::format("stdin: has more than {} MiB, the limit for a file", yaml::limits::kFileBytes >> 20));
   }
 }
 

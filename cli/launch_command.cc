@@ -468,7 +468,8 @@ void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen&
       ->type_name("MODE")
       ->check(CLI::IsMember({"node", "socket", "exclusive", "core-complex"}));
   launch
-      ->add_option("--rdzv-backend,--rdzv_backend", flags->rdzv_backend, "accepted for torchrun's sake; has no effect")
+      ->add_option("--rdzv-backend,--rdzv_backend", flags->rdzv_backend,
+                   "accepted for compatibility with torchrun; ignored")
       ->type_name("NAME")
       ->check(CLI::IsMember({"static", "c10d"}));
   launch

@@ -1,4 +1,4 @@
-// How far the long work of this process has come that is not a training step: the terminal shows it while it lasts.
+// Progress of long operations other than training steps, which the terminal shows while they run.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,14 @@ struct WorkProgress {
   int64_t total = 0;  // 0: unknown
 };
 
-// Records that `done` of `total` units are done, whatever the unit is. Thread-safe, and cheap enough for every unit.
+// Records that `done` of `total` units, such as samples or bytes, are done. Thread-safe, and cheap enough to be called
+// for every unit.
 void report_work(LongWork work, int64_t done, int64_t total);
 
-// Adds `units` to what is done. Thread-safe.
+// Increases the number of units that are done. Thread-safe.
 void advance_work(LongWork work, int64_t units);
 
-// Returns what was reported last. Thread-safe.
+// Returns the progress that was last reported. Thread-safe.
 WorkProgress work_progress(LongWork work);
 
 }  // namespace oarlock

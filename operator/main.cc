@@ -179,7 +179,7 @@ void add_leader_election_flags(CLI::App& app, Flags& flags) {
       ->capture_default_str()
       ->check(CLI::Range(1, 3600));
   app.add_option("--leader-elect-retry-period", flags.retry_period,
-                 "Seconds between two tries; less than the renew deadline")
+                 "Seconds between two attempts to acquire or renew the Lease; less than the renew deadline")
       ->capture_default_str()
       ->check(CLI::Range(1, 3600));
 }

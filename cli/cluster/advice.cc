@@ -120,7 +120,7 @@ std::vector<std::string> remedies_for(DiagnosedCause cause, const api::Metadata&
       return {"check the volume and the permissions of the path in the message"};
     case Cause::kEvicted:
       return {"set requests equal to limits in spec.resourcesPerNode, so that the kubelet evicts other pods first",
-              "after a drain or a taint nothing needs to be done: the group resumes from its newest checkpoint"};
+              "after a drain or a taint no action is needed: the group resumes from its newest checkpoint"};
     case Cause::kPreempted:
       return {"give the job a higher spec.template.spec.priorityClassName, or wait until there is capacity",
               "such restarts are free, so that the job resumes from its newest checkpoint by itself"};
@@ -154,7 +154,7 @@ std::vector<std::string> remedies_for(DiagnosedCause cause, const api::Metadata&
               "check the node selector, affinity and tolerations of the template, or add nodes"};
     case Cause::kQuota:
       return {fmt::format("kubectl describe resourcequota -n {}", job.name_space),
-              "request less, wait for other jobs of the namespace to finish, or let the quota be raised"};
+              "request less, wait for other jobs of the namespace to finish, or have the quota raised"};
     case Cause::kPodRefused:
       return {"change the template so that it satisfies the admission policy that the message names"};
     case Cause::kTemplateInvalid:
@@ -175,12 +175,12 @@ std::vector<std::string> remedies_for(DiagnosedCause cause, const api::Metadata&
           "ranks",
           "raise distributed.rendezvous_seconds if pods start far apart, for example while images are pulled"};
     case Cause::kHang:
-      return {"look at the last lines of all ranks: the one that is behind names what it does",
+      return {"read the last lines of all ranks: the one that is behind shows its current activity",
               "check the network (NCCL_DEBUG=INFO) and the data of the rank that is behind",
               "raise distributed.timeout_seconds only if a step or an evaluation really takes that long"};
     case Cause::kNonFinite:
       return {"lower the learning rate or warm up longer, and clip gradients",
-              "nonfinite: skip leaves out single steps; look for broken samples in the batches that the log names"};
+              "nonfinite: skip omits single steps; look for invalid samples in the batches that the log names"};
     case Cause::kCheckpointUnreadable:
       return {"read docs/checkpoint-format.md#when-a-checkpoint-cannot-be-read before anything is deleted"};
     case Cause::kDeviceFailed:

@@ -1,4 +1,4 @@
-// The words for a cause: a sentence, the meaning of an exit code, and what to try. Pure functions.
+// Texts about the cause of a failure: a sentence, the meaning of an exit code, and remedies. Pure functions.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace oarlock::cli {
 
-// Returns what happened, without a period: "rank 3 ran out of memory". `subject` is who it happened to.
+// Returns a sentence without a period: "rank 3 ran out of memory". `subject` is the rank, pod or job that failed.
 std::string cause_sentence(DiagnosedCause cause, const std::string& subject);
 
-// Returns what to try, the most promising first. Names that are empty are shown as placeholders.
+// Returns the remedies, the most promising first. Names that are empty are shown as placeholders.
 std::vector<std::string> remedies_for(DiagnosedCause cause, const api::Metadata& job, const std::string& pod_name,
                                       const std::string& node_name);
 

@@ -8,7 +8,7 @@
 
 namespace oarlock::cli {
 
-// What the cause is, as one word for scripts (to_string()).
+// The kinds of causes; to_string() returns one word for scripts.
 enum class DiagnosedCause {
   kNone,               // no failure is known
   kOutOfMemory,        // the kernel killed the container because of its memory limit or the node's memory
@@ -47,8 +47,8 @@ enum class DiagnosedCause {
 };
 std::string_view to_string(DiagnosedCause cause);
 
-// Returns the cause of a failure: a removal from outside before what the program reported, and specific exit codes
-// before words in messages.
+// Returns the cause of a failure. A removal from outside takes precedence over the program's report, and a specific
+// exit code over the words of a message.
 DiagnosedCause cause_of_incident(const DiagnosisInput& input, const Incident& incident);
 
 // Why a job does not start.

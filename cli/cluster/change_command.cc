@@ -194,7 +194,7 @@ void add_delete(CLI::App& app, Chosen& chosen) {
                      {.name = "delete",
                       .description = "Delete TrainingJobs with their pods.",
                       .footer = kDeleteFooter,
-                      .wait_help = "wait until the jobs do not exist any more",
+                      .wait_help = "wait until the jobs no longer exist",
                       .run = delete_jobs});
 }
 

@@ -122,7 +122,7 @@ void add_cluster_options(CLI::App& app, ClusterFlags& flags, bool all_namespaces
            constexpr std::chrono::milliseconds kUnlimited = std::chrono::hours(24 * 365);
            flags.request_timeout = duration->count() == 0 ? kUnlimited : *duration;
          },
-         "longest time of one request; 0: unlimited (default: 30s)")
+         "timeout of one request; 0: unlimited (default: 30s)")
       ->type_name("DURATION")
       ->group(kGroupName);
 }
@@ -159,11 +159,11 @@ Error to_user_error(const kube::ApiError& error, const Subject& subject, const k
       }
       return {ExitCode::kNoInput, fmt::format("cannot {}: {}", subject.to_string(), message_of(error))};
     case Kind::kAlreadyExists:
-      return {ExitCode::kCantCreate, fmt::format("cannot {}: it exists already", subject.to_string())};
+      return {ExitCode::kCantCreate, fmt::format("cannot {}: it already exists", subject.to_string())};
     case Kind::kInvalid:
       return {ExitCode::kConfig, fmt::format("cannot {}: {}", subject.to_string(), message_of(error))};
     case Kind::kConflict:
-      return with(ExitCode::kTempFail, "the object has changed in between; try again");
+      return with(ExitCode::kTempFail, "the object was changed concurrently; try again");
     case Kind::kTooManyRequests:
     case Kind::kServer:
     case Kind::kExpired:

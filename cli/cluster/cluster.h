@@ -35,7 +35,7 @@ struct ClusterFlags {
 // Adds the options to a subcommand; with `all_namespaces`, -A too. `flags` must outlive the parsing.
 void add_cluster_options(CLI::App& app, ClusterFlags& flags, bool all_namespaces = false);
 
-// What a request is about, for messages: "list trainingjobs.oarlock.dev in namespace team".
+// The operation and the object of a request, for messages: "list trainingjobs.oarlock.dev in namespace team".
 struct Subject {
   std::string verb;  // of RBAC: get, list, create, patch, delete
   kube::Resource resource;
@@ -56,10 +56,11 @@ Error to_user_error(const kube::ApiError& error, const Subject& subject, const k
 // Parses a response. Fails with kDataErr if the text is not a JSON object of a reasonable depth.
 Result<nlohmann::json> parse_response(const std::string& text);
 
-// A connection to the API server. Thread-safe.
+// A client of the API server, whose errors are messages for users. Thread-safe.
 class Cluster {
  public:
-  // Finds the cluster as kubectl does. Opens no connection.
+  // Selects the cluster as kubectl does: by the flags, $KUBECONFIG, ~/.kube/config or the service account of the pod.
+  // Opens no connection. Fails with kUsage or kConfig if the flags or the kubeconfig are invalid.
   static Result<Cluster> connect(const ClusterFlags& flags);
   // For tests.
   Cluster(kube::ClusterConfig config, std::shared_ptr<kube::Transport> transport, const ClusterFlags& flags);
@@ -72,8 +73,8 @@ class Cluster {
   // As get(), but without conversion of the error.
   kube::ApiResult<nlohmann::json> try_get(const kube::Resource& resource, const kube::ObjectKey& key) const;
 
-  // Calls `visit` for each object of the selection, page by page, so that a large list is never in memory as a whole.
-  // `visit` returns false to end the list.
+  // Calls `visit` for each object of the selection and requests the list in pages, so that it is never in memory as a
+  // whole. `visit` returns false to stop.
   using Visitor = std::function<bool(nlohmann::json)>;
   Result<void> list(const kube::Resource& resource, const kube::Selection& selection, const Visitor& visit) const;
 

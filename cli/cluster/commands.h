@@ -1,4 +1,4 @@
-// The commands that work on a cluster, and what they share.
+// The commands that work on a cluster, and their common functions.
 #pragma once
 
 #include <CLI/CLI.hpp>

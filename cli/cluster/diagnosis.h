@@ -1,4 +1,4 @@
-// `oarlock why`: the first failure of a job, where it was, what it cost and what to try. A pure function of the
+// `oarlock why`: the root cause of a job's last failure, its place, its cost and the remedies. A pure function of the
 // objects that the API server has.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace oarlock::cli {
 
 struct Diagnosis {
   DiagnosedCause cause = DiagnosedCause::kNone;
-  std::string headline;      // one sentence: what happened, or that nothing has
+  std::string headline;      // one sentence about the failure, or that the job has not failed
   bool is_resolved = false;  // the job has restarted since and runs, or is complete
 
   // Where and when. Empty or absent if not known.
@@ -32,7 +32,7 @@ struct Diagnosis {
   std::vector<std::string> evidence;  // events and states of nodes that support the cause
   std::vector<std::string> cost;      // steps and time lost, restarts used
   std::vector<std::string> history;   // the failures of earlier attempts, newest first
-  std::vector<std::string> remedies;  // what to try, the most promising first
+  std::vector<std::string> remedies;  // the most promising first
 };
 
 // Returns the node that the diagnosis needs in DiagnosisInput::nodes, and the names of pods whose events it needs.

@@ -1,4 +1,5 @@
-// What `oarlock why` explains: the objects that it reads, and a failure among them. Pure functions.
+// The input of `oarlock why`: the objects that it reads, and one failure with the objects that describe it. Pure
+// functions.
 #pragma once
 
 #include <initializer_list>

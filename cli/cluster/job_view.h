@@ -18,20 +18,20 @@ Table job_table(const std::vector<api::TrainingJob>& jobs, bool is_wide, bool ha
 // Returns the condition of the job's phase, or null if there is none. The pointer is into `status`.
 const api::Condition* current_condition(const api::Status& status);
 
-// Returns how many pods of the current attempt are ready, "3/4"; "" if the operator has not counted them yet.
+// Returns the number of ready pods of the current attempt, "3/4"; "" if the operator has not counted them yet.
 std::string ready_text(const api::Status& status);
 
 // "[#####-----] 42%  step 4200/10000  ETA 10m"; "" if rank 0 has not reported progress.
 std::string progress_text(const api::Status& status, SystemTime now);
 
-// Where the checkpoints of the job are: "claim bert-checkpoints, folder /checkpoints/bert; newest: step 4000".
+// Returns the place of the job's checkpoints: "claim bert-checkpoints, folder /checkpoints/bert; newest: step 4000".
 std::string checkpoint_text(const api::TrainingJob& job);
 
 struct StatusInput {
   api::TrainingJob job;
   std::vector<PodView> pods;       // of the current attempt
   std::vector<EventView> events;   // about the job, in any order
-  std::vector<std::string> notes;  // what could not be read
+  std::vector<std::string> notes;  // about objects that could not be read
 };
 std::string status_text(const StatusInput& input, bool is_wide, const Style& style, SystemTime now);
 

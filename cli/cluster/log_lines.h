@@ -20,8 +20,8 @@ struct LogFormat {
   Style style{};
 };
 
-// Converts the log of one pod, read with timestamps=true, to lines of output. A line without an end is not kept beyond
-// kLongestLine: its parts are output as separate lines.
+// Converts the log of one pod, read with timestamps=true, to lines of output. A line longer than kLongestLine is output
+// as several lines.
 class LogLines {
  public:
   static constexpr size_t kLongestLine = 64u << 10;

@@ -19,13 +19,15 @@ std::string_view to_string(WaitGoal goal);
 
 enum class WaitOutcome { kContinue, kReached, kMissed };
 
-// Decides whether the state of the job is the goal, or one from which the goal cannot be reached any more. A job that
-// completed has also run. Pure.
+// Returns whether the job has reached the goal, can no longer reach it, or may still reach it. A completed job has also
+// reached kRunning. Pure.
 WaitOutcome judge_wait(WaitGoal goal, const api::Status& status);
 
-// Polls the job until the goal is reached: exit code 0. A suspended job has no running pods, as far as the user may
-// read them; a deleted one may have a successor of its name. Returns 1 if the job has ended in another way, with a
-// message on standard error, and fails with kTempFail after the time-out. Errors of the connection do not end the wait.
+// Polls the job until it reaches the goal, and returns the exit code of the command: 0, or 1 with a message on standard
+// error if the job can no longer reach the goal. kSuspended also requires that all pods have ended, if the user may
+// read pods. kDeleted is also reached if another job of this name exists. Fails with kTempFail after `timeout` (none:
+// waits without a limit), and with kNoInput if the job does not exist or is deleted meanwhile. Once the job has been
+// read, temporary errors of the connection do not end the wait.
 Result<int> wait_for_goal(const Cluster& cluster, const std::string& name, WaitGoal goal,
                           std::optional<std::chrono::milliseconds> timeout, std::string_view program);
 

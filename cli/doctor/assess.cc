@@ -137,10 +137,10 @@ class Assessment {
     }
     if (!facts_.own_error.empty()) {
       add(check, Level::kWarning,
-          fmt::format("the own host name {} cannot be resolved: {}", facts_.own_name, facts_.own_error),
+          fmt::format("this machine's host name {} cannot be resolved: {}", facts_.own_name, facts_.own_error),
           "Gloo resolves it: add it to /etc/hosts, or set GLOO_SOCKET_IFNAME to the network interface");
     } else {
-      add(check, Level::kOk, fmt::format("the own host name {} can be resolved", facts_.own_name));
+      add(check, Level::kOk, fmt::format("this machine's host name {} can be resolved", facts_.own_name));
     }
     constexpr double kSlow = 1;
     if (facts_.lookup_seconds > kSlow)

@@ -1,4 +1,5 @@
-// The assessment of `oarlock doctor`: what was measured on a machine, and what it means for training. Pure functions.
+// The assessment of `oarlock doctor`: the facts that were measured on a machine, and their effect on training. Pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ struct FolderFact {
   int64_t free_bytes = -1;  // -1: unknown
 };
 
-// What was measured. Absent members were not measured, which is not a problem by itself.
+// The measured facts. An absent member was not measured, which is not a problem by itself.
 struct Facts {
   std::string version;  // of this program
   std::string system;   // distribution

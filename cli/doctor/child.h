@@ -1,5 +1,5 @@
-// Child processes with a time limit, for what may block: libraries of drivers, name lookups, file systems, programs.
-// Call these functions from a process with one thread, because they fork.
+// Child processes with a time limit, for operations that may block: driver libraries, name lookups, file systems and
+// other programs. Call these functions from a process with one thread, because they fork.
 #pragma once
 
 #include <chrono>
@@ -10,13 +10,13 @@
 
 namespace oarlock::doctor {
 
-// Runs a function in a child process and returns the text that it returned. Returns an empty value if the child did not
-// end within the limit, in which case it is killed, or if it crashed.
+// Runs a function in a child process and returns the text that it returned. Kills the child if it has not ended within
+// the limit. Returns nullopt in this case, and if the child crashed.
 std::optional<std::string> run_with_limit(const std::function<std::string()>& function,
                                           std::chrono::milliseconds limit);
 
-// Runs a program with its standard output and error in a pipe, like run_with_limit(). The text is the output.
-// `exit_code` is -1 if it did not end in time.
+// Runs a program in the same way, with a pipe as its standard output and standard error, and returns the output.
+// `exit_code` is -1 if the program did not end in time.
 std::string program_output(const std::vector<std::string>& argv, std::chrono::milliseconds limit, int& exit_code);
 
 }  // namespace oarlock::doctor

@@ -123,7 +123,7 @@ std::string query_nvml() {
   const auto error_string = symbol<ErrorString>(library, "nvmlErrorString");
   if (init == nullptr || driver == nullptr || cuda == nullptr || count == nullptr || handle == nullptr ||
       name == nullptr || memory == nullptr || error_string == nullptr)
-    return Json{{"error", "libnvidia-ml.so.1 has not the functions of NVML"}}.dump();
+    return Json{{"error", "libnvidia-ml.so.1 lacks functions of NVML"}}.dump();
   if (const int result = init(); result != 0)
     return Json{{"error", std::string(error_string(result))}}.dump(-1, ' ', true);
   Json out = {{"gpus", Json::array()}};

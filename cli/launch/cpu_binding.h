@@ -34,14 +34,15 @@ struct CpuTopology {
   std::vector<int> gpu_nodes;  // NUMA node of each visible GPU; empty if there is none, or it is not known
 };
 
-// Where the kernel and the driver describe the machine; tests have their own folders.
+// The folders in which the kernel and the driver describe the machine; tests replace them.
 struct MachineFolders {
   std::filesystem::path system = "/sys";
   std::filesystem::path gpus = "/proc/driver/nvidia/gpus";
 };
 
 // Reads the topology of the CPUs `allowed`. CUDA_VISIBLE_DEVICES in `environment` selects the GPUs, by index in the
-// order of the bus or by UUID. What cannot be read counts as one node, one socket, a core and a cache per CPU.
+// order of the bus or by UUID. Defaults for files that cannot be read: one node, one socket, and a core and a cache per
+// CPU.
 CpuTopology read_cpu_topology(const std::vector<int>& allowed, const Environment& environment,
                               const MachineFolders& folders = {});
 
@@ -49,7 +50,7 @@ CpuTopology read_cpu_topology(const std::vector<int>& allowed, const Environment
 // over the NUMA nodes in blocks of equal size. Fails with kUnavailable if a rank would have no CPU. Pure.
 Result<std::vector<std::vector<int>>> bind_ranks(CpuBinding binding, const CpuTopology& topology, int ranks);
 
-// Returns the ids of a list such as "0-3,8,10-11", as the kernel writes it; ignores what is not a number.
+// Returns the ids of a list such as "0-3,8,10-11", as the kernel writes it; ignores items that are not numbers.
 std::vector<int> parse_cpu_list(const std::string& text);
 
 // The inverse of parse_cpu_list() for ids in ascending order.

@@ -1,4 +1,4 @@
-// Runs a group of processes to completion: the I/O for Supervisor.
+// Runs a group of processes to completion: performs the I/O of a Supervisor, which decides.
 #pragma once
 
 #include <filesystem>
@@ -39,7 +39,7 @@ struct GroupOptions {
   Supervisor::Duration grace;
   Stdio stdio = Stdio::kPipes;
   int attempt = 0;  // in the names of log folders, without a recovery
-  // If set, it decides when members start, and members that fail start again. Not owned.
+  // If set, it decides when members start, and failed members are restarted. Not owned.
   Recovery* recovery = nullptr;
 };
 

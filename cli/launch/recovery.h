@@ -33,7 +33,7 @@ struct RecoveryOptions {
   HostLookup::Lookup lookup = HostLookup::lookup_with_system;
 };
 
-// What the group must do. Members are local ranks.
+// The actions that the group must perform. Members are local ranks.
 struct RecoveryRequests {
   std::vector<int> kill;   // send SIGKILL to the process group
   std::vector<int> stop;   // send SIGTERM, and SIGKILL after the grace period
@@ -68,7 +68,7 @@ class Recovery {
   Result<std::map<std::string, std::string>> prepare(int member, FileDescriptor& inherited);
   // The number of restarts before a process that starts now: the generation of its group.
   int64_t restarts() const;
-  // All ranks have ended. Sends what is queued for the other nodes; returns when it is sent, or at the deadline.
+  // All ranks have ended. Returns when the queued messages for the other nodes are sent, or at the deadline.
   void finish(const Clock& clock, SteadyTime deadline);
 
  private:

@@ -1,4 +1,4 @@
-// The topology of a job as `oarlock launch` sees it: the number of ranks on this node, and the environment of each.
+// The topology of a job for `oarlock launch`: the number of ranks on this node, and the environment of each.
 #pragma once
 
 #include <filesystem>

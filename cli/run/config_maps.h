@@ -14,7 +14,7 @@ namespace oarlock::run {
 // By name: the files of a ConfigMap, by key.
 using ConfigMaps = std::map<std::string, std::map<std::string, std::string>>;
 
-// Returns the ConfigMaps of a file with Kubernetes objects. Of binaryData nothing is read.
+// Returns the ConfigMaps of a file with Kubernetes objects. Ignores binaryData.
 Result<ConfigMaps> load_config_maps(const std::string& path);
 
 // A mounted volume of the trainer container, as a folder.
@@ -22,7 +22,7 @@ struct LocalVolume {
   std::string name;
   std::string config_map;
   std::string mount_path;                    // in the pod, without "/" at the end
-  std::filesystem::path target;              // what is at mount_path
+  std::filesystem::path target;              // the file or folder that replaces mount_path
   std::filesystem::path folder;              // of the files below
   std::map<std::string, std::string> files;  // by path in the folder
 

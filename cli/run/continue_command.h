@@ -1,4 +1,4 @@
-// The commands that `oarlock run` names at its end: the one that continues the run, and the one that trains longer.
+// The commands that `oarlock run` suggests when it ends: one continues the run, the other trains longer.
 #pragma once
 
 #include <optional>
@@ -20,8 +20,8 @@ struct RunCommand {
 // Returns the command line, quoted for a shell. Pure.
 std::string command_line(const RunCommand& command);
 
-// Returns the command that trains twice as long as spec.trainer (JSON) and the settings do; nothing if they do not
-// contain a length. Pure.
+// Returns the command that trains twice as long as spec.trainer (JSON) and the settings specify; nullopt if they do not
+// specify a length. Pure.
 std::optional<std::string> longer_command(const RunCommand& command, const std::string& trainer);
 
 }  // namespace oarlock::run

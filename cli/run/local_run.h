@@ -29,8 +29,8 @@ struct LocalRunOptions {
   std::vector<LocalVolume> volumes;   // already written
 };
 
-// Runs the job until it completes, fails for good, or is interrupted by a signal, and returns its exit code. `config`
-// is the file with the configuration of the trainer. REQUIRES: api::validate(job) is empty.
+// Runs the job until it completes, fails permanently, or is interrupted by a signal, and returns its exit code.
+// `config` is the file with the configuration of the trainer. REQUIRES: api::validate(job) is empty.
 Result<int> run_locally(api::TrainingJob job, const LocalRunOptions& options, RunFolder folder, std::string config,
                         const launch::SignalSource& signals, const Clock& clock, launch::Console& console);
 

@@ -42,7 +42,7 @@ std::optional<std::string> check_limits(const Limits& limits, double value) {
 
 std::optional<std::string> check_limits(const Limits& limits, const std::string& value) {
   if (limits.max_length > 0 && value.size() > limits.max_length) {
-    return fmt::format("'{}' has {} characters; the most is {}", shortened(value), value.size(), limits.max_length);
+    return fmt::format("'{}' has {} characters; the maximum is {}", shortened(value), value.size(), limits.max_length);
   }
   if (*limits.pattern == '\0' || matches(limits.pattern, value)) return std::nullopt;
   return *limits.noun == '\0' ? fmt::format("'{}' does not match {}", shortened(value), limits.pattern)

@@ -59,7 +59,7 @@ struct Limits {
   const char* map_key = "";    // of the list type "map"
   bool drops_unknown = false;  // a lenient reader drops items with unknown members or values
 
-  const char* noun = "";  // what a valid value is, with its article, for messages: "the exit code of a failure"
+  const char* noun = "";  // a valid value in words, with its article, for messages: "the exit code of a failure"
   const char* only = "";  // the only value that the API server accepts; in the schema only
 
   bool is_bounded() const { return low > -std::numeric_limits<double>::infinity(); }
@@ -174,7 +174,7 @@ class Fields {
   virtual void raw_object(std::string_view key, std::string& text, std::string_view help) = 0;
 
   // The members of the current map that were not named before this call, as a JSON object in text form; unchanged if
-  // there are none. Merge patches replace lists as a whole, so such a text preserves what a newer version wrote.
+  // there are none. Merge patches replace lists as a whole, so such a text preserves members of a newer version.
   virtual void unknown_members(std::string& /*text*/) {}
 
   // Whether the input contains the key with a value that is not null. False in visitors that do not read.

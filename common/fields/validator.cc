@@ -28,9 +28,9 @@ void FieldsValidator::check(std::string_view key, const Limits& limits, int64_t 
   if (*limits.noun != '\0') {
     add(key, fmt::format("{} is not {}: {} to {}", value, limits.noun, limits.low, limits.high));
   } else if (number < limits.low) {
-    add(key, fmt::format("{} is too small; the least is {}", value, limits.low));
+    add(key, fmt::format("{} is too small; the minimum is {}", value, limits.low));
   } else {
-    add(key, fmt::format("{} is too large; the most is {}", value, limits.high));
+    add(key, fmt::format("{} is too large; the maximum is {}", value, limits.high));
   }
 }
 
@@ -56,18 +56,18 @@ void FieldsValidator::check(std::string_view key, const Limits& limits, const st
   std::vector<Value> sorted = values;
   std::sort(sorted.begin(), sorted.end());
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-  if (twice != sorted.end()) add(key, fmt::format("{} is there twice", in_quotes(*twice)));
+  if (twice != sorted.end()) add(key, fmt::format("{} occurs twice", in_quotes(*twice)));
 }
 
 void FieldsValidator::check_size(std::string_view key, size_t size, const Limits& limits) {
   if (limits.max_items > 0 && size > limits.max_items) {
-    add(key, fmt::format("has {} items; the most is {}", size, limits.max_items));
+    add(key, fmt::format("has {} items; the maximum is {}", size, limits.max_items));
   }
   if (size >= limits.min_items) return;
   std::string_view noun = *limits.noun == '\0' ? "an item" : limits.noun;
   noun.remove_prefix(noun.find(' ') + 1);  // the article
   add(key, limits.min_items == 1 ? fmt::format("needs at least one {}", noun)
-                                 : fmt::format("has {} items; the least is {}", size, limits.min_items));
+                                 : fmt::format("has {} items; the minimum is {}", size, limits.min_items));
 }
 
 void FieldsValidator::visit(std::string_view key, FieldValue value, const Limits& limits, std::string_view) {

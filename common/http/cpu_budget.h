@@ -12,8 +12,9 @@ class CpuBudget {
  public:
   using Nanoseconds = std::chrono::nanoseconds;
 
-  // An idle thread may use the CPU time of this long without a pause; the shortest and the longest pause.
+  // A thread that was idle may use `share` of this period without a pause.
   static constexpr std::chrono::seconds kBurst{10};
+  // Limits of a pause.
   static constexpr std::chrono::milliseconds kShortestPause{1};
   static constexpr std::chrono::milliseconds kLongestPause{50};
 
@@ -21,8 +22,8 @@ class CpuBudget {
   explicit CpuBudget(double share)
       : share_(share), burst_(share * static_cast<double>(Nanoseconds(kBurst).count())), balance_(burst_) {}
 
-  // Returns how long the thread should wait, and then call again, before it starts further work; 0 if it may start it.
-  // `used` is the CPU time that it has used in total.
+  // Returns how long the thread must wait before it calls this again; 0 if it may start further work. `used` is the
+  // total CPU time of the thread.
   Nanoseconds pause(SteadyTime now, Nanoseconds used);
 
  private:

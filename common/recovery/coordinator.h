@@ -1,7 +1,7 @@
 // The decisions of the coordinator of the regroup protocol (docs/recovery.md): when the group of the next generation is
 // complete, which rank is the donor, and when the group ends instead. It performs no I/O and reads no clock. The
-// launcher of node rank 0 runs it. A replacement needs no state of its predecessor: it learns the generation, and with
-// it the used part of the budget, from the reports.
+// launcher of node rank 0 runs it. A replacement needs no state of its predecessor: the reports contain the
+// generation, which is also the number of used restarts.
 #pragma once
 
 #include <chrono>
@@ -34,7 +34,7 @@ inline constexpr std::chrono::minutes kMaxRegroupBackoff{5};
 // A rank whose process is replaced more often than this while one group forms ends the group.
 inline constexpr int kMaxStartFailures = 3;
 
-// Returns whether a new process of the rank may succeed where the one with this exit code failed: after a death by
+// Returns whether a new process of the rank may succeed after one that failed with this exit code: after a death by
 // signal, after an exit code without a meaning in docs/exit-codes.md, and after the loss of another rank (76), which
 // may reach a rank that cannot keep its state. A permanent failure would repeat; an interrupted rank was requested to
 // stop; a failed device needs another node.

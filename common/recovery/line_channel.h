@@ -16,8 +16,8 @@ class LineChannel {
   // Takes a connected, or connecting, stream socket and makes it non-blocking. `max_line` limits received lines.
   LineChannel(FileDescriptor socket, size_t max_line);
 
-  // Queues a line, without its line feed, and sends what the socket accepts. A peer that does not read does not block
-  // this process: the channel closes when the queue exceeds its limit.
+  // Queues a line, without its line feed, and sends as much as the socket accepts. A peer that does not read does not
+  // block this process: the channel closes when the queue exceeds its limit.
   void send(std::string_view line);
   // Sends more of the queue. Call it when poll(2) reports the socket writable.
   void flush();

@@ -24,7 +24,7 @@ enum class RankPhase {
   kFinished   // exited with code 0
 };
 
-// What a launcher knows about one of its ranks.
+// The state of one rank, as its launcher reports it.
 struct RankReport {
   RankPhase phase = RankPhase::kStarting;
   ProcessId process = 0;
@@ -45,7 +45,7 @@ struct NodeReport {
   uint64_t launcher = 0;    // random; distinguishes the launchers that a node has had
   uint64_t sequence = 0;    // increases with each report of this launcher
   int64_t generation = -1;  // the newest one that this launcher knows of
-  // The newest order that the launcher has received. It does not carry out older ones any more.
+  // The newest order that the launcher has received. It ignores older ones from then on.
   uint64_t coordinator = 0;
   uint64_t order_sequence = 0;
   bool is_stopping = false;  // the launcher was requested to stop: its ranks end and do not start again

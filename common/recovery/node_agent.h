@@ -34,7 +34,7 @@ class NodeAgent {
     RankReport report;
     bool is_stopping = false;  // kGroup: the process was requested to end for a restart
   };
-  // What the launcher must do after an event, in this order.
+  // The actions of the launcher after an event, in this order.
   struct Actions {
     std::vector<int> kill;   // send SIGKILL
     std::vector<int> stop;   // send SIGTERM, and SIGKILL after the grace period
@@ -69,7 +69,7 @@ class NodeAgent {
   Actions joined(int rank, const JoinRequest& request);  // kRank: a rank called RegroupChannel::regroup()
   Actions exited(int rank, int exit_code);               // its process and all descendants have ended
   Actions received(const Order& order);                  // over the current connection to a coordinator
-  // The launcher was requested to stop. The later events of its ranks are not of interest to the group.
+  // The launcher was requested to stop. Later events of its ranks do not affect the group.
   Actions stop();
 
   // The report for the coordinator. Each call increases its sequence number.

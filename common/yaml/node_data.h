@@ -5,7 +5,7 @@
 
 namespace oarlock::yaml {
 
-// The tag of a scalar, where it determines the type of the value.
+// The tag of a scalar, as far as it determines the type of the value.
 enum class Tag { kNone, kQuoted, kString, kFloat, kOther };
 
 struct Node::Data {

@@ -299,7 +299,7 @@ void MapReader::finish() {
     }
     const std::string near = suggest(entry.key, known_);
     problems_.add(entry.key_mark, path_of(entry.key),
-                  near.empty() ? fmt::format("unknown key; known here are {}", fmt::join(known_, ", "))
+                  near.empty() ? fmt::format("unknown key; the known keys are {}", fmt::join(known_, ", "))
                                : fmt::format("unknown key; did you mean '{}'?", near));
   }
 }

@@ -77,8 +77,8 @@ inline constexpr char kPortTaken[] =
     "metrics port of the ranks (9400 and those after it); containers of one pod share their ports, so change one of "
     "them";
 inline constexpr char kTrainer[] =
-    "there must be one container named 'trainer': it runs the ranks and gets their environment; leave containers out "
-    "to get the default one";
+    "there must be one container named 'trainer': it runs the ranks and receives their environment; omit containers to "
+    "use the default one";
 inline constexpr char kTwoImages[] =
     "the container 'trainer' of the template has an image as well; leave one of the two out";
 inline constexpr char kClaimOrSize[] =
@@ -96,12 +96,12 @@ inline constexpr char kRestartPolicy[] =
 inline constexpr char kOneRequirement[] =
     "a rule has exactly one of onExitCodes, onPodReasons and onPodConditions; write a rule for each";
 inline constexpr char kIgnoreNeedsExit[] =
-    "Ignore takes the rank for done, so it needs onExitCodes: a pod that was taken away has not done its work; use "
+    "Ignore counts the rank as done, so it needs onExitCodes: a pod that was removed has not completed its work; use "
     "RestartFree to restart without counting";
 inline constexpr char kManagedByForm[] =
     "managedBy is a domain and a path, such as kueue.x-k8s.io/multikueue; leave it out for this operator";
 inline constexpr char kManagedByFixed[] =
-    "managedBy cannot change: two controllers would take care of one job; create a new job";
+    "managedBy cannot change: two controllers would manage one job; create a new job";
 inline constexpr char kHostname[] =
     "hostname and subdomain are set by the operator, so that the ranks find each other; leave them out";
 inline constexpr char kVolumeName[] =

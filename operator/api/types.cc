@@ -68,17 +68,17 @@ void describe_failure_policy(FailurePolicy& policy, Fields& fields) {
                "Restarts that count before the job fails. Those after a disruption (preemption, drain) do not count; "
                "exit codes 64 to 78 other than 75 and 76 fail the job immediately. Rules may specify otherwise.");
   fields.field("backoffSeconds", policy.backoff_seconds, from_to(0, rules::kMaxBackoffSeconds),
-               "The first restart is immediate. Of consecutive restarts whose attempts lasted less than 10 minutes the "
-               "second waits this long, and each further one twice as long, up to 5 minutes or this value if it is "
-               "longer. 0: none waits.");
+               "The first restart is immediate. Of consecutive restarts whose attempts lasted less than 10 minutes, "
+               "the second is delayed by this time, and each further one by twice the previous delay, up to 5 minutes "
+               "or this value if it is longer. 0: no delay.");
   // Without its unknown members, a rule could match failures that it should not match.
   fields.list("rules", policy.rules, describe_rule,
               {.max_items = rules::kMaxRules, .list_type = "atomic", .drops_unknown = true},
               "The effect of a pod's failure, as in podFailurePolicy of a Job: the first rule that matches the pod "
               "applies. Exit code 76 (a peer was lost) is matched only if In names it.");
   fields.choice("restartScope", policy.restart_scope, {{"Group", RestartScope::kGroup}, {"Rank", RestartScope::kRank}},
-                "What starts again after a failure. Group: all pods, from the newest checkpoint. Rank: oarlock launch "
-                "starts failed ranks again in their pods, and the operator replaces lost pods, while the other "
+                "Scope of a restart after a failure. Group: all pods, from the newest checkpoint. Rank: oarlock launch "
+                "restarts failed ranks in their pods, and the operator replaces lost pods, while the other "
                 "ranks keep their state and no step is lost; if that fails, the group restarts. An attempt recovers at "
                 "most maxRestarts times, and each replaced pod counts as a restart. Rank is for "
                 "oarlock-trainer and other programs that regroup, and needs the port after rendezvous.port. It "
@@ -88,10 +88,10 @@ void describe_failure_policy(FailurePolicy& policy, Fields& fields) {
 void describe_elastic(Elastic& elastic, Fields& fields) {
   fields.field("minNodes", elastic.min_nodes, from_to(1, rules::kMaxNodes), "Smallest number of nodes of the group.");
   fields.field("maxNodes", elastic.max_nodes, from_to(1, rules::kMaxNodes),
-               "Largest value of spec.nodes. Default: no limit but that of spec.nodes.");
+               "Largest value of spec.nodes. Default: the limit of spec.nodes.");
   fields.field("shrinkAfterSeconds", elastic.shrink_after_seconds, from_to(1, rules::kMaxSeconds),
-               "A group of which pods wait for a node, or for quota, for this time restarts with the pods that fit, if "
-               "they are at least minNodes. The restart does not count against maxRestarts.");
+               "If pods of the group wait for a node or for quota for this time, the group restarts with the pods that "
+               "fit, if they are at least minNodes. The restart does not count against maxRestarts.");
   fields.field("growAfterSeconds", elastic.grow_after_seconds, from_to(0, rules::kMaxSeconds),
                "A group that has run with fewer nodes than spec.nodes for this time restarts with spec.nodes. If the "
                "nodes are still missing after a minute, it shrinks again, and the next attempt waits twice as long, "
@@ -124,8 +124,8 @@ void describe_condition(Condition& condition, Fields& fields) {
   fields.field("type", condition.type, "Name of a phase, or of another controller's condition.");
   if (!condition.type.empty() && !is_own_condition(condition.type)) return fields.unknown_members(condition.verbatim);
   fields.choice("status", condition.status, {{"True", true}, {"False", false}, {"Unknown", false}}, "True or False.");
-  fields.field("reason", condition.reason, "One word for programs.");
-  fields.field("message", condition.message, "One line for people.");
+  fields.field("reason", condition.reason, "Machine-readable reason, one word in CamelCase.");
+  fields.field("message", condition.message, "Human-readable message of one line.");
   fields.field("lastTransitionTime", condition.last_transition_time, "When status last changed.");
   fields.require("type");
   fields.require("status");
@@ -154,7 +154,7 @@ void describe_group_size(GroupSize& size, Fields& fields) {
   fields.field("nodes", size.nodes, "Nodes of the group in this attempt.");
   fields.field("wanted", size.wanted, "spec.nodes when the operator last considered it.");
   fields.field("lastReason", size.last_reason, "Why the number of nodes last changed: Shrunk, Grown or Scaled.");
-  fields.field("lastTime", size.last_time, "When it last changed.");
+  fields.field("lastTime", size.last_time, "When the number of nodes last changed.");
   fields.field("waitingSince", size.waiting_since,
                "Since when pods of the group wait for nodes; elastic.shrinkAfterSeconds counts from here.");
   fields.field("failedGrowths", size.failed_growths,
@@ -180,10 +180,10 @@ void describe_restarts(Restarts& restarts, Fields& fields) {
 void describe_recoveries(Recoveries& recoveries, Fields& fields) {
   fields.field("total", recoveries.total, "Number of recoveries, over all attempts.");
   fields.field("seconds", recoveries.seconds,
-               "Time that they took, from the detection of a loss until training continued.");
+               "Total duration of the recoveries, from the detection of each loss until training continued.");
   fields.field("attempt", recoveries.attempt, "The attempt of attemptTotal and attemptSeconds.");
   fields.field("attemptTotal", recoveries.attempt_total, "Number of recoveries that rank 0 of this attempt reported.");
-  fields.field("attemptSeconds", recoveries.attempt_seconds, "Time that those took.");
+  fields.field("attemptSeconds", recoveries.attempt_seconds, "Total duration of those recoveries.");
   fields.field("lastRanks", recoveries.last_ranks, "Ranks that were replaced in the last recovery, as 0,3.");
   fields.field("lastReason", recoveries.last_reason, "Why these ranks were lost.");
   fields.field("lastTime", recoveries.last_time, "When the operator first observed the last recovery.");
@@ -198,8 +198,8 @@ void describe_replacement(Replacement& replacement, Fields& fields) {
                "The attempt of the pod; a record of an earlier attempt has no meaning.");
   fields.field("podUID", replacement.pod_uid, "UID of the lost pod; absent if it did not exist any more.");
   fields.field("time", replacement.time, "When the replacement was decided.");
-  fields.field("reason", replacement.reason, "One word for programs.");
-  fields.field("message", replacement.message, "One line for people.");
+  fields.field("reason", replacement.reason, "Machine-readable reason, one word in CamelCase.");
+  fields.field("message", replacement.message, "Human-readable message of one line.");
   fields.require("nodeRank");
   fields.unknown_members(replacement.unknown_members);
 }
@@ -211,7 +211,7 @@ void describe_progress(Progress& progress, Fields& fields) {
   fields.field("completed", progress.completed, "Share of the steps that is done, as 42%.");
   fields.field("loss", progress.loss, "Training loss of the last logged step.");
   fields.field("samplesPerSecond", progress.samples_per_second, "Speed of the whole job.");
-  fields.field("eta", progress.eta, "When the last step is done at the pace of the latest.");
+  fields.field("eta", progress.eta, "Expected time of the last step, at the duration of the latest one.");
   fields.field("updatedAt", progress.updated_at, "When rank 0 reported this.");
   fields.field("lastStepTime", progress.last_step_time,
                "When the operator, by its own clock, last observed a change of the step or the start of the attempt; "
@@ -222,8 +222,8 @@ void describe_attempt(AttemptRecord& record, Fields& fields) {
   fields.field("attempt", record.attempt, "Number of the attempt.");
   fields.field("startTime", record.start_time, "When its pods were first created.");
   fields.field("endTime", record.end_time, "When its failure was detected.");
-  fields.field("reason", record.reason, "One word for programs.");
-  fields.field("message", record.message, "One line for people.");
+  fields.field("reason", record.reason, "Machine-readable reason, one word in CamelCase.");
+  fields.field("message", record.message, "Human-readable message of one line.");
   fields.field("pod", record.pod, "The pod that caused the failure; absent if it is not known.");
   fields.field("node", record.node, "The node of that pod.");
   fields.field("nodeRank", record.node_rank, "Node rank of that pod.");
@@ -246,9 +246,10 @@ void describe(Metadata& metadata, Fields& fields) {
 }
 
 void describe(Spec& spec, Fields& fields) {
-  fields.field("nodes", spec.nodes, from_to(1, rules::kMaxNodes),
-               "Pods in the group. Each gets its rank as NODE_RANK. It may change while an elastic job runs, also with "
-               "kubectl scale: the group then restarts with the new number, which does not count as a restart.");
+  fields.field(
+      "nodes", spec.nodes, from_to(1, rules::kMaxNodes),
+      "Pods in the group. Each receives its rank as NODE_RANK. It may change while an elastic job runs, also with "
+      "kubectl scale: the group then restarts with the new number, which does not count as a restart.");
   fields.section("elastic", spec.elastic, describe_elastic,
                  "The group may run with another number of nodes than spec.nodes: with fewer while the cluster lacks "
                  "capacity. It restarts from the newest checkpoint each time.");
@@ -262,15 +263,16 @@ void describe(Spec& spec, Fields& fields) {
                "Image of container 'trainer'. Default: the trainer's image of the operator's version, or as its flag "
                "--trainer-image specifies.");
   fields.section("resourcesPerNode", spec.resources_per_node, describe_resources,
-                 "Resources of container 'trainer' in each pod. GPUs belong into limits.");
+                 "Resources of container 'trainer' in each pod. Set GPUs in limits.");
   fields.section("checkpoints", spec.checkpoints, describe_checkpoints,
                  "Where checkpoints are kept, in the volume 'checkpoints' at /checkpoints. Without it, and without "
                  "such a volume in the template, they are in an emptyDir, and training begins from step 0 after each "
                  "restart.");
-  fields.raw_object("template", spec.pod_template,
-                    "The pods, as a PodTemplateSpec. It is merged into the pod that the operator builds, containers "
-                    "and volumes by name. If its container 'trainer' has an image, it is complete and passed verbatim, "
-                    "with resourcesPerNode and checkpoints added. All containers get the environment of their rank.");
+  fields.raw_object(
+      "template", spec.pod_template,
+      "The pods, as a PodTemplateSpec. It is merged into the pod that the operator builds, containers "
+      "and volumes by name. If its container 'trainer' has an image, it is complete and passed verbatim, "
+      "with resourcesPerNode and checkpoints added. All containers receive the environment of their rank.");
   fields.raw_object("trainer", spec.trainer,
                     "Configuration of oarlock-trainer, which is passed verbatim. The container 'trainer' finds it in "
                     "the file that OARLOCK_CONFIG names. Each pod has a copy as an annotation: at most 256 KiB, and "
@@ -348,7 +350,7 @@ void describe(Status& status, Fields& fields) {
                "When the pods of the current attempt were first created.");
   fields.field("completionTime", status.completion_time, "When the job became Complete or Failed.");
   fields.list("attempts", status.attempts, describe_attempt, {.max_items = kMaxAttemptRecords, .list_type = "atomic"},
-              "Why attempts ended, oldest first; the last ten.");
+              "Records of the last ten attempts that ended, oldest first.");
 }
 
 int TrainingJob::group_nodes() const {

@@ -66,10 +66,10 @@ struct FailureRule {
   bool operator==(const FailureRule&) const = default;
 };
 
-// What starts again after a failure from which the group can recover.
+// The pods that restart after a recoverable failure.
 enum class RestartScope {
   kGroup,  // all pods
-  kRank,   // the failed ranks; the others keep their state (docs/recovery.md)
+  kRank,   // those of the failed ranks; the other ranks keep their state (docs/recovery.md)
 };
 
 struct FailurePolicy {
@@ -96,12 +96,12 @@ enum class CleanPodPolicy { kRunning, kAll, kNone };
 // Which ranks must succeed for the job to be Complete.
 enum class SuccessPolicy { kAllRanks, kRank0 };
 
-// Bounds of spec.nodes, and when a group runs with another number of nodes than spec.nodes.
+// Bounds of the number of nodes, and the delays before a group runs with another number than spec.nodes.
 struct Elastic {
   int min_nodes = 1;
   std::optional<int> max_nodes;    // absent: the limit of spec.nodes
-  int shrink_after_seconds = 240;  // that the group waits for nodes before it continues with fewer
-  int grow_after_seconds = 1800;   // with fewer nodes before the group restarts with spec.nodes; 0: never
+  int shrink_after_seconds = 240;  // time without enough nodes before the group continues with fewer
+  int grow_after_seconds = 1800;   // time with fewer nodes before the group restarts with spec.nodes; 0: never
 
   bool operator==(const Elastic&) const = default;
 };
@@ -239,15 +239,15 @@ struct Restarts {
 // step.
 struct Recoveries {
   int64_t total = 0;   // of all attempts
-  double seconds = 0;  // that they took, from the detection of the loss until training continued
+  double seconds = 0;  // their total duration, from the detection of each loss until training continued
   // The part of the current attempt: rank 0 reports the sums since the start of its attempt.
   int attempt = 0;
   int64_t attempt_total = 0;
   double attempt_seconds = 0;
-  std::string last_ranks;  // that were replaced in the last one, such as "0,3"
+  std::string last_ranks;  // the ranks that the last recovery replaced, such as "0,3"
   std::string last_reason;
-  std::optional<SystemTime> last_time;  // when the operator first observed the last one
-  int pods = 0;                         // that were replaced while the attempt continued
+  std::optional<SystemTime> last_time;  // when the operator first observed the last recovery
+  int pods = 0;                         // number of pods that were replaced while the attempt continued
   int charged = 0;                      // replacements that count against failurePolicy.maxRestarts
 
   bool operator==(const Recoveries&) const = default;
@@ -272,7 +272,7 @@ struct Replacement {
 struct GroupSize {
   int attempt = 0;          // the record is ignored if this is not status.attempt
   int nodes = 0;            // of the attempt
-  int wanted = 0;           // spec.nodes when it was last considered; another value there is a request to scale
+  int wanted = 0;           // the last spec.nodes that was considered; another value of spec.nodes requests scaling
   std::string last_reason;  // of the last change of the size: Shrunk, Grown or Scaled
   std::optional<SystemTime> last_time;      // of the last change of the size
   std::optional<SystemTime> waiting_since;  // since when pods of the group wait for nodes; absent while none does
@@ -365,7 +365,7 @@ struct TrainingJob {
   bool operator==(const TrainingJob&) const = default;
 };
 
-// Describe the fields (common/fields/fields.h), in the order of manifests/crd. They change only what a reader reads.
+// Describe the fields (common/fields/fields.h), in the order of manifests/crd. Only a reader changes the values.
 void describe(Metadata& metadata, Fields& fields);
 void describe(Spec& spec, Fields& fields);
 void describe(Status& status, Fields& fields);

@@ -57,7 +57,7 @@ void each(const Json& object, const char* key, const std::string& path, size_t m
   const Json* list = member(object, key, Json::value_t::array, path, found);
   if (list == nullptr) return;
   if (list->size() > most)
-    found.push_back({path + "." + key, fmt::format("has {} items; the most is {}", list->size(), most)});
+    found.push_back({path + "." + key, fmt::format("has {} items; the maximum is {}", list->size(), most)});
   for (size_t i = 0; i < list->size(); ++i) {
     const std::string item_path = fmt::format("{}.{}[{}]", path, key, i);
     if (!(*list)[i].is_object()) {
@@ -82,14 +82,14 @@ void check_sizes(const Spec& spec, int64_t annotations, Found& found) {
   if (annotations > rules::kMaxAnnotationBytes) {
     found.push_back(
         {trainer > 0 ? "spec.trainer" : "spec.template.metadata.annotations",
-         fmt::format("the annotations of each pod{} are {} bytes; the most is {}: move large parts into a "
+         fmt::format("the annotations of each pod{} are {} bytes; the maximum is {}: move large parts into a "
                      "ConfigMap, a volume or the image",
                      trainer > 0 ? ", which hold spec.trainer," : "", annotations, rules::kMaxAnnotationBytes)});
   }
   if (spec.nodes > rules::kMaxNodes || pod * spec.nodes <= rules::kMaxTotalBytes) return;
   found.push_back(
       {trainer > pod / 2 ? "spec.trainer" : "spec.template",
-       fmt::format("{} nodes times {} of spec.template and spec.trainer are {}; the most is {}, because the "
+       fmt::format("{} nodes times {} of spec.template and spec.trainer are {}; the maximum is {}, because the "
                    "API server stores a copy in each pod: move large parts into a ConfigMap, a volume or "
                    "the image, or use fewer nodes",
                    spec.nodes, size_text(pod), size_text(pod * spec.nodes), size_text(rules::kMaxTotalBytes))});
@@ -227,7 +227,7 @@ void check_template(const Spec& spec, Found& found) {
   if (spec.pod_template.empty()) return check_sizes(spec, 0, found);
   if (const auto bytes = static_cast<int64_t>(spec.pod_template.size()); bytes > rules::kMaxTemplateBytes) {
     found.push_back(
-        {path, fmt::format("has {}; the most is {}: move large parts into a ConfigMap, a volume or the image",
+        {path, fmt::format("has {}; the maximum is {}: move large parts into a ConfigMap, a volume or the image",
                            size_text(bytes), size_text(rules::kMaxTemplateBytes))});
     return;
   }
@@ -247,7 +247,7 @@ void check_template(const Spec& spec, Found& found) {
 
 void check_quantities(const std::string& path, const Json& resources, Found& found) {
   if (resources.size() > rules::kMaxResources)
-    found.push_back({path, fmt::format("has {} items; the most is {}", resources.size(), rules::kMaxResources)});
+    found.push_back({path, fmt::format("has {} items; the maximum is {}", resources.size(), rules::kMaxResources)});
   for (const auto& [name, quantity] : resources.items()) {
     if (!is_quantity(quantity)) {
       found.push_back({path + "." + name,

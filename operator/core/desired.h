@@ -27,7 +27,7 @@ int metrics_port(const Job& job);
 bool regroups(const Job& job, int nodes);
 bool regroups(const Job& job);  // for a group of the current size
 
-// What the launchers of one attempt need to restart ranks together.
+// The credentials with which the launchers of one attempt restart ranks together.
 struct RegroupSecret {
   std::string token;   // OARLOCK_REGROUP_TOKEN, which all of them share; empty: the launchers restart no ranks
   std::string key_id;  // regroup_key_id() of the key from which the token was derived
@@ -40,7 +40,7 @@ inline constexpr char kAnnotationRegroupKeyId[] = "oarlock.dev/regroup-key-id";
 // deleted and created again is another one.
 std::string regroup_key_id(std::string_view key);
 
-// Returns the secret of pods that are not created, which gives them the form of those that are.
+// Returns a secret for pods that are printed or sent in a dry run, so that they have the same fields as created ones.
 RegroupSecret placeholder_secret();
 
 // Returns an owner reference that makes the job the controller of an object, so that the garbage collector deletes the

@@ -1,5 +1,5 @@
-// Environment variables of the ranks (the contract of common/contract.h). The operator's pods and `oarlock run` both
-// take them from here.
+// Environment variables of the ranks (the contract of common/contract.h), for the pods of the operator and for the
+// processes of `oarlock run`.
 #pragma once
 
 #include <string>
@@ -32,7 +32,7 @@ struct RankGroup {
   std::string config_file;                               // empty: OARLOCK_CONFIG is not set
   std::string checkpoint_dir;                            // empty: OARLOCK_CHECKPOINT_DIR is not set
   std::string termination_log = kDefaultTerminationLog;  // empty: OARLOCK_TERMINATION_LOG is not set
-  // Of the launchers, for restarts of single ranks. Without a token, none of these variables is set.
+  // Settings of the launchers for restarts of single ranks. Without a token, none of these variables is set.
   std::string regroup_token{};
   int max_restarts = 0;
   int restart_backoff = 0;      // seconds

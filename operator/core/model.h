@@ -244,7 +244,7 @@ struct EmitEvent {
   enum class Type { kNormal, kWarning };
   Type type = Type::kNormal;
   std::string reason;   // CamelCase: the occurrence
-  std::string action;   // CamelCase: what the operator did about it
+  std::string action;   // CamelCase: the reaction of the operator
   std::string message;  // at most 1024 bytes
   std::string pod;      // name of the related pod; empty if there is none
 

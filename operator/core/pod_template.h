@@ -13,7 +13,7 @@ namespace oarlock::control {
 // Returns the trainer's image of this version, as scripts/images names it.
 std::string default_trainer_image();
 
-// What a pod has unless its job defines it. The operator's flags set it.
+// Defaults of a pod for settings that its job does not define. The operator's flags set them.
 struct PodDefaults {
   std::string image = default_trainer_image();
   // User and group of the processes, and group of the volumes; 0 leaves them to the image and to the cluster, as
@@ -22,13 +22,14 @@ struct PodDefaults {
 };
 
 // Returns a PodTemplateSpec. The base is a pod that meets the restricted Pod Security level: image, resources and
-// checkpoints of the spec, /tmp, and nodes that differ if possible. spec.template is merged into it as kubectl merges a
-// patch: maps by key, containers and volumes by name, volume mounts by path or volume, other lists as a whole; null
-// removes a default. The template's containers and volumes keep their order and precede the defaults.
+// checkpoints of the spec, /tmp, and with several pods a preference for different nodes. spec.template is merged into
+// it as kubectl merges a patch: maps by key, containers and volumes by name, volume mounts by path or volume, other
+// lists as a whole; null removes a default. The template's containers and volumes keep their order and precede the
+// defaults.
 //
-// A template whose container "trainer" has an image is complete: of the base, it receives only spec.resourcesPerNode
-// and spec.checkpoints. Images have their own requirements, so a security context that the template does not contain
-// could break them.
+// A template whose container "trainer" has an image is complete: only spec.resourcesPerNode and spec.checkpoints are
+// added to it. An image has specific requirements, so a security context that the template does not contain could
+// break it.
 //
 // REQUIRES: api::validate(job) is empty.
 nlohmann::json make_pod_template(const Job& job, const PodDefaults& defaults);
@@ -44,8 +45,9 @@ bool wants_claim(const Job& job);
 std::string claim_name(const Job& job);  // <job>-checkpoints
 
 // Returns the claim. Its access mode is ReadWriteOnce for one node and ReadWriteMany for several, because the pods of
-// several nodes mount it at the same time. It has no owner: like the claims of a StatefulSet it survives the job, so
-// that neither kubectl delete nor ttlSecondsAfterFinished removes a trained model, and a new job of this name resumes.
+// several nodes mount it at the same time. It has no owner reference: like the claims of a StatefulSet it survives the
+// job, so that neither kubectl delete nor ttlSecondsAfterFinished removes a trained model, and a new job of this name
+// resumes from it.
 nlohmann::json desired_claim(const Job& job);
 
 }  // namespace oarlock::control

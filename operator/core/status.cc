@@ -231,7 +231,7 @@ std::string state_of_rank_0(const Observed& observed, const Membership& members,
     return fmt::format("rank 0 has ended, at step {}", step);
   const bool answers = observed.last_poll && observed.last_poll->answered;
   if (!answers || !observed.progress || observed.progress->attempt != status.attempt)
-    return fmt::format("rank 0, last at step {}, does not answer", step);
+    return fmt::format("rank 0, last at step {}, does not respond", step);
   return fmt::format("rank 0 is in phase {} at step {}", sanitize_line(observed.progress->phase, 60), step);
 }
 

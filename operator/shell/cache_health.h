@@ -1,4 +1,4 @@
-// Health of the cache's informers: which lists and watches fail, since when, and what to do about it.
+// Health of the cache's informers: the lists and watches that fail, since when, and the remedy.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace oarlock::control {
 
-// What the user should do about the error, in a few words; empty if nothing but waiting helps.
+// Returns the remedy for an error in a few words; empty if the user can only wait.
 std::string remedy_for(ResourceKind kind, const kube::ApiError& error);
 
 // Receives the informers' failures and recoveries, and logs them: a new kind of failure immediately, a persisting one

@@ -54,7 +54,7 @@ class Controller {
   void stop();
 
  private:
-  // What happens to the key after a reconcile, as in controller-runtime.
+  // The result of a reconcile, which determines whether and when the key is queued again, as in controller-runtime.
   struct Result {
     enum class Kind { kSuccess, kError, kRequeue, kRequeueAfter };
     Kind kind = Kind::kSuccess;
@@ -62,8 +62,8 @@ class Controller {
     std::chrono::milliseconds after{0};
   };
 
-  // An object of another owner that has a name which the job needs. It is not in the cache, so it is read live until it
-  // disappears.
+  // An object of another owner with a name that the job needs. It is not in the cache, so each reconcile reads it from
+  // the API server until it does not exist any more.
   struct ConflictingObject {
     ResourceKind kind;
     kube::ObjectKey key;

@@ -12,9 +12,9 @@
 
 namespace oarlock::control {
 
-// Deleted jobs leave no series behind, because nothing is kept between two scrapes. At most `max_jobs` jobs have
-// series: running jobs take precedence over waiting ones, the oldest first, and both over finished ones, the last to
-// finish first. trainingjob_dropped_series counts the jobs without series.
+// A deleted job has no series, because no state is kept between scrapes. At most `max_jobs` jobs have series, selected
+// in this order: running jobs, then waiting ones, each from the oldest; then finished jobs, from the last to finish.
+// trainingjob_dropped_series is the number of jobs without series. Thread-safe if the functions of the source are.
 class JobMetrics final : public prometheus::Collectable {
  public:
   // Called at each scrape, on a thread of the HTTP server.

@@ -30,7 +30,7 @@ struct Manifest {
 std::string to_text(const Manifest& manifest);
 
 // Reads the manifest of a checkpoint folder. Unknown members and files are accepted, because a later release may add
-// them without a new format version. The error code states what is known about the checkpoint:
+// them without a new format version. The error code states the condition of the checkpoint:
 //   kDataErr       The content is damaged or incomplete; the checkpoint can never be read.
 //   kCheckpoint    It has another format, or an entry is not a regular file; it must not be modified.
 //   kNoPermission  This process is not permitted to read it.

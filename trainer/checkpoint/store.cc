@@ -259,7 +259,7 @@ bool CheckpointStore::may_remove(const fs::path& folder) {
   if (written_.contains(folder)) return true;
   const auto manifest = read_manifest(folder);
   if (!manifest && unreadable_.insert(folder).second) {
-    logger_.warn("an old checkpoint cannot be read and was not removed; remove it if it is of no use",
+    logger_.warn("an old checkpoint cannot be read and was not removed; remove it if it is no longer needed",
                  {{"folder", folder.string()}, {"reason", manifest.error().message}});
   }
   return manifest.has_value();

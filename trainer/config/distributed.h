@@ -9,7 +9,7 @@ namespace oarlock {
 
 enum class BackendKind { kAuto, kGloo, kNccl };
 
-// What happens if the configured device or backend is not available: an error, or the CPU with Gloo and a warning.
+// The reaction if the configured device or backend is not available: an error, or the CPU with Gloo and a warning.
 enum class Fallback { kNone, kCpu };
 
 struct DistributedConfig {

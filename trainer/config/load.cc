@@ -49,7 +49,7 @@ Result<void> check_ranks(const Node& spec, const std::string& file_name) {
   for (const char* key : {"nodes", "processesPerNode"}) {
     int count = 1;
     if (reader.read(key, count) && count < 1)
-      reader.problem(key, fmt::format("{} is too small; the least is 1", count));
+      reader.problem(key, fmt::format("{} is too small; the minimum is 1", count));
   }
   if (!problems.empty()) return tl::make_unexpected(problems.to_error());
   return {};

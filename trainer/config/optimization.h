@@ -135,7 +135,7 @@ struct EmaConfig {
 enum class NonfiniteLoss { kStop, kSkip };
 enum class NonfiniteGradient { kIgnore, kSkip, kStop };
 
-// What happens when a loss or a gradient is NaN or infinite.
+// The reaction to a loss or a gradient that is NaN or infinite.
 struct NonfiniteConfig {
   NonfiniteLoss loss = NonfiniteLoss::kStop;
   NonfiniteGradient gradient = NonfiniteGradient::kIgnore;

@@ -23,9 +23,9 @@ struct Batch {
   const at::Tensor& operator[](const std::string& name) const { return tensors.at(name); }
 
   // Called by datasets. Returns an uninitialized contiguous CPU tensor under this name. The memory of the previous
-  // tensor of this name is reused if it is large enough and has no other owner. So a batch that somebody keeps never
-  // changes, and a batch that was released costs neither an allocation nor page faults. (LibTorch's allocator reuses
-  // pinned memory itself, because it knows when the copies from it are complete.)
+  // tensor of this name is reused if it is large enough and has no other owner. So a batch that is still referenced
+  // never changes, and a batch that was released costs neither an allocation nor page faults. (Pinned memory is reused
+  // by LibTorch's allocator, which records when the copies from it are complete.)
   at::Tensor& allocate(const std::string& name, at::IntArrayRef sizes, at::ScalarType type);
 };
 

@@ -1,4 +1,5 @@
-// Indices and slices in the syntax of Python, for example "::10", "-1" or "5:". ase selects the frames of a file so.
+// Indices and slices in the syntax of Python, for example "::10", "-1" or "5:", by which ase selects the frames of a
+// file.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ class DevicePrefetcher {
  public:
   virtual ~DevicePrefetcher() = default;
 
-  // Returns the next batch, or nullopt after the last one. Throws what the source threw for this batch. On CUDA the
+  // Returns the next batch, or nullopt after the last one. Rethrows the exception of the source. On CUDA the
   // tensors may be used on the stream that is current at the call. The call waits until the device has finished the
   // work that was enqueued on that stream before the last `depth` calls, and throws c10::DistBackendError after
   // `timeout`.

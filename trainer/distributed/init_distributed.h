@@ -42,9 +42,9 @@ struct DistributedOptions {
   const StopFlag* rendezvous_stop = nullptr;  // ends the rendezvous only; null: the `stop` of init_distributed()
 };
 
-// Called by all ranks; returns when they are connected. Fails as rendezvous() and choose_backend() do, and throws what
-// the backend throws. The peer monitor calls `activity` on its own thread to report this rank's activity to the other
-// ranks; the field `collective` is filled in here.
+// Called by all ranks; returns when they are connected. Fails as rendezvous() and choose_backend() do, and throws
+// the exceptions of the backend. The peer monitor calls `activity` on its own thread to report this rank's activity to
+// the other ranks; the field `collective` is filled in here.
 Result<DistributedContext> init_distributed(const DistributedOptions& options, PeerMonitor::ActivitySource activity,
                                             const StopFlag& stop, const Clock& clock, const Logger& logger);
 

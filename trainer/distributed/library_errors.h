@@ -1,5 +1,5 @@
 // Converts exceptions and error texts of LibTorch, CUDA, NCCL, Gloo and the TCPStore to values of type Error. No other
-// file knows what these libraries throw.
+// file depends on the exceptions or texts of these libraries.
 #pragma once
 
 #include <exception>

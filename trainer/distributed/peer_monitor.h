@@ -1,4 +1,4 @@
-// Finds out which rank prevented a collective from finishing. Ranks report their activity to each other over a channel
+// Determines which rank prevented a collective from finishing. Ranks report their activity to each other over a channel
 // that is independent of the process group, of rank 0 and of its store. LibTorch-free.
 //
 // Protocol: one TCP connection per request, one line in each direction. "?" is answered with
@@ -21,7 +21,7 @@
 
 namespace oarlock {
 
-// What a rank is doing at the moment.
+// The current activity of a rank.
 struct RankActivity {
   std::string phase;       // one of kPhaseNames (trainer/telemetry/progress.h)
   int64_t step = 0;        // optimizer steps done

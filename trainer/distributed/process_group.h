@@ -22,7 +22,7 @@
 namespace oarlock {
 
 // Wraps a c10d::ProcessGroup with collectives on plain values and results. All ranks must call the same collectives in
-// the same order. A collective throws what the backend throws when another rank is lost; to_error()
+// the same order. A collective throws the exceptions of the backend when another rank is lost; to_error()
 // (library_errors.h) converts these exceptions. Not thread-safe, except for sequence_number(). Copies share the group.
 class ProcessGroup {
  public:
@@ -115,7 +115,7 @@ struct ProcessGroupOptions {
   std::string address;  // numeric address of the interface through which the other ranks reach this one
 };
 
-// Creates a Gloo group on the CPU. All ranks of the store must call this together. Throws what Gloo throws.
+// Creates a Gloo group on the CPU. All ranks of the store must call this together. Throws the exceptions of Gloo.
 ProcessGroup make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupOptions& options);
 
 // Creates an NCCL group on options.device, and connects it. All ranks of the store must call this together, and must

@@ -29,8 +29,8 @@ struct RendezvousOptions {
   std::chrono::milliseconds timeout{300'000};
   std::string master_fallback;  // used if master_addr does not resolve; may be empty
   std::string device;           // "cpu" or "cuda"; must be the same on all ranks
-  // The ranks meet again after a stop, so that it must take effect quickly: blocking calls are abandoned after
-  // kRegroupStopGrace, and rank 0 does not wait until the others have read why it gave up.
+  // The rendezvous is repeated after a stop (docs/recovery.md), so the stop must take effect quickly: blocking calls
+  // are abandoned after kRegroupStopGrace, and rank 0 does not wait until the other ranks have read the reason.
   bool is_repeatable = false;
 };
 

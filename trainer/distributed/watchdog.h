@@ -1,5 +1,5 @@
-// A watchdog thread that ends the process when a condition fails that the training thread cannot see because it is
-// blocked, and the conditions that are watched: failed NCCL collectives and a connection attempt without an end.
+// A watchdog thread that ends the process after failures that the training thread cannot detect because it is blocked,
+// and the conditions that it checks: failed NCCL collectives, and a connection attempt that does not end.
 //
 // With NCCL the host enqueues collectives and then waits for the device, without a limit if another rank does not
 // arrive. NCCL's own watchdog detects this after the group's timeout and sets the group's error state immediately, but

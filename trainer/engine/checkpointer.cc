@@ -167,7 +167,8 @@ Result<void> Checkpointer::restart_from_nothing(const CheckpointSearch& search) 
   }
   if (const Result<void> done = set_aside(search.skipped); !done) return done;
   if (high_water_step_ > 0)
-    telemetry_.logger().warn("there is no checkpoint: training starts again", {{"lost_steps", high_water_step_}});
+    telemetry_.logger().warn("there is no checkpoint: training starts from the beginning",
+                             {{"lost_steps", high_water_step_}});
   return {};
 }
 
@@ -176,7 +177,7 @@ Result<void> Checkpointer::set_aside(const std::vector<SkippedCheckpoint>& damag
   for (const SkippedCheckpoint& skipped : damaged) {
     const Result<std::filesystem::path> aside = store_->store().set_aside(skipped.folder);
     if (aside) {
-      telemetry_.logger().warn("a damaged checkpoint was set aside; remove it when it is of no use any more",
+      telemetry_.logger().warn("a damaged checkpoint was set aside; remove it when it is no longer needed",
                                {{"folder", aside->string()}});
     } else if (is_fenced_off(aside.error())) {
       return tl::make_unexpected(aside.error());
@@ -199,7 +200,7 @@ std::optional<std::filesystem::path> Checkpointer::best_folder() const {
 Result<std::string> Checkpointer::load_best(const Result<Checkpoint>& best, DistributedDataParallel& model,
                                             const std::vector<Stateful*>& parts) {
   if (!best && best.error().code == ExitCode::kNoInput) {
-    telemetry_.logger().warn("the best checkpoint does not exist any more: the last weights are used in its place",
+    telemetry_.logger().warn("the best checkpoint no longer exists: the last weights are used instead",
                              {{"reason", best.error().message}});
     return "";
   }
@@ -223,12 +224,13 @@ void Checkpointer::warn_of_sections(const Checkpoint& checkpoint, const std::vec
   for (const Stateful* part : parts) {
     names.insert(name_of(*part));
     if (checkpoint.state.sections.contains(name_of(*part))) continue;
-    telemetry_.logger().warn("the checkpoint has no such section, which the configuration now needs: it begins afresh",
-                             {{"section", name_of(*part)}, {"step", checkpoint.state.step}});
+    telemetry_.logger().warn(
+        "the checkpoint has no such section, which the configuration now needs: it starts with its initial state",
+        {{"section", name_of(*part)}, {"step", checkpoint.state.step}});
   }
   for (const auto& [name, values] : checkpoint.state.sections.items()) {
     if (names.contains(name)) continue;
-    telemetry_.logger().warn("the checkpoint has a section that the configuration does not use: it is left out",
+    telemetry_.logger().warn("the checkpoint has a section that the configuration does not use: it is ignored",
                              {{"section", name}, {"step", checkpoint.state.step}});
   }
 }
@@ -237,7 +239,7 @@ void Checkpointer::keep_reduction(const Checkpoint& checkpoint, const Distribute
   reduction_ = {checkpoint.state.extra.value(kReduction, Json()), tensors_of(checkpoint, kReduction)};
   const std::string why = model.drop_incompatible_state(reduction_, checkpoint.state.world_size);
   if (!why.empty())
-    telemetry_.logger().warn("PowerSGD begins afresh, with plain averaging: what it kept cannot be taken over",
+    telemetry_.logger().warn("PowerSGD starts with plain averaging: its state cannot be restored",
                              {{"reason", why}, {"step", checkpoint.state.step}});
 }
 

@@ -102,14 +102,14 @@ class Checkpointer {
 
   // ---- recovery without a checkpoint (docs/recovery-engine.md) ----
 
-  // What this rank knows about checkpoints and a rank that replaces a lost one does not.
+  // The state of this object that a rank which replaces a lost one does not have.
   nlohmann::json state_for_joining() const;
   // Called by every rank but the donor with the donor's state. `is_new` is true on a rank that replaces a lost one; as
   // rank 0 it also reads the marks of the newest checkpoint on disk, and allocates the memory of a save. Returns
   // whether the last save that the donor took part in is not on disk, because rank 0 was lost meanwhile.
   Result<bool> join(const nlohmann::json& state, bool is_new, DistributedDataParallel& model,
                     const std::vector<Stateful*>& parts);
-  // Takes back what evaluated() has changed since state_for_joining() returned `state`.
+  // Undoes the changes of evaluated() since state_for_joining() returned `state`.
   void undo_evaluation(const nlohmann::json& state);
 
   // Called before the process ends otherwise: waits at most this long for the save in flight.

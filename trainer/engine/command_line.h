@@ -12,8 +12,8 @@ namespace oarlock {
 struct RankEnvironment;  // trainer/process/environment.h
 class RegroupChannel;    // trainer/recovery/regroup.h
 
-// Opens the channel over which the ranks meet again after the loss of a rank. Returns null if the environment has none;
-// then the loss of a rank ends the process.
+// Opens the channel over which the ranks regroup after the loss of a rank (docs/recovery.md). Returns null if the
+// environment does not define one; the loss of a rank then ends the process.
 using RegroupChannelFactory =
     std::function<Result<std::unique_ptr<RegroupChannel>>(const RankEnvironment& environment)>;
 

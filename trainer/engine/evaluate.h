@@ -74,7 +74,7 @@ EvalPass evaluation_of(Task& task);
 // are sorted by id. Rank 0 therefore computes the metrics from the same numbers whatever the world size.
 //
 // The module is in training mode afterwards. `steps` is passed to pass.finish, whose failure is returned on all ranks.
-// Throws what the task and the group throw.
+// Throws the exceptions of the task and the group.
 Result<Evaluation> evaluate(const EvalPass& pass, torch::nn::Module& module, const ProcessGroup& group,
                             const EvaluateOptions& options, int64_t steps);
 

@@ -51,8 +51,8 @@ class Evaluator {
   // Whether run_best_passes() replaces the weights.
   bool has_best_passes() const;
 
-  // What this process has completed and the last metrics, which checkpoints do not contain, for a rank that replaces a
-  // lost one. join() restores it.
+  // The evaluations and passes that this process has completed and the last metrics, which checkpoints do not contain,
+  // for a rank that replaces a lost one. join() restores it.
   nlohmann::json state_for_joining() const;
   void join(const nlohmann::json& state);
 

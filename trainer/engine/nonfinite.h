@@ -1,5 +1,5 @@
-// Steps whose loss or gradients are NaN or infinite: counting them on the device, undoing what a skipped step has
-// written, and the policy that ends a run (section "nonfinite").
+// Steps whose loss or gradients are NaN or infinite: counting them on the device, undoing the writes of a skipped
+// step, and the policy that ends a run (section "nonfinite").
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -84,10 +84,11 @@ Result<PretrainedReport> load_pretrained(const PretrainedConfig& config, TensorM
   const TensorMap to = tensors_of(module);
   PretrainedReport report = compare(from, to);
   if (config.strict ? !report.fits() : report.loaded == 0) {
-    return fail(ExitCode::kDataErr,
-                fmt::format("pretrained.path: {} does not fit the model: {}; {}", config.path, report.misfit(),
-                            config.strict ? "correct the model, or take what fits with pretrained.strict: false"
-                                          : "nothing fits"));
+    return fail(
+        ExitCode::kDataErr,
+        fmt::format("pretrained.path: {} does not fit the model: {}; {}", config.path, report.misfit(),
+                    config.strict ? "correct the model, or load only the matching tensors with pretrained.strict: false"
+                                  : "nothing fits"));
   }
   const at::NoGradGuard no_grad;
   for (const auto& [name, target] : to) {

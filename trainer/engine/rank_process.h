@@ -26,7 +26,7 @@ struct RunOptions {
   std::optional<std::string> checkpoint_dir;  // overrides checkpoint.dir
   int metrics_port = 0;                       // of this rank; 0: metrics are not served
   bool any_metrics_port = false;              // use a free one
-  // Opens the channel over which the ranks meet again after the loss of a rank. Empty: the loss of a rank ends the
+  // Opens the channel over which the ranks regroup after the loss of a rank. Empty: the loss of a rank ends the
   // process.
   std::function<Result<std::unique_ptr<RegroupChannel>>()> open_channel{};
   int cpu_sharers = 0;  // ranks that share the CPUs of this process; 0: all of the node

@@ -23,7 +23,7 @@ struct RunTrackingOptions {
   TrackingConfig config;
   std::string checkpoint_dir;  // may be empty
   RunStarted run;              // without restart_step
-  // Another process may replace this one, which does not repeat the steps that were reported.
+  // Whether another process may replace this one. It does not report again the steps that this process has reported.
   bool is_replaceable = false;
 };
 

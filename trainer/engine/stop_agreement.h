@@ -1,4 +1,5 @@
-// A stop at the same point of all ranks' work, although a signal reaches them at different times or only one of them.
+// Stops all ranks at the same point of their work, although they receive a signal at different times, or only one of
+// them receives it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace oarlock {
 // Which ranks must have received a signal for all ranks to stop.
 enum class StopQuorum {
   kAny,
-  kAll,  // a rank that alone receives one is lost when its launcher kills it; the others recover from that
+  kAll,  // all of them; a single rank that receives one is killed by its launcher, and the others recover from its loss
 };
 
 class StopAgreement {

@@ -55,7 +55,7 @@ struct EvalRows {
   std::map<std::string, at::Tensor> columns;  // double, on the CPU, [ids, ...]; empty if the task returns no rows
 };
 
-// What a pass shows to the users of experiment trackers in addition to its metrics.
+// Results of a pass for experiment trackers in addition to its metrics.
 struct PassMedia {
   std::map<std::string, std::string> texts;  // Markdown
   std::map<std::string, at::Tensor> images;  // values from 0 to 255, [height, width, 1 (gray) or 3 (RGB)]

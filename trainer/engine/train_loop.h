@@ -44,7 +44,7 @@ class TrainLoop {
   static Result<TrainLoop> create(const TrainParts& parts);
 
   // Called by all ranks together. Fails with kDataErr if the section "nonfinite" ends the run, and otherwise as the
-  // checkpointer does. Throws what the task and the group throw.
+  // checkpointer does. Throws the exceptions of the task and the group.
   Result<TrainSummary> run();
 
   // ---- recovery without a checkpoint (docs/recovery-engine.md) ----
@@ -80,7 +80,7 @@ class TrainLoop {
   bool diverged() const { return diverged_; }
 
  private:
-  // What the run must do before the next step. The values of an interrupted process are in checkpoints (Evaluator), so
+  // The work that remains before the next step. The values of an interrupted process are in checkpoints (Evaluator), so
   // this is for a recovery within a process.
   enum class Due {
     kNothing,

@@ -1,4 +1,4 @@
-// What the training loop and the evaluator share: the objects that they use, and the options of their data loaders.
+// The objects that the training loop and the evaluator share, and the options of their data loaders.
 #pragma once
 
 #include "common/clock.h"

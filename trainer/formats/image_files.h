@@ -18,8 +18,8 @@ struct IdxFile {
 };
 
 // Reads an IDX file, plain or gzip. The file must contain unsigned bytes in `dimensions` dimensions and no trailing
-// data. Returns kNoInput if it does not exist, and kDataErr if it is not such a file; the message states what was
-// expected and what was found.
+// data. Returns kNoInput if it does not exist, and kDataErr if it is not such a file; the message states the
+// expected and the actual value.
 Result<IdxFile> read_idx_file(const std::filesystem::path& path, int dimensions);
 
 // A memory-mapped file of CIFAR records. A record is one byte per label, followed by the red, the green and the blue

@@ -42,8 +42,8 @@ class Optimizer : public Stateful {
   // recorded step can be replayed with other ones; this call must not be recorded.
   void set_learning_rates(const std::function<double(double lr)>& rate_of);
 
-  // Sets SGD's momentum, or Adam's first beta, of the following steps. A value on the host: a recorded step does not
-  // see the change.
+  // Sets SGD's momentum, or Adam's first beta, of the following steps. The value is on the host, so a recorded step
+  // does not use the new one.
   virtual void set_momentum(double momentum) = 0;
 
   // Collects the gradients of this step, one list per group. The lists are valid until the gradients are cleared.

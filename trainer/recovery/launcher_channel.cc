@@ -114,7 +114,7 @@ Result<Assignment> LauncherChannel::regroup(int64_t generation, const RecoverySt
     if (assignment_ && assignment_->generation > generation) return *assignment_;
     if (is_closed_) return fail(ExitCode::kUnavailable, "the launcher has closed its connection to this rank");
     if (stop.is_raised()) {
-      return fail(ExitCode::kTempFail, fmt::format("interrupted by signal {} while the ranks meet again after: {}",
+      return fail(ExitCode::kTempFail, fmt::format("interrupted by signal {} while the ranks regroup after: {}",
                                                    stop.signal_number(), reason));
     }
     changed_.wait_for(lock, kStopPollInterval);

@@ -1,5 +1,5 @@
 // The interface of a rank to the regroup protocol (docs/recovery.md): after the loss of a rank, the survivors keep
-// their state in memory, and all ranks meet again as the group of the next generation.
+// their state in memory, and all ranks form the group of the next generation.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,8 @@ class RegroupChannel {
   // Reports that this rank has left the group of `generation`, because of `reason`, with `state` in memory, and blocks
   // until the group of a later generation is complete. From this call on, the rank must not use the connections of the
   // old group. A newcomer passes the generation -1 and a state without a step. Calling it again for the generation of
-  // the last assignment reports that this group failed, too, such as when the donor died while it sent its state.
+  // the last assignment reports that this group failed, too, for example because the donor was lost while it sent its
+  // state.
   //
   // kPeerLost: the group cannot recover in place; the rank exits with this code, and the group restarts from the newest
   // checkpoint. kTempFail: `stop` was raised. kUnavailable: there is no connection to the launcher.

@@ -1,4 +1,4 @@
-// What a person reads on the terminal at the beginning and at the end of a run.
+// The text that a user reads on the terminal at the beginning and at the end of a run.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@
 
 namespace oarlock {
 
-// What a rank does. It is in exactly one phase at any time, so that the phases add up to the uptime.
+// The activity of a rank. A rank is in exactly one phase at any time, so that the phases add up to the uptime.
 enum class Phase {
   kStartup,
   kRendezvous,
@@ -95,7 +95,7 @@ struct ProgressView {
   double seconds_per_step = 0;
 };
 
-// Returns the number of the current epoch as people count, from 1. Pure.
+// Returns the number of the current epoch, counted from 1. Pure.
 int64_t shown_epoch(const ProgressView& view);
 
 // "epoch 1/3  step 120/1407 (8 %)  loss 0.5123  lr 0.001  23012 samples/s  ETA 0:42". Pure.

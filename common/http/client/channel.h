@@ -95,7 +95,7 @@ class TcpChannel final : public Channel {
   void begin_call(CallLimits& limits);
   void end_call();
 
-  // Tries the endpoints in order. Each gets an equal share of the time that is left, so that an address that does not
+  // Tries the endpoints in order. Each gets an equal share of the remaining time, so that an address that does not
   // respond leaves time for the next one. Fails with kConnect, or with the error of the limits.
   TransportResult<void> connect(const Resolver::Endpoints& endpoints);
 

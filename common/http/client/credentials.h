@@ -1,5 +1,6 @@
 // Credentials of a client: PEM material, and sources of bearer tokens and client certificates that are replaced while
-// the program runs: a constant token and a file that is rewritten periodically; auth/ has the one that runs a plugin.
+// the program runs: a constant token, and a file that is rewritten periodically. operator/kube/auth has the source that
+// runs a credential plugin.
 #pragma once
 
 #include <chrono>

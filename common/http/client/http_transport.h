@@ -43,9 +43,9 @@ std::optional<std::chrono::seconds> parse_retry_after(std::string_view value);
 // Limit of the body of a streamed response whose status is not 2xx.
 inline constexpr size_t kMaxErrorBodyBytes = 1u << 20;
 
-// Handles what does not depend on the HTTP library: send() and stream() are one call with an optional sink, errors name
-// the server and the proxy, a token that the server rejects is invalidated, and credentials are obtained within the
-// deadline of the call.
+// Implements the parts that do not depend on the HTTP library: send() and stream() are one call with an optional sink,
+// errors name the server and the proxy, a token that the server rejects is invalidated, and credentials are obtained
+// within the deadline of the call.
 class HttpTransport : public Transport {
  public:
   TransportResult<Response> send(const Request& request, Milliseconds deadline, std::stop_token cancel) final;

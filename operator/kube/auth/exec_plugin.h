@@ -36,9 +36,9 @@ struct ExecCredential {
   std::optional<SystemTime> expires;  // nullopt: valid until the server rejects it
 };
 
-// Runs the command and waits for its end, for at most `limit` and until a stop is requested; then it kills the command.
-// Does not start the command if a stop has been requested.
-// The command shares the stderr of this process. The message of an error names the command.
+// Runs the command and waits for its end. Kills it after `limit`, or when a stop is requested; does not start it if a
+// stop has already been requested. The command shares the stderr of this process. The message of an error names the
+// command.
 Result<ExecCredential> run_plugin(const ExecConfig& config, std::chrono::milliseconds limit,
                                   const std::stop_token& stop = {});
 
@@ -48,8 +48,8 @@ Result<ExecCredential> run_plugin(const ExecConfig& config, std::chrono::millise
 // Thread-safe.
 class ExecPlugin final : public TokenSource, public CertificateSource {
  public:
-  // A stop kills a running command, and no other is started: a credential that is still valid remains usable for the
-  // last requests of the process, and calls without one fail.
+  // A stop kills a running command and prevents further ones. A credential that is still valid remains usable for the
+  // last requests of the process; calls without a valid credential fail.
   ExecPlugin(ExecConfig config, std::shared_ptr<const Clock> clock, std::stop_token stop = {})
       : config_(std::move(config)), clock_(std::move(clock)), stop_(std::move(stop)) {}
   // Kills a running command.
@@ -58,7 +58,7 @@ class ExecPlugin final : public TokenSource, public CertificateSource {
   ExecPlugin& operator=(const ExecPlugin&) = delete;
 
   // If the server has rejected a credential that has not expired, prepare() waits for a new one for at most
-  // kRejectedWait, and then lets the old one be used: the rejection may have been temporary.
+  // kRejectedWait, and then falls back to the old one, because the rejection may have been temporary.
   Result<void> prepare(std::chrono::milliseconds limit, const std::stop_token& cancel) override;
   Result<std::string> token() override;
   Result<ClientCertificate> certificate() override;
@@ -72,7 +72,7 @@ class ExecPlugin final : public TokenSource, public CertificateSource {
   bool should_refresh() const;
   void start_refresh();
   Result<void> wait_for_refresh(Lock& lock, std::chrono::milliseconds limit, const std::stop_token& cancel);
-  Result<ExecCredential> credential();  // that prepare() obtained
+  Result<ExecCredential> credential();  // the credential that prepare() obtained
   void refresh(const std::stop_token& stop);
 
   const ExecConfig config_;

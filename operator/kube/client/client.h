@@ -15,7 +15,7 @@
 namespace oarlock::kube {
 
 enum class ApiErrorKind {
-  kTransport,        // no complete response; ApiError::transport says whether the server may have acted
+  kTransport,        // no complete response; ApiError::transport shows whether the server may have acted
   kNotFound,         // 404: the object does not exist, or the resource is not served
   kAlreadyExists,    // 409 on create
   kConflict,         // 409: a precondition does not hold
@@ -46,8 +46,8 @@ ApiError to_api_error(const TransportError& error);
 // Converts the fields of the metav1.Status object in an ERROR event of a watch.
 ApiError to_api_error(int code, const std::string& reason, const std::string& message);
 
-// Content of the objects that a Client returns. Metadata is sufficient to learn the result of a write, and costs the
-// server and the client less than the whole object.
+// Content of the objects that a Client returns. Metadata is sufficient to determine the result of a write, and costs
+// the server and the client less than the whole object.
 enum class ResponseContent { kObject, kMetadata };
 
 // Thread-safe. Each call blocks for at most the client's deadline and is never retried: after an error, the caller

@@ -1,7 +1,7 @@
 // Work queue of object keys with the semantics of client-go's util/workqueue. At most one worker processes a key at a
 // time; adding a queued key again has no effect; a key that is added while it is being processed is processed once
-// more; of several delayed adds of a key the earliest counts; failures are retried with exponential backoff. In
-// addition, namespaces are served in turn.
+// more; of several delayed adds of a key, the earliest takes effect; failures are retried with exponential backoff. In
+// addition, namespaces are served round-robin.
 #pragma once
 
 #include <algorithm>

@@ -112,7 +112,7 @@ TEST_F(LargeJob, RejectsTooLargeJobWithMessage) {
   wait("the condition", [&] { return world_.status("j").contains("conditions"); });
   const Json condition = world_.status("j")["conditions"][0];
   EXPECT_EQ(condition["reason"], "InvalidSpec");
-  EXPECT_THAT(condition["message"].get<std::string>(), ::testing::HasSubstr("the most is 256 MiB"));
+  EXPECT_THAT(condition["message"].get<std::string>(), ::testing::HasSubstr("the maximum is 256 MiB"));
   EXPECT_FALSE(exists(pod(0, 0)));
   EXPECT_LE(memory_of(operator_.program().pid(), "VmHWM"), 48);
 }

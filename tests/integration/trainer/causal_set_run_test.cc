@@ -156,7 +156,7 @@ TEST_F(CausalSetRun, BadConfigurationsAndDataAreNamed) {
               testing::Pair(78, HasSubstr("'median' is none of mean, max and sum")));
   EXPECT_THAT(ends_with("model.blocks[1].heads=3"), testing::Pair(78, HasSubstr("8 is not a multiple of heads (3)")));
   EXPECT_THAT(ends_with("model.blocks[0].heads=3"), testing::Pair(78, HasSubstr("belongs to the convolution gat")));
-  EXPECT_THAT(ends_with("model.tasks[1].name=manifold_like"), testing::Pair(78, HasSubstr("is there twice")));
+  EXPECT_THAT(ends_with("model.tasks[1].name=manifold_like"), testing::Pair(78, HasSubstr("occurs twice")));
   EXPECT_THAT(ends_with("data.paths=[/nonexistent.h5]"), testing::Pair(66, HasSubstr("/nonexistent.h5")));
   EXPECT_THAT(ends_with("model.tasks[0].classes=[1, 2]"),
               testing::Pair(65, AllOf(HasSubstr("manifold_like: sample 1: 0 is none of the classes 1, 2"))));

@@ -169,17 +169,17 @@ TEST(CheckpointRun, SectionsComeAndGoWithTheConfiguration) {
   run("steps: 4\n");
   EXPECT_FALSE(read_checkpoint(folder.path() / "last")->tensors.contains("ema"));
   const auto with = run("steps: 5\nema: {enabled: true, decay: 0}\n");
-  EXPECT_EQ(with->log_line(0,
-                           "the checkpoint has no such section, which the configuration now needs: it begins "
-                           "afresh")["section"],
-            "ema");
+  EXPECT_EQ(
+      with->log_line(
+          0, "the checkpoint has no such section, which the configuration now needs: it starts with its initial state")
+          ["section"],
+      "ema");
   const auto checkpoint = read_checkpoint(folder.path() / "last");
   for (const auto& [name, average] : checkpoint->tensors.at("ema"))  // decay 0: the weights of now
     EXPECT_TRUE(at::equal(average, checkpoint->tensors.at("model").at(name))) << name;
   const auto without = run("steps: 6\n");
-  EXPECT_EQ(without->log_line(0,
-                              "the checkpoint has a section that the configuration does not use: it is left "
-                              "out")["section"],
+  EXPECT_EQ(without->log_line(
+                0, "the checkpoint has a section that the configuration does not use: it is ignored")["section"],
             "ema");
 }
 

@@ -19,7 +19,7 @@ using test::undisturbed;
 using testing::Each;
 using testing::HasSubstr;
 
-constexpr char kAfresh[] = "PowerSGD begins afresh, with plain averaging: what it kept cannot be taken over";
+constexpr char kAfresh[] = "PowerSGD starts with plain averaging: its state cannot be restored";
 
 // Several buckets whose order changes when they are rebuilt, and dropout, so that random numbers matter, too.
 std::string config_with(const std::string& ddp, const std::string& more = "") {

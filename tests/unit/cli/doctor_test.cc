@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(
                },
                "names", Level::kProblem, "MASTER_ADDR train-0.train cannot be resolved", "headless Service"},
         Defect{"OwnNameUnknown", false, [](Facts& f) { f.own_error = "Name or service not known"; }, "names",
-               Level::kWarning, "own host name node0", "GLOO_SOCKET_IFNAME"},
+               Level::kWarning, "this machine's host name node0", "GLOO_SOCKET_IFNAME"},
         Defect{"SlowLookup", false, [](Facts& f) { f.lookup_seconds = 2.5; }, "names", Level::kWarning, "2.5 s",
                "/etc/resolv.conf"},
         Defect{"NoSharedMemory", false, [](Facts& f) { f.shm_bytes = -1; }, "shared memory", Level::kProblem,

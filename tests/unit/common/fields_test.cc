@@ -304,11 +304,11 @@ TEST(YamlFieldsReader, ReadsOptionalSectionsTimesAndRawMaps) {
   EXPECT_FALSE(absent.item);
   EXPECT_EQ(
       read_yaml("end: noon\nraw: 3\nitem: {}\ncontroller: abcdefghijk\nmatches: [{words: [abcdefghi]}]\n", absent),
-      "f.yaml:4:13: controller: 'abcdefghijk' has 11 characters; the most is 10\n"
+      "f.yaml:4:13: controller: 'abcdefghijk' has 11 characters; the maximum is 10\n"
       "f.yaml:1:6: end: expected a time as 2026-11-21T10:11:12Z\n"
       "f.yaml:2:6: raw: expected a map\n"
       "f.yaml:3:7: item.name: is required\n"
-      "f.yaml:5:19: matches[0].words: element 0: 'abcdefghi' has 9 characters; the most is 8");
+      "f.yaml:5:19: matches[0].words: element 0: 'abcdefghi' has 9 characters; the maximum is 8");
 }
 
 TEST(FieldsValidator, ReportsValuesOutsideTheirLimits) {
@@ -320,16 +320,17 @@ TEST(FieldsValidator, ReportsValuesOutsideTheirLimits) {
   std::vector<FieldProblem> problems;
   FieldsValidator validator({.key = "r"}, problems);
   describe(value, validator);
-  EXPECT_EQ(problems, (std::vector<FieldProblem>{{"r.replicas", "10 is too large; the most is 9"},
-                                                 {"r.port", "0 is too small; the least is 1"},
-                                                 {"r.item.name", "'B' is not one lower-case word"},
-                                                 {"r.item.weight", "-1 is below 0"},
-                                                 {"r.matches", "has 4 items; the most is 2"},
-                                                 {"r.matches[0].codes", "needs at least one item"},
-                                                 {"r.matches[1].codes", "1 is there twice"},
-                                                 {"r.matches[2].codes", "256 is too large; the most is 255"},
-                                                 {"r.matches[2].words", "'abcdefghi' has 9 characters; the most is 8"},
-                                                 {"r.matches[3].codes", "has 4 items; the most is 3"}}));
+  EXPECT_EQ(problems,
+            (std::vector<FieldProblem>{{"r.replicas", "10 is too large; the maximum is 9"},
+                                       {"r.port", "0 is too small; the minimum is 1"},
+                                       {"r.item.name", "'B' is not one lower-case word"},
+                                       {"r.item.weight", "-1 is below 0"},
+                                       {"r.matches", "has 4 items; the maximum is 2"},
+                                       {"r.matches[0].codes", "needs at least one item"},
+                                       {"r.matches[1].codes", "1 occurs twice"},
+                                       {"r.matches[2].codes", "256 is too large; the maximum is 255"},
+                                       {"r.matches[2].words", "'abcdefghi' has 9 characters; the maximum is 8"},
+                                       {"r.matches[3].codes", "has 4 items; the maximum is 3"}}));
   problems.clear();
   Resource valid;
   describe(valid, validator);
@@ -415,7 +416,7 @@ TEST(FieldsReaders, NumberOrNameHasLimitsSchemaAndReference) {
   std::vector<FieldProblem> problems;
   FieldsValidator validator({.key = "r"}, problems);
   describe(value, validator);
-  EXPECT_EQ(problems, (std::vector<FieldProblem>{{"r.count", "9 is too large; the most is 8"}}));
+  EXPECT_EQ(problems, (std::vector<FieldProblem>{{"r.count", "9 is too large; the maximum is 8"}}));
   FieldsSchema schema(FieldsSchema::Defaults::kYes);
   describe(value, schema);
   EXPECT_EQ(json(schema.schema(""))["properties"]["count"],

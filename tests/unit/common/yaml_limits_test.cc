@@ -180,7 +180,7 @@ TEST_F(YamlLimits, TruncatesLongValuesAndKeys) {
 TEST_F(YamlLimits, EscapesControlCharactersInMessages) {
   EXPECT_EQ(problems_of("nodes: \"\\e[31m\\n\"\n\"k\\u009b\\u202e\": 1\n", "f\x1b.yaml").to_error().message,
             "f\\x1b.yaml:1:8: nodes: expected an integer, got the string \"\\x1b[31m\\n\"\n"
-            "f\\x1b.yaml:2:1: k\\u009b\\u202e: unknown key; known here are nodes, b");
+            "f\\x1b.yaml:2:1: k\\u009b\\u202e: unknown key; the known keys are nodes, b");
 }
 
 TEST_F(YamlLimits, RejectsControlCharactersAndOtherEncodings) {

@@ -169,7 +169,7 @@ TEST(YamlOverrides, ProblemsNameCommandLineOrFile) {
             "f.yaml:2:9: epochs: expected an integer, got 'x'\n"
             "command line: seed: expected an integer, got 'many'\n"
             "f.yaml:1:13: optimizer.lrr: unknown key; did you mean 'lr'?\n"
-            "command line: optimizer.betaz: unknown key; known here are lr\n"
+            "command line: optimizer.betaz: unknown key; the known keys are lr\n"
             "command line: loader.thread: unknown key; did you mean 'threads'?");
 }
 

@@ -83,7 +83,7 @@ TEST(ReconcileStall, DoesNotStallBeforeRank0WasPolled) {
   observed.last_poll = StatusPoll{at_second(70), true};
   EXPECT_THAT(message(), HasSubstr("; rank 0 is in phase eval at step 7"));
   observed.last_poll->answered = false;
-  EXPECT_THAT(message(), HasSubstr("; rank 0, last at step 7, does not answer"));
+  EXPECT_THAT(message(), HasSubstr("; rank 0, last at step 7, does not respond"));
   observed.last_poll.reset();
   observed.pods[0] = pod(1, 0).ended(0);
   EXPECT_THAT(message(), HasSubstr("; rank 0 has ended, at step 7")) << "rank 0 cannot be polled any more";

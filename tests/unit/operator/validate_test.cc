@@ -112,16 +112,16 @@ TEST(Validate, ReportsPolicyProblems) {
   };
   EXPECT_THAT(problem(with_spec("  cleanPodPolicy: Some\n")), HasSubstr("job.yaml:7:19: spec.cleanPodPolicy: "));
   EXPECT_THAT(problem(with_spec("  activeDeadlineSeconds: 0\n")),
-              HasSubstr("spec.activeDeadlineSeconds: 0 is too small; the least is 1"));
+              HasSubstr("spec.activeDeadlineSeconds: 0 is too small; the minimum is 1"));
   EXPECT_THAT(problem(with_spec("  stallPolicy: {timeoutSeconds: 0}\n")),
-              HasSubstr("spec.stallPolicy.timeoutSeconds: 0 is too small; the least is 1"));
+              HasSubstr("spec.stallPolicy.timeoutSeconds: 0 is too small; the minimum is 1"));
   EXPECT_THAT(problem(with_spec("  ttlSecondsAfterFinished: -1\n")),
-              HasSubstr("spec.ttlSecondsAfterFinished: -1 is too small; the least is 0"));
+              HasSubstr("spec.ttlSecondsAfterFinished: -1 is too small; the minimum is 0"));
   for (const char* value : {"me", "/me", "a/", "a/b/c"}) {
     EXPECT_THAT(problem(with_spec("  managedBy: " + std::string(value) + "\n")), HasSubstr(api::rules::kManagedByForm));
   }
   EXPECT_THAT(problem(with_spec("  failurePolicy: {backoffSeconds: 4000}\n")),
-              HasSubstr("spec.failurePolicy.backoffSeconds: 4000 is too large; the most is 3600"));
+              HasSubstr("spec.failurePolicy.backoffSeconds: 4000 is too large; the maximum is 3600"));
   EXPECT_THAT(rule("{action: Fail}"),
               HasSubstr(std::string("job.yaml:9:9: spec.failurePolicy.rules[0]: ") + api::rules::kOneRequirement));
   EXPECT_THAT(rule("{action: Fail, onPodReasons: [A], onExitCodes: {operator: In, values: [1]}}"),
@@ -129,7 +129,7 @@ TEST(Validate, ReportsPolicyProblems) {
   EXPECT_THAT(rule("{action: Ignore, onPodReasons: [Evicted]}"), HasSubstr(api::rules::kIgnoreNeedsExit));
   EXPECT_THAT(rule("{action: Fail, onExitCodes: {operator: In, values: [0]}}"),
               HasSubstr("0 is not the exit code of a failure: 1 to 255"));
-  EXPECT_THAT(rule("{action: Fail, onExitCodes: {operator: In, values: [1, 1]}}"), HasSubstr("1 is there twice"));
+  EXPECT_THAT(rule("{action: Fail, onExitCodes: {operator: In, values: [1, 1]}}"), HasSubstr("1 occurs twice"));
   EXPECT_THAT(rule("{action: Fail, onExitCodes: {operator: In, values: []}}"), HasSubstr("at least one exit code"));
   EXPECT_THAT(rule("{action: Fail, onPodReasons: [not one]}"), HasSubstr("is not one CamelCase word"));
   EXPECT_THAT(rule("{action: Fail, onPodConditions: [{type: Ready}]}"), HasSubstr("Ready=True cannot be matched"));
@@ -152,9 +152,9 @@ TEST(Validate, ReportsPlaceAndRemedy) {
   EXPECT_THAT(problem(replaced("nodes: 2", "nodes: '2'")),
               AllOf(HasSubstr("job.yaml:6:10: spec.nodes: expected an integer")));
   EXPECT_THAT(problem(replaced("nodes: 2", "nodes: 0")),
-              HasSubstr("job.yaml:6:10: spec.nodes: 0 is too small; the least is 1"));
+              HasSubstr("job.yaml:6:10: spec.nodes: 0 is too small; the minimum is 1"));
   EXPECT_THAT(problem(replaced("nodes: 2", "nodes: 5000")),
-              HasSubstr("job.yaml:6:10: spec.nodes: 5000 is too large; the most is 4096"));
+              HasSubstr("job.yaml:6:10: spec.nodes: 5000 is too large; the maximum is 4096"));
   EXPECT_THAT(problem(replaced("kind: TrainingJob", "kind: PyTorchJob")),
               HasSubstr("job.yaml:2:7: kind: 'PyTorchJob' is not TrainingJob"));
   EXPECT_THAT(problem(replaced("oarlock.dev/v1alpha1", "kubeflow.org/v1")),
@@ -294,7 +294,7 @@ TEST(Validate, RejectsLargeTemplate) {
   const std::vector<api::FieldProblem> problems = problems_of((512 << 10) + 1);
   ASSERT_EQ(problems.size(), 1U);
   EXPECT_EQ(problems[0].path, "spec.template");
-  EXPECT_THAT(problems[0].message, HasSubstr("has 513 KiB; the most is 512 KiB: move large parts"));
+  EXPECT_THAT(problems[0].message, HasSubstr("has 513 KiB; the maximum is 512 KiB: move large parts"));
 }
 
 TEST(Validate, NumbersDoNotOverflow) {
@@ -353,8 +353,9 @@ TEST(Validate, LimitsTotalSizeOfPods) {
   const auto found = problems(4096, 240 << 10);
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0].path, "spec.trainer");
-  EXPECT_THAT(found[0].message, HasSubstr("4096 nodes times 241 KiB of spec.template and spec.trainer are 961 MiB; the "
-                                          "most is 256 MiB"));
+  EXPECT_THAT(
+      found[0].message,
+      HasSubstr("4096 nodes times 241 KiB of spec.template and spec.trainer are 961 MiB; the maximum is 256 MiB"));
   json pod = json::parse(kMinimalTemplate);
   pod["spec"]["containers"][0]["args"] = {std::string(100 << 10, 'x')};
   const auto large_template = api::validate(JobBuilder().nodes(4096).pod_template(pod.dump()).build());
@@ -375,7 +376,7 @@ TEST(Validate, LimitsSizeOfAnnotations) {
   const auto found = problems(most + 1);
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0].path, "spec.trainer");
-  EXPECT_THAT(found[0].message, HasSubstr("262145 bytes; the most is 262144"));
+  EXPECT_THAT(found[0].message, HasSubstr("262145 bytes; the maximum is 262144"));
 }
 
 TEST(Validate, NamesLeaveRoomForAttemptAndRank) {

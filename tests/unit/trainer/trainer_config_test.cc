@@ -220,7 +220,7 @@ TEST(TrainerConfig, RejectsTrainingJobWithoutRanks) {
   std::string text = kJob;
   text.replace(text.find("lrr: 1"), 6, "lr: 0.5");
   text.replace(text.find("nodes: 2"), 8, "nodes: -2");
-  EXPECT_THAT(error_of(text), testing::EndsWith(": spec.nodes: -2 is too small; the least is 1"));
+  EXPECT_THAT(error_of(text), testing::EndsWith(": spec.nodes: -2 is too small; the minimum is 1"));
   text.replace(text.find("nodes: -2"), 9, "processesPerNode: x");
   EXPECT_THAT(error_of(text), HasSubstr(": spec.processesPerNode: expected an integer, got 'x'"));
 }

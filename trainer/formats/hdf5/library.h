@@ -60,8 +60,8 @@ struct Hdf5Place {
   Hdf5Place attribute(const std::string& name) const { return {file, path + " (attribute " + name + ")"}; }
 };
 
-// Returns the reason of the last failed call on this thread in the library's words, for example "inflate() failed", or
-// an empty string if the library gave none. Call it while an Hdf5Quiet exists, before the next call of the library.
+// Returns the library's reason for the last failed call on this thread, for example "inflate() failed", or an empty
+// string if the library reported none. Call it while an Hdf5Quiet exists, before the next call of the library.
 std::string hdf5_reason();
 
 // Returns kDataErr with the message "FILE: PATH WHAT".
@@ -92,7 +92,8 @@ class Hdf5Object {
   Result<std::vector<std::string>> strings_attribute(const std::string& name) const;
   Result<int64_t> integer_attribute(const std::string& name) const;
   Result<std::vector<int64_t>> integers_attribute(const std::string& name) const;
-  // Returns the path of the object that an object reference points to. AnnData before 0.7 stores pandas categories so.
+  // Returns the path of the object that an object reference points to. AnnData before 0.7 stores the categories of
+  // pandas in this way.
   Result<std::string> reference_attribute(const std::string& name) const;
 
  protected:

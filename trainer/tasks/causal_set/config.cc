@@ -141,7 +141,7 @@ void describe_tasks(std::vector<GraphTaskConfig>& tasks, Fields& fields) {
   bool active = false;
   for (const GraphTaskConfig& task : tasks) {
     active = active || task.head.active;
-    if (!names.insert(task.name).second) fields.problem("tasks", fmt::format("'{}' is there twice", task.name));
+    if (!names.insert(task.name).second) fields.problem("tasks", fmt::format("'{}' occurs twice", task.name));
   }
   if (!active) fields.problem("tasks", "at least one must be active");
 }

@@ -16,10 +16,10 @@ namespace oarlock::causal_set {
 // all relations.
 std::vector<Relation> sprinkle_diamond(int64_t size, uint64_t seed);
 
-// Draws a Kleitman-Rothschild order, which is what almost all large orders look like (Kleitman and Rothschild,
-// Asymptotic enumeration of partial orders on a finite set, 1975) and which no manifold resembles: layers of a quarter,
-// a half and a quarter of the elements, with elements of adjacent layers related with probability 1/2. Returns all
-// relations.
+// Draws a Kleitman-Rothschild order: layers of a quarter, a half and a quarter of the elements, with elements of
+// adjacent layers related with probability 1/2. Almost all large partial orders have this form (Kleitman and
+// Rothschild, Asymptotic enumeration of partial orders on a finite set, 1975), and none of them resembles a manifold.
+// Returns all relations.
 std::vector<Relation> kleitman_rothschild(int64_t size, uint64_t seed);
 
 struct GeneratedStore {

@@ -1,5 +1,5 @@
-// The configuration of the task comformer: its sections "data", "model" and "test". Keys that the Python original has,
-// too, have the same names.
+// The configuration of the task comformer: its sections "data", "model" and "test". Keys that also exist in the Python
+// original have the same names.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace oarlock::comformer {
 
 // Comparison of distances that may be equal.
 enum class Ties {
-  kTolerant,  // equal within kTieTolerance: symmetry makes many distances equal, but files and arithmetic round them
+  kTolerant,  // equal within kTieTolerance: by symmetry many distances are equal, except for rounding
   kExact,     // bitwise, as in the Python original: rounding decides which atoms of a shell are kept
 };
 
@@ -33,7 +33,7 @@ struct SplitConfig {
   double val_ratio = 0.1;
   double test_ratio = 0.1;
   int64_t seed = 123;
-  bool keep_order = false;  // splits without shuffling: the first structures train, the last ones test
+  bool keep_order = false;  // no shuffling: the first structures are the training set, the last the test set
 };
 
 // The section "data".

@@ -18,7 +18,7 @@ Result<std::string> encoding_of(const Hdf5Group& group) {
   for (const char* name : {"encoding-type", "h5sparse_format"}) {
     if (group.has_attribute(name)) return group.string_attribute(name);
   }
-  return hdf5_fail(group.place(), "says not how it is encoded (attribute encoding-type)");
+  return hdf5_fail(group.place(), "does not specify its encoding (attribute encoding-type)");
 }
 
 Result<std::vector<int64_t>> shape_of(const Hdf5Group& group) {

@@ -12,7 +12,7 @@
 
 namespace oarlock::gears {
 
-// The file must have obs/condition with "ctrl" among its values, and has the gene names in var/gene_name or in the row
+// The file must have obs/condition with "ctrl" among its values, and the gene names in var/gene_name or in the row
 // names of var. uns/rank_genes_groups_cov_all, top_non_dropout_de_20 and non_zeros_gene_idx, which GEARS'
 // new_data_process() writes, are used if they exist, and computed otherwise; obs/cell_type and obs/condition_name
 // determine the entries of a condition. `folder` must exist. Needs memory for a block of rows, a number per cell, and

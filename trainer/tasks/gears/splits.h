@@ -112,8 +112,8 @@ struct SimulationSplit {
 // get_simulation_split(), for single perturbations and combinations.
 SimulationSplit simulation_split(const NameList& conditions, const SimulationOptions& options);
 
-// get_simulation_split_single(). `singles` must be single perturbations. (The original fails for other conditions, and
-// even then when it unpacks its result.)
+// get_simulation_split_single(). `singles` must be single perturbations. (The original always fails: for other
+// conditions immediately, otherwise when it unpacks its result.)
 SimulationSplit simulation_split_single(const NameList& singles, const SimulationOptions& options);
 
 }  // namespace oarlock::gears

@@ -1,4 +1,4 @@
-// The configuration of the task protein_diffusion. Keys that the Python originals have, too, have the same names.
+// The configuration of the task protein_diffusion. Keys that also exist in the Python originals have the same names.
 #pragma once
 
 #include <cstdint>
