@@ -14,7 +14,6 @@
 #include "cli/launch/console.h"
 #include "cli/launch/cpu_binding.h"
 #include "cli/launch/group.h"
-#include "cli/launch/log_options.h"
 #include "cli/launch/recovery.h"
 #include "cli/launch/termination.h"
 #include "cli/launch/topology.h"

@@ -1,6 +1,5 @@
 // oarlock list, status and why: the jobs of a namespace or of the cluster; one job, its pods and events; and the root
 // cause of a failure.
-
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,5 @@
-// Output of the launcher: the standard streams behind queues, and line prefixes for the output of ranks.
+// Output of the launcher: the standard streams behind queues, line prefixes for the output of ranks, and torchrun's
+// --redirects, --tee and --local-ranks-filter, which select the output of ranks that goes to files and to the console.
 #pragma once
 
 #include <unistd.h>
@@ -6,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/launch/process.h"
 #include "common/clock.h"
@@ -110,5 +112,19 @@ class Console {
 
 // Returns the timeout for poll(2) until `deadline` in milliseconds; -1 (no timeout) without a deadline.
 int poll_timeout(std::optional<SteadyTime> deadline, SteadyTime now);
+
+// ---- Options of torchrun -----------------------------------------------------------------------------------------
+
+// The streams of a process, as torchrun numbers them: 1 is stdout, 2 is stderr, 3 is both, and 0 is none.
+inline constexpr int kStdoutStream = 1;
+inline constexpr int kStderrStream = 2;
+
+// Parses a value of --redirects or --tee: "3" for all local ranks, or "0:3,1:1" for some. Returns the streams by local
+// rank. An empty value selects none. Fails with kUsage, naming `option`, for anything else. Pure.
+Result<std::vector<int>> streams_by_rank(const std::string& option, const std::string& value, int ranks);
+
+// Parses the local ranks of --local-ranks-filter, such as "0,2". Returns for each rank whether the console shows it; an
+// empty value selects all. Fails with kUsage. Pure.
+Result<std::vector<bool>> shown_ranks(const std::string& value, int ranks);
 
 }  // namespace oarlock::launch

@@ -1,5 +1,5 @@
 // torchrun's --redirects, --tee and --local-ranks-filter.
-#include "cli/launch/log_options.h"
+#include "cli/launch/console.h"
 
 #include <gmock/gmock.h>
 
