@@ -9,7 +9,7 @@
 #include "cli/convert/kubernetes.h"
 #include "cli/convert/quantumgrav.h"
 #include "cli/convert/sbatch.h"
-#include "cli/input_file.h"
+#include "cli/job_file.h"
 #include "common/files.h"
 #include "common/standard_streams.h"
 #include "common/status_macros.h"

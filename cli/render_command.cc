@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/input_file.h"
 #include "cli/job_file.h"
 #include "common/standard_streams.h"
 #include "common/status_macros.h"

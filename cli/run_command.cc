@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "cli/command.h"
-#include "cli/input_file.h"
 #include "cli/job_file.h"
 #include "cli/launch/console.h"
 #include "cli/launch/group.h"

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "cli/command.h"
-#include "cli/input_file.h"
 #include "cli/job_file.h"
 #include "cli/pod_schema/pod_schema.h"
 #include "cli/trainer_check.h"

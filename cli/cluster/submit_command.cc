@@ -6,7 +6,6 @@
 
 #include "cli/cluster/commands.h"
 #include "cli/cluster/wait_for_phase.h"
-#include "cli/input_file.h"
 #include "cli/job_file.h"
 #include "cli/pod_schema/pod_schema.h"
 #include "common/files.h"
