@@ -9,7 +9,6 @@
 #include "cli/launch/console.h"
 #include "cli/launch/process.h"
 #include "cli/run/config_maps.h"
-#include "cli/run/continue_command.h"
 #include "cli/run/run_folder.h"
 #include "common/clock.h"
 #include "common/error.h"

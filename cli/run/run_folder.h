@@ -1,9 +1,12 @@
-// The folder of the local runs of a job: <workdir>/<job>/ with checkpoints/, run.json and a lock file.
+// The state of the local runs of a job between two invocations of `oarlock run`: the folder <workdir>/<job>/ with
+// checkpoints/, run.json and a lock file; and the commands that are suggested when a run ends, of which one continues
+// it and the other trains longer.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -39,5 +42,24 @@ class RunFolder {
   std::string uid_;
   int attempts_ = 0;
 };
+
+// ---- Commands that continue a run --------------------------------------------------------------------------------
+
+// The options of a run that its continuation needs, too.
+struct RunCommand {
+  std::string file;  // "-" for standard input
+  std::string name{};
+  std::string workdir{};  // empty: the default
+  std::optional<int> nodes{};
+  std::optional<int> nproc{};
+  std::vector<std::string> settings{};
+};
+
+// Returns the command line, quoted for a shell. Pure.
+std::string command_line(const RunCommand& command);
+
+// Returns the command that trains twice as long as spec.trainer (JSON) and the settings specify; nullopt if they do not
+// specify a length. Pure.
+std::optional<std::string> longer_command(const RunCommand& command, const std::string& trainer);
 
 }  // namespace oarlock::run
