@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "common/status_macros.h"
-#include "common/work_progress.h"
+#include "common/terminal.h"
 
 namespace oarlock {
 namespace {

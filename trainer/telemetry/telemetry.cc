@@ -8,7 +8,7 @@
 
 #include "common/contract.h"
 #include "common/http/metrics.h"
-#include "common/work_progress.h"
+#include "common/terminal.h"
 
 namespace oarlock {
 namespace {

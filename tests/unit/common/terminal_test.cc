@@ -8,8 +8,6 @@
 
 #include <cstdlib>
 
-#include "common/work_progress.h"
-
 namespace oarlock {
 namespace {
 
