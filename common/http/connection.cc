@@ -11,7 +11,7 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <optional>
 
-#include "common/http/client_hello.h"
+#include "common/http/request_head.h"
 
 namespace oarlock {
 namespace {

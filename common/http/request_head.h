@@ -1,4 +1,5 @@
-// Parses the head of an HTTP/1.x request from untrusted bytes, within HttpLimits. Performs no I/O.
+// The first bytes of a connection, from untrusted peers: parses the head of an HTTP/1.x request within HttpLimits, and
+// inspects the ClientHello of a TLS connection. Performs no I/O.
 #pragma once
 
 #include <cstddef>
@@ -46,5 +47,14 @@ std::string response_head(const HttpResponse& response);
 
 // Returns a plain-text response.
 HttpResponse text_response(int status, std::string text);
+
+// ---- TLS ---------------------------------------------------------------------------------------------------------
+
+enum class ClientHelloState { kIncomplete, kComplete, kInvalid };
+
+// Returns the state of the ClientHello at the beginning of `bytes`, all bytes that the peer has sent so far (RFC 8446,
+// 4 and 5.1; it may be split into several records). It is invalid if it is another message, another protocol, or if its
+// records exceed `limit` bytes.
+ClientHelloState inspect_client_hello(std::string_view bytes, size_t limit);
 
 }  // namespace oarlock
