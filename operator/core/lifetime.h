@@ -25,6 +25,7 @@ std::optional<Plan> resume(const Observed& observed, const Membership& members);
 std::optional<Plan> enforce_deadline(const Observed& observed, const Membership& members);
 
 // ---- Incomplete objects ------------------------------------------------------------------------------------------
+// An object that violates the schema, or that a newer version of the operator wrote.
 
 // Blocks a job whose object is unreadable, and reports it with the condition Unreadable. The decoded spec and status of
 // such a job are incomplete, so no other action is derived from them.

@@ -11,7 +11,6 @@
 #include "trainer/device/device.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/engine/flop_counter.h"
-#include "trainer/engine/randomness.h"
 #include "trainer/engine/train_parts.h"
 #include "trainer/optim/amp.h"
 
