@@ -1,4 +1,5 @@
-// Traces of some training steps by LibTorch's profiler (Kineto), in the Chrome trace format (section "profile").
+// Measurements of training steps: traces of some steps by LibTorch's profiler (Kineto) in the Chrome trace format
+// (section "profile"), and the number of floating-point operations.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -42,6 +43,24 @@ class StepProfiler {
   int64_t traced_from_ = -1;                 // step of the run; -1: not tracing
   std::string scope_name_;                   // referenced by scope_
   std::optional<at::RecordFunction> scope_;  // of the step
+};
+
+// ---- Floating-point operations -----------------------------------------------------------------------------------
+// Counted from the shapes, as torch.utils.flop_counter does: two for each multiply-add of matrix products, convolutions
+// and attention. Element-wise operations are not counted.
+
+// Counts the operations of this thread during its lifetime. A thread can have one counter at a time.
+class FlopCounter {
+ public:
+  FlopCounter();
+  ~FlopCounter();
+  FlopCounter(const FlopCounter&) = delete;
+  FlopCounter& operator=(const FlopCounter&) = delete;
+
+  int64_t flops() const;
+
+ private:
+  at::CallbackHandle handle_;
 };
 
 }  // namespace oarlock

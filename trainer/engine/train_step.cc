@@ -10,7 +10,7 @@
 #include "common/status_macros.h"
 #include "trainer/device/device.h"
 #include "trainer/distributed/library_errors.h"
-#include "trainer/engine/flop_counter.h"
+#include "trainer/engine/profiler.h"
 #include "trainer/engine/train_parts.h"
 #include "trainer/optim/amp.h"
 

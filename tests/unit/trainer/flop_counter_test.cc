@@ -1,5 +1,5 @@
 // Floating-point operations by the shapes, held against the closed forms.
-#include "trainer/engine/flop_counter.h"
+#include "trainer/engine/profiler.h"
 
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/matmul.h>
