@@ -17,7 +17,7 @@
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/distributed/socket.h"
-#include "trainer/process/signals.h"
+#include "trainer/process/termination.h"
 
 namespace oarlock {
 namespace {

@@ -15,7 +15,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "trainer/process/signals.h"
+#include "trainer/process/termination.h"
 
 namespace oarlock {
 

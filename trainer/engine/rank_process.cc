@@ -22,7 +22,6 @@
 #include "trainer/engine/task_setup.h"
 #include "trainer/engine/train_parts.h"
 #include "trainer/nn/module_tensors.h"
-#include "trainer/process/signals.h"
 #include "trainer/process/termination.h"
 
 namespace oarlock {

@@ -14,7 +14,7 @@
 #include "trainer/config/tracking.h"
 #include "trainer/engine/task.h"
 #include "trainer/nn/module_tensors.h"
-#include "trainer/process/signals.h"
+#include "trainer/process/termination.h"
 #include "trainer/tracking/tracker.h"
 
 namespace oarlock {

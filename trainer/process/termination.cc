@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -13,6 +14,28 @@
 #include "common/standard_streams.h"
 
 namespace oarlock {
+namespace {
+
+std::atomic<StopFlag*> handler_flag{nullptr};
+static_assert(std::atomic<StopFlag*>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+
+void handle(int signal_number) { handler_flag.load(std::memory_order_relaxed)->raise(signal_number); }
+
+}  // namespace
+
+void raise_on_termination_signals(StopFlag& flag) {
+  handler_flag = &flag;
+  struct sigaction action{};
+  action.sa_handler = handle;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+// ---- Termination message and terminate handler --------------------------------------------------------------------
+
 namespace {
 
 // std::terminate takes a plain function, so that its state must be reachable without an argument.

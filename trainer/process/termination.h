@@ -1,15 +1,74 @@
-// Reporting the end of a rank: the termination message in the file that the kubelet or the launcher reads, and the
-// terminate handler.
+// The end of a rank: SIGTERM and SIGINT as a flag that the training loop checks between steps, and blocking calls that
+// the flag interrupts; the termination message in the file that the kubelet or the launcher reads, and the terminate
+// handler.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <exception>
 #include <functional>
+#include <future>
+#include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "common/contract.h"
 
 namespace oarlock {
+
+class StopFlag {
+ public:
+  // Async-signal-safe. Only the first call has an effect.
+  void raise(int signal_number) {
+    int none = 0;
+    signal_.compare_exchange_strong(none, signal_number, std::memory_order_relaxed);
+  }
+
+  bool is_raised() const { return signal_number() != 0; }
+  int signal_number() const { return signal_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int> signal_{0};
+};
+
+// Installs handlers for SIGTERM and SIGINT that raise the flag, which must live until the process exits, and ignores
+// SIGPIPE. Must be called at most once per process, because a signal handler can reach its flag only through a global
+// pointer.
+void raise_on_termination_signals(StopFlag& flag);
+
+// Runs `body` on a separate thread and returns its result, or throws its exception. Returns nullopt if `stop` is raised
+// and `body` has not returned after `grace`, or if it has not returned after `limit`. The thread is then abandoned and
+// stays blocked until the process exits, so that `body` must own everything it uses, or use objects that live as long
+// as the process. For calls that do not check the flag, such as name resolution.
+template <typename T>
+std::optional<T> run_interruptibly(std::function<T()> body, const StopFlag& stop, std::chrono::milliseconds grace,
+                                   std::chrono::milliseconds limit) {
+  constexpr std::chrono::milliseconds kPollInterval{50};
+  auto promise = std::make_shared<std::promise<T>>();
+  std::future<T> result = promise->get_future();
+  std::thread thread([promise, body = std::move(body)] {
+    try {
+      promise->set_value(body());
+    } catch (...) {
+      promise->set_exception(std::current_exception());
+    }
+  });
+  std::chrono::milliseconds waited{0};
+  std::chrono::milliseconds waited_since_stop{0};
+  while (result.wait_for(kPollInterval) != std::future_status::ready) {
+    waited += kPollInterval;
+    if (stop.is_raised()) waited_since_stop += kPollInterval;
+    if (waited_since_stop <= grace && waited <= limit) continue;
+    thread.detach();
+    return std::nullopt;
+  }
+  thread.join();
+  return result.get();
+}
+
+// ---- Termination message and terminate handler --------------------------------------------------------------------
 
 // Returns the file named by $OARLOCK_TERMINATION_LOG, otherwise /dev/termination-log if it exists, otherwise nullopt.
 std::optional<std::string> termination_log_path(const std::optional<std::string>& from_environment);

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "common/error.h"
-#include "trainer/process/signals.h"
+#include "trainer/process/termination.h"
 
 namespace oarlock {
 

@@ -1,5 +1,5 @@
 // The flag that SIGTERM and SIGINT raise.
-#include "trainer/process/signals.h"
+#include "trainer/process/termination.h"
 
 #include <gtest/gtest.h>
 
