@@ -1,5 +1,5 @@
 // The history of a run as JSON columns and as charts.
-#include "trainer/report/history.h"
+#include "trainer/report/run_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
