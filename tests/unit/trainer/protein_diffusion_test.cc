@@ -16,7 +16,7 @@
 #include "common/fields/yaml_reader.h"
 #include "common/files.h"
 #include "tests/support/protein_folder.h"
-#include "trainer/tasks/protein_diffusion/samples.h"
+#include "trainer/tasks/protein_diffusion/sampling.h"
 
 namespace oarlock::protein_diffusion {
 namespace {

@@ -1,5 +1,5 @@
 // Sampling and curriculum of SEDD: the deterministic half against the original, the whole with exact scores.
-#include "trainer/tasks/protein_diffusion/sampler.h"
+#include "trainer/tasks/protein_diffusion/sampling.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>

@@ -13,8 +13,7 @@
 #include "trainer/tasks/protein_diffusion/graph.h"
 #include "trainer/tasks/protein_diffusion/loss.h"
 #include "trainer/tasks/protein_diffusion/model.h"
-#include "trainer/tasks/protein_diffusion/sampler.h"
-#include "trainer/tasks/protein_diffusion/samples.h"
+#include "trainer/tasks/protein_diffusion/sampling.h"
 #include "trainer/tasks/protein_diffusion/tokenizer.h"
 
 namespace oarlock::protein_diffusion {

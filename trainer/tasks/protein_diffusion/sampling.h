@@ -1,5 +1,9 @@
-// Sequences that are sampled from the model during training: their seeds as a dataset, their FASTA files and metrics.
+// Sampling from the model: the reverse process, from noise to sequences (sampling.py of
+// https://github.com/louaaron/Score-Entropy-Discrete-Diffusion), and the sequences that are sampled during training,
+// with their seeds as a dataset, their FASTA files and metrics.
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include <array>
 #include <cstdint>
@@ -11,10 +15,31 @@
 #include "common/error.h"
 #include "trainer/data/dataset.h"
 #include "trainer/engine/task.h"
+#include "trainer/tasks/protein_diffusion/config.h"
 #include "trainer/tasks/protein_diffusion/data.h"
+#include "trainer/tasks/protein_diffusion/graph.h"
 #include "trainer/tasks/protein_diffusion/tokenizer.h"
 
 namespace oarlock::protein_diffusion {
+
+// These three functions return the weights, [n, length, states], from which the next states of the positions are drawn;
+// they need not sum to 1. x holds the current states, and score the ratios at x.
+
+// One Euler step of the reverse rates. `rate` is the rate of the noise, [n].
+at::Tensor euler_weights(const Graph& graph, const at::Tensor& x, const at::Tensor& score, const at::Tensor& rate,
+                         double step_size);
+// From noise sigma to sigma - dsigma; exact if the score is.
+at::Tensor analytic_weights(const Graph& graph, const at::Tensor& x, const at::Tensor& score, const at::Tensor& dsigma);
+// From noise sigma to none; without the mask.
+at::Tensor denoising_weights(const Graph& graph, const at::Tensor& x, const at::Tensor& score, const at::Tensor& sigma);
+
+// Samples a sequence of `length` tokens for each seed, int64 [seeds, length] on the device. A sequence depends only on
+// the model and its own seed, not on the sequences that are sampled in the same call.
+at::Tensor sample_sequences(const SamplerConfig& config, const Graph& graph, const NoiseConfig& noise,
+                            const LogScore& log_score, std::span<const int64_t> seeds, int64_t length,
+                            at::Device device);
+
+// ---- Sampled sequences during training ---------------------------------------------------------------------------
 
 // Sample i is the seed of sequence i.
 class SequenceSeeds final : public Dataset {
