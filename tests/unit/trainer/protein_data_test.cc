@@ -17,7 +17,6 @@
 
 #include "tests/support/temporary_folder.h"
 #include "trainer/tasks/protein_diffusion/fasta_conversion.h"
-#include "trainer/tasks/protein_diffusion/tokenizer.h"
 
 namespace oarlock::protein_diffusion {
 namespace {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "trainer/formats/packed_records.h"
-#include "trainer/tasks/protein_diffusion/tokenizer.h"
+#include "trainer/tasks/protein_diffusion/data.h"
 
 namespace oarlock::protein_diffusion {
 namespace {

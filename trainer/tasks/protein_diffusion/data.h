@@ -1,10 +1,14 @@
-// The datasets of the task protein_diffusion: memory-mapped token sequences with the random numbers of their noise.
+// The data of the task protein_diffusion: the vocabulary, and memory-mapped token sequences with the random numbers of
+// their noise.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "common/error.h"
@@ -14,6 +18,24 @@
 #include "trainer/tasks/protein_diffusion/config.h"
 
 namespace oarlock::protein_diffusion {
+
+constexpr int64_t kStartToken = 0;
+constexpr int64_t kPadToken = 1;
+constexpr int64_t kEndToken = 2;
+constexpr int64_t kUnknownToken = 3;
+constexpr int64_t kMaskToken =
+    4;  // unused: the mask of the absorbing graph is the state after the last of model.tokens
+constexpr int64_t kFirstResidueToken = 5;
+constexpr std::string_view kResidues = "ACDEFGHIKLMNPQRSTVWY";
+constexpr int64_t kVocabularySize = kFirstResidueToken + static_cast<int64_t>(kResidues.size());  // 25
+
+// Returns 5..24 for an amino acid in upper or lower case, and nothing for any other character.
+std::optional<int64_t> encode(char letter);
+
+// Returns the amino acids as letters and <unk> as X. Skips all other special tokens and tokens outside the vocabulary.
+std::string decode(std::span<const int64_t> tokens);
+
+// ---- Datasets ----------------------------------------------------------------------------------------------------
 
 // Protein sequences as tokens. They are memory-mapped: even 60 million sequences take memory only when they are read.
 class Sequences {

@@ -17,7 +17,7 @@
 #include "trainer/data/cache_folder.h"
 #include "trainer/formats/fasta.h"
 #include "trainer/formats/packed_records.h"
-#include "trainer/tasks/protein_diffusion/tokenizer.h"
+#include "trainer/tasks/protein_diffusion/data.h"
 
 namespace oarlock::protein_diffusion {
 

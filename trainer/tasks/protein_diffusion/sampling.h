@@ -18,7 +18,6 @@
 #include "trainer/tasks/protein_diffusion/config.h"
 #include "trainer/tasks/protein_diffusion/data.h"
 #include "trainer/tasks/protein_diffusion/graph.h"
-#include "trainer/tasks/protein_diffusion/tokenizer.h"
 
 namespace oarlock::protein_diffusion {
 

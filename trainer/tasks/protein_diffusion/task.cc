@@ -14,7 +14,6 @@
 #include "trainer/tasks/protein_diffusion/loss.h"
 #include "trainer/tasks/protein_diffusion/model.h"
 #include "trainer/tasks/protein_diffusion/sampling.h"
-#include "trainer/tasks/protein_diffusion/tokenizer.h"
 
 namespace oarlock::protein_diffusion {
 
