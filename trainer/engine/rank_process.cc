@@ -17,7 +17,6 @@
 #include "trainer/device/device.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/distributed/socket.h"
-#include "trainer/engine/pretrained.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task_setup.h"
 #include "trainer/engine/train_parts.h"

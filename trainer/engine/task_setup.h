@@ -1,9 +1,17 @@
-// A task before training: created from the configuration, its data prepared and opened.
+// A task before training: created from the configuration, its data prepared and opened, and the weights of a file
+// loaded into its model.
 #pragma once
 
-#include <memory>
+#include <torch/nn/module.h>
 
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
 #include "common/log.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/config/config.h"
 #include "trainer/config/load.h"
 #include "trainer/distributed/process_group.h"
 #include "trainer/engine/stop_agreement.h"
@@ -37,5 +45,28 @@ Result<void> prepare_data(Task& task, const ProcessGroup& group, int local_rank,
 
 // Runs Task::prepare() on every rank. A failure is returned on the rank where it happened.
 Result<void> open_data(Task& task, const ProcessGroup& group, StopAgreement& stop);
+
+// ---- Pretrained weights ------------------------------------------------------------------------------------------
+
+// The result of loading, by tensor name.
+struct PretrainedReport {
+  int64_t loaded = 0;
+  std::vector<std::string> missing;     // in the model, not in the file
+  std::vector<std::string> unexpected;  // in the file, not in the model
+  std::vector<std::string> misshapen;   // in both, with the two shapes
+
+  bool fits() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
+  std::string misfit() const;  // a description with the first few names; empty if it fits
+};
+
+// Copies the tensors whose names and shapes match those of the model's parameters and buffers, and converts their type.
+// A prefix "module." (DistributedDataParallel) or "_orig_mod." (torch.compile) that all names of the file have is
+// removed. With strict, nothing is copied unless everything matches. `tensors` are those of the file config.path. Fails
+// with kDataErr, which names tensors.
+Result<PretrainedReport> load_pretrained(const PretrainedConfig& config, TensorMap tensors,
+                                         const torch::nn::Module& module);
+
+// Removes the prefixes that all names have. Pure.
+TensorMap without_wrappers(TensorMap tensors);
 
 }  // namespace oarlock

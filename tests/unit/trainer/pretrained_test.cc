@@ -1,5 +1,5 @@
 // Weights of a file into a model: what fits, what does not, and names as wrappers in Python leave them.
-#include "trainer/engine/pretrained.h"
+#include "trainer/engine/task_setup.h"
 
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
