@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "trainer/data/data_loader.h"
-#include "trainer/data/sampler.h"
 #include "trainer/device/device_prefetcher.h"
 #include "trainer/engine/evaluator.h"
 #include "trainer/engine/nonfinite.h"

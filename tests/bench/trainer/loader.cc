@@ -11,7 +11,6 @@
 
 #include "trainer/data/batch.h"
 #include "trainer/data/data_loader.h"
-#include "trainer/data/sampler.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "tests/integration/trainer/run_support.h"
-#include "trainer/data/sampler.h"
+#include "trainer/data/data_loader.h"
 
 namespace oarlock {
 namespace {

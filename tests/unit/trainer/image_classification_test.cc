@@ -20,7 +20,6 @@
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/data/data_loader.h"
-#include "trainer/data/sampler.h"
 #include "trainer/tasks/image_classification/data.h"
 #include "trainer/tasks/image_classification/images.h"
 #include "trainer/tasks/image_classification/model.h"

@@ -1,5 +1,5 @@
 // Compares DistributedSampler with PyTorch (tests/data/make_sampler_goldens.py), and starts inside an epoch.
-#include "trainer/data/sampler.h"
+#include "trainer/data/data_loader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
