@@ -90,7 +90,7 @@ struct ScheduleConfig {
 
 enum class ScalingRule { kNone, kLinear, kSqrt };
 
-// How the learning rate and the warm-up depend on the effective batch size (batch_plan.h).
+// How the learning rate and the warm-up depend on the effective batch size (plan_batches() in config.h).
 struct ScalingConfig {
   ScalingRule lr = ScalingRule::kNone;
   ScalingRule warmup = ScalingRule::kNone;

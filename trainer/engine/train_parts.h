@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "common/clock.h"
-#include "trainer/config/batch_plan.h"
 #include "trainer/config/config.h"
 #include "trainer/data/data_loader.h"
 #include "trainer/device/device_prefetcher.h"

@@ -1,5 +1,5 @@
 // Effective batch, learning rate and warm-up by the number of ranks: the tables of the seeds' guides.
-#include "trainer/config/batch_plan.h"
+#include "trainer/config/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
