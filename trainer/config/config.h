@@ -84,6 +84,7 @@ struct TaskNames {
 void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks);
 
 // ---- Batch plan --------------------------------------------------------------------------------------------------
+// Batch sizes of one optimizer step for a world size, and the learning rate and warm-up that follow from them.
 
 struct BatchPlan {
   int64_t micro_batch = 0;      // samples of one rank's forward pass

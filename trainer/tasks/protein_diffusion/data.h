@@ -19,6 +19,7 @@
 
 namespace oarlock::protein_diffusion {
 
+// The vocabulary: 5 special tokens, followed by the 20 amino acids in the order of their letters.
 constexpr int64_t kStartToken = 0;
 constexpr int64_t kPadToken = 1;
 constexpr int64_t kEndToken = 2;
