@@ -1,6 +1,10 @@
-// Byte streams between client and server: TCP, and TLS on top of another stream.
+// The I/O of one call: its limits, the resolution of the host name, and byte streams between client and server (TCP,
+// and TLS on top of another stream).
 #pragma once
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -8,17 +12,106 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/basic_stream.hpp>
 #include <boost/beast/core/error.hpp>
+#include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "common/http/client/call_limits.h"
-#include "common/http/client/resolver.h"
 #include "common/http/client/transport.h"
 
 namespace oarlock::kube {
+
+// Deadline, idle limit and cancellation of one call of a Transport. Not thread-safe, except that other threads may
+// request a stop through the stop token.
+class CallLimits {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Time = Clock::time_point;
+
+  // Starts both limits now.
+  CallLimits(StreamLimits limits, std::stop_token cancel)
+      : limits_(limits),
+        cancel_(std::move(cancel)),
+        end_(Clock::now() + limits.total),
+        idle_end_(Clock::now() + limits.idle) {}
+
+  // Fails with kCancelled, kDeadline or kIdle if one of the limits has been reached.
+  TransportResult<void> check() const {
+    if (cancel_.stop_requested()) return failed(TransportErrorKind::kCancelled, "cancelled");
+    const Time now = Clock::now();
+    if (now >= end_) {
+      return failed(TransportErrorKind::kDeadline,
+                    fmt::format("no complete response within {} ms", limits_.total.count()));
+    }
+    if (now >= idle_end_) {
+      return failed(TransportErrorKind::kIdle, fmt::format("no data received for {} ms", limits_.idle.count()));
+    }
+    return {};
+  }
+
+  // Time at which the next limit will be reached.
+  Time next() const { return std::min(end_, idle_end_); }
+  // Time at which the call must have ended.
+  Time end() const { return end_; }
+  const std::stop_token& cancel() const { return cancel_; }
+
+  // Restarts the idle limit, because data was transferred.
+  void restart_idle() { idle_end_ = Clock::now() + limits_.idle; }
+
+ private:
+  const StreamLimits limits_;
+  const std::stop_token cancel_;
+  const Time end_;
+  Time idle_end_;
+};
+
+// ---- Name resolution ---------------------------------------------------------------------------------------------
+
+// Resolves one host name within the limits of a call. Thread-safe.
+//
+// getaddrinfo(3) cannot be interrupted and may block for as long as the system's resolver is configured to retry. Asio
+// runs it in a thread that the destructor of the io_context joins; a blocked lookup would therefore delay the end of
+// the call and of the program. This class runs each lookup in a detached thread that owns everything it uses: the name,
+// the function and, through a shared pointer, the result. A caller waits for the result on a condition variable until
+// its own deadline or cancellation, and then abandons the lookup. The thread never refers to the Resolver, and the end
+// of the process ends it. Concurrent calls share a lookup. A lookup that has not ended after kSharedLookup is abandoned
+// in favor of a new one, so that a resolver that blocks holds at most one thread per kSharedLookup.
+class Resolver {
+ public:
+  using Endpoint = boost::asio::ip::tcp::endpoint;
+  using Endpoints = std::vector<Endpoint>;
+  // Blocks until the lookup has ended. An empty result means that the name cannot be resolved.
+  using Lookup = std::function<Endpoints(const std::string& host, const std::string& port)>;
+
+  static constexpr std::chrono::seconds kSharedLookup{10};
+
+  Resolver(std::string host, std::string port, Lookup lookup = lookup_with_system);
+
+  // Returns at least one endpoint. Fails with kConnect if the name cannot be resolved, or with the error of the limits.
+  // An IP address needs no lookup.
+  TransportResult<Endpoints> resolve(const CallLimits& limits);
+
+ private:
+  struct Pending;
+
+  static Endpoints lookup_with_system(const std::string& host, const std::string& port);
+  // Returns the lookup in progress, or starts one.
+  TransportResult<std::shared_ptr<Pending>> pending_lookup();
+
+  const std::string host_;
+  const std::string port_;
+  const Lookup lookup_;
+  std::mutex mutex_;
+  std::shared_ptr<Pending> pending_;  // the most recent lookup; null before the first
+};
+
+// ---- Byte streams ------------------------------------------------------------------------------------------------
 
 using ErrorCode = boost::beast::error_code;
 

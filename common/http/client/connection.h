@@ -13,7 +13,6 @@
 #include "common/http/client/address.h"
 #include "common/http/client/channel.h"
 #include "common/http/client/message.h"
-#include "common/http/client/resolver.h"
 
 namespace oarlock::kube {
 

@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "common/http/client/call_limits.h"
 #include "common/http/client/channel.h"
 #include "common/http/client/transport.h"
 

@@ -1,5 +1,5 @@
 // Blocked lookups are shared, and delay neither a call beyond its limits nor the exit of the program.
-#include "common/http/client/resolver.h"
+#include "common/http/client/channel.h"
 
 #include <gmock/gmock.h>
 
