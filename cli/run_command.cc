@@ -13,7 +13,6 @@
 #include "cli/run/local_job.h"
 #include "cli/run/local_run.h"
 #include "cli/run/run_folder.h"
-#include "cli/trainer_check.h"
 #include "common/contract.h"
 #include "common/files.h"
 #include "common/status_macros.h"
@@ -101,8 +100,8 @@ Result<int> check_before_run(const api::TrainingJob& job, size_t jobs_in_file, c
       run::find_program(run::local_processes(job, settings).front().argv, run::own_folder(), path)
           .and_then([&](const auto& argv) { return launch::find_executable(argv.front(), path); });
   RETURN_IF_ERROR(found);
-  if (!TrainerCheck::applies_to(job)) return 0;
-  TrainerCheck trainer(signals, clock, console);
+  if (!run::TrainerCheck::applies_to(job)) return 0;
+  run::TrainerCheck trainer(signals, clock, console);
   if (!trainer.program()) return tl::make_unexpected(trainer.program().error());
   const Result<GroupResult> result =
       trainer.run(flags.file, job, jobs_in_file == 1, flags.options.settings, launch::Stdio::kErrors);

@@ -9,7 +9,7 @@
 #include "cli/command.h"
 #include "cli/job_file.h"
 #include "cli/pod_schema/pod_schema.h"
-#include "cli/trainer_check.h"
+#include "cli/run/local_job.h"
 #include "common/standard_streams.h"
 #include "common/status_macros.h"
 #include "common/text.h"
@@ -53,9 +53,9 @@ void note(const std::string& file, const std::string& text) {
 }
 
 // Runs oarlock-trainer to check one job. The exit code is 0 if the job does not use oarlock-trainer.
-Result<launch::GroupResult> check_trainer(TrainerCheck& trainer, const std::string& path, const std::string& name,
+Result<launch::GroupResult> check_trainer(run::TrainerCheck& trainer, const std::string& path, const std::string& name,
                                           const api::TrainingJob& job, bool is_only_job) {
-  if (!TrainerCheck::applies_to(job)) return launch::GroupResult{};
+  if (!run::TrainerCheck::applies_to(job)) return launch::GroupResult{};
   if (!trainer.program()) {
     note(name, "spec.trainer is not checked: " + trainer.program().error().message);
     return launch::GroupResult{};
@@ -82,7 +82,7 @@ Result<int> validate(const ValidateFlags& flags) {
   ASSIGN_OR_RETURN(const launch::SignalSource signals, launch::SignalSource::take());
   const RealClock clock;
   launch::Console console("oarlock validate");
-  TrainerCheck trainer(signals, clock, console);
+  run::TrainerCheck trainer(signals, clock, console);
   int exit_code = 0;
   for (const auto& [path, name, jobs] : files) {
     if (!jobs) {
