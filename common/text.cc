@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <cmath>
 
 namespace oarlock {
 namespace {
@@ -148,6 +150,22 @@ std::string suggest(std::string_view typed, const std::vector<std::string>& cand
     }
   }
   return best;
+}
+
+std::string to_hex(std::span<const unsigned char> bytes) {
+  std::string out;
+  for (const unsigned char byte : bytes) out += fmt::format("{:02x}", byte);
+  return out;
+}
+
+std::string size_text(double bytes) {
+  constexpr std::array<const char*, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  if (!std::isfinite(bytes) || bytes < 0) return "";
+  size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < kUnits.size(); ++unit) bytes /= 1024;
+  const double tenths = std::round(bytes * 10);
+  const bool has_decimal = unit > 0 && tenths < 100 && std::fmod(tenths, 10) != 0;
+  return fmt::format("{:.{}f} {}", bytes, has_decimal ? 1 : 0, kUnits[unit]);
 }
 
 std::string endpoint(const std::string& host, int port) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,13 @@ int edit_distance(std::string_view a, std::string_view b);
 std::string suggest(std::string_view typed, const std::vector<std::string>& candidates);
 
 // ---- Formats ---------------------------------------------------------------------------------------------------
+
+// Returns two lowercase hexadecimal digits for each byte.
+std::string to_hex(std::span<const unsigned char> bytes);
+
+// Formats a size with a binary unit; below 10 units with one decimal, unless that is 0: "512 B", "1.5 KiB", "64 MiB".
+// Returns "" for a number that is negative or not finite.
+std::string size_text(double bytes);
 
 // Joins a host and a port as in URLs: "10.0.0.1:9400", "host:9400", "[fd00::1]:9400".
 std::string endpoint(const std::string& host, int port);

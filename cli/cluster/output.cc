@@ -148,14 +148,6 @@ std::string age_text(std::optional<SystemTime> then, SystemTime now) {
   return duration_text(std::chrono::duration_cast<std::chrono::seconds>(now - *then));
 }
 
-std::string bytes_text(double bytes) {
-  constexpr std::array<const char*, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  if (!std::isfinite(bytes) || bytes < 0) return "";
-  size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < kUnits.size(); ++unit) bytes /= 1024;
-  return unit == 0 ? fmt::format("{:.0f} {}", bytes, kUnits[unit]) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
-}
-
 std::string number_text(double value) {
   if (std::isfinite(value) && std::abs(value) >= 1000 && std::abs(value) < 1e9) return fmt::format("{:.0f}", value);
   return fmt::format("{:.4g}", value);

@@ -74,8 +74,6 @@ std::string fit(std::string_view text, size_t width);
 std::string duration_text(std::chrono::seconds duration);
 // The time since `then`; "" if it is absent.
 std::string age_text(std::optional<SystemTime> then, SystemTime now);
-// "512 B", "1.5 GiB"
-std::string bytes_text(double bytes);
 // Four significant digits: "0.00123", "12.34", "1234".
 std::string number_text(double value);
 // "[#####-----]" of `width` characters between the brackets. `share` is clamped to 0 ... 1.

@@ -73,8 +73,8 @@ std::string data_wait_text(const RankView& rank, const RankView* before) {
 
 std::string memory_text(const RankMetrics& metrics) {
   if (metrics.device_memory_bytes && *metrics.device_memory_bytes > 0)
-    return bytes_text(*metrics.device_memory_bytes) + " GPU";
-  return metrics.resident_memory_bytes ? bytes_text(*metrics.resident_memory_bytes) : "";
+    return size_text(*metrics.device_memory_bytes) + " GPU";
+  return metrics.resident_memory_bytes ? size_text(*metrics.resident_memory_bytes) : "";
 }
 
 }  // namespace

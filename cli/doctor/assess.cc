@@ -326,14 +326,6 @@ std::string to_string(Place place) {
   return "";
 }
 
-std::string size_text(int64_t bytes) {
-  if (bytes < 0) return "unknown";
-  if (bytes < kMiB) return fmt::format("{} KiB", bytes >> 10);
-  if (bytes < kGiB) return fmt::format("{} MiB", bytes / kMiB);
-  const double gib = static_cast<double>(bytes) / static_cast<double>(kGiB);
-  return gib < 10 ? fmt::format("{:.1f} GiB", gib) : fmt::format("{:.0f} GiB", gib);
-}
-
 std::string to_text(const Facts& facts, const std::vector<Finding>& findings) {
   std::string out = fmt::format("oarlock {} on {}, {}\n", facts.version, facts.system, facts.kernel);
   out += fmt::format("{} a {}{}\n\n", facts.place == Place::kMachine ? "on" : "in", to_string(facts.place),

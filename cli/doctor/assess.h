@@ -99,9 +99,6 @@ std::vector<Finding> assess(const Facts& facts);
 std::string to_string(Level level);  // "ok", "note", "warning" or "problem"
 std::string to_string(Place place);
 
-// Formats a size: "64 MiB", "1.5 GiB".
-std::string size_text(int64_t bytes);
-
 // Returns the report as text for an issue, without control characters. Ends with a line that counts the findings.
 std::string to_text(const Facts& facts, const std::vector<Finding>& findings);
 // Returns the report as one JSON object.

@@ -68,7 +68,8 @@ void each(const Json& object, const char* key, const std::string& path, size_t m
   }
 }
 
-std::string size_text(int64_t bytes) {
+// Rounds up, so that a size above a limit differs from the limit.
+std::string rounded_up_size(int64_t bytes) {
   if (bytes < 10 << 20) return fmt::format("{} KiB", (bytes + (1 << 10) - 1) >> 10);
   return fmt::format("{} MiB", (bytes + (1 << 20) - 1) >> 20);
 }
@@ -92,7 +93,8 @@ void check_sizes(const Spec& spec, int64_t annotations, Found& found) {
        fmt::format("{} nodes times {} of spec.template and spec.trainer are {}; the maximum is {}, because the "
                    "API server stores a copy in each pod: move large parts into a ConfigMap, a volume or "
                    "the image, or use fewer nodes",
-                   spec.nodes, size_text(pod), size_text(pod * spec.nodes), size_text(rules::kMaxTotalBytes))});
+                   spec.nodes, rounded_up_size(pod), rounded_up_size(pod * spec.nodes),
+                   rounded_up_size(rules::kMaxTotalBytes))});
 }
 
 // Checks that labels and annotations are maps of strings. Returns the size of the annotations, keys and values
@@ -228,7 +230,7 @@ void check_template(const Spec& spec, Found& found) {
   if (const auto bytes = static_cast<int64_t>(spec.pod_template.size()); bytes > rules::kMaxTemplateBytes) {
     found.push_back(
         {path, fmt::format("has {}; the maximum is {}: move large parts into a ConfigMap, a volume or the image",
-                           size_text(bytes), size_text(rules::kMaxTemplateBytes))});
+                           rounded_up_size(bytes), rounded_up_size(rules::kMaxTemplateBytes))});
     return;
   }
   const Json pod = Json::parse(spec.pod_template, nullptr, false);

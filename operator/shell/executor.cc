@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "common/json_access.h"
+#include "common/text.h"
 #include "operator/api/codec.h"
 #include "operator/kube/client/request.h"
 
@@ -97,12 +98,6 @@ bool is_same_batch(const Action& first, const Action& next) {
     return other != nullptr && other->attempt == create->attempt && other->nodes == create->nodes;
   }
   return std::holds_alternative<DeletePod>(first) && std::holds_alternative<DeletePod>(next);
-}
-
-std::string to_hex(std::span<const unsigned char> bytes) {
-  std::string out;
-  for (const unsigned char byte : bytes) out += fmt::format("{:02x}", byte);
-  return out;
 }
 
 // Adds the random key to the body of a Service. A Service that exists keeps its key: the operator never updates one.

@@ -14,6 +14,7 @@
 
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock {
 namespace {
@@ -38,9 +39,7 @@ void DigestBuilder::add(std::span<const std::byte> bytes) {
 FileDigest DigestBuilder::digest() const {
   XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state_));
-  FileDigest digest{.bytes = bytes_, .xxh3_128 = ""};
-  for (const unsigned char byte : canonical.digest) digest.xxh3_128 += fmt::format("{:02x}", byte);
-  return digest;
+  return {.bytes = bytes_, .xxh3_128 = to_hex(canonical.digest)};
 }
 
 FileDigest digest_of_text(std::string_view content) {

@@ -56,9 +56,9 @@ TEST(RankView, IgnoresBrokenLines) {
 TEST(RankView, ShowsLagAndMeans) {
   const std::string text = rank_table({view_of(0, 101, kMetrics), view_of(1, 98)}, {}, false).to_text({});
   EXPECT_EQ(text,
-            "RANK   PHASE   STEP   LAG   STEP TIME   DATA WAIT   MEMORY        LOSS   NODE\n"
-            "0      train   101    0     250ms       25%         2.0 GiB GPU   1.5    n\n"
-            "1      train   98     3     500ms       -           -             1.5    n\n");
+            "RANK   PHASE   STEP   LAG   STEP TIME   DATA WAIT   MEMORY      LOSS   NODE\n"
+            "0      train   101    0     250ms       25%         2 GiB GPU   1.5    n\n"
+            "1      train   98     3     500ms       -           -           1.5    n\n");
 }
 
 TEST(RankView, ShowsMeansSinceLastRefresh) {
@@ -70,7 +70,7 @@ TEST(RankView, ShowsMeansSinceLastRefresh) {
                  .device_memory_bytes = {},
                  .resident_memory_bytes = 1024};
   const std::string text = rank_table({now}, {view_of(0, 101, kMetrics)}, false).to_text({});
-  EXPECT_THAT(text, HasSubstr("0      train   111    0     1s          50%         1.0 KiB   1.5    n\n"));
+  EXPECT_THAT(text, HasSubstr("0      train   111    0     1s          50%         1 KiB    1.5    n\n"));
 }
 
 TEST(RankView, CountsAnewAfterRestartOfRank) {
