@@ -5,12 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "cli/launch/process.h"
 #include "common/text.h"
 #include "common/yaml/writer.h"
 
@@ -39,11 +38,6 @@ std::string_view escape_sequence(Color color) {
       break;
   }
   return "";
-}
-
-std::string environment_variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
 }
 
 struct DurationUnit {
@@ -75,7 +69,7 @@ std::string Style::paint(Color color, std::string_view text) const {
 Style detect_style() {
   if (::isatty(STDOUT_FILENO) != 1) return {};
   Style style;
-  style.colors = environment_variable("NO_COLOR").empty() && environment_variable("TERM") != "dumb";
+  style.colors = launch::environment_variable("NO_COLOR").empty() && launch::environment_variable("TERM") != "dumb";
   winsize size{};
   style.width = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
   return style;

@@ -27,6 +27,7 @@
 #include <utility>
 
 #include "cli/doctor/child.h"
+#include "cli/launch/process.h"
 #include "cli/run/local_job.h"
 #include "common/contract.h"
 #include "common/cpu_count.h"
@@ -36,14 +37,10 @@
 namespace oarlock::doctor {
 namespace {
 
+using launch::environment_variable;
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using Milliseconds = std::chrono::milliseconds;
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 std::string error_text(int number) { return std::generic_category().message(number); }
 
@@ -163,7 +160,7 @@ void probe_devices(Facts& facts, Milliseconds limit) {
   facts.has_nvidia_pci_device = find_nvidia_pci_device();
   facts.kernel_driver = kernel_driver_version();
   facts.restricts_devices = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
-  facts.cuda_visible_devices = variable("CUDA_VISIBLE_DEVICES");
+  facts.cuda_visible_devices = environment_variable("CUDA_VISIBLE_DEVICES");
   const bool any_sign = facts.gpu_device_files > 0 || !facts.kernel_driver.empty();
   const std::optional<std::string> nccl = run_with_limit(query_nccl, limit);
   const Json nccl_report = Json::parse(nccl.value_or("{}"), nullptr, false);
@@ -188,7 +185,7 @@ void probe_devices(Facts& facts, Milliseconds limit) {
 // ---- Programs --------------------------------------------------------------------------------------------------
 
 void probe_trainer(Facts& facts, Milliseconds limit) {
-  const auto found = run::find_program({"oarlock-trainer"}, run::own_folder(), variable("PATH"));
+  const auto found = run::find_program({"oarlock-trainer"}, run::own_folder(), environment_variable("PATH"));
   if (!found) return;
   facts.trainer_path = found->front();
   int exit_code = 0;
@@ -237,7 +234,7 @@ double look_up(const std::string& name, Milliseconds limit, std::vector<std::str
 
 void probe_network(Facts& facts, Milliseconds limit) {
   const auto port_of = [](const char* name, int fallback) {
-    const std::string text = variable(name);
+    const std::string text = environment_variable(name);
     const bool is_number =
         !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string::npos;
     const int port = is_number ? std::stoi(text) : fallback;
@@ -247,7 +244,7 @@ void probe_network(Facts& facts, Milliseconds limit) {
   facts.ports.push_back({"rendezvous port", rendezvous, probe_port(rendezvous)});
   const int metrics = port_of(kEnvMetricsPort, kDefaultMetricsPort);
   facts.ports.push_back({"metrics port", metrics, probe_port(metrics)});
-  facts.master_address = variable(kEnvMasterAddr);
+  facts.master_address = environment_variable(kEnvMasterAddr);
   if (!facts.master_address.empty())
     facts.lookup_seconds = look_up(facts.master_address, limit, facts.master_addresses, facts.master_error);
   char name[256] = {};
@@ -263,9 +260,9 @@ void probe_clock(Facts& facts, const ProbeOptions& options) {
   const int result = ::adjtimex(&state);
   if (result >= 0) facts.clock_synchronized = (state.status & STA_UNSYNC) == 0 && result != TIME_ERROR;
   std::string url = options.server;
-  const std::string host = variable("KUBERNETES_SERVICE_HOST");
+  const std::string host = environment_variable("KUBERNETES_SERVICE_HOST");
   if (url.empty() && !host.empty()) {
-    const std::string port = variable("KUBERNETES_SERVICE_PORT");
+    const std::string port = environment_variable("KUBERNETES_SERVICE_PORT");
     url = fmt::format("https://{}:{}", host.find(':') == std::string::npos ? host : "[" + host + "]",
                       port.empty() ? "443" : port);
   }
@@ -322,8 +319,8 @@ void probe_limits(Facts& facts) {
   facts.memory_limit_bytes = cgroup_memory_limit();
   facts.cpus = usable_cpus();
   facts.machine_cpus = static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-  facts.omp_threads = variable("OMP_NUM_THREADS");
-  const std::string ranks = variable(kEnvLocalWorldSize);
+  facts.omp_threads = environment_variable("OMP_NUM_THREADS");
+  const std::string ranks = environment_variable(kEnvLocalWorldSize);
   if (!ranks.empty() && ranks.size() < 5 && ranks.find_first_not_of("0123456789") == std::string::npos)
     facts.local_world_size = std::max(1, std::stoi(ranks));
 }
@@ -339,14 +336,14 @@ void probe_place(Facts& facts) {
   facts.system = system_name();
   utsname name{};
   if (::uname(&name) == 0) facts.kernel = fmt::format("Linux {} {}", name.release, name.machine);
-  if (!variable("KUBERNETES_SERVICE_HOST").empty()) {
+  if (!environment_variable("KUBERNETES_SERVICE_HOST").empty()) {
     facts.place = Place::kPod;
-    facts.place_detail = variable("HOSTNAME");
+    facts.place_detail = environment_variable("HOSTNAME");
     const std::string name_space = first_line("/var/run/secrets/kubernetes.io/serviceaccount/namespace");
     if (!name_space.empty()) facts.place_detail = name_space + "/" + facts.place_detail;
-  } else if (!variable("SLURM_JOB_ID").empty()) {
+  } else if (!environment_variable("SLURM_JOB_ID").empty()) {
     facts.place = Place::kSlurm;
-    facts.place_detail = variable("SLURM_JOB_ID");
+    facts.place_detail = environment_variable("SLURM_JOB_ID");
   }
 }
 
@@ -471,7 +468,7 @@ Facts probe(const ProbeOptions& options) {
   probe_network(facts, options.limit);
   probe_shared_memory(facts);
   probe_clock(facts, options);
-  const std::string of_job = variable(kEnvCheckpointDir);
+  const std::string of_job = environment_variable(kEnvCheckpointDir);
   const bool is_given = !options.checkpoint_dir.empty() || !of_job.empty();
   facts.folder = probe_folder(!options.checkpoint_dir.empty() ? options.checkpoint_dir
                               : is_given                      ? of_job

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <sstream>
 #include <string_view>
@@ -151,6 +152,11 @@ std::vector<std::string> to_entries(const Environment& environment) {
   entries.reserve(environment.size());
   for (const auto& [name, value] : environment) entries.push_back(name + "=" + value);
   return entries;
+}
+
+std::string environment_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 ExitStatus ExitStatus::from_wait(int wait_status) {

@@ -49,6 +49,9 @@ Environment environment_of(const char* const* entries);
 // Returns "NAME=VALUE" strings, sorted by name.
 std::vector<std::string> to_entries(const Environment& environment);
 
+// Returns the value of an environment variable of this process; "" if it is not set.
+std::string environment_variable(const char* name);
+
 // ---- Exit status -----------------------------------------------------------------------------------------------
 
 // How a process ended.
