@@ -1,5 +1,7 @@
 #include "operator/api/resources.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -17,6 +19,12 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kMaxGpus = 1'000'000;  // more than any node has, so that sums cannot overflow
+
+// Returns whether the value of a PodSpec's field is a quantity.
+bool has_quantity(std::string_view key) { return key == "sizeLimit" || key == "divisor"; }
+
+// Returns whether the value of a PodSpec's field is a map of quantities by resource.
+bool has_quantities(std::string_view key) { return key == "limits" || key == "requests" || key == "overhead"; }
 
 // Returns the factor of a suffix of a Quantity: 1024 for "Ki", 0.001 for "m", 1 for none.
 double factor_of(std::string_view suffix) {
@@ -82,6 +90,27 @@ bool follows_gpus(const Spec& spec) {
 }
 
 }  // namespace
+
+void visit_quantities(const Json& value, const std::string& path, const QuantityVisitor& visit) {
+  if (value.is_array()) {
+    for (size_t i = 0; i < value.size(); ++i) {
+      if (value[i].is_structured()) visit_quantities(value[i], fmt::format("{}[{}]", path, i), visit);
+    }
+  }
+  if (!value.is_object()) return;
+  for (const auto& [key, item] : value.items()) {
+    if (!item.is_structured() && !has_quantity(key)) continue;
+    const std::string item_path = fmt::format("{}.{}", path, key);
+    if (has_quantity(key)) {
+      visit(item_path, "", item);
+    } else if (has_quantities(key) && item.is_object()) {
+      for (const auto& [resource, quantity] : item.items())
+        visit(fmt::format("{}.{}", item_path, resource), resource, quantity);
+    } else {
+      visit_quantities(item, item_path, visit);
+    }
+  }
+}
 
 // The expression is the one in the schemas that Kubernetes generates for Quantity, without a negative sign and with
 // exponents of one or two digits.

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <string_view>
 
 #include "operator/api/types.h"
@@ -12,6 +14,13 @@ namespace oarlock::api {
 // Returns whether the API server accepts the value as the quantity of a resource: a number that is not negative, or a
 // string such as "500m" or "10Gi".
 bool is_quantity(const nlohmann::json& value);
+
+// Calls `visit` for each value in a PodSpec that must be a quantity, with its path, which begins with `path`, and the
+// name of its resource; the name is empty for a value that is not in a map of resources, such as sizeLimit. The values
+// need not be quantities. The tree must not be nested so deeply that the recursion exhausts the stack.
+using QuantityVisitor =
+    std::function<void(const std::string& path, std::string_view resource, const nlohmann::json& quantity)>;
+void visit_quantities(const nlohmann::json& pod_spec, const std::string& path, const QuantityVisitor& visit);
 
 // Returns whether the resource name has a domain, as those of accelerators have: "nvidia.com/gpu". Containers must
 // limit such a resource, because it cannot be overcommitted.

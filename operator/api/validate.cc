@@ -131,16 +131,6 @@ bool has_large_exponent(std::string_view quantity) {
   return digits != std::string_view::npos && quantity.size() - digits > 2;
 }
 
-enum class QuantityPlace { kNone, kValue, kMap };
-
-// Returns what the value of a PodSpec's field contains: a quantity, a map of quantities, or something else.
-QuantityPlace quantity_place(std::string_view key) {
-  constexpr std::string_view kValues[] = {"sizeLimit", "divisor"};
-  constexpr std::string_view kMaps[] = {"limits", "requests", "overhead"};
-  if (std::ranges::find(kValues, key) != std::end(kValues)) return QuantityPlace::kValue;
-  return std::ranges::find(kMaps, key) != std::end(kMaps) ? QuantityPlace::kMap : QuantityPlace::kNone;
-}
-
 void check_is_whole(const std::string& path, std::string_view resource, const Json& quantity, Found& found) {
   if (is_extended_resource(resource) && is_quantity(quantity) && !is_whole_quantity(quantity))
     found.push_back({path, fmt::format("{} {}", shortened(quantity.dump()), rules::kNotWhole)});
@@ -148,24 +138,14 @@ void check_is_whole(const std::string& path, std::string_view resource, const Js
 
 // Reports the quantities of a template that cannot be divided, or that the API server would calculate for minutes.
 // Templates are nested at most kMaxTemplateDepth levels, see read_training_job().
-void check_template_quantities(const Json& value, QuantityPlace place, const std::string& path, Found& found) {
-  if (value.is_string() && place == QuantityPlace::kValue) {
-    const auto& text = value.get_ref<const std::string&>();
+void check_template_quantities(const Json& pod_spec, const std::string& spec_path, Found& found) {
+  visit_quantities(pod_spec, spec_path, [&](const std::string& path, std::string_view resource, const Json& quantity) {
+    check_is_whole(path, resource, quantity, found);
+    if (!quantity.is_string()) return;
+    const auto& text = quantity.get_ref<const std::string&>();
     if (text.size() > rules::kMaxQuantity || has_large_exponent(text))
       found.push_back({path, fmt::format("{}: {}", shortened(text), rules::kQuantityTooLong)});
-  }
-  if (value.is_array() && place == QuantityPlace::kNone) {
-    for (size_t i = 0; i < value.size(); ++i) {
-      if (value[i].is_structured()) check_template_quantities(value[i], place, fmt::format("{}[{}]", path, i), found);
-    }
-  }
-  if (!value.is_object()) return;
-  for (const auto& [key, item] : value.items()) {
-    const auto inner = place == QuantityPlace::kMap ? QuantityPlace::kValue : quantity_place(key);
-    if (place == QuantityPlace::kMap) check_is_whole(fmt::format("{}.{}", path, key), key, item, found);
-    if (item.is_structured() || inner == QuantityPlace::kValue)
-      check_template_quantities(item, inner, fmt::format("{}.{}", path, key), found);
-  }
+  });
 }
 
 void check_container(const Spec& spec, const Json& container, const std::string& path, Found& found) {
@@ -242,7 +222,7 @@ void check_template(const Spec& spec, Found& found) {
   const std::string spec_path = path + ".spec";
   if (const Json* pod_spec = member(pod, "spec", Json::value_t::object, path, found)) {
     check_pod_spec(spec, *pod_spec, spec_path, found);
-    check_template_quantities(*pod_spec, QuantityPlace::kNone, spec_path, found);
+    check_template_quantities(*pod_spec, spec_path, found);
     check_combination(spec, *pod_spec, found);
   }
 }

@@ -173,24 +173,23 @@ std::optional<std::string> explain_wrong_type(const std::string& problem, const 
   return fmt::format("{}: expected {}, got {}", path, expected_type(match[3].str()), kind_text(wrong.kind));
 }
 
-// Returns the path of the first entry of limits, requests or overhead that is not a quantity.
-std::optional<std::string> find_invalid_quantity(const Json& value, bool are_quantities, const std::string& path) {
-  if (are_quantities && !value.is_structured() && !value.is_null() && !api::is_quantity(value))
-    return fmt::format("{}: {}", path, value.dump());
-  if (!value.is_structured()) return std::nullopt;
-  for (const auto& [key, item] : value.items()) {
-    const bool are_next = value.is_object() && (key == "limits" || key == "requests" || key == "overhead");
-    auto found = find_invalid_quantity(item, are_quantities || are_next,
-                                       value.is_array() ? fmt::format("{}[{}]", path, key) : path + "." + key);
-    if (found) return found;
-  }
-  return std::nullopt;
+// Returns the path and the value of the first value in the template that should be a quantity and is none.
+std::optional<std::string> find_invalid_quantity(const Json& given) {
+  const auto pod_spec = given.find("spec");
+  if (pod_spec == given.end()) return std::nullopt;
+  std::optional<std::string> found;
+  api::visit_quantities(*pod_spec, "spec.template.spec",
+                        [&found](const std::string& path, std::string_view, const Json& quantity) {
+                          if (!found && !quantity.is_structured() && !quantity.is_null() && !api::is_quantity(quantity))
+                            found = fmt::format("{}: {}", path, quantity.dump());
+                        });
+  return found;
 }
 
 // Explains the messages of the API server's decoder that contain no path of the template.
 std::optional<std::string> explain_unreadable_value(const std::string& problem, const Json& given) {
   if (!problem.starts_with("quantities must match the regular expression")) return explain_wrong_type(problem, given);
-  const auto found = find_invalid_quantity(given, false, "spec.template");
+  const auto found = find_invalid_quantity(given);
   if (!found) return std::nullopt;
   return *found + " is not a quantity, such as 4, 500m or 16Gi";
 }

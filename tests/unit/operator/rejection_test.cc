@@ -72,6 +72,15 @@ TEST(Rejection, SeveralFieldsAndInvalidValues) {
             "spec.template.spec.containers[0].resources.limits[cpu]: Invalid value");
 }
 
+TEST(Rejection, NamesInvalidSizeLimit) {
+  const Job job =
+      JobBuilder().pod_template(R"({"spec": {"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "x"}}]}})");
+  EXPECT_EQ(
+      explain_invalid_pod(
+          job, 400, R"(Pod in version "v1" cannot be handled as a Pod: quantities must match the regular expression)"),
+      "spec.template.spec.volumes[0].emptyDir.sizeLimit: \"x\" is not a quantity, such as 4, 500m or 16Gi");
+}
+
 // The messages of kube-apiserver 1.35, which name the types of Go, and fields without indices.
 TEST(Rejection, ValuesOfWrongTypesHaveThePathInTheJob) {
   struct WrongValue {
