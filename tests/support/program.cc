@@ -12,6 +12,7 @@
 #include <fstream>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 namespace oarlock::test {
 namespace {
@@ -26,31 +27,52 @@ const char* variable(const char* name) {
 
 }  // namespace
 
+ProgramImage::ProgramImage(std::vector<std::string> argv, const std::vector<std::string>& variables)
+    : words_(std::move(argv)) {
+  for (const char* name : {"PATH", "HOME"}) entries_.push_back(std::string(name) + "=" + variable(name));
+  entries_.insert(entries_.end(), variables.begin(), variables.end());
+  for (std::string& word : words_) arguments_.push_back(word.data());
+  arguments_.push_back(nullptr);
+  for (std::string& entry : entries_) environment_.push_back(entry.data());
+  environment_.push_back(nullptr);
+}
+
+void ProgramImage::execute(const std::filesystem::path& folder) const {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::chdir(folder.c_str()) == 0) ::execve(arguments_[0], arguments_.data(), environment_.data());
+  ::_exit(99);
+}
+
+int wait_for_program(pid_t& pid, const std::function<std::string()>& output, const std::function<void()>& poll) {
+  int status = 0;
+  const bool ended = eventually([&] {
+    if (poll) poll();
+    return ::waitpid(pid, &status, WNOHANG) == pid;
+  });
+  if (!ended) {
+    ADD_FAILURE() << "the program does not end; it wrote:\n" << output();
+    return -1;
+  }
+  pid = -1;
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
 Program::Program(std::vector<std::string> argv, const ProgramOptions& options)
     : folder_(options.folder.empty() ? own_.path() / "work" : options.folder) {
   std::filesystem::create_directories(folder_);
-  std::vector<std::string> entries;
-  for (const char* name : {"PATH", "HOME"}) entries.push_back(std::string(name) + "=" + variable(name));
-  entries.push_back("TMPDIR=" + own_.path().string());
-  for (const auto& [name, value] : options.environment) entries.push_back(name + "=" + value);
-  std::vector<char*> arguments;
-  for (std::string& word : argv) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  std::vector<char*> environment;
-  for (std::string& entry : entries) environment.push_back(entry.data());
-  environment.push_back(nullptr);
+  std::vector<std::string> variables = {"TMPDIR=" + own_.path().string()};
+  for (const auto& [name, value] : options.environment) variables.push_back(name + "=" + value);
+  const ProgramImage image(std::move(argv), variables);
   const std::string out = (own_.path() / "out").string();
   const std::string err = (own_.path() / "err").string();
 
   pid_ = ::fork();
   if (pid_ == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::setpgid(0, 0);
     ::dup2(::open("/dev/null", O_RDONLY), 0);
     ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 1);
     ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 2);
-    if (::chdir(folder_.c_str()) == 0) ::execve(arguments[0], arguments.data(), environment.data());
-    ::_exit(99);
+    image.execute(folder_);
   }
 }
 
@@ -63,14 +85,7 @@ Program::~Program() {
 void Program::signal(int number) const { ::kill(pid_, number); }
 
 int Program::wait() {
-  int status = 0;
-  const bool ended = eventually([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; });
-  if (!ended) {
-    ADD_FAILURE() << "the program does not end; it wrote:\n" << out() << err();
-    return -1;
-  }
-  pid_ = -1;
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return wait_for_program(pid_, [this] { return out() + err(); });
 }
 
 std::string Program::out() const { return content(own_.path() / "out"); }

@@ -13,6 +13,29 @@
 
 namespace oarlock::test {
 
+// The arguments and the environment of a program, prepared before fork(2). `variables` ("NAME=VALUE") are set in
+// addition to PATH and HOME of this process.
+class ProgramImage {
+ public:
+  ProgramImage(std::vector<std::string> argv, const std::vector<std::string>& variables);
+  ProgramImage(const ProgramImage&) = delete;
+  ProgramImage& operator=(const ProgramImage&) = delete;
+
+  // Replaces the calling process, a child of the test that ends with it. Exits with 99 if the program cannot be
+  // executed.
+  [[noreturn]] void execute(const std::filesystem::path& folder) const;
+
+ private:
+  std::vector<std::string> words_;
+  std::vector<std::string> entries_;
+  std::vector<char*> arguments_;    // pointers into words_
+  std::vector<char*> environment_;  // pointers into entries_
+};
+
+// Waits for the end of a child, sets `pid` to -1, and returns its exit code as a shell's $?. Calls `poll` while it
+// waits, unless that is empty. After five minutes, fails the test with the text that `output` returns, and returns -1.
+int wait_for_program(pid_t& pid, const std::function<std::string()>& output, const std::function<void()>& poll = {});
+
 struct ProgramOptions {
   std::map<std::string, std::string> environment;  // on top of a clean one: PATH, HOME and TMPDIR only
   std::filesystem::path folder;                    // working directory; empty: a new temporary one
@@ -28,7 +51,7 @@ class Program {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  int wait();  // for its end, as a shell's $?; fails the test after five minutes
+  int wait();  // wait_for_program()
   std::string out() const;
   std::string err() const;
   const std::filesystem::path& folder() const { return folder_; }

@@ -2,38 +2,23 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <pty.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
-#include <cstdlib>
+#include <utility>
 
 #include "tests/support/program.h"
 
 namespace oarlock::test {
 
 TerminalProgram::TerminalProgram(std::vector<std::string> argv, const std::filesystem::path& folder, int columns) {
-  std::vector<std::string> entries = {"TERM=xterm", "TMPDIR=" + folder.string()};
-  for (const char* name : {"PATH", "HOME"}) {
-    const char* value = std::getenv(name);
-    entries.push_back(std::string(name) + "=" + (value != nullptr ? value : ""));
-  }
-  std::vector<char*> arguments;
-  for (std::string& word : argv) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  std::vector<char*> environment;
-  for (std::string& entry : entries) environment.push_back(entry.data());
-  environment.push_back(nullptr);
+  const ProgramImage image(std::move(argv), {"TERM=xterm", "TMPDIR=" + folder.string()});
   const winsize size{.ws_row = 24, .ws_col = static_cast<unsigned short>(columns), .ws_xpixel = 0, .ws_ypixel = 0};
   pid_ = ::forkpty(&terminal_, nullptr, nullptr, &size);
-  if (pid_ == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::chdir(folder.c_str()) == 0) ::execve(arguments[0], arguments.data(), environment.data());
-    ::_exit(99);
-  }
+  if (pid_ == 0) image.execute(folder);
   if (pid_ < 0) ADD_FAILURE() << "no terminal can be created";
   ::fcntl(terminal_, F_SETFL, ::fcntl(terminal_, F_GETFL) | O_NONBLOCK);
 }
@@ -59,18 +44,10 @@ void TerminalProgram::type(const std::string& keys) const {
 }
 
 int TerminalProgram::wait() {
-  int status = 0;
-  const bool ended = eventually([&] {
-    output();  // a full terminal would block the program
-    return ::waitpid(pid_, &status, WNOHANG) == pid_;
-  });
-  if (!ended) {
-    ADD_FAILURE() << "the program does not end; it wrote:\n" << output_;
-    return -1;
-  }
-  pid_ = -1;
+  // A full terminal would block the program.
+  const int exit_code = wait_for_program(pid_, [this] { return output_; }, [this] { output(); });
   output();
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return exit_code;
 }
 
 std::vector<std::string> screen(const std::string& output) {

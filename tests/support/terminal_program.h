@@ -20,7 +20,7 @@ class TerminalProgram {
   // Everything that the terminal has received so far, with control characters. Reads what has arrived.
   const std::string& output();
   void type(const std::string& keys) const;  // "\x03" is Ctrl-C
-  int wait();                                // for its end, as a shell's $?; fails the test after five minutes
+  int wait();                                // wait_for_program()
 
  private:
   pid_t pid_ = -1;
@@ -28,9 +28,8 @@ class TerminalProgram {
   std::string output_;
 };
 
-// Returns what a terminal shows at the end, by lines without trailing spaces: "\r" returns to the start of the line,
-// and
-// "\x1b[K" erases the rest of it. Other escape sequences are ignored.
+// Returns the text that a terminal shows at the end, by lines without trailing spaces: "\r" returns to the start of the
+// line, and "\x1b[K" erases the rest of it. Other escape sequences are ignored.
 std::vector<std::string> screen(const std::string& output);
 
 }  // namespace oarlock::test
