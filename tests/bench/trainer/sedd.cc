@@ -1,6 +1,6 @@
 #include "tests/bench/trainer/sedd.h"
 
-#include "trainer/tasks/protein_diffusion/loss.h"
+#include "trainer/tasks/protein_diffusion/graph.h"
 #include "trainer/tasks/protein_diffusion/model.h"
 
 namespace oarlock::bench {

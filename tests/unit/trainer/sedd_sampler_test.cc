@@ -14,7 +14,7 @@
 #include <numeric>
 
 #include "tests/unit/trainer/sedd_golden.h"
-#include "trainer/tasks/protein_diffusion/loss.h"
+#include "trainer/tasks/protein_diffusion/graph.h"
 
 namespace oarlock::protein_diffusion {
 namespace {

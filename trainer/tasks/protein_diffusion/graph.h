@@ -1,6 +1,7 @@
-// The forward process of SEDD: the noise schedule, and a continuous-time Markov chain over the states of one position,
-// with rate matrix Q. All positions change independently and by the same chain. Sources: noise_lib.py and graph_lib.py
-// of https://github.com/louaaron/Score-Entropy-Discrete-Diffusion (Lou, Meng, Ermon: Discrete Diffusion Modeling by
+// The forward process of SEDD and the training objective. The forward process consists of the noise schedule, and of a
+// continuous-time Markov chain over the states of one position, with rate matrix Q. All positions change independently
+// and by the same chain. Sources: noise_lib.py and graph_lib.py of
+// https://github.com/louaaron/Score-Entropy-Discrete-Diffusion (Lou, Meng, Ermon: Discrete Diffusion Modeling by
 // Estimating the Ratios of the Data Distribution, 2024); the cosine schedule: its fork protein_lig_sedd.
 //
 // Shapes in this folder: x and x0 are the noised and the clean tokens, int64 [n, length]; sigma and dsigma are the
@@ -76,5 +77,37 @@ at::Tensor reverse_rate(const Graph& graph, const at::Tensor& x, const at::Tenso
 // as 0. A state of weight 0 is not drawn unless all weights are 0. (The original uses the Gumbel trick, which needs a
 // random number per state.)
 at::Tensor sample_categorical(const at::Tensor& weights, const at::Tensor& uniform);
+
+// ---- Training objective ------------------------------------------------------------------------------------------
+// The score entropy of noised sequences, weighted by the rate of the noise (equation 6 of Lou, Meng, Ermon 2024;
+// losses.py of the source), and the curriculum of the fork protein_lig_sedd (sample_transition_curriculum of its
+// graph_lib.py, which the guide uses, and sample_timesteps_curriculum of its noise_lib.py, the probabilistic one).
+
+// Clean sequences, and the random numbers of their noise.
+struct NoiseDraw {
+  at::Tensor tokens;        // int64 [n, length]
+  at::Tensor time;          // float [n]
+  at::Tensor move;          // float [n, length], uniform in [0, 1)
+  at::Tensor replacement;   // float [n, length], uniform in [0, 1); uniform graph only
+  double noise_factor = 1;  // see curriculum_noise_factor()
+};
+
+// Returns the contribution of each position to the loss, float [n, length]. The sum over a sequence, averaged over
+// times, is an upper bound of -ln p(sequence).
+at::Tensor position_losses(const LogScore& log_score, const Graph& graph, const NoiseConfig& noise,
+                           const NoiseDraw& draw);
+
+// Returns the factor in [0.1, 1] by which step `step` reduces the noise of the tokens. As in the fork, the model gets,
+// and the loss is weighted by, the noise without this factor. 1 if the curriculum is disabled or probabilistic.
+//   0.1 + 0.9 p with p = min(1, step / preschool_time); exponential: p = 1 - e^(-3 step / preschool_time); cosine:
+//   p = (1 - cos(pi min(1, step / preschool_time))) / 2
+double curriculum_noise_factor(const CurriculumConfig& config, int64_t step);
+
+// Returns the times of a step from numbers u, uniform in [0, 1): sample_times(u), or, with a probabilistic curriculum
+// before preschool_time, 1e-3 + (1 - 2e-3) u^(1 + bias * bias_strength) with a bias that falls from 1 to 0.
+at::Tensor curriculum_times(const CurriculumConfig& config, const at::Tensor& uniform, int64_t step);
+
+// Returns 1e-3 + (1 - 1e-3) u. No time is below 1e-3, because the variance of the loss is infinite down to 0.
+at::Tensor sample_times(const at::Tensor& uniform);
 
 }  // namespace oarlock::protein_diffusion

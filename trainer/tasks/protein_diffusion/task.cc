@@ -11,7 +11,6 @@
 #include "trainer/tasks/protein_diffusion/config.h"
 #include "trainer/tasks/protein_diffusion/data.h"
 #include "trainer/tasks/protein_diffusion/graph.h"
-#include "trainer/tasks/protein_diffusion/loss.h"
 #include "trainer/tasks/protein_diffusion/model.h"
 #include "trainer/tasks/protein_diffusion/sampling.h"
 
