@@ -22,8 +22,8 @@ struct LocalRunOptions {
   std::optional<double> grace;        // seconds between SIGTERM and SIGKILL; empty: that of the pod template
   std::string log_format = "auto";    // of oarlock-trainer: text, json, or auto, which is text on a terminal
   std::vector<std::string> settings;  // key=value arguments for oarlock-trainer
-  RunCommand command;                 // that continues this run
-  bool has_prefixes = true;           // of the lines of the ranks
+  RunCommand command;                 // the command that continues this run
+  bool has_prefixes = true;           // before the lines of the ranks
   std::string log_folder;             // also receives the output of the ranks; empty: none
   std::vector<LocalVolume> volumes;   // already written
 };

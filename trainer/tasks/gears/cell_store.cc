@@ -24,7 +24,7 @@ std::span<const T> as(const MappedFile& file) {
 
 tl::unexpected<Error> damaged(const fs::path& folder, const std::string& what) {
   return fail(ExitCode::kDataErr,
-              fmt::format("{}: {}; remove the folder, so that it is made again", folder.string(), what));
+              fmt::format("{}: {}; remove the folder; it is then created again", folder.string(), what));
 }
 
 Result<at::Tensor> read_matrix(const fs::path& path, int64_t rows, int64_t columns, at::ScalarType type) {
@@ -107,7 +107,7 @@ void CellStore::expression(int64_t cell, std::span<float> out) const {
     if (column >= out.size()) {
       throw ErrorException(
           {ExitCode::kDataErr, fmt::format("cell {} of the prepared data has gene {} of {}; remove the "
-                                           "folder of the prepared data, so that it is made again",
+                                           "folder of the prepared data; it is then created again",
                                            cell, columns[i], out.size())});
     }
     out[column] = values[i];
