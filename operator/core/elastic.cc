@@ -67,6 +67,25 @@ seconds waiting_limit(const Job& job) {
   return is_trial(job.status) ? std::min<seconds>(limit, kGrowthTrial) : limit;
 }
 
+bool is_placed(const Pod& pod) {
+  // A pod that runs has a node, whatever its conditions say.
+  return (pod.scheduled || pod.phase == PodPhase::kRunning) && !pod.deleting && !has_ended(pod);
+}
+
+// Returns the time of a decision to shrink, `due` or later, so that the pods without a node have kPlacementTime after
+// each placement. Placements count until shrinkAfterSeconds after minNodes pods have a node: their ranks wait.
+SystemTime settled_time(const Job& job, const Membership& members, SystemTime due, seconds limit) {
+  std::vector<SystemTime> placed;
+  for (const Pod* pod : members.current) {
+    if (pod != nullptr && is_placed(*pod)) placed.push_back(pod->scheduled_at.value_or(SystemTime::min()));
+  }
+  const auto enough = static_cast<size_t>(std::max(job.spec.elastic->min_nodes, 1));
+  if (placed.size() < enough) return due;
+  std::ranges::sort(placed);
+  const SystemTime last = std::min(placed.back(), std::max(due, placed[enough - 1] + limit));
+  return std::max(due, last + std::min<seconds>(limit, kPlacementTime));
+}
+
 // Returns when the group shrinks to the pods that have a node; absent if it need not, or cannot.
 std::optional<SystemTime> shrink_due(const Observed& observed, const Membership& members) {
   const Job& job = observed.job;
@@ -79,7 +98,8 @@ std::optional<SystemTime> shrink_due(const Observed& observed, const Membership&
   // A restart after a failure does not begin the wait again, but its pods need time to get their nodes.
   SystemTime created = job.status.attempt_start_time.value_or(*size->waiting_since);
   if (const auto start = restart_time(job.spec.failure_policy, job.status)) created = std::max(created, *start);
-  return std::max(*size->waiting_since + limit, created + std::min<seconds>(limit, kPlacementTime));
+  const SystemTime due = std::max(*size->waiting_since + limit, created + std::min<seconds>(limit, kPlacementTime));
+  return settled_time(job, members, due, limit);
 }
 
 // Returns when the group grows to spec.nodes; absent if it does not.
@@ -161,10 +181,8 @@ std::optional<SystemTime> next_resize_time(const Observed& observed, const Membe
 }
 
 int count_placed(const Membership& members) {
-  // A pod that runs has a node, whatever its conditions say.
-  return static_cast<int>(std::ranges::count_if(members.current, [](const Pod* pod) {
-    return pod != nullptr && (pod->scheduled || pod->phase == PodPhase::kRunning) && !pod->deleting && !has_ended(*pod);
-  }));
+  return static_cast<int>(
+      std::ranges::count_if(members.current, [](const Pod* pod) { return pod != nullptr && is_placed(*pod); }));
 }
 
 bool requests_scale(const Job& job) {
@@ -246,9 +264,10 @@ std::optional<seconds> handover_wait(const Observed& observed, const Membership&
                     observed.now);
 }
 
-std::optional<SystemTime> shrink_time(const Job& job, SystemTime since) {
+std::optional<SystemTime> shrink_time(const Job& job, const Membership& members, SystemTime since) {
   if (find_size(job) == nullptr) return std::nullopt;
-  return since + clamp_period(job.spec.elastic->shrink_after_seconds);
+  const seconds limit = clamp_period(job.spec.elastic->shrink_after_seconds);
+  return settled_time(job, members, since + limit, limit);
 }
 
 std::optional<Plan> resize(const Observed& observed, const Membership& members) {

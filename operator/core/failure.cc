@@ -332,7 +332,7 @@ std::optional<SystemTime> deadline_of(const Job& job, const Membership& members,
   const api::Replacement* pending = pending_replacement(job, members, node_rank);
   if (pending == nullptr) return std::nullopt;
   const SystemTime late = pending->time + seconds(job.spec.stall_policy.timeout_seconds);
-  const std::optional<SystemTime> shrink = shrink_time(job, pending->time);
+  const std::optional<SystemTime> shrink = shrink_time(job, members, pending->time);
   return shrink && can_shrink(job, members, members.current[node_rank]) ? std::min(*shrink, late) : late;
 }
 

@@ -49,10 +49,11 @@ struct Pod {
   // When the pod's deletion was first requested or its condition DisruptionTarget became true, by the API server's
   // clock.
   std::optional<SystemTime> stop_requested_at;
-  bool scheduled = false;           // condition PodScheduled is true
-  std::string unscheduled_message;  // message of condition PodScheduled while it is false
-  bool ready = false;               // condition Ready is true
-  std::string disruption;           // reason of condition DisruptionTarget while it is true: PreemptionByScheduler ...
+  bool scheduled = false;                    // condition PodScheduled is true
+  std::optional<SystemTime> scheduled_at{};  // when it became true, by the API server's clock; absent if not known
+  std::string unscheduled_message;           // message of condition PodScheduled while it is false
+  bool ready = false;                        // condition Ready is true
+  std::string disruption;  // reason of condition DisruptionTarget while it is true: PreemptionByScheduler ...
   std::string pod_ip;
   std::string node_name;
   std::optional<Termination> trainer;  // set once the trainer container has terminated

@@ -84,7 +84,12 @@ void read_conditions(const Json& status, Pod& pod) {
     const bool is_true = text_at(condition, "status") == "True";
     if (type == "PodScheduled") {
       pod.scheduled = is_true;
-      if (!is_true) pod.unscheduled_message = message_at(condition, "message");
+      SystemTime since;
+      if (!is_true) {
+        pod.unscheduled_message = message_at(condition, "message");
+      } else if (from_rfc3339(text_at(condition, "lastTransitionTime"), since)) {
+        pod.scheduled_at = since;
+      }
     } else if (type == "Ready") {
       pod.ready = is_true;
     } else if (type == "DisruptionTarget" && is_true) {

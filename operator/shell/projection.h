@@ -109,12 +109,12 @@ template <typename Visitor, typename T>
   requires std::is_same_v<std::remove_const_t<T>, CachedPod>
 void pack_fields(Visitor& visit, T& cached) {
   auto& [name, uid, resource_version, owner_uid, owner_is_job, phase, reason, message, deleting, stop_requested_at,
-         scheduled, unscheduled_message, ready, disruption, pod_ip, node_name, trainer, waiting_reason, waiting_message,
-         regroup_key] = cached.pod;
+         scheduled, scheduled_at, unscheduled_message, ready, disruption, pod_ip, node_name, trainer, waiting_reason,
+         waiting_message, regroup_key] = cached.pod;
   visit(cached.job), visit(name), visit(uid), visit(resource_version), visit(owner_uid), visit(owner_is_job);
   visit(phase), visit(reason);
-  visit(message), visit(deleting), visit(stop_requested_at), visit(scheduled), visit(unscheduled_message), visit(ready),
-      visit(disruption);
+  visit(message), visit(deleting), visit(stop_requested_at), visit(scheduled), visit(scheduled_at);
+  visit(unscheduled_message), visit(ready), visit(disruption);
   visit(pod_ip), visit(node_name), visit(trainer), visit(waiting_reason), visit(waiting_message), visit(regroup_key);
 }
 template <typename Visitor, typename T>

@@ -147,6 +147,11 @@ PodBuilder& PodBuilder::scheduled(const std::string& node) {
   pod_.node_name = node;
   return *this;
 }
+PodBuilder& PodBuilder::scheduled_at(SystemTime time) {
+  if (!pod_.scheduled) scheduled();
+  pod_.scheduled_at = time;
+  return *this;
+}
 PodBuilder& PodBuilder::unschedulable(const std::string& message) {
   pod_.scheduled = false;
   pod_.unscheduled_message = message;

@@ -61,6 +61,7 @@ class PodBuilder {
   PodBuilder& owner_job(const std::string& uid);    // another TrainingJob with the same name
   PodBuilder& regroup_key(const std::string& key);  // instead of kRegroupKey
   PodBuilder& scheduled(const std::string& node = "node-1");
+  PodBuilder& scheduled_at(SystemTime time);
   PodBuilder& unschedulable(const std::string& message);
   PodBuilder& waiting(const std::string& reason, const std::string& message = "");
   PodBuilder& running();  // scheduled, ready, with an address

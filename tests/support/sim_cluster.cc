@@ -164,6 +164,7 @@ bool SimCluster::schedule(const std::string& name) {
   Pod* pod = find(name);
   if (pod == nullptr || pod->scheduled || pod->deleting || pod->phase != PodPhase::kPending) return false;
   pod->scheduled = true;
+  pod->scheduled_at = now_;
   pod->node_name = "node-" + name.substr(name.rfind('-') + 1);
   touch(*pod);
   return true;

@@ -137,8 +137,30 @@ std::string check_finished(const Job& before, const Job& after, const World& wor
   return "";
 }
 
+// Pods without a node have time to get one after the last placement. Groups of the model have at most one pod more than
+// minNodes, so that no placement is too late to count. An operator whose cache is old may not know that a pod with a
+// node was replaced by one without.
+std::string check_settled(const SimCluster& cluster) {
+  const Job& job = cluster.job();
+  const std::chrono::seconds limit(job.spec.elastic->shrink_after_seconds);
+  bool has_unplaced = false;
+  bool has_settled = true;
+  for (const auto& [name, pod] : cluster.pods()) {
+    const std::optional<PodIdentity> id = parse_pod_name(job, name);
+    if (!id || id->attempt != job.status.attempt || pod.deleting || has_ended(pod)) continue;
+    const auto created = cluster.objects().created.find(name);
+    if (created != cluster.objects().created.end() && created->second > 1) return "";
+    has_unplaced = has_unplaced || !pod.scheduled;
+    if (pod.scheduled_at && cluster.now() - *pod.scheduled_at < std::min<std::chrono::seconds>(limit, kPlacementTime))
+      has_settled = false;
+  }
+  return has_unplaced && !has_settled ? "the group shrinks before the placement of its pods has settled" : "";
+}
+
 // Why and when the group may change its size, given the job at the time of the decision.
-std::string check_resize(const Job& before, const api::AttemptRecord& record, int nodes, SystemTime now) {
+std::string check_resize(const SimCluster& cluster, const api::AttemptRecord& record, int nodes) {
+  const Job& before = cluster.job();
+  const SystemTime now = cluster.now();
   const api::Elastic& elastic = *before.spec.elastic;
   const api::GroupSize& was = *before.status.elastic;
   if (record.reason == kScaled) return nodes == before.spec.nodes ? "" : "the group is not scaled to spec.nodes";
@@ -152,11 +174,12 @@ std::string check_resize(const Job& before, const api::AttemptRecord& record, in
                                                [&](const api::Replacement& lost) { return now - lost.time >= limit; });
   const bool has_waited = was.waiting_since && now - *was.waiting_since >= limit;
   if (nodes >= was.nodes) return "the group does not shrink";
-  return has_waited || is_replaced ? "" : "the group shrinks too early";
+  return has_waited || is_replaced ? check_settled(cluster) : "the group shrinks too early";
 }
 
 // All pods of an attempt have one size, within the bounds, which changes with the attempt and for a reason only.
-std::string check_size(const Job& before, const Job& after, SystemTime now) {
+std::string check_size(const SimCluster& cluster, const Job& after) {
+  const Job& before = cluster.job();
   const api::Status& was = before.status;
   const api::Status& is = after.status;
   if (!after.spec.elastic || is.phase == Phase::kNone) return "";
@@ -169,7 +192,7 @@ std::string check_size(const Job& before, const Job& after, SystemTime now) {
   const bool is_resize = !is.attempts.empty() && ended_by_resize(is.attempts.back());
   if (is_resize && was.finished_ranks && was.finished_ranks->attempt == was.attempt)
     return "a group with a done rank changes its size";
-  if (is_resize) return check_resize(before, is.attempts.back(), nodes, now);
+  if (is_resize) return check_resize(cluster, is.attempts.back(), nodes);
   return nodes == before.group_nodes() || requests_scale(before) ? "" : "the size changes without a reason";
 }
 
@@ -242,7 +265,7 @@ std::string check_action(const Action& action, const World& world, const SimClus
   for (const std::string& problem :
        {check_counts(was, is, after.job(), world), check_end(was, is, after.job(), world),
         check_finished(before.job(), after.job(), world), check_replacements(before.job(), after.job(), world),
-        check_conditions(is), check_stall(was, is), check_size(before.job(), after.job(), before.now())}) {
+        check_conditions(is), check_stall(was, is), check_size(before, after.job())}) {
     if (!problem.empty()) return problem;
   }
   return "";

@@ -64,16 +64,24 @@ void age(Job& job, seconds older) {
   }
 }
 
-void age(Pod& pod, seconds older) {
+// Returns whether the times at which pods got their nodes can affect a decision: only while the group may shrink.
+bool has_placement_times(const Job& job) {
+  const api::Status& status = job.status;
+  return job.spec.elastic && !is_terminal(status.phase) && (!is_running(status.phase) || !status.replacements.empty());
+}
+
+void age(Pod& pod, seconds older, bool has_placement_time) {
+  age(pod.scheduled_at, older, has_placement_time);
   if (!pod.trainer) return;
   age(pod.trainer->finished_at, older, pod.trainer->exit_code == to_int(ExitCode::kPeerLost));
 }
 
 std::string key_of(const Pod& pod) {
-  return fmt::format("{} {} {} {} {} {}{} {} {} {} {}|", pod.name, pod.uid, pod.owner_uid, static_cast<int>(pod.phase),
-                     pod.reason, pod.deleting, pod.scheduled, pod.disruption, pod.trainer ? pod.trainer->exit_code : -1,
-                     pod.trainer && pod.trainer->finished_at ? (now() - *pod.trainer->finished_at).count() : 0,
-                     pod.regroup_key);
+  const auto age_of = [](const std::optional<SystemTime>& time) { return time ? (now() - *time).count() : 0; };
+  return fmt::format("{} {} {} {} {} {}{} {} {} {} {} {}|", pod.name, pod.uid, pod.owner_uid,
+                     static_cast<int>(pod.phase), pod.reason, pod.deleting, pod.scheduled, age_of(pod.scheduled_at),
+                     pod.disruption, pod.trainer ? pod.trainer->exit_code : -1,
+                     age_of(pod.trainer ? pod.trainer->finished_at : std::nullopt), pod.regroup_key);
 }
 
 std::string version_of(const std::string& key) { return fmt::format("v{:x}", std::hash<std::string>{}(key)); }
@@ -195,7 +203,7 @@ uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) 
                 [&](const auto& item) { return parse_pod_name(job, item.first)->attempt < job.status.attempt; });
   std::string key = objects.service ? "service " + objects.service->regroup_key + "|" : "|";
   for (auto& [name, pod] : objects.pods) {
-    age(pod, older);
+    age(pod, older, has_placement_times(job));
     const std::string text = key_of(pod);
     pod.resource_version = version_of(text);
     key += text;

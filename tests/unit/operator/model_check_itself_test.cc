@@ -199,6 +199,17 @@ TEST(ModelCheckItself, DetectsShrinkWithoutWaiting) {
   EXPECT_THAT(check_with(hasty, resize, elastic_small(0)).violation, HasSubstr("the group shrinks too early"));
 }
 
+// The next pod may get its node a second later.
+TEST(ModelCheckItself, DetectsShrinkAfterTheFirstPlacement) {
+  const Policy hasty = [](const Observed& observed, const Membership&) {
+    Observed untimed = observed;
+    for (Pod& pod : untimed.pods) pod.scheduled_at.reset();
+    return resize(untimed, classify_objects(untimed));
+  };
+  EXPECT_THAT(check_with(hasty, resize, elastic_small(0)).violation,
+              HasSubstr("the group shrinks before the placement of its pods has settled"));
+}
+
 TEST(ModelCheckItself, DetectsGroupBelowMinNodes) {
   const Policy eager = [](const Observed& observed, const Membership& members) {
     Observed unbounded = observed;

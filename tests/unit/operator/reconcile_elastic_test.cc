@@ -145,6 +145,49 @@ TEST(Elastic, WaitsForTheExactTime) {
   EXPECT_EQ(plan.requeue_after, seconds(1));
 }
 
+// A cluster that grows adds its nodes one after the other, so that the next pod may be placed a second later.
+TEST(Elastic, WaitsForOtherPodsAfterAPlacement) {
+  struct Row {
+    const char* name;
+    std::vector<int> placed_seconds_ago;  // of the pods that have a node, by node rank
+    int waited_seconds = 400;
+    int min_nodes = 1;
+    int shrink_after = 300;
+    bool shrinks = false;
+    int requeue_seconds = 0;
+  };
+  const std::vector<Row> rows = {
+      {.name = "the first pod was just placed", .placed_seconds_ago = {0}, .requeue_seconds = 30},
+      {.name = "a second before it has settled", .placed_seconds_ago = {29}, .requeue_seconds = 1},
+      {.name = "it has settled", .placed_seconds_ago = {30}, .shrinks = true},
+      {.name = "each placement counts", .placed_seconds_ago = {40, 12}, .requeue_seconds = 18},
+      {.name = "shrinkAfterSeconds is shorter", .placed_seconds_ago = {10}, .shrink_after = 10, .shrinks = true},
+      {.name = "and not over", .placed_seconds_ago = {9}, .shrink_after = 10, .requeue_seconds = 1},
+      {.name = "the wait is not over", .placed_seconds_ago = {200}, .waited_seconds = 290, .requeue_seconds = 10},
+      {.name = "a late placement", .placed_seconds_ago = {310, 15}, .waited_seconds = 310, .requeue_seconds = 15},
+      {.name = "too late to count", .placed_seconds_ago = {340, 5}, .waited_seconds = 340, .shrinks = true},
+      {.name = "minNodes has just been reached", .placed_seconds_ago = {390, 5}, .min_nodes = 2, .requeue_seconds = 25},
+  };
+  for (const Row& row : rows) {
+    Job job = waiting_job(row.waited_seconds, 4, row.min_nodes);
+    job.spec.elastic->shrink_after_seconds = row.shrink_after;
+    std::vector<Pod> pods;
+    for (int rank = 0; rank < 4; ++rank) {
+      const auto node = static_cast<size_t>(rank);
+      if (node < row.placed_seconds_ago.size()) {
+        pods.push_back(pod(1, rank).running().scheduled_at(at_second(60 - row.placed_seconds_ago[node])));
+      } else {
+        pods.push_back(pod(1, rank).unschedulable(kNoNode));
+      }
+    }
+    Observed observed = seen(job, pods);
+    EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, row.shrinks ? 2 : 1) << row.name;
+    if (row.shrinks) continue;
+    observed = after(observed, reconcile(observed));
+    EXPECT_EQ(reconcile(observed).requeue_after, seconds(row.requeue_seconds)) << row.name;
+  }
+}
+
 TEST(Elastic, CountsPodsThatQuotaRejects) {
   Observed observed = seen(waiting_job(300), {pod(1, 0).running()});
   EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 1);
@@ -388,6 +431,26 @@ TEST(Elastic, GivesUpAReplacementWithoutANode) {
   EXPECT_EQ(next.restarts.charged, 0);
   EXPECT_EQ(next.restarts.reasons.at(0).reason, kShrunk);
   EXPECT_THAT(next.attempts.back().message, HasSubstr("its replacement did not start within 300 s"));
+}
+
+TEST(Elastic, KeepsAReplacementWhileOthersGetNodes) {
+  Job job = sized(elastic_job(3).restart_scope(api::RestartScope::kRank), Phase::kRunning, 3);
+  for (const int rank : {1, 2}) {
+    job.status.replacements.push_back({.node_rank = rank,
+                                       .attempt = 1,
+                                       .pod_uid = "lost",
+                                       .time = at_second(60 - 305),
+                                       .reason = "PodDeleted",
+                                       .message = "the pod was deleted"});
+  }
+  const auto attempt_after = [&](int placed_seconds_ago) {
+    const Observed observed =
+        seen(job, {pod(1, 0).running().scheduled_at(at_second(-3600)),
+                   pod(1, 1).scheduled_at(at_second(60 - placed_seconds_ago)), pod(1, 2).unschedulable(kNoNode)});
+    return status_after(observed, reconcile(observed)).attempt;
+  };
+  EXPECT_EQ(attempt_after(29), 1);
+  EXPECT_EQ(attempt_after(30), 2);
 }
 
 // ---- Everything that depends on the size

@@ -39,6 +39,7 @@ TEST(Packed, RoundTripsFullPod) {
   pod.deleting = true;
   pod.stop_requested_at = SystemTime(std::chrono::seconds(1'700'000'007));
   pod.scheduled = true;
+  pod.scheduled_at = SystemTime(std::chrono::seconds(1'700'000'003));
   pod.unscheduled_message = "0/3 nodes are available";
   pod.ready = true;
   pod.disruption = "PreemptionByScheduler";

@@ -27,7 +27,8 @@ TEST(ProjectPod, ReadsARunningPod) {
       "ownerReferences": [{"uid": "a"}, {"uid": "b", "controller": true, "name": "j", "kind": "TrainingJob", "apiVersion": "oarlock.dev/v1alpha1"}]},
     "spec": {"nodeName": "node1", "containers": [{"name": "trainer"}]},
     "status": {"phase": "Running", "podIP": "10.1.1.1", "hostIP": "1.1.1.1",
-      "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}, {"type": "Other", "status": "True"}],
+      "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:03Z"},
+                     {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:05Z"}, {"type": "Other", "status": "True"}],
       "containerStatuses": [{"name": "trainer", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}})");
   Pod expected;
   expected.name = "j-1-0";
@@ -37,6 +38,7 @@ TEST(ProjectPod, ReadsARunningPod) {
   expected.owner_is_job = true;
   expected.phase = PodPhase::kRunning;
   expected.scheduled = true;
+  ASSERT_TRUE(from_rfc3339("2026-01-01T00:00:03Z", expected.scheduled_at.emplace()));
   expected.ready = true;
   expected.pod_ip = "10.1.1.1";
   expected.node_name = "node1";
@@ -97,13 +99,15 @@ TEST(ProjectPod, ReadsStopRequestTime) {
 
 TEST(ProjectPod, ReadsWaitingReason) {
   const Pod pod = pod_from(R"({"status": {"phase": "Pending",
-    "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"},
+    "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available",
+                    "lastTransitionTime": "2026-01-01T00:00:03Z"},
                    {"type": "DisruptionTarget", "status": "False", "reason": "X"}],
     "initContainerStatuses": [{"state": {"terminated": {"exitCode": 0}}},
                               {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}],
     "containerStatuses": [{"name": "trainer", "state": {"waiting": {"reason": "PodInitializing"}}}]}})")
                       .pod;
   EXPECT_FALSE(pod.scheduled);
+  EXPECT_FALSE(pod.scheduled_at);
   EXPECT_EQ(pod.unscheduled_message, "0/3 nodes are available");
   EXPECT_EQ(pod.disruption, "");
   EXPECT_EQ(pod.waiting_reason, "ImagePullBackOff");
