@@ -361,15 +361,15 @@ class LauncherConversion {
 
   Result<void> set_nodes(const std::string& shown, const std::string& value) {
     const size_t colon = value.find(':');
-    if (colon == std::string::npos) return set_number(out_.nodes, shown, value, 1);
-    RETURN_IF_ERROR(set_number(out_.nodes, shown, value.substr(0, colon), 1));
-    const std::optional<int64_t> least = out_.nodes;
+    out_.min_nodes.reset();
+    if (colon == std::string::npos || kind_ != LauncherKind::kTorchrun) return set_number(out_.nodes, shown, value, 1);
+    std::optional<int64_t> least;
+    RETURN_IF_ERROR(set_number(least, shown, value.substr(0, colon), 1));
     RETURN_IF_ERROR(set_number(out_.nodes, shown, value.substr(colon + 1), 1));
     if (least && out_.nodes && *least > *out_.nodes)
-      return fail(ExitCode::kUsage,
-                  fmt::format("{}: {} is '{}'; the minimum is above the maximum", name_of(kind_), shown, value));
-    if (least != out_.nodes)
-      note_(shown, fmt::format("'{}' is elastic; the job has the maximum, and a fixed size", value));
+      return fail(ExitCode::kUsage, fmt::format("{}: {} is '{}'; the minimum is above the maximum", name_of(kind_),
+                                                shown, shortened(value)));
+    if (out_.nodes && least != out_.nodes) out_.min_nodes = least;
     return {};
   }
 

@@ -32,6 +32,7 @@ struct LaunchCommand {
   LauncherKind launcher = LauncherKind::kNone;
   std::vector<std::string> words;  // the command of the container; empty fields below were not given
   std::optional<int64_t> nodes;
+  std::optional<int64_t> min_nodes;        // of an elastic torchrun, whose maximum is `nodes`
   std::string processes;                   // ranks on each node: a number, "auto", or "" if not given
   std::optional<int64_t> total_processes;  // of accelerate and mpirun, which count the ranks of all nodes
   std::optional<int64_t> max_restarts;

@@ -31,6 +31,7 @@ Result<Converted> convert_command_line(const std::vector<std::string>& words, La
   ASSIGN_OR_RETURN(const LaunchCommand launch, convert_command(words, std::nullopt, sink));
   JobDraft draft;
   draft.nodes = launch.nodes.value_or(1);
+  take_node_bounds(launch, draft);
   draft.processes = launch.processes;
   draft.max_restarts = launch.max_restarts;
   draft.port = launch.port;

@@ -8,6 +8,7 @@
 
 #include "cli/pod_schema/pod_schema.h"
 #include "common/contract.h"
+#include "common/counted.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/yaml/writer.h"
@@ -214,6 +215,36 @@ void convert_run_policy(ObjectReader policy, JobDraft& draft) {
   policy.finish();
 }
 
+void set_node_bounds(std::optional<int64_t> least, std::optional<int64_t> most, const std::string& path, Report& report,
+                     JobDraft& draft) {
+  if (least && most && *least > *most) return report.problem(path, "the minimum is above the maximum");
+  const int64_t before = draft.nodes;
+  if (least) draft.nodes = std::max(draft.nodes, *least);
+  if (most) draft.nodes = std::min(draft.nodes, *most);
+  if (draft.nodes != before)
+    report.note(
+        path, fmt::format("the job has {}, because {} is outside of the bounds", counted(draft.nodes, "node"), before));
+  if (least == most) return;
+  draft.min_nodes = least.value_or(1);
+  draft.max_nodes = most;
+}
+
+std::string take_node_bounds(const LaunchCommand& command, JobDraft& draft) {
+  if (!command.nodes) return "";
+  const int64_t least = command.min_nodes.value_or(*command.nodes);
+  const bool has_other_bounds = command.min_nodes && draft.min_nodes &&
+                                (command.min_nodes != draft.min_nodes || command.nodes != draft.max_nodes);
+  if (draft.nodes < least || draft.nodes > *command.nodes || has_other_bounds) {
+    return least == *command.nodes ? counted(*command.nodes, "node")
+                                   : fmt::format("{} to {} nodes", least, *command.nodes);
+  }
+  if (command.min_nodes && !draft.min_nodes) {
+    draft.min_nodes = least;
+    draft.max_nodes = command.nodes;
+  }
+  return "";
+}
+
 std::string convert_pod(const Json& pod, const std::string& path, const std::vector<std::string>& main_names,
                         const ConvertOptions& options, Report& report, JobDraft& draft) {
   draft.pod = Json::object();
@@ -275,9 +306,11 @@ void convert_container_command(const std::string& path, Report& report, JobDraft
     for (const auto& [name, value] : command->environment) set_variable(trainer, name, value);
     if (!command->processes.empty()) draft.processes = command->processes;
     if (command->max_restarts && !draft.max_restarts) draft.max_restarts = command->max_restarts;
-    if (command->nodes && *command->nodes != draft.nodes)
-      report.note(path + ".command", fmt::format("the command starts {} nodes, but the job has {} pods; the pods count",
-                                                 *command->nodes, draft.nodes));
+    if (const std::string started = take_node_bounds(*command, draft); !started.empty())
+      report.note(path + ".command", fmt::format("the command starts {}, but {}", started,
+                                                 draft.min_nodes ? "the bounds of the job count"
+                                                                 : fmt::format("the job has {}; the pods count",
+                                                                               counted(draft.nodes, "pod"))));
   } else if (has_command) {
     note_script(words, path + ".command", report);
   }
@@ -307,6 +340,8 @@ void convert_container_command(const std::string& path, Report& report, JobDraft
 
 Result<Json> finish_job(const JobDraft& draft, const std::string& file) {
   Json spec = {{"nodes", draft.nodes}};
+  if (draft.min_nodes) spec["elastic"]["minNodes"] = *draft.min_nodes;
+  if (draft.min_nodes && draft.max_nodes) spec["elastic"]["maxNodes"] = *draft.max_nodes;
   if (draft.processes == "auto") {
     spec["processesPerNode"] = draft.processes;
   } else if (!draft.processes.empty()) {

@@ -25,6 +25,8 @@ struct ConvertOptions {
 struct JobDraft {
   Json metadata = Json::object();
   int64_t nodes = 1;
+  std::optional<int64_t> min_nodes;  // of spec.elastic; absent: the job has a fixed size
+  std::optional<int64_t> max_nodes;
   std::string processes;  // a number or "auto"; "" for 1
   std::optional<int64_t> max_restarts;
   Json failure_rules = Json::array();
@@ -46,6 +48,16 @@ void convert_run_policy(ObjectReader policy, JobDraft& draft);
 
 // Converts spec.managedBy: the name of a controller of `own_domain` is left out, any other is kept.
 void convert_managed_by(ObjectReader& spec, const std::string& own_domain, JobDraft& draft);
+
+// Makes the job elastic with these bounds, of which one may be absent, unless they are equal. draft.nodes is moved into
+// the bounds, with a note at `path`. Bounds in the wrong order are a problem.
+void set_node_bounds(std::optional<int64_t> least, std::optional<int64_t> most, const std::string& path, Report& report,
+                     JobDraft& draft);
+
+// Makes a job whose number of pods is known elastic if its command is, with the bounds of the command. If they do not
+// contain draft.nodes, or the job has other bounds, the draft does not change, and the result is what the command
+// starts: "4 nodes", "2 to 4 nodes". Otherwise the result is empty.
+std::string take_node_bounds(const LaunchCommand& command, JobDraft& draft);
 
 // Converts a PodTemplateSpec for draft.pod, whose place in the document is `path`. The main container is the one with
 // one of the names `main_names`, or the only one. It becomes 'trainer'; its path in the document is returned.

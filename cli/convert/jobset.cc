@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cli/convert/kinds.h"
+#include "common/counted.h"
 #include "common/json_access.h"
 
 namespace oarlock::convert {
@@ -123,16 +124,15 @@ void convert_jobset(ObjectReader& root, const ConvertOptions& options, JobDraft&
   const int64_t parallelism = job.integer("parallelism").value_or(1);
   const int64_t completions = job.integer("completions").value_or(parallelism);
   if (completions > parallelism)
-    job.note("completions", fmt::format("{} is more than the parallelism; all {} ranks run at the same time, once",
-                                        completions, parallelism));
+    job.note("completions", fmt::format("{} is more than the parallelism; the job has {}, and no pod runs twice",
+                                        completions, counted(parallelism, "node")));
   if (replicas < 1 || parallelism < 1 || replicas > 1'000'000 || parallelism > 1'000'000)
     return job.problem("parallelism", "replicas times parallelism is not a number of pods");
   draft.nodes = replicas * parallelism;
   if (replicas > 1)
-    role.note("replicas",
-              fmt::format("{} Jobs of {} pods become {} nodes of one group; NODE_RANK replaces the index of "
-                          "the Job and of the pod",
-                          replicas, parallelism, draft.nodes));
+    role.note("replicas", fmt::format("{} Jobs of {} become {} nodes of one group; NODE_RANK replaces the index of "
+                                      "the Job and of the pod",
+                                      replicas, counted(parallelism, "pod"), draft.nodes));
   const std::string path = convert_job_spec(job, {role_name}, options, draft);
   if (root.report().has_problems()) return;
   convert_container_command(path, root.report(), draft);

@@ -4,10 +4,14 @@
 #include <algorithm>
 
 #include "cli/convert/kinds.h"
+#include "common/counted.h"
 #include "common/json_access.h"
 
 namespace oarlock::convert {
 namespace {
+
+// More than a TrainingJob can have; larger numbers would overflow sums.
+constexpr int64_t kMostReplicas = 1'000'000'000;
 
 // Returns the paths at which two JSON values differ, at most `most` of them.
 void find_differences(const Json& a, const Json& b, const std::string& path, size_t most,
@@ -65,7 +69,9 @@ std::string processes_of(ObjectReader& spec, const std::string& key) {
   return "";
 }
 
-void convert_elastic_policy(ObjectReader elastic, JobDraft& draft) {
+// The bounds are those of the workers; the masters are constant. As in the training-operator, one bound alone counts as
+// both.
+void convert_elastic_policy(ObjectReader elastic, int64_t masters, JobDraft& draft) {
   if (elastic.empty()) return;
   if (const auto restarts = elastic.integer("maxRestarts"); restarts && !draft.max_restarts)
     draft.max_restarts = restarts;
@@ -73,9 +79,13 @@ void convert_elastic_policy(ObjectReader elastic, JobDraft& draft) {
     draft.processes = std::to_string(*processes);
   const auto least = elastic.integer("minReplicas");
   const auto most = elastic.integer("maxReplicas");
-  if (least || most)
-    elastic.note(most ? "maxReplicas" : "minReplicas",
-                 fmt::format("the job has a fixed size of {} nodes, the replicas", draft.nodes));
+  if (least || most) {
+    const auto bound = [&](const std::optional<int64_t>& replicas) {
+      return masters + std::clamp<int64_t>(*replicas, 0, kMostReplicas);
+    };
+    set_node_bounds(bound(least ? least : most), bound(most ? most : least),
+                    elastic.path_of(least ? "minReplicas" : "maxReplicas"), elastic.report(), draft);
+  }
   elastic.drop("metrics", "there is no autoscaling; not carried over");
   for (const char* key : {"rdzvBackend", "rdzvPort", "rdzvHost", "rdzvId", "rdzvConf", "standalone"})
     elastic.drop(key, "replaced by MASTER_ADDR and MASTER_PORT, which the operator sets");
@@ -85,7 +95,7 @@ void convert_elastic_policy(ObjectReader elastic, JobDraft& draft) {
 int64_t replicas_of(ObjectReader& replica) {
   const int64_t replicas = replica.integer("replicas").value_or(1);
   if (replicas < 0) replica.problem("replicas", "must not be negative");
-  return std::max<int64_t>(replicas, 0);
+  return std::clamp<int64_t>(replicas, 0, kMostReplicas);
 }
 
 const Json& template_of(ObjectReader& replica) {
@@ -125,7 +135,7 @@ void convert_pytorchjob(ObjectReader& root, const ConvertOptions& options, JobDr
   const int64_t workers = worker.empty() ? 0 : replicas_of(worker);
   draft.nodes = masters + workers;
   draft.processes = processes_of(spec, "nprocPerNode");
-  convert_elastic_policy(spec.object("elasticPolicy"), draft);
+  convert_elastic_policy(spec.object("elasticPolicy"), masters, draft);
   spec.finish();
 
   ObjectReader& used = master.empty() ? worker : master;
@@ -209,8 +219,8 @@ void convert_mpijob(ObjectReader& root, const ConvertOptions& options, JobDraft&
   convert_container_command(launcher_path, root.report(), draft);
   if (draft.processes != slots)
     root.report().note(launcher_path + ".command",
-                       fmt::format("mpirun starts {} ranks on each of {} nodes, not slotsPerWorker ({})",
-                                   draft.processes, draft.nodes, slots));
+                       fmt::format("mpirun starts {} {} on each of {}, not slotsPerWorker ({})", draft.processes,
+                                   draft.processes == "1" ? "rank" : "ranks", counted(draft.nodes, "node"), slots));
 }
 
 }  // namespace oarlock::convert

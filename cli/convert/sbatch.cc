@@ -9,6 +9,7 @@
 #include "cli/convert/shell_script.h"
 #include "cli/convert/slurm_options.h"
 #include "common/contract.h"
+#include "common/counted.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -203,10 +204,9 @@ class SbatchConversion {
     const std::string slurm_name = request_.name.empty() ? stem_of(report_.file()) : request_.name;
     draft.metadata["name"] = options_.name.empty() ? object_name(slurm_name) : options_.name;
     draft.nodes = nodes_;
-    if (launch->nodes && *launch->nodes != nodes_)
-      report_.note(
-          training.line, launch->words.front(),
-          fmt::format("starts {} nodes, but the script requests {}; the request counts", *launch->nodes, nodes_));
+    if (const std::string started = take_node_bounds(*launch, draft); !started.empty())
+      report_.note(training.line, launch->words.front(),
+                   fmt::format("starts {}, but the script requests {}; the request counts", started, nodes_));
     const std::string program = program_of(launch->words.front());
     Json trainer = {{"name", kTrainerContainer}};
     const std::string image = options_.image.empty() ? request_.image : options_.image;

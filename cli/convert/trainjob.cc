@@ -81,7 +81,22 @@ std::string read_processes(ObjectReader& object) {
 struct RuntimeParts {
   std::string role = kDefaultNode;
   Json pod = Json::object();
+  bool is_elastic = false;
+  std::optional<int64_t> min_nodes;
+  std::optional<int64_t> max_nodes;
+  bool has_nodes = false;  // mlPolicy.numNodes
 };
+
+// The bounds apply to the nodes that the job requests, so they are only read here.
+void read_elastic_policy(ObjectReader elastic, RuntimeParts& parts, JobDraft& draft) {
+  if (elastic.empty()) return;
+  parts.is_elastic = true;
+  if (const auto restarts = elastic.integer("maxRestarts")) draft.max_restarts = restarts;
+  parts.min_nodes = elastic.integer("minNodes");
+  parts.max_nodes = elastic.integer("maxNodes");
+  elastic.drop("metrics", "there is no autoscaling; not carried over");
+  elastic.finish();
+}
 
 RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, JobDraft& draft) {
   RuntimeParts parts;
@@ -92,14 +107,13 @@ RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, 
   ObjectReader spec = runtime.object("spec");
   runtime.finish();
   ObjectReader policy = spec.object("mlPolicy");
-  if (const auto nodes = policy.integer("numNodes")) draft.nodes = *nodes;
+  if (const auto nodes = policy.integer("numNodes")) {
+    draft.nodes = *nodes;
+    parts.has_nodes = true;
+  }
   ObjectReader torch = policy.object("torch");
   draft.processes = read_processes(torch);
-  ObjectReader elastic = torch.object("elasticPolicy");
-  if (!elastic.empty()) {
-    if (const auto restarts = elastic.integer("maxRestarts")) draft.max_restarts = restarts;
-    torch.note("elasticPolicy", "the job has a fixed size, numNodes; there is no autoscaling");
-  }
+  read_elastic_policy(torch.object("elasticPolicy"), parts, draft);
   torch.finish();
   ObjectReader mpi = policy.object("mpi");
   if (!mpi.empty()) {
@@ -226,7 +240,8 @@ void remove_invalid_metadata(Json& metadata) {
   }
 }
 
-void apply_trainer(ObjectReader trainer, const ConvertOptions& options, JobDraft& draft) {
+// Sets `has_nodes` if the number of nodes is given.
+void apply_trainer(ObjectReader trainer, const ConvertOptions& options, JobDraft& draft, bool& has_nodes) {
   Json& container = trainer_of(draft);
   if (const std::string image = trainer.text("image"); !image.empty() && options.image.empty())
     container["image"] = image;
@@ -239,7 +254,10 @@ void apply_trainer(ObjectReader trainer, const ConvertOptions& options, JobDraft
   if (!arguments.empty()) container["args"] = arguments;
   if (const Json* environment = trainer.take("env"); environment != nullptr && environment->is_array())
     merge_environment(container, *environment);
-  if (const auto nodes = trainer.integer("numNodes")) draft.nodes = *nodes;
+  if (const auto nodes = trainer.integer("numNodes")) {
+    draft.nodes = *nodes;
+    has_nodes = true;
+  }
   if (const std::string processes = read_processes(trainer); !processes.empty()) draft.processes = processes;
   if (const Json* resources = trainer.take("resourcesPerNode")) container["resources"] = *resources;
   if (options.gpus) object_member(object_member(container, "resources"), "limits")[kGpuResource] = *options.gpus;
@@ -281,7 +299,12 @@ void convert_trainjob(ObjectReader& root, ObjectReader* runtime, const ConvertOp
   note_initializer(spec);
   apply_overrides(spec, parts.role, draft);
   apply_patches(spec, parts.role, draft);
-  apply_trainer(spec.object("trainer"), options, draft);
+  apply_trainer(spec.object("trainer"), options, draft, parts.has_nodes);
+  if (parts.is_elastic) {
+    // Without numNodes, torchrun starts with any number within the bounds.
+    if (!parts.has_nodes) draft.nodes = parts.max_nodes.value_or(parts.min_nodes.value_or(draft.nodes));
+    set_node_bounds(parts.min_nodes.value_or(1), parts.max_nodes, "spec.trainer.numNodes", root.report(), draft);
+  }
   Json pod_metadata = Json::object();
   for (const char* key : {"labels", "annotations"}) {
     if (const Json* map = spec.take(key); map != nullptr && map->is_object()) pod_metadata[key] = *map;

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "common/contract.h"
+#include "common/counted.h"
 #include "common/yaml/reader.h"
 #include "tests/support/api_server.h"
 #include "tests/support/golden.h"
@@ -88,6 +89,18 @@ std::string without_folder(std::string text, const fs::path& folder) {
   return text;
 }
 
+// Returns the numbers of nodes and ranks of a TrainingJob.
+std::string size_of(const Json& spec) {
+  std::string nodes = counted(spec["nodes"].get<int64_t>(), "node");
+  if (spec.contains("elastic")) {
+    const Json& elastic = spec["elastic"];
+    nodes += fmt::format(" ({} to {})", elastic["minNodes"].dump(), elastic["maxNodes"].dump());
+  }
+  const Json processes = spec.value("processesPerNode", Json(1));
+  return nodes + (processes.is_string() ? ", one rank for each GPU"
+                                        : ", " + counted(processes.get<int64_t>(), "rank") + " each");
+}
+
 class ConvertPeers : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -132,8 +145,7 @@ TEST_F(ConvertPeers, ResultsAreValidAndAcceptedByTheApiServer) {
     ASSERT_EQ(documents->size(), 1) << example.file;
     Json object = documents->front().to_json();
     const Json& spec = object["spec"];
-    report += fmt::format("{}: {} nodes, {} ranks each\n", object["metadata"]["name"].get<std::string>(),
-                          spec["nodes"].dump(), spec.value("processesPerNode", Json(1)).dump());
+    report += fmt::format("{}: {}\n", object["metadata"]["name"].get<std::string>(), size_of(spec));
     report += errors;
     object["metadata"]["namespace"] = "default";
     object["metadata"]["name"] = fmt::format("example-{}", accepted);

@@ -58,10 +58,13 @@ TEST(TorchrunCommand, ReadsTopology) {
     std::optional<int64_t> nodes;
     const char* processes;
     const char* note;
+    std::optional<int64_t> min_nodes{};
   };
   const Row rows[] = {
       {"torchrun --standalone --nproc-per-node gpu t.py", std::nullopt, "auto", "--standalone: replaced"},
-      {"torchrun --nnodes 1:4 --nproc-per-node auto t.py", 4, "auto", "'1:4' is elastic"},
+      {"torchrun --nnodes 1:4 --nproc-per-node auto t.py", 4, "auto", "", 1},
+      {"torchrun --nnodes 2:4 --nnodes=3 t.py", 3, "", ""},
+      {"torchrun --nnodes $MIN:4 t.py", 4, "", "'$MIN' is not known before the job runs"},
       {"torchrun --nnodes 3:3 t.py", 3, "", ""},
       {"python3 -u -m torch.distributed.run --nproc-per-node=2 t.py", std::nullopt, "2", ""},
       {"python -m torch.distributed.launch --use_env --nproc_per_node=2 t.py", std::nullopt, "2",
@@ -75,6 +78,7 @@ TEST(TorchrunCommand, ReadsTopology) {
     const auto command = convert_line(row.line, std::nullopt, &notes);
     ASSERT_TRUE(command) << row.line << ": " << command.error().message;
     EXPECT_EQ(command->nodes, row.nodes) << row.line;
+    EXPECT_EQ(command->min_nodes, row.min_nodes) << row.line;
     EXPECT_EQ(command->processes, row.processes) << row.line;
     if (*row.note == '\0') {
       EXPECT_THAT(notes, IsEmpty()) << row.line;
@@ -95,6 +99,7 @@ TEST(TorchrunCommand, ReportsMistakes) {
       {"torchrun --nnodes", "torchrun: --nnodes needs a value"},
       {"torchrun --nnodes 0 t.py", "torchrun: --nnodes is '0'; a number from 1 is expected"},
       {"torchrun --nnodes 4:1 t.py", "the minimum is above the maximum"},
+      {"accelerate launch --num_machines 1:2 t.py", "--num_machines is '1:2'; a number from 1 is expected"},
       {"torchrun --standalone=1 t.py", "--standalone has no value"},
       {"torchrun --nproc-per-node -4 t.py", "a number from 1 is expected"},
   };
@@ -152,6 +157,15 @@ TEST(CommandLine, BecomesJob) {
     "name": "trainer", "image": "i:1", "command": ["torchrun", "src/Train_Net.py", "--lr", "0.1"],
     "resources": {"limits": {"nvidia.com/gpu": 4}}})"));
   EXPECT_THAT(job->notes, ElementsAre("note: src/Train_Net.py: is relative to the working directory of the image"));
+}
+
+TEST(CommandLine, ElasticTorchrunBecomesElasticJob) {
+  const auto job =
+      convert_command_line(split("torchrun --nnodes 2:4 --rdzv-backend c10d t.py"), LauncherKind::kTorchrun, {});
+  ASSERT_TRUE(job) << job.error().message;
+  EXPECT_EQ(job->job["spec"]["nodes"], 4);
+  EXPECT_EQ(job->job["spec"]["elastic"], Json::parse(R"({"minNodes": 2, "maxNodes": 4})"));
+  EXPECT_THAT(job->notes, testing::Contains(HasSubstr("--rdzv-backend: replaced")));
 }
 
 TEST(CommandLine, ReportsMistakes) {

@@ -129,6 +129,64 @@ TEST(ConvertPyTorchJob, RanksFollowTheLauncher) {
   }
 }
 
+TEST(ConvertPyTorchJob, BoundsOfNodesMakeTheJobElastic) {
+  struct Row {
+    const char* policy;
+    const char* options;  // of torchrun
+    int nodes;
+    Json elastic;  // null: absent
+    const char* note = "";
+  };
+  const Json one_to_three = {{"minNodes", 1}, {"maxNodes", 3}};
+  const Row rows[] = {
+      {"{minReplicas: 1, maxReplicas: 3}", "", 2, one_to_three},
+      {"{minReplicas: 3, maxReplicas: 4}",
+       "",
+       3,
+       {{"minNodes", 3}, {"maxNodes", 4}},
+       "spec.elasticPolicy.minReplicas: the job has 3 nodes, because 2 is outside of the bounds"},
+      {"{minReplicas: 1, maxReplicas: 1}", "", 1, nullptr, "the job has 1 node, because 2 is outside of the bounds"},
+      {"{maxReplicas: 2}", "", 2, nullptr},
+      {"{rdzvBackend: c10d}", "", 2, nullptr, "spec.elasticPolicy.rdzvBackend: replaced by MASTER_ADDR"},
+      {"{minReplicas: 1, maxReplicas: 3}", "'--nnodes=1:3', ", 2, one_to_three},
+      {"{minReplicas: 1, maxReplicas: 3}", "'--nnodes=1:4', ", 2, one_to_three,
+       "the command starts 1 to 4 nodes, but the bounds of the job count"},
+      {"{}", "'--nnodes=1:3', ", 2, one_to_three},
+      {"{}", "'--nnodes=3:4', ", 2, nullptr, "the command starts 3 to 4 nodes, but the job has 2 pods; the pods count"},
+      {"{}", "'--nnodes=1', ", 2, nullptr, "the command starts 1 node, but the job has 2 pods; the pods count"},
+  };
+  for (const Row& row : rows) {
+    const std::string name = fmt::format("{} {}", row.policy, row.options);
+    const Converted converted =
+        only_job(fmt::format(kPyTorchJob, fmt::format("nprocPerNode: \"1\"\n  elasticPolicy: {}", row.policy),
+                             fmt::format("command: [torchrun, {}t.py]", row.options)));
+    const Json& spec = converted.job["spec"];
+    EXPECT_EQ(spec["nodes"], row.nodes) << name;
+    EXPECT_EQ(spec.value("elastic", Json()), row.elastic) << name;
+    if (*row.note == '\0') {
+      EXPECT_THAT(converted.notes, IsEmpty()) << name;
+    } else {
+      EXPECT_THAT(converted.notes, ElementsAre(HasSubstr(row.note))) << name;
+    }
+  }
+  EXPECT_THAT(problems_of(fmt::format(kPyTorchJob, "elasticPolicy: {minReplicas: 3, maxReplicas: 2}", "command: [t]")),
+              HasSubstr("spec.elasticPolicy.minReplicas: the minimum is above the maximum"));
+  EXPECT_THAT(problems_of(fmt::format(kPyTorchJob, "elasticPolicy: {minReplicas: 0, maxReplicas: 2}", "command: [t]")),
+              HasSubstr("the converted job is not valid: spec.elastic.minNodes: 0"));
+}
+
+// The bounds apply to the workers.
+TEST(ConvertPyTorchJob, MasterIsPartOfAnElasticJob) {
+  const std::string pod = "template: {spec: {containers: [{name: pytorch, image: i, command: [torchrun, t.py]}]}}";
+  const Converted converted =
+      only_job(fmt::format("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {{name: j}}\nspec:\n"
+                           "  elasticPolicy: {{minReplicas: 1, maxReplicas: 3}}\n"
+                           "  pytorchReplicaSpecs: {{Master: {{{}}}, Worker: {{replicas: 2, {}}}}}\n",
+                           pod, pod));
+  EXPECT_EQ(converted.job["spec"]["nodes"], 3);
+  EXPECT_EQ(converted.job["spec"]["elastic"], Json::parse(R"({"minNodes": 2, "maxNodes": 4})"));
+}
+
 TEST(ConvertPyTorchJob, NotesHavePlaces) {
   const Converted converted = only_job(fmt::format(kPyTorchJob, "nprocPerNode: \"2\"", "command: [python3, t.py]"));
   EXPECT_THAT(converted.notes,
@@ -218,6 +276,56 @@ TEST(ConvertTrainJob, RuntimeMayFollowTheJob) {
   // The kind of the reference counts.
   const Converted without = only_job(job + "---\n" + runtime("ClusterTrainingRuntime"));
   EXPECT_THAT(without.notes, Contains(HasSubstr("the runtime 'r' is not in the input")));
+}
+
+TEST(ConvertTrainJob, ElasticPolicyOfTheRuntimeBoundsTheNodes) {
+  struct Row {
+    const char* policy;
+    const char* trainer;
+    int nodes;
+    Json elastic;
+    const char* note = "";
+  };
+  const Row rows[] = {
+      {"minNodes: 2, maxNodes: 4", "", 4, {{"minNodes", 2}, {"maxNodes", 4}}},
+      {"minNodes: 2, maxNodes: 4", "numNodes: 3, ", 3, {{"minNodes", 2}, {"maxNodes", 4}}},
+      {"maxNodes: 4",
+       "numNodes: 5, ",
+       4,
+       {{"minNodes", 1}, {"maxNodes", 4}},
+       "spec.trainer.numNodes: the job has 4 nodes, because 5 is outside of the bounds"},
+      {"minNodes: 2", "", 2, {{"minNodes", 2}}},
+      {"minNodes: 2, maxNodes: 4, metrics: [{type: Resource}]",
+       "",
+       4,
+       {{"minNodes", 2}, {"maxNodes", 4}},
+       "spec.mlPolicy.torch.elasticPolicy.metrics: there is no autoscaling; not carried over"},
+  };
+  for (const Row& row : rows) {
+    const Converted converted = only_job(fmt::format(
+        R"(apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {{name: r}}
+spec:
+  mlPolicy: {{torch: {{numProcPerNode: 1, elasticPolicy: {{maxRestarts: 7, {}}}}}}}
+  template: {{spec: {{replicatedJobs: [{{name: node, template: {{spec: {{template: {{spec: {{containers: [{{name: node, image: i}}]}}}}}}}}}}]}}}}
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {{name: j}}
+spec: {{runtimeRef: {{name: r}}, trainer: {{{}command: [torchrun, t.py]}}}}
+)",
+        row.policy, row.trainer));
+    const Json& spec = converted.job["spec"];
+    EXPECT_EQ(spec["nodes"], row.nodes) << row.policy;
+    EXPECT_EQ(spec.value("elastic", Json()), row.elastic) << row.policy;
+    EXPECT_EQ(spec["failurePolicy"]["maxRestarts"], 7) << row.policy;
+    if (*row.note == '\0') {
+      EXPECT_THAT(converted.notes, IsEmpty()) << row.policy;
+    } else {
+      EXPECT_THAT(converted.notes, ElementsAre(HasSubstr(row.note))) << row.policy;
+    }
+  }
 }
 
 TEST(ConvertKubernetes, ReadsListsOfKubectl) {

@@ -80,6 +80,23 @@ TEST(Sbatch, ReportsMistakesWithLines) {
   EXPECT_THAT(message_of("#!/bin/sh\ntorchrun \xff\n"), HasSubstr("not UTF-8"));
 }
 
+TEST(Sbatch, ElasticTorchrunBecomesElasticJob) {
+  const auto convert = [](const std::string& nodes) {
+    return convert_sbatch("#!/bin/sh\n#SBATCH --nodes=3\nsrun torchrun --nnodes " + nodes + " t.py\n", "j",
+                          {.image = "i"});
+  };
+  const auto job = convert("2:4");
+  ASSERT_TRUE(job) << job.error().message;
+  EXPECT_EQ(job->job["spec"]["nodes"], 3);
+  EXPECT_EQ(job->job["spec"]["elastic"], Json::parse(R"({"minNodes": 2, "maxNodes": 4})"));
+  EXPECT_THAT(job->notes, testing::IsEmpty());
+  const auto other = convert("1:2");
+  ASSERT_TRUE(other) << other.error().message;
+  EXPECT_FALSE(other->job["spec"].contains("elastic"));
+  EXPECT_THAT(other->notes,
+              testing::ElementsAre(HasSubstr("starts 1 to 2 nodes, but the script requests 3; the request counts")));
+}
+
 TEST(Sbatch, CommandAssignedInConditionIsUnknown) {
   EXPECT_THAT(message_of("#!/bin/sh\nif [[ $SLURM_NNODES == 1 ]]; then\n  L=\"\"\nelse\n  L=\"accelerate launch\"\nfi\n"
                          "export CMD=\"$L t.py\"\neval $CMD\n"),
