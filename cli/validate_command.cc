@@ -10,6 +10,7 @@
 #include "cli/job_file.h"
 #include "cli/pod_schema/pod_schema.h"
 #include "cli/run/local_job.h"
+#include "common/counted.h"
 #include "common/standard_streams.h"
 #include "common/status_macros.h"
 #include "common/text.h"
@@ -96,9 +97,9 @@ Result<int> validate(const ValidateFlags& flags) {
       if (checked.interrupted_by != 0) return exit_code;
       if (checked.exit_code != 0) continue;
       // Flush before the next child writes to the same file.
-      RETURN_IF_ERROR(
-          write_standard_output(fmt::format("{}: TrainingJob {} is valid: {} x {} ranks\n", printable(name),
-                                            job.metadata.name, job.spec.nodes, job.spec.processes_per_node)));
+      RETURN_IF_ERROR(write_standard_output(fmt::format("{}: TrainingJob {} is valid: {} x {}\n", printable(name),
+                                                        job.metadata.name, counted(job.spec.nodes, "node"),
+                                                        counted(job.spec.processes_per_node, "rank"))));
     }
   }
   return exit_code;

@@ -3,14 +3,15 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
+#include <concepts>
 #include <string>
 #include <string_view>
 
 namespace oarlock {
 
 // Formats a number with its noun, whose plural ends in "s" unless it is given.
-inline std::string counted(int64_t number, std::string_view noun, std::string_view plural = "") {
+template <std::integral Number>
+std::string counted(Number number, std::string_view noun, std::string_view plural = "") {
   if (number == 1) return fmt::format("1 {}", noun);
   return plural.empty() ? fmt::format("{} {}s", number, noun) : fmt::format("{} {}", number, plural);
 }

@@ -9,6 +9,7 @@
 #include "cli/cluster/diagnosis_text.h"
 #include "cli/cluster/job_view.h"
 #include "cli/cluster/output.h"
+#include "common/counted.h"
 #include "common/text.h"
 #include "operator/core/elastic.h"
 #include "operator/core/text.h"
@@ -69,9 +70,10 @@ void add_steps_lost(const DiagnosisInput& input, const Incident& incident, Diagn
   }
   if (step <= 0) return;
   const int64_t lost = step - std::clamp<int64_t>(checkpoint, 0, step);
-  out.cost.push_back(checkpoint >= 0 ? fmt::format("{} steps: it was at step {}, and the newest checkpoint has step {}",
-                                                   lost, step, checkpoint)
-                                     : fmt::format("{} steps: it was at step {}, without a checkpoint", lost, step));
+  out.cost.push_back(checkpoint >= 0
+                         ? fmt::format("{}: it was at step {}, and the newest checkpoint has step {}",
+                                       counted(lost, "step"), step, checkpoint)
+                         : fmt::format("{}: it was at step {}, without a checkpoint", counted(lost, "step"), step));
 }
 
 void add_cost(const DiagnosisInput& input, const Incident& incident, Diagnosis& out) {
@@ -80,7 +82,8 @@ void add_cost(const DiagnosisInput& input, const Incident& incident, Diagnosis& 
   add_steps_lost(input, incident, out);
   if (record.start_time && record.end_time > *record.start_time) {
     const auto ran = std::chrono::duration_cast<seconds>(record.end_time - *record.start_time);
-    out.cost.push_back(fmt::format("the attempt ran for {} with {} ranks", duration_text(ran), job.world_size()));
+    out.cost.push_back(
+        fmt::format("the attempt ran for {} with {}", duration_text(ran), counted(job.world_size(), "rank")));
   }
   if (job.status.attempt == record.attempt + 1 && job.status.attempt_start_time &&
       *job.status.attempt_start_time >= record.end_time) {
@@ -88,14 +91,15 @@ void add_cost(const DiagnosisInput& input, const Incident& incident, Diagnosis& 
     out.cost.push_back(fmt::format("{} until the pods of the next attempt were created", duration_text(down)));
   }
   if (job.status.recoveries && job.status.recoveries->total > 0) {
-    out.cost.push_back(fmt::format("{} recoveries without a restart before, which took {:.3g} s and lost no step",
-                                   job.status.recoveries->total, job.status.recoveries->seconds));
+    out.cost.push_back(fmt::format("{} without a restart before, which took {:.3g} s and lost no step",
+                                   counted(job.status.recoveries->total, "recovery", "recoveries"),
+                                   job.status.recoveries->seconds));
   }
   const int replaced = job.status.recoveries ? job.status.recoveries->charged : 0;
   if (job.status.restarts.total > 0) {
-    out.cost.push_back(fmt::format("{} restarts so far; {} of {} that failurePolicy.maxRestarts allows are used",
-                                   job.status.restarts.total, job.status.restarts.charged + replaced,
-                                   job.spec.failure_policy.max_restarts));
+    out.cost.push_back(fmt::format("{} so far; {} of {} that failurePolicy.maxRestarts allows are used",
+                                   counted(job.status.restarts.total, "restart"),
+                                   job.status.restarts.charged + replaced, job.spec.failure_policy.max_restarts));
   }
 }
 
@@ -241,8 +245,8 @@ Diagnosis diagnose_stalled(const DiagnosisInput& input) {
   Diagnosis out = simple(input, Cause::kHang, "is stalled", condition == nullptr ? "" : condition->message);
   if (const auto& progress = input.job.status.progress; progress && progress->last_step_time) {
     out.time = progress->last_step_time;
-    out.cost.push_back(fmt::format("{} without a step, with {} ranks", age_text(progress->last_step_time, input.now),
-                                   input.job.world_size()));
+    out.cost.push_back(fmt::format("{} without a step, with {}", age_text(progress->last_step_time, input.now),
+                                   counted(input.job.world_size(), "rank")));
   }
   out.remedies.push_back(fmt::format("oarlock top {} -n {} shows which rank is behind", input.job.metadata.name,
                                      input.job.metadata.name_space));

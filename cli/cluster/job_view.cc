@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/counted.h"
 #include "common/json_access.h"
 #include "common/text.h"
 #include "operator/api/validate.h"
@@ -252,8 +253,8 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
                                          age_text(condition->last_transition_time, now), condition->reason),
       phase_color(status.phase));
   if (condition != nullptr) add("", condition->message);
-  add("Nodes:", fmt::format("{} ready; {} x {} = {} ranks", ready_text(status).empty() ? "none" : ready_text(status),
-                            job.group_nodes(), job.spec.processes_per_node, job.world_size()));
+  add("Nodes:", fmt::format("{} ready; {} x {} = {}", ready_text(status).empty() ? "none" : ready_text(status),
+                            job.group_nodes(), job.spec.processes_per_node, counted(job.world_size(), "rank")));
   add("Progress:", progress_text(status, now));
   add("Checkpoint:", checkpoint_text(job));
   add("Attempt:", status.attempt_start_time

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "common/counted.h"
 #include "common/text.h"
 
 namespace oarlock::convert {
@@ -76,7 +77,8 @@ void Report::problem(const std::string& path, const std::string& message) {
 
 std::vector<std::string> Report::notes() const {
   std::vector<std::string> out = notes_;
-  if (count_ > kMaxNotes) out.push_back(fmt::format("{}: note: and {} more notes", file_, count_ - kMaxNotes));
+  if (count_ > kMaxNotes)
+    out.push_back(fmt::format("{}: note: and {}", file_, counted(count_ - kMaxNotes, "more note")));
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "common/counted.h"
 #include "common/text.h"
 
 namespace oarlock::doctor {
@@ -68,8 +69,8 @@ class Assessment {
       if (gpu.memory_bytes > 0) names += fmt::format(" ({})", size_text(gpu.memory_bytes));
     }
     add(check, Level::kOk,
-        fmt::format("{} GPU{}: {}; driver {}, CUDA up to {}", facts_.gpus.size(), facts_.gpus.size() == 1 ? "" : "s",
-                    names, facts_.driver_version, facts_.cuda_version));
+        fmt::format("{}: {}; driver {}, CUDA up to {}", counted(facts_.gpus.size(), "GPU"), names,
+                    facts_.driver_version, facts_.cuda_version));
     if (!facts_.kernel_driver.empty() && !facts_.driver_version.empty() &&
         facts_.kernel_driver != facts_.driver_version)
       add(check, Level::kProblem,
@@ -81,7 +82,7 @@ class Assessment {
     if (facts_.local_world_size > 1 && !facts_.gpus.empty() &&
         facts_.local_world_size > static_cast<int>(facts_.gpus.size()))
       add(check, Level::kProblem,
-          fmt::format("{} ranks on this node, but {} GPUs", facts_.local_world_size, facts_.gpus.size()),
+          fmt::format("{} ranks on this node, but {}", facts_.local_world_size, counted(facts_.gpus.size(), "GPU")),
           "use at most one rank for each GPU: --nproc gpu, or processesPerNode: auto");
   }
 
@@ -245,10 +246,8 @@ class Assessment {
                                                         size_text(usable), size_text(facts_.memory_bytes))
                                           : size_text(usable);
     if (usable > 0 && usable < kGiB * facts_.local_world_size)
-      return add(
-          "memory", Level::kWarning,
-          fmt::format("{} for {} rank{}", summary, facts_.local_world_size, facts_.local_world_size == 1 ? "" : "s"),
-          "give the container at least 1 GiB for each rank; LibTorch alone takes some hundred MiB");
+      return add("memory", Level::kWarning, fmt::format("{} for {}", summary, counted(facts_.local_world_size, "rank")),
+                 "give the container at least 1 GiB for each rank; LibTorch alone takes some hundred MiB");
     add("memory", Level::kOk, summary);
   }
 
@@ -264,12 +263,11 @@ class Assessment {
       return add("cpu", Level::kWarning, summary, "set OMP_NUM_THREADS to a number from 1");
     if (is_number && threads * ranks > facts_.cpus && threads > 1)
       return add("cpu", Level::kWarning,
-                 fmt::format("{}; {} rank{} would use {} threads", summary, ranks, ranks == 1 ? "" : "s",
-                             int64_t{threads} * ranks),
+                 fmt::format("{}; {} would use {} threads", summary, counted(ranks, "rank"), int64_t{threads} * ranks),
                  fmt::format("set OMP_NUM_THREADS={}", std::max(1, facts_.cpus / ranks)));
     if (text.empty() && ranks > 1)
       return add("cpu", Level::kNote,
-                 fmt::format("{}; {} ranks would each use {} threads", summary, ranks, facts_.cpus),
+                 fmt::format("{}; {} ranks would each use {}", summary, ranks, counted(facts_.cpus, "thread")),
                  fmt::format("set OMP_NUM_THREADS={}; oarlock launch sets 1", std::max(1, facts_.cpus / ranks)));
     add("cpu", Level::kOk, summary);
   }
@@ -290,10 +288,6 @@ Counts count(const std::vector<Finding>& findings) {
     counts.warnings += finding.level == Level::kWarning ? 1 : 0;
   }
   return counts;
-}
-
-std::string counted(size_t number, const char* noun) {
-  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
 }
 
 }  // namespace

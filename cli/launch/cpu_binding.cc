@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include "common/counted.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "common/text.h"
@@ -158,10 +159,9 @@ Result<std::vector<int>> exclusive_part(const CpuTopology& topology, int node, s
   std::map<int, std::vector<Cpu>> cores;
   for (const Cpu& cpu : cpus_of_node(topology, node)) cores[cpu.core].push_back(cpu);
   if (cores.size() < parts) {
-    return fail(
-        ExitCode::kUnavailable,
-        fmt::format("--numa-binding exclusive: NUMA node {} has {} cores for {} ranks; use node, or fewer ranks", node,
-                    cores.size(), parts));
+    return fail(ExitCode::kUnavailable,
+                fmt::format("--numa-binding exclusive: NUMA node {} has {} for {}; use node, or fewer ranks", node,
+                            counted(cores.size(), "core"), counted(parts, "rank")));
   }
   const size_t size = cores.size() / parts;
   const size_t larger = cores.size() % parts;

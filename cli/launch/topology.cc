@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "common/contract.h"
+#include "common/counted.h"
 #include "common/cpu_count.h"
 #include "common/status_macros.h"
 
@@ -148,14 +149,14 @@ Result<Topology> resolve_topology(const TopologyFlags& flags, const Environment&
     topology.nnodes = std::max(1, *world_size / topology.nproc);
   }
   if (static_cast<int64_t>(topology.nproc) * topology.nnodes > kCount.largest) {
-    return fail(ExitCode::kUsage, fmt::format("{} nodes of {} ranks are more than {} ranks", topology.nnodes,
-                                              topology.nproc, kCount.largest));
+    return fail(ExitCode::kUsage, fmt::format("{} times {} are more than {} ranks", counted(topology.nnodes, "node"),
+                                              counted(topology.nproc, "rank"), kCount.largest));
   }
   if (world_size && *world_size != topology.world_size()) {
-    return fail(ExitCode::kConfig, fmt::format("environment variable {}={} is not {} nodes times {} ranks per node "
+    return fail(ExitCode::kConfig, fmt::format("environment variable {}={} is not {} times {} per node "
                                                "({}, {}); correct them, or give --nnodes and --nproc",
-                                               kEnvWorldSize, *world_size, topology.nnodes, topology.nproc,
-                                               kEnvPetNnodes, kEnvLocalWorldSize));
+                                               kEnvWorldSize, *world_size, counted(topology.nnodes, "node"),
+                                               counted(topology.nproc, "rank"), kEnvPetNnodes, kEnvLocalWorldSize));
   }
 
   ASSIGN_OR_RETURN(const std::optional<int> node_rank,

@@ -15,6 +15,7 @@
 #include "cli/launch/termination.h"
 #include "cli/run/local_job.h"
 #include "common/contract.h"
+#include "common/counted.h"
 #include "common/port_reservation.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
@@ -27,10 +28,6 @@ namespace fs = std::filesystem;
 using launch::Console;
 using launch::GroupResult;
 using launch::SignalSource;
-
-std::string plural(int count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
 
 std::string duration_text(std::chrono::steady_clock::duration duration) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(duration).count();
@@ -122,7 +119,7 @@ class LocalRun {
       return "failurePolicy.rules ignore this exit; on a cluster the other ranks continue, here they end with it";
     if (failure.reason == "PermanentFailure") return "a restart would fail again";
     if (failure.reason == "FailurePolicy") return "failurePolicy.rules fail the job";
-    return fmt::format("the restarts ({}) are used up", plural(charged, "restart"));
+    return fmt::format("the restarts ({}) are used up", counted(charged, "restart"));
   }
 
   // Returns false if a signal to end arrives meanwhile.
@@ -227,7 +224,8 @@ class LocalRun {
       urls += fmt::format(" http://127.0.0.1:{}{}", port, kMetricsPath);
     }
     console_.print_line(fmt::format("{}: attempt {}, {} of {}; metrics of each rank:{}", job_.metadata.name,
-                                    settings.attempt, plural(job_.spec.nodes, "node"), plural(per_node, "rank"), urls));
+                                    settings.attempt, counted(job_.spec.nodes, "node"), counted(per_node, "rank"),
+                                    urls));
   }
 
   std::string describe_end(const Ended& ended) const {
@@ -242,7 +240,7 @@ class LocalRun {
   Result<int> finish(const std::string& state, const Ended& ended, int restarts, SteadyTime begin) {
     const std::string indent(std::string_view("oarlock run: ").size(), ' ');
     console_.print_line(fmt::format("{}: {} after {}, {}", job_.metadata.name, state,
-                                    duration_text(clock_.steady() - begin), plural(restarts, "restart")));
+                                    duration_text(clock_.steady() - begin), counted(restarts, "restart")));
     if (const auto message = termination_message_from_json(ended.message); message && message->step > 0) {
       std::string line = fmt::format("{}step {}", indent, message->step);
       if (message->checkpoint_step >= 0)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/counted.h"
 #include "common/text.h"
 
 namespace oarlock {
@@ -61,13 +62,13 @@ void FieldsValidator::check(std::string_view key, const Limits& limits, const st
 
 void FieldsValidator::check_size(std::string_view key, size_t size, const Limits& limits) {
   if (limits.max_items > 0 && size > limits.max_items) {
-    add(key, fmt::format("has {} items; the maximum is {}", size, limits.max_items));
+    add(key, fmt::format("has {}; the maximum is {}", counted(size, "item"), limits.max_items));
   }
   if (size >= limits.min_items) return;
   std::string_view noun = *limits.noun == '\0' ? "an item" : limits.noun;
   noun.remove_prefix(noun.find(' ') + 1);  // the article
   add(key, limits.min_items == 1 ? fmt::format("needs at least one {}", noun)
-                                 : fmt::format("has {} items; the minimum is {}", size, limits.min_items));
+                                 : fmt::format("has {}; the minimum is {}", counted(size, "item"), limits.min_items));
 }
 
 void FieldsValidator::visit(std::string_view key, FieldValue value, const Limits& limits, std::string_view) {

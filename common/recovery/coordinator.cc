@@ -199,7 +199,9 @@ std::optional<std::string> Coordinator::find_obstacle() const {
   if (state_.generation > 0 && state_.generation > options_.max_restarts) {
     return options_.max_restarts == 0
                ? state_.reason
-               : fmt::format("{}; all {} restarts are used up", state_.reason, options_.max_restarts);
+               : fmt::format("{}; {} used up", state_.reason,
+                             options_.max_restarts == 1 ? "the only restart is"
+                                                        : fmt::format("all {} restarts are", options_.max_restarts));
   }
   for (int rank = 0; rank < world_size(); ++rank) {
     const RankSlot& slot = state_.ranks[static_cast<size_t>(rank)];

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "common/counted.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "common/yaml/node_data.h"
@@ -81,8 +82,8 @@ Result<Node> replaced(const Node& node, std::span<const Step> steps, size_t done
       return fail(ExitCode::kUsage, fmt::format("{} is not a list", here));
     }
     if (*step.index > out.items.size()) {
-      return fail(ExitCode::kUsage,
-                  fmt::format("{} has {} elements, so the next one is [{}]", here, out.items.size(), out.items.size()));
+      return fail(ExitCode::kUsage, fmt::format("{} has {}, so the next one is [{}]", here,
+                                                counted(out.items.size(), "element"), out.items.size()));
     }
     out.kind = Node::Kind::kSequence;
     if (*step.index == out.items.size()) out.items.push_back(make_command_line_node(Node::Kind::kNull));

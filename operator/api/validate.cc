@@ -6,6 +6,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "common/counted.h"
 #include "common/fields/yaml_reader.h"
 #include "common/json_access.h"
 #include "common/text.h"
@@ -88,13 +89,12 @@ void check_sizes(const Spec& spec, int64_t annotations, Found& found) {
                      trainer > 0 ? ", which hold spec.trainer," : "", annotations, rules::kMaxAnnotationBytes)});
   }
   if (spec.nodes > rules::kMaxNodes || pod * spec.nodes <= rules::kMaxTotalBytes) return;
-  found.push_back(
-      {trainer > pod / 2 ? "spec.trainer" : "spec.template",
-       fmt::format("{} nodes times {} of spec.template and spec.trainer are {}; the maximum is {}, because the "
-                   "API server stores a copy in each pod: move large parts into a ConfigMap, a volume or "
-                   "the image, or use fewer nodes",
-                   spec.nodes, rounded_up_size(pod), rounded_up_size(pod * spec.nodes),
-                   rounded_up_size(rules::kMaxTotalBytes))});
+  found.push_back({trainer > pod / 2 ? "spec.trainer" : "spec.template",
+                   fmt::format("{} times {} of spec.template and spec.trainer are {}; the maximum is {}, because the "
+                               "API server stores a copy in each pod: move large parts into a ConfigMap, a volume or "
+                               "the image, or use fewer nodes",
+                               counted(spec.nodes, "node"), rounded_up_size(pod), rounded_up_size(pod * spec.nodes),
+                               rounded_up_size(rules::kMaxTotalBytes))});
 }
 
 // Checks that labels and annotations are maps of strings. Returns the size of the annotations, keys and values

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/counted.h"
 #include "operator/api/rules.h"
 #include "operator/api/validate.h"
 #include "operator/core/failure.h"
@@ -275,7 +276,8 @@ std::optional<Plan> resize(const Observed& observed, const Membership& members) 
   if (!found) return std::nullopt;
   const int before = observed.job.group_nodes();
   api::Status next = refresh_status(observed, members);
-  const std::string message = fmt::format("{} nodes instead of {}: {}", found->nodes, before, found->message);
+  const std::string message =
+      fmt::format("{} instead of {}: {}", counted(found->nodes, "node"), before, found->message);
   api::AttemptRecord record;
   record.attempt = next.attempt;
   record.reason = found->reason;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <tuple>
 
+#include "common/counted.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 #include "operator/core/text.h"
@@ -404,7 +405,7 @@ GroupFailure evaluate_replacements(const Job& job, const Membership& members, Sy
       out.restart_reason = kShrunk;
       out.reason = out.record.reason = kShrunk;
       out.message = out.record.message =
-          fmt::format("{} nodes instead of {}: {}", *out.nodes, job.group_nodes(), out.record.message);
+          fmt::format("{} instead of {}: {}", counted(*out.nodes, "node"), job.group_nodes(), out.record.message);
       out.record.pod.clear();
       out.record.node_rank.reset();
     }

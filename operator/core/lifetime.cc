@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "common/counted.h"
 #include "operator/core/pods.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
@@ -117,7 +118,7 @@ std::optional<Plan> resume(const Observed& observed, const Membership&) {
   enter_phase(next, Phase::kPending, "PodsStarting", "", observed.now);
   update_checkpoint_condition(job, next, observed.now);  // the spec may have changed meanwhile
   const std::string message =
-      fmt::format("spec.suspend is false: starting {} pods as attempt {}", job.spec.nodes, next.attempt);
+      fmt::format("spec.suspend is false: starting {} as attempt {}", counted(job.spec.nodes, "pod"), next.attempt);
   return start_attempt(observed, next, {}, {make_event(EmitEvent::Type::kNormal, "Resumed", "CreatePods", message)},
                        message);
 }

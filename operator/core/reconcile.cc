@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "common/counted.h"
 #include "operator/api/rules.h"
 #include "operator/api/validate.h"
 #include "operator/core/desired.h"
@@ -115,8 +116,9 @@ std::string success_message(const Job& job, const Membership& members) {
   const size_t all = members.current.size();
   const auto ignored = std::ranges::count_if(
       members.current, [](const Pod* pod) { return pod != nullptr && has_ended(*pod) && !has_exit_code_0(*pod); });
-  if (ignored == 0) return fmt::format("all {} pods ended with exit code 0", all);
-  return fmt::format("all {} pods ended, {} of them with an exit code that failurePolicy.rules ignores", all, ignored);
+  const std::string pods = all == 1 ? "the pod" : fmt::format("all {} pods", all);
+  if (ignored == 0) return pods + " ended with exit code 0";
+  return fmt::format("{} ended, {} of them with an exit code that failurePolicy.rules ignores", pods, ignored);
 }
 
 }  // namespace
@@ -149,11 +151,12 @@ std::vector<Action> recovery_events(const api::Status& before, const api::Status
   if (!next.recoveries || next.recoveries->total <= was.total) return {};
   const api::Recoveries& is = *next.recoveries;
   const int64_t count = is.total - was.total;
-  return {
-      make_event(EmitEvent::Type::kWarning, "Recovered", "RestartRanks",
-                 fmt::format("ranks {} were replaced while the others kept their state; {}0 steps lost, {:.3g} s: {}",
-                             is.last_ranks, count > 1 ? fmt::format("{} recoveries, ", count) : "",
-                             is.seconds - was.seconds, is.last_reason))};
+  const bool is_one = is.last_ranks.find_first_not_of("0123456789") == std::string::npos;
+  return {make_event(
+      EmitEvent::Type::kWarning, "Recovered", "RestartRanks",
+      fmt::format("{} replaced while the others kept their state; {}0 steps lost, {:.3g} s: {}",
+                  is_one ? fmt::format("rank {} was", is.last_ranks) : fmt::format("ranks {} were", is.last_ranks),
+                  count > 1 ? fmt::format("{} recoveries, ", count) : "", is.seconds - was.seconds, is.last_reason))};
 }
 
 // Records the replacement of lost pods, which converge() then deletes and creates. The record precedes both, so that
@@ -162,7 +165,7 @@ Plan replace_pods(const Observed& observed, const Membership& members, const Gro
   const Job& job = observed.job;
   api::Status next = refresh_status(observed, members);
   api::Recoveries counts = next.recoveries.value_or(api::Recoveries{});
-  Plan plan = make_plan(PlanState::kProgress, fmt::format("{} pods are lost", failure.replaced.size()));
+  Plan plan = make_plan(PlanState::kProgress, "lost: " + counted(failure.replaced.size(), "pod"));
   std::vector<Action> events = recovery_events(job.status, next);
   for (const PodFailure& lost : failure.replaced) {
     const std::string name = pod_name(job, job.status.attempt, lost.node_rank);
@@ -328,7 +331,7 @@ bool can_create_before_status(const Observed& observed, const Membership& member
 }
 
 Plan create_before_status(const Observed& observed, const Membership& members) {
-  Plan plan = make_plan(PlanState::kProgress, fmt::format("creating the Service and {} pods", observed.job.spec.nodes));
+  Plan plan = make_plan(PlanState::kProgress, "creating the Service and " + counted(observed.job.spec.nodes, "pod"));
   if (!observed.untouched) plan.actions.emplace_back(ConfirmJobUnchanged{});
   append(plan.actions, create_missing_objects(observed, members).actions);
   return plan;
@@ -337,7 +340,7 @@ Plan create_before_status(const Observed& observed, const Membership& members) {
 // Events about the first status of a job.
 std::vector<Action> start_events(const Job& job) {
   std::vector<Action> out = {
-      make_event(EmitEvent::Type::kNormal, "Started", "CreatePods", fmt::format("starting {} pods", job.spec.nodes))};
+      make_event(EmitEvent::Type::kNormal, "Started", "CreatePods", "starting " + counted(job.spec.nodes, "pod"))};
   const std::vector<std::string> overridden = PodFactory(job, job.status.attempt).overridden_variables();
   if (!overridden.empty()) {
     out.emplace_back(make_event(EmitEvent::Type::kWarning, "EnvironmentOverridden", "CreatePods",
@@ -358,8 +361,8 @@ std::vector<Action> ignored_scale_events(const Job& job) {
   const std::vector<api::FieldProblem> problems = api::validate(job);
   if (problems.empty()) return {};
   return {make_event(EmitEvent::Type::kWarning, kInvalidSpec, "Ignore",
-                     fmt::format("the group keeps its {} nodes: {}: {}", job.group_nodes(), problems.front().path,
-                                 problems.front().message))};
+                     fmt::format("the group keeps its {}: {}: {}", counted(job.group_nodes(), "node"),
+                                 problems.front().path, problems.front().message))};
 }
 
 // The event of a change to Running or Stalled.
@@ -391,12 +394,12 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   if (next != job.status || !missing.actions.empty()) {
     plan.state = PlanState::kProgress;
     plan.reason =
-        missing.actions.empty() ? "the status changed" : fmt::format("{} objects are missing", missing.actions.size());
+        missing.actions.empty() ? "the status changed" : "missing: " + counted(missing.actions.size(), "object");
     plan.actions.emplace_back(PatchStatus{next});
   }
   if (!old.actions.empty()) {
     plan.state = PlanState::kProgress;
-    plan.reason = fmt::format("{} pods of earlier attempts are left", old.actions.size());
+    plan.reason = "left from earlier attempts: " + counted(old.actions.size(), "pod");
   }
   append(plan.actions, std::move(old.actions));
   append(plan.actions, std::move(missing.actions));

@@ -200,8 +200,9 @@ void refresh_phase(const Observed& observed, const Membership& members, api::Sta
   if (status.phase == Phase::kNone) enter_phase(status, Phase::kPending, "PodsStarting", "", observed.now);
   if (status.phase != Phase::kPending && status.phase != Phase::kRestarting) return;
   if (count_started(members) == static_cast<int>(members.current.size())) {
-    enter_phase(status, Phase::kRunning, "PodsRunning", fmt::format("all {} pods have started", members.current.size()),
-                observed.now);
+    const size_t count = members.current.size();
+    enter_phase(status, Phase::kRunning, "PodsRunning",
+                count == 1 ? "the pod has started" : fmt::format("all {} pods have started", count), observed.now);
     // The time between two attempts does not count as time without steps.
     if (status.progress) status.progress->last_step_time = whole_seconds(observed.now);
     return;

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/counted.h"
 #include "common/cpu_count.h"
 #include "common/status_macros.h"
 #include "trainer/checkpoint/directory.h"
@@ -538,7 +539,8 @@ RunHeader RankProcess::header(int64_t step, int64_t target_steps) const {
   RunHeader out;
   out.task = config_.task;
   out.world_size = environment_.world_size;
-  out.device = device_.is_cpu() ? fmt::format("CPU, {} threads per rank", at::get_num_threads()) : device_name(device_);
+  out.device = device_.is_cpu() ? fmt::format("CPU, {} per rank", counted(at::get_num_threads(), "thread"))
+                                : device_name(device_);
   out.precision = precision_of(config_.amp);
   for (const NamedTensor& item : model_->parameters()) {
     out.parameters += item.tensor.numel();

@@ -119,7 +119,7 @@ TEST(LaunchRecovery, SpentBudgetHasTheExitCodeOfTheFailure) {
                          {"/bin/bash", "-c", "echo $$ >> starts.$RANK; [ $RANK = 0 ] && exit 3; sleep 1000 & wait"}));
   EXPECT_EQ(program.wait(), 3) << program.err();
   EXPECT_EQ(lines(content(program.folder() / "starts.0")).size(), 2u);
-  EXPECT_THAT(program.err(), HasSubstr("all 1 restarts are used up"));
+  EXPECT_THAT(program.err(), HasSubstr("the only restart is used up"));
 }
 
 TEST(LaunchRecovery, DescendantsOfFailedRankAreKilledFirst) {

@@ -69,7 +69,7 @@ TEST_F(OfflineTest, ValidateReportsEveryProblemOfEveryFile) {
         "processesPerNode: two\n  template: {spec: {}}\n");
   const auto run = start({"validate", "-f", "good.yaml", "bad.yaml", "missing.yaml"});
   EXPECT_EQ(run->wait(), 78);
-  EXPECT_THAT(lines(run->out()), ElementsAre("good.yaml: TrainingJob j is valid: 2 x 1 ranks"));
+  EXPECT_THAT(lines(run->out()), ElementsAre("good.yaml: TrainingJob j is valid: 2 nodes x 1 rank"));
   EXPECT_THAT(run->err(), AllOf(HasSubstr("bad.yaml:5:3: "), HasSubstr("did you mean 'nodes'?"),
                                 HasSubstr("bad.yaml:6:21: "), HasSubstr("missing.yaml: cannot be opened")));
   const auto missing = start({"validate", "-f", "missing.yaml"});
@@ -87,7 +87,7 @@ TEST_F(OfflineTest, ValidateRunsTrainerCheck) {
   const auto good = start({"validate", "-f", "job.yaml"});
   EXPECT_EQ(good->wait(), 0);
   EXPECT_THAT(lines(good->out()),
-              ElementsAre("arguments: --check --config job.yaml", "job.yaml: TrainingJob j is valid: 1 x 1 ranks"));
+              ElementsAre("arguments: --check --config job.yaml", "job.yaml: TrainingJob j is valid: 1 node x 1 rank"));
   trainer("echo job.yaml:5:13: unknown task >&2; exit 78");
   const auto bad = start({"validate", "-f", "job.yaml"});
   EXPECT_EQ(bad->wait(), 78);
@@ -107,7 +107,7 @@ TEST_F(OfflineTest, ValidateChecksTheTrainerPartOfEveryJob) {
   trainer("echo \"$*\" >> arguments; case \"$*\" in *n/bad) echo unknown task >&2; exit 78;; esac");
   const auto run = start({"validate", "-f", "job.yaml"});
   EXPECT_EQ(run->wait(), 78);
-  EXPECT_THAT(lines(run->out()), ElementsAre("job.yaml: TrainingJob good is valid: 1 x 1 ranks"));
+  EXPECT_THAT(lines(run->out()), ElementsAre("job.yaml: TrainingJob good is valid: 1 node x 1 rank"));
   EXPECT_THAT(lines(run->err()), ElementsAre("unknown task"));
   EXPECT_THAT(lines(content(folder_.path() / "arguments")),
               ElementsAre("--check --config job.yaml --job n/good", "--check --config job.yaml --job n/bad"));

@@ -170,7 +170,7 @@ TEST_F(CoordinatorTest, BudgetEndsTheJob) {
   ASSERT_EQ(coordinator.order().kind, OrderKind::kRun);
   report(coordinator, 1, exited(2, 137));
   EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
-  EXPECT_EQ(coordinator.order().reason, "rank 1 ended with exit code 137; all 1 restarts are used up");
+  EXPECT_EQ(coordinator.order().reason, "rank 1 ended with exit code 137; the only restart is used up");
 }
 
 TEST_F(CoordinatorTest, FailureAfterRankFinishedEndsTheJob) {

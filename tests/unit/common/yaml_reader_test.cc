@@ -143,7 +143,7 @@ TEST(YamlOverrides, ReportsAllProblems) {
   const std::string message = overridden(
       "a: 1\nb: [1]\n", {"a.x=1", "b[2]=1", "b.c=1", "lr", "=1", "b[x]=1", "c..d=1", "e=[", "f={a: 1, a: 2}"});
   EXPECT_THAT(message, HasSubstr("command line: a.x: 'a' is not a map, so there is no 'x' in it\n"));
-  EXPECT_THAT(message, HasSubstr("command line: b[2]: 'b' has 1 elements, so the next one is [1]\n"));
+  EXPECT_THAT(message, HasSubstr("command line: b[2]: 'b' has 1 element, so the next one is [1]\n"));
   EXPECT_THAT(message, HasSubstr("command line: b.c: 'b' is not a map"));
   EXPECT_THAT(message, HasSubstr("command line: 'lr' is not key=value, such as optimizer.lr=0.1\n"));
   EXPECT_THAT(message, HasSubstr("command line: '=1' is not key=value"));

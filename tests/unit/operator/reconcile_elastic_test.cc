@@ -430,7 +430,8 @@ TEST(Elastic, GivesUpAReplacementWithoutANode) {
   EXPECT_EQ(next.elastic->last_reason, kShrunk);
   EXPECT_EQ(next.restarts.charged, 0);
   EXPECT_EQ(next.restarts.reasons.at(0).reason, kShrunk);
-  EXPECT_THAT(next.attempts.back().message, HasSubstr("its replacement did not start within 300 s"));
+  EXPECT_THAT(next.attempts.back().message,
+              AllOf(HasSubstr("1 node instead of 2: "), HasSubstr("its replacement did not start within 300 s")));
 }
 
 TEST(Elastic, KeepsAReplacementWhileOthersGetNodes) {

@@ -32,7 +32,7 @@ TEST(ReconcileRecoveries, ReportsRecoveriesOfRankZero) {
   const Plan plan = reconcile(observed);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Running 0", "EmitEvent Recovered"));
   EXPECT_EQ(only<EmitEvent>(plan).at(0).message,
-            "ranks 1 were replaced while the others kept their state; 2 recoveries, 0 steps lost, 0.75 s: rank 1 ended "
+            "rank 1 was replaced while the others kept their state; 2 recoveries, 0 steps lost, 0.75 s: rank 1 ended "
             "with exit code 137");
   observed = after(observed, plan);
   EXPECT_EQ(observed.job.status.recoveries->total, 2);

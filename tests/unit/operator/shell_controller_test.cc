@@ -491,10 +491,10 @@ TEST_F(ControllerLogTest, DoesNotLogProgressUpdates) {
   EXPECT_THAT(progress_lines, IsEmpty());
   ::testing::internal::CaptureStderr();
   Plan other = create_pod();
-  other.reason = "1 objects are missing";
+  other.reason = "missing: 1 object";
   plan(other);
   reconcile_now();
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("1 objects are missing"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("missing: 1 object"));
 }
 
 }  // namespace

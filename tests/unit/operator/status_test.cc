@@ -86,6 +86,8 @@ TEST(Status, RunsOnceAllPodsStarted) {
   const api::Status running = refreshed(seen(pending, {pod(0).running(), pod(1).ended(0)}));
   EXPECT_EQ(text_of(running), "PodsRunning: all 2 pods have started");
   EXPECT_EQ(refreshed(seen(JobBuilder().phase(Phase::kRunning), {pod(0).running()})).phase, Phase::kRunning);
+  const api::Status alone = refreshed(seen(JobBuilder().nodes(1).phase(Phase::kPending), {pod(0).running()}));
+  EXPECT_EQ(text_of(alone), "PodsRunning: the pod has started");
 }
 
 TEST(Status, ReportsWhatPodsWaitFor) {

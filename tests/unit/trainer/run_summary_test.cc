@@ -16,7 +16,7 @@ RunHeader two_ranks() {
   RunHeader header;
   header.task = "image_classification";
   header.world_size = 2;
-  header.device = "CPU, 1 threads per rank";
+  header.device = "CPU, 1 thread per rank";
   header.precision = "fp32";
   header.parameters = header.trainable_parameters = 206'922;
   header.train_samples = 60'000;
@@ -32,7 +32,7 @@ RunHeader two_ranks() {
 
 TEST(RunHeader, ListsSizes) {
   EXPECT_THAT(header_lines(two_ranks()),
-              ElementsAre("image_classification on 2 ranks", "  device      CPU, 1 threads per rank, fp32",
+              ElementsAre("image_classification on 2 ranks", "  device      CPU, 1 thread per rank, fp32",
                           "  model       206,922 parameters",
                           "  data        60,000 samples for training, 10,000 for evaluation",
                           "  batch       128 = 2 ranks x 64", "  length      3 epochs, 1,407 steps",
