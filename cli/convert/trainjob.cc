@@ -84,7 +84,7 @@ struct RuntimeParts {
   bool is_elastic = false;
   std::optional<int64_t> min_nodes;
   std::optional<int64_t> max_nodes;
-  bool has_nodes = false;  // mlPolicy.numNodes
+  bool has_nodes = false;  // numNodes is given
 };
 
 // The bounds apply to the nodes that the job requests, so they are only read here.
@@ -94,6 +94,8 @@ void read_elastic_policy(ObjectReader elastic, RuntimeParts& parts, JobDraft& dr
   if (const auto restarts = elastic.integer("maxRestarts")) draft.max_restarts = restarts;
   parts.min_nodes = elastic.integer("minNodes");
   parts.max_nodes = elastic.integer("maxNodes");
+  if (parts.max_nodes && parts.min_nodes.value_or(1) > *parts.max_nodes)
+    elastic.problem("maxNodes", "is below the minimum");
   elastic.drop("metrics", "there is no autoscaling; not carried over");
   elastic.finish();
 }
