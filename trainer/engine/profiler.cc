@@ -95,7 +95,7 @@ void StepProfiler::save() {
 namespace {
 
 // LibTorch's callbacks are plain functions, so the count is not a member.
-thread_local int64_t counted = 0;
+thread_local int64_t counted_flops = 0;
 
 std::vector<at::Tensor> tensors_of(at::ArrayRef<c10::IValue> values) {
   std::vector<at::Tensor> out;
@@ -134,7 +134,7 @@ struct Convolution final : at::ObserverContext {
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   const std::string_view name = function.name();
   const std::vector<at::Tensor> inputs = tensors_of(function.inputs());
-  counted += flops_of(name, inputs);
+  counted_flops += flops_of(name, inputs);
   if (name != "aten::convolution" || inputs.size() < 2) return nullptr;
   return std::make_unique<Convolution>(inputs[1]);
 }
@@ -142,19 +142,19 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
 void end(const at::RecordFunction& function, at::ObserverContext* context) {
   const auto* convolution = dynamic_cast<Convolution*>(context);
   if (convolution == nullptr) return;
-  for (const at::Tensor& output : tensors_of(function.outputs())) counted += convolution->filter_flops * output.numel();
+  for (const at::Tensor& output : tensors_of(function.outputs())) counted_flops += convolution->filter_flops * output.numel();
 }
 
 }  // namespace
 
 FlopCounter::FlopCounter() {
-  counted = 0;
+  counted_flops = 0;
   handle_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(begin, end).needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION}));
 }
 
 FlopCounter::~FlopCounter() { at::removeCallback(handle_); }
 
-int64_t FlopCounter::flops() const { return counted; }
+int64_t FlopCounter::flops() const { return counted_flops; }
 
 }  // namespace oarlock
