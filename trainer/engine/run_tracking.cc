@@ -42,7 +42,7 @@ Image to_image(const std::string& name, const at::Tensor& pixels) {
 Result<std::unique_ptr<RunTracking>> RunTracking::open(const RunTrackingOptions& options, const Logger& logger,
                                                        const Clock& clock) {
   const std::filesystem::path folder = tracking_folder(options.checkpoint_dir);
-  const SinkContext context{.folder = folder, .logger = logger, .clock = clock};
+  const SinkContext context{.folder = folder, .logger = logger, .clock = clock, .run = options.run};
   std::vector<std::unique_ptr<Sink>> sinks;
   if (options.config.tensorboard.enabled) sinks.push_back(make_tensorboard_sink(options.config.tensorboard, context));
   if (options.config.wandb.enabled) {

@@ -33,7 +33,7 @@ Result<std::unique_ptr<MlflowClient>> MlflowClient::create(const MlflowConfig& c
                 "MLFLOW_TRACKING_PASSWORD");
   if (!options.server.starts_with("http://") && !options.server.starts_with("https://"))
     return fail(ExitCode::kConfig, fmt::format("tracking.mlflow.uri: '{}' must begin with http:// or https://",
-                                               shortened(options.server)));
+                                               shortened(kube::without_secrets(options.server))));
   options.user_agent = "oarlock-trainer";
   options.ca.file = choose(config.ca_file, "MLFLOW_TRACKING_SERVER_CERT_PATH");
   options.verify = !is_true(variables("MLFLOW_TRACKING_INSECURE_TLS"));
@@ -56,54 +56,59 @@ Result<std::unique_ptr<MlflowClient>> MlflowClient::create(const MlflowConfig& c
   options.proxy = kube::choose_proxy(address, {.http_proxy = proxy_variable("http_proxy", "HTTP_PROXY"),
                                                .https_proxy = proxy_variable("https_proxy", "HTTPS_PROXY"),
                                                .no_proxy = proxy_variable("no_proxy", "NO_PROXY")});
-  const std::string server = fmt::format("{}://{}{}", address.tls ? "https" : "http", address.header, address.prefix);
+  const std::string url = options.server;
   ASSIGN_OR_RETURN(std::unique_ptr<kube::Transport> transport, kube::create_transport(std::move(options)));
   const std::chrono::milliseconds timeout(static_cast<int64_t>(config.timeout_seconds * 1000));
-  return std::unique_ptr<MlflowClient>(new MlflowClient(std::move(transport), server, timeout, clock));
+  return std::unique_ptr<MlflowClient>(new MlflowClient(std::move(transport), url, timeout, clock));
 }
 
-Result<nlohmann::json> MlflowClient::call(kube::Request request) {
-  last_code_.clear();
+MlflowClient::MlflowClient(std::unique_ptr<kube::Transport> transport, std::string url,
+                           std::chrono::milliseconds timeout, const Clock& clock)
+    : transport_(std::move(transport)),
+      url_(std::move(url)),
+      server_(kube::without_secrets(url_)),
+      timeout_(timeout),
+      clock_(clock) {}
+
+MlflowResult<nlohmann::json> MlflowClient::call(kube::Request request) {
   const kube::TransportResult<kube::Response> response = transport_->send(request, timeout_, stop_.get_token());
   if (!response) {
     has_uncertain_requests_ = true;
-    return fail(ExitCode::kUnavailable, "MLflow: " + response.error().message);
+    std::string message = response.error().message;
+    if (message.starts_with(url_)) message.replace(0, url_.size(), server_);
+    return mlflow_failure(MlflowErrorKind::kUnavailable, "MLflow: " + message);
   }
   nlohmann::json body = parse_untrusted_json(response->body, response->body.size());
   if (response->ok()) {
     if (response->body.empty()) return nlohmann::json();
     if (body.is_object()) return body;
     has_uncertain_requests_ = true;
-    return fail(
-        ExitCode::kUnavailable,
+    return mlflow_failure(
+        MlflowErrorKind::kUnavailable,
         fmt::format("MLflow: {}: the answer is not MLflow's; is there a login or maintenance page in front of it?",
                     server_));
   }
   if (response->retry_after) not_before_ = clock_.steady() + *response->retry_after;
+  if (response->status >= 500) has_uncertain_requests_ = true;
   const std::string code = text_at(body, "error_code");
   const std::string text = text_at(body, "message");
-  const std::string message =
+  std::string message =
       fmt::format("MLflow: {}: {} {}: HTTP status {}{}{}", server_, request.method,
                   request.target.substr(0, request.target.find('?')), response->status, code.empty() ? "" : ", " + code,
                   text.empty() ? "" : ": " + printable(shortened(text, 200)));
-  if (response->status >= 500) has_uncertain_requests_ = true;
-  if (response->status == 401 || response->status == 403) return fail(ExitCode::kNoPermission, message);
-  // Only MLflow itself, and not a proxy in front of it, can reject an event for good.
-  const bool is_final = code == "INVALID_PARAMETER_VALUE" || code == "BAD_REQUEST" ||
-                        code == "RESOURCE_DOES_NOT_EXIST" || code == "MALFORMED_REQUEST" || code == "INVALID_STATE" ||
-                        response->status == 413;
-  last_code_ = code;
-  return fail(response->status < 500 && is_final ? ExitCode::kDataErr : ExitCode::kUnavailable, message);
+  if (response->status >= 300 && response->status < 400)
+    message += ": redirections are not followed; is the address complete, or is there a login page in front of it?";
+  return mlflow_failure(classify_mlflow_response(response->status, code), std::move(message));
 }
 
-Result<nlohmann::json> MlflowClient::post(const char* method, const nlohmann::json& body) {
+MlflowResult<nlohmann::json> MlflowClient::post(const char* method, const nlohmann::json& body) {
   return call({.method = "POST",
                .target = fmt::format("/api/2.0/mlflow/{}", method),
                .body = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
                .content_type = "application/json"});
 }
 
-Result<nlohmann::json> MlflowClient::get(const char* method, const std::string& key, const std::string& value) {
+MlflowResult<nlohmann::json> MlflowClient::get(const char* method, const std::string& key, const std::string& value) {
   kube::Request request;
   request.target = fmt::format("/api/2.0/mlflow/{}?{}={}", method, key, kube::percent_encode(value));
   return call(std::move(request));

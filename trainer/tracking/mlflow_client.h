@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "common/http/client/transport.h"
 #include "trainer/config/tracking.h"
+#include "trainer/tracking/mlflow_error.h"
 #include "trainer/tracking/variables.h"
 
 namespace oarlock {
@@ -23,18 +24,12 @@ class MlflowClient {
   static Result<std::unique_ptr<MlflowClient>> create(const MlflowConfig& config, const TrackingVariables& variables,
                                                       const Clock& clock);
 
-  // Returns the body of the response; null if it is not JSON. Failures:
-  //  - kDataErr: MLflow rejects the request, and will do so again.
-  //  - kNoPermission: the credentials.
-  //  - kUnavailable: anything else, such as a server that is down or overloaded.
-  Result<nlohmann::json> call(kube::Request request);
+  // Returns the body of the response, which is an object, or null if it is empty.
+  MlflowResult<nlohmann::json> call(kube::Request request);
 
   // Calls a method of the API, such as "runs/log-batch".
-  Result<nlohmann::json> post(const char* method, const nlohmann::json& body);
-  Result<nlohmann::json> get(const char* method, const std::string& key, const std::string& value);
-
-  // The member error_code of the last response, if that was an error of MLflow; otherwise empty.
-  const std::string& last_code() const { return last_code_; }
+  MlflowResult<nlohmann::json> post(const char* method, const nlohmann::json& body);
+  MlflowResult<nlohmann::json> get(const char* method, const std::string& key, const std::string& value);
 
   // Whether the server has requested a pause that has not ended.
   bool is_paused() const { return clock_.steady() < not_before_; }
@@ -46,21 +41,20 @@ class MlflowClient {
   // Ends the current request and all later ones with a failure.
   void cancel() { stop_.request_stop(); }
 
-  // The address, for messages: without credentials.
+  // The address, for messages: without credentials, and without its path, which may be one.
   const std::string& server() const { return server_; }
 
  private:
-  MlflowClient(std::unique_ptr<kube::Transport> transport, std::string server, std::chrono::milliseconds timeout,
-               const Clock& clock)
-      : transport_(std::move(transport)), server_(std::move(server)), timeout_(timeout), clock_(clock) {}
+  MlflowClient(std::unique_ptr<kube::Transport> transport, std::string url, std::chrono::milliseconds timeout,
+               const Clock& clock);
 
   const std::unique_ptr<kube::Transport> transport_;
-  const std::string server_;
+  const std::string url_;                    // of the server
+  const std::string server_;                 // the same for messages
   const std::chrono::milliseconds timeout_;  // of one request
   const Clock& clock_;
   std::stop_source stop_;
   SteadyTime not_before_{};
-  std::string last_code_;
   bool has_uncertain_requests_ = false;
 };
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,39 +21,32 @@
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/tracking/mlflow_client.h"
+#include "trainer/tracking/mlflow_error.h"
+#include "trainer/tracking/mlflow_names.h"
 
 namespace oarlock {
 namespace {
 
 using nlohmann::json;
 
-// Limits of log-batch, and of keys and values.
+// Limits of log-batch, and of values. Metrics, parameters and tags are one request each.
 constexpr size_t kMaxMlflowMetrics = 1000;
 constexpr size_t kMaxMlflowParams = 100;
 constexpr size_t kMaxMlflowTags = 100;
-constexpr size_t kMaxMlflowKey = 250;
 constexpr size_t kMaxMlflowParamValue = 6000;
 constexpr size_t kMaxMlflowTagValue = 5000;
+constexpr size_t kMaxMlflowRunName = 250;
 
 constexpr int kMaxArtifactFailures = 3;
+constexpr size_t kMaxDropWarnings = 20;
 
 constexpr char kRunTag[] = "oarlock.run";          // the same for all runs of a job
 constexpr char kAttemptTag[] = "oarlock.attempt";  // of nested runs; "job" of their parent
 constexpr char kAttemptOfJob[] = "job";
 
+// MLflow rejects times before 1970, which a clock that is not set may have.
 int64_t mlflow_milliseconds(SystemTime time) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
-}
-
-// Names may contain letters, digits and "_-. :/".
-std::string mlflow_key(const std::string& name) {
-  std::string out = name.substr(0, kMaxMlflowKey);
-  for (char& c : out) {
-    const bool is_valid = (std::isalnum(static_cast<unsigned char>(c)) != 0) ||
-                          std::string_view("_-. :/").find(c) != std::string_view::npos;
-    if (!is_valid) c = '_';
-  }
-  return out;
+  return std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count());
 }
 
 // Protocol buffers' JSON has texts for the numbers that JSON lacks.
@@ -68,17 +62,8 @@ void flatten_params(const json& value, const std::string& path, std::map<std::st
   } else if (!value.is_null() && !path.empty()) {
     const std::string text =
         value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, json::error_handler_t::replace);
-    out.emplace(mlflow_key(path), shortened(text, kMaxMlflowParamValue));
+    out.emplace(mlflow_key(path), mlflow_text(text, kMaxMlflowParamValue));
   }
-}
-
-// A relative path of an artifact: components that could leave the folder of the run lose their dots.
-std::string artifact_name(const char* folder, const std::string& name, int64_t step, const char* extension) {
-  std::string safe = mlflow_key(name);
-  std::replace(safe.begin(), safe.end(), ':', '_');
-  std::replace(safe.begin(), safe.end(), '.', '_');
-  while (safe.starts_with('/')) safe.erase(0, 1);
-  return fmt::format("{}/{}/{:08}.{}", folder, safe, step, extension);
 }
 
 // The path for the server's proxy of artifacts, from the run's artifact_uri: "mlflow-artifacts:/1/<run>/artifacts", or
@@ -117,231 +102,258 @@ class MlflowSink final : public Sink {
         client_(std::move(client)),
         server_(client_->server()),
         folder_(context.folder),
-        logger_(context.logger) {}
+        logger_(context.logger),
+        run_of_process_(context.run) {}
 
   std::string_view name() const override { return "mlflow"; }
   bool is_remote() const override { return true; }
   bool takes(const Event& event) const override { return !std::holds_alternative<Histogram>(event.content); }
   void cancel() override { client_->cancel(); }
 
+  // Never fails with kDataErr: content that MLflow rejects is dropped here, and the rest of its event is delivered.
   Result<size_t> write(std::span<const Event> events) override {
     if (client_->is_paused())
       return fail(ExitCode::kUnavailable, fmt::format("{}: the server requested a pause", server_));
-    const Event& first = events.front();
-    Result<size_t> delivered = size_t{1};
-    if (std::holds_alternative<Scalars>(first.content)) {
-      delivered = log_points(events);
-      // The server rejects a request as a whole. Which event is the cause shows the next request, with one event.
-      if (!delivered && delivered.error().code == ExitCode::kDataErr) delivered = log_points(events.first(1));
-    } else {
-      const Result<void> added = std::visit([&](const auto& content) { return add(first, content); }, first.content);
-      if (!added) delivered = tl::make_unexpected(added.error());
-    }
-    return delivered;
+    if (!is_ready_ && !started_) start_time_ = events.front().time;
+    const MlflowResult<size_t> delivered = deliver(events);
+    if (delivered) return *delivered;
+    if (delivered.error().concerns_run()) is_ready_ = false;
+    return tl::make_unexpected(repeatable_error(delivered.error()));
   }
 
  private:
-  // ---- experiment and runs -----------------------------------------------------------------------------------------
-
-  Result<void> add(const Event& event, const RunStarted& run) {
-    started_ = run;
-    start_time_ = event.time;
-    attempt_id_.clear();
-    return ensure_attempt();
+  MlflowResult<size_t> deliver(std::span<const Event> events) {
+    const Event& first = events.front();
+    if (std::holds_alternative<Scalars>(first.content)) return log_points(events);
+    RETURN_IF_ERROR(std::visit([&](const auto& content) { return add(first, content); }, first.content));
+    return size_t{1};
   }
 
-  // Creates what does not exist yet. Repeated until it succeeds, also by the events after the start of an attempt.
-  Result<void> ensure_attempt() {
-    if (!attempt_id_.empty()) return {};
-    if (!started_) return resume_earlier_attempt();
+  // ---- experiment and runs -----------------------------------------------------------------------------------------
+
+  MlflowResult<void> add(const Event& event, const RunStarted& run) {
+    started_ = run;
+    start_time_ = event.time;
+    is_ready_ = false;
+    return ensure_runs();
+  }
+
+  // Returns the start of the attempt whose events are delivered. For an earlier attempt, which delivered its own start,
+  // it is that of this process: only members are used then that are the same for all attempts.
+  const RunStarted& start() const { return started_ ? *started_ : run_of_process_; }
+
+  // Creates what does not exist yet, or does not exist any more. Repeated until it succeeds, also by the events after
+  // the start of an attempt. Sets attempt_id_, which remains empty for an earlier attempt that is not known.
+  MlflowResult<void> ensure_runs() {
+    if (is_ready_) return {};
     // The key by which the runs are found is stored before the first of them is created.
     if (key_.empty() && !load_state()) {
-      key_ = is_run_key(started_->uid) ? started_->uid : random_run_key();
+      key_ = is_run_key(start().uid) ? start().uid : random_run_key();
       save_state();
     }
-    RETURN_IF_ERROR(ensure_experiment());
     RETURN_IF_ERROR(ensure_job_run());
-    RETURN_IF_ERROR(describe_job_run());
-    const std::string name = fmt::format("attempt {}", started_->attempt);
-    std::string id;
-    ASSIGN_OR_RETURN(id, find_run(fmt::format("{}", started_->attempt)));
-    if (id.empty()) {
-      json tags = common_tags();
-      tags.push_back(tag("mlflow.parentRunId", run_id_));
-      tags.push_back(tag(kAttemptTag, fmt::format("{}", started_->attempt)));
-      ASSIGN_OR_RETURN(id, create_run(name, tags));
+    if (started_) {
+      RETURN_IF_ERROR(describe_job_run());
+      RETURN_IF_ERROR(ensure_attempt());
+      save_state();
     }
-    RETURN_IF_ERROR(describe_attempt(id));
-    attempt_id_ = id;
-    save_state();
+    is_ready_ = true;
     logger_.info("MLflow: reporting the run",
                  {{"server", server_}, {"experiment_id", experiment_id_}, {"run_id", run_id_}});
     return {};
   }
 
-  // For the last events of an attempt that ended before their delivery: its start was delivered by that attempt.
-  Result<void> resume_earlier_attempt() {
-    if (!load_state() || run_id_.empty() || saved_attempt_id_.empty())
-      return fail(ExitCode::kDataErr, "MLflow: the run of an earlier attempt is not known");
-    RETURN_IF_ERROR(read_job_run());
-    attempt_id_ = saved_attempt_id_;
-    return {};
+  // The run of the job: configured, or created by an earlier attempt, or a new one. The run of an earlier attempt is
+  // verified by its id, which is unique, so that it is also found at another address of the same server.
+  MlflowResult<void> ensure_job_run() {
+    if (!settings_.run_id.empty()) run_id_ = settings_.run_id;
+    if (!run_id_.empty()) {
+      const MlflowResult<void> read = read_job_run();
+      if (read) compare_experiment();
+      if (read || read.error().kind != MlflowErrorKind::kMissing || !settings_.run_id.empty()) return read;
+      logger_.warn("MLflow: the run does not exist on the server; a new one is created",
+                   {{"server", server_}, {"run_id", run_id_}});
+      forget_runs();
+    }
+    ASSIGN_OR_RETURN(experiment_id_, ensure_experiment());
+    ASSIGN_OR_RETURN(run_id_, find_run(kAttemptOfJob, "ACTIVE_ONLY"));
+    if (run_id_.empty()) {
+      ASSIGN_OR_RETURN(const std::string deleted, find_run(kAttemptOfJob, "DELETED_ONLY"));
+      if (!deleted.empty()) return deleted_run(deleted);
+      ASSIGN_OR_RETURN(run_id_,
+                       create_run(settings_.run_name.empty() ? start().name : settings_.run_name, kAttemptOfJob));
+    }
+    save_state();
+    return read_job_run();
   }
 
-  Result<void> ensure_experiment() {
-    if (!settings_.experiment_id.empty()) experiment_id_ = settings_.experiment_id;
-    if (!experiment_id_.empty()) return {};
-    const std::string name = settings_.experiment.empty() ? started_->task : settings_.experiment;
+  void forget_runs() {
+    experiment_id_.clear();
+    run_id_.clear();
+    attempt_id_.clear();
+    newest_steps_.clear();
+  }
+
+  std::string experiment_name() const { return settings_.experiment.empty() ? start().task : settings_.experiment; }
+
+  // Returns the id of the configured experiment.
+  MlflowResult<std::string> ensure_experiment() {
+    if (!settings_.experiment_id.empty()) return settings_.experiment_id;
+    const std::string name = experiment_name();
     const auto find = [&]() { return client_->get("experiments/get-by-name", "experiment_name", name); };
-    Result<json> found = find();
-    if (!found && client_->last_code() == "RESOURCE_DOES_NOT_EXIST") {
-      const Result<json> created = client_->post("experiments/create", {{"name", name}});
-      if (created) {
-        experiment_id_ = text_at(*created, "experiment_id");
-      } else if (client_->last_code() != "RESOURCE_ALREADY_EXISTS") {  // created meanwhile by another run
+    MlflowResult<json> found = find();
+    if (!found && found.error().kind == MlflowErrorKind::kMissing) {
+      const MlflowResult<json> created = client_->post("experiments/create", {{"name", name}});
+      if (!created && created.error().kind != MlflowErrorKind::kAlreadyExists)  // created meanwhile by another run
         return tl::make_unexpected(created.error());
-      }
-      if (!experiment_id_.empty()) return {};
+      if (created && !text_at(*created, "experiment_id").empty()) return text_at(*created, "experiment_id");
       found = find();
     }
     RETURN_IF_ERROR(found);
     const json& experiment = member(*found, "experiment");
     if (text_at(experiment, "lifecycle_stage") == "deleted")
-      return fail(
-          ExitCode::kUnavailable,
+      return mlflow_failure(
+          MlflowErrorKind::kDeleted,
           fmt::format("MLflow: {}: the experiment '{}' is deleted; restore it or choose another one", server_, name));
-    experiment_id_ = text_at(experiment, "experiment_id");
-    if (experiment_id_.empty())
-      return fail(ExitCode::kUnavailable, fmt::format("MLflow: {}: the response has no experiment_id", server_));
-    return {};
+    std::string id = text_at(experiment, "experiment_id");
+    if (id.empty()) return unexpected_response("has no experiment_id");
+    return id;
   }
 
-  // The run of the job: configured, or created by an earlier attempt, or a new one.
-  Result<void> ensure_job_run() {
-    if (!settings_.run_id.empty()) run_id_ = settings_.run_id;
-    if (!run_id_.empty()) return {};
-    ASSIGN_OR_RETURN(run_id_, find_run(kAttemptOfJob));
-    if (run_id_.empty()) {
-      json tags = common_tags();
-      tags.push_back(tag(kAttemptTag, kAttemptOfJob));
-      ASSIGN_OR_RETURN(run_id_, create_run(settings_.run_name.empty() ? started_->name : settings_.run_name, tags));
-    }
-    save_state();
-    return {};
+  // The run stays in its experiment, so that its curves remain continuous.
+  void compare_experiment() {
+    if (has_compared_experiment_ || !settings_.run_id.empty()) return;
+    const MlflowResult<json> found = client_->get("experiments/get", "experiment_id", experiment_id_);
+    if (!found) return;
+    has_compared_experiment_ = true;
+    const std::string name = text_at(member(*found, "experiment"), "name");
+    const bool is_configured =
+        settings_.experiment_id.empty() ? name == experiment_name() : settings_.experiment_id == experiment_id_;
+    if (name.empty() || is_configured) return;
+    logger_.warn("MLflow: the run stays in the experiment in which it was created; another one is for new jobs only",
+                 {{"experiment", name},
+                  {"configured", settings_.experiment_id.empty() ? experiment_name() : settings_.experiment_id}});
   }
 
   // Returns an empty text if there is no such run.
-  Result<std::string> find_run(const std::string& attempt) {
+  MlflowResult<std::string> find_run(const std::string& attempt, const char* view) {
     const json body = {
         {"experiment_ids", {experiment_id_}},
         {"filter", fmt::format("tags.`{}` = '{}' and tags.`{}` = '{}'", kRunTag, key_, kAttemptTag, attempt)},
+        {"run_view_type", view},
         {"order_by", {"attributes.start_time ASC"}},
         {"max_results", 1}};
     ASSIGN_OR_RETURN(const json response, client_->post("runs/search", body));
-    const json& runs = member(response, "runs");
-    return runs.is_array() && !runs.empty() ? text_at(member(runs[0], "info"), "run_id") : std::string();
+    const json& runs = elements(response, "runs");
+    return runs.empty() ? std::string() : text_at(member(runs[0], "info"), "run_id");
   }
 
-  Result<std::string> create_run(const std::string& name, const json& tags) {
+  // Creates a run with the tags by which it is found. All others follow, because a rejected one must not prevent it.
+  MlflowResult<std::string> create_run(const std::string& name, const std::string& attempt) {
+    json tags = json::array({tag(kRunTag, key_), tag(kAttemptTag, attempt)});
+    if (attempt != kAttemptOfJob) tags.push_back(tag("mlflow.parentRunId", run_id_));
     ASSIGN_OR_RETURN(const json response,
                      client_->post("runs/create", {{"experiment_id", experiment_id_},
-                                                   {"run_name", name},
+                                                   {"run_name", mlflow_text(name, kMaxMlflowRunName)},
                                                    {"start_time", mlflow_milliseconds(start_time_)},
                                                    {"tags", tags}}));
     std::string id = text_at(member(member(response, "run"), "info"), "run_id");
-    if (id.empty()) return fail(ExitCode::kUnavailable, fmt::format("MLflow: {}: the response has no run_id", server_));
+    if (id.empty()) return unexpected_response("has no run_id");
     return id;
   }
 
   static json tag(const std::string& key, const std::string& value) {
-    return {{"key", key}, {"value", shortened(value, kMaxMlflowTagValue)}};
+    return {{"key", key}, {"value", mlflow_text(value, kMaxMlflowTagValue)}};
   }
 
-  json common_tags() const {
-    json tags = json::array({tag(kRunTag, key_), tag("mlflow.source.name", "oarlock-trainer"),
-                             tag("mlflow.source.type", "JOB"), tag("oarlock.task", started_->task)});
-    for (const auto& [name, value] : started_->versions) {
+  // Adds the tags that a run, as of runs/get, does not have yet.
+  MlflowResult<void> add_tags(const std::string& id, const json& run_data) {
+    std::vector<json> tags = {tag("mlflow.source.name", "oarlock-trainer"), tag("mlflow.source.type", "JOB"),
+                              tag("oarlock.task", start().task)};
+    for (const auto& [name, value] : start().versions) {
       if (value.empty()) continue;
       tags.push_back(
           tag(name == "revision" ? "mlflow.source.git.commit" : mlflow_key("oarlock.version." + name), value));
     }
-    if (!started_->job.empty()) {
-      tags.push_back(tag("oarlock.job", started_->job));
-      tags.push_back(tag("oarlock.namespace", started_->job_namespace));
+    if (!start().job.empty()) {
+      tags.push_back(tag("oarlock.job", start().job));
+      tags.push_back(tag("oarlock.namespace", start().job_namespace));
     }
-    if (tags.size() > kMaxMlflowTags) tags.erase(tags.begin() + kMaxMlflowTags, tags.end());
-    return tags;
+    std::set<std::string> known;
+    for (const json& item : elements(run_data, "tags")) known.insert(text_at(item, "key"));
+    std::erase_if(tags, [&](const json& item) { return known.contains(text_at(item, "key")); });
+    return log_in_parts(id, "tags", tags, kMaxMlflowTags);
   }
 
   // Parameters cannot change, so the job's run keeps those of its first attempt.
-  Result<void> describe_job_run() {
-    RETURN_IF_ERROR(read_job_run());
+  MlflowResult<void> describe_job_run() {
+    if (settings_.run_id.empty()) RETURN_IF_ERROR(add_tags(run_id_, job_data_));
+    std::map<std::string, std::string> known;
+    for (const json& param : elements(job_data_, "params")) known[text_at(param, "key")] = text_at(param, "value");
     std::map<std::string, std::string> params;
     flatten_params(started_->config, "", params);
     for (const auto& [name, value] : started_->derived) params[mlflow_key(name)] = fmt::format("{}", value);
     changed_.clear();
     std::map<std::string, std::string> missing;
     for (const auto& [name, value] : params) {
-      const auto known = params_.find(name);
-      if (known == params_.end()) {
+      const auto same = known.find(name);
+      if (same == known.end()) {
         missing.emplace(name, value);
-      } else if (known->second != value) {
+      } else if (same->second != value) {
         changed_.emplace(name, value);
       }
     }
     RETURN_IF_ERROR(log_params(run_id_, missing));
-    params_.insert(missing.begin(), missing.end());
     return update(run_id_, "RUNNING", std::nullopt);
   }
 
   // A process may continue an attempt: one that replaces a lost rank 0, and each start without an operator, where all
-  // have the same number. The server rejects a parameter that changes, so those of the first process remain.
-  Result<void> describe_attempt(const std::string& id) {
-    std::map<std::string, std::string> params = changed_;
-    params["attempt"] = fmt::format("{}", started_->attempt);
-    params["restart_step"] = fmt::format("{}", started_->restart_step);
-    ASSIGN_OR_RETURN(const json known, client_->get("runs/get", "run_id", id));
-    for (const json& param : elements(member(member(known, "run"), "data"), "params"))
-      params.erase(text_at(param, "key"));
-    RETURN_IF_ERROR(log_params(id, params));
-    return update(id, "RUNNING", std::nullopt);
-  }
-
-  Result<void> log_params(const std::string& id, const std::map<std::string, std::string>& params) {
-    json batch = json::array();
-    for (auto param = params.begin(); param != params.end();) {
-      batch.push_back({{"key", param->first}, {"value", param->second}});
-      if (++param == params.end() || batch.size() == kMaxMlflowParams)
-        RETURN_IF_ERROR(
-            client_->post("runs/log-batch", {{"run_id", id}, {"params", std::exchange(batch, json::array())}}));
+  // have the same number. A nested run that was deleted is replaced, because the points of the job do not depend on it.
+  MlflowResult<void> ensure_attempt() {
+    const std::string number = fmt::format("{}", started_->attempt);
+    ASSIGN_OR_RETURN(std::string id, find_run(number, "ACTIVE_ONLY"));
+    if (id.empty()) {
+      ASSIGN_OR_RETURN(id, create_run("attempt " + number, number));
     }
-    return {};
-  }
-
-  Result<void> update(const std::string& id, const char* status, std::optional<SystemTime> end) {
-    json body = {{"run_id", id}, {"status", status}};
-    if (end) body["end_time"] = mlflow_milliseconds(*end);
-    RETURN_IF_ERROR(client_->post("runs/update", body));
-    return {};
-  }
-
-  // Reads the parameters, the newest points and the place of the artifacts.
-  Result<void> read_job_run() {
-    ASSIGN_OR_RETURN(const json response, client_->get("runs/get", "run_id", run_id_));
-    const json& run = member(response, "run");
-    if (text_at(member(run, "info"), "run_id") != run_id_)
-      return fail(ExitCode::kUnavailable, "MLflow: runs/get: the answer is not the run " + run_id_);
-    artifact_uri_ = text_at(member(run, "info"), "artifact_uri");
+    ASSIGN_OR_RETURN(const json run, read_active_run(id));
     const json& data = member(run, "data");
-    params_.clear();
-    for (const json& param : elements(data, "params")) params_[text_at(param, "key")] = text_at(param, "value");
-    for (const json& metric : elements(data, "metrics")) {
-      const int64_t step = step_of(metric);
-      const auto [known, is_new] = newest_steps_.try_emplace(text_at(metric, "key"), step);
-      if (!is_new) known->second = std::max(known->second, step);
+    RETURN_IF_ERROR(add_tags(id, data));
+    std::map<std::string, std::string> params = changed_;
+    params["attempt"] = number;
+    params["restart_step"] = fmt::format("{}", started_->restart_step);
+    // The server rejects a parameter that changes, so those of the first process remain.
+    for (const json& param : elements(data, "params")) params.erase(text_at(param, "key"));
+    RETURN_IF_ERROR(log_params(id, params));
+    RETURN_IF_ERROR(update(id, "RUNNING", std::nullopt));
+    attempt_id_ = id;
+    return {};
+  }
+
+  // Returns the run with its data. Fails with kMissing, or with kDeleted if it must be restored before it is used.
+  MlflowResult<json> read_active_run(const std::string& id) {
+    ASSIGN_OR_RETURN(const json response, client_->get("runs/get", "run_id", id));
+    const json& run = member(response, "run");
+    if (text_at(member(run, "info"), "run_id") != id) return unexpected_response("is not that of the run " + id);
+    if (text_at(member(run, "info"), "lifecycle_stage") == "deleted") return deleted_run(id);
+    return run;
+  }
+
+  // Reads the data of the job's run: the parameters and tags, the newest points, and the place of the artifacts.
+  MlflowResult<void> read_job_run() {
+    ASSIGN_OR_RETURN(const json run, read_active_run(run_id_));
+    artifact_uri_ = text_at(member(run, "info"), "artifact_uri");
+    experiment_id_ = text_at(member(run, "info"), "experiment_id");
+    job_data_ = member(run, "data");
+    for (const json& metric : elements(job_data_, "metrics")) {
+      remember_step(text_at(metric, "key"), step_of(metric));
     }
     client_->forget_uncertain_requests();
     return {};
+  }
+
+  void remember_step(const std::string& key, int64_t step) {
+    const auto [known, is_new] = newest_steps_.try_emplace(key, step);
+    if (!is_new) known->second = std::max(known->second, step);
   }
 
   // A step is a number or, as protocol buffers' JSON has it, a text.
@@ -350,55 +362,123 @@ class MlflowSink final : public Sink {
     return integer_at(metric, "step", step);
   }
 
+  tl::unexpected<MlflowError> unexpected_response(const std::string& why) const {
+    return mlflow_failure(MlflowErrorKind::kUnavailable, fmt::format("MLflow: {}: the response {}", server_, why));
+  }
+
+  tl::unexpected<MlflowError> deleted_run(const std::string& id) const {
+    return mlflow_failure(
+        MlflowErrorKind::kDeleted,
+        fmt::format("MLflow: {}: the run {} is deleted; restore it{}", server_, id,
+                    settings_.run_id.empty() ? ", or delete it permanently with 'mlflow gc' to continue in a new one"
+                                             : " or configure another one"));
+  }
+
+  // ---- content that MLflow may reject ------------------------------------------------------------------------------
+
+  // Sends metrics, params or tags. MLflow rejects a request as a whole, so a rejected one is divided until the rejected
+  // items are alone, which are dropped.
+  MlflowResult<void> log_items(const std::string& id, const char* kind, std::span<const json> items) {
+    if (items.empty()) return {};
+    const MlflowResult<json> sent =
+        client_->post("runs/log-batch", {{"run_id", id}, {kind, std::vector<json>(items.begin(), items.end())}});
+    if (sent) {
+      if (id != run_id_) return {};
+      for (const json& item : items) {
+        if (item.contains("step")) remember_step(text_at(item, "key"), step_of(item));
+      }
+      return {};
+    }
+    if (items.size() == 1)
+      return drop_rejected(id, fmt::format("{}: {}", kind, text_at(items[0], "key")), sent.error());
+    if (!sent.error().may_concern_content()) return tl::make_unexpected(sent.error());
+    RETURN_IF_ERROR(log_items(id, kind, items.first(items.size() / 2)));
+    return log_items(id, kind, items.subspan(items.size() / 2));
+  }
+
+  // Returns success if the error is final for `content`, which was the only one in its request. Otherwise returns the
+  // error that the state of the run explains, or the given one. A proxy that finds a single item too large does not
+  // work at all.
+  MlflowResult<void> drop_rejected(const std::string& id, const std::string& content, const MlflowError& error) {
+    if (error.kind != MlflowErrorKind::kRejected) return tl::make_unexpected(error);
+    RETURN_IF_ERROR(read_active_run(id));
+    warn_of_drop(content, error);
+    return {};
+  }
+
+  void warn_of_drop(const std::string& content, const MlflowError& error) {
+    if (dropped_.size() == kMaxDropWarnings || !dropped_.insert(content).second) return;
+    logger_.warn("MLflow: rejected content is dropped; the rest is reported",
+                 {{"content", content}, {"reason", error.message}});
+  }
+
+  MlflowResult<void> log_params(const std::string& id, const std::map<std::string, std::string>& params) {
+    std::vector<json> items;
+    for (const auto& [key, value] : params) items.push_back({{"key", key}, {"value", value}});
+    return log_in_parts(id, "params", items, kMaxMlflowParams);
+  }
+
+  MlflowResult<void> log_in_parts(const std::string& id, const char* kind, std::span<const json> items, size_t max) {
+    for (; !items.empty(); items = items.subspan(std::min(max, items.size())))
+      RETURN_IF_ERROR(log_items(id, kind, items.first(std::min(max, items.size()))));
+    return {};
+  }
+
+  MlflowResult<void> update(const std::string& id, const char* status, std::optional<SystemTime> end) {
+    json body = {{"run_id", id}, {"status", status}};
+    if (end) body["end_time"] = mlflow_milliseconds(*end);
+    const MlflowResult<json> sent = client_->post("runs/update", body);
+    if (!sent) return drop_rejected(id, fmt::format("status: {}", status), sent.error());
+    return {};
+  }
+
   // ---- points ------------------------------------------------------------------------------------------------------
 
+  static json point(const std::string& key, double value, const Event& event) {
+    return {{"key", key},
+            {"value", mlflow_number(value)},
+            {"timestamp", mlflow_milliseconds(event.time)},
+            {"step", event.step}};
+  }
+
   // Sends the points of the first events that have only points. Returns the number of events.
-  Result<size_t> log_points(std::span<const Event> events) {
-    RETURN_IF_ERROR(ensure_attempt());
+  MlflowResult<size_t> log_points(std::span<const Event> events) {
+    RETURN_IF_ERROR(ensure_runs());
     if (client_->has_uncertain_requests()) RETURN_IF_ERROR(read_job_run());
-    json batch = json::array();
+    std::vector<json> points;
     std::map<std::string, int64_t> steps = newest_steps_;
     size_t count = 0;
     for (const Event& event : events) {
       const auto* scalars = std::get_if<Scalars>(&event.content);
-      if (scalars == nullptr || (count > 0 && batch.size() + scalars->values.size() > kMaxMlflowMetrics)) break;
+      if (scalars == nullptr || (count > 0 && points.size() + scalars->values.size() > kMaxMlflowMetrics)) break;
       ++count;
       for (const auto& [name, value] : scalars->values) {
         const std::string key = mlflow_key(name);
         const auto [newest, is_first] = steps.try_emplace(key, event.step);
         if (!is_first && event.step <= newest->second) continue;
         newest->second = event.step;
-        batch.push_back({{"key", key},
-                         {"value", mlflow_number(value)},
-                         {"timestamp", mlflow_milliseconds(event.time)},
-                         {"step", event.step}});
+        points.push_back(point(key, value, event));
       }
     }
-    for (size_t begin = 0; begin < batch.size(); begin += kMaxMlflowMetrics) {
-      const size_t end = std::min(begin + kMaxMlflowMetrics, batch.size());
-      const json part(std::vector<json>(batch.begin() + static_cast<std::ptrdiff_t>(begin),
-                                        batch.begin() + static_cast<std::ptrdiff_t>(end)));
-      RETURN_IF_ERROR(client_->post("runs/log-batch", {{"run_id", run_id_}, {"metrics", part}}));
-      for (const json& point : part) newest_steps_[point["key"].get<std::string>()] = point["step"].get<int64_t>();
-    }
+    RETURN_IF_ERROR(log_in_parts(run_id_, "metrics", points, kMaxMlflowMetrics));
     return count;
   }
 
-  Result<void> add(const Event&, const Scalars&) { return {}; }
-  Result<void> add(const Event&, const Histogram&) { return {}; }
+  MlflowResult<void> add(const Event&, const Scalars&) { return {}; }
+  MlflowResult<void> add(const Event&, const Histogram&) { return {}; }
 
-  Result<void> add(const Event& event, const Text& text) {
-    return put_artifact(artifact_name("text", text.name, event.step, "md"), text.text, "text/markdown");
+  MlflowResult<void> add(const Event& event, const Text& text) {
+    return put_artifact(mlflow_artifact_path("text", text.name, event.step, "md"), text.text, "text/markdown");
   }
 
-  Result<void> add(const Event& event, const Image& image) {
-    return put_artifact(artifact_name("images", image.name, event.step, "png"), image.png, "image/png");
+  MlflowResult<void> add(const Event& event, const Image& image) {
+    return put_artifact(mlflow_artifact_path("images", image.name, event.step, "png"), image.png, "image/png");
   }
 
   // A repeated upload replaces the file. A server that works, but whose store of artifacts fails, must not hold up the
   // points that follow, so the artifact is dropped.
-  Result<void> put_artifact(const std::string& name, const std::string& content, const char* type) {
-    RETURN_IF_ERROR(ensure_attempt());
+  MlflowResult<void> put_artifact(const std::string& name, const std::string& content, const char* type) {
+    RETURN_IF_ERROR(ensure_runs());
     const std::optional<std::string> folder = proxied_path(artifact_uri_);
     if (!folder) {
       if (!std::exchange(has_reported_artifacts_, true))
@@ -406,47 +486,57 @@ class MlflowSink final : public Sink {
                      {{"artifact_uri", artifact_uri_}});
       return {};
     }
-    const Result<json> put = client_->call(
+    const MlflowResult<json> put = client_->call(
         {.method = "PUT",
          .target = "/api/2.0/mlflow-artifacts/artifacts/" + kube::percent_encode(*folder + "/" + name, "/"),
          .body = content,
          .content_type = type});
-    artifact_failures_ = put ? 0 : artifact_failures_ + 1;
-    if (put) return {};
-    if (artifact_failures_ < kMaxArtifactFailures || !read_job_run()) return tl::make_unexpected(put.error());
+    if (put) {
+      artifact_failures_ = 0;
+      return {};
+    }
+    artifact_failures_ += 1;
+    if (!put.error().may_concern_content() && artifact_failures_ < kMaxArtifactFailures)
+      return tl::make_unexpected(put.error());
+    RETURN_IF_ERROR(read_job_run());
     artifact_failures_ = 0;
-    return fail(ExitCode::kDataErr, put.error().message);
+    warn_of_drop("artifact", put.error());
+    return {};
   }
 
-  Result<void> add(const Event& event, const RunFinished& finished) {
-    RETURN_IF_ERROR(ensure_attempt());
-    if (!finished.time_table.empty()) {
-      const Result<void> put =
-          put_artifact(artifact_name("text", "time", event.step, "md"), finished.time_table, "text/markdown");
-      if (!put && put.error().code != ExitCode::kDataErr) return put;
-    }
-    // The summary is at one step, so a metric that the attempt has there is from an earlier delivery.
-    ASSIGN_OR_RETURN(const json known, client_->get("runs/get", "run_id", attempt_id_));
-    std::set<std::string> known_names;
-    for (const json& metric : elements(member(member(known, "run"), "data"), "metrics")) {
-      if (step_of(metric) >= event.step) known_names.insert(text_at(metric, "key"));
-    }
-    json metrics = json::array();
-    for (const auto& [name, value] : finished.summary) {
-      if (metrics.size() == kMaxMlflowMetrics || known_names.contains(mlflow_key(name))) continue;
-      metrics.push_back({{"key", mlflow_key(name)},
-                         {"value", mlflow_number(value)},
-                         {"timestamp", mlflow_milliseconds(event.time)},
-                         {"step", event.step}});
-    }
-    const json tags = json::array({tag("oarlock.reason", finished.reason), tag("oarlock.message", finished.message)});
-    RETURN_IF_ERROR(client_->post("runs/log-batch", {{"run_id", attempt_id_}, {"metrics", metrics}, {"tags", tags}}));
-    RETURN_IF_ERROR(client_->post("runs/log-batch", {{"run_id", run_id_}, {"tags", tags}}));
+  MlflowResult<void> add(const Event& event, const RunFinished& finished) {
+    RETURN_IF_ERROR(ensure_runs());
+    if (!finished.time_table.empty())
+      RETURN_IF_ERROR(
+          put_artifact(mlflow_artifact_path("text", "time", event.step, "md"), finished.time_table, "text/markdown"));
+    const std::vector<json> tags = {tag("oarlock.reason", finished.reason), tag("oarlock.message", finished.message)};
     const char* status = finished.success ? "FINISHED" : finished.resumes ? "KILLED" : "FAILED";
-    RETURN_IF_ERROR(update(attempt_id_, status, event.time));
+    if (!attempt_id_.empty()) {
+      const MlflowResult<void> ended = finish_attempt(event, finished, tags, status);
+      // The nested run of an earlier attempt that was deleted is not created again.
+      if (!ended && (started_ || !ended.error().concerns_run())) return ended;
+    }
+    RETURN_IF_ERROR(log_items(run_id_, "tags", tags));
     // The next attempt continues the job's run.
     if (finished.resumes) return {};
     return update(run_id_, status, event.time);
+  }
+
+  MlflowResult<void> finish_attempt(const Event& event, const RunFinished& finished, const std::vector<json>& tags,
+                                    const char* status) {
+    // The summary is at one step, so a metric that the attempt has there is from an earlier delivery.
+    ASSIGN_OR_RETURN(const json run, read_active_run(attempt_id_));
+    std::set<std::string> known;
+    for (const json& metric : elements(member(run, "data"), "metrics")) {
+      if (step_of(metric) >= event.step) known.insert(text_at(metric, "key"));
+    }
+    std::vector<json> metrics;
+    for (const auto& [name, value] : finished.summary) {
+      if (!known.contains(mlflow_key(name))) metrics.push_back(point(mlflow_key(name), value, event));
+    }
+    RETURN_IF_ERROR(log_in_parts(attempt_id_, "metrics", metrics, kMaxMlflowMetrics));
+    RETURN_IF_ERROR(log_items(attempt_id_, "tags", tags));
+    return update(attempt_id_, status, event.time);
   }
 
   // ---- state -------------------------------------------------------------------------------------------------------
@@ -462,20 +552,15 @@ class MlflowSink final : public Sink {
     const std::string key = text_at(state, "key");
     if (!is_run_key(key)) return false;
     key_ = key;
-    if (text_at(state, "server") != server_) return true;
-    experiment_id_ = text_at(state, "experiment_id");
     run_id_ = text_at(state, "run_id");
-    saved_attempt_id_ = text_at(state, "attempt_id");
+    attempt_id_ = text_at(state, "attempt_id");
     return true;
   }
 
   void save_state() {
     if (folder_.empty()) return;
-    const json state = {{"key", key_},
-                        {"server", server_},
-                        {"experiment_id", experiment_id_},
-                        {"run_id", run_id_},
-                        {"attempt_id", attempt_id_}};
+    const json state = {
+        {"key", key_}, {"experiment_id", experiment_id_}, {"run_id", run_id_}, {"attempt_id", attempt_id_}};
     const Result<void> saved = make_writable_folder(folder_).and_then(
         [&]() -> Result<void> { return write_file_atomically(state_path(), state.dump()); });
     if (!saved) logger_.warn("MLflow: cannot save the state of the run", {{"error", saved.error().message}});
@@ -486,18 +571,21 @@ class MlflowSink final : public Sink {
   const std::string server_;
   const std::filesystem::path folder_;
   const Logger logger_;
+  const RunStarted run_of_process_;
 
-  std::optional<RunStarted> started_;  // of the current attempt
+  std::optional<RunStarted> started_;  // of the current attempt; empty while events of an earlier one are delivered
   SystemTime start_time_;
-  std::string key_;  // the value of kRunTag
-  std::string experiment_id_;
-  std::string run_id_;            // of the job
-  std::string attempt_id_;        // empty: not created yet
-  std::string saved_attempt_id_;  // of the state file
+  bool is_ready_ = false;      // the runs exist, as far as is known
+  std::string key_;            // the value of kRunTag
+  std::string experiment_id_;  // of the job's run
+  std::string run_id_;         // of the job
+  std::string attempt_id_;
   std::string artifact_uri_;
-  std::map<std::string, std::string> params_;    // of the job's run
+  json job_data_;                                // of the job's run: params, tags
   std::map<std::string, std::string> changed_;   // parameters that this attempt changed
   std::map<std::string, int64_t> newest_steps_;  // of each metric on the server
+  std::set<std::string> dropped_;                // content of which a warning was logged
+  bool has_compared_experiment_ = false;
   bool has_reported_artifacts_ = false;
   int artifact_failures_ = 0;  // of the uploads since the last one that succeeded
 };

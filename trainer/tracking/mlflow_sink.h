@@ -14,6 +14,10 @@ namespace oarlock {
 // run with the parameters, status and reason of the attempt. Texts and images are artifacts of the job's run, through
 // the server's proxy; MLflow has no histograms, so these are not reported.
 //
+// A metric, parameter, tag or artifact that MLflow rejects is dropped alone, with a warning. Everything else that fails
+// is repeated: also while the run or its experiment is deleted, because they can be restored. If the run does not exist
+// any more, because the store was reset, a new one is created; see MlflowErrorKind.
+//
 // A request whose response was lost may have succeeded. Runs have a tag by which they are found again, and before
 // points are repeated, the newest point of each metric is read from the server. Opens no connection. Fails with kConfig
 // if there is no address, or if the address or the TLS material is invalid.

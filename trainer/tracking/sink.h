@@ -18,6 +18,8 @@ struct SinkContext {
                                  // not exist yet. Empty without checkpoints
   Logger logger;
   const Clock& clock;
+  RunStarted run{};  // of this process, without restart_step, which is not known yet. A remote sink needs it for events
+                     // of an earlier attempt whose RunStarted was delivered by that attempt
 };
 
 // The tracker calls write() from one thread at a time, in the order of the events, and cancel() from any thread. A

@@ -54,6 +54,21 @@ SchemeAndRest split_scheme(std::string_view url) {
   return {url.substr(0, end), url.substr(end + 3)};
 }
 
+// Returns how many characters of "host:port" are certainly not a password. After the colon, these are the digits of a
+// port, because "user:password%40host", whose '@' is encoded by mistake, begins as a host does.
+size_t shown_authority_size(std::string_view authority) {
+  const size_t bracket = authority.starts_with('[') ? authority.find(']') : std::string_view::npos;
+  if (authority.starts_with('[') && bracket == std::string_view::npos) return 1;
+  const size_t host_end =
+      bracket == std::string_view::npos ? std::min(authority.find(':'), authority.size()) : bracket + 1;
+  const std::string_view rest = authority.substr(host_end);
+  if (rest.empty()) return authority.size();
+  if (rest.front() != ':') return host_end;
+  const std::string_view port = rest.substr(1);
+  const bool is_number = port.size() <= 5 && port.find_first_not_of("0123456789") == std::string_view::npos;
+  return is_number ? authority.size() : host_end + 1;
+}
+
 // Invalid sequences are kept unchanged.
 std::string percent_decode(std::string_view text) {
   std::string out;
@@ -196,16 +211,26 @@ bool is_verifiable_host_name(const std::string& name) {
   return !name.empty() && name.front() != '.' && name.find('\0') == std::string::npos;
 }
 
-std::string without_credentials(std::string_view url) {
-  const size_t at = url.rfind('@');
-  if (at == std::string_view::npos) return std::string(url);
+std::string without_secrets(std::string_view url) {
   const std::string_view scheme = split_scheme(url).scheme;
-  return fmt::format("{}{}***{}", scheme, scheme.empty() ? "" : "://", url.substr(at));
+  const size_t at = url.rfind('@');
+  // The authority after the user name and password, which may contain any character if they are not encoded.
+  const std::string_view rest = at == std::string_view::npos ? split_scheme(url).rest : url.substr(at + 1);
+  const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
+  const std::string_view path = rest.substr(authority.size());
+  const size_t shown = shown_authority_size(authority);
+  std::string out(scheme);
+  if (!scheme.empty()) out += "://";
+  if (at != std::string_view::npos) out += "***@";
+  out += authority.substr(0, shown);
+  if (shown < authority.size()) return out + "***";
+  out += path.substr(0, 1);
+  return path.size() > 1 ? out + "***" : out;
 }
 
 Result<ServerAddress> parse_server_address(const std::string& url) {
   const auto invalid = [&](std::string_view why) {
-    return fail(ExitCode::kConfig, fmt::format("the server address '{}' {}", without_credentials(url), why));
+    return fail(ExitCode::kConfig, fmt::format("the server address '{}' {}", without_secrets(url), why));
   };
   if (url.find('@') != std::string::npos)
     return invalid("must not contain a user name or password: use a token or a client certificate");
@@ -250,15 +275,15 @@ Result<ProxyAddress> parse_proxy_url(const std::string& url) {
   out.url = fmt::format("{}://{}", scheme.empty() ? "http" : lower_case(scheme),
                         at == std::string_view::npos ? authority : authority.substr(at + 1));
   const auto invalid = [&](std::string_view why) {
-    return fail(ExitCode::kConfig,
-                fmt::format("the proxy address '{}' is not valid: {}", without_credentials(url), why));
+    return fail(ExitCode::kConfig, fmt::format("the proxy address '{}' is not valid: {}", without_secrets(url), why));
   };
   // An '@' after the authority means that the password contains one of these characters.
   if (rest.find('@', authority.size()) != std::string_view::npos)
     return invalid("'/', '?' and '#' in user name and password must be encoded as %2F, %3F and %23");
   if (out.url.starts_with("socks")) {
     return fail(ExitCode::kConfig,
-                fmt::format("the proxy '{}' is a SOCKS proxy, which is not supported: use an HTTP proxy", out.url));
+                fmt::format("the proxy '{}' is a SOCKS proxy, which is not supported: use an HTTP proxy",
+                            without_secrets(out.url)));
   }
   const Result<ServerAddress> address = parse_server_address(out.url);
   if (!address) return invalid("it should look like http://proxy:3128");

@@ -21,11 +21,11 @@ struct ServerAddress {
   bool operator==(const ServerAddress&) const = default;
 };
 
-// The URL for messages: "***" replaces the user name and password.
-std::string without_credentials(std::string_view url);
+// Returns the URL for messages, also if it is invalid: "***" replaces what may be a secret, which is a user name and
+// password, the path and the query, and a port that is not a number.
+std::string without_secrets(std::string_view url);
 
-// Fails with kConfig and a message that contains the URL without credentials. A URL with a user name or password is
-// invalid.
+// Fails with kConfig and a message that contains without_secrets(). A URL with a user name or password is invalid.
 Result<ServerAddress> parse_server_address(const std::string& url);
 
 // Whether the text is an IPv4 or IPv6 address, as opposed to a host name.

@@ -2,13 +2,17 @@
 """The MLflow sink against a real MLflow server with a SQLite store, behind a proxy that fails in the ways in which
 servers and networks fail: nothing is lost, and each point is stored once.
 
-usage: mlflow_sink_test.py SINK_DRIVER
+usage: mlflow_sink_test.py SINK_DRIVER   (OARLOCK_BIN: the folder of the programs)
 """
 import base64
+import contextlib
 import json
 import os
 import pathlib
 import queue
+import shutil
+import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -17,9 +21,11 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support" / "tracking"))
 
-from mlflow_server import PYTHON, TIMEOUT, MlflowServer, Proxy, wait_until  # noqa: E402
+from killed_run import Run, tiny  # noqa: E402
+from mlflow_server import PYTHON, REJECTED, TIMEOUT, MlflowServer, Proxy, wait_until  # noqa: E402
 
 DRIVER = sys.argv[1]
+TRAINER_STEPS = 1000
 
 
 class Driver:
@@ -28,8 +34,10 @@ class Driver:
     def __init__(self, folder, proxy, environment=None):
         environment = {**os.environ, "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{proxy.server_port}",
                        "MLFLOW_EXPERIMENT_NAME": "an experiment/1", "NO_PROXY": "127.0.0.1", **(environment or {})}
-        self.process = subprocess.Popen([DRIVER, "mlflow", folder], env=environment, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.log = folder.with_suffix(".log")
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen([DRIVER, "mlflow", folder], env=environment, stdin=subprocess.PIPE,
+                                            stdout=subprocess.PIPE, stderr=log, text=True)
         self.output = []
         self.lines = queue.Queue()
         threading.Thread(target=self.read, daemon=True).start()
@@ -43,10 +51,17 @@ class Driver:
             self.process.stdin.write(json.dumps(line) + "\n")
         self.process.stdin.flush()
 
-    def deliver(self, events, dropped=0):
-        """Returns the messages of the failures before all events were delivered, but those that the sink drops."""
+    def deliver(self, events):
+        """Returns the messages of the failures before all events were delivered."""
         self.write(events)
-        failures, left = [], len(events) - dropped
+        return self.wait_for_delivery(len(events))
+
+    def wait_for_failure(self, text):
+        while text not in (line := self.lines.get(timeout=TIMEOUT)):
+            assert line.startswith("failed: "), line
+
+    def wait_for_delivery(self, left):
+        failures = []
         while left:
             line = self.lines.get(timeout=TIMEOUT)
             if line.startswith("delivered "):
@@ -75,16 +90,24 @@ class MlflowSinkTest(unittest.TestCase):
         cls.server.start()
 
     def setUp(self):
-        self.proxy = Proxy(self.server.port)
-        self.addCleanup(self.proxy.server_close)
-        self.addCleanup(self.proxy.shutdown)
+        self.proxy = self.another_proxy()
         self.tracking = self.folder / self.id().split(".")[-1]
         self.key = self.id().split(".")[-1].replace("_", "-")
 
-    def driver(self, environment=None):
-        driver = Driver(self.tracking, self.proxy, environment)
+    def another_proxy(self):
+        proxy = Proxy(self.server.port)
+        self.addCleanup(proxy.server_close)
+        self.addCleanup(proxy.shutdown)
+        return proxy
+
+    def driver(self, environment=None, proxy=None):
+        driver = Driver(self.tracking, proxy or self.proxy, environment)
         self.addCleanup(driver.kill)
         return driver
+
+    def restart(self, proxy=None):
+        """A driver whose run is known before its first event, as of the trainer."""
+        return self.driver({"SINK_RUN": json.dumps(self.started()["started"])}, proxy)
 
     def started(self, attempt=0, restart_step=0, config=None):
         return {"time": 1.7e9 + 1000 * attempt, "step": restart_step, "started": {
@@ -110,9 +133,28 @@ class MlflowSinkTest(unittest.TestCase):
         points = self.server.call("GET", f"/api/2.0/mlflow/metrics/get-history?run_id={run}&metric_key={metric}")["metrics"]
         return sorted((int(p["step"]), p["value"]) for p in points)
 
-    def check_points(self, last):
-        self.assertEqual(self.history("loss"), [(s, s / 4) for s in range(1, last + 1)])
-        self.assertEqual(self.history("eval/mse"), [(s, s) for s in range(1, last + 1)])
+    def check_points(self, last, first=1):
+        self.assertEqual(self.history("loss"), [(s, s / 4) for s in range(first, last + 1)])
+        self.assertEqual(self.history("eval/mse"), [(s, s) for s in range(first, last + 1)])
+
+    @staticmethod
+    def trainer_config(proxy, experiment):
+        return tiny(TRAINER_STEPS, f"""\
+  finish_timeout_seconds: {TIMEOUT}
+  mlflow: {{enabled: true, uri: "http://127.0.0.1:{proxy.server_port}", experiment: {experiment}}}
+""")
+
+    def check_trainer_run(self, run):
+        self.tracking, self.key = run.checkpoints / "tracking", "job"
+        self.assertEqual([step for step, _ in self.history("loss")], list(range(5, TRAINER_STEPS + 1, 5)))
+        self.assertEqual(self.run_of("job")["info"]["status"], "FINISHED")
+
+    def purge(self, attempts):
+        """As `mlflow gc`, or a store that was reset."""
+        runs = [self.run_of(attempt)["info"]["run_id"] for attempt in attempts]
+        with contextlib.closing(sqlite3.connect(self.folder / "store.db", timeout=TIMEOUT)) as store, store:
+            for table in ("metrics", "latest_metrics", "params", "tags", "runs"):
+                store.executemany(f"DELETE FROM {table} WHERE run_uuid = ?", [(run,) for run in runs])
 
     def test_reports_a_run(self):
         driver = self.driver({"MLFLOW_TRACKING_USERNAME": "u", "MLFLOW_TRACKING_PASSWORD": "p"})
@@ -142,7 +184,7 @@ class MlflowSinkTest(unittest.TestCase):
         driver = self.driver({"SINK_TIMEOUT": "6", "MLFLOW_TRACKING_TOKEN": "secret"})
         last = 0
         # The creation of the runs, and then batches of points, meet each fault. 9 s is longer than the timeout.
-        for fault in (("status", 500), ("status", 429), ("status", 200), ("close", None), ("lose", None), ("slow", 9), ("endless", None)):
+        for fault in (("status", 500), ("status", 429), ("status", 200), ("status", 302), ("close", None), ("lose", None), ("slow", 9), ("endless", None)):
             events = self.losses(range(last + 1, last + 21))
             if last == 0:
                 events.insert(0, self.started())
@@ -155,7 +197,7 @@ class MlflowSinkTest(unittest.TestCase):
         failures = driver.deliver(self.losses(range(last + 1, last + 21)))
         self.assertEqual([f for f in failures if "400" in f], [])  # on a busy machine, a request may take too long
         last += 20
-        for lost in range(9):  # each request of the start of an attempt loses its response once
+        for lost in range(12):  # each request of the start of an attempt loses its response once
             self.proxy.faults.extend([(None, None)] * lost + [("lose", None)])
             driver.deliver([self.started(lost + 1, last), *self.losses(range(last + 1, last + 3), 1)])
             self.proxy.faults.clear()
@@ -224,11 +266,253 @@ class MlflowSinkTest(unittest.TestCase):
         self.proxy.fails_artifacts = True
         failures = driver.deliver([
             {"time": 1.7e9 + 2, "step": 2, "text": {"name": "samples/sequences", "text": "MKV"}}, *self.losses(range(3, 11)),
-            {"time": 1.7e9 + 11, "step": 10, "finished": {"summary": {}, "time_table": "|t|"}}], dropped=1)
+            {"time": 1.7e9 + 11, "step": 10, "finished": {"summary": {}, "time_table": "|t|"}}])
         self.assertTrue(failures)
         self.assertEqual(driver.end(), 0)
         self.check_points(10)
         self.assertEqual(self.run_of("job")["info"]["status"], "FINISHED")
+
+    def test_waits_for_deleted_run(self):
+        driver = self.driver()
+        self.assertEqual(driver.deliver([self.started(), *self.losses(range(1, 4))]), [])
+        run = self.run_of("job")["info"]["run_id"]
+        self.server.call("POST", "/api/2.0/mlflow/runs/delete", {"run_id": run})
+        driver.write(self.losses(range(4, 7)))
+        driver.wait_for_failure(f"the run {run} is deleted; restore it")
+        driver.kill()
+        driver = self.restart()
+        driver.write([*self.losses(range(4, 7)), self.started(1, 6), *self.losses(range(7, 9), 1)])
+        driver.wait_for_failure("is deleted")
+        self.server.call("POST", "/api/2.0/mlflow/runs/restore", {"run_id": run})
+        driver.wait_for_delivery(6)
+        self.assertEqual(driver.end(), 0)
+        self.assertEqual(self.run_of("job")["info"]["run_id"], run)
+        self.check_points(8)
+        # Without its state, the deleted run is found by its tag.
+        self.server.call("POST", "/api/2.0/mlflow/runs/delete", {"run_id": run})
+        shutil.rmtree(self.tracking)
+        driver = self.restart()
+        driver.write(self.losses(range(9, 11)))
+        driver.wait_for_failure("is deleted")
+        self.server.call("POST", "/api/2.0/mlflow/runs/restore", {"run_id": run})
+        driver.wait_for_delivery(2)
+        self.assertEqual(driver.end(), 0)
+        self.check_points(10)
+
+    def test_waits_for_deleted_experiment(self):
+        environment = {"MLFLOW_EXPERIMENT_NAME": self.key}
+        driver = self.driver(environment)
+        self.assertEqual(driver.deliver([self.started(), *self.losses(range(1, 4))]), [])
+        experiment = {"experiment_id": self.run_of("job")["info"]["experiment_id"]}
+        self.server.call("POST", "/api/2.0/mlflow/experiments/delete", experiment)
+        events = [*self.losses(range(4, 7)), {"time": 1.7e9 + 7, "step": 6, "finished": {"success": False, "resumes": True}}]
+        driver.write(events)
+        driver.wait_for_failure("is deleted")
+        driver.kill()
+        driver = self.driver(environment)
+        driver.write([*events, self.started(1, 6), *self.losses(range(7, 9), 1)])
+        driver.wait_for_failure("is deleted")
+        self.server.call("POST", "/api/2.0/mlflow/experiments/restore", experiment)
+        driver.wait_for_delivery(len(events) + 3)
+        self.assertEqual(driver.end(), 0)
+        self.check_points(8)
+        self.assertEqual(self.run_of(0)["info"]["status"], "KILLED")
+
+    def test_creates_new_run_after_reset_of_the_store(self):
+        driver = self.driver()
+        self.assertEqual(driver.deliver([self.started(), *self.losses(range(1, 4))]), [])
+        self.purge(["job", 0])
+        driver.deliver(self.losses(range(4, 7)))
+        self.assertEqual(driver.end(), 0)
+        self.check_points(6, first=4)
+        self.assertEqual({p["key"]: p["value"] for p in self.run_of("job")["data"]["params"]}["optimizer.lr"], "0.1")
+        self.purge(["job", 0])
+        driver = self.restart()
+        driver.deliver([*self.losses(range(7, 9)), {"time": 1.7e9 + 9, "step": 8, "finished": {"success": False, "resumes": True}},
+                        self.started(1, 8), *self.losses(range(9, 11), 1)])
+        self.assertEqual(driver.end(), 0)
+        self.check_points(10, first=7)
+        job = self.run_of("job")
+        self.assertEqual({p["key"]: p["value"] for p in job["data"]["params"]}["optimizer.lr"], "0.1")
+        self.assertEqual({t["key"]: t["value"] for t in job["data"]["tags"]}["oarlock.task"], "gears")
+        self.assertEqual(self.run_of(1)["info"]["status"], "RUNNING")
+
+    def test_replaces_deleted_attempt(self):
+        driver = self.driver()
+        self.assertEqual(driver.deliver([self.started(), *self.losses(range(1, 4))]), [])
+        deleted = self.run_of(0)["info"]["run_id"]
+        self.server.call("POST", "/api/2.0/mlflow/runs/delete", {"run_id": deleted})
+        driver.deliver([*self.losses(range(4, 6)), {"time": 1.7e9 + 6, "step": 5, "finished": {"summary": {"eval/mse": 0.5}}}])
+        self.assertEqual(driver.end(), 0)
+        self.check_points(5)
+        attempt = self.run_of(0)
+        self.assertNotEqual(attempt["info"]["run_id"], deleted)
+        self.assertEqual({m["key"]: m["value"] for m in attempt["data"]["metrics"]}, {"eval/mse": 0.5})
+        self.assertEqual((attempt["info"]["status"], self.run_of("job")["info"]["status"]), ("FINISHED", "FINISHED"))
+
+    def test_finds_run_at_another_address_and_without_state(self):
+        driver = self.driver()
+        self.assertEqual(driver.deliver([self.started(), *self.losses(range(1, 4))]), [])
+        driver.kill()  # the steps 4 to 7 are in the journal
+        driver = self.restart(self.another_proxy())
+        self.assertEqual(driver.deliver([*self.losses(range(4, 8)), self.started(1, 7), *self.losses(range(8, 10), 1)]), [])
+        driver.kill()
+        for state in (None, "{damaged"):
+            if state is None:
+                (self.tracking / "mlflow.json").unlink()
+            else:
+                (self.tracking / "mlflow.json").write_text(state)
+            first = 10 if state is None else 12
+            driver = self.restart()
+            self.assertEqual(driver.deliver(self.losses(range(first, first + 2))), [])
+            self.assertEqual(driver.end(), 0)
+        self.check_points(13)
+
+    def test_drops_rejected_items_only(self):
+        """As of servers with other limits than this one."""
+        rejected = (b'"NaN"', b'"data.odd"', b'"oarlock.message"', b'"oarlock.version.odd"')
+        self.proxy.rule = lambda handler, body: REJECTED if any(item in body for item in rejected) else None
+        driver = self.driver()
+        started = self.started(config={"data": {"a//b": 1, "odd": 2, "fine": 3, "long": "y\n" * 9000}})
+        started["started"]["versions"]["odd"] = "1"
+        self.assertEqual(driver.deliver([
+            started, *self.losses(range(1, 4)),
+            {"time": 1.7e9 + 4, "step": 4, "scalars": {"loss": 1, "bad": "NaN", "eval/mse": 4, "eval//x": 5, "eval/top-1/": 6}},
+            *self.losses(range(5, 8)),
+            {"time": 1.7e9 + 8, "step": 7, "finished": {"summary": {"bad": "NaN", "eval/mse": 0.5}, "message": "done"}}]), [])
+        self.assertEqual(driver.end(), 0)
+        self.check_points(7)
+        job, attempt = self.run_of("job"), self.run_of(0)
+        metrics = {m["key"]: m["value"] for m in job["data"]["metrics"]}
+        self.assertEqual(sorted(metrics.values()), [1.75, 5, 6, 7])  # the last loss and eval/mse
+        self.assertNotIn("bad", metrics)
+        params = {p["key"]: p["value"] for p in job["data"]["params"]}
+        self.assertEqual(params["data.fine"], "3")
+        self.assertNotIn("data.odd", params)
+        self.assertEqual([value for key, value in params.items() if key.startswith("data.a/b-")], ["1"])
+        self.assertEqual({m["key"]: m["value"] for m in attempt["data"]["metrics"]}, {"eval/mse": 0.5})
+        for run in (job, attempt):
+            tags = {t["key"]: t["value"] for t in run["data"]["tags"]}
+            self.assertEqual((tags["oarlock.reason"], tags["oarlock.version.oarlock"]), ("Completed", "0.1.0"))
+            self.assertEqual(run["info"]["status"], "FINISHED")
+        warnings = [line for line in driver.log.read_text().splitlines() if "rejected content is dropped" in line]
+        self.assertEqual(len(warnings), 4, warnings)  # one for each
+
+    def test_names_remain_different(self):
+        values = {"eval/准确率": 1, "eval/召回率": 2, "a@1": 3, "a%1": 4, "x" * 260 + "1": 5, "x" * 260 + "2": 6, "x" * 249 + "/y": 7,
+                  "../../etc": 8, ".": 9}
+        driver = self.driver()
+        texts = [{"time": 1.7e9 + 1, "step": 1, "text": {"name": name, "text": name}} for name in ("a.b", "a:b", "eval/文", "../x")]
+        self.assertEqual(driver.deliver([self.started(), {"time": 1.7e9 + 1, "step": 1, "scalars": values}, *texts]), [])
+        self.assertEqual(driver.end(), 0)
+        job = self.run_of("job")
+        metrics = {m["key"]: m["value"] for m in job["data"]["metrics"]}
+        self.assertEqual(sorted(metrics.values()), list(range(1, 10)))
+        self.assertEqual((metrics["eval/准确率"], metrics["eval/召回率"]), (1, 2))
+        stored = (self.folder / "artifacts").glob(f"*/{job['info']['run_id']}/artifacts/text/**/*.md")
+        self.assertEqual(sorted(f.read_text() for f in stored), ["../x", "a.b", "a:b", "eval/文"])
+
+    def test_divides_requests_that_are_too_large(self):
+        def limit(handler, body):
+            return (413, b"<html>too large</html>") if len(body) > 3000 else None
+        self.proxy.rule = limit
+        driver = self.driver()
+        self.assertEqual(driver.deliver([
+            self.started(), *self.losses(range(1, 101)),
+            {"time": 1.7e9 + 100, "step": 100, "text": {"name": "large", "text": "x" * 5000}},
+            {"time": 1.7e9 + 100, "step": 100, "text": {"name": "small", "text": "x"}}, *self.losses(range(101, 111))]), [])
+        self.assertEqual(driver.end(), 0)
+        self.check_points(110)
+        run = self.run_of("job")["info"]["run_id"]
+        self.assertEqual([f.parent.name for f in (self.folder / "artifacts").glob(f"*/{run}/artifacts/text/*/*.md")], ["small"])
+        # Not the size of a single point is the cause, but the proxy.
+        driver = self.driver()
+        self.proxy.rule = lambda handler, body: (413, b"") if b'"metrics"' in body else None
+        driver.write(self.losses([111]))
+        driver.wait_for_failure("413")
+        self.proxy.rule = None
+        driver.wait_for_delivery(1)
+        self.check_points(111)
+
+    def test_waits_for_rotated_token(self):
+        token = self.folder / "token"
+        token.write_text("old")
+        def check_token(handler, body):
+            return None if handler.headers.get("Authorization") == "Bearer new" else (401, b"Unauthorized")
+        self.proxy.rule = check_token
+        driver = self.driver({"SINK_TOKEN_FILE": str(token)})
+        driver.write([self.started(), *self.losses(range(1, 4))])
+        driver.wait_for_failure("HTTP status 401")
+        token.write_text("new")
+        driver.wait_for_delivery(4)
+        self.assertEqual(driver.end(), 0)
+        self.check_points(3)
+
+    def test_accepts_steps_of_64_bits(self):
+        steps = range(2**31 - 1, 2**31 + 3)
+        driver = self.driver()
+        self.assertEqual(driver.deliver([self.started(), *self.losses(steps)]), [])
+        driver.kill()
+        driver = self.driver()
+        self.assertEqual(driver.deliver([*self.losses(steps), self.started(1, 2**31 + 2)]), [])
+        self.assertEqual(driver.end(), 0)
+        self.assertEqual([step for step, _ in self.history("loss")], list(steps))
+        params = {p["key"]: p["value"] for p in self.run_of(1)["data"]["params"]}
+        self.assertEqual(params["restart_step"], str(2**31 + 2))
+
+    def test_stays_in_its_experiment(self):
+        driver = self.driver({"MLFLOW_EXPERIMENT_NAME": self.key})
+        self.assertEqual(driver.deliver([self.started(), *self.losses(range(1, 4))]), [])
+        driver.kill()
+        driver = self.driver({"MLFLOW_EXPERIMENT_NAME": self.key + " 2"})
+        self.assertEqual(driver.deliver([self.started(1, 3), *self.losses(range(4, 7), 1)]), [])
+        self.assertEqual(driver.end(), 0)
+        self.check_points(6)
+        self.assertEqual(driver.log.read_text().count("stays in the experiment"), 1)
+
+    def test_messages_have_no_secrets(self):
+        uri = f"http://127.0.0.1:{self.proxy.server_port}/secret"
+        driver = self.driver({"MLFLOW_TRACKING_URI": uri})
+        self.proxy.faults.append(("close", None))
+        driver.write([self.started()])
+        lines = [driver.lines.get(timeout=TIMEOUT) for _ in range(3)]
+        self.assertTrue(all(line.startswith("failed: ") for line in lines), lines)
+        self.assertNotIn("secret", "".join(lines) + driver.log.read_text())
+        self.assertIn("/secret/api/2.0/", self.proxy.seen[0][1])
+
+    def test_trainer_restarts_with_another_address(self):
+        refused = threading.Event()
+        def refuse_points(handler, body):
+            if b'"metrics"' not in body:
+                return None
+            refused.set()
+            return 503, b""
+        self.proxy.rule = refuse_points
+        run = Run(self.folder / "moved", self.trainer_config(self.proxy, "moved"))
+        earlier = run.start(0)
+        self.addCleanup(earlier.kill)
+        wait_until(lambda: refused.is_set() and run.newest_step() >= 100, "undelivered points before a checkpoint")
+        earlier.kill()
+        earlier.wait()
+        run.config.write_text(self.trainer_config(self.another_proxy(), "moved"))
+        run.train(1)
+        self.check_trainer_run(run)
+
+    def test_earlier_attempt_that_was_stopped_continues(self):
+        run = Run(self.folder / "stopped", self.trainer_config(self.proxy, "stopped"))
+        earlier = run.start(0)
+        self.addCleanup(earlier.kill)
+        wait_until(lambda: run.newest_step() >= 100 or earlier.poll() is not None, "a checkpoint")
+        earlier.send_signal(signal.SIGSTOP)
+        later = run.start(1)
+        self.addCleanup(later.kill)
+        wait_until(lambda: "waiting for an earlier process" in later.log.read_text() or later.poll() is not None,
+                   "the later attempt waits for the folder")
+        earlier.send_signal(signal.SIGCONT)
+        self.assertEqual(later.wait(timeout=TIMEOUT), 0, later.log.read_text())
+        earlier.wait(timeout=TIMEOUT)  # the later attempt has the checkpoints
+        self.assertIn("has claimed the folder", earlier.log.read_text())
+        self.check_trainer_run(run)
 
 
 if __name__ == "__main__":

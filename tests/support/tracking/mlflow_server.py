@@ -19,6 +19,7 @@ from reserved_port import ReservedPort
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "oarlock"
 PYTHON = pathlib.Path(os.environ.get("MLFLOW_PYTHON") or CACHE / "mlflow-3.17.2" / "bin" / "python")
 TIMEOUT = 180
+REJECTED = (400, b'{"error_code": "INVALID_PARAMETER_VALUE", "message": "no"}')
 
 
 def wait_until(condition, what):
@@ -76,7 +77,8 @@ class MlflowServer:
 
 
 class Proxy(http.server.ThreadingHTTPServer):
-    """Forwards requests to the server. `faults` has what happens to the next requests; without any, nothing does."""
+    """Forwards requests to the server. `faults` has what happens to the next requests; without any, nothing does. A
+    `rule` gets the handler and the body of each request, and returns its response (status, body), or None to forward it."""
 
     daemon_threads = True
 
@@ -85,6 +87,7 @@ class Proxy(http.server.ThreadingHTTPServer):
         self.port = port
         self.faults = collections.deque()
         self.fails_artifacts = False
+        self.rule = None
         self.seen = []
         self.authorization = set()
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -115,12 +118,15 @@ class ProxyHandler(http.server.BaseHTTPRequestHandler):
             fault, argument = None, None
         self.server.seen.append((fault, self.path))
         self.server.authorization.add(self.headers.get("Authorization"))
+        response = self.server.rule(self, body) if self.server.rule else None
+        if response is not None:
+            return self.answer(*response)
         if self.server.fails_artifacts and self.command == "PUT":
             return self.answer(500, b"the bucket does not exist")
         if fault == "status":
             return self.answer(argument, b"<html>fault</html>", [("Retry-After", "1")] if argument == 429 else [])
         if fault == "reject":
-            return self.answer(400, b'{"error_code": "INVALID_PARAMETER_VALUE", "message": "no"}')
+            return self.answer(*REJECTED)
         if fault == "endless":
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")

@@ -1,7 +1,8 @@
 // Drives one sink of trainer/tracking for tests: `sink_driver wandb|mlflow FOLDER` reads events from standard input,
 // one JSON object per line, and delivers them. {"flush": true} delivers the events before it in one call of write().
-// The configuration is the environment. A failed delivery is repeated until it succeeds, each time after a line
-// "failed: MESSAGE"; a delivery prints "delivered COUNT". Ends with 0 at the end of the input.
+// The configuration is the environment; SINK_RUN is the run of the process, as in {"started": ...}. A failed delivery
+// is repeated until it succeeds, each time after a line "failed: MESSAGE"; a delivery prints "delivered COUNT". Ends
+// with 0 at the end of the input.
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -30,24 +31,28 @@ double number(const json& value) {
   return value == "NaN" ? std::nan("") : std::stod(value.get<std::string>());
 }
 
+RunStarted parse_run(const json& run) {
+  RunStarted started;
+  started.name = run.value("name", "run");
+  started.task = run.value("task", "task");
+  started.job = run.value("job", "");
+  started.job_namespace = run.value("namespace", "");
+  started.uid = run.value("uid", "");
+  started.attempt = run.value("attempt", 0);
+  started.restart_step = run.value("restart_step", int64_t{0});
+  started.config = run.value("config", json::object());
+  started.derived = run.value("derived", std::map<std::string, double>());
+  started.versions = run.value("versions", std::map<std::string, std::string>());
+  return started;
+}
+
 Event parse(const json& line) {
   Event event;
   event.time = SystemTime(
       std::chrono::duration_cast<SystemTime::duration>(std::chrono::duration<double>(line.value("time", 1.7e9))));
-  event.step = line.value("step", 0);
+  event.step = line.value("step", int64_t{0});
   if (const auto run = line.find("started"); run != line.end()) {
-    RunStarted started;
-    started.name = run->value("name", "run");
-    started.task = run->value("task", "task");
-    started.job = run->value("job", "");
-    started.job_namespace = run->value("namespace", "");
-    started.uid = run->value("uid", "");
-    started.attempt = run->value("attempt", 0);
-    started.restart_step = run->value("restart_step", 0);
-    started.config = run->value("config", json::object());
-    started.derived = run->value("derived", std::map<std::string, double>());
-    started.versions = run->value("versions", std::map<std::string, std::string>());
-    event.content = std::move(started);
+    event.content = parse_run(*run);
   } else if (const auto values = line.find("scalars"); values != line.end()) {
     Scalars scalars;
     for (const auto& [name, value] : values->items()) scalars.values.emplace_back(name, number(value));
@@ -87,6 +92,7 @@ Result<std::unique_ptr<Sink>> make_sink(const std::string& name, const SinkConte
   if (name == "mlflow") {
     MlflowConfig config;
     config.enabled = true;
+    config.token_file = variable("SINK_TOKEN_FILE").value_or("");
     config.timeout_seconds = std::stod(variable("SINK_TIMEOUT").value_or("30"));
     return make_mlflow_sink(config, variable, context);
   }
@@ -114,7 +120,10 @@ void deliver(Sink& sink, std::vector<Event>& events) {
 
 int run(const std::string& name, const std::string& folder) {
   const RealClock clock;
-  const SinkContext context{.folder = folder, .logger = Logger(LogFormat::kText, LogLevel::kInfo), .clock = clock};
+  const SinkContext context{.folder = folder,
+                            .logger = Logger(LogFormat::kText, LogLevel::kInfo),
+                            .clock = clock,
+                            .run = parse_run(json::parse(variable("SINK_RUN").value_or("{}")))};
   const Result<std::unique_ptr<Sink>> sink = make_sink(name, context);
   if (!sink) {
     std::cerr << sink.error().message << "\n";

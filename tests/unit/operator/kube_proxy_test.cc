@@ -31,8 +31,9 @@ TEST(ProxyUrl, IsParsed) {
 }
 
 TEST(ProxyUrl, RejectsInvalidUrlsWithoutShowingCredentials) {
-  for (const char* url : {"http://user:secret@", "http://user:secret@pro xy:80", "http://user:secret@proxy:port",
-                          "ftp://user:secret@proxy", "http://user:secret@proxy\r\nX: y"}) {
+  for (const char* url :
+       {"http://user:secret@", "http://user:secret@pro xy:80", "http://user:secret@proxy:port",
+        "ftp://user:secret@proxy", "http://user:secret@proxy\r\nX: y", "http://user:secret%40proxy:80"}) {
     const auto proxy = parse_proxy_url(url);
     ASSERT_FALSE(proxy) << url;
     EXPECT_EQ(proxy.error().code, ExitCode::kConfig);
@@ -46,7 +47,8 @@ TEST(ProxyUrl, RejectsInvalidUrlsWithoutShowingCredentials) {
     EXPECT_THAT(proxy.error().message, AllOf(HasSubstr("***@proxy"), HasSubstr("must be encoded as %2F"),
                                              Not(HasSubstr("secret")), Not(HasSubstr("pa/")), Not(HasSubstr("77"))));
   }
-  for (const char* url : {"socks5://user:secret@proxy:1080", "socks5h://proxy", "SOCKS4://proxy"}) {
+  for (const char* url :
+       {"socks5://user:secret@proxy:1080", "socks5://user:secret%40proxy:1080", "socks5h://proxy", "SOCKS4://proxy"}) {
     const auto proxy = parse_proxy_url(url);
     ASSERT_FALSE(proxy) << url;
     EXPECT_THAT(proxy.error().message, HasSubstr("SOCKS proxy, which is not supported"));

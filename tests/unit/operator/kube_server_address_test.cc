@@ -42,31 +42,32 @@ TEST(ServerAddress, RejectsInvalidAddressesWithTheReason) {
   struct Row {
     const char* url;
     const char* reason;
+    const char* shown = nullptr;  // in the message; null: the whole URL
   };
   const Row rows[] = {
       {.url = "", .reason = "must begin with https:// or http://"},
       {.url = "10.0.0.1:6443", .reason = "must begin with"},
       {.url = "ftp://host", .reason = "must begin with"},
       {.url = "https://", .reason = "has no host"},
-      {.url = "https:///path", .reason = "has no host"},
+      {.url = "https:///path", .reason = "has no host", .shown = "https:///***"},
       {.url = "https://ho st", .reason = "should look like https://host:6443"},
-      {.url = "https://host?x=1", .reason = "should look like"},
-      {.url = "https://host\r\nX: y", .reason = "should look like"},
+      {.url = "https://host?x=1", .reason = "should look like", .shown = "https://host?***"},
+      {.url = "https://host\r\nX: y", .reason = "should look like", .shown = "https://host\r\nX:***"},
       {.url = "https://host:", .reason = "has no port from 1 to 65535"},
       {.url = "https://host:0", .reason = "has no port"},
       {.url = "https://host:65536", .reason = "has no port"},
-      {.url = "https://host:http", .reason = "has no port"},
-      {.url = "https://fd00::1:6443", .reason = "has no port"},
-      {.url = "https://[fd00::1", .reason = "no IPv6 address in its brackets"},
+      {.url = "https://host:http", .reason = "has no port", .shown = "https://host:***"},
+      {.url = "https://fd00::1:6443", .reason = "has no port", .shown = "https://fd00:***"},
+      {.url = "https://[fd00::1", .reason = "no IPv6 address in its brackets", .shown = "https://[***"},
       {.url = "https://[host]:443", .reason = "no IPv6 address"},
-      {.url = "https://[::1]6443", .reason = "has no port"},
+      {.url = "https://[::1]6443", .reason = "has no port", .shown = "https://[::1]***"},
   };
-  for (const auto& [url, reason] : rows) {
+  for (const auto& [url, reason, shown] : rows) {
     const auto address = parse_server_address(url);
     ASSERT_FALSE(address) << url;
     EXPECT_EQ(address.error().code, ExitCode::kConfig);
     EXPECT_THAT(address.error().message, HasSubstr(reason));
-    EXPECT_THAT(address.error().message, HasSubstr(std::string("'") + url + "'"));
+    EXPECT_THAT(address.error().message, HasSubstr(std::string("'") + (shown != nullptr ? shown : url) + "'"));
   }
 }
 
@@ -78,6 +79,32 @@ TEST(ServerAddress, RejectsCredentialsWithoutShowingThem) {
     EXPECT_EQ(address.error().code, ExitCode::kConfig);
     EXPECT_THAT(address.error().message, AllOf(HasSubstr("***@host"), HasSubstr("must not contain a user name"),
                                                Not(HasSubstr("sec")), Not(HasSubstr("user:"))));
+  }
+}
+
+// Addresses with an '@' that is encoded by mistake, and with a secret in the query or the path.
+TEST(ServerAddress, RejectsInvalidAddressesWithoutShowingSecrets) {
+  struct Row {
+    const char* url;
+    const char* shown;
+  };
+  const Row rows[] = {
+      {.url = "http://user:secret%40host", .shown = "'http://user:***'"},
+      {.url = "http://user:12345%40host", .shown = "'http://user:***'"},
+      {.url = "https://user:secret%40host:443/path", .shown = "'https://user:***'"},
+      {.url = "https://host/m?api_key=secret", .shown = "'https://host/***'"},
+      {.url = "https://host:99999/secret", .shown = "'https://host:99999/***'"},
+      {.url = "ftp://user:secret%40host", .shown = "'ftp://user:***'"},
+      {.url = "ftp://host/secret", .shown = "'ftp://host/***'"},
+      {.url = "host/m?api_key=secret", .shown = "'host/***'"},
+      {.url = "https://[secret", .shown = "'https://[***'"},
+      {.url = "https://user:pw@host/m?api_key=secret", .shown = "'https://***@host/***'"},
+  };
+  for (const auto& [url, shown] : rows) {
+    const auto address = parse_server_address(url);
+    ASSERT_FALSE(address) << url;
+    EXPECT_THAT(address.error().message, AllOf(HasSubstr(shown), Not(HasSubstr("secret")), Not(HasSubstr("12345"))))
+        << url;
   }
 }
 

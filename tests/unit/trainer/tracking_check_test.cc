@@ -11,7 +11,10 @@
 namespace oarlock {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
 
 class CheckTrackingTest : public testing::Test {
  protected:
@@ -73,6 +76,14 @@ TEST_F(CheckTrackingTest, NamesAnAddressThatIsInvalidOrMissing) {
   EXPECT_EQ(check(/*runs_in_pods=*/true), "");  // the pods may have the variable
   variables_["MLFLOW_TRACKING_URI"] = "http://localhost:5000";
   EXPECT_EQ(check(), "");
+}
+
+TEST_F(CheckTrackingTest, ShowsNoSecretsOfAnInvalidAddress) {
+  for (const std::string uri : {"http://user:secret@mlflow", "http://user:secret%40mlflow",
+                                "ftp://user:secret%40mlflow", "https://mlflow/path?api_key=secret", "mlflow/secret"}) {
+    config_.mlflow.uri = uri;
+    EXPECT_THAT(check(), AllOf(Not(IsEmpty()), Not(HasSubstr("secret")))) << uri;
+  }
 }
 
 TEST_F(CheckTrackingTest, NamesCredentialsThatAreMissing) {
