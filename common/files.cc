@@ -63,8 +63,12 @@ Result<std::string> read_regular_file(const std::filesystem::path& path, size_t 
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view content) {
   const std::filesystem::path temporary = path.string() + fmt::format(".tmp-{}", ::getpid());
   {
-    const FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (file.get() < 0) return fail_errno(errno, fmt::format("{}: cannot be created", temporary.string()));
+    // What has this name is left from a killed process, or it is a link or a pipe, which open(2) must not follow.
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+    FileDescriptor file(::open(temporary.c_str(), kFlags, 0644));
+    if (!file.open() && errno == EEXIST && ::unlink(temporary.c_str()) == 0)
+      file = FileDescriptor(::open(temporary.c_str(), kFlags, 0644));
+    if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be created", temporary.string()));
     int error = write_all(file.get(), content);
     if (error == 0 && ::fsync(file.get()) != 0) error = errno;
     if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;

@@ -28,6 +28,21 @@ TEST(Files, AtomicWriteLeavesNoOtherFile) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
+TEST(Files, AtomicWriteFollowsNoLinkAndWaitsForNoPipe) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "a";
+  const std::string temporary = path.string() + ".tmp-" + std::to_string(getpid());
+  std::ofstream(folder.path() / "target") << "content";
+  std::filesystem::create_symlink("target", temporary);
+  ASSERT_TRUE(write_file_atomically(path, "one"));
+  EXPECT_EQ(*read_file(path), "one");
+  EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(path)));
+  EXPECT_EQ(*read_file(folder.path() / "target"), "content");
+  ASSERT_EQ(::mkfifo(temporary.c_str(), 0600), 0);
+  ASSERT_TRUE(write_file_atomically(path, "two"));
+  EXPECT_EQ(*read_file(path), "two");
+}
+
 TEST(Files, ReadsOnlyRegularFilesWithinTheLimit) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "a";
