@@ -1,5 +1,7 @@
 #include "trainer/tracking/event_file.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <boost/crc.hpp>
@@ -7,8 +9,8 @@
 #include <protozero/pbf_writer.hpp>
 #include <system_error>
 
-#include "common/files.h"
 #include "trainer/tracking/little_endian.h"
+#include "trainer/tracking/utf8.h"
 
 namespace oarlock {
 namespace {
@@ -18,6 +20,9 @@ using protozero::pbf_writer;
 
 constexpr size_t kLengthSize = 8;
 constexpr size_t kCrcSize = 4;
+constexpr uint64_t kMaxRecordBytes = uint64_t{64} << 20;  // a longer record is taken for a damaged one
+constexpr size_t kNumberDigits = 10;                      // of the number in a file's name
+constexpr int64_t kMaxNumber = 9'999'999'999;
 
 // Numbers of the fields that are written, by message.
 namespace event_field {
@@ -76,7 +81,7 @@ std::string hparams_event(double time, const std::string& tag, const Write& writ
   pbf_writer event = begin_event(out, time, 0);
   pbf_writer summary(event, event_field::kSummary);
   pbf_writer value(summary, kSummaryValue);
-  value.add_string(value_field::kTag, tag);
+  add_utf8(value, value_field::kTag, tag);
   write_metadata(value, "hparams", content);
   pbf_writer tensor(value, value_field::kTensor);  // TensorBoard drops values without a tensor
   tensor.add_enum(tensor_field::kType, tensor_field::kFloat);
@@ -99,7 +104,7 @@ void write_hparam(pbf_writer& entry, uint32_t field, const nlohmann::json& value
   } else if (value.is_number()) {
     out.add_double(2, value.get<double>());
   } else {
-    out.add_string(3, value.is_string() ? value.get<std::string>() : value.dump());
+    add_utf8(out, 3, value.is_string() ? value.get<std::string>() : dump_json(value));
   }
 }
 
@@ -131,17 +136,42 @@ std::string frame_record(std::string_view data) {
   return out;
 }
 
-std::optional<std::string_view> next_record(std::string_view& bytes) {
-  constexpr size_t kHeadSize = kLengthSize + kCrcSize;
-  if (bytes.size() < kHeadSize + kCrcSize) return std::nullopt;
-  const auto length = read_little_endian<uint64_t>(bytes, 0);
-  if (read_little_endian<uint32_t>(bytes, kLengthSize) != masked_crc(bytes.substr(0, kLengthSize))) return std::nullopt;
-  if (length > bytes.size() - kHeadSize - kCrcSize) return std::nullopt;
-  const std::string_view data = bytes.substr(kHeadSize, length);
-  if (read_little_endian<uint32_t>(bytes, kHeadSize + length) != masked_crc(data)) return std::nullopt;
-  bytes.remove_prefix(kHeadSize + length + kCrcSize);
+std::optional<std::string_view> next_record(const ByteSource& read) {
+  const std::string_view head = read(kLengthSize + kCrcSize);
+  if (head.size() < kLengthSize + kCrcSize) return std::nullopt;
+  if (read_little_endian<uint32_t>(head, kLengthSize) != masked_crc(head.substr(0, kLengthSize))) return std::nullopt;
+  const auto length = read_little_endian<uint64_t>(head, 0);
+  if (length > kMaxRecordBytes) return std::nullopt;
+  const std::string_view rest = read(length + kCrcSize);
+  if (rest.size() < length + kCrcSize) return std::nullopt;
+  const std::string_view data = rest.substr(0, length);
+  if (read_little_endian<uint32_t>(rest, length) != masked_crc(data)) return std::nullopt;
   return data;
 }
+
+// ---- names of files ------------------------------------------------------------------------------------------------
+
+// The first ten digits of a number, filled up with zeros, have the order of the names also if a number has more digits
+// or, from a clock before 2001, fewer: '.' precedes '0'.
+int64_t next_file_number(const std::filesystem::path& folder, int64_t seconds) {
+  int64_t out = std::clamp<int64_t>(seconds, 0, kMaxNumber);
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kEventFilePrefix)) continue;
+    int64_t number = 0;
+    bool is_in_digits = true;
+    for (size_t i = 0; i < kNumberDigits; ++i) {
+      const size_t place = kEventFilePrefix.size() + i;
+      is_in_digits = is_in_digits && place < name.size() && name[place] >= '0' && name[place] <= '9';
+      number = number * 10 + (is_in_digits ? name[place] - '0' : 0);
+    }
+    out = std::max(out, std::min(number + 1, kMaxNumber));
+  }
+  return out;
+}
+
+std::string event_file_stem(int64_t number) { return fmt::format("{}{:010}", kEventFilePrefix, number); }
 
 // ---- messages ------------------------------------------------------------------------------------------------------
 
@@ -169,7 +199,7 @@ std::string scalars_event(double time, int64_t step, const Scalars& scalars) {
   pbf_writer summary(event, event_field::kSummary);
   for (const auto& [name, number] : scalars.values) {
     pbf_writer value(summary, kSummaryValue);
-    value.add_string(value_field::kTag, name);
+    add_utf8(value, value_field::kTag, name);
     value.add_float(value_field::kSimpleValue, static_cast<float>(number));
   }
   return out;
@@ -180,7 +210,7 @@ std::string histogram_event(double time, int64_t step, const Histogram& histogra
   pbf_writer event = begin_event(out, time, step);
   pbf_writer summary(event, event_field::kSummary);
   pbf_writer value(summary, kSummaryValue);
-  value.add_string(value_field::kTag, histogram.name);
+  add_utf8(value, value_field::kTag, histogram.name);
   pbf_writer proto(value, value_field::kHistogram);
   proto.add_double(1, histogram.min);
   proto.add_double(2, histogram.max);
@@ -197,7 +227,7 @@ std::string text_event(double time, int64_t step, const Text& text) {
   pbf_writer event = begin_event(out, time, step);
   pbf_writer summary(event, event_field::kSummary);
   pbf_writer value(summary, kSummaryValue);
-  value.add_string(value_field::kTag, text.name);
+  add_utf8(value, value_field::kTag, text.name);
   write_metadata(value, "text", "");
   pbf_writer tensor(value, value_field::kTensor);
   tensor.add_enum(tensor_field::kType, tensor_field::kString);
@@ -212,7 +242,7 @@ std::string image_event(double time, int64_t step, const Image& image) {
   pbf_writer event = begin_event(out, time, step);
   pbf_writer summary(event, event_field::kSummary);
   pbf_writer value(summary, kSummaryValue);
-  value.add_string(value_field::kTag, image.name);
+  add_utf8(value, value_field::kTag, image.name);
   pbf_writer proto(value, value_field::kImage);
   proto.add_int32(1, static_cast<int32_t>(image.height));
   proto.add_int32(2, static_cast<int32_t>(image.width));
@@ -226,17 +256,17 @@ std::string hparams_experiment_event(double time, const std::string& name,
                                      const std::vector<std::string>& metrics) {
   return hparams_event(time, "_hparams_/experiment", [&](pbf_writer& data) {
     pbf_writer experiment(data, hparams_field::kExperiment);
-    experiment.add_string(6, name);
+    add_utf8(experiment, 6, name);
     experiment.add_double(3, time);
     for (const auto& [key, value] : hparams) {
       pbf_writer info(experiment, 4);
-      info.add_string(1, key);
+      add_utf8(info, 1, key);
       info.add_enum(4, static_cast<int32_t>(hparam_type(value)));
     }
     for (const std::string& tag : metrics) {
       pbf_writer info(experiment, 5);
       pbf_writer metric(info, 1);
-      metric.add_string(2, tag);
+      add_utf8(metric, 2, tag);
     }
   });
 }
@@ -247,10 +277,10 @@ std::string hparams_start_event(double time, const std::string& group,
     pbf_writer start(data, hparams_field::kStart);
     for (const auto& [key, value] : hparams) {
       pbf_writer entry(start, 1);
-      entry.add_string(1, key);
+      add_utf8(entry, 1, key);
       write_hparam(entry, 2, value);
     }
-    start.add_string(4, group);
+    add_utf8(start, 4, group);
     start.add_double(5, time);
   });
 }
@@ -289,7 +319,8 @@ std::optional<EventPoints> read_points(std::string_view event) {
 
 std::map<std::string, int64_t> highest_steps(const std::filesystem::path& folder, int64_t restart_step) {
   // Of all steps below the first one that a later session discards, only the highest of each tag counts. The files are
-  // read from the newest to the oldest, so that the discarded steps are known.
+  // read from the newest to the oldest, so that the discarded steps are known. Their order is that of their names, in
+  // which TensorBoard reads them.
   std::vector<std::filesystem::path> files;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
@@ -299,11 +330,11 @@ std::map<std::string, int64_t> highest_steps(const std::filesystem::path& folder
   std::map<std::string, int64_t> out;
   int64_t limit = restart_step;
   for (const std::filesystem::path& path : files) {
-    const Result<MappedFile> file = MappedFile::open(path, MappedFile::Access::kSequential);
+    Result<SequentialFile> file = SequentialFile::open(path);
     if (!file) continue;
-    std::string_view bytes(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
+    const ByteSource read = [&file](size_t size) { return file->read(size); };
     int64_t limit_of_older = limit;
-    while (const std::optional<std::string_view> record = next_record(bytes)) {
+    while (const std::optional<std::string_view> record = next_record(read)) {
       const std::optional<EventPoints> points = read_points(*record);
       if (!points) continue;
       if (points->is_session_start) limit_of_older = std::min(limit_of_older, points->step - 1);

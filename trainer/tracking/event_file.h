@@ -14,6 +14,7 @@
 
 #include "common/error.h"
 #include "trainer/tracking/event.h"
+#include "trainer/tracking/run_files.h"
 
 namespace oarlock {
 
@@ -25,12 +26,26 @@ uint32_t masked_crc(std::string_view data);
 // Returns a record: length, checksum of the length, data, checksum of the data.
 std::string frame_record(std::string_view data);
 
-// Removes the first record from `bytes` and returns its data; nothing if the record is incomplete or damaged.
-std::optional<std::string_view> next_record(std::string_view& bytes);
+// Reads the next record and returns its data, which are valid until the next call; nothing at the end of the source,
+// and if the record is incomplete or damaged.
+std::optional<std::string_view> next_record(const ByteSource& read);
+
+// ---- names of files ------------------------------------------------------------------------------------------------
+
+inline constexpr std::string_view kEventFilePrefix = "events.out.tfevents.";
+
+// Returns the number of a new file, the ten digits in its name after the prefix: `seconds` since the epoch, or a larger
+// one, so that the name comes after those of all event files in the folder. In this order TensorBoard reads them, and
+// the clocks of two machines may differ.
+int64_t next_file_number(const std::filesystem::path& folder, int64_t seconds);
+
+// Returns the beginning of the name of a file: the prefix and the number.
+std::string event_file_stem(int64_t number);
 
 // ---- messages ------------------------------------------------------------------------------------------------------
 
-// Each returns a serialized message `Event`. Times are in seconds since the epoch.
+// Each returns a serialized message `Event`. Times are in seconds since the epoch. In texts other than those of
+// text_event(), bytes that are not UTF-8 are replaced.
 std::string file_version_event(double time);
 
 // A start of the run after `restart_step` steps: a reader discards the points of later steps that it has read before.

@@ -14,6 +14,8 @@
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "trainer/tracking/run_files.h"
+#include "trainer/tracking/utf8.h"
 
 namespace oarlock {
 namespace {
@@ -29,7 +31,7 @@ struct FolderOwner {
 
 // Returns nothing if the file does not exist, cannot be read or is damaged.
 std::optional<FolderOwner> read_owner(const std::filesystem::path& path) {
-  const Result<std::string> text = read_file(path, kMaxOwnerBytes);
+  const Result<std::string> text = read_regular_file(path, kMaxOwnerBytes);
   if (!text) return std::nullopt;
   const nlohmann::json value = parse_untrusted_json(*text, kMaxOwnerBytes);
   FolderOwner out{.process = text_at(value, "process"),
@@ -52,8 +54,8 @@ std::string boot_id() {
 
 }  // namespace
 
-FolderClaim::FolderClaim(std::filesystem::path folder, std::string uid, int attempt)
-    : folder_(std::move(folder)), uid_(std::move(uid)), attempt_(attempt), process_(random_process_name()) {}
+FolderClaim::FolderClaim(std::filesystem::path folder, std::string_view uid, int attempt)
+    : folder_(std::move(folder)), uid_(replace_invalid_utf8(uid)), attempt_(attempt), process_(random_process_name()) {}
 
 Result<void> FolderClaim::claim() {
   RETURN_IF_ERROR(make_writable_folder(folder_));
@@ -66,16 +68,20 @@ Result<void> FolderClaim::claim() {
     return fail(ExitCode::kTempFail,
                 fmt::format("{}: attempt {} of the job has claimed the folder", folder_.string(), owner->attempt));
   const nlohmann::json value = {{"process", process_}, {"machine", machine_}, {"uid", uid_}, {"attempt", attempt_}};
-  RETURN_IF_ERROR(write_file_atomically(owner_path(), value.dump() + "\n"));
+  RETURN_IF_ERROR(write_file_atomically(owner_path(), dump_json(value) + "\n"));
   const bool is_elsewhere = owner && (machine_.empty() || owner->machine != machine_);
   if (!std::exchange(has_claimed_, true) && is_elsewhere) hidden_writer_ = owner->process;
   return {};
 }
 
 bool FolderClaim::try_lock() {
-  if (!lock_file_.open())
-    lock_file_ = FileDescriptor(::open((folder_ / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!lock_file_.open()) return true;
+  const std::filesystem::path path = folder_ / ".lock";
+  if (!lock_file_.open()) {
+    Result<FileDescriptor> file = open_regular_file(path, O_RDWR | O_CREAT);
+    if (!file) file = open_regular_file(path, O_RDONLY);  // of another user; NFS gives no lock on it then
+    if (!file) return true;
+    lock_file_ = std::move(*file);
+  }
   while (::flock(lock_file_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) return false;
     if (errno != EINTR) return true;  // such as ENOLCK

@@ -12,6 +12,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "common/error.h"
 #include "common/files.h"
@@ -22,7 +23,7 @@ namespace oarlock {
 class FolderClaim {
  public:
   // `uid` is that of the TrainingJob, or empty.
-  FolderClaim(std::filesystem::path folder, std::string uid, int attempt);
+  FolderClaim(std::filesystem::path folder, std::string_view uid, int attempt);
 
   // Makes this process the owner, unless the owner is a later attempt of the same job. Creates the folder. Fails with
   // kTempFail in that case, and otherwise as files do.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -16,6 +17,7 @@
 #include "common/status_macros.h"
 #include "trainer/tracking/event_codec.h"
 #include "trainer/tracking/little_endian.h"
+#include "trainer/tracking/run_files.h"
 
 namespace oarlock {
 namespace {
@@ -26,6 +28,7 @@ constexpr uint32_t kEventMagic = 0xfe2c9d81;  // its bytes are not UTF-8, so tha
 constexpr uint64_t kEventHeadSize = 16;       // magic number, length, checksum of the data, checksum of the head
 constexpr uint64_t kWindowBytes = 1 << 18;
 constexpr uint64_t kCompactBytes = 1 << 20;
+constexpr size_t kMaxDeliveredBytes = 64;     // of <name>.delivered
 constexpr uint64_t kMaxCopyBytes = 16 << 20;  // a file with more undelivered events is not replaced when it is opened
 
 uint32_t checksum(std::string_view data) {
@@ -85,6 +88,12 @@ Result<void> write_at(int fd, std::string_view bytes, uint64_t offset, const std
   return {};
 }
 
+Result<FileDescriptor> create_memory_file() {
+  FileDescriptor file(memfd_create("oarlock-journal", MFD_CLOEXEC));
+  if (!file.open()) return fail_errno(errno, "journal in memory: memfd_create");
+  return file;
+}
+
 }  // namespace
 
 std::filesystem::path Journal::delivered_path() const {
@@ -115,9 +124,7 @@ Result<void> Journal::replace(uint64_t begin, uint64_t end) {
 
 Result<void> Journal::write_replacement(uint64_t begin, uint64_t end, const std::filesystem::path& temporary) {
   const bool in_memory = path_.empty();
-  FileDescriptor file(in_memory ? memfd_create("oarlock-journal", MFD_CLOEXEC)
-                                : ::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file.open()) return fail_errno(errno, fmt::format("{}: open", temporary.string()));
+  ASSIGN_OR_RETURN(FileDescriptor file, in_memory ? create_memory_file() : create_new_file(temporary));
   RETURN_IF_ERROR(write_at(file.get(), head_of(begin), 0, temporary.string()));
   for (uint64_t position = begin; position < end;) {
     const uint64_t next = std::min(position + kWindowBytes, end);
@@ -138,17 +145,21 @@ Result<void> Journal::write_replacement(uint64_t begin, uint64_t end, const std:
 }
 
 Result<void> Journal::load() {
-  if (const Result<std::string> text = read_file(delivered_path(), 64); text)
+  if (const Result<std::string> text = read_regular_file(delivered_path(), kMaxDeliveredBytes); text)
     delivered_ = delivered_position(*text).value_or(0);
-  file_ = FileDescriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file_.open() && errno == ENOENT) return replace_both();
-  if (!file_.open()) return fail_errno(errno, fmt::format("{}: open", path_.string()));
+  struct stat status = {};
+  if (::lstat(path_.c_str(), &status) != 0 && errno == ENOENT) return replace_both();
+  if (status.st_mode != 0 && !S_ISREG(status.st_mode)) {
+    RETURN_IF_ERROR(set_aside("is not a regular file"));
+    return replace_both();
+  }
+  ASSIGN_OR_RETURN(file_, open_regular_file(path_, O_RDONLY));
   const off_t size = ::lseek(file_.get(), 0, SEEK_END);
   if (size < 0) return fail_errno(errno, fmt::format("{}: lseek", path_.string()));
   base_ = end_ = delivered_;
   if (static_cast<uint64_t>(size) < kHeadSize) return replace_both();
 
-  ASSIGN_OR_RETURN(const std::string head, read_file(path_, kHeadSize));
+  ASSIGN_OR_RETURN(const std::string head, bytes_at(0, kHeadSize));
   const std::optional<uint64_t> base = base_of(head);
   base_ = end_ = base.value_or(0);
   const uint64_t limit = base_ + static_cast<uint64_t>(size) - kHeadSize;
@@ -165,20 +176,21 @@ Result<void> Journal::load() {
   // What follows the last event was not persisted, and is written again by the attempt that resumes.
   if (const uint64_t lost = end_ - base_ - known_bytes; lost > 0)
     warning_ = fmt::format("{}: {} bytes are damaged", path_.string(), lost);
-  if (!base && known_bytes == 0 && limit > base_) RETURN_IF_ERROR(set_aside());
+  if (!base && known_bytes == 0 && limit > base_) RETURN_IF_ERROR(set_aside("has an unknown format"));
   if (!base || is_inside || delivered_ < base_ || delivered_ > end_) delivered_ = base_;
   if (end_ - delivered_ <= kMaxCopyBytes && replace_both()) return {};
   return open_in_place();
 }
 
-// Renames the file, which has another format or is damaged everywhere.
-Result<void> Journal::set_aside() {
+// Renames the file, which has another format, is damaged everywhere or is not a regular one.
+Result<void> Journal::set_aside(const char* reason) {
   const std::string name = path_.string() + ".unreadable";
   std::string kept = name;
   std::error_code error;
-  for (int i = 1; std::filesystem::exists(kept, error); ++i) kept = fmt::format("{}.{}", name, i);
+  for (int i = 1; std::filesystem::exists(std::filesystem::symlink_status(kept, error)); ++i)
+    kept = fmt::format("{}.{}", name, i);
   if (::rename(path_.c_str(), kept.c_str()) != 0) return fail_errno(errno, fmt::format("{}: rename", path_.string()));
-  warning_ = fmt::format("{}: the file has an unknown format, and was renamed to {}", path_.string(), kept);
+  warning_ = fmt::format("{}: {}, and was renamed to {}", path_.string(), reason, kept);
   return {};
 }
 
@@ -186,8 +198,7 @@ Result<void> Journal::set_aside() {
 // the new journal. It is not synced, because without it events are repeated only.
 Result<void> Journal::replace_both() {
   const std::string temporary = delivered_path().string() + ".new";
-  delivered_file_ = FileDescriptor(::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!delivered_file_.open()) return fail_errno(errno, fmt::format("{}: open", temporary));
+  ASSIGN_OR_RETURN(delivered_file_, create_new_file(temporary));
   Result<void> written = write_delivered();
   if (written && ::rename(temporary.c_str(), delivered_path().c_str()) != 0)
     written = fail_errno(errno, fmt::format("{}: rename", temporary));
@@ -198,11 +209,9 @@ Result<void> Journal::replace_both() {
 
 // Continues with the files of an earlier process, which are too large for a copy, or for which there is no space.
 Result<void> Journal::open_in_place() {
-  delivered_file_ = FileDescriptor(::open(delivered_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!delivered_file_.open()) return fail_errno(errno, fmt::format("{}: open", delivered_path().string()));
+  ASSIGN_OR_RETURN(delivered_file_, open_regular_file(delivered_path(), O_RDWR | O_CREAT));
   RETURN_IF_ERROR(write_delivered());
-  file_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
-  if (!file_.open()) return fail_errno(errno, fmt::format("{}: open", path_.string()));
+  ASSIGN_OR_RETURN(file_, open_regular_file(path_, O_RDWR));
   RETURN_IF_ERROR(write_at(file_.get(), head_of(base_), 0, path_.string()));
   if (::ftruncate(file_.get(), static_cast<off_t>(kHeadSize + end_ - base_)) != 0)
     return fail_errno(errno, fmt::format("{}: truncate", path_.string()));
@@ -253,11 +262,14 @@ Result<void> Journal::append(const std::vector<std::string>& encoded, bool beyon
 }
 
 Result<std::string> Journal::bytes(uint64_t begin, uint64_t end) const {
-  std::string out(end - begin, '\0');
+  return bytes_at(kHeadSize + begin - base_, end - begin);
+}
+
+Result<std::string> Journal::bytes_at(uint64_t offset, uint64_t size) const {
+  std::string out(size, '\0');
   size_t done = 0;
   while (done < out.size()) {
-    const ssize_t count = ::pread(file_.get(), out.data() + done, out.size() - done,
-                                  static_cast<off_t>(kHeadSize + begin - base_ + done));
+    const ssize_t count = ::pread(file_.get(), out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return fail_errno(errno, fmt::format("{}: read", path_.string()));
     if (count == 0) return fail(ExitCode::kIoErr, fmt::format("{}: was truncated", path_.string()));

@@ -77,12 +77,13 @@ class Journal {
   Result<void> replace(uint64_t begin, uint64_t end);
   Result<void> write_replacement(uint64_t begin, uint64_t end, const std::filesystem::path& temporary);
   Result<void> load();
-  Result<void> set_aside();
+  Result<void> set_aside(const char* reason);
   Result<void> replace_both();
   Result<void> open_in_place();
   Result<std::optional<Record>> next_record(Window& window, uint64_t position, uint64_t limit) const;
   Result<std::string_view> view(Window& window, uint64_t position, uint64_t size, uint64_t limit) const;
   Result<std::string> bytes(uint64_t begin, uint64_t end) const;
+  Result<std::string> bytes_at(uint64_t offset, uint64_t size) const;
   Result<void> write_delivered();
   std::filesystem::path delivered_path() const;
 

@@ -52,7 +52,7 @@ class Sink {
   //    warning.
   //  - any other code: nothing was delivered (or may have been delivered in part, and is repeated). A remote sink is
   //    called again with the same events after an increasing delay with jitter; it should not repeat requests itself.
-  //    The failure of a local sink drops the events. The first failure is logged, and the first success after it.
+  //    A local sink keeps events for its next call (RecordFile). The first failure and success after it are logged.
   // May block for as long as a request takes, limited by the sink's own timeout.
   virtual Result<size_t> write(std::span<const Event> events) = 0;
 

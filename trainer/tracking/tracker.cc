@@ -77,7 +77,8 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   // A sink that writes files.
   struct Local {
     std::unique_ptr<Sink> sink;
-    bool has_failed = false;
+    bool has_failed = false;     // a failure was logged
+    bool has_recovered = false;  // the same for the first success after it
   };
 
   State(TrackerOptions tracker_options, const Logger& tracker_logger)
@@ -254,8 +255,11 @@ void Tracker::State::claim_folder() {
   {
     const std::lock_guard lock(claim_mutex);
     const Result<void> claimed = claim.claim();
-    // A folder that cannot be written to is reported by the journals and by the sinks.
-    if (!claimed && claimed.error().code != ExitCode::kTempFail) return;
+    if (!claimed && claimed.error().code != ExitCode::kTempFail) {
+      logger.warn("tracking: the folder cannot be claimed; if an earlier process of the run is alive, both report",
+                  {{"folder", options.folder.string()}, {"reason", claimed.error().message}});
+      return;
+    }
   }
   bool is_reported = false;
   while (true) {
@@ -375,13 +379,16 @@ void Tracker::State::open_journals() {
 void Tracker::State::write_local(Local& local, std::span<const Event> events) {
   while (!events.empty()) {
     const Result<size_t> written = write_to(*local.sink, events);
+    const std::string name(local.sink->name());
     if (written) {
+      if (local.has_failed && !std::exchange(local.has_recovered, true))
+        logger.info("tracking: points are written again", {{"sink", name}});
       events = events.subspan(std::clamp<size_t>(*written, 1, events.size()));
       continue;
     }
     if (!std::exchange(local.has_failed, true))
-      logger.warn("tracking: points could not be written and are dropped",
-                  {{"sink", std::string(local.sink->name())}, {"reason", written.error().message}});
+      logger.warn("tracking: points cannot be written, and are kept in memory within a limit; training continues",
+                  {{"sink", name}, {"reason", written.error().message}});
     if (written.error().code != ExitCode::kDataErr) return;
     events = events.subspan(1);
   }

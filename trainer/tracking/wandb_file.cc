@@ -10,6 +10,7 @@
 #include <protozero/pbf_writer.hpp>
 
 #include "trainer/tracking/little_endian.h"
+#include "trainer/tracking/utf8.h"
 
 namespace oarlock {
 namespace {
@@ -20,7 +21,8 @@ using protozero::pbf_writer;
 // leveldb/doc/log_format.md. W&B's files begin with another header, and use the CRC-32 of zlib.
 constexpr std::string_view kWandbHeader("\x3aW&B\xe1\xbe\x00", 7);
 constexpr size_t kWandbBlockSize = 32u << 10;
-constexpr size_t kFragmentHeaderSize = 7;  // checksum, length of the data, type
+constexpr size_t kMaxWandbRecordBytes = size_t{64} << 20;  // a longer record is taken for a damaged one
+constexpr size_t kFragmentHeaderSize = 7;                  // checksum, length of the data, type
 enum class FragmentType : uint8_t { kFull = 1, kFirst = 2, kMiddle = 3, kLast = 4 };
 
 // Numbers of the fields that are written, by message.
@@ -51,7 +53,7 @@ uint32_t wandb_checksum(FragmentType type, std::string_view data) {
 }
 
 void add_optional(pbf_writer& message, uint32_t field, const std::string& value) {
-  if (!value.empty()) message.add_string(field, value);
+  if (!value.empty()) add_utf8(message, field, value);
 }
 
 void add_time(pbf_writer& message, uint32_t field, SystemTime time) {
@@ -64,20 +66,19 @@ void add_time(pbf_writer& message, uint32_t field, SystemTime time) {
 void add_items(pbf_writer& message, uint32_t field, const WandbItems& items) {
   for (const auto& [key, value] : items) {
     pbf_writer item(message, field);
-    item.add_string(kItemKey, key);
-    item.add_string(kItemJson, value);
+    add_utf8(item, kItemKey, key);
+    add_utf8(item, kItemJson, value);
   }
 }
 
-// Starts a message Record; `content` adds its one member.
+// Returns a message Record without its number; `content` adds its one member.
 template <typename Content>
-std::string wandb_record(int64_t number, const std::string& run_id, Content content) {
+std::string wandb_record(const std::string& run_id, Content content) {
   std::string out;
   pbf_writer record(out);
-  record.add_int64(record_field::kNumber, number);
   content(record);
   pbf_writer info(record, record_field::kInfo);
-  info.add_string(1, run_id);
+  add_utf8(info, 1, run_id);
   return out;
 }
 
@@ -139,18 +140,14 @@ void read_run(pbf_reader run, WandbContents& contents) {
 
 }  // namespace
 
-std::string WandbLog::header() {
-  offset_ = kWandbHeader.size();
-  return std::string(kWandbHeader);
-}
+std::string wandb_header() { return std::string(kWandbHeader); }
 
-std::string WandbLog::frame(std::string_view record) {
+std::string frame_wandb_record(std::string_view record, size_t offset) {
   std::string out;
   for (bool is_first = true;; is_first = false) {
-    size_t room = kWandbBlockSize - offset_ % kWandbBlockSize;
+    size_t room = kWandbBlockSize - (offset + out.size()) % kWandbBlockSize;
     if (room < kFragmentHeaderSize) {
       out.append(room, '\0');
-      offset_ += room;
       room = kWandbBlockSize;
     }
     const std::string_view data = record.substr(0, room - kFragmentHeaderSize);
@@ -162,32 +159,32 @@ std::string WandbLog::frame(std::string_view record) {
     append_little_endian(out, static_cast<uint16_t>(data.size()));
     out += static_cast<char>(type);
     out += data;
-    offset_ += kFragmentHeaderSize + data.size();
     if (is_last) return out;
   }
 }
 
-bool read_wandb_log(std::string_view content, const std::function<void(std::string_view record)>& visit) {
-  if (!content.starts_with(kWandbHeader)) return false;
+bool read_wandb_log(const ByteSource& read, const std::function<void(std::string_view record)>& visit) {
+  if (read(kWandbHeader.size()) != kWandbHeader) return false;
   size_t offset = kWandbHeader.size();
   std::string record;
   bool is_inside = false;  // of a record with several fragments
   for (;;) {
     const size_t room = kWandbBlockSize - offset % kWandbBlockSize;
-    if (room < kFragmentHeaderSize) offset += room;
-    if (content.size() < offset + kFragmentHeaderSize) return true;
-    const auto checksum = read_little_endian<uint32_t>(content, offset);
-    const size_t size = read_little_endian<uint16_t>(content, offset + 4);
-    const auto type = static_cast<FragmentType>(content[offset + 6]);
+    if (room < kFragmentHeaderSize) offset += read(room).size();
+    const std::string_view head = read(kFragmentHeaderSize);
+    if (head.size() < kFragmentHeaderSize) return true;
+    const auto checksum = read_little_endian<uint32_t>(head, 0);
+    const size_t size = read_little_endian<uint16_t>(head, 4);
+    const auto type = static_cast<FragmentType>(head[6]);
     offset += kFragmentHeaderSize;
     if (size > kWandbBlockSize - offset % kWandbBlockSize && size != 0) return true;
-    if (content.size() - offset < size) return true;
-    const std::string_view data = content.substr(offset, size);
+    const std::string_view data = read(size);
+    if (data.size() < size || wandb_checksum(type, data) != checksum) return true;
     offset += size;
-    if (wandb_checksum(type, data) != checksum) return true;
     const bool begins = type == FragmentType::kFull || type == FragmentType::kFirst;
     if (begins == is_inside || type < FragmentType::kFull || type > FragmentType::kLast) return true;
     if (begins) record.clear();
+    if (record.size() + size > kMaxWandbRecordBytes) return true;
     record += data;
     is_inside = type == FragmentType::kFirst || type == FragmentType::kMiddle;
     if (!is_inside) visit(record);
@@ -200,19 +197,19 @@ std::string wandb_json(double value) {
   return fmt::format("{}", value);
 }
 
-std::string WandbRecords::version(const std::string& producer) {
-  return wandb_record(++number_, run_id_, [&](pbf_writer& record) {
+std::string WandbRecords::version(const std::string& producer) const {
+  return wandb_record(run_id_, [&](pbf_writer& record) {
     pbf_writer header(record, record_field::kHeader);
     pbf_writer info(header, 1);
-    info.add_string(1, producer);
+    add_utf8(info, 1, producer);
     info.add_string(2, "0.70.0");  // the oldest wandb-core that understands the records, as wandb 0.31 writes it
   });
 }
 
-std::string WandbRecords::run(const WandbRun& run) {
-  return wandb_record(++number_, run_id_, [&](pbf_writer& record) {
+std::string WandbRecords::run(const WandbRun& run) const {
+  return wandb_record(run_id_, [&](pbf_writer& record) {
     pbf_writer message(record, record_field::kRun);
-    message.add_string(run_field::kId, run.id);
+    add_utf8(message, run_field::kId, run.id);
     add_optional(message, run_field::kEntity, run.entity);
     add_optional(message, run_field::kProject, run.project);
     {
@@ -223,38 +220,38 @@ std::string WandbRecords::run(const WandbRun& run) {
     add_optional(message, run_field::kJobType, run.job_type);
     add_optional(message, run_field::kName, run.name);
     add_optional(message, run_field::kNotes, run.notes);
-    for (const std::string& tag : run.tags) message.add_string(run_field::kTags, tag);
+    for (const std::string& tag : run.tags) add_utf8(message, run_field::kTags, tag);
     add_optional(message, run_field::kHost, run.host);
     add_time(message, run_field::kStartTime, run.start_time);
     if (!run.commit.empty()) {
       pbf_writer git(message, run_field::kGit);
-      git.add_string(kGitCommit, run.commit);
+      add_utf8(git, kGitCommit, run.commit);
     }
     message.add_bool(run_field::kResume, true);
   });
 }
 
-std::string WandbRecords::environment(const WandbRun& run, const std::string& program, int cpus) {
-  return wandb_record(++number_, run_id_, [&](pbf_writer& record) {
+std::string WandbRecords::environment(const WandbRun& run, const std::string& program, int cpus) const {
+  return wandb_record(run_id_, [&](pbf_writer& record) {
     pbf_writer message(record, record_field::kEnvironment);
     message.add_string(environment_field::kOs, "Linux");
     add_time(message, environment_field::kStartedAt, run.start_time);
     add_optional(message, environment_field::kProgram, program);
     if (!run.commit.empty()) {
       pbf_writer git(message, environment_field::kGit);
-      git.add_string(kGitCommit, run.commit);
+      add_utf8(git, kGitCommit, run.commit);
     }
     add_optional(message, environment_field::kHost, run.host);
     message.add_uint32(environment_field::kCpus, static_cast<uint32_t>(cpus));
     message.add_uint32(environment_field::kLogicalCpus, static_cast<uint32_t>(cpus));
     // Distinguishes the attempts, whose environments may differ.
-    message.add_string(environment_field::kWriterId,
-                       fmt::format("{}-{}", run.id, run.start_time.time_since_epoch().count()));
+    add_utf8(message, environment_field::kWriterId,
+             fmt::format("{}-{}", run.id, run.start_time.time_since_epoch().count()));
   });
 }
 
-std::string WandbRecords::history(int64_t step, const WandbItems& items) {
-  return wandb_record(++number_, run_id_, [&](pbf_writer& record) {
+std::string WandbRecords::history(int64_t step, const WandbItems& items) const {
+  return wandb_record(run_id_, [&](pbf_writer& record) {
     pbf_writer history(record, record_field::kHistory);
     add_items(history, kHistoryItem, items);
     pbf_writer number(history, kHistoryStep);
@@ -262,39 +259,47 @@ std::string WandbRecords::history(int64_t step, const WandbItems& items) {
   });
 }
 
-std::string WandbRecords::summary(const WandbItems& items) {
-  return wandb_record(++number_, run_id_, [&](pbf_writer& record) {
+std::string WandbRecords::summary(const WandbItems& items) const {
+  return wandb_record(run_id_, [&](pbf_writer& record) {
     pbf_writer summary(record, record_field::kSummary);
     add_items(summary, kUpdate, items);
   });
 }
 
-std::string WandbRecords::file(const std::string& path, WandbFileType type) {
-  return wandb_record(++number_, run_id_, [&](pbf_writer& record) {
+std::string WandbRecords::file(const std::string& path, WandbFileType type) const {
+  return wandb_record(run_id_, [&](pbf_writer& record) {
     pbf_writer files(record, record_field::kFiles);
     pbf_writer item(files, 1);
-    item.add_string(1, path);
+    add_utf8(item, 1, path);
     item.add_enum(3, static_cast<int32_t>(type));
   });
 }
 
-std::string WandbRecords::preempting() {
+std::string WandbRecords::preempting() const {
   // The message is empty. A pbf_writer without content would leave out the field.
-  return wandb_record(++number_, run_id_,
+  return wandb_record(run_id_,
                       [](pbf_writer& record) { record.add_message(record_field::kPreempting, std::string()); });
 }
 
-std::string WandbRecords::exit(int code, int64_t seconds) {
-  return wandb_record(++number_, run_id_, [&](pbf_writer& record) {
+std::string WandbRecords::exit(int code, int64_t seconds) const {
+  return wandb_record(run_id_, [&](pbf_writer& record) {
     pbf_writer exit(record, record_field::kExit);
     exit.add_int32(1, code);
     exit.add_int32(2, static_cast<int32_t>(std::clamp<int64_t>(seconds, 0, INT32_MAX)));
   });
 }
 
-void read_wandb_contents(std::string_view content, WandbContents& contents) {
+std::string number_wandb_record(int64_t number, std::string_view record) {
+  std::string out;
+  pbf_writer message(out);
+  message.add_int64(record_field::kNumber, number);
+  out += record;  // the fields of a message may follow each other in any order
+  return out;
+}
+
+void read_wandb_contents(const ByteSource& read, WandbContents& contents) {
   try {
-    read_wandb_log(content, [&](std::string_view bytes) {
+    read_wandb_log(read, [&](std::string_view bytes) {
       pbf_reader record(bytes.data(), bytes.size());
       while (record.next()) {
         if (record.tag() == record_field::kHistory) {

@@ -11,26 +11,21 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "trainer/tracking/run_files.h"
 
 namespace oarlock {
 
 // ---- the log -------------------------------------------------------------------------------------------------------
 
-// Frames records as blocks of 32 KiB. The caller writes the returned bytes to the file, in order and completely.
-class WandbLog {
- public:
-  // Returns the file's header; called first.
-  std::string header();
-  // Returns the bytes of one record, which are padding and fragments if it does not fit into the current block.
-  std::string frame(std::string_view record);
+// The first bytes of a file.
+std::string wandb_header();
 
- private:
-  size_t offset_ = 0;  // in the file
-};
+// Returns the bytes of a record that begins at an offset of the file: padding and fragments in blocks of 32 KiB.
+std::string frame_wandb_record(std::string_view record, size_t offset);
 
-// Calls `visit` with each complete record of a file's content. Stops at the first damaged or incomplete record, such as
-// the last one of a process that was killed. Returns false if the content has not the header of such a file.
-bool read_wandb_log(std::string_view content, const std::function<void(std::string_view record)>& visit);
+// Calls `visit` with each complete record of a file. Stops at the first damaged or incomplete record, such as the last
+// one of a process that was killed. Returns false if the file has not the header of such a file.
+bool read_wandb_log(const ByteSource& read, const std::function<void(std::string_view record)>& visit);
 
 // ---- the records ---------------------------------------------------------------------------------------------------
 
@@ -57,26 +52,28 @@ struct WandbRun {
 // A file of the run's folder "files", which `wandb sync` uploads.
 enum class WandbFileType { kOther = 0, kWandb = 1, kMedia = 2 };
 
-// Returns serialized records, which have consecutive numbers.
+// Returns serialized records. Bytes that are not UTF-8 are replaced.
 class WandbRecords {
  public:
   explicit WandbRecords(std::string run_id) : run_id_(std::move(run_id)) {}
 
-  std::string version(const std::string& producer);
-  std::string run(const WandbRun& run);
-  std::string environment(const WandbRun& run, const std::string& program, int cpus);
+  std::string version(const std::string& producer) const;
+  std::string run(const WandbRun& run) const;
+  std::string environment(const WandbRun& run, const std::string& program, int cpus) const;
   // One row of the history. The step is also among the items, as "_step".
-  std::string history(int64_t step, const WandbItems& items);
-  std::string summary(const WandbItems& items);
-  std::string file(const std::string& path, WandbFileType type);
+  std::string history(int64_t step, const WandbItems& items) const;
+  std::string summary(const WandbItems& items) const;
+  std::string file(const std::string& path, WandbFileType type) const;
   // Announces that the run was interrupted and continues later.
-  std::string preempting();
-  std::string exit(int code, int64_t seconds);
+  std::string preempting() const;
+  std::string exit(int code, int64_t seconds) const;
 
  private:
   const std::string run_id_;
-  int64_t number_ = 0;
 };
+
+// Returns the record with its number in the file. The records of a file are numbered from 1.
+std::string number_wandb_record(int64_t number, std::string_view record);
 
 // ---- reading back --------------------------------------------------------------------------------------------------
 
@@ -92,7 +89,7 @@ struct WandbContents {
   std::map<std::string, WandbPoint> newest;  // the point with the highest step of each key in the history
 };
 
-// Adds the records of a file's content to `contents`. A record that cannot be parsed ends the file.
-void read_wandb_contents(std::string_view content, WandbContents& contents);
+// Adds the records of a file to `contents`. A record that cannot be parsed ends the file.
+void read_wandb_contents(const ByteSource& read, WandbContents& contents);
 
 }  // namespace oarlock

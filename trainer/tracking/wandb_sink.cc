@@ -1,6 +1,5 @@
 #include "trainer/tracking/wandb_sink.h"
 
-#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/random.h>
@@ -20,6 +19,9 @@
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "trainer/tracking/event_file.h"
+#include "trainer/tracking/record_file.h"
+#include "trainer/tracking/run_files.h"
+#include "trainer/tracking/utf8.h"
 #include "trainer/tracking/wandb_file.h"
 #include "trainer/tracking/wandb_values.h"
 
@@ -66,9 +68,6 @@ std::time_t wandb_folder_time(const std::string& name) {
   return end != nullptr && *end == '-' ? ::timegm(&time) : 0;
 }
 
-// JSON of a value of the configuration. Text that is not UTF-8 is replaced.
-std::string dump_json(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
-
 class WandbSink final : public Sink {
  public:
   WandbSink(WandbSettings settings, const SinkContext& context)
@@ -94,6 +93,8 @@ class WandbSink final : public Sink {
   }
 
  private:
+  static constexpr auto kEssential = RecordFile::Importance::kEssential;
+
   // The values of one step, which are one row of the history.
   struct Row {
     int64_t step = 0;
@@ -104,11 +105,7 @@ class WandbSink final : public Sink {
   // ---- start and end of an attempt ---------------------------------------------------------------------------------
 
   Result<void> add(const Event& event, const RunStarted& run) {
-    add_summary();
-    RETURN_IF_ERROR(flush());
-    save_row();
-    file_.close();
-    records_.reset();
+    end_session();
     row_ = {};
     last_row_step_ = kNoWandbStep;
     newest_.clear();
@@ -119,59 +116,77 @@ class WandbSink final : public Sink {
     run_id_ = choose_run_id(run);
     read_earlier_attempts();
     load_row();
-    RETURN_IF_ERROR(open_folder(event.time));
     save_state();
 
-    WandbRun record;
-    record.id = run_id_;
-    record.entity = settings_.entity;
-    record.project = settings_.project.empty() ? run.task : settings_.project;
-    record.group = settings_.group;
-    record.job_type = settings_.job_type;
-    record.name = settings_.name.empty() ? run.name : settings_.name;
-    record.notes = settings_.notes;
-    record.tags = settings_.tags;
-    record.host = wandb_host();
+    run_ = {};
+    run_.id = run_id_;
+    run_.entity = settings_.entity;
+    run_.project = settings_.project.empty() ? run.task : settings_.project;
+    run_.group = settings_.group;
+    run_.job_type = settings_.job_type;
+    run_.name = settings_.name.empty() ? run.name : settings_.name;
+    run_.notes = settings_.notes;
+    run_.tags = settings_.tags;
+    run_.host = wandb_host();
     if (const auto revision = run.versions.find("revision"); revision != run.versions.end())
-      record.commit = revision->second;
-    record.start_time = event.time;
-    add_config(run, record);
+      run_.commit = revision->second;
+    run_.start_time = event.time;
+    add_config(run, run_);
+    versions_ = run.versions;
 
     records_.emplace(run_id_);
-    const auto version = run.versions.find("oarlock");
-    pending_ += log_.header();
-    append(records_->version("oarlock " + (version == run.versions.end() ? "" : version->second)));
-    append(records_->run(record));
-    append(records_->environment(record, "oarlock-trainer", usable_cpus()));
+    file_ = std::make_unique<RecordFile>(
+        RecordFormat{
+            .new_path = [this]() -> Result<std::filesystem::path> {
+              RETURN_IF_ERROR(make_folder());
+              return log_path();
+            },
+            .header = wandb_header(),
+            .first_records = [this] { return first_records(); },
+            .frame = [](std::string_view record, size_t offset,
+                        int64_t number) { return frame_wandb_record(number_wandb_record(number, record), offset); }},
+        logger_, std::string(name()));
+    file_->add(records_->environment(run_, "oarlock-trainer", usable_cpus()), kEssential);
     WandbItems earlier;
     for (const auto& [key, point] : newest_) earlier.emplace_back(key, point.value_json);
-    if (!earlier.empty()) append(records_->summary(earlier));
-    RETURN_IF_ERROR(write_run_files(run, record));
-    if (settings_.mode == WandbMode::kOnline && !is_mode_reported_) {
-      is_mode_reported_ = true;
-      logger_.warn("W&B: the trainer does not upload runs itself; upload the folder with 'wandb sync'",
-                   {{"folder", folder_.string()}});
-    } else {
-      logger_.info("W&B: writing a run folder for 'wandb sync'", {{"folder", folder_.string()}});
-    }
+    if (!earlier.empty()) file_->add(records_->summary(earlier), kEssential);
     return {};
+  }
+
+  std::vector<std::string> first_records() const {
+    const auto version = versions_.find("oarlock");
+    return {records_->version("oarlock " + (version == versions_.end() ? "" : version->second)), records_->run(run_)};
+  }
+
+  // Ends the session of an earlier RunStarted of this process.
+  void end_session() {
+    add_summary();
+    if (flush()) save_row();
+    file_.reset();
+    records_.reset();
+    folder_.clear();
+    has_run_files_ = false;
   }
 
   Result<void> add(const Event& event, const RunFinished& finished) {
     if (!records_) return {};
     for (const auto& [key, value] : finished.summary) summary_[key] = wandb_json(value);
     if (!finished.reason.empty()) summary_["exit_reason"] = dump_json(finished.reason);
-    if (!finished.time_table.empty()) RETURN_IF_ERROR(add(event, Text{"time", finished.time_table}));
+    Result<void> added;
+    if (!finished.time_table.empty()) added = add(event, Text{"time", finished.time_table});
     // The next attempt may have further values of this step, such as an evaluation, and continues the row.
     if (!finished.resumes || state_folder_.empty()) end_row();
-    add_summary();
-    write_summary_file();
+    for (const auto& [key, value] : written_summary_)
+      summary_.try_emplace(key, value);  // a record may have been dropped
+    add_summary(kEssential);
     const auto seconds = static_cast<int64_t>(wandb_seconds(event.time) - wandb_seconds(start_time_));
-    if (finished.resumes) append(records_->preempting());
-    append(records_->exit(finished.success ? 0 : 1, seconds));
+    if (finished.resumes) file_->add(records_->preempting(), kEssential);
+    file_->add(records_->exit(finished.success ? 0 : 1, seconds), kEssential);
     RETURN_IF_ERROR(flush());
+    write_summary_file();
+    save_row();
     save_state();
-    return {};
+    return added;
   }
 
   // The id is the same for all attempts of a job: that of the state file, or of the job's uid.
@@ -203,18 +218,18 @@ class WandbSink final : public Sink {
 
   // Files that wandb keeps in a run's folder, for programs that read them there. `wandb sync` makes its own from the
   // log.
-  Result<void> write_run_files(const RunStarted& run, const WandbRun& record) {
+  Result<void> write_run_files() {
     std::string yaml;  // JSON is YAML
-    for (const auto& [key, value] : record.config) yaml += fmt::format("{}:\n  value: {}\n", dump_json(key), value);
+    for (const auto& [key, value] : run_.config) yaml += fmt::format("{}:\n  value: {}\n", dump_json(key), value);
     RETURN_IF_ERROR(write_file_atomically(folder_ / "files/config.yaml", yaml));
     const json metadata = {{"os", "Linux"},
                            {"program", "oarlock-trainer"},
-                           {"host", record.host},
-                           {"startedAt", to_rfc3339_micro(record.start_time)},
+                           {"host", run_.host},
+                           {"startedAt", to_rfc3339_micro(run_.start_time)},
                            {"cpu_count", usable_cpus()},
-                           {"git", {{"commit", record.commit}}},
-                           {"versions", run.versions}};
-    return write_file_atomically(folder_ / "files/wandb-metadata.json", metadata.dump(2) + "\n");
+                           {"git", {{"commit", run_.commit}}},
+                           {"versions", versions_}};
+    return write_file_atomically(folder_ / "files/wandb-metadata.json", dump_json(metadata, 2) + "\n");
   }
 
   void write_summary_file() {
@@ -231,11 +246,21 @@ class WandbSink final : public Sink {
 
   std::filesystem::path state_path() const { return state_folder_ / "wandb.json"; }
 
+  // Returns the content of a file of the attempt before; nothing if there is none or it cannot be read.
+  std::optional<std::string> read_state_file(const std::filesystem::path& path) const {
+    Result<std::string> content = read_regular_file(path, kMaxStateBytes);
+    if (content) return std::move(*content);
+    std::error_code error;
+    if (std::filesystem::exists(std::filesystem::symlink_status(path, error)))
+      logger_.warn("W&B: the state of an earlier attempt is ignored", {{"error", content.error().message}});
+    return std::nullopt;
+  }
+
   void load_state() {
     run_id_.clear();
     first_start_ = wandb_seconds(start_time_);
     if (state_folder_.empty()) return;
-    const Result<std::string> text = read_file(state_path(), kMaxStateBytes);
+    const std::optional<std::string> text = read_state_file(state_path());
     if (!text) return;
     const json state = parse_untrusted_json(*text, kMaxStateBytes);
     if (!state.is_object()) return;
@@ -255,7 +280,8 @@ class WandbSink final : public Sink {
     }
   }
 
-  // Without it, only points of folders that were deleted would be repeated.
+  // Without it, only points of folders that were deleted would be repeated, and a run whose id is random would not
+  // continue.
   void save_state() {
     if (state_folder_.empty()) return;
     json points = json::object();
@@ -265,7 +291,9 @@ class WandbSink final : public Sink {
     const Result<void> saved = make_writable_folder(state_folder_).and_then([&]() -> Result<void> {
       return write_file_atomically(state_path(), dump_json(state));
     });
-    if (!saved) logger_.warn("W&B: cannot save the state of the run", {{"error", saved.error().message}});
+    is_state_saved_ = saved.has_value();
+    if (!saved && !std::exchange(is_state_reported_, true))
+      logger_.warn("W&B: cannot save the state of the run", {{"error", saved.error().message}});
   }
 
   // ---- the row that is not in the history yet ----------------------------------------------------------------------
@@ -287,20 +315,26 @@ class WandbSink final : public Sink {
                         {"items", row_.items}};
     const std::string text = dump_json(value);
     const std::string bytes = row_head(text) + text;
-    const std::string temporary = row_path().string() + ".new";
-    const FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    int error = file.open() ? write_all(file.get(), bytes) : errno;
-    if (error == 0 && ::rename(temporary.c_str(), row_path().c_str()) != 0) error = errno;
-    if (error == 0) return;
-    if (!std::exchange(is_row_reported_, true))
+    const Result<void> saved = replace_row_file(bytes);
+    if (!saved && !std::exchange(is_row_reported_, true))
       logger_.warn("W&B: cannot save the points of the current step, which are lost if the process is killed",
-                   {{"file", row_path().string()}, {"error", std::generic_category().message(error)}});
+                   {{"error", saved.error().message}});
+  }
+
+  Result<void> replace_row_file(const std::string& bytes) const {
+    const std::string temporary = row_path().string() + ".new";
+    ASSIGN_OR_RETURN(const FileDescriptor file, create_new_file(temporary));
+    int error = write_all(file.get(), bytes);
+    if (error == 0 && ::rename(temporary.c_str(), row_path().c_str()) != 0) error = errno;
+    if (error == 0) return {};
+    ::unlink(temporary.c_str());
+    return fail_errno(error, fmt::format("{}: cannot be written", row_path().string()));
   }
 
   // Continues the row of the attempt before, unless the row is in the history.
   void load_row() {
     if (state_folder_.empty()) return;
-    const Result<std::string> content = read_file(row_path(), kMaxStateBytes);
+    const std::optional<std::string> content = read_state_file(row_path());
     if (!content || content->size() < kRowHeadSize) return;
     const std::string head = content->substr(0, kRowHeadSize);
     const size_t size = std::strtoull(head.c_str(), nullptr, 10);
@@ -330,12 +364,10 @@ class WandbSink final : public Sink {
       const std::string name = entry.path().filename().string();
       if (!name.starts_with(kWandbFolderPrefix) || !name.ends_with(suffix)) continue;
       newest_folder_ = std::max(newest_folder_, wandb_folder_time(name));
-      const Result<MappedFile> file =
-          MappedFile::open(entry.path() / fmt::format("run-{}.wandb", run_id_), MappedFile::Access::kSequential);
+      Result<SequentialFile> file = SequentialFile::open(entry.path() / fmt::format("run-{}.wandb", run_id_));
       if (!file) continue;
-      const std::span<const uint8_t> bytes = file->bytes();
       WandbContents contents;
-      read_wandb_contents({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, contents);
+      read_wandb_contents([&file](size_t size) { return file->read(size); }, contents);
       if (contents.run_id != run_id_) continue;
       for (const auto& [key, point] : contents.newest) last_row_step_ = std::max(last_row_step_, point.step);
       if (contents.start_seconds > 0) first_start_ = std::min(first_start_, contents.start_seconds);
@@ -346,24 +378,36 @@ class WandbSink final : public Sink {
     }
   }
 
-  Result<void> open_folder(SystemTime time) {
+  std::filesystem::path log_path() const { return folder_ / fmt::format("run-{}.wandb", run_id_); }
+
+  // Creates the folder of this attempt, unless there is one.
+  Result<void> make_folder() {
+    if (!folder_.empty()) return {};
     const std::filesystem::path parent = settings_.dir / "wandb";
     RETURN_IF_ERROR(make_writable_folder(parent));
     for (int attempt = 0;; ++attempt) {
       // The folders are uploaded in the order of their names, and the clocks of two machines may differ.
-      const std::time_t seconds = std::max(std::chrono::system_clock::to_time_t(time), newest_folder_ + 1) + attempt;
+      const std::time_t seconds =
+          std::max(std::chrono::system_clock::to_time_t(start_time_), newest_folder_ + 1) + attempt;
       folder_ = parent / fmt::format("{}{:%Y%m%d_%H%M%S}-{}", kWandbFolderPrefix, fmt::gmtime(seconds), run_id_);
       std::error_code error;
       if (std::filesystem::create_directory(folder_, error)) break;
-      if (error || attempt == 1000)
-        return fail(ExitCode::kCantCreate, fmt::format("{}: cannot create the folder: {}", folder_.string(),
+      if (error || attempt == 1000) {
+        const std::filesystem::path folder = std::exchange(folder_, {});
+        return fail(ExitCode::kCantCreate, fmt::format("{}: cannot create the folder: {}", folder.string(),
                                                        error ? error.message() : "it exists"));
+      }
     }
-    RETURN_IF_ERROR(make_writable_folder(folder_ / "files"));
-    const std::filesystem::path path = folder_ / fmt::format("run-{}.wandb", run_id_);
-    file_ = FileDescriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666));
-    if (!file_.open()) return fail_errno(errno, path.string() + ": open");
-    return {};
+    Result<void> made = make_writable_folder(folder_ / "files");
+    if (!made) remove_empty_folder();
+    return made;
+  }
+
+  // Without a log, `wandb sync` would fail for the folder. One with media is used again.
+  void remove_empty_folder() {
+    std::error_code error;
+    std::filesystem::remove(folder_ / "files", error);
+    if (std::filesystem::remove(folder_, error)) folder_.clear();
   }
 
   // ---- points ------------------------------------------------------------------------------------------------------
@@ -389,9 +433,10 @@ class WandbSink final : public Sink {
 
   Result<void> add_media(const Event& event, const std::string& name, const char* folder, const char* extension,
                          const std::string& content, json value) {
-    if (!records_ || !is_new(name, event.step)) return {};
+    if (!records_ || !is_new(replace_invalid_utf8(name), event.step)) return {};
     const std::string hash = hex_sha256(content);
     const std::string path = wandb_media_path(folder, name, event.step, hash, extension);
+    RETURN_IF_ERROR(make_folder());
     const std::filesystem::path file = folder_ / "files" / path;
     RETURN_IF_ERROR(make_writable_folder(file.parent_path()));
     RETURN_IF_ERROR(write_file_atomically(file, content));
@@ -399,7 +444,7 @@ class WandbSink final : public Sink {
     value["sha256"] = hash;
     value["size"] = content.size();
     add_value(event, name, [&] { return dump_json(value); });
-    append(records_->file(path, WandbFileType::kMedia));
+    file_->add(records_->file(path, WandbFileType::kMedia));
     return {};
   }
 
@@ -409,7 +454,8 @@ class WandbSink final : public Sink {
   }
 
   template <typename Value>
-  void add_value(const Event& event, const std::string& key, Value value) {
+  void add_value(const Event& event, const std::string& name, Value value) {
+    const std::string key = replace_invalid_utf8(name);  // as it is in the files
     if (!records_ || !is_new(key, event.step)) return;
     // The history cannot be rewound: a value of an earlier step, such as that of a pass with the best weights, is in
     // the summary only.
@@ -440,31 +486,51 @@ class WandbSink final : public Sink {
       row.items.push_back(item);
       summary_[item.first] = item.second;
     }
-    append(records_->history(row.step, row.items));
+    file_->add(records_->history(row.step, row.items));
     last_row_step_ = row.step;
   }
 
-  void add_summary() {
+  void add_summary(RecordFile::Importance importance = RecordFile::Importance::kNormal) {
     if (summary_.empty() || !records_) return;
     WandbItems items(summary_.begin(), summary_.end());
     for (auto& [key, value] : summary_) written_summary_[key] = value;
     summary_.clear();
-    append(records_->summary(items));
+    file_->add(records_->summary(items), importance);
   }
 
-  void append(const std::string& record) { pending_ += log_.frame(record); }
-
-  // One call of write(), so that a process that is killed leaves complete records. After a failure the file ends, as
-  // its readers stop at a damaged record; the next attempt writes a new one.
+  // After a failure, the points wait for the next call.
   Result<void> flush() {
-    const std::string bytes = std::exchange(pending_, {});
-    if (bytes.empty()) return {};
-    if (!file_.open()) return fail(ExitCode::kIoErr, fmt::format("{}: closed after an error", folder_.string()));
-    if (const int error = write_all(file_.get(), bytes); error != 0) {
-      file_.close();
-      return fail_errno(error, fmt::format("{}: write", (folder_ / fmt::format("run-{}.wandb", run_id_)).string()));
+    if (!file_) return {};
+    Result<void> flushed = file_->flush();
+    if (!flushed && !file_->is_open() && !folder_.empty()) {
+      std::error_code error;
+      if (std::filesystem::exists(log_path(), error)) {  // with a part of a record: the next records go to a new folder
+        newest_folder_ = wandb_folder_time(folder_.filename().string());
+        folder_.clear();
+      } else {
+        remove_empty_folder();
+      }
+    }
+    RETURN_IF_ERROR(flushed);
+    if (!is_state_saved_) {
+      save_row();
+      save_state();
+    }
+    if (!std::exchange(has_run_files_, true)) {
+      report_folder();
+      if (const Result<void> written = write_run_files(); !written)
+        logger_.warn("W&B: cannot describe the run in its folder", {{"error", written.error().message}});
     }
     return {};
+  }
+
+  void report_folder() {
+    if (settings_.mode == WandbMode::kOnline && !std::exchange(is_mode_reported_, true)) {
+      logger_.warn("W&B: the trainer does not upload runs itself; upload the folder with 'wandb sync'",
+                   {{"folder", folder_.string()}});
+    } else {
+      logger_.info("W&B: writing a run folder for 'wandb sync'", {{"folder", folder_.string()}});
+    }
   }
 
   WandbSettings settings_;
@@ -475,16 +541,19 @@ class WandbSink final : public Sink {
   std::string run_id_;
   std::filesystem::path folder_;   // of this attempt
   std::time_t newest_folder_ = 0;  // start of the latest earlier attempt, by the name of its folder
-  FileDescriptor file_;
-  WandbLog log_;
+  WandbRun run_;
+  std::map<std::string, std::string> versions_;
   std::optional<WandbRecords> records_;  // none before RunStarted
-  std::string pending_;
-  SystemTime start_time_;   // of this attempt
-  double first_start_ = 0;  // of the first attempt, in seconds since the epoch
+  std::unique_ptr<RecordFile> file_;     // the same
+  bool has_run_files_ = false;           // in the folder, or it was tried
+  SystemTime start_time_;                // of this attempt
+  double first_start_ = 0;               // of the first attempt, in seconds since the epoch
   Row row_;
   int64_t last_row_step_ = kNoWandbStep;  // of the history, in this and earlier attempts
   bool is_row_saved_ = false;             // the file has a row
   bool is_row_reported_ = false;
+  bool is_state_saved_ = true;  // the state at the start of the attempt, or a later one
+  bool is_state_reported_ = false;
   std::map<std::string, std::string> summary_;  // not written yet
   std::map<std::string, std::string> written_summary_;
   std::map<std::string, WandbPoint> newest_;  // of each key, in this and earlier attempts

@@ -330,7 +330,7 @@ std::map<std::string, std::vector<int64_t>> reported_steps(const fs::path& folde
   for (const fs::path& file : files) {
     const Result<std::string> content = read_file(file);
     std::string_view left = content ? std::string_view(*content) : std::string_view();
-    while (const auto record = next_record(left)) {
+    while (const auto record = next_record(source_of(left))) {
       const auto points = read_points(*record);
       EXPECT_TRUE(points);
       if (!points) continue;

@@ -1,27 +1,32 @@
 // What a run reports: event files, the journal of undelivered events, and the tracker between them.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
-#include <csignal>
+#include <cstring>
 #include <fstream>
 #include <mutex>
 #include <set>
 #include <thread>
 
 #include "common/files.h"
+#include "tests/support/full_disk.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/tracking/event_codec.h"
 #include "trainer/tracking/event_file.h"
 #include "trainer/tracking/folder_claim.h"
 #include "trainer/tracking/journal.h"
 #include "trainer/tracking/png.h"
+#include "trainer/tracking/run_files.h"
 #include "trainer/tracking/tensorboard_sink.h"
 #include "trainer/tracking/tracker.h"
 
@@ -30,6 +35,7 @@ namespace {
 
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
+using test::FullDisk;
 using test::TemporaryFolder;
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -69,23 +75,24 @@ TEST(EventFile, ComputesMaskedCrc32c) {
 TEST(EventFile, ReadsItsRecords) {
   const std::string file = frame_record("first") + frame_record("") + frame_record("third");
   std::string_view left = file;
-  EXPECT_EQ(next_record(left), "first");
-  EXPECT_EQ(next_record(left), "");
-  EXPECT_EQ(next_record(left), "third");
-  EXPECT_EQ(next_record(left), std::nullopt);
+  const ByteSource source = source_of(left);
+  EXPECT_EQ(next_record(source), "first");
+  EXPECT_EQ(next_record(source), "");
+  EXPECT_EQ(next_record(source), "third");
+  EXPECT_EQ(next_record(source), std::nullopt);
 }
 
 TEST(EventFile, StopsAtADamagedOrIncompleteRecord) {
   const std::string record = frame_record("some data");
   for (size_t size = 0; size < record.size(); ++size) {
     std::string_view part = std::string_view(record).substr(0, size);
-    EXPECT_EQ(next_record(part), std::nullopt) << size;
+    EXPECT_EQ(next_record(source_of(part)), std::nullopt) << size;
   }
   for (size_t i = 0; i < record.size(); ++i) {
     std::string damaged = record;
     damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
     std::string_view view = damaged;
-    EXPECT_EQ(next_record(view), std::nullopt) << i;
+    EXPECT_EQ(next_record(source_of(view)), std::nullopt) << i;
   }
 }
 
@@ -116,6 +123,95 @@ TEST(EventFile, HighestStepsObeyLaterSessions) {
   EXPECT_THAT(highest_steps(folder.path(), 40), UnorderedElementsAre(Pair("loss", 10), Pair("eval/loss", 25)));
   EXPECT_THAT(highest_steps(folder.path(), 15), ElementsAre(Pair("loss", 10)));
   EXPECT_THAT(highest_steps(folder.path() / "absent", 15), IsEmpty());
+}
+
+TEST(EventFile, NamesOfNewFilesFollowAllOthers) {
+  // As an earlier version wrote them with a clock before 2001, as another program may write them, and as they are.
+  for (const std::string other : {"86400", "9", "1795450851", "0000086400", "17954508510", "9223372036854775807", ""}) {
+    const TemporaryFolder folder;
+    const std::string name = std::string(kEventFilePrefix) + other + ".host.1.oarlock";
+    std::ofstream(folder.path() / name) << "";
+    for (const int64_t now : {int64_t{0}, int64_t{86400}, int64_t{1700000000}, int64_t{1795450851}}) {
+      const int64_t number = next_file_number(folder.path(), now);
+      EXPECT_GE(number, now);
+      const std::string stem = event_file_stem(number);
+      EXPECT_GT(stem + ".a", name) << now;
+      EXPECT_EQ(stem.size(), kEventFilePrefix.size() + 10);
+    }
+  }
+  EXPECT_EQ(next_file_number("/nonexistent", 86400), 86400);
+  EXPECT_EQ(event_file_stem(86400), "events.out.tfevents.0000086400");
+}
+
+TEST(EventFile, ReplacesBytesThatAreNotUtf8) {
+  const std::optional<EventPoints> points =
+      read_points(scalars_event(1, 7, {{{"caf\xe9", 1.5}, {"\xc3\xa9", 2}, {"\xe2\x82", 3}, {"\xed\xa0\x80", 4}}}));
+  ASSERT_TRUE(points);
+  EXPECT_THAT(points->tags, ElementsAre("caf\uFFFD", "\u00e9", "\uFFFD\uFFFD", "\uFFFD\uFFFD\uFFFD"));
+}
+
+// ---- files that other processes write ------------------------------------------------------------------------------
+
+TEST(SequentialFile, ReadsPiecesOfAnySize) {
+  const TemporaryFolder folder;
+  std::string content;
+  for (int i = 0; content.size() < 1 << 20; ++i) content += std::to_string(i);
+  std::ofstream(folder.path() / "file") << content;
+  Result<SequentialFile> file = SequentialFile::open(folder.path() / "file");
+  ASSERT_TRUE(file);
+  std::string read;
+  for (const size_t size : {size_t{0}, size_t{7}, size_t{100'000}, size_t{1}, size_t{700'000}, size_t{1} << 40})
+    read += file->read(size);
+  EXPECT_EQ(read, content);
+  EXPECT_EQ(file->read(1), "");
+}
+
+TEST(SequentialFile, EndsWhereAnotherProcessTruncates) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "file";
+  std::ofstream(path) << std::string(4 << 20, 'x');
+  Result<SequentialFile> file = SequentialFile::open(path);
+  ASSERT_TRUE(file);
+  EXPECT_EQ(file->read(10).size(), 10);
+  fs::resize_file(path, 100);
+  size_t size = 10;
+  while (const size_t got = file->read(1 << 16).size()) size += got;
+  EXPECT_LT(size, 1 << 20);  // of what was read ahead
+}
+
+TEST(RunFiles, OnlyRegularFilesAreOpened) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(mkfifo((folder.path() / "pipe").c_str(), 0600), 0);
+  fs::create_directory(folder.path() / "folder");
+  for (const char* name : {"pipe", "folder"}) {
+    for (const int flags : {O_RDONLY, O_WRONLY, O_RDWR | O_CREAT}) {
+      const Result<FileDescriptor> file = open_regular_file(folder.path() / name, flags);
+      ASSERT_FALSE(file) << name << flags;
+      EXPECT_EQ(file.error().message, (folder.path() / name).string() + ": not a regular file");
+    }
+  }
+  std::ofstream(folder.path() / "target") << "content";
+  fs::create_symlink("target", folder.path() / "link");
+  EXPECT_TRUE(open_regular_file(folder.path() / "link", O_RDONLY));
+  EXPECT_FALSE(open_regular_file(folder.path() / "link", O_RDWR));
+}
+
+TEST(RunFiles, NewFilesReplaceLinksAndPipes) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "target") << "content";
+  fs::create_symlink("target", folder.path() / "link");
+  ASSERT_EQ(mkfifo((folder.path() / "pipe").c_str(), 0600), 0);
+  for (const char* name : {"link", "pipe"}) {
+    const Result<FileDescriptor> file = create_new_file(folder.path() / name);
+    ASSERT_TRUE(file) << file.error().message;
+    EXPECT_EQ(write_all(file->get(), "new"), 0);
+    EXPECT_EQ(fs::symlink_status(folder.path() / name).type(), fs::file_type::regular);
+  }
+  EXPECT_EQ(*read_file(folder.path() / "target"), "content");
+  fs::create_directory(folder.path() / "folder");
+  const Result<FileDescriptor> failed = create_new_file(folder.path() / "folder");
+  ASSERT_FALSE(failed);
+  EXPECT_THAT(failed.error().message, testing::HasSubstr((folder.path() / "folder").string()));
 }
 
 TEST(Png, HasTheGivenPixels) {
@@ -352,6 +448,31 @@ TEST(Journal, KeepsAFileOfAnotherFormatAside) {
   EXPECT_THAT(open_journal(folder.path())->warning(), IsEmpty());
 }
 
+TEST(Journal, ReplacesPipesAndLinks) {
+  for (const char* name : {"sink.journal", "sink.journal.new", "sink.delivered", "sink.delivered.new"}) {
+    for (const bool is_pipe : {true, false}) {
+      const TemporaryFolder folder;
+      const fs::path path = folder.path() / name;
+      std::ofstream(folder.path() / "target") << "content";
+      if (is_pipe) {
+        ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+      } else {
+        fs::create_symlink("target", path);
+      }
+      std::unique_ptr<Journal> journal = open_journal(folder.path());
+      ASSERT_TRUE(journal->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
+      if (std::strcmp(name, "sink.journal") == 0) {
+        EXPECT_THAT(journal->warning(), testing::HasSubstr(path.string() + ": is not a regular file"));
+      } else {
+        EXPECT_THAT(journal->warning(), IsEmpty());
+      }
+      journal.reset();
+      EXPECT_THAT(undelivered_steps(folder.path()), ElementsAre(1, 2)) << name;
+      EXPECT_EQ(*read_file(folder.path() / "target"), "content") << name;
+    }
+  }
+}
+
 TEST(Journal, ReportsWhatIsDamaged) {
   const TemporaryFolder folder;
   const JournalFiles files = write_journal(folder.path());
@@ -402,16 +523,10 @@ TEST(Journal, ContinuesALargeFileInPlace) {
 TEST(Journal, TakesNoSpaceThatIsMissing) {
   const TemporaryFolder folder;
   ASSERT_NO_FATAL_FAILURE(write_texts(folder.path(), 3));
-  // Stands for a full disk.
-  rlimit unlimited{};
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &unlimited), 0);
-  rlimit limited = unlimited;
-  limited.rlim_cur = 1 << 20;
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limited), 0);
-  Result<std::unique_ptr<Journal>> journal = Journal::open(folder.path(), "sink", 1 << 30);
-  setrlimit(RLIMIT_FSIZE, &unlimited);
-  std::signal(SIGXFSZ, handler);
+  Result<std::unique_ptr<Journal>> journal = [&] {
+    const FullDisk full(1 << 20);
+    return Journal::open(folder.path(), "sink", 1 << 30);
+  }();
   ASSERT_TRUE(journal) << journal.error().message;
   EXPECT_FALSE(fs::exists(folder.path() / "sink.journal.new"));
   ASSERT_TRUE((*journal)->append({encode_event(scalar_at(4))}));
@@ -630,6 +745,66 @@ TEST(Tracker, WritesThePointsOfAnIntervalTogether) {
   EXPECT_THAT(*sizes, ElementsAre(3, 1));
 }
 
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t out = 0;
+  for (size_t place = text.find(part); place != std::string::npos; place = text.find(part, place + 1)) ++out;
+  return out;
+}
+
+// A sink that writes files, and fails as long as the disk is full.
+class FailingSink final : public Sink {
+ public:
+  explicit FailingSink(std::shared_ptr<std::atomic<bool>> is_full) : is_full_(std::move(is_full)) {}
+  std::string_view name() const override { return "failing"; }
+  bool is_remote() const override { return false; }
+  Result<size_t> write(std::span<const Event> events) override {
+    if (*is_full_) return fail(ExitCode::kIoErr, "the disk is full");
+    return events.size();
+  }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> is_full_;
+};
+
+TEST(Tracker, ReportsAFullDiskAndItsEndOnce) {
+  testing::internal::CaptureStderr();
+  {
+    const auto is_full = std::make_shared<std::atomic<bool>>(true);
+    std::vector<std::unique_ptr<Sink>> sinks;
+    sinks.push_back(std::make_unique<FailingSink>(is_full));
+    Tracker tracker({.folder = ""}, std::move(sinks), Logger(LogFormat::kText, LogLevel::kInfo));
+    for (const bool full : {true, true, false, false, true, false}) {
+      *is_full = full;
+      tracker.add(scalar_at(1));
+      EXPECT_TRUE(tracker.persist(kPatience));
+    }
+    tracker.finish(kPatience);
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(count_of(log, "tracking: points cannot be written"), 1) << log;
+  EXPECT_EQ(count_of(log, "the disk is full"), 1) << log;
+  EXPECT_EQ(count_of(log, "tracking: points are written again"), 1) << log;
+}
+
+TEST(Tracker, ReportsAFolderThatCannotBeClaimed) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "tracking";
+  std::ofstream(path) << "a file";
+  testing::internal::CaptureStderr();
+  const auto sizes = std::make_shared<std::vector<size_t>>();
+  {
+    std::vector<std::unique_ptr<Sink>> sinks;
+    sinks.push_back(std::make_unique<CountingSink>(sizes));
+    Tracker tracker({.folder = path}, std::move(sinks), Logger(LogFormat::kText, LogLevel::kInfo));
+    tracker.add(scalar_at(1));
+    tracker.finish(kPatience);
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(count_of(log, "tracking: the folder cannot be claimed"), 1) << log;
+  EXPECT_THAT(log, testing::HasSubstr(path.string()));
+  EXPECT_THAT(*sizes, ElementsAre(1));
+}
+
 // As if an earlier process were on another machine, on a file system with locks that are valid on one machine only.
 void hide_owner(const fs::path& folder) {
   nlohmann::json owner = nlohmann::json::parse(*read_file(folder / "owner.json"));
@@ -804,32 +979,122 @@ TEST(FolderClaim, KnowsAWriterOfAnotherMachine) {
   EXPECT_FALSE(later.may_have_hidden_writer());
 }
 
+TEST(FolderClaim, ReplacesPipesAndLinks) {
+  for (const bool is_pipe : {true, false}) {
+    const TemporaryFolder folder;
+    std::ofstream(folder.path() / "target") << "content";
+    for (const char* name : {"owner.json", "released.json", ".lock"}) {
+      const fs::path path = folder.path() / name;
+      if (is_pipe) {
+        ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+      } else {
+        fs::create_symlink("target", path);
+      }
+    }
+    FolderClaim earlier(folder.path(), "uid", 1);
+    ASSERT_TRUE(earlier.claim());
+    EXPECT_TRUE(earlier.try_lock());
+    EXPECT_FALSE(earlier.may_have_hidden_writer());
+    earlier.begin();
+    FolderClaim later(folder.path(), "uid", 2);
+    ASSERT_TRUE(later.claim());
+    EXPECT_TRUE(earlier.is_superseded());
+    earlier.release();
+    EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(folder.path() / "released.json")));
+    EXPECT_EQ(*read_file(folder.path() / "target"), "content");
+  }
+}
+
+TEST(FolderClaim, RespectsTheLockOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const TemporaryFolder folder;
+  fs::permissions(folder.path(), fs::perms::all);
+  FolderClaim earlier(folder.path(), "uid", 1);
+  ASSERT_TRUE(earlier.claim());
+  EXPECT_TRUE(earlier.try_lock());
+  constexpr uid_t kNobody = 65534;
+  ASSERT_EQ(seteuid(kNobody), 0);
+  FolderClaim later(folder.path(), "uid", 2);
+  const Result<void> claimed = later.claim();
+  const bool is_locked = !later.try_lock();
+  ASSERT_EQ(seteuid(0), 0);
+  ASSERT_TRUE(claimed) << claimed.error().message;
+  EXPECT_TRUE(is_locked);
+  EXPECT_TRUE(earlier.is_superseded());
+  earlier.release();
+  EXPECT_TRUE(later.try_lock());
+}
+
+TEST(FolderClaim, NamesAFolderThatCannotBeClaimed) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  for (const mode_t mode : {mode_t{01777}, mode_t{0755}}) {  // others' files cannot be replaced; read-only
+    const TemporaryFolder folder;
+    ASSERT_TRUE(FolderClaim(folder.path(), "uid", 1).claim());
+    ASSERT_EQ(chmod(folder.path().c_str(), mode), 0);
+    constexpr uid_t kNobody = 65534;
+    ASSERT_EQ(seteuid(kNobody), 0);
+    FolderClaim later(folder.path(), "uid", 2);
+    const Result<void> claimed = later.claim();
+    const bool is_superseded = later.is_superseded();
+    ASSERT_EQ(seteuid(0), 0);
+    ASSERT_FALSE(claimed) << mode;
+    EXPECT_NE(claimed.error().code, ExitCode::kTempFail);
+    EXPECT_THAT(claimed.error().message, testing::HasSubstr(folder.path().string()));
+    EXPECT_FALSE(is_superseded);  // reports without a claim
+  }
+}
+
+TEST(FolderClaim, AcceptsAUidThatIsNotUtf8) {
+  const TemporaryFolder folder;
+  FolderClaim earlier(folder.path(), "caf\xe9", 1);
+  ASSERT_TRUE(earlier.claim());
+  EXPECT_FALSE(earlier.is_superseded());
+  FolderClaim later(folder.path(), "caf\xe9", 2);
+  ASSERT_TRUE(later.claim());
+  EXPECT_EQ(FolderClaim(folder.path(), "caf\xe9", 1).claim().error().code, ExitCode::kTempFail);
+}
+
 // ---- TensorBoard's sink --------------------------------------------------------------------------------------------
 
 class TensorboardSinkTest : public testing::Test {
  protected:
   // Writes the events of one attempt.
   void attempt(const std::vector<Event>& events) {
-    const SinkContext context{.folder = folder_.path() / "tracking", .logger = Logger::silent(), .clock = clock_};
-    const std::unique_ptr<Sink> sink = make_tensorboard_sink({}, context);
-    const Result<size_t> written = sink->write(events);
+    const Result<size_t> written = make_sink()->write(events);
     ASSERT_TRUE(written) << written.error().message;
     EXPECT_EQ(*written, events.size());
   }
+  std::unique_ptr<Sink> make_sink(const Logger& logger = Logger::silent()) const {
+    const SinkContext context{.folder = folder_.path() / "tracking", .logger = logger, .clock = clock_};
+    return make_tensorboard_sink({}, context);
+  }
   fs::path board() const { return folder_.path() / "tensorboard"; }
+  std::set<fs::path> files() const {
+    std::set<fs::path> out;
+    for (const auto& entry : fs::directory_iterator(board())) out.insert(entry.path());
+    return out;
+  }
+  // The file must consist of complete records.
+  static std::vector<EventPoints> points_of(const fs::path& file) {
+    const std::string content = *read_file(file);
+    std::string_view left = content;
+    std::vector<EventPoints> out;
+    while (!left.empty()) {
+      const auto record = next_record(source_of(left));
+      EXPECT_TRUE(record) << "an incomplete record";
+      const auto points = record ? read_points(*record) : std::nullopt;
+      EXPECT_TRUE(points);
+      if (points) out.push_back(*points);
+    }
+    return out;
+  }
   std::vector<std::vector<int64_t>> steps_by_file(const std::string& tag) const {
-    std::set<fs::path> files;
-    for (const auto& entry : fs::directory_iterator(board())) files.insert(entry.path());
     std::vector<std::vector<int64_t>> out;
-    for (const fs::path& file : files) {
-      const std::string content = *read_file(file);
-      std::string_view left = content;
+    for (const fs::path& file : files()) {
       out.emplace_back();
-      while (const auto record = next_record(left)) {
-        const auto points = read_points(*record);
-        if (points && std::count(points->tags.begin(), points->tags.end(), tag) > 0) out.back().push_back(points->step);
+      for (const EventPoints& points : points_of(file)) {
+        if (std::count(points.tags.begin(), points.tags.end(), tag) > 0) out.back().push_back(points.step);
       }
-      EXPECT_TRUE(left.empty());
     }
     return out;
   }
@@ -852,33 +1117,90 @@ TEST_F(TensorboardSinkTest, WritesARepeatedPointOnce) {
   EXPECT_THAT(steps_by_file("other"), ElementsAre(ElementsAre(10)));
 }
 
-TEST_F(TensorboardSinkTest, ContinuesTheFileAfterAFullDisk) {
-  const SinkContext context{.folder = folder_.path() / "tracking", .logger = Logger::silent(), .clock = clock_};
-  const std::unique_ptr<Sink> sink = make_tensorboard_sink({}, context);
-  ASSERT_TRUE(sink->write(std::vector<Event>{started(0), scalar_at(10)}));
-  Event large = scalar_at(20);
-  large.content = Text{"text", std::string(1 << 16, 'x')};
-  // Stands for a full disk: a write beyond the limit is partial, and the next one fails.
-  rlimit unlimited{};
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &unlimited), 0);
-  rlimit limited = unlimited;
-  limited.rlim_cur = fs::file_size(fs::directory_iterator(board())->path()) + 100;
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limited), 0);
-  const bool first = sink->write(std::vector<Event>{large}).has_value();
-  const bool second = sink->write(std::vector<Event>{large, scalar_at(30, 1, "lost")}).has_value();
-  setrlimit(RLIMIT_FSIZE, &unlimited);
-  std::signal(SIGXFSZ, handler);
-  EXPECT_FALSE(first);
-  EXPECT_TRUE(second);  // the text of this step is taken for a repeated one, and the rest fits
-  ASSERT_TRUE(sink->write(std::vector<Event>{scalar_at(40)}));
-  EXPECT_THAT(steps_by_file("loss"), ElementsAre(ElementsAre(10, 40)));
+Event text_at(int64_t step, size_t size) {
+  Event out = scalar_at(step);
+  out.content = Text{"text", std::string(size, 'x')};
+  return out;
 }
 
-TEST_F(TensorboardSinkTest, FailsIfTheFolderCannotBeCreated) {
+TEST_F(TensorboardSinkTest, LosesNothingWhileTheDiskIsFull) {
+  const std::unique_ptr<Sink> sink = make_sink();
+  ASSERT_TRUE(sink->write(std::vector<Event>{started(0), scalar_at(10)}));
+  {
+    const FullDisk full(fs::file_size(*files().begin()) + 100);
+    EXPECT_FALSE(sink->write(std::vector<Event>{text_at(20, 1 << 16)}));
+    EXPECT_FALSE(sink->write(std::vector<Event>{scalar_at(30)}));
+  }
+  EXPECT_THAT(steps_by_file("loss"), ElementsAre(ElementsAre(10)));
+  ASSERT_TRUE(sink->write(std::vector<Event>{scalar_at(40)}));
+  EXPECT_THAT(steps_by_file("loss"), ElementsAre(ElementsAre(10, 30, 40)));
+  EXPECT_THAT(steps_by_file("text"), ElementsAre(ElementsAre(20)));
+}
+
+TEST_F(TensorboardSinkTest, KeepsTheStartOfASessionWhileTheDiskIsFull) {
+  attempt({started(0), scalar_at(10), scalar_at(20), scalar_at(30)});
+  const std::unique_ptr<Sink> sink = make_sink();
+  {
+    const FullDisk full(0);
+    EXPECT_FALSE(sink->write(std::vector<Event>{started(20), scalar_at(30)}));
+    EXPECT_FALSE(sink->write(std::vector<Event>{scalar_at(40)}));
+  }
+  EXPECT_EQ(files().size(), 1);  // no empty ones
+  ASSERT_TRUE(sink->write(std::vector<Event>{scalar_at(50)}));
+  EXPECT_THAT(steps_by_file("loss"), ElementsAre(ElementsAre(10, 20, 30), ElementsAre(30, 40, 50)));
+  const EventPoints start = points_of(*files().rbegin()).at(1);
+  EXPECT_TRUE(start.is_session_start);
+  EXPECT_EQ(start.step, 21);
+}
+
+TEST_F(TensorboardSinkTest, LimitsTheMemoryOfWaitingPoints) {
+  testing::internal::CaptureStderr();
+  const std::unique_ptr<Sink> sink = make_sink(Logger(LogFormat::kText, LogLevel::kInfo));
+  ASSERT_TRUE(sink->write(std::vector<Event>{started(0)}));
+  Event image = scalar_at(1);
+  image.content = Image{"image", 1, 1, std::string(2 << 20, 'x')};
+  Event finished = scalar_at(100);
+  finished.content = RunFinished{
+      .success = true, .resumes = false, .reason = "Completed", .message = "", .summary = {}, .time_table = ""};
+  {
+    const FullDisk full(fs::file_size(*files().begin()));
+    EXPECT_FALSE(sink->write(std::vector<Event>{image}));
+    for (int64_t step = 1; step <= 9; ++step) EXPECT_FALSE(sink->write(std::vector<Event>{text_at(step, 300 << 10)}));
+    EXPECT_FALSE(sink->write(std::vector<Event>{finished}));
+  }
+  ASSERT_TRUE(sink->write(std::vector<Event>{scalar_at(200)}));
+  EXPECT_EQ(count_of(testing::internal::GetCapturedStderr(), "tracking: points are dropped"), 1);
+  EXPECT_THAT(steps_by_file("image"), ElementsAre(IsEmpty()));
+  EXPECT_THAT(steps_by_file("text"), ElementsAre(ElementsAre(1, 2, 3)));
+  EXPECT_THAT(steps_by_file("exit_reason"), ElementsAre(ElementsAre(100)));
+  EXPECT_THAT(steps_by_file("loss"), ElementsAre(ElementsAre(200)));
+}
+
+TEST_F(TensorboardSinkTest, AcceptsLargeStepsAndAnyName) {
+  constexpr int64_t kLarge = int64_t{1} << 40;
+  attempt({started(0), scalar_at(kLarge, 1, "caf\xe9")});
+  attempt({started(kLarge), scalar_at(kLarge, 1, "caf\xe9"), scalar_at(kLarge + 1, 1, "caf\xe9")});
+  EXPECT_THAT(steps_by_file("caf\uFFFD"), ElementsAre(ElementsAre(kLarge), ElementsAre(kLarge + 1)));
+}
+
+TEST_F(TensorboardSinkTest, IgnoresAPipeAmongTheFiles) {
+  fs::create_directory(board());
+  const fs::path pipe = board() / "events.out.tfevents.0000000001.pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  attempt({started(0), scalar_at(10)});
+  fs::remove(pipe);
+  EXPECT_THAT(steps_by_file("loss"), ElementsAre(ElementsAre(10)));
+}
+
+TEST_F(TensorboardSinkTest, ContinuesWhenTheFolderCanBeCreated) {
   std::ofstream(board()) << "a file";
-  const SinkContext context{.folder = folder_.path() / "tracking", .logger = Logger::silent(), .clock = clock_};
-  EXPECT_FALSE(make_tensorboard_sink({}, context)->write(std::vector<Event>{started(0)}));
+  const std::unique_ptr<Sink> sink = make_sink();
+  const Result<size_t> failed = sink->write(std::vector<Event>{started(0), scalar_at(10)});
+  ASSERT_FALSE(failed);
+  EXPECT_THAT(failed.error().message, testing::HasSubstr(board().string()));
+  fs::remove(board());
+  ASSERT_TRUE(sink->write(std::vector<Event>{scalar_at(20)}));
+  EXPECT_THAT(steps_by_file("loss"), ElementsAre(ElementsAre(10, 20)));
 }
 
 }  // namespace

@@ -2,15 +2,20 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "common/files.h"
+#include "tests/support/full_disk.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/tracking/wandb_file.h"
 #include "trainer/tracking/wandb_values.h"
@@ -27,7 +32,7 @@ TrackingVariables variables(std::map<std::string, std::string> values) {
 
 std::vector<std::string> records_of(std::string_view content) {
   std::vector<std::string> out;
-  EXPECT_TRUE(read_wandb_log(content, [&](std::string_view record) { out.emplace_back(record); }));
+  EXPECT_TRUE(read_wandb_log(source_of(content), [&](std::string_view record) { out.emplace_back(record); }));
   return out;
 }
 
@@ -35,44 +40,43 @@ TEST(WandbLog, ReadsWhatItFramed) {
   // Sizes around the ends of blocks, where a record has no data in its first fragment or padding precedes it.
   for (const size_t size :
        {0, 1, 32742, 32747, 32748, 32749, 32753, 32754, 32755, 32756, 32760, 32761, 32768, 200000}) {
-    WandbLog log;
-    std::string content = log.header();
+    std::string content = wandb_header();
     const std::vector<std::string> records = {std::string(size, 'a'), "b", "", std::string(40000, 'c')};
-    for (const std::string& record : records) content += log.frame(record);
+    for (const std::string& record : records) content += frame_wandb_record(record, content.size());
     EXPECT_EQ(records_of(content), records) << size;
   }
 }
 
 TEST(WandbLog, StopsAtDamage) {
-  WandbLog log;
-  std::string content = log.header() + log.frame("first");
+  std::string content = wandb_header();
+  content += frame_wandb_record("first", content.size());
   const size_t begin = content.size();
-  content += log.frame(std::string(50000, 'x'));
+  content += frame_wandb_record(std::string(50000, 'x'), content.size());
   const size_t end = content.size();
-  content += log.frame("last");
+  content += frame_wandb_record("last", content.size());
   for (size_t size = begin; size < end; size += 997) EXPECT_EQ(records_of(content.substr(0, size)).size(), 1) << size;
   for (const size_t place : {begin, begin + 4, begin + 6, begin + 100}) {
     std::string damaged = content;
     damaged[place] = static_cast<char>(damaged[place] ^ 0x41);
     EXPECT_EQ(records_of(damaged), std::vector<std::string>{"first"}) << place;
   }
-  EXPECT_FALSE(read_wandb_log("\x3aW&C\xe1\xbe", [](std::string_view) { FAIL(); }));
+  std::string_view other = "\x3aW&C\xe1\xbe";
+  EXPECT_FALSE(read_wandb_log(source_of(other), [](std::string_view) { FAIL(); }));
 }
 
 TEST(WandbRecords, AreReadBack) {
-  WandbLog log;
-  WandbRecords records("id7");
+  const WandbRecords records("id7");
   WandbRun run;
   run.id = "id7";
   run.start_time = SystemTime(std::chrono::seconds(1700000000));
-  std::string content = log.header() + log.frame(records.run(run));
-  content += log.frame(records.history(3, {{"loss", "0.5"}, {"epoch", "1"}}));
-  content += log.frame(records.preempting());
-  content += log.frame(records.history(5, {{"loss", "NaN"}}));
-  content += log.frame("not a message \xff\xff");
-  content += log.frame(records.history(9, {{"loss", "1"}}));
+  std::string content = wandb_header();
+  for (const std::string& record : {records.run(run), records.history(3, {{"loss", "0.5"}, {"epoch", "1"}}),
+                                    records.preempting(), number_wandb_record(4, records.history(5, {{"loss", "NaN"}})),
+                                    std::string("not a message \xff\xff"), records.history(9, {{"loss", "1"}})})
+    content += frame_wandb_record(record, content.size());
   WandbContents contents;
-  read_wandb_contents(content, contents);
+  std::string_view left = content;
+  read_wandb_contents(source_of(left), contents);
   EXPECT_EQ(contents.run_id, "id7");
   EXPECT_EQ(contents.start_seconds, 1700000000);
   EXPECT_EQ(contents.newest, (std::map<std::string, WandbPoint>{{"epoch", {3, "1"}}, {"loss", {5, "NaN"}}}));
@@ -105,8 +109,15 @@ TEST(WandbSettings, ModeOfTheEnvironment) {
   };
   EXPECT_EQ(mode("online")->mode, WandbMode::kOnline);
   EXPECT_FALSE(is_wandb_enabled(config, *mode("disabled")));
-  ASSERT_FALSE(mode("onlin"));
-  EXPECT_EQ(mode("onlin").error().code, ExitCode::kConfig);
+  // The names that wandb accepts, and no others.
+  for (const char* online : {"run", "shared"}) EXPECT_EQ(mode(online)->mode, WandbMode::kOnline);
+  for (const char* offline : {"", "offline", "dryrun"}) EXPECT_EQ(mode(offline)->mode, WandbMode::kOffline);
+  for (const char* invalid : {"onlin", "OFFLINE", " offline", "offline\n", "true", "\xff"}) {
+    ASSERT_FALSE(mode(invalid)) << invalid;
+    EXPECT_EQ(mode(invalid).error().code, ExitCode::kConfig);
+    EXPECT_THAT(mode(invalid).error().message, testing::HasSubstr("must be online, offline or disabled"));
+    EXPECT_THAT(mode(invalid).error().message, testing::Not(testing::HasSubstr("\n")));
+  }
   config.mode = WandbMode::kOffline;
   EXPECT_TRUE(is_wandb_enabled(config, *mode("disabled")));
   EXPECT_FALSE(resolve_wandb_settings(config, variables({{"WANDB_RUN_ID", "../x"}})));
@@ -156,6 +167,194 @@ TEST(WandbSink, FoldersHaveTheOrderOfTheAttempts) {
   }
   EXPECT_THAT(names, testing::ElementsAre("offline-run-20231114_221320-id-7", "offline-run-20231114_221321-id-7",
                                           "offline-run-20231114_221322-id-7", "offline-run-20231114_221500-id-7"));
+}
+
+class WandbSinkTest : public testing::Test {
+ protected:
+  WandbSinkTest() { settings_.run_id = "id-7"; }
+
+  std::unique_ptr<Sink> make_sink() const {
+    const SinkContext context{.folder = folder_.path() / "tracking", .logger = Logger::silent(), .clock = clock_};
+    return make_wandb_sink(settings_, context);
+  }
+
+  static Event event(int64_t step, decltype(Event::content) content) {
+    return {.time = SystemTime(std::chrono::seconds(1700000000)), .step = step, .content = std::move(content)};
+  }
+  static Event loss_at(int64_t step) { return event(step, Scalars{{{"loss", 0.5}}}); }
+  static Event finished_at(int64_t step) {
+    return event(
+        step,
+        RunFinished{
+            .success = true, .resumes = false, .reason = "Completed", .message = "", .summary = {}, .time_table = ""});
+  }
+
+  static bool write(Sink& sink, const std::vector<Event>& events) { return sink.write(events).has_value(); }
+
+  // The run folders in the order of their upload.
+  std::vector<std::filesystem::path> folders() const {
+    std::vector<std::filesystem::path> out;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "wandb")) out.push_back(entry.path());
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+
+  std::filesystem::path log_path() const { return folders().at(0) / "run-id-7.wandb"; }
+
+  // The records of a log, which must be complete and numbered from 1. Those of the history begin with its field.
+  static std::vector<std::string> numbered_records(const std::filesystem::path& path) {
+    const Result<std::string> content = read_file(path);
+    EXPECT_TRUE(content);
+    std::string_view left = *content;
+    std::vector<std::string> out;
+    std::string complete = wandb_header();
+    EXPECT_TRUE(read_wandb_log(source_of(left), [&](std::string_view record) {
+      complete += frame_wandb_record(record, complete.size());
+      const std::string number = number_wandb_record(static_cast<int64_t>(out.size()) + 1, "");
+      EXPECT_TRUE(record.starts_with(number));
+      out.emplace_back(record.substr(number.size()));
+    }));
+    EXPECT_TRUE(*content == complete) << "an incomplete record";
+    return out;
+  }
+
+  // The steps of the rows of the history.
+  static std::vector<int64_t> row_steps(const std::filesystem::path& path) {
+    constexpr char kHistory = (2 << 3) | 2;
+    const std::string key("_step\x82\x01", 7);  // and the field of its value, after which comes the length
+    std::vector<int64_t> out;
+    for (const std::string& record : numbered_records(path)) {
+      if (record.front() != kHistory) continue;
+      const size_t place = record.find(key) + key.size();
+      out.push_back(std::stoll(record.substr(place + 1, static_cast<size_t>(record.at(place)))));
+    }
+    return out;
+  }
+
+  RealClock clock_;
+  test::TemporaryFolder folder_;
+  WandbSettings settings_;
+};
+
+TEST_F(WandbSinkTest, LosesNothingWhileTheDiskIsFull) {
+  const std::unique_ptr<Sink> sink = make_sink();
+  ASSERT_TRUE(write(*sink, {event(0, RunStarted{}), loss_at(1), loss_at(2)}));
+  {
+    const test::FullDisk full(std::filesystem::file_size(log_path()) + 50);
+    EXPECT_FALSE(write(*sink, {loss_at(3), loss_at(4)}));
+    EXPECT_FALSE(write(*sink, {loss_at(5)}));
+  }
+  EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1));
+  ASSERT_TRUE(write(*sink, {loss_at(6)}));
+  ASSERT_TRUE(write(*sink, {loss_at(7), finished_at(7)}));
+  EXPECT_EQ(folders().size(), 1);
+  EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1, 2, 3, 4, 5, 6, 7));
+}
+
+TEST_F(WandbSinkTest, StartsAfterAFullDisk) {
+  settings_.run_id.clear();  // a random one, which is kept for the next attempt
+  const std::unique_ptr<Sink> sink = make_sink();
+  {
+    const test::FullDisk full(0);
+    EXPECT_FALSE(write(*sink, {event(0, RunStarted{}), loss_at(1)}));
+    EXPECT_FALSE(write(*sink, {loss_at(2)}));
+    EXPECT_THAT(folders(), testing::IsEmpty());  // for which `wandb sync` would fail
+  }
+  ASSERT_TRUE(write(*sink, {loss_at(3), finished_at(3)}));
+  ASSERT_EQ(folders().size(), 1);
+  const std::string id =
+      nlohmann::json::parse(*read_file(folder_.path() / "tracking" / "wandb.json")).at("run_id").get<std::string>();
+  EXPECT_THAT(folders().at(0).filename().string(), testing::EndsWith("-" + id));
+  EXPECT_THAT(row_steps(folders().at(0) / ("run-" + id + ".wandb")), testing::ElementsAre(1, 2, 3));
+  EXPECT_TRUE(std::filesystem::exists(folders().at(0) / "files" / "config.yaml"));
+}
+
+TEST_F(WandbSinkTest, StartsWhenTheFolderCanBeCreated) {
+  std::ofstream(folder_.path() / "wandb") << "a file";
+  const std::unique_ptr<Sink> sink = make_sink();
+  const Result<size_t> failed = sink->write(std::vector<Event>{event(0, RunStarted{}), loss_at(1)});
+  ASSERT_FALSE(failed);
+  EXPECT_THAT(failed.error().message, testing::HasSubstr((folder_.path() / "wandb").string()));
+  std::filesystem::remove(folder_.path() / "wandb");
+  ASSERT_TRUE(write(*sink, {loss_at(2), finished_at(2)}));
+  EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1, 2));
+}
+
+// A process that is killed while rows wait must not have recorded them as delivered.
+TEST_F(WandbSinkTest, RowsThatWaitAreRepeatedAfterAKill) {
+  {
+    const std::unique_ptr<Sink> sink = make_sink();
+    ASSERT_TRUE(write(*sink, {event(0, RunStarted{}), loss_at(1), loss_at(2)}));
+    const test::FullDisk full(std::filesystem::file_size(log_path()) + 50);
+    EXPECT_FALSE(write(*sink, {loss_at(3), loss_at(4), loss_at(5)}));
+  }
+  RunStarted run;
+  run.restart_step = 2;
+  ASSERT_TRUE(write(*make_sink(), {event(2, run), loss_at(3), loss_at(4), loss_at(5), finished_at(5)}));
+  ASSERT_EQ(folders().size(), 2);
+  EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1));
+  EXPECT_THAT(row_steps(folders().at(1) / "run-id-7.wandb"), testing::ElementsAre(2, 3, 4, 5));
+}
+
+TEST_F(WandbSinkTest, ReplacesBytesThatAreNotUtf8) {
+  settings_.notes = settings_.name = settings_.group = "caf\xe9";
+  settings_.tags = {"caf\xe9"};
+  RunStarted run;
+  run.task = run.job = "caf\xe9";
+  run.versions = {{"oarlock", "caf\xe9"}};
+  run.config = {{"key", "caf\xe9"}};
+  const auto value_at = [](int64_t step) { return event(step, Scalars{{{"caf\xe9", 0.5}}}); };
+  ASSERT_TRUE(write(*make_sink(),
+                    {event(0, run), value_at(1), value_at(2), event(2, Text{"text\xe9", "caf\xe9"}), finished_at(2)}));
+  std::string content = *read_file(log_path());
+  EXPECT_EQ(content.find("caf\xe9"), std::string::npos);
+  EXPECT_EQ(content.find("text\xe9"), std::string::npos);
+  EXPECT_NE(content.find("caf\uFFFD"), std::string::npos);
+  ASSERT_TRUE(write(*make_sink(), {event(2, run), value_at(2), value_at(3), finished_at(3)}));
+  EXPECT_THAT(row_steps(folders().at(1) / "run-id-7.wandb"), testing::ElementsAre(3));  // the name is known
+}
+
+TEST_F(WandbSinkTest, AcceptsLargeSteps) {
+  constexpr int64_t kLarge = int64_t{1} << 40;
+  ASSERT_TRUE(write(*make_sink(), {event(0, RunStarted{}), loss_at(1), loss_at(kLarge), finished_at(kLarge)}));
+  EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1, kLarge));
+  ASSERT_TRUE(write(*make_sink(),
+                    {event(kLarge, RunStarted{}), loss_at(kLarge), loss_at(kLarge + 1), finished_at(kLarge + 1)}));
+  EXPECT_THAT(row_steps(folders().at(1) / "run-id-7.wandb"), testing::ElementsAre(kLarge + 1));
+}
+
+TEST_F(WandbSinkTest, ReplacesPipesAndLinks) {
+  for (const bool is_pipe : {true, false}) {
+    const std::filesystem::path tracking = folder_.path() / "tracking";
+    std::filesystem::remove_all(tracking);
+    std::filesystem::remove_all(folder_.path() / "wandb");
+    std::filesystem::create_directories(tracking);
+    const std::filesystem::path earlier = folder_.path() / "wandb" / "offline-run-20200101_000000-id-7";
+    std::filesystem::create_directories(earlier);
+    std::ofstream(folder_.path() / "target") << "content";
+    for (const std::filesystem::path& path : {tracking / "wandb.json", tracking / "wandb-row.json",
+                                              tracking / "wandb-row.json.new", earlier / "run-id-7.wandb"}) {
+      if (is_pipe) {
+        ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+      } else {
+        std::filesystem::create_symlink(folder_.path() / "target", path);
+      }
+    }
+    const std::unique_ptr<Sink> sink = make_sink();
+    ASSERT_TRUE(write(*sink, {event(0, RunStarted{}), loss_at(1), loss_at(2)}));
+    ASSERT_TRUE(write(*sink, {finished_at(2)}));
+    ASSERT_EQ(folders().size(), 2);
+    EXPECT_THAT(row_steps(folders().at(1) / "run-id-7.wandb"), testing::ElementsAre(1, 2));
+    EXPECT_EQ(*read_file(folder_.path() / "target"), "content");
+    for (const char* name : {"wandb.json", "wandb-row.json"})
+      EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(tracking / name))) << name;
+  }
+}
+
+TEST_F(WandbSinkTest, ReportsWithoutAFolderForItsState) {
+  std::ofstream(folder_.path() / "tracking") << "a file";
+  ASSERT_TRUE(write(*make_sink(), {event(0, RunStarted{}), loss_at(1), loss_at(2), finished_at(2)}));
+  EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1, 2));
 }
 
 }  // namespace

@@ -1,0 +1,82 @@
+// A file to which records are appended, for readers that stop at an incomplete record: those of TensorBoard and W&B.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/error.h"
+#include "common/files.h"
+#include "common/log.h"
+
+namespace oarlock {
+
+// How the files of a sink are written. RecordFile::flush() calls the functions.
+struct RecordFormat {
+  // Returns the path of a new file, in a folder that exists. Called for the first records, and again if a failure left
+  // no file that can be continued.
+  std::function<Result<std::filesystem::path>()> new_path;
+  std::string header;  // the first bytes of each file
+  // Returns the records that each file begins with.
+  std::function<std::vector<std::string>()> first_records;
+  // Returns the bytes of a record that begins at an offset in the file. `number` counts the records of the file from 1.
+  std::function<std::string(std::string_view record, size_t offset, int64_t number)> frame;
+};
+
+// Thread-compatible.
+class RecordFile {
+ public:
+  // How much memory records take that cannot be written. Essential ones, a few in each attempt, are not counted.
+  static constexpr size_t kMaxWaitingBytes = size_t{1} << 20;
+
+  enum class Importance { kNormal, kEssential };
+
+  // `name` is that of the sink, for messages.
+  RecordFile(RecordFormat format, const Logger& logger, std::string name)
+      : format_(std::move(format)), logger_(logger), name_(std::move(name)) {}
+  RecordFile(const RecordFile&) = delete;
+  RecordFile& operator=(const RecordFile&) = delete;
+
+  // Logs a warning if records still wait.
+  ~RecordFile();
+
+  // Adds a record to those that flush() writes.
+  void add(std::string record, Importance importance = Importance::kNormal);
+
+  // Writes the added records with one call of write(2), so that a process that is killed leaves complete records. If it
+  // fails, because the disk is full, the file ends as before the call, and the next call writes the records; those
+  // beyond kMaxWaitingBytes that are not essential are dropped, and the first time a warning is logged. A new file
+  // without any record is removed.
+  Result<void> flush();
+
+  // Whether there is a file that flush() continues.
+  bool is_open() const { return file_.open(); }
+
+ private:
+  struct WaitingRecord {
+    std::string data;
+    Importance importance;
+  };
+
+  Result<void> write_waiting();
+  Result<void> open_next();
+  void remove_partial_record();
+  void limit_waiting();
+
+  const RecordFormat format_;
+  const Logger logger_;
+  const std::string name_;
+  std::filesystem::path path_;  // of the last file
+  FileDescriptor file_;
+  size_t size_ = 0;    // of the file, which has complete records only
+  int64_t count_ = 0;  // of its records
+  std::vector<WaitingRecord> waiting_;
+  bool has_dropped_ = false;
+};
+
+}  // namespace oarlock
