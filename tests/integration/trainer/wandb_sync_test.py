@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -179,6 +180,45 @@ class WandbSyncTest(unittest.TestCase):
         self.drive([self.started(1, 20), *self.losses(range(21, 41), 1), {"time": 1.7e9 + 2000, "step": 40, "finished": {}}])
         self.sync(self.folders()[1])
         self.assertEqual([p[0] for p in self.points("5f6a77")["loss"]], list(range(30, 41)))
+
+    def test_a_full_disk_loses_nothing(self):
+        """Neither at the start, nor in the middle of the run. A limit of the size of files stands for the disk."""
+        environment = {**os.environ, "WANDB_DIR": str(self.folder), "WANDB_PROJECT": "gears_ddp"}
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        # Python ignores SIGXFSZ, which the driver inherits without restore_signals.
+        with subprocess.Popen([DRIVER, "wandb", self.folder / "tracking"], env=environment, stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True, restore_signals=False) as driver:
+            def deliver(outcome, *lines, size=limits[0]):
+                resource.prlimit(driver.pid, resource.RLIMIT_FSIZE, (size, limits[1]))
+                driver.stdin.write("".join(json.dumps(line) + "\n" for line in [*lines, {"flush": True}]))
+                driver.stdin.flush()
+                line = driver.stdout.readline()
+                self.assertTrue(line.startswith(outcome), line)
+
+            try:
+                deliver("failed", self.started(), *self.losses(range(1, 11)), size=0)
+                self.assertEqual(self.folders(), [])
+                deliver("delivered", *self.losses(range(11, 21)))
+                log, = self.folders()[0].glob("*.wandb")
+                deliver("failed", *self.losses(range(21, 31)), size=log.stat().st_size + 100)
+                deliver("delivered", *self.losses(range(31, 41)), {"time": 1.7e9 + 41, "step": 40, "finished": {}})
+                driver.stdin.close()
+                self.assertEqual(driver.wait(timeout=TIMEOUT), 0)
+            finally:
+                driver.kill()
+        self.sync(*self.folders())
+        self.assertEqual(self.points("5f6a77")["loss"], [(s, s / 4) for s in range(1, 41)])
+        self.assertEqual(self.server.runs[("gears_ddp", "5f6a77")]["exit"], [(0, False)])
+
+    def test_any_text_and_large_steps(self):
+        steps = [1, 2**31, 2**31 + 1, 2**40]
+        points = [{"time": 1.7e9 + i, "step": step, "scalars": {"loss": step / 4}} for i, step in enumerate(steps)]
+        self.drive([self.started(), *points, {"time": 1.7e9 + 9, "step": 2**40, "finished": {}}],
+                   {"WANDB_NOTES": b"caf\xe9", "WANDB_TAGS": b"caf\xe9", "WANDB_RUN_GROUP": b"caf\xe9"})
+        self.sync(*self.folders())
+        self.assertEqual(self.points("5f6a77")["loss"], [(s, s / 4) for s in steps])
+        run = self.server.runs[("gears_ddp", "5f6a77")]["upsert"]
+        self.assertEqual((run["notes"], run["groupName"], run["tags"]), ("caf\ufffd", "caf\ufffd", ["caf\ufffd"]))
 
 
 if __name__ == "__main__":
