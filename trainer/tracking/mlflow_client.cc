@@ -102,9 +102,13 @@ MlflowResult<nlohmann::json> MlflowClient::call(kube::Request request) {
 }
 
 MlflowResult<nlohmann::json> MlflowClient::post(const char* method, const nlohmann::json& body) {
+  return post_text(method, body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+MlflowResult<nlohmann::json> MlflowClient::post_text(const char* method, std::string body) {
   return call({.method = "POST",
                .target = fmt::format("/api/2.0/mlflow/{}", method),
-               .body = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
+               .body = std::move(body),
                .content_type = "application/json"});
 }
 

@@ -27,8 +27,9 @@ class MlflowClient {
   // Returns the body of the response, which is an object, or null if it is empty.
   MlflowResult<nlohmann::json> call(kube::Request request);
 
-  // Calls a method of the API, such as "runs/log-batch".
+  // Calls a method of the API, such as "runs/log-batch". post_text() takes a body that is serialized.
   MlflowResult<nlohmann::json> post(const char* method, const nlohmann::json& body);
+  MlflowResult<nlohmann::json> post_text(const char* method, std::string body);
   MlflowResult<nlohmann::json> get(const char* method, const std::string& key, const std::string& value);
 
   // Whether the server has requested a pause that has not ended.

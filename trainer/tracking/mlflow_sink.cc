@@ -50,18 +50,34 @@ int64_t mlflow_milliseconds(SystemTime time) {
 }
 
 // Protocol buffers' JSON has texts for the numbers that JSON lacks.
-json mlflow_number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
+std::string mlflow_number(double value) {
+  if (std::isnan(value)) return R"("NaN")";
+  if (std::isinf(value)) return value > 0 ? R"("Infinity")" : R"("-Infinity")";
+  return fmt::format("{}", value);
+}
+
+std::string json_text(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+// A metric, parameter or tag of log-batch, serialized: a run has many metrics, and a json object for each takes several
+// times the processor time of its text.
+struct Item {
+  std::string key;
+  std::string text;
+  int64_t step = -1;  // of a metric
+};
+
+Item metric_item(const std::string& key, double value, const Event& event) {
+  return {.key = key,
+          .text = fmt::format(R"({{"key":{},"value":{},"timestamp":{},"step":{}}})", json_text(key),
+                              mlflow_number(value), mlflow_milliseconds(event.time), event.step),
+          .step = event.step};
 }
 
 void flatten_params(const json& value, const std::string& path, std::map<std::string, std::string>& out) {
   if (value.is_object()) {
     for (const auto& [key, member] : value.items()) flatten_params(member, path.empty() ? key : path + "." + key, out);
   } else if (!value.is_null() && !path.empty()) {
-    const std::string text =
-        value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, json::error_handler_t::replace);
+    const std::string text = value.is_string() ? value.get<std::string>() : json_text(value);
     out.emplace(mlflow_key(path), mlflow_text(text, kMaxMlflowParamValue));
   }
 }
@@ -266,22 +282,26 @@ class MlflowSink final : public Sink {
     return {{"key", key}, {"value", mlflow_text(value, kMaxMlflowTagValue)}};
   }
 
+  static Item tag_item(const std::string& key, const std::string& value) {
+    return {.key = key, .text = json_text(tag(key, value))};
+  }
+
   // Adds the tags that a run, as of runs/get, does not have yet.
   MlflowResult<void> add_tags(const std::string& id, const json& run_data) {
-    std::vector<json> tags = {tag("mlflow.source.name", "oarlock-trainer"), tag("mlflow.source.type", "JOB"),
-                              tag("oarlock.task", start().task)};
+    std::vector<Item> tags = {tag_item("mlflow.source.name", "oarlock-trainer"), tag_item("mlflow.source.type", "JOB"),
+                              tag_item("oarlock.task", start().task)};
     for (const auto& [name, value] : start().versions) {
       if (value.empty()) continue;
       tags.push_back(
-          tag(name == "revision" ? "mlflow.source.git.commit" : mlflow_key("oarlock.version." + name), value));
+          tag_item(name == "revision" ? "mlflow.source.git.commit" : mlflow_key("oarlock.version." + name), value));
     }
     if (!start().job.empty()) {
-      tags.push_back(tag("oarlock.job", start().job));
-      tags.push_back(tag("oarlock.namespace", start().job_namespace));
+      tags.push_back(tag_item("oarlock.job", start().job));
+      tags.push_back(tag_item("oarlock.namespace", start().job_namespace));
     }
     std::set<std::string> known;
     for (const json& item : elements(run_data, "tags")) known.insert(text_at(item, "key"));
-    std::erase_if(tags, [&](const json& item) { return known.contains(text_at(item, "key")); });
+    std::erase_if(tags, [&](const Item& item) { return known.contains(item.key); });
     return log_in_parts(id, "tags", tags, kMaxMlflowTags);
   }
 
@@ -378,19 +398,19 @@ class MlflowSink final : public Sink {
 
   // Sends metrics, params or tags. MLflow rejects a request as a whole, so a rejected one is divided until the rejected
   // items are alone, which are dropped.
-  MlflowResult<void> log_items(const std::string& id, const char* kind, std::span<const json> items) {
+  MlflowResult<void> log_items(const std::string& id, const char* kind, std::span<const Item> items) {
     if (items.empty()) return {};
-    const MlflowResult<json> sent =
-        client_->post("runs/log-batch", {{"run_id", id}, {kind, std::vector<json>(items.begin(), items.end())}});
+    std::string body = fmt::format(R"({{"run_id":{},"{}":[)", json_text(id), kind);
+    for (const Item& item : items) body.append(&item == items.data() ? "" : ",").append(item.text);
+    const MlflowResult<json> sent = client_->post_text("runs/log-batch", body.append("]}"));
     if (sent) {
       if (id != run_id_) return {};
-      for (const json& item : items) {
-        if (item.contains("step")) remember_step(text_at(item, "key"), step_of(item));
+      for (const Item& item : items) {
+        if (item.step >= 0) remember_step(item.key, item.step);
       }
       return {};
     }
-    if (items.size() == 1)
-      return drop_rejected(id, fmt::format("{}: {}", kind, text_at(items[0], "key")), sent.error());
+    if (items.size() == 1) return drop_rejected(id, fmt::format("{}: {}", kind, items[0].key), sent.error());
     if (!sent.error().may_concern_content()) return tl::make_unexpected(sent.error());
     RETURN_IF_ERROR(log_items(id, kind, items.first(items.size() / 2)));
     return log_items(id, kind, items.subspan(items.size() / 2));
@@ -413,12 +433,13 @@ class MlflowSink final : public Sink {
   }
 
   MlflowResult<void> log_params(const std::string& id, const std::map<std::string, std::string>& params) {
-    std::vector<json> items;
-    for (const auto& [key, value] : params) items.push_back({{"key", key}, {"value", value}});
+    std::vector<Item> items;
+    for (const auto& [key, value] : params)
+      items.push_back({.key = key, .text = json_text({{"key", key}, {"value", value}})});
     return log_in_parts(id, "params", items, kMaxMlflowParams);
   }
 
-  MlflowResult<void> log_in_parts(const std::string& id, const char* kind, std::span<const json> items, size_t max) {
+  MlflowResult<void> log_in_parts(const std::string& id, const char* kind, std::span<const Item> items, size_t max) {
     for (; !items.empty(); items = items.subspan(std::min(max, items.size())))
       RETURN_IF_ERROR(log_items(id, kind, items.first(std::min(max, items.size()))));
     return {};
@@ -434,18 +455,11 @@ class MlflowSink final : public Sink {
 
   // ---- points ------------------------------------------------------------------------------------------------------
 
-  static json point(const std::string& key, double value, const Event& event) {
-    return {{"key", key},
-            {"value", mlflow_number(value)},
-            {"timestamp", mlflow_milliseconds(event.time)},
-            {"step", event.step}};
-  }
-
   // Sends the points of the first events that have only points. Returns the number of events.
   MlflowResult<size_t> log_points(std::span<const Event> events) {
     RETURN_IF_ERROR(ensure_runs());
     if (client_->has_uncertain_requests()) RETURN_IF_ERROR(read_job_run());
-    std::vector<json> points;
+    std::vector<Item> points;
     std::map<std::string, int64_t> steps = newest_steps_;
     size_t count = 0;
     for (const Event& event : events) {
@@ -457,7 +471,7 @@ class MlflowSink final : public Sink {
         const auto [newest, is_first] = steps.try_emplace(key, event.step);
         if (!is_first && event.step <= newest->second) continue;
         newest->second = event.step;
-        points.push_back(point(key, value, event));
+        points.push_back(metric_item(key, value, event));
       }
     }
     RETURN_IF_ERROR(log_in_parts(run_id_, "metrics", points, kMaxMlflowMetrics));
@@ -509,7 +523,8 @@ class MlflowSink final : public Sink {
     if (!finished.time_table.empty())
       RETURN_IF_ERROR(
           put_artifact(mlflow_artifact_path("text", "time", event.step, "md"), finished.time_table, "text/markdown"));
-    const std::vector<json> tags = {tag("oarlock.reason", finished.reason), tag("oarlock.message", finished.message)};
+    const std::vector<Item> tags = {tag_item("oarlock.reason", finished.reason),
+                                    tag_item("oarlock.message", finished.message)};
     const char* status = finished.success ? "FINISHED" : finished.resumes ? "KILLED" : "FAILED";
     if (!attempt_id_.empty()) {
       const MlflowResult<void> ended = finish_attempt(event, finished, tags, status);
@@ -522,7 +537,7 @@ class MlflowSink final : public Sink {
     return update(run_id_, status, event.time);
   }
 
-  MlflowResult<void> finish_attempt(const Event& event, const RunFinished& finished, const std::vector<json>& tags,
+  MlflowResult<void> finish_attempt(const Event& event, const RunFinished& finished, const std::vector<Item>& tags,
                                     const char* status) {
     // The summary is at one step, so a metric that the attempt has there is from an earlier delivery.
     ASSIGN_OR_RETURN(const json run, read_active_run(attempt_id_));
@@ -530,9 +545,9 @@ class MlflowSink final : public Sink {
     for (const json& metric : elements(member(run, "data"), "metrics")) {
       if (step_of(metric) >= event.step) known.insert(text_at(metric, "key"));
     }
-    std::vector<json> metrics;
+    std::vector<Item> metrics;
     for (const auto& [name, value] : finished.summary) {
-      if (!known.contains(mlflow_key(name))) metrics.push_back(point(mlflow_key(name), value, event));
+      if (!known.contains(mlflow_key(name))) metrics.push_back(metric_item(mlflow_key(name), value, event));
     }
     RETURN_IF_ERROR(log_in_parts(attempt_id_, "metrics", metrics, kMaxMlflowMetrics));
     RETURN_IF_ERROR(log_items(attempt_id_, "tags", tags));
@@ -546,7 +561,7 @@ class MlflowSink final : public Sink {
   // Returns whether there is a state of an earlier attempt.
   bool load_state() {
     if (folder_.empty()) return false;
-    const Result<std::string> text = read_file(state_path(), 1u << 20);
+    const Result<std::string> text = read_regular_file(state_path(), 1u << 20);
     if (!text) return false;
     const json state = parse_untrusted_json(*text);
     const std::string key = text_at(state, "key");
