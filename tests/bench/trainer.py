@@ -213,10 +213,10 @@ class Bench:
         return [figure]
 
     def tracking(self):
-        """The cost of experiment tracking with a point after every step. First the processor time of one process, of all its
-        threads, per step: an upper bound of what tracking can delay a step by, which is precise on a busy machine, too.
-        Then the small step itself, tracked and not tracked: the mean of a run, because a write every 250 ms is not in the
-        median. A ratio so close to 1 needs more pairs than the others."""
+        """The cost of experiment tracking with a point after every step. First the processor time of tracking per step, of all
+        threads, which is precise on a busy machine, too: with all cores in use, a step takes so much longer at most. Then the
+        small step itself, tracked and not tracked: the mean of a run, because a write every 250 ms is not in the median. A
+        ratio so close to 1 needs more pairs than the others."""
         with slow_mlflow.SlowServer(seconds=10) as slow, slow_mlflow.SlowServer(seconds=0) as quick:
             destinations = {"TensorBoard": None, "all, MLflow answers immediately": quick, "all, MLflow takes 10 s per answer": slow}
             figures = [self.tracking_processor_time(name, server) for name, server in destinations.items()]

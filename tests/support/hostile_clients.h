@@ -14,6 +14,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -79,6 +80,7 @@ inline std::vector<Attack> attacks_on_http() {
   std::vector<Attack> attacks = all_attacks_on_http();
   if (const char* part = std::getenv("OARLOCK_HOSTILE_ATTACK"))
     std::erase_if(attacks, [&](const Attack& attack) { return attack.name.find(part) == std::string::npos; });
+  if (attacks.empty()) throw std::invalid_argument("OARLOCK_HOSTILE_ATTACK: no attack has such a name");
   return attacks;
 }
 
