@@ -1,9 +1,7 @@
 // Limits the CPU time of a thread to a share of the time that passes, with a burst. It reads no clock. Not thread-safe.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
-#include <cstdint>
 #include <optional>
 
 #include "common/clock.h"
@@ -26,18 +24,7 @@ class CpuBudget {
 
   // Returns how long the thread must wait before it calls this again; 0 if it may start further work. `used` is the
   // total CPU time of the thread.
-  Nanoseconds pause(SteadyTime now, Nanoseconds used) {
-    if (share_ <= 0) return Nanoseconds(0);
-    const Reading reading{.now = now, .used = used};
-    const Reading last = last_.value_or(reading);
-    last_ = reading;
-    const auto nanoseconds = [](auto time) { return static_cast<double>(Nanoseconds(time).count()); };
-    balance_ += share_ * nanoseconds(now - last.now) - nanoseconds(used - last.used);
-    balance_ = std::min(balance_, burst_);
-    if (balance_ >= 0) return Nanoseconds(0);
-    const double pause = std::clamp(-balance_ / share_, nanoseconds(kShortestPause), nanoseconds(kLongestPause));
-    return Nanoseconds(static_cast<int64_t>(pause));
-  }
+  Nanoseconds pause(SteadyTime now, Nanoseconds used);
 
  private:
   struct Reading {
