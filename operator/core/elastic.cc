@@ -73,18 +73,24 @@ bool is_placed(const Pod& pod) {
   return (pod.scheduled || pod.phase == PodPhase::kRunning) && !pod.deleting && !has_ended(pod);
 }
 
-// Returns the time of a decision to shrink, `due` or later, so that the pods without a node have kPlacementTime after
-// each placement. Placements count until shrinkAfterSeconds after minNodes pods have a node: their ranks wait.
-SystemTime settled_time(const Job& job, const Membership& members, SystemTime due, seconds limit) {
+// Returns when the pods that have a node got it, in order; SystemTime::min() for a time that is not known.
+std::vector<SystemTime> placement_times(const Membership& members, SystemTime now) {
   std::vector<SystemTime> placed;
   for (const Pod* pod : members.current) {
-    if (pod != nullptr && is_placed(*pod)) placed.push_back(pod->scheduled_at.value_or(SystemTime::min()));
+    if (pod == nullptr || !is_placed(*pod)) continue;
+    const SystemTime time = pod->scheduled_at.value_or(SystemTime::min());
+    // The time is that of the API server's clock. A clock that is ahead must not delay the decision.
+    placed.push_back(time > now + kPlacementTime ? SystemTime::min() : time);
   }
-  const auto enough = static_cast<size_t>(std::max(job.spec.elastic->min_nodes, 1));
-  if (placed.size() < enough) return due;
   std::ranges::sort(placed);
-  const SystemTime last = std::min(placed.back(), std::max(due, placed[enough - 1] + limit));
-  return std::max(due, last + std::min<seconds>(limit, kPlacementTime));
+  return placed;
+}
+
+// Returns the time of a decision to shrink, `due` or later, so that the pods without a node have kPlacementTime after
+// each placement. Later placements than `latest` do not count, because ranks wait.
+SystemTime settled_time(const std::vector<SystemTime>& placed, SystemTime due, SystemTime latest, seconds limit) {
+  if (placed.empty()) return due;
+  return std::max(due, std::min(placed.back(), latest) + std::min<seconds>(limit, kPlacementTime));
 }
 
 // Returns when the group shrinks to the pods that have a node; absent if it need not, or cannot.
@@ -93,14 +99,16 @@ std::optional<SystemTime> shrink_due(const Observed& observed, const Membership&
   const api::GroupSize* size = find_size(job);
   if (size == nullptr || !size->waiting_since || !is_waiting(job.status.phase)) return std::nullopt;
   if (count_unplaced(observed, members) == 0) return std::nullopt;
-  const int placed = count_placed(members);
-  if (placed < job.spec.elastic->min_nodes || placed >= job.group_nodes()) return std::nullopt;
+  const std::vector<SystemTime> placed = placement_times(members, observed.now);
+  const auto enough = static_cast<size_t>(std::max(job.spec.elastic->min_nodes, 1));
+  if (placed.size() < enough || placed.size() >= members.current.size()) return std::nullopt;
   const seconds limit = waiting_limit(job);
   // A restart after a failure does not begin the wait again, but its pods need time to get their nodes.
   SystemTime created = job.status.attempt_start_time.value_or(*size->waiting_since);
   if (const auto start = restart_time(job.spec.failure_policy, job.status)) created = std::max(created, *start);
   const SystemTime due = std::max(*size->waiting_since + limit, created + std::min<seconds>(limit, kPlacementTime));
-  return settled_time(job, members, due, limit);
+  // The rank of the first pod that has a node waits for the longest time.
+  return settled_time(placed, due, std::max({due, placed.front() + limit, placed[enough - 1]}), limit);
 }
 
 // Returns when the group grows to spec.nodes; absent if it does not.
@@ -265,10 +273,11 @@ std::optional<seconds> handover_wait(const Observed& observed, const Membership&
                     observed.now);
 }
 
-std::optional<SystemTime> shrink_time(const Job& job, const Membership& members, SystemTime since) {
+std::optional<SystemTime> shrink_time(const Job& job, const Membership& members, SystemTime since, SystemTime now) {
   if (find_size(job) == nullptr) return std::nullopt;
   const seconds limit = clamp_period(job.spec.elastic->shrink_after_seconds);
-  return settled_time(job, members, since + limit, limit);
+  // The ranks that remain have waited since the loss, whenever their pods got their nodes.
+  return settled_time(placement_times(members, now), since + limit, since + limit, limit);
 }
 
 std::optional<Plan> resize(const Observed& observed, const Membership& members) {

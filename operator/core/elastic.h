@@ -29,7 +29,7 @@ inline constexpr std::chrono::seconds kGrowthTrial{60};
 
 // The pods of each attempt have at least this time, or elastic.shrinkAfterSeconds if that is shorter, to get a node. It
 // begins again with each pod that gets one, because the nodes of a cluster that grows come one after the other, until
-// elastic.shrinkAfterSeconds after minNodes pods have got one.
+// elastic.shrinkAfterSeconds after the first pod got one, and in any case with the pod that completes minNodes.
 inline constexpr std::chrono::seconds kPlacementTime{30};
 
 // Limit of the interval between growths, which doubles after each growth that did not last.
@@ -80,7 +80,7 @@ std::optional<std::chrono::seconds> handover_wait(const Observed& observed, cons
 
 // Returns when a replacement of a lost pod that has no node yet is given up in favor of a smaller group; absent if the
 // job is not elastic. `since` is when the replacement was decided.
-std::optional<SystemTime> shrink_time(const Job& job, const Membership& members, SystemTime since);
+std::optional<SystemTime> shrink_time(const Job& job, const Membership& members, SystemTime since, SystemTime now);
 
 // Policy: restarts the group with another size.
 std::optional<Plan> resize(const Observed& observed, const Membership& members);

@@ -329,11 +329,11 @@ bool can_shrink(const Job& job, const Membership& members, const Pod* replacemen
 }
 
 // Returns when the group restarts because the pod of this node rank has not been replaced; absent if it has been.
-std::optional<SystemTime> deadline_of(const Job& job, const Membership& members, size_t node_rank) {
+std::optional<SystemTime> deadline_of(const Job& job, const Membership& members, size_t node_rank, SystemTime now) {
   const api::Replacement* pending = pending_replacement(job, members, node_rank);
   if (pending == nullptr) return std::nullopt;
   const SystemTime late = pending->time + seconds(job.spec.stall_policy.timeout_seconds);
-  const std::optional<SystemTime> shrink = shrink_time(job, members, pending->time);
+  const std::optional<SystemTime> shrink = shrink_time(job, members, pending->time, now);
   return shrink && can_shrink(job, members, members.current[node_rank]) ? std::min(*shrink, late) : late;
 }
 
@@ -392,7 +392,7 @@ GroupFailure evaluate_keys(const Job& job, const Membership& members) {
 // A replacement that is late, or that could not join the others, restarts the group.
 GroupFailure evaluate_replacements(const Job& job, const Membership& members, SystemTime now) {
   for (size_t rank = 0; rank < members.replacements.size(); ++rank) {
-    const std::optional<SystemTime> deadline = deadline_of(job, members, rank);
+    const std::optional<SystemTime> deadline = deadline_of(job, members, rank, now);
     if (!deadline) continue;
     if (!can_join(members, rank))
       return restart_for(job, members, rank, "a new pod could not join the others: the job's Service was replaced");
@@ -529,10 +529,10 @@ GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, 
   return out;
 }
 
-std::optional<SystemTime> replacement_deadline(const Job& job, const Membership& members) {
+std::optional<SystemTime> replacement_deadline(const Job& job, const Membership& members, SystemTime now) {
   std::optional<SystemTime> first;
   for (size_t rank = 0; rank < members.replacements.size(); ++rank) {
-    const std::optional<SystemTime> deadline = deadline_of(job, members, rank);
+    const std::optional<SystemTime> deadline = deadline_of(job, members, rank, now);
     if (deadline && (!first || *deadline < *first)) first = deadline;
   }
   return first;

@@ -90,7 +90,7 @@ struct GroupFailure {
 GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, SystemTime now);
 
 // Returns when the group restarts because the first of the pending replacements has not started; absent without one.
-std::optional<SystemTime> replacement_deadline(const Job& job, const Membership& members);
+std::optional<SystemTime> replacement_deadline(const Job& job, const Membership& members, SystemTime now);
 
 // Returns the restarts and replacements that count against failurePolicy.maxRestarts.
 int used_restarts(const api::Status& status);

@@ -1,6 +1,5 @@
-// Policies about the job as a whole: jobs that other controllers manage, deletion, expiry, cleanup, suspension, resume
-// and deadline, and reports about objects that could not be read completely. reconcile.h explains policies;
-// docs/operator-states.md describes each of them.
+// Policies about the lifetime of a job: jobs that other controllers manage, deletion, expiry, cleanup, suspension,
+// resume and deadline. reconcile.h explains policies; docs/operator-states.md describes each of them.
 #pragma once
 
 #include <optional>
@@ -23,16 +22,5 @@ std::optional<Plan> clean_up_finished(const Observed& observed, const Membership
 std::optional<Plan> suspend(const Observed& observed, const Membership& members);
 std::optional<Plan> resume(const Observed& observed, const Membership& members);
 std::optional<Plan> enforce_deadline(const Observed& observed, const Membership& members);
-
-// ---- Incomplete objects ------------------------------------------------------------------------------------------
-// An object that violates the schema, or that a newer version of the operator wrote.
-
-// Blocks a job whose object is unreadable, and reports it with the condition Unreadable. The decoded spec and status of
-// such a job are incomplete, so no other action is derived from them.
-std::optional<Plan> report_unreadable(const Observed& observed, const Membership& members);
-
-// Sets the condition UnknownFields of a job with fields or values that this version ignores, and removes outdated
-// conditions of both types.
-std::optional<Plan> report_unknown_fields(const Observed& observed, const Membership& members);
 
 }  // namespace oarlock::control

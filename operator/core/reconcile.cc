@@ -13,6 +13,7 @@
 #include "operator/core/failure.h"
 #include "operator/core/lifetime.h"
 #include "operator/core/pods.h"
+#include "operator/core/report.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 
@@ -151,11 +152,12 @@ std::vector<Action> recovery_events(const api::Status& before, const api::Status
   if (!next.recoveries || next.recoveries->total <= was.total) return {};
   const api::Recoveries& is = *next.recoveries;
   const int64_t count = is.total - was.total;
-  const bool is_one = is.last_ranks.find_first_not_of("0123456789") == std::string::npos;
+  const bool is_one = !is.last_ranks.empty() && is.last_ranks.find_first_not_of("0123456789") == std::string::npos;
+  const std::string many = is.last_ranks.empty() ? "ranks were" : fmt::format("ranks {} were", is.last_ranks);
   return {make_event(
       EmitEvent::Type::kWarning, "Recovered", "RestartRanks",
       fmt::format("{} replaced while the others kept their state; {}0 steps lost, {:.3g} s: {}",
-                  is_one ? fmt::format("rank {} was", is.last_ranks) : fmt::format("ranks {} were", is.last_ranks),
+                  is_one ? fmt::format("rank {} was", is.last_ranks) : many,
                   count > 1 ? fmt::format("{} recoveries, ", count) : "", is.seconds - was.seconds, is.last_reason))};
 }
 
@@ -387,7 +389,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   Creations missing = create_missing_objects(observed, members);
   Plan plan = make_plan(PlanState::kWait, "nothing to do in phase " + to_string(next.phase),
                         earliest(earliest(old.requeue_after, missing.requeue_after), next_stall_check(observed, next)));
-  plan.requeue_after = earliest(plan.requeue_after, time_until(replacement_deadline(job, members), observed.now));
+  plan.requeue_after = earliest(plan.requeue_after, time_until(replacement_deadline(job, members, observed.now), observed.now));
   plan.requeue_after = earliest(plan.requeue_after, time_until(next_resize_time(observed, members), observed.now));
   if (members.wants_network_policy && members.conflicting_network_policy != nullptr)
     plan.requeue_after = earliest(plan.requeue_after, kForeignPolicyRequeue);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/counted.h"
 #include "common/json_access.h"
 
 namespace oarlock::kube {
@@ -144,7 +145,7 @@ bool ends_initial_events(const Json& object) {
   return text_at(member(member(object, "metadata"), "annotations"), "k8s.io/initial-events-end") == "true";
 }
 
-std::string too_many_objects(size_t limit) { return fmt::format("the server sent more than {} objects", limit); }
+std::string too_many_objects(size_t limit) { return "the server sent more than " + counted(limit, "object"); }
 
 std::optional<ChangeType> change_of(const std::string& type) {
   if (type == "ADDED") return ChangeType::kAdded;

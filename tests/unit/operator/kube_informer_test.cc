@@ -455,7 +455,7 @@ TEST_F(WatchListTest, BoundsTheNumberOfInitialObjects) {
   transport_->script({.pieces = {}});
   run();
   ASSERT_FALSE(problems_.empty());
-  EXPECT_EQ(problems_.front(), "the server sent more than 1 objects");
+  EXPECT_EQ(problems_.front(), "the server sent more than 1 object");
   EXPECT_EQ(informer_->store().size(), 0u);
   EXPECT_THAT(synced_, IsEmpty());
 }

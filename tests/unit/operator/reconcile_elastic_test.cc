@@ -166,7 +166,26 @@ TEST(Elastic, WaitsForOtherPodsAfterAPlacement) {
       {.name = "the wait is not over", .placed_seconds_ago = {200}, .waited_seconds = 290, .requeue_seconds = 10},
       {.name = "a late placement", .placed_seconds_ago = {310, 15}, .waited_seconds = 310, .requeue_seconds = 15},
       {.name = "too late to count", .placed_seconds_ago = {340, 5}, .waited_seconds = 340, .shrinks = true},
+      {.name = "placed long before the wait",
+       .placed_seconds_ago = {700, 5},
+       .waited_seconds = 310,
+       .requeue_seconds = 20},
       {.name = "minNodes has just been reached", .placed_seconds_ago = {390, 5}, .min_nodes = 2, .requeue_seconds = 25},
+      {.name = "the rank of the first pod waits",
+       .placed_seconds_ago = {269, 32, 8},
+       .waited_seconds = 270,
+       .min_nodes = 2,
+       .shrink_after = 240,
+       .requeue_seconds = 1},
+      {.name = "the rank of the first pod has waited",
+       .placed_seconds_ago = {270, 33, 9},
+       .waited_seconds = 271,
+       .min_nodes = 2,
+       .shrink_after = 240,
+       .shrinks = true},
+      {.name = "the API server's clock is a little ahead", .placed_seconds_ago = {-20}, .requeue_seconds = 50},
+      {.name = "the API server's clock is far ahead", .placed_seconds_ago = {-31}, .shrinks = true},
+      {.name = "the API server's clock is an hour ahead", .placed_seconds_ago = {-3600}, .shrinks = true},
   };
   for (const Row& row : rows) {
     Job job = waiting_job(row.waited_seconds, 4, row.min_nodes);
@@ -444,14 +463,42 @@ TEST(Elastic, KeepsAReplacementWhileOthersGetNodes) {
                                        .reason = "PodDeleted",
                                        .message = "the pod was deleted"});
   }
-  const auto attempt_after = [&](int placed_seconds_ago) {
-    const Observed observed =
-        seen(job, {pod(1, 0).running().scheduled_at(at_second(-3600)),
-                   pod(1, 1).scheduled_at(at_second(60 - placed_seconds_ago)), pod(1, 2).unschedulable(kNoNode)});
-    return status_after(observed, reconcile(observed)).attempt;
+  const auto seen_after = [&](int placed_seconds_ago) {
+    return seen(job,
+                {pod(1, 0).running().scheduled_at(at_second(-3600)),
+                 pod(1, 1).scheduled_at(at_second(60 - placed_seconds_ago)), pod(1, 2).unschedulable(kNoNode)});
   };
-  EXPECT_EQ(attempt_after(29), 1);
-  EXPECT_EQ(attempt_after(30), 2);
+  Observed observed = seen_after(29);
+  EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 1);
+  observed = after(observed, reconcile(observed));
+  EXPECT_EQ(reconcile(observed).requeue_after, seconds(1));
+  observed = seen_after(30);
+  EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 2);
+  observed = seen_after(-3600);
+  EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 2) << "the API server's clock is ahead";
+}
+
+// The ranks that remain have waited since the loss, also if replacements complete minNodes later.
+TEST(Elastic, LateReplacementsDoNotDelayTheDecision) {
+  for (const int lost_seconds_ago : {329, 330}) {
+    Job job = sized(elastic_job(4, 2).restart_scope(api::RestartScope::kRank), Phase::kRunning, 4);
+    for (const int rank : {1, 2, 3}) {
+      job.status.replacements.push_back({.node_rank = rank,
+                                         .attempt = 1,
+                                         .pod_uid = "lost",
+                                         .time = at_second(60 - lost_seconds_ago),
+                                         .reason = "PodDeleted",
+                                         .message = "the pod was deleted"});
+    }
+    Observed observed =
+        seen(job, {pod(1, 0).running().scheduled_at(at_second(-3600)), pod(1, 1).scheduled_at(at_second(-40)),
+                   pod(1, 2).scheduled_at(at_second(58)), pod(1, 3).unschedulable(kNoNode)});
+    const bool is_due = lost_seconds_ago == 330;
+    EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, is_due ? 2 : 1);
+    if (is_due) continue;
+    observed = after(observed, reconcile(observed));
+    EXPECT_EQ(reconcile(observed).requeue_after, seconds(1));
+  }
 }
 
 // ---- Everything that depends on the size

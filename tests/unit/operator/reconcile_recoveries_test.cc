@@ -45,6 +45,16 @@ TEST(ReconcileRecoveries, ReportsRecoveriesOfRankZero) {
   EXPECT_EQ(next.recoveries->seconds, 1.25);
 }
 
+TEST(ReconcileRecoveries, NamesTheRanks) {
+  const std::vector<std::pair<std::string, std::string>> rows = {
+      {"1", "rank 1 was replaced while "}, {"1, 3", "ranks 1, 3 were replaced while "}, {"", "ranks were replaced while "}};
+  for (const auto& [ranks, beginning] : rows) {
+    Observed observed = reporting(training(), 1, 0.5);
+    observed.progress->recovered_ranks = ranks;
+    EXPECT_THAT(only<EmitEvent>(reconcile(observed)).at(0).message, ::testing::StartsWith(beginning));
+  }
+}
+
 TEST(ReconcileRecoveries, ReportsRecoveriesBeforeAFailure) {
   const auto events = [](const Job& job, const Pod& second) {
     Observed observed = reporting(job, 1, 0.5);

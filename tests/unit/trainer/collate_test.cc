@@ -147,7 +147,7 @@ TEST(Graphs, RejectsInconsistentArrays) {
   EXPECT_THAT(error([](auto& g) { g.edge_index = g.edge_index.add(1); }),
               HasSubstr("'edge_index' of graph 0 refers to node 3"));
   EXPECT_THAT(error([](auto& g) { g.graphs["centre"] = longs({0, 1, 0}).reshape({3, 1}); }),
-              HasSubstr("'centre' of graph 1 refers to node 1, but the graph has 1 nodes"));
+              HasSubstr("'centre' of graph 1 refers to node 1, but the graph has 1 node"));
   EXPECT_THAT(error([](auto& g) { g.nodes["x"] = at::arange(5.); }), HasSubstr("'x' must be contiguous with a row"));
   EXPECT_THAT(error([](auto& g) { g.node_offsets = {0, 4, 3, 6}; }), HasSubstr("node_offsets must be non-decreasing"));
   EXPECT_THAT(error([](auto& g) { g.edge_offsets = {0, 6}; }), HasSubstr("different numbers of graphs"));
