@@ -1,8 +1,6 @@
-// Terminals, and the progress that they show: progress lines of programs that a launcher starts, and the progress of
-// long operations of this process.
+// Terminals, and the progress lines that a launcher shows for the programs that it starts.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -23,24 +21,5 @@ bool shows_progress_lines();
 // Returns the beginning of `text` that takes at most `columns` columns of a terminal, counting one for each character
 // and none for escape sequences (CSI). Sequences behind the cut are kept, so that colors end.
 std::string cut_to_width(std::string_view text, size_t columns);
-
-// ---- Progress of long operations ---------------------------------------------------------------------------------
-
-enum class LongWork { kPrepareData, kEvaluate, kSave };
-
-struct WorkProgress {
-  int64_t done = 0;
-  int64_t total = 0;  // 0: unknown
-};
-
-// Records that `done` of `total` units, such as samples or bytes, are done. Thread-safe, and cheap enough to be called
-// for every unit.
-void report_work(LongWork work, int64_t done, int64_t total);
-
-// Increases the number of units that are done. Thread-safe.
-void advance_work(LongWork work, int64_t units);
-
-// Returns the progress that was last reported. Thread-safe.
-WorkProgress work_progress(LongWork work);
 
 }  // namespace oarlock

@@ -10,8 +10,8 @@
 
 #include "common/files.h"
 #include "common/status_macros.h"
-#include "common/terminal.h"
 #include "common/text.h"
+#include "common/work_progress.h"
 #include "trainer/checkpoint/digest_file.h"
 #include "trainer/checkpoint/manifest.h"
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "common/status_macros.h"
-#include "common/terminal.h"
+#include "common/work_progress.h"
 
 namespace oarlock {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "common/files.h"
 #include "common/status_macros.h"
-#include "common/terminal.h"
+#include "common/work_progress.h"
 
 namespace oarlock {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "common/contract.h"
 #include "common/http/metrics.h"
-#include "common/terminal.h"
+#include "common/work_progress.h"
 
 namespace oarlock {
 namespace {

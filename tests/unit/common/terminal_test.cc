@@ -8,6 +8,8 @@
 
 #include <cstdlib>
 
+#include "common/work_progress.h"
+
 namespace oarlock {
 namespace {
 

@@ -12,7 +12,7 @@
 
 #include "common/contract.h"
 #include "common/http/metrics.h"
-#include "common/terminal.h"
+#include "common/work_progress.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/metrics_page.h"
 

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "common/status_macros.h"
-#include "common/terminal.h"
+#include "common/work_progress.h"
 #include "trainer/data/cache_folder.h"
 #include "trainer/data/graph_archive.h"
 #include "trainer/tasks/causal_set/array_store.h"

@@ -17,7 +17,7 @@
 #include "common/cpu_count.h"
 #include "common/files.h"
 #include "common/status_macros.h"
-#include "common/terminal.h"
+#include "common/work_progress.h"
 #include "trainer/data/cache_folder.h"
 #include "trainer/data/graph_archive.h"
 #include "trainer/data/index_slice.h"

@@ -13,7 +13,7 @@
 
 #include "common/files.h"
 #include "common/status_macros.h"
-#include "common/terminal.h"
+#include "common/work_progress.h"
 #include "trainer/tasks/gears/anndata.h"
 #include "trainer/tasks/gears/cell_store.h"
 #include "trainer/tasks/gears/splits.h"

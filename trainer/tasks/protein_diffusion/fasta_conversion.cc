@@ -13,7 +13,7 @@
 
 #include "common/files.h"
 #include "common/status_macros.h"
-#include "common/terminal.h"
+#include "common/work_progress.h"
 #include "trainer/data/cache_folder.h"
 #include "trainer/formats/fasta.h"
 #include "trainer/formats/packed_records.h"
