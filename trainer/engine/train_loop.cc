@@ -11,7 +11,7 @@
 #include "common/status_macros.h"
 #include "trainer/device/device.h"
 #include "trainer/engine/nonfinite.h"
-#include "trainer/engine/train_parts.h"
+#include "trainer/engine/randomness.h"
 
 namespace oarlock {
 namespace {

@@ -1,10 +1,5 @@
-// Parts that the training loop, its steps and the evaluator share: objects, options of data loaders, and random
-// streams.
+// The objects that the training loop and the evaluator share, and the options of their data loaders.
 #pragma once
-
-#include <c10/core/Device.h>
-
-#include <cstdint>
 
 #include "common/clock.h"
 #include "trainer/config/config.h"
@@ -42,18 +37,5 @@ DataLoaderOptions loader_options(const TrainerConfig& config, at::Device device,
 
 // Options of the copies to the device.
 PrefetchOptions feed_options(const TrainerConfig& config, int world_size);
-
-// ---- Random streams ----------------------------------------------------------------------------------------------
-// All are derived from the seed of the run. The numbers of a step depend on (seed, rank, step) only, so a resumed run
-// draws the same numbers as one that was not interrupted, and no generator state is saved.
-
-// Seeds LibTorch's default generators before the model is built, identically on all ranks.
-void seed_model(uint64_t seed);
-
-// Seeds the device's default generator for one training step (dropout).
-void seed_step(uint64_t seed, int rank, int64_t step, c10::Device device);
-
-// The seed of the data loader: augmentation depends on the epoch and the sample, not on the rank.
-uint64_t epoch_seed(uint64_t seed, int64_t epoch);
 
 }  // namespace oarlock

@@ -11,7 +11,7 @@
 #include "trainer/device/device.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/engine/profiler.h"
-#include "trainer/engine/train_parts.h"
+#include "trainer/engine/randomness.h"
 #include "trainer/optim/amp.h"
 
 namespace oarlock {

@@ -16,7 +16,7 @@
 #include "tests/support/tensor_copies.h"
 #include "tests/support/trainer_program/tiny_task.h"
 #include "trainer/distributed/reduction_state.h"
-#include "trainer/engine/train_parts.h"
+#include "trainer/engine/randomness.h"
 
 namespace oarlock {
 namespace {
