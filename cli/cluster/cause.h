@@ -17,7 +17,7 @@ enum class DiagnosedCause {
   kIoError,            // reading or writing failed for another reason
   kEvicted,            // by the kubelet, or by the eviction API (kubectl drain)
   kPreempted,          // by a pod of higher priority
-  kNodeLost,           // the node does not respond or does not exist any more
+  kNodeLost,           // the node does not respond or no longer exists
   kPodDeleted,         // by a user or a controller
   kTerminated,         // by SIGTERM from outside
   kImagePull,

@@ -60,7 +60,8 @@ Result<nlohmann::json> parse_response(const std::string& text);
 class Cluster {
  public:
   // Selects the cluster as kubectl does: by the flags, $KUBECONFIG, ~/.kube/config or the service account of the pod.
-  // Opens no connection. Fails with kUsage or kConfig if the flags or the kubeconfig are invalid.
+  // Opens no connection. Fails with kUsage if the flags are invalid, otherwise as find_user_cluster_config() and
+  // create_transport() do.
   static Result<Cluster> connect(const ClusterFlags& flags);
   // For tests.
   Cluster(kube::ClusterConfig config, std::shared_ptr<kube::Transport> transport, const ClusterFlags& flags);

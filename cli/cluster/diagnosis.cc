@@ -132,7 +132,7 @@ void add_evidence(const DiagnosisInput& input, Diagnosis& out) {
   const NodeView* node = out.node.empty() ? nullptr : find_node_named(input, out.node);
   if (node == nullptr) return;
   if (!node->exists) {
-    out.evidence.push_back(fmt::format("node {} does not exist any more", node->name));
+    out.evidence.push_back(fmt::format("node {} no longer exists", node->name));
   } else if (!node->ready) {
     out.evidence.push_back(fmt::format("node {} is not ready{}{}", node->name,
                                        node->not_ready_message.empty() ? "" : ": ", node->not_ready_message));

@@ -29,7 +29,7 @@ std::string exit_code_text(int exit_code);
 // Formats the diagnosis as lines of a label and a text. They are safe for a terminal.
 std::string diagnosis_text(const Diagnosis& diagnosis, const Style& style, SystemTime now);
 
-// Returns a document with one member for each field of the diagnosis; a field that is not known is left out.
+// Returns a document with one member for each field of the diagnosis; unknown fields are omitted.
 nlohmann::json diagnosis_document(const std::string& job, const Diagnosis& diagnosis);
 
 }  // namespace oarlock::cli

@@ -26,7 +26,7 @@ struct DiagnosisInput {
 // One failure of one attempt, and the objects that describe it. The pointers refer to the DiagnosisInput.
 struct Incident {
   api::AttemptRecord record;
-  const PodView* pod = nullptr;    // null if the pod does not exist any more
+  const PodView* pod = nullptr;    // null if the pod no longer exists
   const NodeView* node = nullptr;  // null if the node was not read
   std::string text;                // the messages of the record and of the pod
 };

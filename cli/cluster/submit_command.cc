@@ -115,7 +115,7 @@ kube::Request submit_request(const Document& document, const SubmitFlags& flags)
 Error with_remedy(Error error, const Document& document) {
   if (error.code == ExitCode::kCantCreate) {
     error.message = fmt::format(
-        "{} exists already in namespace {}: oarlock delete it first, give the new job another name, or "
+        "{} already exists in namespace {}: delete it first with oarlock delete, give the new job another name, or "
         "change the existing one with --apply",
         qualified_name(document.name), document.name_space);
   }

@@ -145,7 +145,7 @@ Result<int> wait_for_goal(const Cluster& cluster, const std::string& name, WaitG
 namespace {
 
 constexpr char kWaitFooter[] = R"(
-exit codes: 0: the state is reached; 1: the job ended in another way; 66: there is no such job; 75: the time is over.
+exit codes: 0: the job has reached the state; 1: the job can no longer reach it; 66: the job does not exist; 75: timeout.
 
 examples:
   oarlock wait bert --for complete

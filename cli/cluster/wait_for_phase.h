@@ -26,8 +26,8 @@ WaitOutcome judge_wait(WaitGoal goal, const api::Status& status);
 // Polls the job until it reaches the goal, and returns the exit code of the command: 0, or 1 with a message on standard
 // error if the job can no longer reach the goal. kSuspended also requires that all pods have ended, if the user may
 // read pods. kDeleted is also reached if another job of this name exists. Fails with kTempFail after `timeout` (none:
-// waits without a limit), and with kNoInput if the job does not exist or is deleted meanwhile. Once the job has been
-// read, temporary errors of the connection do not end the wait.
+// waits without a limit), and, unless the goal is kDeleted, with kNoInput if the job does not exist or is deleted
+// meanwhile. Once the job has been read, temporary errors of the connection do not end the wait.
 Result<int> wait_for_goal(const Cluster& cluster, const std::string& name, WaitGoal goal,
                           std::optional<std::chrono::milliseconds> timeout, std::string_view program);
 

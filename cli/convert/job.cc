@@ -49,6 +49,17 @@ size_t main_container(const Json& containers, const std::vector<std::string>& na
   return 0;
 }
 
+// Returns whether a text has the form MIN:MAX.
+bool is_range(const std::string& text) {
+  const size_t colon = text.find(':');
+  return colon != std::string::npos && whole_number(text.substr(0, colon)) && whole_number(text.substr(colon + 1));
+}
+
+// The end of a note on bounds that were given where only a number of nodes counts.
+std::string remedy_for_bounds(const std::string& bounds) {
+  return fmt::format("; set spec.elastic for the bounds {}", bounds);
+}
+
 // Removes the variables that the operator sets from the container.
 void convert_environment(Json& container, const std::string& path, Report& report, JobDraft& draft) {
   const auto list = container.find("env");
@@ -68,7 +79,9 @@ void convert_environment(Json& container, const std::string& path, Report& repor
       port = std::stoll(value);
     }
     if (port > 0) draft.port = port;
-    report.note(fmt::format("{}.env[{}]", path, i), fmt::format("{} is set by the operator", name));
+    const bool has_bounds = name == kEnvPetNnodes && is_range(value) && !draft.min_nodes;
+    report.note(fmt::format("{}.env[{}]", path, i),
+                fmt::format("{} is set by the operator{}", name, has_bounds ? remedy_for_bounds(value) : ""));
   }
   if (kept.empty()) {
     container.erase("env");
@@ -111,8 +124,23 @@ std::string without_positions(const std::string& lines, const std::string& prefi
   return out;
 }
 
+// Returns the value MIN:MAX of --nnodes in a shell script; "" if it has none.
+std::string bounds_in_script(const std::vector<std::string>& words) {
+  static constexpr std::string_view kOption = "--nnodes";
+  const std::string script = fmt::format("{}", fmt::join(words, " "));
+  for (size_t at = 0; (at = script.find(kOption, at)) != std::string::npos;) {
+    at += kOption.size();
+    const size_t begin = script.find_first_not_of("= \t'\"", at);
+    if (begin == std::string::npos) break;
+    const size_t end = std::min(script.find_first_not_of("0123456789:", begin), script.size());
+    if (std::string value = script.substr(begin, end - begin); is_range(value)) return value;
+  }
+  return "";
+}
+
 // Notes options of a launcher in a shell script, which is not changed.
-void note_script(const std::vector<std::string>& words, const std::string& path, Report& report) {
+void note_script(const std::vector<std::string>& words, const std::string& path, Report& report,
+                 const JobDraft& draft) {
   static constexpr const char* kOptions[] = {"rdzv",        "nnodes",      "node_rank",   "node-rank",
                                              "master_addr", "master-addr", "master_port", "master-port"};
   std::vector<std::string> found;
@@ -122,9 +150,10 @@ void note_script(const std::vector<std::string>& words, const std::string& path,
       found.push_back(option);
   }
   if (found.empty()) return;
+  const std::string bounds = draft.min_nodes ? "" : bounds_in_script(words);
   report.note(path, fmt::format("the script of the shell is kept; remove its options {}: torchrun reads the variables "
-                                "PET_* that the operator sets",
-                                fmt::join(found, ", ")));
+                                "PET_* that the operator sets{}",
+                                fmt::join(found, ", "), bounds.empty() ? "" : remedy_for_bounds(bounds)));
 }
 
 }  // namespace
@@ -215,25 +244,24 @@ void convert_run_policy(ObjectReader policy, JobDraft& draft) {
   policy.finish();
 }
 
-void set_node_bounds(std::optional<int64_t> least, std::optional<int64_t> most, const std::string& path, Report& report,
+void set_node_bounds(int64_t least, std::optional<int64_t> most, const std::string& path, Report& report,
                      JobDraft& draft) {
-  if (least && most && *least > *most) return report.problem(path, "the minimum is above the maximum");
+  if (most && least > *most) return report.problem(path, "the minimum is above the maximum");
   const int64_t before = draft.nodes;
-  if (least) draft.nodes = std::max(draft.nodes, *least);
+  draft.nodes = std::max(draft.nodes, least);
   if (most) draft.nodes = std::min(draft.nodes, *most);
   if (draft.nodes != before)
     report.note(
         path, fmt::format("the job has {}, because {} is outside of the bounds", counted(draft.nodes, "node"), before));
   if (least == most) return;
-  draft.min_nodes = least.value_or(1);
+  draft.min_nodes = least;
   draft.max_nodes = most;
 }
 
 std::string take_node_bounds(const LaunchCommand& command, JobDraft& draft) {
   if (!command.nodes) return "";
   const int64_t least = command.min_nodes.value_or(*command.nodes);
-  const bool has_other_bounds = command.min_nodes && draft.min_nodes &&
-                                (command.min_nodes != draft.min_nodes || command.nodes != draft.max_nodes);
+  const bool has_other_bounds = draft.min_nodes && (least != *draft.min_nodes || command.nodes != draft.max_nodes);
   if (draft.nodes < least || draft.nodes > *command.nodes || has_other_bounds) {
     return least == *command.nodes ? counted(*command.nodes, "node")
                                    : fmt::format("{} to {} nodes", least, *command.nodes);
@@ -301,6 +329,11 @@ void convert_container_command(const std::string& path, Report& report, JobDraft
     };
     const Result<LaunchCommand> command = convert_command(words, draft.nodes, note);
     if (!command) return report.problem(path + ".command", command.error().message);
+    if (command->launcher == LauncherKind::kAccelerate && draft.min_nodes) {
+      report.note(path + ".command", "accelerate launch has a fixed number of machines; the job is not elastic");
+      draft.min_nodes.reset();
+      draft.max_nodes.reset();
+    }
     trainer["command"] = command->words;
     trainer.erase("args");
     for (const auto& [name, value] : command->environment) set_variable(trainer, name, value);
@@ -312,7 +345,7 @@ void convert_container_command(const std::string& path, Report& report, JobDraft
                                                                  : fmt::format("the job has {}; the pods count",
                                                                                counted(draft.nodes, "pod"))));
   } else if (has_command) {
-    note_script(words, path + ".command", report);
+    note_script(words, path + ".command", report, draft);
   }
   const bool starts_ranks = mentions_launcher(words) || is_mpi;
   const bool is_auto = draft.processes.empty() || draft.processes == "auto";

@@ -49,9 +49,9 @@ void convert_run_policy(ObjectReader policy, JobDraft& draft);
 // Converts spec.managedBy: the name of a controller of `own_domain` is left out, any other is kept.
 void convert_managed_by(ObjectReader& spec, const std::string& own_domain, JobDraft& draft);
 
-// Makes the job elastic with these bounds, of which one may be absent, unless they are equal. draft.nodes is moved into
-// the bounds, with a note at `path`. Bounds in the wrong order are a problem.
-void set_node_bounds(std::optional<int64_t> least, std::optional<int64_t> most, const std::string& path, Report& report,
+// Makes the job elastic with these bounds, of which the upper may be absent, unless they are equal. draft.nodes is
+// moved into the bounds, with a note at `path`. Bounds in the wrong order are a problem.
+void set_node_bounds(int64_t least, std::optional<int64_t> most, const std::string& path, Report& report,
                      JobDraft& draft);
 
 // Makes a job whose number of pods is known elastic if its command is, with the bounds of the command. If they do not

@@ -124,7 +124,7 @@ void convert_jobset(ObjectReader& root, const ConvertOptions& options, JobDraft&
   const int64_t parallelism = job.integer("parallelism").value_or(1);
   const int64_t completions = job.integer("completions").value_or(parallelism);
   if (completions > parallelism)
-    job.note("completions", fmt::format("{} is more than the parallelism; the job has {}, and no pod runs twice",
+    job.note("completions", fmt::format("{} is more than the parallelism; each Job becomes {}, and no pod runs twice",
                                         completions, counted(parallelism, "node")));
   if (replicas < 1 || parallelism < 1 || replicas > 1'000'000 || parallelism > 1'000'000)
     return job.problem("parallelism", "replicas times parallelism is not a number of pods");

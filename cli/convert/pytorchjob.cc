@@ -69,9 +69,10 @@ std::string processes_of(ObjectReader& spec, const std::string& key) {
   return "";
 }
 
-// The bounds are those of the workers; the masters are constant. As in the training-operator, one bound alone counts as
-// both.
-void convert_elastic_policy(ObjectReader elastic, int64_t masters, JobDraft& draft) {
+// The bounds are those of all nodes: the training-operator sets PET_NNODES to minReplicas:maxReplicas, with or without
+// a Master (generateEnvNNodes in its pkg/controller.v1/pytorch/elastic.go), and one bound alone counts as both
+// (setElasticPolicy in its pkg/apis/kubeflow.org/v1/pytorch_defaults.go).
+void convert_elastic_policy(ObjectReader elastic, JobDraft& draft) {
   if (elastic.empty()) return;
   if (const auto restarts = elastic.integer("maxRestarts"); restarts && !draft.max_restarts)
     draft.max_restarts = restarts;
@@ -80,10 +81,7 @@ void convert_elastic_policy(ObjectReader elastic, int64_t masters, JobDraft& dra
   const auto least = elastic.integer("minReplicas");
   const auto most = elastic.integer("maxReplicas");
   if (least || most) {
-    const auto bound = [&](const std::optional<int64_t>& replicas) {
-      return masters + std::clamp<int64_t>(*replicas, 0, kMostReplicas);
-    };
-    set_node_bounds(bound(least ? least : most), bound(most ? most : least),
+    set_node_bounds(*(least ? least : most), most ? most : least,
                     elastic.path_of(least ? "minReplicas" : "maxReplicas"), elastic.report(), draft);
   }
   elastic.drop("metrics", "there is no autoscaling; not carried over");
@@ -135,7 +133,7 @@ void convert_pytorchjob(ObjectReader& root, const ConvertOptions& options, JobDr
   const int64_t workers = worker.empty() ? 0 : replicas_of(worker);
   draft.nodes = masters + workers;
   draft.processes = processes_of(spec, "nprocPerNode");
-  convert_elastic_policy(spec.object("elasticPolicy"), masters, draft);
+  convert_elastic_policy(spec.object("elasticPolicy"), draft);
   spec.finish();
 
   ObjectReader& used = master.empty() ? worker : master;

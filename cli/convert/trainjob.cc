@@ -90,10 +90,10 @@ struct RuntimeParts {
 // The bounds apply to the nodes that the job requests, so they are only read here.
 void read_elastic_policy(ObjectReader elastic, RuntimeParts& parts, JobDraft& draft) {
   if (elastic.empty()) return;
-  parts.is_elastic = true;
   if (const auto restarts = elastic.integer("maxRestarts")) draft.max_restarts = restarts;
   parts.min_nodes = elastic.integer("minNodes");
   parts.max_nodes = elastic.integer("maxNodes");
+  parts.is_elastic = parts.min_nodes || parts.max_nodes;
   if (parts.max_nodes && parts.min_nodes.value_or(1) > *parts.max_nodes)
     elastic.problem("maxNodes", "is below the minimum");
   elastic.drop("metrics", "there is no autoscaling; not carried over");

@@ -11,7 +11,7 @@
 namespace oarlock::doctor {
 
 // Runs a function in a child process and returns the text that it returned. Kills the child if it has not ended within
-// the limit. Returns nullopt in this case, and if the child crashed.
+// the limit. Returns nullopt in this case, and if the child could not be started or crashed.
 std::optional<std::string> run_with_limit(const std::function<std::string()>& function,
                                           std::chrono::milliseconds limit);
 

@@ -21,7 +21,7 @@ namespace oarlock::launch {
 //
 // On a terminal, a lone "\r" also ends a line, which is then a progress line: the next line replaces it. It is cut to
 // the width of the terminal, because a line that wraps cannot be replaced, and the progress lines of all streams but
-// one are left out, because they would replace each other.
+// one are omitted, because they would replace each other.
 class LinePrefixer {
  public:
   static constexpr size_t kLongestLine = size_t{16} << 20;
@@ -65,7 +65,7 @@ class OutputQueue {
   bool closed() const { return closed_; }                        // a write failed; further text is discarded
   int error() const { return error_; }                           // errno of the failed write; 0 if none failed
   bool is_terminal() const { return terminal_; }
-  // Returns the width of the terminal; 0 if it is none, or one that does not understand escape sequences (TERM=dumb).
+  // Returns the width of the terminal; 0 if it is none, or one that does not support escape sequences (TERM=dumb).
   int columns() const;
 
  private:

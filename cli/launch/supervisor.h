@@ -38,7 +38,7 @@ struct GroupResult {
 
 // Rules:
 // - The first failure stops the group: all members receive SIGTERM, and SIGKILL after the grace period. After a
-//   collateral failure (exit code 76), the other members get two seconds to end first, so that the cause is known.
+//   collateral failure (exit code 76), the other members have two seconds to end first, so that the cause is known.
 // - SIGTERM, SIGINT, SIGHUP and SIGQUIT are forwarded and start the same grace period; a second SIGINT sends SIGKILL
 //   immediately. Other signals are only forwarded.
 // - Processes that a leader leaves behind are stopped in the same way.

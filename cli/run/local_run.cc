@@ -119,7 +119,8 @@ class LocalRun {
       return "failurePolicy.rules ignore this exit; on a cluster the other ranks continue, here they end with it";
     if (failure.reason == "PermanentFailure") return "a restart would fail again";
     if (failure.reason == "FailurePolicy") return "failurePolicy.rules fail the job";
-    return fmt::format("the restarts ({}) are used up", counted(charged, "restart"));
+    if (charged == 0) return "failurePolicy.maxRestarts is 0";
+    return charged == 1 ? "the only restart is used up" : fmt::format("all {} restarts are used up", charged);
   }
 
   // Returns false if a signal to end arrives meanwhile.

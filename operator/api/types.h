@@ -66,10 +66,10 @@ struct FailureRule {
   bool operator==(const FailureRule&) const = default;
 };
 
-// The pods that restart after a recoverable failure.
+// The scope of a restart after a recoverable failure.
 enum class RestartScope {
   kGroup,  // all pods
-  kRank,   // those of the failed ranks; the other ranks keep their state (docs/recovery.md)
+  kRank,   // failed ranks, in their pods; lost pods are replaced; other ranks keep their state (docs/recovery.md)
 };
 
 struct FailurePolicy {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "common/json_access.h"
+#include "operator/core/text.h"
 
 namespace oarlock::control {
 namespace {
@@ -44,11 +45,6 @@ size_t longest_run(std::string_view text, char of) {
     longest = std::max(longest, run);
   }
   return longest;
-}
-
-std::string without_trailing_slash(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path;
 }
 
 // Returns the path at which the container mounts the volume; empty if it does not mount it.

@@ -40,7 +40,8 @@ inline constexpr char kAnnotationRegroupKeyId[] = "oarlock.dev/regroup-key-id";
 // deleted and created again is another one.
 std::string regroup_key_id(std::string_view key);
 
-// Returns a secret for pods that are printed or sent in a dry run, so that they have the same fields as created ones.
+// Returns a secret for pods that are not created (oarlock render, dry runs, the explanation of a rejection), so that
+// they have the same fields as created ones.
 RegroupSecret placeholder_secret();
 
 // Returns an owner reference that makes the job the controller of an object, so that the garbage collector deletes the

@@ -9,6 +9,7 @@
 
 #include "common/json_access.h"
 #include "operator/api/rules.h"
+#include "operator/core/text.h"
 
 namespace oarlock::control {
 namespace {
@@ -32,11 +33,6 @@ std::vector<std::string> names_of(const Json& list) {
   std::vector<std::string> out;
   for (const Json& item : list) out.push_back(text_at(item, "name"));
   return out;
-}
-
-std::string without_trailing_slash(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path;
 }
 
 // ---- Merge -----------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class Controller {
   };
 
   // An object of another owner with a name that the job needs. It is not in the cache, so each reconcile reads it from
-  // the API server until it does not exist any more.
+  // the API server until it no longer exists.
   struct ConflictingObject {
     ResourceKind kind;
     kube::ObjectKey key;

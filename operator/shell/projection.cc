@@ -48,9 +48,10 @@ std::string label(const Json& metadata, const char* name) { return text_at(membe
 
 // A client with permission to write pod statuses can write any text, so texts are bounded here; otherwise the cache,
 // statuses and events would grow with them.
-constexpr size_t kMaxReason = 60;
-constexpr size_t kMaxTerminationReason = 100;  // longer than kMaxReason: the decision ignores reasons above that length
-std::string reason_at(const Json& json, const char* key) { return sanitize_line(text_at(json, key), kMaxReason); }
+constexpr size_t kMaxShortReason = 60;
+constexpr size_t kMaxTerminationReason =
+    100;  // longer than kMaxShortReason: the decision ignores reasons above that length
+std::string reason_at(const Json& json, const char* key) { return sanitize_line(text_at(json, key), kMaxShortReason); }
 std::string message_at(const Json& json, const char* key) { return sanitize_line(text_at(json, key)); }
 
 PodPhase phase_of(const std::string& name) {

@@ -32,7 +32,7 @@ class ProgramImage {
   std::vector<char*> environment_;  // pointers into entries_
 };
 
-// Waits for the end of a child, sets `pid` to -1, and returns its exit code as a shell's $?. Calls `poll` while it
+// Waits for the end of a child, then sets `pid` to -1 and returns the exit code as a shell's $?. Calls `poll` while it
 // waits, unless that is empty. After five minutes, fails the test with the text that `output` returns, and returns -1.
 int wait_for_program(pid_t& pid, const std::function<std::string()>& output, const std::function<void()>& poll = {});
 
@@ -51,7 +51,7 @@ class Program {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  int wait();  // wait_for_program()
+  int wait();  // see wait_for_program()
   std::string out() const;
   std::string err() const;
   const std::filesystem::path& folder() const { return folder_; }

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "common/counted.h"
 #include "common/status_macros.h"
 
 namespace oarlock {
@@ -46,8 +47,8 @@ Result<void> check_numbers(const std::string& name, std::span<const int64_t> val
     const int64_t nodes = node_offsets[graph + 1] - node_offsets[graph];
     for (size_t i = at(offsets[graph] * per_row); i < at(offsets[graph + 1] * per_row); ++i) {
       if (values[i] < 0 || values[i] >= nodes)
-        return invalid(fmt::format("'{}' of graph {} refers to node {}, but the graph has {} nodes", name, graph,
-                                   values[i], nodes));
+        return invalid(fmt::format("'{}' of graph {} refers to node {}, but the graph has {}", name, graph, values[i],
+                                   counted(nodes, "node")));
     }
   }
   return {};

@@ -57,7 +57,7 @@ std::string diagnose(const RankActivity& own, std::span<const PeerReport> peers)
   for (const PeerReport* peer : behind)
     parts.push_back(fmt::format("rank {} {} (it is at {})", peer->rank, lag, position_text(peer->activity)));
   if (!silent.empty()) {
-    parts.insert(parts.begin(), fmt::format("{} {} not answer (stopped, or the host is cut off)", ranks_text(silent),
+    parts.insert(parts.begin(), fmt::format("{} {} not respond (stopped, or the host is cut off)", ranks_text(silent),
                                             silent.size() == 1 ? "does" : "do"));
   }
   if (!gone.empty()) {
@@ -65,7 +65,7 @@ std::string diagnose(const RankActivity& own, std::span<const PeerReport> peers)
   }
   if (parts.empty()) {
     parts.emplace_back(ahead ? "the other ranks are ahead of this one"
-                             : "every rank answers and none is behind: check the network between them");
+                             : "every rank responds and none is behind: check the network between them");
   }
   return fmt::format("{}; this rank is at {}", fmt::join(parts, "; "), position_text(own));
 }

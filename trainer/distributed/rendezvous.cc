@@ -203,7 +203,7 @@ class Rendezvous {
       store_->setTimeout(kStoreTimeout);
       master = Json::parse(to_text(store_->get(kMaster)), nullptr, false);
     } catch (const std::exception&) {
-      rejection_ = "the program that listens there does not answer as a TCPStore";
+      rejection_ = "the program that listens there does not respond as a TCPStore";
       return false;
     }
     return accept(master);
@@ -400,7 +400,7 @@ Result<RendezvousResult> rendezvous(const RendezvousOptions& options, const Stop
   return fail(
       ExitCode::kTempFail,
       fmt::format("rendezvous: rank 0 at {} could not be reached within {:.4g} s: the program that listens "
-                  "there does not answer as a TCPStore; check that rank 0 runs, and MASTER_ADDR and MASTER_PORT",
+                  "there does not respond as a TCPStore; check that rank 0 runs, and MASTER_ADDR and MASTER_PORT",
                   endpoint(options.master_addr, options.master_port),
                   std::chrono::duration<double>(options.timeout).count()));
 }

@@ -97,7 +97,7 @@ namespace {
 // LibTorch's callbacks are plain functions, so the count is not a member.
 thread_local int64_t counted_flops = 0;
 
-std::vector<at::Tensor> tensors_of(at::ArrayRef<c10::IValue> values) {
+std::vector<at::Tensor> tensor_values(at::ArrayRef<c10::IValue> values) {
   std::vector<at::Tensor> out;
   for (const c10::IValue& value : values) {
     if (value.isTensor() && value.toTensor().defined()) out.push_back(value.toTensor());
@@ -133,7 +133,7 @@ struct Convolution final : at::ObserverContext {
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   const std::string_view name = function.name();
-  const std::vector<at::Tensor> inputs = tensors_of(function.inputs());
+  const std::vector<at::Tensor> inputs = tensor_values(function.inputs());
   counted_flops += flops_of(name, inputs);
   if (name != "aten::convolution" || inputs.size() < 2) return nullptr;
   return std::make_unique<Convolution>(inputs[1]);
@@ -142,7 +142,8 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
 void end(const at::RecordFunction& function, at::ObserverContext* context) {
   const auto* convolution = dynamic_cast<Convolution*>(context);
   if (convolution == nullptr) return;
-  for (const at::Tensor& output : tensors_of(function.outputs())) counted_flops += convolution->filter_flops * output.numel();
+  for (const at::Tensor& output : tensor_values(function.outputs()))
+    counted_flops += convolution->filter_flops * output.numel();
 }
 
 }  // namespace

@@ -46,10 +46,10 @@ class StepProfiler {
 };
 
 // ---- Floating-point operations -----------------------------------------------------------------------------------
-// Counted from the shapes, as torch.utils.flop_counter does: two for each multiply-add of matrix products, convolutions
-// and attention. Element-wise operations are not counted.
 
-// Counts the operations of this thread during its lifetime. A thread can have one counter at a time.
+// Counts the floating-point operations of LibTorch on this thread during its lifetime, from the shapes, as
+// torch.utils.flop_counter does: two for each multiply-add of matrix products, convolutions and attention. Element-wise
+// operations are not counted. A thread can have one counter at a time.
 class FlopCounter {
  public:
   FlopCounter();

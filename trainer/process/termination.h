@@ -18,6 +18,7 @@
 
 namespace oarlock {
 
+// A flag that SIGTERM and SIGINT raise, and that the training loop checks between steps. Thread-safe.
 class StopFlag {
  public:
   // Async-signal-safe. Only the first call has an effect.

@@ -89,7 +89,6 @@ TransportResult<std::shared_ptr<Resolver::Pending>> Resolver::pending_lookup() {
 
 // ---- Byte streams ------------------------------------------------------------------------------------------------
 
-namespace net = boost::asio;
 namespace ssl = boost::asio::ssl;
 
 TcpChannel::~TcpChannel() { on_cancel_.reset(); }

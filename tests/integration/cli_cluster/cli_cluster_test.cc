@@ -128,7 +128,7 @@ TEST_F(CliCluster, SubmitsAndLists) {
 
   const Ended again = in_namespace({"submit", "-f", file});
   EXPECT_EQ(again.code, 73);
-  EXPECT_THAT(again.err, AllOf(HasSubstr("exists already"), HasSubstr("--apply")));
+  EXPECT_THAT(again.err, AllOf(HasSubstr("already exists"), HasSubstr("--apply")));
   EXPECT_EQ(in_namespace({"submit", "-f", file, "--apply", "-o", "name"}).out, "trainingjob.oarlock.dev/bert\n");
   // A suspended job may change, fields that the first submit set too.
   EXPECT_EQ(in_namespace({"suspend", "bert"}).code, 0);
@@ -239,7 +239,7 @@ TEST_F(CliCluster, ExplainsFailure) {
   EXPECT_THAT(why.out, AllOf(StartsWith("bert failed: rank 1 ran out of memory\n"), HasSubstr("pod bert-0-1"),
                              HasSubstr("137: ended by signal 9 (SIGKILL)"),
                              HasSubstr("event OOMKilling of Pod bert-0-1: Memory cgroup out of memory"),
-                             HasSubstr("node gpu-7 does not exist any more"), HasSubstr("limits.memory")));
+                             HasSubstr("node gpu-7 no longer exists"), HasSubstr("limits.memory")));
   const Json document = Json::parse(in_namespace({"why", "bert", "-o", "json"}).out);
   EXPECT_EQ(document["cause"], "OutOfMemory");
   EXPECT_EQ(document["rank"], 1);

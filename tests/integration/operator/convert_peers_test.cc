@@ -94,7 +94,7 @@ std::string size_of(const Json& spec) {
   std::string nodes = counted(spec["nodes"].get<int64_t>(), "node");
   if (spec.contains("elastic")) {
     const Json& elastic = spec["elastic"];
-    nodes += fmt::format(" ({} to {})", elastic["minNodes"].dump(), elastic["maxNodes"].dump());
+    nodes += fmt::format(" ({} to {})", elastic["minNodes"].dump(), elastic.value("maxNodes", Json()).dump());
   }
   const Json processes = spec.value("processesPerNode", Json(1));
   return nodes + (processes.is_string() ? ", one rank for each GPU"

@@ -59,7 +59,7 @@ TEST_P(StoppedRank, IsNamedByAllOthers) {  // rank 0, which serves the store, as
   ASSERT_TRUE(wait_for_step(ranks, 5));
   const auto begin = std::chrono::steady_clock::now();
   ranks.rank(victim).signal(SIGSTOP);
-  expect_named(ranks, victim, begin, HasSubstr("rank " + std::to_string(victim) + " does not answer"));
+  expect_named(ranks, victim, begin, HasSubstr("rank " + std::to_string(victim) + " does not respond"));
   for (int rank = 0; rank < 3; ++rank) {
     if (rank != victim) {
       EXPECT_THAT(ranks.last_word(rank).message, Not(HasSubstr("ranks "))) << "only one is to blame";

@@ -388,7 +388,7 @@ TEST_P(HungRank, IsReplacedAfterTheTimeout) {
   const std::vector<nlohmann::json> recovered = job.recovery_lines();
   ASSERT_EQ(recovered.size(), 1U) << job.all_logs();
   EXPECT_EQ(recovered[0]["ranks"], "1");
-  EXPECT_THAT(recovered[0]["reason"].get<std::string>(), testing::HasSubstr("rank 1 does not answer"));
+  EXPECT_THAT(recovered[0]["reason"].get<std::string>(), testing::HasSubstr("rank 1 does not respond"));
   print_times(job);
 }
 

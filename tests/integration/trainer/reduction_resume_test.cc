@@ -19,7 +19,7 @@ using test::undisturbed;
 using testing::Each;
 using testing::HasSubstr;
 
-constexpr char kAfresh[] = "PowerSGD starts with plain averaging: its state cannot be restored";
+constexpr char kReset[] = "PowerSGD starts with plain averaging: its state cannot be restored";
 
 // Several buckets whose order changes when they are rebuilt, and dropout, so that random numbers matter, too.
 std::string config_with(const std::string& ddp, const std::string& more = "") {
@@ -114,7 +114,7 @@ TEST(ReductionResume, LogsWhyStateIsDropped) {
                                             .environment = {},
                                             .folder = {}});
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
-    EXPECT_EQ(ranks.log_line(0, kAfresh)["reason"], change.reason);
+    EXPECT_EQ(ranks.log_line(0, kReset)["reason"], change.reason);
     EXPECT_EQ(ranks.log_line(0, "training is complete")["step"], 20);
   }
   const TemporaryFolder folder;  // no warning if all state is restored
@@ -124,7 +124,7 @@ TEST(ReductionResume, LogsWhyStateIsDropped) {
                          .environment = {},
                          .folder = {}});
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
-  EXPECT_TRUE(ranks.log_line(0, kAfresh).empty());
+  EXPECT_TRUE(ranks.log_line(0, kReset).empty());
 }
 
 }  // namespace

@@ -367,7 +367,7 @@ TEST(MuteMaster, DeadlineEndsRankWithOneLine) {
   test::TrainerRanks ranks(1, rank_1_at(mute.port(), "2"));
   EXPECT_EQ(ranks.rank(0).wait(), 75);
   EXPECT_THAT(ranks.last_word(0).message,
-              AllOf(HasSubstr("could not be reached within 2 s"), HasSubstr("does not answer as a TCPStore")));
+              AllOf(HasSubstr("could not be reached within 2 s"), HasSubstr("does not respond as a TCPStore")));
   EXPECT_THAT(test::lines(ranks.rank(0).err()), testing::SizeIs(1)) << ranks.rank(0).err();
 }
 

@@ -18,6 +18,7 @@ namespace {
 using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -151,6 +152,8 @@ TEST(ConvertPyTorchJob, BoundsOfNodesMakeTheJobElastic) {
       {"{minReplicas: 1, maxReplicas: 3}", "'--nnodes=1:3', ", 2, one_to_three},
       {"{minReplicas: 1, maxReplicas: 3}", "'--nnodes=1:4', ", 2, one_to_three,
        "the command starts 1 to 4 nodes, but the bounds of the job count"},
+      {"{minReplicas: 1, maxReplicas: 3}", "'--nnodes=2', ", 2, one_to_three,
+       "the command starts 2 nodes, but the bounds of the job count"},
       {"{}", "'--nnodes=1:3', ", 2, one_to_three},
       {"{}", "'--nnodes=3:4', ", 2, nullptr, "the command starts 3 to 4 nodes, but the job has 2 pods; the pods count"},
       {"{}", "'--nnodes=1', ", 2, nullptr, "the command starts 1 node, but the job has 2 pods; the pods count"},
@@ -175,7 +178,61 @@ TEST(ConvertPyTorchJob, BoundsOfNodesMakeTheJobElastic) {
               HasSubstr("the converted job is not valid: spec.elastic.minNodes: 0"));
 }
 
-// The bounds apply to the workers.
+// accelerate launch reads the number of machines from its command line.
+TEST(ConvertPyTorchJob, JobOfAccelerateIsNotElastic) {
+  for (const int replicas : {1, 2}) {
+    const Converted converted = only_job(fmt::format(
+        "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {{name: j}}\nspec:\n"
+        "  nprocPerNode: \"1\"\n"
+        "  elasticPolicy: {{minReplicas: 1, maxReplicas: 3}}\n"
+        "  pytorchReplicaSpecs: {{Worker: {{replicas: {}, template: {{spec: {{containers: [{{name: pytorch, image: i, "
+        "command: [accelerate, launch, t.py]}}]}}}}}}}}\n",
+        replicas));
+    EXPECT_EQ(converted.job["spec"]["nodes"], replicas);
+    EXPECT_FALSE(converted.job["spec"].contains("elastic")) << converted.job.dump();
+    EXPECT_THAT(converted.notes,
+                ElementsAre(HasSubstr("spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].command: accelerate "
+                                      "launch has a fixed number of machines; the job is not elastic")));
+    const std::string command = trainer_in(converted)["command"].dump();
+    EXPECT_EQ(command.find("\"--num_machines\",\"2\"") != std::string::npos, replicas == 2) << command;
+  }
+}
+
+TEST(ConvertPyTorchJob, NotesNameTheRemedyForBoundsOfTorchrun) {
+  struct Row {
+    const char* policy;
+    const char* container;
+    const char* note;
+  };
+  const std::string script =
+      "the script of the shell is kept; remove its options nnodes: torchrun reads the variables "
+      "PET_* that the operator sets";
+  const Row rows[] = {
+      {"{}", "env: [{name: PET_NNODES, value: '1:4'}], command: [torchrun, t.py]",
+       "env[0]: PET_NNODES is set by the operator; set spec.elastic for the bounds 1:4"},
+      {"{}", "env: [{name: PET_NNODES, value: '2'}], command: [torchrun, t.py]",
+       "env[0]: PET_NNODES is set by the operator"},
+      {"{}", "env: [{name: PET_NNODES, value: '1:'}], command: [torchrun, t.py]",
+       "env[0]: PET_NNODES is set by the operator"},
+      {"{minReplicas: 1, maxReplicas: 4}", "env: [{name: PET_NNODES, value: '1:4'}], command: [torchrun, t.py]",
+       "env[0]: PET_NNODES is set by the operator"},
+      {"{}", "command: [sh, -c, 'torchrun --nnodes=1:4 t.py']", "; set spec.elastic for the bounds 1:4"},
+      {"{}", "command: [sh, -c, 'torchrun --nnodes  \"2:8\" t.py']", "; set spec.elastic for the bounds 2:8"},
+      {"{}", "command: [sh, -c, 'torchrun --nnodes $N t.py; torchrun --nnodes 1:4 u.py']",
+       "; set spec.elastic for the bounds 1:4"},
+      {"{}", "command: [sh, -c, 'torchrun --nnodes=2 t.py']", ""},
+      {"{}", "command: [sh, -c, 'torchrun t.py --nnodes']", ""},
+      {"{minReplicas: 1, maxReplicas: 4}", "command: [sh, -c, 'torchrun --nnodes=1:4 t.py']", ""},
+  };
+  for (const Row& row : rows) {
+    const Converted converted = only_job(
+        fmt::format(kPyTorchJob, fmt::format("nprocPerNode: \"1\"\n  elasticPolicy: {}", row.policy), row.container));
+    const bool is_script = std::string(row.container).find("sh, -c") != std::string::npos;
+    EXPECT_THAT(converted.notes, ElementsAre(EndsWith((is_script ? script : "") + row.note))) << row.container;
+  }
+}
+
+// The bounds apply to all nodes.
 TEST(ConvertPyTorchJob, MasterIsPartOfAnElasticJob) {
   const std::string pod = "template: {spec: {containers: [{name: pytorch, image: i, command: [torchrun, t.py]}]}}";
   const Converted converted =
@@ -184,7 +241,7 @@ TEST(ConvertPyTorchJob, MasterIsPartOfAnElasticJob) {
                            "  pytorchReplicaSpecs: {{Master: {{{}}}, Worker: {{replicas: 2, {}}}}}\n",
                            pod, pod));
   EXPECT_EQ(converted.job["spec"]["nodes"], 3);
-  EXPECT_EQ(converted.job["spec"]["elastic"], Json::parse(R"({"minNodes": 2, "maxNodes": 4})"));
+  EXPECT_EQ(converted.job["spec"]["elastic"], Json::parse(R"({"minNodes": 1, "maxNodes": 3})"));
 }
 
 TEST(ConvertPyTorchJob, NotesHavePlaces) {
@@ -258,6 +315,18 @@ TEST(ConvertJobSet, RejectsSeveralRoles) {
               HasSubstr("spec.replicatedJobs: has 2 roles"));
 }
 
+TEST(ConvertJobSet, PodsOfEachJobRunOnce) {
+  const Converted converted = only_job(
+      "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: j}\nspec:\n"
+      "  replicatedJobs: [{name: r, replicas: 2, template: {spec: {parallelism: 3, completions: 5, template: {spec: "
+      "{containers: [{name: c, image: i, command: [python3, t.py]}]}}}}}]\n");
+  EXPECT_EQ(converted.job["spec"]["nodes"], 6);
+  EXPECT_THAT(converted.notes,
+              Contains(HasSubstr("spec.replicatedJobs[0].template.spec.completions: 5 is more than the parallelism; "
+                                 "each Job becomes 3 nodes, and no pod runs twice")));
+  EXPECT_THAT(converted.notes, Contains(HasSubstr("2 Jobs of 3 pods become 6 nodes of one group")));
+}
+
 TEST(ConvertTrainJob, RuntimeMayFollowTheJob) {
   const std::string job =
       "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: j}\n"
@@ -286,7 +355,24 @@ TEST(ConvertTrainJob, ElasticPolicyOfTheRuntimeBoundsTheNodes) {
     Json elastic;
     const char* note = "";
   };
+  const auto text_of_job = [](const char* policy, const char* trainer) {
+    return fmt::format(
+        R"(apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {{name: r}}
+spec:
+  mlPolicy: {{torch: {{numProcPerNode: 1, elasticPolicy: {{maxRestarts: 7, {}}}}}}}
+  template: {{spec: {{replicatedJobs: [{{name: node, template: {{spec: {{template: {{spec: {{containers: [{{name: node, image: i}}]}}}}}}}}}}]}}}}
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {{name: j}}
+spec: {{runtimeRef: {{name: r}}, trainer: {{{}command: [torchrun, t.py]}}}}
+)",
+        policy, trainer);
+  };
   const Row rows[] = {
+      {"", "numNodes: 4, ", 4, nullptr},
       {"minNodes: 2, maxNodes: 4", "", 4, {{"minNodes", 2}, {"maxNodes", 4}}},
       {"minNodes: 2, maxNodes: 4", "numNodes: 3, ", 3, {{"minNodes", 2}, {"maxNodes", 4}}},
       {"maxNodes: 4",
@@ -302,20 +388,7 @@ TEST(ConvertTrainJob, ElasticPolicyOfTheRuntimeBoundsTheNodes) {
        "spec.mlPolicy.torch.elasticPolicy.metrics: there is no autoscaling; not carried over"},
   };
   for (const Row& row : rows) {
-    const Converted converted = only_job(fmt::format(
-        R"(apiVersion: trainer.kubeflow.org/v1alpha1
-kind: ClusterTrainingRuntime
-metadata: {{name: r}}
-spec:
-  mlPolicy: {{torch: {{numProcPerNode: 1, elasticPolicy: {{maxRestarts: 7, {}}}}}}}
-  template: {{spec: {{replicatedJobs: [{{name: node, template: {{spec: {{template: {{spec: {{containers: [{{name: node, image: i}}]}}}}}}}}}}]}}}}
----
-apiVersion: trainer.kubeflow.org/v1alpha1
-kind: TrainJob
-metadata: {{name: j}}
-spec: {{runtimeRef: {{name: r}}, trainer: {{{}command: [torchrun, t.py]}}}}
-)",
-        row.policy, row.trainer));
+    const Converted converted = only_job(text_of_job(row.policy, row.trainer));
     const Json& spec = converted.job["spec"];
     EXPECT_EQ(spec["nodes"], row.nodes) << row.policy;
     EXPECT_EQ(spec.value("elastic", Json()), row.elastic) << row.policy;
@@ -325,6 +398,11 @@ spec: {{runtimeRef: {{name: r}}, trainer: {{{}command: [torchrun, t.py]}}}}
     } else {
       EXPECT_THAT(converted.notes, ElementsAre(HasSubstr(row.note))) << row.policy;
     }
+  }
+  for (const char* policy : {"minNodes: 4, maxNodes: 2", "maxNodes: 0"}) {
+    EXPECT_THAT(problems_of(text_of_job(policy, "")),
+                HasSubstr("spec.mlPolicy.torch.elasticPolicy.maxNodes: is below the minimum"))
+        << policy;
   }
 }
 

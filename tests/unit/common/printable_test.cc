@@ -15,21 +15,6 @@ TEST(Printable, EscapesTerminalControls) {
   EXPECT_EQ(printable("h\xc3\xa9 \xf0\x9f\x9a\xa2 \\n"), "h\xc3\xa9 \xf0\x9f\x9a\xa2 \\n");
 }
 
-TEST(Text, FormatsSizes) {
-  EXPECT_EQ(size_text(0), "0 B");
-  EXPECT_EQ(size_text(512), "512 B");
-  EXPECT_EQ(size_text(1024), "1 KiB");
-  EXPECT_EQ(size_text(1.5 * 1024 * 1024 * 1024), "1.5 GiB");
-  EXPECT_EQ(size_text(9.96 * 1024), "10 KiB");
-  EXPECT_EQ(size_text(64.3 * 1024 * 1024), "64 MiB");
-  EXPECT_EQ(size_text(-1), "");
-}
-
-TEST(Text, FormatsHexadecimalDigits) {
-  const unsigned char bytes[] = {0x00, 0x0f, 0xff};
-  EXPECT_EQ(to_hex(bytes), "000fff");
-}
-
 TEST(Printable, EscapesBidirectionalControls) {
   for (const char32_t code : {0x061C, 0x200E, 0x200F, 0x202A, 0x202E, 0x2066, 0x2069}) {
     EXPECT_TRUE(is_control_character(code)) << static_cast<uint32_t>(code);
@@ -59,6 +44,21 @@ TEST(Printable, TruncatesByCharacters) {
   EXPECT_EQ(shortened("abcde", 4), "abcd...");
   EXPECT_EQ(shortened("\xc3\xa9\xc3\xa9\xc3\xa9", 2), "\xc3\xa9\xc3\xa9...");
   EXPECT_EQ(shortened(std::string(1'000'000, 'x')).size(), 83u);
+}
+
+TEST(TextFormats, FormatsSizes) {
+  EXPECT_EQ(size_text(0), "0 B");
+  EXPECT_EQ(size_text(512), "512 B");
+  EXPECT_EQ(size_text(1024), "1 KiB");
+  EXPECT_EQ(size_text(1.5 * 1024 * 1024 * 1024), "1.5 GiB");
+  EXPECT_EQ(size_text(9.96 * 1024), "10 KiB");
+  EXPECT_EQ(size_text(64.3 * 1024 * 1024), "64 MiB");
+  EXPECT_EQ(size_text(-1), "");
+}
+
+TEST(TextFormats, FormatsHexadecimalDigits) {
+  const unsigned char bytes[] = {0x00, 0x0f, 0xff};
+  EXPECT_EQ(to_hex(bytes), "000fff");
 }
 
 }  // namespace

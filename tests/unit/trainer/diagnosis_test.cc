@@ -28,7 +28,7 @@ TEST(Diagnosis, NamesSilentRank) {
                                          {.rank = 1, .state = State::kSilent, .activity = {}}};
   EXPECT_EQ(
       diagnose(kOwn, peers),
-      "rank 1 does not answer (stopped, or the host is cut off); this rank is at step 12, backward, collective 57");
+      "rank 1 does not respond (stopped, or the host is cut off); this rank is at step 12, backward, collective 57");
 }
 
 TEST(Diagnosis, NamesLaggingRankAndPhase) {
@@ -44,7 +44,7 @@ TEST(Diagnosis, CombinesSilentLaggingAndExitedRanks) {
                                          {.rank = 2, .state = State::kSilent, .activity = {}},
                                          {.rank = 3, .state = State::kGone, .activity = {}}};
   EXPECT_THAT(diagnose(kOwn, peers),
-              AllOf(HasSubstr("ranks 1, 2 do not answer"), HasSubstr("rank 0 is behind, too (it is at step 12, eval"),
+              AllOf(HasSubstr("ranks 1, 2 do not respond"), HasSubstr("rank 0 is behind, too (it is at step 12, eval"),
                     HasSubstr("rank 3 has exited")));
 }
 
@@ -102,7 +102,7 @@ TEST(PeerMonitor, ReportsUnansweredConnectionAsSilent) {
   const auto monitor = PeerMonitor::start(0, [] { return kOwn; });
   ASSERT_TRUE(monitor);
   (*monitor)->set_peers({{"127.0.0.1", (*monitor)->port()}, {"127.0.0.1", listener->port}});
-  EXPECT_THAT((*monitor)->diagnose_peers(milliseconds(100)), HasSubstr("rank 1 does not answer"));
+  EXPECT_THAT((*monitor)->diagnose_peers(milliseconds(100)), HasSubstr("rank 1 does not respond"));
 }
 
 TEST(PeerMonitor, ToleratesAnswersWithWrongTypes) {

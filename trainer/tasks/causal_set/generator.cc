@@ -212,7 +212,7 @@ class StoreWriter {
 Result<void> write_generated_store(const fs::path& folder, const GeneratedStore& store) {
   std::error_code ignored;
   if (fs::exists(folder, ignored))
-    return fail(ExitCode::kCantCreate, fmt::format("{}: exists already; choose another folder", folder.string()));
+    return fail(ExitCode::kCantCreate, fmt::format("{}: already exists; choose another folder", folder.string()));
   RETURN_IF_ERROR(make_writable_folder(folder));
   return write_file_atomically(folder / ".zgroup", "{\"zarr_format\": 2}\n").and_then([&] {
     return StoreWriter(folder, store).write();

@@ -10,7 +10,7 @@ namespace oarlock::protein_diffusion {
 
 // Treatment of letters that are not one of the 20 amino acids.
 enum class UnknownResidues {
-  kDrop,   // left out, as by the tokenizer of the Python original
+  kDrop,   // omitted, as by the tokenizer of the Python original
   kToken,  // <unk>
 };
 

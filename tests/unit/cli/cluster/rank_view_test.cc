@@ -73,7 +73,7 @@ TEST(RankView, ShowsMeansSinceLastRefresh) {
   EXPECT_THAT(text, HasSubstr("0      train   111    0     1s          50%         1 KiB    1.5    n\n"));
 }
 
-TEST(RankView, CountsAnewAfterRestartOfRank) {
+TEST(RankView, RestartsCountsWhenRankRestarts) {
   RankView now = view_of(0, 3);
   now.metrics.steps = 2;
   now.metrics.step_seconds = 1;
