@@ -48,6 +48,18 @@ expect_model() {
   [[ -s $folder/model.pt ]] || broken "$1 has no model: $(ls -l "$folder")"
 }
 
+# is_complete JOB: false while the job runs; ends the test if the job failed.
+is_complete() {
+  local phase
+  phase=$(field "$1" .status.phase)
+  [[ $phase != Failed ]] || broken "$1 failed: $(field "$1" '.status.conditions[?(@.type=="Failed")].message')"
+  [[ $phase == Complete ]]
+}
+
+# What a test that was killed left would be read as the results of this one.
+for job in "${jobs[@]}"; do
+  kubectl delete "tj/$job" "pvc/$job-checkpoints" --ignore-not-found --timeout=120s
+done
 for job in "${jobs[@]}"; do
   started=$SECONDS
   crash_rank=-1 restarts=0 before="starts at epoch 0"
@@ -55,7 +67,7 @@ for job in "${jobs[@]}"; do
   [[ $job != gears ]] || crash_rank=1 restarts=1
   step "$job"
   training_job "$job" "$crash_rank" | kubectl apply -f -
-  kubectl wait "trainingjob/$job" --for=condition=Complete --timeout=4m
+  wait_for 240 "$job is complete" is_complete "$job"
   expect_field "$job" .status.attempt "$restarts"
   expect_field "$job" .status.restarts.total "$restarts"
   if [[ $job == gears ]]; then

@@ -21,6 +21,7 @@
 #include "tests/integration/trainer/run_support.h"
 #include "tests/support/trainer_program/file_channel.h"
 #include "trainer/tracking/event_file.h"
+#include "trainer/tracking/run_files.h"
 #include "trainer/tracking/wandb_file.h"
 
 namespace oarlock {
@@ -365,7 +366,10 @@ TEST(Recovery, AReplacedRankZeroReportsTheRun) {
   EXPECT_GT(histograms, 0);
   WandbContents contents;
   for (const auto& entry : fs::recursive_directory_iterator(job.checkpoints() / "wandb")) {
-    if (entry.path().extension() == ".wandb") read_wandb_contents(*read_file(entry.path()), contents);
+    if (entry.path().extension() != ".wandb") continue;
+    const std::string content = *read_file(entry.path());
+    std::string_view left = content;
+    read_wandb_contents(source_of(left), contents);
   }
   ASSERT_TRUE(contents.newest.contains("loss"));
   EXPECT_EQ(contents.newest["loss"].step, 60);
