@@ -49,6 +49,8 @@ std::string response_head(const HttpResponse& response);
 HttpResponse text_response(int status, std::string text);
 
 // ---- TLS ---------------------------------------------------------------------------------------------------------
+// A TLS session takes about 100 KiB, so a server creates one only for a client that has sent a ClientHello of a usual
+// size.
 
 enum class ClientHelloState { kIncomplete, kComplete, kInvalid };
 

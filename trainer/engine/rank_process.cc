@@ -18,625 +18,613 @@
 #include "trainer/device/device.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/distributed/socket.h"
-<<<<<<< HEAD
-=======
-#include "trainer/engine/pretrained.h"
 #include "trainer/engine/randomness.h"
-    >>>>>>>
-    parent of 24d8387(trainer / engine : the random streams are parts that the loop, its steps and the evaluator share)
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task_setup.h"
 #include "trainer/nn/module_tensors.h"
 #include "trainer/process/termination.h"
 
-        namespace oarlock {
-  namespace {
+namespace oarlock {
+namespace {
 
-  // Limits the wait for a save in flight when the run fails: it may be the newest checkpoint, but the disk may hang.
-  constexpr std::chrono::milliseconds kSettlePatience{5000};
-  constexpr std::chrono::milliseconds kStopGrace{500};  // until reading the configuration is abandoned
-  constexpr double kRegroupConnectSeconds = 20;         // until ranks that regroup are connected
-  constexpr std::chrono::milliseconds kRegroupPollInterval{20};
+// Limits the wait for a save in flight when the run fails: it may be the newest checkpoint, but the disk may hang.
+constexpr std::chrono::milliseconds kSettlePatience{5000};
+constexpr std::chrono::milliseconds kStopGrace{500};  // until reading the configuration is abandoned
+constexpr double kRegroupConnectSeconds = 20;         // until ranks that regroup are connected
+constexpr std::chrono::milliseconds kRegroupPollInterval{20};
 
-  // Whether a new start would fail again (docs/exit-codes.md).
-  bool is_permanent(ExitCode code) {
-    return to_int(code) >= to_int(ExitCode::kUsage) && to_int(code) <= to_int(ExitCode::kConfig) &&
-           code != ExitCode::kTempFail && code != ExitCode::kPeerLost;
+// Whether a new start would fail again (docs/exit-codes.md).
+bool is_permanent(ExitCode code) {
+  return to_int(code) >= to_int(ExitCode::kUsage) && to_int(code) <= to_int(ExitCode::kConfig) &&
+         code != ExitCode::kTempFail && code != ExitCode::kPeerLost;
+}
+
+constexpr char kInterrupted[] = "Interrupted";
+constexpr size_t kMostMetrics = 16;  // in the last line of the log
+
+std::string precision_of(const AmpConfig& amp) {
+  if (!amp.enabled) return "fp32";
+  return amp.dtype == AmpType::kFp16 ? "fp16" : "bf16";
+}
+
+MatmulPrecision matmul_precision(const TrainerConfig& config) {
+  if (config.amp.enabled) return MatmulPrecision::kHalf;
+  return config.cuda.tf32 ? MatmulPrecision::kTf32 : MatmulPrecision::kFloat32;
+}
+
+// Messages of exceptions may contain bytes that are not UTF-8.
+std::string dump_text(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+RankProcess::RankProcess(RunOptions options, RankEnvironment environment, const TaskTable& tasks, const StopFlag& stop,
+                         const Clock& clock, const Logger& logger)
+    : options_(std::move(options)),
+      environment_(std::move(environment)),
+      tasks_(tasks),
+      stop_(stop),
+      clock_(clock),
+      logger_(logger) {}
+
+Outcome RankProcess::run() {
+  const SteadyTime begin = clock_.steady();
+  const Result<TrainSummary> summary = catch_errors([&] { return train(); });
+  const Outcome outcome = outcome_of(summary);
+  if (loop_) report_times();
+  if (outcome.code == ExitCode::kOk) report(*summary, std::chrono::duration<double>(clock_.steady() - begin).count());
+  if (tracking_) finish_tracking(outcome, summary);
+  return outcome;
+}
+
+Outcome RankProcess::outcome_of(const Result<TrainSummary>& summary) {
+  const bool success = summary && !summary->interrupted;
+  const Error error = summary ? Error{} : with_peer_diagnosis(located(summary.error()), peers_.get());
+  if (!summary && checkpointer_) checkpointer_->settle(kSettlePatience);
+  if (telemetry_) telemetry_->finish(success);
+  if (!summary) {
+    if (telemetry_ && error.code == ExitCode::kPeerLost) telemetry_->record_peer_lost();
+    const std::string reason = reason_for(error);
+    return {error.code, reason, error.message, reason == kInterrupted};
   }
-
-  constexpr char kInterrupted[] = "Interrupted";
-  constexpr size_t kMostMetrics = 16;  // in the last line of the log
-
-  std::string precision_of(const AmpConfig& amp) {
-    if (!amp.enabled) return "fp32";
-    return amp.dtype == AmpType::kFp16 ? "fp16" : "bf16";
+  if (!summary->save_error.empty()) {
+    return {ExitCode::kTempFail, kInterrupted,
+            fmt::format("interrupted by a signal at step {}; a new start resumes from an older checkpoint, as it could "
+                        "not be saved: {}",
+                        summary->position.step, summary->save_error)};
   }
-
-  MatmulPrecision matmul_precision(const TrainerConfig& config) {
-    if (config.amp.enabled) return MatmulPrecision::kHalf;
-    return config.cuda.tf32 ? MatmulPrecision::kTf32 : MatmulPrecision::kFloat32;
+  if (summary->interrupted) {
+    return {ExitCode::kTempFail, kInterrupted,
+            checkpointer_
+                ? fmt::format("interrupted by a signal at step {}; saved, a new start resumes there",
+                              summary->position.step)
+                : fmt::format("interrupted by a signal at step {}; nothing was saved, as checkpoint.dir is not set",
+                              summary->position.step),
+            /*is_graceful=*/true};
   }
+  const std::string early = summary->stopped_early.empty() ? "" : "; stopped early: " + summary->stopped_early;
+  return {ExitCode::kOk, exit_reason(ExitCode::kOk),
+          fmt::format("trained to step {}{}", summary->position.step, early)};
+}
 
-  // Messages of exceptions may contain bytes that are not UTF-8.
-  std::string dump_text(const nlohmann::json& json) {
-    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+Result<TrainSummary> RankProcess::train() {
+  RETURN_IF_ERROR(configure());
+  RETURN_IF_ERROR(start_telemetry());
+  RETURN_IF_ERROR(connect());
+  RETURN_IF_ERROR(build());
+  RETURN_IF_ERROR(open_checkpoints());
+  RETURN_IF_ERROR(open_tracking());  // its files are in the checkpoint folder, which now belongs to this attempt
+  const TrainParts parts{config_,     plan_,   group_, *task_,          *model_,        *step_, checkpointer_.get(),
+                         *telemetry_, *stops_, clock_, tracking_.get(), profiler_.get()};
+  ASSIGN_OR_RETURN(TrainLoop loop, TrainLoop::create(parts));
+  loop_.emplace(std::move(loop));
+  if (telemetry_->is_watched()) {
+    loop_->on_start([this](int64_t step, int64_t target_steps) { show_header(step, target_steps); });
+  } else {
+    log_plan();
+    if (!checkpointer_ && environment_.rank == 0)
+      telemetry_->logger().warn("checkpoint.dir is not set: nothing will be saved");
   }
+  return run_loop();
+}
 
-  }  // namespace
+// Reads on another thread, because a file server may not respond.
+Result<ConfiguredTask> RankProcess::load_configuration() const {
+  std::optional<Result<ConfiguredTask>> configured = run_interruptibly<Result<ConfiguredTask>>(
+      [config = options_.config, &tasks = tasks_] { return load_task(config, tasks); }, stop_, kStopGrace,
+      std::chrono::milliseconds::max());
+  if (configured) return std::move(*configured);
+  return fail(ExitCode::kTempFail,
+              fmt::format("interrupted by signal {} while the configuration was read", stop_.signal_number()));
+}
 
-  RankProcess::RankProcess(RunOptions options, RankEnvironment environment, const TaskTable& tasks,
-                           const StopFlag& stop, const Clock& clock, const Logger& logger)
-      : options_(std::move(options)),
-        environment_(std::move(environment)),
-        tasks_(tasks),
-        stop_(stop),
-        clock_(clock),
-        logger_(logger) {}
-
-  Outcome RankProcess::run() {
-    const SteadyTime begin = clock_.steady();
-    const Result<TrainSummary> summary = catch_errors([&] { return train(); });
-    const Outcome outcome = outcome_of(summary);
-    if (loop_) report_times();
-    if (outcome.code == ExitCode::kOk) report(*summary, std::chrono::duration<double>(clock_.steady() - begin).count());
-    if (tracking_) finish_tracking(outcome, summary);
-    return outcome;
+Result<void> RankProcess::configure() {
+  ASSIGN_OR_RETURN(ConfiguredTask configured, load_configuration());
+  config_ = std::move(configured.config);
+  task_ = std::move(configured.task);
+  printed_config_ = std::move(configured.printed);
+  if (options_.checkpoint_dir) {
+    config_.checkpoint.dir = *options_.checkpoint_dir;
+  } else if (config_.checkpoint.dir.empty()) {
+    config_.checkpoint.dir = environment_.checkpoint_dir.value_or("");
   }
+  ASSIGN_OR_RETURN(plan_, plan_batches(config_, environment_.world_size));
+  if (environment_.local_world_size < environment_.world_size) config_.ddp.shared_memory = false;  // several nodes
+  const int sharers = options_.cpu_sharers > 0 ? options_.cpu_sharers : environment_.local_world_size;
+  const int threads = config_.threads > 0 ? config_.threads : std::max(1, usable_cpus() / sharers);
+  at::set_num_threads(threads);
+  config_.loader.threads = loader_threads(config_.loader, usable_cpus(), sharers);
+  ASSIGN_OR_RETURN(
+      const SelectedDevice selected,
+      select_device({config_.device, config_.gpu_ids, config_.distributed.fallback},
+                    {environment_.local_rank, environment_.local_world_size, environment_.has_own_devices}));
+  device_ = selected.device;
+  if (!selected.warning.empty()) logger_.warn(selected.warning);
+  return configure_device(config_.cuda, device_);
+}
 
-  Outcome RankProcess::outcome_of(const Result<TrainSummary>& summary) {
-    const bool success = summary && !summary->interrupted;
-    const Error error = summary ? Error{} : with_peer_diagnosis(located(summary.error()), peers_.get());
-    if (!summary && checkpointer_) checkpointer_->settle(kSettlePatience);
-    if (telemetry_) telemetry_->finish(success);
-    if (!summary) {
-      if (telemetry_ && error.code == ExitCode::kPeerLost) telemetry_->record_peer_lost();
-      const std::string reason = reason_for(error);
-      return {error.code, reason, error.message, reason == kInterrupted};
-    }
-    if (!summary->save_error.empty()) {
-      return {
-          ExitCode::kTempFail, kInterrupted,
-          fmt::format("interrupted by a signal at step {}; a new start resumes from an older checkpoint, as it could "
-                      "not be saved: {}",
-                      summary->position.step, summary->save_error)};
-    }
-    if (summary->interrupted) {
-      return {ExitCode::kTempFail, kInterrupted,
-              checkpointer_
-                  ? fmt::format("interrupted by a signal at step {}; saved, a new start resumes there",
-                                summary->position.step)
-                  : fmt::format("interrupted by a signal at step {}; nothing was saved, as checkpoint.dir is not set",
-                                summary->position.step),
-              /*is_graceful=*/true};
-    }
-    const std::string early = summary->stopped_early.empty() ? "" : "; stopped early: " + summary->stopped_early;
-    return {ExitCode::kOk, exit_reason(ExitCode::kOk),
-            fmt::format("trained to step {}{}", summary->position.step, early)};
+Result<void> RankProcess::start_telemetry() {
+  const DeviceVersions versions = device_versions();
+  TelemetryOptions options;
+  options.rank = environment_.rank;
+  options.world_size = environment_.world_size;
+  options.attempt = environment_.attempt;
+  options.uid = environment_.uid;
+  options.log_every_steps = config_.log_every_steps;
+  options.build = {options_.version, options_.revision, TORCH_VERSION, versions.cuda, versions.nccl};
+  options.run = {environment_.uid.empty() ? environment_.job : environment_.uid, config_.task,
+                 environment_.world_size > 1 ? "ddp" : "single", precision_of(config_.amp)};
+  if (environment_.rank == 0) options.progress = progress_output();
+  options.monitor = monitored_metric();
+  telemetry_ = std::make_unique<Telemetry>(std::move(options), logger_, clock_);
+  if (const auto peak = peak_flops(device_name(device_), matmul_precision(config_))) telemetry_->set_peak_flops(*peak);
+  serve_metrics();
+  return {};
+}
+
+// A failure to serve metrics does not end a run. If the port is in use, as by another job on the host's network, a free
+// port is used.
+void RankProcess::serve_metrics() {
+  const int wanted = options_.any_metrics_port ? 0 : options_.metrics_port;
+  if (wanted == 0 && !options_.any_metrics_port) return;
+  Result<int> port = telemetry_->serve(wanted);
+  if (!port && wanted != 0) {
+    const std::string reason = port.error().message;
+    port = telemetry_->serve(0);
+    if (port) telemetry_->logger().warn("metrics are served on another port", {{"port", *port}, {"reason", reason}});
   }
-
-  Result<TrainSummary> RankProcess::train() {
-    RETURN_IF_ERROR(configure());
-    RETURN_IF_ERROR(start_telemetry());
-    RETURN_IF_ERROR(connect());
-    RETURN_IF_ERROR(build());
-    RETURN_IF_ERROR(open_checkpoints());
-    RETURN_IF_ERROR(open_tracking());  // its files are in the checkpoint folder, which now belongs to this attempt
-    const TrainParts parts{config_,     plan_,   group_, *task_,          *model_,        *step_, checkpointer_.get(),
-                           *telemetry_, *stops_, clock_, tracking_.get(), profiler_.get()};
-    ASSIGN_OR_RETURN(TrainLoop loop, TrainLoop::create(parts));
-    loop_.emplace(std::move(loop));
-    if (telemetry_->is_watched()) {
-      loop_->on_start([this](int64_t step, int64_t target_steps) { show_header(step, target_steps); });
-    } else {
-      log_plan();
-      if (!checkpointer_ && environment_.rank == 0)
-        telemetry_->logger().warn("checkpoint.dir is not set: nothing will be saved");
-    }
-    return run_loop();
+  if (!port) {
+    telemetry_->logger().warn("metrics are not served", {{"reason", port.error().message}});
+    return;
   }
+  telemetry_->logger().info("metrics are served", {{"port", *port}});
+}
 
-  // Reads on another thread, because a file server may not respond.
-  Result<ConfiguredTask> RankProcess::load_configuration() const {
-    std::optional<Result<ConfiguredTask>> configured = run_interruptibly<Result<ConfiguredTask>>(
-        [config = options_.config, &tasks = tasks_] { return load_task(config, tasks); }, stop_, kStopGrace,
-        std::chrono::milliseconds::max());
-    if (configured) return std::move(*configured);
-    return fail(ExitCode::kTempFail,
-                fmt::format("interrupted by signal {} while the configuration was read", stop_.signal_number()));
+Result<void> RankProcess::connect() {
+  telemetry_->enter(Phase::kRendezvous);
+  const SteadyTime begin = clock_.steady();
+  if (options_.open_channel && environment_.world_size > 1) {
+    ASSIGN_OR_RETURN(channel_, options_.open_channel());
+    if (channel_) RETURN_IF_ERROR(regroup({}, "started"));
   }
-
-  Result<void> RankProcess::configure() {
-    ASSIGN_OR_RETURN(ConfiguredTask configured, load_configuration());
-    config_ = std::move(configured.config);
-    task_ = std::move(configured.task);
-    printed_config_ = std::move(configured.printed);
-    if (options_.checkpoint_dir) {
-      config_.checkpoint.dir = *options_.checkpoint_dir;
-    } else if (config_.checkpoint.dir.empty()) {
-      config_.checkpoint.dir = environment_.checkpoint_dir.value_or("");
-    }
-    ASSIGN_OR_RETURN(plan_, plan_batches(config_, environment_.world_size));
-    if (environment_.local_world_size < environment_.world_size) config_.ddp.shared_memory = false;  // several nodes
-    const int sharers = options_.cpu_sharers > 0 ? options_.cpu_sharers : environment_.local_world_size;
-    const int threads = config_.threads > 0 ? config_.threads : std::max(1, usable_cpus() / sharers);
-    at::set_num_threads(threads);
-    config_.loader.threads = loader_threads(config_.loader, usable_cpus(), sharers);
-    ASSIGN_OR_RETURN(
-        const SelectedDevice selected,
-        select_device({config_.device, config_.gpu_ids, config_.distributed.fallback},
-                      {environment_.local_rank, environment_.local_world_size, environment_.has_own_devices}));
-    device_ = selected.device;
-    if (!selected.warning.empty()) logger_.warn(selected.warning);
-    return configure_device(config_.cuda, device_);
-  }
-
-  Result<void> RankProcess::start_telemetry() {
-    const DeviceVersions versions = device_versions();
-    TelemetryOptions options;
-    options.rank = environment_.rank;
-    options.world_size = environment_.world_size;
-    options.attempt = environment_.attempt;
-    options.uid = environment_.uid;
-    options.log_every_steps = config_.log_every_steps;
-    options.build = {options_.version, options_.revision, TORCH_VERSION, versions.cuda, versions.nccl};
-    options.run = {environment_.uid.empty() ? environment_.job : environment_.uid, config_.task,
-                   environment_.world_size > 1 ? "ddp" : "single", precision_of(config_.amp)};
-    if (environment_.rank == 0) options.progress = progress_output();
-    options.monitor = monitored_metric();
-    telemetry_ = std::make_unique<Telemetry>(std::move(options), logger_, clock_);
-    if (const auto peak = peak_flops(device_name(device_), matmul_precision(config_)))
-      telemetry_->set_peak_flops(*peak);
-    serve_metrics();
-    return {};
-  }
-
-  // A failure to serve metrics does not end a run. If the port is in use, as by another job on the host's network, a
-  // free port is used.
-  void RankProcess::serve_metrics() {
-    const int wanted = options_.any_metrics_port ? 0 : options_.metrics_port;
-    if (wanted == 0 && !options_.any_metrics_port) return;
-    Result<int> port = telemetry_->serve(wanted);
-    if (!port && wanted != 0) {
-      const std::string reason = port.error().message;
-      port = telemetry_->serve(0);
-      if (port) telemetry_->logger().warn("metrics are served on another port", {{"port", *port}, {"reason", reason}});
-    }
-    if (!port) {
-      telemetry_->logger().warn("metrics are not served", {{"reason", port.error().message}});
-      return;
-    }
-    telemetry_->logger().info("metrics are served", {{"port", *port}});
-  }
-
-  Result<void> RankProcess::connect() {
-    telemetry_->enter(Phase::kRendezvous);
-    const SteadyTime begin = clock_.steady();
-    if (options_.open_channel && environment_.world_size > 1) {
-      ASSIGN_OR_RETURN(channel_, options_.open_channel());
-      if (channel_) RETURN_IF_ERROR(regroup({}, "started"));
-    }
-    ASSIGN_OR_RETURN(DistributedContext connection, channel_ ? connect_through_channel() : connect_ranks());
-    if (is_replacement()) {  // the other ranks wait until its model is built
-      joining_ = std::move(connection);
-      group_ = ProcessGroup::unconnected(environment_.rank, environment_.world_size, device_);
-    } else {
-      adopt(std::move(connection));
-    }
-    stops_.emplace(stop_, group_, clock_);
-    if (environment_.world_size == 1) return {};
-    const double seconds = std::chrono::duration<double>(clock_.steady() - begin).count();
-    telemetry_->record_rendezvous(seconds);
-    telemetry_->logger().info("all ranks are connected",
-                              {{"world_size", environment_.world_size}, {"seconds", seconds}});
-    return {};
-  }
-
-  bool RankProcess::is_loss(const Error& error) const {
-    const bool is_lost = error.code == ExitCode::kPeerLost || error.code == ExitCode::kTempFail;
-    return is_lost && !stop_.is_raised();
-  }
-
-  // Regroups again if another rank is lost meanwhile.
-  Result<DistributedContext> RankProcess::connect_through_channel() {
-    for (;;) {
-      Result<DistributedContext> connection = catch_errors([&] { return connect_ranks(); });
-      if (connection || !is_loss(connection.error())) return connection;
-      RETURN_IF_ERROR(regroup({}, connection.error().message));
-    }
-  }
-
-  void RankProcess::adopt(DistributedContext connection) {
-    store_ = std::move(connection.store);
-    group_ = std::move(connection.group);
-    peers_ = std::move(connection.peers);
-    collective_watchdog_ = std::move(connection.collective_watchdog);
-  }
-
-  Result<DistributedContext> RankProcess::connect_ranks() {
-    DistributedOptions options;
-    options.rendezvous.rank = environment_.rank;
-    options.rendezvous.world_size = environment_.world_size;
-    options.rendezvous.master_addr = environment_.master_addr;
-    options.rendezvous.master_port = environment_.master_port;
-    options.rendezvous.master_fallback = environment_.master_fallback;
-    options.rendezvous.uid = environment_.uid;
-    options.rendezvous.attempt = environment_.attempt;
-    options.config = config_.distributed;
-    options.device = device_;
-    if (!channel_) return init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
-
-    options.rendezvous.master_addr = assignment_.store_host;
-    options.rendezvous.master_port = assignment_.store_port;
-    options.rendezvous.master_fallback.clear();
-    options.rendezvous.uid += "/" + assignment_.store_prefix;  // a store of an older generation is another job's
-    options.rendezvous.is_repeatable = true;
-    options.should_leave = [this, generation = assignment_.generation] {
-      return channel_->regroup_requested(generation);
-    };
-    // All ranks of the assignment were alive a moment ago. If one is lost meanwhile, the others regroup again.
-    if (assignment_.donor >= 0) {
-      options.config.rendezvous_timeout_seconds =
-          std::min(options.config.rendezvous_timeout_seconds, kRegroupConnectSeconds);
-    }
-    StopFlag& abandon = rendezvous_stops_.emplace_back();
-    options.rendezvous_stop = &abandon;
-    const std::jthread watch([&](const std::stop_token& done) {
-      while (!done.stop_requested() && !abandon.is_raised()) {
-        if (stop_.is_raised()) abandon.raise(stop_.signal_number());
-        if (channel_->regroup_requested(assignment_.generation)) abandon.raise(SIGTERM);
-        std::this_thread::sleep_for(kRegroupPollInterval);
-      }
-    });
-    return init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
-  }
-
-  // ---- recovery without a checkpoint -----------------------------------------------------------------------------
-
-  Result<void> RankProcess::regroup(const RecoveryState& state, const std::string& reason) {
-    ASSIGN_OR_RETURN(assignment_, channel_->regroup(assignment_.generation, state, reason, stop_));
-    if (assignment_.rank != environment_.rank || assignment_.world_size != environment_.world_size) {
-      return fail(
-          ExitCode::kPeerLost,
-          fmt::format("this process is rank {} of {}, but the group of generation {} has it as rank {} of {}; the "
-                      "number of ranks cannot change without a restart",
-                      environment_.rank, environment_.world_size, assignment_.generation, assignment_.rank,
-                      assignment_.world_size));
-    }
-    if (assignment_.donor >= 0 || !loop_) return {};  // a new process can start from the checkpoint
-    return fail(ExitCode::kPeerLost, "no rank has a consistent state; restarting from the newest checkpoint");
-  }
-
-  // Without a channel nothing below has an effect.
-  void RankProcess::enable_recovery() {
-    if (!channel_) return;
-    const std::string obstacle = step_->recovery_obstacle();
-    can_recover_ = obstacle.empty();
-    if (can_recover_) {
-      step_->enable_undo();
-      // Without an operator, nothing replaces the ranks that receive a signal, so that all of them stop and save.
-      if (!environment_.job.empty()) stops_->set_quorum(StopQuorum::kAll);
-    } else if (environment_.rank == 0) {
-      telemetry_->logger().warn("after the loss of a rank, all ranks restart from the newest checkpoint",
-                                {{"reason", obstacle}});
-    }
-  }
-
-  Result<TrainSummary> RankProcess::run_loop() {
-    Result<TrainSummary> summary = catch_errors([&]() -> Result<TrainSummary> {
-      if (!is_replacement()) return loop_->run();
-      RETURN_IF_ERROR(join({clock_.steady(), ""}));
-      return loop_->resume();
-    });
-    while (!summary && can_recover(summary.error())) {
-      RETURN_IF_ERROR(recover(summary.error()));
-      summary = catch_errors([&] { return loop_->resume(); });
-    }
-    return summary;
-  }
-
-  bool RankProcess::can_recover(const Error& error) const {
-    return can_recover_ && error.code == ExitCode::kPeerLost && loop_->can_recover() && !stop_.is_raised();
-  }
-
-  Result<void> RankProcess::recover(Error error) {
-    const SteadyTime begin = clock_.steady();
-    telemetry_->record_peer_lost();
-    for (;;) {
-      telemetry_->enter(Phase::kRendezvous);
-      group_.leave();  // first, so that no other rank waits for this one
-      const Error diagnosed = with_peer_diagnosis(error, peers_.get());
-      leave_group();
-      const Result<void> assigned = regroup(loop_->recovery_state(), diagnosed.message);
-      peers_.reset();  // it answered the other ranks until they had left, too
-      store_.reset();
-      if (!assigned) {
-        if (assigned.error().code != ExitCode::kPeerLost) return assigned;
-        return fail(diagnosed.code, fmt::format("{}; {}", diagnosed.message, assigned.error().message));
-      }
-      const Result<void> joined = catch_errors([&] { return join({begin, diagnosed.message}); });
-      if (joined || !is_loss(joined.error())) return joined;
-      error = joined.error();
-    }
-  }
-
-  // Afterwards no thread of this rank uses the group.
-  void RankProcess::leave_group() {
-    loop_->leave();
-    collective_watchdog_.reset();
-    joining_.reset();
+  ASSIGN_OR_RETURN(DistributedContext connection, channel_ ? connect_through_channel() : connect_ranks());
+  if (is_replacement()) {  // the other ranks wait until its model is built
+    joining_ = std::move(connection);
     group_ = ProcessGroup::unconnected(environment_.rank, environment_.world_size, device_);
+  } else {
+    adopt(std::move(connection));
   }
+  stops_.emplace(stop_, group_, clock_);
+  if (environment_.world_size == 1) return {};
+  const double seconds = std::chrono::duration<double>(clock_.steady() - begin).count();
+  telemetry_->record_rendezvous(seconds);
+  telemetry_->logger().info("all ranks are connected", {{"world_size", environment_.world_size}, {"seconds", seconds}});
+  return {};
+}
 
-  // A replacement is connected already and does not know of the loss.
-  Result<void> RankProcess::join(const Loss& loss) {
-    if (!joining_) {
-      ASSIGN_OR_RETURN(joining_, connect_ranks());
+bool RankProcess::is_loss(const Error& error) const {
+  const bool is_lost = error.code == ExitCode::kPeerLost || error.code == ExitCode::kTempFail;
+  return is_lost && !stop_.is_raised();
+}
+
+// Regroups again if another rank is lost meanwhile.
+Result<DistributedContext> RankProcess::connect_through_channel() {
+  for (;;) {
+    Result<DistributedContext> connection = catch_errors([&] { return connect_ranks(); });
+    if (connection || !is_loss(connection.error())) return connection;
+    RETURN_IF_ERROR(regroup({}, connection.error().message));
+  }
+}
+
+void RankProcess::adopt(DistributedContext connection) {
+  store_ = std::move(connection.store);
+  group_ = std::move(connection.group);
+  peers_ = std::move(connection.peers);
+  collective_watchdog_ = std::move(connection.collective_watchdog);
+}
+
+Result<DistributedContext> RankProcess::connect_ranks() {
+  DistributedOptions options;
+  options.rendezvous.rank = environment_.rank;
+  options.rendezvous.world_size = environment_.world_size;
+  options.rendezvous.master_addr = environment_.master_addr;
+  options.rendezvous.master_port = environment_.master_port;
+  options.rendezvous.master_fallback = environment_.master_fallback;
+  options.rendezvous.uid = environment_.uid;
+  options.rendezvous.attempt = environment_.attempt;
+  options.config = config_.distributed;
+  options.device = device_;
+  if (!channel_) return init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
+
+  options.rendezvous.master_addr = assignment_.store_host;
+  options.rendezvous.master_port = assignment_.store_port;
+  options.rendezvous.master_fallback.clear();
+  options.rendezvous.uid += "/" + assignment_.store_prefix;  // a store of an older generation is another job's
+  options.rendezvous.is_repeatable = true;
+  options.should_leave = [this, generation = assignment_.generation] {
+    return channel_->regroup_requested(generation);
+  };
+  // All ranks of the assignment were alive a moment ago. If one is lost meanwhile, the others regroup again.
+  if (assignment_.donor >= 0) {
+    options.config.rendezvous_timeout_seconds =
+        std::min(options.config.rendezvous_timeout_seconds, kRegroupConnectSeconds);
+  }
+  StopFlag& abandon = rendezvous_stops_.emplace_back();
+  options.rendezvous_stop = &abandon;
+  const std::jthread watch([&](const std::stop_token& done) {
+    while (!done.stop_requested() && !abandon.is_raised()) {
+      if (stop_.is_raised()) abandon.raise(stop_.signal_number());
+      if (channel_->regroup_requested(assignment_.generation)) abandon.raise(SIGTERM);
+      std::this_thread::sleep_for(kRegroupPollInterval);
     }
-    adopt(*std::exchange(joining_, std::nullopt));
-    ASSIGN_OR_RETURN(const std::vector<int> replaced, loop_->join(assignment_.donor));
-    const double seconds = std::chrono::duration<double>(clock_.steady() - loss.detected).count();
-    const auto shared = nlohmann::json::parse(
-        group_.broadcast(dump_text(nlohmann::json{{"seconds", seconds}, {"reason", loss.reason}}), assignment_.donor));
-    telemetry_->record_recovery(fmt::format("{}", fmt::join(replaced, ",")), shared.at("reason").get<std::string>(),
-                                shared.at("seconds").get<double>(), environment_.rank == assignment_.donor);
-    return {};
-  }
+  });
+  return init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
+}
 
-  RankActivity RankProcess::activity() const {
-    return {std::string(telemetry_->phase()), telemetry_->status().step, 0};
-  }
+// ---- recovery without a checkpoint -----------------------------------------------------------------------------
 
-  ProcessExit RankProcess::explain(const std::exception_ptr& exception) const {
-    const Error error = with_peer_diagnosis(located(to_error(exception)), peers_.get());
-    return {error.code, termination_message({error.code, reason_for(error), error.message})};
+Result<void> RankProcess::regroup(const RecoveryState& state, const std::string& reason) {
+  ASSIGN_OR_RETURN(assignment_, channel_->regroup(assignment_.generation, state, reason, stop_));
+  if (assignment_.rank != environment_.rank || assignment_.world_size != environment_.world_size) {
+    return fail(
+        ExitCode::kPeerLost,
+        fmt::format("this process is rank {} of {}, but the group of generation {} has it as rank {} of {}; the "
+                    "number of ranks cannot change without a restart",
+                    environment_.rank, environment_.world_size, assignment_.generation, assignment_.rank,
+                    assignment_.world_size));
   }
+  if (assignment_.donor >= 0 || !loop_) return {};  // a new process can start from the checkpoint
+  return fail(ExitCode::kPeerLost, "no rank has a consistent state; restarting from the newest checkpoint");
+}
 
-  Result<void> RankProcess::build() {
-    telemetry_->enter(Phase::kRestore);
-    RETURN_IF_ERROR(prepare_data(*task_, group_, environment_.local_rank, *stops_, telemetry_->logger()));
-    RETURN_IF_ERROR(open_data(*task_, group_, *stops_));
-    RETURN_IF_ERROR(fit_batches());
-    seed_model(config_.seed);
-    std::shared_ptr<torch::nn::Module> module = task_->build_model();
-    RETURN_IF_ERROR(load_pretrained_weights(*module));
-    module->to(device_);
-    if (config_.cuda.channels_last) to_channels_last(*module);
-    module->train();
-    ASSIGN_OR_RETURN(model_, DistributedDataParallel::create(std::move(module), group_, config_.ddp,
-                                                             [this] { telemetry_->enter(Phase::kComm); }));
-    if (environment_.world_size > 1 && environment_.rank == 0)
-      telemetry_->logger().info("gradients are averaged",
-                                {{"through", model_->uses_shared_memory() ? "shared memory" : "the process group"}});
-    ASSIGN_OR_RETURN(
-        step_, TrainStep::create(config_, *task_, *model_, group_, [this](Phase phase) { telemetry_->enter(phase); }));
-    if (config_.cuda.graphs) {
-      ASSIGN_OR_RETURN(std::unique_ptr<StepGraph> graph, make_step_graph(device_, telemetry_->logger()));
-      step_->replay_with(std::move(graph));
+// Without a channel nothing below has an effect.
+void RankProcess::enable_recovery() {
+  if (!channel_) return;
+  const std::string obstacle = step_->recovery_obstacle();
+  can_recover_ = obstacle.empty();
+  if (can_recover_) {
+    step_->enable_undo();
+    // Without an operator, nothing replaces the ranks that receive a signal, so that all of them stop and save.
+    if (!environment_.job.empty()) stops_->set_quorum(StopQuorum::kAll);
+  } else if (environment_.rank == 0) {
+    telemetry_->logger().warn("after the loss of a rank, all ranks restart from the newest checkpoint",
+                              {{"reason", obstacle}});
+  }
+}
+
+Result<TrainSummary> RankProcess::run_loop() {
+  Result<TrainSummary> summary = catch_errors([&]() -> Result<TrainSummary> {
+    if (!is_replacement()) return loop_->run();
+    RETURN_IF_ERROR(join({clock_.steady(), ""}));
+    return loop_->resume();
+  });
+  while (!summary && can_recover(summary.error())) {
+    RETURN_IF_ERROR(recover(summary.error()));
+    summary = catch_errors([&] { return loop_->resume(); });
+  }
+  return summary;
+}
+
+bool RankProcess::can_recover(const Error& error) const {
+  return can_recover_ && error.code == ExitCode::kPeerLost && loop_->can_recover() && !stop_.is_raised();
+}
+
+Result<void> RankProcess::recover(Error error) {
+  const SteadyTime begin = clock_.steady();
+  telemetry_->record_peer_lost();
+  for (;;) {
+    telemetry_->enter(Phase::kRendezvous);
+    group_.leave();  // first, so that no other rank waits for this one
+    const Error diagnosed = with_peer_diagnosis(error, peers_.get());
+    leave_group();
+    const Result<void> assigned = regroup(loop_->recovery_state(), diagnosed.message);
+    peers_.reset();  // it answered the other ranks until they had left, too
+    store_.reset();
+    if (!assigned) {
+      if (assigned.error().code != ExitCode::kPeerLost) return assigned;
+      return fail(diagnosed.code, fmt::format("{}; {}", diagnosed.message, assigned.error().message));
     }
-    enable_recovery();
-    return {};
+    const Result<void> joined = catch_errors([&] { return join({begin, diagnosed.message}); });
+    if (joined || !is_loss(joined.error())) return joined;
+    error = joined.error();
   }
+}
 
-  // Repeats the batch plan of configure() with the size of the data.
-  Result<void> RankProcess::fit_batches() {
-    const int64_t samples = task_->train_data().size();
-    ASSIGN_OR_RETURN(const BatchPlan plan, plan_batches(config_, environment_.world_size, samples));
-    if (plan.effective_batch < plan_.effective_batch && environment_.rank == 0) {
-      telemetry_->logger().warn(
-          "the batch is larger than the training data: every step takes all of them; lower batch.size",
-          {{"batch", plan_.effective_batch}, {"samples", samples}});
+// Afterwards no thread of this rank uses the group.
+void RankProcess::leave_group() {
+  loop_->leave();
+  collective_watchdog_.reset();
+  joining_.reset();
+  group_ = ProcessGroup::unconnected(environment_.rank, environment_.world_size, device_);
+}
+
+// A replacement is connected already and does not know of the loss.
+Result<void> RankProcess::join(const Loss& loss) {
+  if (!joining_) {
+    ASSIGN_OR_RETURN(joining_, connect_ranks());
+  }
+  adopt(*std::exchange(joining_, std::nullopt));
+  ASSIGN_OR_RETURN(const std::vector<int> replaced, loop_->join(assignment_.donor));
+  const double seconds = std::chrono::duration<double>(clock_.steady() - loss.detected).count();
+  const auto shared = nlohmann::json::parse(
+      group_.broadcast(dump_text(nlohmann::json{{"seconds", seconds}, {"reason", loss.reason}}), assignment_.donor));
+  telemetry_->record_recovery(fmt::format("{}", fmt::join(replaced, ",")), shared.at("reason").get<std::string>(),
+                              shared.at("seconds").get<double>(), environment_.rank == assignment_.donor);
+  return {};
+}
+
+RankActivity RankProcess::activity() const { return {std::string(telemetry_->phase()), telemetry_->status().step, 0}; }
+
+ProcessExit RankProcess::explain(const std::exception_ptr& exception) const {
+  const Error error = with_peer_diagnosis(located(to_error(exception)), peers_.get());
+  return {error.code, termination_message({error.code, reason_for(error), error.message})};
+}
+
+Result<void> RankProcess::build() {
+  telemetry_->enter(Phase::kRestore);
+  RETURN_IF_ERROR(prepare_data(*task_, group_, environment_.local_rank, *stops_, telemetry_->logger()));
+  RETURN_IF_ERROR(open_data(*task_, group_, *stops_));
+  RETURN_IF_ERROR(fit_batches());
+  seed_model(config_.seed);
+  std::shared_ptr<torch::nn::Module> module = task_->build_model();
+  RETURN_IF_ERROR(load_pretrained_weights(*module));
+  module->to(device_);
+  if (config_.cuda.channels_last) to_channels_last(*module);
+  module->train();
+  ASSIGN_OR_RETURN(model_, DistributedDataParallel::create(std::move(module), group_, config_.ddp,
+                                                           [this] { telemetry_->enter(Phase::kComm); }));
+  if (environment_.world_size > 1 && environment_.rank == 0)
+    telemetry_->logger().info("gradients are averaged",
+                              {{"through", model_->uses_shared_memory() ? "shared memory" : "the process group"}});
+  ASSIGN_OR_RETURN(
+      step_, TrainStep::create(config_, *task_, *model_, group_, [this](Phase phase) { telemetry_->enter(phase); }));
+  if (config_.cuda.graphs) {
+    ASSIGN_OR_RETURN(std::unique_ptr<StepGraph> graph, make_step_graph(device_, telemetry_->logger()));
+    step_->replay_with(std::move(graph));
+  }
+  enable_recovery();
+  return {};
+}
+
+// Repeats the batch plan of configure() with the size of the data.
+Result<void> RankProcess::fit_batches() {
+  const int64_t samples = task_->train_data().size();
+  ASSIGN_OR_RETURN(const BatchPlan plan, plan_batches(config_, environment_.world_size, samples));
+  if (plan.effective_batch < plan_.effective_batch && environment_.rank == 0) {
+    telemetry_->logger().warn(
+        "the batch is larger than the training data: every step takes all of them; lower batch.size",
+        {{"batch", plan_.effective_batch}, {"samples", samples}});
+  }
+  plan_ = plan;
+  config_ = apply_plan(std::move(config_), plan_);
+  return {};
+}
+
+// Loads them on rank 0; the model's first broadcast copies them to the other ranks.
+Result<void> RankProcess::load_pretrained_weights(const torch::nn::Module& module) {
+  if (config_.pretrained.path.empty()) return {};
+  Result<SafetensorsFile> file =
+      read_on_rank_0<SafetensorsFile>([path = config_.pretrained.path] { return read_safetensors(path); }, group_,
+                                      *stops_, "the pretrained weights were read; a new start reads them again");
+  if (stops_->agreed()) return file.map([](const auto&) {});
+  Result<void> loaded;
+  if (environment_.rank == 0) {
+    const Result<PretrainedReport> report = file.and_then(
+        [&](SafetensorsFile& read) { return load_pretrained(config_.pretrained, std::move(read.tensors), module); });
+    if (report) {
+      telemetry_->logger().info("pretrained weights are loaded",
+                                {{"path", config_.pretrained.path}, {"tensors", report->loaded}});
+      if (!report->fits())
+        telemetry_->logger().warn("some pretrained tensors were not loaded", {{"why", report->misfit()}});
+    } else {
+      loaded = tl::make_unexpected(report.error());
     }
-    plan_ = plan;
-    config_ = apply_plan(std::move(config_), plan_);
-    return {};
   }
+  return group_.agree(loaded);
+}
 
-  // Loads them on rank 0; the model's first broadcast copies them to the other ranks.
-  Result<void> RankProcess::load_pretrained_weights(const torch::nn::Module& module) {
-    if (config_.pretrained.path.empty()) return {};
-    Result<SafetensorsFile> file =
-        read_on_rank_0<SafetensorsFile>([path = config_.pretrained.path] { return read_safetensors(path); }, group_,
-                                        *stops_, "the pretrained weights were read; a new start reads them again");
-    if (stops_->agreed()) return file.map([](const auto&) {});
-    Result<void> loaded;
-    if (environment_.rank == 0) {
-      const Result<PretrainedReport> report = file.and_then(
-          [&](SafetensorsFile& read) { return load_pretrained(config_.pretrained, std::move(read.tensors), module); });
-      if (report) {
-        telemetry_->logger().info("pretrained weights are loaded",
-                                  {{"path", config_.pretrained.path}, {"tensors", report->loaded}});
-        if (!report->fits())
-          telemetry_->logger().warn("some pretrained tensors were not loaded", {{"why", report->misfit()}});
-      } else {
-        loaded = tl::make_unexpected(report.error());
-      }
-    }
-    return group_.agree(loaded);
-  }
-
-  Result<void> RankProcess::open_checkpoints() {
-    if (config_.checkpoint.dir.empty()) return {};
-    ASSIGN_OR_RETURN(checkpointer_, Checkpointer::open(checkpointer_options(
-                                                           config_.checkpoint, {environment_.uid, environment_.attempt},
+Result<void> RankProcess::open_checkpoints() {
+  if (config_.checkpoint.dir.empty()) return {};
+  ASSIGN_OR_RETURN(checkpointer_,
+                   Checkpointer::open(checkpointer_options(config_.checkpoint, {environment_.uid, environment_.attempt},
                                                            {config_.task, config_.seed}, task_->monitor()),
-                                                       group_, *stops_, *telemetry_, clock_));
-    step_->before_update([this] { checkpointer_->wait_for_copy(); });
-    return {};
-  }
+                                      group_, *stops_, *telemetry_, clock_));
+  step_->before_update([this] { checkpointer_->wait_for_copy(); });
+  return {};
+}
 
-  Result<void> RankProcess::open_tracking() {
-    if (config_.profile.steps > 0) {
-      profiler_ = std::make_unique<StepProfiler>(
-          config_.profile, profile_folder(config_.profile, config_.tracking, config_.checkpoint.dir), environment_.rank,
-          environment_.attempt, device_, telemetry_->logger());
+Result<void> RankProcess::open_tracking() {
+  if (config_.profile.steps > 0) {
+    profiler_ = std::make_unique<StepProfiler>(
+        config_.profile, profile_folder(config_.profile, config_.tracking, config_.checkpoint.dir), environment_.rank,
+        environment_.attempt, device_, telemetry_->logger());
+  }
+  Result<void> opened;
+  if (environment_.rank == 0) {
+    const DeviceVersions versions = device_versions();
+    RunStarted run;
+    run.name = config_.tracking.name;
+    if (run.name.empty()) run.name = environment_.job.empty() ? config_.task : environment_.job;
+    run.task = config_.task;
+    run.job = environment_.job;
+    run.job_namespace = environment_.job_namespace;
+    run.uid = environment_.uid;
+    run.attempt = environment_.attempt;
+    run.monitor = "eval/" + monitored_metric();
+    run.config = printed_config_;
+    run.derived = {{"ddp/world_size", environment_.world_size},
+                   {"ddp/effective_batch_size", static_cast<double>(plan_.effective_batch)},
+                   {"ddp/scaled_lr", config_.optimizer.lr}};
+    run.versions = {{"oarlock", options_.version}, {"revision", options_.revision}, {"libtorch", TORCH_VERSION}};
+    if (!versions.cuda.empty()) run.versions["cuda"] = versions.cuda;
+    if (!versions.nccl.empty()) run.versions["nccl"] = versions.nccl;
+    Result<std::unique_ptr<RunTracking>> tracking = RunTracking::open(
+        {config_.tracking, config_.checkpoint.dir, run, channel_ != nullptr}, telemetry_->logger(), clock_);
+    if (tracking) {
+      tracking_ = std::move(*tracking);
+      if (tracking_ && checkpointer_) checkpointer_->before_commit([this] { tracking_->persist(); });
+    } else {
+      opened = tl::make_unexpected(tracking.error());
     }
-    Result<void> opened;
-    if (environment_.rank == 0) {
-      const DeviceVersions versions = device_versions();
-      RunStarted run;
-      run.name = config_.tracking.name;
-      if (run.name.empty()) run.name = environment_.job.empty() ? config_.task : environment_.job;
-      run.task = config_.task;
-      run.job = environment_.job;
-      run.job_namespace = environment_.job_namespace;
-      run.uid = environment_.uid;
-      run.attempt = environment_.attempt;
-      run.monitor = "eval/" + monitored_metric();
-      run.config = printed_config_;
-      run.derived = {{"ddp/world_size", environment_.world_size},
-                     {"ddp/effective_batch_size", static_cast<double>(plan_.effective_batch)},
-                     {"ddp/scaled_lr", config_.optimizer.lr}};
-      run.versions = {{"oarlock", options_.version}, {"revision", options_.revision}, {"libtorch", TORCH_VERSION}};
-      if (!versions.cuda.empty()) run.versions["cuda"] = versions.cuda;
-      if (!versions.nccl.empty()) run.versions["nccl"] = versions.nccl;
-      Result<std::unique_ptr<RunTracking>> tracking = RunTracking::open(
-          {config_.tracking, config_.checkpoint.dir, run, channel_ != nullptr}, telemetry_->logger(), clock_);
-      if (tracking) {
-        tracking_ = std::move(*tracking);
-        if (tracking_ && checkpointer_) checkpointer_->before_commit([this] { tracking_->persist(); });
-      } else {
-        opened = tl::make_unexpected(tracking.error());
-      }
-    }
-    return group_.agree(opened);
   }
+  return group_.agree(opened);
+}
 
-  // Waits for deliveries: after the other ranks need this one, and within the grace period if the process must end
-  // soon.
-  void RankProcess::finish_tracking(const Outcome& outcome, const Result<TrainSummary>& summary) {
-    RunFinished finished;
-    finished.success = outcome.code == ExitCode::kOk;
-    finished.resumes = !finished.success && !is_permanent(outcome.code);
-    finished.reason = outcome.reason;
-    finished.message = outcome.message;
-    if (summary) {
-      for (const auto& [name, value] : summary->metrics) finished.summary["eval/" + name] = value;
-    }
-    const TimeTable table = time_table(telemetry_->phase_seconds());
-    for (const auto& [name, seconds] : table.rows) finished.summary["time/" + std::string(name) + "_seconds"] = seconds;
-    finished.summary["time/total_seconds"] = table.total;
-    finished.time_table = to_markdown(table);
-    tracking_->finish(telemetry_->status().step, std::move(finished), /*is_hurried=*/!finished.success, stop_);
+// Waits for deliveries: after the other ranks need this one, and within the grace period if the process must end soon.
+void RankProcess::finish_tracking(const Outcome& outcome, const Result<TrainSummary>& summary) {
+  RunFinished finished;
+  finished.success = outcome.code == ExitCode::kOk;
+  finished.resumes = !finished.success && !is_permanent(outcome.code);
+  finished.reason = outcome.reason;
+  finished.message = outcome.message;
+  if (summary) {
+    for (const auto& [name, value] : summary->metrics) finished.summary["eval/" + name] = value;
   }
+  const TimeTable table = time_table(telemetry_->phase_seconds());
+  for (const auto& [name, seconds] : table.rows) finished.summary["time/" + std::string(name) + "_seconds"] = seconds;
+  finished.summary["time/total_seconds"] = table.total;
+  finished.time_table = to_markdown(table);
+  tracking_->finish(telemetry_->status().step, std::move(finished), /*is_hurried=*/!finished.success, stop_);
+}
 
-  // Logs where the time of this rank was spent. The rows are those of the metric trainer_phase_seconds_total.
-  void RankProcess::report_times() const {
-    if (environment_.rank != 0 || telemetry_->is_watched()) return;  // a person reads them in the summary
-    const TimeTable table = time_table(telemetry_->phase_seconds());
-    telemetry_->logger().info(fmt::format("time of this process: {}", to_line(table)));
-  }
+// Logs where the time of this rank was spent. The rows are those of the metric trainer_phase_seconds_total.
+void RankProcess::report_times() const {
+  if (environment_.rank != 0 || telemetry_->is_watched()) return;  // a person reads them in the summary
+  const TimeTable table = time_table(telemetry_->phase_seconds());
+  telemetry_->logger().info(fmt::format("time of this process: {}", to_line(table)));
+}
 
-  Error RankProcess::located(Error error) const {
-    if (error.code == ExitCode::kDeviceFailed)
-      error.message = fmt::format("host {}, {}: {}", host_name(), device_.str(), error.message);
-    return error;
-  }
+Error RankProcess::located(Error error) const {
+  if (error.code == ExitCode::kDeviceFailed)
+    error.message = fmt::format("host {}, {}: {}", host_name(), device_.str(), error.message);
+  return error;
+}
 
-  std::string RankProcess::reason_for(const Error& error) const {
-    if (is_fenced_off(error)) return "Replaced";
-    const bool interrupted = stop_.is_raised() || (stops_ && stops_->agreed());
-    if (error.code == ExitCode::kTempFail && interrupted) return kInterrupted;
-    if (error.code == ExitCode::kTempFail && !stops_) return "RendezvousTimeout";
-    if (loop_ && loop_->diverged()) return "ParametersDiverged";
-    if (loop_ && !loop_->nonfinite_reason().empty()) return loop_->nonfinite_reason();
-    return exit_reason(error.code);
-  }
+std::string RankProcess::reason_for(const Error& error) const {
+  if (is_fenced_off(error)) return "Replaced";
+  const bool interrupted = stop_.is_raised() || (stops_ && stops_->agreed());
+  if (error.code == ExitCode::kTempFail && interrupted) return kInterrupted;
+  if (error.code == ExitCode::kTempFail && !stops_) return "RendezvousTimeout";
+  if (loop_ && loop_->diverged()) return "ParametersDiverged";
+  if (loop_ && !loop_->nonfinite_reason().empty()) return loop_->nonfinite_reason();
+  return exit_reason(error.code);
+}
 
-  std::string RankProcess::monitored_metric() const {
-    return config_.checkpoint.best.metric.empty() ? task_->monitor().metric : config_.checkpoint.best.metric;
-  }
+std::string RankProcess::monitored_metric() const {
+  return config_.checkpoint.best.metric.empty() ? task_->monitor().metric : config_.checkpoint.best.metric;
+}
 
-  RunHeader RankProcess::header(int64_t step, int64_t target_steps) const {
-    RunHeader out;
-    out.task = config_.task;
-    out.world_size = environment_.world_size;
-    out.device = device_.is_cpu() ? fmt::format("CPU, {} per rank", counted(at::get_num_threads(), "thread"))
-                                  : device_name(device_);
-    out.precision = precision_of(config_.amp);
-    for (const NamedTensor& item : model_->parameters()) {
-      out.parameters += item.tensor.numel();
-      if (item.tensor.requires_grad()) out.trainable_parameters += item.tensor.numel();
-    }
-    out.train_samples = task_->train_data().size();
-    out.eval_samples = task_->eval_data().size();
-    out.effective_batch = plan_.effective_batch;
-    out.batch_per_rank = plan_.micro_batch;
-    out.accumulation_steps = config_.gradient.accumulation_steps;
-    out.first_step = step;
-    out.target_steps = target_steps;
-    out.epochs = config_.epochs.value_or(0);
-    out.learning_rate = config_.optimizer.lr;
-    out.checkpoints = config_.checkpoint.dir;
-    return out;
+RunHeader RankProcess::header(int64_t step, int64_t target_steps) const {
+  RunHeader out;
+  out.task = config_.task;
+  out.world_size = environment_.world_size;
+  out.device = device_.is_cpu() ? fmt::format("CPU, {} per rank", counted(at::get_num_threads(), "thread"))
+                                : device_name(device_);
+  out.precision = precision_of(config_.amp);
+  for (const NamedTensor& item : model_->parameters()) {
+    out.parameters += item.tensor.numel();
+    if (item.tensor.requires_grad()) out.trainable_parameters += item.tensor.numel();
   }
+  out.train_samples = task_->train_data().size();
+  out.eval_samples = task_->eval_data().size();
+  out.effective_batch = plan_.effective_batch;
+  out.batch_per_rank = plan_.micro_batch;
+  out.accumulation_steps = config_.gradient.accumulation_steps;
+  out.first_step = step;
+  out.target_steps = target_steps;
+  out.epochs = config_.epochs.value_or(0);
+  out.learning_rate = config_.optimizer.lr;
+  out.checkpoints = config_.checkpoint.dir;
+  return out;
+}
 
-  void RankProcess::show_header(int64_t step, int64_t target_steps) {
-    telemetry_->print(header_lines(header(step, target_steps)));
-  }
+void RankProcess::show_header(int64_t step, int64_t target_steps) {
+  telemetry_->print(header_lines(header(step, target_steps)));
+}
 
-  // Logs the values that depend on the number of ranks.
-  void RankProcess::log_plan() {
-    const RunHeader sizes = header(0, 0);
-    telemetry_->logger().info("batches and learning rate", {{"effective_batch", plan_.effective_batch},
-                                                            {"batch_per_rank", plan_.micro_batch},
-                                                            {"accumulation_steps", config_.gradient.accumulation_steps},
-                                                            {"world_size", environment_.world_size},
-                                                            {"device", device_.is_cpu() ? "cpu" : sizes.device},
-                                                            {"parameters", sizes.parameters},
-                                                            {"train_samples", sizes.train_samples},
-                                                            {"eval_samples", sizes.eval_samples},
-                                                            {"learning_rate", config_.optimizer.lr},
-                                                            {"learning_rate_factor", plan_.lr_factor},
-                                                            {"warmup_steps", plan_.warmup_steps}});
-  }
+// Logs the values that depend on the number of ranks.
+void RankProcess::log_plan() {
+  const RunHeader sizes = header(0, 0);
+  telemetry_->logger().info("batches and learning rate", {{"effective_batch", plan_.effective_batch},
+                                                          {"batch_per_rank", plan_.micro_batch},
+                                                          {"accumulation_steps", config_.gradient.accumulation_steps},
+                                                          {"world_size", environment_.world_size},
+                                                          {"device", device_.is_cpu() ? "cpu" : sizes.device},
+                                                          {"parameters", sizes.parameters},
+                                                          {"train_samples", sizes.train_samples},
+                                                          {"eval_samples", sizes.eval_samples},
+                                                          {"learning_rate", config_.optimizer.lr},
+                                                          {"learning_rate_factor", plan_.lr_factor},
+                                                          {"warmup_steps", plan_.warmup_steps}});
+}
 
-  void RankProcess::report(const TrainSummary& summary, double seconds) {
-    if (environment_.rank != 0) return;
-    if (telemetry_->is_watched()) return show_summary(summary, seconds);
-    Logger with_metrics = telemetry_->logger();
-    if (summary.metrics.size() <= kMostMetrics) {
-      for (const auto& [name, value] : summary.metrics) with_metrics = with_metrics.with({{name, value}});
-    } else if (const auto found = summary.metrics.find(monitored_metric()); found != summary.metrics.end()) {
-      with_metrics = with_metrics.with({{found->first, found->second}});  // the line of the evaluation has all
-    }
-    if (!summary.stopped_early.empty()) with_metrics = with_metrics.with({{"stopped_early", summary.stopped_early}});
-    const double rate = summary.train_seconds > 0 ? static_cast<double>(summary.samples) / summary.train_seconds : 0;
-    with_metrics.info(summary.was_complete
-                          ? "training was complete already: evaluated the checkpoint; raise epochs or steps, or use "
-                            "another checkpoint.dir, to train more"
-                          : "training is complete",
-                      {{"step", summary.position.step},
-                       {"samples_per_second", rate},
-                       {"seconds", seconds},
-                       {"world_size", environment_.world_size},
-                       {"checkpoint", summary.checkpoint.empty() ? "none" : summary.checkpoint},
-                       {"parameters_bitwise_equal", summary.parameters_equal}});
+void RankProcess::report(const TrainSummary& summary, double seconds) {
+  if (environment_.rank != 0) return;
+  if (telemetry_->is_watched()) return show_summary(summary, seconds);
+  Logger with_metrics = telemetry_->logger();
+  if (summary.metrics.size() <= kMostMetrics) {
+    for (const auto& [name, value] : summary.metrics) with_metrics = with_metrics.with({{name, value}});
+  } else if (const auto found = summary.metrics.find(monitored_metric()); found != summary.metrics.end()) {
+    with_metrics = with_metrics.with({{found->first, found->second}});  // the line of the evaluation has all
   }
+  if (!summary.stopped_early.empty()) with_metrics = with_metrics.with({{"stopped_early", summary.stopped_early}});
+  const double rate = summary.train_seconds > 0 ? static_cast<double>(summary.samples) / summary.train_seconds : 0;
+  with_metrics.info(summary.was_complete
+                        ? "training was complete already: evaluated the checkpoint; raise epochs or steps, or use "
+                          "another checkpoint.dir, to train more"
+                        : "training is complete",
+                    {{"step", summary.position.step},
+                     {"samples_per_second", rate},
+                     {"seconds", seconds},
+                     {"world_size", environment_.world_size},
+                     {"checkpoint", summary.checkpoint.empty() ? "none" : summary.checkpoint},
+                     {"parameters_bitwise_equal", summary.parameters_equal}});
+}
 
-  void RankProcess::show_summary(const TrainSummary& summary, double seconds) {
-    RunSummary out;
-    out.step = summary.position.step;
-    out.was_complete = summary.was_complete;
-    out.stopped_early = summary.stopped_early;
-    out.metrics = summary.metrics;
-    out.monitor = monitored_metric();
-    out.best = summary.best;
-    out.seconds = seconds;
-    const TimeTable table = time_table(telemetry_->phase_seconds());
-    for (const auto& [name, spent] : table.rows)
-      out.phase_shares.emplace_back(name, table.total > 0 ? spent / table.total : 0);
-    if (summary.train_seconds > 0)
-      out.samples_per_second = static_cast<double>(summary.samples) / summary.train_seconds;
-    out.recoveries = telemetry_->status().recoveries;
-    out.world_size = environment_.world_size;
-    out.parameters_equal = summary.parameters_equal;
-    out.checkpoint = summary.checkpoint;
-    telemetry_->print(summary_lines(out));
-  }
+void RankProcess::show_summary(const TrainSummary& summary, double seconds) {
+  RunSummary out;
+  out.step = summary.position.step;
+  out.was_complete = summary.was_complete;
+  out.stopped_early = summary.stopped_early;
+  out.metrics = summary.metrics;
+  out.monitor = monitored_metric();
+  out.best = summary.best;
+  out.seconds = seconds;
+  const TimeTable table = time_table(telemetry_->phase_seconds());
+  for (const auto& [name, spent] : table.rows)
+    out.phase_shares.emplace_back(name, table.total > 0 ? spent / table.total : 0);
+  if (summary.train_seconds > 0) out.samples_per_second = static_cast<double>(summary.samples) / summary.train_seconds;
+  out.recoveries = telemetry_->status().recoveries;
+  out.world_size = environment_.world_size;
+  out.parameters_equal = summary.parameters_equal;
+  out.checkpoint = summary.checkpoint;
+  telemetry_->print(summary_lines(out));
+}
 
-  TerminationMessage RankProcess::termination_message(const Outcome& outcome) const {
-    const RankStatus status = telemetry_ ? telemetry_->status() : RankStatus{};
-    return {environment_.rank, status.step, status.checkpoint_step, outcome.reason, outcome.message};
-  }
+TerminationMessage RankProcess::termination_message(const Outcome& outcome) const {
+  const RankStatus status = telemetry_ ? telemetry_->status() : RankStatus{};
+  return {environment_.rank, status.step, status.checkpoint_step, outcome.reason, outcome.message};
+}
 
 }  // namespace oarlock
