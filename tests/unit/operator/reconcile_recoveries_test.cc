@@ -46,8 +46,9 @@ TEST(ReconcileRecoveries, ReportsRecoveriesOfRankZero) {
 }
 
 TEST(ReconcileRecoveries, NamesTheRanks) {
-  const std::vector<std::pair<std::string, std::string>> rows = {
-      {"1", "rank 1 was replaced while "}, {"1, 3", "ranks 1, 3 were replaced while "}, {"", "ranks were replaced while "}};
+  const std::vector<std::pair<std::string, std::string>> rows = {{"1", "rank 1 was replaced while "},
+                                                                 {"1, 3", "ranks 1, 3 were replaced while "},
+                                                                 {"", "ranks were replaced while "}};
   for (const auto& [ranks, beginning] : rows) {
     Observed observed = reporting(training(), 1, 0.5);
     observed.progress->recovered_ranks = ranks;
