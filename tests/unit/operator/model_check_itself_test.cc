@@ -221,7 +221,8 @@ TEST(ModelCheckItself, DetectsGroupBelowMinNodes) {
 }
 
 TEST(ModelCheckItself, DetectsIgnoredScale) {
-  EXPECT_THAT(check_without(resize, elastic_small(1)).violation, HasSubstr("a request to scale is ignored"));
+  const JobBuilder job = elastic_of(JobBuilder().nodes(1).max_restarts(0).backoff_seconds(0), 10);
+  EXPECT_THAT(check_without(resize, with(job, 1, false)).violation, HasSubstr("a request to scale is ignored"));
 }
 
 // Starts with all nodes after each failure.
