@@ -104,6 +104,27 @@ std::string HostileServer::Connection::client() const {
 }
 
 bool HostileServer::Connection::write(const std::string& text) {
+  return write_with(text, [this](const char* data, size_t size) { return put(data, size); });
+}
+
+bool HostileServer::Connection::flood_with_key_updates(size_t bytes) {
+  BIO* const socket = SSL_get_wbio(ssl_.get());
+  BIO_up_ref(socket);
+  BIO* const memory = BIO_new(BIO_s_mem());
+  SSL_set0_wbio(ssl_.get(), memory);
+  while (BIO_ctrl_pending(memory) < bytes && SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_REQUESTED) == 1 &&
+         SSL_do_handshake(ssl_.get()) == 1) {
+  }
+  std::string flood(BIO_ctrl_pending(memory), '\0');
+  BIO_read(memory, flood.data(), static_cast<int>(flood.size()));
+  SSL_set0_wbio(ssl_.get(), socket);  // releases `memory`
+  return !flood.empty() && write_with(flood, [this](const char* data, size_t size) {
+    return ::send(fd_, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+  });
+}
+
+template <typename Put>
+bool HostileServer::Connection::write_with(const std::string& text, Put put) {
   size_t sent = 0;
   while (sent < text.size() && !stopping_) {
     const ssize_t n = put(text.data() + sent, text.size() - sent);

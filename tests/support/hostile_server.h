@@ -50,8 +50,11 @@ class HostileServer {
     void answer(int status, const std::string& body, const std::string& headers = "");
     void reset();                         // ends with RST instead of FIN
     void truncate() { polite_ = false; }  // ends without TLS's close_notify, as a cut connection does
-    void wait_for_close();                // until the peer closes or the server ends
-    bool closed() const;                  // the peer has gone; only plain, and where nothing more is expected of it
+    // Sends about this many bytes of TLS 1.3 KeyUpdate messages, which the client must answer. They are prepared first,
+    // so that they arrive faster than the client handles them. False when the peer has gone.
+    bool flood_with_key_updates(size_t bytes);
+    void wait_for_close();  // until the peer closes or the server ends
+    bool closed() const;    // the peer has gone; only plain, and where nothing more is expected of it
     // Reads the head of a request, and its body unless `head_only`.
     bool read_request(Received& out, bool head_only = false);
     // Connects to this port of the same loopback address and copies bytes in both directions until one side closes, as
@@ -59,9 +62,11 @@ class HostileServer {
     void relay(Loopback loopback, int port);
     bool stopping() const { return stopping_; }
 
-    std::atomic<size_t> written = 0;
+    std::atomic<size_t> written = 0;  // of application data and floods
 
    private:
+    template <typename Put>
+    bool write_with(const std::string& text, Put put);
     // As send(2) and recv(2) without blocking: what was done, 0 at the end, -1 with EAGAIN.
     ssize_t put(const char* data, size_t size);
     ssize_t get(char* data, size_t size);

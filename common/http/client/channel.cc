@@ -95,6 +95,7 @@ TcpChannel::~TcpChannel() { on_cancel_.reset(); }
 
 void TcpChannel::begin_call(CallLimits& limits) {
   limits_ = &limits;
+  left_between_calls_ = kMaxBytesBetweenCalls;
   if (limits.cancel().stop_possible()) on_cancel_.emplace(limits.cancel(), Cancel{this});
 }
 
@@ -138,12 +139,25 @@ ErrorCode TcpChannel::connect_to(const Resolver::Endpoint& endpoint, CallLimits:
 }
 
 size_t TcpChannel::read(net::mutable_buffer buffer, ErrorCode& error) {
-  if (limits_ == nullptr) return stream_.socket().read_some(buffer, error);
+  if (limits_ == nullptr) {
+    if (left_between_calls_ == 0) {
+      error = kReadLimitReached;
+      return 0;
+    }
+    const size_t size = stream_.socket().read_some(net::buffer(buffer, left_between_calls_), error);
+    left_between_calls_ -= size;
+    return size;
+  }
   return run([&](auto done) { stream_.async_read_some(buffer, std::move(done)); }, error);
 }
 
 size_t TcpChannel::write(net::const_buffer buffer, ErrorCode& error) {
-  if (limits_ == nullptr) return stream_.socket().write_some(buffer, error);
+  if (limits_ == nullptr) {
+    const size_t size = stream_.socket().write_some(buffer, error);
+    // A part of a TLS record may have been written, so that nothing else can be written later.
+    if (error == net::error::would_block) error = net::error::no_buffer_space;
+    return size;
+  }
   return run([&](auto done) { stream_.async_write_some(buffer, std::move(done)); }, error);
 }
 
@@ -227,6 +241,7 @@ TransportResult<void> TlsChannel::handshake(const std::string& name, const std::
 
 void TlsChannel::close() {
   ErrorCode ignored;
+  next_->limit_reads(kMaxBytesWithoutData);
   stream_.shutdown(ignored);  // sends close_notify and does not wait for that of the peer
   next_->close();
   ERR_clear_error();

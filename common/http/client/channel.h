@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
@@ -15,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -115,6 +117,9 @@ class Resolver {
 
 using ErrorCode = boost::beast::error_code;
 
+// The error of a channel that has returned the bytes that it may return.
+inline constexpr auto kReadLimitReached = boost::asio::error::message_size;
+
 // A byte stream that models Boost's SyncReadStream and SyncWriteStream, so that Beast's HTTP algorithms and Asio's
 // ssl::stream work on it. Not thread-safe. After an error other than would_block, a channel can only be destroyed.
 class Channel {
@@ -135,7 +140,14 @@ class Channel {
   // they throw boost::system::system_error.
   template <typename MutableBuffers>
   size_t read_some(const MutableBuffers& buffers, ErrorCode& error) {
-    return read(first_of<boost::asio::mutable_buffer>(buffers), error);
+    const auto buffer = first_of<boost::asio::mutable_buffer>(buffers);
+    if (read_limit_ == 0 && buffer.size() != 0) {
+      error = kReadLimitReached;
+      return 0;
+    }
+    const size_t size = read(boost::asio::buffer(buffer, read_limit_), error);
+    read_limit_ -= std::min(size, read_limit_);
+    return size;
   }
   template <typename MutableBuffers>
   size_t read_some(const MutableBuffers& buffers) {
@@ -149,6 +161,9 @@ class Channel {
   size_t write_some(const ConstBuffers& buffers) {
     return or_throw([&](ErrorCode& error) { return write_some(buffers, error); });
   }
+
+  // Limits the bytes that read_some() returns from now on; afterwards it sets kReadLimitReached.
+  void limit_reads(size_t bytes) { read_limit_ = bytes; }
 
   // Announces the end of the stream to the peer if the protocol requires it (TLS: close_notify). Never waits.
   virtual void close() = 0;
@@ -172,6 +187,8 @@ class Channel {
     if (error) throw boost::system::system_error(error);
     return size;
   }
+
+  size_t read_limit_ = std::numeric_limits<size_t>::max();
 };
 
 // TCP connection. The thread of the call runs the channel's own io_context until an operation has ended, so that a
@@ -183,8 +200,12 @@ class TcpChannel final : public Channel {
   TcpChannel() = default;
   ~TcpChannel() override;
 
-  // Allows operations to wait, within the limits of a call, until end_call(). Called by the thread of the call. The
-  // limits must outlive the call.
+  // What a server may send between two calls: TLS session tickets, key updates and a close_notify. A server that sends
+  // more would otherwise occupy the thread that checks or closes the connection, which has no deadline.
+  static constexpr size_t kMaxBytesBetweenCalls = 32u << 10;
+
+  // Allows operations to wait, within the limits of a call, until end_call(), and lifts the limit of reads. Called by
+  // the thread of the call. The limits must outlive the call.
   void begin_call(CallLimits& limits);
   void end_call();
 
@@ -212,12 +233,18 @@ class TcpChannel final : public Channel {
   boost::asio::io_context io_{1};  // used by one thread at a time
   Stream stream_{io_};
   CallLimits* limits_ = nullptr;  // null outside of a call; operations then do not wait
+  size_t left_between_calls_ = kMaxBytesBetweenCalls;
   std::optional<std::stop_callback<Cancel>> on_cancel_;
 };
 
 // TLS on top of another channel.
 class TlsChannel final : public Channel {
  public:
+  // OpenSSL handles records without data (session tickets, key updates, alerts) within a read or write. Such records
+  // restart the idle limit of a call, so that their number is limited: a read or write fails with kReadLimitReached
+  // when it has received this much without transferring data. A record has at most 17 KiB.
+  static constexpr size_t kMaxBytesWithoutData = 128u << 10;
+
   // Keeps a reference to the OpenSSL context.
   TlsChannel(std::unique_ptr<Channel> next, SSL_CTX* context);
 
@@ -231,9 +258,11 @@ class TlsChannel final : public Channel {
 
  private:
   size_t read(boost::asio::mutable_buffer buffer, ErrorCode& error) override {
+    next_->limit_reads(kMaxBytesWithoutData);
     return stream_.read_some(boost::asio::buffer(buffer), error);
   }
   size_t write(boost::asio::const_buffer buffer, ErrorCode& error) override {
+    next_->limit_reads(kMaxBytesWithoutData);
     return stream_.write_some(boost::asio::buffer(buffer), error);
   }
 

@@ -96,37 +96,47 @@ bool Connection::is_reusable() {
 }
 
 std::unique_ptr<Connection> ConnectionPool::take() {
-  const std::lock_guard lock(mutex_);
-  close_expired(std::chrono::steady_clock::now());
-  while (!idle_.empty()) {
-    std::unique_ptr<Connection> last = std::move(idle_.back().connection);
-    idle_.pop_back();
+  close_expired();
+  for (;;) {
+    std::unique_ptr<Connection> last;
+    {
+      const std::lock_guard lock(mutex_);
+      if (idle_.empty()) return nullptr;
+      last = std::move(idle_.back().connection);
+      idle_.pop_back();
+    }
     if (last->is_reusable()) return last;
   }
-  return nullptr;
 }
 
 void ConnectionPool::put(std::unique_ptr<Connection> connection) {
   const auto now = std::chrono::steady_clock::now();
+  Connections expired;  // destroyed after the lock
   const std::lock_guard lock(mutex_);
-  close_expired(now);
+  expired = remove_expired(now);
   idle_.push_back({std::move(connection), now});
 }
 
 void ConnectionPool::clear() {
+  Connections all;  // destroyed after the lock
   const std::lock_guard lock(mutex_);
-  idle_.clear();
+  all.swap(idle_);
 }
 
 size_t ConnectionPool::close_expired() {
+  Connections expired;  // destroyed after the lock
   const std::lock_guard lock(mutex_);
-  return close_expired(std::chrono::steady_clock::now());
+  expired = remove_expired(std::chrono::steady_clock::now());
+  return expired.size();
 }
 
-size_t ConnectionPool::close_expired(Time now) {
-  const size_t before = idle_.size();
-  while (!idle_.empty() && now - idle_.front().since > max_idle_time_) idle_.pop_front();
-  return before - idle_.size();
+ConnectionPool::Connections ConnectionPool::remove_expired(Time now) {
+  Connections expired;
+  while (!idle_.empty() && now - idle_.front().since > max_idle_time_) {
+    expired.push_back(std::move(idle_.front()));
+    idle_.pop_front();
+  }
+  return expired;
 }
 
 }  // namespace oarlock::kube

@@ -47,7 +47,7 @@ class Connection {
   tl::expected<ReceivedResponse, ReadError> exchange(const std::string& request, ByteSink* sink, CallLimits& limits);
 
   // Whether another request may be sent: the server has neither closed the connection nor sent anything since the last
-  // response. Never waits.
+  // response. Never waits, and reads at most TcpChannel::kMaxBytesBetweenCalls.
   bool is_reusable();
 
   const std::shared_ptr<SSL_CTX>& server_context() const { return server_context_; }
@@ -65,7 +65,7 @@ class Connection {
 
 // Idle connections. The most recently used connection is reused first, so that the surplus connections of a burst age.
 // Those that have been idle for more than `max_idle_time` are closed by the next call of take(), put() or
-// close_expired(). Thread-safe.
+// close_expired(). Connections are checked and closed outside of the mutex. Thread-safe.
 class ConnectionPool {
  public:
   explicit ConnectionPool(Milliseconds max_idle_time) : max_idle_time_(max_idle_time) {}
@@ -83,11 +83,13 @@ class ConnectionPool {
     std::unique_ptr<Connection> connection;
     Time since;
   };
-  size_t close_expired(Time now);
+  using Connections = std::deque<Idle>;
+  // Removes and returns the connections that have been idle for too long. Called with the mutex.
+  Connections remove_expired(Time now);
 
   const Milliseconds max_idle_time_;
   std::mutex mutex_;
-  std::deque<Idle> idle_;  // the least recently used first
+  Connections idle_;  // the least recently used first
 };
 
 }  // namespace oarlock::kube

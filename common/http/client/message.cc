@@ -141,6 +141,8 @@ TransportError channel_error(const ErrorCode& error, const CallLimits& limits) {
   }
   if (error == http::error::header_limit || error == http::error::buffer_overflow)
     return {TransportErrorKind::kBroken, "invalid HTTP response: the head or a trailer is too long"};
+  if (error == kReadLimitReached)
+    return {TransportErrorKind::kBroken, "connection broken: too many TLS records without data"};
   if (error.category() == make_error_code(http::error::end_of_stream).category())
     return {TransportErrorKind::kBroken, "invalid HTTP response: " + error.message()};
   return {TransportErrorKind::kBroken, "connection broken: " + error.message()};

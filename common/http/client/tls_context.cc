@@ -124,6 +124,8 @@ Result<std::shared_ptr<SSL_CTX>> TlsContexts::make_context(const Material& mater
   if (context == nullptr) return fail(ExitCode::kOsErr, "OpenSSL cannot create a TLS context");
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
+  // TLS 1.2: each renegotiation costs a handshake, and a server could begin them without end.
+  SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_verify(context.get(), verify_ ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
   if (verify_ && trusts_system_) RETURN_IF_ERROR(trust_system(context.get()));
   if (!material.authorities.empty()) RETURN_IF_ERROR(trust(context.get(), material.authorities));

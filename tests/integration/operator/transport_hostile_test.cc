@@ -305,5 +305,73 @@ TEST(HostileServer, SlowSinkIsNotIdle) {
   EXPECT_EQ(sink.text, "ab");
 }
 
+// A server that sends TLS records without data, which OpenSSL handles within a read.
+class TlsRecordsWithoutData : public ::testing::Test {
+ protected:
+  static constexpr size_t kFlood = 1u << 20;  // 40,000 key updates
+
+  std::unique_ptr<Transport> transport_to(const HostileServer& server) {
+    TransportOptions options;
+    options.server = server.url();
+    options.ca.text = authority_.certificate();
+    return test::transport_with(std::move(options));
+  }
+
+  const test::Authority authority_{"test authority"};
+  const test::Identity identity_ = authority_.issue("server", "IP:127.0.0.1");
+};
+
+// Nothing limits the time in which an idle connection is checked or closed, and every call needs the pool of idle
+// connections: the amount that is read must be limited.
+TEST_F(TlsRecordsWithoutData, OnAnIdleConnectionDelayNoOtherCall) {
+  std::atomic<size_t> written[3] = {};
+  HostileServer server(
+      [&](auto& connection, const auto& request) {
+        connection.answer(200, "answer");
+        const size_t before = connection.written;
+        std::atomic<bool> is_over = false;
+        std::thread flood([&] {
+          connection.flood_with_key_updates(kFlood);
+          is_over = true;
+        });
+        const auto progress = [&] { written[request.connection] = connection.written - before; };
+        for (; !is_over; std::this_thread::sleep_for(1ms)) progress();
+        flood.join();
+        progress();
+        connection.wait_for_close();
+        return false;
+      },
+      {.identity = identity_});
+  auto transport = transport_to(server);
+  for (const int connection : {0, 1, 2}) {
+    const auto response = transport->send(get(), 20s, {});
+    ASSERT_TRUE(response) << response.error().message;
+    EXPECT_EQ(response->body, "answer");
+    EXPECT_EQ(server.connections(), connection + 1) << "a connection with a flood is not used again";
+    ASSERT_TRUE(becomes_true([&] { return written[connection] > 64u << 10; }));
+  }
+  const auto started = SteadyClock::now();
+  transport.reset();
+  EXPECT_LT(SteadyClock::now() - started, 5s);
+}
+
+TEST_F(TlsRecordsWithoutData, EndACall) {
+  HostileServer server(
+      [&](auto& connection, const auto&) {
+        while (connection.flood_with_key_updates(kFlood)) {
+        }
+        return false;
+      },
+      {.identity = identity_});
+  auto transport = transport_to(server);
+  TextSink sink;
+  for (const bool is_stream : {false, true}) {
+    const auto response = is_stream ? transport->stream(get(), sink, {60s, 60s}, {}) : transport->send(get(), 60s, {});
+    ASSERT_FALSE(response);
+    EXPECT_EQ(response.error().kind, TransportErrorKind::kBroken);
+    EXPECT_THAT(response.error().message, HasSubstr("TLS records without data"));
+  }
+}
+
 }  // namespace
 }  // namespace oarlock::kube
