@@ -31,9 +31,34 @@ std::string remedy_for(ResourceKind kind, const kube::ApiError& error) {
   }
 }
 
+std::string public_description(const kube::ApiError& error) {
+  using TransportKind = kube::TransportErrorKind;
+  if (!error.transport)
+    return error.status == 0 ? "the API server's response is not usable (see the operator's log)"
+                             : fmt::format("the API server returned status {}", error.status);
+  switch (*error.transport) {
+    case TransportKind::kConnect:
+      return "no connection to the API server";
+    case TransportKind::kTls:
+      return "the TLS handshake with the API server failed";
+    case TransportKind::kBroken:
+      return "the connection to the API server broke";
+    case TransportKind::kDeadline:
+    case TransportKind::kIdle:
+      return "the API server did not respond in time";
+    case TransportKind::kCancelled:
+      return "cancelled";
+    case TransportKind::kRefused:
+      return "the credentials or the API server's response are not usable (see the operator's log)";
+  }
+  return "";
+}
+
 void CacheHealth::record_failure(const WatchScope& scope, const kube::ApiError& error) {
-  std::string text = fmt::format("failed to list or watch {}: {}", scope.to_string(), sanitize_line(error.message));
-  if (const std::string remedy = remedy_for(scope.kind, error); !remedy.empty()) text += "; " + remedy;
+  const std::string what = fmt::format("failed to list or watch {}: ", scope.to_string());
+  const std::string remedy = remedy_for(scope.kind, error);
+  const std::string advice = remedy.empty() ? "" : "; " + remedy;
+  const std::string text = what + sanitize_line(error.message) + advice;
   const SteadyTime now = clock_->steady();
   bool is_due = false;
   int count = 0;
@@ -41,6 +66,7 @@ void CacheHealth::record_failure(const WatchScope& scope, const kube::ApiError& 
     const std::lock_guard lock(mutex_);
     Failure& failure = failures_[scope];
     count = ++failure.count;
+    failure.public_text = what + public_description(error) + advice;
     is_due = failure.text != text || now - failure.logged >= kLogInterval;
     if (is_due) {
       failure.text = text;
@@ -83,11 +109,16 @@ std::string CacheHealth::current_failure() const {
   return failures_.empty() ? "" : failures_.begin()->second.text;
 }
 
+std::string CacheHealth::public_failure() const {
+  const std::lock_guard lock(mutex_);
+  return failures_.empty() ? "" : failures_.begin()->second.public_text;
+}
+
 std::string CacheHealth::stale_reason() const {
   const std::lock_guard lock(mutex_);
   for (const auto& [scope, failure] : failures_) {
     if (failure.count >= kFailuresUntilStale)
-      return fmt::format("{} ({} consecutive failures)", failure.text, failure.count);
+      return fmt::format("{} ({} consecutive failures)", failure.public_text, failure.count);
   }
   return "";
 }

@@ -15,6 +15,9 @@ namespace oarlock::control {
 // Returns the remedy for an error in a few words; empty if the user can only wait.
 std::string remedy_for(ResourceKind kind, const kube::ApiError& error);
 
+// Describes an error by its kind and the status of the response, without any text of the API server.
+std::string public_description(const kube::ApiError& error);
+
 // Receives the informers' failures and recoveries, and logs them: a new kind of failure immediately, a persisting one
 // once a minute, and the recovery. Thread-safe.
 class CacheHealth {
@@ -33,15 +36,21 @@ class CacheHealth {
   // Consecutive failures for this kind, in the namespace with the most of them.
   int failures(ResourceKind kind) const;
 
-  // A failure that persists, in one line with its remedy; empty if there is none.
+  // A failure that persists, in one line with the server's message and a remedy; empty if there is none.
   std::string current_failure() const;
 
+  // The following are for readers without credentials: they contain the kind of a failure and the status of the
+  // response, but no text of the API server.
+
+  // As current_failure().
+  std::string public_failure() const;
   // Why the cache may be out of date; empty if it is up to date.
   std::string stale_reason() const;
 
  private:
   struct Failure {
     std::string text;
+    std::string public_text;
     SteadyTime logged{};
     int count = 0;  // consecutive
   };

@@ -131,6 +131,7 @@ class InstrumentedTransport final : public kube::Transport {
   kube::TransportResult<kube::Response> stream(const kube::Request& request, kube::ByteSink& sink,
                                                kube::StreamLimits limits, std::stop_token cancel) override;
   size_t close_idle_connections() override { return inner_->close_idle_connections(); }
+  std::string mask_credentials(std::string text) const override { return inner_->mask_credentials(std::move(text)); }
   bool has_responded() const { return has_responded_; }
 
  private:

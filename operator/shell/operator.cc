@@ -198,7 +198,7 @@ HttpRoutes Operator::probes() {
   };
   const auto readiness = [this]() -> std::string {
     if (is_ready_) return health_.stale_reason();
-    const std::string failure = health_.current_failure();
+    const std::string failure = health_.public_failure();
     return failure.empty() ? "the caches have not synced yet" : failure;
   };
   return {{"/healthz", probe_route(liveness)}, {"/readyz", probe_route(readiness)}};

@@ -31,7 +31,27 @@ bool is_field_name(std::string_view name) {
   });
 }
 
+// Tokens that calls in progress may use while new ones are obtained.
+constexpr size_t kRememberedTokens = 4;
+// Shorter credentials are replaced only after their scheme: they would be found in other words.
+constexpr size_t kMinSecretBytes = 4;
+
+std::string replace_all(const std::string& text, const std::string& from, std::string_view to) {
+  std::string out;
+  size_t begin = 0;
+  for (size_t at = 0; (at = text.find(from, begin)) != std::string::npos; begin = at + from.size())
+    out.append(text, begin, at - begin).append(to);
+  return begin == 0 ? text : out.append(text, begin);
+}
+
 }  // namespace
+
+HttpTransport::HttpTransport(TransportTarget target)
+    : target_(std::move(target)), proxy_secret_([this] {
+        const std::string value = target_.proxy ? target_.proxy->authorization() : "";
+        const size_t space = value.find(' ');
+        return space == std::string::npos ? Secret() : secret_of(value.substr(0, space), value.substr(space + 1));
+      }()) {}
 
 Result<TransportTarget> check_options(TransportOptions options) {
   TransportTarget target;
@@ -89,11 +109,56 @@ TransportResult<Response> HttpTransport::call_and_report(const Request& request,
                   fmt::format("{}{}: {}", target_.options.server, proxy, response.error().message));
   }
   if (response->status == 401 && target_.options.token != nullptr) target_.options.token->invalidate();
+  if (!response->ok()) response->body = mask_credentials(std::move(response->body));
   return response;
 }
 
+HttpTransport::Secret HttpTransport::secret_of(const std::string& scheme, const std::string& token) {
+  Secret out{.token = token, .texts = {scheme + " " + token}};
+  const auto add = [&](const std::string& text) {
+    if (text.size() < kMinSecretBytes) return;
+    out.texts.push_back(text);
+    // Some servers escape the slash in JSON.
+    if (text.find('/') != std::string::npos) out.texts.push_back(replace_all(text, "/", "\\/"));
+  };
+  add(token);
+  if (const auto plain = base64_decode(token); scheme == "Basic" && plain) {
+    add(*plain);
+    add(plain->substr(std::min(plain->find(':'), plain->size() - 1) + 1));  // the password
+  }
+  return out;
+}
+
+void HttpTransport::remember(const std::string& token) {
+  if (token.empty()) return;
+  const std::lock_guard lock(mutex_);
+  for (const Secret& known : secrets_) {
+    if (known.token == token) return;
+  }
+  secrets_.push_back(secret_of(target_.options.token_scheme, token));
+  if (secrets_.size() > kRememberedTokens) secrets_.pop_front();
+}
+
+std::string HttpTransport::mask_credentials(std::string text) const {
+  if (text.empty()) return text;
+  std::vector<Secret> secrets{proxy_secret_};
+  {
+    const std::lock_guard lock(mutex_);
+    secrets.insert(secrets.end(), secrets_.begin(), secrets_.end());
+  }
+  for (const Secret& secret : secrets) {
+    for (size_t i = 0; i < secret.texts.size(); ++i) {
+      const std::string& found = secret.texts[i];
+      // The first is the header's value: the scheme stays.
+      const std::string kept = i == 0 ? found.substr(0, found.size() - secret.token.size()) : "";
+      text = replace_all(text, found, kept + "***");
+    }
+  }
+  return text;
+}
+
 TransportResult<HttpTransport::Credentials> HttpTransport::obtain_credentials(
-    std::chrono::steady_clock::time_point deadline, const std::stop_token& cancel) const {
+    std::chrono::steady_clock::time_point deadline, const std::stop_token& cancel) {
   const TransportOptions& options = target_.options;
   const auto left = std::chrono::duration_cast<Milliseconds>(deadline - std::chrono::steady_clock::now());
   const auto obtain = [&]() -> Result<Credentials> {
@@ -105,6 +170,7 @@ TransportResult<HttpTransport::Credentials> HttpTransport::obtain_credentials(
     Credentials credentials;
     if (options.token != nullptr) {
       ASSIGN_OR_RETURN(credentials.token, options.token->token());
+      remember(credentials.token);
     }
     if (options.certificate != nullptr) {
       ASSIGN_OR_RETURN(credentials.certificate, options.certificate->certificate());

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
+#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "common/http/client/address.h"
 #include "common/http/client/transport.h"
@@ -44,13 +47,14 @@ std::optional<std::chrono::seconds> parse_retry_after(std::string_view value);
 inline constexpr size_t kMaxErrorBodyBytes = 1u << 20;
 
 // Implements the parts that do not depend on the HTTP library: send() and stream() are one call with an optional sink,
-// errors name the server and the proxy, a token that the server rejects is invalidated, and credentials are obtained
-// within the deadline of the call.
+// errors name the server and the proxy, a token that the server rejects is invalidated, credentials are obtained within
+// the deadline of the call, and those that a server repeats in an error are masked.
 class HttpTransport : public Transport {
  public:
   TransportResult<Response> send(const Request& request, Milliseconds deadline, std::stop_token cancel) final;
   TransportResult<Response> stream(const Request& request, ByteSink& sink, StreamLimits limits,
                                    std::stop_token cancel) final;
+  std::string mask_credentials(std::string text) const final;
 
  protected:
   struct Credentials {
@@ -58,21 +62,34 @@ class HttpTransport : public Transport {
     ClientCertificate certificate;  // of TransportOptions::certificate; empty: none
   };
 
-  explicit HttpTransport(TransportTarget target) : target_(std::move(target)) {}
+  explicit HttpTransport(TransportTarget target);
 
   // Performs one call. The body of a 2xx response is written to `sink` unless that is null.
   virtual TransportResult<Response> call(const Request& request, ByteSink* sink, StreamLimits limits,
                                          const std::stop_token& cancel) = 0;
 
-  // Waits for the credentials until `deadline`. Fails with kCancelled or kRefused.
+  // Waits for the credentials until `deadline`, and remembers the token for mask_credentials(). Fails with kCancelled
+  // or kRefused.
   TransportResult<Credentials> obtain_credentials(std::chrono::steady_clock::time_point deadline,
-                                                  const std::stop_token& cancel) const;
+                                                  const std::stop_token& cancel);
 
   const TransportTarget target_;
 
  private:
   TransportResult<Response> call_and_report(const Request& request, ByteSink* sink, StreamLimits limits,
                                             const std::stop_token& cancel);
+  void remember(const std::string& token);
+
+  // A token and the texts that reveal it, longest first.
+  struct Secret {
+    std::string token;
+    std::vector<std::string> texts;
+  };
+  static Secret secret_of(const std::string& scheme, const std::string& token);
+
+  const Secret proxy_secret_;
+  mutable std::mutex mutex_;
+  std::deque<Secret> secrets_;  // of the latest tokens; guarded by mutex_
 };
 
 }  // namespace oarlock::kube

@@ -93,14 +93,19 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Sends a request and returns the complete response, whatever its status is. Fails with kRefused if the body is
-  // larger than kMaxResponseBytes.
+  // Sends a request and returns the complete response, whatever its status is. "***" replaces the credentials of the
+  // call in the body of a response that is not 2xx, because its text ends up in logs and messages. Fails with kRefused
+  // if the body is larger than kMaxResponseBytes.
   virtual TransportResult<Response> send(const Request& request, Milliseconds deadline, std::stop_token cancel) = 0;
 
   // Sends a request and writes the body of a 2xx response to `sink`; the returned body is then empty. Any other
   // response is returned completely. Success means that the server ended the response properly.
   virtual TransportResult<Response> stream(const Request& request, ByteSink& sink, StreamLimits limits,
                                            std::stop_token cancel) = 0;
+
+  // Replaces the credentials of recent calls by "***" in a text that the server has sent. Bodies of responses that are
+  // not 2xx need it no more. Default: the implementation has no credentials.
+  virtual std::string mask_credentials(std::string text) const { return text; }
 
   // Closes the connections that have been idle for a while, and returns their number. Default: the implementation
   // keeps no idle connections, or closes them by itself.

@@ -55,7 +55,10 @@ Reflector::Next Reflector::failed(const ApiError& error, Next next) {
   }
   retry_after_ = error.retry_after;
   if (retry_after_) retry_after_ = std::min(*retry_after_, kMaxRetryAfter);
-  observer_.on_problem(error);
+  ApiError shown = error;
+  shown.message =
+      transport_->mask_credentials(std::move(shown.message));  // an error within a watch is part of its body
+  observer_.on_problem(shown);
   return next;
 }
 

@@ -184,9 +184,10 @@ TEST_F(OperatorProgram, IsNotReadyWhileListsFail) {
   EXPECT_EQ(process.metric("oarlock_cache_consecutive_failures"), 0);
   refuse = true;
   ASSERT_TRUE(eventually([&] { return process.get("/readyz").status == 503; })) << process.log();
-  EXPECT_THAT(
-      process.get("/readyz").body.get<std::string>(),
-      AllOf(HasSubstr("failed to list or watch pods"), HasSubstr("etcd is away"), HasSubstr("consecutive failures")));
+  EXPECT_THAT(process.get("/readyz").body.get<std::string>(),
+              AllOf(HasSubstr("failed to list or watch pods: the API server returned status 500"),
+                    HasSubstr("consecutive failures"), Not(HasSubstr("etcd is away"))));
+  EXPECT_THAT(process.log(), HasSubstr("etcd is away"));
   EXPECT_GE(process.metric("oarlock_cache_consecutive_failures", {R"(resource="pods")"}), 5);
   EXPECT_EQ(process.metric("oarlock_cache_consecutive_failures", {R"(resource="services")"}), 0);
   EXPECT_EQ(process.get("/healthz").status, 200);  // a restart would not help

@@ -24,6 +24,7 @@ using test::transport_to;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 TEST(Transport, SendsRequestAndReturnsResponse) {
   HostileServer server([](auto& connection, const auto&) {
@@ -194,6 +195,39 @@ TEST(Transport, InvalidatesTheTokenOn401) {
 }
 
 // A credential plugin that hangs must not delay the end of the process.
+// Gateways repeat the head of a request in their errors, and the text of an error ends up in logs.
+TEST(Transport, MasksCredentialsThatTheServerRepeats) {
+  HostileServer server([](auto& connection, const auto& request) {
+    const std::string authorization = header(request.head, "Authorization");
+    connection.answer(request.target == "/good" ? 200 : 403, "denied for " + authorization + ", that is " +
+                                                                 authorization.substr(authorization.find(' ') + 1) +
+                                                                 " or alice:correct/horse or correct\\/horse");
+    return true;
+  });
+  TransportOptions options;
+  options.server = server.url();
+  options.token = std::make_shared<ConstantToken>("SECRET-token.1");
+  const auto bearer = test::transport_with(options);
+  EXPECT_THAT(bearer->send(get(), 20s, {})->body, StartsWith("denied for Bearer ***, that is *** or alice"));
+  TextSink sink;
+  EXPECT_THAT(bearer->stream(get(), sink, {20s, 20s}, {})->body, StartsWith("denied for Bearer ***, that is *** or"));
+  EXPECT_THAT(bearer->send(get("/good"), 20s, {})->body, HasSubstr("SECRET")) << "data is not changed";
+  EXPECT_EQ(bearer->mask_credentials("no SECRET-token.1 here"), "no *** here");
+
+  options.token_scheme = "Basic";
+  options.token = std::make_shared<ConstantToken>(base64_encode("alice:correct/horse"));
+  EXPECT_EQ(test::transport_with(options)->send(get(), 20s, {})->body,
+            "denied for Basic ***, that is *** or *** or ***");
+
+  // The token is a letter of every word, and a server with an http address gets the credentials of the proxy too.
+  options.token_scheme = "Bearer";
+  options.token = std::make_shared<ConstantToken>("e");
+  options.proxy = "http://bob:pass-word@127.0.0.1:" + std::to_string(server.port());
+  const auto proxied = test::transport_with(options);
+  EXPECT_THAT(proxied->send(get(), 20s, {})->body, StartsWith("denied for Bearer ***, that is e or"));
+  EXPECT_EQ(proxied->mask_credentials("for bob:pass-word, pass-word"), "for ***, ***");
+}
+
 TEST(Transport, CancellationEndsTheWaitForCredentials) {
   class Waiting final : public TokenSource {
    public:

@@ -323,10 +323,13 @@ TEST(CacheHealth, ReportsResourceAndRemedyUntilRecovery) {
   EXPECT_EQ(health.current_failure(), "");
   health.record_failure({ResourceKind::kPod, ""}, kube::to_api_error(403, "Forbidden", "pods is forbidden"));
   EXPECT_THAT(health.current_failure(), HasSubstr("pods is forbidden; the role is missing"));
+  EXPECT_THAT(health.public_failure(),
+              HasSubstr("watch pods: the API server returned status 403; the role is missing"));
   health.record_failure(
       {ResourceKind::kPod, ""},
       kube::to_api_error(kube::TransportError{kube::TransportErrorKind::kConnect, "https://h:6443: no connection"}));
   EXPECT_THAT(health.current_failure(), HasSubstr("is the API server running"));
+  EXPECT_THAT(health.public_failure(), HasSubstr("no connection to the API server; is the API server running"));
 }
 
 TEST(CacheHealth, RepeatedFailuresMakeTheCacheStale) {
@@ -344,7 +347,9 @@ TEST(CacheHealth, RepeatedFailuresMakeTheCacheStale) {
   health.record_failure({ResourceKind::kPod, "a"}, error);
   health.record_failure(bad, error);
   EXPECT_THAT(health.stale_reason(),
-              HasSubstr("trainingjobs.oarlock.dev in namespace a: etcd is away (5 consecutive failures)"));
+              HasSubstr("trainingjobs.oarlock.dev in namespace a: the API server returned status 500 (5 "
+                        "consecutive failures)"));
+  EXPECT_THAT(health.stale_reason(), ::testing::Not(HasSubstr("etcd")));
   EXPECT_EQ(health.failures(ResourceKind::kJob), 5);
   EXPECT_EQ(health.failures(ResourceKind::kPod), 1);
   EXPECT_EQ(health.failures(ResourceKind::kService), 0);
