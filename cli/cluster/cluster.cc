@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "cli/cluster/output.h"
+#include "common/counted.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
@@ -18,8 +19,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kPageSize = 200;       // objects
-constexpr int kMaxJsonDepth = 200;   // of a response
+constexpr int kPageSize = 200;      // objects
+constexpr int kSmallPageSize = 10;  // objects, if a page exceeds the limits of a response
+constexpr int kMaxJsonDepth = 200;  // of a response
+// Values of a response, each of which takes about 100 bytes once it is parsed. 200 jobs have some 20,000 of them.
+constexpr size_t kMaxJsonValues = 1'000'000;
 constexpr size_t kMaxMessage = 600;  // bytes of a message of the API server
 constexpr char kInstallRemedy[] =
     "install Oarlock's operator (docs/install.md), or choose another cluster with --context";
@@ -75,6 +79,23 @@ Error transport_error(const kube::ApiError& error, const kube::ClusterConfig& co
       break;
   }
   return {ExitCode::kUnavailable, what + "; try again"};
+}
+
+// Returns an upper bound of the number of values in JSON text, without parsing it.
+size_t count_values(std::string_view json) {
+  size_t count = 1;
+  bool is_in_string = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (c == '"') {
+      is_in_string = !is_in_string;
+    } else if (is_in_string) {
+      if (c == '\\') ++i;
+    } else if (c == ',' || c == '{' || c == '[') {
+      ++count;
+    }
+  }
+  return count;
 }
 
 class BoundedSink final : public kube::ByteSink {
@@ -178,6 +199,9 @@ Result<Json> parse_response(const std::string& text) {
   if (json_depth(text) > kMaxJsonDepth)
     return fail(ExitCode::kDataErr,
                 fmt::format("the response of the API server is nested deeper than {} levels", kMaxJsonDepth));
+  if (count_values(text) > kMaxJsonValues)
+    return fail(ExitCode::kDataErr,
+                fmt::format("the response of the API server has more than {}", counted(kMaxJsonValues, "value")));
   Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return fail(ExitCode::kDataErr, "the response of the API server is not a JSON object");
   return json;
@@ -235,6 +259,15 @@ Result<Json> Cluster::send(const kube::Request& request, const Subject& subject)
   return parse_response(*text);
 }
 
+namespace {
+
+tl::unexpected<Error> malformed_list(const Subject& subject, std::string_view reason) {
+  return fail(ExitCode::kDataErr,
+              fmt::format("cannot {}: the response of the API server is malformed: {}", subject.to_string(), reason));
+}
+
+}  // namespace
+
 Result<void> Cluster::list(const kube::Resource& resource, const kube::Selection& selection,
                            const Visitor& visit) const {
   const Subject subject{
@@ -244,20 +277,28 @@ Result<void> Cluster::list(const kube::Resource& resource, const kube::Selection
     const kube::ApiResult<std::string> text = call(kube::list_request(resource, selection, options));
     if (!text) {
       // Objects of 1 MiB exceed the limit of a response in smaller numbers.
-      if (text.error().transport == kube::TransportErrorKind::kRefused && options.limit > 10) {
-        options.limit = 10;
+      if (text.error().transport == kube::TransportErrorKind::kRefused && options.limit > kSmallPageSize) {
+        options.limit = kSmallPageSize;
         continue;
       }
       return tl::make_unexpected(to_user_error(text.error(), subject, config_));
+    }
+    if (options.limit > kSmallPageSize && count_values(*text) > kMaxJsonValues) {
+      options.limit = kSmallPageSize;
+      continue;
     }
     ASSIGN_OR_RETURN(Json page, parse_response(*text));
     const std::string item_kind = [&] {
       const std::string kind = text_at(page, "kind");
       return kind.ends_with("List") ? kind.substr(0, kind.size() - 4) : "";
     }();
-    for (Json& item : page["items"]) {
+    Json& items = page["items"];  // null if the list is empty
+    if (!items.is_array() && !items.is_null()) return malformed_list(subject, "its items are not an array");
+    for (Json& item : items) {
+      if (!item.is_object() || !member(item, "metadata").is_object())
+        return malformed_list(subject, "an item is not an object with metadata");
       // Items of a list of a built-in resource have neither kind nor apiVersion.
-      if (item.is_object() && !item.contains("kind") && !item_kind.empty()) {
+      if (!item.contains("kind") && !item_kind.empty()) {
         item["kind"] = item_kind;
         item["apiVersion"] = text_at(page, "apiVersion");
       }

@@ -53,7 +53,7 @@ inline kube::Resource nodes() { return {"", "v1", "nodes"}; }
 // are in docs/exit-codes.md. Pure.
 Error to_user_error(const kube::ApiError& error, const Subject& subject, const kube::ClusterConfig& config);
 
-// Parses a response. Fails with kDataErr if the text is not a JSON object of a reasonable depth.
+// Parses a response. Fails with kDataErr if the text is not a JSON object of a reasonable depth and number of values.
 Result<nlohmann::json> parse_response(const std::string& text);
 
 // A client of the API server, whose errors are messages for users. Thread-safe.

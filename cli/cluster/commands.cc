@@ -89,7 +89,9 @@ void add_names_argument(CLI::App& app, std::vector<std::string>& names) {
       ->required();
 }
 
-std::string qualified_name(const std::string& name) { return fmt::format("trainingjob.{}/{}", kGroup, name); }
+std::string qualified_name(const std::string& name) {
+  return fmt::format("trainingjob.{}/{}", kGroup, printable(name));
+}
 
 Result<LoadedJob> load_job(const Cluster& cluster, const std::string& name) {
   ASSIGN_OR_RETURN(nlohmann::json object, cluster.training_job(name));

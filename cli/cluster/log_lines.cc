@@ -17,6 +17,7 @@ constexpr Color kRankColors[] = {Color::kGreen, Color::kYellow, Color::kFaint, C
 std::string_view take_timestamp(std::string_view& line) {
   const size_t space = line.find(' ');
   if (space == std::string_view::npos || space < 20 || space > 40 || line[4] != '-' || line[10] != 'T') return {};
+  if (line.substr(0, space).find_first_not_of("0123456789-:.+TZ") != std::string_view::npos) return {};
   const std::string_view timestamp = line.substr(0, space);
   line.remove_prefix(space + 1);
   return timestamp;

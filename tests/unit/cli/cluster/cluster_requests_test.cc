@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "cli/cluster/commands.h"
 #include "tests/support/scripted_transport.h"
 
 namespace oarlock::cli {
@@ -96,6 +97,52 @@ TEST_F(ClusterRequests, RejectsDeepOrOtherDocuments) {
   EXPECT_EQ(parse_response("[]").error().code, ExitCode::kDataErr);
   EXPECT_EQ(parse_response("<html>").error().code, ExitCode::kDataErr);
   EXPECT_TRUE(parse_response("{}"));
+}
+
+std::string items_of(const std::string& item, size_t count) {
+  std::string text = R"({"items":[)";
+  for (size_t i = 0; i < count; ++i) text += (i > 0 ? "," : "") + item;
+  return text + "]}";
+}
+
+TEST_F(ClusterRequests, BoundsTheValuesOfAResponse) {
+  EXPECT_TRUE(parse_response(items_of("{}", 400'000)));
+  EXPECT_TRUE(parse_response(items_of(R"(",\",{[{[")", 900'000))) << "characters of strings are not values";
+  const auto parsed = parse_response(items_of("{}", 600'000));
+  ASSERT_FALSE(parsed);
+  EXPECT_EQ(parsed.error().code, ExitCode::kDataErr);
+  EXPECT_EQ(parsed.error().message, "the response of the API server has more than 1000000 values");
+}
+
+TEST_F(ClusterRequests, ReadsPagesWithTooManyValuesInSmallerOnes) {
+  transport_->script({.status = 200, .pieces = {items_of("{}", 600'000)}});
+  answer(200, {{"items", Json::array({job_named("a")})}});
+  int count = 0;
+  EXPECT_TRUE(cluster().list(training_jobs(), {}, [&](const Json&) { return ++count > 0; }));
+  EXPECT_EQ(count, 1);
+  EXPECT_THAT(transport_->requests().back().target, HasSubstr("limit=10"));
+}
+
+TEST_F(ClusterRequests, RejectsMalformedLists) {
+  for (const char* body : {R"({"items":[0]})", R"({"items":[{}]})", R"({"items":[{"metadata":7}]})", R"({"items":{}})",
+                           R"({"items":"text"})"}) {
+    transport_->script({.status = 200, .pieces = {body}});
+    const Result<void> listed =
+        cluster().list(training_jobs(), {.name_space = "team", .label_selector = "", .field_selector = ""},
+                       [](const Json&) { return true; });
+    ASSERT_FALSE(listed) << body;
+    EXPECT_EQ(listed.error().code, ExitCode::kDataErr);
+    EXPECT_THAT(listed.error().message,
+                HasSubstr("cannot list trainingjobs.oarlock.dev in namespace team: the response "
+                          "of the API server is malformed: "));
+  }
+  answer(200, {{"items", nullptr}});
+  EXPECT_TRUE(cluster().list(training_jobs(), {}, [](const Json&) { return true; }));
+}
+
+TEST_F(ClusterRequests, NamesOfServerCannotControlTerminal) {
+  EXPECT_EQ(qualified_name("bert"), "trainingjob.oarlock.dev/bert");
+  EXPECT_EQ(qualified_name("\x1b]0;title\x07"), "trainingjob.oarlock.dev/\\x1b]0;title\\x07");
 }
 
 TEST_F(ClusterRequests, ListsPageByPage) {

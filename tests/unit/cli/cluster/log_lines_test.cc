@@ -40,6 +40,13 @@ TEST(LogLines, ShowsTimestampsOnRequest) {
   EXPECT_EQ(converted({.has_prefix = false}, "no timestamp here at all\n"), "no timestamp here at all\n");
 }
 
+TEST(LogLines, TimestampsCannotControlTerminal) {
+  const LogFormat format{.has_prefix = false, .shows_timestamps = true, .is_terminal = true};
+  EXPECT_EQ(converted(format, "2026-11-23T06:50:00.1Z\x1b]0;title\x07 text\n"),
+            "2026-11-23T06:50:00.1Z\\x1b]0;title\\x07 text\n");
+  EXPECT_EQ(converted(format, "2026-11-23T06:50:00.1+01:00 text\n"), "2026-11-23T06:50:00.1+01:00 text\n");
+}
+
 TEST(LogLines, SkipsKnownLinesAfterRestart) {
   LogLines lines({.has_prefix = false});
   std::string out;
