@@ -89,10 +89,11 @@ void describe_elastic(Elastic& elastic, Fields& fields) {
   fields.field("minNodes", elastic.min_nodes, from_to(1, rules::kMaxNodes), "Smallest number of nodes of the group.");
   fields.field("maxNodes", elastic.max_nodes, from_to(1, rules::kMaxNodes),
                "Largest value of spec.nodes. Default: the limit of spec.nodes.");
-  fields.field("shrinkAfterSeconds", elastic.shrink_after_seconds, from_to(1, rules::kMaxSeconds),
-               "If pods of the group wait for a node or for quota for this time, the group restarts with the pods that "
-               "fit, if they are at least minNodes. The restart does not count against maxRestarts. A pod that gets a node "
-               "delays this by up to 30 seconds.");
+  fields.field(
+      "shrinkAfterSeconds", elastic.shrink_after_seconds, from_to(1, rules::kMaxSeconds),
+      "If pods of the group wait for a node or for quota for this time, the group restarts with the pods that "
+      "fit, if they are at least minNodes. The restart does not count against maxRestarts. A pod that gets a node "
+      "delays this by up to 30 seconds.");
   fields.field("growAfterSeconds", elastic.grow_after_seconds, from_to(0, rules::kMaxSeconds),
                "A group that has run with fewer nodes than spec.nodes for this time restarts with spec.nodes. If the "
                "nodes are still missing after a minute, it shrinks again, and the next attempt waits twice as long, "

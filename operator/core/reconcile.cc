@@ -389,7 +389,8 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   Creations missing = create_missing_objects(observed, members);
   Plan plan = make_plan(PlanState::kWait, "nothing to do in phase " + to_string(next.phase),
                         earliest(earliest(old.requeue_after, missing.requeue_after), next_stall_check(observed, next)));
-  plan.requeue_after = earliest(plan.requeue_after, time_until(replacement_deadline(job, members, observed.now), observed.now));
+  plan.requeue_after =
+      earliest(plan.requeue_after, time_until(replacement_deadline(job, members, observed.now), observed.now));
   plan.requeue_after = earliest(plan.requeue_after, time_until(next_resize_time(observed, members), observed.now));
   if (members.wants_network_policy && members.conflicting_network_policy != nullptr)
     plan.requeue_after = earliest(plan.requeue_after, kForeignPolicyRequeue);

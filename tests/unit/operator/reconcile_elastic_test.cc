@@ -464,9 +464,8 @@ TEST(Elastic, KeepsAReplacementWhileOthersGetNodes) {
                                        .message = "the pod was deleted"});
   }
   const auto seen_after = [&](int placed_seconds_ago) {
-    return seen(job,
-                {pod(1, 0).running().scheduled_at(at_second(-3600)),
-                 pod(1, 1).scheduled_at(at_second(60 - placed_seconds_ago)), pod(1, 2).unschedulable(kNoNode)});
+    return seen(job, {pod(1, 0).running().scheduled_at(at_second(-3600)),
+                      pod(1, 1).scheduled_at(at_second(60 - placed_seconds_ago)), pod(1, 2).unschedulable(kNoNode)});
   };
   Observed observed = seen_after(29);
   EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 1);
