@@ -10,6 +10,7 @@
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "trainer/tracking/utf8.h"
 
 namespace oarlock {
 namespace {
@@ -102,7 +103,7 @@ MlflowResult<nlohmann::json> MlflowClient::call(kube::Request request) {
 }
 
 MlflowResult<nlohmann::json> MlflowClient::post(const char* method, const nlohmann::json& body) {
-  return post_text(method, body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  return post_text(method, dump_json(body));
 }
 
 MlflowResult<nlohmann::json> MlflowClient::post_text(const char* method, std::string body) {

@@ -23,6 +23,7 @@
 #include "trainer/tracking/mlflow_client.h"
 #include "trainer/tracking/mlflow_error.h"
 #include "trainer/tracking/mlflow_names.h"
+#include "trainer/tracking/utf8.h"
 
 namespace oarlock {
 namespace {
@@ -56,8 +57,6 @@ std::string mlflow_number(double value) {
   return fmt::format("{}", value);
 }
 
-std::string json_text(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
-
 // A metric, parameter or tag of log-batch, serialized: a run has many metrics, and a json object for each takes several
 // times the processor time of its text.
 struct Item {
@@ -68,7 +67,7 @@ struct Item {
 
 Item metric_item(const std::string& key, double value, const Event& event) {
   return {.key = key,
-          .text = fmt::format(R"({{"key":{},"value":{},"timestamp":{},"step":{}}})", json_text(key),
+          .text = fmt::format(R"({{"key":{},"value":{},"timestamp":{},"step":{}}})", dump_json(key),
                               mlflow_number(value), mlflow_milliseconds(event.time), event.step),
           .step = event.step};
 }
@@ -77,7 +76,7 @@ void flatten_params(const json& value, const std::string& path, std::map<std::st
   if (value.is_object()) {
     for (const auto& [key, member] : value.items()) flatten_params(member, path.empty() ? key : path + "." + key, out);
   } else if (!value.is_null() && !path.empty()) {
-    const std::string text = value.is_string() ? value.get<std::string>() : json_text(value);
+    const std::string text = value.is_string() ? value.get<std::string>() : dump_json(value);
     out.emplace(mlflow_key(path), mlflow_text(text, kMaxMlflowParamValue));
   }
 }
@@ -283,7 +282,7 @@ class MlflowSink final : public Sink {
   }
 
   static Item tag_item(const std::string& key, const std::string& value) {
-    return {.key = key, .text = json_text(tag(key, value))};
+    return {.key = key, .text = dump_json(tag(key, value))};
   }
 
   // Adds the tags that a run, as of runs/get, does not have yet.
@@ -400,7 +399,7 @@ class MlflowSink final : public Sink {
   // items are alone, which are dropped.
   MlflowResult<void> log_items(const std::string& id, const char* kind, std::span<const Item> items) {
     if (items.empty()) return {};
-    std::string body = fmt::format(R"({{"run_id":{},"{}":[)", json_text(id), kind);
+    std::string body = fmt::format(R"({{"run_id":{},"{}":[)", dump_json(id), kind);
     for (const Item& item : items) body.append(&item == items.data() ? "" : ",").append(item.text);
     const MlflowResult<json> sent = client_->post_text("runs/log-batch", body.append("]}"));
     if (sent) {
@@ -435,7 +434,7 @@ class MlflowSink final : public Sink {
   MlflowResult<void> log_params(const std::string& id, const std::map<std::string, std::string>& params) {
     std::vector<Item> items;
     for (const auto& [key, value] : params)
-      items.push_back({.key = key, .text = json_text({{"key", key}, {"value", value}})});
+      items.push_back({.key = key, .text = dump_json({{"key", key}, {"value", value}})});
     return log_in_parts(id, "params", items, kMaxMlflowParams);
   }
 
