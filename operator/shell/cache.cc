@@ -4,17 +4,20 @@
 #include <utility>
 
 #include "common/contract.h"
+#include "operator/api/rules.h"
 #include "operator/core/failure.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
 namespace {
 
-// Whether the status records neither that the pod was done nor that another one replaces it.
+// Whether a decision about the job may depend on the pod: the status records neither that it was done nor that another
+// one replaces it.
 bool is_needed(const Job& job, const Pod& pod) {
+  if (job.spec.is_managed_elsewhere() || job.metadata.deletion_timestamp) return false;
   const std::optional<PodIdentity> id = parse_pod_name(job, pod.name);
   if (!id || pod.owner_uid != job.metadata.uid || is_terminal(job.status.phase)) return false;
-  if (id->attempt < job.status.attempt) return false;
+  if (id->attempt < job.status.attempt || id->node_rank >= api::rules::kMaxNodes) return false;
   // The group of a later attempt may be larger.
   if (id->attempt == job.status.attempt && id->node_rank >= job.group_nodes()) return false;
   const bool is_replaced = std::ranges::any_of(job.status.replacements, [&](const api::Replacement& replacement) {
@@ -40,15 +43,25 @@ void RemovedPods::add(const kube::ObjectKey& job, const CachedPod& last, const F
   const std::lock_guard lock(mutex_);
   const std::shared_ptr<const Job> owner = find_job();
   if (owner == nullptr || !is_needed(*owner, last.pod) || !may_be_done(*owner, last.pod)) return;
-  pods_[job.to_string()].try_emplace(last.pod.uid, last);
+  Removed& removed = pods_[job.to_string()];
+  if (removed.contains(last.pod.uid)) return;
+  while (removed.size() >= kMaxOfJob || (count_ >= kMaxPods && !removed.empty())) {
+    removed.erase(removed.begin());
+    --count_;
+  }
+  if (count_ < kMaxPods) {
+    removed.emplace(last.pod.uid, last);
+    ++count_;
+  }
+  if (removed.empty()) pods_.erase(job.to_string());
 }
 
 void RemovedPods::forget_recorded(const kube::ObjectKey& key, const Job* job) {
   const std::lock_guard lock(mutex_);
   const auto found = pods_.find(key.to_string());
   if (found == pods_.end()) return;
-  std::erase_if(found->second,
-                [&](const auto& entry) { return job == nullptr || !is_needed(*job, entry.second.unpack().pod); });
+  count_ -= std::erase_if(
+      found->second, [&](const auto& entry) { return job == nullptr || !is_needed(*job, entry.second.unpack().pod); });
   if (found->second.empty()) pods_.erase(found);
 }
 

@@ -23,11 +23,14 @@ namespace oarlock::control {
 // process, leader or standby, thus loses no finished rank, however soon after its success a pod is removed. The pods
 // are held in this process only; they do not survive its restart.
 //
-// Pods are forgotten when their job is deleted, has finished or has recorded their ranks, so at most the pods of the
-// current attempts of active jobs are held. Thread-safe.
+// Pods are forgotten when their job is deleted, has finished or has recorded their ranks, so that usually none is held
+// for long. The limits bound the memory if a job records nothing, for example because its status cannot be written;
+// beyond them, a rank whose pod was removed counts as lost. Thread-safe.
 class RemovedPods {
  public:
   using FindJob = std::function<std::shared_ptr<const Job>()>;
+  static constexpr size_t kMaxOfJob = 8192;  // two groups of the largest size
+  static constexpr size_t kMaxPods = 16384;  // of all jobs; about 20 MiB with the longest termination messages
 
   // Records the pod if it was done and its job has not recorded it. `last` is the last state before the pod was marked
   // for deletion or disappeared. `find_job` returns the newest cached state of the job, or null; every later change of
@@ -42,9 +45,11 @@ class RemovedPods {
   void append_to(const kube::ObjectKey& job, std::vector<Pod>& pods) const;
 
  private:
+  using Removed = std::unordered_map<std::string, PackedPod>;  // by the pod's uid
+
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, std::unordered_map<std::string, PackedPod>>
-      pods_;  // by the job's key and the pod's uid
+  std::unordered_map<std::string, Removed> pods_;  // by the job's key
+  size_t count_ = 0;                               // of all jobs
 };
 
 enum class ResourceKind { kJob, kPod, kService, kNetworkPolicy };
