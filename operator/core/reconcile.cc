@@ -199,8 +199,12 @@ Plan replace_pods(const Observed& observed, const Membership& members, const Gro
 
 // After a failure, replaces single pods, restarts the whole group as the next attempt, or fails the job.
 std::optional<Plan> recover(const Observed& observed, const Membership& members) {
-  const GroupFailure failure = evaluate_failure_policy(observed.job, members, observed.now);
+  GroupFailure failure = evaluate_failure_policy(observed.job, members, observed.now);
   if (failure.decision == GroupFailure::Decision::kNone) return std::nullopt;
+  if (failure.decision == GroupFailure::Decision::kRestart && !has_next_attempt(observed.job)) {
+    failure.decision = GroupFailure::Decision::kFail;
+    failure.message += fmt::format("; {} is the last number of an attempt", observed.job.status.attempt);
+  }
   if (failure.decision == GroupFailure::Decision::kWait)
     return make_plan(PlanState::kWait, failure.message, failure.wait);
   if (failure.decision == GroupFailure::Decision::kReplace) return replace_pods(observed, members, failure);

@@ -44,6 +44,24 @@ TEST(ReconcileRestart, CountsDoNotOverflow) {
   EXPECT_EQ(status_after(observed, reconcile(observed)).restarts, job.status.restarts);
 }
 
+// A client that may edit the status, or a pod of that name, can set the number.
+TEST(ReconcileRestart, LastAttemptIsNotExceeded) {
+  const Observed observed = seen(JobBuilder().phase(Phase::kRunning, api::rules::kMaxAttempt),
+                                 {pod(api::rules::kMaxAttempt, 0).running(), pod(api::rules::kMaxAttempt, 1).ended(137)});
+  const api::Status next = status_after(observed, reconcile(observed));
+  EXPECT_EQ(next.phase, Phase::kFailed);
+  EXPECT_EQ(next.attempt, api::rules::kMaxAttempt);
+}
+
+// The leader's clock was ahead when it recorded the times.
+TEST(ReconcileRestart, TimesInTheFutureDelayNothing) {
+  Job job = JobBuilder().phase(Phase::kRestarting, 2);
+  api::AttemptRecord record;
+  record.start_time = record.end_time = observed_time() + std::chrono::hours(24 * 365);
+  job.status.attempts = {record, record};
+  EXPECT_THAT(names(reconcile(seen(job))), testing::Contains("CreatePod bert-2-0"));
+}
+
 TEST(ReconcileRestart, ContinuesInterruptedRestartWithoutCountingAgain) {
   const Observed before = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).ended(137)});
   Observed observed = after(before, reconcile(before));
