@@ -185,6 +185,7 @@ ListSink::ListSink(const ObjectFilters& filters, ReflectorTarget& target, Reflec
 bool ListSink::write(std::string_view bytes) {
   const int before = splitter_.skipped();
   const bool good = splitter_.feed(bytes, [this](std::string_view item) {
+    ++items_;
     if (std::optional<FilteredObject> object = reader_.read(item)) target_.replace_object(std::move(*object));
     const std::optional<size_t> limit = target_.exceeded_limit();
     if (limit) problem_ = too_many_objects(*limit);

@@ -108,11 +108,13 @@ class ListSink final : public ByteSink {
   bool write(std::string_view bytes) override;
   const std::string& problem() const { return problem_; }
   const ItemSplitter& splitter() const { return splitter_; }
+  size_t items() const { return items_; }  // including skipped ones
 
  private:
   ReflectorTarget& target_;
   ItemSplitter splitter_;
   ObjectReader reader_;
+  size_t items_ = 0;
   std::string problem_;
 };
 

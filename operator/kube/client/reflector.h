@@ -112,7 +112,7 @@ class Reflector {
   Next after_watch(const WatchSink& sink, const TransportResult<Response>& response, std::chrono::nanoseconds took);
   std::chrono::seconds watch_timeout() const;
   // Reads one page. Returns its continue token, which is empty for the last page.
-  ApiResult<std::string> list_page(const ListOptions& options, std::string& resource_version,
+  ApiResult<std::string> list_page(const ListOptions& options, std::string& resource_version, ListProgress& progress,
                                    const std::stop_token& stop);
   Next failed(const ApiError& error, Next next);
 

@@ -381,6 +381,21 @@ TEST_F(InformerTest, BoundsTheNumberOfObjects) {
   EXPECT_EQ(informer_->store().size(), 1u);
 }
 
+TEST_F(InformerTest, EndlessPagesEndTheListWithBackoff) {
+  for (const bool has_object : {false, true}) {  // none, or the same one on each page
+    make_informer({});
+    constexpr size_t kPages = 1100;
+    const std::vector<std::string> items(has_object ? 1 : 0, object("a", "1", "red"));
+    for (size_t i = 0; i < kPages; ++i) transport_->script({.pieces = {list("10", items, "next")}});
+    const size_t pauses = sleeper_->slept.size();
+    run();
+    ASSERT_THAT(problems_, ::testing::Not(IsEmpty()));
+    EXPECT_THAT(problems_[0], HasSubstr(has_object ? "more than 1000 objects" : "15 pages with 0 objects"));
+    EXPECT_GE(sleeper_->slept.size() - pauses, problems_.size() - 1);
+    EXPECT_THAT(synced_, IsEmpty());
+  }
+}
+
 TEST_F(InformerTest, ReportsAWorkingWatch) {
   transport_->script({.pieces = {list("10", {})}});
   transport_->script({.failure = Failure::kConnect});
