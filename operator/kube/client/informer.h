@@ -2,6 +2,8 @@
 // change.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -19,8 +21,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/counted.h"
 #include "common/error.h"
 #include "common/json_access.h"
+#include "common/text.h"
 #include "operator/kube/client/reflector.h"
 #include "operator/kube/client/request.h"
 
@@ -60,6 +64,7 @@ class Store {
   struct Record {
     RecordKey key;
     T object;
+    size_t bytes;  // of memory, approximately
   };
   using RecordPtr = std::shared_ptr<const Record>;
 
@@ -93,8 +98,11 @@ class Store {
 
   explicit Store(IndexOf index_of) : index_of_(std::move(index_of)) {}
 
-  static RecordPtr make_record(const ObjectKey& key, std::string_view version, T object) {
-    return std::make_shared<const Record>(Record{RecordKey(key, version), std::move(object)});
+  // `object_bytes`: memory that the object takes.
+  static RecordPtr make_record(const ObjectKey& key, std::string_view version, T object,
+                               size_t object_bytes = sizeof(T)) {
+    const size_t bytes = kRecordBytes + key.name_space.size() + key.name.size() + version.size() + object_bytes;
+    return std::make_shared<const Record>(Record{RecordKey(key, version), std::move(object), bytes});
   }
   // Shares the record's ownership.
   static std::shared_ptr<const T> object_of(const RecordPtr& record) {
@@ -130,12 +138,19 @@ class Store {
     return records_.size();
   }
 
+  // Memory of all records, approximately.
+  size_t bytes() const {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+
   // Both return the previous record of the key; null if there was none.
   RecordPtr put(RecordPtr record) {
     const std::lock_guard lock(mutex_);
     const auto it = records_.find(record);
     RecordPtr before = it == records_.end() ? nullptr : extract(it);
     add_to_index(record);
+    bytes_ += record->bytes;
     records_.insert(std::move(record));
     return before;
   }
@@ -164,8 +179,14 @@ class Store {
   void replace(Records records, const std::vector<Change>& changes) {
     const std::lock_guard lock(mutex_);
     for (const Change& change : changes) {
-      if (change.before != nullptr) remove_from_index(change.before);
-      if (change.after != nullptr) add_to_index(change.after);
+      if (change.before != nullptr) {
+        remove_from_index(change.before);
+        bytes_ -= change.before->bytes;
+      }
+      if (change.after != nullptr) {
+        add_to_index(change.after);
+        bytes_ += change.after->bytes;
+      }
     }
     if (records_.empty()) {
       records_.swap(records);
@@ -180,6 +201,8 @@ class Store {
   }
 
  private:
+  static constexpr size_t kRecordBytes = 140;
+
   void add_to_index(const RecordPtr& record) {
     const std::string index = index_of_(record->key.key(), record->object);
     if (index.empty()) return;
@@ -196,6 +219,7 @@ class Store {
   RecordPtr extract(typename Records::iterator it) {
     RecordPtr record = *it;
     records_.erase(it);
+    bytes_ -= record->bytes;
     remove_from_index(record);
     return record;
   }
@@ -203,6 +227,7 @@ class Store {
   const IndexOf index_of_;
   mutable std::mutex mutex_;
   Records records_;
+  size_t bytes_ = 0;
   std::unordered_map<std::string, std::vector<RecordPtr>> index_;
 };
 
@@ -216,6 +241,8 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     // of ReflectorOptions::salvage. Without this hook, the store keeps the previous state of the object, if any.
     std::function<T(const nlohmann::json& object, const Error&)> placeholder{};
     typename Store<T>::IndexOf index_of;
+    // Returns the memory that a struct takes, for ReflectorOptions::max_bytes.
+    std::function<size_t(const T&)> bytes_of = [](const T&) { return sizeof(T); };
     // Called before the store changes, with the arguments of on_change. Readers still find `before`, so that data
     // derived from an object that is about to be removed is never missing.
     std::function<void(const ObjectKey&, const T* before, const T* after)> before_change = [](const ObjectKey&,
@@ -235,6 +262,8 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
            std::shared_ptr<const Clock> clock, std::shared_ptr<Sleeper> sleeper, Random random)
       : hooks_(std::move(hooks)),
         max_objects_(options.max_objects),
+        max_bytes_(options.max_bytes),
+        limit_remedy_(options.limit_remedy),
         store_(hooks_.index_of),
         reflector_(with_key_fields(std::move(options)), std::move(transport), *this, *this, std::move(clock),
                    std::move(sleeper), std::move(random)) {}
@@ -276,16 +305,33 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
   // Returns null if the object cannot be converted.
   RecordPtr make_record(const ObjectKey& key, std::string_view version, const FilteredObject& object) {
     Result<T> value = project(object);
-    if (value) return Store<T>::make_record(key, version, std::move(*value));
-    hooks_.on_unreadable(key, value.error());
-    if (!hooks_.placeholder) return nullptr;
-    return Store<T>::make_record(key, version, hooks_.placeholder(object.json, value.error()));
+    if (!value) {
+      hooks_.on_unreadable(key, value.error());
+      if (!hooks_.placeholder) return nullptr;
+      value = hooks_.placeholder(object.json, value.error());
+    }
+    const size_t bytes = hooks_.bytes_of(*value);
+    return Store<T>::make_record(key, version, std::move(*value), bytes);
   }
 
-  // Every object of the API has a name; an object without one cannot be stored.
-  bool has_name(const ObjectKey& key) const {
-    if (key.name.empty()) hooks_.on_unreadable(key, {ExitCode::kDataErr, "the object has no name"});
-    return !key.name.empty();
+  // Every object of the API has a name, and the API server bounds its identity. An object that violates this is not
+  // stored.
+  bool is_storable(const ObjectKey& key, const nlohmann::json& object) const {
+    if (key.name.empty()) {
+      hooks_.on_unreadable(key, {ExitCode::kDataErr, "the object has no name"});
+      return false;
+    }
+    static constexpr std::pair<const char*, size_t> kLimits[] = {
+        {"name", 253}, {"namespace", 63}, {"uid", 128}, {"resourceVersion", kMaxVersionBytes}};
+    const nlohmann::json& metadata = member(object, "metadata");
+    for (const auto& [field, limit] : kLimits) {
+      const nlohmann::json& value = member(metadata, field);
+      if (!value.is_string() || value.template get_ref<const std::string&>().size() <= limit) continue;
+      hooks_.on_unreadable({shortened(key.name_space), shortened(key.name)},
+                           {ExitCode::kDataErr, fmt::format("metadata.{} is longer than {} bytes", field, limit)});
+      return false;
+    }
+    return true;
   }
 
   using Change = typename Store<T>::Change;
@@ -303,35 +349,45 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     last_version_ = version;
   }
 
+  void add_pending(RecordPtr record) {
+    remove_pending(pending_.find(record));
+    pending_bytes_ += record->bytes;
+    pending_.insert(std::move(record));
+  }
+  void remove_pending(typename Store<T>::Records::iterator it) {
+    if (it == pending_.end()) return;
+    pending_bytes_ -= (*it)->bytes;
+    pending_.erase(it);
+  }
+
   void begin_replace() override {
     pending_.clear();
+    pending_bytes_ = 0;
     is_replacing_ = true;
   }
   void abandon_replace() override {
     typename Store<T>::Records().swap(pending_);
+    pending_bytes_ = 0;
     is_replacing_ = false;
   }
   void replace_object(FilteredObject object) override {
     const ObjectKey key = key_of(object.json);
-    if (!has_name(key)) return;
+    if (!is_storable(key, object.json)) return;
     const std::string version = text_at(member(object.json, "metadata"), "resourceVersion");
     RecordPtr record = store_.record(key);
     // An object with the same version has not changed. It is shared, so that a relist needs almost no memory.
     if (record == nullptr || version.empty() || record->key.version() != version) {
       if (RecordPtr fresh = make_record(key, version, object)) record = std::move(fresh);
     }
-    if (record == nullptr) return;
-    pending_.erase(record);
-    pending_.insert(std::move(record));
+    if (record != nullptr) add_pending(std::move(record));
   }
-  void replace_deleted(FilteredObject object) override {
-    if (const auto it = pending_.find(key_of(object.json)); it != pending_.end()) pending_.erase(it);
-  }
+  void replace_deleted(FilteredObject object) override { remove_pending(pending_.find(key_of(object.json))); }
   void commit_replace(const std::string& resource_version) override {
     is_replacing_ = false;
     const std::vector<Change> changes = store_.changes_to(pending_);
     for (const Change& change : changes) call(hooks_.before_change, change);
     store_.replace(std::exchange(pending_, {}), changes);
+    pending_bytes_ = 0;
     set_last_version(resource_version);
     for (const Change& change : changes) call(hooks_.on_change, change);
   }
@@ -339,7 +395,7 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
   void change(ChangeType type, FilteredObject object, const std::string& resource_version) override {
     const ObjectKey key = key_of(object.json);
     Change change;
-    if (has_name(key)) {
+    if (is_storable(key, object.json)) {
       const bool is_deleted = type == ChangeType::kDeleted;
       if (!is_deleted) change.after = make_record(key, resource_version, object);
       if (is_deleted || change.after != nullptr) {
@@ -354,9 +410,14 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
   void bookmark(const std::string& resource_version) override { set_last_version(resource_version); }
   // Until a replacement is committed, the store keeps the objects of before, which are not counted: they may be too
   // many themselves.
-  std::optional<size_t> exceeded_limit() const override {
-    const size_t objects = is_replacing_ ? pending_.size() : store_.size();
-    return objects > max_objects_ ? std::optional(max_objects_) : std::nullopt;
+  std::optional<std::string> exceeded_limit() const override {
+    const bool are_too_many = (is_replacing_ ? pending_.size() : store_.size()) > max_objects_;
+    const bool are_too_large = (is_replacing_ ? pending_bytes_ : store_.bytes()) > max_bytes_;
+    if (!are_too_many && !are_too_large) return std::nullopt;
+    const std::string problem = are_too_many ? "the server sent more than " + counted(max_objects_, "object")
+                                             : fmt::format("the objects take more than {} of memory",
+                                                           size_text(static_cast<double>(max_bytes_)));
+    return limit_remedy_.empty() ? problem : problem + "; " + limit_remedy_;
   }
 
   void on_problem(const ApiError& error) override { hooks_.on_problem(error); }
@@ -369,8 +430,11 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
 
   const Hooks hooks_;
   const size_t max_objects_;
+  const size_t max_bytes_;
+  const std::string limit_remedy_;
   Store<T> store_;
   typename Store<T>::Records pending_;
+  size_t pending_bytes_ = 0;
   bool is_replacing_ = false;
   std::atomic<bool> synced_ = false;
   mutable std::mutex mutex_;

@@ -82,7 +82,7 @@ ObjectFilters event_filters(const ObjectFilters& objects);
 
 // Makes an error of kind kOther for a response that cannot be decoded.
 ApiError decode_error(std::string message);
-// Returns metadata.resourceVersion of an object; empty if there is none.
+// Returns metadata.resourceVersion of an object; empty if there is none, or if it is longer than kMaxVersionBytes.
 std::string version_of(const nlohmann::json& object);
 
 // Parses objects one after another. An object that cannot be parsed does not affect the others.

@@ -57,6 +57,8 @@ class InformerTest : public ::testing::Test {
     options.page_size = 2;
     options.watch_list = watch_list_;
     options.max_objects = max_objects_;
+    options.max_bytes = max_bytes_;
+    options.limit_remedy = limit_remedy_;
     Informer<Thing>::Hooks hooks;
     hooks.project = [this](const nlohmann::json& json) -> Result<Thing> {
       ++projections_;
@@ -66,6 +68,7 @@ class InformerTest : public ::testing::Test {
       return Thing{json.value("color", "")};
     };
     hooks.index_of = [](const ObjectKey&, const Thing& thing) { return thing.color; };
+    hooks.bytes_of = [](const Thing& thing) { return sizeof thing + thing.color.capacity(); };
     hooks.on_change = [this](const ObjectKey& key, const Thing* before, const Thing* after) {
       changes_.push_back(key.name + ":" + (before ? before->color : "-") + ">" + (after ? after->color : "-"));
     };
@@ -109,6 +112,8 @@ class InformerTest : public ::testing::Test {
   int projections_ = 0;
   int watching_ = 0;
   size_t max_objects_ = 1000;
+  size_t max_bytes_ = 64u << 20;
+  std::string limit_remedy_;
   const bool watch_list_;
 };
 
@@ -394,6 +399,49 @@ TEST_F(InformerTest, EndlessPagesEndTheListWithBackoff) {
     EXPECT_GE(sleeper_->slept.size() - pauses, problems_.size() - 1);
     EXPECT_THAT(synced_, IsEmpty());
   }
+}
+
+// A list, its pages, and a watch are limited; replaced and deleted objects are not counted.
+TEST_F(InformerTest, BoundsTheMemoryOfObjects) {
+  max_bytes_ = 10'000;
+  limit_remedy_ = "delete some";
+  make_informer({});
+  const std::string large(4000, 'x');
+  transport_->script({.pieces = {list("10", {object("a", "1", large), object("b", "2", large)}, "next")}});
+  transport_->script({.pieces = {list("10", {object("c", "3", large)})}});
+  transport_->script({.pieces = {list("20", {object("a", "4", large), object("b", "5", large)})}});
+  transport_->script({.pieces = {event("MODIFIED", object("a", "21", large)) + event("DELETED", object("b", "22", "")) +
+                                 event("ADDED", object("c", "23", large)) + event("ADDED", object("d", "24", large))}});
+  transport_->script({.pieces = {list("30", {object("a", "25", large), object("a", "26", large),
+                                             object("a", "27", large), object("e", "28", "red")})}});
+  transport_->script({.pieces = {}});
+  run();
+  const std::string problem = "the objects take more than 9.8 KiB of memory; delete some";
+  EXPECT_THAT(problems_, ElementsAre(problem, problem));
+  EXPECT_EQ(synced_, (std::vector<size_t>{2, 2}));
+  EXPECT_THAT(informer_->store().bytes(), ::testing::AllOf(::testing::Gt(4000u), ::testing::Lt(6000u)));
+}
+
+TEST_F(InformerTest, IgnoresObjectsWithALongerIdentityThanKubernetesPermits) {
+  const std::string longest(253, 'n');
+  const auto with = [](const std::string& metadata) { return R"({"metadata":{)" + metadata + R"(},"color":"red"})"; };
+  transport_->script(
+      {.pieces = {list("10", {object(longest, "1", "red"), object(longest + "n", "2", "red"),
+                              with(R"("name":"b","namespace":")" + std::string(64, 's') + "\""),
+                              with(R"("name":"c","namespace":"ns","resourceVersion":")" + std::string(129, '1') + "\""),
+                              object("d", "3", "red")})}});
+  transport_->script({.pieces = {event("ADDED", object(std::string(1u << 20, 'e'), "11", "red")) +
+                                 event("MODIFIED", object("d", "12", "blue"))}});
+  run();
+  EXPECT_EQ(informer_->store().size(), 2u);
+  EXPECT_EQ(color_of(longest), "red");
+  EXPECT_EQ(color_of("d"), "blue");
+  EXPECT_THAT(unreadable_, ElementsAre(HasSubstr("metadata.name is longer than 253 bytes"),
+                                       HasSubstr("metadata.namespace is longer than 63 bytes"),
+                                       HasSubstr("metadata.resourceVersion is longer than 128 bytes"),
+                                       HasSubstr("metadata.name is longer than 253 bytes")));
+  for (const std::string& text : unreadable_) EXPECT_LT(text.size(), 250u);
+  EXPECT_THAT(problems_, IsEmpty());
 }
 
 TEST_F(InformerTest, ReportsAWorkingWatch) {
