@@ -21,6 +21,7 @@
 #include "operator/shell/cache_health.h"
 #include "operator/shell/controller.h"
 #include "operator/shell/job_metrics.h"
+#include "operator/shell/unreadable_log.h"
 
 namespace oarlock::control {
 namespace {
@@ -108,6 +109,7 @@ class Operator {
   // In the order of their dependencies; destroyed, and thereby stopped, in the opposite order.
   kube::WorkQueue queue_;
   CacheHealth health_;
+  UnreadableLog unreadable_log_;
   Cache cache_;
   ProgressPoller poller_;
   AuthorizationFilter authorization_;
@@ -129,6 +131,7 @@ Operator::Operator(const OperatorOptions& options, std::shared_ptr<kube::Transpo
                                                          clock_)),
       queue_({}, clock_, metrics_.get()),
       health_(options.cluster.server, clock_, log),
+      unreadable_log_(clock_, log),
       cache_({.namespaces = options.namespaces,
               .seed = std::random_device()(),
               .network_policies = options.job_network_policy.has_value()},
@@ -170,10 +173,7 @@ CacheHooks Operator::cache_hooks() {
   };
   hooks.on_unreadable = [this](ResourceKind kind, const kube::ObjectKey& key, const Error& error) {
     metrics_->count_unreadable_object(resource_of(kind).to_string());
-    log_.warn("ignored an unreadable object", {{"resource", resource_of(kind).to_string()},
-                                               {"namespace", key.name_space},
-                                               {"name", key.name},
-                                               {"error", error.message}});
+    unreadable_log_.record(resource_of(kind).to_string(), key, error);
   };
   return hooks;
 }
@@ -290,6 +290,7 @@ bool Operator::lead(const std::stop_token& stop) {
 void Operator::release_idle_memory(const std::stop_token& stop) {
   while (sleeper_->sleep(kIdlePollInterval, stop)) {
     if (transport_->close_idle_connections() > 0) ::malloc_trim(0);
+    unreadable_log_.flush();
   }
 }
 
