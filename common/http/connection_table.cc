@@ -85,6 +85,16 @@ void ConnectionTable::begin_wait(Id id, SteadyTime now) { change_state(id, State
 void ConnectionTable::begin_response(Id id, SteadyTime now) { change_state(id, State::kResponding, now); }
 void ConnectionTable::end_response(Id id, SteadyTime now) { change_state(id, State::kClosing, now); }
 
+void ConnectionTable::record_progress(Id id, SteadyTime now) {
+  const auto it = entries_.find(id);
+  if (it != entries_.end() && it->second.state == State::kResponding) it->second.since = now;
+}
+
+std::optional<SteadyTime> ConnectionTable::last_progress(Id id) const {
+  const auto it = entries_.find(id);
+  return it == entries_.end() ? std::nullopt : std::optional<SteadyTime>(it->second.since);
+}
+
 void ConnectionTable::change_state(Id id, State state, SteadyTime now) {
   const auto it = entries_.find(id);
   if (it == entries_.end()) return;
@@ -138,10 +148,22 @@ ConnectionTable::Entries::iterator ConnectionTable::find_replaceable(const std::
   };
   keep_most([](const auto& it) { return it->second.network->second.connections; });
   keep_most([](const auto& it) { return it->second.address->second.connections; });
+  if (with_session) spare_handshakes(candidates, now);
   std::array<size_t, 5> in_state{};
   for (const auto& it : candidates) ++in_state.at(static_cast<size_t>(it->second.state));
   keep_most([&](const auto& it) { return in_state.at(static_cast<size_t>(it->second.state)); });
   return *std::ranges::min_element(candidates, {}, [](const auto& it) { return it->second.since; });
+}
+
+// A single session without progress may be that of a client with a slow network.
+void ConnectionTable::spare_handshakes(Candidates& candidates, SteadyTime now) {
+  constexpr int kSeveral = 2;
+  const auto is_old = [now](const auto& it) { return now - it->second.since >= kStallTime; };
+  const auto is_in = [](const auto& it, State state) { return it->second.state == state; };
+  const auto stalled =
+      std::ranges::count_if(candidates, [&](const auto& it) { return is_in(it, State::kResponding) && is_old(it); });
+  if (stalled < kSeveral) return;
+  std::erase_if(candidates, [&](const auto& it) { return is_in(it, State::kReceiving) && !is_old(it); });
 }
 
 void ConnectionTable::leave_state(const Entry& entry) {
