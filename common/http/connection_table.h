@@ -31,6 +31,9 @@ class ConnectionTable {
   static constexpr std::chrono::minutes kAuthorizedTime{10};
   static constexpr size_t kPreferredConnections = 4;
   static constexpr std::chrono::milliseconds kStallTime{300};
+  // The sessions that each network began recently are counted: in the present period and in the one before it.
+  static constexpr std::chrono::seconds kSessionPeriod{10};
+  static constexpr size_t kCountedNetworks = 1024;
 
   explicit ConnectionTable(const HttpLimits& limits) : limits_(limits) {}
 
@@ -49,6 +52,8 @@ class ConnectionTable {
   std::optional<Admission> admit(const std::string& address, SteadyTime now);
 
   // The connection needs a TLS session. Like admit(), with the limits on sessions, and the connections that have one.
+  // Among networks with equally many connections, one of those that began the most sessions recently is replaced: a
+  // client that begins one from time to time keeps it, although others replace each other's all the time.
   // While several of them respond without progress for kStallTime, none that is younger than that and has not sent its
   // request is replaced, so that a client can finish its handshake. An unknown id is refused.
   std::optional<Admission> begin_session(Id id, SteadyTime now);
@@ -99,6 +104,8 @@ class ConnectionTable {
 
   // `of_network` is null for connections of any peer.
   Entries::iterator find_replaceable(const std::string* of_network, bool with_session, SteadyTime now);
+  void count_session(const std::string& network, SteadyTime now);
+  size_t recent_sessions(const std::string& network) const;
   static void spare_handshakes(Candidates& candidates, SteadyTime now);
   std::vector<const Peers::value_type*> preferred_peers(SteadyTime now) const;  // of addresses_
   void change_state(Id id, State state, SteadyTime now);
@@ -114,6 +121,10 @@ class ConnectionTable {
     SteadyTime until;
   };
   std::deque<Authorized> authorized_;  // the most recent last
+  using Counts = std::unordered_map<std::string, size_t>;
+  Counts begun_sessions_;  // by network
+  Counts previous_sessions_;
+  SteadyTime session_period_{};  // begin of the present period
   size_t sessions_ = 0;
   size_t reviews_ = 0;
   Id next_ = 0;

@@ -185,6 +185,35 @@ TEST(ConnectionTable, PeerAtItsLimitReplacesOwnSession) {
   EXPECT_EQ(table.begin_session(second, kNow)->replaced, first);
 }
 
+// Each address holds one session at a time, and more of them want one than there are.
+TEST(ConnectionTable, RareSessionIsKeptAmongFrequentOnes) {
+  constexpr size_t kSessions = 4;
+  constexpr int kAddresses = 6;
+  ConnectionTable table = table_of({.tls_sessions = kSessions});
+  SteadyTime now = kNow;
+  std::vector<Id> open(kAddresses);
+  const auto flood = [&](const Id spared) {
+    for (int i = 0; i < 10 * kAddresses; ++i) {
+      Id& id = open[static_cast<size_t>(i) % kAddresses];
+      table.remove(id);
+      id = admit(table, fmt::format("attacker {}", i % kAddresses));
+      const auto admission = table.begin_session(id, now += 1ms);
+      ASSERT_TRUE(admission);
+      ASSERT_NE(admission->replaced, spared);
+      table.begin_wait(id, now);
+    }
+  };
+  open.assign(kAddresses, Id{1} << 60);
+  flood(Id{1} << 61);
+  const Id client = admit(table, "client");
+  ASSERT_TRUE(table.begin_session(client, now));
+  flood(client);
+  table.begin_wait(client, now);
+  flood(client);
+  table.begin_response(client, now);
+  flood(client);
+}
+
 TEST(ConnectionTable, SparesHandshakesAmongStalledReaders) {
   constexpr auto kStall = ConnectionTable::kStallTime;
   for (const int readers : {1, 2}) {
