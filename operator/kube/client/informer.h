@@ -13,6 +13,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -25,6 +26,7 @@
 #include "common/error.h"
 #include "common/json_access.h"
 #include "common/text.h"
+#include "operator/kube/client/memory_shares.h"
 #include "operator/kube/client/reflector.h"
 #include "operator/kube/client/request.h"
 
@@ -138,6 +140,11 @@ class Store {
     return records_.size();
   }
 
+  Records records() const {
+    const std::lock_guard lock(mutex_);
+    return records_;
+  }
+
   // Memory of all records, approximately.
   size_t bytes() const {
     const std::lock_guard lock(mutex_);
@@ -231,9 +238,19 @@ class Store {
   std::unordered_map<std::string, std::vector<RecordPtr>> index_;
 };
 
+// The objects of one selection.
+//
+// Limit. ReflectorOptions::max_bytes bounds the memory of the objects. Where they exceed it, the informer drops objects
+// of the namespaces that take the most memory, in the order of Hooks::drop_order, until a sixteenth of the limit is
+// free, and so on with later objects; the objects of the other namespaces are kept. The namespaces that lost objects
+// are incomplete until a list keeps all of their objects, which follows the end of each watch, after five to ten
+// minutes.
 template <typename T>
 class Informer final : private ReflectorTarget, private ReflectorObserver {
  public:
+  // A list fails if it would make more namespaces incomplete, because only a faulty API server can cause that.
+  static constexpr size_t kMaxIncompleteNamespaces = 1000;
+
   struct Hooks {
     // Converts an object to the struct that the store keeps. An error, or an exception, is passed to on_unreadable.
     std::function<Result<T>(const nlohmann::json& object)> project;
@@ -243,6 +260,11 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     typename Store<T>::IndexOf index_of;
     // Returns the memory that a struct takes, for ReflectorOptions::max_bytes.
     std::function<size_t(const T&)> bytes_of = [](const T&) { return sizeof(T); };
+    // Objects with smaller values are dropped first when the limit is exceeded.
+    std::function<DropOrder(const T&)> drop_order = [](const T&) { return DropOrder{}; };
+    // The incomplete namespaces have changed, or a list has found them incomplete again. May be called with an empty
+    // set.
+    std::function<void(const std::set<std::string>& namespaces)> on_incomplete = [](const std::set<std::string>&) {};
     // Called before the store changes, with the arguments of on_change. Readers still find `before`, so that data
     // derived from an object that is about to be removed is never missing.
     std::function<void(const ObjectKey&, const T* before, const T* after)> before_change = [](const ObjectKey&,
@@ -263,7 +285,6 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
       : hooks_(std::move(hooks)),
         max_objects_(options.max_objects),
         max_bytes_(options.max_bytes),
-        limit_remedy_(options.limit_remedy),
         store_(hooks_.index_of),
         reflector_(with_key_fields(std::move(options)), std::move(transport), *this, *this, std::move(clock),
                    std::move(sleeper), std::move(random)) {}
@@ -273,6 +294,12 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
 
   const Store<T>& store() const { return store_; }
   bool synced() const { return synced_; }
+
+  // Whether objects of this namespace were dropped. Thread-safe.
+  bool is_incomplete(const std::string& name_space) const {
+    const std::lock_guard lock(mutex_);
+    return incomplete_.contains(name_space);
+  }
 
   // Whether the store reflects all changes up to this resource version. Thread-safe.
   bool has_seen(const std::string& resource_version) const {
@@ -353,6 +380,11 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     remove_pending(pending_.find(record));
     pending_bytes_ += record->bytes;
     pending_.insert(std::move(record));
+    if (pending_bytes_ <= max_bytes_) return;
+    for (const RecordPtr& excess : excess_of(pending_, pending_bytes_)) {
+      remove_pending(pending_.find(excess));
+      pending_incomplete_.emplace(excess->key.name_space());
+    }
   }
   void remove_pending(typename Store<T>::Records::iterator it) {
     if (it == pending_.end()) return;
@@ -360,14 +392,51 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     pending_.erase(it);
   }
 
+  // Returns the records to drop, so that the others take less than the limit.
+  std::vector<RecordPtr> excess_of(const typename Store<T>::Records& records, size_t bytes) const {
+    std::vector<MemoryShare> shares;
+    std::vector<const RecordPtr*> pointers;
+    for (const RecordPtr& record : records) {
+      shares.push_back({record->key.name_space(), record->bytes, hooks_.drop_order(record->object), pointers.size()});
+      pointers.push_back(&record);
+    }
+    std::vector<RecordPtr> excess;
+    for (const size_t index : choose_excess(std::move(shares), bytes - (max_bytes_ - max_bytes_ / 16)))
+      excess.push_back(*pointers[index]);
+    return excess;
+  }
+
+  // Drops objects of the store if it exceeds the limit.
+  void drop_excess() {
+    if (store_.bytes() <= max_bytes_) return;
+    const std::vector<RecordPtr> excess = excess_of(store_.records(), store_.bytes());
+    std::set<std::string> namespaces = incomplete_;  // only this thread writes to it
+    for (const RecordPtr& record : excess) namespaces.emplace(record->key.name_space());
+    set_incomplete(std::move(namespaces));
+    for (const RecordPtr& record : excess) {
+      store_.erase(record->key.key());
+      call(hooks_.on_change, {.before = record, .after = nullptr});
+    }
+  }
+
+  void set_incomplete(std::set<std::string> namespaces) {
+    {
+      const std::lock_guard lock(mutex_);
+      std::swap(incomplete_, namespaces);
+    }
+    if (incomplete_ != namespaces) hooks_.on_incomplete(incomplete_);
+  }
+
   void begin_replace() override {
     pending_.clear();
     pending_bytes_ = 0;
+    pending_incomplete_.clear();
     is_replacing_ = true;
   }
   void abandon_replace() override {
     typename Store<T>::Records().swap(pending_);
     pending_bytes_ = 0;
+    pending_incomplete_.clear();
     is_replacing_ = false;
   }
   void replace_object(FilteredObject object) override {
@@ -388,6 +457,9 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     for (const Change& change : changes) call(hooks_.before_change, change);
     store_.replace(std::exchange(pending_, {}), changes);
     pending_bytes_ = 0;
+    const bool is_still_incomplete = !incomplete_.empty() && incomplete_ == pending_incomplete_;
+    set_incomplete(std::exchange(pending_incomplete_, {}));
+    if (is_still_incomplete) hooks_.on_incomplete(incomplete_);
     set_last_version(resource_version);
     for (const Change& change : changes) call(hooks_.on_change, change);
   }
@@ -406,19 +478,20 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     }
     set_last_version(resource_version);
     call(hooks_.on_change, change);
+    drop_excess();
   }
   void bookmark(const std::string& resource_version) override { set_last_version(resource_version); }
   // Until a replacement is committed, the store keeps the objects of before, which are not counted: they may be too
   // many themselves.
   std::optional<std::string> exceeded_limit() const override {
-    const bool are_too_many = (is_replacing_ ? pending_.size() : store_.size()) > max_objects_;
-    const bool are_too_large = (is_replacing_ ? pending_bytes_ : store_.bytes()) > max_bytes_;
-    if (!are_too_many && !are_too_large) return std::nullopt;
-    const std::string problem = are_too_many ? "the server sent more than " + counted(max_objects_, "object")
-                                             : fmt::format("the objects take more than {} of memory",
-                                                           size_text(static_cast<double>(max_bytes_)));
-    return limit_remedy_.empty() ? problem : problem + "; " + limit_remedy_;
+    const size_t objects = is_replacing_ ? pending_.size() : store_.size();
+    if (objects > max_objects_) return "the server sent more than " + counted(max_objects_, "object");
+    const size_t namespaces = is_replacing_ ? pending_incomplete_.size() : incomplete_.size();
+    if (namespaces <= kMaxIncompleteNamespaces) return std::nullopt;
+    return fmt::format("the objects take more than {} of memory, in more than {} namespaces",
+                       size_text(static_cast<double>(max_bytes_)), kMaxIncompleteNamespaces);
   }
+  bool needs_relist() const override { return !incomplete_.empty(); }
 
   void on_problem(const ApiError& error) override { hooks_.on_problem(error); }
   void on_watching() override { hooks_.on_watching(); }
@@ -431,14 +504,15 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
   const Hooks hooks_;
   const size_t max_objects_;
   const size_t max_bytes_;
-  const std::string limit_remedy_;
   Store<T> store_;
   typename Store<T>::Records pending_;
   size_t pending_bytes_ = 0;
   bool is_replacing_ = false;
   std::atomic<bool> synced_ = false;
+  std::set<std::string> pending_incomplete_;
   mutable std::mutex mutex_;
   std::string last_version_;
+  std::set<std::string> incomplete_;
   Reflector reflector_;
 };
 

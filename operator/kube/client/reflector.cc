@@ -162,13 +162,13 @@ Reflector::Next Reflector::after_watch(const WatchSink& sink, const TransportRes
     const ApiError error = to_api_error(response.error());
     if (response.error().kind == TransportErrorKind::kConnect || !was_useful) return failed(error, Next::kWatchLater);
     // A broken or idle watch loses no events: the next one resumes at last_version_.
-    return Next::kWatch;
+    return target_.needs_relist() ? Next::kListLater : Next::kWatch;
   }
   if (!response->ok()) {
     const ApiError error = to_api_error(*response);
     return failed(error, error.kind == ApiErrorKind::kTooManyRequests ? Next::kWatchLater : Next::kListLater);
   }
-  if (was_useful) return Next::kWatch;
+  if (was_useful) return target_.needs_relist() ? Next::kListLater : Next::kWatch;
   return failed(decode_error("a watch ended immediately without an event"), Next::kListLater);
 }
 

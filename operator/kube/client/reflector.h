@@ -52,6 +52,8 @@ class ReflectorTarget {
 
   // Returns a message if the objects exceed a limit. The list or watch then ends with this error.
   virtual std::optional<std::string> exceeded_limit() const { return std::nullopt; }
+  // Whether a list follows the present watch when that ends, because the target does not have all objects.
+  virtual bool needs_relist() const { return false; }
 };
 
 // Receives events for logs and metrics, on the thread that runs the reflector.
@@ -81,7 +83,6 @@ struct ReflectorOptions {
   // cluster is designed for 150,000 pods.
   size_t max_objects = 250'000;
   size_t max_bytes = 64u << 20;             // that the target keeps of all objects together
-  std::string limit_remedy{};               // added to the error if a limit is exceeded; may be empty
   std::chrono::seconds watch_timeout{300};  // minimum; the actual value is random, up to twice as long
   // Bookmarks arrive every minute, so a watch without data for longer than this is broken.
   Milliseconds idle{90000};
