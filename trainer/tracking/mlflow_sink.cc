@@ -65,11 +65,25 @@ struct Item {
   int64_t step = -1;  // of a metric
 };
 
-Item metric_item(const std::string& key, double value, const Event& event) {
-  return {.key = key,
-          .text = fmt::format(R"({{"key":{},"value":{},"timestamp":{},"step":{}}})", dump_json(key),
-                              mlflow_number(value), mlflow_milliseconds(event.time), event.step),
-          .step = event.step};
+// The name of a metric as MLflow receives it.
+struct MetricKey {
+  std::string key;
+  std::string text_head;  // of its items, before the value
+};
+
+MetricKey make_metric_key(const std::string& name) {
+  MetricKey out{.key = mlflow_key(name), .text_head = ""};
+  out.text_head = fmt::format(R"({{"key":{},"value":)", dump_json(out.key));
+  return out;
+}
+
+// The end of the items of an event, after the value.
+std::string metric_text_end(const Event& event) {
+  return fmt::format(R"(,"timestamp":{},"step":{}}})", mlflow_milliseconds(event.time), event.step);
+}
+
+Item metric_item(const MetricKey& metric, double value, const std::string& text_end, int64_t step) {
+  return {.key = metric.key, .text = metric.text_head + mlflow_number(value) + text_end, .step = step};
 }
 
 void flatten_params(const json& value, const std::string& path, std::map<std::string, std::string>& out) {
@@ -465,16 +479,24 @@ class MlflowSink final : public Sink {
       const auto* scalars = std::get_if<Scalars>(&event.content);
       if (scalars == nullptr || (count > 0 && points.size() + scalars->values.size() > kMaxMlflowMetrics)) break;
       ++count;
+      const std::string text_end = metric_text_end(event);
       for (const auto& [name, value] : scalars->values) {
-        const std::string key = mlflow_key(name);
-        const auto [newest, is_first] = steps.try_emplace(key, event.step);
+        const MetricKey& metric = metric_key(name);
+        const auto [newest, is_first] = steps.try_emplace(metric.key, event.step);
         if (!is_first && event.step <= newest->second) continue;
         newest->second = event.step;
-        points.push_back(metric_item(key, value, event));
+        points.push_back(metric_item(metric, value, text_end, event.step));
       }
     }
     RETURN_IF_ERROR(log_in_parts(run_id_, "metrics", points, kMaxMlflowMetrics));
     return count;
+  }
+
+  // A run reports the same metrics many times.
+  const MetricKey& metric_key(const std::string& name) {
+    const auto known = metric_keys_.find(name);
+    return known != metric_keys_.end() ? known->second
+                                       : metric_keys_.emplace(name, make_metric_key(name)).first->second;
   }
 
   MlflowResult<void> add(const Event&, const Scalars&) { return {}; }
@@ -545,8 +567,10 @@ class MlflowSink final : public Sink {
       if (step_of(metric) >= event.step) known.insert(text_at(metric, "key"));
     }
     std::vector<Item> metrics;
+    const std::string text_end = metric_text_end(event);
     for (const auto& [name, value] : finished.summary) {
-      if (!known.contains(mlflow_key(name))) metrics.push_back(metric_item(mlflow_key(name), value, event));
+      const MetricKey& metric = metric_key(name);
+      if (!known.contains(metric.key)) metrics.push_back(metric_item(metric, value, text_end, event.step));
     }
     RETURN_IF_ERROR(log_in_parts(attempt_id_, "metrics", metrics, kMaxMlflowMetrics));
     RETURN_IF_ERROR(log_items(attempt_id_, "tags", tags));
@@ -595,10 +619,11 @@ class MlflowSink final : public Sink {
   std::string run_id_;         // of the job
   std::string attempt_id_;
   std::string artifact_uri_;
-  json job_data_;                                // of the job's run: params, tags
-  std::map<std::string, std::string> changed_;   // parameters that this attempt changed
-  std::map<std::string, int64_t> newest_steps_;  // of each metric on the server
-  std::set<std::string> dropped_;                // content of which a warning was logged
+  json job_data_;                                 // of the job's run: params, tags
+  std::map<std::string, std::string> changed_;    // parameters that this attempt changed
+  std::map<std::string, int64_t> newest_steps_;   // of each metric on the server
+  std::map<std::string, MetricKey> metric_keys_;  // by the names of metrics
+  std::set<std::string> dropped_;                 // content of which a warning was logged
   bool has_compared_experiment_ = false;
   bool has_reported_artifacts_ = false;
   int artifact_failures_ = 0;  // of the uploads since the last one that succeeded
