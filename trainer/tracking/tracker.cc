@@ -228,16 +228,17 @@ void Tracker::State::run_queue() {
     changed.wait_for(lock, options.claim_interval, [this] { return !queue.empty() || is_stopping || is_superseded; });
     if (!queue.empty()) changed.wait_for(lock, options.batch_interval, [this] { return must_write(); });
     if (is_superseded || (queue.empty() && is_stopping)) break;
-    events.clear();
     events.swap(queue);
     queue_bytes = 0;
     lock.unlock();
     const bool may_write = is_owner();
     if (may_write && !events.empty()) write(events);
     const bool is_waiting = may_write && flush_locals(events.empty());
+    const size_t written = events.size();
+    events.clear();
     lock.lock();
-    persisted += events.size();
-    if (!events.empty() || has_waiting != is_waiting) changed.notify_all();
+    persisted += written;
+    if (written > 0 || has_waiting != is_waiting) changed.notify_all();
     has_waiting = is_waiting;
   }
   queue.clear();

@@ -402,7 +402,8 @@ class WandbSink final : public Sink {
               {{"_type", "image-file"}, {"format", "png"}, {"width", image.width}, {"height", image.height}});
   }
 
-  // The value is in the row of its step, whenever its file can be written. The file is written before its record.
+  // The value is in the row of its step, and the record of its file before that of the end of the run, also if the file
+  // cannot be written yet.
   void add_media(const Event& event, const std::string& name, const char* folder, const char* extension,
                  std::string content, json value) {
     if (!records_ || !is_new(replace_invalid_utf8(name), event.step)) return;
@@ -421,18 +422,16 @@ class WandbSink final : public Sink {
                      {{"limit_bytes", kMaxWaitingMediaBytes}});
       return;
     }
-    if (!is_written) waiting_media_.push_back(std::move(media));
     add_value(event, name, [&] { return dump_json(value); });
+    file_->add(records_->file(media.path, WandbFileType::kMedia));
+    if (!is_written) waiting_media_.push_back(std::move(media));
   }
 
-  // Writes a file and adds its record.
   Result<void> write_media_file(const WaitingMedia& media) {
     RETURN_IF_ERROR(make_folder());
     const std::filesystem::path file = folder_ / "files" / media.path;
     RETURN_IF_ERROR(make_writable_folder(file.parent_path()));
-    RETURN_IF_ERROR(write_file_atomically(file, media.content));
-    file_->add(records_->file(media.path, WandbFileType::kMedia));
-    return {};
+    return write_file_atomically(file, media.content);
   }
 
   // Writes the files that wait, in their order, until a failure.
