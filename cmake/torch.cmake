@@ -36,9 +36,6 @@ target_include_directories(oarlock_torch SYSTEM INTERFACE "${PROJECT_BINARY_DIR}
 # Without these definitions, the c10d headers are empty.
 target_compile_definitions(oarlock_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
 target_link_libraries(oarlock_torch INTERFACE oarlock_torch_cpu oarlock_c10)
-# LibTorch is compiled with g++, which mangles constrained template parameters as clang did before version 18.
-target_compile_options(oarlock_torch INTERFACE
-  $<$<AND:$<CXX_COMPILER_ID:Clang>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,18>>:-fclang-abi-compat=17>)
 # Only GNU ld needs the folder of libcudart and libcupti.
 target_link_options(oarlock_torch INTERFACE "-Wl,-rpath-link,${OARLOCK_TORCH_DIR}/../nvidia/cu13/lib")
 
