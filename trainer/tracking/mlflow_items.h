@@ -46,7 +46,7 @@ nlohmann::json mlflow_tag(const std::string& key, const std::string& value);
 MlflowItem tag_item(const std::string& key, const std::string& value);
 
 // Adds the values of a configuration as parameters: the keys are the paths of the values, as mlflow_key() makes them.
-// Of keys that are there, the values are kept.
+// Existing keys keep their values.
 void flatten_params(const nlohmann::json& value, const std::string& path, std::map<std::string, std::string>& out);
 
 // Returns a time as MLflow accepts it.

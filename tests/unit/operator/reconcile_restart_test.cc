@@ -1,6 +1,7 @@
 // Consequences of a failure: a charged or free group restart, its backoff, or the failure of the job.
 #include <limits>
 
+#include "operator/api/rules.h"
 #include "tests/unit/operator/reconcile_support.h"
 
 namespace oarlock::test {
@@ -46,8 +47,9 @@ TEST(ReconcileRestart, CountsDoNotOverflow) {
 
 // A client that may edit the status, or a pod of that name, can set the number.
 TEST(ReconcileRestart, LastAttemptIsNotExceeded) {
-  const Observed observed = seen(JobBuilder().phase(Phase::kRunning, api::rules::kMaxAttempt),
-                                 {pod(api::rules::kMaxAttempt, 0).running(), pod(api::rules::kMaxAttempt, 1).ended(137)});
+  const Observed observed =
+      seen(JobBuilder().phase(Phase::kRunning, api::rules::kMaxAttempt),
+           {pod(api::rules::kMaxAttempt, 0).running(), pod(api::rules::kMaxAttempt, 1).ended(137)});
   const api::Status next = status_after(observed, reconcile(observed));
   EXPECT_EQ(next.phase, Phase::kFailed);
   EXPECT_EQ(next.attempt, api::rules::kMaxAttempt);
@@ -57,7 +59,7 @@ TEST(ReconcileRestart, LastAttemptIsNotExceeded) {
 TEST(ReconcileRestart, TimesInTheFutureDelayNothing) {
   Job job = JobBuilder().phase(Phase::kRestarting, 2);
   api::AttemptRecord record;
-  record.start_time = record.end_time = observed_time() + std::chrono::hours(24 * 365);
+  record.start_time = record.end_time = seen(job).now + std::chrono::hours(24 * 365);
   job.status.attempts = {record, record};
   EXPECT_THAT(names(reconcile(seen(job))), testing::Contains("CreatePod bert-2-0"));
 }
