@@ -112,7 +112,7 @@ std::optional<Plan> resume(const Observed& observed, const Membership&) {
   api::Status next = job.status;
   // Pods of the previous attempt may still exist under its names.
   if (next.start_time && has_next_attempt(job)) ++next.attempt;
-  next.elastic.reset();                 // the spec may have changed meanwhile; the attempt begins with all nodes
+  next.elastic.reset();  // the spec may have changed meanwhile; the attempt begins with all nodes
   next.attempt_start_time.reset();
   enter_phase(next, Phase::kPending, "PodsStarting", "", observed.now);
   update_checkpoint_condition(job, next, observed.now);  // the spec may have changed meanwhile

@@ -295,8 +295,8 @@ std::optional<std::chrono::seconds> earliest(std::optional<std::chrono::seconds>
 // Returns the time from `now` until `then` in whole seconds, rounded up; absent if `then` is absent or has passed.
 std::optional<std::chrono::seconds> time_until(std::optional<SystemTime> then, SystemTime now);
 
-// Whether the number of the job's attempt can be incremented. The largest one is reached only if a client or the name of
-// a pod has set it.
+// Whether the number of the job's attempt can be incremented. The largest one is reached only if a client or the name
+// of a pod has set it.
 bool has_next_attempt(const Job& job);
 
 // Returns the end of a delay that began at the recorded time `since`. If that is more than a minute after `now`, it was

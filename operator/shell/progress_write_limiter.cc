@@ -32,8 +32,8 @@ void ProgressWriteLimiter::add_credit() {
   const SteadyTime now = clock_->steady();
   credit_ += now - credited_until_;
   credited_until_ = now;
-  // A token that is not used within the burst is that of a job that has not asked again. Such a job loses its place, so
-  // that it does not stop those behind it.
+  // A token that is not used within the burst is that of a job that has not called again. Such a job loses its place,
+  // so that it does not stop those behind it.
   while (credit_ > kBurst * interval_ && !rotation_.empty()) {
     credit_ -= interval_;
     remove({rotation_.front().name_space, rotation_.front().jobs.front()}, true);

@@ -27,7 +27,7 @@ class ProgressWriteLimiter {
   explicit ProgressWriteLimiter(std::shared_ptr<const Clock> clock, double rate = kRate);
 
   // Returns nothing if the job may write its progress now, once. Otherwise adds the job to the queue, unless it waits
-  // already, and returns the time after which the caller should ask again.
+  // already, and returns the time after which the caller should repeat the call.
   std::optional<std::chrono::milliseconds> time_until_turn(const kube::ObjectKey& job);
 
   // Removes the job from the queue, because its progress was written together with another change or the job was
