@@ -111,9 +111,11 @@ DigestReader::DigestReader(DigestReader&&) noexcept = default;
 DigestReader::~DigestReader() = default;
 
 Result<DigestReader> DigestReader::open(const std::filesystem::path& path) {
-  ASSIGN_OR_RETURN(FileDescriptor file, open_regular_file(path));
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status{};
-  if (::fstat(file.get(), &status) != 0) return fail_errno(errno, fmt::format("{}: cannot be read", path.string()));
+  if (!file.open() || ::fstat(file.get(), &status) != 0) {
+    return fail_errno(errno, fmt::format("{}: cannot be opened", path.string()));
+  }
   auto impl = std::make_unique<Impl>(path, std::move(file));
   impl->size = static_cast<uint64_t>(status.st_size);
   return DigestReader(std::move(impl));
