@@ -82,7 +82,7 @@ std::optional<Plan> wait_for_fresh_cache(const Observed& observed, const Members
   next.attempt_start_time.reset();
   if (job.spec.elastic) {
     // The size of that attempt was lost with the status, and all pods of an attempt must have the same one.
-    if (next.attempt < api::rules::kMaxAttempt) ++next.attempt;
+    if (has_next_attempt(after.job)) ++next.attempt;
     carry_group_size(job, observed.now, next);
   }
   // Missing pods of the adopted attempt are created in this phase.

@@ -141,7 +141,7 @@ int print(const CommandLine& command, const TaskTable& tasks) {
     const std::string& folder = command.checkpoint_dir.empty() ? config.checkpoint.dir : command.checkpoint_dir;
     const Result<void> tracking = check_tracking(config.tracking, folder, process_environment(), whole->is_of_job);
     if (!tracking) return complain(tracking.error());
-    const std::string& path = command.config.shown_path.empty() ? command.config.path : command.config.shown_path;
+    const std::string& path = command.config.name();
     std::puts(fmt::format("{}: the configuration is valid", path.empty() ? "command line" : printable(path)).c_str());
   }
   return 0;
