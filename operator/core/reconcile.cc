@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "common/counted.h"
-#include "operator/api/rules.h"
 #include "operator/api/validate.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
