@@ -39,6 +39,7 @@ Order Coordinator::order() const {
   order.reason = state_.reason;
   order.success = state_.success;
   if (state_.kind == OrderKind::kForm) {
+    order.is_growth = state_.is_growth;
     order.respawn = !state_.respawn_at;
     order.kill = state_.kill;
   }
@@ -102,8 +103,15 @@ bool Coordinator::disconnected(int node, uint64_t launcher, SteadyTime now) {
     end(describe_stop(node));
     return true;
   }
-  if (state_.kind == OrderKind::kForm) forget_reports(node);
-  return false;
+  if (state_.kind != OrderKind::kForm) return false;
+  forget_reports(node);
+  const bool is_member = state_.group.empty() || std::ranges::find(state_.group, node) != state_.group.end();
+  if (is_member || !slot.is_expected) return false;
+  // It has never been in the group, which does not wait for it.
+  slot.is_expected = false;
+  const uint64_t before = state_.sequence;
+  decide(now);
+  return state_.sequence != before;
 }
 
 bool Coordinator::stop() {
@@ -131,7 +139,13 @@ bool Coordinator::time_passed(SteadyTime now) {
     return true;
   }
   if (const auto at = leave_out_at(); at && *at <= now) leave_out(now);
-  if (state_.leave_at && *state_.leave_at <= now) {
+  if (state_.leave_at && *state_.leave_at <= now && state_.is_growth) {
+    // A step or an evaluation takes long, or a rank hangs.
+    state_.is_growth = false;
+    state_.leave_at = now + options_.leave_timeout;
+    ++state_.sequence;
+    decide(now);
+  } else if (state_.leave_at && *state_.leave_at <= now) {
     state_.leave_at = now + options_.leave_timeout;
     for (const RankSlot& slot : state_.ranks) {
       const bool is_known = std::ranges::find(state_.kill, slot.report.process) != state_.kill.end();
@@ -213,6 +227,17 @@ bool Coordinator::is_in_phase(RankPhase phase) const {
   return true;
 }
 
+// Returns whether the members of the last complete group have finished, instead of leaving it for a larger one.
+bool Coordinator::has_group_finished() const {
+  if (state_.kind != OrderKind::kForm || !state_.is_growth) return false;
+  for (int rank = 0; rank < world_size(); ++rank) {
+    const std::optional<ProcessId> process = member(rank);
+    const RankReport& report = state_.ranks[static_cast<size_t>(rank)].report;
+    if (process && (report.process != *process || report.phase != RankPhase::kFinished)) return false;
+  }
+  return true;
+}
+
 // ---- The group -----------------------------------------------------------------------------------------------------
 
 // Returns whether the member of this rank is no longer in the group that runs.
@@ -260,6 +285,7 @@ void Coordinator::begin_forming(SteadyTime now, bool is_growth) {
     if (state_.reason.empty()) state_.reason = fmt::format("node rank {} joins the group", node);
     state_.nodes[static_cast<size_t>(node)].is_expected = true;
   }
+  state_.is_growth = is_growth;
   if (is_growth) ++state_.uncharged;
   state_.kind = OrderKind::kForm;
   for (int node = 0; node < options_.nodes; ++node) {
@@ -299,7 +325,8 @@ std::optional<std::string> Coordinator::find_obstacle() const {
       return fmt::format("rank {} ended with exit code {}, after which it must not start again", rank,
                          report.exit_code);
     }
-    if (report.phase == RankPhase::kFinished && !options_.restarts_finished) {
+    // While the group grows, the others are about to finish, too.
+    if (report.phase == RankPhase::kFinished && !options_.restarts_finished && !state_.is_growth) {
       return fmt::format("{}; rank {} had already finished", state_.reason, rank);
     }
     if (slot.start_failures > kMaxStartFailures) {
@@ -320,7 +347,7 @@ std::optional<std::string> Coordinator::find_obstacle() const {
 
 void Coordinator::decide(SteadyTime now) {
   if (state_.kind == OrderKind::kEnd) return;
-  if (is_in_phase(RankPhase::kFinished)) return end("all ranks finished", true);
+  if (is_in_phase(RankPhase::kFinished) || has_group_finished()) return end("all ranks finished", true);
   if (state_.kind == OrderKind::kRun) {
     bool is_complete = true;
     bool is_ending = false;

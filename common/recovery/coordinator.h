@@ -85,6 +85,7 @@ class Coordinator {
     std::optional<SteadyTime> respawn_at;  // end of the back-off
     std::string reason;
     bool has_cause = false;  // `reason` names a rank that ended, not one that lost a peer
+    bool is_growth = false;  // the group that forms adds nodes, and its ranks leave between two steps
     bool success = false;
     uint64_t sequence = 0;       // of the current order
     uint64_t form_sequence = 0;  // of the first order to form the current group
@@ -119,6 +120,7 @@ class Coordinator {
   int rank_of_member(int member) const;
   bool is_ready(int node) const;
   bool is_in_phase(RankPhase phase) const;
+  bool has_group_finished() const;
   void leave_out(SteadyTime now);
   bool has_left(int rank) const;
   void begin_forming(SteadyTime now, bool is_growth);

@@ -218,6 +218,7 @@ std::string to_json(const Order& order) {
                   {"kind", name_of(kOrderNames, order.kind)},
                   {"generation", order.generation},
                   {"uncharged", order.uncharged},
+                  {"growth", order.is_growth},
                   {"respawn", order.respawn},
                   {"kill", order.kill},
                   {"nodes", order.nodes},
@@ -237,6 +238,7 @@ Result<Order> order_from_json(std::string_view text) {
   reader.choice("kind", order.kind, kOrderNames);
   reader.generation("generation", order.generation);
   reader.generation("uncharged", order.uncharged);
+  reader.flag("growth", order.is_growth);
   reader.flag("respawn", order.respawn);
   reader.ids("kill", order.kill);
   reader.ascending("nodes", order.nodes);
@@ -269,6 +271,7 @@ Result<JoinRequest> join_request_from_json(std::string_view text) {
 std::string to_json(const RankCommand& command) {
   return to_line({{"kind", name_of(kCommandNames, command.kind)},
                   {"generation", command.generation},
+                  {"growth", command.is_growth},
                   {"rank", command.rank},
                   {"worldSize", command.world_size},
                   {"donor", command.donor},
@@ -285,6 +288,7 @@ Result<RankCommand> rank_command_from_json(std::string_view text) {
   RankCommand command;
   reader.choice("kind", command.kind, kCommandNames);
   reader.generation("generation", command.generation);
+  reader.flag("growth", command.is_growth);
   reader.integer("rank", command.rank, 0, static_cast<int>(kMaxWorldSize));
   reader.integer("worldSize", command.world_size, 1, static_cast<int>(kMaxWorldSize));
   reader.integer("donor", command.donor, -1, static_cast<int>(kMaxWorldSize));

@@ -68,6 +68,7 @@ struct Order {
   OrderKind kind = OrderKind::kForm;
   int64_t generation = 0;
   int64_t uncharged = 0;           // generations up to this one that are no restarts, because nodes were added
+  bool is_growth = false;          // kForm: ranks leave between two steps, because nodes are added and none is lost
   bool respawn = true;             // kForm: failed ranks may start now; false during the back-off
   std::vector<ProcessId> kill;     // kForm: processes that did not leave their group in time
   std::vector<int> nodes;          // kRun: the nodes of the group, in ascending order
@@ -99,6 +100,7 @@ struct RankCommand {
   };
   Kind kind = Kind::kLeave;
   int64_t generation = -1;
+  bool is_growth = false;  // kLeave: between two steps, together with all other ranks
   int rank = 0;
   int world_size = 1;
   int donor = -1;

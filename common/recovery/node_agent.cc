@@ -66,6 +66,7 @@ NodeAgent::Actions NodeAgent::exited(int rank, int exit_code) {
   if (state_.forming >= 0) {
     Order again;
     again.generation = state_.forming;
+    again.is_growth = state_.is_growth;
     again.respawn = state_.respawns;
     form(again, actions);
   } else if (options_.policy == RestartPolicy::kRank && slot.report.generation < 0 && !state_.has_ended &&
@@ -94,6 +95,7 @@ void NodeAgent::respawn(int rank, Actions& actions) {
 // Starts failed ranks, and requests the others to leave their group.
 void NodeAgent::form(const Order& order, Actions& actions) {
   state_.forming = order.generation;
+  state_.is_growth = order.is_growth;
   state_.respawns = order.respawn;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     Slot& slot = state_.slots[static_cast<size_t>(rank)];
@@ -106,6 +108,7 @@ void NodeAgent::form(const Order& order, Actions& actions) {
         RankCommand leave;
         leave.kind = RankCommand::Kind::kLeave;
         leave.generation = report.generation;
+        leave.is_growth = order.is_growth;
         leave.reason = order.reason;
         actions.send.push_back({rank, leave});
       } else if (!slot.is_stopping) {

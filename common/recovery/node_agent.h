@@ -56,6 +56,7 @@ class NodeAgent {
     uint64_t coordinator = 0;     // of the last order
     uint64_t order_sequence = 0;  // of that order
     bool respawns = true;         // whether the last order permits failed ranks to start
+    bool is_growth = false;       // of the last order to form a group
     int64_t generation = -1;      // the newest one that has existed
     int64_t uncharged = 0;        // the newest Order::uncharged
     int64_t forming = -1;         // the generation that the last order forms; -1: none

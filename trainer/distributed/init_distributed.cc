@@ -105,10 +105,6 @@ Result<DistributedContext> init_distributed(const DistributedOptions& options, P
   DistributedContext out;
   if (options.rendezvous.world_size == 1) {
     out.group = ProcessGroup(nullptr, options.device);
-    // Other ranks may request to join.
-    if (options.should_leave) {
-      out.collective_watchdog = std::make_unique<Watchdog>(leave_when_peer_lost({}, options.should_leave, out.group));
-    }
     return out;
   }
   if (!backend.warning.empty()) logger.warn(backend.warning);

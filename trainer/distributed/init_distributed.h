@@ -22,7 +22,7 @@ struct BackendChoice {
 // not available, fails with kConfig or kUnavailable, or with Fallback::kCpu selects Gloo with a warning. Pure.
 Result<BackendChoice> choose_backend(const DistributedConfig& config, bool cuda_device, bool nccl_in_build);
 
-// The connected ranks. With one rank, store and peers are null.
+// The connected ranks. With one rank all pointers are null.
 struct DistributedContext {
   c10::intrusive_ptr<c10d::Store> store;
   ProcessGroup group;

@@ -313,6 +313,10 @@ void RankProcess::enable_recovery() {
   can_recover_ = obstacle.empty();
   if (can_recover_) {
     step_->enable_undo();
+    // In a group of one rank, nothing else detects that it must be left.
+    stops_->watch_growth([this] {
+      return channel_->growth_requested(assignment_.generation) || channel_->regroup_requested(assignment_.generation);
+    });
     // Without an operator, nothing replaces the ranks that receive a signal, so that all of them stop and save.
     if (!environment_.job.empty()) stops_->set_quorum(StopQuorum::kAll);
   } else if (environment_.rank == 0) {

@@ -242,15 +242,13 @@ void TrainLoop::step_done(int64_t samples, SteadyTime begin, StepReport report) 
 
 // May be called again for the same step: a recovery repeats the parts that the donor did not complete.
 Result<void> TrainLoop::after_step() {
-  // No collective of a group of one rank would fail.
-  if (parts_.group.world_size() == 1 && parts_.group.has_left())
-    throw ErrorException(peer_lost_error("other ranks join the group"));
   if (is_first_loss()) show_loss();
   if (position_.step % parts_.config.log_every_steps == 0) RETURN_IF_ERROR(sync_loss());
   const int64_t check = parts_.config.distributed.check_parameters_every;
   if (check > 0 && position_.step % check == 0) RETURN_IF_ERROR(check_parameters());
   const bool save_failed = parts_.checkpointer != nullptr && parts_.checkpointer->poll(position_.step);
   if (pace_.after_unit(save_failed)) return stop();
+  if (parts_.stop.grows()) throw ErrorException(peer_lost_error("other ranks join the group"));
   if (evaluator_.is_due_after_step(position_.step)) {
     ASSIGN_OR_RETURN(is_best_, evaluate());
     if (parts_.stop.agreed()) return stop();

@@ -218,7 +218,7 @@ class Job {
         // A rank that waits for the others joins their group.
         const bool waits = std::any_of(pending_.begin(), pending_.end(),
                                        [](const auto& request) { return request && request->generation < 0; });
-        if (waits && generation_ >= 0) std::ofstream(channel() / fmt::format("left-{}", generation_));
+        if (waits && generation_ >= 0) std::ofstream(channel() / fmt::format("growing-{}", generation_));
         return;
       }
       members.push_back(rank);

@@ -46,7 +46,8 @@ struct Process {
   bool has_finished = false;
   Activity activity = Activity::kStarts;
   int64_t generation = -1;
-  std::string group;  // the store prefix of its group; empty: none
+  std::string group;        // the store prefix of its group; empty: none
+  bool must_leave = false;  // between two steps, as nodes join
   int group_rank = 0;
   int group_size = 0;
   int donor = -1;  // its rank in the group
@@ -110,6 +111,7 @@ class WorldKey {
           static_cast<int64_t>(state.sequence - state.form_sequence), state.uncharged, state.formed_at.has_value());
       put(state.group.size());
       for (const int node : state.group) put(node);
+      put(state.is_growth);
       for (const Coordinator::RankSlot& slot : state.ranks) {
         put(slot.report);
         put(slot.start_failures);
@@ -133,7 +135,7 @@ class WorldKey {
         }
         put_id(state.coordinator);
         put(age(world, state.coordinator, state.order_sequence), state.respawns, state.generation, state.forming,
-            state.has_ended, state.uncharged);
+            state.has_ended, state.uncharged, state.is_growth);
       }
       put(node.reports.size(), node.orders.size());
       for (const NodeReport& report : node.reports) put(world, i, report);
@@ -146,11 +148,12 @@ class WorldKey {
       put_id(process.id);
       put(process.rank, process.is_alive, process.is_stopped, process.is_attached, process.has_finished,
           static_cast<int64_t>(process.activity), process.generation, process.donor, process.group_step, process.step,
-          process.is_corrupt, process.inbox.size(), process.group_rank, process.group_size, process.bits);
+          process.is_corrupt, process.inbox.size(), process.group_rank, process.group_size, process.bits,
+          process.must_leave);
       put_text(process.group);
       for (const RankCommand& command : process.inbox) {
         put(static_cast<int64_t>(command.kind), command.generation, command.donor, command.step, command.rank,
-            command.world_size);
+            command.world_size, command.is_growth);
         put_text(command.store_prefix);
       }
     }
@@ -199,7 +202,7 @@ class WorldKey {
   void put(const World& world, const Order& order) {
     put_id(order.coordinator);
     put(age(world, order.coordinator, order.sequence), static_cast<int64_t>(order.kind), order.generation,
-        order.respawn, order.donor, order.step, order.success, order.uncharged, order.nodes.size());
+        order.respawn, order.donor, order.step, order.success, order.uncharged, order.is_growth, order.nodes.size());
     for (const int node : order.nodes) put(node);
     put_list(order.kill);
     put_list(order.members);
@@ -496,6 +499,7 @@ class Model {
     const bool stays = options_.bug == PlantedBug::kStaysInGroup && process.activity == Activity::kReduces;
     if (!stays) {
       process.activity = Activity::kWaits;
+      process.must_leave = false;
       process.group.clear();
     }
     if (!process.is_attached) return;
@@ -505,7 +509,9 @@ class Model {
 
   void receive(World& world, Process& process, const RankCommand& command) const {
     if (command.kind == RankCommand::Kind::kLeave) {
-      if (is_in_group(process) && process.generation == command.generation) join(world, process);
+      if (!is_in_group(process) || process.generation != command.generation) return;
+      if (!command.is_growth) return join(world, process);
+      process.must_leave = true;
       return;
     }
     if (command.kind != RankCommand::Kind::kAssign || command.generation <= process.generation) return;
@@ -617,6 +623,10 @@ class Model {
       if (!is_in_group(process)) continue;
       if (lost_peer(world, process)) {
         auto [next, self] = add("leaves, as it lost a peer");
+        join(next, self);
+      }
+      if (process.must_leave && process.activity == Activity::kTrains) {
+        auto [next, self] = add("leaves between two steps");
         join(next, self);
       }
       if (process.activity == Activity::kReceives) add_reception(world, process, add);

@@ -10,6 +10,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // Two nodes with one rank each; the reports of launchers 101 and 102.
 class CoordinatorTest : public ::testing::Test {
@@ -460,6 +461,39 @@ TEST_F(ElasticCoordinatorTest, TakesInNewcomerThatWaits) {
   EXPECT_THAT(order.nodes, ElementsAre(0, 1, 2));
   EXPECT_THAT(order.members, ElementsAre(1, 12, 3));
   EXPECT_EQ(order.step, 8);
+}
+
+TEST_F(ElasticCoordinatorTest, RanksLeaveBetweenTwoStepsToGrow) {
+  Coordinator coordinator = smaller_group();
+  report_of_newcomer(coordinator, joined(12, -1, -1));
+  EXPECT_TRUE(coordinator.order().is_growth);
+  now_ += elastic().leave_timeout;
+  EXPECT_TRUE(coordinator.time_passed(now_)) << "a step takes too long";
+  EXPECT_FALSE(coordinator.order().is_growth);
+  EXPECT_THAT(coordinator.order().kill, IsEmpty());
+  now_ += elastic().leave_timeout;
+  EXPECT_TRUE(coordinator.time_passed(now_));
+  EXPECT_THAT(coordinator.order().kill, ElementsAre(1, 3));
+}
+
+TEST_F(ElasticCoordinatorTest, GroupMayFinishInsteadOfGrowing) {
+  Coordinator coordinator = smaller_group();
+  report_of_newcomer(coordinator, joined(12, -1, -1));
+  EXPECT_FALSE(report(coordinator, 0, exited(1, 0)));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kForm);
+  EXPECT_TRUE(report(coordinator, 2, exited(3, 0)));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
+  EXPECT_TRUE(coordinator.order().success);
+}
+
+TEST_F(ElasticCoordinatorTest, DoesNotWaitForNewcomerThatIsLost) {
+  Coordinator coordinator = smaller_group();
+  report_of_newcomer(coordinator, joined(12, -1, -1));
+  for (const int node : {0, 2}) report(coordinator, node, joined(ProcessId(node + 1), 1, 8));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kForm) << "the newcomer has not acknowledged it";
+  EXPECT_TRUE(coordinator.disconnected(1, 202, now_));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
+  EXPECT_THAT(coordinator.order().nodes, ElementsAre(0, 2));
 }
 
 TEST_F(ElasticCoordinatorTest, GrowthIsNoRestart) {

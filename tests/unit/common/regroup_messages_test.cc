@@ -36,6 +36,7 @@ TEST(RegroupMessages, RoundTrip) {
   order.kind = OrderKind::kRun;
   order.generation = 3;
   order.uncharged = 1;
+  order.is_growth = true;
   order.nodes = {0, 2};
   order.members = {4, UINT64_MAX};
   order.donor = 1;
@@ -45,6 +46,7 @@ TEST(RegroupMessages, RoundTrip) {
   EXPECT_EQ(join_request_from_json(to_json(request)).value(), request);
   RankCommand command;
   command.kind = RankCommand::Kind::kAssign;
+  command.is_growth = true;
   command.store_host = "node0";
   command.store_port = 29500;
   EXPECT_EQ(rank_command_from_json(to_json(command)).value(), command);
